@@ -1,0 +1,1 @@
+//! Feature identifiers and their values (Base 5.27).

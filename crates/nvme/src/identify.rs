@@ -1,0 +1,1 @@
+//! Identify data structures (Base 5.17, NVM 4.1).

@@ -1,0 +1,1 @@
+//! Log pages (Base 5.16).

@@ -1,0 +1,143 @@
+//! What a namespace stores its blocks in.
+//!
+//! A [`Backend`] is shared by all I/O threads; each I/O thread opens a [`Channel`] of its own to it and is the only one
+//! to use it. A channel never blocks: it answers at once, later through [`Channel::poll`], or hands the request back as
+//! [`Submitted::Busy`] to be tried again in a later poll.
+//!
+//! Properties that every backend keeps (the conformance suite checks them):
+//! - a request that was accepted completes exactly once, with its tag and its buffer;
+//! - one logical block is atomic: a read sees all of a write to that block or nothing of it, from any thread;
+//! - what was never written, and what was written with zeroes, reads as zeroes; so does what was deallocated where
+//!   [`Geometry::deallocated_reads_zero`] says so;
+//! - after a completed flush, or a completed write with `fua`, the data survives power loss as far as the medium can;
+//! - nothing is allocated on the way of a read or a write.
+
+use std::io;
+
+use crate::buffer::Buffer;
+
+/// What a namespace looks like to a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Logical block size in bytes: 512 or 4096.
+    pub block_size: u32,
+    /// Capacity in logical blocks.
+    pub blocks: u64,
+    /// Whether completed writes may still be volatile until a flush.
+    pub volatile_write_cache: bool,
+    /// Whether deallocated blocks read as zeroes.
+    pub deallocated_reads_zero: bool,
+}
+
+/// One namespace's storage.
+pub trait Backend: Send + Sync {
+    /// Size and properties, as of now: the number of blocks may change with [`Backend::resize`].
+    fn geometry(&self) -> Geometry;
+
+    /// Bytes that really hold data: what a sparse backend takes from memory or disk.
+    fn allocated_bytes(&self) -> io::Result<u64>;
+
+    /// Opens an I/O thread's own way to the storage. `depth` is the number of requests it may have in flight at once.
+    fn open_channel(&self, depth: u32) -> io::Result<Box<dyn Channel>>;
+
+    /// Changes the capacity to `blocks`, or for `None` to what the medium has grown or shrunk to by itself.
+    /// Returns the geometry that holds from now on.
+    fn resize(&self, blocks: Option<u64>) -> io::Result<Geometry>;
+}
+
+/// Names a request; chosen by the caller, returned with its completion.
+pub type Tag = u64;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Reads into the buffer.
+    Read,
+    /// Writes from the buffer; with `fua` the data is on the medium before the completion.
+    Write {
+        /// Force Unit Access.
+        fua: bool,
+    },
+    /// Every write completed before is on the medium before the completion.
+    Flush,
+    /// Sets the blocks to zero; with `deallocate` the space may be given back.
+    WriteZeroes {
+        /// Force Unit Access.
+        fua: bool,
+        /// The space may be given back.
+        deallocate: bool,
+    },
+    /// The content of the blocks is no longer needed.
+    Deallocate,
+}
+
+/// A request to a channel. The range has been checked against [`Geometry::blocks`] by the caller.
+#[derive(Debug)]
+pub struct Request {
+    /// Returned with the completion.
+    pub tag: Tag,
+    /// What to do.
+    pub op: Op,
+    /// First logical block.
+    pub lba: u64,
+    /// Number of logical blocks; 0 for [`Op::Flush`].
+    pub blocks: u32,
+    /// For reads and writes a buffer of at least `blocks * block_size` bytes; `None` otherwise.
+    pub buffer: Option<Buffer>,
+}
+
+/// Why the storage refused or failed a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IoError {
+    /// The range lies beyond the end (the namespace has shrunk).
+    #[error("beyond the end of the namespace")]
+    OutOfRange,
+    /// No space left on the medium.
+    #[error("no space left on the medium")]
+    NoSpace,
+    /// The medium cannot be written.
+    #[error("the medium is read-only")]
+    ReadOnly,
+    /// The medium failed; the system's error number.
+    #[error("the medium failed with error number {0}")]
+    Medium(i32),
+    /// The backend cannot do this operation at all.
+    #[error("the backend cannot do this operation")]
+    Unsupported,
+}
+
+/// The end of a request.
+#[derive(Debug)]
+pub struct Completion {
+    /// The request's tag.
+    pub tag: Tag,
+    /// Whether it succeeded.
+    pub result: Result<(), IoError>,
+    /// The request's buffer, given back.
+    pub buffer: Option<Buffer>,
+}
+
+/// How a channel took a request.
+#[derive(Debug)]
+#[must_use]
+pub enum Submitted {
+    /// It is done.
+    Done(Completion),
+    /// It will come out of [`Channel::poll`].
+    Pending,
+    /// Not now (the queue is full, the block is held): try again in a later poll.
+    Busy(Request),
+}
+
+/// One I/O thread's way to a backend. It moves between cores with its I/O thread.
+pub trait Channel: Send {
+    /// Takes a request. `now_ns` is monotonic time in nanoseconds.
+    fn submit(&mut self, request: Request, now_ns: u64) -> Submitted;
+
+    /// Hands batched submissions to the device and collects what has completed into `done`; at most
+    /// `done.capacity() - done.len()` completions, so that nothing is allocated.
+    fn poll(&mut self, now_ns: u64, done: &mut Vec<Completion>);
+
+    /// Requests accepted and not yet returned.
+    fn in_flight(&self) -> usize;
+}

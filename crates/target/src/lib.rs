@@ -1,0 +1,3 @@
+//! The NVMe/TCP target: queue pairs, controllers, namespaces, backends.
+pub mod backend;
+pub mod buffer;
