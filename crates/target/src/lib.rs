@@ -1,3 +1,4 @@
 //! The NVMe/TCP target: queue pairs, controllers, namespaces, backends.
 pub mod backend;
 pub mod buffer;
+mod mapping;

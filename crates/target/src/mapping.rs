@@ -1,0 +1,153 @@
+//! Anonymous memory straight from the kernel: the one place where it is mapped and unmapped.
+//!
+//! A [`Mapping`] is address space that reads as zeroes until it is written. It hands out raw addresses only; whoever
+//! turns them into references answers for who may touch what (see `buffer.rs` and `backend/mem.rs`).
+//!
+//! Hosts' data lies here, so a mapping is left out of core dumps, and out of children, whose copy-on-write would
+//! otherwise take pages away from under a transfer of the device.
+
+use std::ffi::c_void;
+use std::io;
+use std::ptr::NonNull;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+/// The size of a transparent huge page on the machines that have them.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Anonymous, private, zeroed memory; unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; this type only names it.
+unsafe impl Send for Mapping {}
+// SAFETY: through a shared reference there is nothing but the address to be had.
+unsafe impl Sync for Mapping {}
+
+#[cfg_attr(not(test), allow(dead_code, reason = "the memory backend is about to use all of it"))]
+impl Mapping {
+    /// Reserves `len` bytes (a multiple of the page size), without touching them. From 2 MiB on the start is aligned so
+    /// that the kernel can back it with huge pages; whether it does is asked for with [`Mapping::prefer_huge_pages`].
+    pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
+        if len < HUGE_PAGE {
+            return Self::map(len);
+        }
+        let wide = Self::map(len.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::InvalidInput)?)?;
+        Ok(wide.trim(HUGE_PAGE, len))
+    }
+
+    fn map(len: usize) -> io::Result<Self> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: the kernel chooses an address that nothing else uses.
+        let address = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)
+        }?;
+        let base = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mapping = Self { base, len };
+        mapping.advise_all(Advice::LinuxDontFork);
+        mapping.advise_all(Advice::LinuxDontDump);
+        Ok(mapping)
+    }
+
+    /// Gives back all but `len` bytes that start at a multiple of `align`.
+    fn trim(mut self, align: usize, len: usize) -> Self {
+        let head = self.base.as_ptr().align_offset(align);
+        let tail = self.len - head - len;
+        // SAFETY: `head + len` lies within the mapping, as it is `align` longer than `len`.
+        let (start, end) = unsafe { (self.base.add(head), self.base.add(head + len)) };
+        // SAFETY: both pieces belong to this mapping, and nobody has been told of them.
+        unsafe {
+            unmap(self.base, head);
+            unmap(end, tail);
+        }
+        (self.base, self.len) = (start, len);
+        self
+    }
+
+    /// The first byte.
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Bytes mapped.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Asks for huge pages, which spares translations; memory then becomes resident 2 MiB at a time.
+    pub(crate) fn prefer_huge_pages(&self) {
+        if self.len >= HUGE_PAGE {
+            self.advise_all(Advice::LinuxHugepage);
+        }
+    }
+
+    /// Gives the pages of a range back to the kernel; they read as zeroes from then on.
+    ///
+    /// # Safety
+    /// Nobody else accesses the range while this runs, and no reference into it is alive.
+    pub(crate) unsafe fn discard(&self, offset: usize, len: usize) -> io::Result<()> {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "outside of the mapping");
+        // SAFETY: the range lies in this mapping, and the caller has it to himself.
+        unsafe { rustix::mm::madvise(self.base.add(offset).as_ptr().cast(), len, Advice::LinuxDontNeed) }?;
+        Ok(())
+    }
+
+    /// Leaves the memory mapped until the process ends: for when somebody may still use it.
+    pub(crate) fn leak(self) {
+        let _ = std::mem::ManuallyDrop::new(self);
+    }
+
+    /// Advice is a wish: a kernel that does not know it loses nothing but the wish.
+    fn advise_all(&self, advice: Advice) {
+        // SAFETY: none of the advice used here changes what the memory holds.
+        let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast::<c_void>(), self.len, advice) };
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own; what handed out addresses leaks it while they are in use.
+        unsafe { unmap(self.base, self.len) };
+    }
+}
+
+/// # Safety
+/// The range belongs to the caller, and nobody uses it afterwards.
+unsafe fn unmap(base: NonNull<u8>, len: usize) {
+    if len == 0 {
+        return;
+    }
+    // SAFETY: as the caller promises.
+    let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), len) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_mappings_are_aligned_and_zeroed_and_can_be_discarded() {
+        let mapping = Mapping::anonymous(3 * HUGE_PAGE).expect("memory");
+        assert_eq!(mapping.base().as_ptr().align_offset(HUGE_PAGE), 0);
+        assert_eq!(mapping.len(), 3 * HUGE_PAGE);
+        let last = mapping.len() - 1;
+        // SAFETY: inside of the mapping, which nobody else knows.
+        unsafe {
+            assert_eq!(mapping.base().add(last).read(), 0);
+            mapping.base().add(last).write(7);
+            mapping.discard(2 * HUGE_PAGE, HUGE_PAGE).expect("discard");
+            assert_eq!(mapping.base().add(last).read(), 0);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "outside of the mapping")]
+    fn discarding_beyond_the_end_is_refused() {
+        let mapping = Mapping::anonymous(8192).expect("memory");
+        // SAFETY: nobody else knows the mapping.
+        let _ = unsafe { mapping.discard(4096, 8192) };
+    }
+}
