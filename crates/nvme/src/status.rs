@@ -63,6 +63,8 @@ statuses! {
     KEEP_ALIVE_INVALID = 0x01a, "Keep Alive Timeout Invalid";
     /// Namespace is Write Protected.
     WRITE_PROTECTED = 0x020, "Namespace is Write Protected";
+    /// Command Interrupted: the host may send it again.
+    COMMAND_INTERRUPTED = 0x021, "Command Interrupted";
     /// Transient Transport Error.
     TRANSIENT_TRANSPORT = 0x022, "Transient Transport Error";
     /// LBA Out of Range.
