@@ -60,6 +60,8 @@ pub struct Slot {
     pub state: State,
     /// Its command identifier.
     pub cid: u16,
+    /// The target's own work: no host knows of it, and no answer is sent.
+    pub internal: bool,
     /// Counts the commands that this slot has held; tells late device completions and R2T answers apart.
     pub generation: u8,
     /// The first thing that went wrong.
@@ -83,6 +85,7 @@ impl Slot {
         Self {
             state: State::Free,
             cid: 0,
+            internal: false,
             generation: 0,
             status: Status::SUCCESS,
             work: Work::None,
@@ -161,10 +164,22 @@ impl Slots {
         self.in_use += 1;
         let slot = &mut self.slots[usize::from(index)];
         slot.cid = cid;
+        slot.internal = false;
         slot.status = Status::SUCCESS;
         slot.state = State::Waiting;
         slot.asked = 0;
         Ok(index)
+    }
+
+    /// Takes a slot for work of the target's own.
+    pub fn take_internal(&mut self) -> Option<u16> {
+        let index = self.free.pop()?;
+        let slot = &mut self.slots[usize::from(index)];
+        slot.internal = true;
+        slot.status = Status::SUCCESS;
+        slot.state = State::Waiting;
+        slot.asked = 0;
+        Some(index)
     }
 
     /// Ends the command in `index`: its identifier may be used again. Its buffers must have been taken out. The slot
@@ -172,6 +187,9 @@ impl Slots {
     pub fn end(&mut self, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
         debug_assert!(slot.buffer.is_none() && slot.aux.is_none(), "a command ended with a buffer");
+        if slot.internal {
+            return self.release(index);
+        }
         let (word, bit) = cid_bit(slot.cid);
         self.cids[word] &= !bit;
         self.in_use -= 1;
@@ -219,7 +237,7 @@ impl Slots {
         if self.cids[word] & bit == 0 {
             return None;
         }
-        let held = |slot: &Slot| slot.cid == cid && !matches!(slot.state, State::Free | State::Discarding);
+        let held = |slot: &Slot| slot.cid == cid && !slot.internal && !matches!(slot.state, State::Free | State::Discarding);
         self.slots.iter().position(held).map(|index| index as u16)
     }
 

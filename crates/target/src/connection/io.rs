@@ -27,7 +27,7 @@ const DEALLOCATE_STEP: u64 = 16 << 20;
 
 /// How far a command got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub(super) enum Step {
     /// It is answered, in a backend, or waits for the host.
     Gone,
     /// It cannot go on now.
@@ -385,6 +385,11 @@ impl Connection {
     pub(super) fn complete(&mut self, index: u16, result: u64, cx: &mut Cx) -> Step {
         let Some(queue) = &mut self.queue else { return Step::Gone };
         let slot = queue.slots.get(index);
+        if slot.internal {
+            self.end_slot(index, cx);
+            self.on_internal_done();
+            return Step::Gone;
+        }
         let mut cqe = Cqe::new(slot.cid, slot.status, result);
         if queue.flow_control {
             cqe.sqhd = U16::new(queue.sqhd);
@@ -486,8 +491,13 @@ fn tag(connection: u32, slot: u16, generation: u8) -> Tag {
     u64::from(connection) << 32 | u64::from(slot) << 8 | u64::from(generation)
 }
 
-/// What [`tag`] put together: connection, slot, generation.
+/// The index of the connection that a request belongs to.
 #[must_use]
-pub fn untag(tag: Tag) -> (u32, u16, u8) {
+pub fn connection_of(tag: Tag) -> u32 {
+    untag(tag).0
+}
+
+/// What [`tag`] put together: connection, slot, generation.
+fn untag(tag: Tag) -> (u32, u16, u8) {
     ((tag >> 32) as u32, (tag >> 8) as u16, tag as u8)
 }

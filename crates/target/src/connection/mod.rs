@@ -45,6 +45,8 @@ use crate::tx::{Framing, TxQueue};
 use crate::wire::{self, Fault, Head, MAX_CAPSULE, Stage, field};
 
 use admin::AdminQueue;
+pub use admin::GONE;
+pub use io::connection_of;
 use connect::Connecting;
 
 /// How long a connection lingers after a termination request, so that the host can read it, in nanoseconds.
