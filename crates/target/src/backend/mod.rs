@@ -19,6 +19,8 @@
 
 mod budget;
 pub mod conformance;
+pub mod delay;
+pub mod frozen;
 mod guard;
 pub mod mem;
 pub mod null;
@@ -28,6 +30,8 @@ use std::io;
 use std::ops::Range;
 
 pub use budget::MemoryBudget;
+pub use delay::{DelayBackend, Delays};
+pub use frozen::FrozenBackend;
 pub use mem::MemoryBackend;
 pub use null::NullBackend;
 pub use random::Random;
