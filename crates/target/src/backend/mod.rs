@@ -17,6 +17,8 @@
 //! The backends: [`mem`], [`file`], [`null`]; for tests [`delay`] and [`frozen`]. [`spec`] makes them from what an
 //! operator writes, [`conformance`] is the suite that each passes.
 
+mod aio;
+mod blocking;
 mod budget;
 pub mod conformance;
 pub mod delay;
