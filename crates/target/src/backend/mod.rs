@@ -17,8 +17,12 @@
 //! The backends: [`mem`], [`file`], [`null`]; for tests [`delay`] and [`frozen`]. [`spec`] makes them from what an
 //! operator writes, [`conformance`] is the suite that each passes.
 
+mod aio;
+mod blocking;
 mod budget;
 pub mod conformance;
+pub mod delay;
+pub mod frozen;
 mod guard;
 pub mod mem;
 pub mod null;
@@ -28,6 +32,8 @@ use std::io;
 use std::ops::Range;
 
 pub use budget::MemoryBudget;
+pub use delay::{DelayBackend, Delays};
+pub use frozen::FrozenBackend;
 pub use mem::MemoryBackend;
 pub use null::NullBackend;
 pub use random::Random;
