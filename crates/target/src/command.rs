@@ -162,9 +162,7 @@ fn decode_block_io(sqe: &Sqe, namespace: u32, namespaces: &Namespaces) -> Result
         WRITE => Plan { work: Work::Write { range, fua }, len, direction: Direction::FromHost },
         COMPARE => Plan { work: Work::Compare(range), len, direction: Direction::FromHost },
         VERIFY => Plan::without_data(Work::Verify { range, done: 0 }),
-        WRITE_ZEROES => {
-            Plan::without_data(Work::Zero { range, fua, deallocate: flags & cdw12::DEAC != 0, done: 0 })
-        }
+        WRITE_ZEROES => Plan::without_data(Work::Zero { range, fua, deallocate: flags & cdw12::DEAC != 0, done: 0 }),
         _ => return Err(Status::INVALID_OPCODE.dnr()),
     })
 }

@@ -26,7 +26,11 @@ impl Acceptor {
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
-    pub fn start(listeners: Vec<TcpListener>, threads: Arc<[Sender<Message>]>, shared: Arc<Shared>) -> io::Result<Self> {
+    pub fn start(
+        listeners: Vec<TcpListener>,
+        threads: Arc<[Sender<Message>]>,
+        shared: Arc<Shared>,
+    ) -> io::Result<Self> {
         for listener in &listeners {
             listener.set_nonblocking(true)?;
         }

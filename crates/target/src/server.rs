@@ -264,7 +264,8 @@ impl Server {
     /// # Errors
     /// If an address, a namespace or a core cannot be had; nothing keeps running then.
     pub fn start(config: ServerConfig) -> Result<Self, StartError> {
-        let budget = crate::backend::MemoryBudget::new(config.limits.max_memory - config.limits.buffer_memory);
+        let memory = config.limits.max_memory.saturating_sub(config.limits.buffer_memory);
+        let budget = Arc::new(crate::backend::MemoryBudget::new(memory));
         let opener = move |ns: &NamespaceConfig| crate::backend::open(&ns.backend, ns.block_size, &budget);
         let cores = config.cores.iter().map(|&core| Some(core)).collect();
         Self::start_with(config, RuntimeOptions { cores, idle: Idle::Spin }, Box::new(opener))

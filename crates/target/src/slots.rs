@@ -237,7 +237,8 @@ impl Slots {
         if self.cids[word] & bit == 0 {
             return None;
         }
-        let held = |slot: &Slot| slot.cid == cid && !slot.internal && !matches!(slot.state, State::Free | State::Discarding);
+        let held =
+            |slot: &Slot| slot.cid == cid && !slot.internal && !matches!(slot.state, State::Free | State::Discarding);
         self.slots.iter().position(held).map(|index| index as u16)
     }
 

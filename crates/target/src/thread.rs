@@ -6,6 +6,7 @@
 //! incomplete PDU is kept with its connection, so a silent connection costs little.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ const EVENTS: usize = 128;
 const COMPLETIONS: usize = 256;
 /// Time between two looks at the deadlines, in nanoseconds.
 const TICK_NS: u64 = 10_000_000;
+
+const NO_WAIT: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// A connection and its socket.
 struct Link {
@@ -69,7 +72,6 @@ pub struct TargetThread {
     deadlines: Vec<u64>,
     free: Vec<u32>,
     serial: u32,
-    events: Vec<epoll::Event>,
     done: Vec<Completion>,
     /// Links with waiting commands.
     waiting: Vec<u32>,
@@ -177,8 +179,7 @@ impl Link {
     fn is_hung_up(&self) -> bool {
         let Some(socket) = &self.socket else { return true };
         let mut polled = [rustix::event::PollFd::new(socket, rustix::event::PollFlags::RDHUP)];
-        let none = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        matches!(rustix::event::poll(&mut polled, Some(&none)), Ok(1..))
+        matches!(rustix::event::poll(&mut polled, Some(&NO_WAIT)), Ok(1..))
     }
 }
 
@@ -220,7 +221,6 @@ impl TargetThread {
             deadlines: Vec::new(),
             free: Vec::new(),
             serial: 0,
-            events: Vec::with_capacity(EVENTS),
             done: Vec::with_capacity(COMPLETIONS),
             waiting: Vec::new(),
             waiting_now: Vec::new(),
@@ -388,16 +388,15 @@ impl TargetThread {
     }
 
     fn poll_sockets(&mut self, now_ns: u64) -> (bool, u32) {
-        let mut events = std::mem::take(&mut self.events);
-        events.clear();
-        let none = epoll_timeout();
-        let _ = epoll::wait(&self.resources.epoll, rustix::buffer::spare_capacity(&mut events), Some(&none));
+        let mut room = [const { MaybeUninit::uninit() }; EVENTS];
+        let Ok((events, _)) = epoll::wait(&self.resources.epoll, &mut room, Some(&NO_WAIT)) else {
+            return (false, 0); // interrupted by a signal: the next poll looks again
+        };
         let mut requests = 0;
-        for event in &events {
+        for event in events.iter() {
             requests += self.on_socket_event(event.data.u64() as u32, event.flags, now_ns);
         }
         let busy = !events.is_empty();
-        self.events = events;
         (busy, requests)
     }
 
@@ -476,10 +475,6 @@ impl TargetThread {
             self.with(address, now_ns, |link, cx| link.conn.on_deadline(cx));
         }
     }
-}
-
-fn epoll_timeout() -> rustix::event::Timespec {
-    rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }
 }
 
 impl IoThread for TargetThread {

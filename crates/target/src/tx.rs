@@ -10,9 +10,9 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
+use pilotlight_nvme::Cqe;
 use pilotlight_nvme::digest::{DIGEST_LEN, digest};
 use pilotlight_nvme::pdu::{C2HData, CapsuleResp, Digests, Flags, PduType, R2T, data_offset};
-use pilotlight_nvme::Cqe;
 use zerocopy::IntoBytes;
 
 use crate::buffer::{Buffer, BufferPool};

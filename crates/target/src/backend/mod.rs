@@ -27,6 +27,7 @@ mod guard;
 pub mod mem;
 pub mod null;
 mod random;
+pub mod spec;
 
 use std::io;
 use std::ops::Range;
@@ -37,6 +38,7 @@ pub use frozen::FrozenBackend;
 pub use mem::MemoryBackend;
 pub use null::NullBackend;
 pub use random::Random;
+pub use spec::{BackendSpec, OpenError, open};
 
 use crate::buffer::Buffer;
 

@@ -179,9 +179,8 @@ impl Connection {
         let mut to_host = to_host;
         let data = from_host.as_deref().unwrap_or(&[]);
         let out = to_host.as_deref_mut().unwrap_or(&mut []);
-        let outcome = cx.shared.with_env(&admin.association, |env| {
-            admin.controller.execute(sqe, data, out, cx.now_ns, env)
-        });
+        let outcome =
+            cx.shared.with_env(&admin.association, |env| admin.controller.execute(sqe, data, out, cx.now_ns, env));
         if let Some(buffer) = from_host {
             free(&mut queue.held, buffer, cx.pool);
             slot.len = 0;
@@ -275,7 +274,8 @@ impl Connection {
     /// An I/O queue is gone, with nothing in flight.
     pub fn on_detached(&mut self, qid: u16, queue: ConnAddr, cx: &mut Cx) {
         let Role::Admin(admin) = &mut self.role else { return };
-        if let Some(slot) = admin.queues.get_mut(usize::from(qid).wrapping_sub(1)).filter(|slot| **slot == Some(queue)) {
+        if let Some(slot) = admin.queues.get_mut(usize::from(qid).wrapping_sub(1)).filter(|slot| **slot == Some(queue))
+        {
             *slot = None;
         }
         self.queues_changed(cx);

@@ -254,7 +254,15 @@ impl Connection {
         self.submit(index, Op::Flush, range(next), None, cx)
     }
 
-    fn deallocate_step(&mut self, index: u16, namespace: u32, ranges: u32, done: u32, offset: u32, cx: &mut Cx) -> Step {
+    fn deallocate_step(
+        &mut self,
+        index: u16,
+        namespace: u32,
+        ranges: u32,
+        done: u32,
+        offset: u32,
+        cx: &mut Cx,
+    ) -> Step {
         let Some(queue) = &mut self.queue else { return Step::Gone };
         let slot = queue.slots.get(index);
         let blocks = cx.namespaces.geometry(namespace).blocks;

@@ -46,8 +46,8 @@ use crate::wire::{self, Fault, Head, MAX_CAPSULE, Stage, field};
 
 use admin::AdminQueue;
 pub use admin::GONE;
-pub use io::connection_of;
 use connect::Connecting;
+pub use io::connection_of;
 
 /// How long a connection lingers after a termination request, so that the host can read it, in nanoseconds.
 const LINGER_NS: u64 = 1_000_000_000;
@@ -340,8 +340,7 @@ impl Connection {
         if head.flags.contains(Flags::LAST_PDU) != (offset + len == asked.end) {
             return Err(Fault::field(field::FLAGS));
         }
-        self.body =
-            Some(Body { slot: index, ask, remaining: len, digest_left: digest_len, digest: [0; 4], crc: 0 });
+        self.body = Some(Body { slot: index, ask, remaining: len, digest_left: digest_len, digest: [0; 4], crc: 0 });
         Ok(())
     }
 
