@@ -185,8 +185,11 @@ proptest! {
 
     /// Whatever a host sends, an NQN is read without a panic, and only where it is one.
     #[test]
-    fn nqn_fields_never_panic(bytes in proptest::collection::vec(any::<u8>(), 256), null in 0usize..300) {
-        let mut field: [u8; 256] = bytes.try_into().expect("256");
+    fn nqn_fields_never_panic(bytes: [[u8; 32]; 8], letters: bool, null in 0usize..300) {
+        let mut field: [u8; 256] = bytes.concat().try_into().expect("256");
+        if letters {
+            field.iter_mut().for_each(|byte| *byte = b'a' + *byte % 26);
+        }
         if let Some(byte) = field.get_mut(null) {
             *byte = 0;
         }
@@ -214,6 +217,16 @@ proptest! {
         prop_assert_eq!(digest::digest(&bytes), expected.to_le_bytes());
         let (left, right) = bytes.split_at(cut.index(bytes.len() + 1));
         prop_assert_eq!(digest::append(digest::append(0, left), right), expected);
+    }
+}
+
+#[test]
+fn nqns_end_within_223_bytes() {
+    for len in 0..=256 {
+        let mut field = [b'n'; 256];
+        field[len..].fill(0);
+        let expected = (1..=223).contains(&len).then_some(len);
+        assert_eq!(fabrics::nqn_from_field(&field).map(str::len), expected);
     }
 }
 
