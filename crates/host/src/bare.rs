@@ -15,13 +15,14 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use hdrhistogram::Histogram;
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
 use crate::clock;
 use crate::connection::SCRATCH_LEN;
 use crate::load::report::Latency;
+use crate::rng::Rng;
 
 /// Most answers in one `sendmsg`: two slices each.
 const MAX_BATCH: usize = 64;
@@ -39,7 +40,8 @@ pub struct BareSpec {
     pub depth: usize,
     /// Most answers per `sendmsg`, up to 64.
     pub batch: usize,
-    /// Memory that payloads are taken from in turn, in bytes; at least `payload`.
+    /// Memory that payloads are taken from at random, in bytes; at least `payload`. Small: answers come from the cache.
+    /// As large as a namespace: they come from memory, as a target's must.
     pub pool: usize,
 }
 
@@ -69,9 +71,10 @@ pub struct BareReport {
 /// The system's error other than a lost connection.
 pub fn serve(listener: &TcpListener, spec: &BareSpec, stop: &AtomicBool) -> io::Result<()> {
     listener.set_nonblocking(true)?;
+    let mut server = Server::new(spec);
     while !stop.load(Relaxed) {
         match listener.accept() {
-            Ok((stream, _)) => serve_one(&stream, spec, stop)?,
+            Ok((stream, _)) => serve_one(&stream, &mut server, stop)?,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
             Err(e) => return Err(e),
         }
@@ -79,12 +82,12 @@ pub fn serve(listener: &TcpListener, spec: &BareSpec, stop: &AtomicBool) -> io::
     Ok(())
 }
 
-fn serve_one(stream: &TcpStream, spec: &BareSpec, stop: &AtomicBool) -> io::Result<()> {
+fn serve_one(stream: &TcpStream, server: &mut Server<'_>, stop: &AtomicBool) -> io::Result<()> {
+    (server.pending, server.sent) = (0, 0);
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, stream, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-    let mut server = Server::new(spec);
     let mut events: Vec<epoll::Event> = Vec::with_capacity(8);
     while !stop.load(Relaxed) {
         events.clear();
@@ -102,7 +105,7 @@ struct Server<'a> {
     scratch: Vec<u8>,
     header: Vec<u8>,
     pool: Vec<u8>,
-    next_payload: usize,
+    rng: Rng,
     /// Bytes of requests that are not answered.
     pending: usize,
     /// Bytes of the first answer that are sent already.
@@ -116,7 +119,7 @@ impl<'a> Server<'a> {
             scratch: vec![0; 64 * 1024],
             header: vec![7; spec.header],
             pool: vec![1; spec.pool.max(spec.payload)],
-            next_payload: 0,
+            rng: Rng::new(1),
             pending: 0,
             sent: 0,
         }
@@ -143,8 +146,8 @@ impl<'a> Server<'a> {
             return Ok(());
         }
         let mut slices = [IoSlice::new(&[]); 2 * MAX_BATCH];
-        for (i, pair) in slices.chunks_exact_mut(2).take(n).enumerate() {
-            let at = (self.next_payload + i * spec.payload) % (self.pool.len() - spec.payload + 1);
+        for pair in slices.chunks_exact_mut(2).take(n) {
+            let at = self.rng.below((self.pool.len() / spec.payload) as u64) as usize * spec.payload;
             pair[0] = IoSlice::new(&self.header);
             pair[1] = IoSlice::new(&self.pool[at..at + spec.payload]);
         }
@@ -156,7 +159,6 @@ impl<'a> Server<'a> {
                 let whole = (self.sent + sent) / answer_len;
                 self.sent = (self.sent + sent) % answer_len;
                 self.pending -= whole * spec.request;
-                self.next_payload = (self.next_payload + whole * spec.payload) % self.pool.len();
                 Ok(())
             }
             Err(Errno::AGAIN | Errno::PIPE | Errno::CONNRESET) => Ok(()),
@@ -165,14 +167,13 @@ impl<'a> Server<'a> {
     }
 }
 
-/// Keeps `spec.depth` requests in flight on `stream` for `runtime_ns`.
+/// Keeps `spec.depth` requests in flight on `stream` for `runtime_ns`, counted from the first answer.
 ///
 /// # Errors
 /// The system's error, or that the server went away.
 pub fn drive(stream: &TcpStream, spec: &BareSpec, runtime_ns: u64) -> io::Result<BareReport> {
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
-    let start_ns = clock::now_ns();
     let mut client = Client {
         spec,
         requests: vec![3; spec.request * spec.depth],
@@ -185,6 +186,9 @@ pub fn drive(stream: &TcpStream, spec: &BareSpec, runtime_ns: u64) -> io::Result
         latency: crate::load::new_histogram(),
     };
     let mut scratch = vec![0u8; SCRATCH_LEN];
+    client.request(stream, clock::now_ns())?;
+    rustix::event::poll(&mut [PollFd::new(stream, PollFlags::IN)], None)?;
+    let start_ns = clock::now_ns();
     let (mut now_ns, mut last_ns, mut spins) = (start_ns, start_ns, 0u32);
     while now_ns < start_ns + runtime_ns {
         client.request(stream, now_ns)?;
