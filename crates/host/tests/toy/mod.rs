@@ -4,6 +4,8 @@
 //! specification, and can be told to store or return the wrong thing ([`Tamper`]). A breach by the host is remembered
 //! and makes [`Toy::finish`] panic.
 
+mod fast;
+
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -49,6 +51,8 @@ pub(crate) struct Config {
     /// Status of every read from this block on.
     pub(crate) fail_from: Option<u64>,
     pub(crate) tamper: Tamper,
+    /// I/O queues answer 4 KiB reads at full speed, and nothing else. Their threads run on this CPU.
+    pub(crate) fast: Option<usize>,
 }
 
 impl Default for Config {
@@ -65,6 +69,7 @@ impl Default for Config {
             grant_no_flow: true,
             fail_from: None,
             tamper: Tamper::default(),
+            fast: None,
         }
     }
 }
@@ -169,6 +174,7 @@ struct Conn<'a> {
     hpda: u8,
     max_r2t: u32,
     admin: bool,
+    io_queue: bool,
     flow_off: bool,
     sqhd: u16,
     pending: HashMap<u16, Pending>,
@@ -188,6 +194,7 @@ impl<'a> Conn<'a> {
             hpda: 0,
             max_r2t: 1,
             admin: false,
+            io_queue: false,
             flow_off: false,
             sqhd: 0,
             pending: HashMap::new(),
@@ -229,6 +236,11 @@ impl<'a> Conn<'a> {
                 return Ok(());
             }
             self.out.clear();
+            if let Some(cpu) = self.shared.config.fast.filter(|_| self.io_queue) {
+                pilotlight_host::clock::pin_to_cpu(cpu).expect("pinned");
+                fast::serve(&self.stream);
+                return Ok(());
+            }
             if !self.more() {
                 return Ok(());
             }
@@ -360,6 +372,7 @@ impl<'a> Conn<'a> {
                     return Err("Connect".into());
                 }
                 self.admin = cmd.qid == 0;
+                self.io_queue = cmd.qid > 0;
                 self.flow_off = cmd.cattr & ConnectCmd::DISABLE_SQ_FLOW != 0 && self.shared.config.grant_no_flow;
                 self.respond(&sqe, Status::SUCCESS, 1);
             }
