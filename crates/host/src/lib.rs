@@ -12,10 +12,12 @@ pub mod ledger;
 pub mod load;
 pub mod pattern;
 mod queue;
+pub mod raw;
 pub mod receiver;
 pub mod rng;
 pub mod schedule;
 mod transmit;
+pub mod units;
 
 pub use answer::AnswerOrder;
 pub use connection::{Connection, Handshake, SCRATCH_LEN, Sizes};

@@ -268,3 +268,22 @@ fn r2ts_are_answered_in_any_order_and_any_size() {
         }
     }
 }
+
+#[test]
+fn a_raw_peer_sees_what_comes_back() {
+    use pilotlight_host::Handshake;
+    use pilotlight_host::raw::{RawPeer, Reply};
+    use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData};
+    use std::time::Duration;
+    let toy = Toy::start(Config::default());
+    let mut peer = RawPeer::connect(toy.addr, Duration::from_millis(100)).expect("connected");
+    let both = Digests { header: true, data: true };
+    peer.shake_hands(&Handshake { digests: both, ..Handshake::default() }).expect("an ICResp");
+    let command = ConnectCmd { recfmt: 0, qid: 0, sqsize: 31, cattr: 0, kato_ms: 0 };
+    let data = ConnectData::new([1; 16], CNTLID_DYNAMIC, NQN, NQN);
+    let cqe = peer.connect_queue(&command, &data).expect("a completion");
+    assert!(cqe.status().is_success());
+    assert_eq!(peer.read_pdu().expect("read"), Reply::Silence);
+    peer.send(&[0xff; 16]).expect("sent");
+    assert_eq!(peer.read_to_end().expect("read"), (vec![], Reply::Closed));
+}
