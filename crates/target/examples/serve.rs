@@ -7,12 +7,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let port: u16 = args.next().unwrap_or_else(|| "4420".into()).parse()?;
     let core: u32 = args.next().unwrap_or_else(|| "0".into()).parse()?;
     let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None };
-    let subsystem = SubsystemConfig {
-        nqn: "nqn.2014-08.org.pilotlight:demo".into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        namespaces: vec![namespace],
-    };
+    let nqn = args.next().unwrap_or_else(|| "nqn.2014-08.org.pilotlight:demo".into());
+    let subsystem = SubsystemConfig { nqn, serial: None, allowed_hosts: Vec::new(), namespaces: vec![namespace] };
     let config = ServerConfig {
         listeners: vec![([127, 0, 0, 1], port).into()],
         subsystems: vec![subsystem],

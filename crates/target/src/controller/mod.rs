@@ -175,7 +175,8 @@ impl Controller {
     /// # Errors
     /// Invalid Field for a property or size that does not exist.
     pub fn property_get(&self, cmd: &PropertyCmd) -> Result<u64, Status> {
-        let invalid = Status::INVALID_FIELD.dnr();
+        // Without Do Not Retry: nvme-cli 2.3 reads every register that PCIe has and gives up at any other answer.
+        let invalid = Status::INVALID_FIELD;
         let (value, is_wide) = match cmd.offset {
             property::CAP => (cap(self.params.max_queue_depth, READY_TIMEOUT), true),
             property::VS => (u64::from(VERSION), false),

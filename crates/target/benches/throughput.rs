@@ -1,0 +1,143 @@
+//! Throughput of one target core over loopback, beside a bare peer that makes the same system calls and knows no NVMe.
+//!
+//! `cargo bench -p pilotlight-target --bench throughput -- [--backend mem:1GiB] [--rounds 5] [--seconds 1] [--only read-4k-32]`
+//!
+//! The target has one core, the load the other, one connection. Rounds alternate between bare peer and target; medians
+//! and the ratio of neighbouring rounds are printed: absolute figures drift with the machine, the ratio does not.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use pilotlight_host::ConnectOptions;
+use pilotlight_host::bare::{BareReport, BareSpec, drive, serve};
+use pilotlight_host::clock::pin_to_cpu;
+use pilotlight_host::load::{LoadSpec, Report, run};
+use pilotlight_target::{Limits, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+
+const NQN: &str = "nqn.2014-08.org.pilotlight:bench";
+const SERVER_CPU: usize = 0;
+const CLIENT_CPU: usize = 1;
+
+struct Case {
+    name: &'static str,
+    read_percent: u8,
+    block_bytes: u32,
+    depth: u16,
+}
+
+const CASES: [Case; 6] = [
+    Case { name: "read-4k-1", read_percent: 100, block_bytes: 4096, depth: 1 },
+    Case { name: "read-4k-32", read_percent: 100, block_bytes: 4096, depth: 32 },
+    Case { name: "read-4k-128", read_percent: 100, block_bytes: 4096, depth: 128 },
+    Case { name: "write-4k-32", read_percent: 0, block_bytes: 4096, depth: 32 },
+    Case { name: "read-128k-16", read_percent: 100, block_bytes: 131_072, depth: 16 },
+    Case { name: "write-128k-16", read_percent: 0, block_bytes: 131_072, depth: 16 },
+];
+
+fn bare(case: &Case, run_ns: u64) -> std::io::Result<BareReport> {
+    let payload = case.block_bytes as usize;
+    let spec = BareSpec { depth: usize::from(case.depth), payload, ..BareSpec::default() };
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let (addr, stop) = (listener.local_addr()?, AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| pin_to_cpu(SERVER_CPU).and_then(|()| serve(&listener, &spec, &stop)));
+        let client =
+            scope.spawn(|| pin_to_cpu(CLIENT_CPU).and_then(|()| drive(&TcpStream::connect(addr)?, &spec, run_ns)));
+        let report = client.join().unwrap_or_else(|_| Err(std::io::Error::other("the client panicked")));
+        stop.store(true, Relaxed);
+        report
+    })
+}
+
+fn target(server: &Server, case: &Case, run_ns: u64) -> Report {
+    let spec = LoadSpec {
+        read_percent: case.read_percent,
+        block_bytes: case.block_bytes,
+        depth: case.depth,
+        cpus: vec![CLIENT_CPU],
+        runtime_ns: Some(run_ns),
+        ramp_ns: run_ns / 10,
+        ..LoadSpec::default()
+    };
+    let options = ConnectOptions::new(server.local_addrs()[0], NQN);
+    run(&options, &spec, &AtomicBool::new(false), &mut |_| {}).expect("the load runs to its end")
+}
+
+fn serve_backend(backend: &str) -> Server {
+    let namespace =
+        NamespaceConfig { nsid: 1, backend: backend.parse().expect("a backend"), block_size: 4096, uuid: None };
+    let subsystem =
+        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces: vec![namespace] };
+    let config = ServerConfig {
+        listeners: vec![([127, 0, 0, 1], 0).into()],
+        subsystems: vec![subsystem],
+        cores: vec![SERVER_CPU as u32],
+        main_core: SERVER_CPU as u32,
+        limits: Limits::default(),
+        ..ServerConfig::default()
+    };
+    Server::start(config).expect("the server starts")
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn arg(name: &str) -> Option<String> {
+    let mut args = std::env::args().skip_while(|a| a != name);
+    args.next().and_then(|_| args.next())
+}
+
+fn main() -> std::io::Result<()> {
+    let cpus = std::thread::available_parallelism()?.get();
+    if cpus < 2 {
+        println!(
+            "SKIPPED: throughput needs two CPUs, one for the target and one for the load; this machine has {cpus}"
+        );
+        return Ok(());
+    }
+    let backend = arg("--backend").unwrap_or_else(|| "mem:1GiB".into());
+    let rounds: usize = arg("--rounds").and_then(|a| a.parse().ok()).unwrap_or(5);
+    let seconds: f64 = arg("--seconds").and_then(|a| a.parse().ok()).unwrap_or(1.0);
+    let only = arg("--only");
+    let run_ns = (seconds * 1e9) as u64;
+    let server = serve_backend(&backend);
+    println!(
+        "{backend}; {rounds} rounds of {seconds} s, medians; ratio: answers/s of the target over the bare peer's, same round"
+    );
+    println!(
+        "{:14} {:>11} {:>9} {:>9} {:>9} {:>8} {:>11} {:>7}",
+        "case", "IOPS", "p50 us", "p99 us", "p99.9 us", "GB/s", "bare 1/s", "ratio"
+    );
+    // Blocks that hold data cost more to read than blocks that never did.
+    if !backend.starts_with("null") {
+        target(&server, &Case { name: "fill", read_percent: 0, block_bytes: 131_072, depth: 16 }, 2_000_000_000);
+    }
+    for case in CASES.iter().filter(|case| only.as_ref().is_none_or(|only| only == case.name)) {
+        let mut rows = Vec::new();
+        for _ in 0..rounds {
+            let bare = if case.read_percent == 100 { Some(bare(case, run_ns)?) } else { None };
+            rows.push((bare, target(&server, case, run_ns)));
+        }
+        let column = |f: &dyn Fn(&Report) -> f64| median(rows.iter().map(|(_, r)| f(r)).collect());
+        let bare_rates: Vec<f64> = rows.iter().filter_map(|(b, _)| b.as_ref()).map(|b| b.rate_iops).collect();
+        let ratios: Vec<f64> =
+            rows.iter().filter_map(|(b, r)| b.as_ref().map(|b| r.total.rate_iops / b.rate_iops)).collect();
+        let optional = |values: Vec<f64>, digits: usize| {
+            if values.is_empty() { "-".to_owned() } else { format!("{:.digits$}", median(values)) }
+        };
+        println!(
+            "{:14} {:>11.0} {:>9.1} {:>9.1} {:>9.1} {:>8.2} {:>11} {:>7}",
+            case.name,
+            column(&|r| r.total.rate_iops),
+            column(&|r| r.total.latency.p50_ns as f64 / 1e3),
+            column(&|r| r.total.latency.p99_ns as f64 / 1e3),
+            column(&|r| r.total.latency.p99_9_ns as f64 / 1e3),
+            column(&|r| r.total.data_bytes_per_s / 1e9),
+            optional(bare_rates, 0),
+            optional(ratios, 3),
+        );
+    }
+    Ok(())
+}
