@@ -38,6 +38,8 @@ pub mod property {
     pub const CSTS: u32 = 0x1c;
     /// NVM Subsystem Reset, 4 bytes.
     pub const NSSR: u32 = 0x20;
+    /// Controller Ready Timeouts, 4 bytes; hosts read it where [`super::CAP_CRWMS`] is set.
+    pub const CRTO: u32 = 0x68;
 }
 
 /// A Connect command, decoded (Base 6.3).
@@ -197,6 +199,10 @@ pub mod csts {
     /// Shutdown Status: complete.
     pub const SHST_COMPLETE: u32 = 2 << 2;
 }
+
+/// CAP.CRMS bit 0, Controller Ready With Media Support: controllers that state version 2.0 or later have to set it and
+/// to answer [`property::CRTO`] (Base 3.1.3.1).
+pub const CAP_CRWMS: u64 = 1 << 59;
 
 /// Encodes the Controller Capabilities property (Base 3.1.3.1).
 ///

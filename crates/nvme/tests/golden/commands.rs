@@ -244,3 +244,17 @@ fn dataset_management() {
     let sqe = Sqe::new(opcode::io::DATASET_MANAGEMENT, 1).with_cdw(11, dsm::AD);
     assert_encodes(name, sqe, 0x123a, Sgl::in_capsule(16), built.as_bytes(), NO_DIGESTS);
 }
+
+/// Data may be longer than the ranges that NR counts.
+#[test]
+fn dataset_management_as_linux_sends_it() {
+    let name = "dataset-management-long";
+    let cdw = [0, 4, 0, 0, 0, 0];
+    let expected = Expected { opcode: 0x09, cid: 0x123a, nsid: 1, sgl: (0x01, 4096), cdw };
+    let (sqe, data) = assert_capsule(name, 0, 72, &expected);
+    assert_eq!((dsm::ranges(sqe.cdw10()), data.len()), (1, 4096));
+    let range: DsmRange = decode(&data);
+    assert_eq!((range.attributes.get(), range.blocks.get(), range.slba.get()), (0, 2048, 0x0a_0b0c_0d0e));
+    let sqe = Sqe::new(opcode::io::DATASET_MANAGEMENT, 1).with_cdw(11, dsm::AD);
+    assert_encodes(name, sqe, 0x123a, Sgl::in_capsule(4096), &data, NO_DIGESTS);
+}

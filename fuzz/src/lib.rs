@@ -1,0 +1,3 @@
+//! What the fuzz targets call: plain functions over bytes, which ordinary tests call as well.
+
+pub mod pdu;
