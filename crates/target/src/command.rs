@@ -3,7 +3,7 @@
 //! Everything that the specification lets a controller refuse before it touches data is refused here, with the status
 //! that it names (Base 3.3.3, 4.1; NVM 3.2).
 
-use pilotlight_nvme::command::{Sgl, cdw12, opcode};
+use pilotlight_nvme::command::{DsmRange, Sgl, cdw12, opcode};
 use pilotlight_nvme::{Sqe, Status};
 
 use crate::buffer::MAX_BUFFER;
@@ -11,8 +11,6 @@ use crate::namespaces::Namespaces;
 
 /// Most ranges of one Dataset Management command (NVM 3.2.3).
 pub const MAX_DSM_RANGES: u32 = 256;
-/// Most blocks of one Write Zeroes, Verify or deallocated range: what NLB can say.
-pub const MAX_RANGE_BLOCKS: u64 = 1 << 16;
 
 /// A range of logical blocks of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,8 +131,13 @@ pub fn decode_io(sqe: &Sqe, subsystem: usize, namespaces: &Namespaces) -> Result
 
 fn decode_dsm(sqe: &Sqe, namespace: u32) -> Result<Plan, Status> {
     const DEALLOCATE: u32 = 1 << 2;
+    const ENTRY: u32 = size_of::<DsmRange>() as u32;
     let ranges = (sqe.cdw10() & 0xff) + 1;
-    let len = ranges * 16;
+    // Linux always sends a whole page, however few ranges it fills.
+    let len = sqe.sgl.length.get();
+    if !(ranges * ENTRY..=MAX_DSM_RANGES * ENTRY).contains(&len) {
+        return Err(Status::SGL_LENGTH_INVALID.dnr());
+    }
     let ranges = if sqe.cdw11() & DEALLOCATE != 0 { ranges } else { 0 }; // hints without deallocation are taken note of
     let work = Work::Deallocate { namespace, ranges, done: 0, offset: 0 };
     Ok(Plan { work, len, direction: Direction::FromHost })

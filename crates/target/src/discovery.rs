@@ -1,6 +1,6 @@
 //! The discovery log: which subsystems a host may connect to, and where (Base 5.16.1.23).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use pilotlight_nvme::fabrics::nqn_field;
 use pilotlight_nvme::le::{U16, U64};
@@ -27,6 +27,8 @@ pub struct DiscoveryLog {
 #[derive(Clone, Debug)]
 struct Record {
     entry: DiscoveryEntry,
+    /// The listener takes any address: the host is told the one that it has reached.
+    wildcard: bool,
     allowed_hosts: Vec<String>,
 }
 
@@ -39,7 +41,7 @@ impl DiscoveryLog {
         };
         let entry = DiscoveryEntry {
             trtype: TRTYPE_TCP,
-            adrfam: if address.is_ipv4() { 1 } else { 2 },
+            adrfam: adrfam(address.ip()),
             subtype: SUBTYPE_NVM,
             treq: TREQ_NOT_SPECIFIED,
             portid: U16::new(port),
@@ -50,13 +52,14 @@ impl DiscoveryLog {
             traddr: padded(&traddr),
             ..DiscoveryEntry::default()
         };
-        self.records.push(Record { entry, allowed_hosts: subsystem.allowed_hosts.clone() });
+        let wildcard = advertise.is_none() && address.ip().is_unspecified();
+        self.records.push(Record { entry, wildcard, allowed_hosts: subsystem.allowed_hosts.clone() });
         self.generation += 1;
     }
 
-    /// The log page as `hostnqn` may see it.
+    /// The log page as `hostnqn` may see it, who has reached the server at `reached`.
     #[must_use]
-    pub fn page(&self, hostnqn: &str) -> Vec<u8> {
+    pub fn page(&self, hostnqn: &str, reached: Option<IpAddr>) -> Vec<u8> {
         let admits = |record: &&Record| {
             record.allowed_hosts.is_empty() || record.allowed_hosts.iter().any(|allowed| allowed == hostnqn)
         };
@@ -68,10 +71,26 @@ impl DiscoveryLog {
         };
         let mut page = header.as_bytes().to_vec();
         for record in records {
-            page.extend_from_slice(record.entry.as_bytes());
+            page.extend_from_slice(record.entry_for(reached).as_bytes());
         }
         page
     }
+}
+
+impl Record {
+    fn entry_for(&self, reached: Option<IpAddr>) -> DiscoveryEntry {
+        let mut entry = self.entry.clone();
+        if let Some(address) = reached.filter(|_| self.wildcard) {
+            let address = address.to_canonical();
+            entry.traddr = padded(&address.to_string());
+            entry.adrfam = adrfam(address);
+        }
+        entry
+    }
+}
+
+fn adrfam(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 1 } else { 2 }
 }
 
 fn padded<const N: usize>(text: &str) -> [u8; N] {
@@ -101,7 +120,7 @@ mod tests {
     /// Offsets by hand, from the table of the specification.
     #[test]
     fn a_record_says_where_and_what() {
-        let page = log().page("nqn.2014-08.org.example:stranger");
+        let page = log().page("nqn.2014-08.org.example:stranger", None);
         assert_eq!(page.len(), 2048);
         assert_eq!(page[8], 1, "one record");
         let record = &page[1024..];
@@ -114,16 +133,25 @@ mod tests {
 
     #[test]
     fn a_host_sees_only_what_it_may_use() {
-        assert_eq!(log().page("nqn.2014-08.org.example:friend").len(), 3072);
+        assert_eq!(log().page("nqn.2014-08.org.example:friend", None).len(), 3072);
+    }
+
+    #[test]
+    fn a_wildcard_listener_gives_the_address_that_the_host_has_reached() {
+        let mut log = DiscoveryLog::default();
+        log.add(&subsystem("nqn.2014-08.org.example:a", &[]), "[::]:4420".parse().expect("an address"), None);
+        let page = log.page("h", Some("::ffff:192.0.2.9".parse().expect("an address")));
+        assert_eq!(page[1024 + 1], 1, "IPv4");
+        assert_eq!(&page[1024 + 512..1024 + 522], b"192.0.2.9\0");
     }
 
     #[test]
     fn the_generation_grows_and_the_advertised_address_replaces_the_real_one() {
         let mut log = log();
-        let before = log.page("h")[0];
+        let before = log.page("h", None)[0];
         let address = "10.0.0.1:4420".parse().expect("an address");
         log.add(&subsystem("nqn.2014-08.org.example:c", &[]), address, Some(&("storage.example".into(), 14420)));
-        let page = log.page("h");
+        let page = log.page("h", None);
         assert!(page[0] > before);
         let record = &page[2048..];
         assert_eq!(&record[512..528], b"storage.example\0");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -113,7 +113,7 @@ impl Shared {
     }
 
     /// Calls `f` with what an admin command may look at.
-    pub fn with_env<R>(&self, association: &Association, f: impl FnOnce(&AdminEnv) -> R) -> R {
+    pub fn with_env<R>(&self, association: &Association, reached: Option<IpAddr>, f: impl FnOnce(&AdminEnv) -> R) -> R {
         let state = self.state();
         let namespaces: Vec<(u32, NamespaceInfo)> = match state.subsystems.get(association.host.subsystem) {
             Some(entry) => entry.namespaces.iter().map(|(&nsid, namespace)| (nsid, namespace.current_info())).collect(),
@@ -126,6 +126,7 @@ impl Shared {
             power_on: self.started.elapsed(),
             unix_time_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),
             discovery: &state.discovery,
+            reached,
         })
     }
 

@@ -39,6 +39,8 @@ pub enum State {
 /// One R2T that the host has not answered in full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
+    /// Where the asked-for range begins.
+    pub start: u32,
     /// Where the next byte belongs.
     pub next: u32,
     /// Where the asked-for range ends; equal to `next` when nothing is asked for.
@@ -93,7 +95,7 @@ impl Slot {
             buffer: None,
             aux: None,
             asked: 0,
-            asks: [Ask { next: 0, end: 0 }; MAX_R2T],
+            asks: [Ask { start: 0, next: 0, end: 0 }; MAX_R2T],
         }
     }
 
@@ -287,7 +289,7 @@ mod tests {
         let mut slots = Slots::new(4);
         let index = slots.take(1).expect("free");
         slots.get(index).state = State::Receiving;
-        slots.get(index).asks[2] = Ask { next: 0, end: 4096 };
+        slots.get(index).asks[2] = Ask { start: 0, next: 0, end: 4096 };
         let tag = slots.transfer_tag(index, 2);
         assert_eq!(slots.by_transfer_tag(tag), Some((index, 2)));
         slots.end(index);
@@ -303,7 +305,7 @@ mod tests {
         for cid in 0..100 {
             let index = slots.take(cid).expect("an entry of the queue is free");
             slots.get(index).state = State::Receiving;
-            slots.get(index).asks[0] = Ask { next: 0, end: 1 };
+            slots.get(index).asks[0] = Ask { start: 0, next: 0, end: 1 };
             slots.end(index);
         }
         assert_eq!(slots.in_use(), 0);

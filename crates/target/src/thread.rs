@@ -315,7 +315,9 @@ impl TargetThread {
         }
         self.serial = self.serial.wrapping_add(1);
         let address = ConnAddr { thread: self.id, index, serial: self.serial };
-        let conn = Connection::new(now_ns, self.resources.shared.limits.icreq_timeout_ns);
+        let reached = rustix::net::getsockname(&socket).ok().and_then(|name| SocketAddr::try_from(name).ok());
+        let timeout_ns = self.resources.shared.limits.icreq_timeout_ns;
+        let conn = Connection::new(now_ns, timeout_ns, reached.map(|address| address.ip()));
         self.deadlines[index as usize] = conn.deadline_ns();
         self.links[index as usize] = Some(Box::new(Link {
             socket: Some(socket),

@@ -5,7 +5,7 @@
 //! `docs/faults.md` lists every one).
 
 use pilotlight_nvme::digest;
-use pilotlight_nvme::pdu::{self, CommonHeader, Digests, FatalError, Flags, PduType};
+use pilotlight_nvme::pdu::{CommonHeader, Digests, FatalError, Flags, PduType};
 use zerocopy::FromBytes;
 
 /// Most bytes of data that a command capsule may carry (IOCCSZ).
@@ -57,7 +57,7 @@ impl Fault {
         Self { error: FatalError::InvalidHeaderField, information: offset }
     }
 
-    /// `error` with information that means nothing.
+    /// `error` with reserved information.
     #[must_use]
     pub const fn new(error: FatalError) -> Self {
         Self { error, information: 0 }
@@ -100,6 +100,19 @@ pub fn check_head(bytes: &[u8; CommonHeader::LEN], stage: Stage, digests: Digest
     let Ok(ch) = CommonHeader::read_from_bytes(bytes) else { return Err(Fault::field(field::TYPE)) };
     let pdu_type = PduType::from_u8(ch.pdu_type).ok_or(Fault::field(field::TYPE))?;
     check_order(pdu_type, stage)?;
+    let pdu_len = ch.plen.get() as usize;
+    if pdu_type == PduType::H2CTermReq {
+        // The host has given up: whatever else its PDU says, the connection ends without an answer.
+        let (flags, data_offset) = (ch.flags(), usize::from(ch.pdo));
+        return Ok(Head {
+            pdu_type,
+            flags,
+            header_len: CommonHeader::LEN,
+            data_offset,
+            pdu_len,
+            needed: CommonHeader::LEN,
+        });
+    }
     if usize::from(ch.hlen) != pdu_type.header_len() {
         return Err(Fault::field(field::HLEN));
     }
@@ -109,7 +122,6 @@ pub fn check_head(bytes: &[u8; CommonHeader::LEN], stage: Stage, digests: Digest
         return Err(Fault::field(field::FLAGS));
     }
     let header_len = pdu_type.header_len() + if header_digest { digest::DIGEST_LEN } else { 0 };
-    let pdu_len = ch.plen.get() as usize;
     let mut head =
         Head { pdu_type, flags: ch.flags(), header_len, data_offset: usize::from(ch.pdo), pdu_len, needed: pdu_len };
     check_lengths(&head, cpda)?;
@@ -132,9 +144,6 @@ fn check_lengths(head: &Head, cpda: u8) -> Result<(), Fault> {
     let Head { pdu_type, header_len, data_offset, pdu_len, .. } = *head;
     match pdu_type {
         PduType::ICReq if pdu_len != header_len => Err(Fault::field(field::PLEN)),
-        PduType::H2CTermReq if !(header_len..=header_len + pdu::TermReq::MAX_DATA).contains(&pdu_len) => {
-            Err(Fault::field(field::PLEN))
-        }
         PduType::CapsuleCmd if pdu_len == header_len => Ok(()),
         PduType::CapsuleCmd | PduType::H2CData => {
             if pdu_len < header_len {
@@ -148,7 +157,7 @@ fn check_lengths(head: &Head, cpda: u8) -> Result<(), Fault> {
             }
             let limit = if pdu_type == PduType::CapsuleCmd { IN_CAPSULE } else { MAX_H2C_DATA };
             if pdu_len > data_offset + limit + digest::DIGEST_LEN {
-                return Err(Fault { error: FatalError::LimitExceeded, information: field::PLEN });
+                return Err(Fault::new(FatalError::LimitExceeded));
             }
             Ok(())
         }
@@ -240,10 +249,7 @@ mod tests {
             ([0x04, 0, 0x48, 0x44, 0x48, 0x10, 0, 0], Fault::field(field::PDO)),
             ([0x04, 0, 0x48, 0x49, 0x48, 0x10, 0, 0], Fault::field(field::PDO)),
             ([0x06, 0, 0x18, 0x18, 0x18, 0, 0, 0], Fault::field(field::PLEN)),
-            (
-                [0x06, 0, 0x18, 0x18, 0x20, 0, 2, 0],
-                Fault { error: FatalError::LimitExceeded, information: field::PLEN },
-            ),
+            ([0x06, 0, 0x18, 0x18, 0x20, 0, 2, 0], Fault::new(FatalError::LimitExceeded)),
         ];
         for (bytes, fault) in cases {
             assert_eq!(head(bytes, Stage::Transfer, NONE), Err(fault), "{bytes:02x?}");
@@ -283,6 +289,9 @@ mod tests {
         fn accepted_pdus_are_bounded(bytes: [u8; 8], transfer: bool, header: bool, data: bool, cpda in 0u8..32) {
             let stage = if transfer { Stage::Transfer } else { Stage::Initialize };
             if let Ok(head) = check_head(&bytes, stage, Digests { header, data }, cpda) {
+                if head.pdu_type == PduType::H2CTermReq {
+                    return Ok(()); // ends the connection, whatever its lengths
+                }
                 prop_assert!(head.needed <= MAX_CAPSULE);
                 prop_assert!(head.needed >= head.header_len);
                 prop_assert!(head.needed <= head.pdu_len);

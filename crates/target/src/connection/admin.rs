@@ -21,9 +21,6 @@ use crate::wire::CapsuleData;
 /// The answer to an I/O queue whose controller is gone.
 pub const GONE: ConnectRefusal = ConnectRefusal::status(Status::CONNECT_INVALID_PARAMETERS.dnr());
 
-/// Disconnect is for I/O queues (Base 6.4: Invalid Queue Type).
-const INVALID_QUEUE_TYPE: Status = Status::new(1, 0x85);
-
 /// What an admin queue has beside its commands.
 pub(super) struct AdminQueue {
     pub(super) association: Arc<Association>,
@@ -98,7 +95,7 @@ impl Connection {
                 Err(status) => (status, 0),
             },
             fctype::CONNECT => (Status::COMMAND_SEQUENCE.dnr(), 0),
-            fctype::DISCONNECT => (INVALID_QUEUE_TYPE.dnr(), 0),
+            fctype::DISCONNECT => (Status::DISCONNECT_QUEUE_TYPE.dnr(), 0), // it is for I/O queues
             _ => (Status::INVALID_FIELD.dnr(), 0),
         };
         self.refuse(cid, status, result);
@@ -179,8 +176,9 @@ impl Connection {
         let mut to_host = to_host;
         let data = from_host.as_deref().unwrap_or(&[]);
         let out = to_host.as_deref_mut().unwrap_or(&mut []);
-        let outcome =
-            cx.shared.with_env(&admin.association, |env| admin.controller.execute(sqe, data, out, cx.now_ns, env));
+        let outcome = cx
+            .shared
+            .with_env(&admin.association, self.reached, |env| admin.controller.execute(sqe, data, out, cx.now_ns, env));
         if let Some(buffer) = from_host {
             free(&mut queue.held, buffer, cx.pool);
             slot.len = 0;

@@ -207,7 +207,7 @@ impl Connection {
             }
             let len = if self.max_r2t == 1 { slot.len } else { piece.min(slot.len - slot.asked) };
             let offset = slot.asked;
-            slot.asks[ask] = Ask { next: offset, end: offset + len };
+            slot.asks[ask] = Ask { start: offset, next: offset, end: offset + len };
             slot.asked += len;
             let cid = slot.cid;
             let tag = queue.slots.transfer_tag(index, ask);

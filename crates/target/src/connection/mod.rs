@@ -25,6 +25,7 @@ mod connect;
 mod io;
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use pilotlight_nvme::digest;
@@ -127,6 +128,8 @@ struct Body {
 
 /// One NVMe/TCP connection.
 pub struct Connection {
+    /// The local address that the host has reached.
+    reached: Option<IpAddr>,
     phase: Phase,
     role: Role,
     framing: Framing,
@@ -152,10 +155,12 @@ pub struct Connection {
 const BUDGET: u32 = crate::tx::BATCH as u32;
 
 impl Connection {
-    /// A connection that was accepted at `now_ns` and has `icreq_timeout_ns` to say something.
+    /// A connection that was accepted at `now_ns` on the local address `reached` and has `icreq_timeout_ns` to say
+    /// something.
     #[must_use]
-    pub fn new(now_ns: u64, icreq_timeout_ns: u64) -> Self {
+    pub fn new(now_ns: u64, icreq_timeout_ns: u64, reached: Option<IpAddr>) -> Self {
         Self {
+            reached,
             phase: Phase::Initialize,
             role: Role::None,
             framing: Framing::default(),
@@ -333,9 +338,14 @@ impl Connection {
             return Err(Fault::field(field::CCCID));
         }
         let asked = slot.asks[ask];
-        if offset != asked.next || len > asked.end - asked.next {
-            let information = if offset == asked.next { field::DATAL } else { field::DATAO };
-            return Err(Fault { error: FatalError::DataOutOfRange, information });
+        if !offset.is_multiple_of(4) || !len.is_multiple_of(4) {
+            return Err(Fault::field(if offset.is_multiple_of(4) { field::DATAL } else { field::DATAO }));
+        }
+        if !(asked.start..asked.end).contains(&offset) || len > asked.end - offset {
+            return Err(Fault::new(FatalError::DataOutOfRange));
+        }
+        if offset != asked.next {
+            return Err(Fault::new(FatalError::Sequence));
         }
         if head.flags.contains(Flags::LAST_PDU) != (offset + len == asked.end) {
             return Err(Fault::field(field::FLAGS));

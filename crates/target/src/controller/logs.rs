@@ -71,7 +71,7 @@ impl Controller {
             return match lid {
                 lid::SUPPORTED => Some(supported(&[lid::SUPPORTED, lid::ERROR, lid::DISCOVERY])),
                 lid::ERROR => Some(self.errors.page()),
-                lid::DISCOVERY => Some(env.discovery.page(&self.params.hostnqn)),
+                lid::DISCOVERY => Some(env.discovery.page(&self.params.hostnqn, env.reached)),
                 _ => None,
             };
         }

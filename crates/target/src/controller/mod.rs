@@ -19,11 +19,12 @@ mod features;
 mod identify;
 mod logs;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pilotlight_nvme::command::opcode::admin;
-use pilotlight_nvme::fabrics::{PropertyCmd, cap, cc, csts, property};
+use pilotlight_nvme::fabrics::{CAP_CRWMS, PropertyCmd, cap, cc, csts, property};
 use pilotlight_nvme::log::GetLogPage;
 use pilotlight_nvme::{Sqe, Status};
 
@@ -82,6 +83,8 @@ pub struct AdminEnv<'a> {
     pub unix_time_ms: u64,
     /// The discovery log.
     pub discovery: &'a DiscoveryLog,
+    /// The address at which the host has reached the server.
+    pub reached: Option<IpAddr>,
 }
 
 /// What setting a property asks of the connection.
@@ -178,10 +181,11 @@ impl Controller {
         // Without Do Not Retry: nvme-cli 2.3 reads every register that PCIe has and gives up at any other answer.
         let invalid = Status::INVALID_FIELD;
         let (value, is_wide) = match cmd.offset {
-            property::CAP => (cap(self.params.max_queue_depth, READY_TIMEOUT), true),
+            property::CAP => (cap(self.params.max_queue_depth, READY_TIMEOUT) | CAP_CRWMS, true),
             property::VS => (u64::from(VERSION), false),
             property::CC => (u64::from(self.cc), false),
             property::CSTS => (u64::from(self.csts), false),
+            property::CRTO => (u64::from(READY_TIMEOUT), false),
             _ => return Err(invalid),
         };
         if cmd.wide == Some(is_wide) { Ok(value) } else { Err(invalid) }

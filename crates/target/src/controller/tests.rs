@@ -47,6 +47,7 @@ fn run(controller: &mut Controller, sqe: &Sqe, out: &mut [u8]) -> Outcome {
         power_on: Duration::from_secs(7200),
         unix_time_ms: 1_000_000,
         discovery: &DiscoveryLog::default(),
+        reached: None,
     };
     controller.execute(sqe, &[], out, 0, &env)
 }
@@ -76,6 +77,8 @@ fn properties_as_linux_reads_them() {
     assert_eq!(cap & 0xffff, 1023, "MQES");
     assert_eq!(cap >> 37 & 1, 1, "NVM command set");
     assert_eq!(cap >> 48 & 0xf, 0, "MPSMIN: 4 KiB");
+    assert_eq!(cap >> 59 & 1, 1, "CRWMS, which version 2.0 demands");
+    assert_eq!(get(0x68, false), Ok(30), "CRTO, in units of 500 ms");
     assert_eq!(get(8, false), Ok(0x0002_0000));
     assert_eq!(get(0x1c, false), Ok(1));
     assert_eq!(get(0, false), Err(Status::INVALID_FIELD), "CAP is 8 bytes wide");
