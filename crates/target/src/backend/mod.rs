@@ -22,6 +22,7 @@ mod blocking;
 mod budget;
 pub mod conformance;
 pub mod delay;
+pub mod file;
 pub mod frozen;
 mod guard;
 pub mod mem;
@@ -33,6 +34,7 @@ use std::ops::Range;
 
 pub use budget::MemoryBudget;
 pub use delay::{DelayBackend, Delays};
+pub use file::{FileBackend, FileOptions};
 pub use frozen::FrozenBackend;
 pub use mem::MemoryBackend;
 pub use null::NullBackend;
