@@ -164,16 +164,6 @@ impl Aio {
         }
     }
 
-    /// Whether completions are read without a system call.
-    pub(crate) fn reads_ring(&self) -> bool {
-        self.ring.is_some()
-    }
-
-    /// Submitted and not yet reaped.
-    pub(crate) fn in_kernel(&self) -> usize {
-        self.in_kernel
-    }
-
     /// Queues a request for the next [`Aio::submit`].
     ///
     /// # Safety

@@ -25,6 +25,8 @@ pub struct Subject<'a> {
     pub stores: bool,
     /// Whether its size can be changed.
     pub resizes: bool,
+    /// Whether [`Backend::allocated_bytes`] follows what is written and deallocated. A block device cannot tell.
+    pub counts_space: bool,
     /// How many requests the random cases make: fewer for slow media.
     pub requests: u32,
     /// Seeds the random cases.

@@ -193,7 +193,14 @@ mod tests {
     #[test]
     fn conforms() {
         let create = |block_size, blocks| delayed(block_size, blocks, 5);
-        conformance::check(&Subject { create: &create, stores: true, resizes: true, requests: 3_000, seed: 1 });
+        conformance::check(&Subject {
+            create: &create,
+            stores: true,
+            resizes: true,
+            counts_space: true,
+            requests: 3_000,
+            seed: 1,
+        });
     }
 
     #[test]
@@ -202,7 +209,14 @@ mod tests {
             let delays = Delays { shortest_ns: 0, longest_ns: 9_000, seed: 3 };
             Arc::new(DelayBackend::new(delayed(block_size, blocks, 4), delays)) as Arc<dyn Backend>
         };
-        conformance::check(&Subject { create: &create, stores: true, resizes: true, requests: 500, seed: 2 });
+        conformance::check(&Subject {
+            create: &create,
+            stores: true,
+            resizes: true,
+            counts_space: true,
+            requests: 500,
+            seed: 2,
+        });
     }
 
     /// Flushes at time 0 and the tags and times at which they complete.

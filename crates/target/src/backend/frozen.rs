@@ -305,7 +305,14 @@ mod tests {
     fn conforms() {
         let create =
             |block_size, blocks| Arc::new(FrozenBackend::new(block_size, blocks).expect("valid")) as Arc<dyn Backend>;
-        conformance::check(&Subject { create: &create, stores: true, resizes: true, requests: 1_000, seed: 1 });
+        conformance::check(&Subject {
+            create: &create,
+            stores: true,
+            resizes: true,
+            counts_space: true,
+            requests: 1_000,
+            seed: 1,
+        });
     }
 
     fn block(value: u8) -> Vec<u8> {

@@ -22,6 +22,7 @@ mod blocking;
 mod budget;
 pub mod conformance;
 pub mod delay;
+pub mod file;
 pub mod frozen;
 mod guard;
 pub mod mem;
@@ -34,6 +35,7 @@ use std::ops::Range;
 
 pub use budget::MemoryBudget;
 pub use delay::{DelayBackend, Delays};
+pub use file::{FileBackend, FileOptions};
 pub use frozen::FrozenBackend;
 pub use mem::MemoryBackend;
 pub use null::NullBackend;

@@ -86,6 +86,6 @@ mod tests {
     fn conforms() {
         let create =
             |block_size, blocks| Arc::new(NullBackend::new(block_size, blocks).expect("valid")) as Arc<dyn Backend>;
-        check(&Subject { create: &create, stores: false, resizes: true, requests: 2_000, seed: 1 });
+        check(&Subject { create: &create, stores: false, resizes: true, counts_space: true, requests: 2_000, seed: 1 });
     }
 }

@@ -7,13 +7,20 @@ use crate::buffer::{Buffer, BufferPool};
 
 const SLOTS: u32 = 16;
 
-/// A file with its space allocated, on disk, opened with O_DIRECT where that works.
+/// A file with its space allocated, on disk, opened with O_DIRECT where that works. It is filled past the page cache:
+/// a cached page would make every write of it fail with EAGAIN until somebody evicts it.
 fn file() -> File {
-    let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).expect("a file");
-    file.as_file().write_all_at(&vec![0xff; SLOTS as usize * 4096], 0).expect("writes");
-    file.as_file().sync_all().expect("syncs");
-    let direct = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(file.path());
-    direct.unwrap_or_else(|_| file.reopen().expect("the same file"))
+    let here = std::env::current_exe().expect("a test has a path");
+    let named = tempfile::NamedTempFile::new_in(here.parent().expect("in a directory")).expect("a file");
+    let direct = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(named.path());
+    let file = direct.unwrap_or_else(|_| named.reopen().expect("the same file"));
+    let mut pool = BufferPool::new(1 << 20).expect("memory");
+    let mut buffer = pool.alloc(SLOTS as usize * 4096).expect("memory");
+    buffer.fill(0xff);
+    file.write_all_at(&buffer, 0).expect("writes");
+    file.sync_all().expect("syncs");
+    pool.free(buffer);
+    file
 }
 
 /// Pushes a command for every slot, and again where the file system would have had to wait, until all are through.
@@ -37,7 +44,7 @@ fn run_all(aio: &mut Aio, file: &File, command: Command, addresses: &[*mut u8]) 
         }
         std::thread::yield_now();
     }
-    assert_eq!(aio.in_kernel(), 0);
+    assert_eq!(aio.in_kernel, 0);
 }
 
 /// Writes, syncs and reads, often enough for the ring to wrap several times.
@@ -46,9 +53,9 @@ fn round_trips(mut aio: Aio) {
     let mut pool = BufferPool::new(1 << 20).expect("memory");
     let mut buffers: Vec<Buffer> = (0..SLOTS).map(|_| pool.alloc(4096).expect("memory")).collect();
     let addresses: Vec<_> = buffers.iter_mut().map(Buffer::as_mut_ptr).collect();
-    for round in 0..40_u8 {
+    for round in 0..10_u8 {
         buffers.iter_mut().enumerate().for_each(|(slot, buffer)| buffer.fill(round ^ slot as u8));
-        run_all(&mut aio, &file, Command::Write { durable: round % 8 == 0 }, &addresses);
+        run_all(&mut aio, &file, Command::Write { durable: round == 5 }, &addresses);
         // SAFETY: a sync touches no memory.
         unsafe { aio.push(SLOTS, file.as_fd(), Command::DataSync, (std::ptr::null_mut(), 0), 0) };
         aio.submit().expect("accepted");
@@ -66,7 +73,7 @@ fn round_trips(mut aio: Aio) {
 #[test]
 fn completions_are_read_from_the_ring() {
     let aio = Aio::new(SLOTS + 1).expect("a context");
-    assert!(aio.reads_ring(), "the ring of this kernel is known");
+    assert!(aio.ring.is_some(), "the ring of this kernel is known");
     round_trips(aio);
 }
 
@@ -92,7 +99,7 @@ fn a_refused_request_is_named_and_the_others_go_on() {
         aio.push(2, file.as_fd(), Command::Write { durable: false }, memory, 4096);
     }
     assert_eq!(aio.submit(), Err((1, libc::EBADF)));
-    assert_eq!(aio.in_kernel(), 1);
+    assert_eq!(aio.in_kernel, 1);
     aio.submit().expect("the rest is accepted");
     let mut seen: Vec<_> = std::iter::repeat_with(|| aio.reap()).flatten().take(2).map(|(slot, _)| slot).collect();
     seen.sort_unstable();

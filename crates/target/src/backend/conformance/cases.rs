@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::super::{Backend, IoError, Op, Random};
+use super::driver::PATIENCE;
 use super::{Driver, Subject, ok};
 use crate::buffer::MAX_BUFFER;
 
@@ -112,7 +113,7 @@ pub(super) fn large_zeroes(subject: &Subject<'_>, block_size: u32) {
         let full = backend.allocated_bytes().expect("a number");
         ok(driver.run(op, 1, (geometry.blocks - 2) as u32, None));
         let left = backend.allocated_bytes().expect("a number");
-        if op == Op::Deallocate && geometry.deallocated_reads_zero {
+        if op == Op::Deallocate && geometry.deallocated_reads_zero && subject.counts_space {
             assert!(left <= full / 4, "deallocating gives space back: {full} bytes before, {left} after");
         }
         if op == Op::Deallocate && !geometry.deallocated_reads_zero {
@@ -232,11 +233,30 @@ pub(super) fn random(subject: &Subject<'_>, block_size: u32) {
         let data = matches!(request.op, Op::Write { .. })
             .then(|| pattern(u64::from(step) << 32, request.blocks as usize * block_size as usize));
         let which = random.below(2) as usize;
-        let tag = drivers[which].submit(request.op, request.lba, request.blocks, data.as_deref());
+        let tag = submit_to_one_of(&mut drivers, which, &request, data.as_deref());
         model.started(which, tag, request, data);
     }
     model.settle(&mut drivers);
     model.compare_all(&mut drivers[0]);
+}
+
+/// Submits to one channel and, while that is busy, polls all: the blocks may be held by a request in another.
+fn submit_to_one_of(drivers: &mut [Driver], which: usize, planned: &Planned, data: Option<&[u8]>) -> u64 {
+    let mut request = drivers[which].request(planned.op, planned.lba, planned.blocks, data);
+    let started = std::time::Instant::now();
+    loop {
+        match drivers[which].try_submit(request) {
+            Ok(tag) => return tag,
+            Err(busy) => request = busy,
+        }
+        if started.elapsed() > PATIENCE {
+            drivers[which].discard(request);
+            panic!("{planned:?} was busy for {PATIENCE:?}");
+        }
+        if drivers.iter_mut().map(Driver::poll).sum::<usize>() == 0 {
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// A request of the random case.

@@ -7,7 +7,7 @@ use super::super::{Backend, Channel, Completion, IoError, Op, Request, Submitted
 use crate::buffer::{Buffer, BufferPool};
 
 /// How long a request may take, in real time, before the test fails. Real media are slow on busy machines.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// What stale memory looks like: a read that leaves any of it has leaked another host's data.
 const STALE: u8 = 0xee;
 /// Simulated time that passes from poll to poll.

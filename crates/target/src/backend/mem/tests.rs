@@ -8,7 +8,14 @@ fn fresh(block_size: u32, blocks: u64) -> MemoryBackend {
 #[test]
 fn conforms() {
     let create = |block_size, blocks| Arc::new(fresh(block_size, blocks)) as Arc<dyn Backend>;
-    conformance::check(&Subject { create: &create, stores: true, resizes: true, requests: 20_000, seed: 1 });
+    conformance::check(&Subject {
+        create: &create,
+        stores: true,
+        resizes: true,
+        counts_space: true,
+        requests: 20_000,
+        seed: 1,
+    });
 }
 
 #[test]

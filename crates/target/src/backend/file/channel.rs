@@ -1,0 +1,351 @@
+//! One I/O thread's requests to a file or device: handed to AIO or to threads, tracked in slots, collected by polling.
+//!
+//! A slot is *free*, or its request is with AIO, with a thread, *waiting* (for a thread, or for the hold of its next
+//! slice), or *finished*, until a poll returns it. From the start of a transfer to its end the slot keeps the request's
+//! hold and, while AIO has it, the buffer, which nobody touches.
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_queue::ArrayQueue;
+
+use super::super::aio::{Aio, Command};
+use super::super::blocking::BlockingPool;
+use super::super::guard::Hold;
+use super::super::{Channel, Completion, IoError, Op, Request, Submitted};
+use super::medium::{Deallocation, Job, Medium, Reply, Way, Work, classify};
+
+/// Guarded units that a request without data is done by at a time.
+const SLICE_UNITS: u64 = 2048;
+
+/// A request in flight.
+#[derive(Debug, Default)]
+struct Slot {
+    request: Option<Request>,
+    hold: Option<Hold>,
+    /// For zeroing and deallocation: what is left, the slice in work included.
+    rest: Range<u64>,
+    result: Option<Result<(), IoError>>,
+}
+
+pub(super) struct FileChannel {
+    medium: Arc<Medium>,
+    threads: Arc<BlockingPool<Job>>,
+    replies: Arc<ArrayQueue<Reply>>,
+    aio: Option<Aio>,
+    slots: Box<[Slot]>,
+    free: Vec<u32>,
+    waiting: VecDeque<u32>,
+    finished: VecDeque<u32>,
+    /// Slots whose jobs have not been replied to.
+    with_threads: usize,
+}
+
+impl FileChannel {
+    pub(super) fn open(medium: Arc<Medium>, threads: Arc<BlockingPool<Job>>, depth: u32) -> io::Result<Self> {
+        let depth = depth.max(1);
+        let aio = match medium.way() {
+            Way::Direct => Some(Aio::new(depth).map_err(explain_limit)?),
+            Way::Inline | Way::Threads => None,
+        };
+        Ok(Self {
+            medium,
+            threads,
+            replies: Arc::new(ArrayQueue::new(depth as usize)),
+            aio,
+            slots: (0..depth).map(|_| Slot::default()).collect(),
+            free: (0..depth).rev().collect(),
+            waiting: VecDeque::with_capacity(depth as usize),
+            finished: VecDeque::with_capacity(depth as usize),
+            with_threads: 0,
+        })
+    }
+
+    fn submit_data(&mut self, mut request: Request) -> Submitted {
+        if self.free.is_empty() {
+            return Submitted::Busy(request);
+        }
+        let bytes = request.bytes(self.medium.block_size());
+        // Checks that the buffer is large enough, before anything is held.
+        let _ = request.data(self.medium.block_size());
+        let hold = match self.medium.try_hold(&bytes, request.op != Op::Read) {
+            None => return Submitted::Busy(request),
+            Some(Err(error)) => return Submitted::Done(request.complete(Err(error))),
+            Some(Ok(hold)) => hold,
+        };
+        if self.medium.way() == Way::Inline {
+            let result = self.transfer_inline(&mut request, &bytes);
+            self.medium.release(hold);
+            return Submitted::Done(request.complete(result));
+        }
+        let slot = self.take_slot(request);
+        self.slots[slot as usize].hold = Some(hold);
+        if self.aio.is_some() {
+            self.push_transfer(slot);
+        } else {
+            self.start_or_wait(slot);
+        }
+        Submitted::Pending
+    }
+
+    fn transfer_inline(&self, request: &mut Request, bytes: &Range<u64>) -> Result<(), IoError> {
+        let op = request.op;
+        let data = request.data(self.medium.block_size());
+        match op {
+            Op::Read => self.medium.read(bytes.start, data),
+            _ => self.medium.write(bytes.start, data, false),
+        }
+    }
+
+    fn submit_flush(&mut self, request: Request) -> Submitted {
+        if !self.medium.geometry().volatile_write_cache {
+            return Submitted::Done(request.complete(Ok(())));
+        }
+        if self.free.is_empty() {
+            return Submitted::Busy(request);
+        }
+        let slot = self.take_slot(request);
+        match &mut self.aio {
+            // SAFETY: a sync touches no memory, and the slot is new.
+            Some(aio) => unsafe {
+                aio.push(slot, self.medium.fd(), Command::DataSync, (std::ptr::null_mut(), 0), 0);
+            },
+            None => self.start_or_wait(slot),
+        }
+        Submitted::Pending
+    }
+
+    fn submit_zero(&mut self, request: Request) -> Submitted {
+        let pointless = request.op == Op::Deallocate && self.medium.deallocation() == Deallocation::Nothing;
+        if pointless || request.blocks == 0 {
+            return Submitted::Done(request.complete(Ok(())));
+        }
+        if self.free.is_empty() {
+            return Submitted::Busy(request);
+        }
+        let rest = request.bytes(self.medium.block_size());
+        let slot = self.take_slot(request);
+        self.slots[slot as usize].rest = rest;
+        self.start_or_wait(slot);
+        Submitted::Pending
+    }
+
+    fn take_slot(&mut self, request: Request) -> u32 {
+        let slot = self.free.pop().expect("checked by the caller");
+        self.slots[slot as usize].request = Some(request);
+        slot
+    }
+
+    /// Queues a slot's read or write for AIO.
+    fn push_transfer(&mut self, slot: u32) {
+        let (Some(aio), Some(request)) = (&mut self.aio, &mut self.slots[slot as usize].request) else { return };
+        let command = match request.op {
+            Op::Write { fua } => Command::Write { durable: fua },
+            _ => Command::Read,
+        };
+        let bytes = request.bytes(self.medium.block_size());
+        let buffer = request.buffer.as_mut().expect("a read or write has a buffer");
+        let memory = (buffer.as_mut_ptr(), (bytes.end - bytes.start) as usize);
+        // SAFETY: the buffer is at least that long (`submit_data` checks), stays mapped even if it is lost, and lies
+        // untouched in its slot until the completion is reaped; `drop` waits for AIO before it gives up the slots.
+        unsafe { aio.push(slot, self.medium.fd(), command, memory, bytes.start) };
+    }
+
+    /// Hands a slot's next piece of work to a thread; where that is not possible now, a later poll tries again.
+    fn start_or_wait(&mut self, slot: u32) {
+        if !self.start(slot) {
+            self.waiting.push_back(slot);
+        }
+    }
+
+    fn start(&mut self, slot: u32) -> bool {
+        let work = match self.next_work(slot) {
+            None => return false,
+            Some(Err(error)) => {
+                self.finish(slot, Err(error));
+                return true;
+            }
+            Some(Ok(work)) => work,
+        };
+        let buffer = self.request(slot).buffer.take();
+        let job = Job { medium: Arc::clone(&self.medium), replies: Arc::clone(&self.replies), slot, work, buffer };
+        match self.threads.submit(job) {
+            Ok(()) => self.with_threads += 1,
+            Err(job) => {
+                self.request(slot).buffer = job.buffer;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// What a thread is to do for a slot; `None` if the next slice is held by others.
+    fn next_work(&mut self, slot: u32) -> Option<Result<Work, IoError>> {
+        let block_size = self.medium.block_size();
+        let request = self.slots[slot as usize].request.as_ref().expect("a slot in use has a request");
+        let (op, bytes) = (request.op, request.bytes(block_size));
+        let len = u64::from(request.blocks) as usize * block_size;
+        let (deallocate, fua) = match op {
+            Op::Read => return Some(Ok(Work::Read { offset: bytes.start, len })),
+            Op::Write { fua } => return Some(Ok(Work::Write { offset: bytes.start, len, durable: fua })),
+            Op::Flush => return Some(Ok(Work::Sync)),
+            Op::WriteZeroes { fua, deallocate } => (deallocate, fua),
+            Op::Deallocate => (true, false),
+        };
+        let rest = self.slots[slot as usize].rest.clone();
+        let bytes = self.medium.first_slice(&rest, SLICE_UNITS);
+        if self.slots[slot as usize].hold.is_none() {
+            match self.medium.try_hold(&bytes, true)? {
+                Ok(hold) => self.slots[slot as usize].hold = Some(hold),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        let durable = fua && bytes.end == rest.end;
+        Some(Ok(if op == Op::Deallocate {
+            Work::Deallocate { bytes }
+        } else {
+            Work::Zero { bytes, deallocate, durable }
+        }))
+    }
+
+    fn request(&mut self, slot: u32) -> &mut Request {
+        self.slots[slot as usize].request.as_mut().expect("a slot in use has a request")
+    }
+
+    /// Ends a slot's request; a later poll returns it.
+    fn finish(&mut self, slot: u32, result: Result<(), IoError>) {
+        let state = &mut self.slots[slot as usize];
+        if let Some(hold) = state.hold.take() {
+            self.medium.release(hold);
+        }
+        state.result = Some(result);
+        self.finished.push_back(slot);
+    }
+
+    /// Takes a result of AIO: bytes transferred, or a negative error number.
+    fn take_aio(&mut self, slot: u32, result: i64) {
+        let block_size = self.medium.block_size();
+        let request = self.request(slot);
+        let expected = i64::from(request.blocks) * block_size as i64;
+        let (op, number) = (request.op, i32::try_from(-result).unwrap_or(0));
+        match (op, number) {
+            // The kernel would have had to wait, or cannot do it asynchronously.
+            (_, libc::EAGAIN | libc::EOPNOTSUPP) | (Op::Flush, libc::EINVAL) => self.start_or_wait(slot),
+            (Op::Flush, number) => {
+                let result = self.medium.synced(if number == 0 { Ok(()) } else { Err(number) });
+                self.finish(slot, result);
+            }
+            _ if result == expected => self.finish(slot, Ok(())),
+            // In part: all of it once more, which nobody can see as its blocks are held.
+            _ if result >= 0 => self.start_or_wait(slot),
+            _ => self.finish(slot, Err(classify(&io::Error::from_raw_os_error(number)))),
+        }
+    }
+
+    fn take_reply(&mut self, reply: Reply) {
+        let Reply { slot, result, buffer } = reply;
+        self.with_threads -= 1;
+        self.request(slot).buffer = buffer;
+        let op = self.request(slot).op;
+        if matches!(op, Op::WriteZeroes { .. } | Op::Deallocate) && result.is_ok() {
+            let rest = &mut self.slots[slot as usize].rest;
+            rest.start = self.medium.first_slice(rest, SLICE_UNITS).end;
+            if !rest.is_empty() {
+                if let Some(hold) = self.slots[slot as usize].hold.take() {
+                    self.medium.release(hold);
+                }
+                return self.start_or_wait(slot);
+            }
+        }
+        self.finish(slot, result);
+    }
+
+    fn start_waiting(&mut self) {
+        for _ in 0..self.waiting.len() {
+            if let Some(slot) = self.waiting.pop_front() {
+                self.start_or_wait(slot);
+            }
+        }
+    }
+
+    /// Hands the batch to the kernel and takes what it has completed.
+    fn drive_aio(&mut self) {
+        while let Some(Err((slot, number))) = self.aio.as_mut().map(Aio::submit) {
+            self.take_aio(slot, -i64::from(number));
+        }
+        while let Some((slot, result)) = self.aio.as_mut().and_then(Aio::reap) {
+            self.take_aio(slot, result);
+        }
+    }
+}
+
+impl Channel for FileChannel {
+    fn submit(&mut self, request: Request, _now_ns: u64) -> Submitted {
+        if let Err(error) = request.check_end(self.medium.blocks()) {
+            return Submitted::Done(request.complete(Err(error)));
+        }
+        match request.op {
+            Op::Read | Op::Write { .. } => self.submit_data(request),
+            Op::Flush => self.submit_flush(request),
+            Op::WriteZeroes { .. } | Op::Deallocate => self.submit_zero(request),
+        }
+    }
+
+    fn poll(&mut self, _now_ns: u64, done: &mut Vec<Completion>) {
+        if self.in_flight() == 0 {
+            return;
+        }
+        self.drive_aio();
+        if self.with_threads > 0 {
+            while let Some(reply) = self.replies.pop() {
+                self.take_reply(reply);
+            }
+        }
+        self.start_waiting();
+        while done.len() < done.capacity() {
+            let Some(slot) = self.finished.pop_front() else { break };
+            let Slot { request, result, .. } = std::mem::take(&mut self.slots[slot as usize]);
+            self.free.push(slot);
+            done.extend(request.zip(result).map(|(request, result)| request.complete(result)));
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+impl Drop for FileChannel {
+    fn drop(&mut self) {
+        // First the kernel and the threads must be done with the buffers and the blocks.
+        self.aio = None;
+        while self.with_threads > 0 {
+            match self.replies.pop() {
+                Some(reply) => {
+                    self.with_threads -= 1;
+                    self.request(reply.slot).buffer = reply.buffer;
+                }
+                None => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
+        for slot in &mut self.slots {
+            if let Some(hold) = slot.hold.take() {
+                self.medium.release(hold);
+            }
+        }
+        let lost = self.in_flight();
+        assert!(lost == 0 || std::thread::panicking(), "{lost} requests in flight were lost: poll until none is");
+    }
+}
+
+fn explain_limit(error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::WouldBlock {
+        return error;
+    }
+    let message =
+        "the system's limit on asynchronous requests is reached: raise it with sysctl -w fs.aio-max-nr=1048576";
+    io::Error::new(io::ErrorKind::QuotaExceeded, message)
+}

@@ -1,0 +1,408 @@
+//! An open file or device: what can be done to it with calls that may block, and what requests share.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, IoSlice, Seek, SeekFrom};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_queue::ArrayQueue;
+use rustix::fs::FallocateFlags;
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::super::blocking;
+use super::super::guard::{Hold, PAGE, PageGuards};
+use super::super::{Geometry, IoError, check_geometry};
+use crate::buffer::Buffer;
+
+/// Words of the guards' table: enough that requests in flight rarely share one by chance.
+pub(super) const GUARD_WORDS: u64 = 1 << 20;
+/// How long a shrinking file waits for requests beyond its new end.
+const SHRINK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How reads and writes are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Linux AIO with O_DIRECT.
+    Direct,
+    /// By the reactor itself.
+    Inline,
+    /// By threads.
+    Threads,
+}
+
+/// What deallocating does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deallocation {
+    /// `fallocate` with `PUNCH_HOLE`: zeroes.
+    Punch,
+    /// `BLKDISCARD`: what is read afterwards is anybody's guess.
+    Discard,
+    /// Nothing.
+    Nothing,
+}
+
+/// What was found out when the file was opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Traits {
+    pub(super) way: Way,
+    pub(super) block_device: bool,
+    pub(super) block_size: u32,
+    /// O_DIRECT transfers start and end at multiples of this.
+    pub(super) unit: usize,
+    pub(super) volatile_write_cache: bool,
+    pub(super) deallocation: Deallocation,
+}
+
+/// An open file or device.
+#[derive(Debug)]
+pub(super) struct Medium {
+    file: File,
+    traits: Traits,
+    blocks: AtomicU64,
+    guards: PageGuards,
+    /// Bytes that one guard's word stands for.
+    guarded: u64,
+    /// Whether `ZERO_RANGE` and `PUNCH_HOLE` are worth trying.
+    zeroes_range: AtomicBool,
+    punches: AtomicBool,
+    /// The error number of the first sync that failed; 0 for none.
+    lost: AtomicI32,
+}
+
+impl Medium {
+    pub(super) fn new(file: File, traits: Traits) -> io::Result<Self> {
+        // The page cache copies pages; the device transfers blocks, and neighbours there need not exclude each other.
+        let guarded = if traits.way == Way::Inline { PAGE as u64 } else { u64::from(traits.block_size) };
+        let medium = Self {
+            file,
+            blocks: AtomicU64::new(0),
+            guards: PageGuards::new(GUARD_WORDS)?,
+            guarded,
+            zeroes_range: AtomicBool::new(true),
+            punches: AtomicBool::new(traits.deallocation == Deallocation::Punch),
+            lost: AtomicI32::new(0),
+            traits,
+        };
+        medium.blocks.store(medium.measure()?, Ordering::Release);
+        Ok(medium)
+    }
+
+    pub(super) fn geometry(&self) -> Geometry {
+        Geometry {
+            block_size: self.traits.block_size,
+            blocks: self.blocks(),
+            volatile_write_cache: self.traits.volatile_write_cache,
+            deallocated_reads_zero: self.traits.deallocation == Deallocation::Punch,
+        }
+    }
+
+    pub(super) fn way(&self) -> Way {
+        self.traits.way
+    }
+
+    pub(super) fn deallocation(&self) -> Deallocation {
+        self.traits.deallocation
+    }
+
+    pub(super) fn block_size(&self) -> usize {
+        self.traits.block_size as usize
+    }
+
+    pub(super) fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Acquire)
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Whole blocks that the file or device has now.
+    fn measure(&self) -> io::Result<u64> {
+        // Devices tell their size in this way too. Nobody uses the position.
+        let bytes = (&self.file).seek(SeekFrom::End(0))?;
+        Ok(bytes / u64::from(self.traits.block_size))
+    }
+
+    pub(super) fn allocated_bytes(&self) -> io::Result<u64> {
+        if self.traits.block_device {
+            return (&self.file).seek(SeekFrom::End(0));
+        }
+        Ok(self.file.metadata()?.blocks() * 512)
+    }
+
+    // Who may touch what.
+
+    /// Tries to hold the blocks of a range for a request; the end is checked under the hold, because a file that shrinks
+    /// sets the end first and takes the holds then.
+    pub(super) fn try_hold(&self, bytes: &Range<u64>, exclusive: bool) -> Option<Result<Hold, IoError>> {
+        let units = bytes.start / self.guarded..bytes.end.div_ceil(self.guarded);
+        let hold = if exclusive { self.guards.try_exclusive(units) } else { self.guards.try_shared(units) }?;
+        if bytes.end > self.blocks() * u64::from(self.traits.block_size) {
+            self.guards.release(hold);
+            return Some(Err(IoError::OutOfRange));
+        }
+        Some(Ok(hold))
+    }
+
+    pub(super) fn release(&self, hold: Hold) {
+        self.guards.release(hold);
+    }
+
+    /// The part of a range that one slice covers: up to the next multiple of `units` guarded units.
+    pub(super) fn first_slice(&self, bytes: &Range<u64>, units: u64) -> Range<u64> {
+        let slice = units * self.guarded;
+        let next = (bytes.start / slice + 1) * slice;
+        bytes.start..next.min(bytes.end)
+    }
+
+    // The size.
+
+    pub(super) fn follow_size(&self) -> io::Result<()> {
+        let blocks = self.measure()?;
+        check_geometry(self.traits.block_size, blocks)?;
+        self.blocks.store(blocks, Ordering::Release);
+        Ok(())
+    }
+
+    pub(super) fn set_blocks(&self, blocks: u64) -> io::Result<()> {
+        check_geometry(self.traits.block_size, blocks)?;
+        let before = self.blocks();
+        if blocks == before {
+            return Ok(());
+        }
+        if self.traits.block_device {
+            let message = "a block device has the size that it has: resize it by its own means, then follow it";
+            return Err(io::Error::new(ErrorKind::Unsupported, message));
+        }
+        let block_size = u64::from(self.traits.block_size);
+        if blocks > before {
+            self.file.set_len(blocks * block_size)?;
+            self.blocks.store(blocks, Ordering::Release);
+            return Ok(());
+        }
+        self.blocks.store(blocks, Ordering::Release);
+        let cut = self.wait_for_requests(blocks * block_size..before * block_size);
+        cut.and_then(|()| self.file.set_len(blocks * block_size)).inspect_err(|_| {
+            self.blocks.store(before, Ordering::Release);
+        })
+    }
+
+    /// Waits until each request that had its hold before the end was set is over.
+    fn wait_for_requests(&self, bytes: Range<u64>) -> io::Result<()> {
+        let started = Instant::now();
+        let first = bytes.start / self.guarded;
+        // As many neighbours as there are words meet every word.
+        let last = bytes.end.div_ceil(self.guarded).min(first + GUARD_WORDS);
+        for unit in first..last {
+            loop {
+                if let Some(hold) = self.guards.try_exclusive(unit..unit + 1) {
+                    self.guards.release(hold);
+                    break;
+                }
+                if started.elapsed() > SHRINK_PATIENCE {
+                    let message = "requests beyond the new end did not complete: try again when there is less load";
+                    return Err(io::Error::new(ErrorKind::TimedOut, message));
+                }
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+        Ok(())
+    }
+
+    // What may block.
+
+    /// Reads all of `data`, or fails.
+    pub(super) fn read(&self, offset: u64, data: &mut [u8]) -> Result<(), IoError> {
+        let mut done = 0;
+        while done < data.len() {
+            match self.file.read_at(&mut data[done..], offset + done as u64) {
+                // The file ends here.
+                Ok(count) => done += self.progress(done + count == data.len(), count).ok_or(IoError::OutOfRange)?,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(classify(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all of `data`, or fails; with `durable` it is on the medium then.
+    pub(super) fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), IoError> {
+        let mut done = 0;
+        while done < data.len() {
+            match self.write_some(offset + done as u64, &data[done..], durable) {
+                Ok(0) => return Err(IoError::NoSpace),
+                Ok(count) => {
+                    let whole = self.progress(done + count == data.len(), count);
+                    done += whole.ok_or(IoError::Medium(libc::EIO))?;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(classify(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_some(&self, offset: u64, data: &[u8], durable: bool) -> io::Result<usize> {
+        if !durable || !self.traits.volatile_write_cache {
+            return self.file.write_at(data, offset);
+        }
+        let at_once = rustix::io::pwritev2(&self.file, &[IoSlice::new(data)], offset, ReadWriteFlags::DSYNC);
+        match at_once {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                let count = self.file.write_at(data, offset)?;
+                self.file.sync_data()?;
+                Ok(count)
+            }
+            result => Ok(result?),
+        }
+    }
+
+    /// How far a transfer in part got: it goes on at a multiple of the unit. `None` if that is nowhere.
+    fn progress(&self, complete: bool, count: usize) -> Option<usize> {
+        let whole = if complete { count } else { count / self.traits.unit * self.traits.unit };
+        (whole > 0).then_some(whole)
+    }
+
+    /// Waits until everything that was written is on the medium.
+    pub(super) fn sync(&self) -> Result<(), IoError> {
+        if !self.traits.volatile_write_cache {
+            return Ok(());
+        }
+        let result = rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.file));
+        self.synced(result.map_err(Errno::raw_os_error))
+    }
+
+    /// Takes note of the end of a sync: after one that failed, none is believed.
+    pub(super) fn synced(&self, result: Result<(), i32>) -> Result<(), IoError> {
+        if let Err(number) = result {
+            let _ = self.lost.compare_exchange(0, number, Ordering::AcqRel, Ordering::Acquire);
+        }
+        match self.lost.load(Ordering::Acquire) {
+            0 => Ok(()),
+            number => Err(IoError::Medium(number)),
+        }
+    }
+
+    /// Makes a range zero.
+    pub(super) fn zero(&self, bytes: &Range<u64>, deallocate: bool) -> Result<(), IoError> {
+        if deallocate && self.fallocate(&self.punches, FallocateFlags::PUNCH_HOLE, bytes)? {
+            return Ok(());
+        }
+        if self.fallocate(&self.zeroes_range, FallocateFlags::ZERO_RANGE, bytes)? {
+            return Ok(());
+        }
+        self.write_zeroes(bytes)
+    }
+
+    fn write_zeroes(&self, bytes: &Range<u64>) -> Result<(), IoError> {
+        let mut offset = bytes.start;
+        while offset < bytes.end {
+            let len = (bytes.end - offset).min(ZEROES.0.len() as u64);
+            self.write(offset, &ZEROES.0[..len as usize], false)?;
+            offset += len;
+        }
+        Ok(())
+    }
+
+    /// Gives a range's space back.
+    pub(super) fn deallocate(&self, bytes: &Range<u64>) -> Result<(), IoError> {
+        match self.traits.deallocation {
+            // It was promised that zeroes follow.
+            Deallocation::Punch => self.zero(bytes, true),
+            Deallocation::Discard => match discard(&self.file, bytes) {
+                Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+                Err(error) => Err(classify(&error.into())),
+            },
+            Deallocation::Nothing => Ok(()),
+        }
+    }
+
+    /// Returns `false` where the file system cannot do that, and does not ask it again.
+    fn fallocate(&self, can: &AtomicBool, mode: FallocateFlags, bytes: &Range<u64>) -> Result<bool, IoError> {
+        if !can.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let (mode, len) = (mode | FallocateFlags::KEEP_SIZE, bytes.end - bytes.start);
+        match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&self.file, mode, bytes.start, len)) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                can.store(false, Ordering::Relaxed);
+                Ok(false)
+            }
+            Err(error) => Err(classify(&error.into())),
+        }
+    }
+}
+
+/// Zeroes to write, aligned for O_DIRECT.
+#[repr(align(4096))]
+struct Zeroes([u8; 128 << 10]);
+static ZEROES: Zeroes = Zeroes([0; 128 << 10]);
+
+/// `BLKDISCARD`.
+fn discard(file: &File, bytes: &Range<u64>) -> rustix::io::Result<()> {
+    const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
+    // SAFETY: the kernel reads two 64-bit numbers, offset and length.
+    unsafe {
+        let range = rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([bytes.start, bytes.end - bytes.start]);
+        rustix::ioctl::ioctl(file, range)
+    }
+}
+
+/// What a system error means to a host.
+pub(super) fn classify(error: &io::Error) -> IoError {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => IoError::NoSpace,
+        Some(libc::EROFS | libc::EPERM) => IoError::ReadOnly,
+        Some(libc::EOPNOTSUPP) => IoError::Unsupported,
+        number => IoError::Medium(number.unwrap_or(libc::EIO)),
+    }
+}
+
+/// Something for a thread to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Read { offset: u64, len: usize },
+    Write { offset: u64, len: usize, durable: bool },
+    Sync,
+    Zero { bytes: Range<u64>, deallocate: bool, durable: bool },
+    Deallocate { bytes: Range<u64> },
+}
+
+/// Work for a slot of a channel, and where the channel looks for the result.
+pub(super) struct Job {
+    pub(super) medium: Arc<Medium>,
+    pub(super) replies: Arc<ArrayQueue<Reply>>,
+    pub(super) slot: u32,
+    pub(super) work: Work,
+    pub(super) buffer: Option<Buffer>,
+}
+
+/// A job's result.
+pub(super) struct Reply {
+    pub(super) slot: u32,
+    pub(super) result: Result<(), IoError>,
+    pub(super) buffer: Option<Buffer>,
+}
+
+impl blocking::Job for Job {
+    fn run(mut self) {
+        let data = self.buffer.as_deref_mut().unwrap_or_default();
+        let result = match self.work {
+            Work::Read { offset, len } => self.medium.read(offset, &mut data[..len]),
+            Work::Write { offset, len, durable } => self.medium.write(offset, &data[..len], durable),
+            Work::Sync => self.medium.sync(),
+            Work::Zero { bytes, deallocate, durable } => {
+                let zeroed = self.medium.zero(&bytes, deallocate);
+                zeroed.and_then(|()| if durable { self.medium.sync() } else { Ok(()) })
+            }
+            Work::Deallocate { bytes } => self.medium.deallocate(&bytes),
+        };
+        let reply = Reply { slot: self.slot, result, buffer: self.buffer };
+        assert!(self.replies.push(reply).is_ok(), "a slot has one job at a time, and the queue has room for each slot");
+    }
+}

@@ -1,0 +1,296 @@
+//! Opening a file or device for this process alone, and finding out what it can do.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, AtFlags, FallocateFlags, OFlags, StatxFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::FileOptions;
+use super::medium::{Deallocation, Medium, Traits, Way};
+use crate::buffer::{BufferPool, MIN_BUFFER};
+
+/// Why a file or device cannot be had, and what helps.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// There is none.
+    #[error("{path}: no such file; create it with: truncate -s 10G {path}, or give a size: file:{path}?size=10GiB", path = path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another program holds the lock.
+    #[error("{path}: another program, most likely another pilotlight, serves it: stop that one first", path = path.display())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The device is in use.
+    #[error("{path}: the device is in use (mounted, part of a RAID or volume group, or served by another program): release it first", path = path.display())]
+    InUse {
+        /// The device.
+        path: PathBuf,
+    },
+    /// A directory, a terminal, ...
+    #[error("{path}: it is neither a regular file nor a block device", path = path.display())]
+    NotStorage {
+        /// What it is called.
+        path: PathBuf,
+    },
+    /// Not one block.
+    #[error("{path}: it has less than one block of {block_size} bytes; give it a size with: truncate -s 10G {path}", path = path.display())]
+    Empty {
+        /// The file or device.
+        path: PathBuf,
+        /// Logical block size in bytes.
+        block_size: u32,
+    },
+    /// It has another size than was asked for.
+    #[error("{path}: it has {found} bytes, but size= asks for {wanted}; change its size with truncate -s {wanted} {path}, or leave size= out", path = path.display())]
+    OtherSize {
+        /// The file or device.
+        path: PathBuf,
+        /// Its size in bytes.
+        found: u64,
+        /// What was asked for.
+        wanted: u64,
+    },
+    /// The blocks are smaller than the medium's.
+    #[error("{path}: its medium transfers units of {unit} bytes: set the namespace's block size to 4096", path = path.display())]
+    Unit {
+        /// The file or device.
+        path: PathBuf,
+        /// The medium's unit in bytes.
+        unit: u32,
+    },
+    /// The block size is not one that a namespace can have.
+    #[error("a block size of {block_size} bytes: use 512 or 4096")]
+    BlockSize {
+        /// What was asked for.
+        block_size: u32,
+    },
+    /// Anything else.
+    #[error("{path}: {source}", path = path.display())]
+    System {
+        /// The file or device.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// What may be used of what the medium can do: everything, except in tests of what happens without it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// O_DIRECT.
+    pub(super) direct: bool,
+    /// AIO, which needs `RWF_NOWAIT`.
+    pub(super) nowait: bool,
+    /// `PUNCH_HOLE` and `BLKDISCARD`.
+    pub(super) deallocate: bool,
+    /// The reactor's own calls on tmpfs.
+    pub(super) inline: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { direct: true, nowait: true, deallocate: true, inline: true }
+    }
+}
+
+pub(super) fn open(options: &FileOptions, limits: Limits) -> Result<Medium, FileError> {
+    if options.block_size != 512 && options.block_size != 4096 {
+        return Err(FileError::BlockSize { block_size: options.block_size });
+    }
+    let path = &options.path;
+    let system = |source| FileError::System { path: path.clone(), source };
+    let (file, block_device) = open_alone(options)?;
+    let traits = Traits {
+        block_device,
+        block_size: options.block_size,
+        way: Way::Threads,
+        unit: 1,
+        volatile_write_cache: true,
+        deallocation: Deallocation::Nothing,
+    };
+    let traits = find_way(&file, path, traits, limits)?;
+    let traits = find_deallocation(&file, traits, limits).map_err(system)?;
+    let medium = Medium::new(file, traits).map_err(system)?;
+    check_size(options, &medium)?;
+    Ok(medium)
+}
+
+/// Opens the file, creating it where that was asked for, and shuts out everybody else.
+fn open_alone(options: &FileOptions) -> Result<(File, bool), FileError> {
+    let path = &options.path;
+    let system = |source| FileError::System { path: path.clone(), source };
+    let kind = match std::fs::metadata(path) {
+        Ok(metadata) => Some(metadata.file_type()),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(system(error)),
+    };
+    let block_device = kind.is_some_and(|kind| kind.is_block_device());
+    if kind.is_some_and(|kind| !kind.is_file() && !kind.is_block_device()) {
+        return Err(FileError::NotStorage { path: path.clone() });
+    }
+    if kind.is_none() && options.size.is_none() {
+        return Err(FileError::Missing { path: path.clone() });
+    }
+    let mut open = OpenOptions::new();
+    open.read(true).write(true).mode(0o600).create_new(kind.is_none());
+    // Without O_CREAT, O_EXCL on a device means: nobody else, not even a mounted file system.
+    open.custom_flags(if block_device { libc::O_EXCL } else { 0 });
+    let file = open.open(path).map_err(|error| match error.raw_os_error() {
+        Some(libc::EBUSY) => FileError::InUse { path: path.clone() },
+        _ => system(error),
+    })?;
+    if !lock(&file).map_err(system)? {
+        return Err(FileError::Locked { path: path.clone() });
+    }
+    if let (None, Some(size)) = (kind, options.size) {
+        file.set_len(size).and_then(|()| file.sync_all()).map_err(|error| {
+            let _ = std::fs::remove_file(path);
+            system(error)
+        })?;
+    }
+    Ok((file, block_device))
+}
+
+/// Takes a write lock on the whole file for this open file description. `false` if somebody else has it.
+fn lock(file: &File) -> io::Result<bool> {
+    // SAFETY: zeroes are a valid `flock`: from the start to the end, however long the file gets.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as _;
+    lock.l_whence = libc::SEEK_SET as _;
+    // SAFETY: the kernel reads one `flock`.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+        _ => Err(error),
+    }
+}
+
+fn check_size(options: &FileOptions, medium: &Medium) -> Result<(), FileError> {
+    let path = options.path.clone();
+    let geometry = medium.geometry();
+    if geometry.blocks == 0 {
+        return Err(FileError::Empty { path, block_size: options.block_size });
+    }
+    let Some(wanted) = options.size else { return Ok(()) };
+    let block_size = u64::from(options.block_size);
+    if geometry.blocks != wanted / block_size || wanted % block_size != 0 {
+        return Err(FileError::OtherSize { path, found: geometry.blocks * block_size, wanted });
+    }
+    Ok(())
+}
+
+/// Chooses how to read and write: see the backend's header.
+fn find_way(file: &File, path: &Path, traits: Traits, limits: Limits) -> Result<Traits, FileError> {
+    let system = |source| FileError::System { path: path.to_owned(), source };
+    let in_memory = is_tmpfs(file).map_err(system)?;
+    if in_memory {
+        let way = if limits.inline { Way::Inline } else { Way::Threads };
+        return Ok(Traits { way, volatile_write_cache: false, ..traits });
+    }
+    let volatile_write_cache = !traits.block_device || queue_attribute(file, "write_cache") != "write through";
+    let traits = Traits { volatile_write_cache, ..traits };
+    let Some(unit) = direct_unit(file, &traits).filter(|_| limits.direct) else { return Ok(traits) };
+    if unit > traits.block_size {
+        return Err(FileError::Unit { path: path.to_owned(), unit });
+    }
+    if set_direct(file, true).is_err() {
+        return Ok(traits);
+    }
+    // Cached pages, as left by whatever filled the file, would make the first direct writes wait.
+    let _ = rustix::fs::fdatasync(file);
+    let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
+    let traits = Traits { unit: unit as usize, ..traits };
+    match probe_nowait(file, traits.block_size) {
+        Ok(true) if limits.nowait => Ok(Traits { way: Way::Direct, ..traits }),
+        Ok(_) => Ok(traits),
+        Err(Errno::INVAL) if traits.block_size < 4096 => Err(FileError::Unit { path: path.to_owned(), unit: 4096 }),
+        Err(Errno::INVAL) => {
+            set_direct(file, false).map_err(|error| system(error.into()))?;
+            Ok(Traits { unit: 1, ..traits })
+        }
+        Err(error) => Err(system(error.into())),
+    }
+}
+
+fn is_tmpfs(file: &File) -> io::Result<bool> {
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    let kind = file.metadata()?.file_type();
+    // A device node may lie on a tmpfs; what counts is the device.
+    Ok(kind.is_file() && [TMPFS, RAMFS].contains(&(rustix::fs::fstatfs(file)?.f_type as u64 & 0xffff_ffff)))
+}
+
+/// The unit of direct transfers; `None` if there are none, or buffers would have to be aligned to more than they are.
+fn direct_unit(file: &File, traits: &Traits) -> Option<u32> {
+    let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
+    if let Some(statx) = statx.filter(|statx| statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0) {
+        let fits = statx.stx_dio_offset_align > 0 && statx.stx_dio_mem_align as usize <= MIN_BUFFER;
+        return fits.then_some(statx.stx_dio_offset_align);
+    }
+    // Before Linux 6.1: a device says what its unit is; a file is tried.
+    let logical = if traits.block_device { queue_attribute(file, "logical_block_size").parse().ok() } else { None };
+    Some(logical.unwrap_or(512))
+}
+
+fn set_direct(file: &File, direct: bool) -> rustix::io::Result<()> {
+    let mut flags = rustix::fs::fcntl_getfl(file)?;
+    flags.set(OFlags::DIRECT, direct);
+    rustix::fs::fcntl_setfl(file, flags)
+}
+
+/// Reads the first block directly: whether `RWF_NOWAIT` is known; `INVAL` if the block is too small.
+fn probe_nowait(file: &File, block_size: u32) -> rustix::io::Result<bool> {
+    let mut pool = BufferPool::new(MIN_BUFFER).map_err(|_| Errno::NOMEM)?;
+    let mut buffer = pool.alloc(block_size as usize).ok_or(Errno::NOMEM)?;
+    let mut read = |flags| rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut buffer)], 0, flags).map(drop);
+    let nowait = match read(ReadWriteFlags::NOWAIT) {
+        Ok(()) | Err(Errno::AGAIN) => Ok(true),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+        Err(error) => Err(error),
+    };
+    let result = nowait.and_then(|nowait| read(ReadWriteFlags::empty()).map(|()| nowait));
+    pool.free(buffer);
+    result
+}
+
+fn find_deallocation(file: &File, traits: Traits, limits: Limits) -> io::Result<Traits> {
+    if !limits.deallocate {
+        return Ok(traits);
+    }
+    let positive = |name| queue_attribute(file, name).parse::<u64>().is_ok_and(|bytes| bytes > 0);
+    let deallocation = match traits.block_device {
+        false if punches(file)? => Deallocation::Punch,
+        true if positive("write_zeroes_max_bytes") => Deallocation::Punch,
+        true if positive("discard_max_bytes") => Deallocation::Discard,
+        _ => Deallocation::Nothing,
+    };
+    Ok(Traits { deallocation, ..traits })
+}
+
+/// Tries to punch a hole where there is nothing: beyond the end.
+fn punches(file: &File) -> io::Result<bool> {
+    let beyond = file.metadata()?.len().next_multiple_of(MIN_BUFFER as u64) + MIN_BUFFER as u64;
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    Ok(rustix::fs::fallocate(file, mode, beyond, MIN_BUFFER as u64).is_ok())
+}
+
+/// What the kernel says about a block device's queue; empty if it says nothing.
+fn queue_attribute(file: &File, name: &str) -> String {
+    let Ok(device) = file.metadata().map(|metadata| metadata.rdev()) else { return String::new() };
+    let base = format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    // A partition has the queue of its disk.
+    let read = |path: String| std::fs::read_to_string(path).ok();
+    let text = read(format!("{base}/queue/{name}")).or_else(|| read(format!("{base}/../queue/{name}")));
+    text.unwrap_or_default().trim().to_owned()
+}
