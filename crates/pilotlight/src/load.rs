@@ -316,15 +316,17 @@ impl LoadArgs {
 }
 
 fn resolve(target: &str) -> anyhow::Result<SocketAddr> {
-    let mut addrs =
-        target.to_socket_addrs().with_context(|| format!("--target '{target}' is not ADDR:PORT, such as 127.0.0.1:4420"))?;
+    let mut addrs = target
+        .to_socket_addrs()
+        .with_context(|| format!("--target '{target}' is not ADDR:PORT, such as 127.0.0.1:4420"))?;
     addrs.next().ok_or_else(|| anyhow!("--target '{target}' has no address"))
 }
 
 /// The subsystem that is meant where none is named. The outer error is the network's, the inner the user's.
 fn only_subsystem(options: &ConnectOptions) -> anyhow::Result<anyhow::Result<String>> {
     let entries = discover(options).with_context(|| format!("asking {} for its subsystems", options.addr))?;
-    let mut nqns: Vec<String> = entries.into_iter().filter(|e| e.trtype == 3 && e.subtype == 2).map(|e| e.subnqn).collect();
+    let mut nqns: Vec<String> =
+        entries.into_iter().filter(|e| e.trtype == 3 && e.subtype == 2).map(|e| e.subnqn).collect();
     nqns.sort_unstable();
     nqns.dedup();
     Ok(match <[String; 1]>::try_from(nqns) {
@@ -398,7 +400,9 @@ mod tests {
 
     #[test]
     fn impossible_wishes_are_refused() {
-        for args in ["--schedule 5%:1s", "--rate_iops 0", "--iodepth 0", "--verify", "--rwmixread 101 --rw rw", "--bs x"] {
+        for args in
+            ["--schedule 5%:1s", "--rate_iops 0", "--iodepth 0", "--verify", "--rwmixread 101 --rw rw", "--bs x"]
+        {
             assert!(spec(args).is_err(), "{args}");
         }
     }
