@@ -65,11 +65,12 @@ pub(crate) struct Answers {
     gathering: bool,
     idle_polls: u32,
     shuffle: Option<(Rng, u32)>,
+    most: u32,
 }
 
 impl Answers {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { held: Vec::with_capacity(capacity), gathering: true, idle_polls: 0, shuffle: None }
+        Self { held: Vec::with_capacity(capacity), gathering: true, idle_polls: 0, shuffle: None, most: 0 }
     }
 
     pub(crate) fn set_order(&mut self, order: AnswerOrder) {
@@ -89,13 +90,20 @@ impl Answers {
         self.held.iter().filter(|g| g.cid == cid).count() as u32
     }
 
+    /// The most R2Ts that a command ever had outstanding while answers were held back.
+    pub(crate) fn most(&self) -> u32 {
+        self.most
+    }
+
     /// Takes an R2T to be answered later; false if it is to be answered at once.
     pub(crate) fn hold(&mut self, grant: Grant, all_asked: bool, max_r2t: u32) -> bool {
         if self.shuffle.is_none() {
             return false;
         }
         self.held.push(grant);
-        self.gathering &= !all_asked && self.outstanding(grant.cid) < max_r2t;
+        let outstanding = self.outstanding(grant.cid);
+        self.most = self.most.max(outstanding);
+        self.gathering &= !all_asked && outstanding < max_r2t;
         true
     }
 

@@ -178,7 +178,7 @@ impl Controller {
                 return Ok(());
             }
             if csts & csts::CFS != 0 {
-                return Err(HostError::Unsupported("the controller reports a fatal status (CSTS.CFS)".into()));
+                return Err(HostError::ControllerFatal);
             }
             if clock::now_ns() > deadline_ns {
                 return Err(HostError::Timeout { what, after_ms: self.options.timeout_ms });

@@ -49,6 +49,9 @@ pub enum HostError {
         /// How long, in milliseconds.
         after_ms: u64,
     },
+    /// The controller has given up.
+    #[error("the controller reports a fatal status (CSTS.CFS); it needs a reset")]
+    ControllerFatal,
     /// The target or the request cannot do what was asked for; the text says what would be possible.
     #[error("{0}")]
     Unsupported(String),

@@ -167,6 +167,12 @@ impl Queue {
         self.answers.set_order(order);
     }
 
+    /// The most R2Ts that one command had outstanding at once while answers were held back ([`AnswerOrder::Shuffled`]).
+    #[must_use]
+    pub fn most_r2ts(&self) -> u32 {
+        self.answers.most()
+    }
+
     /// Takes a command identifier, to fill its buffer before [`Queue::issue`]; `None` if all are in use.
     #[inline]
     pub fn reserve(&mut self) -> Option<u16> {

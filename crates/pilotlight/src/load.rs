@@ -1,0 +1,409 @@
+//! `pilotlight load`: drives a target over NVMe/TCP and says what came of it. Options are named as in fio.
+
+use std::io::IsTerminal;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use pilotlight_host::load::{LoadSpec, OpenLoop, Progress, Report, run as run_load};
+use pilotlight_host::schedule::{Process, Schedule};
+use pilotlight_host::{ConnectOptions, HostError, discover, units};
+use pilotlight_nvme::pdu::Digests;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+const FAILED: u8 = 1;
+const USAGE: u8 = 2;
+/// Commands in flight per connection in an open loop, where nothing else is asked for.
+const OPEN_LOOP_DEPTH: u16 = 128;
+
+const ABOUT: &str = "\
+Drive a target over NVMe/TCP and measure it.
+
+Options are named as in fio and mean the same; sizes are powers of 1024, rates powers of 1000. Without --rate_iops a \
+connection keeps --iodepth commands in flight (closed loop). With it, commands are due at times of their own and latency \
+counts from when they were due (open loop).";
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlight load --runtime 10 --iodepth 128                    4 KiB random reads, as fast as it goes
+  pilotlight load --rw randrw --rwmixread 70 --bs 16k --numjobs 4 --iodepth 32 --runtime 30
+  pilotlight load --rw randrw --verify --size 256m --runtime 20 check every block, and all at the end
+  pilotlight load --rate_iops 50k --rate_process poisson --runtime 30 --json
+  pilotlight load --rate_iops 400k --schedule 5%:1s,100%:200ms --runtime 12
+                                                                bursts: 20 k a second, 400 k for 200 ms
+
+Exit codes:
+  0  every command succeeded and every block held what it must
+  1  a command failed, a block was wrong, or the connection was lost
+  2  the command line was refused, or asks for what this target cannot do";
+
+/// Access pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Rw {
+    /// Reads, one after the other
+    Read,
+    /// Writes, one after the other
+    Write,
+    /// Both, one after the other
+    Rw,
+    /// Random reads
+    Randread,
+    /// Random writes
+    Randwrite,
+    /// Random, both
+    Randrw,
+}
+
+/// How arrivals are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RateProcess {
+    /// Fixed gaps
+    Linear,
+    /// Exponential gaps
+    Poisson,
+}
+
+/// Options of `pilotlight load`.
+#[derive(Args, Clone, Debug)]
+#[command(long_about = ABOUT, after_long_help = EXAMPLES)]
+#[command(after_help = "Run with --help for examples and exit codes.")]
+pub struct LoadArgs {
+    /// Where the target listens
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:4420", help_heading = "Target")]
+    target: String,
+
+    /// The subsystem [default: the only one that the target's discovery service names]
+    #[arg(long, value_name = "NQN", help_heading = "Target")]
+    nqn: Option<String>,
+
+    /// The namespace
+    #[arg(long, value_name = "ID", default_value_t = 1, help_heading = "Target")]
+    nsid: u32,
+
+    /// Who to say this host is
+    #[arg(long, value_name = "NQN", help_heading = "Target")]
+    hostnqn: Option<String>,
+
+    /// Ask for header digests
+    #[arg(long, help_heading = "Target")]
+    hdr_digest: bool,
+
+    /// Ask for data digests
+    #[arg(long, help_heading = "Target")]
+    data_digest: bool,
+
+    /// Most R2Ts outstanding for a write
+    #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = "Target")]
+    max_r2t: u32,
+
+    /// Keep SQ flow control on: every read then ends with a response of its own
+    #[arg(long, help_heading = "Target")]
+    sq_flow: bool,
+
+    /// Keep-alive timeout; 0 for none
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = units::duration_ns, help_heading = "Target")]
+    keep_alive_tmo: u64,
+
+    /// What to do
+    #[arg(long, alias = "readwrite", value_enum, default_value = "randread", help_heading = "Work")]
+    rw: Rw,
+
+    /// Reads in a mixed pattern, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, help_heading = "Work")]
+    rwmixread: u8,
+
+    /// Bytes per command
+    #[arg(long, alias = "blocksize", value_name = "SIZE", default_value = "4k", value_parser = units::bytes)]
+    #[arg(help_heading = "Work")]
+    bs: u64,
+
+    /// Commands in flight per connection; in an open loop the most [default: 1, open loop: 128]
+    #[arg(long, value_name = "COUNT", help_heading = "Work")]
+    iodepth: Option<u16>,
+
+    /// Connections, each an I/O queue
+    #[arg(long, value_name = "COUNT", default_value_t = 1, help_heading = "Work")]
+    numjobs: u16,
+
+    /// Where to begin in the namespace
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = units::bytes, help_heading = "Work")]
+    offset: u64,
+
+    /// How much of the namespace to use [default: all behind --offset]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Work")]
+    size: Option<u64>,
+
+    /// How long to go on [default: until --number_ios, or until --size is moved once]
+    #[arg(long, value_name = "TIME", value_parser = units::duration_ns, help_heading = "Work")]
+    runtime: Option<u64>,
+
+    /// Commands per connection after which to stop
+    #[arg(long = "number_ios", alias = "number-ios", value_name = "COUNT", help_heading = "Work")]
+    number_ios: Option<u64>,
+
+    /// Time at the start that is not counted
+    #[arg(long = "ramp_time", alias = "ramp-time", value_name = "TIME", default_value = "0")]
+    #[arg(value_parser = units::duration_ns, help_heading = "Work")]
+    ramp_time: u64,
+
+    /// A flush after that many writes of a connection; 0 for none
+    #[arg(long, value_name = "COUNT", default_value_t = 0, help_heading = "Work")]
+    fsync: u32,
+
+    /// Force Unit Access on every write
+    #[arg(long, help_heading = "Work")]
+    fua: bool,
+
+    /// Write zeroes and deallocations in turn, in percent of all that would be writes
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, help_heading = "Work")]
+    trim_mix: u8,
+
+    /// Seed of all randomness
+    #[arg(long, alias = "seed", value_name = "NUMBER", default_value_t = 1, help_heading = "Work")]
+    randseed: u64,
+
+    /// Open loop: commands per second and connection
+    #[arg(long = "rate_iops", alias = "rate-iops", value_name = "RATE", value_parser = units::rate)]
+    #[arg(help_heading = "Rate")]
+    rate_iops: Option<f64>,
+
+    /// Open loop: how commands are spread
+    #[arg(long = "rate_process", alias = "rate-process", value_enum, default_value = "linear", help_heading = "Rate")]
+    rate_process: RateProcess,
+
+    /// Open loop: phases gone through in turn, RATE:TIME each; a rate may be a percentage of --rate_iops
+    #[arg(long, value_name = "PHASES", help_heading = "Rate")]
+    schedule: Option<String>,
+
+    /// Write blocks that carry address, generation and checksum; check every read, and everything at the end
+    #[arg(long, help_heading = "Checks")]
+    verify: bool,
+
+    /// Go on after a failed command or a wrong block
+    #[arg(long = "continue_on_error", alias = "continue-on-error", help_heading = "Checks")]
+    continue_on_error: bool,
+
+    /// How long a command may take before the run is given up
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::duration_ns, help_heading = "Checks")]
+    timeout: u64,
+
+    /// CPUs to pin the threads to, one thread each, such as 1 or 1,2 [default: one thread, not pinned]
+    #[arg(long, alias = "cpus_allowed", value_name = "LIST", value_delimiter = ',', help_heading = "This host")]
+    cpu: Vec<usize>,
+
+    /// Threads that the connections are dealt to [default: one for each of --cpu]
+    #[arg(long, value_name = "COUNT", help_heading = "This host")]
+    threads: Option<u16>,
+
+    /// Print the result as JSON instead of a table
+    #[arg(long, help_heading = "This host")]
+    json: bool,
+}
+
+/// Runs the load and prints what came of it.
+///
+/// # Errors
+/// None that are usage (those are told and make exit code 2); a lost connection, a target that is not there.
+pub fn run(args: LoadArgs) -> anyhow::Result<ExitCode> {
+    let prepared = args.spec().and_then(|spec| Ok((spec, args.connect_options()?)));
+    let (spec, mut options) = match prepared {
+        Ok(prepared) => prepared,
+        Err(e) => return Ok(refuse(&e)),
+    };
+    match &args.nqn {
+        Some(nqn) => options.subnqn.clone_from(nqn),
+        None => match only_subsystem(&options)? {
+            Ok(nqn) => options.subnqn = nqn,
+            Err(e) => return Ok(refuse(&e)),
+        },
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stop.clone())?;
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    let bar = progress_bar(spec.runtime_ns.map(|ns| ns + spec.ramp_ns));
+    let result = run_load(&options, &spec, &stop, &mut |p| tell(&bar, &p));
+    bar.finish_and_clear();
+    match result {
+        Ok(report) => print(&report, args.json),
+        Err(e @ HostError::Unsupported(_)) => Ok(refuse(&e.into())),
+        Err(e) => Err(e).with_context(|| format!("load on {} at {}", options.subnqn, options.addr)),
+    }
+}
+
+fn refuse(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    ExitCode::from(USAGE)
+}
+
+fn print(report: &Report, json: bool) -> anyhow::Result<ExitCode> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(report)?);
+    } else {
+        print!("{report}");
+    }
+    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+}
+
+impl LoadArgs {
+    fn spec(&self) -> anyhow::Result<LoadSpec> {
+        let open = self.open_loop()?;
+        let random = matches!(self.rw, Rw::Randread | Rw::Randwrite | Rw::Randrw);
+        let read_percent = match self.rw {
+            Rw::Read | Rw::Randread => 100,
+            Rw::Write | Rw::Randwrite => 0,
+            Rw::Rw | Rw::Randrw => self.rwmixread,
+        };
+        let cpus = u16::try_from(self.cpu.len()).context("--cpu names too many")?;
+        let spec = LoadSpec {
+            nsid: self.nsid,
+            random,
+            read_percent,
+            trim_percent: self.trim_mix,
+            block_bytes: u32::try_from(self.bs).context("--bs is too large; most targets take up to 128k or 1m")?,
+            depth: self.iodepth.unwrap_or(if open.is_some() { OPEN_LOOP_DEPTH } else { 1 }),
+            jobs: self.numjobs,
+            threads: self.threads.unwrap_or(cpus.min(self.numjobs).max(1)),
+            cpus: self.cpu.clone(),
+            offset_bytes: self.offset,
+            size_bytes: self.size,
+            runtime_ns: self.runtime,
+            ios: self.number_ios,
+            ramp_ns: self.ramp_time,
+            open,
+            verify: self.verify,
+            fua: self.fua,
+            flush_every: self.fsync,
+            seed: self.randseed,
+            continue_on_error: self.continue_on_error,
+            timeout_ms: self.timeout / 1_000_000,
+        };
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// Rates are per connection, as in fio.
+    fn open_loop(&self) -> anyhow::Result<Option<OpenLoop>> {
+        let schedule = match (&self.schedule, self.rate_iops) {
+            (None, None) => return Ok(None),
+            (None, Some(rate)) => Schedule::constant(rate).context("--rate_iops")?,
+            (Some(text), full) => Schedule::new(units::phases(text, full)?).context("--schedule")?,
+        };
+        let process = match self.rate_process {
+            RateProcess::Linear => Process::Linear,
+            RateProcess::Poisson => Process::Poisson,
+        };
+        Ok(Some(OpenLoop { schedule: schedule.scaled(f64::from(self.numjobs)), process }))
+    }
+
+    fn connect_options(&self) -> anyhow::Result<ConnectOptions> {
+        let mut options = ConnectOptions::new(resolve(&self.target)?, "");
+        if let Some(hostnqn) = &self.hostnqn {
+            options.hostnqn.clone_from(hostnqn);
+        }
+        options.handshake.digests = Digests { header: self.hdr_digest, data: self.data_digest };
+        options.handshake.max_r2t = self.max_r2t.max(1);
+        options.disable_sq_flow = !self.sq_flow;
+        options.kato_ms = u32::try_from(self.keep_alive_tmo / 1_000_000).context("--keep-alive-tmo is too long")?;
+        Ok(options)
+    }
+}
+
+fn resolve(target: &str) -> anyhow::Result<SocketAddr> {
+    let mut addrs = target
+        .to_socket_addrs()
+        .with_context(|| format!("--target '{target}' is not ADDR:PORT, such as 127.0.0.1:4420"))?;
+    addrs.next().ok_or_else(|| anyhow!("--target '{target}' has no address"))
+}
+
+/// The subsystem that is meant where none is named. The outer error is the network's, the inner the user's.
+fn only_subsystem(options: &ConnectOptions) -> anyhow::Result<anyhow::Result<String>> {
+    let entries = discover(options).with_context(|| format!("asking {} for its subsystems", options.addr))?;
+    let mut nqns: Vec<String> =
+        entries.into_iter().filter(|e| e.trtype == 3 && e.subtype == 2).map(|e| e.subnqn).collect();
+    nqns.sort_unstable();
+    nqns.dedup();
+    Ok(match <[String; 1]>::try_from(nqns) {
+        Ok([nqn]) => Ok(nqn),
+        Err(nqns) => several(&nqns),
+    })
+}
+
+fn several(nqns: &[String]) -> anyhow::Result<String> {
+    if nqns.is_empty() {
+        bail!("the target shows no subsystem to this host; name one with --nqn, or the host with --hostnqn");
+    }
+    bail!("the target has several subsystems; choose one with --nqn: {}", nqns.join(", "))
+}
+
+/// A line on the terminal; nothing where there is none.
+fn progress_bar(total_ns: Option<u64>) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let (bar, template) = match total_ns {
+        Some(ns) => (ProgressBar::new(ns / 1_000_000), "{wide_bar} {msg}"),
+        None => (ProgressBar::new_spinner(), "{spinner} {msg}"),
+    };
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.with_style(style)
+}
+
+fn tell(bar: &ProgressBar, p: &Progress) {
+    let elapsed = Duration::from_nanos(p.elapsed_ns);
+    let per_s = p.ios as f64 / elapsed.as_secs_f64().max(1e-3);
+    let errors = if p.errors > 0 { format!(", {} errors", p.errors) } else { String::new() };
+    bar.set_message(format!("{:.1} s, {:.0} I/Os a second{errors}", elapsed.as_secs_f64(), per_s));
+    bar.set_position(p.elapsed_ns / 1_000_000);
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        load: LoadArgs,
+    }
+
+    fn spec(args: &str) -> anyhow::Result<LoadSpec> {
+        Cli::try_parse_from(["load"].into_iter().chain(args.split_whitespace()))?.load.spec()
+    }
+
+    #[test]
+    fn fios_names_mean_what_they_mean_in_fio() {
+        let s = spec("--rw randrw --rwmixread 70 --bs 16k --iodepth 32 --numjobs 4 --runtime 30 --size 1g").unwrap();
+        assert!(s.random && s.open.is_none());
+        assert_eq!((s.read_percent, s.block_bytes, s.depth, s.jobs), (70, 16384, 32, 4));
+        assert_eq!((s.runtime_ns, s.size_bytes), (Some(30_000_000_000), Some(1 << 30)));
+        let s = spec("--rw write --number_ios 7 --cpus_allowed 1,2 --numjobs 3").unwrap();
+        assert_eq!((s.random, s.read_percent, s.ios, s.threads, s.cpus), (false, 0, Some(7), 2, vec![1, 2]));
+    }
+
+    #[test]
+    fn a_rate_makes_an_open_loop_per_connection() {
+        let s = spec("--rate_iops 10k --numjobs 2 --rate_process poisson").unwrap();
+        let open = s.open.unwrap();
+        assert_eq!((open.schedule.mean_iops(), open.process, s.depth), (20_000.0, Process::Poisson, OPEN_LOOP_DEPTH));
+        let s = spec("--rate_iops 10k --schedule 10%:1s,100%:1s --iodepth 8").unwrap();
+        assert_eq!((s.open.unwrap().schedule.mean_iops(), s.depth), (5_500.0, 8));
+    }
+
+    #[test]
+    fn impossible_wishes_are_refused() {
+        for args in
+            ["--schedule 5%:1s", "--rate_iops 0", "--iodepth 0", "--verify", "--rwmixread 101 --rw rw", "--bs x"]
+        {
+            assert!(spec(args).is_err(), "{args}");
+        }
+    }
+}
