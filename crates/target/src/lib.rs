@@ -2,5 +2,6 @@
 
 pub mod backend;
 pub mod buffer;
+pub mod config;
 mod mapping;
 pub mod wire;
