@@ -2,6 +2,5 @@
 
 pub mod backend;
 pub mod buffer;
-pub mod config;
 mod mapping;
 pub mod wire;

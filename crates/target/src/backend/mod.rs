@@ -12,10 +12,6 @@
 //! - after a completed flush, or a completed write with `fua`, the data survives power loss as far as the medium can;
 //! - nothing is allocated on the way of a read or a write.
 
-mod spec;
-
-pub use spec::BackendSpec;
-
 use std::io;
 
 use crate::buffer::Buffer;
