@@ -1,4 +1,4 @@
-//! Submission and completion queue entries, SGL descriptors, opcodes (Base 3.3.3, 4.2; NVM 3).
+//! Submission and completion queue entries, SGL descriptors, opcodes (Base 3.3.3, 4.1.2; NVM 3).
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -99,7 +99,7 @@ impl Sqe {
         self
     }
 
-    /// A read, write, compare, verify or write-zeroes command over `blocks` (at least 1) blocks from `slba`.
+    /// A read, write, compare, verify or write-zeroes command over `blocks` blocks (1 to 65,536) from `slba`.
     #[must_use]
     pub fn block_io(opcode: u8, nsid: u32, slba: u64, blocks: u32) -> Self {
         Self::new(opcode, nsid)
@@ -126,9 +126,10 @@ pub struct Sgl {
 const _: () = assert!(size_of::<Sgl>() == 16);
 
 impl Sgl {
-    /// Data Block descriptor, offset subtype: data in the capsule at `address` (Base 4.1.2.1).
+    /// Data Block descriptor, offset subtype: data in the capsule at `address` (Base 4.1.2, TCP 3.3.2).
     pub const IN_CAPSULE: u8 = 0x01;
-    /// Transport SGL Data Block descriptor, transport specific subtype Ah: data moves in PDUs (TCP 3.4).
+    /// Transport SGL Data Block descriptor, transport specific subtype Ah: data moves in PDUs
+    /// (TCP 3.3.2).
     pub const TRANSPORT: u8 = 0x5a;
 
     /// `length` bytes that follow the command in its capsule.
@@ -181,7 +182,7 @@ pub mod opcode {
     /// Fabrics commands, on both kinds of queue (Base 6).
     pub const FABRICS: u8 = 0x7f;
 
-    /// Admin commands (Base 5).
+    /// Admin commands (Base 5). Bits 1:0 of an opcode tell which way data goes: 01b from the host, 10b to it.
     pub mod admin {
         /// Get Log Page.
         pub const GET_LOG_PAGE: u8 = 0x02;
@@ -218,10 +219,12 @@ pub mod opcode {
     }
 }
 
-/// Bits of command dword 12 of the I/O commands (NVM 3.2).
+/// Bits of command dword 12 of the I/O commands (NVM 3.2.1 to 3.2.8).
 pub mod cdw12 {
-    /// Deallocate (Write Zeroes).
+    /// Deallocate (Write Zeroes alone).
     pub const DEAC: u32 = 1 << 25;
+    /// Storage Tag Check.
+    pub const STC: u32 = 1 << 24;
     /// Protection information check and action.
     pub const PRINFO: u32 = 0xf << 26;
     /// Force Unit Access.
@@ -230,13 +233,29 @@ pub mod cdw12 {
     pub const LR: u32 = 1 << 31;
 }
 
+/// Dataset Management: what stands in the command itself (NVM 3.2.3).
+pub mod dsm {
+    /// Command dword 11: Attribute - Deallocate.
+    pub const AD: u32 = 1 << 2;
+    /// Command dword 11: Attribute - Integral Dataset for Write; a hint.
+    pub const IDW: u32 = 1 << 1;
+    /// Command dword 11: Attribute - Integral Dataset for Read; a hint.
+    pub const IDR: u32 = 1;
+
+    /// Ranges in the command's data, from command dword 10: 1 to 256. Hosts may send more data than these ranges need.
+    #[must_use]
+    pub const fn ranges(cdw10: u32) -> usize {
+        (cdw10 & 0xff) as usize + 1
+    }
+}
+
 /// One range of a Dataset Management command (NVM 3.2.3): 16 bytes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct DsmRange {
     /// Context attributes: hints.
     pub attributes: U32,
-    /// Length in logical blocks.
+    /// Length in logical blocks, not less one.
     pub blocks: U32,
     /// Starting LBA.
     pub slba: U64,

@@ -1,4 +1,4 @@
-//! CRC32C header and data digests (TCP 3.1.1: polynomial 1EDC6F41h, as iSCSI uses it).
+//! CRC32C header and data digests (TCP 3.3.1.1; CRC32C: polynomial 1EDC6F41h, as iSCSI uses it).
 
 /// Length of a header or data digest in bytes.
 pub const DIGEST_LEN: usize = 4;

@@ -47,7 +47,7 @@ pub struct ConnectCmd {
     pub recfmt: u16,
     /// Queue identifier; 0 is the admin queue.
     pub qid: u16,
-    /// Queue size less one, as it stands in the command.
+    /// SQSIZE: queue size less one, as it stands in the command.
     pub sqsize: u16,
     /// Connect attributes, see [`ConnectCmd::DISABLE_SQ_FLOW`].
     pub cattr: u8,
@@ -137,7 +137,7 @@ pub fn nqn_from_field(field: &[u8; 256]) -> Option<&str> {
     std::str::from_utf8(&field[..len]).ok()
 }
 
-/// A Property Get or Property Set command, decoded (Base 6.4, 6.5).
+/// A Property Get or Property Set command, decoded (Base 6.5, 6.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PropertyCmd {
     /// Whether the property is 8 bytes wide (ATTRIB.SIZE = 1) rather than 4; `None` for a reserved size.

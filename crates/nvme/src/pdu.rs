@@ -1,4 +1,4 @@
-//! NVMe/TCP protocol data units (TCP 3.6) and the fatal errors that end a connection (TCP 3.6.2.7).
+//! NVMe/TCP protocol data units (TCP 3.6.2) and the fatal errors that end a connection (TCP 3.5).
 //!
 //! A PDU is a header (`hlen` bytes), a header digest where negotiated, padding up to `pdo`, data, and a data digest
 //! where negotiated; `plen` counts all of it. [`CommonHeader`] is the first eight bytes of each.
@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::command::{Cqe, Sqe};
 
-/// PDU types (TCP 3.6.1, Figure "PDU Type").
+/// PDU types (TCP 3.3, Figure 10). Bit 0 is the direction: 0 towards the controller, 1 towards the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PduType {
@@ -62,7 +62,7 @@ impl PduType {
 }
 
 bitflags::bitflags! {
-    /// FLAGS of the common header (TCP 3.6.1). Which bits mean something depends on the type.
+    /// FLAGS of the common header (TCP 3.6.2). Which bits mean something depends on the type.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Flags: u8 {
         /// A header digest follows the header.
@@ -76,7 +76,7 @@ bitflags::bitflags! {
     }
 }
 
-/// The first eight bytes of every PDU (TCP 3.6.1).
+/// The first eight bytes of every PDU (TCP 3.6.2.1).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct CommonHeader {
@@ -171,13 +171,14 @@ pub struct IcResp {
     pub cpda: u8,
     /// Digests in use, see [`Digests`].
     pub dgst: u8,
-    /// Most bytes that one H2CData PDU may carry; at least 4096, a multiple of 4.
+    /// MAXH2CDATA: most bytes that one H2CData PDU may carry; at least 4096, a multiple of 4.
     pub maxh2cdata: U32,
     /// Reserved.
     pub reserved: [u8; 112],
 }
 
-/// Terminate connection request, both directions (TCP 3.6.2.4, 3.6.2.5); up to 152 bytes of the offending header follow.
+/// Terminate connection request, both directions (TCP 3.6.2.4, 3.6.2.5); up to 128 bytes of the offending header
+/// follow, and no digest, whatever was negotiated.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct TermReq {
@@ -185,7 +186,8 @@ pub struct TermReq {
     pub ch: CommonHeader,
     /// Fatal error status, see [`FatalError`].
     pub fes: U16,
-    /// Fatal error information: for a header field, its byte offset in the PDU; for a digest, the received digest.
+    /// Fatal error information: for a header field, its byte offset in the PDU (the lowest
+    /// where several are wrong); for a header digest, the one received; else reserved.
     pub fei: U32,
     /// Reserved.
     pub reserved: [u8; 10],
@@ -228,9 +230,9 @@ pub struct H2CData {
     pub cccid: U16,
     /// Transfer tag of the R2T that asked for it.
     pub ttag: U16,
-    /// Offset in bytes from the start of the command's data.
+    /// Offset in bytes from the start of the command's data; a multiple of 4.
     pub datao: U32,
-    /// Data bytes in this PDU.
+    /// Data bytes in this PDU; a multiple of 4.
     pub datal: U32,
     /// Reserved.
     pub reserved: U32,
@@ -246,9 +248,9 @@ pub struct C2HData {
     pub cccid: U16,
     /// Reserved.
     pub reserved0: U16,
-    /// Offset in bytes from the start of the command's data.
+    /// Offset in bytes from the start of the command's data; a multiple of 4.
     pub datao: U32,
-    /// Data bytes in this PDU.
+    /// Data bytes in this PDU; a multiple of 4.
     pub datal: U32,
     /// Reserved.
     pub reserved1: U32,
@@ -264,9 +266,9 @@ pub struct R2T {
     pub cccid: U16,
     /// Transfer tag, returned by the host with the data.
     pub ttag: U16,
-    /// Offset in bytes from the start of the command's data.
+    /// Offset in bytes from the start of the command's data; a multiple of 4.
     pub r2to: U32,
-    /// Bytes asked for.
+    /// Bytes asked for; a multiple of 4.
     pub r2tl: U32,
     /// Reserved.
     pub reserved: U32,
@@ -283,6 +285,51 @@ const _: () = {
     assert!(size_of::<C2HData>() == 24);
     assert!(size_of::<R2T>() == 24);
 };
+
+impl IcReq {
+    /// A request of format version 0. `maxr2t` is the field as it stands: R2Ts per command, less one.
+    #[must_use]
+    pub fn new(hpda: u8, digests: Digests, maxr2t: u32) -> Self {
+        Self {
+            ch: CommonHeader::new(PduType::ICReq, Flags::empty(), 0, size_of::<Self>() as u32),
+            pfv: U16::ZERO,
+            hpda,
+            dgst: digests.to_u8(),
+            maxr2t: U32::new(maxr2t),
+            reserved: [0; 112],
+        }
+    }
+}
+
+impl IcResp {
+    /// A response of format version 0.
+    #[must_use]
+    pub fn new(cpda: u8, digests: Digests, maxh2cdata: u32) -> Self {
+        Self {
+            ch: CommonHeader::new(PduType::ICResp, Flags::empty(), 0, size_of::<Self>() as u32),
+            pfv: U16::ZERO,
+            cpda,
+            dgst: digests.to_u8(),
+            maxh2cdata: U32::new(maxh2cdata),
+            reserved: [0; 112],
+        }
+    }
+}
+
+impl TermReq {
+    /// A request of type `pdu_type` (H2CTermReq or C2HTermReq) that `quoted` bytes of the offending header follow, at
+    /// most [`TermReq::MAX_DATA`].
+    #[must_use]
+    pub fn new(pdu_type: PduType, error: FatalError, information: u32, quoted: usize) -> Self {
+        debug_assert!(quoted <= Self::MAX_DATA);
+        Self {
+            ch: CommonHeader::new(pdu_type, Flags::empty(), 0, (Self::LEN + quoted) as u32),
+            fes: U16::new(error as u16),
+            fei: U32::new(information),
+            reserved: [0; 10],
+        }
+    }
+}
 
 impl C2HData {
     /// A data PDU of `datal` bytes that carries digests as `digests` says, data at `pdo`.
@@ -355,7 +402,7 @@ impl CapsuleCmd {
 }
 
 /// Where data starts in a PDU of type `pdu_type`: behind header and header digest, rounded up to the receiver's data
-/// alignment `pda` (HPDA or CPDA, in dwords less one; TCP 3.1).
+/// alignment `pda` (HPDA or CPDA, in dwords less one, at most [`MAX_PDA`]; TCP 3.3).
 #[must_use]
 pub const fn data_offset(pdu_type: PduType, digests: Digests, pda: u8) -> u8 {
     let start = pdu_type.header_len() + if digests.header { 4 } else { 0 };
@@ -397,7 +444,7 @@ pub enum FatalError {
     /// Data outside of what was asked for.
     #[error("data transfer out of range")]
     DataOutOfRange = 0x04,
-    /// More than the agreed limit: data in a PDU, or R2Ts.
+    /// More than the agreed limit: data in an H2CData PDU (said to a host), or R2Ts (said to a controller).
     #[error("data transfer or R2T limit exceeded")]
     LimitExceeded = 0x05,
     /// A parameter that this side does not support; FEI is the field's byte offset.

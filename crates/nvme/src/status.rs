@@ -1,4 +1,4 @@
-//! Status codes of completion queue entries (Base 4.2.3, Fabrics 3 in Base 4.2.3.4, NVM 3.2).
+//! Status codes of completion queue entries (Base 3.3.3.2.1, those of Fabrics commands among them; NVM 3.1).
 
 /// Status of a completed command: status code type, status code, Do Not Retry and More.
 ///
@@ -14,7 +14,8 @@ macro_rules! statuses {
         impl Status {
             $($(#[$doc])* pub const $name: Status = Status($value);)*
 
-            /// What the specification calls this status, or `None` for a code that this crate does not name.
+            /// What the specification calls this status, or `None` for a code that this crate does not name. Command
+            /// specific codes from 80h on are taken for those of Fabrics commands.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 & 0x7ff {
@@ -43,6 +44,8 @@ statuses! {
     ABORT_REQUESTED = 0x007, "Command Abort Requested";
     /// Command Aborted due to SQ Deletion.
     ABORTED_SQ_DELETION = 0x008, "Command Aborted due to SQ Deletion";
+    /// Command Aborted due to Missing Fused Command.
+    MISSING_FUSED = 0x00a, "Command Aborted due to Missing Fused Command";
     /// Invalid Namespace or Format.
     INVALID_NAMESPACE = 0x00b, "Invalid Namespace or Format";
     /// Command Sequence Error.
@@ -59,11 +62,15 @@ statuses! {
     OPERATION_DENIED = 0x015, "Operation Denied";
     /// SGL Offset Invalid.
     SGL_OFFSET_INVALID = 0x016, "SGL Offset Invalid";
+    /// Keep Alive Timer Expired.
+    KEEP_ALIVE_EXPIRED = 0x019, "Keep Alive Timer Expired";
     /// Keep Alive Timeout Invalid.
     KEEP_ALIVE_INVALID = 0x01a, "Keep Alive Timeout Invalid";
     /// Namespace is Write Protected.
     WRITE_PROTECTED = 0x020, "Namespace is Write Protected";
-    /// Transient Transport Error.
+    /// Command Interrupted: only for hosts that set ACRE in the Host Behavior Support feature, never with Do Not Retry.
+    COMMAND_INTERRUPTED = 0x021, "Command Interrupted";
+    /// Transient Transport Error: a data digest that does not match, for one (TCP 3.5).
     TRANSIENT_TRANSPORT = 0x022, "Transient Transport Error";
     /// LBA Out of Range.
     LBA_OUT_OF_RANGE = 0x080, "LBA Out of Range";
@@ -71,18 +78,20 @@ statuses! {
     CAPACITY_EXCEEDED = 0x081, "Capacity Exceeded";
     /// Namespace Not Ready.
     NAMESPACE_NOT_READY = 0x082, "Namespace Not Ready";
-    /// Invalid Log Page.
-    INVALID_LOG_PAGE = 0x109, "Invalid Log Page";
-    /// Async Event Request Limit Exceeded.
-    AER_LIMIT = 0x105, "Asynchronous Event Request Limit Exceeded";
     /// Abort Command Limit Exceeded.
     ABORT_LIMIT = 0x103, "Abort Command Limit Exceeded";
+    /// Async Event Request Limit Exceeded.
+    AER_LIMIT = 0x105, "Asynchronous Event Request Limit Exceeded";
+    /// Invalid Log Page.
+    INVALID_LOG_PAGE = 0x109, "Invalid Log Page";
     /// Feature Identifier Not Saveable.
     FEATURE_NOT_SAVEABLE = 0x10d, "Feature Identifier Not Saveable";
     /// Feature Not Changeable.
     FEATURE_NOT_CHANGEABLE = 0x10e, "Feature Not Changeable";
     /// Feature Not Namespace Specific.
     FEATURE_NOT_NAMESPACE = 0x10f, "Feature Not Namespace Specific";
+    /// Invalid I/O Command Set.
+    INVALID_IO_COMMAND_SET = 0x12c, "Invalid I/O Command Set";
     /// Connect: Incompatible Format.
     CONNECT_FORMAT = 0x180, "Connect Incompatible Format";
     /// Connect: Controller Busy.
@@ -93,6 +102,8 @@ statuses! {
     CONNECT_RESTART_DISCOVERY = 0x183, "Connect Restart Discovery";
     /// Connect: Invalid Host.
     CONNECT_INVALID_HOST = 0x184, "Connect Invalid Host";
+    /// Disconnect: Invalid Queue Type.
+    DISCONNECT_QUEUE_TYPE = 0x185, "Invalid Queue Type";
     /// Discover Restart.
     DISCOVER_RESTART = 0x190, "Discover Restart";
     /// Write Fault.
@@ -106,6 +117,10 @@ statuses! {
 }
 
 impl Status {
+    /// Command Size Limit Exceeded, of NVM commands (NVM 3.1). Its number is that of [`Status::CONNECT_RESTART_DISCOVERY`]:
+    /// from 80h on, command specific codes mean one thing for Fabrics commands and another for I/O commands.
+    pub const COMMAND_SIZE_LIMIT: Status = Status(0x183);
+
     /// From status code type and status code.
     #[must_use]
     pub const fn new(sct: u8, sc: u8) -> Self {

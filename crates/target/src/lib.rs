@@ -1,6 +1,28 @@
 //! The NVMe/TCP target: queue pairs, controllers, namespaces, backends.
+//!
+//! A request walks one way: socket ([`thread`]) → PDU ([`wire`]) → command ([`connection`], [`command`], [`slots`]) →
+//! namespace ([`namespaces`]) → [`backend`] → completion → answer ([`tx`]) → socket. What is rare walks beside it:
+//! associations ([`association`]), messages between I/O threads ([`message`]), the start and the end ([`server`]).
 
+pub mod association;
 pub mod backend;
 pub mod buffer;
+pub mod command;
+pub mod config;
+pub mod connection;
+pub mod controller;
+pub mod discovery;
+pub mod listener;
 mod mapping;
+pub mod message;
+pub mod namespaces;
+pub mod server;
+pub mod slots;
+pub mod stats;
+pub mod subsystem;
+pub mod thread;
+pub mod tx;
 pub mod wire;
+
+pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
+pub use server::{DrainError, Server, ServerError, ServerStats, StartError};

@@ -27,7 +27,6 @@ unsafe impl Send for Mapping {}
 // SAFETY: through a shared reference there is nothing but the address to be had.
 unsafe impl Sync for Mapping {}
 
-#[cfg_attr(not(test), allow(dead_code, reason = "the memory backend is about to use all of it"))]
 impl Mapping {
     /// Reserves `len` bytes (a multiple of the page size), without touching them. From 2 MiB on the start is aligned so
     /// that the kernel can back it with huge pages; whether it does is asked for with [`Mapping::prefer_huge_pages`].
@@ -98,6 +97,16 @@ impl Mapping {
     /// Leaves the memory mapped until the process ends: for when somebody may still use it.
     pub(crate) fn leak(self) {
         let _ = std::mem::ManuallyDrop::new(self);
+    }
+
+    /// How much of the first `len` bytes is in memory.
+    #[cfg(test)]
+    pub(crate) fn resident_bytes(&self, len: usize) -> usize {
+        let mut pages = vec![0_u8; len.min(self.len).div_ceil(4096)];
+        // SAFETY: the range is mapped, and the vector has a byte for each of its pages.
+        let result = unsafe { libc::mincore(self.base.as_ptr().cast(), len.min(self.len), pages.as_mut_ptr()) };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+        pages.iter().filter(|&&page| page & 1 == 1).count() * 4096
     }
 
     /// Advice is a wish: a kernel that does not know it loses nothing but the wish.

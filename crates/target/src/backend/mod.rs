@@ -9,10 +9,36 @@
 //! - one logical block is atomic: a read sees all of a write to that block or nothing of it, from any thread;
 //! - what was never written, and what was written with zeroes, reads as zeroes; so does what was deallocated where
 //!   [`Geometry::deallocated_reads_zero`] says so;
+//! - a completed read has overwritten all of the request's bytes in its buffer (which held another host's data), or it
+//!   reports an error;
 //! - after a completed flush, or a completed write with `fua`, the data survives power loss as far as the medium can;
 //! - nothing is allocated on the way of a read or a write.
+//!
+//! The backends: [`mem`], [`file`], [`null`]; for tests [`delay`] and [`frozen`]. [`spec`] makes them from what an
+//! operator writes, [`conformance`] is the suite that each passes.
+
+mod aio;
+mod blocking;
+mod budget;
+pub mod conformance;
+pub mod delay;
+pub mod frozen;
+mod guard;
+pub mod mem;
+pub mod null;
+mod random;
+pub mod spec;
 
 use std::io;
+use std::ops::Range;
+
+pub use budget::MemoryBudget;
+pub use delay::{DelayBackend, Delays};
+pub use frozen::FrozenBackend;
+pub use mem::MemoryBackend;
+pub use null::NullBackend;
+pub use random::Random;
+pub use spec::{BackendSpec, OpenError, open};
 
 use crate::buffer::Buffer;
 
@@ -106,6 +132,38 @@ pub enum IoError {
     Unsupported,
 }
 
+impl Request {
+    /// The end of this request.
+    pub fn complete(self, result: Result<(), IoError>) -> Completion {
+        Completion { tag: self.tag, result, buffer: self.buffer }
+    }
+
+    /// Where the request lies, for blocks of `block_size` bytes that have been checked with [`Request::check_end`].
+    fn bytes(&self, block_size: usize) -> Range<u64> {
+        let block_size = block_size as u64;
+        self.lba * block_size..(self.lba + u64::from(self.blocks)) * block_size
+    }
+
+    /// The bytes to read into or write from.
+    ///
+    /// # Panics
+    /// If the caller gave no buffer, or one that is too small.
+    fn data(&mut self, block_size: usize) -> &mut [u8] {
+        let len = self.blocks as usize * block_size;
+        let buffer = self.buffer.as_mut().expect("a read or write has a buffer");
+        &mut buffer[..len]
+    }
+
+    /// Refuses what does not end within `blocks`; a flush has no range.
+    fn check_end(&self, blocks: u64) -> Result<(), IoError> {
+        if self.op == Op::Flush {
+            return Ok(());
+        }
+        let end = self.lba.checked_add(u64::from(self.blocks));
+        if end.is_some_and(|end| end <= blocks) { Ok(()) } else { Err(IoError::OutOfRange) }
+    }
+}
+
 /// The end of a request.
 #[derive(Debug)]
 pub struct Completion {
@@ -130,6 +188,9 @@ pub enum Submitted {
 }
 
 /// One I/O thread's way to a backend. It moves between cores with its I/O thread.
+///
+/// Before a channel is dropped it is polled until nothing is in flight. One that is dropped earlier waits (blocking) for
+/// what the device still does to its buffers, and then panics, because the buffers and answers in it would be lost.
 pub trait Channel: Send {
     /// Takes a request. `now_ns` is monotonic time in nanoseconds.
     fn submit(&mut self, request: Request, now_ns: u64) -> Submitted;
@@ -140,4 +201,18 @@ pub trait Channel: Send {
 
     /// Requests accepted and not yet returned.
     fn in_flight(&self) -> usize;
+}
+
+/// Refuses block sizes other than 512 and 4096, empty namespaces, and those of more than 2^63 bytes.
+fn check_geometry(block_size: u32, blocks: u64) -> io::Result<()> {
+    if block_size != 512 && block_size != 4096 {
+        let message = format!("a block size of {block_size} bytes: use 512 or 4096");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    let bytes = blocks.checked_mul(u64::from(block_size)).filter(|&bytes| bytes > 0 && bytes <= i64::MAX as u64);
+    if bytes.is_none() {
+        let message = format!("{blocks} blocks of {block_size} bytes: a namespace has from one block to 8 EiB");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    Ok(())
 }

@@ -1,0 +1,349 @@
+//! A queue pair on a socket: the handshake, polling, and commands that one waits for.
+//!
+//! Everything is non-blocking and single-threaded. [`Connection::poll`] is the hot path: one `recv` into a scratch
+//! buffer that the caller owns (one for all connections of a thread), events parsed in place, then
+//! [`Connection::flush`] sends everything that has gathered in one `sendmsg`. [`Connection::execute`] and
+//! [`Connection::wait`] are for the rest: they poll until one command is done.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use pilotlight_nvme::Sqe;
+use pilotlight_nvme::pdu::{CommonHeader, Digests, Flags, IcReq, IcResp, MAX_PDA, PduType, TermReq};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::clock;
+use crate::error::{HostError, Violation};
+use crate::queue::{Buffers, Completed, Queue, Terms, Transfer};
+use crate::transmit::MAX_SLICES;
+
+/// A good size for the scratch buffer of [`Connection::poll`], in bytes: large enough for a whole batch of a deep queue,
+/// small enough to stay in a core's second-level cache.
+pub const SCRATCH_LEN: usize = 512 * 1024;
+
+/// What a host asks for in its ICReq.
+#[derive(Clone, Copy, Debug)]
+pub struct Handshake {
+    /// Digests wanted.
+    pub digests: Digests,
+    /// Alignment of data from the target, in dwords less one; at most 31.
+    pub hpda: u8,
+    /// Most R2Ts outstanding per command; at least 1 (MAXR2T is this less one).
+    pub max_r2t: u32,
+}
+
+impl Default for Handshake {
+    fn default() -> Self {
+        Self { digests: Digests::default(), hpda: 0, max_r2t: 1 }
+    }
+}
+
+impl Handshake {
+    /// The ICReq PDU.
+    #[must_use]
+    pub fn request(&self) -> IcReq {
+        IcReq {
+            ch: CommonHeader::new(PduType::ICReq, Flags::empty(), 0, 128),
+            pfv: U16::ZERO,
+            hpda: self.hpda,
+            dgst: self.digests.to_u8(),
+            maxr2t: U32::new(self.max_r2t.max(1) - 1),
+            reserved: [0; 112],
+        }
+    }
+
+    /// What holds on the connection, from the target's answer.
+    ///
+    /// # Errors
+    /// A [`Violation`] where the answer is not an ICResp that the specification allows.
+    pub fn accept(&self, response: &[u8; 128]) -> Result<Terms, Violation> {
+        let r = IcResp::read_from_bytes(response).map_err(|_| Violation::sequence("short ICResp"))?;
+        if r.ch.pdu_type != PduType::ICResp as u8 {
+            return Err(Violation::sequence("the first PDU is not an ICResp"));
+        }
+        if r.ch.hlen != 128 || r.ch.plen.get() != 128 {
+            return Err(Violation::field(2, "ICResp is not 128 bytes long"));
+        }
+        if r.pfv.get() != 0 {
+            return Err(Violation::field(8, "ICResp states an unknown PDU format version"));
+        }
+        if r.cpda > MAX_PDA {
+            return Err(Violation::field(10, "CPDA is above 31"));
+        }
+        let granted = Digests::from_u8(r.dgst).ok_or(Violation::field(11, "reserved bits of DGST are set"))?;
+        if granted.header && !self.digests.header || granted.data && !self.digests.data {
+            return Err(Violation::field(11, "a digest was granted that nobody asked for"));
+        }
+        if r.maxh2cdata.get() < 4096 || r.maxh2cdata.get() % 4 != 0 {
+            return Err(Violation::field(12, "MAXH2CDATA is below 4096 or no multiple of 4"));
+        }
+        Ok(Terms {
+            digests: granted,
+            hpda: self.hpda,
+            cpda: r.cpda,
+            max_r2t: self.max_r2t.max(1),
+            max_h2c_data: r.maxh2cdata.get(),
+            in_capsule: 8192, // every queue takes that much with Connect; I/O queues learn theirs from IOCCSZ
+            success_flag: false,
+        })
+    }
+}
+
+/// How large a connection is made, and how patient it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Most commands at once.
+    pub depth: u16,
+    /// Most bytes of data per command.
+    pub max_io: u32,
+    /// Whether each command has a buffer of its own.
+    pub buffers: Buffers,
+    /// How long [`Connection::wait`] waits, in milliseconds; also for the TCP connection and the handshake.
+    pub timeout_ms: u64,
+}
+
+/// A queue pair on a TCP connection.
+#[derive(Debug)]
+pub struct Connection {
+    fd: OwnedFd,
+    queue: Queue,
+    timeout_ms: u64,
+    /// Completions that came while another command was waited for, with what they read.
+    stash: VecDeque<(Completed, Vec<u8>)>,
+    scratch: Vec<u8>,
+}
+
+impl Connection {
+    /// Connects to `addr` and agrees on the terms.
+    ///
+    /// # Errors
+    /// Where the target cannot be reached, refuses, or answers with what no target may answer.
+    pub fn open(addr: SocketAddr, handshake: &Handshake, sizes: &Sizes) -> Result<Self, HostError> {
+        let timeout = Duration::from_millis(sizes.timeout_ms);
+        let stream = TcpStream::connect_timeout(&addr, timeout)
+            .map_err(|e| HostError::io(format!("cannot connect to {addr}; is a target listening there?"), e))?;
+        Self::over(stream, handshake, sizes)
+    }
+
+    /// Agrees on the terms over a TCP connection that exists already.
+    ///
+    /// # Errors
+    /// As [`Connection::open`].
+    pub fn over(mut stream: TcpStream, handshake: &Handshake, sizes: &Sizes) -> Result<Self, HostError> {
+        let timeout = Duration::from_millis(sizes.timeout_ms);
+        let setup = |e| HostError::io("cannot set up the socket", e);
+        stream.set_nodelay(true).map_err(setup)?;
+        stream.set_read_timeout(Some(timeout)).map_err(setup)?;
+        stream.set_write_timeout(Some(timeout)).map_err(setup)?;
+        let request = handshake.request();
+        stream.write_all(request.as_bytes()).map_err(|e| HostError::io("cannot send ICReq", e))?;
+        let response = read_icresp(&mut stream, sizes.timeout_ms)?;
+        let terms = handshake.accept(&response)?;
+        stream.set_nonblocking(true).map_err(setup)?;
+        Ok(Self {
+            fd: stream.into(),
+            queue: Queue::new(terms, sizes.depth, sizes.max_io, sizes.buffers),
+            timeout_ms: sizes.timeout_ms,
+            stash: VecDeque::new(),
+            scratch: Vec::new(),
+        })
+    }
+
+    /// The queue pair.
+    #[inline]
+    pub fn queue(&mut self) -> &mut Queue {
+        &mut self.queue
+    }
+
+    /// One `recv` into `scratch` (at most its length); `done` is called for each command that ends, with what it read.
+    /// Returns the number of bytes received, 0 if there was nothing.
+    ///
+    /// # Errors
+    /// Where the connection is at an end. On a breach of the protocol the target is told why (H2CTermReq).
+    #[inline]
+    pub fn poll(&mut self, scratch: &mut [u8], done: impl FnMut(Completed, &[u8])) -> Result<usize, HostError> {
+        let received = match rustix::net::recv(&self.fd, &mut *scratch, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return Err(HostError::Closed("waiting for answers")),
+            Ok((n, _)) => n,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(e) => return Err(HostError::io("receiving failed", e)),
+        };
+        if received > 0
+            && let Err(e) = self.queue.receive(&scratch[..received], done)
+        {
+            self.say_why(&e);
+            return Err(e);
+        }
+        self.queue.pump(received == 0);
+        Ok(received)
+    }
+
+    /// Sends what is waiting, as far as the socket takes it.
+    ///
+    /// # Errors
+    /// Where the connection is at an end.
+    #[inline]
+    pub fn flush(&mut self) -> Result<(), HostError> {
+        while !self.queue.transmit.is_empty() {
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+            let n = self.queue.transmit.slices(&self.queue.arena, &mut slices);
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match rustix::net::sendmsg(&self.fd, &slices[..n], &mut SendAncillaryBuffer::default(), flags) {
+                Ok(sent) => self.queue.transmit.consume(sent),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(HostError::Closed("sending commands")),
+                Err(e) => return Err(HostError::io("sending failed", e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a command with `out` as its data, or for a `read_len` bytes long answer.
+    ///
+    /// # Errors
+    /// [`HostError::Unsupported`] if all command identifiers are in use, or the data does not fit.
+    pub fn submit(&mut self, sqe: Sqe, out: &[u8], read_len: u32) -> Result<u16, HostError> {
+        let most = self.queue.max_io() as usize;
+        if out.len().max(read_len as usize) > most {
+            return Err(HostError::Unsupported(format!("this connection was made for {most} bytes a command")));
+        }
+        let Some(cid) = self.queue.reserve() else {
+            return Err(HostError::Unsupported(format!("all {} commands are in flight", self.queue.depth())));
+        };
+        let transfer = match (out.len(), read_len) {
+            (0, 0) => Transfer::None,
+            (0, len) => Transfer::In(len),
+            (len, _) => Transfer::Out(len as u32),
+        };
+        self.queue.buffer_mut(cid)[..out.len()].copy_from_slice(out);
+        self.queue.issue(cid, sqe, transfer);
+        self.flush()?;
+        Ok(cid)
+    }
+
+    /// Waits for command `cid`; what it read is copied to `into`. Other commands that end meanwhile are kept for
+    /// [`Connection::take_completion`].
+    ///
+    /// # Errors
+    /// [`HostError::Timeout`], or where the connection is at an end. A bad status is not an error here.
+    pub fn wait(&mut self, cid: u16, what: &'static str, into: &mut [u8]) -> Result<Completed, HostError> {
+        let deadline_ns = clock::now_ns() + self.timeout_ms * 1_000_000;
+        loop {
+            if let Some(at) = self.stash.iter().position(|(c, _)| c.cid == cid)
+                && let Some((completed, data)) = self.stash.remove(at)
+            {
+                let len = data.len().min(into.len());
+                into[..len].copy_from_slice(&data[..len]);
+                return Ok(completed);
+            }
+            if clock::now_ns() >= deadline_ns {
+                return Err(HostError::Timeout { what, after_ms: self.timeout_ms });
+            }
+            self.gather(10)?;
+        }
+    }
+
+    /// A completion of a command that nobody waited for, if one has come, with what it read. Waits for up to
+    /// `patience_ms`.
+    ///
+    /// # Errors
+    /// Where the connection is at an end.
+    pub fn take_completion(&mut self, patience_ms: u64) -> Result<Option<(Completed, Vec<u8>)>, HostError> {
+        let deadline_ns = clock::now_ns() + patience_ms * 1_000_000;
+        loop {
+            if let Some(first) = self.stash.pop_front() {
+                return Ok(Some(first));
+            }
+            let left_ns = deadline_ns.saturating_sub(clock::now_ns());
+            self.gather((left_ns / 1_000_000).min(10))?;
+            if left_ns == 0 {
+                return Ok(self.stash.pop_front());
+            }
+        }
+    }
+
+    /// Runs one command to its end; `what` names it in errors. Returns dwords 0 and 1 of the completion.
+    ///
+    /// # Errors
+    /// As [`Connection::wait`], and [`HostError::Status`] for a bad status.
+    pub fn execute(&mut self, what: &'static str, sqe: Sqe, out: &[u8], into: &mut [u8]) -> Result<u64, HostError> {
+        let cid = self.submit(sqe, out, into.len() as u32)?;
+        let completed = self.wait(cid, what, into)?;
+        if !completed.status.is_success() {
+            return Err(HostError::Status { what, status: completed.status });
+        }
+        if completed.digest_error {
+            return Err(HostError::DataDigest(what));
+        }
+        Ok(completed.result)
+    }
+
+    /// Polls once into the stash, sleeping in the kernel for up to `ms` if there is nothing yet.
+    fn gather(&mut self, ms: u64) -> Result<(), HostError> {
+        self.flush()?;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.resize(64 * 1024, 0);
+        let mut stash = std::mem::take(&mut self.stash);
+        let polled = self.poll(&mut scratch, |c, data| stash.push_back((c, data.to_vec())));
+        self.scratch = scratch;
+        self.stash = stash;
+        if polled? == 0 && ms > 0 && self.queue.transmit.is_empty() {
+            let held = self.queue.has_held_answers();
+            let timeout = Timespec { tv_sec: 0, tv_nsec: if held { 0 } else { ms.min(999) as i64 * 1_000_000 } };
+            let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+            match rustix::event::poll(&mut fds, Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(HostError::io("waiting for the socket failed", e)),
+            }
+        }
+        self.flush()
+    }
+
+    /// Tells the target what it did wrong (TCP 3.6.2.4); the connection closes either way.
+    #[cold]
+    fn say_why(&mut self, error: &HostError) {
+        let HostError::Violation(v) = error else { return };
+        let term = TermReq {
+            ch: CommonHeader::new(PduType::H2CTermReq, Flags::empty(), 0, TermReq::LEN as u32),
+            fes: U16::new(v.fes as u16),
+            fei: U32::new(v.fei),
+            reserved: [0; 10],
+        };
+        // where even this cannot be sent, closing says it all
+        let _ = rustix::net::send(&self.fd, term.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The first PDU of a connection: 128 bytes of ICResp, or a termination request.
+fn read_icresp(stream: &mut TcpStream, timeout_ms: u64) -> Result<[u8; 128], HostError> {
+    let mut response = [0u8; 128];
+    let failed = |e: io::Error| match e.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => HostError::Closed("agreeing on the terms"),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            HostError::Timeout { what: "ICReq", after_ms: timeout_ms }
+        }
+        _ => HostError::io("cannot read ICResp", e),
+    };
+    stream.read_exact(&mut response[..TermReq::LEN]).map_err(failed)?;
+    if response[0] == PduType::C2HTermReq as u8
+        && let Ok((term, _)) = TermReq::read_from_prefix(&response)
+    {
+        return Err(HostError::Terminated { fes: term.fes.get(), fei: term.fei.get() });
+    }
+    stream.read_exact(&mut response[TermReq::LEN..]).map_err(failed)?;
+    Ok(response)
+}

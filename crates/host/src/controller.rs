@@ -1,0 +1,364 @@
+//! An association with a controller: its admin queue, its properties, what it says about itself, and its I/O queues.
+
+use std::net::SocketAddr;
+
+use pilotlight_nvme::Sqe;
+use pilotlight_nvme::command::opcode::admin;
+use pilotlight_nvme::fabrics::{
+    CNTLID_DYNAMIC, ConnectCmd, ConnectData, DISCOVERY_NQN, PropertyCmd, cc, csts, property,
+};
+use zerocopy::IntoBytes;
+
+use crate::clock;
+use crate::connection::{Connection, Handshake, Sizes};
+use crate::error::HostError;
+use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, u64_at};
+use crate::queue::Buffers;
+
+/// Entries of the admin queue, as Linux has it.
+const ADMIN_ENTRIES: u16 = 32;
+/// Most bytes of an admin command's data here: discovery logs are read in pieces.
+const ADMIN_MAX_IO: u32 = 8192;
+/// Feature identifier of Number of Queues (Base 5.27.1.5).
+const FEATURE_QUEUES: u32 = 0x07;
+/// Log identifier of the discovery log.
+const LOG_DISCOVERY: u32 = 0x70;
+
+/// Whom to connect to, as whom, and how.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// Where the target listens.
+    pub addr: SocketAddr,
+    /// The subsystem.
+    pub subnqn: String,
+    /// Who the host says it is.
+    pub hostnqn: String,
+    /// The host's identifier, a UUID.
+    pub hostid: [u8; 16],
+    /// What to ask for in ICReq, on every queue.
+    pub handshake: Handshake,
+    /// Keep-alive timeout in milliseconds; 0 for none. Whoever states one calls [`Controller::keep_alive`] in time.
+    pub kato_ms: u32,
+    /// Ask for SQ flow control to be off (CATTR bit 2), so that reads may end without a response capsule.
+    pub disable_sq_flow: bool,
+    /// How long to wait for anything that is waited for, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+impl ConnectOptions {
+    /// The usual: no digests, no keep-alive, SQ flow control off, 10 s of patience.
+    #[must_use]
+    pub fn new(addr: SocketAddr, subnqn: &str) -> Self {
+        Self {
+            addr,
+            subnqn: subnqn.to_owned(),
+            hostnqn: "nqn.2026-01.io.pilotlight:load".to_owned(),
+            hostid: *b"pilotlight-load!",
+            handshake: Handshake::default(),
+            kato_ms: 0,
+            disable_sq_flow: true,
+            timeout_ms: 10_000,
+        }
+    }
+}
+
+/// An I/O queue to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueSpec {
+    /// Queue identifier, from 1.
+    pub qid: u16,
+    /// Most commands at once; the queue has one entry more.
+    pub depth: u16,
+    /// Most bytes of data per command.
+    pub max_io: u32,
+    /// Whether each command has a buffer of its own.
+    pub buffers: Buffers,
+}
+
+/// A connected, enabled controller.
+#[derive(Debug)]
+pub struct Controller {
+    options: ConnectOptions,
+    admin: Connection,
+    cntlid: u16,
+    cap: u64,
+    info: ControllerInfo,
+}
+
+impl Controller {
+    /// Connects the admin queue, enables the controller and identifies it.
+    ///
+    /// # Errors
+    /// Where any step fails, naming it.
+    pub fn connect(options: ConnectOptions) -> Result<Self, HostError> {
+        let sizes = Sizes {
+            depth: ADMIN_ENTRIES - 1,
+            max_io: ADMIN_MAX_IO,
+            buffers: Buffers::PerCommand,
+            timeout_ms: options.timeout_ms,
+        };
+        let mut admin = Connection::open(options.addr, &options.handshake, &sizes)?;
+        let kato_ms = options.kato_ms;
+        let cntlid = connect_queue(&mut admin, &options, 0, ADMIN_ENTRIES, kato_ms, CNTLID_DYNAMIC)?;
+        let cap = get_property(&mut admin, property::CAP, true)?;
+        let mut this = Self { options, admin, cntlid, cap, info: ControllerInfo::decode(&[0; 4096]) };
+        this.enable()?;
+        this.info = ControllerInfo::decode(&*this.identify(1, 0)?);
+        Ok(this)
+    }
+
+    /// The controller identifier that the target chose.
+    #[must_use]
+    pub fn cntlid(&self) -> u16 {
+        self.cntlid
+    }
+
+    /// Controller Capabilities (Base 3.1.3.1).
+    #[must_use]
+    pub fn cap(&self) -> u64 {
+        self.cap
+    }
+
+    /// Largest queue in entries (CAP.MQES).
+    #[must_use]
+    pub fn max_entries(&self) -> u32 {
+        (self.cap as u32 & 0xffff) + 1
+    }
+
+    /// What the controller says about itself.
+    #[must_use]
+    pub fn info(&self) -> &ControllerInfo {
+        &self.info
+    }
+
+    /// The admin queue, for commands that have no method here.
+    pub fn admin(&mut self) -> &mut Connection {
+        &mut self.admin
+    }
+
+    /// Sets CC.EN and waits for CSTS.RDY.
+    ///
+    /// # Errors
+    /// Where the target does not become ready in time, or reports a fatal status.
+    pub fn enable(&mut self) -> Result<(), HostError> {
+        self.set_property(property::CC, cc::EN | cc::IOSQES_IOCQES)?;
+        self.await_csts("CSTS.RDY after CC.EN", |csts| csts & csts::RDY != 0)
+    }
+
+    /// Clears CC.EN (a controller reset, Base 3.7.2) and waits for CSTS.RDY to clear; I/O queues are gone afterwards.
+    ///
+    /// # Errors
+    /// Where the target does not answer in time.
+    pub fn disable(&mut self) -> Result<(), HostError> {
+        self.set_property(property::CC, cc::IOSQES_IOCQES)?;
+        self.await_csts("CSTS.RDY to clear", |csts| csts & csts::RDY == 0)
+    }
+
+    /// Reads a property of 4 (or, `wide`, 8) bytes.
+    ///
+    /// # Errors
+    /// The target's refusal.
+    pub fn property(&mut self, offset: u32, wide: bool) -> Result<u64, HostError> {
+        get_property(&mut self.admin, offset, wide)
+    }
+
+    /// Sets a property of 4 bytes.
+    ///
+    /// # Errors
+    /// The target's refusal.
+    pub fn set_property(&mut self, offset: u32, value: u32) -> Result<(), HostError> {
+        self.admin.execute("Property Set", PropertyCmd::set(offset, value), &[], &mut []).map(drop)
+    }
+
+    fn await_csts(&mut self, what: &'static str, met: impl Fn(u32) -> bool) -> Result<(), HostError> {
+        let deadline_ns = clock::now_ns() + self.options.timeout_ms * 1_000_000;
+        loop {
+            let csts = self.property(property::CSTS, false)? as u32;
+            if met(csts) {
+                return Ok(());
+            }
+            if csts & csts::CFS != 0 {
+                return Err(HostError::Unsupported("the controller reports a fatal status (CSTS.CFS)".into()));
+            }
+            if clock::now_ns() > deadline_ns {
+                return Err(HostError::Timeout { what, after_ms: self.options.timeout_ms });
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    /// Identify with the given CNS and namespace.
+    ///
+    /// # Errors
+    /// The target's refusal.
+    pub fn identify(&mut self, cns: u8, nsid: u32) -> Result<Box<[u8; 4096]>, HostError> {
+        let mut data = Box::new([0u8; 4096]);
+        let sqe = Sqe::new(admin::IDENTIFY, nsid).with_cdw(10, u32::from(cns));
+        self.admin.execute("Identify", sqe, &[], &mut data[..])?;
+        Ok(data)
+    }
+
+    /// What the controller says about a namespace.
+    ///
+    /// # Errors
+    /// Where there is no such namespace or its format is not one that this host can use.
+    pub fn namespace(&mut self, nsid: u32) -> Result<NamespaceInfo, HostError> {
+        let data = self.identify(0, nsid)?;
+        NamespaceInfo::decode(nsid, &data).ok_or_else(|| {
+            let there = self.active_namespaces().unwrap_or_default();
+            HostError::Unsupported(format!(
+                "namespace {nsid} is not there or has metadata; active namespaces: {there:?}"
+            ))
+        })
+    }
+
+    /// The identifiers of the active namespaces (the first 1,024).
+    ///
+    /// # Errors
+    /// The target's refusal.
+    pub fn active_namespaces(&mut self) -> Result<Vec<u32>, HostError> {
+        let data = self.identify(2, 0)?;
+        let ids = data.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]]));
+        Ok(ids.take_while(|&id| id != 0).collect())
+    }
+
+    /// Reads `into.len()` bytes (a multiple of 4) of log page `lid` from `offset`.
+    ///
+    /// # Errors
+    /// The target's refusal.
+    pub fn log_page(&mut self, lid: u8, nsid: u32, offset: u64, into: &mut [u8]) -> Result<(), HostError> {
+        let dwords = (into.len() / 4) as u32 - 1;
+        let sqe = Sqe::new(admin::GET_LOG_PAGE, nsid)
+            .with_cdw(10, u32::from(lid) | dwords << 16)
+            .with_cdw(11, dwords >> 16)
+            .with_cdw(12, offset as u32)
+            .with_cdw(13, (offset >> 32) as u32);
+        self.admin.execute("Get Log Page", sqe, &[], into).map(drop)
+    }
+
+    /// Sets feature `fid` to `value` (command dword 11); returns dword 0 of the completion.
+    ///
+    /// # Errors
+    /// The target's refusal.
+    pub fn set_feature(&mut self, fid: u32, nsid: u32, value: u32) -> Result<u32, HostError> {
+        let sqe = Sqe::new(admin::SET_FEATURES, nsid).with_cdw(10, fid).with_cdw(11, value);
+        Ok(self.admin.execute("Set Features", sqe, &[], &mut [])? as u32)
+    }
+
+    /// The current value of feature `fid`.
+    ///
+    /// # Errors
+    /// The target's refusal.
+    pub fn feature(&mut self, fid: u32, nsid: u32) -> Result<u32, HostError> {
+        let sqe = Sqe::new(admin::GET_FEATURES, nsid).with_cdw(10, fid);
+        Ok(self.admin.execute("Get Features", sqe, &[], &mut [])? as u32)
+    }
+
+    /// Sends a Keep Alive and waits for its answer.
+    ///
+    /// # Errors
+    /// Where none comes.
+    pub fn keep_alive(&mut self) -> Result<(), HostError> {
+        self.admin.execute("Keep Alive", Sqe::new(admin::KEEP_ALIVE, 0), &[], &mut []).map(drop)
+    }
+
+    /// Asks for `count` I/O queues; to be done before the first is opened.
+    ///
+    /// # Errors
+    /// Where the target grants fewer.
+    pub fn set_queue_count(&mut self, count: u16) -> Result<(), HostError> {
+        let n = u32::from(count.max(1)) - 1;
+        let granted = self.set_feature(FEATURE_QUEUES, 0, n << 16 | n)?;
+        let queues = (granted & 0xffff).min(granted >> 16) + 1;
+        if queues < u32::from(count) {
+            let text = format!("the target allows {queues} I/O queues, {count} were asked for; use fewer connections");
+            return Err(HostError::Unsupported(text));
+        }
+        Ok(())
+    }
+
+    /// Opens an I/O queue.
+    ///
+    /// # Errors
+    /// Where depth or size are beyond the controller's limits, or the target refuses.
+    pub fn open_queue(&self, spec: &QueueSpec) -> Result<Connection, HostError> {
+        self.check_limits(spec)?;
+        let timeout_ms = self.options.timeout_ms;
+        let sizes = Sizes { depth: spec.depth, max_io: spec.max_io.max(1024), buffers: spec.buffers, timeout_ms };
+        let mut connection = Connection::open(self.options.addr, &self.options.handshake, &sizes)?;
+        connect_queue(&mut connection, &self.options, spec.qid, spec.depth + 1, 0, self.cntlid)?;
+        let in_capsule = self.info.in_capsule;
+        connection.queue().amend(|terms| terms.in_capsule = in_capsule);
+        Ok(connection)
+    }
+
+    fn check_limits(&self, spec: &QueueSpec) -> Result<(), HostError> {
+        let deepest = self.max_entries() - 1;
+        if spec.depth == 0 || u32::from(spec.depth) > deepest {
+            let text = format!("queue depth {} is not possible: this controller allows 1 to {deepest}", spec.depth);
+            return Err(HostError::Unsupported(text));
+        }
+        match self.info.max_transfer {
+            Some(most) if spec.max_io > most => {
+                Err(HostError::Unsupported(format!("{} bytes a command: this controller takes {most}", spec.max_io)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Normal shutdown (CC.SHN = 1): waits for CSTS.SHST to say complete, then closes the admin queue.
+    ///
+    /// # Errors
+    /// Where the target does not finish in time.
+    pub fn shutdown(mut self) -> Result<(), HostError> {
+        self.set_property(property::CC, cc::EN | cc::IOSQES_IOCQES | 1 << 14)?;
+        self.await_csts("CSTS.SHST complete", |csts| csts & 0xc == csts::SHST_COMPLETE)
+    }
+}
+
+/// What the discovery service at `options.addr` knows; `options.subnqn` is not looked at.
+///
+/// # Errors
+/// Where there is no discovery service, or it breaks the protocol.
+pub fn discover(options: &ConnectOptions) -> Result<Vec<DiscoveryEntry>, HostError> {
+    let mut controller = Controller::connect(ConnectOptions { subnqn: DISCOVERY_NQN.to_owned(), ..options.clone() })?;
+    let lid = LOG_DISCOVERY as u8;
+    let mut header = [0u8; 1024];
+    controller.log_page(lid, 0, 0, &mut header)?;
+    let count = u64_at(&header, 8);
+    let mut entries = Vec::new();
+    for i in 0..count {
+        let mut entry = [0u8; 1024];
+        controller.log_page(lid, 0, 1024 * (i + 1), &mut entry)?;
+        entries.push(DiscoveryEntry::decode(&entry));
+    }
+    Ok(entries)
+}
+
+fn get_property(admin: &mut Connection, offset: u32, wide: bool) -> Result<u64, HostError> {
+    let value = admin.execute("Property Get", PropertyCmd::get(offset, wide), &[], &mut [])?;
+    Ok(if wide { value } else { value & 0xffff_ffff })
+}
+
+/// Sends Connect on a new connection; returns the controller identifier (Base 6.3).
+fn connect_queue(
+    connection: &mut Connection,
+    options: &ConnectOptions,
+    qid: u16,
+    entries: u16,
+    kato_ms: u32,
+    cntlid: u16,
+) -> Result<u16, HostError> {
+    let cattr = if options.disable_sq_flow { ConnectCmd::DISABLE_SQ_FLOW } else { 0 };
+    let command = ConnectCmd { recfmt: 0, qid, sqsize: entries - 1, cattr, kato_ms };
+    let data = ConnectData::new(options.hostid, cntlid, &options.subnqn, &options.hostnqn);
+    let cid = connection.submit(command.encode(), data.as_bytes(), 0)?;
+    let completed = connection.wait(cid, "Connect", &mut [])?;
+    if !completed.status.is_success() {
+        return Err(HostError::Status { what: "Connect", status: completed.status });
+    }
+    // FFFFh in SQHD is the target's word that flow control is off
+    let off = options.disable_sq_flow && completed.sqhd == Some(0xffff);
+    connection.queue().amend(|terms| terms.success_flag = off);
+    Ok(completed.result as u16)
+}

@@ -1,0 +1,366 @@
+//! The result of a run: a table for people ([`std::fmt::Display`]) and stable keys for programs ([`serde::Serialize`]).
+//!
+//! Every key that is a quantity ends in its unit: `_ns`, `_bytes`, `_iops`, `_bytes_per_s`. Keys are only ever added.
+
+use std::fmt;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::load::picker::Kind;
+use crate::load::spec::LoadSpec;
+use crate::load::stats::Stats;
+use crate::schedule::Process;
+
+/// A distribution of latencies, in nanoseconds; three significant digits.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Latency {
+    /// Smallest.
+    pub min_ns: u64,
+    /// Mean.
+    pub mean_ns: f64,
+    /// Standard deviation.
+    pub stddev_ns: f64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 90th percentile.
+    pub p90_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p99_9_ns: u64,
+    /// 99.99th percentile.
+    pub p99_99_ns: u64,
+    /// Largest.
+    pub max_ns: u64,
+}
+
+impl Latency {
+    pub(crate) fn of(h: &Histogram<u64>) -> Self {
+        let q = |q| h.value_at_quantile(q);
+        Self {
+            min_ns: h.min(),
+            mean_ns: h.mean(),
+            stddev_ns: h.stdev(),
+            p50_ns: q(0.5),
+            p90_ns: q(0.9),
+            p99_ns: q(0.99),
+            p99_9_ns: q(0.999),
+            p99_99_ns: q(0.9999),
+            max_ns: h.max(),
+        }
+    }
+}
+
+/// What came of one kind of command, or of all.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct OpReport {
+    /// Commands that succeeded.
+    pub ios: u64,
+    /// Commands a second.
+    pub rate_iops: f64,
+    /// Bytes of data moved.
+    pub data_bytes: u64,
+    /// Bytes a second.
+    pub data_bytes_per_s: f64,
+    /// Commands that failed.
+    pub errors: u64,
+    /// How long they took.
+    pub latency: Latency,
+}
+
+/// One phase of the schedule.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PhaseReport {
+    /// The rate asked for.
+    pub rate_iops: f64,
+    /// How long the phase lasts in each cycle.
+    pub duration_ns: u64,
+    /// Commands that were due in it and succeeded.
+    pub ios: u64,
+    /// How long they took.
+    pub latency: Latency,
+}
+
+/// How an open loop went.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct OpenReport {
+    /// Mean rate asked for, over all connections.
+    pub wanted_iops: f64,
+    /// Requests that were sent.
+    pub started: u64,
+    /// Requests that were due before the end and never found a free slot: if not 0, latencies lack the worst.
+    pub unstarted: u64,
+    /// The longest that a request which was due waited for a free slot or for the host.
+    pub start_delay_max_ns: u64,
+}
+
+/// What verification found.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct VerifyReport {
+    /// Blocks read that held what they must.
+    pub blocks_checked: u64,
+    /// Of those, read in the pass at the end.
+    pub blocks_read_back: u64,
+    /// Blocks that did not.
+    pub mismatches: u64,
+}
+
+/// What was run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Settings {
+    /// Access pattern, as fio names it.
+    pub rw: &'static str,
+    /// Reads, in percent of reads and writes.
+    pub read_percent: u8,
+    /// Bytes per I/O.
+    pub block_bytes: u32,
+    /// Commands in flight per connection.
+    pub iodepth: u16,
+    /// Connections.
+    pub numjobs: u16,
+    /// Threads.
+    pub threads: u16,
+    /// `closed`, `linear` or `poisson`.
+    pub arrivals: &'static str,
+    /// Seed.
+    pub seed: u64,
+}
+
+/// The result of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Version of this structure.
+    pub format: u32,
+    /// What was run.
+    pub settings: Settings,
+    /// From the start (after the ramp) to the last completion.
+    pub elapsed_ns: u64,
+    /// All commands together.
+    pub total: OpReport,
+    /// Reads, if there were any.
+    pub read: Option<OpReport>,
+    /// Writes.
+    pub write: Option<OpReport>,
+    /// Write Zeroes.
+    pub write_zeroes: Option<OpReport>,
+    /// Deallocations.
+    pub deallocate: Option<OpReport>,
+    /// Flushes.
+    pub flush: Option<OpReport>,
+    /// By phase, where the schedule has several.
+    pub phases: Vec<PhaseReport>,
+    /// How an open loop went.
+    pub open_loop: Option<OpenReport>,
+    /// What verification found.
+    pub verify: Option<VerifyReport>,
+    /// CPU time of this host's threads, ramp included.
+    pub host_cpu_ns: u64,
+    /// The first faults in words.
+    pub faults: Vec<String>,
+}
+
+/// [`Report::format`].
+pub const FORMAT: u32 = 1;
+
+impl Report {
+    pub(crate) fn new(spec: &LoadSpec, stats: &Stats, counted_from_ns: u64) -> Self {
+        let elapsed_ns = stats.last_ns.saturating_sub(counted_from_ns);
+        let op = |kind: Kind| {
+            let k = &stats.kinds[kind as usize];
+            (k.ios + k.errors > 0).then(|| op_report(k.ios, k.bytes, k.errors, &k.latency, elapsed_ns))
+        };
+        Self {
+            format: FORMAT,
+            settings: settings(spec),
+            elapsed_ns,
+            total: total(stats, elapsed_ns),
+            read: op(Kind::Read),
+            write: op(Kind::Write),
+            write_zeroes: op(Kind::WriteZeroes),
+            deallocate: op(Kind::Deallocate),
+            flush: op(Kind::Flush),
+            phases: phases(spec, stats),
+            open_loop: spec.open.as_ref().map(|open| OpenReport {
+                wanted_iops: open.schedule.mean_iops(),
+                started: stats.started,
+                unstarted: stats.unstarted,
+                start_delay_max_ns: stats.start_delay_max_ns,
+            }),
+            verify: spec.verify.then_some(VerifyReport {
+                blocks_checked: stats.blocks_checked,
+                blocks_read_back: stats.blocks_read_back,
+                mismatches: stats.mismatches,
+            }),
+            host_cpu_ns: stats.cpu_ns,
+            faults: stats.samples.clone(),
+        }
+    }
+
+    /// Whether every command succeeded and every block held what it must.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.total.errors == 0 && self.verify.is_none_or(|v| v.mismatches == 0)
+    }
+}
+
+fn total(stats: &Stats, elapsed_ns: u64) -> OpReport {
+    let mut all = stats.kinds[0].clone();
+    for k in &stats.kinds[1..] {
+        all.ios += k.ios;
+        all.bytes += k.bytes;
+        all.errors += k.errors;
+        all.latency += &k.latency;
+    }
+    op_report(all.ios, all.bytes, all.errors, &all.latency, elapsed_ns)
+}
+
+fn op_report(ios: u64, bytes: u64, errors: u64, latency: &Histogram<u64>, elapsed_ns: u64) -> OpReport {
+    let per_s = |n: u64| if elapsed_ns == 0 { 0.0 } else { n as f64 * 1e9 / elapsed_ns as f64 };
+    OpReport {
+        ios,
+        rate_iops: per_s(ios),
+        data_bytes: bytes,
+        data_bytes_per_s: per_s(bytes),
+        errors,
+        latency: Latency::of(latency),
+    }
+}
+
+fn phases(spec: &LoadSpec, stats: &Stats) -> Vec<PhaseReport> {
+    let Some(open) = &spec.open else { return Vec::new() };
+    let report = |(p, h): (&crate::schedule::Phase, &Histogram<u64>)| PhaseReport {
+        rate_iops: p.rate_iops,
+        duration_ns: p.duration_ns,
+        ios: h.len(),
+        latency: Latency::of(h),
+    };
+    open.schedule.phases().iter().zip(&stats.phases).map(report).collect()
+}
+
+fn settings(spec: &LoadSpec) -> Settings {
+    let rw = match (spec.random, spec.read_percent) {
+        (true, 100) => "randread",
+        (true, 0) => "randwrite",
+        (true, _) => "randrw",
+        (false, 100) => "read",
+        (false, 0) => "write",
+        (false, _) => "rw",
+    };
+    let arrivals = match spec.open.as_ref().map(|o| o.process) {
+        None => "closed",
+        Some(Process::Linear) => "linear",
+        Some(Process::Poisson) => "poisson",
+    };
+    Settings {
+        rw,
+        read_percent: spec.read_percent,
+        block_bytes: spec.block_bytes,
+        iodepth: spec.depth,
+        numjobs: spec.jobs,
+        threads: spec.threads,
+        arrivals,
+        seed: spec.seed,
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = &self.settings;
+        writeln!(
+            f,
+            "{} {} B, iodepth {}, {} connection(s) on {} thread(s), {} loop, {:.3} s",
+            s.rw,
+            s.block_bytes,
+            s.iodepth,
+            s.numjobs,
+            s.threads,
+            if s.arrivals == "closed" { "closed".into() } else { format!("open ({})", s.arrivals) },
+            self.elapsed_ns as f64 * 1e-9
+        )?;
+        writeln!(
+            f,
+            "{:<14}{:>12}{:>10}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>8}",
+            "", "IOPS", "MB/s", "mean us", "p50 us", "p90 us", "p99 us", "p99.9 us", "max us", "errors"
+        )?;
+        let ops = [
+            ("read", &self.read),
+            ("write", &self.write),
+            ("write zeroes", &self.write_zeroes),
+            ("deallocate", &self.deallocate),
+            ("flush", &self.flush),
+        ];
+        let present: Vec<_> = ops.iter().filter_map(|(name, op)| op.as_ref().map(|op| (*name, op))).collect();
+        for (name, op) in &present {
+            row(f, name, op)?;
+        }
+        if present.len() != 1 {
+            row(f, "total", &self.total)?;
+        }
+        self.tell_phases(f)?;
+        self.tell_the_rest(f)
+    }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, name: &str, op: &OpReport) -> fmt::Result {
+    let l = &op.latency;
+    let us = |ns: u64| ns as f64 / 1000.0;
+    writeln!(
+        f,
+        "{name:<14}{:>12.0}{:>10.1}{:>9.1}{:>9.1}{:>9.1}{:>9.1}{:>9.1}{:>9.1}{:>8}",
+        op.rate_iops,
+        op.data_bytes_per_s / 1e6,
+        l.mean_ns / 1000.0,
+        us(l.p50_ns),
+        us(l.p90_ns),
+        us(l.p99_ns),
+        us(l.p99_9_ns),
+        us(l.max_ns),
+        op.errors
+    )
+}
+
+impl Report {
+    fn tell_phases(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, p) in self.phases.iter().enumerate() {
+            writeln!(
+                f,
+                "phase {i}: {:.0} IOPS for {:.3} s: {} I/Os, p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us, max {:.1} us",
+                p.rate_iops,
+                p.duration_ns as f64 * 1e-9,
+                p.ios,
+                p.latency.p50_ns as f64 / 1000.0,
+                p.latency.p99_ns as f64 / 1000.0,
+                p.latency.p99_9_ns as f64 / 1000.0,
+                p.latency.max_ns as f64 / 1000.0
+            )?;
+        }
+        Ok(())
+    }
+
+    fn tell_the_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(o) = &self.open_loop {
+            writeln!(
+                f,
+                "open loop: {:.0} IOPS wanted, {} sent, {} never sent, at most {:.1} us late; latency counts from when due",
+                o.wanted_iops,
+                o.started,
+                o.unstarted,
+                o.start_delay_max_ns as f64 / 1000.0
+            )?;
+        }
+        if let Some(v) = &self.verify {
+            writeln!(
+                f,
+                "verify: {} blocks in order ({} of them in the final pass), {} bad",
+                v.blocks_checked, v.blocks_read_back, v.mismatches
+            )?;
+        }
+        let per_io = if self.total.ios == 0 { 0.0 } else { self.host_cpu_ns as f64 / self.total.ios as f64 };
+        writeln!(f, "host CPU: {:.3} s, {:.0} ns per I/O", self.host_cpu_ns as f64 * 1e-9, per_io)?;
+        for fault in &self.faults {
+            writeln!(f, "fault: {fault}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,255 @@
+//! Connects, starts the threads, keeps the association alive meanwhile, gathers what came of it.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use crate::clock;
+use crate::controller::{ConnectOptions, Controller, QueueSpec};
+use crate::error::HostError;
+use crate::info::NamespaceInfo;
+use crate::ledger::Ledger;
+use crate::load::picker::Picker;
+use crate::load::report::Report;
+use crate::load::spec::{Layout, LoadSpec};
+use crate::load::stats::Stats;
+use crate::load::worker::{Counters, Lane, Limits, Worker};
+use crate::queue::Buffers;
+use crate::rng::{Rng, mix};
+use crate::schedule::{Arrivals, Process};
+
+/// How often progress is told, in milliseconds.
+const PROGRESS_MS: u64 = 250;
+/// Time for all threads to reach the starting line, in nanoseconds.
+const LINE_UP_NS: u64 = 5_000_000;
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Time since the start, ramp included, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Commands that ended well (since the end of the ramp).
+    pub ios: u64,
+    /// Bytes of data moved.
+    pub bytes: u64,
+    /// Failed commands and bad blocks.
+    pub errors: u64,
+}
+
+/// Runs `spec` against the target that `options` names. `stop` ends it early; `watch` is told of progress a few times a
+/// second.
+///
+/// # Errors
+/// Where the run cannot start, or a connection is lost. Failed commands and bad blocks are in the report instead.
+pub fn run(
+    options: &ConnectOptions,
+    spec: &LoadSpec,
+    stop: &AtomicBool,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Report, HostError> {
+    spec.check().map_err(|e| HostError::Unsupported(e.to_string()))?;
+    let mut controller = Controller::connect(options.clone())?;
+    let ns = controller.namespace(spec.nsid)?;
+    let layout = spec.layout(&ns, controller.info()).map_err(|e| HostError::Unsupported(e.to_string()))?;
+    controller.set_queue_count(spec.jobs)?;
+    let setup = Setup { spec, ns, layout, limits: limits(spec, &layout, u64::MAX) };
+    let mut crews = setup.crews(&controller)?;
+    let start_ns = clock::now_ns() + LINE_UP_NS;
+    crews.iter_mut().for_each(|c| c.limits = limits(spec, &layout, start_ns));
+    let stats = setup.drive(crews, &mut controller, options.kato_ms, stop, watch)?;
+    controller.shutdown()?;
+    Ok(Report::new(spec, &stats, start_ns + spec.ramp_ns))
+}
+
+fn limits(spec: &LoadSpec, layout: &Layout, start_ns: u64) -> Limits {
+    let ramp_end_ns = start_ns.saturating_add(spec.ramp_ns);
+    Limits {
+        nsid: spec.nsid,
+        block_size: layout.block_size,
+        blocks_per_io: layout.blocks_per_io,
+        fua: spec.fua,
+        flush_every: spec.flush_every,
+        continue_on_error: spec.continue_on_error,
+        start_ns,
+        ramp_end_ns,
+        end_ns: spec.runtime_ns.map_or(u64::MAX, |ns| ramp_end_ns.saturating_add(ns)),
+        ios: ios_per_connection(spec, layout),
+        timeout_ms: spec.timeout_ms,
+    }
+}
+
+/// Without a time and a number, each byte of the range is moved once.
+fn ios_per_connection(spec: &LoadSpec, layout: &Layout) -> u64 {
+    match (spec.ios, spec.runtime_ns) {
+        (Some(n), _) => n,
+        (None, Some(_)) => u64::MAX,
+        (None, None) => layout.regions.div_ceil(u64::from(spec.jobs)),
+    }
+}
+
+/// What one thread starts with.
+struct Crew {
+    lanes: Vec<Lane>,
+    limits: Limits,
+    ledger: Option<Ledger>,
+    thread: u64,
+    cpu: Option<usize>,
+}
+
+struct Setup<'a> {
+    spec: &'a LoadSpec,
+    ns: NamespaceInfo,
+    layout: Layout,
+    limits: Limits,
+}
+
+impl Setup<'_> {
+    /// Opens all connections and deals them to the threads in turn.
+    fn crews(&self, controller: &Controller) -> Result<Vec<Crew>, HostError> {
+        let threads = u64::from(self.spec.threads);
+        let mut crews: Vec<Crew> = (0..threads).map(|t| self.crew(t)).collect();
+        for job in 0..u64::from(self.spec.jobs) {
+            let thread = job % threads;
+            let lane = self.lane(controller, job, thread)?;
+            crews[thread as usize].lanes.push(lane);
+        }
+        Ok(crews)
+    }
+
+    fn crew(&self, thread: u64) -> Crew {
+        let spec = self.spec;
+        let ledger = spec.verify.then(|| {
+            let part = self.part(thread);
+            let run = mix(spec.seed ^ mix(clock::now_ns()));
+            Ledger::new(part.first_lba, part.regions * u64::from(part.blocks_per_io), part.block_size, run)
+        });
+        let cpu = (!spec.cpus.is_empty()).then(|| spec.cpus[thread as usize % spec.cpus.len()]);
+        Crew { lanes: Vec::new(), limits: self.limits, ledger, thread, cpu }
+    }
+
+    /// The range that a thread works on: its own if blocks are verified, for the book is the thread's.
+    fn part(&self, thread: u64) -> Layout {
+        if self.spec.verify { self.layout.part(thread, u64::from(self.spec.threads)) } else { self.layout }
+    }
+
+    fn lane(&self, controller: &Controller, job: u64, thread: u64) -> Result<Lane, HostError> {
+        let spec = self.spec;
+        let own = spec.needs_buffers();
+        let buffers = if own { Buffers::PerCommand } else { Buffers::Shared };
+        let queue = QueueSpec { qid: job as u16 + 1, depth: spec.depth, max_io: spec.block_bytes, buffers };
+        let mut connection = controller.open_queue(&queue)?;
+        let mut rng = Rng::fork(spec.seed, job | 1 << 32);
+        connection.queue().fill_arena(|word| *word = rng.next_u64().to_le_bytes());
+        let picker = Picker::new(spec, &self.part(thread), controller.info(), &self.ns, job);
+        Ok(Lane::new(connection, picker, &self.limits))
+    }
+
+    fn arrivals(&self, crew: &Crew) -> Option<Arrivals> {
+        let open = self.spec.open.as_ref()?;
+        let schedule = open.schedule.scaled(crew.lanes.len() as f64 / f64::from(self.spec.jobs));
+        let rng = Rng::fork(self.spec.seed, crew.thread | 2 << 32);
+        let first_gap = match open.process {
+            Process::Linear => (crew.thread + 1) as f64 / f64::from(self.spec.threads),
+            Process::Poisson => 1.0,
+        };
+        Some(Arrivals::new(schedule, open.process, rng, crew.limits.start_ns, first_gap))
+    }
+
+    /// Runs the crews, each on a thread, to their end.
+    fn drive(
+        &self,
+        crews: Vec<Crew>,
+        controller: &mut Controller,
+        kato_ms: u32,
+        stop: &AtomicBool,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<Stats, HostError> {
+        let phases = self.spec.open.as_ref().map_or(0, |o| o.schedule.phases().len());
+        let start_ns = crews.first().map_or(0, |c| c.limits.start_ns);
+        let counters: Vec<Counters> = crews.iter().map(|_| Counters::default()).collect();
+        let halt = AtomicBool::new(false);
+        let (done, ended) = channel();
+        std::thread::scope(|scope| {
+            for (crew, counters) in crews.into_iter().zip(&counters) {
+                let (done, halt, go_on) = (done.clone(), &halt, self.spec.continue_on_error);
+                let arrivals = self.arrivals(&crew);
+                scope.spawn(move || {
+                    let result = work(crew, arrivals, phases, counters, halt);
+                    let faulty = !go_on && !result.0.samples.is_empty();
+                    halt.fetch_or(faulty || result.1.is_err(), Relaxed);
+                    let _ = done.send(result); // the receiver lives until all have been heard
+                });
+            }
+            drop(done);
+            let mut watcher = Watcher { controller, kato_ms, start_ns, counters: &counters, stop, halt: &halt, watch };
+            watcher.gather(&ended, phases)
+        })
+    }
+}
+
+fn work(
+    crew: Crew,
+    arrivals: Option<Arrivals>,
+    phases: usize,
+    counters: &Counters,
+    halt: &AtomicBool,
+) -> (Stats, Result<(), HostError>) {
+    if let Some(cpu) = crew.cpu
+        && let Err(e) = clock::pin_to_cpu(cpu)
+    {
+        return (Stats::new(phases), Err(HostError::io(format!("cannot pin to CPU {cpu}"), e)));
+    }
+    Worker::new(crew.lanes, crew.limits, crew.ledger, arrivals, phases, (counters, halt)).run()
+}
+
+/// The main thread's part while the others work.
+struct Watcher<'a> {
+    controller: &'a mut Controller,
+    kato_ms: u32,
+    start_ns: u64,
+    counters: &'a [Counters],
+    stop: &'a AtomicBool,
+    halt: &'a AtomicBool,
+    watch: &'a mut dyn FnMut(Progress),
+}
+
+impl Watcher<'_> {
+    fn gather(&mut self, ended: &Receiver<(Stats, Result<(), HostError>)>, phases: usize) -> Result<Stats, HostError> {
+        let mut stats = Stats::new(phases);
+        let mut outcome = Ok(());
+        let mut alive_ns = clock::now_ns();
+        loop {
+            match ended.recv_timeout(Duration::from_millis(PROGRESS_MS)) {
+                Ok((part, result)) => {
+                    stats.merge(&part);
+                    outcome = outcome.and(result);
+                }
+                Err(RecvTimeoutError::Disconnected) => return outcome.map(|()| stats),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.halt.fetch_or(self.stop.load(Relaxed), Relaxed);
+            let now_ns = clock::now_ns();
+            let progress = self.progress(now_ns);
+            (self.watch)(progress);
+            // a third of the timeout, so that one that is late still comes in time
+            if self.kato_ms > 0 && now_ns - alive_ns >= u64::from(self.kato_ms) * 1_000_000 / 3 {
+                alive_ns = now_ns;
+                if let Err(e) = self.controller.keep_alive() {
+                    self.halt.store(true, Relaxed);
+                    outcome = outcome.and(Err(e));
+                    self.kato_ms = 0;
+                }
+            }
+        }
+    }
+
+    fn progress(&self, now_ns: u64) -> Progress {
+        let mut p = Progress { elapsed_ns: now_ns.saturating_sub(self.start_ns), ios: 0, bytes: 0, errors: 0 };
+        for c in self.counters {
+            p.ios += c.ios.load(Relaxed);
+            p.bytes += c.bytes.load(Relaxed);
+            p.errors += c.errors.load(Relaxed);
+        }
+        p
+    }
+}

@@ -1,0 +1,231 @@
+//! The description of a load run, and whether it fits a namespace.
+
+use crate::info::{ControllerInfo, NamespaceInfo};
+use crate::ledger::MAX_BLOCKS;
+use crate::schedule::{Process, Schedule};
+
+/// Requests that are due at times of their own.
+#[derive(Clone, Debug)]
+pub struct OpenLoop {
+    /// How many a second, over all connections.
+    pub schedule: Schedule,
+    /// How they are spread.
+    pub process: Process,
+}
+
+/// What to do to a namespace, for how long.
+#[derive(Clone, Debug)]
+pub struct LoadSpec {
+    /// The namespace.
+    pub nsid: u32,
+    /// Random addresses rather than one after the other.
+    pub random: bool,
+    /// Reads, in percent of reads and writes.
+    pub read_percent: u8,
+    /// Write zeroes and deallocations (in turn, as far as the target can), in percent of all that would be writes.
+    pub trim_percent: u8,
+    /// Bytes per read or write.
+    pub block_bytes: u32,
+    /// Commands in flight per connection; in an open loop the most.
+    pub depth: u16,
+    /// Connections, each an I/O queue.
+    pub jobs: u16,
+    /// Threads that the connections are dealt to.
+    pub threads: u16,
+    /// Logical CPUs to pin the threads to, in turn; empty for no pinning.
+    pub cpus: Vec<usize>,
+    /// First byte of the namespace to use.
+    pub offset_bytes: u64,
+    /// Bytes of the namespace to use; `None` for all behind the offset.
+    pub size_bytes: Option<u64>,
+    /// How long to go on, in nanoseconds; `None` until `ios` are done.
+    pub runtime_ns: Option<u64>,
+    /// I/Os per connection after which to stop; `None` for no such limit.
+    pub ios: Option<u64>,
+    /// Time at the start that is not counted, in nanoseconds.
+    pub ramp_ns: u64,
+    /// Due times; `None` for a closed loop.
+    pub open: Option<OpenLoop>,
+    /// Write blocks that say what they are, check every block read, and read everything written at the end.
+    pub verify: bool,
+    /// Force Unit Access on every write.
+    pub fua: bool,
+    /// A flush after that many writes of a connection; 0 for none.
+    pub flush_every: u32,
+    /// Seed of all randomness.
+    pub seed: u64,
+    /// Go on after a failed command or a bad block.
+    pub continue_on_error: bool,
+    /// How long a command may take before the run is given up, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+impl Default for LoadSpec {
+    fn default() -> Self {
+        Self {
+            nsid: 1,
+            random: true,
+            read_percent: 100,
+            trim_percent: 0,
+            block_bytes: 4096,
+            depth: 1,
+            jobs: 1,
+            threads: 1,
+            cpus: Vec::new(),
+            offset_bytes: 0,
+            size_bytes: None,
+            runtime_ns: None,
+            ios: None,
+            ramp_ns: 0,
+            open: None,
+            verify: false,
+            fua: false,
+            flush_every: 0,
+            seed: 1,
+            continue_on_error: false,
+            timeout_ms: 30_000,
+        }
+    }
+}
+
+/// Why a run is refused before it starts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// A number that makes no sense, with what would.
+    #[error("{0}")]
+    Impossible(String),
+}
+
+fn impossible<T>(text: impl Into<String>) -> Result<T, SpecError> {
+    Err(SpecError::Impossible(text.into()))
+}
+
+/// A run's spec in blocks of the namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// First block of the range.
+    pub(crate) first_lba: u64,
+    /// I/O-sized pieces of the range.
+    pub(crate) regions: u64,
+    /// Blocks per I/O.
+    pub(crate) blocks_per_io: u32,
+    /// Bytes per block.
+    pub(crate) block_size: u32,
+}
+
+impl Layout {
+    /// The part of the range that thread `part` of `parts` verifies on its own.
+    pub(crate) fn part(&self, part: u64, parts: u64) -> Self {
+        let (from, to) = (self.regions * part / parts, self.regions * (part + 1) / parts);
+        let first_lba = self.first_lba + from * u64::from(self.blocks_per_io);
+        Self { first_lba, regions: to - from, ..*self }
+    }
+}
+
+impl LoadSpec {
+    /// Checks what can be checked without a target.
+    ///
+    /// # Errors
+    /// The first impossible value.
+    pub fn check(&self) -> Result<(), SpecError> {
+        if self.depth == 0 || self.jobs == 0 || self.threads == 0 {
+            return impossible("iodepth, numjobs and threads are at least 1");
+        }
+        if self.threads > self.jobs {
+            return impossible(format!("{} threads for {} connections: some would idle", self.threads, self.jobs));
+        }
+        if self.read_percent > 100 || self.trim_percent > 100 {
+            return impossible("percentages lie between 0 and 100");
+        }
+        if self.runtime_ns.is_none() && self.ios == Some(0) {
+            return impossible("number_ios is at least 1");
+        }
+        if self.verify && self.trim_percent == 0 && self.read_percent == 100 {
+            return impossible("--verify checks what the run wrote: mix in writes, such as --rw randrw");
+        }
+        Ok(())
+    }
+
+    /// Whether commands carry data of their own.
+    pub(crate) fn needs_buffers(&self) -> bool {
+        self.verify || self.trim_percent > 0
+    }
+
+    /// Fits the spec to a namespace.
+    ///
+    /// # Errors
+    /// Where it does not fit, saying what would.
+    pub(crate) fn layout(&self, ns: &NamespaceInfo, controller: &ControllerInfo) -> Result<Layout, SpecError> {
+        let (bs, io) = (u64::from(ns.block_size), u64::from(self.block_bytes));
+        if io == 0 || io % bs != 0 || io / bs > 65536 {
+            return impossible(format!("--bs {io} is no multiple of the namespace's block size, {bs} bytes"));
+        }
+        if !self.offset_bytes.is_multiple_of(bs) {
+            return impossible(format!("--offset {} is no multiple of the block size, {bs} bytes", self.offset_bytes));
+        }
+        let behind = ns.bytes().saturating_sub(self.offset_bytes);
+        let size = self.size_bytes.unwrap_or(behind);
+        if size > behind {
+            return impossible(format!("--size {size}: only {behind} bytes lie behind the offset"));
+        }
+        let regions = size / io;
+        if regions < u64::from(self.threads) {
+            return impossible(format!("--size {size} holds {regions} I/Os of {io} bytes, too few"));
+        }
+        if self.verify && size / bs > MAX_BLOCKS {
+            return impossible(format!("--verify keeps book of at most {} bytes; give a --size", MAX_BLOCKS * bs));
+        }
+        if self.trim_percent > 0 && !controller.can_write_zeroes() && !controller.can_deallocate() {
+            return impossible("--trim-mix: this controller has neither Write Zeroes nor Dataset Management");
+        }
+        let first_lba = self.offset_bytes / bs;
+        Ok(Layout { first_lba, regions, blocks_per_io: (io / bs) as u32, block_size: ns.block_size })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn namespace() -> NamespaceInfo {
+        NamespaceInfo { nsid: 1, blocks: 1000, block_size: 4096, deallocated_reads_zero: true }
+    }
+
+    fn controller() -> ControllerInfo {
+        ControllerInfo::decode(&[0; 4096])
+    }
+
+    #[test]
+    fn a_range_is_cut_into_whole_ios() {
+        let spec = LoadSpec { block_bytes: 16384, offset_bytes: 8192, ..LoadSpec::default() };
+        let layout = spec.layout(&namespace(), &controller()).unwrap();
+        assert_eq!(layout, Layout { first_lba: 2, regions: 249, blocks_per_io: 4, block_size: 4096 });
+        let parts: Vec<_> = (0..3).map(|i| layout.part(i, 3)).collect();
+        assert_eq!(parts.iter().map(|p| p.regions).sum::<u64>(), 249);
+        assert!(parts.windows(2).all(|w| w[0].first_lba + w[0].regions * 4 == w[1].first_lba));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let base = LoadSpec::default();
+        for spec in [
+            LoadSpec { block_bytes: 512, ..base.clone() },
+            LoadSpec { block_bytes: 0, ..base.clone() },
+            LoadSpec { offset_bytes: 1, ..base.clone() },
+            LoadSpec { offset_bytes: 4096, size_bytes: Some(4096 * 1000), ..base.clone() },
+            LoadSpec { size_bytes: Some(4095), ..base.clone() },
+            LoadSpec { trim_percent: 10, ..base.clone() },
+        ] {
+            assert!(spec.layout(&namespace(), &controller()).is_err(), "{spec:?}");
+        }
+        for spec in [
+            LoadSpec { depth: 0, ..base.clone() },
+            LoadSpec { threads: 2, ..base.clone() },
+            LoadSpec { read_percent: 101, ..base.clone() },
+            LoadSpec { verify: true, ..base.clone() },
+        ] {
+            assert!(spec.check().is_err(), "{spec:?}");
+        }
+        assert!(base.check().is_ok());
+    }
+}

@@ -1,0 +1,155 @@
+//! Counts and histograms of one thread.
+
+use hdrhistogram::Histogram;
+
+use crate::load::picker::Kind;
+
+/// Latencies above are counted as this: 1,000 s.
+const MAX_LATENCY_NS: u64 = 1_000_000_000_000;
+/// Bad blocks and failed commands that are told in words; the rest is counted.
+const MAX_SAMPLES: usize = 8;
+
+/// Latencies in nanoseconds with three significant digits.
+pub(crate) fn new_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3)
+        .unwrap_or_else(|_| unreachable!("the bounds are constants in range"))
+}
+
+/// What came of one kind of command.
+#[derive(Clone, Debug)]
+pub(crate) struct KindStats {
+    pub(crate) ios: u64,
+    pub(crate) bytes: u64,
+    pub(crate) errors: u64,
+    pub(crate) latency: Histogram<u64>,
+}
+
+/// What came of one thread's work; those of several threads are merged.
+#[derive(Clone, Debug)]
+pub(crate) struct Stats {
+    pub(crate) kinds: [KindStats; Kind::COUNT],
+    /// By phase of the schedule; empty unless there are several.
+    pub(crate) phases: Vec<Histogram<u64>>,
+    /// When the last counted command ended, monotonic nanoseconds.
+    pub(crate) last_ns: u64,
+    /// Open loop: how long a request that was due waited for a free slot at most, in nanoseconds.
+    pub(crate) start_delay_max_ns: u64,
+    /// Open loop: requests due before the end that were never sent.
+    pub(crate) unstarted: u64,
+    /// Open loop: requests that were sent.
+    pub(crate) started: u64,
+    pub(crate) blocks_checked: u64,
+    pub(crate) blocks_read_back: u64,
+    pub(crate) mismatches: u64,
+    pub(crate) samples: Vec<String>,
+    /// CPU time of the thread, in nanoseconds.
+    pub(crate) cpu_ns: u64,
+}
+
+impl Stats {
+    pub(crate) fn new(phases: usize) -> Self {
+        let kind = || KindStats { ios: 0, bytes: 0, errors: 0, latency: new_histogram() };
+        Self {
+            kinds: std::array::from_fn(|_| kind()),
+            phases: if phases > 1 { vec![new_histogram(); phases] } else { Vec::new() },
+            last_ns: 0,
+            start_delay_max_ns: 0,
+            unstarted: 0,
+            started: 0,
+            blocks_checked: 0,
+            blocks_read_back: 0,
+            mismatches: 0,
+            samples: Vec::with_capacity(MAX_SAMPLES),
+            cpu_ns: 0,
+        }
+    }
+
+    /// Forgets speed and latency, at the end of a ramp; errors and checks stay.
+    pub(crate) fn forget_timing(&mut self) {
+        for k in &mut self.kinds {
+            (k.ios, k.bytes) = (0, 0);
+            k.latency.reset();
+        }
+        self.phases.iter_mut().for_each(Histogram::reset);
+        (self.start_delay_max_ns, self.started) = (0, 0);
+    }
+
+    /// Counts a command that succeeded.
+    #[inline]
+    pub(crate) fn record(&mut self, kind: Kind, bytes: u32, phase: u8, latency_ns: u64, now_ns: u64) {
+        let k = &mut self.kinds[kind as usize];
+        k.ios += 1;
+        k.bytes += u64::from(bytes);
+        k.latency.saturating_record(latency_ns);
+        if let Some(p) = self.phases.get_mut(usize::from(phase)) {
+            p.saturating_record(latency_ns);
+        }
+        self.last_ns = now_ns;
+    }
+
+    /// Keeps a fault's words, if there is room.
+    #[cold]
+    pub(crate) fn sample(&mut self, text: impl FnOnce() -> String) {
+        if self.samples.len() < MAX_SAMPLES {
+            self.samples.push(text());
+        }
+    }
+
+    pub(crate) fn ios(&self) -> u64 {
+        self.kinds.iter().map(|k| k.ios).sum()
+    }
+
+    pub(crate) fn io_errors(&self) -> u64 {
+        self.kinds.iter().map(|k| k.errors).sum()
+    }
+
+    /// Adds what another thread did.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (a, b) in self.kinds.iter_mut().zip(&other.kinds) {
+            a.ios += b.ios;
+            a.bytes += b.bytes;
+            a.errors += b.errors;
+            a.latency += &b.latency;
+        }
+        for (a, b) in self.phases.iter_mut().zip(&other.phases) {
+            *a += b;
+        }
+        self.last_ns = self.last_ns.max(other.last_ns);
+        self.start_delay_max_ns = self.start_delay_max_ns.max(other.start_delay_max_ns);
+        self.unstarted += other.unstarted;
+        self.started += other.started;
+        self.blocks_checked += other.blocks_checked;
+        self.blocks_read_back += other.blocks_read_back;
+        self.mismatches += other.mismatches;
+        self.cpu_ns += other.cpu_ns;
+        let room = MAX_SAMPLES - self.samples.len();
+        self.samples.extend(other.samples.iter().take(room).cloned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merging_is_the_same_as_recording_in_one_place() {
+        let (mut one, mut two, mut both) = (Stats::new(2), Stats::new(2), Stats::new(2));
+        for i in 1..2000u64 {
+            let (part, phase) = if i % 10 == 0 { (&mut one, 0) } else { (&mut two, 1) };
+            part.record(Kind::Read, 4096, phase, i * i, i);
+            both.record(Kind::Read, 4096, phase, i * i, i);
+        }
+        one.merge(&two);
+        assert_eq!(one.kinds[0].latency, both.kinds[0].latency);
+        assert_eq!(one.phases, both.phases);
+        assert_eq!((one.ios(), one.kinds[0].bytes, one.last_ns), (1999, 1999 * 4096, 1999));
+    }
+
+    #[test]
+    fn latencies_beyond_the_range_are_not_lost() {
+        let mut stats = Stats::new(1);
+        stats.record(Kind::Read, 1, 0, u64::MAX, 1);
+        stats.record(Kind::Read, 1, 0, 0, 1);
+        assert_eq!(stats.kinds[0].latency.len(), 2);
+    }
+}

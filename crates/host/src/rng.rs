@@ -1,0 +1,98 @@
+//! A small seeded random source: xoshiro256++ (Blackman and Vigna), seeded by SplitMix64.
+//!
+//! One seed gives one sequence on every machine; each connection gets a stream of its own through [`Rng::fork`].
+
+/// A deterministic random source.
+#[derive(Clone, Debug)]
+pub struct Rng {
+    s: [u64; 4],
+}
+
+impl Rng {
+    /// A source whose whole sequence follows from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut state = seed;
+        let s = std::array::from_fn(|_| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            mix(state)
+        });
+        Self { s }
+    }
+
+    /// A source of its own for part number `part` of the work that `seed` stands for.
+    #[must_use]
+    pub fn fork(seed: u64, part: u64) -> Self {
+        Self::new(mix(seed ^ mix(part.wrapping_add(1))))
+    }
+
+    /// The next 64 random bits.
+    #[inline]
+    pub fn next_u64(&mut self) -> u64 {
+        let s = &mut self.s;
+        let out = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
+        let t = s[1] << 17;
+        s[2] ^= s[0];
+        s[3] ^= s[1];
+        s[1] ^= s[2];
+        s[0] ^= s[3];
+        s[2] ^= t;
+        s[3] = s[3].rotate_left(45);
+        out
+    }
+
+    /// A number in `0..bound`; the bias is below `bound / 2^64`. 0 for a bound of 0.
+    #[inline]
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A number in `(0, 1]`.
+    #[inline]
+    pub fn unit(&mut self) -> f64 {
+        ((self.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// A bijection of 64-bit words that spreads every input bit over the output (the finaliser of SplitMix64).
+#[inline]
+#[must_use]
+pub const fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_seed_one_sequence_and_forks_differ() {
+        let take = |mut r: Rng| (0..64).map(|_| r.next_u64()).collect::<Vec<_>>();
+        assert_eq!(take(Rng::new(7)), take(Rng::new(7)));
+        assert_ne!(take(Rng::new(7)), take(Rng::new(8)));
+        assert_ne!(take(Rng::fork(7, 0)), take(Rng::fork(7, 1)));
+    }
+
+    #[test]
+    fn below_is_even_over_its_range() {
+        let mut rng = Rng::new(1);
+        let mut seen = [0u32; 10];
+        for _ in 0..100_000 {
+            seen[rng.below(10) as usize] += 1;
+        }
+        // standard deviation of each count is 95; six of them
+        assert!(seen.iter().all(|&n| n.abs_diff(10_000) < 570), "{seen:?}");
+        assert_eq!(rng.below(0), 0);
+    }
+
+    #[test]
+    fn unit_stays_inside_and_averages_to_a_half() {
+        let mut rng = Rng::new(2);
+        let draws: Vec<f64> = (0..100_000).map(|_| rng.unit()).collect();
+        assert!(draws.iter().all(|&u| u > 0.0 && u <= 1.0));
+        let mean = draws.iter().sum::<f64>() / draws.len() as f64;
+        assert!((mean - 0.5).abs() < 0.006, "{mean}");
+    }
+}

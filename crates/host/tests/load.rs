@@ -1,0 +1,289 @@
+//! Load and verification against a toy target that shares no code with the real one.
+
+mod toy;
+
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+use pilotlight_host::load::{LoadSpec, OpenLoop, Report, run};
+use pilotlight_host::schedule::{Phase, Process, Schedule};
+use pilotlight_host::{ConnectOptions, HostError};
+use pilotlight_nvme::pdu::Digests;
+use toy::{Config, Tamper, Toy};
+
+const NQN: &str = "nqn.2026-01.test:toy";
+const MS: u64 = 1_000_000;
+
+fn try_load(toy: &Toy, change: impl FnOnce(&mut ConnectOptions), spec: &LoadSpec) -> Result<Report, HostError> {
+    let mut options = ConnectOptions::new(toy.addr, NQN);
+    change(&mut options);
+    run(&options, spec, &AtomicBool::new(false), &mut |_| {})
+}
+
+fn load(toy: &Toy, spec: &LoadSpec) -> Report {
+    try_load(toy, |_| {}, spec).expect("the run ends well")
+}
+
+fn verify_spec() -> LoadSpec {
+    LoadSpec { read_percent: 50, verify: true, depth: 16, jobs: 2, ios: Some(2000), ..LoadSpec::default() }
+}
+
+#[test]
+fn reads_are_counted_and_timed() {
+    let toy = Toy::start(Config::default());
+    let spec = LoadSpec { depth: 8, jobs: 3, threads: 2, ios: Some(500), ..LoadSpec::default() };
+    let report = load(&toy, &spec);
+    let read = report.read.expect("reads");
+    assert_eq!((read.ios, read.data_bytes, read.errors), (1500, 1500 * 4096, 0));
+    assert!(read.latency.min_ns > 0 && read.latency.p50_ns <= read.latency.p99_ns);
+    assert!(read.latency.max_ns <= report.elapsed_ns + 10 * MS && read.rate_iops > 0.0);
+    assert!(report.write.is_none() && report.is_clean());
+    toy.finish();
+}
+
+#[test]
+fn without_a_limit_each_byte_is_moved_once() {
+    let toy = Toy::start(Config { blocks: 256, ..Config::default() });
+    let spec = LoadSpec { random: false, depth: 4, block_bytes: 16384, ..LoadSpec::default() };
+    assert_eq!(load(&toy, &spec).total.data_bytes, 256 * 4096);
+    toy.finish();
+}
+
+#[test]
+fn an_honest_target_passes_verification() {
+    for (digests, flow_off, block_bytes, hpda) in
+        [(false, true, 4096, 0), (true, false, 4096, 3), (true, true, 65536, 31), (false, false, 65536, 0)]
+    {
+        let config = Config {
+            cpda: 7,
+            r2t_len: 16384,
+            c2h_len: 20000,
+            max_h2c_data: 8192,
+            in_capsule: if flow_off { 4096 } else { 0 },
+            ..Config::default()
+        };
+        let toy = Toy::start(config);
+        let spec = LoadSpec { trim_percent: 20, flush_every: 50, fua: true, block_bytes, ..verify_spec() };
+        let connect = |o: &mut ConnectOptions| {
+            o.handshake.digests = Digests { header: digests, data: digests };
+            o.handshake.hpda = hpda;
+            o.handshake.max_r2t = 2;
+            o.disable_sq_flow = flow_off;
+        };
+        let report = try_load(&toy, connect, &spec).expect("the run ends well");
+        let verify = report.verify.expect("verified");
+        assert!(report.is_clean() && verify.blocks_read_back > 100, "{report}");
+        assert!(report.write_zeroes.is_some() && report.deallocate.is_some() && report.flush.is_some());
+        toy.finish();
+    }
+}
+
+#[test]
+fn several_threads_verify_their_own_parts() {
+    let toy = Toy::start(Config { blocks: 512, ..Config::default() });
+    let spec = LoadSpec { threads: 2, jobs: 4, ..verify_spec() };
+    let report = load(&toy, &spec);
+    assert!(report.is_clean(), "{report}");
+    toy.finish();
+}
+
+/// A tampered run must be blamed, with the word `says`.
+fn assert_caught(tamper: Tamper, says: &str) {
+    let toy = Toy::start(Config { blocks: 64, tamper, ..Config::default() });
+    let report = load(&toy, &verify_spec());
+    assert!(!report.is_clean(), "not caught: {report}");
+    assert!(report.verify.expect("verified").mismatches > 0);
+    assert!(report.faults.iter().any(|f| f.contains(says)), "{:?}", report.faults);
+    toy.finish();
+}
+
+#[test]
+fn an_injected_swap_is_caught() {
+    // block 5 is answered with the content of block 4
+    let seen = Mutex::new(Vec::new());
+    let on_read = move |lba: u64, data: &mut [u8]| {
+        let mut seen = seen.lock().expect("lock");
+        match lba {
+            4 => *seen = data.to_vec(),
+            5 if seen.iter().any(|&b| b != 0) => data.copy_from_slice(&seen),
+            _ => {}
+        }
+    };
+    assert_caught(Tamper { on_read: Some(Box::new(on_read)), ..Tamper::default() }, "swapped");
+}
+
+#[test]
+fn a_stale_block_is_caught() {
+    // from the third on, writes of block 7 are acknowledged and dropped
+    let count = Mutex::new(0);
+    let on_write = move |lba: u64, _: &mut [u8], _: &[u8]| {
+        let mut count = count.lock().expect("lock");
+        *count += u32::from(lba == 7);
+        lba != 7 || *count < 3
+    };
+    assert_caught(Tamper { on_write: Some(Box::new(on_write)), ..Tamper::default() }, "stale");
+}
+
+#[test]
+fn a_torn_block_is_caught() {
+    // of every write to block 9 but the first, only the first half is stored
+    let on_write = |lba: u64, data: &mut [u8], old: &[u8]| {
+        if lba == 9 && old.iter().any(|&b| b != 0) {
+            data[2048..].copy_from_slice(&old[2048..]);
+        }
+        true
+    };
+    assert_caught(Tamper { on_write: Some(Box::new(on_write)), ..Tamper::default() }, "torn");
+}
+
+#[test]
+fn a_lost_first_write_is_caught() {
+    let on_write = |lba: u64, _: &mut [u8], _: &[u8]| lba != 11;
+    assert_caught(Tamper { on_write: Some(Box::new(on_write)), ..Tamper::default() }, "lost");
+}
+
+#[test]
+fn one_flipped_bit_is_caught() {
+    let on_read = |lba: u64, data: &mut [u8]| {
+        if lba == 13 {
+            data[4000] ^= 1;
+        }
+    };
+    assert_caught(Tamper { on_read: Some(Box::new(on_read)), ..Tamper::default() }, "torn");
+}
+
+#[test]
+fn failed_commands_are_counted_and_told() {
+    let toy = Toy::start(Config { fail_from: Some(2048), ..Config::default() });
+    let spec = LoadSpec { depth: 4, ios: Some(400), continue_on_error: true, ..LoadSpec::default() };
+    let report = load(&toy, &spec);
+    assert_eq!(report.total.ios + report.total.errors, 400);
+    assert!(report.total.errors > 100 && !report.is_clean());
+    assert!(report.faults[0].contains("Unrecovered Read Error"), "{:?}", report.faults);
+    let early = load(&toy, &LoadSpec { continue_on_error: false, ..spec });
+    assert!(early.total.ios < 400, "it stops at the first error");
+    toy.finish();
+}
+
+#[test]
+fn an_open_loop_sends_what_is_due_and_counts_from_there() {
+    let toy = Toy::start(Config::default());
+    for process in [Process::Linear, Process::Poisson] {
+        let schedule = Schedule::constant(4000.0).expect("a rate");
+        let spec = LoadSpec {
+            depth: 64,
+            jobs: 2,
+            threads: 2,
+            open: Some(OpenLoop { schedule, process }),
+            runtime_ns: Some(500 * MS),
+            ..LoadSpec::default()
+        };
+        let report = load(&toy, &spec);
+        let open = report.open_loop.expect("an open loop");
+        let slack = if process == Process::Linear { 3.0 } else { 6.0 * 2000f64.sqrt() };
+        assert!((open.started as f64 + open.unstarted as f64 - 2000.0).abs() <= slack, "{open:?}");
+        assert_eq!(report.total.ios, open.started);
+    }
+    toy.finish();
+}
+
+#[test]
+fn a_stalled_target_does_not_stop_the_open_loops_clock() {
+    // one read takes 200 ms: with one slot at 1,000 a second, some 200 requests fall due meanwhile and wait
+    let stalled = AtomicBool::new(false);
+    let on_read = move |_: u64, _: &mut [u8]| {
+        if !stalled.swap(true, std::sync::atomic::Ordering::SeqCst) {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+    };
+    let toy = Toy::start(Config {
+        tamper: Tamper { on_read: Some(Box::new(on_read)), ..Tamper::default() },
+        ..Config::default()
+    });
+    let schedule = Schedule::constant(1000.0).expect("a rate");
+    let open = Some(OpenLoop { schedule, process: Process::Linear });
+    let spec = LoadSpec { open, runtime_ns: Some(500 * MS), ..LoadSpec::default() };
+    let report = load(&toy, &spec);
+    let latency = report.total.latency;
+    // 40 % of the requests were due during the stall, the median of all waited for little, the 70th percentile a lot
+    assert!(latency.max_ns >= 190 * MS && latency.p90_ns >= 100 * MS, "{latency:?}");
+    assert!(report.open_loop.expect("open").start_delay_max_ns >= 190 * MS);
+    toy.finish();
+}
+
+#[test]
+fn bursts_are_reported_by_phase() {
+    let toy = Toy::start(Config::default());
+    let phase = |rate_iops, ms| Phase { rate_iops, duration_ns: ms * MS };
+    let schedule = Schedule::new(vec![phase(500.0, 100), phase(5000.0, 50)]).expect("a schedule");
+    let open = Some(OpenLoop { schedule, process: Process::Linear });
+    let spec = LoadSpec { depth: 256, open, runtime_ns: Some(300 * MS), ..LoadSpec::default() };
+    let report = load(&toy, &spec);
+    let ios: Vec<u64> = report.phases.iter().map(|p| p.ios).collect();
+    assert!(ios[0].abs_diff(100) <= 3 && ios[1].abs_diff(500) <= 3, "{ios:?}");
+    toy.finish();
+}
+
+#[test]
+fn a_ramp_is_not_counted_and_keep_alives_are_sent() {
+    let toy = Toy::start(Config::default());
+    let spec = LoadSpec { runtime_ns: Some(1000 * MS), ramp_ns: 500 * MS, ..LoadSpec::default() };
+    let report = try_load(&toy, |o| o.kato_ms = 900, &spec).expect("the run ends well");
+    assert!(report.elapsed_ns.abs_diff(1000 * MS) < 200 * MS, "{}", report.elapsed_ns);
+    assert!(toy.keep_alives() >= 2);
+    toy.finish();
+}
+
+#[test]
+fn r2ts_are_answered_in_any_order_and_any_size() {
+    use pilotlight_host::{AnswerOrder, Buffers, Controller, QueueSpec};
+    use pilotlight_nvme::Sqe;
+    use pilotlight_nvme::command::opcode::io::{READ, WRITE};
+    for max_r2t in [1, 3, 16] {
+        for digests in [false, true] {
+            let toy = Toy::start(Config { r2t_len: 9000, in_capsule: 0, cpda: 1, ..Config::default() });
+            let mut options = ConnectOptions::new(toy.addr, NQN);
+            options.handshake.max_r2t = max_r2t;
+            options.handshake.digests = Digests { header: digests, data: digests };
+            let controller = Controller::connect(options).expect("connected");
+            let spec = QueueSpec { qid: 1, depth: 4, max_io: 65536, buffers: Buffers::PerCommand };
+            let mut queue = controller.open_queue(&spec).expect("a queue");
+            queue.queue().set_answer_order(AnswerOrder::Shuffled { seed: 5, piece: 700 });
+            let data: Vec<u8> = (0..65536u32).map(|i| (i * 7 / 3) as u8).collect();
+            let cids: Vec<u16> = (0..4)
+                .map(|i| queue.submit(Sqe::block_io(WRITE, 1, 16 * i, 16), &data, 0).expect("submitted"))
+                .collect();
+            for cid in cids {
+                assert!(queue.wait(cid, "a write", &mut []).expect("answered").status.is_success());
+            }
+            let mut back = vec![0; 65536];
+            queue.execute("a read", Sqe::block_io(READ, 1, 32, 16), &[], &mut back).expect("read");
+            assert!(back == data && toy.store()[..65536] == data);
+            assert_eq!(toy.most_r2ts(), max_r2t.min(8));
+            assert_eq!(toy.saw_reordering(), max_r2t > 1);
+            // 7 R2Ts of 9,000 bytes in 13 PDUs each and one of 2,536 in 4, four times
+            assert_eq!(toy.h2c_pdus(), 4 * (7 * 13 + 4));
+            controller.shutdown().expect("shut down");
+            toy.finish();
+        }
+    }
+}
+
+#[test]
+fn a_raw_peer_sees_what_comes_back() {
+    use pilotlight_host::Handshake;
+    use pilotlight_host::raw::{RawPeer, Reply};
+    use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData};
+    use std::time::Duration;
+    let toy = Toy::start(Config::default());
+    let mut peer = RawPeer::connect(toy.addr, Duration::from_millis(100)).expect("connected");
+    let both = Digests { header: true, data: true };
+    peer.shake_hands(&Handshake { digests: both, ..Handshake::default() }).expect("an ICResp");
+    let command = ConnectCmd { recfmt: 0, qid: 0, sqsize: 31, cattr: 0, kato_ms: 0 };
+    let data = ConnectData::new([1; 16], CNTLID_DYNAMIC, NQN, NQN);
+    let cqe = peer.connect_queue(&command, &data).expect("a completion");
+    assert!(cqe.status().is_success());
+    assert_eq!(peer.read_pdu().expect("read"), Reply::Silence);
+    peer.send(&[0xff; 16]).expect("sent");
+    assert_eq!(peer.read_to_end().expect("read"), (vec![], Reply::Closed));
+}

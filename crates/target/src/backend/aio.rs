@@ -1,0 +1,300 @@
+//! Linux AIO: asynchronous reads, writes and data syncs of files opened with O_DIRECT.
+//!
+//! # Why this and not io_uring
+//! An I/O thread moves between cores. What AIO has completed does not depend on the OS thread that submitted it, and the
+//! completions lie in a ring in user space that any thread can read without a system call (design section 6).
+//!
+//! # The words
+//! A *slot* is the caller's number for a request, 0 to depth - 1, each used by one request at a time. Requests are first
+//! *pushed*, then *submitted* to the kernel all at once, and their completions *reaped*.
+//!
+//! # The algorithm
+//! The context that `io_setup` returns is the address of the ring: a header and an array of events. The kernel advances
+//! the tail; we read events and advance the head; the kernel takes that into account when it needs room. Where the header
+//! does not have the layout we know, events are fetched with `io_getevents` instead.
+//!
+//! # The properties
+//! - Nothing is allocated and no lock is taken after [`Aio::new`]; reaping makes no system call.
+//! - Dropping the context waits until the kernel is done with every buffer.
+
+use std::ffi::c_long;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What the kernel is to do (`linux/aio_abi.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Read, but fail with EAGAIN instead of waiting for anything but the device.
+    Read,
+    /// Write, likewise; with `durable` as if O_DSYNC were set.
+    Write {
+        /// The data is on the medium before the completion.
+        durable: bool,
+    },
+    /// `fdatasync`.
+    DataSync,
+}
+
+impl Command {
+    fn opcode(self) -> u16 {
+        match self {
+            Self::Read => 0,
+            Self::Write { .. } => 1,
+            Self::DataSync => 3,
+        }
+    }
+
+    fn flags(self) -> u32 {
+        let flags = match self {
+            Self::Read | Self::Write { durable: false } => libc::RWF_NOWAIT,
+            Self::Write { durable: true } => libc::RWF_NOWAIT | libc::RWF_DSYNC,
+            Self::DataSync => 0,
+        };
+        flags as u32
+    }
+}
+
+/// `struct iocb`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct ControlBlock {
+    data: u64,
+    #[cfg(target_endian = "little")]
+    key: u32,
+    flags: u32,
+    #[cfg(target_endian = "big")]
+    key: u32,
+    opcode: u16,
+    priority: i16,
+    descriptor: u32,
+    address: u64,
+    len: u64,
+    offset: i64,
+    reserved: u64,
+    notify_flags: u32,
+    notify_descriptor: u32,
+}
+
+/// `struct io_event`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Event {
+    data: u64,
+    control_block: u64,
+    result: i64,
+    result2: i64,
+}
+
+/// `struct aio_ring` (`fs/aio.c`), followed by the events.
+#[repr(C)]
+struct Ring {
+    id: u32,
+    events: u32,
+    head: AtomicU32,
+    tail: AtomicU32,
+    magic: u32,
+    compatible: u32,
+    incompatible: u32,
+    header_len: u32,
+}
+
+const _: () = assert!(size_of::<ControlBlock>() == 64 && size_of::<Event>() == 32 && size_of::<Ring>() == 32);
+
+const RING_MAGIC: u32 = 0xa10a_10a1;
+/// Events fetched by one `io_getevents`, where it is needed.
+const BATCH: usize = 32;
+
+/// An AIO context.
+pub(crate) struct Aio {
+    context: usize,
+    /// The ring, if it can be read in user space.
+    ring: Option<NonNull<Ring>>,
+    ring_events: u32,
+    blocks: Box<[ControlBlock]>,
+    /// Control blocks pushed and not yet submitted.
+    pushed: Vec<*mut ControlBlock>,
+    /// Submitted and not yet reaped.
+    in_kernel: usize,
+    /// Events fetched with `io_getevents` and not yet reaped.
+    fetched: [Event; BATCH],
+    fetched_from: usize,
+    fetched_to: usize,
+}
+
+// SAFETY: the context and its ring belong to the process, not to a thread; the pointers lead into `blocks`.
+unsafe impl Send for Aio {}
+
+impl Aio {
+    /// A context for `depth` requests at once.
+    ///
+    /// # Errors
+    /// `WouldBlock` (EAGAIN): the system's limit `fs.aio-max-nr` is reached.
+    pub(crate) fn new(depth: u32) -> io::Result<Self> {
+        let mut context = 0_usize;
+        // SAFETY: the kernel writes one word to `context`.
+        check(unsafe { libc::syscall(libc::SYS_io_setup, c_long::from(depth), &raw mut context) })?;
+        let mut aio = Self {
+            context,
+            ring: None,
+            ring_events: 0,
+            blocks: vec![ControlBlock::default(); depth as usize].into_boxed_slice(),
+            pushed: Vec::with_capacity(depth as usize),
+            in_kernel: 0,
+            fetched: [Event::default(); BATCH],
+            fetched_from: 0,
+            fetched_to: 0,
+        };
+        aio.find_ring();
+        Ok(aio)
+    }
+
+    /// Uses the ring in user space if it is as we know it.
+    fn find_ring(&mut self) {
+        let Some(ring) = NonNull::new(self.context as *mut Ring) else { return };
+        // SAFETY: the kernel has mapped the ring at the context's address, for as long as the context exists.
+        let header = unsafe { ring.as_ref() };
+        let known = header.magic == RING_MAGIC
+            && header.incompatible == 0
+            && header.header_len as usize == size_of::<Ring>()
+            && header.events > 0;
+        if known {
+            (self.ring, self.ring_events) = (Some(ring), header.events);
+        }
+    }
+
+    /// Whether completions are read without a system call.
+    pub(crate) fn reads_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Submitted and not yet reaped.
+    pub(crate) fn in_kernel(&self) -> usize {
+        self.in_kernel
+    }
+
+    /// Queues a request for the next [`Aio::submit`].
+    ///
+    /// # Safety
+    /// From now until the slot's completion is reaped, or this value has been dropped, the memory is valid, and nobody
+    /// else writes to it (nor, for a read, reads it). The slot is in no other request.
+    pub(crate) unsafe fn push(
+        &mut self,
+        slot: u32,
+        file: BorrowedFd<'_>,
+        command: Command,
+        memory: (*mut u8, usize),
+        offset: u64,
+    ) {
+        let block = &mut self.blocks[slot as usize];
+        *block = ControlBlock {
+            data: u64::from(slot),
+            flags: command.flags(),
+            opcode: command.opcode(),
+            descriptor: file.as_raw_fd() as u32,
+            address: memory.0 as u64,
+            len: memory.1 as u64,
+            offset: offset as i64,
+            ..ControlBlock::default()
+        };
+        self.pushed.push(&raw mut *block);
+    }
+
+    /// Hands what was pushed to the kernel. `Err` names a slot that the kernel refused, with the error number: that
+    /// request is over, and the rest waits for the next call. If the kernel has no room all wait.
+    pub(crate) fn submit(&mut self) -> Result<(), (u32, i32)> {
+        while !self.pushed.is_empty() {
+            let count = self.pushed.len() as c_long;
+            // SAFETY: the pointers lead to control blocks of this context; whoever pushed them answers for their memory.
+            let taken = unsafe { libc::syscall(libc::SYS_io_submit, self.context, count, self.pushed.as_ptr()) };
+            match check(taken) {
+                Ok(0) => return Ok(()),
+                Ok(taken) => {
+                    self.pushed.drain(..taken as usize);
+                    self.in_kernel += taken as usize;
+                }
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => return Ok(()),
+                Err(error) => {
+                    let refused = self.pushed.remove(0);
+                    // SAFETY: it leads into `blocks`.
+                    let slot = unsafe { (*refused).data } as u32;
+                    return Err((slot, error.raw_os_error().unwrap_or(libc::EIO)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The next completion: its slot, and bytes transferred or a negative error number.
+    pub(crate) fn reap(&mut self) -> Option<(u32, i64)> {
+        if self.in_kernel == 0 {
+            return None;
+        }
+        let event = match self.ring {
+            Some(ring) => self.reap_ring(ring),
+            None => self.reap_fetched(),
+        }?;
+        self.in_kernel -= 1;
+        Some((event.data as u32, event.result))
+    }
+
+    fn reap_ring(&mut self, ring: NonNull<Ring>) -> Option<Event> {
+        // SAFETY: the ring is mapped as long as the context exists, and its head and tail are only accessed as atomics.
+        let (head, tail) = unsafe { (&(*ring.as_ptr()).head, &(*ring.as_ptr()).tail) };
+        let at = head.load(Ordering::Relaxed);
+        // The kernel writes the event before the tail.
+        if at == tail.load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: the array follows the header, and `at`, being less than its length, is behind the kernel's tail: the
+        // kernel leaves the event alone until the head has passed it.
+        let event = unsafe { ring.add(1).cast::<Event>().add((at % self.ring_events) as usize).read() };
+        head.store((at + 1) % self.ring_events, Ordering::Release);
+        Some(event)
+    }
+
+    fn reap_fetched(&mut self) -> Option<Event> {
+        if self.fetched_from == self.fetched_to {
+            self.fetched_from = 0;
+            self.fetched_to = self.fetch(0).unwrap_or(0);
+        }
+        let event = *self.fetched[..self.fetched_to].get(self.fetched_from)?;
+        self.fetched_from += 1;
+        Some(event)
+    }
+
+    /// Fetches events with a system call, waiting for at least `least`.
+    fn fetch(&mut self, least: c_long) -> io::Result<usize> {
+        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let timeout = if least == 0 { &raw const now } else { std::ptr::null() };
+        let room = (BATCH as c_long, self.fetched.as_mut_ptr());
+        // SAFETY: the kernel writes at most so many events to the array.
+        let count =
+            check(unsafe { libc::syscall(libc::SYS_io_getevents, self.context, least, room.0, room.1, timeout) })?;
+        Ok(count as usize)
+    }
+}
+
+impl Drop for Aio {
+    fn drop(&mut self) {
+        self.in_kernel -= self.fetched_to - self.fetched_from;
+        while self.in_kernel > 0 {
+            match self.fetch(1) {
+                Ok(count) => self.in_kernel -= count.min(self.in_kernel),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // It cannot fail otherwise; but should it, destroying the context waits as well.
+                Err(_) => break,
+            }
+        }
+        // SAFETY: the context is this value's own. The kernel returns when it is done with all requests.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+    }
+}
+
+fn check(result: c_long) -> io::Result<c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
+use super::*;
+use crate::buffer::{Buffer, BufferPool};
+
+const SLOTS: u32 = 16;
+
+/// A file with its space allocated, on disk, opened with O_DIRECT where that works.
+fn file() -> File {
+    let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).expect("a file");
+    file.as_file().write_all_at(&vec![0xff; SLOTS as usize * 4096], 0).expect("writes");
+    file.as_file().sync_all().expect("syncs");
+    let direct = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(file.path());
+    direct.unwrap_or_else(|_| file.reopen().expect("the same file"))
+}
+
+/// Pushes a command for every slot, and again where the file system would have had to wait, until all are through.
+fn run_all(aio: &mut Aio, file: &File, command: Command, addresses: &[*mut u8]) {
+    let push = |aio: &mut Aio, slot: u32| {
+        let memory = (addresses[slot as usize], 4096);
+        // SAFETY: the caller leaves the memory alone until this function returns, when all has been reaped.
+        unsafe { aio.push(slot, file.as_fd(), command, memory, u64::from(slot) * 4096) };
+    };
+    (0..SLOTS).for_each(|slot| push(aio, slot));
+    let mut left = SLOTS;
+    while left > 0 {
+        aio.submit().expect("accepted");
+        while let Some((slot, result)) = aio.reap() {
+            if result == i64::from(-libc::EAGAIN) {
+                push(aio, slot);
+                continue;
+            }
+            assert_eq!(result, 4096, "{command:?} in slot {slot}");
+            left -= 1;
+        }
+        std::thread::yield_now();
+    }
+    assert_eq!(aio.in_kernel(), 0);
+}
+
+/// Writes, syncs and reads, often enough for the ring to wrap several times.
+fn round_trips(mut aio: Aio) {
+    let file = file();
+    let mut pool = BufferPool::new(1 << 20).expect("memory");
+    let mut buffers: Vec<Buffer> = (0..SLOTS).map(|_| pool.alloc(4096).expect("memory")).collect();
+    let addresses: Vec<_> = buffers.iter_mut().map(Buffer::as_mut_ptr).collect();
+    for round in 0..40_u8 {
+        buffers.iter_mut().enumerate().for_each(|(slot, buffer)| buffer.fill(round ^ slot as u8));
+        run_all(&mut aio, &file, Command::Write { durable: round % 8 == 0 }, &addresses);
+        // SAFETY: a sync touches no memory.
+        unsafe { aio.push(SLOTS, file.as_fd(), Command::DataSync, (std::ptr::null_mut(), 0), 0) };
+        aio.submit().expect("accepted");
+        let synced = std::iter::repeat_with(|| aio.reap()).find(Option::is_some).flatten();
+        assert_eq!(synced, Some((SLOTS, 0)));
+        buffers.iter_mut().for_each(|buffer| buffer.fill(0));
+        run_all(&mut aio, &file, Command::Read, &addresses);
+        for (slot, buffer) in buffers.iter().enumerate() {
+            assert!(buffer.iter().all(|&byte| byte == round ^ slot as u8), "round {round}, slot {slot}");
+        }
+    }
+    buffers.into_iter().for_each(|buffer| pool.free(buffer));
+}
+
+#[test]
+fn completions_are_read_from_the_ring() {
+    let aio = Aio::new(SLOTS + 1).expect("a context");
+    assert!(aio.reads_ring(), "the ring of this kernel is known");
+    round_trips(aio);
+}
+
+#[test]
+fn completions_are_fetched_where_the_ring_is_unknown() {
+    let mut aio = Aio::new(SLOTS + 1).expect("a context");
+    aio.ring = None;
+    round_trips(aio);
+}
+
+#[test]
+fn a_refused_request_is_named_and_the_others_go_on() {
+    let file = file();
+    let reads_only = File::open("/dev/zero").expect("a device that is not written here");
+    let mut pool = BufferPool::new(1 << 20).expect("memory");
+    let mut buffer = pool.alloc(4096).expect("memory");
+    let memory = (buffer.as_mut_ptr(), 4096);
+    let mut aio = Aio::new(4).expect("a context");
+    // SAFETY: nothing is written to the memory, and the buffer is left alone until all is reaped.
+    unsafe {
+        aio.push(0, file.as_fd(), Command::Write { durable: false }, memory, 0);
+        aio.push(1, reads_only.as_fd(), Command::Write { durable: false }, memory, 0);
+        aio.push(2, file.as_fd(), Command::Write { durable: false }, memory, 4096);
+    }
+    assert_eq!(aio.submit(), Err((1, libc::EBADF)));
+    assert_eq!(aio.in_kernel(), 1);
+    aio.submit().expect("the rest is accepted");
+    let mut seen: Vec<_> = std::iter::repeat_with(|| aio.reap()).flatten().take(2).map(|(slot, _)| slot).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, [0, 2]);
+    pool.free(buffer);
+}
+
+#[test]
+fn dropping_the_context_waits_for_the_device() {
+    let file = file();
+    let mut pool = BufferPool::new(1 << 20).expect("memory");
+    for read_ring in [true, false] {
+        let mut buffers: Vec<Buffer> = (0..SLOTS).map(|_| pool.alloc(4096).expect("memory")).collect();
+        let mut aio = Aio::new(SLOTS).expect("a context");
+        if !read_ring {
+            aio.ring = None;
+        }
+        for (slot, buffer) in buffers.iter_mut().enumerate() {
+            buffer.fill(1);
+            let memory = (buffer.as_mut_ptr(), 4096);
+            // SAFETY: the buffers are left alone until the context is dropped.
+            unsafe { aio.push(slot as u32, file.as_fd(), Command::Read, memory, slot as u64 * 4096) };
+        }
+        aio.submit().expect("accepted");
+        std::iter::repeat_with(|| aio.reap()).find(Option::is_some);
+        drop(aio);
+        // Either read, or refused as the file system would have had to wait: in any case not read any more.
+        for buffer in buffers {
+            assert!(buffer.iter().all(|&byte| byte == 0xff) || buffer.iter().all(|&byte| byte == 1));
+            pool.free(buffer);
+        }
+    }
+}

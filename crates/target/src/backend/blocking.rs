@@ -1,0 +1,171 @@
+//! A few threads for system calls that may block, so that no reactor ever waits in one.
+//!
+//! Reactors hand over jobs without locking, allocating or waiting: jobs go through a bounded queue, and a system call is
+//! made only if a thread sleeps. An idle thread first notes how many jobs were ever queued, says that it is about to
+//! sleep, looks at the queue once more, and then sleeps only if that number is still the same: a job that comes in
+//! between is either seen or changes the number, so no wake-up is lost.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
+
+use crossbeam_queue::ArrayQueue;
+use rustix::thread::futex;
+
+/// Something that may block.
+pub(crate) trait Job: Send + 'static {
+    /// Does it, and tells whoever waits for it. Must not panic.
+    fn run(self);
+}
+
+/// Jobs that can wait for a thread.
+const QUEUED: usize = 4096;
+
+/// The threads. Dropping them finishes every job that was accepted.
+pub(crate) struct BlockingPool<J: Job> {
+    shared: Arc<Shared<J>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl<J: Job> BlockingPool<J> {
+    /// Starts `count` threads, at least one. They run on the cores that the caller may run on.
+    pub(crate) fn start(count: usize) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            jobs: ArrayQueue::new(QUEUED),
+            queued: AtomicU32::new(0),
+            sleeping: AtomicU32::new(0),
+            ends: AtomicBool::new(false),
+        });
+        let mut pool = Self { shared, threads: Vec::new() };
+        for number in 0..count.max(1) {
+            let shared = Arc::clone(&pool.shared);
+            let builder = std::thread::Builder::new().name(format!("blocking-{number}"));
+            pool.threads.push(builder.spawn(move || shared.work())?);
+        }
+        Ok(pool)
+    }
+
+    /// Hands over a job; gives it back if too many are waiting.
+    pub(crate) fn submit(&self, job: J) -> Result<(), J> {
+        self.shared.jobs.push(job)?;
+        self.shared.queued.fetch_add(1, Ordering::SeqCst);
+        if self.shared.sleeping.load(Ordering::SeqCst) > 0 {
+            self.shared.wake(1);
+        }
+        Ok(())
+    }
+}
+
+impl<J: Job> Drop for BlockingPool<J> {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, Ordering::SeqCst);
+        self.shared.queued.fetch_add(1, Ordering::SeqCst);
+        self.shared.wake(u32::MAX >> 1);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Shared<J> {
+    jobs: ArrayQueue<J>,
+    /// Jobs ever queued, modulo 2^32: what sleepers sleep on.
+    queued: AtomicU32,
+    sleeping: AtomicU32,
+    ends: AtomicBool,
+}
+
+impl<J: Job> Shared<J> {
+    fn wake(&self, most: u32) {
+        let _ = futex::wake(&self.queued, futex::Flags::PRIVATE, most);
+    }
+
+    fn work(&self) {
+        while let Some(job) = self.next() {
+            job.run();
+        }
+    }
+
+    /// The next job; `None` at the end, when none is left.
+    fn next(&self) -> Option<J> {
+        loop {
+            if let Some(job) = self.jobs.pop() {
+                return Some(job);
+            }
+            let queued = self.queued.load(Ordering::SeqCst);
+            self.sleeping.fetch_add(1, Ordering::SeqCst);
+            let late = self.jobs.pop();
+            let ends = self.ends.load(Ordering::SeqCst);
+            if late.is_none() && !ends {
+                // Returns at once if a job was queued meanwhile; any other reason to return leads around the loop.
+                let _ = futex::wait(&self.queued, futex::Flags::PRIVATE, queued, None);
+            }
+            self.sleeping.fetch_sub(1, Ordering::SeqCst);
+            if late.is_some() || ends {
+                return late;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    struct Count(u64, mpsc::Sender<u64>);
+
+    impl Job for Count {
+        fn run(self) {
+            self.1.send(self.0).expect("somebody listens");
+        }
+    }
+
+    #[test]
+    fn every_job_is_done_once_and_wake_ups_are_not_lost() {
+        let pool = BlockingPool::start(3).expect("threads");
+        let (done, results) = mpsc::channel();
+        // One at a time, so that the threads go to sleep in between as often as possible.
+        for number in 0..5_000 {
+            assert!(pool.submit(Count(number, done.clone())).is_ok());
+            assert_eq!(results.recv_timeout(std::time::Duration::from_secs(20)), Ok(number));
+        }
+        for number in 0..1_000 {
+            assert!(pool.submit(Count(number, done.clone())).is_ok());
+        }
+        let mut seen: Vec<_> = results.iter().take(1_000).collect();
+        seen.sort_unstable();
+        assert!(seen.into_iter().eq(0..1_000));
+    }
+
+    #[test]
+    fn dropping_the_pool_finishes_what_was_accepted() {
+        let (done, results) = mpsc::channel();
+        let pool = BlockingPool::start(2).expect("threads");
+        let accepted =
+            (0..QUEUED as u64 / 2).filter(|&number| pool.submit(Count(number, done.clone())).is_ok()).count();
+        drop((pool, done));
+        assert_eq!(results.iter().count(), accepted);
+    }
+
+    struct Stuck(Arc<std::sync::Barrier>);
+
+    impl Job for Stuck {
+        fn run(self) {
+            self.0.wait();
+        }
+    }
+
+    #[test]
+    fn a_full_queue_gives_the_job_back() {
+        let pool = BlockingPool::start(1).expect("a thread");
+        let barrier = Arc::new(std::sync::Barrier::new(2));
+        let accepted = (0..QUEUED + 2).filter(|_| pool.submit(Stuck(Arc::clone(&barrier))).is_ok()).count();
+        assert!((QUEUED..=QUEUED + 1).contains(&accepted), "{accepted}");
+        for _ in 0..accepted {
+            barrier.wait();
+        }
+    }
+}

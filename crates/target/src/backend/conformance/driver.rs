@@ -1,0 +1,207 @@
+//! Drives a channel in tests: submits, tries again what was busy, and keeps account of every request.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::super::{Backend, Channel, Completion, IoError, Op, Request, Submitted, Tag};
+use crate::buffer::{Buffer, BufferPool};
+
+/// How long a request may take, in real time, before the test fails. Real media are slow on busy machines.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What stale memory looks like: a read that leaves any of it has leaked another host's data.
+const STALE: u8 = 0xee;
+/// Simulated time that passes from poll to poll.
+const POLL_NS: u64 = 1_000;
+
+/// A channel, its buffers, and its books.
+pub struct Driver {
+    channel: Box<dyn Channel>,
+    pool: BufferPool,
+    block_size: usize,
+    now_ns: u64,
+    next_tag: Tag,
+    /// Accepted and not yet returned; for each its operation and bytes.
+    expected: HashMap<Tag, (Op, usize)>,
+    finished: HashMap<Tag, (Result<(), IoError>, Vec<u8>)>,
+    done: Vec<Completion>,
+}
+
+impl Driver {
+    /// Opens a channel.
+    pub fn open(backend: &dyn Backend, depth: u32) -> Self {
+        Self {
+            channel: backend.open_channel(depth).expect("a channel"),
+            pool: BufferPool::new(16 << 20).expect("memory"),
+            block_size: backend.geometry().block_size as usize,
+            now_ns: 0,
+            next_tag: 1 << 40,
+            expected: HashMap::new(),
+            finished: HashMap::new(),
+            done: Vec::with_capacity(depth as usize),
+        }
+    }
+
+    /// Sets how many completions one poll may return.
+    pub fn completions_per_poll(&mut self, most: usize) {
+        self.done = Vec::with_capacity(most);
+        assert_eq!(self.done.capacity(), most);
+    }
+
+    /// Requests accepted and not yet returned, by our own account.
+    pub fn in_flight(&self) -> usize {
+        self.expected.len()
+    }
+
+    /// A request, ready to be submitted; a read's buffer is full of stale bytes, and all buffers are longer than needed.
+    pub fn request(&mut self, op: Op, lba: u64, blocks: u32, data: Option<&[u8]>) -> Request {
+        let bytes = blocks as usize * self.block_size;
+        let buffer = matches!(op, Op::Read | Op::Write { .. }).then(|| {
+            let len = (bytes + 1).min(crate::buffer::MAX_BUFFER);
+            let mut buffer = self.pool.alloc(len).expect("enough buffers for a test");
+            buffer.fill(STALE);
+            if let Some(data) = data {
+                buffer[..bytes].copy_from_slice(data);
+            }
+            buffer
+        });
+        self.next_tag += 1;
+        Request { tag: self.next_tag, op, lba, blocks, buffer }
+    }
+
+    /// Submits once. `Err` gives back what was busy.
+    pub fn try_submit(&mut self, request: Request) -> Result<Tag, Request> {
+        let (tag, op, bytes) = (request.tag, request.op, request.blocks as usize * self.block_size);
+        let address = request.buffer.as_ref().map(|buffer| buffer.as_ptr());
+        match self.channel.submit(request, self.now_ns) {
+            Submitted::Busy(request) => {
+                assert_eq!((request.tag, request.op), (tag, op), "a busy request comes back as it was");
+                assert_eq!(request.buffer.as_ref().map(|buffer| buffer.as_ptr()), address, "with its buffer");
+                Err(request)
+            }
+            Submitted::Pending => {
+                self.expected.insert(tag, (op, bytes));
+                Ok(tag)
+            }
+            Submitted::Done(completion) => {
+                self.expected.insert(tag, (op, bytes));
+                self.account(completion);
+                Ok(tag)
+            }
+        }
+    }
+
+    /// Submits, polling while the channel is busy.
+    pub fn submit(&mut self, op: Op, lba: u64, blocks: u32, data: Option<&[u8]>) -> Tag {
+        let mut request = self.request(op, lba, blocks, data);
+        let started = Instant::now();
+        loop {
+            match self.try_submit(request) {
+                Ok(tag) => return tag,
+                Err(busy) => request = busy,
+            }
+            if started.elapsed() > PATIENCE {
+                self.discard(request);
+                panic!("a request was busy for {PATIENCE:?}");
+            }
+            if self.poll() == 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Gives up a request that was not accepted.
+    pub fn discard(&mut self, request: Request) {
+        if let Some(buffer) = request.buffer {
+            self.pool.free(buffer);
+        }
+    }
+
+    /// Polls once; returns how many requests completed.
+    pub fn poll(&mut self) -> usize {
+        self.now_ns += POLL_NS;
+        let capacity = self.done.capacity();
+        let before = self.expected.len();
+        let mut done = std::mem::take(&mut self.done);
+        self.channel.poll(self.now_ns, &mut done);
+        assert_eq!(done.capacity(), capacity, "poll must not let the vector grow");
+        let completed = done.len();
+        for completion in done.drain(..) {
+            self.account(completion);
+        }
+        self.done = done;
+        assert_eq!(self.expected.len() + completed, before);
+        assert_eq!(
+            self.channel.in_flight(),
+            self.expected.len(),
+            "in_flight counts what was accepted and not returned"
+        );
+        completed
+    }
+
+    fn account(&mut self, completion: Completion) {
+        let Completion { tag, result, buffer } = completion;
+        let Some((op, bytes)) = self.expected.remove(&tag) else { panic!("tag {tag} completed but was not in flight") };
+        let data = buffer.map(|buffer| self.take_data(buffer, bytes));
+        assert_eq!(data.is_some(), matches!(op, Op::Read | Op::Write { .. }), "the buffer comes back");
+        self.finished.insert(tag, (result, data.unwrap_or_default()));
+    }
+
+    fn take_data(&mut self, buffer: Buffer, bytes: usize) -> Vec<u8> {
+        let data = buffer[..bytes].to_vec();
+        assert!(buffer[bytes..].iter().all(|&byte| byte == STALE), "bytes behind the request were touched");
+        self.pool.free(buffer);
+        data
+    }
+
+    /// Waits for a request. Returns the data of its buffer: what was read, or what was to be written.
+    pub fn wait(&mut self, tag: Tag) -> Result<Vec<u8>, IoError> {
+        let started = Instant::now();
+        loop {
+            if let Some((result, data)) = self.finished.remove(&tag) {
+                return result.map(|()| data);
+            }
+            assert!(self.expected.contains_key(&tag), "tag {tag} was never accepted, or is waited for twice");
+            assert!(started.elapsed() < PATIENCE, "no completion within {PATIENCE:?}");
+            if self.poll() == 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Waits until nothing is in flight.
+    pub fn wait_for_all(&mut self) {
+        let tags: Vec<_> = self.expected.keys().copied().collect();
+        for tag in tags {
+            let result = self.wait(tag);
+            self.finished.insert(tag, (result.as_ref().map(drop).map_err(|error| *error), result.unwrap_or_default()));
+        }
+    }
+
+    /// Does a request from beginning to end.
+    pub fn run(&mut self, op: Op, lba: u64, blocks: u32, data: Option<&[u8]>) -> Result<Vec<u8>, IoError> {
+        let tag = self.submit(op, lba, blocks, data);
+        self.wait(tag)
+    }
+
+    /// Reads.
+    pub fn read(&mut self, lba: u64, blocks: u32) -> Result<Vec<u8>, IoError> {
+        self.run(Op::Read, lba, blocks, None)
+    }
+
+    /// Writes whole blocks.
+    pub fn write(&mut self, lba: u64, data: &[u8]) -> Result<(), IoError> {
+        let blocks = (data.len() / self.block_size) as u32;
+        self.run(Op::Write { fua: false }, lba, blocks, Some(data)).map(drop)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        self.wait_for_all();
+        assert_eq!(self.channel.in_flight(), 0);
+        assert_eq!(self.pool.outstanding(), 0, "every buffer came back");
+    }
+}

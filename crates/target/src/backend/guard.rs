@@ -1,0 +1,305 @@
+//! Who may touch a page: one word per 4 KiB page, taken without ever waiting.
+//!
+//! # The problem
+//! Several I/O threads read and write one namespace. A logical block must be atomic (a read sees all of a write to it or
+//! nothing), memory that two threads copy at once would be a data race, and a reactor must never wait for another.
+//!
+//! # The words
+//! A page is *held shared* by any number of readers or *exclusively* by one writer. A hold is only ever *tried*: whoever
+//! fails goes away ([`Submitted::Busy`](super::Submitted::Busy)) and comes again. A word also carries one bit of its
+//! user's: whether the page has *content*.
+//!
+//! # The algorithm
+//! One 16-bit word per page: writer, waiting, content, and 13 bits of reader count. A request takes all its pages, or
+//! none, before it touches the first, so a request of several pages is atomic as a whole, and one that is tried again
+//! has had no effect before. A writer that finds readers sets *waiting*, which turns new readers away until the page
+//! is free once; so readers that overlap for ever cannot keep a writer out. *Waiting* binds nobody: the first to come
+//! to a free page takes it and clears the bit, so a writer that has gone for good holds up nothing.
+//!
+//! A table may have fewer words than there are pages; pages that share a word then exclude each other needlessly, which
+//! costs a second try and nothing else.
+//!
+//! # The properties
+//! - An exclusive hold of a page excludes every other hold of it; what happened under it happens before the next hold.
+//! - Nothing here loops on another thread's progress, except that a failed compare-and-swap means another one succeeded.
+//! - A hold that is lost keeps its pages for good, so losing one panics.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use crate::mapping::Mapping;
+
+/// Bytes in a page.
+pub(crate) const PAGE: usize = 4096;
+
+const WRITER: u16 = 1 << 15;
+const WAITING: u16 = 1 << 14;
+const CONTENT: u16 = 1 << 13;
+const READERS: u16 = CONTENT - 1;
+
+/// Pages held for one request. Given back with [`PageGuards::release`]; losing it would lock the pages for good.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Hold {
+    pages: Range<u64>,
+    exclusive: bool,
+}
+
+impl Hold {
+    /// The pages held.
+    pub(crate) fn pages(&self) -> Range<u64> {
+        self.pages.clone()
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "a hold of pages {:?} was lost: they stay locked", self.pages);
+    }
+}
+
+/// What an exclusive hold leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// The page has content from now on.
+    Content,
+    /// The page has none.
+    Nothing,
+}
+
+/// The words of all pages, zeroed at first: nobody holds anything, and nothing has content.
+#[derive(Debug)]
+pub(crate) struct PageGuards {
+    /// Untouched parts take no memory.
+    words: Mapping,
+    mask: u64,
+}
+
+impl PageGuards {
+    /// Guards with `words` words, rounded up to a power of two.
+    pub(crate) fn new(words: u64) -> io::Result<Self> {
+        let words = words.max(PAGE as u64).checked_next_power_of_two().ok_or(io::ErrorKind::InvalidInput)?;
+        let bytes = usize::try_from(words).ok().and_then(|words| words.checked_mul(size_of::<AtomicU16>()));
+        Ok(Self { words: Mapping::anonymous(bytes.ok_or(io::ErrorKind::InvalidInput)?)?, mask: words - 1 })
+    }
+
+    fn word(&self, page: u64) -> &AtomicU16 {
+        let index = (page & self.mask) as usize;
+        // SAFETY: the mapping has `mask + 1` aligned words, valid (as zeroes) from the start, and they are only ever
+        // accessed as atomics.
+        unsafe { self.words.base().cast::<AtomicU16>().add(index).as_ref() }
+    }
+
+    /// Tries to hold all of `pages` for reading. The range must have no more pages than there are words.
+    pub(crate) fn try_shared(&self, pages: Range<u64>) -> Option<Hold> {
+        self.try_all(pages, false)
+    }
+
+    /// Tries to hold all of `pages` for writing. The range must have no more pages than there are words.
+    pub(crate) fn try_exclusive(&self, pages: Range<u64>) -> Option<Hold> {
+        self.try_all(pages, true)
+    }
+
+    fn try_all(&self, pages: Range<u64>, exclusive: bool) -> Option<Hold> {
+        debug_assert!(pages.end - pages.start <= self.mask + 1, "the range would meet itself");
+        for page in pages.clone() {
+            let word = self.word(page);
+            let taken = if exclusive { take_exclusive(word) } else { take_shared(word) };
+            if !taken {
+                self.release(Hold { pages: pages.start..page, exclusive });
+                return None;
+            }
+        }
+        Some(Hold { pages, exclusive })
+    }
+
+    /// Ends a hold; the pages keep what they have.
+    pub(crate) fn release(&self, hold: Hold) {
+        let hold = ManuallyDrop::new(hold);
+        for page in hold.pages.clone() {
+            if hold.exclusive {
+                self.word(page).fetch_and(CONTENT, Ordering::Release);
+            } else {
+                self.word(page).fetch_sub(1, Ordering::Release);
+            }
+        }
+    }
+
+    /// Ends an exclusive hold and says, page by page, what is left behind.
+    pub(crate) fn release_leaving(&self, hold: Hold, leave: impl Fn(u64) -> Leave) {
+        let hold = ManuallyDrop::new(hold);
+        debug_assert!(hold.exclusive, "a reader changes nothing");
+        for page in hold.pages.clone() {
+            let content = if leave(page) == Leave::Content { CONTENT } else { 0 };
+            // A plain store: while the writer's bit is set nobody else changes the word.
+            self.word(page).store(content, Ordering::Release);
+        }
+    }
+
+    /// Whether a page has content: settled while it is held, a hint otherwise.
+    pub(crate) fn has_content(&self, page: u64) -> bool {
+        self.word(page).load(Ordering::Relaxed) & CONTENT != 0
+    }
+}
+
+fn take_shared(word: &AtomicU16) -> bool {
+    let mut seen = word.load(Ordering::Relaxed);
+    loop {
+        let readers = seen & READERS;
+        let writer_waits = seen & WAITING != 0 && readers > 0;
+        if seen & WRITER != 0 || writer_waits || readers == READERS {
+            return false;
+        }
+        let wanted = (seen & CONTENT) | (readers + 1);
+        match word.compare_exchange_weak(seen, wanted, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(now) => seen = now,
+        }
+    }
+}
+
+fn take_exclusive(word: &AtomicU16) -> bool {
+    let mut seen = word.load(Ordering::Relaxed);
+    loop {
+        if seen & WRITER != 0 || seen & (READERS | WAITING) > WAITING {
+            return false;
+        }
+        let read = seen & READERS != 0;
+        let wanted = if read { seen | WAITING } else { (seen & CONTENT) | WRITER };
+        match word.compare_exchange_weak(seen, wanted, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => return !read,
+            Err(now) => seen = now,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::UnsafeCell;
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    #[test]
+    fn readers_share_and_writers_exclude() {
+        let guards = PageGuards::new(8).expect("memory");
+        let first = guards.try_shared(0..3).expect("free");
+        let second = guards.try_shared(2..4).expect("shared");
+        assert!(guards.try_exclusive(3..5).is_none());
+        let elsewhere = guards.try_exclusive(4..6).expect("a failed try leaves nothing held");
+        assert!(guards.try_shared(5..6).is_none());
+        assert!(guards.try_exclusive(5..6).is_none());
+        for hold in [first, second, elsewhere] {
+            guards.release(hold);
+        }
+        let all = guards.try_exclusive(0..6).expect("all free again");
+        guards.release(all);
+    }
+
+    #[test]
+    fn a_waiting_writer_turns_new_readers_away_until_the_page_is_free() {
+        let guards = PageGuards::new(1).expect("memory");
+        let reader = guards.try_shared(0..1).expect("free");
+        assert!(guards.try_exclusive(0..1).is_none());
+        assert!(guards.try_shared(0..1).is_none(), "a writer waits");
+        guards.release(reader);
+        let writer = guards.try_exclusive(0..1).expect("the readers have gone");
+        guards.release(writer);
+        guards.release(guards.try_shared(0..1).expect("nobody waits any longer"));
+    }
+
+    #[test]
+    fn a_writer_that_never_returns_holds_up_nobody() {
+        let guards = PageGuards::new(1).expect("memory");
+        let reader = guards.try_shared(0..1).expect("free");
+        assert!(guards.try_exclusive(0..1).is_none());
+        guards.release(reader);
+        let first = guards.try_shared(0..1).expect("free, whoever waited");
+        let second = guards.try_shared(0..1).expect("and nobody waits any longer");
+        guards.release(first);
+        guards.release(second);
+    }
+
+    #[test]
+    fn content_survives_everything_but_being_left() {
+        let guards = PageGuards::new(4).expect("memory");
+        assert!(!guards.has_content(1));
+        guards.release_leaving(guards.try_exclusive(0..3).expect("free"), |page| {
+            if page == 1 { Leave::Content } else { Leave::Nothing }
+        });
+        assert_eq!([0, 1, 2].map(|page| guards.has_content(page)), [false, true, false]);
+        guards.release(guards.try_shared(0..3).expect("free"));
+        guards.release(guards.try_exclusive(0..3).expect("free"));
+        assert!(guards.has_content(1));
+        guards.release_leaving(guards.try_exclusive(1..2).expect("free"), |_| Leave::Nothing);
+        assert!(!guards.has_content(1));
+    }
+
+    #[test]
+    fn readers_are_counted_up_to_the_last() {
+        let word = AtomicU16::new(READERS - 1);
+        assert!(take_shared(&word));
+        assert!(!take_shared(&word));
+        assert_eq!(word.load(Ordering::Relaxed), READERS);
+    }
+
+    #[test]
+    fn pages_that_share_a_word_exclude_each_other() {
+        let guards = PageGuards::new(1).expect("memory");
+        let words = guards.mask + 1;
+        let hold = guards.try_exclusive(5..6).expect("free");
+        assert!(guards.try_shared(words + 5..words + 6).is_none());
+        guards.release(hold);
+    }
+
+    #[test]
+    #[should_panic(expected = "they stay locked")]
+    fn losing_a_hold_is_loud() {
+        let guards = PageGuards::new(1).expect("memory");
+        drop(guards.try_shared(0..1));
+    }
+
+    /// A cell that only the guards protect.
+    struct Guarded(UnsafeCell<[u64; 8]>);
+
+    // SAFETY: the test accesses it under a hold only.
+    unsafe impl Sync for Guarded {}
+
+    #[test]
+    fn a_hold_protects_plain_memory() {
+        let guards = PageGuards::new(1).expect("memory");
+        let cells: Vec<_> = (0..4).map(|_| Guarded(UnsafeCell::new([0; 8]))).collect();
+        let reads = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 1..=4_u64 {
+                let (guards, cells, reads) = (&guards, &cells, &reads);
+                scope.spawn(move || {
+                    for round in 0..20_000 {
+                        let pages = round % 3..round % 3 + 2;
+                        if round % 2 == 0 {
+                            let Some(hold) = guards.try_exclusive(pages.clone()) else { continue };
+                            for page in pages {
+                                // SAFETY: the page is held exclusively.
+                                unsafe { *cells[page as usize].0.get() = [thread << 32 | round; 8] };
+                            }
+                            guards.release(hold);
+                        } else {
+                            let Some(hold) = guards.try_shared(pages.clone()) else { continue };
+                            for page in pages {
+                                // SAFETY: the page is held shared.
+                                let seen = unsafe { *cells[page as usize].0.get() };
+                                assert!(seen.iter().all(|&word| word == seen[0]), "torn: {seen:x?}");
+                            }
+                            reads.fetch_add(1, Ordering::Relaxed);
+                            guards.release(hold);
+                        }
+                    }
+                });
+            }
+        });
+        assert!(reads.into_inner() > 0);
+        guards.release(guards.try_exclusive(0..4).expect("nothing is left held"));
+    }
+}

@@ -1,0 +1,398 @@
+//! A namespace in memory: sparse, shared by all cores, as fast as copying.
+//!
+//! # The problem
+//! Any number of I/O threads read and write the same bytes at once. That must be no data race, one block must be atomic,
+//! a reactor must not wait, and what was never written must take no memory.
+//!
+//! # The words
+//! The namespace lies in one private mapping, larger than the namespace so that it can grow. A *page* (4 KiB) with
+//! *content* has been written; one without reads as zeroes, is charged to nobody, and its memory is not even looked at.
+//!
+//! # The algorithm
+//! A request holds the guards of all its pages (see `guard.rs`), copies, and lets go; if another thread is at one of them
+//! it is [`Submitted::Busy`]. A write charges the pages that had no content to the budget before it touches them.
+//! Deallocating gives whole pages back to the kernel and clears parts of pages; so does writing zeroes with
+//! `deallocate`, while plain writing of zeroes clears pages that have content and keeps them.
+//! Requests without data may be as large as the namespace; what exceeds a *slice* (64 pages) is done slice by slice in `poll`, so
+//! that no request holds up a reactor. (Giving a page back interrupts the cores that may have its translation cached;
+//! a whole slice costs one such interruption for each run of pages, not one for each page.)
+//!
+//! # The properties
+//! - A read or write is atomic as a whole; what carries no data is so slice by slice.
+//! - A page without content holds zeroes, so a write of a part of it leaves zeroes around.
+//! - `allocated_bytes` is exact: pages with content times 4 KiB; the sum over namespaces never exceeds the budget.
+//! - After a shrink nothing beyond the new end has content: whoever holds a page checks the end after taking the hold, and
+//!   the shrinking side sets the end before it takes the holds.
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::guard::{Leave, PAGE, PageGuards};
+use super::{Backend, Channel, Completion, Geometry, IoError, MemoryBudget, Op, Request, Submitted, check_geometry};
+use crate::mapping::Mapping;
+
+/// Most pages that are held at once: one bit of a word for each.
+const SLICE: u64 = u64::BITS as u64;
+const SLICE_BYTES: u64 = SLICE * PAGE as u64;
+/// Slices without content that one poll passes over.
+const SLICES_PER_POLL: usize = 8;
+/// Address space set aside beyond the namespace's size, where there is any: what it can grow to.
+const RESERVE_FACTOR: u64 = 16;
+const RESERVE_LEAST: u64 = 64 << 30;
+
+/// A namespace in memory.
+#[derive(Debug)]
+pub struct MemoryBackend {
+    store: Arc<Store>,
+    resizing: Mutex<()>,
+}
+
+impl MemoryBackend {
+    /// A namespace of `blocks` blocks of `block_size` bytes that all read as zeroes. What is written is charged to `budget`.
+    ///
+    /// # Errors
+    /// A block size that is neither 512 nor 4096, no blocks at all, or not enough address space.
+    pub fn new(block_size: u32, blocks: u64, budget: Arc<MemoryBudget>) -> io::Result<Self> {
+        check_geometry(block_size, blocks)?;
+        let bytes = blocks * u64::from(block_size);
+        let (data, guards) = reserve(bytes)?;
+        let store = Store {
+            data,
+            guards,
+            block_size: block_size as usize,
+            blocks: AtomicU64::new(blocks),
+            allocated_pages: AtomicU64::new(0),
+            budget,
+        };
+        Ok(Self { store: Arc::new(store), resizing: Mutex::new(()) })
+    }
+}
+
+impl Backend for MemoryBackend {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            block_size: self.store.block_size as u32,
+            blocks: self.store.blocks.load(Ordering::Acquire),
+            volatile_write_cache: false,
+            deallocated_reads_zero: true,
+        }
+    }
+
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        Ok(self.store.allocated_pages.load(Ordering::Relaxed) * PAGE as u64)
+    }
+
+    fn open_channel(&self, depth: u32) -> io::Result<Box<dyn Channel>> {
+        let long = VecDeque::with_capacity(depth as usize);
+        Ok(Box::new(MemoryChannel { store: Arc::clone(&self.store), long, depth: depth as usize }))
+    }
+
+    /// Grows within the address space set aside at the start, or shrinks, giving back what lies beyond the new end.
+    fn resize(&self, blocks: Option<u64>) -> io::Result<Geometry> {
+        let Some(blocks) = blocks else { return Ok(self.geometry()) };
+        let block_size = self.store.block_size as u64;
+        check_geometry(block_size as u32, blocks)?;
+        let most = self.store.data.len() as u64 / block_size;
+        if blocks > most {
+            let message = format!("{blocks} blocks: this namespace can grow to {most} blocks; recreate it for more");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let _one_at_a_time = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.store.blocks.swap(blocks, Ordering::AcqRel);
+        self.store.clear(blocks * block_size..(before * block_size).max(blocks * block_size));
+        Ok(self.geometry())
+    }
+}
+
+/// Maps address space for `bytes` and, as far as the system lets us, for growth.
+fn reserve(bytes: u64) -> io::Result<(Mapping, PageGuards)> {
+    let mut reserve = bytes.saturating_mul(RESERVE_FACTOR).max(RESERVE_LEAST);
+    loop {
+        let pages = reserve.max(bytes).div_ceil(PAGE as u64);
+        let mapped = pages
+            .checked_mul(PAGE as u64)
+            .and_then(|bytes| usize::try_from(bytes).ok())
+            .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))
+            .and_then(Mapping::anonymous)
+            .and_then(|data| Ok((data, PageGuards::new(pages)?)));
+        match mapped {
+            Err(_) if reserve > bytes => reserve /= 2,
+            result => return result,
+        }
+    }
+}
+
+/// Why a request could not be done.
+#[derive(Clone, Copy)]
+enum Refusal {
+    /// Another thread is at one of its pages.
+    Busy,
+    /// It failed.
+    Failed(IoError),
+}
+
+/// The namespace's memory and its books.
+#[derive(Debug)]
+struct Store {
+    data: Mapping,
+    guards: PageGuards,
+    block_size: usize,
+    blocks: AtomicU64,
+    allocated_pages: AtomicU64,
+    budget: Arc<MemoryBudget>,
+}
+
+impl Store {
+    /// Where a byte of the namespace lies. Only to be accessed while its page is held.
+    fn at(&self, byte: u64) -> *mut u8 {
+        let offset = byte as usize;
+        assert!(offset < self.data.len(), "beyond the reserve");
+        // SAFETY: within the mapping.
+        unsafe { self.data.base().add(offset).as_ptr() }
+    }
+
+    fn end(&self) -> u64 {
+        self.blocks.load(Ordering::Acquire) * self.block_size as u64
+    }
+
+    fn read(&self, request: &mut Request) -> Result<(), Refusal> {
+        let bytes = request.bytes(self.block_size);
+        let mut rest = request.data(self.block_size);
+        let hold = self.guards.try_shared(pages_of(&bytes)).ok_or(Refusal::Busy)?;
+        if bytes.end > self.end() {
+            self.guards.release(hold);
+            return Err(Refusal::Failed(IoError::OutOfRange));
+        }
+        for page in hold.pages() {
+            let piece = piece_of(page, &bytes);
+            let (here, behind) = rest.split_at_mut((piece.end - piece.start) as usize);
+            if self.guards.has_content(page) {
+                // SAFETY: the piece lies within its page, which is held, so nobody writes to it; the buffer is our own.
+                unsafe { std::ptr::copy_nonoverlapping(self.at(piece.start), here.as_mut_ptr(), here.len()) };
+            } else {
+                here.fill(0);
+            }
+            rest = behind;
+        }
+        self.guards.release(hold);
+        Ok(())
+    }
+
+    fn write(&self, request: &mut Request) -> Result<(), Refusal> {
+        let bytes = request.bytes(self.block_size);
+        let data = request.data(self.block_size);
+        let hold = self.guards.try_exclusive(pages_of(&bytes)).ok_or(Refusal::Busy)?;
+        let charged = if bytes.end > self.end() { Err(IoError::OutOfRange) } else { self.charge(hold.pages()) };
+        if let Err(error) = charged {
+            self.guards.release(hold);
+            return Err(Refusal::Failed(error));
+        }
+        // SAFETY: all pages of the range are held exclusively, and the buffer is our own.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.at(bytes.start), data.len()) };
+        self.guards.release_leaving(hold, |_| Leave::Content);
+        Ok(())
+    }
+
+    /// Charges those of the held pages that have no content yet.
+    fn charge(&self, pages: Range<u64>) -> Result<(), IoError> {
+        let new = pages.filter(|&page| !self.guards.has_content(page)).count() as u64;
+        if new == 0 {
+            return Ok(());
+        }
+        if !self.budget.try_take(new * PAGE as u64) {
+            return Err(IoError::NoSpace);
+        }
+        self.allocated_pages.fetch_add(new, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes at most [`SLICE`] pages' worth of bytes zero; whole pages are given back if `deallocate`.
+    /// Returns whether there was any content. `end` is where the namespace ends as far as the caller may touch it.
+    fn zero(&self, bytes: Range<u64>, deallocate: bool, end: impl Fn() -> u64) -> Result<bool, Refusal> {
+        let hold = self.guards.try_exclusive(pages_of(&bytes)).ok_or(Refusal::Busy)?;
+        if bytes.end > end() {
+            self.guards.release(hold);
+            return Err(Refusal::Failed(IoError::OutOfRange));
+        }
+        let (first, mut content, mut whole) = (hold.pages().start, 0_u64, 0_u64);
+        for page in hold.pages().filter(|&page| self.guards.has_content(page)) {
+            let (piece, bit) = (piece_of(page, &bytes), 1 << (page - first));
+            content |= bit;
+            if deallocate && piece.end - piece.start == PAGE as u64 {
+                whole |= bit;
+            } else {
+                // SAFETY: the piece lies within its page, which is held exclusively.
+                unsafe { self.at(piece.start).write_bytes(0, (piece.end - piece.start) as usize) };
+            }
+        }
+        let given_back = self.discard(first, whole);
+        self.allocated_pages.fetch_sub(u64::from(given_back.count_ones()), Ordering::Relaxed);
+        self.budget.give_back(u64::from(given_back.count_ones()) * PAGE as u64);
+        let left = content & !given_back;
+        self.guards.release_leaving(hold, |page| {
+            if left >> (page - first) & 1 == 1 { Leave::Content } else { Leave::Nothing }
+        });
+        Ok(content != 0)
+    }
+
+    /// Gives back the pages `first + n` for each bit n, all held exclusively, run by run. Returns those given back; where
+    /// the kernel refuses (the process has locked its memory) a run is cleared and kept instead.
+    fn discard(&self, first: u64, pages: u64) -> u64 {
+        let (mut rest, mut given_back) = (pages, 0);
+        while rest != 0 {
+            let start = rest.trailing_zeros();
+            let run = (rest >> start).trailing_ones();
+            let bits = (u64::MAX >> (u64::BITS - run)) << start;
+            let (offset, len) = ((first + u64::from(start)) as usize * PAGE, run as usize * PAGE);
+            // SAFETY: the pages are held exclusively, and nobody keeps references into the mapping.
+            if unsafe { self.data.discard(offset, len) }.is_ok() {
+                given_back |= bits;
+            } else {
+                // SAFETY: the pages are held exclusively; `discard` has checked that they lie in the mapping.
+                unsafe { self.at(offset as u64).write_bytes(0, len) };
+            }
+            rest &= !bits;
+        }
+        given_back
+    }
+
+    /// Empties a range that lies beyond the end, waiting for those who are still at its pages: they hold them for the time
+    /// of a copy. Not for reactors.
+    fn clear(&self, mut bytes: Range<u64>) {
+        while !bytes.is_empty() {
+            let slice = first_slice(&bytes);
+            match self.zero(slice.clone(), true, || u64::MAX) {
+                Ok(_) => bytes.start = slice.end,
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.budget.give_back(*self.allocated_pages.get_mut() * PAGE as u64);
+    }
+}
+
+/// The pages that a range of bytes touches.
+fn pages_of(bytes: &Range<u64>) -> Range<u64> {
+    bytes.start / PAGE as u64..bytes.end.div_ceil(PAGE as u64)
+}
+
+/// The part of a range that lies on a page.
+fn piece_of(page: u64, bytes: &Range<u64>) -> Range<u64> {
+    let start = page * PAGE as u64;
+    bytes.start.max(start)..bytes.end.min(start + PAGE as u64)
+}
+
+/// The part of a range up to the next multiple of a slice.
+fn first_slice(bytes: &Range<u64>) -> Range<u64> {
+    let next = (bytes.start / SLICE_BYTES + 1) * SLICE_BYTES;
+    bytes.start..next.min(bytes.end)
+}
+
+/// A request without data that takes several polls.
+#[derive(Debug)]
+struct Long {
+    request: Request,
+    rest: Range<u64>,
+}
+
+struct MemoryChannel {
+    store: Arc<Store>,
+    long: VecDeque<Long>,
+    depth: usize,
+}
+
+impl MemoryChannel {
+    /// Zeroes or deallocates at once if it is one slice, or queues it.
+    fn submit_zero(&mut self, request: Request, deallocate: bool) -> Submitted {
+        let rest = request.bytes(self.store.block_size);
+        if first_slice(&rest) == rest {
+            let result = self.store.zero(rest, deallocate, || self.store.end());
+            return answer(request, result.map(drop));
+        }
+        if self.long.len() == self.depth {
+            return Submitted::Busy(request);
+        }
+        self.long.push_back(Long { request, rest });
+        Submitted::Pending
+    }
+
+    /// Does the next slice of the first long request. Returns whether it may go on at once, and the request if it ended.
+    fn advance(&mut self) -> (bool, Option<Completion>) {
+        let Some(long) = self.long.front_mut() else { return (false, None) };
+        let deallocate = !matches!(long.request.op, Op::WriteZeroes { deallocate: false, .. });
+        let slice = first_slice(&long.rest);
+        let result = match self.store.zero(slice.clone(), deallocate, || self.store.end()) {
+            Err(Refusal::Busy) => return (false, None),
+            Err(Refusal::Failed(error)) => Err(error),
+            Ok(had_content) if slice.end < long.rest.end => {
+                long.rest.start = slice.end;
+                return (!had_content, None);
+            }
+            Ok(_) => Ok(()),
+        };
+        (true, self.long.pop_front().map(|long| long.request.complete(result)))
+    }
+}
+
+fn answer(request: Request, result: Result<(), Refusal>) -> Submitted {
+    match result {
+        Ok(()) => Submitted::Done(request.complete(Ok(()))),
+        Err(Refusal::Failed(error)) => Submitted::Done(request.complete(Err(error))),
+        Err(Refusal::Busy) => Submitted::Busy(request),
+    }
+}
+
+impl Channel for MemoryChannel {
+    fn submit(&mut self, mut request: Request, _now_ns: u64) -> Submitted {
+        if let Err(error) = request.check_end(self.store.blocks.load(Ordering::Acquire)) {
+            return Submitted::Done(request.complete(Err(error)));
+        }
+        match request.op {
+            Op::Read => {
+                let result = self.store.read(&mut request);
+                answer(request, result)
+            }
+            Op::Write { .. } => {
+                let result = self.store.write(&mut request);
+                answer(request, result)
+            }
+            Op::Flush => answer(request, Ok(())),
+            Op::WriteZeroes { deallocate, .. } => self.submit_zero(request, deallocate),
+            Op::Deallocate => self.submit_zero(request, true),
+        }
+    }
+
+    fn poll(&mut self, _now_ns: u64, done: &mut Vec<Completion>) {
+        for _ in 0..SLICES_PER_POLL {
+            if done.len() == done.capacity() {
+                return;
+            }
+            let (more, completion) = self.advance();
+            done.extend(completion);
+            if !more {
+                return;
+            }
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.long.len()
+    }
+}
+
+impl Drop for MemoryChannel {
+    fn drop(&mut self) {
+        let lost = self.long.len();
+        assert!(lost == 0 || std::thread::panicking(), "{lost} requests in flight were lost: poll until none is");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+use super::super::conformance::{self, Driver, Subject};
+use super::*;
+
+fn fresh(block_size: u32, blocks: u64) -> MemoryBackend {
+    MemoryBackend::new(block_size, blocks, Arc::new(MemoryBudget::unlimited())).expect("memory")
+}
+
+#[test]
+fn conforms() {
+    let create = |block_size, blocks| Arc::new(fresh(block_size, blocks)) as Arc<dyn Backend>;
+    conformance::check(&Subject { create: &create, stores: true, resizes: true, requests: 20_000, seed: 1 });
+}
+
+#[test]
+fn allocated_bytes_are_exact() {
+    let budget = Arc::new(MemoryBudget::unlimited());
+    let backend = MemoryBackend::new(512, 10_000, Arc::clone(&budget)).expect("memory");
+    let mut driver = Driver::open(&backend, 8);
+    let check = |driver: &mut Driver, op: Op, lba: u64, blocks: u32, pages: u64| {
+        let data = vec![1; blocks as usize * 512];
+        driver.run(op, lba, blocks, matches!(op, Op::Write { .. }).then_some(&data[..])).expect("works");
+        assert_eq!(backend.allocated_bytes().expect("a number"), pages * 4096, "{op:?} {blocks} at {lba}");
+        assert_eq!(budget.used(), pages * 4096);
+    };
+    let write = Op::Write { fua: false };
+    check(&mut driver, write, 0, 1, 1);
+    check(&mut driver, write, 7, 1, 1);
+    check(&mut driver, write, 7, 2, 2);
+    check(&mut driver, Op::Read, 100, 200, 2);
+    check(&mut driver, write, 80, 64, 10);
+    check(&mut driver, Op::WriteZeroes { fua: false, deallocate: false }, 0, 2000, 10);
+    check(&mut driver, Op::Deallocate, 1, 7, 10);
+    check(&mut driver, Op::Deallocate, 81, 63, 3);
+    check(&mut driver, Op::WriteZeroes { fua: false, deallocate: true }, 0, 10_000, 0);
+    check(&mut driver, write, 9_999, 1, 1);
+    assert_eq!(backend.resize(Some(9_992)).expect("shrinks").blocks, 9_992);
+    check(&mut driver, write, 0, 1, 1);
+    drop(driver);
+    drop(backend);
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn the_budget_is_shared_and_kept() {
+    let budget = Arc::new(MemoryBudget::new(3 * 4096));
+    let make = || MemoryBackend::new(4096, 100, Arc::clone(&budget)).expect("memory");
+    let (one, two) = (make(), make());
+    let (mut first, mut second) = (Driver::open(&one, 8), Driver::open(&two, 8));
+    let page = vec![7; 4096];
+    first.write(0, &page.repeat(2)).expect("within the budget");
+    second.write(50, &page).expect("within the budget");
+    assert_eq!(second.write(51, &page), Err(IoError::NoSpace));
+    assert_eq!(first.write(1, &page.repeat(2)), Err(IoError::NoSpace), "one of the two is new");
+    assert!(first.read(2, 1).expect("reads").iter().all(|&byte| byte == 0), "the refused write left nothing");
+    first.write(1, &page).expect("overwriting takes nothing");
+    first.run(Op::Deallocate, 0, 1, None).expect("gives back");
+    second.write(51, &page).expect("there is room again");
+    assert_eq!(budget.used(), 3 * 4096);
+}
+
+#[test]
+fn unwritten_memory_is_not_touched_by_reads() {
+    let backend = fresh(4096, (1 << 30) / 4096);
+    let mut driver = Driver::open(&backend, 8);
+    for lba in (0..backend.geometry().blocks).step_by(100) {
+        assert!(driver.read(lba, 1).expect("reads").iter().all(|&byte| byte == 0));
+    }
+    assert_eq!(backend.store.data.resident_bytes(1 << 30), 0);
+    driver.write(1000, &[1; 8192]).expect("writes");
+    assert_eq!(backend.store.data.resident_bytes(1 << 30), 8192);
+}
+
+#[test]
+fn deallocated_memory_is_given_back_to_the_system() {
+    const SIZE: usize = 16 << 20;
+    let backend = fresh(4096, SIZE as u64 / 4096);
+    let mut driver = Driver::open(&backend, 8);
+    let data = vec![1; 128 << 10];
+    for lba in (0..backend.geometry().blocks).step_by(32) {
+        driver.write(lba, &data).expect("writes");
+    }
+    assert_eq!(backend.store.data.resident_bytes(SIZE), SIZE);
+    driver.run(Op::WriteZeroes { fua: false, deallocate: false }, 0, 4096, None).expect("zeroes");
+    assert_eq!(backend.store.data.resident_bytes(SIZE), SIZE, "plain zeroes keep the space");
+    driver.run(Op::Deallocate, 1, 4094, None).expect("deallocates");
+    assert_eq!(backend.store.data.resident_bytes(SIZE), 8192);
+    assert_eq!(backend.allocated_bytes().expect("a number"), 8192);
+}
+
+#[test]
+fn where_memory_is_locked_deallocating_clears_and_keeps_it() {
+    let backend = fresh(4096, 16);
+    // SAFETY: locking changes nothing about what the memory holds.
+    let locked = unsafe { libc::mlock(backend.store.data.base().as_ptr().cast(), 16 * 4096) };
+    if locked != 0 {
+        println!("skipped: memory cannot be locked here ({})", io::Error::last_os_error());
+        return;
+    }
+    let mut driver = Driver::open(&backend, 8);
+    driver.write(0, &vec![1; 16 * 4096]).expect("writes");
+    driver.run(Op::Deallocate, 2, 8, None).expect("deallocates");
+    assert!(driver.read(2, 8).expect("reads").iter().all(|&byte| byte == 0));
+    assert_eq!(backend.allocated_bytes().expect("a number"), 16 * 4096, "the pages could not be given back");
+}
+
+#[test]
+fn growing_beyond_the_reserve_is_refused_with_the_limit() {
+    let backend = fresh(4096, 1);
+    let most = RESERVE_LEAST / 4096;
+    let error = backend.resize(Some(most + 1)).unwrap_err();
+    assert!(error.to_string().contains(&format!("can grow to {most} blocks")), "{error}");
+    assert_eq!(backend.resize(Some(most)).expect("grows").blocks, most);
+}
+
+#[test]
+fn impossible_geometries_are_refused() {
+    let make = |block_size, blocks| MemoryBackend::new(block_size, blocks, Arc::new(MemoryBudget::unlimited()));
+    for (block_size, blocks) in [(520, 1), (0, 1), (4096, 0), (512, u64::MAX), (4096, 1 << 51)] {
+        assert_eq!(make(block_size, blocks).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+    assert!(make(4096, (1 << 51) - 1).is_err(), "no machine has that much address space");
+}
+
+#[test]
+#[should_panic(expected = "in flight were lost")]
+fn dropping_a_channel_with_requests_in_flight_is_loud() {
+    let backend = fresh(4096, 10_000);
+    let mut channel = backend.open_channel(4).expect("a channel");
+    let request = Request { tag: 1, op: Op::Deallocate, lba: 0, blocks: 10_000, buffer: None };
+    assert!(matches!(channel.submit(request, 0), Submitted::Pending));
+    drop(channel);
+}

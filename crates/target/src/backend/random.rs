@@ -1,0 +1,54 @@
+//! A small seeded generator (SplitMix64) for what must be random and repeatable: delays, losses, tests.
+
+/// Pseudo-random numbers that follow from a seed.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The sequence of `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`, which must not be 0. The bias (at most `bound / 2^64`) matters to nobody here.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// True once in `n` times.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_splitmix64() {
+        // The first outputs for seed 1234567, as the reference implementation prints them.
+        let mut random = Random::new(1_234_567);
+        assert_eq!(random.next_u64(), 6_457_827_717_110_365_317);
+        assert_eq!(random.next_u64(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn stays_below_its_bound_and_reaches_everything() {
+        let mut random = Random::new(1);
+        let mut seen = [0; 7];
+        for _ in 0..7_000 {
+            seen[random.below(7) as usize] += 1;
+        }
+        assert!(seen.iter().all(|&count| count > 800), "{seen:?}");
+    }
+}

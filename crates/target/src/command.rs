@@ -1,0 +1,217 @@
+//! From a submission queue entry to work: which namespace, which blocks, how much data and in which direction.
+//!
+//! Everything that the specification lets a controller refuse before it touches data is refused here, with the status
+//! that it names (Base 3.3.3, 4.1; NVM 3.2).
+
+use pilotlight_nvme::command::{Sgl, cdw12, opcode};
+use pilotlight_nvme::{Sqe, Status};
+
+use crate::buffer::MAX_BUFFER;
+use crate::namespaces::Namespaces;
+
+/// Most ranges of one Dataset Management command (NVM 3.2.3).
+pub const MAX_DSM_RANGES: u32 = 256;
+/// Most blocks of one Write Zeroes, Verify or deallocated range: what NLB can say.
+pub const MAX_RANGE_BLOCKS: u64 = 1 << 16;
+
+/// A range of logical blocks of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Index of the namespace in [`Namespaces`].
+    pub namespace: u32,
+    /// First logical block.
+    pub lba: u64,
+    /// Number of blocks.
+    pub blocks: u32,
+}
+
+/// What a command does.
+#[derive(Clone, Copy, Debug)]
+pub enum Work {
+    /// Nothing.
+    None,
+    /// Read.
+    Read(Range),
+    /// Write; `fua` is Force Unit Access.
+    Write {
+        /// Where.
+        range: Range,
+        /// Force Unit Access.
+        fua: bool,
+    },
+    /// Compare with the host's data.
+    Compare(Range),
+    /// Verify: read without transfer; `done` blocks have been read.
+    Verify {
+        /// Where.
+        range: Range,
+        /// Blocks read so far.
+        done: u32,
+    },
+    /// Flush of the namespace, or with `all` of every one from `namespace` on.
+    Flush {
+        /// Index of the namespace.
+        namespace: u32,
+        /// NSID FFFFFFFFh.
+        all: bool,
+    },
+    /// Write Zeroes.
+    Zero {
+        /// Where.
+        range: Range,
+        /// Force Unit Access.
+        fua: bool,
+        /// The space may be given back.
+        deallocate: bool,
+        /// Blocks done so far.
+        done: u32,
+    },
+    /// Dataset Management: deallocates `ranges` ranges, of which `done` are.
+    Deallocate {
+        /// Index of the namespace.
+        namespace: u32,
+        /// Number of ranges.
+        ranges: u32,
+        /// Ranges done.
+        done: u32,
+        /// Blocks done of the range that is next.
+        offset: u32,
+    },
+    /// A command for the controller, on the admin queue.
+    Admin(Sqe),
+    /// Abort waiting for another queue's answer.
+    AwaitAbort,
+    /// An Async Event Request.
+    AwaitEvent,
+}
+
+/// Which way a command's data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// No data.
+    None,
+    /// Controller to host.
+    ToHost,
+    /// Host to controller.
+    FromHost,
+}
+
+/// A command, checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// What to do.
+    pub work: Work,
+    /// Bytes of data.
+    pub len: u32,
+    /// Which way they go.
+    pub direction: Direction,
+}
+
+/// Decodes a command that arrived on an I/O queue of `subsystem`.
+///
+/// # Errors
+/// The status to complete it with.
+pub fn decode_io(sqe: &Sqe, subsystem: usize, namespaces: &Namespaces) -> Result<Plan, Status> {
+    use opcode::io::{COMPARE, DATASET_MANAGEMENT, FLUSH, READ, VERIFY, WRITE, WRITE_ZEROES};
+    if !matches!(sqe.opcode, FLUSH | WRITE | READ | COMPARE | WRITE_ZEROES | DATASET_MANAGEMENT | VERIFY) {
+        return Err(Status::INVALID_OPCODE.dnr());
+    }
+    if sqe.fuse() != 0 {
+        return Err(Status::INVALID_FIELD.dnr()); // fused commands are not supported (FUSES = 0)
+    }
+    let nsid = sqe.nsid.get();
+    if sqe.opcode == FLUSH && nsid == u32::MAX {
+        return Ok(Plan::without_data(Work::Flush { namespace: 0, all: true }));
+    }
+    let namespace = namespaces.index_of(subsystem, nsid).ok_or(Status::INVALID_NAMESPACE.dnr())?;
+    match sqe.opcode {
+        FLUSH => Ok(Plan::without_data(Work::Flush { namespace, all: false })),
+        DATASET_MANAGEMENT => decode_dsm(sqe, namespace),
+        _ => decode_block_io(sqe, namespace, namespaces),
+    }
+}
+
+fn decode_dsm(sqe: &Sqe, namespace: u32) -> Result<Plan, Status> {
+    const DEALLOCATE: u32 = 1 << 2;
+    let ranges = (sqe.cdw10() & 0xff) + 1;
+    let len = ranges * 16;
+    let ranges = if sqe.cdw11() & DEALLOCATE != 0 { ranges } else { 0 }; // hints without deallocation are taken note of
+    let work = Work::Deallocate { namespace, ranges, done: 0, offset: 0 };
+    Ok(Plan { work, len, direction: Direction::FromHost })
+}
+
+fn decode_block_io(sqe: &Sqe, namespace: u32, namespaces: &Namespaces) -> Result<Plan, Status> {
+    use opcode::io::{COMPARE, READ, VERIFY, WRITE, WRITE_ZEROES};
+    let geometry = namespaces.geometry(namespace);
+    let flags = sqe.cdw12();
+    let range = Range { namespace, lba: sqe.slba(), blocks: (flags & 0xffff) + 1 };
+    if flags & cdw12::PRINFO != 0 {
+        return Err(Status::INVALID_FIELD.dnr()); // no namespace has protection information
+    }
+    let end = range.lba.checked_add(u64::from(range.blocks));
+    if end.is_none_or(|end| end > geometry.blocks) {
+        return Err(Status::LBA_OUT_OF_RANGE.dnr());
+    }
+    let len = range.blocks * geometry.block_size;
+    if matches!(sqe.opcode, READ | WRITE | COMPARE) && len as usize > MAX_BUFFER {
+        return Err(Status::INVALID_FIELD.dnr()); // over MDTS
+    }
+    let fua = flags & cdw12::FUA != 0;
+    Ok(match sqe.opcode {
+        READ => Plan { work: Work::Read(range), len, direction: Direction::ToHost },
+        WRITE => Plan { work: Work::Write { range, fua }, len, direction: Direction::FromHost },
+        COMPARE => Plan { work: Work::Compare(range), len, direction: Direction::FromHost },
+        VERIFY => Plan::without_data(Work::Verify { range, done: 0 }),
+        WRITE_ZEROES => Plan::without_data(Work::Zero { range, fua, deallocate: flags & cdw12::DEAC != 0, done: 0 }),
+        _ => return Err(Status::INVALID_OPCODE.dnr()),
+    })
+}
+
+impl Plan {
+    /// A plan that moves no data.
+    #[must_use]
+    pub const fn without_data(work: Work) -> Self {
+        Self { work, len: 0, direction: Direction::None }
+    }
+}
+
+/// Where a command's data comes from or goes to, as its SGL descriptor says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// No data moves.
+    Nowhere,
+    /// It came with the capsule.
+    InCapsule,
+    /// In data PDUs.
+    DataPdus,
+}
+
+/// Checks a command's PSDT and SGL descriptor against the data that it moves; `in_capsule` bytes came with it.
+///
+/// # Errors
+/// The status to complete it with.
+pub fn check_sgl(sqe: &Sqe, plan: &Plan, in_capsule: usize) -> Result<Place, Status> {
+    const PSDT_SGL: u8 = 1;
+    if plan.direction == Direction::None || plan.len == 0 {
+        return Ok(Place::Nowhere);
+    }
+    if sqe.psdt() != PSDT_SGL {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    let length = sqe.sgl.length.get();
+    match (plan.direction, sqe.sgl.identifier) {
+        (Direction::ToHost, Sgl::TRANSPORT) if length >= plan.len => Ok(Place::DataPdus),
+        (Direction::FromHost, Sgl::TRANSPORT) if length == plan.len => Ok(Place::DataPdus),
+        (Direction::FromHost, Sgl::IN_CAPSULE) => {
+            if sqe.sgl.address.get() != 0 {
+                return Err(Status::SGL_OFFSET_INVALID.dnr()); // ICDOFF is 0
+            }
+            if length != plan.len || in_capsule != plan.len as usize {
+                return Err(Status::SGL_LENGTH_INVALID.dnr());
+            }
+            Ok(Place::InCapsule)
+        }
+        (_, Sgl::TRANSPORT) => Err(Status::SGL_LENGTH_INVALID.dnr()),
+        _ => Err(Status::SGL_TYPE_INVALID.dnr()),
+    }
+}

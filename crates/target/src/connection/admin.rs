@@ -1,0 +1,344 @@
+//! The admin queue: a controller, the I/O queues that belong to it, and what they need from each other.
+//!
+//! The controller itself ([`crate::controller`]) is pure; here its answers meet the connection: data goes into buffers,
+//! parked commands keep their slots, I/O queues on other I/O threads are told by message.
+
+use std::sync::Arc;
+
+use pilotlight_nvme::command::opcode;
+use pilotlight_nvme::fabrics::{ConnectCmd, PropertyCmd, fctype};
+use pilotlight_nvme::{Sqe, Status};
+
+use super::io::Step;
+use super::{Connection, Cx, Phase, Role, free};
+use crate::association::{Association, HostKey};
+use crate::command::{Direction, Plan, Work};
+use crate::controller::{Controller, Effect, Outcome};
+use crate::message::{ConnAddr, ConnectRefusal, Message};
+use crate::slots::State;
+use crate::wire::CapsuleData;
+
+/// The answer to an I/O queue whose controller is gone.
+pub const GONE: ConnectRefusal = ConnectRefusal::status(Status::CONNECT_INVALID_PARAMETERS.dnr());
+
+/// Disconnect is for I/O queues (Base 6.4: Invalid Queue Type).
+const INVALID_QUEUE_TYPE: Status = Status::new(1, 0x85);
+
+/// What an admin queue has beside its commands.
+pub(super) struct AdminQueue {
+    pub(super) association: Arc<Association>,
+    controller: Controller,
+    /// By queue identifier less one, the connections of the I/O queues.
+    queues: Vec<Option<ConnAddr>>,
+    /// What is to be reported to the controller when the last I/O queue is gone.
+    after_queues: AfterQueues,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AfterQueues {
+    Nothing,
+    ResetDone,
+    Flush,
+}
+
+impl AdminQueue {
+    pub(super) fn new(association: Arc<Association>, cmd: &ConnectCmd, cx: &Cx) -> Self {
+        let controller = cx.shared.controller(&association, cmd.kato_ms, cx.now_ns);
+        Self { association, controller, queues: Vec::new(), after_queues: AfterQueues::Nothing }
+    }
+
+    pub(super) fn is_alone(&self) -> bool {
+        self.queues.iter().all(Option::is_none)
+    }
+
+    fn terminate_queues(&self, cx: &mut Cx) {
+        for &queue in self.queues.iter().flatten() {
+            cx.out.send(queue.thread, Message::Terminate(queue));
+        }
+    }
+}
+
+impl Connection {
+    /// The host whose association this connection belongs to.
+    #[must_use]
+    pub fn host(&self) -> Option<&HostKey> {
+        match &self.role {
+            Role::Io(association) => Some(&association.host),
+            Role::Admin(admin) => Some(&admin.association.host),
+            Role::None => None,
+        }
+    }
+
+    /// A command on the admin queue.
+    pub(super) fn admin_command(&mut self, sqe: &Sqe, capsule: CapsuleData, cx: &mut Cx) {
+        let Role::Admin(admin) = &mut self.role else { return };
+        admin.controller.traffic(cx.now_ns);
+        if sqe.opcode == opcode::FABRICS {
+            self.fabrics_on_admin_queue(sqe, cx);
+            return;
+        }
+        let plan = admin_plan(&admin.controller, sqe);
+        self.accept(sqe, plan, capsule, cx);
+    }
+
+    fn fabrics_on_admin_queue(&mut self, sqe: &Sqe, cx: &mut Cx) {
+        let cid = sqe.cid.get();
+        let Role::Admin(admin) = &mut self.role else { return };
+        let property = PropertyCmd::decode(sqe);
+        let (status, result) = match sqe.fctype() {
+            fctype::PROPERTY_GET => match admin.controller.property_get(&property) {
+                Ok(value) => (Status::SUCCESS, value),
+                Err(status) => (status, 0),
+            },
+            fctype::PROPERTY_SET => match admin.controller.property_set(&property, cx.now_ns) {
+                Ok(effect) => {
+                    self.refuse(cid, Status::SUCCESS, 0);
+                    return self.on_effect(effect, cx);
+                }
+                Err(status) => (status, 0),
+            },
+            fctype::CONNECT => (Status::COMMAND_SEQUENCE.dnr(), 0),
+            fctype::DISCONNECT => (INVALID_QUEUE_TYPE.dnr(), 0),
+            _ => (Status::INVALID_FIELD.dnr(), 0),
+        };
+        self.refuse(cid, status, result);
+    }
+
+    fn on_effect(&mut self, effect: Effect, cx: &mut Cx) {
+        let Role::Admin(admin) = &mut self.role else { return };
+        admin.after_queues = match effect {
+            Effect::None | Effect::Enabled => return,
+            Effect::Reset => AfterQueues::ResetDone,
+            Effect::Shutdown { .. } => AfterQueues::Flush,
+        };
+        if effect == Effect::Reset {
+            // A shutdown leaves the queues to the host, which takes them down itself.
+            admin.terminate_queues(cx);
+            self.abort_parked(cx);
+        }
+        self.queues_changed(cx);
+    }
+
+    /// Ends parked Async Event Requests without an answer: the controller has been reset.
+    fn abort_parked(&mut self, cx: &mut Cx) {
+        let Some(queue) = &mut self.queue else { return };
+        let parked = |work: &Work| matches!(work, Work::AwaitEvent);
+        let slots: Vec<u16> = queue.slots.iter_mut().filter(|(_, s)| parked(&s.work)).map(|(index, _)| index).collect();
+        for index in slots {
+            self.end_slot(index, cx);
+        }
+    }
+
+    /// Goes on with a reset or a shutdown once what it waits for is done.
+    fn queues_changed(&mut self, cx: &mut Cx) {
+        let Role::Admin(admin) = &mut self.role else { return };
+        match admin.after_queues {
+            AfterQueues::ResetDone if admin.is_alone() => {
+                admin.after_queues = AfterQueues::Nothing;
+                admin.controller.reset_done();
+            }
+            AfterQueues::Flush => {
+                admin.after_queues = AfterQueues::Nothing;
+                self.flush_for_shutdown(cx);
+            }
+            _ => {}
+        }
+    }
+
+    /// Flushes every namespace, then lets the controller say that the shutdown is complete.
+    fn flush_for_shutdown(&mut self, cx: &mut Cx) {
+        let Some(queue) = &mut self.queue else { return };
+        let Some(index) = queue.slots.take_internal() else { return };
+        let slot = queue.slots.get(index);
+        slot.work = Work::Flush { namespace: 0, all: true };
+        slot.len = 0;
+        self.drive(index, cx);
+    }
+
+    /// The flush of [`Connection::flush_for_shutdown`] is done.
+    pub(super) fn on_internal_done(&mut self) {
+        if let Role::Admin(admin) = &mut self.role {
+            admin.controller.shutdown_done();
+        }
+    }
+
+    /// Carries out the admin command in `index`.
+    pub(super) fn execute_admin(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx) -> Step {
+        let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &mut self.role) else { return Step::Gone };
+        let slot = queue.slots.get(index);
+        let from_host = slot.buffer.take();
+        let to_host = if from_host.is_none() && slot.len > 0 {
+            let len = slot.len as usize;
+            let Some(mut buffer) = cx.pool.alloc(len) else { return Step::Stuck };
+            queue.held += buffer.capacity();
+            buffer.fill(0);
+            Some(buffer)
+        } else {
+            None
+        };
+        let mut to_host = to_host;
+        let data = from_host.as_deref().unwrap_or(&[]);
+        let out = to_host.as_deref_mut().unwrap_or(&mut []);
+        let outcome =
+            cx.shared.with_env(&admin.association, |env| admin.controller.execute(sqe, data, out, cx.now_ns, env));
+        if let Some(buffer) = from_host {
+            free(&mut queue.held, buffer, cx.pool);
+            slot.len = 0;
+        }
+        slot.buffer = to_host;
+        match outcome {
+            Outcome::Complete { status, result } => {
+                slot.fail(status);
+                let step = self.complete(index, result, cx);
+                self.renew_keep_alive(cx);
+                self.deliver_events(cx);
+                step
+            }
+            Outcome::Parked => {
+                slot.work = Work::AwaitEvent;
+                slot.state = State::Parked;
+                self.deliver_events(cx);
+                Step::Gone
+            }
+            Outcome::Abort { sqid, cid } => self.execute_abort(index, sqid, cid, cx),
+        }
+    }
+
+    /// Abort: of a command on this queue at once, of another queue's by message. The result's bit 0 is clear if the
+    /// command was stopped; its answer leaves before the Abort's does (Base 5.1).
+    fn execute_abort(&mut self, index: u16, sqid: u16, cid: u16, cx: &mut Cx) -> Step {
+        if sqid == 0 {
+            let own = self.queue.as_mut().map(|queue| queue.slots.get(index).cid);
+            let stopped = own != Some(cid) && self.abort(cid, cx);
+            if let (true, Role::Admin(admin)) = (stopped, &mut self.role) {
+                admin.controller.forget_parked(cid);
+            }
+            return self.complete(index, u64::from(!stopped), cx);
+        }
+        let Role::Admin(admin) = &self.role else { return Step::Gone };
+        let Some(queue) = admin.queues.get(usize::from(sqid) - 1).copied().flatten() else {
+            return self.complete(index, 1, cx);
+        };
+        cx.out.send(queue.thread, Message::Abort { queue, cid, admin: cx.me, slot: index });
+        if let Some(own) = &mut self.queue {
+            let slot = own.slots.get(index);
+            slot.work = Work::AwaitAbort;
+            slot.state = State::Parked;
+        }
+        Step::Gone
+    }
+
+    /// The other queue's I/O thread has answered an Abort.
+    pub fn on_aborted(&mut self, slot: u16, stopped: bool, cx: &mut Cx) {
+        let awaited = self.queue.as_mut().is_some_and(|queue| matches!(queue.slots.get(slot).work, Work::AwaitAbort));
+        if awaited && matches!(self.phase, Phase::Ready) {
+            self.complete(slot, u64::from(!stopped), cx);
+        }
+    }
+
+    /// Completes parked Async Event Requests for which there is an event.
+    fn deliver_events(&mut self, cx: &mut Cx) {
+        loop {
+            let Role::Admin(admin) = &mut self.role else { return };
+            let Some((cid, result)) = admin.controller.take_event_completion() else { return };
+            let index = self.queue.as_ref().and_then(|queue| queue.slots.find(cid));
+            let Some(index) = index else { continue };
+            self.complete(index, u64::from(result), cx);
+        }
+    }
+
+    /// An I/O queue asks to be let in.
+    pub fn on_attach(&mut self, qid: u16, queue: ConnAddr, cx: &mut Cx) -> Result<(), ConnectRefusal> {
+        let Role::Admin(admin) = &mut self.role else { return Err(GONE) };
+        if !matches!(self.phase, Phase::Ready) || admin.association.is_dead() {
+            return Err(GONE);
+        }
+        if !admin.controller.is_ready() || admin.after_queues == AfterQueues::ResetDone {
+            return Err(ConnectRefusal::status(Status::COMMAND_SEQUENCE.dnr()));
+        }
+        if qid == 0 || qid > admin.controller.granted_io_queues() {
+            return Err(ConnectRefusal::QID);
+        }
+        let at = usize::from(qid) - 1;
+        if admin.queues.len() <= at {
+            admin.queues.resize(at + 1, None);
+        }
+        if admin.queues[at].is_some() {
+            return Err(ConnectRefusal::status(Status::COMMAND_SEQUENCE.dnr()));
+        }
+        admin.queues[at] = Some(queue);
+        admin.controller.traffic(cx.now_ns);
+        Ok(())
+    }
+
+    /// An I/O queue is gone, with nothing in flight.
+    pub fn on_detached(&mut self, qid: u16, queue: ConnAddr, cx: &mut Cx) {
+        let Role::Admin(admin) = &mut self.role else { return };
+        if let Some(slot) = admin.queues.get_mut(usize::from(qid).wrapping_sub(1)).filter(|slot| **slot == Some(queue))
+        {
+            *slot = None;
+        }
+        self.queues_changed(cx);
+    }
+
+    /// The connection of an admin queue ends, and with it the association.
+    pub(super) fn end_association(&mut self, cx: &mut Cx) {
+        let Role::Admin(admin) = &self.role else { return };
+        if !admin.association.is_dead() {
+            admin.association.kill();
+            admin.terminate_queues(cx);
+        }
+    }
+
+    /// A namespace has been added, resized or removed.
+    pub fn on_namespace_changed(&mut self, subsystem: usize, nsid: u32, cx: &mut Cx) {
+        let Role::Admin(admin) = &mut self.role else { return };
+        if admin.association.host.subsystem == subsystem && matches!(self.phase, Phase::Ready) {
+            admin.controller.namespace_changed(nsid);
+            self.deliver_events(cx);
+        }
+    }
+
+    /// The discovery log has changed.
+    pub fn on_discovery_changed(&mut self, cx: &mut Cx) {
+        let Role::Admin(admin) = &mut self.role else { return };
+        if matches!(self.phase, Phase::Ready) {
+            admin.controller.discovery_changed();
+            self.deliver_events(cx);
+        }
+    }
+
+    /// Looks whether the host has fallen silent on all of its queues, and when to look again.
+    pub(super) fn check_keep_alive(&mut self, cx: &mut Cx) {
+        self.deadline_ns = u64::MAX;
+        let Role::Admin(admin) = &mut self.role else { return };
+        if admin.association.take_traffic() {
+            admin.controller.traffic(cx.now_ns);
+        }
+        if admin.controller.expired(cx.now_ns) {
+            tracing::warn!(host = %admin.association.host.hostnqn, "no keep-alive: the host is silent; its association ends");
+            return self.lost(cx);
+        }
+        if let Some(kato_ns) = admin.controller.kato_ns() {
+            self.deadline_ns = cx.now_ns + (kato_ns / 4).max(1_000_000);
+        }
+    }
+
+    /// The keep-alive timeout may have been changed: looks at it soon.
+    pub(super) fn renew_keep_alive(&mut self, cx: &Cx) {
+        if matches!(self.phase, Phase::Ready) {
+            self.deadline_ns = self.deadline_ns.min(cx.now_ns);
+        }
+    }
+}
+
+fn admin_plan(controller: &Controller, sqe: &Sqe) -> Result<Plan, Status> {
+    let from_host = controller.host_data_len(sqe)?;
+    let work = Work::Admin(*sqe);
+    if from_host > 0 {
+        return Ok(Plan { work, len: from_host, direction: Direction::FromHost });
+    }
+    let len = controller.controller_data_len(sqe)?;
+    let direction = if len > 0 { Direction::ToHost } else { Direction::None };
+    Ok(Plan { work, len, direction })
+}

@@ -1,0 +1,297 @@
+//! The beginning of a connection: ICReq, and the Connect command that makes it a queue pair (TCP 3.5, Base 6.3).
+//!
+//! Connect on an admin queue begins an association. If the host has been here before, the new association first makes
+//! sure that nothing of an old one can still be written: every I/O thread looks whether the host has closed connections
+//! (a closed one submits nothing more), and what the dead associations have in the backends is waited for.
+//!
+//! Connect on an I/O queue asks the I/O thread of the admin queue to be let in.
+
+use std::sync::Arc;
+
+use pilotlight_nvme::command::{Sgl, opcode};
+use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, fctype, nqn_from_field};
+use pilotlight_nvme::pdu::{CommonHeader, Digests, FatalError, Flags, IcReq, IcResp, MAX_PDA, PduType};
+use pilotlight_nvme::{Cqe, Sqe, Status};
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::admin::AdminQueue;
+use super::{Connection, Cx, Phase, Queue, Role};
+use crate::association::{Association, HostKey};
+use crate::message::{ConnectRefusal, Message};
+use crate::slots::{MAX_R2T, Slots};
+use crate::tx::Framing;
+use crate::wire::{CapsuleData, Fault, MAX_CAPSULE, MAX_H2C_DATA, field};
+
+/// A Connect command that waits for others.
+#[derive(Debug)]
+pub(super) struct Connecting {
+    cid: u16,
+    cmd: ConnectCmd,
+    host: HostKey,
+    step: ConnectStep,
+}
+
+#[derive(Debug)]
+enum ConnectStep {
+    /// Waits until this many I/O threads have looked for connections that the host has closed.
+    Barrier(u16),
+    /// Waits until nothing of the host's dead associations is in flight.
+    Drain,
+    /// Waits for the admin queue's I/O thread.
+    Attach(Arc<Association>),
+}
+
+/// Offsets of Connect's parameters, for [`ConnectRefusal`].
+mod parameter {
+    const IN_DATA: u32 = 1 << 16;
+    pub(super) const QID: u32 = 42;
+    pub(super) const SQSIZE: u32 = 44;
+    pub(super) const CNTLID: u32 = 16 | IN_DATA;
+    pub(super) const SUBNQN: u32 = 256 | IN_DATA;
+    pub(super) const HOSTNQN: u32 = 512 | IN_DATA;
+    pub(super) const HOSTID: u32 = IN_DATA;
+}
+
+impl ConnectRefusal {
+    /// A parameter that is not valid.
+    pub(super) const fn parameter(parameter: u32) -> Self {
+        Self { status: Status::CONNECT_INVALID_PARAMETERS.dnr(), parameter }
+    }
+
+    /// A status that names no parameter.
+    pub(super) const fn status(status: Status) -> Self {
+        Self { status, parameter: 0 }
+    }
+
+    /// The queue identifier is not valid.
+    pub(super) const QID: Self = Self::parameter(parameter::QID);
+}
+
+impl Connection {
+    /// Answers ICReq.
+    pub(super) fn initialize(&mut self, bytes: &[u8], cx: &mut Cx) -> Result<(), Fault> {
+        let Ok((request, _)) = IcReq::read_from_prefix(bytes) else { return Err(Fault::field(field::PLEN)) };
+        if request.pfv.get() != 0 {
+            return Err(Fault { error: FatalError::UnsupportedParameter, information: field::PFV });
+        }
+        if request.hpda > MAX_PDA {
+            return Err(Fault::field(field::HPDA));
+        }
+        let digests = Digests { header: request.dgst & 1 != 0, data: request.dgst & 2 != 0 };
+        self.max_r2t = (request.maxr2t.get() as usize).saturating_add(1).min(MAX_R2T);
+        let response = IcResp {
+            ch: CommonHeader::new(PduType::ICResp, Flags::empty(), 0, size_of::<IcResp>() as u32),
+            pfv: U16::ZERO,
+            cpda: 0,
+            dgst: digests.to_u8(),
+            maxh2cdata: U32::new(MAX_H2C_DATA as u32),
+            reserved: [0; 112],
+        };
+        let Some(mut buffer) = cx.pool.alloc(size_of::<IcResp>()) else {
+            self.lost(cx); // no memory for one more host now; it may try again
+            return Ok(());
+        };
+        buffer.copy_from_slice(response.as_bytes());
+        self.tx.raw(buffer);
+        self.framing = Framing { digests, hpda: request.hpda };
+        self.tx.set_framing(self.framing);
+        self.phase = Phase::AwaitConnect;
+        self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
+        Ok(())
+    }
+
+    /// The first command of a connection has to be Connect.
+    pub(super) fn first_command(&mut self, sqe: &Sqe, capsule: CapsuleData, cx: &mut Cx) {
+        let cid = sqe.cid.get();
+        if sqe.opcode != opcode::FABRICS || sqe.fctype() != fctype::CONNECT {
+            return self.refuse(cid, Status::COMMAND_SEQUENCE.dnr(), 0);
+        }
+        if sqe.sgl.identifier != Sgl::IN_CAPSULE {
+            return self.refuse(cid, Status::SGL_TYPE_INVALID.dnr(), 0);
+        }
+        let Ok(data) = ConnectData::read_from_bytes(capsule.data) else {
+            return self.refuse(cid, Status::SGL_LENGTH_INVALID.dnr(), 0);
+        };
+        if !capsule.intact {
+            return self.refuse(cid, Status::TRANSIENT_TRANSPORT, 0);
+        }
+        let cmd = ConnectCmd::decode(sqe);
+        if let Err(refusal) = self.connect(cid, cmd, &data, cx) {
+            self.refuse(cid, refusal.status, u64::from(refusal.parameter));
+        }
+    }
+
+    fn connect(&mut self, cid: u16, cmd: ConnectCmd, data: &ConnectData, cx: &mut Cx) -> Result<(), ConnectRefusal> {
+        if cmd.recfmt != 0 {
+            return Err(ConnectRefusal::status(Status::CONNECT_FORMAT.dnr()));
+        }
+        let limits = &cx.shared.limits;
+        if cmd.sqsize == 0 || cmd.sqsize >= limits.max_queue_depth {
+            return Err(ConnectRefusal::parameter(parameter::SQSIZE));
+        }
+        let subnqn = nqn_from_field(&data.subnqn).ok_or(ConnectRefusal::parameter(parameter::SUBNQN))?;
+        let hostnqn = nqn_from_field(&data.hostnqn).ok_or(ConnectRefusal::parameter(parameter::HOSTNQN))?;
+        let subsystem = cx.shared.find_subsystem(subnqn).ok_or(ConnectRefusal::parameter(parameter::SUBNQN))?;
+        if !cx.shared.allows(subsystem, hostnqn) {
+            return Err(ConnectRefusal::status(Status::CONNECT_INVALID_HOST.dnr()));
+        }
+        let host = HostKey { subsystem, hostid: data.hostid, hostnqn: hostnqn.to_owned() };
+        if cmd.qid == 0 {
+            self.connect_admin(cid, cmd, host, data.cntlid.get(), cx)
+        } else {
+            self.connect_io(cid, cmd, host, data.cntlid.get(), cx)
+        }
+    }
+
+    fn connect_admin(
+        &mut self,
+        cid: u16,
+        cmd: ConnectCmd,
+        host: HostKey,
+        cntlid: u16,
+        cx: &mut Cx,
+    ) -> Result<(), ConnectRefusal> {
+        if cntlid != CNTLID_DYNAMIC {
+            return Err(ConnectRefusal::parameter(parameter::CNTLID)); // controllers are dynamic
+        }
+        if !cx.shared.register.knows(&host) {
+            self.begin_association(cid, cmd, host, cx);
+            return Ok(());
+        }
+        let threads = cx.out.threads();
+        for thread in 0..threads {
+            cx.out.send(thread, Message::Barrier { host: host.clone(), asker: cx.me });
+        }
+        self.await_others(Connecting { cid, cmd, host, step: ConnectStep::Barrier(threads) }, cx);
+        Ok(())
+    }
+
+    fn connect_io(
+        &mut self,
+        cid: u16,
+        cmd: ConnectCmd,
+        host: HostKey,
+        cntlid: u16,
+        cx: &mut Cx,
+    ) -> Result<(), ConnectRefusal> {
+        let Some(association) = cx.shared.register.get(cntlid).filter(|a| !a.is_dead()) else {
+            return Err(ConnectRefusal::parameter(parameter::CNTLID));
+        };
+        if association.host.subsystem != host.subsystem {
+            return Err(ConnectRefusal::parameter(parameter::SUBNQN));
+        }
+        if association.host.hostnqn != host.hostnqn {
+            return Err(ConnectRefusal::parameter(parameter::HOSTNQN));
+        }
+        if association.host.hostid != host.hostid {
+            return Err(ConnectRefusal::parameter(parameter::HOSTID));
+        }
+        let admin = association.admin;
+        cx.out.send(admin.thread, Message::Attach { admin, qid: cmd.qid, queue: cx.me });
+        self.await_others(Connecting { cid, cmd, host, step: ConnectStep::Attach(association) }, cx);
+        Ok(())
+    }
+
+    fn await_others(&mut self, connecting: Connecting, cx: &Cx) {
+        self.phase = Phase::Connecting(Box::new(connecting));
+        self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
+    }
+
+    /// One more I/O thread has looked for closed connections of the host.
+    pub fn on_barrier_passed(&mut self) {
+        let Phase::Connecting(connecting) = &mut self.phase else { return };
+        if let ConnectStep::Barrier(left) = &mut connecting.step {
+            *left -= 1;
+            if *left == 0 {
+                connecting.step = ConnectStep::Drain;
+            }
+        }
+    }
+
+    /// Tries whether a waiting Connect can go on.
+    pub(super) fn poll_connecting(&mut self, cx: &mut Cx) {
+        let Phase::Connecting(connecting) = &self.phase else { return };
+        if !matches!(connecting.step, ConnectStep::Drain) || cx.shared.register.is_draining(&connecting.host) {
+            return;
+        }
+        let Connecting { cid, cmd, host, .. } = *self.take_connecting();
+        self.begin_association(cid, cmd, host, cx);
+    }
+
+    fn take_connecting(&mut self) -> Box<Connecting> {
+        match std::mem::replace(&mut self.phase, Phase::AwaitConnect) {
+            Phase::Connecting(connecting) => connecting,
+            _ => unreachable!("only a connection that waits in Connect comes here"),
+        }
+    }
+
+    fn begin_association(&mut self, cid: u16, cmd: ConnectCmd, host: HostKey, cx: &mut Cx) {
+        let Some(association) = cx.shared.register.begin(host, cx.me) else {
+            return self.refuse(cid, Status::CONNECT_BUSY, 0);
+        };
+        let cntlid = association.cntlid;
+        self.role = Role::Admin(Box::new(AdminQueue::new(association, &cmd, cx)));
+        self.connected(cid, &cmd, cntlid, cx);
+        self.check_keep_alive(cx);
+    }
+
+    /// The admin queue's I/O thread has answered. Returns whether the connection still waited for it.
+    pub fn on_attached(&mut self, result: Result<(), ConnectRefusal>, cx: &mut Cx) -> bool {
+        if !matches!(&self.phase, Phase::Connecting(c) if matches!(c.step, ConnectStep::Attach(_))) {
+            return false;
+        }
+        let Connecting { cid, cmd, step, .. } = *self.take_connecting();
+        let ConnectStep::Attach(association) = step else { return false };
+        match result {
+            Ok(()) => {
+                let cntlid = association.cntlid;
+                self.role = Role::Io(association);
+                self.deadline_ns = u64::MAX;
+                self.connected(cid, &cmd, cntlid, cx);
+            }
+            Err(refusal) => {
+                self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
+                self.refuse(cid, refusal.status, u64::from(refusal.parameter));
+            }
+        }
+        true
+    }
+
+    /// The connection is a queue pair from now on.
+    fn connected(&mut self, cid: u16, cmd: &ConnectCmd, cntlid: u16, cx: &Cx) {
+        let size = cmd.sqsize + 1;
+        let flow_control = cmd.cattr & ConnectCmd::DISABLE_SQ_FLOW == 0;
+        self.queue = Some(Queue {
+            qid: cmd.qid,
+            size,
+            slots: Slots::new(size),
+            waiting: std::collections::VecDeque::with_capacity(usize::from(size) + 32),
+            sqhd: 1 % size,
+            flow_control,
+            held: 0,
+            in_device: 0,
+        });
+        self.tx.reserve(2 * usize::from(size) + 16);
+        self.stash.reserve(MAX_CAPSULE);
+        self.phase = Phase::Ready;
+        let mut cqe = Cqe::new(cid, Status::SUCCESS, u64::from(cntlid));
+        cqe.sqhd = U16::new(if flow_control { 1 % size } else { 0xffff });
+        self.tx.response(cqe);
+        tracing::debug!(qid = cmd.qid, size, cntlid, thread = cx.me.thread, "queue connected");
+    }
+
+    /// Leaves the controller that let this I/O queue in.
+    pub(super) fn detach(&self, association: &Association, cx: &mut Cx) {
+        let Some(queue) = &self.queue else { return };
+        let admin = association.admin;
+        cx.out.send(admin.thread, Message::Detached { admin, qid: queue.qid, queue: cx.me });
+    }
+
+    /// A Connect that waited for too long.
+    pub(super) fn connect_timed_out(&mut self, cx: &mut Cx) {
+        let connecting = self.take_connecting();
+        self.refuse(connecting.cid, Status::CONNECT_BUSY, 0);
+        self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
+    }
+}

@@ -1,0 +1,511 @@
+//! Commands on their way through the backends: accepted, started, made to wait, completed.
+//!
+//! [`Connection::drive`] moves a command as far as it can go now. What stops it (no buffer, no room to send, a backend
+//! that is busy) puts it at the end of the queue's waiting list, which every poll tries again from the front; a command
+//! of many steps gives way after each. No queue may hold more of the pool than is left for others, so a host that does
+//! not read, or does not answer R2Ts, never starves the rest.
+
+use pilotlight_nvme::command::{DsmRange, opcode};
+use pilotlight_nvme::fabrics::fctype;
+use pilotlight_nvme::{Cqe, Sqe, Status};
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U16;
+
+use super::{Connection, Cx, Phase, Queue, Role, free};
+use crate::backend::{Completion, IoError, Op, Request, Submitted, Tag};
+use crate::buffer::{Buffer, BufferPool, MAX_BUFFER};
+use crate::command::{Direction, Place, Plan, Range, Work, check_sgl, decode_io};
+use crate::slots::{Ask, NoSlot, State};
+use crate::wire::CapsuleData;
+
+/// Bytes waiting to be sent above which no read is started.
+const TX_BUDGET: usize = 512 * 1024;
+/// Bytes that one step of Write Zeroes sets, so that a reactor is not held up.
+const ZERO_STEP: u64 = 1 << 20;
+/// Bytes that one step of a deallocation gives back.
+const DEALLOCATE_STEP: u64 = 16 << 20;
+
+/// How far a command got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It is answered, in a backend, or waits for the host.
+    Gone,
+    /// It cannot go on now.
+    Stuck,
+    /// It can go on, after others had their turn.
+    Later,
+}
+
+impl Connection {
+    /// A command on an I/O queue.
+    pub(super) fn io_command(&mut self, sqe: &Sqe, capsule: CapsuleData, cx: &mut Cx) {
+        let Role::Io(association) = &self.role else { return };
+        if sqe.opcode == opcode::FABRICS {
+            self.fabrics_on_io_queue(sqe, cx);
+            return;
+        }
+        let plan = decode_io(sqe, association.host.subsystem, cx.namespaces);
+        self.accept(sqe, plan, capsule, cx);
+    }
+
+    fn fabrics_on_io_queue(&mut self, sqe: &Sqe, cx: &mut Cx) {
+        let cid = sqe.cid.get();
+        match sqe.fctype() {
+            fctype::DISCONNECT => {
+                let idle = self.queue.as_ref().is_some_and(|queue| queue.slots.in_use() == 0);
+                if !idle {
+                    self.refuse(cid, Status::COMMAND_SEQUENCE.dnr(), 0);
+                    return;
+                }
+                self.refuse(cid, Status::SUCCESS, 0);
+                self.close_after_answer(cx);
+            }
+            fctype::CONNECT => self.refuse(cid, Status::COMMAND_SEQUENCE.dnr(), 0),
+            _ => self.refuse(cid, Status::INVALID_FIELD.dnr(), 0),
+        }
+    }
+
+    /// Ends the connection once what is queued has been sent.
+    pub(super) fn close_after_answer(&mut self, cx: &mut Cx) {
+        self.abandon(cx);
+        self.phase = Phase::Closing;
+        self.deadline_ns = cx.now_ns + super::LINGER_NS;
+    }
+
+    /// Gives a command its slot and its first step, or refuses it.
+    pub(super) fn accept(&mut self, sqe: &Sqe, plan: Result<Plan, Status>, capsule: CapsuleData, cx: &mut Cx) {
+        let cid = sqe.cid.get();
+        let Some(queue) = &mut self.queue else { return };
+        let index = match queue.slots.take(cid) {
+            Ok(index) => index,
+            Err(NoSlot::Conflict) => return self.refuse(cid, Status::CID_CONFLICT.dnr(), 0),
+            Err(NoSlot::Full) => return self.refuse(cid, Status::COMMAND_INTERRUPTED, 0),
+        };
+        let checked = plan.and_then(|plan| Ok((plan, check_sgl(sqe, &plan, capsule.data.len())?)));
+        let slot = queue.slots.get(index);
+        slot.len = 0;
+        slot.work = Work::None;
+        match checked {
+            Err(status) => slot.fail(status),
+            Ok(_) if !capsule.intact => slot.fail(Status::TRANSIENT_TRANSPORT),
+            Ok((plan, place)) => {
+                slot.work = plan.work;
+                slot.len = plan.len;
+                slot.asked = if plan.direction == Direction::FromHost { 0 } else { plan.len };
+                if place == Place::InCapsule {
+                    slot.asked = plan.len;
+                    match cx.pool.alloc(capsule.data.len()) {
+                        Some(mut buffer) => {
+                            buffer.copy_from_slice(capsule.data);
+                            queue.held += buffer.capacity();
+                            slot.buffer = Some(buffer);
+                        }
+                        None => slot.fail(Status::COMMAND_INTERRUPTED),
+                    }
+                }
+            }
+        }
+        if self.budget > 0 && queue.waiting.is_empty() {
+            self.budget -= 1;
+            self.drive(index, cx);
+        } else {
+            queue.waiting.push_back(index);
+        }
+    }
+
+    /// Moves the command in `index` on as far as it goes.
+    pub(super) fn drive(&mut self, index: u16, cx: &mut Cx) {
+        if self.step(index, cx) != Step::Gone {
+            self.wait(index, false);
+        }
+    }
+
+    fn wait(&mut self, index: u16, first: bool) {
+        let Some(queue) = &mut self.queue else { return };
+        queue.slots.get(index).state = State::Waiting;
+        if first {
+            queue.waiting.push_front(index);
+        } else {
+            queue.waiting.push_back(index);
+        }
+    }
+
+    /// Tries the commands that wait, each at most once.
+    pub fn run_waiting(&mut self, cx: &mut Cx) {
+        if matches!(self.phase, Phase::Connecting(_)) {
+            self.poll_connecting(cx);
+            return;
+        }
+        let count = self.queue.as_ref().map_or(0, |queue| queue.waiting.len());
+        for _ in 0..count {
+            if self.budget == 0 {
+                return;
+            }
+            self.budget -= 1;
+            let Some(index) = self.queue.as_mut().and_then(|queue| queue.waiting.pop_front()) else { return };
+            match self.step(index, cx) {
+                Step::Gone => {}
+                Step::Later => self.wait(index, false),
+                Step::Stuck => return self.wait(index, true),
+            }
+        }
+    }
+
+    fn step(&mut self, index: u16, cx: &mut Cx) -> Step {
+        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let slot = queue.slots.get(index);
+        if !slot.status.is_success() {
+            return self.complete(index, 0, cx);
+        }
+        if slot.asked < slot.len || slot.open_asks() > 0 {
+            return self.ask(index, cx);
+        }
+        match slot.work {
+            Work::Read(range) => {
+                if self.tx.bytes() >= TX_BUDGET {
+                    return Step::Stuck;
+                }
+                self.read_step(index, range, cx)
+            }
+            Work::Compare(range) => self.read_step(index, range, cx),
+            Work::Verify { range, done } => self.verify_step(index, range, done, cx),
+            Work::Write { range, fua } => {
+                let buffer = slot.buffer.take();
+                self.submit(index, Op::Write { fua }, range, buffer, cx)
+            }
+            Work::Flush { namespace, all } => self.flush_step(index, namespace, all, cx),
+            Work::Zero { range, fua, deallocate, done } => {
+                let chunk = chunk(cx, range.namespace, ZERO_STEP, range.blocks - done);
+                let part = Range { lba: range.lba + u64::from(done), blocks: chunk, ..range };
+                self.submit(index, Op::WriteZeroes { fua, deallocate }, part, None, cx)
+            }
+            Work::Deallocate { namespace, ranges, done, offset } => {
+                self.deallocate_step(index, namespace, ranges, done, offset, cx)
+            }
+            Work::Admin(sqe) => self.execute_admin(index, &sqe, cx),
+            Work::None | Work::AwaitAbort | Work::AwaitEvent => self.complete(index, 0, cx),
+        }
+    }
+
+    /// Asks the host for a command's data, in as many R2Ts at once as it allows.
+    fn ask(&mut self, index: u16, cx: &mut Cx) -> Step {
+        let Some(queue) = &mut self.queue else { return Step::Gone };
+        if queue.slots.get(index).buffer.is_none() {
+            let len = queue.slots.get(index).len as usize;
+            let Some(buffer) = alloc(queue, len, cx.pool) else { return Step::Stuck };
+            queue.slots.get(index).buffer = Some(buffer);
+        }
+        let slot = queue.slots.get(index);
+        let piece = (slot.len / self.max_r2t as u32).next_multiple_of(4096).max(4096);
+        for ask in 0..self.max_r2t {
+            let slot = queue.slots.get(index);
+            if slot.asks[ask].open() || slot.asked == slot.len {
+                continue;
+            }
+            if self.tx.r2ts() >= usize::from(queue.size) {
+                break;
+            }
+            let len = if self.max_r2t == 1 { slot.len } else { piece.min(slot.len - slot.asked) };
+            let offset = slot.asked;
+            slot.asks[ask] = Ask { next: offset, end: offset + len };
+            slot.asked += len;
+            let cid = slot.cid;
+            let tag = queue.slots.transfer_tag(index, ask);
+            self.tx.r2t(cid, tag, offset, len);
+        }
+        let slot = queue.slots.get(index);
+        if slot.open_asks() == 0 {
+            return Step::Stuck;
+        }
+        slot.state = State::Receiving;
+        Step::Gone
+    }
+
+    fn read_step(&mut self, index: u16, range: Range, cx: &mut Cx) -> Step {
+        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let len = queue.slots.get(index).len as usize;
+        let Some(buffer) = alloc(queue, len, cx.pool) else { return Step::Stuck };
+        self.submit(index, Op::Read, range, Some(buffer), cx)
+    }
+
+    fn verify_step(&mut self, index: u16, range: Range, done: u32, cx: &mut Cx) -> Step {
+        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let blocks = chunk(cx, range.namespace, MAX_BUFFER as u64, range.blocks - done);
+        let len = blocks as usize * cx.namespaces.geometry(range.namespace).block_size as usize;
+        let Some(buffer) = alloc(queue, len, cx.pool) else { return Step::Stuck };
+        let part = Range { lba: range.lba + u64::from(done), blocks, ..range };
+        self.submit(index, Op::Read, part, Some(buffer), cx)
+    }
+
+    fn flush_step(&mut self, index: u16, namespace: u32, all: bool, cx: &mut Cx) -> Step {
+        let range = |namespace| Range { namespace, lba: 0, blocks: 0 };
+        if !all {
+            return self.submit(index, Op::Flush, range(namespace), None, cx);
+        }
+        let subsystem = match &self.role {
+            Role::Io(association) => association.host.subsystem,
+            Role::Admin(admin) => admin.association.host.subsystem,
+            Role::None => return Step::Gone,
+        };
+        let Some(next) = cx.namespaces.next_of(subsystem, namespace) else { return self.complete(index, 0, cx) };
+        if let Some(queue) = &mut self.queue {
+            queue.slots.get(index).work = Work::Flush { namespace: next, all: true };
+        }
+        self.submit(index, Op::Flush, range(next), None, cx)
+    }
+
+    fn deallocate_step(
+        &mut self,
+        index: u16,
+        namespace: u32,
+        ranges: u32,
+        done: u32,
+        offset: u32,
+        cx: &mut Cx,
+    ) -> Step {
+        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let slot = queue.slots.get(index);
+        let blocks = cx.namespaces.geometry(namespace).blocks;
+        let Some(table) = slot.buffer.as_deref() else { return self.complete(index, 0, cx) };
+        if done == 0 && offset == 0 && !ranges_fit(table, ranges, blocks) {
+            slot.fail(Status::LBA_OUT_OF_RANGE.dnr());
+            return self.complete(index, 0, cx);
+        }
+        if done == ranges {
+            return self.complete(index, 0, cx);
+        }
+        let range = dsm_range(table, done);
+        if range.blocks.get() == offset {
+            slot.work = Work::Deallocate { namespace, ranges, done: done + 1, offset: 0 };
+            return Step::Later;
+        }
+        let part = Range {
+            namespace,
+            lba: range.slba.get() + u64::from(offset),
+            blocks: chunk(cx, namespace, DEALLOCATE_STEP, range.blocks.get() - offset),
+        };
+        slot.work = Work::Deallocate { namespace, ranges, done, offset: offset + part.blocks };
+        self.submit(index, Op::Deallocate, part, None, cx)
+    }
+
+    /// Hands a request to the backend. Nothing is submitted for an association that has ended.
+    fn submit(&mut self, index: u16, op: Op, range: Range, buffer: Option<Buffer>, cx: &mut Cx) -> Step {
+        let ended = matches!(&self.role, Role::Io(association) if association.is_dead());
+        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let tag = tag(cx.me.index, index, queue.slots.get(index).generation);
+        let refusal = if ended { Status::ABORTED_SQ_DELETION } else { Status::INVALID_NAMESPACE.dnr() };
+        let Some(channel) = cx.namespaces.channel(range.namespace).filter(|_| !ended) else {
+            let slot = queue.slots.get(index);
+            slot.fail(refusal);
+            if let Some(buffer) = buffer {
+                free(&mut queue.held, buffer, cx.pool);
+            }
+            return self.complete(index, 0, cx);
+        };
+        let request = Request { tag, op, lba: range.lba, blocks: range.blocks, buffer };
+        match channel.submit(request, cx.now_ns) {
+            Submitted::Done(completion) => self.returned(index, completion, cx),
+            Submitted::Pending => {
+                queue.slots.get(index).state = State::Device;
+                queue.in_device += 1;
+                Step::Gone
+            }
+            Submitted::Busy(request) => {
+                if let Some(buffer) = request.buffer {
+                    if matches!(op, Op::Write { .. }) {
+                        queue.slots.get(index).buffer = Some(buffer);
+                    } else {
+                        free(&mut queue.held, buffer, cx.pool);
+                    }
+                }
+                Step::Stuck
+            }
+        }
+    }
+
+    /// A request has come back from a backend that had answered [`Submitted::Pending`].
+    pub fn on_completion(&mut self, completion: Completion, cx: &mut Cx) {
+        let (_, index, generation) = untag(completion.tag);
+        let Some(queue) = &mut self.queue else {
+            unreachable!("a backend completed a request of a connection that has no queue")
+        };
+        queue.in_device -= 1;
+        debug_assert!(queue.slots.get_if(index, generation).is_some(), "a backend completed a request twice");
+        if matches!(self.phase, Phase::Dead | Phase::Closing) {
+            if let Some(buffer) = completion.buffer {
+                free(&mut queue.held, buffer, cx.pool);
+            }
+            self.end_slot(index, cx);
+            return;
+        }
+        match self.returned(index, completion, cx) {
+            Step::Gone => {}
+            Step::Later | Step::Stuck => self.wait(index, false),
+        }
+    }
+
+    /// Goes on after the backend has answered.
+    fn returned(&mut self, index: u16, completion: Completion, cx: &mut Cx) -> Step {
+        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let slot = queue.slots.get(index);
+        if let Err(error) = completion.result {
+            slot.fail(status_of(error, &slot.work));
+            if let Some(buffer) = completion.buffer {
+                free(&mut queue.held, buffer, cx.pool);
+            }
+            return self.complete(index, 0, cx);
+        }
+        match &mut slot.work {
+            Work::Read(_) | Work::Write { .. } => {
+                slot.buffer = completion.buffer;
+                self.complete(index, 0, cx)
+            }
+            Work::Compare(_) => {
+                let equal = slot.buffer.as_deref() == completion.buffer.as_deref();
+                slot.aux = completion.buffer;
+                if !equal {
+                    slot.fail(Status::COMPARE_FAILURE.dnr());
+                }
+                self.complete(index, 0, cx)
+            }
+            Work::Verify { range, done } => {
+                *done += chunk(cx, range.namespace, MAX_BUFFER as u64, range.blocks - *done);
+                let finished = *done == range.blocks;
+                if let Some(buffer) = completion.buffer {
+                    free(&mut queue.held, buffer, cx.pool);
+                }
+                if finished { self.complete(index, 0, cx) } else { Step::Later }
+            }
+            Work::Zero { range, done, .. } => {
+                *done += chunk(cx, range.namespace, ZERO_STEP, range.blocks - *done);
+                if *done == range.blocks { self.complete(index, 0, cx) } else { Step::Later }
+            }
+            Work::Flush { namespace, all: true } => {
+                *namespace += 1;
+                Step::Later
+            }
+            Work::Deallocate { .. } => Step::Later,
+            _ => self.complete(index, 0, cx),
+        }
+    }
+
+    /// Answers the command in `index` and frees its slot.
+    pub(super) fn complete(&mut self, index: u16, result: u64, cx: &mut Cx) -> Step {
+        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let slot = queue.slots.get(index);
+        if slot.internal {
+            self.end_slot(index, cx);
+            self.on_internal_done();
+            return Step::Gone;
+        }
+        let mut cqe = Cqe::new(slot.cid, slot.status, result);
+        if queue.flow_control {
+            cqe.sqhd = U16::new(queue.sqhd);
+        }
+        let to_host = matches!(slot.work, Work::Read(_) | Work::Admin(_)) && slot.status.is_success();
+        match &slot.work {
+            Work::Read(_) => cx.counters.add_read(u64::from(slot.len)),
+            Work::Write { .. } => cx.counters.add_write(u64::from(slot.len)),
+            _ => {}
+        }
+        match slot.buffer.take() {
+            Some(buffer) if to_host && slot.asked == slot.len && slot.len > 0 => {
+                let success = (!queue.flow_control && result == 0).then_some(());
+                self.tx.data(slot.cid, buffer, slot.len, if success.is_some() { None } else { Some(cqe) });
+            }
+            other => {
+                slot.buffer = other;
+                self.tx.response(cqe);
+            }
+        }
+        self.end_slot(index, cx);
+        Step::Gone
+    }
+
+    /// Stops command `cid` if no backend has it: answers it as aborted. Its answer is queued before this returns.
+    pub fn abort(&mut self, cid: u16, cx: &mut Cx) -> bool {
+        let Some(queue) = &mut self.queue else { return false };
+        let Some(index) = queue.slots.find(cid) else { return false };
+        let slot = queue.slots.get(index);
+        if !matches!(slot.state, State::Waiting | State::Receiving | State::Parked)
+            || matches!(slot.work, Work::AwaitAbort)
+        {
+            return false;
+        }
+        slot.fail(Status::ABORT_REQUESTED);
+        queue.waiting.retain(|&waiting| waiting != index);
+        if self.body.is_some_and(|body| body.slot == index) {
+            // The rest of this PDU's data still comes; it is thrown away.
+            self.detach_body(cx);
+        }
+        self.complete(index, 0, cx);
+        true
+    }
+
+    /// Takes the buffer away from under the data that is coming in.
+    fn detach_body(&mut self, cx: &mut Cx) {
+        let (Some(queue), Some(body)) = (&mut self.queue, self.body) else { return };
+        if let Some(buffer) = queue.slots.get(body.slot).buffer.take() {
+            free(&mut queue.held, buffer, cx.pool);
+        }
+    }
+}
+
+/// A buffer for `queue`, unless it holds as much of the pool already as is left for everyone else.
+fn alloc(queue: &mut Queue, len: usize, pool: &mut BufferPool) -> Option<Buffer> {
+    if queue.held > 0 && queue.held + len > pool.available_bytes() {
+        return None;
+    }
+    let buffer = pool.alloc(len)?;
+    queue.held += buffer.capacity();
+    Some(buffer)
+}
+
+/// Blocks of a step of at most `bytes` bytes, of `left` blocks.
+fn chunk(cx: &Cx, namespace: u32, bytes: u64, left: u32) -> u32 {
+    let block_size = u64::from(cx.namespaces.geometry(namespace).block_size);
+    u64::from(left).min(bytes / block_size) as u32
+}
+
+fn dsm_range(table: &[u8], index: u32) -> DsmRange {
+    let at = index as usize * size_of::<DsmRange>();
+    DsmRange::read_from_bytes(&table[at..at + size_of::<DsmRange>()]).unwrap_or_default()
+}
+
+fn ranges_fit(table: &[u8], ranges: u32, blocks: u64) -> bool {
+    (0..ranges).map(|index| dsm_range(table, index)).all(|range| {
+        let end = range.slba.get().checked_add(u64::from(range.blocks.get()));
+        end.is_some_and(|end| end <= blocks)
+    })
+}
+
+/// The status for what a backend said (NVM 3.2).
+fn status_of(error: IoError, work: &Work) -> Status {
+    match error {
+        IoError::OutOfRange => Status::LBA_OUT_OF_RANGE.dnr(),
+        IoError::NoSpace => Status::CAPACITY_EXCEEDED.dnr(),
+        IoError::ReadOnly => Status::WRITE_PROTECTED.dnr(),
+        IoError::Unsupported => Status::INVALID_OPCODE.dnr(),
+        IoError::Medium(_) => match work {
+            Work::Read(_) | Work::Compare(_) | Work::Verify { .. } => Status::UNRECOVERED_READ,
+            Work::Write { .. } | Work::Zero { .. } => Status::WRITE_FAULT,
+            _ => Status::INTERNAL,
+        },
+    }
+}
+
+/// The tag of a request: connection, slot, generation.
+fn tag(connection: u32, slot: u16, generation: u8) -> Tag {
+    u64::from(connection) << 32 | u64::from(slot) << 8 | u64::from(generation)
+}
+
+/// The index of the connection that a request belongs to.
+#[must_use]
+pub fn connection_of(tag: Tag) -> u32 {
+    untag(tag).0
+}
+
+/// What [`tag`] put together: connection, slot, generation.
+fn untag(tag: Tag) -> (u32, u16, u8) {
+    ((tag >> 32) as u32, (tag >> 8) as u16, tag as u8)
+}

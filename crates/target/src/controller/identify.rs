@@ -1,0 +1,177 @@
+//! Identify (Base 5.17): the controller's limits as they are, and its namespaces.
+
+use pilotlight_nvme::identify::{
+    IdentifyController, IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceIndependent, ascii_field, cns, nidt,
+    oncs, put_descriptor,
+};
+use pilotlight_nvme::le::{U16, U32, U64, U128};
+use pilotlight_nvme::{Sqe, Status, fabrics, feature};
+use zerocopy::IntoBytes;
+
+use super::{AdminEnv, Controller, ControllerKind, Outcome, VERSION, events};
+use crate::buffer::{MAX_BUFFER, MIN_BUFFER};
+use crate::config::MAX_NSID;
+use crate::subsystem::NamespaceInfo;
+use crate::wire::IN_CAPSULE;
+
+const NSID_ALL: u32 = u32::MAX;
+/// Controller attributes: 128-bit host identifier, traffic based keep-alive.
+const CTRATT: u32 = 1 | 1 << 6;
+/// Log page attributes: commands supported and effects log, extended data (offsets).
+const LPA: u8 = 1 << 1 | 1 << 2;
+/// One firmware slot, read-only.
+const FRMW: u8 = 1 | 1 << 1;
+/// SGLs supported; address of in-capsule data as an offset; transport SGL descriptors.
+const SGLS: u32 = 1 | 1 << 20 | 1 << 21;
+/// A volatile write cache is present; Flush with NSID FFFFFFFFh flushes every namespace.
+const VWC: u8 = 1 | 3 << 1;
+/// Abort commands that may be outstanding, less one.
+const ACL: u8 = 3;
+/// Granularity of the keep-alive timeout in units of 100 ms.
+const KAS: u16 = 1;
+
+impl Controller {
+    pub(super) fn identify(&self, sqe: &Sqe, out: &mut [u8], env: &AdminEnv) -> Outcome {
+        let (what, nsid, csi) = (sqe.cdw10() as u8, sqe.nsid.get(), (sqe.cdw11() >> 24) as u8);
+        let command_set_specific = matches!(what, cns::NAMESPACE_IOCS | cns::CONTROLLER_IOCS);
+        if command_set_specific && csi != 0 {
+            return Outcome::error(Status::INVALID_FIELD); // the NVM command set is the only one
+        }
+        let filled = match (what, &self.params.kind) {
+            (cns::CONTROLLER, _) => self.identify_controller(out),
+            (_, ControllerKind::Discovery) => Err(Status::INVALID_FIELD),
+            (cns::NAMESPACE, _) => namespace_or_zeroes(nsid, env, |info| put(out, &namespace(info))),
+            (cns::ACTIVE_NAMESPACES, _) => active_list(nsid, out, env),
+            (cns::NAMESPACE_DESCRIPTORS, _) => find(nsid, env).map(|info| descriptors(info, out)),
+            (cns::NAMESPACE_IOCS, _) => find(nsid, env).map(|_| ()), // no protection information: all zero
+            (cns::CONTROLLER_IOCS, _) => {
+                put(out, &controller_nvm());
+                Ok(())
+            }
+            (cns::NAMESPACE_INDEPENDENT, _) => find(nsid, env).map(|info| put(out, &independent(info))),
+            _ => Err(Status::INVALID_FIELD),
+        };
+        match filled {
+            Ok(()) => Outcome::SUCCESS,
+            Err(status) => Outcome::error(status),
+        }
+    }
+
+    fn identify_controller(&self, out: &mut [u8]) -> Result<(), Status> {
+        let mut id = IdentifyController {
+            mn: ascii_field("Pilotlight"),
+            fr: ascii_field(env!("CARGO_PKG_VERSION")),
+            sn: ascii_field("discovery"),
+            mdts: (MAX_BUFFER / MIN_BUFFER).ilog2() as u8,
+            cntlid: U16::new(self.params.cntlid),
+            ver: U32::new(VERSION),
+            ctratt: U32::new(CTRATT),
+            acl: ACL,
+            aerl: events::LIMIT as u8 - 1,
+            frmw: FRMW,
+            lpa: LPA,
+            elpe: super::logs::ERROR_ENTRIES as u8 - 1,
+            kas: U16::new(KAS),
+            sqes: 0x66,
+            cqes: 0x44,
+            maxcmd: U16::new(self.params.max_queue_depth),
+            sgls: U32::new(SGLS),
+            ioccsz: U32::new(((64 + IN_CAPSULE) / 16) as u32),
+            iorcsz: U32::new(1),
+            msdbd: 1,
+            ..IdentifyController::default()
+        };
+        match &self.params.kind {
+            ControllerKind::Discovery => {
+                id.cntrltype = 2;
+                id.oaes = U32::new(feature::async_event::DISCOVERY_CHANGE);
+                id.subnqn = fabrics::nqn_field(fabrics::DISCOVERY_NQN);
+            }
+            ControllerKind::Io(subsystem) => {
+                id.sn = ascii_field(subsystem.serial());
+                id.cntrltype = 1;
+                id.cmic = 1 << 1; // the subsystem has more controllers than this one
+                id.oaes = U32::new(feature::async_event::NAMESPACE_ATTRIBUTE);
+                id.nn = U32::new(MAX_NSID);
+                id.mnan = U32::new(MAX_NSID);
+                id.oncs = U16::new(
+                    oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::TIMESTAMP | oncs::VERIFY,
+                );
+                id.vwc = VWC;
+                id.ofcs = U16::new(1);
+                id.subnqn = fabrics::nqn_field(subsystem.nqn());
+            }
+        }
+        put(out, &id);
+        Ok(())
+    }
+}
+
+fn put<T: IntoBytes + zerocopy::Immutable>(out: &mut [u8], structure: &T) {
+    out.copy_from_slice(structure.as_bytes());
+}
+
+fn find<'a>(nsid: u32, env: &'a AdminEnv) -> Result<&'a NamespaceInfo, Status> {
+    let found = env.namespaces.iter().find(|(id, _)| *id == nsid);
+    found.map(|(_, info)| info).ok_or(Status::INVALID_NAMESPACE)
+}
+
+/// Identify Namespace of an NSID that is valid and not active returns zeroes; FFFFFFFFh says what all have in common,
+/// which without namespace management is nothing.
+fn namespace_or_zeroes(nsid: u32, env: &AdminEnv, fill: impl FnOnce(&NamespaceInfo)) -> Result<(), Status> {
+    match find(nsid, env) {
+        Ok(info) => fill(info),
+        Err(_) if (1..=MAX_NSID).contains(&nsid) => {}
+        Err(status) => return Err(status),
+    }
+    Ok(())
+}
+
+fn namespace(info: &NamespaceInfo) -> IdentifyNamespace {
+    let geometry = info.geometry;
+    let blocks = U64::new(geometry.blocks);
+    let used = info.allocated_bytes.map_or(geometry.blocks, |bytes| bytes / u64::from(geometry.block_size));
+    let thin = info.allocated_bytes.is_some();
+    let mut id = IdentifyNamespace {
+        nsze: blocks,
+        ncap: blocks,
+        nuse: U64::new(used.min(geometry.blocks)),
+        nsfeat: u8::from(thin) | 1 << 4,
+        nmic: 1,
+        dlfeat: u8::from(geometry.deallocated_reads_zero) | 1 << 3,
+        nvmcap: U128::new(u128::from(geometry.blocks) * u128::from(geometry.block_size)),
+        nguid: info.nguid,
+        ..IdentifyNamespace::default()
+    };
+    let page = U16::new((MIN_BUFFER as u32 / geometry.block_size) as u16 - 1);
+    (id.npwg, id.npwa, id.npdg, id.npda) = (page, page, page, page);
+    id.lbaf[0] = [0, 0, geometry.block_size.ilog2() as u8, 0];
+    id
+}
+
+fn independent(info: &NamespaceInfo) -> IdentifyNamespaceIndependent {
+    let thin = info.allocated_bytes.is_some();
+    IdentifyNamespaceIndependent { nsfeat: u8::from(thin), nmic: 1, nstat: 1, ..Default::default() }
+}
+
+/// No limits but what the commands themselves can say: long ranges are worked off in steps.
+fn controller_nvm() -> IdentifyControllerNvm {
+    IdentifyControllerNvm::default()
+}
+
+fn active_list(after: u32, out: &mut [u8], env: &AdminEnv) -> Result<(), Status> {
+    if after >= NSID_ALL - 1 {
+        return Err(Status::INVALID_NAMESPACE);
+    }
+    let listed = env.namespaces.iter().map(|(nsid, _)| *nsid).filter(|&nsid| nsid > after);
+    for (to, nsid) in out.chunks_exact_mut(4).zip(listed) {
+        to.copy_from_slice(&nsid.to_le_bytes());
+    }
+    Ok(())
+}
+
+fn descriptors(info: &NamespaceInfo, out: &mut [u8]) {
+    let at = put_descriptor(out, 0, nidt::UUID, &info.uuid);
+    let at = put_descriptor(out, at, nidt::NGUID, &info.nguid);
+    put_descriptor(out, at, nidt::CSI, &[0]);
+}

@@ -1,0 +1,271 @@
+//! Commands and properties against offsets and values from the specification.
+
+use super::*;
+use crate::backend::Geometry;
+use crate::config::SubsystemConfig;
+use pilotlight_nvme::feature::{NAMESPACE_CHANGED, async_event, fid};
+
+const NQN: &str = "nqn.2014-08.org.example:s";
+const SECOND: u64 = 1_000_000_000;
+
+fn controller(kind: ControllerKind) -> Controller {
+    Controller::new(ControllerParams {
+        cntlid: 9,
+        kind,
+        hostid: [5; 16],
+        hostnqn: "nqn.2014-08.org.example:h".into(),
+        kato_ms: 5000,
+        max_io_queues: 128,
+        max_queue_depth: 1024,
+        now_ns: 0,
+    })
+}
+
+fn io_controller() -> Controller {
+    let config = SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: vec![], namespaces: vec![] };
+    let mut controller = controller(ControllerKind::Io(Arc::new(Subsystem::new(&config))));
+    enable(&mut controller);
+    controller
+}
+
+fn enable(controller: &mut Controller) {
+    let linux = PropertyCmd { wide: Some(false), offset: property::CC, value: 0x0046_0001 };
+    assert_eq!(controller.property_set(&linux, 0), Ok(Effect::Enabled));
+}
+
+fn namespaces() -> Vec<(u32, NamespaceInfo)> {
+    let geometry =
+        Geometry { block_size: 4096, blocks: 1000, volatile_write_cache: true, deallocated_reads_zero: true };
+    let info = NamespaceInfo { geometry, uuid: [1; 16], nguid: [2; 16], allocated_bytes: Some(8192) };
+    vec![(1, info.clone()), (3, info)]
+}
+
+fn run(controller: &mut Controller, sqe: &Sqe, out: &mut [u8]) -> Outcome {
+    let env = AdminEnv {
+        namespaces: &namespaces(),
+        counters: &Totals { reads: 7, read_bytes: 512_001, ..Totals::default() },
+        power_on: Duration::from_secs(7200),
+        unix_time_ms: 1_000_000,
+        discovery: &DiscoveryLog::default(),
+    };
+    controller.execute(sqe, &[], out, 0, &env)
+}
+
+fn identify(controller: &mut Controller, cns: u32, nsid: u32) -> (Outcome, Vec<u8>) {
+    let mut out = vec![0; 4096];
+    let outcome = run(controller, &Sqe::new(admin::IDENTIFY, nsid).with_cdw(10, cns), &mut out);
+    (outcome, out)
+}
+
+fn error(status: Status) -> Outcome {
+    Outcome::error(status)
+}
+
+#[test]
+fn nothing_but_fabrics_before_enable() {
+    let mut controller = controller(ControllerKind::Discovery);
+    let (outcome, _) = identify(&mut controller, 1, 0);
+    assert_eq!(outcome, error(Status::COMMAND_SEQUENCE));
+}
+
+#[test]
+fn properties_as_linux_reads_them() {
+    let controller = io_controller();
+    let get = |offset, wide| controller.property_get(&PropertyCmd { wide: Some(wide), offset, value: 0 });
+    let cap = get(0, true).expect("CAP");
+    assert_eq!(cap & 0xffff, 1023, "MQES");
+    assert_eq!(cap >> 37 & 1, 1, "NVM command set");
+    assert_eq!(cap >> 48 & 0xf, 0, "MPSMIN: 4 KiB");
+    assert_eq!(get(8, false), Ok(0x0002_0000));
+    assert_eq!(get(0x1c, false), Ok(1));
+    assert_eq!(get(0, false), Err(Status::INVALID_FIELD.dnr()), "CAP is 8 bytes wide");
+    assert_eq!(get(0x20, false), Err(Status::INVALID_FIELD.dnr()), "no subsystem reset");
+}
+
+#[test]
+fn a_configuration_that_is_not_supported_is_a_fatal_status() {
+    let mut controller = controller(ControllerKind::Discovery);
+    let wrong_page_size = PropertyCmd { wide: Some(false), offset: property::CC, value: 0x0046_0081 };
+    assert_eq!(controller.property_set(&wrong_page_size, 0), Ok(Effect::None));
+    let status = controller.property_get(&PropertyCmd { wide: Some(false), offset: property::CSTS, value: 0 });
+    assert_eq!(status, Ok(2));
+    assert!(!controller.is_ready());
+}
+
+#[test]
+fn reset_and_both_kinds_of_shutdown() {
+    let mut controller = io_controller();
+    let set = |controller: &mut Controller, value| {
+        controller.property_set(&PropertyCmd { wide: Some(false), offset: property::CC, value }, 0)
+    };
+    let status = |controller: &Controller| {
+        controller.property_get(&PropertyCmd { wide: Some(false), offset: property::CSTS, value: 0 }).expect("CSTS")
+    };
+    assert_eq!(set(&mut controller, 0x0046_4001), Ok(Effect::Shutdown { abrupt: false }));
+    assert_eq!(status(&controller) >> 2 & 3, 1, "occurring");
+    controller.shutdown_done();
+    assert_eq!(status(&controller) >> 2 & 3, 2, "complete");
+    assert_eq!(set(&mut controller, 0x0046_0000), Ok(Effect::Reset));
+    assert!(!controller.is_ready(), "no I/O queue may join during a reset");
+    controller.reset_done();
+    assert_eq!(status(&controller), 0);
+    assert_eq!(set(&mut controller, 0x0046_0001), Ok(Effect::Enabled));
+    assert_eq!(set(&mut controller, 0x0046_8001), Ok(Effect::Shutdown { abrupt: true }));
+}
+
+#[test]
+fn identify_controller_by_offsets() {
+    let (outcome, id) = identify(&mut io_controller(), 1, 0);
+    assert_eq!(outcome, Outcome::SUCCESS);
+    assert_eq!(&id[24..34], b"Pilotlight");
+    assert_eq!(id[77], 5, "MDTS: 128 KiB");
+    assert_eq!(id[78..80], [9, 0], "CNTLID");
+    assert_eq!(id[111], 1, "I/O controller");
+    assert_eq!(id[320..322], [1, 0], "KAS");
+    assert_eq!(id[512..516], [0x66, 0x44, 0, 4], "SQES, CQES, MAXCMD 1024");
+    assert_eq!(id[525], 7, "VWC");
+    assert_eq!(&id[768..768 + NQN.len()], NQN.as_bytes());
+    assert_eq!(id[1792..1796], [4, 2, 0, 0], "IOCCSZ: 64 + 8192 bytes");
+    assert_eq!(id[1796..1800], [1, 0, 0, 0], "IORCSZ");
+    assert_eq!(id[1800..1802], [0, 0], "ICDOFF");
+}
+
+#[test]
+fn identify_namespace_by_offsets() {
+    let mut controller = io_controller();
+    let (outcome, id) = identify(&mut controller, 0, 3);
+    assert_eq!(outcome, Outcome::SUCCESS);
+    assert_eq!(id[..8], 1000u64.to_le_bytes());
+    assert_eq!(id[16..24], 2u64.to_le_bytes(), "NUSE: two blocks hold data");
+    assert_eq!(id[33], 9, "deallocated blocks read zero, DEAC is honoured");
+    assert_eq!(id[104..120], [2; 16]);
+    assert_eq!(id[130], 12, "4 KiB blocks");
+    let (outcome, id) = identify(&mut controller, 0, 2);
+    assert_eq!((outcome, id), (Outcome::SUCCESS, vec![0; 4096]), "valid but not active");
+    assert_eq!(identify(&mut controller, 0, 0).0, error(Status::INVALID_NAMESPACE));
+}
+
+#[test]
+fn lists_and_descriptors() {
+    let mut controller = io_controller();
+    let (_, list) = identify(&mut controller, 2, 1);
+    assert_eq!(list[..8], [3, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(identify(&mut controller, 2, 0xffff_fffe).0, error(Status::INVALID_NAMESPACE));
+    let (_, descriptors) = identify(&mut controller, 3, 1);
+    assert_eq!(descriptors[..4], [3, 16, 0, 0]);
+    assert_eq!(descriptors[20..24], [2, 16, 0, 0]);
+    assert_eq!(descriptors[40..46], [4, 1, 0, 0, 0, 0]);
+    assert_eq!(identify(&mut controller, 8, 1).1[14], 1, "ready");
+    for cns in [5, 6] {
+        assert_eq!(identify(&mut controller, cns, 1).0, Outcome::SUCCESS);
+    }
+    assert_eq!(identify(&mut controller, 0x13, 1).0, error(Status::INVALID_FIELD));
+}
+
+fn log_page(controller: &mut Controller, lid: u32, offset: u32, len: usize) -> (Outcome, Vec<u8>) {
+    let mut out = vec![0; len];
+    let dwords = (len / 4 - 1) as u32;
+    let sqe = Sqe::new(admin::GET_LOG_PAGE, u32::MAX).with_cdw(10, lid | dwords << 16).with_cdw(12, offset);
+    let outcome = run(controller, &sqe, &mut out);
+    (outcome, out)
+}
+
+#[test]
+fn log_pages_with_offsets() {
+    let mut controller = io_controller();
+    let (_, smart) = log_page(&mut controller, 2, 0, 512);
+    assert_eq!(smart[32], 2, "512,001 bytes are two thousand units, rounded up");
+    assert_eq!(smart[64], 7, "host reads");
+    let (_, tail) = log_page(&mut controller, 2, 64, 16);
+    assert_eq!(tail[..], smart[64..80]);
+    assert_eq!(log_page(&mut controller, 2, 3, 16).0, error(Status::INVALID_FIELD), "not a whole dword");
+    assert_eq!(log_page(&mut controller, 2, 516, 16).0, error(Status::INVALID_FIELD), "beyond the end");
+    assert_eq!(log_page(&mut controller, 0x70, 0, 16).0, error(Status::INVALID_LOG_PAGE));
+    let (_, errors) = log_page(&mut controller, 1, 0, 64);
+    assert_eq!(errors[..8], 3u64.to_le_bytes(), "the three refused commands");
+    let (_, effects) = log_page(&mut controller, 5, 0, 4096);
+    assert_eq!(effects[1024 + 4], 3, "Write changes content");
+}
+
+#[test]
+fn an_event_is_told_once_until_its_page_is_read() {
+    let mut controller = io_controller();
+    let aer = |cid: u16| {
+        let mut sqe = Sqe::new(admin::ASYNC_EVENT_REQUEST, 0);
+        sqe.cid.set(cid);
+        sqe
+    };
+    for cid in 1..=4 {
+        assert_eq!(run(&mut controller, &aer(cid), &mut []), Outcome::Parked);
+    }
+    assert_eq!(run(&mut controller, &aer(5), &mut []), error(Status::AER_LIMIT));
+    controller.namespace_changed(3);
+    assert_eq!(controller.take_event_completion(), None, "the host has not asked for these events");
+    let configure = Sqe::new(admin::SET_FEATURES, 0)
+        .with_cdw(10, u32::from(fid::ASYNC_EVENT_CONFIGURATION))
+        .with_cdw(11, async_event::NAMESPACE_ATTRIBUTE);
+    assert_eq!(run(&mut controller, &configure, &mut []), Outcome::SUCCESS);
+    assert_eq!(controller.take_event_completion(), Some((1, NAMESPACE_CHANGED)));
+    assert_eq!(NAMESPACE_CHANGED, 0x0004_0002);
+    controller.namespace_changed(1);
+    assert_eq!(controller.take_event_completion(), None, "told already");
+    let (_, retained) = log_page(&mut controller, 0x8004, 0, 4096);
+    assert_eq!(retained[..12], [1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+    controller.namespace_changed(1);
+    assert_eq!(controller.take_event_completion(), None, "read with Retain Asynchronous Event");
+    let _ = log_page(&mut controller, 4, 0, 4096);
+    assert_eq!(log_page(&mut controller, 4, 0, 4096).1[..4], [0; 4]);
+    controller.namespace_changed(1);
+    assert_eq!(controller.take_event_completion(), Some((2, NAMESPACE_CHANGED)));
+}
+
+fn feature(controller: &mut Controller, opcode: u8, cdw10: u32, cdw11: u32) -> Outcome {
+    run(controller, &Sqe::new(opcode, 0).with_cdw(10, cdw10).with_cdw(11, cdw11), &mut [0; 16])
+}
+
+#[test]
+fn features_are_set_read_back_and_refused_as_specified() {
+    let (set, get) = (admin::SET_FEATURES, admin::GET_FEATURES);
+    let c = &mut io_controller();
+    assert_eq!(feature(c, set, 7, 3 | 3 << 16), Outcome::result(3 | 3 << 16));
+    assert_eq!(c.granted_io_queues(), 4);
+    assert_eq!(feature(c, set, 7, 0x0fff_0fff), Outcome::result(127 | 127 << 16));
+    assert_eq!(feature(c, set, 7, 0xffff), error(Status::INVALID_FIELD));
+    assert_eq!(feature(c, set, 0x0f, 1201), Outcome::SUCCESS);
+    assert_eq!(feature(c, get, 0x0f, 0), Outcome::result(1300), "rounded up to KAS");
+    assert_eq!(feature(c, set, 0x0f | 1 << 31, 1000), error(Status::FEATURE_NOT_SAVEABLE));
+    assert_eq!(feature(c, get, 0x0f | 3 << 8, 0), Outcome::result(4), "changeable");
+    assert_eq!(feature(c, get, 0x0f | 1 << 8, 0), Outcome::result(0), "default");
+    assert_eq!(feature(c, get, 6, 0), Outcome::result(1));
+    assert_eq!(feature(c, set, 6, 0), error(Status::FEATURE_NOT_CHANGEABLE));
+    assert_eq!(feature(c, set, 2, 1), error(Status::INVALID_FIELD), "no power state 1");
+    assert_eq!(feature(c, set, 8, 1), error(Status::INVALID_FIELD), "interrupt coalescing");
+    assert_eq!(feature(c, set, 0x81, 1), error(Status::COMMAND_SEQUENCE));
+    assert_eq!(feature(c, get, 7 << 8 | 7, 0), error(Status::INVALID_FIELD), "reserved SEL");
+}
+
+#[test]
+fn a_silent_host_is_noticed_and_traffic_keeps_it() {
+    let mut controller = io_controller();
+    assert_eq!(controller.kato_ns(), Some(5 * SECOND));
+    assert!(!controller.expired(5 * SECOND));
+    assert!(controller.expired(5 * SECOND + 1));
+    controller.traffic(3 * SECOND);
+    assert!(!controller.expired(8 * SECOND));
+    let none = feature(&mut controller, admin::SET_FEATURES, 0x0f, 0);
+    assert_eq!(none, Outcome::SUCCESS);
+    assert!(!controller.expired(u64::MAX));
+}
+
+#[test]
+fn unknown_commands_and_discovery_refusals() {
+    let unknown = run(&mut io_controller(), &Sqe::new(0x11, 0), &mut []);
+    assert_eq!(unknown, error(Status::INVALID_OPCODE));
+    let mut discovery = controller(ControllerKind::Discovery);
+    enable(&mut discovery);
+    assert_eq!(identify(&mut discovery, 1, 0).1[111], 2);
+    assert_eq!(identify(&mut discovery, 2, 0).0, error(Status::INVALID_FIELD));
+    assert_eq!(run(&mut discovery, &Sqe::new(admin::ABORT, 0), &mut []), error(Status::INVALID_OPCODE));
+    assert_eq!(discovery.granted_io_queues(), 0);
+    assert_eq!(log_page(&mut discovery, 0x70, 0, 1024).0, Outcome::SUCCESS);
+}

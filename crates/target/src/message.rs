@@ -1,0 +1,163 @@
+//! What I/O threads tell each other: connections to serve, queues that join or leave a controller, commands to abort,
+//! namespaces that change.
+//!
+//! Each I/O thread has one bounded inbox. What does not fit waits in the sender's [`Outbox`] and is tried again in its
+//! next poll, in order, so that nothing is lost and nobody blocks.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use pilotlight_nvme::Status;
+use pilotlight_reactor::Sender;
+
+use crate::association::HostKey;
+use crate::backend::{Backend, Geometry};
+
+/// Names a connection of an I/O thread. The serial number tells it from a later one in the same place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnAddr {
+    /// Which I/O thread.
+    pub thread: u16,
+    /// Place in that thread's table.
+    pub index: u32,
+    /// Counts the connections of that thread.
+    pub serial: u32,
+}
+
+/// Why a Connect command fails: the status, and which parameter was wrong (Base 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectRefusal {
+    /// The status.
+    pub status: Status,
+    /// The completion's result: offset of the invalid parameter, bit 16 set if it is in the data.
+    pub parameter: u32,
+}
+
+/// A change of a namespace.
+#[derive(Clone)]
+pub enum NamespaceChange {
+    /// It exists from now on.
+    Added(Arc<dyn Backend>),
+    /// Its size is different now.
+    Resized(Geometry),
+    /// It is gone.
+    Removed,
+}
+
+/// A message to an I/O thread.
+pub enum Message {
+    /// Serve this connection.
+    Accept(OwnedFd, SocketAddr),
+    /// An I/O queue asks the controller at `admin` to be let in.
+    Attach {
+        /// The admin queue's connection.
+        admin: ConnAddr,
+        /// The queue.
+        qid: u16,
+        /// The I/O queue's connection.
+        queue: ConnAddr,
+    },
+    /// The controller's answer to the queue at `queue`.
+    Attached {
+        /// The I/O queue's connection.
+        queue: ConnAddr,
+        /// Whether it may go on.
+        result: Result<(), ConnectRefusal>,
+    },
+    /// The I/O queue at `queue` is gone and nothing of it is in flight.
+    Detached {
+        /// The admin queue's connection.
+        admin: ConnAddr,
+        /// The queue.
+        qid: u16,
+        /// The I/O queue's connection.
+        queue: ConnAddr,
+    },
+    /// The connection at `queue` is to end: its association has.
+    Terminate(ConnAddr),
+    /// Abort command `cid` of the queue at `queue`; the answer goes to `admin`, for the command in `slot`.
+    Abort {
+        /// The queue's connection.
+        queue: ConnAddr,
+        /// The command.
+        cid: u16,
+        /// The admin queue's connection.
+        admin: ConnAddr,
+        /// Slot of the Abort command.
+        slot: u16,
+    },
+    /// Whether the command was aborted.
+    Aborted {
+        /// The admin queue's connection.
+        admin: ConnAddr,
+        /// Slot of the Abort command.
+        slot: u16,
+        /// Whether the command was found and stopped.
+        stopped: bool,
+    },
+    /// Look whether connections of this host have been closed by it, then answer `asker`.
+    Barrier {
+        /// The host.
+        host: HostKey,
+        /// The connection that waits.
+        asker: ConnAddr,
+    },
+    /// This I/O thread has looked.
+    BarrierPassed(ConnAddr),
+    /// A namespace has changed.
+    Namespace {
+        /// Index of the subsystem.
+        subsystem: usize,
+        /// The namespace.
+        nsid: u32,
+        /// What happened to it.
+        change: NamespaceChange,
+    },
+    /// What the discovery log says has changed.
+    DiscoveryChanged,
+    /// Finish what is in progress, take nothing new, and end.
+    Drain,
+}
+
+/// Messages on their way to other I/O threads.
+pub struct Outbox {
+    threads: Arc<[Sender<Message>]>,
+    waiting: VecDeque<(u16, Message)>,
+}
+
+impl Outbox {
+    /// An outbox to `threads`, in the order of their numbers.
+    #[must_use]
+    pub fn new(threads: Arc<[Sender<Message>]>) -> Self {
+        Self { threads, waiting: VecDeque::new() }
+    }
+
+    /// Number of I/O threads.
+    #[must_use]
+    pub fn threads(&self) -> u16 {
+        self.threads.len() as u16
+    }
+
+    /// Sends `message` to I/O thread `thread`, now or in a later poll.
+    pub fn send(&mut self, thread: u16, message: Message) {
+        if self.waiting.is_empty() {
+            if let Err(message) = self.threads[usize::from(thread)].send(message) {
+                self.waiting.push_back((thread, message));
+            }
+            return;
+        }
+        self.waiting.push_back((thread, message));
+    }
+
+    /// Tries again to send what waits.
+    pub fn flush(&mut self) {
+        while let Some((thread, message)) = self.waiting.pop_front() {
+            if let Err(message) = self.threads[usize::from(thread)].send(message) {
+                self.waiting.push_front((thread, message));
+                return;
+            }
+        }
+    }
+}

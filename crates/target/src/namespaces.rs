@@ -1,0 +1,100 @@
+//! An I/O thread's own view of the namespaces: which exist, their geometry, and its channels to their storage.
+//!
+//! Changes arrive as messages, so that a look-up on the request path is two array accesses. An index names one namespace
+//! for ever: one that has been removed keeps its entry (some 60 bytes), and its channel until the last request is back,
+//! so that a waiting command never finds another namespace in its place.
+
+use crate::backend::{Channel, Completion, Geometry};
+
+/// A namespace as this I/O thread uses it.
+struct Entry {
+    subsystem: usize,
+    geometry: Geometry,
+    channel: Option<Box<dyn Channel>>,
+    removed: bool,
+}
+
+/// The namespaces of every subsystem, as one I/O thread sees them.
+#[derive(Default)]
+pub struct Namespaces {
+    entries: Vec<Entry>,
+    /// For each subsystem, by NSID less one, the index of the entry plus one; 0 for none.
+    by_nsid: Vec<Vec<u32>>,
+}
+
+impl Namespaces {
+    /// The index of namespace `nsid` of `subsystem`.
+    #[must_use]
+    pub fn index_of(&self, subsystem: usize, nsid: u32) -> Option<u32> {
+        let by_nsid = self.by_nsid.get(subsystem)?;
+        by_nsid.get((nsid as usize).wrapping_sub(1))?.checked_sub(1)
+    }
+
+    /// The first namespace of `subsystem` at or after index `from`.
+    #[must_use]
+    pub fn next_of(&self, subsystem: usize, from: u32) -> Option<u32> {
+        let live = |entry: &Entry| entry.subsystem == subsystem && !entry.removed;
+        (from as usize..self.entries.len()).find(|&index| live(&self.entries[index])).map(|index| index as u32)
+    }
+
+    /// Geometry of the namespace at `index`.
+    #[must_use]
+    pub fn geometry(&self, index: u32) -> Geometry {
+        self.entries[index as usize].geometry
+    }
+
+    /// The channel of the namespace at `index`; `None` once it has been removed.
+    pub fn channel(&mut self, index: u32) -> Option<&mut dyn Channel> {
+        let entry = &mut self.entries[index as usize];
+        if entry.removed {
+            return None;
+        }
+        entry.channel.as_deref_mut().map(|channel| channel as &mut dyn Channel)
+    }
+
+    /// Adds a namespace.
+    pub fn add(&mut self, subsystem: usize, nsid: u32, geometry: Geometry, channel: Box<dyn Channel>) {
+        self.remove(subsystem, nsid);
+        self.entries.push(Entry { subsystem, geometry, channel: Some(channel), removed: false });
+        if self.by_nsid.len() <= subsystem {
+            self.by_nsid.resize_with(subsystem + 1, Vec::new);
+        }
+        let by_nsid = &mut self.by_nsid[subsystem];
+        if by_nsid.len() < nsid as usize {
+            by_nsid.resize(nsid as usize, 0);
+        }
+        by_nsid[nsid as usize - 1] = self.entries.len() as u32;
+    }
+
+    /// Notes a namespace's new geometry.
+    pub fn resize(&mut self, subsystem: usize, nsid: u32, geometry: Geometry) {
+        if let Some(index) = self.index_of(subsystem, nsid) {
+            self.entries[index as usize].geometry = geometry;
+        }
+    }
+
+    /// Removes a namespace: no request is submitted to it any more.
+    pub fn remove(&mut self, subsystem: usize, nsid: u32) {
+        let Some(index) = self.index_of(subsystem, nsid) else { return };
+        self.by_nsid[subsystem][nsid as usize - 1] = 0;
+        self.entries[index as usize].removed = true;
+    }
+
+    /// Lets every channel hand over and collect work.
+    pub fn poll(&mut self, now_ns: u64, done: &mut Vec<Completion>) {
+        for entry in &mut self.entries {
+            let Some(channel) = &mut entry.channel else { continue };
+            if channel.in_flight() > 0 {
+                channel.poll(now_ns, done);
+            } else if entry.removed {
+                entry.channel = None;
+            }
+        }
+    }
+
+    /// Requests that the backends have not returned.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.entries.iter().filter_map(|entry| entry.channel.as_ref()).map(|channel| channel.in_flight()).sum()
+    }
+}

@@ -1,0 +1,520 @@
+//! A running target: its start, what its I/O threads share, changes while it runs, and its end.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use pilotlight_nvme::fabrics::DISCOVERY_NQN;
+use pilotlight_reactor::{Idle, Inbox, ReactorStats, Runtime, RuntimeOptions, Sender};
+
+use crate::association::{Association, Register};
+use crate::backend::{Backend, Op, OpenError, Request, Submitted};
+use crate::config::{NamespaceConfig, ServerConfig};
+use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
+use crate::discovery::DiscoveryLog;
+use crate::listener::Acceptor;
+use crate::message::{Message, NamespaceChange, Outbox};
+use crate::stats::{Counters, Totals};
+use crate::subsystem::{NamespaceInfo, Subsystem};
+use crate::thread::{TargetThread, ThreadParts};
+
+/// The "subsystem" of hosts that use the discovery service.
+pub const DISCOVERY: usize = usize::MAX;
+/// Requests that one I/O thread has in one namespace's backend at most.
+pub const CHANNEL_DEPTH: u32 = 1024;
+/// Messages that an I/O thread's inbox holds.
+const INBOX: usize = 16_384;
+/// How long a Connect may take in all, in nanoseconds: it waits for what the host's earlier association still writes.
+const CONNECT_TIMEOUT_NS: u64 = 60_000_000_000;
+
+/// Limits as the request path uses them.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadLimits {
+    /// Most entries of a queue.
+    pub max_queue_depth: u16,
+    /// Time until ICReq has to be there, in nanoseconds.
+    pub icreq_timeout_ns: u64,
+    /// Time until Connect has to be through, in nanoseconds.
+    pub connect_timeout_ns: u64,
+}
+
+/// What all I/O threads share. Nothing here is touched by reads and writes.
+pub struct Shared {
+    /// Limits.
+    pub limits: ThreadLimits,
+    /// Every association.
+    pub register: Register,
+    config: ServerConfig,
+    state: Mutex<State>,
+    counters: Vec<Arc<Counters>>,
+    connections: AtomicU32,
+    started: Instant,
+}
+
+/// What exists, and how it looks to hosts.
+struct State {
+    subsystems: Vec<Entry>,
+    discovery: DiscoveryLog,
+}
+
+struct Entry {
+    subsystem: Arc<Subsystem>,
+    namespaces: BTreeMap<u32, Namespace>,
+}
+
+struct Namespace {
+    info: NamespaceInfo,
+    backend: Arc<dyn Backend>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The index of the subsystem named `nqn`; [`DISCOVERY`] for the discovery service.
+    #[must_use]
+    pub fn find_subsystem(&self, nqn: &str) -> Option<usize> {
+        if nqn == DISCOVERY_NQN {
+            return Some(DISCOVERY);
+        }
+        self.config.subsystems.iter().position(|subsystem| subsystem.nqn == nqn)
+    }
+
+    /// Whether the host may use the subsystem. Anyone may ask what there is: the discovery log shows a host only what it
+    /// may use.
+    #[must_use]
+    pub fn allows(&self, subsystem: usize, hostnqn: &str) -> bool {
+        let Some(subsystem) = self.config.subsystems.get(subsystem) else { return subsystem == DISCOVERY };
+        subsystem.allowed_hosts.is_empty() || subsystem.allowed_hosts.iter().any(|host| host == hostnqn)
+    }
+
+    /// A controller for `association`.
+    #[must_use]
+    pub fn controller(&self, association: &Association, kato_ms: u32, now_ns: u64) -> Controller {
+        let state = self.state();
+        let kind = match state.subsystems.get(association.host.subsystem) {
+            Some(entry) => ControllerKind::Io(Arc::clone(&entry.subsystem)),
+            None => ControllerKind::Discovery,
+        };
+        Controller::new(ControllerParams {
+            cntlid: association.cntlid,
+            kind,
+            hostid: association.host.hostid,
+            hostnqn: association.host.hostnqn.clone(),
+            kato_ms,
+            max_io_queues: self.config.limits.max_io_queues,
+            max_queue_depth: self.limits.max_queue_depth,
+            now_ns,
+        })
+    }
+
+    /// Calls `f` with what an admin command may look at.
+    pub fn with_env<R>(&self, association: &Association, f: impl FnOnce(&AdminEnv) -> R) -> R {
+        let state = self.state();
+        let namespaces: Vec<(u32, NamespaceInfo)> = match state.subsystems.get(association.host.subsystem) {
+            Some(entry) => entry.namespaces.iter().map(|(&nsid, namespace)| (nsid, namespace.current_info())).collect(),
+            None => Vec::new(),
+        };
+        let totals = self.totals();
+        f(&AdminEnv {
+            namespaces: &namespaces,
+            counters: &totals,
+            power_on: self.started.elapsed(),
+            unix_time_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),
+            discovery: &state.discovery,
+        })
+    }
+
+    /// What every I/O thread has counted.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.counters.iter().map(|counters| counters.totals()).fold(Totals::default(), |a, b| a + b)
+    }
+
+    /// Notes a new connection; `false` if there are too many.
+    #[must_use]
+    pub fn connection_opened(&self) -> bool {
+        if self.connections.fetch_add(1, Relaxed) < self.config.limits.max_connections {
+            return true;
+        }
+        self.connection_closed();
+        false
+    }
+
+    /// Notes the end of a connection.
+    pub fn connection_closed(&self) {
+        self.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Namespace {
+    fn current_info(&self) -> NamespaceInfo {
+        NamespaceInfo { allocated_bytes: self.backend.allocated_bytes().ok(), ..self.info.clone() }
+    }
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A namespace cannot be opened.
+    #[error("cannot open namespace {nsid} of {nqn}: {source}")]
+    Namespace {
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        nsid: u32,
+        /// Why.
+        source: OpenError,
+    },
+    /// A reactor did not start.
+    #[error(transparent)]
+    Reactor(#[from] pilotlight_reactor::StartError),
+    /// The system refused memory, a thread or a descriptor.
+    #[error("the system refused what an I/O thread needs: {0}")]
+    Resources(#[from] io::Error),
+}
+
+/// Why a change to a running server was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// No such subsystem.
+    #[error("there is no subsystem {0}")]
+    NoSubsystem(String),
+    /// No such namespace.
+    #[error("subsystem {nqn} has no namespace {nsid}")]
+    NoNamespace {
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        nsid: u32,
+    },
+    /// The NSID is in use.
+    #[error("subsystem {nqn} has a namespace {nsid} already; remove it first or choose another NSID")]
+    Exists {
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        nsid: u32,
+    },
+    /// The backend cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The backend refused.
+    #[error("the backend refused: {0}")]
+    Backend(#[from] io::Error),
+}
+
+/// Why a server did not stop in time.
+#[derive(Debug, thiserror::Error)]
+pub enum DrainError {
+    /// Requests were still in progress.
+    #[error("requests were still in progress after {0:?}; their connections were cut")]
+    Timeout(Duration),
+    /// A namespace could not be flushed.
+    #[error("namespace {nsid} of {nqn} could not be flushed: {reason}")]
+    Flush {
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        nsid: u32,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What a server has done so far.
+#[derive(Clone, Debug, Default)]
+pub struct ServerStats {
+    /// Sums over all I/O threads.
+    pub totals: Totals,
+    /// Each reactor.
+    pub reactors: Vec<ReactorStats>,
+    /// Associations that exist.
+    pub associations: usize,
+}
+
+/// How to open a namespace's backend.
+pub type Opener = dyn Fn(&NamespaceConfig) -> Result<Arc<dyn Backend>, OpenError> + Send + Sync;
+
+/// A running target.
+pub struct Server {
+    shared: Arc<Shared>,
+    threads: Arc<[Sender<Message>]>,
+    acceptor: Acceptor,
+    runtime: Runtime,
+    addresses: Vec<SocketAddr>,
+    opener: Box<Opener>,
+}
+
+impl Server {
+    /// Starts a server that spins on its cores.
+    ///
+    /// # Errors
+    /// If an address, a namespace or a core cannot be had; nothing keeps running then.
+    pub fn start(config: ServerConfig) -> Result<Self, StartError> {
+        let memory = config.limits.max_memory.saturating_sub(config.limits.buffer_memory);
+        let budget = Arc::new(crate::backend::MemoryBudget::new(memory));
+        let opener = move |ns: &NamespaceConfig| crate::backend::open(&ns.backend, ns.block_size, &budget);
+        let cores = config.cores.iter().map(|&core| Some(core)).collect();
+        Self::start_with(config, RuntimeOptions { cores, idle: Idle::Spin }, Box::new(opener))
+    }
+
+    /// Starts a server on given reactors, with a way to open backends: for tests.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_with(config: ServerConfig, options: RuntimeOptions, opener: Box<Opener>) -> Result<Self, StartError> {
+        let listeners = config.listeners.iter().map(|&address| listen(address)).collect::<Result<Vec<_>, _>>()?;
+        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
+        let subsystems = open_all(&config, &opener)?;
+        let io_threads = config.io_threads.max(1) as usize;
+        let discovery = discovery_log(&config, &addresses);
+        let limits = ThreadLimits {
+            max_queue_depth: config.limits.max_queue_depth,
+            icreq_timeout_ns: config.limits.icreq_timeout.as_nanos() as u64,
+            connect_timeout_ns: CONNECT_TIMEOUT_NS,
+        };
+        let pool_bytes = config.limits.buffer_memory as usize / io_threads;
+        let shared = Arc::new(Shared {
+            limits,
+            register: Register::default(),
+            config,
+            state: Mutex::new(State { subsystems, discovery }),
+            counters: (0..io_threads).map(|_| Arc::new(Counters::default())).collect(),
+            connections: AtomicU32::new(0),
+            started: Instant::now(),
+        });
+        let inboxes: Vec<Inbox<Message>> = (0..io_threads).map(|_| Inbox::new(INBOX)).collect();
+        let threads: Arc<[Sender<Message>]> = inboxes.iter().map(Inbox::sender).collect();
+        let runtime = Runtime::start(&options)?;
+        for (id, inbox) in inboxes.into_iter().enumerate() {
+            let thread = TargetThread::new(ThreadParts {
+                id: id as u16,
+                inbox,
+                out: Outbox::new(Arc::clone(&threads)),
+                pool_bytes,
+                counters: Arc::clone(&shared.counters[id]),
+                shared: Arc::clone(&shared),
+            })?;
+            let reactors = runtime.reactors();
+            reactors[id % reactors.len()].adopt(Box::new(thread));
+        }
+        let acceptor = Acceptor::start(listeners, Arc::clone(&threads), Arc::clone(&shared))?;
+        let server = Self { shared, threads, acceptor, runtime, addresses, opener };
+        server.announce_all();
+        Ok(server)
+    }
+
+    /// The addresses that the server listens on.
+    #[must_use]
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// What the server has done so far.
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
+        ServerStats {
+            totals: self.shared.totals(),
+            reactors: self.runtime.reactors().iter().map(pilotlight_reactor::ReactorHandle::stats).collect(),
+            associations: self.shared.register.len(),
+        }
+    }
+
+    /// Bytes that hold data in namespace `nsid` of subsystem `nqn`.
+    ///
+    /// # Errors
+    /// If there is no such namespace, or the medium does not say.
+    pub fn allocated_bytes(&self, nqn: &str, nsid: u32) -> Result<u64, ServerError> {
+        let index = self.index_of(nqn)?;
+        let state = self.shared.state();
+        let namespace = state.subsystems[index].namespaces.get(&nsid);
+        Ok(namespace.ok_or_else(|| no_namespace(nqn, nsid))?.backend.allocated_bytes()?)
+    }
+
+    /// Adds a namespace; hosts are told.
+    ///
+    /// # Errors
+    /// If the subsystem does not exist, the NSID is in use, or the backend cannot be opened.
+    pub fn add_namespace(&self, nqn: &str, config: &NamespaceConfig) -> Result<(), ServerError> {
+        let index = self.index_of(nqn)?;
+        let exists = |state: &State| state.subsystems[index].namespaces.contains_key(&config.nsid);
+        if exists(&self.shared.state()) {
+            return Err(ServerError::Exists { nqn: nqn.into(), nsid: config.nsid });
+        }
+        let backend = (self.opener)(config)?;
+        let mut state = self.shared.state();
+        let entry = &mut state.subsystems[index];
+        let namespace = namespace(&entry.subsystem, config, Arc::clone(&backend));
+        entry.namespaces.insert(config.nsid, namespace);
+        drop(state);
+        self.broadcast(index, config.nsid, &NamespaceChange::Added(backend));
+        Ok(())
+    }
+
+    /// Removes a namespace; hosts are told. Requests in progress are finished.
+    ///
+    /// # Errors
+    /// If there is no such subsystem or namespace.
+    pub fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), ServerError> {
+        let index = self.index_of(nqn)?;
+        let removed = self.shared.state().subsystems[index].namespaces.remove(&nsid);
+        removed.ok_or_else(|| no_namespace(nqn, nsid))?;
+        self.broadcast(index, nsid, &NamespaceChange::Removed);
+        Ok(())
+    }
+
+    /// Changes a namespace's size to `blocks`, or for `None` to what its medium has become. Hosts are told if it differs.
+    /// Returns the size in blocks that holds from now on.
+    ///
+    /// # Errors
+    /// If there is no such subsystem or namespace, or the backend cannot be resized.
+    pub fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError> {
+        let index = self.index_of(nqn)?;
+        let mut state = self.shared.state();
+        let namespace = state.subsystems[index].namespaces.get_mut(&nsid).ok_or_else(|| no_namespace(nqn, nsid))?;
+        let before = namespace.info.geometry;
+        let geometry = namespace.backend.resize(blocks)?;
+        namespace.info.geometry = geometry;
+        drop(state);
+        if geometry != before {
+            self.broadcast(index, nsid, &NamespaceChange::Resized(geometry));
+        }
+        Ok(geometry.blocks)
+    }
+
+    /// Stops: accepts nothing more, finishes what is in progress within `deadline`, flushes every namespace.
+    ///
+    /// # Errors
+    /// If requests were still in progress then, or a namespace could not be flushed.
+    pub fn stop(mut self, deadline: Duration) -> Result<(), DrainError> {
+        self.acceptor.stop();
+        let until = Instant::now() + deadline;
+        self.send_all(|| Message::Drain);
+        let alive = |runtime: &Runtime| runtime.reactors().iter().any(|reactor| reactor.stats().io_threads > 0);
+        while alive(&self.runtime) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let late = alive(&self.runtime);
+        self.runtime.stop();
+        self.flush_all()?;
+        if late { Err(DrainError::Timeout(deadline)) } else { Ok(()) }
+    }
+
+    fn flush_all(&self) -> Result<(), DrainError> {
+        let state = self.shared.state();
+        for entry in &state.subsystems {
+            for (&nsid, namespace) in &entry.namespaces {
+                flush(namespace.backend.as_ref()).map_err(|reason| DrainError::Flush {
+                    nqn: entry.subsystem.nqn().into(),
+                    nsid,
+                    reason,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn index_of(&self, nqn: &str) -> Result<usize, ServerError> {
+        let found = self.shared.config.subsystems.iter().position(|subsystem| subsystem.nqn == nqn);
+        found.ok_or_else(|| ServerError::NoSubsystem(nqn.into()))
+    }
+
+    fn announce_all(&self) {
+        let state = self.shared.state();
+        for (index, entry) in state.subsystems.iter().enumerate() {
+            for (&nsid, namespace) in &entry.namespaces {
+                self.broadcast(index, nsid, &NamespaceChange::Added(Arc::clone(&namespace.backend)));
+            }
+        }
+    }
+
+    fn broadcast(&self, subsystem: usize, nsid: u32, change: &NamespaceChange) {
+        self.send_all(|| Message::Namespace { subsystem, nsid, change: change.clone() });
+    }
+
+    /// Sends a message to every I/O thread, waiting for room where an inbox is full.
+    fn send_all(&self, message: impl Fn() -> Message) {
+        for thread in self.threads.iter() {
+            let mut message = message();
+            while let Err(back) = thread.send(message) {
+                message = back;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+fn no_namespace(nqn: &str, nsid: u32) -> ServerError {
+    ServerError::NoNamespace { nqn: nqn.into(), nsid }
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).map_err(|source| StartError::Listen { address, source })
+}
+
+fn open_all(config: &ServerConfig, opener: &Opener) -> Result<Vec<Entry>, StartError> {
+    let mut entries = Vec::new();
+    for subsystem_config in &config.subsystems {
+        let subsystem = Arc::new(Subsystem::new(subsystem_config));
+        let mut namespaces = BTreeMap::new();
+        for ns in &subsystem_config.namespaces {
+            let backend = opener(ns).map_err(|source| StartError::Namespace {
+                nqn: subsystem_config.nqn.clone(),
+                nsid: ns.nsid,
+                source,
+            })?;
+            namespaces.insert(ns.nsid, namespace(&subsystem, ns, backend));
+        }
+        entries.push(Entry { subsystem, namespaces });
+    }
+    Ok(entries)
+}
+
+fn namespace(subsystem: &Subsystem, config: &NamespaceConfig, backend: Arc<dyn Backend>) -> Namespace {
+    Namespace { info: NamespaceInfo::new(subsystem, config, backend.geometry()), backend }
+}
+
+fn discovery_log(config: &ServerConfig, addresses: &[SocketAddr]) -> DiscoveryLog {
+    let mut log = DiscoveryLog::default();
+    for &address in addresses {
+        for subsystem in &config.subsystems {
+            log.add(subsystem, address, config.advertise.as_ref());
+        }
+    }
+    log
+}
+
+/// Flushes a backend from an ordinary OS thread.
+fn flush(backend: &dyn Backend) -> Result<(), String> {
+    let mut channel = backend.open_channel(1).map_err(|error| error.to_string())?;
+    let mut request = Request { tag: 0, op: Op::Flush, lba: 0, blocks: 0, buffer: None };
+    let mut done = Vec::with_capacity(1);
+    loop {
+        match channel.submit(request, pilotlight_reactor::clock::now_ns()) {
+            Submitted::Done(completion) => return completion.result.map_err(|error| error.to_string()),
+            Submitted::Pending => break,
+            Submitted::Busy(back) => request = back,
+        }
+        std::thread::yield_now();
+    }
+    loop {
+        channel.poll(pilotlight_reactor::clock::now_ns(), &mut done);
+        if let Some(completion) = done.pop() {
+            return completion.result.map_err(|error| error.to_string());
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}

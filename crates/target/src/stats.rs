@@ -1,0 +1,84 @@
+//! What an I/O thread counts. Written by the thread that owns it with plain loads and stores, read by anyone.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// One I/O thread's counters.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Counters {
+    reads: AtomicU64,
+    writes: AtomicU64,
+    read_bytes: AtomicU64,
+    written_bytes: AtomicU64,
+    connections: AtomicU64,
+    faults: AtomicU64,
+}
+
+/// A copy of [`Counters`], or a sum of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Reads answered.
+    pub reads: u64,
+    /// Writes answered.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Connections open now.
+    pub connections: u64,
+    /// Connections ended by a fault of the peer.
+    pub faults: u64,
+}
+
+impl Counters {
+    pub(crate) fn add_read(&self, bytes: u64) {
+        add(&self.reads, 1);
+        add(&self.read_bytes, bytes);
+    }
+
+    pub(crate) fn add_write(&self, bytes: u64) {
+        add(&self.writes, 1);
+        add(&self.written_bytes, bytes);
+    }
+
+    pub(crate) fn add_fault(&self) {
+        add(&self.faults, 1);
+    }
+
+    pub(crate) fn set_connections(&self, open: u64) {
+        self.connections.store(open, Relaxed);
+    }
+
+    /// The values as of now.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        Totals {
+            reads: self.reads.load(Relaxed),
+            writes: self.writes.load(Relaxed),
+            read_bytes: self.read_bytes.load(Relaxed),
+            written_bytes: self.written_bytes.load(Relaxed),
+            connections: self.connections.load(Relaxed),
+            faults: self.faults.load(Relaxed),
+        }
+    }
+}
+
+impl std::ops::Add for Totals {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self {
+            reads: self.reads + other.reads,
+            writes: self.writes + other.writes,
+            read_bytes: self.read_bytes + other.read_bytes,
+            written_bytes: self.written_bytes + other.written_bytes,
+            connections: self.connections + other.connections,
+            faults: self.faults + other.faults,
+        }
+    }
+}
+
+/// Adds without a locked instruction: there is one writer.
+fn add(counter: &AtomicU64, value: u64) {
+    counter.store(counter.load(Relaxed) + value, Relaxed);
+}

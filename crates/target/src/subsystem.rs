@@ -1,0 +1,126 @@
+//! What a subsystem and its namespaces are called.
+//!
+//! Linux drops a namespace whose identifiers change, so everything that identifies follows from the configuration: the
+//! serial number from the NQN, NGUID and UUID from NQN and NSID, unless the configuration names them. The same
+//! configuration gives the same identity after every restart.
+
+use uuid::Uuid;
+
+use crate::backend::Geometry;
+use crate::config::{MAX_SERIAL, NamespaceConfig, SubsystemConfig};
+
+/// The name space of Pilotlight's version 5 UUIDs (a UUID of its own, drawn once).
+const NAME_SPACE: Uuid = Uuid::from_u128(0x6f0c_3f2e_93a5_4c1b_8d54_1f6a_5f0e_7a21);
+
+/// A subsystem's identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subsystem {
+    nqn: String,
+    serial: String,
+}
+
+impl Subsystem {
+    /// The identity that follows from `config`.
+    #[must_use]
+    pub fn new(config: &SubsystemConfig) -> Self {
+        let serial = config.serial.clone().unwrap_or_else(|| derived_serial(&config.nqn));
+        Self { nqn: config.nqn.clone(), serial }
+    }
+
+    /// NVMe qualified name.
+    #[must_use]
+    pub fn nqn(&self) -> &str {
+        &self.nqn
+    }
+
+    /// Serial number, at most 20 ASCII characters.
+    #[must_use]
+    pub fn serial(&self) -> &str {
+        &self.serial
+    }
+}
+
+fn derived_serial(nqn: &str) -> String {
+    let id = named(&format!("{nqn} serial"));
+    let mut serial = id.simple().to_string().to_uppercase();
+    serial.truncate(MAX_SERIAL);
+    serial
+}
+
+fn named(name: &str) -> Uuid {
+    Uuid::new_v5(&NAME_SPACE, name.as_bytes())
+}
+
+/// A namespace as Identify describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceInfo {
+    /// Size and properties.
+    pub geometry: Geometry,
+    /// UUID.
+    pub uuid: [u8; 16],
+    /// Namespace globally unique identifier.
+    pub nguid: [u8; 16],
+    /// Bytes that hold data, where the medium says so.
+    pub allocated_bytes: Option<u64>,
+}
+
+impl NamespaceInfo {
+    /// The identity of the namespace `config` of `subsystem`.
+    #[must_use]
+    pub fn new(subsystem: &Subsystem, config: &NamespaceConfig, geometry: Geometry) -> Self {
+        let name = format!("{} namespace {}", subsystem.nqn, config.nsid);
+        Self {
+            geometry,
+            uuid: config.uuid.unwrap_or_else(|| named(&name).into_bytes()),
+            nguid: named(&format!("{name} nguid")).into_bytes(),
+            allocated_bytes: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subsystem(nqn: &str) -> Subsystem {
+        Subsystem::new(&SubsystemConfig {
+            nqn: nqn.into(),
+            serial: None,
+            allowed_hosts: Vec::new(),
+            namespaces: Vec::new(),
+        })
+    }
+
+    fn info(nqn: &str, nsid: u32, uuid: Option<[u8; 16]>) -> NamespaceInfo {
+        let backend = "mem:1MiB".parse().expect("a valid backend");
+        let config = NamespaceConfig { nsid, backend, block_size: 512, uuid };
+        let geometry =
+            Geometry { block_size: 512, blocks: 2048, volatile_write_cache: false, deallocated_reads_zero: true };
+        NamespaceInfo::new(&subsystem(nqn), &config, geometry)
+    }
+
+    /// These values are promised to hosts: if this test fails, every Linux host drops its namespaces on the next update.
+    #[test]
+    fn identity_follows_from_the_configuration_and_never_changes() {
+        let nqn = "nqn.2014-08.org.example:storage";
+        assert_eq!(subsystem(nqn).serial(), "91D9EF1C9EA05D67AF90");
+        let one = info(nqn, 1, None);
+        assert_eq!(Uuid::from_bytes(one.uuid).to_string(), "cc8608dc-9e43-54fe-bddd-fc83e93f8afc");
+        assert_eq!(one, info(nqn, 1, None));
+    }
+
+    #[test]
+    fn every_namespace_has_identifiers_of_its_own() {
+        let one = info("nqn.2014-08.org.example:a", 1, None);
+        for other in [info("nqn.2014-08.org.example:a", 2, None), info("nqn.2014-08.org.example:b", 1, None)] {
+            assert_ne!(one.uuid, other.uuid);
+            assert_ne!(one.nguid, other.nguid);
+        }
+        assert_ne!(one.uuid, one.nguid);
+    }
+
+    #[test]
+    fn a_configured_uuid_holds() {
+        assert_eq!(info("nqn.2014-08.org.example:a", 1, Some([7; 16])).uuid, [7; 16]);
+    }
+}

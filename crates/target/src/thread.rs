@@ -1,0 +1,512 @@
+//! An I/O thread of the target: its sockets, its own epoll descriptor, timers, inbox, buffers and channels, in one box
+//! that a reactor polls and that can move to another reactor between two polls.
+//!
+//! One poll: messages, what the sockets have, what the backends have finished, commands that wait, and then one send for
+//! each connection that has something to say. Connections share one large read buffer; only the beginning of an
+//! incomplete PDU is kept with its connection, so a silent connection costs little.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use pilotlight_reactor::{Inbox, IoThread, Polled};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
+
+use crate::association::HostKey;
+use crate::backend::Completion;
+use crate::buffer::BufferPool;
+use crate::connection::{Connection, Cx, connection_of};
+use crate::message::{ConnAddr, Message, NamespaceChange, Outbox};
+use crate::namespaces::Namespaces;
+use crate::server::Shared;
+use crate::stats::Counters;
+use crate::tx::MAX_SLICES;
+use crate::wire::MAX_CAPSULE;
+
+/// Bytes read from one connection in one poll.
+const SCRATCH: usize = 256 * 1024;
+/// Socket events taken in one poll.
+const EVENTS: usize = 128;
+/// Completions collected in one poll.
+const COMPLETIONS: usize = 256;
+/// Time between two looks at the deadlines, in nanoseconds.
+const TICK_NS: u64 = 10_000_000;
+
+const NO_WAIT: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// A connection and its socket.
+struct Link {
+    socket: Option<OwnedFd>,
+    conn: Connection,
+    address: ConnAddr,
+    /// What epoll watches for.
+    interest: epoll::EventFlags,
+    /// Whether it stands in the list of connections with waiting commands.
+    listed: bool,
+    /// Whether the sending side has been shut down.
+    shut: bool,
+}
+
+/// Everything but the links, so that both can be borrowed at once.
+struct Resources {
+    out: Outbox,
+    pool: BufferPool,
+    namespaces: Namespaces,
+    counters: Arc<Counters>,
+    shared: Arc<Shared>,
+    epoll: OwnedFd,
+    scratch: Box<[u8]>,
+}
+
+/// An I/O thread of the target.
+pub struct TargetThread {
+    id: u16,
+    inbox: Inbox<Message>,
+    resources: Resources,
+    links: Vec<Option<Box<Link>>>,
+    /// Each link's deadline, side by side so that looking at ten thousand is quick.
+    deadlines: Vec<u64>,
+    free: Vec<u32>,
+    serial: u32,
+    done: Vec<Completion>,
+    /// Links with waiting commands.
+    waiting: Vec<u32>,
+    waiting_now: Vec<u32>,
+    next_tick_ns: u64,
+    open: u32,
+    draining: bool,
+}
+
+fn readable() -> epoll::EventFlags {
+    epoll::EventFlags::IN | epoll::EventFlags::RDHUP
+}
+
+impl Resources {
+    fn cx(&mut self, now_ns: u64, me: ConnAddr) -> Cx<'_> {
+        Cx {
+            now_ns,
+            me,
+            pool: &mut self.pool,
+            namespaces: &mut self.namespaces,
+            out: &mut self.out,
+            counters: &self.counters,
+            shared: &self.shared,
+        }
+    }
+}
+
+impl Link {
+    /// Reads once and acts on what came.
+    fn read(&mut self, res: &mut Resources, now_ns: u64) {
+        let Some(socket) = &self.socket else { return };
+        // A pool that is nearly exhausted takes no more in-capsule data; level-triggered epoll brings us back.
+        let room = (res.pool.available_bytes() / 8).min(SCRATCH);
+        if room < MAX_CAPSULE {
+            return;
+        }
+        let mut scratch = std::mem::take(&mut res.scratch);
+        let kept = self.conn.take_kept(&mut scratch);
+        let mut in_place = 0;
+        let flags = RecvFlags::DONTWAIT;
+        let received = match self.conn.body_target().filter(|_| kept == 0) {
+            Some(target) => {
+                in_place = target.len();
+                let mut parts = [IoSliceMut::new(target), IoSliceMut::new(&mut scratch[..room])];
+                rustix::net::recvmsg(socket, &mut parts, &mut RecvAncillaryBuffer::default(), flags).map(|r| r.bytes)
+            }
+            None => rustix::net::recv(socket, &mut scratch[kept..room], flags).map(|(_, bytes)| bytes),
+        };
+        let mut cx = res.cx(now_ns, self.address);
+        match received {
+            Ok(0) => self.conn.lost(&mut cx),
+            Ok(bytes) => {
+                let in_place = in_place.min(bytes);
+                if in_place > 0 {
+                    self.conn.on_body(in_place, &mut cx);
+                }
+                self.conn.on_bytes(&scratch[..kept + bytes - in_place], &mut cx);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => self.conn.on_bytes(&scratch[..kept], &mut cx),
+            Err(_) => self.conn.lost(&mut cx),
+        }
+        res.scratch = scratch;
+    }
+
+    /// Sends what waits, until it is out or the socket takes no more.
+    fn flush(&mut self, res: &mut Resources, now_ns: u64) {
+        let Some(socket) = &self.socket else { return };
+        while !self.conn.tx.is_empty() {
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+            let used = self.conn.tx.gather(&mut slices);
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let sent = rustix::net::sendmsg(socket, &slices[..used], &mut SendAncillaryBuffer::default(), flags);
+            let mut cx = res.cx(now_ns, self.address);
+            match sent {
+                Ok(bytes) => self.conn.on_sent(bytes, &mut cx),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    self.conn.blocked = true;
+                    return self.watch(res, readable() | epoll::EventFlags::OUT);
+                }
+                Err(_) => return self.conn.lost(&mut cx),
+            }
+        }
+        if self.conn.blocked {
+            self.conn.blocked = false;
+            self.watch(res, readable());
+        }
+        if self.conn.is_closing() && !self.shut {
+            self.shut = true;
+            if let Some(socket) = &self.socket {
+                let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+            }
+        }
+    }
+
+    fn watch(&mut self, res: &Resources, interest: epoll::EventFlags) {
+        let Some(socket) = self.socket.as_ref().filter(|_| self.interest != interest) else { return };
+        let data = epoll::EventData::new_u64(u64::from(self.address.index));
+        if epoll::modify(&res.epoll, socket, data, interest).is_ok() {
+            self.interest = interest;
+        }
+    }
+
+    /// Whether the peer has closed its side.
+    fn is_hung_up(&self) -> bool {
+        let Some(socket) = &self.socket else { return true };
+        let mut polled = [rustix::event::PollFd::new(socket, rustix::event::PollFlags::RDHUP)];
+        matches!(rustix::event::poll(&mut polled, Some(&NO_WAIT)), Ok(1..))
+    }
+}
+
+/// What an I/O thread is made of.
+pub struct ThreadParts {
+    /// Its number.
+    pub id: u16,
+    /// Its inbox.
+    pub inbox: Inbox<Message>,
+    /// Where its messages go.
+    pub out: Outbox,
+    /// Bytes of its buffers.
+    pub pool_bytes: usize,
+    /// What it counts.
+    pub counters: Arc<Counters>,
+    /// What all share.
+    pub shared: Arc<Shared>,
+}
+
+impl TargetThread {
+    /// An I/O thread without connections.
+    ///
+    /// # Errors
+    /// If the system has no memory or descriptor left.
+    pub fn new(parts: ThreadParts) -> std::io::Result<Self> {
+        Ok(Self {
+            id: parts.id,
+            inbox: parts.inbox,
+            resources: Resources {
+                out: parts.out,
+                pool: BufferPool::new(parts.pool_bytes)?,
+                namespaces: Namespaces::default(),
+                counters: parts.counters,
+                shared: parts.shared,
+                epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+                scratch: vec![0; SCRATCH].into_boxed_slice(),
+            },
+            links: Vec::new(),
+            deadlines: Vec::new(),
+            free: Vec::new(),
+            serial: 0,
+            done: Vec::with_capacity(COMPLETIONS),
+            waiting: Vec::new(),
+            waiting_now: Vec::new(),
+            next_tick_ns: 0,
+            open: 0,
+            draining: false,
+        })
+    }
+
+    fn on_message(&mut self, message: Message, now_ns: u64) {
+        match message {
+            Message::Accept(socket, peer) => self.accept(socket, peer, now_ns),
+            Message::Attach { admin, qid, queue } => {
+                let known = self.with(admin, now_ns, |link, cx| link.conn.on_attach(qid, queue, cx));
+                let result = known.unwrap_or(Err(crate::connection::GONE));
+                self.resources.out.send(queue.thread, Message::Attached { queue, result });
+            }
+            Message::Attached { queue, result } => self.on_attached(queue, result, now_ns),
+            Message::Detached { admin, qid, queue } => {
+                self.with(admin, now_ns, |link, cx| link.conn.on_detached(qid, queue, cx));
+            }
+            Message::Terminate(queue) => {
+                self.with(queue, now_ns, |link, cx| link.conn.lost(cx));
+            }
+            Message::Abort { queue, cid, admin, slot } => {
+                let stopped = self.with(queue, now_ns, |link, cx| link.conn.abort(cid, cx)).unwrap_or(false);
+                // The aborted command's answer is sent before the Abort command's.
+                self.settle(queue.index, now_ns);
+                self.resources.out.send(admin.thread, Message::Aborted { admin, slot, stopped });
+            }
+            Message::Aborted { admin, slot, stopped } => {
+                self.with(admin, now_ns, |link, cx| link.conn.on_aborted(slot, stopped, cx));
+            }
+            Message::Barrier { host, asker } => self.on_barrier(&host, asker, now_ns),
+            Message::BarrierPassed(asker) => {
+                self.with(asker, now_ns, |link, _| link.conn.on_barrier_passed());
+            }
+            Message::Namespace { subsystem, nsid, change } => self.on_namespace(subsystem, nsid, change, now_ns),
+            Message::DiscoveryChanged => self.each(now_ns, |link, cx| link.conn.on_discovery_changed(cx)),
+            Message::Drain => {
+                self.draining = true;
+                self.each(now_ns, |link, _| link.conn.drain());
+            }
+        }
+    }
+
+    fn on_attached(&mut self, queue: ConnAddr, result: Result<(), crate::message::ConnectRefusal>, now_ns: u64) {
+        let taken = self.with(queue, now_ns, |link, cx| link.conn.on_attached(result, cx));
+        if taken == Some(false) {
+            // It no longer waits (it timed out): what was granted is given back with its end.
+            self.with(queue, now_ns, |link, cx| link.conn.lost(cx));
+        }
+    }
+
+    fn on_barrier(&mut self, host: &HostKey, asker: ConnAddr, now_ns: u64) {
+        self.each(now_ns, |link, cx| {
+            if link.conn.host() == Some(host) && link.is_hung_up() {
+                link.conn.lost(cx);
+            }
+        });
+        self.resources.out.send(asker.thread, Message::BarrierPassed(asker));
+    }
+
+    fn on_namespace(&mut self, subsystem: usize, nsid: u32, change: NamespaceChange, now_ns: u64) {
+        let namespaces = &mut self.resources.namespaces;
+        match change {
+            NamespaceChange::Added(backend) => match backend.open_channel(crate::server::CHANNEL_DEPTH) {
+                Ok(channel) => namespaces.add(subsystem, nsid, backend.geometry(), channel),
+                Err(error) => tracing::error!(nsid, %error, "an I/O thread cannot use this namespace"),
+            },
+            NamespaceChange::Resized(geometry) => namespaces.resize(subsystem, nsid, geometry),
+            NamespaceChange::Removed => namespaces.remove(subsystem, nsid),
+        }
+        self.each(now_ns, |link, cx| link.conn.on_namespace_changed(subsystem, nsid, cx));
+    }
+
+    fn accept(&mut self, socket: OwnedFd, peer: SocketAddr, now_ns: u64) {
+        if self.draining {
+            return;
+        }
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.links.push(None);
+            self.deadlines.push(u64::MAX);
+            self.links.len() as u32 - 1
+        });
+        let data = epoll::EventData::new_u64(u64::from(index));
+        if let Err(error) = epoll::add(&self.resources.epoll, &socket, data, readable()) {
+            tracing::warn!(%peer, %error, "cannot watch a new connection; it is closed");
+            self.free.push(index);
+            self.resources.shared.connection_closed();
+            return;
+        }
+        self.serial = self.serial.wrapping_add(1);
+        let address = ConnAddr { thread: self.id, index, serial: self.serial };
+        let conn = Connection::new(now_ns, self.resources.shared.limits.icreq_timeout_ns);
+        self.deadlines[index as usize] = conn.deadline_ns();
+        self.links[index as usize] = Some(Box::new(Link {
+            socket: Some(socket),
+            conn,
+            address,
+            interest: readable(),
+            listed: false,
+            shut: false,
+        }));
+        self.open += 1;
+        self.resources.counters.set_connections(u64::from(self.open));
+    }
+
+    /// Calls `f` on the connection at `address`, if it is still the same, and deals with what follows.
+    fn with<R>(&mut self, address: ConnAddr, now_ns: u64, f: impl FnOnce(&mut Link, &mut Cx) -> R) -> Option<R> {
+        let link = self.links.get_mut(address.index as usize)?.as_mut().filter(|link| link.address == address)?;
+        let result = f(link, &mut self.resources.cx(now_ns, address));
+        self.settle(address.index, now_ns);
+        Some(result)
+    }
+
+    /// Calls `f` on every connection.
+    fn each(&mut self, now_ns: u64, mut f: impl FnMut(&mut Link, &mut Cx)) {
+        for index in 0..self.links.len() {
+            let Some(link) = &mut self.links[index] else { continue };
+            let address = link.address;
+            f(link, &mut self.resources.cx(now_ns, address));
+            self.settle(index as u32, now_ns);
+        }
+    }
+
+    /// After a connection was touched: sends what it has to say, notes what it waits for, and buries it if it is over.
+    fn settle(&mut self, index: u32, now_ns: u64) {
+        let at = index as usize;
+        let Some(link) = self.links.get_mut(at).and_then(Option::as_mut) else { return };
+        if !link.conn.tx.is_empty() || link.conn.is_closing() {
+            link.flush(&mut self.resources, now_ns);
+        }
+        if self.draining && link.socket.is_some() && link.conn.is_idle() {
+            let address = link.address;
+            link.conn.lost(&mut self.resources.cx(now_ns, address));
+        }
+        self.deadlines[at] = link.conn.deadline_ns();
+        if link.conn.is_over() {
+            self.bury(index, now_ns);
+        } else if link.conn.has_waiting() && !link.listed {
+            link.listed = true;
+            self.waiting.push(index);
+        }
+    }
+
+    /// Closes the socket of a connection that is over, and forgets it once nothing of it is in flight.
+    fn bury(&mut self, index: u32, now_ns: u64) {
+        let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else { return };
+        let address = link.address;
+        let mut cx = self.resources.cx(now_ns, address);
+        link.conn.lost(&mut cx);
+        if link.socket.take().is_some() {
+            self.resources.shared.connection_closed();
+        }
+        if !link.conn.is_drained() {
+            return;
+        }
+        link.conn.on_drained(&mut self.resources.cx(now_ns, address));
+        self.links[index as usize] = None;
+        self.deadlines[index as usize] = u64::MAX;
+        self.free.push(index);
+        self.open -= 1;
+        self.resources.counters.set_connections(u64::from(self.open));
+    }
+
+    fn poll_sockets(&mut self, now_ns: u64) -> (bool, u32) {
+        let mut room = [const { MaybeUninit::uninit() }; EVENTS];
+        let Ok((events, _)) = epoll::wait(&self.resources.epoll, &mut room, Some(&NO_WAIT)) else {
+            return (false, 0); // interrupted by a signal: the next poll looks again
+        };
+        let mut requests = 0;
+        for event in events.iter() {
+            requests += self.on_socket_event(event.data.u64() as u32, event.flags, now_ns);
+        }
+        let busy = !events.is_empty();
+        (busy, requests)
+    }
+
+    fn on_socket_event(&mut self, index: u32, flags: epoll::EventFlags, now_ns: u64) -> u32 {
+        let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else { return 0 };
+        link.conn.refill();
+        let over = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
+        if flags.intersects(over) {
+            // What a host sent before it closed the connection is not carried out: it does not wait for it.
+            let address = link.address;
+            link.conn.lost(&mut self.resources.cx(now_ns, address));
+        } else if flags.contains(epoll::EventFlags::IN) {
+            link.read(&mut self.resources, now_ns);
+        }
+        if flags.contains(epoll::EventFlags::OUT) {
+            link.flush(&mut self.resources, now_ns);
+        }
+        let requests = link.conn.take_requests();
+        self.settle(index, now_ns);
+        requests
+    }
+
+    fn poll_backends(&mut self, now_ns: u64) -> bool {
+        let mut done = std::mem::take(&mut self.done);
+        self.resources.namespaces.poll(now_ns, &mut done);
+        let busy = !done.is_empty();
+        for completion in done.drain(..) {
+            let index = connection_of(completion.tag);
+            let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else {
+                unreachable!("a connection stays until its last request is back")
+            };
+            let address = link.address;
+            link.conn.on_completion(completion, &mut self.resources.cx(now_ns, address));
+            self.dirty(index);
+        }
+        self.done = done;
+        busy
+    }
+
+    /// Has the connection settled at the end of this poll: one send for many completions.
+    fn dirty(&mut self, index: u32) {
+        if let Some(link) = self.links[index as usize].as_mut().filter(|link| !link.listed) {
+            link.listed = true;
+            self.waiting.push(index);
+        }
+    }
+
+    fn poll_waiting(&mut self, now_ns: u64) -> bool {
+        if self.waiting.is_empty() {
+            return false;
+        }
+        std::mem::swap(&mut self.waiting, &mut self.waiting_now);
+        for at in 0..self.waiting_now.len() {
+            let index = self.waiting_now[at];
+            let Some(link) = self.links[index as usize].as_mut() else { continue };
+            link.listed = false;
+            link.conn.refill();
+            let address = link.address;
+            link.conn.run_waiting(&mut self.resources.cx(now_ns, address));
+            self.settle(index, now_ns);
+        }
+        self.waiting_now.clear();
+        true
+    }
+
+    fn tick(&mut self, now_ns: u64) {
+        if now_ns < self.next_tick_ns {
+            return;
+        }
+        self.next_tick_ns = now_ns + TICK_NS;
+        for index in 0..self.deadlines.len() {
+            if self.deadlines[index] > now_ns {
+                continue;
+            }
+            let Some(address) = self.links[index].as_ref().map(|link| link.address) else { continue };
+            self.with(address, now_ns, |link, cx| link.conn.on_deadline(cx));
+        }
+    }
+}
+
+impl IoThread for TargetThread {
+    fn id(&self) -> u32 {
+        u32::from(self.id)
+    }
+
+    fn poll(&mut self, now_ns: u64) -> Polled {
+        let mut busy = false;
+        while let Some(message) = self.inbox.take() {
+            self.on_message(message, now_ns);
+            busy = true;
+        }
+        let (events, requests) = self.poll_sockets(now_ns);
+        busy |= events;
+        busy |= self.poll_backends(now_ns);
+        busy |= self.poll_waiting(now_ns);
+        self.tick(now_ns);
+        self.resources.out.flush();
+        let finished = self.draining && self.open == 0 && self.resources.namespaces.in_flight() == 0;
+        Polled { requests, busy, finished }
+    }
+}
+
+impl Drop for TargetThread {
+    /// Ends every connection and waits until the backends have given every buffer back.
+    fn drop(&mut self) {
+        let now_ns = pilotlight_reactor::clock::now_ns();
+        self.each(now_ns, |link, cx| link.conn.lost(cx));
+        while self.resources.namespaces.in_flight() > 0 {
+            self.poll_backends(pilotlight_reactor::clock::now_ns());
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! What a connection has yet to send, in order: PDU headers with the data that follows them.
+//!
+//! Each entry is one answer: a header, padding up to the data offset that the host asked for, data in a [`Buffer`], and
+//! a tail (data digest, response capsule). The entry owns its buffer until the last byte is with the kernel. Entries are
+//! gathered into one `sendmsg`; a short send is remembered as an offset into the first entry.
+//!
+//! Properties: bytes leave in the order of the answers, each once; the queue holds at most what [`TxQueue::reserve`] set
+//! aside, so that a push allocates nothing; every buffer goes back to the pool.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use pilotlight_nvme::Cqe;
+use pilotlight_nvme::digest::{DIGEST_LEN, digest};
+use pilotlight_nvme::pdu::{C2HData, CapsuleResp, Digests, Flags, PduType, R2T, data_offset};
+use zerocopy::IntoBytes;
+
+use crate::buffer::{Buffer, BufferPool};
+
+const HEAD: usize = 28;
+const TAIL: usize = DIGEST_LEN + size_of::<CapsuleResp>() + DIGEST_LEN;
+/// Answers that one `sendmsg` takes: enough to make the call cheap, few enough to keep a loop under 40 us
+/// (`design.md`, section 6).
+pub const BATCH: usize = 32;
+/// Slices of memory that one answer may take: header, padding, data, tail.
+const PARTS: usize = 4;
+/// Slices that [`TxQueue::gather`] fills at most.
+pub const MAX_SLICES: usize = BATCH * PARTS;
+
+static PADDING: [u8; 128] = [0; 128];
+
+#[derive(Debug)]
+struct Entry {
+    head: [u8; HEAD],
+    tail: [u8; TAIL],
+    head_len: u8,
+    pad_len: u8,
+    tail_len: u8,
+    ends_command: bool,
+    payload_len: u32,
+    payload: Option<Buffer>,
+}
+
+/// How data and capsules are framed on this connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Framing {
+    /// Digests in use.
+    pub digests: Digests,
+    /// The host's data alignment (HPDA).
+    pub hpda: u8,
+}
+
+/// Answers waiting to be sent.
+#[derive(Debug, Default)]
+pub struct TxQueue {
+    entries: VecDeque<Entry>,
+    /// Bytes of the first entry that have been sent.
+    sent: usize,
+    /// Bytes in all entries, sent ones of the first included.
+    queued: usize,
+    /// Entries that end a command: all but R2Ts.
+    answers: usize,
+    framing: Framing,
+}
+
+impl Entry {
+    fn new(header: &[u8], header_digest: bool) -> Self {
+        let mut head = [0; HEAD];
+        let head_len = put(&mut head, 0, header, header_digest);
+        Self {
+            head,
+            tail: [0; TAIL],
+            head_len: head_len as u8,
+            pad_len: 0,
+            tail_len: 0,
+            ends_command: true,
+            payload_len: 0,
+            payload: None,
+        }
+    }
+
+    fn payload(&self) -> &[u8] {
+        self.payload.as_ref().map_or(&[], |buffer| &buffer[..self.payload_len as usize])
+    }
+
+    fn parts(&self) -> [&[u8]; PARTS] {
+        [
+            &self.head[..usize::from(self.head_len)],
+            &PADDING[..usize::from(self.pad_len)],
+            self.payload(),
+            &self.tail[..usize::from(self.tail_len)],
+        ]
+    }
+
+    fn len(&self) -> usize {
+        usize::from(self.head_len) + usize::from(self.pad_len) + self.payload_len as usize + usize::from(self.tail_len)
+    }
+}
+
+/// Puts `bytes`, and their digest if asked for, at `at`; returns where they end.
+fn put(into: &mut [u8], at: usize, bytes: &[u8], with_digest: bool) -> usize {
+    let mut end = at + bytes.len();
+    into[at..end].copy_from_slice(bytes);
+    if with_digest {
+        into[end..end + DIGEST_LEN].copy_from_slice(&digest(bytes));
+        end += DIGEST_LEN;
+    }
+    end
+}
+
+impl TxQueue {
+    /// Sets how answers are framed from now on.
+    pub fn set_framing(&mut self, framing: Framing) {
+        self.framing = framing;
+    }
+
+    /// Makes room for `answers` answers in all.
+    pub fn reserve(&mut self, answers: usize) {
+        self.entries.reserve(answers.saturating_sub(self.entries.len()));
+    }
+
+    /// Entries waiting.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Entries waiting that end a command.
+    #[must_use]
+    pub fn answers(&self) -> usize {
+        self.answers
+    }
+
+    /// Entries waiting that are R2Ts.
+    #[must_use]
+    pub fn r2ts(&self) -> usize {
+        self.entries.len() - self.answers
+    }
+
+    /// Whether everything has been sent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes waiting.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.queued - self.sent
+    }
+
+    /// A response capsule.
+    pub fn response(&mut self, cqe: Cqe) {
+        let digests = self.framing.digests;
+        self.push(Entry::new(CapsuleResp::new(cqe, digests).as_bytes(), digests.header));
+    }
+
+    /// A request for `len` bytes at `offset` of command `cid`'s data.
+    pub fn r2t(&mut self, cid: u16, ttag: u16, offset: u32, len: u32) {
+        let digests = self.framing.digests;
+        let mut entry = Entry::new(R2T::new(cid, ttag, offset, len, digests).as_bytes(), digests.header);
+        entry.ends_command = false;
+        self.push(entry);
+    }
+
+    /// The first `len` bytes of `buffer` as the data of command `cid`, and then `cqe`; without a completion the data PDU
+    /// itself carries the SUCCESS flag.
+    pub fn data(&mut self, cid: u16, buffer: Buffer, len: u32, cqe: Option<Cqe>) {
+        let Framing { digests, hpda } = self.framing;
+        let pdo = data_offset(PduType::C2HData, digests, hpda);
+        let mut flags = Flags::LAST_PDU;
+        flags.set(Flags::SUCCESS, cqe.is_none());
+        let header = C2HData::new(cid, 0, len, pdo, flags, digests);
+        let mut entry = Entry::new(header.as_bytes(), digests.header);
+        entry.pad_len = pdo - entry.head_len;
+        let mut tail_len = 0;
+        if digests.data {
+            let sum = digest(&buffer[..len as usize]);
+            tail_len = put(&mut entry.tail, 0, &sum, false);
+        }
+        if let Some(cqe) = cqe {
+            tail_len = put(&mut entry.tail, tail_len, CapsuleResp::new(cqe, digests).as_bytes(), digests.header);
+        }
+        entry.tail_len = tail_len as u8;
+        entry.payload = Some(buffer);
+        entry.payload_len = len;
+        self.push(entry);
+    }
+
+    /// `buffer` as it is: a PDU of the connection's beginning or end.
+    pub fn raw(&mut self, buffer: Buffer) {
+        let mut entry = Entry::new(&[], false);
+        entry.payload_len = buffer.len() as u32;
+        entry.payload = Some(buffer);
+        self.push(entry);
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.queued += entry.len();
+        self.answers += usize::from(entry.ends_command);
+        self.entries.push_back(entry);
+    }
+
+    /// Fills `slices` with what is to be sent next, at most [`BATCH`] answers; returns how many slices are in use.
+    pub fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>; MAX_SLICES]) -> usize {
+        let mut used = 0;
+        let mut skip = self.sent;
+        for entry in self.entries.iter().take(BATCH) {
+            for part in entry.parts() {
+                let skipped = skip.min(part.len());
+                skip -= skipped;
+                if skipped < part.len() {
+                    slices[used] = IoSlice::new(&part[skipped..]);
+                    used += 1;
+                }
+            }
+        }
+        used
+    }
+
+    /// Notes that `bytes` more bytes have been sent, and gives back the buffers of answers that are out; returns how
+    /// many bytes of the pool those took.
+    pub fn advance(&mut self, bytes: usize, pool: &mut BufferPool) -> usize {
+        self.sent += bytes;
+        let mut freed = 0;
+        while let Some(front) = self.entries.front() {
+            let len = front.len();
+            if self.sent < len {
+                return freed;
+            }
+            self.sent -= len;
+            self.queued -= len;
+            freed += front.payload.as_ref().map_or(0, Buffer::capacity);
+            self.pop(pool);
+        }
+        debug_assert_eq!(self.sent, 0, "more was sent than was queued");
+        freed
+    }
+
+    /// Drops every entry of which nothing has been sent, so that what follows stands at the start of a PDU.
+    pub fn clear_unsent(&mut self, pool: &mut BufferPool) {
+        let sent = self.sent;
+        let begun = if sent > 0 { self.entries.pop_front() } else { None };
+        self.clear(pool);
+        if let Some(entry) = begun {
+            self.push(entry);
+            self.sent = sent;
+        }
+    }
+
+    /// Drops everything unsent.
+    pub fn clear(&mut self, pool: &mut BufferPool) {
+        while !self.entries.is_empty() {
+            self.pop(pool);
+        }
+        (self.sent, self.queued, self.answers) = (0, 0, 0);
+    }
+
+    fn pop(&mut self, pool: &mut BufferPool) {
+        let Some(entry) = self.entries.pop_front() else { return };
+        self.answers -= usize::from(entry.ends_command);
+        if let Some(buffer) = entry.payload {
+            pool.free(buffer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pilotlight_nvme::Status;
+    use proptest::prelude::*;
+
+    fn collect(tx: &mut TxQueue, pool: &mut BufferPool, chunk: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        while !tx.is_empty() {
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+            let used = tx.gather(&mut slices);
+            let all: Vec<u8> = slices[..used].iter().flat_map(|s| s.iter().copied()).collect();
+            let sent = chunk.min(all.len());
+            out.extend_from_slice(&all[..sent]);
+            tx.advance(sent, pool);
+        }
+        out
+    }
+
+    #[test]
+    fn a_success_answer_is_one_data_pdu() {
+        let mut pool = BufferPool::new(1 << 20).expect("memory");
+        let mut tx = TxQueue::default();
+        let mut buffer = pool.alloc(512).expect("room");
+        buffer.fill(0xab);
+        tx.data(5, buffer, 512, None);
+        let bytes = collect(&mut tx, &mut pool, usize::MAX);
+        assert_eq!(bytes[..16], [0x07, 0x0c, 24, 24, 0x18, 2, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[24..], [0xab; 512]);
+        assert_eq!(pool.outstanding(), 0);
+    }
+
+    #[test]
+    fn padding_digests_and_completion_stand_where_they_should() {
+        let mut pool = BufferPool::new(1 << 20).expect("memory");
+        let mut tx = TxQueue::default();
+        tx.set_framing(Framing { digests: Digests { header: true, data: true }, hpda: 15 });
+        let mut buffer = pool.alloc(512).expect("room");
+        buffer.fill(7);
+        tx.data(9, buffer, 512, Some(Cqe::new(9, Status::SUCCESS, 0)));
+        let bytes = collect(&mut tx, &mut pool, usize::MAX);
+        assert_eq!(bytes[..4], [0x07, 0x07, 24, 64]);
+        assert_eq!(bytes[24..28], digest(&bytes[..24]));
+        assert_eq!(bytes[28..64], [0; 36]);
+        assert_eq!(bytes[64 + 512..64 + 516], digest(&[7; 512]));
+        assert_eq!(bytes[580..584], [0x05, 0x01, 24, 0]);
+        assert_eq!(bytes[580 + 24..], digest(&bytes[580..604]));
+    }
+
+    proptest! {
+        /// However the socket cuts it, the same bytes come out, and no buffer is lost.
+        #[test]
+        fn short_sends_change_nothing(lens in prop::collection::vec(0usize..9000, 1..50), chunk in 1usize..20_000) {
+            let mut pool = BufferPool::new(4 << 20).expect("memory");
+            let mut reference = Vec::new();
+            for chunk in [usize::MAX, chunk] {
+                let mut tx = TxQueue::default();
+                for (cid, &len) in lens.iter().enumerate() {
+                    if len == 0 {
+                        tx.response(Cqe::new(cid as u16, Status::SUCCESS, 0));
+                    } else {
+                        let mut buffer = pool.alloc(len).expect("room");
+                        buffer.fill(cid as u8);
+                        tx.data(cid as u16, buffer, len as u32, (len % 2 == 0).then(Cqe::default));
+                    }
+                }
+                let total = tx.bytes();
+                let out = collect(&mut tx, &mut pool, chunk);
+                prop_assert_eq!(out.len(), total);
+                prop_assert_eq!(tx.bytes(), 0);
+                if reference.is_empty() { reference = out } else { prop_assert_eq!(&reference, &out) }
+            }
+            prop_assert_eq!(pool.outstanding(), 0);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+# Boots a guest and talks to it. Sourced by run.sh.
+#
+# A guest NAME leaves $OUT/NAME.console (what it said), $OUT/NAME.pcap (its frames), and two FIFOs, NAME.ctl.in and
+# NAME.ctl.out: its second serial line, over which it calls verbs of this side (`host` in guest/lib.sh) one line each.
+
+declare -A GUEST_PID
+
+# build_tool: the verifier that runs in the guest: one file of Rust without dependencies, linked statically.
+build_tool() {
+  local source=$HARNESS/tools/blockcheck.rs program=$REPO/target/linux/blockcheck
+  if [[ ! $program -nt $source ]]; then
+    rustc --edition 2024 -O -C target-feature=+crt-static -o "$program.$$" "$source"
+    mv "$program.$$" "$program"
+  fi
+  install "$program" "$1/bin/blockcheck"
+}
+
+# case_archive NAME SCRIPT: init, the words and the case, as an archive that is laid over the initramfs.
+case_archive() {
+  local dir=$OUT/$1.case
+  mkdir -p "$dir/case" "$dir/bin"
+  install -m 755 "$HARNESS/guest/init" "$dir/init"
+  install -m 644 "$HARNESS"/guest/{main,lib}.sh "$dir/case/"
+  install -m 644 "$2" "$dir/case/case.sh"
+  build_tool "$dir"
+  if declare -F "guest_files_$1" >/dev/null; then "guest_files_$1" "$dir"; fi
+  cat >"$dir/case/env" <<ENV
+ADDRESS=${GUEST_TARGET:-10.0.2.2}
+PORT=$PORT
+NQN=$NQN
+SIZE_MIB=$SIZE_MIB
+PEER=$PEER
+GUEST_ADDRESS=${GUEST_ADDRESS:-10.0.2.15}
+GATEWAY=${GUEST_GATEWAY:-10.0.2.2}
+ENV
+  # Every archive is padded to 512 bytes, so the next one starts aligned.
+  cat "$CACHE/kernel-$KERNEL/initramfs.cpio" ${ARCHIVES[@]+"${ARCHIVES[@]/#/$CACHE/}"} >"$OUT/$1.initrd"
+  pack "$dir" >>"$OUT/$1.initrd"
+  rm -rf "$dir"
+}
+
+# guest_start NAME SCRIPT [QEMU OPTION...]: boots; returns at once. NETDEV adds to the user network.
+guest_start() {
+  local name=$1 script=$2 capture=()
+  shift 2
+  case_archive "$name" "$script"
+  case $CAPTURE in
+    full) capture=(-object "filter-dump,id=dump,netdev=n0,file=$OUT/$name.pcap") ;;
+    headers) capture=(-object "filter-dump,id=dump,netdev=n0,maxlen=256,file=$OUT/$name.pcap") ;;
+  esac
+  rm -f "$OUT/$name.ctl.in" "$OUT/$name.ctl.out"
+  mkfifo "$OUT/$name.ctl.in" "$OUT/$name.ctl.out"
+  qemu_command
+  # -accel tcg: /dev/kvm is left alone, a runner may have one that hangs.
+  timeout --kill-after=5 "$TIMEOUT_S" "${QEMU[@]}" \
+    -accel tcg,thread=multi -cpu max -smp "$CPUS" -m "$MEMORY_MIB" -M q35 -nodefaults -no-user-config -display none \
+    -no-reboot -serial stdio -chardev pipe,id=ctl,path="$OUT/$name.ctl" -serial chardev:ctl \
+    -netdev "user,id=n0${NETDEV:-}" -device virtio-net-pci,netdev=n0,romfile= "${capture[@]}" \
+    -kernel "$CACHE/kernel-$KERNEL/vmlinuz" -initrd "$OUT/$name.initrd" \
+    -append "console=ttyS0 panic=-1 quiet no_timer_check ${KERNEL_ARGS:-}" \
+    ${GUEST_QEMU[@]+"${GUEST_QEMU[@]}"} "$@" \
+    </dev/null >"$OUT/$name.console" 2>"$OUT/$name.qemu.log" &
+  GUEST_PID[$name]=$!
+}
+
+# guest_serve NAME: answers the guest's calls until it is off.
+guest_serve() {
+  local line answer ctl=$OUT/$1.ctl
+  exec 3<>"$ctl.in" 4<>"$ctl.out"
+  while kill -0 "${GUEST_PID[$1]}" 2>/dev/null; do
+    IFS= read -r -t 0.5 -u 4 line || continue
+    line=${line%$'\r'}
+    say "$CASE: guest asks: $line"
+    # shellcheck disable=SC2086 # words of the guest's call
+    if answer=$(set -e; host_call $line 2>&1); then echo "ok $answer" | tr '\n' ' ' >&3; else echo "err $answer" | tr '\n' ' ' >&3; fi
+    echo >&3
+  done
+  exec 3>&- 4>&-
+}
+
+host_call() {
+  local verb=$1
+  shift
+  declare -F "host_$verb" >/dev/null || { echo "no verb host_$verb"; return 1; }
+  "host_$verb" "$@"
+}
+
+guest_stop() {
+  local pid=${GUEST_PID[$1]:-}
+  [[ -n $pid ]] || return 0
+  kill "$pid" 2>/dev/null || true
+  wait "$pid" 2>/dev/null || true
+  unset "GUEST_PID[$1]"
+}
+
+# guest_status NAME: what its status line said; nothing when there is none (panic, timeout).
+guest_status() { sed -n 's/^LINUX-CASE-STATUS \([0-9]*\).*/\1/p' "$OUT/$1.console" | tail -1; }

@@ -1,0 +1,10 @@
+# Runs the case with the words of lib.sh, then looks at what the kernel had to say about it.
+set -eu
+. /case/env
+. /case/lib.sh
+
+trap 'code=$?; [ $code -eq 0 ] || { echo "--- the case failed with $code; the kernel said:"; dmesg | tail -60; }' EXIT
+step "kernel $(uname -r)"
+. /case/case.sh
+check_kernel_log
+step "passed"

@@ -1,0 +1,20 @@
+# The guest that is the target: nvmet over TCP on its virtio disk.
+modprobe nvmet-tcp
+mkdir -p /cfg
+mount -t configfs configfs /cfg
+s=/cfg/nvmet/subsystems/$NQN
+mkdir "$s"
+echo 1 >"$s/attr_allow_any_host"
+mkdir "$s/namespaces/1"
+echo /dev/vda >"$s/namespaces/1/device_path"
+echo 1 >"$s/namespaces/1/enable"
+p=/cfg/nvmet/ports/1
+mkdir "$p"
+echo tcp >"$p/addr_trtype"
+echo ipv4 >"$p/addr_adrfam"
+echo "$GUEST_ADDRESS" >"$p/addr_traddr"
+echo "$PORT" >"$p/addr_trsvcid"
+[ -z "${INLINE:-}" ] || echo "$INLINE" >"$p/param_inline_data_size"
+ln -s "$s" "$p/subsystems/$NQN"
+step "nvmet is ready"
+while :; do sleep 1; done

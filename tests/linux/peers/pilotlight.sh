@@ -1,0 +1,35 @@
+# The target under test as a process of this side. Sourced by run.sh; every peer defines these words:
+# peer_start, peer_stop (politely), peer_kill (like a power cut for the process), peer_resize MIB,
+# peer_allocated_kib (what the backing file occupies).
+
+PILOTLIGHT=${PILOTLIGHT:-$([[ -x $REPO/target/release/pilotlight ]] && echo "$REPO/target/release/pilotlight" || echo "$REPO/target/debug/pilotlight")}
+[[ -x $PILOTLIGHT ]] || die "no program at $PILOTLIGHT: cargo build, or set PILOTLIGHT"
+SERVER_ARGS=()               # a case may add some
+
+peer_namespace() { if [[ $BACKING == file ]]; then echo "file:$DISK"; else echo "mem:${SIZE_MIB}MiB"; fi; }
+
+peer_start() {
+  "$PILOTLIGHT" serve --listen "127.0.0.1:$PORT" --nqn "$NQN" --namespace "$(peer_namespace)" \
+    ${SERVER_ARGS[@]+"${SERVER_ARGS[@]}"} >>"$OUT/server.log" 2>&1 &
+  echo $! >"$OUT/server.pid"
+  soon 20 listens "$PORT" || { tail "$OUT/server.log" >&2; die "the server does not listen on port $PORT"; }
+}
+
+peer_pid() { cat "$OUT/server.pid"; }
+
+peer_stop() {
+  [[ -e $OUT/server.pid ]] || return 0
+  kill -TERM "$(peer_pid)" 2>/dev/null || return 0
+  soon 15 peer_is_gone || { say "the server ignores SIGTERM"; kill -KILL "$(peer_pid)"; return 1; }
+}
+peer_is_gone() { ! kill -0 "$(peer_pid)" 2>/dev/null; }
+
+peer_kill() { kill -KILL "$(peer_pid)"; soon 5 peer_is_gone; }
+
+peer_resize() {
+  [[ $BACKING == file ]] || { echo "only a file can be resized"; return 1; }
+  truncate -s "${1}M" "$DISK"
+  kill -HUP "$(peer_pid)"
+}
+
+peer_allocated_kib() { echo $(($(stat -c '%b * %B' "$DISK") / 1024)); }

@@ -1,0 +1,161 @@
+#!/bin/bash
+# Fetches what the Linux initiator harness needs and builds one initramfs per kernel:
+#
+#   tests/linux/prepare.sh [--refresh] [KERNEL...]      kernels: 6.12 (default), 6.1, 5.10
+#
+# Debian packages are downloaded and checked by apt with a configuration of its own and unpacked with
+# `dpkg -x` under $CACHE (common.sh): nothing is installed and nothing outside that folder is touched.
+# What is there already is kept, so a second run takes no time; --refresh asks the mirror for newer packages.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+# What the host runs and what goes into the guest. fio brings 70 MB of libraries and so has an archive of its own.
+TOOLS=(qemu-system-x86 cpio kmod busybox-static nvme-cli fio e2fsprogs strace tcpdump)
+GUEST_PROGRAMS=(usr/sbin/nvme sbin/mke2fs sbin/e2fsck usr/sbin/filefrag usr/bin/strace usr/bin/tcpdump)
+MODULES=(virtio_pci virtio_net virtio_blk nvme-tcp ext4 crc32c-intel crc32c nvmet nvmet-tcp nvme-loop)
+
+# apt_for SUITE COMMAND...: apt with its own sources and lists, and an empty list of installed packages
+# (so that a dependency closure is whole, whatever this machine has).
+apt_for() {
+  local suite=$1 state=$CACHE/apt/$1 command=$2
+  shift 2
+  mkdir -p "$state/lists/partial" "$state/archives/partial"
+  : >"$state/status"
+  for s in "$suite debian" "$suite-security debian-security"; do
+    echo "deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $MIRROR/${s#* } ${s% *} main"
+  done >"$state/sources.list"
+  "$command" -q -o Dir::Etc::SourceList="$state/sources.list" -o Dir::Etc::SourceParts=/dev/null \
+    -o Dir::State::Lists="$state/lists" -o Dir::State::status="$state/status" \
+    -o Dir::Cache::archives="$state/archives" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= \
+    -o APT::Sandbox::User="$(id -un)" -o APT::Architecture=amd64 -o Acquire::Languages=none "$@"
+}
+
+update_lists() {
+  local suite=$1
+  [[ $refresh == no && -e $CACHE/apt/$suite/updated ]] && return
+  say "package lists of $suite from $MIRROR"
+  apt_for "$suite" apt-get update >&2
+  touch "$CACHE/apt/$suite/updated"
+}
+
+# unpack SUITE DIR PACKAGE...: download and unpack into DIR.
+unpack() {
+  local suite=$1 dir=$2 debs=$CACHE/debs.$$
+  shift 2
+  mkdir -p "$debs" "$dir"
+  (cd "$debs" && apt_for "$suite" apt-get download "$@" >&2)
+  for deb in "$debs"/*.deb; do dpkg -x "$deb" "$dir"; done
+  rm -rf "$debs"
+}
+
+prepare_tools() {
+  local stamp="tools 1 ${TOOLS[*]}"
+  [[ $refresh == no && $(cat "$ROOT/.stamp" 2>/dev/null) == "$stamp" ]] && { say "tools: in $ROOT"; return; }
+  update_lists bookworm
+  local closure
+  closure=$(apt_for bookworm apt-get -s install --no-install-recommends "${TOOLS[@]}" | awk '/^Inst /{print $2}')
+  say "tools: unpacking $(wc -w <<<"$closure") packages into $ROOT"
+  rm -rf "$ROOT"
+  # shellcheck disable=SC2086 # a list of package names
+  unpack bookworm "$ROOT" $closure
+  echo "$stamp" >"$ROOT/.stamp"
+}
+
+# copy_program PATH DIR: a program of the unpacked tree with the libraries that it loads.
+copy_program() {
+  local program=$ROOT/$1 dir=$2 library
+  install -D "$program" "$dir/$1"
+  "$ROOT/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2" --library-path "$LIBRARY_PATH_IN_ROOT" --list "$program" |
+    awk '/not found/{print "missing " $1 > "/dev/stderr"; exit 1} $3 ~ /^\//{print $3}' |
+    while read -r library; do install -D -m 755 "$library" "$dir/usr/lib/$(basename "$library")"; done
+}
+
+# The part of the guest that no kernel changes.
+build_userland() {
+  local dir=$1
+  mkdir -p "$dir"/{bin,sbin,usr/bin,usr/sbin,usr/lib,proc,sys,dev,tmp,run,mnt,etc/nvme,case}
+  ln -s usr/lib "$dir/lib"
+  ln -s usr/lib "$dir/lib64"
+  install "$ROOT/bin/busybox" "$dir/bin/busybox"
+  install "$ROOT/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2" "$dir/usr/lib/ld-linux-x86-64.so.2"
+  local program
+  for program in "${GUEST_PROGRAMS[@]}"; do copy_program "$program" "$dir"; done
+  ln -s mke2fs "$dir/sbin/mkfs.ext4"
+  ln -s e2fsck "$dir/sbin/fsck.ext4"
+  install -m 644 "$ROOT/etc/mke2fs.conf" "$dir/etc/mke2fs.conf"
+  echo 'nqn.2014-08.org.nvmexpress:uuid:5f1b1a3e-3f5c-4c0a-9c5e-0c2a1d3b4e5f' >"$dir/etc/nvme/hostnqn"
+  echo '5f1b1a3e-3f5c-4c0a-9c5e-0c2a1d3b4e5f' >"$dir/etc/nvme/hostid"
+}
+
+# copy_modules KERNELROOT VERSION DIR: the modules and what they need, decompressed, with a fresh modules.dep.
+copy_modules() {
+  local from=$1 version=$2 dir=$3 module file
+  local base=lib/modules/$version
+  mkdir -p "$dir/usr/$base"
+  cp "$from/$base"/modules.{order,builtin,builtin.modinfo} "$dir/usr/$base/"
+  tool depmod "$ROOT/bin/kmod" -b "$from" "$version"
+  for module in "${MODULES[@]}"; do
+    tool modprobe "$ROOT/bin/kmod" -d "$from" -S "$version" --show-depends "$module" 2>/dev/null || say "  ($version has no module $module)"
+  done | awk '$1 == "insmod"{print $2}' | sort -u | while read -r file; do
+    local to=$dir/usr/$base/${file#*"$base"/}
+    mkdir -p "$(dirname "$to")"
+    case $file in
+      *.xz) xz -dc "$file" >"${to%.xz}" ;;
+      *.zst) zstd -dqc "$file" >"${to%.zst}" ;;
+      *) cp "$file" "$to" ;;
+    esac
+  done
+  tool depmod "$ROOT/bin/kmod" -b "$dir" "$version"
+}
+
+prepare_kernel() {
+  local name=$1 suite package stamp dir=$CACHE/kernel-$1
+  suite=$(kernel_suite "$name")
+  stamp="kernel 1 $(cat "$ROOT/.stamp") $(sha256sum <"$HARNESS/prepare.sh")"
+  [[ $refresh == no && $(cat "$dir/.stamp" 2>/dev/null) == "$stamp" ]] && { say "kernel $name: $(cat "$dir/version") in $dir"; return; }
+  update_lists "$suite"
+  package=$(apt_for "$suite" apt-cache depends "$(kernel_package "$name")" | awk '/Depends: linux-image/{print $2; exit}')
+  say "kernel $name: $package of $suite"
+  rm -rf "$dir"
+  mkdir -p "$dir"
+  unpack "$suite" "$dir/unpacked" "$package"
+  local version=${package#linux-image-}
+  mv "$dir/unpacked/boot/vmlinuz-$version" "$dir/vmlinuz"
+  build_userland "$dir/guest"
+  copy_modules "$dir/unpacked" "$version" "$dir/guest"
+  pack "$dir/guest" >"$dir/initramfs.cpio"
+  echo "$version" >"$dir/version"
+  rm -rf "$dir/unpacked" "$dir/guest"
+  echo "$stamp" >"$dir/.stamp"
+  say "kernel $name: initramfs of $(($(stat -c %s "$dir/initramfs.cpio") / 1048576)) MiB"
+}
+
+prepare_fio() {
+  local stamp
+  stamp="fio 1 $(cat "$ROOT/.stamp")"
+  [[ $refresh == no && $(cat "$CACHE/fio.stamp" 2>/dev/null) == "$stamp" ]] && return
+  rm -rf "$CACHE/fio"
+  copy_program usr/bin/fio "$CACHE/fio"
+  pack "$CACHE/fio" >"$CACHE/fio.cpio"
+  rm -rf "$CACHE/fio"
+  echo "$stamp" >"$CACHE/fio.stamp"
+}
+
+refresh=no
+kernels=()
+for argument; do
+  case $argument in
+    --refresh) refresh=yes ;;
+    -*) die "unknown option '$argument'; usage: prepare.sh [--refresh] [KERNEL...]" ;;
+    *) kernel_suite "$argument" >/dev/null; kernels+=("$argument") ;;
+  esac
+done
+[[ ${#kernels[@]} -gt 0 ]] || kernels=(6.12)
+for need in apt-get dpkg xz; do command -v "$need" >/dev/null || die "needs $need (a Debian machine)"; done
+
+mkdir -p "$CACHE"
+exec 9>"$CACHE/lock"
+flock 9                                # one prepare at a time; the tests may call it side by side
+prepare_tools
+for kernel in "${kernels[@]}"; do prepare_kernel "$kernel"; done
+prepare_fio

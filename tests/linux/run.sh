@@ -1,0 +1,98 @@
+#!/bin/bash
+# Runs one case: boots a stock Linux kernel in QEMU (no KVM) and lets its NVMe/TCP initiator loose on a target.
+#
+#   tests/linux/run.sh CASE [KERNEL]          cases: see cases/; kernels: 6.12 (default), 6.1, 5.10
+#
+# PEER=pilotlight|nvmet   who is the target (default pilotlight; nvmet is the kernel's own, in a second guest:
+#                         what fails there is a mistake of the harness or a peculiarity of Linux)
+# PILOTLIGHT=PATH         the program under test (default target/release/pilotlight, else target/debug)
+# OUT=DIR                 where console, server log and capture go (default target/linux/PEER-KERNEL-CASE)
+# CAPTURE=headers|full|no packet capture by QEMU's filter-dump; kept when the case fails (KEEP=1: always)
+#
+# Status 0: the guest said that the case passed. 1: it failed, or said nothing in time. 2: the harness is not ready
+# (prepare.sh was not run, no program).
+#
+# A case is cases/NAME.sh, run by the guest with the words of guest/lib.sh. What it needs of this side stands in
+# cases/NAME.host.sh: settings (below) and the verbs host_VERB that the guest calls over the second serial line.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+[[ $# -ge 1 ]] || die "usage: run.sh CASE [KERNEL]; cases: $(cd "$HARNESS/cases" && ls -- *.sh | grep -v host.sh | sed 's/\.sh$//' | tr '\n' ' ')"
+CASE=$1
+KERNEL=${2:-6.12}
+PEER=${PEER:-pilotlight}
+CAPTURE=${CAPTURE:-headers}
+OUT=${OUT:-$REPO/target/linux/$PEER-$KERNEL-$CASE}
+NQN=nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000042
+
+# What a case may set in its .host.sh.
+BACKING=mem                  # mem, or file: a sparse file $DISK
+SIZE_MIB=256
+TIMEOUT_S=120                # for the whole guest
+CPUS=1
+MEMORY_MIB=512
+ARCHIVES=()                  # more archives for the guest (fio.cpio)
+GUEST_QEMU=()                # more options for the guest's QEMU
+NEEDS_SERVER=yes
+host_after() { :; }          # runs when the guest passed; a non-zero status fails the case
+
+[[ -e $HARNESS/cases/$CASE.sh ]] || die "no case '$CASE' in $HARNESS/cases"
+kernel_suite "$KERNEL" >/dev/null
+[[ -e $CACHE/kernel-$KERNEL/.stamp && -e $ROOT/.stamp ]] || die "kernel $KERNEL is not prepared: run tests/linux/prepare.sh $KERNEL"
+rm -rf "$OUT"
+mkdir -p "$OUT"
+DISK=$OUT/disk.img
+. "$HARNESS/guest.sh"
+. "$HARNESS/peers/$PEER.sh"
+# shellcheck disable=SC1090 # one per case
+[[ ! -e $HARNESS/cases/$CASE.host.sh ]] || . "$HARNESS/cases/$CASE.host.sh"
+
+free_port() {
+  local port
+  while :; do
+    port=$((20000 + RANDOM % 12000))
+    grep -qi ":$(printf %04X $port) " /proc/net/tcp || { echo $port; return; }
+  done
+}
+
+# listens PORT: somebody does, by the kernel's table (a probing connection would be a host to the target).
+listens() { grep -qiE "^ *[0-9]+: [0-9A-F]+:$(printf %04X "$1") [0-9A-F]+:0000 0A" /proc/net/tcp; }
+
+# soon SECONDS COMMAND...: polls until it succeeds; fails when it does not.
+soon() {
+  local end=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    ((SECONDS < end)) || return 1
+    sleep 0.05
+  done
+}
+
+finish() {
+  guest_stop main
+  [[ $NEEDS_SERVER == no ]] || peer_stop || true
+}
+
+PORT=$(free_port)
+trap finish EXIT
+started=$SECONDS
+truncate -s "${SIZE_MIB}M" "$DISK"
+[[ $NEEDS_SERVER == no ]] || peer_start
+guest_start main "$HARNESS/cases/$CASE.sh"
+guest_serve main
+
+verdict=failed
+if [[ $(guest_status main) == 0 ]]; then
+  if host_after; then verdict=passed; fi
+fi
+trap - EXIT
+finish
+[[ $verdict == passed && ${KEEP:-0} == 0 ]] && rm -f "$OUT"/*.pcap "$DISK"
+say "$CASE on $KERNEL against $PEER: $verdict after $((SECONDS - started)) s; see $OUT"
+if [[ $verdict == failed ]]; then
+  tail -n 60 "$OUT/main.console" >&2
+  for log in "$OUT"/server*.log "$OUT"/server.console; do
+    [[ -s $log ]] && { say "the end of $log:"; tail -n 20 "$log" >&2; }
+  done
+  exit 1
+fi
