@@ -1,2 +1,20 @@
-//! The program.
-fn main() {}
+//! Pilotlight, the program: command line, configuration, and the commands.
+
+mod cli;
+mod config;
+mod exit;
+mod log;
+mod serve;
+
+use clap::Parser as _;
+
+use cli::{Cli, Command};
+
+fn main() -> std::process::ExitCode {
+    let cli = Cli::parse();
+    log::start(cli.verbose);
+    let outcome = match &cli.command {
+        Command::Serve(args) => serve::run(args),
+    };
+    outcome.unwrap_or_else(|error| exit::failed(&error)).into()
+}

@@ -1,0 +1,174 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::builder::Styles;
+use clap::builder::styling::AnsiColor;
+use clap::{Args, Parser, Subcommand};
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Yellow.on_default().bold())
+    .usage(AnsiColor::Yellow.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlight serve                                  1 GiB of memory on 127.0.0.1:4420
+  pilotlight serve --namespace file:/dev/nvme1n1 --listen 192.0.2.7:4420
+  pilotlight serve --config /etc/pilotlight.toml --check
+
+Run `pilotlight COMMAND --help` for a command's options and exit codes.";
+
+/// A storage server that burns as little power as its load allows: exports memory, files and drives over NVMe/TCP
+#[derive(Debug, Parser)]
+#[command(name = "pilotlight", version, styles = STYLES, after_help = EXAMPLES, max_term_width = 100)]
+#[command(arg_required_else_help = true, infer_subcommands = true)]
+pub(crate) struct Cli {
+    /// Log more: once for what changes, twice for every connection (PILOTLIGHT_LOG sets it by module)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve namespaces over NVMe/TCP
+    Serve(ServeArgs),
+}
+
+const SERVE_ABOUT: &str = "\
+Serve namespaces over NVMe/TCP.
+
+Without options: one subsystem with one namespace of 1 GiB in memory, on 127.0.0.1:4420. At start it prints the \
+`nvme connect` line to paste on the host.";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  pilotlight serve
+  pilotlight serve --listen 0.0.0.0:4420 --namespace file:/srv/disk.img --cores 2,3
+  pilotlight serve --namespace mem:4GiB --namespace null:1TiB --block-size 512
+  pilotlight serve --namespace file:/dev/nvme1n1 --nqn nqn.2024-05.com.example:disks \\
+      --allow-host nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6
+  pilotlight serve --config pilotlight.toml --check
+
+Signals:
+  SIGTERM, Ctrl-C   stop accepting, finish what is in flight (at most --drain-timeout), flush, leave;
+                    a second one leaves at once
+  SIGHUP            read the configuration and the files' sizes again; namespaces come, go and grow
+
+Exit codes:
+  0  stopped as asked, everything finished and flushed
+  1  the server could not start or failed
+  2  the command line or the configuration was refused; nothing was started
+  3  stopped, but requests were still unfinished when --drain-timeout was over
+  4  stopped, but a flush failed: data that were not flushed before may be lost
+  130, 143  left at once at a second Ctrl-C (130) or SIGTERM (143)";
+
+/// Options of `pilotlight serve`.
+#[derive(Args, Clone, Debug, Default)]
+#[command(long_about = SERVE_ABOUT, after_long_help = SERVE_EXAMPLES)]
+#[command(after_help = "Run with --help for examples, signals and exit codes.")]
+pub(crate) struct ServeArgs {
+    /// Address to accept hosts on; repeatable [default: 127.0.0.1:4420]
+    #[arg(long, value_name = "ADDR:PORT", help_heading = "Network")]
+    pub(crate) listen: Vec<String>,
+
+    /// Address that hosts are told, where it differs from the one they reach (address translation)
+    #[arg(long, value_name = "ADDR:PORT", help_heading = "Network")]
+    pub(crate) advertise: Option<String>,
+
+    /// What to export: mem:SIZE, file:PATH (a file or a block device) or null:SIZE; repeatable,
+    /// numbered from 1 [default: mem:1GiB]
+    #[arg(long, value_name = "BACKEND", help_heading = "Storage")]
+    pub(crate) namespace: Vec<String>,
+
+    /// Bytes in a block, of every --namespace: 512 or 4096 [default: 4096]
+    #[arg(long, value_name = "BYTES", help_heading = "Storage")]
+    pub(crate) block_size: Option<u32>,
+
+    /// The subsystem's name [default: one that follows from this machine and --listen]
+    #[arg(long, value_name = "NQN", help_heading = "Storage")]
+    pub(crate) nqn: Option<String>,
+
+    /// Host that may connect; repeatable [default: any]
+    #[arg(long, value_name = "NQN", help_heading = "Storage")]
+    pub(crate) allow_host: Vec<String>,
+
+    /// Cores to poll on, such as 0,1 or 0-3 [default: the first that is allowed]
+    #[arg(long, value_name = "LIST", help_heading = "Resources")]
+    pub(crate) cores: Option<String>,
+
+    /// Which of --cores accepts connections and takes decisions [default: the first]
+    #[arg(long, value_name = "CORE", help_heading = "Resources")]
+    pub(crate) main_core: Option<u32>,
+
+    /// Number of I/O threads [default: one a core]
+    #[arg(long, value_name = "COUNT", help_heading = "Resources")]
+    pub(crate) io_threads: Option<u32>,
+
+    /// Most memory for data, of namespaces and on the way [default: three quarters of the machine's]
+    #[arg(long, value_name = "SIZE", help_heading = "Resources")]
+    pub(crate) max_memory: Option<String>,
+
+    /// How long requests in flight may take to finish at the end [default: 10s]
+    #[arg(long, value_name = "TIME", help_heading = "Resources")]
+    pub(crate) drain_timeout: Option<String>,
+
+    /// Read everything from a file (TOML; see docs/configuration.md)
+    #[arg(long, value_name = "FILE", help_heading = "Configuration")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Only check the configuration, and that its files can be opened
+    #[arg(long, help_heading = "Configuration")]
+    pub(crate) check: bool,
+
+    /// Print what is served as one line of JSON
+    #[arg(long, help_heading = "Configuration")]
+    pub(crate) json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn serve(args: &[&str]) -> Result<ServeArgs, clap::Error> {
+        let cli = Cli::try_parse_from(["pilotlight", "serve"].iter().chain(args))?;
+        let Command::Serve(serve) = cli.command;
+        Ok(serve)
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn repeatable_options_keep_their_order() {
+        let args = serve(&["--namespace", "mem:1GiB", "--listen", "a", "--namespace", "null:1GiB", "--listen", "b"]);
+        let args = args.unwrap();
+        assert_eq!(args.namespace, ["mem:1GiB", "null:1GiB"]);
+        assert_eq!(args.listen, ["a", "b"]);
+    }
+
+    #[test]
+    fn unknown_options_are_refused() {
+        let error = serve(&["--listn", "127.0.0.1:4420"]).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("--listen"), "{error}");
+    }
+
+    #[test]
+    fn every_command_has_examples() {
+        for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+            let help = command.clone().render_long_help().to_string();
+            assert!(help.contains("Examples:"), "{}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! A configuration as it was written, from flags or from a file, before anything in it was understood.
+//!
+//! Both ways lead through this one form, so that both are checked by the same rules (`validate`) and neither can do
+//! what the other cannot.
+
+use super::problem::{Located, Origin};
+
+/// A text and where it was written.
+pub(crate) type Text = Located<String>;
+/// A whole number and where it was written.
+pub(crate) type Number = Located<i64>;
+
+/// A server as it was written; what is `None` or empty was left to its default.
+#[derive(Debug, Default)]
+pub(crate) struct Draft {
+    pub(crate) listen: Vec<Text>,
+    pub(crate) advertise: Option<Text>,
+    pub(crate) cores: Vec<Number>,
+    pub(crate) main_core: Option<Number>,
+    pub(crate) io_threads: Option<Number>,
+    pub(crate) limits: LimitsDraft,
+    pub(crate) subsystems: Vec<SubsystemDraft>,
+}
+
+/// Limits as they were written.
+#[derive(Debug, Default)]
+pub(crate) struct LimitsDraft {
+    pub(crate) max_memory: Option<Text>,
+    pub(crate) buffer_memory: Option<Text>,
+    pub(crate) max_connections: Option<Number>,
+    pub(crate) max_io_queues: Option<Number>,
+    pub(crate) max_queue_depth: Option<Number>,
+    pub(crate) icreq_timeout: Option<Text>,
+    pub(crate) drain_timeout: Option<Text>,
+}
+
+/// A subsystem as it was written.
+#[derive(Debug, Default)]
+pub(crate) struct SubsystemDraft {
+    /// Where the subsystem as a whole stands.
+    pub(crate) at: Origin,
+    pub(crate) nqn: Option<Text>,
+    pub(crate) serial: Option<Text>,
+    pub(crate) allowed_hosts: Vec<Text>,
+    pub(crate) namespaces: Vec<NamespaceDraft>,
+}
+
+/// A namespace as it was written.
+#[derive(Debug, Default)]
+pub(crate) struct NamespaceDraft {
+    /// Where the namespace as a whole stands.
+    pub(crate) at: Origin,
+    pub(crate) nsid: Option<Number>,
+    pub(crate) backend: Option<Text>,
+    pub(crate) block_size: Option<Number>,
+    pub(crate) uuid: Option<Text>,
+}

@@ -1,0 +1,73 @@
+//! A configuration file (TOML) becomes a draft.
+
+use toml::de::DeTable;
+
+use super::draft::{Draft, LimitsDraft, NamespaceDraft, SubsystemDraft};
+use super::problem::{Origin, Problem};
+use super::section::{Problems, Section};
+
+/// Reads the text of a file. What could be read comes back even where there were problems, so that the checks that
+/// follow can name theirs as well; a file that is not TOML yields nothing.
+pub(crate) fn read(text: &str) -> (Draft, Vec<Problem>) {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        return (Draft::default(), errors.iter().map(syntax).collect());
+    }
+    let problems = Problems::default();
+    let draft = server(&Section::root(&table, &problems));
+    (draft, problems.into_inner())
+}
+
+/// A place at which the file is not TOML.
+fn syntax(error: &toml::de::Error) -> Problem {
+    let at = Origin::File { key: String::new(), span: error.span().unwrap_or(0..0) };
+    Problem::error(&at, format!("not TOML: {}", error.message().replace('\n', "; ")))
+}
+
+fn server(root: &Section<'_>) -> Draft {
+    let mut draft = Draft {
+        subsystems: root.sections("subsystem").iter().map(subsystem).collect(),
+        limits: root.section("limits").map(|section| limits(&section)).unwrap_or_default(),
+        ..Draft::default()
+    };
+    if let Some(section) = root.section("server") {
+        draft.listen = section.texts("listen");
+        draft.advertise = section.text("advertise");
+        draft.cores = section.cores("cores");
+        draft.main_core = section.number("main_core");
+        draft.io_threads = section.number("io_threads");
+    }
+    draft
+}
+
+fn limits(section: &Section<'_>) -> LimitsDraft {
+    LimitsDraft {
+        max_memory: section.quantity("max_memory"),
+        buffer_memory: section.quantity("buffer_memory"),
+        max_connections: section.number("max_connections"),
+        max_io_queues: section.number("max_io_queues"),
+        max_queue_depth: section.number("max_queue_depth"),
+        icreq_timeout: section.quantity("icreq_timeout"),
+        drain_timeout: section.quantity("drain_timeout"),
+    }
+}
+
+fn subsystem(section: &Section<'_>) -> SubsystemDraft {
+    SubsystemDraft {
+        at: section.at(),
+        nqn: section.text("nqn"),
+        serial: section.text("serial"),
+        allowed_hosts: section.texts("allowed_hosts"),
+        namespaces: section.sections("namespace").iter().map(namespace).collect(),
+    }
+}
+
+fn namespace(section: &Section<'_>) -> NamespaceDraft {
+    NamespaceDraft {
+        at: section.at(),
+        nsid: section.number("nsid"),
+        backend: section.text("backend"),
+        block_size: section.number("block_size"),
+        uuid: section.text("uuid"),
+    }
+}

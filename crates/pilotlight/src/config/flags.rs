@@ -1,0 +1,91 @@
+//! The command line becomes a draft: one subsystem, its namespaces numbered as they stand.
+
+use super::draft::{Draft, LimitsDraft, NamespaceDraft, SubsystemDraft, Text};
+use super::problem::{Located, Origin, Problem};
+use super::units::parse_cores;
+use crate::cli::ServeArgs;
+
+/// What a server without `--namespace` exports.
+const DEFAULT_BACKEND: &str = "mem:1GiB";
+
+/// The draft that the flags describe.
+pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let draft = Draft {
+        listen: texts("--listen", &args.listen),
+        advertise: text("--advertise", args.advertise.as_ref()),
+        cores: cores(args.cores.as_ref(), &mut problems),
+        main_core: args.main_core.map(|core| Located::new(i64::from(core), Origin::Flag("--main-core"))),
+        io_threads: args.io_threads.map(|count| Located::new(i64::from(count), Origin::Flag("--io-threads"))),
+        limits: LimitsDraft {
+            max_memory: text("--max-memory", args.max_memory.as_ref()),
+            drain_timeout: text("--drain-timeout", args.drain_timeout.as_ref()),
+            ..LimitsDraft::default()
+        },
+        subsystems: vec![subsystem(args)],
+    };
+    (draft, problems)
+}
+
+/// Flags that stand for something that the file says, each with what to write there instead.
+pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
+    let stated: [(&'static str, bool, &str); 11] = [
+        ("--listen", !args.listen.is_empty(), "`listen = [...]` in [server]"),
+        ("--advertise", args.advertise.is_some(), "`advertise = \"...\"` in [server]"),
+        ("--namespace", !args.namespace.is_empty(), "a [[subsystem.namespace]] with `nsid` and `backend`"),
+        ("--block-size", args.block_size.is_some(), "`block_size = ...` in [[subsystem.namespace]]"),
+        ("--cores", args.cores.is_some(), "`cores = \"...\"` in [server]"),
+        ("--main-core", args.main_core.is_some(), "`main_core = ...` in [server]"),
+        ("--io-threads", args.io_threads.is_some(), "`io_threads = ...` in [server]"),
+        ("--nqn", args.nqn.is_some(), "`nqn = \"...\"` in [[subsystem]]"),
+        ("--allow-host", !args.allow_host.is_empty(), "`allowed_hosts = [...]` in [[subsystem]]"),
+        ("--max-memory", args.max_memory.is_some(), "`max_memory = \"...\"` in [limits]"),
+        ("--drain-timeout", args.drain_timeout.is_some(), "`drain_timeout = \"...\"` in [limits]"),
+    ];
+    let refuse = |(flag, _, instead): (&'static str, bool, &str)| {
+        Problem::error(&Origin::Flag(flag), "cannot be used together with --config")
+            .help(format!("write {instead}, in {file}"))
+    };
+    stated.into_iter().filter(|(_, given, _)| *given).map(refuse).collect()
+}
+
+fn subsystem(args: &ServeArgs) -> SubsystemDraft {
+    let mut backends = texts("--namespace", &args.namespace);
+    if backends.is_empty() {
+        backends.push(Located::new(DEFAULT_BACKEND.to_owned(), Origin::Default));
+    }
+    let namespace = |(index, backend): (usize, Text)| NamespaceDraft {
+        at: backend.at.clone(),
+        nsid: Some(Located::new(index as i64 + 1, backend.at.clone())),
+        backend: Some(backend),
+        block_size: args.block_size.map(|size| Located::new(i64::from(size), Origin::Flag("--block-size"))),
+        uuid: None,
+    };
+    SubsystemDraft {
+        at: Origin::Default,
+        nqn: text("--nqn", args.nqn.as_ref()),
+        serial: None,
+        allowed_hosts: texts("--allow-host", &args.allow_host),
+        namespaces: backends.into_iter().enumerate().map(namespace).collect(),
+    }
+}
+
+fn cores(list: Option<&String>, problems: &mut Vec<Problem>) -> Vec<Located<i64>> {
+    let Some(list) = list else { return Vec::new() };
+    let at = Origin::Flag("--cores");
+    match parse_cores(list) {
+        Ok(cores) => cores.into_iter().map(|core| Located::new(i64::from(core), at.clone())).collect(),
+        Err(what) => {
+            problems.push(Problem::error(&at, what));
+            Vec::new()
+        }
+    }
+}
+
+fn text(flag: &'static str, value: Option<&String>) -> Option<Text> {
+    value.map(|value| Located::new(value.clone(), Origin::Flag(flag)))
+}
+
+fn texts(flag: &'static str, values: &[String]) -> Vec<Text> {
+    values.iter().map(|value| Located::new(value.clone(), Origin::Flag(flag))).collect()
+}

@@ -1,0 +1,73 @@
+//! What the machine offers, gathered once and handed to the checks.
+
+use std::fs;
+
+use rustix::thread::sched_getaffinity;
+
+/// Facts about the machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    /// CPUs that this process may run on, ascending.
+    pub(crate) cores: Vec<u32>,
+    /// Bytes of memory that this process may use.
+    pub(crate) memory: u64,
+    /// Identifies the machine, the same after every restart.
+    pub(crate) id: String,
+}
+
+impl Machine {
+    /// This machine.
+    pub(crate) fn this() -> Self {
+        Self { cores: allowed_cores(), memory: usable_memory(), id: machine_id() }
+    }
+}
+
+fn allowed_cores() -> Vec<u32> {
+    match sched_getaffinity(None) {
+        Ok(set) => {
+            (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).map(|core| core as u32).collect()
+        }
+        Err(_) => vec![0],
+    }
+}
+
+/// The machine's memory, or the control group's limit where that is lower.
+fn usable_memory() -> u64 {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").unwrap_or_default();
+    let total = memory_total(&meminfo).unwrap_or(u64::MAX);
+    limit.trim().parse().map_or(total, |limit: u64| limit.min(total))
+}
+
+/// `MemTotal` of /proc/meminfo in bytes.
+fn memory_total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// machine-id(5), or where there is none (in a container) the host name.
+fn machine_id() -> String {
+    let id = fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    let id = id.trim();
+    if id.len() == 32 {
+        return id.to_owned();
+    }
+    fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_total_is_read_in_bytes() {
+        assert_eq!(memory_total("MemTotal:       16314012 kB\nMemFree: 1 kB\n"), Some(16_314_012 * 1024));
+        assert_eq!(memory_total("MemFree: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn this_machine_has_cores_memory_and_a_name() {
+        let machine = Machine::this();
+        assert!(!machine.cores.is_empty() && machine.memory > 1 << 20 && !machine.id.is_empty(), "{machine:?}");
+    }
+}

@@ -1,0 +1,110 @@
+//! From what the user wrote, on the command line or in a file, to a checked [`ServerConfig`].
+//!
+//! flags or file -> draft (every value with its place) -> validated configuration, or every problem at once.
+
+mod draft;
+mod file;
+mod flags;
+mod machine;
+mod nqn;
+mod problem;
+mod section;
+mod storage;
+mod units;
+mod validate;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pilotlight_target::config::ServerConfig;
+
+pub(crate) use machine::Machine;
+use problem::{Origin, Problem, Severity, Source};
+pub(crate) use storage::{cause, path_of, size_of};
+pub(crate) use units::{format_cores, format_duration, format_size};
+
+use crate::cli::ServeArgs;
+
+/// A configuration that holds on this machine, and what is worth saying about it all the same.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    /// The configuration.
+    pub(crate) config: ServerConfig,
+    warnings: Vec<Problem>,
+    source: Option<Source>,
+}
+
+impl Loaded {
+    /// What is worth saying, as text for a terminal; empty if nothing is.
+    pub(crate) fn warnings(&self, colour: bool) -> String {
+        problem::render_all(&self.warnings, self.source.as_ref(), colour)
+    }
+}
+
+/// Everything that is wrong with a configuration.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    problems: Vec<Problem>,
+    source: Option<Source>,
+}
+
+impl Refused {
+    /// What is wrong, as text for a terminal.
+    pub(crate) fn render(&self, colour: bool) -> String {
+        problem::render_all(&self.problems, self.source.as_ref(), colour)
+    }
+}
+
+/// Reads and checks what the arguments say, or the file that they name.
+pub(crate) fn load(args: &ServeArgs, machine: &Machine) -> Result<Loaded, Refused> {
+    match &args.config {
+        Some(path) => load_file(args, path, machine),
+        None => {
+            let (draft, problems) = flags::read(args);
+            check(&draft, problems, machine, Path::new(""), None)
+        }
+    }
+}
+
+fn load_file(args: &ServeArgs, path: &Path, machine: &Machine) -> Result<Loaded, Refused> {
+    let name = path.display().to_string();
+    let conflicts = flags::conflicts(args, &name);
+    if !conflicts.is_empty() {
+        return Err(Refused { problems: conflicts, source: None });
+    }
+    let text = fs::read_to_string(path).map_err(|error| {
+        let problem = Problem::error(&Origin::Flag("--config"), format!("{name}: {}", cause(&error)));
+        let help = "without --config the server needs no file at all; docs/configuration.md has one to start from";
+        Refused { problems: vec![problem.help(help)], source: None }
+    })?;
+    let (draft, problems) = file::read(&text);
+    let base = directory_of(path);
+    check(&draft, problems, machine, &base, Some(Source { name, text }))
+}
+
+/// Where relative paths in the file start: the file's own directory, so that it means the same from everywhere.
+fn directory_of(path: &Path) -> PathBuf {
+    path.parent().map(Path::to_path_buf).unwrap_or_default()
+}
+
+/// Checks a draft. Where it could not be read as a whole its values are not looked at, so that an unknown `nqm` is not
+/// followed by a missing `nqn`.
+fn check(
+    draft: &draft::Draft,
+    unreadable: Vec<Problem>,
+    machine: &Machine,
+    base: &Path,
+    source: Option<Source>,
+) -> Result<Loaded, Refused> {
+    if !unreadable.is_empty() {
+        return Err(Refused { problems: unreadable, source });
+    }
+    let validate::Checked { config, problems } = validate::validate(draft, machine, base);
+    if problems.iter().any(|problem| problem.severity == Severity::Error) {
+        return Err(Refused { problems, source });
+    }
+    Ok(Loaded { config, warnings: problems, source })
+}
+
+#[cfg(test)]
+mod tests;

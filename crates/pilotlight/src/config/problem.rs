@@ -1,0 +1,234 @@
+//! What is wrong with a configuration, where it was written, and how it is told.
+//!
+//! A problem names its place (a flag, or a key path with file, line and column), says what is wrong, and what would be
+//! right. All of them are told at once, so that a file with three mistakes takes one round and not three.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+/// Where a value was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Nowhere: it is the default.
+    #[default]
+    Default,
+    /// On the command line.
+    Flag(&'static str),
+    /// In the configuration file.
+    File {
+        /// The key's path, such as `subsystem[0].nqn`.
+        key: String,
+        /// Bytes of the file.
+        span: Range<usize>,
+    },
+}
+
+/// A value and where it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Located<T> {
+    /// The value.
+    pub(crate) value: T,
+    /// Where it was written.
+    pub(crate) at: Origin,
+}
+
+impl<T> Located<T> {
+    pub(crate) fn new(value: T, at: Origin) -> Self {
+        Self { value, at }
+    }
+}
+
+/// Whether a problem stops the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Severity {
+    /// Nothing is started.
+    Error,
+    /// It is told, and the program goes on.
+    Warning,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) severity: Severity,
+    pub(crate) at: Origin,
+    pub(crate) what: String,
+    pub(crate) help: Vec<String>,
+}
+
+impl Problem {
+    /// A problem that stops the program.
+    pub(crate) fn error(at: &Origin, what: impl Into<String>) -> Self {
+        Self { severity: Severity::Error, at: at.clone(), what: what.into(), help: Vec::new() }
+    }
+
+    /// A problem that is only told.
+    pub(crate) fn warning(at: &Origin, what: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(at, what) }
+    }
+
+    /// Adds what the user can do.
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help.push(help.into());
+        self
+    }
+}
+
+/// The file that spans point into.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    /// Its name as the user gave it.
+    pub(crate) name: String,
+    /// Its text.
+    pub(crate) text: String,
+}
+
+/// A line of a source, and a stretch within it.
+struct Place<'a> {
+    number: usize,
+    column: usize,
+    line: &'a str,
+    width: usize,
+}
+
+impl Source {
+    /// Line and column (counted in characters from 1) of the first byte of `span`, and how much of that line it covers.
+    fn place(&self, span: &Range<usize>) -> Place<'_> {
+        let start = span.start.min(self.text.len());
+        let before = &self.text[..start];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let line = self.text[line_start..].lines().next().unwrap_or("");
+        let end = span.end.clamp(start, line_start + line.len().max(start - line_start));
+        Place {
+            number: before.matches('\n').count() + 1,
+            column: self.text[line_start..start].chars().count() + 1,
+            line,
+            width: self.text.get(start..end).unwrap_or("").trim_end().chars().count().max(1),
+        }
+    }
+}
+
+/// All problems as text for a terminal, one after the other, errors and warnings as they stand in the file.
+pub(crate) fn render_all(problems: &[Problem], source: Option<&Source>, colour: bool) -> String {
+    let mut sorted: Vec<&Problem> = problems.iter().collect();
+    sorted.sort_by_key(|problem| match &problem.at {
+        Origin::File { span, .. } => span.start,
+        _ => 0,
+    });
+    sorted.iter().map(|problem| render(problem, source, colour)).collect()
+}
+
+/// One problem as text for a terminal.
+fn render(problem: &Problem, source: Option<&Source>, colour: bool) -> String {
+    let paint = Paint { colour };
+    let label = match problem.severity {
+        Severity::Error => paint.wrap("1;31", "error"),
+        Severity::Warning => paint.wrap("1;33", "warning"),
+    };
+    let subject = match &problem.at {
+        Origin::Default => String::new(),
+        Origin::Flag(flag) => format!("{flag}: "),
+        Origin::File { key, .. } if key.is_empty() => String::new(),
+        Origin::File { key, .. } => format!("{key}: "),
+    };
+    let mut out = format!("{label}: {}\n", paint.wrap("1", &format!("{subject}{}", problem.what)));
+    match (&problem.at, source) {
+        (Origin::File { span, .. }, Some(source)) => quote(&mut out, source, span, &paint),
+        (Origin::Default, Some(source)) => {
+            let _ = writeln!(out, " {} {}", paint.wrap("1;34", "-->"), source.name);
+        }
+        _ => {}
+    }
+    for help in &problem.help {
+        let _ = writeln!(out, "  {} {help}", paint.wrap("1;34", "="));
+    }
+    out
+}
+
+/// Appends the line that `span` starts on, with the stretch underlined.
+fn quote(out: &mut String, source: &Source, span: &Range<usize>, paint: &Paint) {
+    let place = source.place(span);
+    let number = place.number.to_string();
+    let margin = " ".repeat(number.len());
+    let bar = paint.wrap("1;34", "|");
+    // tabs are kept, so that the underline stands where the terminal puts the text
+    let indent: String =
+        place.line.chars().take(place.column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+    let _ = writeln!(out, "{margin}{} {}:{number}:{}", paint.wrap("1;34", "-->"), source.name, place.column);
+    let _ = writeln!(out, "{margin} {bar}");
+    let _ = writeln!(out, "{} {bar} {}", paint.wrap("1;34", &number), place.line);
+    let _ = writeln!(out, "{margin} {bar} {indent}{}", paint.wrap("1;31", &"^".repeat(place.width)));
+}
+
+/// Colours, where they are wanted.
+struct Paint {
+    colour: bool,
+}
+
+impl Paint {
+    fn wrap(&self, code: &str, text: &str) -> String {
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    fn source(text: &str) -> Source {
+        Source { name: "a.toml".to_owned(), text: text.to_owned() }
+    }
+
+    fn at(text: &str, what: &str) -> Origin {
+        let start = text.find(what).unwrap();
+        Origin::File { key: "key".to_owned(), span: start..start + what.len() }
+    }
+
+    #[test]
+    fn columns_count_characters_and_tabs_stay() {
+        let text = "first = 1\n\tköy = \"värde\" # note\n";
+        let problem = Problem::error(&at(text, "\"värde\""), "no").help("write yes");
+        expect![[r#"
+            error: key: no
+             --> a.toml:2:8
+              |
+            2 | 	köy = "värde" # note
+              | 	      ^^^^^^^
+              = write yes
+        "#]]
+        .assert_eq(&render(&problem, Some(&source(text)), false));
+    }
+
+    #[test]
+    fn a_span_over_lines_underlines_the_first_only() {
+        let text = "list = [\n  1,\n]\n";
+        let problem = Problem::error(&at(text, "[\n  1,\n]"), "no");
+        assert!(render(&problem, Some(&source(text)), false).ends_with("1 | list = [\n  |        ^\n"));
+    }
+
+    #[test]
+    fn a_span_at_the_end_of_the_file_is_shown() {
+        let text = "a =";
+        let origin = Origin::File { key: String::new(), span: 3..3 };
+        assert!(render(&Problem::error(&origin, "x"), Some(&source(text)), false).contains("a.toml:1:4\n"));
+        let origin = Origin::File { key: String::new(), span: 90..99 };
+        assert!(render(&Problem::error(&origin, "x"), Some(&source(text)), false).contains("a.toml:1:4\n"));
+    }
+
+    #[test]
+    fn colours_only_where_wanted() {
+        let problem = Problem::warning(&Origin::Flag("--listen"), "hm");
+        assert_eq!(render(&problem, None, false), "warning: --listen: hm\n");
+        assert!(render(&problem, None, true).contains("\x1b[1;33mwarning\x1b[0m"));
+    }
+
+    #[test]
+    fn problems_are_told_in_the_order_of_the_file() {
+        let text = "a = 1\nb = 2\n";
+        let problems = [Problem::error(&at(text, "b"), "second"), Problem::warning(&at(text, "a"), "first")];
+        let told = render_all(&problems, Some(&source(text)), false);
+        assert!(told.find("first").unwrap() < told.find("second").unwrap(), "{told}");
+    }
+}

@@ -1,0 +1,147 @@
+//! A draft becomes a [`ServerConfig`], or a list of everything that is wrong with it.
+//!
+//! Properties: a configuration that passes has no duplicate listener, NQN, NSID, UUID or medium, names only cores that
+//! this process may run on and only files that can be opened, and lies within the bounds of the target's tables. The
+//! machine is handed in, so that the same draft on the same machine gives the same answer; only files are looked at.
+
+mod limits;
+mod network;
+mod subsystems;
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use pilotlight_target::config::ServerConfig;
+
+use super::draft::{Draft, Number};
+use super::machine::Machine;
+use super::problem::{Located, Origin, Problem};
+use super::units::format_cores;
+
+/// The most I/O threads that a server may have.
+const MAX_IO_THREADS: u32 = 1024;
+
+/// What came of checking a draft: a configuration to be used only if no problem is an error.
+pub(crate) struct Checked {
+    pub(crate) config: ServerConfig,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// Checks `draft` against this `machine`; relative paths start at `base`.
+pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked {
+    let mut checker = Checker { machine, base, problems: Vec::new() };
+    let listeners = checker.listeners(&draft.listen);
+    let cores = checker.cores(&draft.cores);
+    let main_core = checker.main_core(draft.main_core.as_ref(), &cores);
+    let io_threads = checker.io_threads(draft.io_threads.as_ref(), &cores);
+    let config = ServerConfig {
+        advertise: checker.advertise(draft.advertise.as_ref()),
+        subsystems: checker.subsystems(&draft.subsystems, listeners.first().copied()),
+        limits: checker.limits(&draft.limits, io_threads),
+        listeners,
+        cores,
+        main_core,
+        io_threads,
+    };
+    checker.note_overcommitment(draft, &config);
+    Checked { config, problems: checker.problems }
+}
+
+/// The checks, and what they have found so far.
+struct Checker<'a> {
+    machine: &'a Machine,
+    base: &'a Path,
+    problems: Vec<Problem>,
+}
+
+impl Checker<'_> {
+    fn problem(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+
+    fn error(&mut self, at: &Origin, what: impl Into<String>) {
+        self.problem(Problem::error(at, what));
+    }
+
+    fn cores(&mut self, written: &[Number]) -> Vec<u32> {
+        let Some(&first_allowed) = self.machine.cores.first() else { return Vec::new() };
+        if written.is_empty() {
+            return vec![first_allowed];
+        }
+        let mut cores: Vec<u32> = Vec::new();
+        for core in written {
+            match u32::try_from(core.value) {
+                Ok(id) if cores.contains(&id) => self.error(&core.at, format!("core {id} is given twice")),
+                Ok(id) if self.machine.cores.contains(&id) => cores.push(id),
+                _ => {
+                    let allowed = format_cores(&self.machine.cores);
+                    self.problem(
+                        Problem::error(&core.at, format!("there is no core {} for this process", core.value))
+                            .help(format!("it may run on {allowed} (see `taskset -cp $$`)")),
+                    );
+                }
+            }
+        }
+        cores
+    }
+
+    fn main_core(&mut self, written: Option<&Number>, cores: &[u32]) -> u32 {
+        let default = cores.first().copied().unwrap_or(0);
+        let Some(core) = written else { return default };
+        match cores.iter().find(|&&id| i64::from(id) == core.value) {
+            Some(&id) => id,
+            // where no core was right, that has been said already
+            None if cores.is_empty() => default,
+            None => {
+                let help = format!("the main core is one of them; cores are {}", format_cores(cores));
+                self.problem(Problem::error(&core.at, format!("{} is not among the cores", core.value)).help(help));
+                default
+            }
+        }
+    }
+
+    fn io_threads(&mut self, written: Option<&Number>, cores: &[u32]) -> u32 {
+        let count = self.number(written, 1..=MAX_IO_THREADS, cores.len().max(1) as u32, "I/O threads");
+        if let Some(written) = written
+            && (count as usize) < cores.len()
+        {
+            let what = format!("{} of {} cores have no I/O thread to run", cores.len() - count as usize, cores.len());
+            self.problem(Problem::warning(&written.at, what));
+        }
+        count
+    }
+
+    /// A number within `range`; `default` where none was written or it is outside. `what` says what it counts.
+    fn number<T>(&mut self, written: Option<&Number>, range: RangeInclusive<T>, default: T, what: &str) -> T
+    where
+        T: TryFrom<i64> + PartialOrd + Display + Copy,
+    {
+        let Some(number) = written else { return default };
+        match T::try_from(number.value) {
+            Ok(value) if range.contains(&value) => value,
+            _ => {
+                let help = format!("use {} to {}", range.start(), range.end());
+                self.problem(Problem::error(&number.at, format!("{} {what}", number.value)).help(help));
+                default
+            }
+        }
+    }
+
+    /// Notes values that stand twice.
+    fn no_duplicates<'v, T: PartialEq + Display + 'v>(&mut self, values: impl IntoIterator<Item = &'v Located<T>>) {
+        let mut seen: Vec<&Located<T>> = Vec::new();
+        for value in values {
+            match seen.iter().find(|other| other.value == value.value) {
+                Some(first) => {
+                    let problem = Problem::error(&value.at, format!("{} is given twice", value.value));
+                    self.problem(match &first.at {
+                        Origin::File { key, .. } => problem.help(format!("it stands already in {key}")),
+                        _ => problem,
+                    });
+                }
+                None => seen.push(value),
+            }
+        }
+    }
+}

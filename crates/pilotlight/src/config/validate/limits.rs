@@ -1,0 +1,134 @@
+//! Limits: within the target's bounds, and within what the machine has.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use pilotlight_target::config::{Limits, MAX_IO_QUEUES, MAX_QUEUE_DEPTH, ServerConfig};
+
+use super::Checker;
+use crate::config::draft::{Draft, LimitsDraft, Text};
+use crate::config::problem::{Origin, Problem};
+use crate::config::storage;
+use crate::config::units::{format_duration, format_size, parse_duration, parse_size};
+
+/// Buffers of an I/O thread in bytes, unless something else is said: 512 requests of 128 KiB on the way at once.
+const BUFFERS_PER_THREAD: u64 = 64 << 20;
+/// The least: eight requests of 128 KiB, or one could hold up all others.
+const MIN_BUFFERS_PER_THREAD: u64 = 1 << 20;
+/// The least `max_memory` in bytes.
+const MIN_MEMORY: u64 = 1 << 20;
+/// How long anything may be told to wait.
+const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
+/// Connections that one server can be told to keep.
+const CONNECTIONS: RangeInclusive<u32> = 1..=1_000_000;
+
+impl Checker<'_> {
+    /// All limits.
+    pub(super) fn limits(&mut self, written: &LimitsDraft, io_threads: u32) -> Limits {
+        let default = Limits::default();
+        let max_memory = self.max_memory(written.max_memory.as_ref());
+        let queues = written.max_io_queues.as_ref();
+        let depth = written.max_queue_depth.as_ref();
+        Limits {
+            max_memory,
+            buffer_memory: self.buffer_memory(written.buffer_memory.as_ref(), max_memory, io_threads),
+            max_connections: self.number(
+                written.max_connections.as_ref(),
+                CONNECTIONS,
+                default.max_connections,
+                "connections",
+            ),
+            max_io_queues: self.number(queues, 1..=MAX_IO_QUEUES, default.max_io_queues, "I/O queues"),
+            max_queue_depth: self.number(depth, 2..=MAX_QUEUE_DEPTH, default.max_queue_depth, "entries in a queue"),
+            icreq_timeout: self.timeout(written.icreq_timeout.as_ref(), default.icreq_timeout),
+            drain_timeout: self.timeout(written.drain_timeout.as_ref(), default.drain_timeout),
+        }
+    }
+
+    /// Memory for data: unless something else is said, three quarters of what the process may use.
+    fn max_memory(&mut self, written: Option<&Text>) -> u64 {
+        let mebibytes = |bytes: u64| bytes & !((1 << 20) - 1);
+        let most = self.machine.memory;
+        let default = mebibytes(most / 4 * 3).max(MIN_MEMORY);
+        let range = MIN_MEMORY..=mebibytes(most).max(MIN_MEMORY);
+        self.size(written, &range, default, "of memory", "what this process may use")
+    }
+
+    /// The part of the memory that holds data on the way.
+    fn buffer_memory(&mut self, written: Option<&Text>, max_memory: u64, io_threads: u32) -> u64 {
+        let least = MIN_BUFFERS_PER_THREAD * u64::from(io_threads);
+        if least > max_memory {
+            let at = written.map_or(Origin::Default, |text| text.at.clone());
+            let what = format!(
+                "{io_threads} I/O threads need at least {} of buffers, and max_memory is {}",
+                format_size(least),
+                format_size(max_memory)
+            );
+            self.problem(Problem::error(&at, what).help("raise max_memory, or use fewer I/O threads"));
+            return least;
+        }
+        let default = (BUFFERS_PER_THREAD * u64::from(io_threads)).min(max_memory / 2).max(least);
+        self.size(written, &(least..=max_memory), default, "of buffers", "max_memory")
+    }
+
+    /// A size within `range`; `what` says of what, `most` where the upper bound comes from.
+    fn size(
+        &mut self,
+        written: Option<&Text>,
+        range: &RangeInclusive<u64>,
+        default: u64,
+        what: &str,
+        most: &str,
+    ) -> u64 {
+        let Some(text) = written else { return default };
+        match parse_size(&text.value) {
+            Ok(bytes) if range.contains(&bytes) => bytes,
+            Ok(_) => {
+                let help = format!("use {} to {} ({most})", format_size(*range.start()), format_size(*range.end()));
+                self.problem(Problem::error(&text.at, format!("{} {what}", text.value)).help(help));
+                default
+            }
+            Err(wrong) => {
+                self.error(&text.at, wrong);
+                default
+            }
+        }
+    }
+
+    fn timeout(&mut self, written: Option<&Text>, default: Duration) -> Duration {
+        let Some(text) = written else { return default };
+        match parse_duration(&text.value) {
+            Ok(duration) if TIMEOUTS.contains(&duration) => duration,
+            Ok(_) => {
+                let help =
+                    format!("use {} to {}", format_duration(*TIMEOUTS.start()), format_duration(*TIMEOUTS.end()));
+                self.problem(Problem::error(&text.at, format!("a timeout of {}", text.value)).help(help));
+                default
+            }
+            Err(wrong) => {
+                self.error(&text.at, wrong);
+                default
+            }
+        }
+    }
+
+    /// Notes namespaces in memory that cannot all be filled.
+    pub(super) fn note_overcommitment(&mut self, draft: &Draft, config: &ServerConfig) {
+        let namespaces = config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
+        let promised = namespaces.map(|ns| storage::memory_of(&ns.backend)).fold(0, u64::saturating_add);
+        let there = config.limits.max_memory - config.limits.buffer_memory.min(config.limits.max_memory);
+        if promised <= there {
+            return;
+        }
+        let at = draft.limits.max_memory.as_ref().map_or(Origin::Default, |text| text.at.clone());
+        let what = format!(
+            "namespaces in memory add up to {}, and there is room for {} (max_memory {} less {} of buffers)",
+            format_size(promised),
+            format_size(there),
+            format_size(config.limits.max_memory),
+            format_size(config.limits.buffer_memory)
+        );
+        let help = "writes beyond that will fail with Capacity Exceeded; what is never written takes no memory";
+        self.problem(Problem::warning(&at, what).help(help));
+    }
+}

@@ -1,0 +1,132 @@
+//! Addresses: where to listen, and what to tell hosts.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use pilotlight_target::config::DEFAULT_PORT;
+
+use super::Checker;
+use crate::config::draft::Text;
+use crate::config::problem::{Located, Problem};
+
+/// Longest transport address that a discovery log entry holds, in bytes (Base 5.1.12.3.1, TRADDR).
+const MAX_TRADDR: usize = 256;
+
+impl Checker<'_> {
+    /// Addresses to listen on.
+    pub(super) fn listeners(&mut self, written: &[Text]) -> Vec<SocketAddr> {
+        if written.is_empty() {
+            return vec![SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))];
+        }
+        let mut listeners = Vec::new();
+        for text in written {
+            match parse_listener(&text.value) {
+                Ok(address) => listeners.push(Located::new(address, text.at.clone())),
+                Err((what, help)) => self.problem(Problem::error(&text.at, what).help(help)),
+            }
+        }
+        // port 0 takes a free one each time
+        self.no_duplicates(listeners.iter().filter(|listener| listener.value.port() != 0));
+        self.no_overlap(&listeners);
+        listeners.into_iter().map(|listener| listener.value).collect()
+    }
+
+    /// Notes listeners that another one, on all addresses of the machine, already covers.
+    fn no_overlap(&mut self, listeners: &[Located<SocketAddr>]) {
+        for one in listeners.iter().filter(|one| one.value.ip().is_unspecified() && one.value.port() != 0) {
+            let covered = |other: &&Located<SocketAddr>| {
+                other.value.port() == one.value.port()
+                    && other.value.is_ipv4() == one.value.is_ipv4()
+                    && !other.value.ip().is_unspecified()
+            };
+            for other in listeners.iter().filter(covered) {
+                let what = format!("{} is already part of {}", other.value, one.value);
+                self.problem(Problem::error(&other.at, what).help("leave out one of the two"));
+            }
+        }
+    }
+
+    /// The address that the discovery log gives.
+    pub(super) fn advertise(&mut self, written: Option<&Text>) -> Option<(String, u16)> {
+        let text = written?;
+        match parse_advertised(&text.value) {
+            Ok(address) => Some(address),
+            Err(what) => {
+                let help = "write the address (or name) and port under which hosts reach this server, such as \
+                            192.0.2.7:4420";
+                self.problem(Problem::error(&text.at, what).help(help));
+                None
+            }
+        }
+    }
+}
+
+/// An IP address and a port; otherwise what is wrong and what to write.
+fn parse_listener(text: &str) -> Result<SocketAddr, (String, String)> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(address);
+    }
+    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        let with_port = SocketAddr::new(ip, DEFAULT_PORT);
+        return Err((format!("`{text}` has no port"), format!("write {with_port}")));
+    }
+    let wrong = format!("`{text}` is not an address to listen on");
+    let name = text.rsplit_once(':').map_or(text, |(name, _)| name);
+    let example = "write an IP address and a port, such as 127.0.0.1:4420, 0.0.0.0:4420 or [::]:4420";
+    if name.starts_with(|c: char| c.is_ascii_alphabetic()) && !name.contains(':') {
+        return Err((wrong, format!("names are not looked up: {example}")));
+    }
+    Err((wrong, example.to_owned()))
+}
+
+/// Address or name, and port.
+fn parse_advertised(text: &str) -> Result<(String, u16), String> {
+    let wrong = || format!("`{text}` is not an address that hosts can be told");
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        if address.ip().is_unspecified() || address.port() == 0 {
+            return Err(wrong());
+        }
+        return Ok((address.ip().to_string(), address.port()));
+    }
+    let (name, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(wrong)?;
+    let named = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    // what consists of digits and dots alone is a mistyped address
+    let is_name = name.chars().all(named) && name.chars().any(|c| c.is_ascii_alphabetic());
+    if !is_name || name.len() > MAX_TRADDR {
+        return Err(wrong());
+    }
+    Ok((name.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_addresses_with_ports() {
+        for text in ["127.0.0.1:4420", "0.0.0.0:0", "[::]:4420", "[fe80::1%2]:4420"] {
+            assert!(parse_listener(text).is_ok(), "{text}");
+        }
+        for (text, help) in [
+            ("192.0.2.1", "write 192.0.2.1:4420"),
+            ("::1", "write [::1]:4420"),
+            ("[::1]", "write [::1]:4420"),
+            ("localhost:4420", "names are not looked up"),
+            ("127.0.0.1:99999", "write an IP address and a port"),
+            ("", "write an IP address and a port"),
+            ("4420", "write an IP address and a port"),
+        ] {
+            let (_, found) = parse_listener(text).unwrap_err();
+            assert!(found.starts_with(help), "{text}: {found}");
+        }
+    }
+
+    #[test]
+    fn advertised_addresses_can_be_names_but_not_everything() {
+        assert_eq!(parse_advertised("nvme.example.com:4420"), Ok(("nvme.example.com".to_owned(), 4420)));
+        assert_eq!(parse_advertised("[2001:db8::1]:1"), Ok(("2001:db8::1".to_owned(), 1)));
+        for text in ["0.0.0.0:4420", "192.0.2.1:0", "192.0.2.1", "name", "name:0", "na me:1", "300.0.2.1:1", ":4420"] {
+            assert!(parse_advertised(text).is_err(), "{text}");
+        }
+    }
+}

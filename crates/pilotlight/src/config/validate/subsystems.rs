@@ -1,0 +1,193 @@
+//! Subsystems and their namespaces: names and numbers that are valid and stand once, and storage that is there.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use pilotlight_target::backend::BackendSpec;
+use pilotlight_target::config::{MAX_NSID, MAX_SERIAL, NamespaceConfig, SubsystemConfig};
+use uuid::Uuid;
+
+use super::Checker;
+use crate::config::draft::{NamespaceDraft, SubsystemDraft, Text};
+use crate::config::nqn;
+use crate::config::problem::{Located, Origin, Problem};
+use crate::config::storage::{self, Medium};
+
+/// Block size in bytes of a namespace that was given none.
+const DEFAULT_BLOCK_SIZE: u32 = 4096;
+
+/// Things that may stand only once in the whole server.
+#[derive(Default)]
+struct Once {
+    uuids: Vec<Located<Uuid>>,
+    media: Vec<(Medium, Origin)>,
+}
+
+impl Checker<'_> {
+    /// All subsystems. `listener` is what the NQN of one that has none follows from.
+    pub(super) fn subsystems(
+        &mut self,
+        written: &[SubsystemDraft],
+        listener: Option<SocketAddr>,
+    ) -> Vec<SubsystemConfig> {
+        if written.is_empty() {
+            let problem = Problem::error(&Origin::Default, "the file has no [[subsystem]]");
+            self.problem(problem.help("add one, with an `nqn` and a [[subsystem.namespace]]"));
+        }
+        let mut once = Once::default();
+        let subsystems = written.iter().map(|subsystem| self.subsystem(subsystem, listener, &mut once)).collect();
+        self.no_duplicates(written.iter().filter_map(|subsystem| subsystem.nqn.as_ref()));
+        self.no_duplicates(&once.uuids);
+        subsystems
+    }
+
+    fn subsystem(
+        &mut self,
+        written: &SubsystemDraft,
+        listener: Option<SocketAddr>,
+        once: &mut Once,
+    ) -> SubsystemConfig {
+        let numbers = written.namespaces.iter().filter_map(|namespace| namespace.nsid.as_ref());
+        self.no_duplicates(numbers);
+        self.no_duplicates(&written.allowed_hosts);
+        for host in &written.allowed_hosts {
+            self.nqn(host);
+        }
+        SubsystemConfig {
+            nqn: self.subsystem_nqn(written, listener),
+            serial: written.serial.as_ref().map(|serial| self.serial(serial)),
+            allowed_hosts: written.allowed_hosts.iter().map(|host| host.value.clone()).collect(),
+            namespaces: written.namespaces.iter().filter_map(|namespace| self.namespace(namespace, once)).collect(),
+        }
+    }
+
+    fn subsystem_nqn(&mut self, written: &SubsystemDraft, listener: Option<SocketAddr>) -> String {
+        let of_machine = || nqn::of_machine(&self.machine.id, listener);
+        match &written.nqn {
+            Some(nqn) => {
+                self.nqn(nqn);
+                nqn.value.clone()
+            }
+            None if matches!(written.at, Origin::File { .. }) => {
+                let help = format!("for example `nqn = \"{}\"` (made from this machine's identity)", of_machine());
+                self.problem(Problem::error(&written.at, "`nqn` is missing").help(help));
+                String::new()
+            }
+            None => of_machine(),
+        }
+    }
+
+    fn nqn(&mut self, written: &Text) {
+        if let Err(what) = nqn::check(&written.value) {
+            self.problem(Problem::error(&written.at, what).help(nqn::FORMS));
+        }
+    }
+
+    fn serial(&mut self, written: &Text) -> String {
+        let serial = &written.value;
+        let printable = serial.bytes().all(|b| (0x20..0x7f).contains(&b));
+        if serial.is_empty() || serial.len() > MAX_SERIAL || !printable || serial.trim() != serial {
+            let help = format!("use 1 to {MAX_SERIAL} printable ASCII characters, no space at either end");
+            self.problem(Problem::error(&written.at, format!("`{serial}` is not a serial number")).help(help));
+        }
+        serial.clone()
+    }
+
+    /// One namespace; `None` where there is no storage to go on with.
+    fn namespace(&mut self, written: &NamespaceDraft, once: &mut Once) -> Option<NamespaceConfig> {
+        let nsid = self.nsid(written);
+        let block_size = self.block_size(written);
+        let uuid = written.uuid.as_ref().and_then(|uuid| self.uuid(uuid, once));
+        let backend = self.backend(written, block_size, once)?;
+        Some(NamespaceConfig { nsid, backend, block_size, uuid })
+    }
+
+    fn nsid(&mut self, written: &NamespaceDraft) -> u32 {
+        if written.nsid.is_none() {
+            let help = "give the number under which hosts see it, such as `nsid = 1`; it must not change later";
+            self.problem(Problem::error(&written.at, "`nsid` is missing").help(help));
+        }
+        self.number(written.nsid.as_ref(), 1..=MAX_NSID, 1, "is not a namespace identifier")
+    }
+
+    fn block_size(&mut self, written: &NamespaceDraft) -> u32 {
+        match &written.block_size {
+            None => DEFAULT_BLOCK_SIZE,
+            Some(size) if size.value == 512 || size.value == 4096 => size.value as u32,
+            Some(size) => {
+                let what = format!("blocks of {} bytes", size.value);
+                self.problem(Problem::error(&size.at, what).help("use 512 or 4096"));
+                DEFAULT_BLOCK_SIZE
+            }
+        }
+    }
+
+    fn uuid(&mut self, written: &Text, once: &mut Once) -> Option<[u8; 16]> {
+        match Uuid::try_parse(&written.value) {
+            Ok(uuid) if !uuid.is_nil() => {
+                once.uuids.push(Located::new(uuid, written.at.clone()));
+                Some(uuid.into_bytes())
+            }
+            _ => {
+                let help = "write 32 hexadecimal digits, such as f81d4fae-7dec-11d0-a765-00a0c91e6bf6 (`uuidgen` makes \
+                            one), or leave the key out";
+                self.problem(Problem::error(&written.at, format!("`{}` is not a UUID", written.value)).help(help));
+                None
+            }
+        }
+    }
+
+    fn backend(&mut self, written: &NamespaceDraft, block_size: u32, once: &mut Once) -> Option<BackendSpec> {
+        let Some(text) = &written.backend else {
+            let help = "say what holds its blocks, such as `backend = \"mem:1GiB\"` or `backend = \"file:/path\"`";
+            self.problem(Problem::error(&written.at, "`backend` is missing").help(help));
+            return None;
+        };
+        let spec = match text.value.parse::<BackendSpec>() {
+            Ok(spec) => storage::relative_to(spec, self.base),
+            Err(wrong) => {
+                self.error(&text.at, wrong.to_string());
+                return None;
+            }
+        };
+        match storage::path_of(&spec) {
+            Some(path) => self.medium(path, block_size, &text.at, once),
+            None => self.capacity(&spec, block_size, text),
+        }
+        Some(spec)
+    }
+
+    /// Looks at the file or device of a namespace.
+    fn medium(&mut self, path: &Path, block_size: u32, at: &Origin, once: &mut Once) {
+        let found = match storage::look_at(path, block_size) {
+            Ok(found) => found,
+            Err(unfit) => {
+                let problem = Problem::error(at, unfit.what);
+                self.problem(unfit.help.into_iter().fold(problem, Problem::help));
+                return;
+            }
+        };
+        if let Some((_, first)) = once.media.iter().find(|(medium, _)| *medium == found.medium) {
+            let problem = Problem::error(at, format!("{} already holds another namespace", path.display()));
+            self.problem(match first {
+                Origin::File { key, .. } => problem.help(format!("see {key}; two namespaces cannot share blocks")),
+                _ => problem.help("two namespaces cannot share blocks"),
+            });
+        }
+        once.media.push((found.medium, at.clone()));
+        let rest = found.size % u64::from(block_size);
+        if rest != 0 {
+            let what = format!("the last {rest} bytes of {} are no whole block and are left alone", path.display());
+            self.problem(Problem::warning(at, what));
+        }
+    }
+
+    /// Checks that storage whose size was written holds whole blocks.
+    fn capacity(&mut self, spec: &BackendSpec, block_size: u32, written: &Text) {
+        let Some(size) = storage::size_of(spec) else { return };
+        if size == 0 || size % u64::from(block_size) != 0 {
+            let what = format!("{size} bytes are not a whole number of blocks of {block_size} bytes");
+            self.problem(Problem::error(&written.at, what).help("use a size such as 512MiB or 1GiB"));
+        }
+    }
+}

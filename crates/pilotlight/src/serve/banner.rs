@@ -1,0 +1,144 @@
+//! What the program says once it serves: what there is, and the lines to paste on a Linux host.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use pilotlight_target::config::{ServerConfig, SubsystemConfig};
+use serde_json::{Value, json};
+
+use crate::config::{format_cores, format_duration, format_size};
+
+/// Stands where an address is not known.
+const UNKNOWN_ADDRESS: &str = "ADDRESS-OF-THIS-MACHINE";
+
+/// What is served, for a person or as one line of JSON.
+pub(super) fn serving(config: &ServerConfig, listening: &[SocketAddr], as_json: bool) -> String {
+    let entries = entries(config, listening, outward_address);
+    if as_json {
+        return format!("{}\n", json_of("serving", config, listening, &entries));
+    }
+    format!("{}{}{}", summary(config, listening), commands(config, &entries), ending(config))
+}
+
+/// That the configuration holds.
+pub(super) fn checked(config: &ServerConfig, as_json: bool) -> String {
+    if as_json {
+        return format!("{}\n", json_of("checked", config, &config.listeners, &[]));
+    }
+    format!("The configuration is good.\n{}", summary(config, &config.listeners))
+}
+
+/// An address under which hosts reach the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    address: String,
+    port: u16,
+}
+
+/// Where hosts reach the server: where it was told, or else each listener.
+fn entries(config: &ServerConfig, listening: &[SocketAddr], outward: impl Fn(bool) -> Option<IpAddr>) -> Vec<Entry> {
+    if let Some((address, port)) = &config.advertise {
+        return vec![Entry { address: address.clone(), port: *port }];
+    }
+    let entry = |listener: &SocketAddr| {
+        let known = if listener.ip().is_unspecified() { outward(listener.is_ipv4()) } else { Some(listener.ip()) };
+        Entry { address: known.map_or(UNKNOWN_ADDRESS.to_owned(), |ip| ip.to_string()), port: listener.port() }
+    };
+    listening.iter().map(entry).collect()
+}
+
+/// This machine's address towards others, where it listens on all: the one that a packet to elsewhere would bear.
+/// (The addresses are set aside for documentation, and connecting a datagram socket sends nothing.)
+fn outward_address(v4: bool) -> Option<IpAddr> {
+    let (any, elsewhere) = if v4 { ("0.0.0.0:0", "192.0.2.1:9") } else { ("[::]:0", "[2001:db8::1]:9") };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(elsewhere).ok()?;
+    socket.local_addr().ok().map(|address| address.ip())
+}
+
+/// What there is, in a few lines.
+fn summary(config: &ServerConfig, listening: &[SocketAddr]) -> String {
+    let mut out = format!("pilotlight {} on {}\n", env!("CARGO_PKG_VERSION"), list(listening));
+    for subsystem in &config.subsystems {
+        summarise(&mut out, subsystem);
+    }
+    let main = if config.cores.len() > 1 { format!(" (main {})", config.main_core) } else { String::new() };
+    let _ = writeln!(
+        out,
+        "  cores {}{main}, I/O threads: {}, memory for data: {}",
+        format_cores(&config.cores),
+        config.io_threads,
+        format_size(config.limits.max_memory)
+    );
+    out
+}
+
+fn summarise(out: &mut String, subsystem: &SubsystemConfig) {
+    let hosts = match subsystem.allowed_hosts.len() {
+        0 => "any host".to_owned(),
+        1 => "one host".to_owned(),
+        count => format!("{count} hosts"),
+    };
+    let _ = writeln!(out, "  {}  ({hosts})", subsystem.nqn);
+    for namespace in &subsystem.namespaces {
+        let (nsid, backend, size) = (namespace.nsid, &namespace.backend, namespace.block_size);
+        let _ = writeln!(out, "    namespace {nsid}: {backend}, blocks of {size} bytes");
+    }
+}
+
+/// The lines to paste.
+fn commands(config: &ServerConfig, entries: &[Entry]) -> String {
+    let mut out = "\nOn a Linux host:\n  modprobe nvme-tcp\n".to_owned();
+    for entry in entries {
+        let _ = writeln!(out, "  {}", discover_line(entry));
+        for subsystem in &config.subsystems {
+            let _ = writeln!(out, "  {}", connect_line(entry, &subsystem.nqn));
+        }
+    }
+    out
+}
+
+fn ending(config: &ServerConfig) -> String {
+    format!("\nCtrl-C stops; requests in flight have {} to finish.\n", format_duration(config.limits.drain_timeout))
+}
+
+fn discover_line(entry: &Entry) -> String {
+    format!("nvme discover -t tcp -a {} -s {}", entry.address, entry.port)
+}
+
+fn connect_line(entry: &Entry, nqn: &str) -> String {
+    format!("nvme connect -t tcp -a {} -s {} -n {nqn}", entry.address, entry.port)
+}
+
+fn list(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The same for programs.
+fn json_of(event: &str, config: &ServerConfig, listening: &[SocketAddr], entries: &[Entry]) -> Value {
+    let namespaces = |subsystem: &SubsystemConfig| {
+        let namespaces = subsystem.namespaces.iter();
+        let value = namespaces
+            .map(|ns| json!({ "nsid": ns.nsid, "backend": ns.backend.to_string(), "block_size": ns.block_size }));
+        value.collect::<Vec<_>>()
+    };
+    let subsystem = |subsystem: &SubsystemConfig| {
+        let connect: Vec<_> = entries.iter().map(|entry| connect_line(entry, &subsystem.nqn)).collect();
+        json!({
+            "nqn": subsystem.nqn,
+            "allowed_hosts": subsystem.allowed_hosts,
+            "namespaces": namespaces(subsystem),
+            "connect": connect,
+        })
+    };
+    json!({
+        "event": event,
+        "listening": listening,
+        "discover": entries.iter().map(discover_line).collect::<Vec<_>>(),
+        "subsystems": config.subsystems.iter().map(subsystem).collect::<Vec<_>>(),
+        "cores": config.cores,
+        "main_core": config.main_core,
+        "io_threads": config.io_threads,
+        "max_memory": config.limits.max_memory,
+    })
+}

@@ -1,0 +1,125 @@
+//! What a reload decides, and what it does to a server that only notes it.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::super::server::StopFailure;
+use super::*;
+
+/// Notes what is asked of it, and refuses what it was told to.
+#[derive(Default)]
+struct Recorder {
+    asked: RefCell<Vec<String>>,
+    refuse: Option<&'static str>,
+}
+
+impl Recorder {
+    fn note(&self, what: String) -> Result<(), String> {
+        let refused = self.refuse.is_some_and(|refused| what.starts_with(refused));
+        self.asked.borrow_mut().push(what);
+        if refused { Err("refused by the test".to_owned()) } else { Ok(()) }
+    }
+}
+
+impl Running for Recorder {
+    fn local_addrs(&self) -> Vec<SocketAddr> {
+        Vec::new()
+    }
+    fn add_namespace(&self, nqn: &str, namespace: &NamespaceConfig) -> Result<(), String> {
+        self.note(format!("add {nqn} {}", namespace.nsid))
+    }
+    fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), String> {
+        self.note(format!("remove {nqn} {nsid}"))
+    }
+    fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<(), String> {
+        self.note(format!("resize {nqn} {nsid} {blocks:?}"))
+    }
+    fn stop(self: Box<Self>, _within: Duration) -> Result<(), StopFailure> {
+        Ok(())
+    }
+}
+
+fn namespace(nsid: u32, backend: &str) -> NamespaceConfig {
+    NamespaceConfig { nsid, backend: backend.parse().unwrap(), block_size: 4096, uuid: None }
+}
+
+fn subsystem(nqn: &str, namespaces: Vec<NamespaceConfig>) -> SubsystemConfig {
+    SubsystemConfig { nqn: nqn.to_owned(), serial: None, allowed_hosts: Vec::new(), namespaces }
+}
+
+fn server(namespaces: Vec<NamespaceConfig>) -> ServerConfig {
+    ServerConfig { subsystems: vec![subsystem("a", namespaces)], ..ServerConfig::default() }
+}
+
+/// Reloads from one configuration to another; what was asked of the server, and what holds afterwards.
+fn reload(from: &ServerConfig, to: &ServerConfig, recorder: Recorder) -> (Vec<String>, ServerConfig) {
+    let mut running = from.clone();
+    apply(&mut running, to, &recorder);
+    (recorder.asked.into_inner(), running)
+}
+
+#[test]
+fn nothing_changed_nothing_done_but_files_are_looked_at() {
+    let config = server(vec![namespace(1, "mem:1GiB"), namespace(2, "file:/disk"), namespace(3, "null:1GiB")]);
+    let (asked, running) = reload(&config, &config, Recorder::default());
+    assert_eq!(asked, ["resize a 2 None"]);
+    assert_eq!(running, config);
+}
+
+#[test]
+fn namespaces_go_before_others_come() {
+    let from = server(vec![namespace(1, "file:/disk"), namespace(2, "mem:1GiB"), namespace(4, "mem:1MiB")]);
+    let to = server(vec![namespace(2, "mem:2GiB"), namespace(3, "file:/disk"), namespace(4, "mem:1MiB")]);
+    let (asked, running) = reload(&from, &to, Recorder::default());
+    assert_eq!(asked, ["remove a 1", "resize a 2 Some(524288)", "add a 3"]);
+    // what follows is quiet: the same configuration holds, in another order of its namespaces
+    let (asked, _) = reload(&running, &to, Recorder::default());
+    assert_eq!(asked, ["resize a 3 None"]);
+}
+
+#[test]
+fn a_number_keeps_its_storage() {
+    let from = server(vec![namespace(1, "mem:1GiB"), namespace(2, "file:/disk"), namespace(3, "mem:1GiB")]);
+    let larger_blocks = NamespaceConfig { block_size: 512, ..namespace(3, "mem:2GiB") };
+    let to = server(vec![namespace(1, "null:1GiB"), namespace(2, "file:/other"), larger_blocks]);
+    let (asked, running) = reload(&from, &to, Recorder::default());
+    assert_eq!(asked, [""; 0]);
+    assert_eq!(running, from);
+    assert_eq!(plan(&from, &to).waiting.len(), 3);
+}
+
+#[test]
+fn what_was_refused_is_tried_again() {
+    let from = server(vec![namespace(1, "mem:1GiB")]);
+    let to = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:1GiB")]);
+    let refusing = Recorder { refuse: Some("add a 2"), ..Recorder::default() };
+    let (_, running) = reload(&from, &to, refusing);
+    assert_eq!(running, from);
+    let (asked, running) = reload(&running, &to, Recorder::default());
+    assert_eq!(asked, ["add a 2"]);
+    assert_eq!(running, to);
+}
+
+#[test]
+fn the_rest_waits_for_a_restart() {
+    let from = server(vec![]);
+    let mut to = ServerConfig { subsystems: vec![subsystem("b", vec![])], cores: vec![0, 1], ..from.clone() };
+    to.limits.max_connections = 7;
+    to.listeners.clear();
+    let plan = plan(&from, &to);
+    assert_eq!(plan.changes, []);
+    assert_eq!(
+        plan.waiting,
+        [
+            "server.listen has changed; a restart brings it about",
+            "server.cores has changed; a restart brings it about",
+            "limits has changed; a restart brings it about",
+            "subsystem a is removed by a restart only",
+            "subsystem b is added by a restart only",
+        ]
+    );
+    let mut guarded = from.clone();
+    guarded.subsystems[0].allowed_hosts.push("host".to_owned());
+    assert_eq!(super::plan(&from, &guarded).waiting.len(), 1);
+}

@@ -1,0 +1,56 @@
+//! Signals: what they ask for, and the second one that does not wait.
+//!
+//! SIGTERM and SIGINT ask to stop, SIGHUP asks to reload. While the server stops, a second SIGTERM or SIGINT ends the
+//! process within the signal handler itself, so that it works whatever the other threads hang in.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use signal_hook::iterator::Signals;
+
+/// Signals that ask to stop, with the exit code of leaving at once: 128 and the signal's number, as a shell has it.
+const STOPPING: [(i32, i32); 2] = [(SIGINT, 128 + SIGINT), (SIGTERM, 128 + SIGTERM)];
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Drain and leave.
+    Stop,
+    /// Read the configuration again.
+    Reload,
+}
+
+/// The orders that come as signals.
+pub(super) struct Orders {
+    signals: Signals,
+}
+
+impl Orders {
+    /// Handles signals from now on.
+    pub(super) fn install() -> io::Result<Self> {
+        let stopping = Arc::new(AtomicBool::new(false));
+        for (signal, code) in STOPPING {
+            // first the one that leaves if a signal came before, then the one that notes that one came
+            flag::register_conditional_shutdown(signal, code, Arc::clone(&stopping))?;
+            flag::register(signal, Arc::clone(&stopping))?;
+        }
+        Ok(Self { signals: Signals::new([SIGINT, SIGTERM, SIGHUP])? })
+    }
+
+    /// Waits for the next order.
+    pub(super) fn next(&mut self) -> Order {
+        // where both arrived, stopping goes before reloading
+        loop {
+            let arrived: Vec<i32> = self.signals.wait().collect();
+            if arrived.iter().any(|signal| STOPPING.iter().any(|(stopping, _)| stopping == signal)) {
+                return Order::Stop;
+            }
+            if arrived.contains(&SIGHUP) {
+                return Order::Reload;
+            }
+        }
+    }
+}
