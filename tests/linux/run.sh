@@ -58,6 +58,10 @@ free_port() {
 # listens PORT: somebody does, by the kernel's table (a probing connection would be a host to the target).
 listens() { grep -qiE "^ *[0-9]+: [0-9A-F]+:$(printf %04X "$1") [0-9A-F]+:0000 0A" /proc/net/tcp; }
 
+# connections: how many the target has accepted and not closed. (Counted at its end, so that closing counts.)
+connections() { grep -ciE "^ *[0-9]+: [0-9A-F]+:$(printf %04X "$PORT") [0-9A-F]+:[0-9A-F]+ (01|08)" /proc/net/tcp || true; }
+no_connections() { [[ $(connections) == 0 ]]; }
+
 # soon SECONDS COMMAND...: polls until it succeeds; fails when it does not.
 soon() {
   local end=$((SECONDS + $1))

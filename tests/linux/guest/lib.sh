@@ -56,6 +56,12 @@ within() {
 block_device() { [ -b "$1" ] || fail "$1 is not a block device: $(ls -l "$1" 2>&1)"; }
 wait_block() { within 15 "block device $1" test -b "$1"; block_device "$1"; }
 
+# any_namespace: sets NAMESPACE to the first one there is (after connect-all it need not be nvme0n1).
+any_namespace() {
+  for NAMESPACE in /dev/nvme*n1; do [ -b "$NAMESPACE" ] && return; done
+  return 1
+}
+
 # connect OPTION...: connects to the target and waits for its first namespace.
 connect() {
   expect "connect" nvme connect -t tcp -a "$ADDRESS" -s "$PORT" -n "$NQN" "$@"
@@ -81,7 +87,7 @@ random_file() { dd if=/dev/urandom of="$1" bs=1k count="$2" 2>/dev/null; }
 
 # zeros DEVICE OFFSET_KIB LENGTH_KIB: that region reads as zero, past the page cache.
 zeros() {
-  dd if="$1" bs=1k skip="$2" count="$3" iflag=direct 2>/dev/null | cmp -n $(($3 * 1024)) - /dev/zero
+  dd if="$1" bs=64k iflag=direct,skip_bytes skip=$(($2 * 1024)) count=$((($3 + 63) / 64)) 2>/dev/null | cmp -n $(($3 * 1024)) - /dev/zero
 }
 
 # The kernel's own view. A line about nvme that speaks of trouble fails the case unless DMESG_ALLOW has it.

@@ -6,6 +6,9 @@ s=/cfg/nvmet/subsystems/$NQN
 mkdir "$s"
 echo 1 >"$s/attr_allow_any_host"
 mkdir "$s/namespaces/1"
+# The identity must be the same after a restart: Linux drops a namespace whose identifiers change.
+echo 11111111-2222-4333-8444-555555555555 >"$s/namespaces/1/device_uuid"
+echo 0123456789abcdef >"$s/attr_serial"
 echo /dev/vda >"$s/namespaces/1/device_path"
 echo 1 >"$s/namespaces/1/enable"
 p=/cfg/nvmet/ports/1
@@ -17,4 +20,7 @@ echo "$PORT" >"$p/addr_trsvcid"
 [ -z "${INLINE:-}" ] || echo "$INLINE" >"$p/param_inline_data_size"
 ln -s "$s" "$p/subsystems/$NQN"
 step "nvmet is ready"
-while :; do sleep 1; done
+while read -r line; do
+  step "$line"
+  case $line in revalidate) usleep 500000; echo 1 >"$s/namespaces/1/revalidate_size" ;; esac
+done </dev/ttyS1

@@ -1,0 +1,2 @@
+BACKING=file
+host_allocated() { peer_allocated_kib; }

@@ -1,0 +1,3 @@
+CPUS=4
+MEMORY_MIB=768
+ARCHIVES=(fio.cpio)

@@ -1,0 +1,9 @@
+BACKING=file
+TIMEOUT_S=150
+CPUS=2
+MEMORY_MIB=768
+ARCHIVES=(fio.cpio)
+
+host_kill() { peer_kill; }
+host_stop() { peer_stop; }
+host_start() { peer_start; }

@@ -1,0 +1,2 @@
+BACKING=mem
+SIZE_MIB=64
