@@ -6,6 +6,8 @@ use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
 use clap::{Args, Parser, Subcommand};
 
+use crate::load::LoadArgs;
+
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Yellow.on_default().bold())
     .usage(AnsiColor::Yellow.on_default().bold())
@@ -17,6 +19,7 @@ Examples:
   pilotlight serve                                  1 GiB of memory on 127.0.0.1:4420
   pilotlight serve --namespace file:/dev/nvme1n1 --listen 192.0.2.7:4420
   pilotlight serve --config /etc/pilotlight.toml --check
+  pilotlight load --runtime 10 --iodepth 32         4 KiB random reads from 127.0.0.1:4420
 
 Run `pilotlight COMMAND --help` for a command's options and exit codes.";
 
@@ -39,6 +42,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve namespaces over NVMe/TCP
     Serve(ServeArgs),
+    /// Drive a target over NVMe/TCP: measure it, or verify every block
+    Load(LoadArgs),
 }
 
 const SERVE_ABOUT: &str = "\
@@ -140,7 +145,7 @@ mod tests {
 
     fn serve(args: &[&str]) -> Result<ServeArgs, clap::Error> {
         let cli = Cli::try_parse_from(["pilotlight", "serve"].iter().chain(args))?;
-        let Command::Serve(serve) = cli.command;
+        let Command::Serve(serve) = cli.command else { panic!("not serve") };
         Ok(serve)
     }
 

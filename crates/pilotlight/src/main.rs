@@ -3,18 +3,22 @@
 mod cli;
 mod config;
 mod exit;
+mod load;
 mod log;
 mod serve;
+
+use std::process::ExitCode;
 
 use clap::Parser as _;
 
 use cli::{Cli, Command};
 
-fn main() -> std::process::ExitCode {
+fn main() -> ExitCode {
     let cli = Cli::parse();
     log::start(cli.verbose);
-    let outcome = match &cli.command {
-        Command::Serve(args) => serve::run(args),
+    let outcome = match cli.command {
+        Command::Serve(args) => serve::run(&args).map(ExitCode::from),
+        Command::Load(args) => load::run(args),
     };
-    outcome.unwrap_or_else(|error| exit::failed(&error)).into()
+    outcome.unwrap_or_else(|error| exit::failed(&error).into())
 }

@@ -9,6 +9,7 @@ mod signals;
 use std::io::Write as _;
 
 use anyhow::Context as _;
+use pilotlight_target::DrainError;
 use pilotlight_target::config::ServerConfig;
 use tracing::{info, warn};
 
@@ -16,7 +17,7 @@ use crate::cli::ServeArgs;
 use crate::config::{self, Machine, format_duration};
 use crate::exit::Exit;
 use crate::log;
-use server::{Running, StopFailure};
+use server::Running;
 use signals::{Order, Orders};
 
 /// Serves until a signal says stop, or only checks the configuration.
@@ -75,12 +76,12 @@ fn stop(server: Box<dyn Running>, config: &ServerConfig) -> Exit {
             info!("stopped; everything is finished and flushed");
             Exit::Clean
         }
-        Err(StopFailure::Undrained(what)) => {
-            warn!("stopped after {}: {what}", format_duration(within));
+        Err(error @ DrainError::Timeout(_)) => {
+            warn!("stopped: {error}");
             Exit::Undrained
         }
-        Err(StopFailure::Unflushed(what)) => {
-            warn!("stopped, but not everything reached the medium: {what}");
+        Err(error @ DrainError::Flush { .. }) => {
+            warn!("stopped, but what was not flushed before may be lost: {error}");
             Exit::Unflushed
         }
     }

@@ -35,7 +35,7 @@ pub(crate) struct Unfit {
 /// The path that a backend keeps its blocks at, if it is one that does.
 pub(crate) fn path_of(spec: &BackendSpec) -> Option<&Path> {
     match spec {
-        BackendSpec::File { path } => Some(path),
+        BackendSpec::File(path) => Some(path),
         _ => None,
     }
 }
@@ -43,15 +43,15 @@ pub(crate) fn path_of(spec: &BackendSpec) -> Option<&Path> {
 /// The size in bytes that was written for a backend, if it is one whose size is written.
 pub(crate) fn size_of(spec: &BackendSpec) -> Option<u64> {
     match spec {
-        BackendSpec::Mem { size } | BackendSpec::Null { size } => Some(*size),
-        BackendSpec::File { .. } => None,
+        BackendSpec::Memory(size) | BackendSpec::Null(size) => Some(*size),
+        BackendSpec::File(_) => None,
     }
 }
 
 /// Bytes of memory that a backend takes when every block has been written.
 pub(crate) fn memory_of(spec: &BackendSpec) -> u64 {
     match spec {
-        BackendSpec::Mem { size } => *size,
+        BackendSpec::Memory(size) => *size,
         _ => 0,
     }
 }
@@ -59,7 +59,7 @@ pub(crate) fn memory_of(spec: &BackendSpec) -> u64 {
 /// The same backend with a relative path starting at `base`.
 pub(crate) fn relative_to(spec: BackendSpec, base: &Path) -> BackendSpec {
     match spec {
-        BackendSpec::File { path } => BackendSpec::File { path: base.join(path) },
+        BackendSpec::File(path) => BackendSpec::File(base.join(path)),
         other => other,
     }
 }

@@ -49,7 +49,7 @@ impl Bench {
 
 fn args(line: &[&str]) -> ServeArgs {
     let cli = Cli::try_parse_from(["pilotlight", "serve"].iter().chain(line)).unwrap();
-    let Command::Serve(args) = cli.command;
+    let Command::Serve(args) = cli.command else { panic!("not serve") };
     args
 }
 
@@ -166,7 +166,7 @@ fn a_file_says_everything() {
     let loaded = bench.load(EVERY_KEY).unwrap();
     assert_eq!(loaded.warnings(false), "");
     let uuid = *b"\x2f\x7c\x9c\x1e\x6a\x55\x4d\x6e\x9a\x0f\x3f\x0a\x2f\x1b\x7f\x10";
-    let disk = BackendSpec::File { path: bench.dir.path().join("disk.img") };
+    let disk = BackendSpec::File(bench.dir.path().join("disk.img"));
     let expected = ServerConfig {
         listeners: vec!["192.0.2.7:4420".parse().unwrap(), "[2001:db8::7]:4420".parse().unwrap()],
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
@@ -804,7 +804,7 @@ uuid = "2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10"
             5 | nsid = 0
               |        ^
               = use 1 to 1024
-            error: subsystem[0].namespace[0].backend: expected mem:SIZE, file:PATH or null:SIZE
+            error: subsystem[0].namespace[0].backend: 'disk.img' is no backend; write mem:SIZE, file:PATH or null:SIZE, as in mem:1GiB
              --> server.toml:6:11
               |
             6 | backend = "disk.img"

@@ -7,6 +7,7 @@
 //! A namespace keeps its storage for as long as it keeps its number: hosts cache blocks under the number, and would
 //! write them into whatever stood in its place.
 
+use pilotlight_target::ServerError;
 use pilotlight_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use tracing::{info, warn};
 
@@ -37,13 +38,12 @@ pub(super) fn apply(running: &mut ServerConfig, wanted: &ServerConfig, server: &
         warn!("{difference}");
     }
     for change in plan.changes {
-        let name = describe(&change);
         match carry_out(&change, server) {
-            Ok(()) => {
-                info!("{name}");
+            Ok(done) => {
+                info!("{done}");
                 record(running, change);
             }
-            Err(why) => warn!("{name}: failed: {why}"),
+            Err(error) => warn!("{} failed: {error}", describe(&change)),
         }
     }
     info!("configuration read again");
@@ -126,12 +126,17 @@ fn resized(running: &NamespaceConfig, wanted: &NamespaceConfig) -> Option<u64> {
     (same_otherwise && same_kind).then(|| size / u64::from(wanted.block_size))
 }
 
-fn carry_out(change: &Change, server: &dyn Running) -> Result<(), String> {
+/// Makes a change; says what was done.
+fn carry_out(change: &Change, server: &dyn Running) -> Result<String, ServerError> {
     match change {
-        Change::Remove { nqn, nsid } => server.remove_namespace(nqn, *nsid),
-        Change::Add { nqn, namespace } => server.add_namespace(nqn, namespace),
-        Change::Resize { nqn, to, blocks } => server.resize_namespace(nqn, to.nsid, *blocks),
+        Change::Remove { nqn, nsid } => server.remove_namespace(nqn, *nsid)?,
+        Change::Add { nqn, namespace } => server.add_namespace(nqn, namespace)?,
+        Change::Resize { nqn, to, blocks } => {
+            let blocks = server.resize_namespace(nqn, to.nsid, *blocks)?;
+            return Ok(format!("namespace {} of {nqn} has {blocks} blocks", to.nsid));
+        }
     }
+    Ok(format!("{} is done", describe(change)))
 }
 
 /// Notes in `running` that a change has been made.
@@ -151,14 +156,11 @@ fn record(running: &mut ServerConfig, change: Change) {
 
 fn describe(change: &Change) -> String {
     match change {
-        Change::Remove { nqn, nsid } => format!("namespace {nsid} of {nqn} is removed"),
+        Change::Remove { nqn, nsid } => format!("removing namespace {nsid} of {nqn}"),
         Change::Add { nqn, namespace } => {
-            format!("namespace {} of {nqn} is added: {}", namespace.nsid, namespace.backend)
+            format!("adding namespace {} of {nqn}, {},", namespace.nsid, namespace.backend)
         }
-        Change::Resize { nqn, to, blocks: Some(blocks) } => {
-            format!("namespace {} of {nqn} has {blocks} blocks", to.nsid)
-        }
-        Change::Resize { nqn, to, blocks: None } => format!("size of namespace {} of {nqn} is read again", to.nsid),
+        Change::Resize { nqn, to, .. } => format!("resizing namespace {} of {nqn}", to.nsid),
     }
 }
 

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::super::server::StopFailure;
+use pilotlight_target::DrainError;
+
 use super::*;
 
 /// Notes what is asked of it, and refuses what it was told to.
@@ -15,10 +16,10 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn note(&self, what: String) -> Result<(), String> {
+    fn note(&self, what: String) -> Result<(), ServerError> {
         let refused = self.refuse.is_some_and(|refused| what.starts_with(refused));
         self.asked.borrow_mut().push(what);
-        if refused { Err("refused by the test".to_owned()) } else { Ok(()) }
+        if refused { Err(std::io::Error::other("refused by the test").into()) } else { Ok(()) }
     }
 }
 
@@ -26,16 +27,16 @@ impl Running for Recorder {
     fn local_addrs(&self) -> Vec<SocketAddr> {
         Vec::new()
     }
-    fn add_namespace(&self, nqn: &str, namespace: &NamespaceConfig) -> Result<(), String> {
+    fn add_namespace(&self, nqn: &str, namespace: &NamespaceConfig) -> Result<(), ServerError> {
         self.note(format!("add {nqn} {}", namespace.nsid))
     }
-    fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), String> {
+    fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), ServerError> {
         self.note(format!("remove {nqn} {nsid}"))
     }
-    fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<(), String> {
-        self.note(format!("resize {nqn} {nsid} {blocks:?}"))
+    fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError> {
+        self.note(format!("resize {nqn} {nsid} {blocks:?}")).map(|()| blocks.unwrap_or(0))
     }
-    fn stop(self: Box<Self>, _within: Duration) -> Result<(), StopFailure> {
+    fn stop(self: Box<Self>, _within: Duration) -> Result<(), DrainError> {
         Ok(())
     }
 }

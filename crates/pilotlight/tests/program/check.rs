@@ -1,0 +1,85 @@
+//! What is refused, checked, and cannot start.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::process::{Server, run, text};
+
+#[test]
+fn a_good_configuration_is_checked_and_nothing_is_started() {
+    let output = run(&["serve", "--check"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).starts_with("The configuration is good.\npilotlight "), "{output:?}");
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn what_was_checked_can_be_read_by_programs() {
+    let output = run(&["serve", "--check", "--json", "--namespace", "mem:1MiB", "--nqn", "nqn.2024-05.com.example:a"]);
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["event"], "checked");
+    assert_eq!(told["subsystems"][0]["nqn"], "nqn.2024-05.com.example:a");
+    assert_eq!(told["subsystems"][0]["namespaces"][0]["nsid"], 1);
+}
+
+#[test]
+fn a_bad_configuration_is_refused_with_code_2() {
+    for args in [
+        &["serve", "--listen", "localhost:4420"][..],
+        &["serve", "--config", "/nonexistent.toml"],
+        &["serve", "--config", "/dev/null"],
+        &["serve", "--config", "/dev/null", "--nqn", "x"],
+        &["serve", "--no-such-option"],
+        &["serve", "--block-size", "four"],
+        &["no-such-command"],
+        &[],
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+        assert_eq!(text(&output.stdout), "", "{args:?}");
+        assert!(!output.stderr.is_empty(), "{args:?}");
+        assert!(!text(&output.stderr).contains('\x1b'), "colours, and no terminal: {output:?}");
+    }
+}
+
+#[test]
+fn a_mistake_in_a_file_is_told_with_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.toml");
+    fs::write(&path, "[server]\nlisten = [\"127.0.0.1:4420\"]\ncroes = [0]\n").unwrap();
+    let output = run(&["serve", "--check", "--config", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = text(&output.stderr);
+    assert!(told.contains("a.toml:3:1") && told.contains("did you mean `cores`?"), "{told}");
+}
+
+#[test]
+fn an_address_that_is_taken_ends_with_code_1() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = run(&["serve", "--listen", &address, "--namespace", "mem:1MiB"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains(&address), "{output:?}");
+    assert_eq!(text(&output.stdout), "");
+}
+
+#[test]
+fn help_and_version_end_with_code_0() {
+    assert_eq!(run(&["--version"]).status.code(), Some(0));
+    let help = run(&["serve", "--help"]);
+    assert_eq!(help.status.code(), Some(0));
+    let help = text(&help.stdout);
+    assert!(help.contains("Examples:") && help.contains("Exit codes:"), "{help}");
+}
+
+#[test]
+fn the_connect_line_holds_the_port_that_was_taken() {
+    let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:1MiB"]);
+    let port = server.address().port();
+    assert_ne!(port, 0);
+    let nqn = server.told()["subsystems"][0]["nqn"].as_str().unwrap();
+    let line = format!("nvme connect -t tcp -a 127.0.0.1 -s {port} -n {nqn}");
+    assert_eq!(server.told()["subsystems"][0]["connect"][0], line);
+    assert_eq!(server.connect().active_namespaces().unwrap(), [1]);
+}

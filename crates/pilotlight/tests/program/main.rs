@@ -1,0 +1,5 @@
+//! The program as its users meet it: exit codes, what it prints, signals. Hosts are our own, over real sockets.
+
+mod check;
+mod process;
+mod signals;

@@ -1,0 +1,129 @@
+//! The program as a process of its own: started, listened to, signalled, and never left behind.
+
+use std::io::{BufRead as _, BufReader, Read};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pilotlight_host::{ConnectOptions, Controller};
+use serde_json::Value;
+
+/// How long anything may take here; far more than it does.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server polls a whole core, so that there is one at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The program with these arguments, not yet started.
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pilotlight"));
+    command.args(args).stdin(Stdio::null()).env_remove("PILOTLIGHT_LOG");
+    command
+}
+
+/// Runs the program to its end.
+pub(crate) fn run(args: &[&str]) -> Output {
+    command(args).output().unwrap()
+}
+
+/// Text that the program printed.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A running server. Killed when the test is over, however it ends.
+pub(crate) struct Server {
+    child: Child,
+    log: Receiver<String>,
+    told: Value,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Server {
+    /// Starts `pilotlight serve` and waits until it says that it serves.
+    pub(crate) fn start(args: &[&str]) -> Self {
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let args = [&["serve", "--json"], args].concat();
+        let mut child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let log = lines_of(child.stderr.take().unwrap());
+        let out = lines_of(child.stdout.take().unwrap());
+        let Ok(line) = out.recv_timeout(PATIENCE) else {
+            let _ = child.kill();
+            panic!("the server does not start: {:?}", log.iter().collect::<Vec<_>>());
+        };
+        let told = serde_json::from_str(&line).unwrap();
+        Self { child, log, told, _alone: alone }
+    }
+
+    /// What the server printed at the start.
+    pub(crate) fn told(&self) -> &Value {
+        &self.told
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.told["listening"][0].as_str().unwrap().parse().unwrap()
+    }
+
+    /// A host connected to the only subsystem.
+    pub(crate) fn connect(&self) -> Controller {
+        let nqn = self.told["subsystems"][0]["nqn"].as_str().unwrap();
+        Controller::connect(ConnectOptions::new(self.address(), nqn)).unwrap()
+    }
+
+    /// Sends a signal, such as `TERM`.
+    pub(crate) fn signal(&self, name: &str) {
+        let signal = rustix::process::Signal::from_named_raw(match name {
+            "TERM" => signal_hook::consts::SIGTERM,
+            "INT" => signal_hook::consts::SIGINT,
+            "HUP" => signal_hook::consts::SIGHUP,
+            _ => panic!("no signal {name}"),
+        });
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal.unwrap()).unwrap();
+    }
+
+    /// Waits for a line of the log that contains `words`.
+    pub(crate) fn expect_log(&self, words: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        let mut seen = Vec::new();
+        while let Ok(line) = self.log.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            if line.contains(words) {
+                return line;
+            }
+            seen.push(line);
+        }
+        panic!("the log never said `{words}`, but: {seen:#?}");
+    }
+
+    /// Waits for the end; the exit code.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        panic!("the server does not end");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The lines of a pipe, read by a thread so that it never fills.
+fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        BufReader::new(pipe).lines().map_while(Result::ok).try_for_each(|line| sender.send(line).map_err(drop))
+    });
+    receiver
+}

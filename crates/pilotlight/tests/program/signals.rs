@@ -1,0 +1,120 @@
+//! Signals: drain, leave at once, reload.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pilotlight_host::raw::{RawPeer, Reply};
+use pilotlight_host::{Buffers, ConnectOptions, Controller, Handshake, QueueSpec};
+use pilotlight_nvme::command::{Sgl, Sqe, opcode};
+use pilotlight_nvme::fabrics::{ConnectCmd, ConnectData};
+
+use crate::process::Server;
+
+const NQN: &str = "nqn.2024-05.com.example:disks";
+/// Listens anywhere, with a little memory.
+const SMALL: [&str; 6] = ["--listen", "127.0.0.1:0", "--namespace", "mem:16MiB", "--nqn", NQN];
+/// Bytes of a write that does not fit into its capsule, so that the server has to ask for its data.
+const LARGE: u32 = 128 * 1024;
+
+/// Leaves a write unfinished: the server has asked for the data, and gets none for as long as the peer lives.
+fn leave_a_write_unfinished(server: &Server, host: &mut Controller) -> RawPeer {
+    host.set_queue_count(1).unwrap();
+    let mut peer = RawPeer::connect(server.address(), Duration::from_secs(10)).unwrap();
+    peer.shake_hands(&Handshake::default()).unwrap();
+    let command = ConnectCmd { recfmt: 0, qid: 1, sqsize: 7, cattr: 0, kato_ms: 0 };
+    let who = ConnectOptions::new(server.address(), NQN);
+    let data = ConnectData::new(who.hostid, host.cntlid(), NQN, &who.hostnqn);
+    assert!(peer.connect_queue(&command, &data).unwrap().status().is_success());
+    let mut write = Sqe::block_io(opcode::io::WRITE, 1, 0, LARGE / 4096);
+    write.sgl = Sgl::transport(LARGE);
+    let capsule = peer.capsule(write, &[]);
+    peer.send(&capsule).unwrap();
+    assert!(matches!(peer.read_pdu().unwrap(), Reply::Pdu(_)), "no R2T");
+    peer
+}
+
+#[test]
+fn sigterm_and_ctrl_c_drain_and_end_with_code_0() {
+    for signal in ["TERM", "INT"] {
+        let mut server = Server::start(&SMALL);
+        let mut host = server.connect();
+        host.set_queue_count(1).unwrap();
+        let spec = QueueSpec { qid: 1, depth: 4, max_io: 4096, buffers: Buffers::PerCommand };
+        let mut queue = host.open_queue(&spec).unwrap();
+        queue.execute("a write", Sqe::block_io(opcode::io::WRITE, 1, 3, 1), &[7; 4096], &mut []).unwrap();
+        server.signal(signal);
+        server.expect_log("everything is finished and flushed");
+        assert_eq!(server.exit_code(), Some(0), "{signal}");
+    }
+}
+
+#[test]
+fn what_is_unfinished_when_the_time_is_over_ends_with_code_3() {
+    let mut server = Server::start(&[&SMALL[..], &["--drain-timeout", "100ms"]].concat());
+    let mut host = server.connect();
+    let _peer = leave_a_write_unfinished(&server, &mut host);
+    server.signal("TERM");
+    server.expect_log("stopping: requests in flight have 100ms to finish");
+    assert_eq!(server.exit_code(), Some(3));
+}
+
+#[test]
+fn a_second_signal_leaves_at_once() {
+    for (first, second, code) in [("TERM", "TERM", 143), ("INT", "INT", 130), ("TERM", "INT", 130)] {
+        let mut server = Server::start(&[&SMALL[..], &["--drain-timeout", "1h"]].concat());
+        let mut host = server.connect();
+        let _peer = leave_a_write_unfinished(&server, &mut host);
+        server.signal(first);
+        server.expect_log("stopping");
+        server.signal(second);
+        assert_eq!(server.exit_code(), Some(code), "{first}, {second}");
+    }
+}
+
+/// A configuration file with these namespaces of one subsystem.
+fn write_config(path: &Path, namespaces: &[(u32, &str)]) {
+    let mut text = format!("[server]\nlisten = \"127.0.0.1:0\"\n[[subsystem]]\nnqn = \"{NQN}\"\n");
+    for (nsid, backend) in namespaces {
+        text += &format!("[[subsystem.namespace]]\nnsid = {nsid}\nbackend = \"{backend}\"\n");
+    }
+    fs::write(path, text).unwrap();
+}
+
+/// A server with a configuration file that has these namespaces; the file lives as long as the directory.
+fn configured(namespaces: &[(u32, &str)]) -> (Server, PathBuf, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("server.toml");
+    write_config(&path, namespaces);
+    (Server::start(&["--config", path.to_str().unwrap()]), path, dir)
+}
+
+#[test]
+fn sighup_adds_removes_and_resizes_namespaces() {
+    let (mut server, path, _dir) = configured(&[(1, "mem:1MiB"), (2, "mem:1MiB")]);
+    let mut host = server.connect();
+    assert_eq!(host.active_namespaces().unwrap(), [1, 2]);
+    write_config(&path, &[(1, "mem:2MiB"), (5, "null:1GiB")]);
+    server.signal("HUP");
+    server.expect_log("configuration read again");
+    assert_eq!(host.active_namespaces().unwrap(), [1, 5]);
+    assert_eq!(host.namespace(1).unwrap().bytes(), 2 << 20);
+    server.signal("TERM");
+    assert_eq!(server.exit_code(), Some(0));
+}
+
+#[test]
+fn a_file_that_is_refused_changes_nothing() {
+    let (server, path, _dir) = configured(&[(1, "mem:1MiB")]);
+    let mut host = server.connect();
+    write_config(&path, &[(1, "mem:1MiB"), (0, "mem:1MiB")]);
+    server.signal("HUP");
+    server.expect_log("0 is not a namespace identifier");
+    server.expect_log("what was running goes on unchanged");
+    assert_eq!(host.active_namespaces().unwrap(), [1]);
+    fs::remove_file(&path).unwrap();
+    server.signal("HUP");
+    server.expect_log("no such file");
+    server.expect_log("what was running goes on unchanged");
+    assert_eq!(host.active_namespaces().unwrap(), [1]);
+}
