@@ -46,6 +46,12 @@ impl<J: Job> BlockingPool<J> {
         Ok(pool)
     }
 
+    /// Jobs handed over so far.
+    #[cfg(test)]
+    pub(crate) fn jobs(&self) -> u32 {
+        self.shared.queued.load(Ordering::SeqCst)
+    }
+
     /// Hands over a job; gives it back if too many are waiting.
     pub(crate) fn submit(&self, job: J) -> Result<(), J> {
         self.shared.jobs.push(job)?;

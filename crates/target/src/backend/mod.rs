@@ -28,6 +28,7 @@ mod guard;
 pub mod mem;
 pub mod null;
 mod random;
+mod size;
 pub mod spec;
 
 use std::io;
@@ -35,12 +36,13 @@ use std::ops::Range;
 
 pub use budget::MemoryBudget;
 pub use delay::{DelayBackend, Delays};
-pub use file::{FileBackend, FileOptions};
+pub use file::{FileBackend, FileError, FileOptions};
 pub use frozen::FrozenBackend;
 pub use mem::MemoryBackend;
 pub use null::NullBackend;
 pub use random::Random;
-pub use spec::{BackendSpec, OpenError, open};
+pub use size::{SizeError, format_size, parse_size};
+pub use spec::{BackendSpec, OpenError, SpecError, open};
 
 use crate::buffer::Buffer;
 

@@ -1,93 +1,224 @@
-//! Backends as an operator writes them: `mem:1GiB`, `file:/srv/disk.img`, `null:1GiB`.
+//! Backends as an operator writes them, and opening them.
+//!
+//! | written | is |
+//! |---|---|
+//! | `mem:1GiB` | memory, sparse, gone when the server ends |
+//! | `file:PATH` | an existing file or block device |
+//! | `file:PATH?size=10GiB` | the same; a missing file is created, an existing one must have this size |
+//! | `null:1GiB` | nothing: writes vanish, reads are zeroes |
+//! | `delay:50us-2ms:SPEC`, `delay:2ms,seed=7:SPEC` | another backend, late and in random order, for tests |
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::file::{FileBackend, FileError, FileOptions};
-use super::{Backend, MemoryBackend, MemoryBudget, NullBackend};
+use super::file::FileError;
+use super::{
+    Backend, DelayBackend, Delays, FileBackend, FileOptions, MemoryBackend, MemoryBudget, NullBackend, SizeError,
+    format_size, parse_size,
+};
 
 /// What holds a namespace's blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendSpec {
     /// Memory of so many bytes.
     Memory(u64),
-    /// A file or block device.
-    File(PathBuf),
     /// Nothing, of so many bytes.
     Null(u64),
+    /// A file or block device.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// Bytes: a missing file is created with them, an existing one must have them.
+        size: Option<u64>,
+    },
+    /// Another backend, late.
+    Delay {
+        /// How late.
+        delays: Delays,
+        /// The other backend.
+        inner: Box<BackendSpec>,
+    },
 }
 
-impl fmt::Display for BackendSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kind, bytes) = match self {
-            Self::Memory(bytes) => ("mem", *bytes),
-            Self::File(path) => return write!(f, "file:{}", path.display()),
-            Self::Null(bytes) => ("null", *bytes),
-        };
-        let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-        match units.iter().find(|(_, unit)| bytes.is_multiple_of(*unit)) {
-            Some((name, unit)) => write!(f, "{kind}:{}{name}", bytes / unit),
-            None => write!(f, "{kind}:{bytes}"),
-        }
-    }
-}
-
-/// A backend specification that cannot be read.
+/// Why a backend specification cannot be read, and what can.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no backend; write mem:SIZE, file:PATH or null:SIZE, as in mem:1GiB")]
-pub struct SpecError(String);
+pub enum SpecError {
+    /// It does not begin with a known word.
+    #[error("'{0}' is no backend: write mem:SIZE, file:PATH or null:SIZE, as in mem:1GiB")]
+    Kind(String),
+    /// The size.
+    #[error("in '{spec}': {source}")]
+    Size {
+        /// The whole specification.
+        spec: String,
+        /// What is wrong with the size.
+        source: SizeError,
+    },
+    /// There is no path.
+    #[error("'{0}' names no file: write file:PATH, as in file:/srv/disk.img")]
+    NoPath(String),
+    /// The delay.
+    #[error(
+        "'{0}' is no delay: write delay:LONGEST:SPEC or delay:SHORTEST-LONGEST,seed=N:SPEC, as in delay:50us-2ms:mem:1GiB (units: ns, us, ms, s)"
+    )]
+    Delay(String),
+}
 
-/// A backend that cannot be opened.
+/// Why a backend cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The system refused memory or a thread.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// The file cannot be used.
+    /// A file or device.
     #[error(transparent)]
     File(#[from] FileError),
+    /// Anything else.
+    #[error("{spec}: {source}")]
+    System {
+        /// The specification.
+        spec: String,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl BackendSpec {
+    /// The file or device that it keeps its blocks in, if any.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File { path, .. } => Some(path),
+            Self::Delay { inner, .. } => inner.path(),
+            Self::Memory(_) | Self::Null(_) => None,
+        }
+    }
+
+    /// The size in bytes, where one is written.
+    pub fn size(&self) -> Option<u64> {
+        match self {
+            Self::Memory(size) | Self::Null(size) => Some(*size),
+            Self::File { size, .. } => *size,
+            Self::Delay { inner, .. } => inner.size(),
+        }
+    }
+
+    /// Bytes of memory that it takes when every block has been written.
+    pub fn memory(&self) -> u64 {
+        match self {
+            Self::Memory(size) => *size,
+            Self::Delay { inner, .. } => inner.memory(),
+            Self::Null(_) | Self::File { .. } => 0,
+        }
+    }
+
+    /// The same backend, with a relative path starting at `base`.
+    #[must_use]
+    pub fn relative_to(self, base: &Path) -> Self {
+        match self {
+            Self::File { path, size } => Self::File { path: base.join(path), size },
+            Self::Delay { delays, inner } => Self::Delay { delays, inner: Box::new(inner.relative_to(base)) },
+            other => other,
+        }
+    }
 }
 
 impl FromStr for BackendSpec {
     type Err = SpecError;
+
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        let wrong = || SpecError(text.into());
-        let (kind, size) = text.split_once(':').ok_or_else(wrong)?;
-        if kind == "file" && !size.is_empty() {
-            return Ok(Self::File(size.into()));
-        }
-        let at = size.find(|c: char| !c.is_ascii_digit()).unwrap_or(size.len());
-        let unit = match &size[at..] {
-            "" => 1,
-            "KiB" => 1 << 10,
-            "MiB" => 1 << 20,
-            "GiB" => 1u64 << 30,
-            _ => return Err(wrong()),
-        };
-        let bytes = size[..at].parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).ok_or_else(wrong)?;
-        match kind {
-            "mem" => Ok(Self::Memory(bytes)),
-            "null" => Ok(Self::Null(bytes)),
-            _ => Err(wrong()),
+        let size_of = |size: &str| parse_size(size).map_err(|source| SpecError::Size { spec: text.to_owned(), source });
+        match text.split_once(':') {
+            Some(("mem", size)) => Ok(Self::Memory(size_of(size)?)),
+            Some(("null", size)) => Ok(Self::Null(size_of(size)?)),
+            Some(("file", rest)) => {
+                let (path, size) = match rest.rsplit_once("?size=") {
+                    Some((path, size)) => (path, Some(size_of(size)?)),
+                    None => (rest, None),
+                };
+                let missing = path.is_empty();
+                if missing {
+                    Err(SpecError::NoPath(text.to_owned()))
+                } else {
+                    Ok(Self::File { path: path.into(), size })
+                }
+            }
+            Some(("delay", rest)) => {
+                let wrong = || SpecError::Delay(text.to_owned());
+                let (delays, inner) = rest.split_once(':').ok_or_else(wrong)?;
+                let delays = parse_delays(delays).ok_or_else(wrong)?;
+                Ok(Self::Delay { delays, inner: Box::new(inner.parse()?) })
+            }
+            _ => Err(SpecError::Kind(text.to_owned())),
         }
     }
 }
 
-/// Opens a backend.
+impl fmt::Display for BackendSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(size) => write!(f, "mem:{}", format_size(*size)),
+            Self::Null(size) => write!(f, "null:{}", format_size(*size)),
+            Self::File { path, size: None } => write!(f, "file:{}", path.display()),
+            Self::File { path, size: Some(size) } => write!(f, "file:{}?size={}", path.display(), format_size(*size)),
+            Self::Delay { delays: Delays { shortest_ns, longest_ns, seed }, inner } => {
+                write!(f, "delay:{shortest_ns}ns-{longest_ns}ns,seed={seed}:{inner}")
+            }
+        }
+    }
+}
+
+/// `LONGEST` or `SHORTEST-LONGEST`, then perhaps `,seed=N`.
+fn parse_delays(text: &str) -> Option<Delays> {
+    let (times, seed) = match text.split_once(",seed=") {
+        Some((times, seed)) => (times, seed.parse().ok()?),
+        None => (text, 0),
+    };
+    let (shortest, longest) = times.split_once('-').unwrap_or(("0ns", times));
+    let (shortest_ns, longest_ns) = (parse_time(shortest)?, parse_time(longest)?);
+    (shortest_ns <= longest_ns).then_some(Delays { shortest_ns, longest_ns, seed })
+}
+
+/// Nanoseconds.
+fn parse_time(text: &str) -> Option<u64> {
+    let digits = text.find(|character: char| !character.is_ascii_digit())?;
+    let unit = match &text[digits..] {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return None,
+    };
+    text[..digits].parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// Opens a backend with blocks of `block_size` bytes, as many as fit into its size; what it takes of memory is charged to `budget`. A file backend starts
+/// threads that run on the cores that the caller may run on.
 ///
 /// # Errors
-/// If the system refuses.
+/// Says what cannot be had and what would be possible.
 pub fn open(spec: &BackendSpec, block_size: u32, budget: &Arc<MemoryBudget>) -> Result<Arc<dyn Backend>, OpenError> {
+    let system = |source| OpenError::System { spec: spec.to_string(), source };
     Ok(match spec {
-        BackendSpec::Memory(bytes) => {
-            Arc::new(MemoryBackend::new(block_size, bytes / u64::from(block_size), Arc::clone(budget))?)
+        BackendSpec::Memory(size) => {
+            let blocks = whole_blocks(*size, block_size);
+            Arc::new(MemoryBackend::new(block_size, blocks, Arc::clone(budget)).map_err(system)?)
         }
-        BackendSpec::File(path) => {
-            Arc::new(FileBackend::open(&FileOptions { path: path.clone(), block_size, size: None })?)
+        BackendSpec::Null(size) => {
+            let blocks = whole_blocks(*size, block_size);
+            Arc::new(NullBackend::new(block_size, blocks).map_err(system)?)
         }
-        BackendSpec::Null(bytes) => Arc::new(NullBackend::new(block_size, bytes / u64::from(block_size))?),
+        BackendSpec::File { path, size } => {
+            let options = FileOptions { path: path.clone(), block_size, size: *size };
+            Arc::new(FileBackend::open(&options)?)
+        }
+        BackendSpec::Delay { delays, inner } => Arc::new(DelayBackend::new(open(inner, block_size, budget)?, *delays)),
     })
 }
+
+/// What fits; a block size that is not possible is left to the backend to refuse.
+fn whole_blocks(size: u64, block_size: u32) -> u64 {
+    size / u64::from(block_size.max(1))
+}
+
+#[cfg(test)]
+mod tests;

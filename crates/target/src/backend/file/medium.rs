@@ -120,16 +120,20 @@ impl Medium {
         self.file.as_fd()
     }
 
+    /// Bytes that the file or device has now.
+    pub(super) fn bytes(&self) -> io::Result<u64> {
+        // Devices tell their size in this way too. Nobody uses the position.
+        (&self.file).seek(SeekFrom::End(0))
+    }
+
     /// Whole blocks that the file or device has now.
     fn measure(&self) -> io::Result<u64> {
-        // Devices tell their size in this way too. Nobody uses the position.
-        let bytes = (&self.file).seek(SeekFrom::End(0))?;
-        Ok(bytes / u64::from(self.traits.block_size))
+        Ok(self.bytes()? / u64::from(self.traits.block_size))
     }
 
     pub(super) fn allocated_bytes(&self) -> io::Result<u64> {
         if self.traits.block_device {
-            return (&self.file).seek(SeekFrom::End(0));
+            return self.bytes();
         }
         Ok(self.file.metadata()?.blocks() * 512)
     }

@@ -182,12 +182,11 @@ fn check_size(options: &FileOptions, medium: &Medium) -> Result<(), FileError> {
     if geometry.blocks == 0 {
         return Err(FileError::Empty { path, block_size: options.block_size });
     }
-    let Some(wanted) = options.size else { return Ok(()) };
-    let block_size = u64::from(options.block_size);
-    if geometry.blocks != wanted / block_size || wanted % block_size != 0 {
-        return Err(FileError::OtherSize { path, found: geometry.blocks * block_size, wanted });
+    let found = medium.bytes().map_err(|source| FileError::System { path: path.clone(), source })?;
+    match options.size {
+        Some(wanted) if wanted != found => Err(FileError::OtherSize { path, found, wanted }),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Chooses how to read and write: see the backend's header.

@@ -368,3 +368,28 @@ fn shrinking_waits_for_requests_beyond_the_new_end() {
         assert_eq!(shrinking.join().expect("no panic"), 20);
     });
 }
+
+#[test]
+fn reads_and_overwrites_need_no_thread() {
+    let dir = on_disk();
+    if !disk_is_direct(&dir) {
+        return;
+    }
+    let backend = fresh(&dir, 4096, 256, Limits::default());
+    let mut driver = Driver::open(&backend, 32);
+    let mut write_all = |value: u8| {
+        for lba in 0..256 {
+            driver.write(lba, &vec![value; 4096]).expect("writes");
+        }
+        driver.run(Op::Flush, 0, 0, None).expect("flushes");
+    };
+    write_all(1);
+    let before = backend.threads.jobs();
+    write_all(2);
+    for lba in 0..256 {
+        assert_eq!(driver.read(lba, 1).expect("reads"), vec![2; 4096]);
+    }
+    // The file system may have to wait now and then, to note the time of the change for instance.
+    let jobs = backend.threads.jobs() - before;
+    assert!(jobs < 50, "{jobs} of 513 requests went to threads");
+}
