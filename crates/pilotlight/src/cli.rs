@@ -29,7 +29,7 @@ Run `pilotlight COMMAND --help` for a command's options and exit codes.";
 #[command(name = "pilotlight", version, styles = STYLES, after_help = EXAMPLES, max_term_width = 100)]
 #[command(arg_required_else_help = true, infer_subcommands = true)]
 pub(crate) struct Cli {
-    /// Log more: once for what changes, twice for every connection (PILOTLIGHT_LOG sets it by module)
+    /// Log more: -v for debugging, -vv for everything (PILOTLIGHT_LOG sets it by module)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 

@@ -130,7 +130,7 @@ fn load_place(cpu: Option<usize>) -> String {
 }
 
 fn serve(cpus: &[u32]) -> anyhow::Result<Server> {
-    let backend = BackendSpec::Mem { size: NAMESPACE_BYTES };
+    let backend = BackendSpec::Memory(NAMESPACE_BYTES);
     let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None };
     let config = ServerConfig {
         listeners: vec![SocketAddr::from(([127, 0, 0, 1], 0))],

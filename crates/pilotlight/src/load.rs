@@ -44,6 +44,7 @@ Exit codes:
 
 /// Access pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[expect(clippy::enum_variant_names, reason = "fio's names")]
 pub(crate) enum Rw {
     /// Reads, one after the other
     Read,
@@ -209,7 +210,7 @@ pub(crate) struct LoadArgs {
 ///
 /// # Errors
 /// None that are usage (those are told and make exit code 2); a lost connection, a target that is not there.
-pub(crate) fn run(args: LoadArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
     let prepared = args.spec().and_then(|spec| Ok((spec, args.connect_options()?)));
     let (spec, mut options) = match prepared {
         Ok(prepared) => prepared,

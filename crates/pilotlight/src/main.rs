@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     log::start(cli.verbose);
     let outcome = match cli.command {
         Command::Serve(args) => serve::run(&args).map(ExitCode::from),
-        Command::Load(args) => load::run(args),
+        Command::Load(args) => load::run(&args),
         Command::Demo(args) => demo::run(&args),
     };
     outcome.unwrap_or_else(|error| exit::failed(&error).into())

@@ -142,3 +142,88 @@ fn json_of(event: &str, config: &ServerConfig, listening: &[SocketAddr], entries
         "max_memory": config.limits.max_memory,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use pilotlight_target::config::NamespaceConfig;
+
+    use super::*;
+
+    fn config() -> ServerConfig {
+        let namespace = |nsid, backend: &str| NamespaceConfig {
+            nsid,
+            backend: backend.parse().unwrap(),
+            block_size: 4096,
+            uuid: None,
+        };
+        let subsystem = |nqn: &str, hosts: &[&str], namespaces| SubsystemConfig {
+            nqn: nqn.to_owned(),
+            serial: None,
+            allowed_hosts: hosts.iter().map(ToString::to_string).collect(),
+            namespaces,
+        };
+        ServerConfig {
+            subsystems: vec![
+                subsystem("nqn.2024-05.com.example:a", &[], vec![namespace(1, "mem:1GiB"), namespace(2, "null:1GiB")]),
+                subsystem("nqn.2024-05.com.example:b", &["x", "y"], vec![]),
+            ],
+            cores: vec![0, 1, 3],
+            main_core: 1,
+            io_threads: 6,
+            ..ServerConfig::default()
+        }
+    }
+
+    fn listening(addresses: &[&str]) -> Vec<SocketAddr> {
+        addresses.iter().map(|address| address.parse().unwrap()).collect()
+    }
+
+    fn reached(config: &ServerConfig, addresses: &[&str], outward: Option<&str>) -> Vec<String> {
+        let outward = outward.map(|ip| ip.parse().unwrap());
+        let entries = entries(config, &listening(addresses), |_| outward);
+        entries.iter().map(|entry| format!("{} {}", entry.address, entry.port)).collect()
+    }
+
+    #[test]
+    fn what_a_person_reads() {
+        expect![[r#"
+            pilotlight 0.1.0 on 127.0.0.1:4420, [::1]:4420
+              nqn.2024-05.com.example:a  (any host)
+                namespace 1: mem:1GiB, blocks of 4096 bytes
+                namespace 2: null:1GiB, blocks of 4096 bytes
+              nqn.2024-05.com.example:b  (2 hosts)
+              cores 0-1,3 (main 1), I/O threads: 6, memory for data: 2GiB
+
+            On a Linux host:
+              modprobe nvme-tcp
+              nvme discover -t tcp -a 127.0.0.1 -s 4420
+              nvme connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.2024-05.com.example:a
+              nvme connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.2024-05.com.example:b
+              nvme discover -t tcp -a ::1 -s 4420
+              nvme connect -t tcp -a ::1 -s 4420 -n nqn.2024-05.com.example:a
+              nvme connect -t tcp -a ::1 -s 4420 -n nqn.2024-05.com.example:b
+
+            Ctrl-C stops; requests in flight have 10s to finish.
+        "#]].assert_eq(&serving(&config(), &listening(&["127.0.0.1:4420", "[::1]:4420"]), false));
+    }
+
+    #[test]
+    fn hosts_are_given_an_address_that_leads_somewhere() {
+        let mut config = config();
+        assert_eq!(reached(&config, &["192.0.2.7:1"], Some("192.0.2.9")), ["192.0.2.7 1"]);
+        assert_eq!(reached(&config, &["0.0.0.0:1", "127.0.0.1:2"], Some("192.0.2.9")), ["192.0.2.9 1", "127.0.0.1 2"]);
+        assert_eq!(reached(&config, &["0.0.0.0:1"], None), ["ADDRESS-OF-THIS-MACHINE 1"]);
+        config.advertise = Some(("nvme.example.com".to_owned(), 7));
+        assert_eq!(reached(&config, &["0.0.0.0:1", "127.0.0.1:2"], None), ["nvme.example.com 7"]);
+    }
+
+    #[test]
+    fn what_programs_read_is_one_line() {
+        let line = serving(&config(), &listening(&["127.0.0.1:4420"]), true);
+        assert_eq!(line.matches('\n').count(), 1);
+        let told: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(told["subsystems"][1]["allowed_hosts"], json!(["x", "y"]));
+        assert_eq!(told["discover"], json!(["nvme discover -t tcp -a 127.0.0.1 -s 4420"]));
+    }
+}

@@ -187,9 +187,13 @@ impl Connection {
         self.draining = true;
     }
 
-    /// Whether nothing is in progress that a draining server has to wait for.
+    /// Whether nothing is in progress that a draining server has to wait for. An admin queue waits for its I/O queues: its
+    /// end would be theirs, whatever they have in progress.
     #[must_use]
     pub fn is_idle(&mut self) -> bool {
+        if matches!(&self.role, Role::Admin(admin) if !admin.is_alone()) {
+            return false;
+        }
         let parked = |slot: &Slot| matches!(slot.state, State::Free | State::Parked | State::Discarding);
         let idle = self.queue.as_mut().is_none_or(|queue| queue.slots.iter_mut().all(|(_, slot)| parked(slot)));
         idle && self.tx.is_empty()
