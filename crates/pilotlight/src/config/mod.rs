@@ -20,7 +20,7 @@ use pilotlight_target::config::ServerConfig;
 
 pub(crate) use machine::Machine;
 use problem::{Origin, Problem, Severity, Source};
-pub(crate) use storage::{cause, path_of, size_of};
+pub(crate) use storage::cause;
 pub(crate) use units::{format_cores, format_duration, format_size};
 
 use crate::cli::ServeArgs;

@@ -5,8 +5,6 @@ use std::io::{Seek as _, SeekFrom};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
-use pilotlight_target::backend::BackendSpec;
-
 /// Names a file or a device, whatever path leads to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Medium {
@@ -30,38 +28,6 @@ pub(crate) struct Found {
 pub(crate) struct Unfit {
     pub(crate) what: String,
     pub(crate) help: Option<String>,
-}
-
-/// The path that a backend keeps its blocks at, if it is one that does.
-pub(crate) fn path_of(spec: &BackendSpec) -> Option<&Path> {
-    match spec {
-        BackendSpec::File(path) => Some(path),
-        _ => None,
-    }
-}
-
-/// The size in bytes that was written for a backend, if it is one whose size is written.
-pub(crate) fn size_of(spec: &BackendSpec) -> Option<u64> {
-    match spec {
-        BackendSpec::Memory(size) | BackendSpec::Null(size) => Some(*size),
-        BackendSpec::File(_) => None,
-    }
-}
-
-/// Bytes of memory that a backend takes when every block has been written.
-pub(crate) fn memory_of(spec: &BackendSpec) -> u64 {
-    match spec {
-        BackendSpec::Memory(size) => *size,
-        _ => 0,
-    }
-}
-
-/// The same backend with a relative path starting at `base`.
-pub(crate) fn relative_to(spec: BackendSpec, base: &Path) -> BackendSpec {
-    match spec {
-        BackendSpec::File(path) => BackendSpec::File(base.join(path)),
-        other => other,
-    }
 }
 
 /// Looks at the file or block device at `path`: that it is there, may be read and written, and holds at least a block.

@@ -205,7 +205,8 @@ mod tests {
               nvme connect -t tcp -a ::1 -s 4420 -n nqn.2024-05.com.example:b
 
             Ctrl-C stops; requests in flight have 10s to finish.
-        "#]].assert_eq(&serving(&config(), &listening(&["127.0.0.1:4420", "[::1]:4420"]), false));
+        "#]]
+        .assert_eq(&serving(&config(), &listening(&["127.0.0.1:4420", "[::1]:4420"]), false));
     }
 
     #[test]

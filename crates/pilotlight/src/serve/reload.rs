@@ -12,7 +12,6 @@ use pilotlight_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use tracing::{info, warn};
 
 use super::server::Running;
-use crate::config::{path_of, size_of};
 
 /// A change that can be made to a running server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +105,7 @@ fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted:
     let resize = |blocks| Change::Resize { nqn: nqn.to_owned(), to: wanted.clone(), blocks };
     if running == wanted {
         // the same file may have grown
-        plan.changes.extend(path_of(&wanted.backend).map(|_| resize(None)));
+        plan.changes.extend(wanted.backend.path().map(|_| resize(None)));
         return;
     }
     match resized(running, wanted) {
@@ -120,7 +119,7 @@ fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted:
 
 /// The number of blocks of `wanted`, if its size is all in which it differs.
 fn resized(running: &NamespaceConfig, wanted: &NamespaceConfig) -> Option<u64> {
-    let size = size_of(&wanted.backend)?;
+    let size = wanted.backend.size()?;
     let same_otherwise = NamespaceConfig { backend: wanted.backend.clone(), ..running.clone() } == *wanted;
     let same_kind = std::mem::discriminant(&running.backend) == std::mem::discriminant(&wanted.backend);
     (same_otherwise && same_kind).then(|| size / u64::from(wanted.block_size))

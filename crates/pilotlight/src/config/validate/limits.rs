@@ -8,7 +8,6 @@ use pilotlight_target::config::{Limits, MAX_IO_QUEUES, MAX_QUEUE_DEPTH, ServerCo
 use super::Checker;
 use crate::config::draft::{Draft, LimitsDraft, Text};
 use crate::config::problem::{Origin, Problem};
-use crate::config::storage;
 use crate::config::units::{format_duration, format_size, parse_duration, parse_size};
 
 /// Buffers of an I/O thread in bytes, unless something else is said: 512 requests of 128 KiB on the way at once.
@@ -115,7 +114,7 @@ impl Checker<'_> {
     /// Notes namespaces in memory that cannot all be filled.
     pub(super) fn note_overcommitment(&mut self, draft: &Draft, config: &ServerConfig) {
         let namespaces = config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
-        let promised = namespaces.map(|ns| storage::memory_of(&ns.backend)).fold(0, u64::saturating_add);
+        let promised = namespaces.map(|ns| ns.backend.memory()).fold(0, u64::saturating_add);
         let there = config.limits.max_memory - config.limits.buffer_memory.min(config.limits.max_memory);
         if promised <= there {
             return;

@@ -144,13 +144,15 @@ impl Checker<'_> {
             return None;
         };
         let spec = match text.value.parse::<BackendSpec>() {
-            Ok(spec) => storage::relative_to(spec, self.base),
+            Ok(spec) => spec.relative_to(self.base),
             Err(wrong) => {
                 self.error(&text.at, wrong.to_string());
                 return None;
             }
         };
-        match storage::path_of(&spec) {
+        match spec.path() {
+            // It will be made, of the size that was written.
+            Some(path) if spec.size().is_some() && !path.exists() => self.capacity(&spec, block_size, text),
             Some(path) => self.medium(path, block_size, &text.at, once),
             None => self.capacity(&spec, block_size, text),
         }
@@ -184,7 +186,7 @@ impl Checker<'_> {
 
     /// Checks that storage whose size was written holds whole blocks.
     fn capacity(&mut self, spec: &BackendSpec, block_size: u32, written: &Text) {
-        let Some(size) = storage::size_of(spec) else { return };
+        let Some(size) = spec.size() else { return };
         if size == 0 || size % u64::from(block_size) != 0 {
             let what = format!("{size} bytes are not a whole number of blocks of {block_size} bytes");
             self.problem(Problem::error(&written.at, what).help("use a size such as 512MiB or 1GiB"));
