@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
+use pilotlight_target::backend::format_size;
 use pilotlight_target::config::{ServerConfig, SubsystemConfig};
 use serde_json::{Value, json};
 
-use crate::config::{format_cores, format_duration, format_size};
+use crate::config::{format_cores, format_duration};
 
 /// Stands where an address is not known.
 const UNKNOWN_ADDRESS: &str = "ADDRESS-OF-THIS-MACHINE";
@@ -205,7 +206,8 @@ mod tests {
               nvme connect -t tcp -a ::1 -s 4420 -n nqn.2024-05.com.example:b
 
             Ctrl-C stops; requests in flight have 10s to finish.
-        "#]].assert_eq(&serving(&config(), &listening(&["127.0.0.1:4420", "[::1]:4420"]), false));
+        "#]]
+        .assert_eq(&serving(&config(), &listening(&["127.0.0.1:4420", "[::1]:4420"]), false));
     }
 
     #[test]

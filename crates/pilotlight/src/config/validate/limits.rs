@@ -3,13 +3,13 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use pilotlight_target::backend::{format_size, parse_size};
 use pilotlight_target::config::{Limits, MAX_IO_QUEUES, MAX_QUEUE_DEPTH, ServerConfig};
 
 use super::Checker;
 use crate::config::draft::{Draft, LimitsDraft, Text};
 use crate::config::problem::{Origin, Problem};
-use crate::config::storage;
-use crate::config::units::{format_duration, format_size, parse_duration, parse_size};
+use crate::config::units::{format_duration, parse_duration};
 
 /// Buffers of an I/O thread in bytes, unless something else is said: 512 requests of 128 KiB on the way at once.
 const BUFFERS_PER_THREAD: u64 = 64 << 20;
@@ -89,7 +89,7 @@ impl Checker<'_> {
                 default
             }
             Err(wrong) => {
-                self.error(&text.at, wrong);
+                self.error(&text.at, wrong.to_string());
                 default
             }
         }
@@ -115,7 +115,7 @@ impl Checker<'_> {
     /// Notes namespaces in memory that cannot all be filled.
     pub(super) fn note_overcommitment(&mut self, draft: &Draft, config: &ServerConfig) {
         let namespaces = config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
-        let promised = namespaces.map(|ns| storage::memory_of(&ns.backend)).fold(0, u64::saturating_add);
+        let promised = namespaces.map(|ns| ns.backend.memory()).fold(0, u64::saturating_add);
         let there = config.limits.max_memory - config.limits.buffer_memory.min(config.limits.max_memory);
         if promised <= there {
             return;
