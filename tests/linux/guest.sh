@@ -3,7 +3,9 @@
 # A guest NAME leaves $OUT/NAME.console (what it said), $OUT/NAME.pcap (its frames), and two FIFOs, NAME.ctl.in and
 # NAME.ctl.out: its second serial line, over which it calls verbs of this side (`host` in guest/lib.sh) one line each.
 
-declare -A GUEST_PID
+guest_pid() { cat "$OUT/$1.pid"; }                     # of `timeout`, whose one child is QEMU
+guest_qemu_pid() { local pid; pid=$(guest_pid "$1"); awk '{print $1}' "/proc/$pid/task/$pid/children"; }
+guest_is_off() { ! kill -0 "$(guest_pid "$1")" 2>/dev/null; }
 
 # build_tool: the verifier that runs in the guest: one file of Rust without dependencies, linked statically.
 build_tool() {
@@ -60,14 +62,15 @@ guest_start() {
     -append "console=ttyS0 panic=-1 quiet no_timer_check ${KERNEL_ARGS:-}" \
     ${GUEST_QEMU[@]+"${GUEST_QEMU[@]}"} "$@" \
     </dev/null >"$OUT/$name.console" 2>"$OUT/$name.qemu.log" &
-  GUEST_PID[$name]=$!
+  echo $! >"$OUT/$name.pid"            # a file, because the host's verbs run in a subshell
+  disown $!
 }
 
 # guest_serve NAME: answers the guest's calls until it is off.
 guest_serve() {
   local line answer ctl=$OUT/$1.ctl
   exec 3<>"$ctl.in" 4<>"$ctl.out"
-  while kill -0 "${GUEST_PID[$1]}" 2>/dev/null; do
+  until guest_is_off "$1"; do
     IFS= read -r -t 0.5 -u 4 line || continue
     line=${line%$'\r'}
     say "$CASE: guest asks: $line"
@@ -86,11 +89,9 @@ host_call() {
 }
 
 guest_stop() {
-  local pid=${GUEST_PID[$1]:-}
-  [[ -n $pid ]] || return 0
-  kill "$pid" 2>/dev/null || true
-  wait "$pid" 2>/dev/null || true
-  unset "GUEST_PID[$1]"
+  [[ -e $OUT/$1.pid ]] || return 0
+  kill "$(guest_pid "$1")" 2>/dev/null || true
+  soon 8 guest_is_off "$1" || true
 }
 
 # guest_status NAME: what its status line said; nothing when there is none (panic, timeout).

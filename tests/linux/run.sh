@@ -7,6 +7,7 @@
 #                         what fails there is a mistake of the harness or a peculiarity of Linux)
 # PILOTLIGHT=PATH         the program under test (default target/release/pilotlight, else target/debug)
 # OUT=DIR                 where console, server log and capture go (default target/linux/PEER-KERNEL-CASE)
+# BLOCK_SIZE=512|4096     of the namespace (default 4096; nvmet: always 512)
 # CAPTURE=headers|full|no packet capture by QEMU's filter-dump; kept when the case fails (KEEP=1: always)
 #
 # Status 0: the guest said that the case passed. 1: it failed, or said nothing in time. 2: the harness is not ready
@@ -28,6 +29,7 @@ NQN=nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000042
 # What a case may set in its .host.sh.
 BACKING=mem                  # mem, or file: a sparse file $DISK
 SIZE_MIB=256
+BLOCK_SIZE=${BLOCK_SIZE:-4096}
 TIMEOUT_S=120                # for the whole guest
 CPUS=1
 MEMORY_MIB=512

@@ -1,4 +1,17 @@
 //! An NVMe/TCP host: load generation and verification.
+//!
+//! Polling, single-threaded, non-blocking: a connection belongs to the thread that polls it, and there is no runtime
+//! underneath. What can be a pure function of bytes, times and seeds is one.
+//!
+//! | layer | modules | what it does |
+//! |---|---|---|
+//! | bytes | [`receiver`], `transmit`, `answer` | PDUs out of a stream, headers and data into one; how R2Ts are answered |
+//! | queue pair | [`Queue`] | commands and their slots; checks all that a target answers; no socket, no clock |
+//! | socket | [`Connection`] | handshake, one `recv` and one `sendmsg` a batch; commands that one waits for |
+//! | association | [`Controller`] | Connect, properties, Identify, features, logs, keep-alive, shutdown, discovery |
+//! | verification | [`pattern`], [`ledger`] | blocks that say what they are; what each block may hold |
+//! | load | [`load`], [`schedule`] | what to send and when, what came of it |
+//! | tests and yardsticks | [`raw`], [`bare`] | a peer without manners; a peer without NVMe |
 #![forbid(unsafe_code)]
 
 mod answer;

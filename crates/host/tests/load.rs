@@ -24,14 +24,19 @@ fn load(toy: &Toy, spec: &LoadSpec) -> Report {
     try_load(toy, |_| {}, spec).expect("the run ends well")
 }
 
+/// A closed loop of reads that leaves the CPU to others while it waits.
+fn base() -> LoadSpec {
+    LoadSpec { yield_when_idle: true, ..LoadSpec::default() }
+}
+
 fn verify_spec() -> LoadSpec {
-    LoadSpec { read_percent: 50, verify: true, depth: 16, jobs: 2, ios: Some(2000), ..LoadSpec::default() }
+    LoadSpec { read_percent: 50, verify: true, depth: 16, jobs: 2, ios: Some(2000), ..base() }
 }
 
 #[test]
 fn reads_are_counted_and_timed() {
     let toy = Toy::start(Config::default());
-    let spec = LoadSpec { depth: 8, jobs: 3, threads: 2, ios: Some(500), ..LoadSpec::default() };
+    let spec = LoadSpec { depth: 8, jobs: 3, threads: 2, ios: Some(500), ..base() };
     let report = load(&toy, &spec);
     let read = report.read.expect("reads");
     assert_eq!((read.ios, read.data_bytes, read.errors), (1500, 1500 * 4096, 0));
@@ -44,7 +49,7 @@ fn reads_are_counted_and_timed() {
 #[test]
 fn without_a_limit_each_byte_is_moved_once() {
     let toy = Toy::start(Config { blocks: 256, ..Config::default() });
-    let spec = LoadSpec { random: false, depth: 4, block_bytes: 16384, ..LoadSpec::default() };
+    let spec = LoadSpec { random: false, depth: 4, block_bytes: 16384, ..base() };
     assert_eq!(load(&toy, &spec).total.data_bytes, 256 * 4096);
     toy.finish();
 }
@@ -155,7 +160,7 @@ fn one_flipped_bit_is_caught() {
 #[test]
 fn failed_commands_are_counted_and_told() {
     let toy = Toy::start(Config { fail_from: Some(2048), ..Config::default() });
-    let spec = LoadSpec { depth: 4, ios: Some(400), continue_on_error: true, ..LoadSpec::default() };
+    let spec = LoadSpec { depth: 4, ios: Some(400), continue_on_error: true, ..base() };
     let report = load(&toy, &spec);
     assert_eq!(report.total.ios + report.total.errors, 400);
     assert!(report.total.errors > 100 && !report.is_clean());
@@ -176,7 +181,7 @@ fn an_open_loop_sends_what_is_due_and_counts_from_there() {
             threads: 2,
             open: Some(OpenLoop { schedule, process }),
             runtime_ns: Some(500 * MS),
-            ..LoadSpec::default()
+            ..base()
         };
         let report = load(&toy, &spec);
         let open = report.open_loop.expect("an open loop");
@@ -202,7 +207,7 @@ fn a_stalled_target_does_not_stop_the_open_loops_clock() {
     });
     let schedule = Schedule::constant(1000.0).expect("a rate");
     let open = Some(OpenLoop { schedule, process: Process::Linear });
-    let spec = LoadSpec { open, runtime_ns: Some(500 * MS), ..LoadSpec::default() };
+    let spec = LoadSpec { open, runtime_ns: Some(500 * MS), ..base() };
     let report = load(&toy, &spec);
     let latency = report.total.latency;
     // 40 % of the requests were due during the stall, the median of all waited for little, the 70th percentile a lot
@@ -217,7 +222,7 @@ fn bursts_are_reported_by_phase() {
     let phase = |rate_iops, ms| Phase { rate_iops, duration_ns: ms * MS };
     let schedule = Schedule::new(vec![phase(500.0, 100), phase(5000.0, 50)]).expect("a schedule");
     let open = Some(OpenLoop { schedule, process: Process::Linear });
-    let spec = LoadSpec { depth: 256, open, runtime_ns: Some(300 * MS), ..LoadSpec::default() };
+    let spec = LoadSpec { depth: 256, open, runtime_ns: Some(300 * MS), ..base() };
     let report = load(&toy, &spec);
     let ios: Vec<u64> = report.phases.iter().map(|p| p.ios).collect();
     assert!(ios[0].abs_diff(100) <= 3 && ios[1].abs_diff(500) <= 3, "{ios:?}");
@@ -227,7 +232,7 @@ fn bursts_are_reported_by_phase() {
 #[test]
 fn a_ramp_is_not_counted_and_keep_alives_are_sent() {
     let toy = Toy::start(Config::default());
-    let spec = LoadSpec { runtime_ns: Some(1000 * MS), ramp_ns: 500 * MS, ..LoadSpec::default() };
+    let spec = LoadSpec { runtime_ns: Some(1000 * MS), ramp_ns: 500 * MS, ..base() };
     let report = try_load(&toy, |o| o.kato_ms = 900, &spec).expect("the run ends well");
     assert!(report.elapsed_ns.abs_diff(1000 * MS) < 200 * MS, "{}", report.elapsed_ns);
     assert!(toy.keep_alives() >= 2);

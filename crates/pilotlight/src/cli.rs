@@ -16,6 +16,7 @@ const STYLES: Styles = Styles::styled()
 
 const EXAMPLES: &str = "\
 Examples:
+  pilotlight demo                                   serve, verify, measure: under a minute
   pilotlight serve                                  1 GiB of memory on 127.0.0.1:4420
   pilotlight serve --namespace file:/dev/nvme1n1 --listen 192.0.2.7:4420
   pilotlight serve --config /etc/pilotlight.toml --check
@@ -42,6 +43,9 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve namespaces over NVMe/TCP
     Serve(ServeArgs),
+
+    /// Serve, connect, write, verify and measure, all in under a minute
+    Demo(crate::demo::DemoArgs),
     /// Drive a target over NVMe/TCP: measure it, or verify every block
     Load(LoadArgs),
 }

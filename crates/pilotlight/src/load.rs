@@ -201,6 +201,10 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "COUNT", help_heading = "This host")]
     threads: Option<u16>,
 
+    /// Give the CPU away while nothing comes: for fewer CPUs than polling threads
+    #[arg(long, help_heading = "This host")]
+    r#yield: bool,
+
     /// Print the result as JSON instead of a table
     #[arg(long, help_heading = "This host")]
     json: bool,
@@ -284,6 +288,7 @@ impl LoadArgs {
             seed: self.randseed,
             continue_on_error: self.continue_on_error,
             timeout_ms: self.timeout / 1_000_000,
+            yield_when_idle: self.r#yield,
         };
         spec.check()?;
         Ok(spec)

@@ -2,6 +2,7 @@
 
 mod cli;
 mod config;
+mod demo;
 mod exit;
 mod load;
 mod log;
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Serve(args) => serve::run(&args).map(ExitCode::from),
         Command::Load(args) => load::run(&args),
+        Command::Demo(args) => demo::run(&args),
     };
     outcome.unwrap_or_else(|error| exit::failed(&error).into())
 }

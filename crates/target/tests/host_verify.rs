@@ -5,7 +5,7 @@ mod host_support;
 
 use std::sync::{Arc, Mutex};
 
-use host_support::{MS, Tamper, TamperBackend, honest, load, target, verify_spec};
+use host_support::{MS, Tamper, TamperBackend, base, honest, load, target, verify_spec};
 use pilotlight_host::load::{LoadSpec, OpenLoop};
 use pilotlight_host::schedule::{Phase, Process, Schedule};
 use pilotlight_nvme::pdu::Digests;
@@ -118,7 +118,7 @@ fn an_open_loop_keeps_its_rate_in_every_phase() {
     let schedule = Schedule::new(vec![phase(1000.0, 100), phase(8000.0, 50), phase(0.0, 50)]).expect("a schedule");
     for (process, slack) in [(Process::Linear, 4), (Process::Poisson, 200)] {
         let open = Some(OpenLoop { schedule: schedule.clone(), process });
-        let spec = LoadSpec { depth: 256, jobs: 2, open, runtime_ns: Some(600 * MS), ..LoadSpec::default() };
+        let spec = LoadSpec { depth: 256, jobs: 2, open, runtime_ns: Some(600 * MS), ..base() };
         let report = target.load(&spec);
         let ios: Vec<u64> = report.phases.iter().map(|p| p.ios).collect();
         // three cycles: 100, 400 and no requests each

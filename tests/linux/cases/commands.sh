@@ -1,51 +1,52 @@
 # The commands that a kernel rarely sends by itself, by nvme-cli's passthrough; then a controller reset.
 connect
+step "blocks of $(blockdev --getss /dev/nvme0n1) bytes"
 bs=$(blockdev --getss /dev/nvme0n1)
-n=$((8192 / bs)) # blocks in the 8 KiB that each step below handles; counts on the command line are 0-based
+n=$((32768 / bs)) # blocks in the 32 KiB that each step below handles; counts on the command line are 0-based
 
-# at KIB FILE: what those 8 KiB of the namespace hold.
-at() { dd if=/dev/nvme0n1 of="$2" bs=1k skip="$1" count=8 iflag=direct 2>/dev/null; }
+# at KIB FILE: what those 32 KiB of the namespace hold.
+at() { dd if=/dev/nvme0n1 of="$2" bs=32k skip=$(($1 / 32)) count=1 iflag=direct 2>/dev/null; }
 slba() { echo $(($1 * 1024 / bs)); }
 
 step "write, write with FUA, read, flush"
-random_file /tmp/a 8
-random_file /tmp/c 8
-expect "write" nvme write /dev/nvme0n1 -s "$(slba 64)" -c $((n - 1)) -z 8192 -d /tmp/a
-expect "write with FUA" nvme write /dev/nvme0n1 -s "$(slba 128)" -c $((n - 1)) -z 8192 -d /tmp/c -f
+random_file /tmp/a 32
+random_file /tmp/c 32
+expect "write" nvme write /dev/nvme0n1 -s "$(slba 64)" -c $((n - 1)) -z 32768 -d /tmp/a
+expect "write with FUA" nvme write /dev/nvme0n1 -s "$(slba 128)" -c $((n - 1)) -z 32768 -d /tmp/c -f
 expect "flush" nvme flush /dev/nvme0n1 -n 1
-expect "read" nvme read /dev/nvme0n1 -s "$(slba 64)" -c $((n - 1)) -z 8192 -d /tmp/b
+expect "read" nvme read /dev/nvme0n1 -s "$(slba 64)" -c $((n - 1)) -z 32768 -d /tmp/b
 cmp /tmp/a /tmp/b
-expect "read with FUA" nvme read /dev/nvme0n1 -s "$(slba 128)" -c $((n - 1)) -z 8192 -d /tmp/b -f
+expect "read with FUA" nvme read /dev/nvme0n1 -s "$(slba 128)" -c $((n - 1)) -z 32768 -d /tmp/b -f
 cmp /tmp/c /tmp/b
 
-step "write zeroes, in the middle of the 8 KiB"
+step "write zeroes, in the middle of the 32 KiB"
 expect "write-zeroes" nvme write-zeroes /dev/nvme0n1 -s $(($(slba 64) + 1)) -c $((n - 3))
 at 64 /tmp/b
 cp /tmp/a /tmp/expected
 dd if=/dev/zero of=/tmp/expected bs="$bs" seek=1 count=$((n - 2)) conv=notrunc 2>/dev/null
 cmp /tmp/expected /tmp/b || fail "write zeroes wrote something else"
 expect "write-zeroes with deallocate" nvme write-zeroes /dev/nvme0n1 -s "$(slba 64)" -c $((n - 1)) -d
-zeros /dev/nvme0n1 64 8 || fail "not zero after write zeroes with deallocate"
+zeros /dev/nvme0n1 64 32 || fail "not zero after write zeroes with deallocate"
 
 step "dataset management"
 expect "dsm" nvme dsm /dev/nvme0n1 -n 1 --ad -s "$(slba 128)" -b "$n"
 if nvme id-ns /dev/nvme0n1 | grep -Eq 'dlfeat *: *(1|9|17|25)$'; then
-  zeros /dev/nvme0n1 128 8 || fail "DLFEAT promises zeros after deallocate"
+  zeros /dev/nvme0n1 128 32 || fail "DLFEAT promises zeros after deallocate"
 else
   echo "DLFEAT promises nothing about deallocated blocks"
   [ "$PEER" = nvmet ] || fail "it should"
 fi
 
 step "beyond the end"
-refuse "read beyond the end" nvme read /dev/nvme0n1 -s $((SIZE_MIB * 1048576 / bs)) -c $((n - 1)) -z 8192 -d /tmp/b
+refuse "read beyond the end" nvme read /dev/nvme0n1 -s $((SIZE_MIB * 1048576 / bs)) -c $((n - 1)) -z 32768 -d /tmp/b
 [ "$PEER" = nvmet ] || grep -q 'LBA Out of Range' /tmp/expect.out || { cat /tmp/expect.out; fail "another status than LBA Out of Range"; }
 
 if [ "$PEER" != nvmet ]; then # nvmet has neither
   step "verify, compare"
-  expect "write" nvme write /dev/nvme0n1 -s "$(slba 64)" -c $((n - 1)) -z 8192 -d /tmp/a
+  expect "write" nvme write /dev/nvme0n1 -s "$(slba 64)" -c $((n - 1)) -z 32768 -d /tmp/a
   expect "verify" nvme verify /dev/nvme0n1 -s "$(slba 64)" -c $((n - 1))
-  expect "compare" nvme compare /dev/nvme0n1 -s "$(slba 64)" -c $((n - 1)) -z 8192 -d /tmp/a
-  refuse "compare with other bytes" nvme compare /dev/nvme0n1 -s "$(slba 64)" -c $((n - 1)) -z 8192 -d /tmp/c
+  expect "compare" nvme compare /dev/nvme0n1 -s "$(slba 64)" -c $((n - 1)) -z 32768 -d /tmp/a
+  refuse "compare with other bytes" nvme compare /dev/nvme0n1 -s "$(slba 64)" -c $((n - 1)) -z 32768 -d /tmp/c
   grep -qi 'compare failure' /tmp/expect.out || { cat /tmp/expect.out; fail "another status than Compare Failure"; }
 fi
 

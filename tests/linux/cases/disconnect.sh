@@ -10,7 +10,7 @@ host connections
 
 step "in the middle of I/O"
 # The load that loses its device is told so, by the block layer.
-DMESG_ALLOW='I/O error, dev nvme0n1|failed to send request|Buffer I/O'
+DMESG_ALLOW='I/O error, dev nvme0n1|failed to send request|no available path - failing I/O'
 for i in 1 2 3; do
   connect
   blockcheck load /dev/nvme0n1 --blocks 512 --threads 4 --seconds 60 >/tmp/load 2>&1 &

@@ -2,7 +2,7 @@
 # timeout of 3 s, and in 12 s (a target that counts traffic may need up to two timeouts, and this machine is slow).
 host_freeze() {
   local qemu started=$SECONDS verdict=0
-  read -r qemu _ <"/proc/${GUEST_PID[main]}/task/${GUEST_PID[main]}/children"
+  qemu=$(guest_qemu_pid main)
   kill -STOP "$qemu"
   soon 12 no_connections || verdict=1
   local took=$((SECONDS - started))

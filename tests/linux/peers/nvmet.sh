@@ -21,7 +21,7 @@ peer_start() {
 }
 
 peer_stop() { guest_stop server; }
-peer_kill() { kill -KILL "$(cat "/proc/${GUEST_PID[server]}/task/${GUEST_PID[server]}/children")"; }
+peer_kill() { kill -KILL "$(guest_qemu_pid server)"; soon 5 guest_is_off server; }
 
 peer_resize() {
   echo '{"execute":"block_resize","arguments":{"node-name":"disk","size":'$(($1 * 1048576))'}}' >&7

@@ -9,7 +9,7 @@ SERVER_ARGS=()               # a case may add some
 peer_namespace() { if [[ $BACKING == file ]]; then echo "file:$DISK"; else echo "mem:${SIZE_MIB}MiB"; fi; }
 
 peer_start() {
-  "$PILOTLIGHT" serve --listen "127.0.0.1:$PORT" --nqn "$NQN" --namespace "$(peer_namespace)" \
+  "$PILOTLIGHT" serve -vv --listen "127.0.0.1:$PORT" --advertise "10.0.2.2:$PORT" --nqn "$NQN" --namespace "$(peer_namespace)" --block-size "$BLOCK_SIZE" \
     ${SERVER_ARGS[@]+"${SERVER_ARGS[@]}"} >>"$OUT/server.log" 2>&1 &
   echo $! >"$OUT/server.pid"
   soon 20 listens "$PORT" || { tail "$OUT/server.log" >&2; die "the server does not listen on port $PORT"; }

@@ -75,6 +75,7 @@ fn limits(spec: &LoadSpec, layout: &Layout, start_ns: u64) -> Limits {
         end_ns: spec.runtime_ns.map_or(u64::MAX, |ns| ramp_end_ns.saturating_add(ns)),
         ios: ios_per_connection(spec, layout),
         timeout_ms: spec.timeout_ms,
+        yield_when_idle: spec.yield_when_idle,
     }
 }
 

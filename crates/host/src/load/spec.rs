@@ -58,6 +58,9 @@ pub struct LoadSpec {
     pub continue_on_error: bool,
     /// How long a command may take before the run is given up, in milliseconds.
     pub timeout_ms: u64,
+    /// Give the CPU away in turns without news, for machines with fewer CPUs than polling threads. Latencies then say
+    /// more about the scheduler than about the target.
+    pub yield_when_idle: bool,
 }
 
 impl Default for LoadSpec {
@@ -84,6 +87,7 @@ impl Default for LoadSpec {
             seed: 1,
             continue_on_error: false,
             timeout_ms: 30_000,
+            yield_when_idle: false,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! one batch. In a closed loop a new command starts when its batch is begun; in an open loop it has been due since its
 //! arrival. Nothing is allocated in a turn, and the clock is read once a batch.
 //!
-//! The loop never sleeps: latencies and due times would suffer.
+//! The loop never sleeps: latencies and due times would suffer. It yields only where the spec says so.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -84,6 +84,7 @@ pub(crate) struct Limits {
     /// Commands per connection.
     pub(crate) ios: u64,
     pub(crate) timeout_ms: u64,
+    pub(crate) yield_when_idle: bool,
 }
 
 /// Everything of a thread but its connections.
@@ -170,6 +171,9 @@ impl<'a> Worker<'a> {
                 spins = 0;
             } else {
                 spins += 1;
+                if self.core.limits.yield_when_idle {
+                    std::thread::yield_now();
+                }
                 if spins.is_multiple_of(SPINS_PER_CLOCK) {
                     self.core.now_ns = clock::now_ns();
                 }

@@ -285,7 +285,14 @@ impl Connection {
             blocks: chunk(cx, namespace, DEALLOCATE_STEP, range.blocks.get() - offset),
         };
         slot.work = Work::Deallocate { namespace, ranges, done, offset: offset + part.blocks };
-        self.submit(index, Op::Deallocate, part, None, cx)
+        let step = self.submit(index, Op::Deallocate, part, None, cx);
+        if step == Step::Stuck
+            && let Some(queue) = &mut self.queue
+        {
+            // the backend did not take it: the same part is to be tried again
+            queue.slots.get(index).work = Work::Deallocate { namespace, ranges, done, offset };
+        }
+        step
     }
 
     /// Hands a request to the backend. Nothing is submitted for an association that has ended.

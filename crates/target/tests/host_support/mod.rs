@@ -81,9 +81,14 @@ pub(crate) fn load(options: &ConnectOptions, spec: &LoadSpec) -> Report {
     run(options, spec, &std::sync::atomic::AtomicBool::new(false), &mut |_| {}).expect("the run ends well")
 }
 
+/// A closed loop of reads that leaves the CPU to others while it waits.
+pub(crate) fn base() -> LoadSpec {
+    LoadSpec { yield_when_idle: true, ..LoadSpec::default() }
+}
+
 /// Writes and reads in equal parts, everything checked.
 pub(crate) fn verify_spec() -> LoadSpec {
-    LoadSpec { read_percent: 50, verify: true, depth: 16, jobs: 2, ios: Some(2000), ..LoadSpec::default() }
+    LoadSpec { read_percent: 50, verify: true, depth: 16, jobs: 2, ios: Some(2000), ..base() }
 }
 
 type OnRead = Box<dyn Fn(u64, &mut [u8]) + Send + Sync>;
