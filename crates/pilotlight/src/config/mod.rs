@@ -20,8 +20,8 @@ use pilotlight_target::config::ServerConfig;
 
 pub(crate) use machine::Machine;
 use problem::{Origin, Problem, Severity, Source};
-pub(crate) use storage::cause;
-pub(crate) use units::{format_cores, format_duration, format_size};
+use storage::cause;
+pub(crate) use units::{format_cores, format_duration};
 
 use crate::cli::ServeArgs;
 

@@ -1,21 +1,27 @@
 //! Whether a file or block device can hold a namespace, looked at without changing or locking it.
 
+use std::fmt::Display;
 use std::fs::{self, OpenOptions};
-use std::io::{Seek as _, SeekFrom};
+use std::io::{self, ErrorKind, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use pilotlight_target::backend::format_size;
+use rustix::fs::{Access, access};
 
 /// Names a file or a device, whatever path leads to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Medium {
     /// A regular file: device and inode.
     File(u64, u64),
     /// A block device: its number.
     Device(u64),
+    /// A file that the start will create: its directory's canonical path, and its name.
+    New(PathBuf),
 }
 
 /// What was found at a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     /// Which file or device it is.
     pub(crate) medium: Medium,
@@ -30,30 +36,73 @@ pub(crate) struct Unfit {
     pub(crate) help: Option<String>,
 }
 
+impl Unfit {
+    fn new(path: &Path, what: impl Display) -> Self {
+        Self { what: format!("{}: {what}", path.display()), help: None }
+    }
+
+    fn of(path: &Path, error: &io::Error) -> Self {
+        let help = (error.kind() == ErrorKind::PermissionDenied)
+            .then(|| "it must be readable and writable by the user that runs Pilotlight".to_owned());
+        Self { help, ..Self::new(path, cause(error)) }
+    }
+
+    fn help(self, help: String) -> Self {
+        Self { help: Some(help), ..self }
+    }
+}
+
 /// Looks at the file or block device at `path`: that it is there, may be read and written, and holds at least a block.
-pub(crate) fn look_at(path: &Path, block_size: u32) -> Result<Found, Unfit> {
-    let unfit = |what: String, help: Option<String>| Unfit { what, help };
-    let shown = path.display();
-    let meta =
-        fs::metadata(path).map_err(|error| unfit(format!("{shown}: {}", cause(&error)), advice(&error, path)))?;
+/// With `wanted` bytes it may also be missing and possible to create; if it is there it must have that size.
+pub(crate) fn look_at(path: &Path, wanted: Option<u64>, block_size: u32) -> Result<Found, Unfit> {
+    let meta = match (fs::metadata(path), wanted) {
+        (Ok(meta), _) => meta,
+        (Err(error), Some(size)) if error.kind() == ErrorKind::NotFound => return look_at_directory(path, size),
+        (Err(error), None) if error.kind() == ErrorKind::NotFound => {
+            let shown = path.display();
+            let help = format!("create it: `truncate -s 1G {shown}`, or let the start do so: file:{shown}?size=1GiB");
+            return Err(Unfit::of(path, &error).help(help));
+        }
+        (Err(error), _) => return Err(Unfit::of(path, &error)),
+    };
     let kind = meta.file_type();
     if !kind.is_file() && !kind.is_block_device() {
-        return Err(unfit(format!("{shown} is neither a file nor a block device"), None));
+        return Err(Unfit::new(path, "it is neither a file nor a block device"));
     }
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(path)
-        .map_err(|error| unfit(format!("{shown}: {}", cause(&error)), advice(&error, path)))?;
-    // a block device's metadata have no size: its end has
-    let size = file.seek(SeekFrom::End(0)).map_err(|error| unfit(format!("{shown}: {}", cause(&error)), None))?;
-    if size < u64::from(block_size) {
-        let help = format!("give it a size first: truncate -s 1G {shown}");
-        return Err(unfit(format!("{shown} has {size} bytes, less than one block of {block_size}"), Some(help)));
-    }
+    let size = size_of(path).map_err(|error| Unfit::of(path, &error))?;
+    check_size(path, size, wanted, block_size)?;
     let medium =
         if kind.is_block_device() { Medium::Device(meta.rdev()) } else { Medium::File(meta.dev(), meta.ino()) };
     Ok(Found { medium, size })
+}
+
+/// Looks whether a file can be created.
+fn look_at_directory(path: &Path, size: u64) -> Result<Found, Unfit> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = parent.canonicalize().map_err(|error| Unfit::of(parent, &error))?;
+    access(&directory, Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(|error| Unfit::new(path, format_args!("it cannot be created: {}", cause(&error.into()))))?;
+    let name = path.file_name().ok_or_else(|| Unfit::new(path, "it names no file"))?;
+    Ok(Found { medium: Medium::New(directory.join(name)), size })
+}
+
+/// The size in bytes; a block device's metadata have none: its end has.
+fn size_of(path: &Path) -> io::Result<u64> {
+    OpenOptions::new().read(true).write(true).open(path)?.seek(SeekFrom::End(0))
+}
+
+fn check_size(path: &Path, size: u64, wanted: Option<u64>, block_size: u32) -> Result<(), Unfit> {
+    let shown = path.display();
+    if let Some(wanted) = wanted.filter(|wanted| *wanted != size) {
+        let what = format!("it has {}, and ?size= says {}", format_size(size), format_size(wanted));
+        let help = format!("leave ?size= out, or change the file: `truncate -s {wanted} {shown}`");
+        return Err(Unfit::new(path, what).help(help));
+    }
+    if size < u64::from(block_size) {
+        let what = format!("it has {size} bytes, less than one block of {block_size}");
+        return Err(Unfit::new(path, what).help(format!("give it a size: `truncate -s 1G {shown}`")));
+    }
+    Ok(())
 }
 
 /// An error without the number that `Display` adds.
@@ -62,17 +111,6 @@ pub(crate) fn cause(error: &std::io::Error) -> String {
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
-}
-
-fn advice(error: &std::io::Error, path: &Path) -> Option<String> {
-    let path = path.display();
-    match error.kind() {
-        std::io::ErrorKind::NotFound => Some(format!("create it first, for example: truncate -s 1G {path}")),
-        std::io::ErrorKind::PermissionDenied => {
-            Some("it must be readable and writable by the user that runs Pilotlight".to_owned())
-        }
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -85,9 +123,20 @@ mod tests {
         let (path, link) = (dir.path().join("disk"), dir.path().join("link"));
         fs::write(&path, vec![0; 8192]).unwrap();
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        let found = look_at(&path, 4096).unwrap();
+        let found = look_at(&path, None, 4096).unwrap();
         assert_eq!(found.size, 8192);
-        assert_eq!(look_at(&link, 4096).unwrap(), found);
+        assert_eq!(look_at(&link, Some(8192), 4096).unwrap(), found);
+    }
+
+    #[test]
+    fn a_file_that_can_be_created_is_fit_and_is_not_created() {
+        let dir = tempfile::tempdir().unwrap();
+        let found = look_at(&dir.path().join("new"), Some(8192), 4096).unwrap();
+        assert_eq!(found.size, 8192);
+        assert_eq!(look_at(&dir.path().join(".").join("new"), Some(8192), 4096).unwrap(), found);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        let nowhere = look_at(&dir.path().join("none/new"), Some(8192), 4096).unwrap_err();
+        assert!(nowhere.what.ends_with("none: no such file or directory"), "{nowhere:?}");
     }
 
     #[test]
@@ -95,9 +144,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let small = dir.path().join("small");
         fs::write(&small, [0; 100]).unwrap();
-        assert!(look_at(&small, 512).unwrap_err().what.ends_with("has 100 bytes, less than one block of 512"));
-        assert!(look_at(dir.path(), 512).unwrap_err().what.ends_with("is neither a file nor a block device"));
-        let missing = look_at(&dir.path().join("none"), 512).unwrap_err();
+        let what = |path: &Path, wanted| look_at(path, wanted, 512).unwrap_err().what;
+        assert!(what(&small, None).ends_with("it has 100 bytes, less than one block of 512"));
+        assert!(what(&small, Some(1024)).ends_with("it has 100B, and ?size= says 1KiB"));
+        assert!(what(dir.path(), None).ends_with("it is neither a file nor a block device"));
+        let missing = look_at(&dir.path().join("none"), None, 512).unwrap_err();
         assert!(missing.what.ends_with("none: no such file or directory"), "{missing:?}");
         assert!(missing.help.unwrap().contains("truncate"));
     }

@@ -166,7 +166,7 @@ fn a_file_says_everything() {
     let loaded = bench.load(EVERY_KEY).unwrap();
     assert_eq!(loaded.warnings(false), "");
     let uuid = *b"\x2f\x7c\x9c\x1e\x6a\x55\x4d\x6e\x9a\x0f\x3f\x0a\x2f\x1b\x7f\x10";
-    let disk = BackendSpec::File(bench.dir.path().join("disk.img"));
+    let disk = BackendSpec::File { path: bench.dir.path().join("disk.img"), size: None };
     let expected = ServerConfig {
         listeners: vec!["192.0.2.7:4420".parse().unwrap(), "[2001:db8::7]:4420".parse().unwrap()],
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
@@ -600,7 +600,7 @@ fn limits() {
     refused(
         &with_subsystem(
             r#"[limits]
-max_memory = "1GB"
+max_memory = "1G"
 buffer_memory = "12GiB"
 max_connections = 0
 max_io_queues = 129
@@ -610,11 +610,11 @@ drain_timeout = "2h"
 "#,
         ),
         expect![[r#"
-            error: limits.max_memory: `1GB` is not a size: write a whole number and a unit, such as 512MiB (KiB, MiB, GiB, TiB)
+            error: limits.max_memory: '1G' is ambiguous: write 1GiB for multiples of 1024, or 1GB for multiples of 1000
              --> server.toml:2:14
               |
-            2 | max_memory = "1GB"
-              |              ^^^^^
+            2 | max_memory = "1G"
+              |              ^^^^
             error: limits.buffer_memory: 12GiB of buffers
              --> server.toml:3:17
               |
@@ -804,7 +804,7 @@ uuid = "2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10"
             5 | nsid = 0
               |        ^
               = use 1 to 1024
-            error: subsystem[0].namespace[0].backend: 'disk.img' is no backend; write mem:SIZE, file:PATH or null:SIZE, as in mem:1GiB
+            error: subsystem[0].namespace[0].backend: 'disk.img' is no backend: write mem:SIZE, file:PATH or null:SIZE, as in mem:1GiB
              --> server.toml:6:11
               |
             6 | backend = "disk.img"
@@ -867,6 +867,22 @@ backend = "file:../disk/../disk.img"
 [[subsystem.namespace]]
 nsid = 5
 backend = "file:./disk.img"
+
+[[subsystem.namespace]]
+nsid = 6
+backend = "file:new.img?size=1MiB"
+
+[[subsystem.namespace]]
+nsid = 7
+backend = "delay:1ms:file:./new.img?size=1MiB"
+
+[[subsystem.namespace]]
+nsid = 8
+backend = "file:disk.img?size=2MiB"
+
+[[subsystem.namespace]]
+nsid = 9
+backend = "file:other.img?size=5000"
 "#,
         ),
         expect![[r#"
@@ -875,8 +891,8 @@ backend = "file:./disk.img"
               |
             6 | backend = "file:missing.img"
               |           ^^^^^^^^^^^^^^^^^^
-              = create it first, for example: truncate -s 1G missing.img
-            error: subsystem[0].namespace[1].backend: . is neither a file nor a block device
+              = create it: `truncate -s 1G missing.img`, or let the start do so: file:missing.img?size=1GiB
+            error: subsystem[0].namespace[1].backend: .: it is neither a file nor a block device
               --> server.toml:10:11
                |
             10 | backend = "file:."
@@ -886,13 +902,31 @@ backend = "file:./disk.img"
                |
             18 | backend = "file:../disk/../disk.img"
                |           ^^^^^^^^^^^^^^^^^^^^^^^^^^
-              = create it first, for example: truncate -s 1G ../disk/../disk.img
+              = create it: `truncate -s 1G ../disk/../disk.img`, or let the start do so: file:../disk/../disk.img?size=1GiB
             error: subsystem[0].namespace[4].backend: ./disk.img already holds another namespace
               --> server.toml:22:11
                |
             22 | backend = "file:./disk.img"
                |           ^^^^^^^^^^^^^^^^^
               = see subsystem[0].namespace[2].backend; two namespaces cannot share blocks
+            error: subsystem[0].namespace[6].backend: ./new.img already holds another namespace
+              --> server.toml:30:11
+               |
+            30 | backend = "delay:1ms:file:./new.img?size=1MiB"
+               |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+              = see subsystem[0].namespace[5].backend; two namespaces cannot share blocks
+            error: subsystem[0].namespace[7].backend: disk.img: it has 1MiB, and ?size= says 2MiB
+              --> server.toml:34:11
+               |
+            34 | backend = "file:disk.img?size=2MiB"
+               |           ^^^^^^^^^^^^^^^^^^^^^^^^^
+              = leave ?size= out, or change the file: `truncate -s 2097152 disk.img`
+            error: subsystem[0].namespace[8].backend: 5000 bytes are not a whole number of blocks of 4096 bytes
+              --> server.toml:38:11
+               |
+            38 | backend = "file:other.img?size=5000"
+               |           ^^^^^^^^^^^^^^^^^^^^^^^^^^
+              = use a size such as 512MiB or 1GiB
         "#]],
     );
 }

@@ -1,9 +1,6 @@
-//! Quantities as people write them: sizes, durations, lists of cores.
+//! Quantities as people write them: durations, lists of cores. (Sizes are the target's: `pilotlight_target::backend`.)
 
 use std::time::Duration;
-
-/// Units of a size, largest first. Powers of two only: `GB` would leave open which is meant.
-const SIZE_UNITS: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 /// Units of a duration, in nanoseconds.
 const DURATION_UNITS: [(&str, u64); 5] =
@@ -14,23 +11,6 @@ fn number_and_unit(text: &str) -> Option<(u64, &str)> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number = text[..digits].parse().ok()?;
     Some((number, text[digits..].trim_start()))
-}
-
-/// A number of bytes: `1GiB`, `512 KiB`, `4096`.
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    let wrong =
-        || format!("`{text}` is not a size: write a whole number and a unit, such as 512MiB (KiB, MiB, GiB, TiB)");
-    let (number, unit) = number_and_unit(text.trim()).ok_or_else(wrong)?;
-    let unit = if unit.is_empty() { "B" } else { unit };
-    let (_, bytes) = SIZE_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
-    number.checked_mul(*bytes).ok_or_else(|| format!("`{text}` is more than any machine has"))
-}
-
-/// A number of bytes in the largest unit that divides it: `1GiB`, `1536MiB`.
-pub(crate) fn format_size(bytes: u64) -> String {
-    let fits = |unit: &&(&str, u64)| bytes != 0 && bytes.is_multiple_of(unit.1);
-    let (name, unit) = SIZE_UNITS.iter().find(fits).unwrap_or(&("B", 1));
-    format!("{}{name}", bytes / unit)
 }
 
 /// A duration: `10s`, `500ms`.
@@ -89,23 +69,6 @@ pub(crate) fn format_cores(cores: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes() {
-        for (text, bytes) in [("1GiB", 1 << 30), ("512 KiB", 512 << 10), ("4096", 4096), ("7B", 7), ("0MiB", 0)] {
-            assert_eq!(parse_size(text), Ok(bytes), "{text}");
-        }
-        for text in ["", "GiB", "1GB", "1gib", "-1", "1.5GiB", "1 GiB x", "20000000TiB", "99999999999999999999"] {
-            assert!(parse_size(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn sizes_come_back_as_they_were_written() {
-        for text in ["1GiB", "1536MiB", "3TiB", "7B", "0B", "1KiB"] {
-            assert_eq!(format_size(parse_size(text).unwrap()), text);
-        }
-    }
 
     #[test]
     fn durations() {

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
+use pilotlight_target::backend::format_size;
 use pilotlight_target::config::{ServerConfig, SubsystemConfig};
 use serde_json::{Value, json};
 
-use crate::config::{format_cores, format_duration, format_size};
+use crate::config::{format_cores, format_duration};
 
 /// Stands where an address is not known.
 const UNKNOWN_ADDRESS: &str = "ADDRESS-OF-THIS-MACHINE";

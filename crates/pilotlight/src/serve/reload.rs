@@ -8,6 +8,7 @@
 //! write them into whatever stood in its place.
 
 use pilotlight_target::ServerError;
+use pilotlight_target::backend::BackendSpec;
 use pilotlight_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use tracing::{info, warn};
 
@@ -102,27 +103,32 @@ fn plan_subsystem(plan: &mut Plan, running: &SubsystemConfig, wanted: &Subsystem
 }
 
 fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted: &NamespaceConfig) {
-    let resize = |blocks| Change::Resize { nqn: nqn.to_owned(), to: wanted.clone(), blocks };
-    if running == wanted {
-        // the same file may have grown
-        plan.changes.extend(wanted.backend.path().map(|_| resize(None)));
+    let same_otherwise = NamespaceConfig { backend: wanted.backend.clone(), ..running.clone() } == *wanted;
+    if !same_otherwise || !is_same_storage(&running.backend, &wanted.backend) {
+        let nsid = running.nsid;
+        plan.waiting
+            .push(format!("namespace {nsid} of {nqn} is another one now; give it a number of its own, or restart"));
         return;
     }
-    match resized(running, wanted) {
-        Some(blocks) => plan.changes.push(resize(Some(blocks))),
-        None => plan.waiting.push(format!(
-            "namespace {} of {nqn} is another one now; give it a number of its own, or restart",
-            running.nsid
-        )),
+    // a file is as large as it is (where a size was written, that has been checked), and may have grown
+    let in_file = wanted.backend.path().is_some();
+    if in_file || running != wanted {
+        let written = wanted.backend.size().filter(|_| !in_file);
+        let blocks = written.map(|size| size / u64::from(wanted.block_size));
+        plan.changes.push(Change::Resize { nqn: nqn.to_owned(), to: wanted.clone(), blocks });
     }
 }
 
-/// The number of blocks of `wanted`, if its size is all in which it differs.
-fn resized(running: &NamespaceConfig, wanted: &NamespaceConfig) -> Option<u64> {
-    let size = wanted.backend.size()?;
-    let same_otherwise = NamespaceConfig { backend: wanted.backend.clone(), ..running.clone() } == *wanted;
-    let same_kind = std::mem::discriminant(&running.backend) == std::mem::discriminant(&wanted.backend);
-    (same_otherwise && same_kind).then(|| size / u64::from(wanted.block_size))
+/// Whether two backends differ in nothing but size.
+fn is_same_storage(a: &BackendSpec, b: &BackendSpec) -> bool {
+    match (a, b) {
+        (BackendSpec::Memory(_), BackendSpec::Memory(_)) | (BackendSpec::Null(_), BackendSpec::Null(_)) => true,
+        (BackendSpec::File { path: a, .. }, BackendSpec::File { path: b, .. }) => a == b,
+        (BackendSpec::Delay { delays: a, inner: x }, BackendSpec::Delay { delays: b, inner: y }) => {
+            a == b && is_same_storage(x, y)
+        }
+        _ => false,
+    }
 }
 
 /// Makes a change; says what was done.

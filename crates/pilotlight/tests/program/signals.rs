@@ -9,7 +9,7 @@ use pilotlight_host::{Buffers, ConnectOptions, Controller, Handshake, QueueSpec}
 use pilotlight_nvme::command::{Sgl, Sqe, opcode};
 use pilotlight_nvme::fabrics::{ConnectCmd, ConnectData};
 
-use crate::process::Server;
+use crate::process::{Server, run, text};
 
 const NQN: &str = "nqn.2024-05.com.example:disks";
 /// Listens anywhere, with a little memory.
@@ -101,6 +101,31 @@ fn sighup_adds_removes_and_resizes_namespaces() {
     assert_eq!(host.namespace(1).unwrap().bytes(), 2 << 20);
     server.signal("TERM");
     assert_eq!(server.exit_code(), Some(0));
+}
+
+#[test]
+fn sighup_follows_a_file_that_has_grown() {
+    let (mut server, path, dir) = configured(&[(1, "file:disk.img?size=1MiB")]);
+    let mut host = server.connect();
+    assert_eq!(host.namespace(1).unwrap().bytes(), 1 << 20);
+    fs::File::options().write(true).open(dir.path().join("disk.img")).unwrap().set_len(3 << 20).unwrap();
+    write_config(&path, &[(1, "file:disk.img")]);
+    server.signal("HUP");
+    server.expect_log("configuration read again");
+    assert_eq!(host.namespace(1).unwrap().bytes(), 3 << 20);
+    server.signal("TERM");
+    assert_eq!(server.exit_code(), Some(0));
+}
+
+#[test]
+fn a_file_serves_one_server_and_can_be_checked_beside_it() {
+    let (server, path, _dir) = configured(&[(1, "file:disk.img?size=1MiB")]);
+    let config = path.to_str().unwrap();
+    assert_eq!(run(&["serve", "--check", "--config", config]).status.code(), Some(0));
+    let second = run(&["serve", "--config", config]);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(text(&second.stderr).contains("another pilotlight"), "{second:?}");
+    drop(server);
 }
 
 #[test]

@@ -3,12 +3,13 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use pilotlight_target::backend::{format_size, parse_size};
 use pilotlight_target::config::{Limits, MAX_IO_QUEUES, MAX_QUEUE_DEPTH, ServerConfig};
 
 use super::Checker;
 use crate::config::draft::{Draft, LimitsDraft, Text};
 use crate::config::problem::{Origin, Problem};
-use crate::config::units::{format_duration, format_size, parse_duration, parse_size};
+use crate::config::units::{format_duration, parse_duration};
 
 /// Buffers of an I/O thread in bytes, unless something else is said: 512 requests of 128 KiB on the way at once.
 const BUFFERS_PER_THREAD: u64 = 64 << 20;
@@ -88,7 +89,7 @@ impl Checker<'_> {
                 default
             }
             Err(wrong) => {
-                self.error(&text.at, wrong);
+                self.error(&text.at, wrong.to_string());
                 default
             }
         }

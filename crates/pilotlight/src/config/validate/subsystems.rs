@@ -150,18 +150,17 @@ impl Checker<'_> {
                 return None;
             }
         };
-        match spec.path() {
-            // It will be made, of the size that was written.
-            Some(path) if spec.size().is_some() && !path.exists() => self.capacity(&spec, block_size, text),
-            Some(path) => self.medium(path, block_size, &text.at, once),
-            None => self.capacity(&spec, block_size, text),
+        if self.holds_whole_blocks(&spec, block_size, &text.at)
+            && let Some(path) = spec.path()
+        {
+            self.medium(path, spec.size(), block_size, &text.at, once);
         }
         Some(spec)
     }
 
     /// Looks at the file or device of a namespace.
-    fn medium(&mut self, path: &Path, block_size: u32, at: &Origin, once: &mut Once) {
-        let found = match storage::look_at(path, block_size) {
+    fn medium(&mut self, path: &Path, wanted: Option<u64>, block_size: u32, at: &Origin, once: &mut Once) {
+        let found = match storage::look_at(path, wanted, block_size) {
             Ok(found) => found,
             Err(unfit) => {
                 let problem = Problem::error(at, unfit.what);
@@ -184,12 +183,11 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks that storage whose size was written holds whole blocks.
-    fn capacity(&mut self, spec: &BackendSpec, block_size: u32, written: &Text) {
-        let Some(size) = spec.size() else { return };
-        if size == 0 || size % u64::from(block_size) != 0 {
-            let what = format!("{size} bytes are not a whole number of blocks of {block_size} bytes");
-            self.problem(Problem::error(&written.at, what).help("use a size such as 512MiB or 1GiB"));
-        }
+    /// Whether storage whose size was written holds whole blocks.
+    fn holds_whole_blocks(&mut self, spec: &BackendSpec, block_size: u32, at: &Origin) -> bool {
+        let Some(size) = spec.size().filter(|size| !size.is_multiple_of(u64::from(block_size))) else { return true };
+        let what = format!("{size} bytes are not a whole number of blocks of {block_size} bytes");
+        self.problem(Problem::error(at, what).help("use a size such as 512MiB or 1GiB"));
+        false
     }
 }

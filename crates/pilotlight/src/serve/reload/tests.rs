@@ -91,6 +91,17 @@ fn a_number_keeps_its_storage() {
 }
 
 #[test]
+fn a_file_is_as_large_as_it_is() {
+    let from = server(vec![namespace(1, "file:/disk?size=1GiB"), namespace(2, "delay:1ms:file:/other")]);
+    let to = server(vec![namespace(1, "file:/disk"), namespace(2, "delay:1ms:file:/other?size=1GiB")]);
+    let (asked, running) = reload(&from, &to, Recorder::default());
+    assert_eq!(asked, ["resize a 1 None", "resize a 2 None"]);
+    assert_eq!(running, to);
+    let later = server(vec![namespace(1, "file:/disk"), namespace(2, "delay:2ms:file:/other?size=1GiB")]);
+    assert_eq!(plan(&to, &later).waiting.len(), 1, "another delay is another backend");
+}
+
+#[test]
 fn what_was_refused_is_tried_again() {
     let from = server(vec![namespace(1, "mem:1GiB")]);
     let to = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:1GiB")]);
