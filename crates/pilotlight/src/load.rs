@@ -44,6 +44,7 @@ Exit codes:
 
 /// Access pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(clippy::enum_variant_names)] // fio's names
 pub(crate) enum Rw {
     /// Reads, one after the other
     Read,
@@ -72,7 +73,7 @@ pub(crate) enum RateProcess {
 #[derive(Args, Clone, Debug)]
 #[command(long_about = ABOUT, after_long_help = EXAMPLES)]
 #[command(after_help = "Run with --help for examples and exit codes.")]
-pub struct LoadArgs {
+pub(crate) struct LoadArgs {
     /// Where the target listens
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:4420", help_heading = "Target")]
     target: String,
@@ -213,7 +214,7 @@ pub struct LoadArgs {
 ///
 /// # Errors
 /// None that are usage (those are told and make exit code 2); a lost connection, a target that is not there.
-pub fn run(args: LoadArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
     let prepared = args.spec().and_then(|spec| Ok((spec, args.connect_options()?)));
     let (spec, mut options) = match prepared {
         Ok(prepared) => prepared,

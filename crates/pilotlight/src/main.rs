@@ -16,8 +16,8 @@ use cli::{Cli, Command};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log::start(cli.verbose);
-    let outcome = match cli.command {
-        Command::Serve(args) => serve::run(&args).map(ExitCode::from),
+    let outcome = match &cli.command {
+        Command::Serve(args) => serve::run(args).map(ExitCode::from),
         Command::Load(args) => load::run(args),
     };
     outcome.unwrap_or_else(|error| exit::failed(&error).into())
