@@ -11,6 +11,8 @@ use crate::namespaces::Namespaces;
 
 /// Most ranges of one Dataset Management command (NVM 3.2.3).
 pub const MAX_DSM_RANGES: u32 = 256;
+/// Most bytes of one Write Zeroes or Verify command (WZSL, VSL): as many blocks of 512 bytes as a command can count.
+pub const MAX_ZEROES: u32 = 32 << 20;
 
 /// A range of logical blocks of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +160,9 @@ fn decode_block_io(sqe: &Sqe, namespace: u32, namespaces: &Namespaces) -> Result
     let len = range.blocks * geometry.block_size;
     if matches!(sqe.opcode, READ | WRITE | COMPARE) && len as usize > MAX_BUFFER {
         return Err(Status::INVALID_FIELD.dnr()); // over MDTS
+    }
+    if matches!(sqe.opcode, VERIFY | WRITE_ZEROES) && len > MAX_ZEROES {
+        return Err(Status::INVALID_FIELD.dnr()); // over VSL, WZSL
     }
     let fua = flags & cdw12::FUA != 0;
     Ok(match sqe.opcode {
