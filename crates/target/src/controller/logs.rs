@@ -58,7 +58,7 @@ impl Controller {
         if get.lid == lid::SMART && !matches!(sqe.nsid.get(), 0 | u32::MAX) {
             return Outcome::error(Status::INVALID_FIELD); // it is the controller's, not a namespace's (LPA)
         }
-        if get.offset % 4 != 0 || get.offset > page.len() as u64 {
+        if !get.offset.is_multiple_of(4) || get.offset > page.len() as u64 {
             return Outcome::error(Status::INVALID_FIELD);
         }
         let rest = &page[get.offset as usize..];
