@@ -9,12 +9,12 @@ use pilotlight_nvme::pdu::FatalError;
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The system refused something.
-    #[error("{what}: {source}")]
+    #[error("{what}: {cause}")]
     Io {
         /// What was being done.
         what: String,
         /// The system's answer.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The target closed the connection without saying why.
     #[error("the target closed the connection while {0}; its log says why")]
@@ -58,8 +58,8 @@ pub enum HostError {
 }
 
 impl HostError {
-    pub(crate) fn io(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
-        Self::Io { what: what.into(), source: source.into() }
+    pub(crate) fn io(what: impl Into<String>, cause: impl Into<io::Error>) -> Self {
+        Self::Io { what: what.into(), cause: cause.into() }
     }
 }
 

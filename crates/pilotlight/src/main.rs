@@ -17,10 +17,10 @@ use cli::{Cli, Command};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log::start(cli.verbose);
-    let outcome = match cli.command {
-        Command::Serve(args) => serve::run(&args).map(ExitCode::from),
-        Command::Load(args) => load::run(&args),
-        Command::Demo(args) => demo::run(&args),
+    let outcome = match &cli.command {
+        Command::Serve(args) => serve::run(args).map(ExitCode::from),
+        Command::Load(args) => load::run(args),
+        Command::Demo(args) => demo::run(args),
     };
     outcome.unwrap_or_else(|error| exit::failed(&error).into())
 }

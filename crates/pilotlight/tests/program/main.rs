@@ -1,5 +1,6 @@
 //! The program as its users meet it: exit codes, what it prints, signals. Hosts are our own, over real sockets.
 
 mod check;
+mod host_load;
 mod process;
 mod signals;

@@ -1,0 +1,71 @@
+//! `pilotlight load` against `pilotlight serve`, both as processes: what it prints and how it ends.
+
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::process::{Server, run, text};
+
+fn serve(namespace: &str) -> Server {
+    Server::start(&["--listen", "127.0.0.1:0", "--namespace", namespace])
+}
+
+fn load(server: &Server, args: &str) -> Output {
+    let target = server.address().to_string();
+    let all: Vec<&str> = ["load", "--yield", "--target", &target].into_iter().chain(args.split_whitespace()).collect();
+    run(&all)
+}
+
+#[test]
+fn verified_load_ends_with_code_0_and_stable_keys() {
+    let server = serve("mem:16MiB");
+    let args = "--rw randrw --verify --iodepth 8 --number_ios 2000 --trim-mix 10 --fsync 100 --data-digest --json";
+    let output = load(&server, args);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["format"], 1);
+    assert_eq!(report["total"]["ios"], 2000);
+    assert_eq!(report["verify"]["mismatches"], 0);
+    for key in ["rate_iops", "data_bytes", "data_bytes_per_s", "errors"] {
+        assert!(report["read"][key].is_number(), "{key}");
+    }
+    for key in ["min_ns", "mean_ns", "p50_ns", "p90_ns", "p99_ns", "p99_9_ns", "p99_99_ns", "max_ns"] {
+        assert!(report["write"]["latency"][key].is_number(), "{key}");
+    }
+}
+
+#[test]
+fn an_open_loop_is_told_in_a_table() {
+    let server = serve("null:1GiB");
+    let output = load(&server, "--rate_iops 1k --rate_process poisson --number_ios 200 --bs 8k");
+    let table = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{table}{}", text(&output.stderr));
+    assert!(table.contains("open (poisson)") && table.contains("p99.9 us") && table.contains("200 sent"), "{table}");
+}
+
+#[test]
+fn what_cannot_be_done_ends_with_code_2_and_says_what_can() {
+    let server = serve("mem:16MiB");
+    for (args, says) in [
+        ("--bs 3k", "4096"),
+        ("--iodepth 60000", "1 to"),
+        ("--size 1g", "16777216"),
+        ("--nsid 9", "active namespaces: [1]"),
+        ("--rwmixread 200 --rw randrw", "100"),
+        ("--rate_iops fast", "50k"),
+        ("--schedule 5%:1s", "--rate_iops"),
+        ("--verify", "randrw"),
+    ] {
+        let output = load(&server, args);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args}: {told}");
+        assert!(told.contains(says), "{args}: {told}");
+    }
+}
+
+#[test]
+fn a_target_that_is_not_there_ends_with_code_1() {
+    let output = run(&["load", "--target", "127.0.0.1:1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("is a target listening there"));
+}
