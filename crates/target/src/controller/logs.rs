@@ -50,7 +50,7 @@ impl Controller {
     pub(super) fn get_log_page(&mut self, sqe: &Sqe, out: &mut [u8], env: &AdminEnv) -> Outcome {
         let get = GetLogPage::decode(sqe);
         let Some(page) = self.log_page(get.lid, env) else { return Outcome::error(Status::INVALID_LOG_PAGE) };
-        if get.offset % 4 != 0 || get.offset > page.len() as u64 {
+        if !get.offset.is_multiple_of(4) || get.offset > page.len() as u64 {
             return Outcome::error(Status::INVALID_FIELD);
         }
         let rest = &page[get.offset as usize..];
