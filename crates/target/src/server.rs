@@ -275,6 +275,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::start`].
+    #[expect(clippy::needless_pass_by_value, reason = "options are written for this one call")]
     pub fn start_with(config: ServerConfig, options: RuntimeOptions, opener: Box<Opener>) -> Result<Self, StartError> {
         let listeners = config.listeners.iter().map(|&address| listen(address)).collect::<Result<Vec<_>, _>>()?;
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
