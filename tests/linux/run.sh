@@ -36,6 +36,8 @@ MEMORY_MIB=512
 ARCHIVES=()                  # more archives for the guest (fio.cpio)
 GUEST_QEMU=()                # more options for the guest's QEMU
 NEEDS_SERVER=yes
+GUEST_ENV=                   # lines NAME=VALUE for the guest
+case_before() { :; }         # runs when $DISK is there, before server and guest
 host_after() { :; }          # runs when the guest passed; a non-zero status fails the case
 
 [[ -e $HARNESS/cases/$CASE.sh ]] || die "no case '$CASE' in $HARNESS/cases"
@@ -83,6 +85,7 @@ PORT=$(free_port)
 trap finish EXIT
 started=$SECONDS
 truncate -s "${SIZE_MIB}M" "$DISK"
+case_before
 [[ $NEEDS_SERVER == no ]] || peer_start
 guest_start main "$HARNESS/cases/$CASE.sh"
 guest_serve main

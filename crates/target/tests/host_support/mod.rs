@@ -10,7 +10,7 @@ use pilotlight_host::load::{LoadSpec, Report, run};
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::backend::{
-    Backend, BackendSpec, Channel, Completion, Geometry, MemoryBackend, MemoryBudget, Op, OpenError, Request, Submitted,
+    Backend, BackendSpec, Channel, Completion, Geometry, MemoryBackend, MemoryBudget, Op, Request, Submitted,
 };
 use pilotlight_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 
@@ -42,8 +42,7 @@ pub(crate) fn target(
     };
     let runtime = RuntimeOptions { cores: vec![None; reactors as usize], idle: Idle::Yield };
     let opener = Box::new(move |_: &NamespaceConfig| {
-        let system = |source| OpenError::System { spec: "mem".into(), source };
-        let memory = MemoryBackend::new(block_size, blocks, Arc::new(MemoryBudget::unlimited())).map_err(system)?;
+        let memory = MemoryBackend::new(block_size, blocks, Arc::new(MemoryBudget::unlimited())).expect("memory");
         Ok(wrap(Arc::new(memory)))
     });
     let server = Server::start_with(config, runtime, opener).expect("the server starts");
