@@ -34,8 +34,9 @@ const ONCS: u16 =
 const ACL: u8 = 3;
 /// Granularity of the keep-alive timeout in units of 100 ms.
 const KAS: u16 = 1;
-/// How long a shutdown may take that flushes slow media, in microseconds: Linux waits for it this long instead of 5 s.
-const SHUTDOWN_LATENCY_US: u32 = 10_000_000;
+/// How long a shutdown may take that flushes slow media, in microseconds. Linux waits 5 s unless it is told otherwise,
+/// and says so in its log whenever it is.
+const SHUTDOWN_LATENCY_US: u32 = 5_000_000;
 
 impl Controller {
     pub(super) fn identify(&self, sqe: &Sqe, out: &mut [u8], env: &AdminEnv) -> Outcome {

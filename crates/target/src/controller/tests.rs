@@ -148,7 +148,7 @@ fn identify_controller_by_offsets() {
     assert_eq!(id[77], 5, "MDTS: 128 KiB");
     assert_eq!(id[78..80], [9, 0], "CNTLID");
     assert_eq!(id[80..84], [0, 0, 2, 0], "VER 2.0");
-    assert_eq!(id[88..92], 10_000_000u32.to_le_bytes(), "RTD3E: a shutdown takes up to 10 s");
+    assert_eq!(id[88..92], 5_000_000u32.to_le_bytes(), "RTD3E: a shutdown takes up to 5 s");
     assert_eq!(id[92..96], [0, 1, 0, 0], "OAES: namespace attribute notices");
     assert_eq!(id[96..100], [0x41, 0, 0, 0], "CTRATT: 128-bit host identifier, TBKAS");
     assert_eq!(id[111], 1, "I/O controller");
