@@ -82,6 +82,7 @@ finish() {
 }
 
 PORT=$(free_port)
+echo "$PORT" >"$OUT/port"
 trap finish EXIT
 started=$SECONDS
 truncate -s "${SIZE_MIB}M" "$DISK"
@@ -96,7 +97,8 @@ if [[ $(guest_status main) == 0 ]]; then
 fi
 trap - EXIT
 finish
-[[ $verdict == passed && ${KEEP:-0} == 0 ]] && rm -f "$OUT"/*.pcap "$DISK"
+rm -f "$OUT"/*.initrd "$OUT"/*.ctl.* "$OUT"/*.pid
+[[ $verdict == failed || ${KEEP:-0} == 1 ]] || rm -f "$OUT"/*.pcap "$DISK"
 say "$CASE on $KERNEL against $PEER: $verdict after $((SECONDS - started)) s; see $OUT"
 if [[ $verdict == failed ]]; then
   tail -n 60 "$OUT/main.console" >&2
