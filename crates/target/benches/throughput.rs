@@ -36,7 +36,7 @@ const CASES: [Case; 6] = [
 
 fn bare(case: &Case, run_ns: u64) -> std::io::Result<BareReport> {
     let payload = case.block_bytes as usize;
-    let spec = BareSpec { depth: usize::from(case.depth), payload, ..BareSpec::default() };
+    let spec = BareSpec { depth: usize::from(case.depth), payload, pool, ..BareSpec::default() };
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let (addr, stop) = (listener.local_addr()?, AtomicBool::new(false));
     std::thread::scope(|scope| {
