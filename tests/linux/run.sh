@@ -98,7 +98,7 @@ fi
 trap - EXIT
 finish
 rm -f "$OUT"/*.initrd "$OUT"/*.ctl.* "$OUT"/*.pid
-[[ $verdict == failed || ${KEEP:-0} == 1 ]] || rm -f "$OUT"/*.pcap "$DISK"
+[[ $verdict == failed || ${KEEP:-0} == 1 ]] || rm -f "$OUT"/*.pcap "$OUT"/*.img
 say "$CASE on $KERNEL against $PEER: $verdict after $((SECONDS - started)) s; see $OUT"
 if [[ $verdict == failed ]]; then
   tail -n 60 "$OUT/main.console" >&2

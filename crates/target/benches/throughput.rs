@@ -34,9 +34,14 @@ const CASES: [Case; 6] = [
     Case { name: "write-128k-16", read_percent: 0, block_bytes: 131_072, depth: 16 },
 ];
 
-fn bare(case: &Case, run_ns: u64) -> std::io::Result<BareReport> {
-    let payload = case.block_bytes as usize;
-    let spec = BareSpec { depth: usize::from(case.depth), payload, ..BareSpec::default() };
+/// The bare peer takes its payload from as much memory as the backend does, so that neither answers from the cache alone.
+fn bare(case: &Case, pool: usize, run_ns: u64) -> std::io::Result<BareReport> {
+    let (payload, depth) = (case.block_bytes as usize, usize::from(case.depth));
+    let spec = if case.read_percent == 100 {
+        BareSpec { pool: pool.max(payload), ..BareSpec::reads(payload, depth) }
+    } else {
+        BareSpec::writes(payload, depth)
+    };
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let (addr, stop) = (listener.local_addr()?, AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -79,6 +84,13 @@ fn serve_backend(backend: &str) -> Server {
     Server::start(config).expect("the server starts")
 }
 
+impl Case {
+    /// The bare peer has no R2T: writes larger than a capsule have nothing to be compared with.
+    fn is_comparable(&self) -> bool {
+        self.read_percent == 100 || self.block_bytes <= 8192
+    }
+}
+
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
@@ -101,6 +113,7 @@ fn main() -> std::io::Result<()> {
     let rounds: usize = arg("--rounds").and_then(|a| a.parse().ok()).unwrap_or(5);
     let seconds: f64 = arg("--seconds").and_then(|a| a.parse().ok()).unwrap_or(1.0);
     let only = arg("--only");
+    let pool: usize = if backend.starts_with("null") { 4096 } else { 1 << 30 };
     let run_ns = (seconds * 1e9) as u64;
     let server = serve_backend(&backend);
     println!(
@@ -117,7 +130,7 @@ fn main() -> std::io::Result<()> {
     for case in CASES.iter().filter(|case| only.as_ref().is_none_or(|only| only == case.name)) {
         let mut rows = Vec::new();
         for _ in 0..rounds {
-            let bare = if case.read_percent == 100 { Some(bare(case, run_ns)?) } else { None };
+            let bare = if case.is_comparable() { Some(bare(case, pool, run_ns)?) } else { None };
             rows.push((bare, target(&server, case, run_ns)));
         }
         let column = |f: &dyn Fn(&Report) -> f64| median(rows.iter().map(|(_, r)| f(r)).collect());

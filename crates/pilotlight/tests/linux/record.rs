@@ -169,10 +169,12 @@ pub(crate) fn replay(log: &[u8], layout: &Layout) -> Result<Result<Summary, Lost
         let in_marks = (layout.marks_at..layout.marks_at + layout.len).contains(&entry.offset);
         if in_data && entry.len > 0 {
             state.write(&entry)?;
-        } else if in_marks && entry.len == BLOCK && get(entry.data, 0) == MARK_MAGIC {
-            if let Err(lost) = state.mark(entry.data) {
-                return Ok(Err(lost));
-            }
+        } else if in_marks
+            && entry.len == BLOCK
+            && get(entry.data, 0) == MARK_MAGIC
+            && let Err(lost) = state.mark(entry.data)
+        {
+            return Ok(Err(lost));
         }
     }
     Ok(Ok(state.summary))
