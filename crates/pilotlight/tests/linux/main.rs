@@ -73,6 +73,7 @@ cases! {
     commands_on_512: "commands", "6.12", "BLOCK_SIZE" = "512";
     rescan: "rescan", "6.12";
     namespaces: "namespaces", "6.12";
+    discovery: "discovery", "6.12";
     digests: "digests", "6.12";
     queues: "queues", "6.12";
     disconnect: "disconnect", "6.12";
