@@ -107,7 +107,7 @@ pub fn check_head(bytes: &[u8; CommonHeader::LEN], stage: Stage, digests: Digest
         return Ok(Head {
             pdu_type,
             flags,
-            header_len: CommonHeader::LEN,
+            header_len: pdu_type.header_len(), // it never has a digest
             data_offset,
             pdu_len,
             needed: CommonHeader::LEN,
@@ -293,6 +293,17 @@ mod tests {
         let checked = head(bytes, Stage::Transfer, BOTH).expect("valid");
         let fault = Fault { error: FatalError::HeaderDigest, information: 0x0403_0201 };
         assert_eq!(check_header_digest(&pdu, &checked), Err(fault));
+    }
+
+    #[test]
+    fn a_termination_request_is_taken_whatever_it_says_and_has_no_digest() {
+        for bytes in [[0x02, 0, 24, 0, 24, 0, 0, 0], [0x02, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]] {
+            for (stage, digests) in [(Stage::Initialize, NONE), (Stage::Transfer, NONE), (Stage::Transfer, BOTH)] {
+                let checked = head(bytes, stage, digests).expect("valid");
+                assert_eq!((checked.pdu_type, checked.needed), (PduType::H2CTermReq, CommonHeader::LEN));
+                assert_eq!(check_header_digest(&bytes, &checked), Ok(()));
+            }
+        }
     }
 
     proptest! {
