@@ -7,12 +7,13 @@ guest_pid() { cat "$OUT/$1.pid"; }                     # of `timeout`, whose one
 guest_qemu_pid() { local pid; pid=$(guest_pid "$1"); awk '{print $1}' "/proc/$pid/task/$pid/children"; }
 guest_is_off() { ! kill -0 "$(guest_pid "$1")" 2>/dev/null; }
 
-# build_tool: the verifier that runs in the guest: one file of Rust without dependencies, linked statically.
+# build_tool DIR: the verifier that runs in the guest: Rust without dependencies, linked statically.
 build_tool() {
   local source=$HARNESS/tools/blockcheck.rs program=$REPO/target/linux/blockcheck
-  if [[ ! $program -nt $source ]]; then
-    rustc --edition 2024 -O -C target-feature=+crt-static -o "$program.$$" "$source"
-    mv "$program.$$" "$program"
+  if [[ ! $program -nt $source || ! $program -nt $HARNESS/tools/block.rs ]]; then
+    mkdir -p "$REPO/target/linux"
+    rustc --edition 2024 -O -C target-feature=+crt-static -o "$program.$BASHPID" "$source"
+    mv "$program.$BASHPID" "$program"
   fi
   install "$program" "$1/bin/blockcheck"
 }
@@ -34,6 +35,7 @@ SIZE_MIB=$SIZE_MIB
 PEER=$PEER
 GUEST_ADDRESS=${GUEST_ADDRESS:-10.0.2.15}
 GATEWAY=${GUEST_GATEWAY:-10.0.2.2}
+${GUEST_ENV:-}
 ENV
   # Every archive is padded to 512 bytes, so the next one starts aligned.
   cat "$CACHE/kernel-$KERNEL/initramfs.cpio" ${ARCHIVES[@]+"${ARCHIVES[@]/#/$CACHE/}"} >"$OUT/$1.initrd"
@@ -53,13 +55,14 @@ guest_start() {
   rm -f "$OUT/$name.ctl.in" "$OUT/$name.ctl.out"
   mkfifo "$OUT/$name.ctl.in" "$OUT/$name.ctl.out"
   qemu_command
-  # -accel tcg: /dev/kvm is left alone, a runner may have one that hangs.
+  # -accel tcg: /dev/kvm is left alone, a runner may have one that hangs. One thread for all virtual processors: with a
+  # thread each, QEMU 7.2 now and then trips over the kernel patching its own code ("Oops: int3" while it boots).
   timeout --kill-after=5 "$TIMEOUT_S" "${QEMU[@]}" \
-    -accel tcg,thread=multi -cpu max -smp "$CPUS" -m "$MEMORY_MIB" -M q35 -nodefaults -no-user-config -display none \
+    -accel tcg,thread=single -cpu max -smp "$CPUS" -m "$MEMORY_MIB" -M q35 -nodefaults -no-user-config -display none \
     -no-reboot -serial stdio -chardev pipe,id=ctl,path="$OUT/$name.ctl" -serial chardev:ctl \
     -netdev "user,id=n0${NETDEV:-}" -device virtio-net-pci,netdev=n0,romfile= "${capture[@]}" \
     -kernel "$CACHE/kernel-$KERNEL/vmlinuz" -initrd "$OUT/$name.initrd" \
-    -append "console=ttyS0 panic=-1 quiet no_timer_check ${KERNEL_ARGS:-}" \
+    -append "console=ttyS0 panic=-1 quiet no_timer_check tsc=reliable ${KERNEL_ARGS:-}" \
     ${GUEST_QEMU[@]+"${GUEST_QEMU[@]}"} "$@" \
     </dev/null >"$OUT/$name.console" 2>"$OUT/$name.qemu.log" &
   echo $! >"$OUT/$name.pid"            # a file, because the host's verbs run in a subshell

@@ -36,6 +36,8 @@ MEMORY_MIB=512
 ARCHIVES=()                  # more archives for the guest (fio.cpio)
 GUEST_QEMU=()                # more options for the guest's QEMU
 NEEDS_SERVER=yes
+GUEST_ENV=                   # lines NAME=VALUE for the guest
+case_before() { :; }         # runs when $DISK is there, before server and guest
 host_after() { :; }          # runs when the guest passed; a non-zero status fails the case
 
 [[ -e $HARNESS/cases/$CASE.sh ]] || die "no case '$CASE' in $HARNESS/cases"
@@ -80,9 +82,11 @@ finish() {
 }
 
 PORT=$(free_port)
+echo "$PORT" >"$OUT/port"
 trap finish EXIT
 started=$SECONDS
 truncate -s "${SIZE_MIB}M" "$DISK"
+case_before
 [[ $NEEDS_SERVER == no ]] || peer_start
 guest_start main "$HARNESS/cases/$CASE.sh"
 guest_serve main
@@ -93,7 +97,8 @@ if [[ $(guest_status main) == 0 ]]; then
 fi
 trap - EXIT
 finish
-[[ $verdict == passed && ${KEEP:-0} == 0 ]] && rm -f "$OUT"/*.pcap "$DISK"
+rm -f "$OUT"/*.initrd "$OUT"/*.ctl.* "$OUT"/*.pid
+[[ $verdict == failed || ${KEEP:-0} == 1 ]] || rm -f "$OUT"/*.pcap "$OUT"/*.img
 say "$CASE on $KERNEL against $PEER: $verdict after $((SECONDS - started)) s; see $OUT"
 if [[ $verdict == failed ]]; then
   tail -n 60 "$OUT/main.console" >&2

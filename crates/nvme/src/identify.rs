@@ -165,6 +165,8 @@ pub mod oncs {
     pub const DATASET_MANAGEMENT: u16 = 1 << 2;
     /// Write Zeroes.
     pub const WRITE_ZEROES: u16 = 1 << 3;
+    /// Save field of Set Features and Select field of Get Features other than 0.
+    pub const SAVE_SELECT: u16 = 1 << 4;
     /// Timestamp feature.
     pub const TIMESTAMP: u16 = 1 << 6;
     /// Verify.
@@ -209,8 +211,10 @@ pub struct IdentifyNamespace {
     pub npdg: U16,
     /// Preferred deallocate alignment, in blocks less one.
     pub npda: U16,
-    /// Optimal write size, copy limits, ANA group, attributes, set and endurance group.
-    pub reserved72: [u8; 32],
+    /// Optimal write size, in blocks less one.
+    pub nows: U16,
+    /// Copy limits, ANA group, attributes, set and endurance group.
+    pub reserved74: [u8; 30],
     /// Namespace globally unique identifier.
     pub nguid: [u8; 16],
     /// IEEE extended unique identifier; 0 for none.
@@ -219,6 +223,23 @@ pub struct IdentifyNamespace {
     pub lbaf: [[u8; 4]; 64],
     /// Vendor specific.
     pub vendor: [u8; 3712],
+}
+
+/// I/O Command Set specific Identify Namespace for the NVM command set (CNS 05h; NVM 4.1.5.3): all of it is about
+/// protection information.
+#[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct IdentifyNamespaceNvm {
+    /// Logical block storage tag mask.
+    pub lbstm: U64,
+    /// Protection information capabilities.
+    pub pic: u8,
+    /// Reserved.
+    pub reserved9: [u8; 3],
+    /// Extended LBA formats: storage tag size in bits 6:0, protection information format in bits 8:7.
+    pub elbaf: [U32; 64],
+    /// Reserved.
+    pub reserved268: [u8; 3828],
 }
 
 /// I/O Command Set specific Identify Controller for the NVM command set (CNS 06h; NVM 4.1.5.4). Limits of 0 mean none.
@@ -272,6 +293,7 @@ pub struct IdentifyNamespaceIndependent {
 const _: () = {
     assert!(size_of::<IdentifyController>() == IDENTIFY_LEN);
     assert!(size_of::<IdentifyNamespace>() == IDENTIFY_LEN);
+    assert!(size_of::<IdentifyNamespaceNvm>() == IDENTIFY_LEN);
     assert!(size_of::<IdentifyControllerNvm>() == IDENTIFY_LEN);
     assert!(size_of::<IdentifyNamespaceIndependent>() == IDENTIFY_LEN);
 };
@@ -283,6 +305,12 @@ impl Default for IdentifyController {
 }
 
 impl Default for IdentifyNamespace {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+impl Default for IdentifyNamespaceNvm {
     fn default() -> Self {
         Self::new_zeroed()
     }
@@ -358,6 +386,15 @@ mod tests {
             (offset_of!(IdentifyController, subnqn), 768),
             (offset_of!(IdentifyController, ioccsz), 1792),
             (offset_of!(IdentifyController, ofcs), 1804),
+            (offset_of!(IdentifyController, rtd3e), 88),
+            (offset_of!(IdentifyController, aerl), 259),
+            (offset_of!(IdentifyController, elpe), 262),
+            (offset_of!(IdentifyController, maxcmd), 514),
+            (offset_of!(IdentifyController, awun), 526),
+            (offset_of!(IdentifyController, mnan), 540),
+            (offset_of!(IdentifyController, iorcsz), 1796),
+            (offset_of!(IdentifyController, icdoff), 1800),
+            (offset_of!(IdentifyController, msdbd), 1803),
             (offset_of!(IdentifyController, psd), 2048),
         ];
         for (actual, specified) in expected {
@@ -372,8 +409,19 @@ mod tests {
         assert_eq!(offset_of!(IdentifyNamespace, dlfeat), 33);
         assert_eq!(offset_of!(IdentifyNamespace, nvmcap), 48);
         assert_eq!(offset_of!(IdentifyNamespace, npwg), 64);
+        assert_eq!(offset_of!(IdentifyNamespace, nows), 72);
         assert_eq!(offset_of!(IdentifyNamespace, nguid), 104);
         assert_eq!(offset_of!(IdentifyNamespace, lbaf), 128);
+        assert_eq!(offset_of!(IdentifyNamespaceNvm, elbaf), 12);
+        assert_eq!(offset_of!(IdentifyNamespaceIndependent, nvmsetid), 10);
         assert_eq!(offset_of!(IdentifyNamespaceIndependent, nstat), 14);
+    }
+
+    #[test]
+    fn limits_of_the_nvm_command_set_stand_where_the_specification_puts_them() {
+        assert_eq!(offset_of!(IdentifyControllerNvm, wzsl), 1);
+        assert_eq!(offset_of!(IdentifyControllerNvm, dmrl), 3);
+        assert_eq!(offset_of!(IdentifyControllerNvm, dmrsl), 4);
+        assert_eq!(offset_of!(IdentifyControllerNvm, dmsl), 8);
     }
 }

@@ -30,8 +30,12 @@ pub struct GetLogPage {
     pub retain_event: bool,
     /// Bytes to transfer.
     pub len: u64,
-    /// Offset in bytes.
+    /// Offset in bytes, or if [`GetLogPage::index_offset`] in entries.
     pub offset: u64,
+    /// Offset Type: the offset counts entries, for log pages that support it.
+    pub index_offset: bool,
+    /// Command set identifier, for log pages that depend on it.
+    pub csi: u8,
 }
 
 impl GetLogPage {
@@ -44,6 +48,8 @@ impl GetLogPage {
             retain_event: sqe.cdw10() & 1 << 15 != 0,
             len: (dwords + 1) * 4,
             offset: u64::from(sqe.cdw12()) | u64::from(sqe.cdw13()) << 32,
+            index_offset: sqe.cdw14() & 1 << 23 != 0,
+            csi: (sqe.cdw14() >> 24) as u8,
         }
     }
 }
@@ -110,6 +116,20 @@ pub struct SmartLog {
     pub reserved192: [u8; 320],
 }
 
+/// Firmware slot information (Base 5.16.1.4).
+#[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct FirmwareSlotLog {
+    /// Active slot in bits 2:0, slot after the next reset in bits 6:4 (0 for no change).
+    pub active: u8,
+    /// Reserved.
+    pub reserved1: [u8; 7],
+    /// Firmware revisions of slots 1 to 7, ASCII, padded with spaces.
+    pub revisions: [[u8; 8]; 7],
+    /// Reserved.
+    pub reserved64: [u8; 448],
+}
+
 /// Header of the discovery log page (Base 5.16.1.23): 1,024 bytes.
 #[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -161,11 +181,18 @@ pub struct DiscoveryEntry {
 const _: () = {
     assert!(size_of::<ErrorEntry>() == 64);
     assert!(size_of::<SmartLog>() == 512);
+    assert!(size_of::<FirmwareSlotLog>() == 512);
     assert!(size_of::<DiscoveryHeader>() == 1024);
     assert!(size_of::<DiscoveryEntry>() == 1024);
 };
 
 impl Default for SmartLog {
+    fn default() -> Self {
+        Self::new_zeroed()
+    }
+}
+
+impl Default for FirmwareSlotLog {
     fn default() -> Self {
         Self::new_zeroed()
     }
@@ -204,7 +231,9 @@ mod tests {
         assert_eq!(offset_of!(ErrorEntry, nsid), 24);
         assert_eq!(offset_of!(SmartLog, temperature), 1);
         assert_eq!(offset_of!(SmartLog, data_units_read), 32);
+        assert_eq!(offset_of!(SmartLog, power_on_hours), 128);
         assert_eq!(offset_of!(SmartLog, error_entries), 176);
+        assert_eq!(offset_of!(FirmwareSlotLog, revisions), 8);
         assert_eq!(offset_of!(DiscoveryHeader, recfmt), 16);
         assert_eq!(offset_of!(DiscoveryEntry, trsvcid), 32);
         assert_eq!(offset_of!(DiscoveryEntry, subnqn), 256);
@@ -216,8 +245,17 @@ mod tests {
         let sqe = crate::Sqe::new(crate::command::opcode::admin::GET_LOG_PAGE, 0)
             .with_cdw(10, 0x03ff_8070)
             .with_cdw(11, 1)
-            .with_cdw(12, 0x400);
-        let decoded = GetLogPage::decode(&sqe);
-        assert_eq!(decoded, GetLogPage { lid: 0x70, retain_event: true, len: (0x1_03ff + 1) * 4, offset: 0x400 });
+            .with_cdw(12, 0x400)
+            .with_cdw(13, 2)
+            .with_cdw(14, 0x0280_0000);
+        let expected = GetLogPage {
+            lid: 0x70,
+            retain_event: true,
+            len: (0x1_03ff + 1) * 4,
+            offset: 0x2_0000_0400,
+            index_offset: true,
+            csi: 2,
+        };
+        assert_eq!(GetLogPage::decode(&sqe), expected);
     }
 }

@@ -4,6 +4,10 @@
 //!
 //! The target has one core, the load the other, one connection. Rounds alternate between bare peer and target; medians
 //! and the ratio of neighbouring rounds are printed: absolute figures drift with the machine, the ratio does not.
+//!
+//! There are two bare peers for reads. The *hot* one sends the same payload again and again, from the cache: the bound
+//! that no target can pass whose data is larger than the cache. The *cold* one takes its payload at random from as much
+//! memory as the namespace has: what a target without any cost of its own would do if it sent straight from there.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -17,6 +21,8 @@ use pilotlight_target::{Limits, NamespaceConfig, Server, ServerConfig, Subsystem
 const NQN: &str = "nqn.2014-08.org.pilotlight:bench";
 const SERVER_CPU: usize = 0;
 const CLIENT_CPU: usize = 1;
+/// Memory that the cold bare peer takes its payload from.
+const POOL: usize = 1 << 30;
 
 struct Case {
     name: &'static str,
@@ -34,9 +40,14 @@ const CASES: [Case; 6] = [
     Case { name: "write-128k-16", read_percent: 0, block_bytes: 131_072, depth: 16 },
 ];
 
-fn bare(case: &Case, run_ns: u64) -> std::io::Result<BareReport> {
-    let payload = case.block_bytes as usize;
-    let spec = BareSpec { depth: usize::from(case.depth), payload, ..BareSpec::default() };
+/// A run of the bare peer, which takes its payload from `pool` bytes of memory.
+fn bare(case: &Case, pool: usize, run_ns: u64) -> std::io::Result<BareReport> {
+    let (payload, depth) = (case.block_bytes as usize, usize::from(case.depth));
+    let spec = if case.read_percent == 100 {
+        BareSpec { pool: pool.max(payload), ..BareSpec::reads(payload, depth) }
+    } else {
+        BareSpec::writes(payload, depth)
+    };
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let (addr, stop) = (listener.local_addr()?, AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -79,6 +90,21 @@ fn serve_backend(backend: &str) -> Server {
     Server::start(config).expect("the server starts")
 }
 
+impl Case {
+    /// The bare peer has no R2T: writes larger than a capsule have nothing to be compared with.
+    fn is_comparable(&self) -> bool {
+        self.read_percent == 100 || self.block_bytes <= 8192
+    }
+}
+
+/// A bare peer's rate and the target's ratio to it.
+fn beside((rates, ratios): (Vec<f64>, Vec<f64>)) -> String {
+    if rates.is_empty() {
+        return "-".to_owned();
+    }
+    format!("{:.0} {:.3}", median(rates), median(ratios))
+}
+
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
@@ -117,26 +143,25 @@ fn main() -> std::io::Result<()> {
     for case in CASES.iter().filter(|case| only.as_ref().is_none_or(|only| only == case.name)) {
         let mut rows = Vec::new();
         for _ in 0..rounds {
-            let bare = if case.read_percent == 100 { Some(bare(case, run_ns)?) } else { None };
-            rows.push((bare, target(&server, case, run_ns)));
+            let hot = if case.is_comparable() { Some(bare(case, 0, run_ns)?.rate_iops) } else { None };
+            let report = target(&server, case, run_ns);
+            let cold = if case.read_percent == 100 { Some(bare(case, POOL, run_ns)?.rate_iops) } else { None };
+            rows.push((hot, report, cold));
         }
-        let column = |f: &dyn Fn(&Report) -> f64| median(rows.iter().map(|(_, r)| f(r)).collect());
-        let bare_rates: Vec<f64> = rows.iter().filter_map(|(b, _)| b.as_ref()).map(|b| b.rate_iops).collect();
-        let ratios: Vec<f64> =
-            rows.iter().filter_map(|(b, r)| b.as_ref().map(|b| r.total.rate_iops / b.rate_iops)).collect();
-        let optional = |values: Vec<f64>, digits: usize| {
-            if values.is_empty() { "-".to_owned() } else { format!("{:.digits$}", median(values)) }
-        };
+        let column = |f: &dyn Fn(&Report) -> f64| median(rows.iter().map(|(_, r, _)| f(r)).collect());
+        let rate = |r: &Report| r.total.rate_iops;
+        let hot = rows.iter().filter_map(|(hot, r, _)| hot.map(|hot| (hot, rate(r) / hot))).unzip();
+        let cold = rows.iter().filter_map(|(_, r, cold)| cold.map(|cold| (cold, rate(r) / cold))).unzip();
         println!(
-            "{:14} {:>11.0} {:>9.1} {:>9.1} {:>9.1} {:>8.2} {:>11} {:>7}",
+            "{:14} {:>9.0} {:>8.1} {:>8.1} {:>8.1} {:>6.2}  {:>17} {:>17}",
             case.name,
-            column(&|r| r.total.rate_iops),
+            column(&rate),
             column(&|r| r.total.latency.p50_ns as f64 / 1e3),
             column(&|r| r.total.latency.p99_ns as f64 / 1e3),
             column(&|r| r.total.latency.p99_9_ns as f64 / 1e3),
             column(&|r| r.total.data_bytes_per_s / 1e9),
-            optional(bare_rates, 0),
-            optional(ratios, 3),
+            beside(hot),
+            beside(cold),
         );
     }
     Ok(())

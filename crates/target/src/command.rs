@@ -11,6 +11,8 @@ use crate::namespaces::Namespaces;
 
 /// Most ranges of one Dataset Management command (NVM 3.2.3).
 pub const MAX_DSM_RANGES: u32 = 256;
+/// Most bytes of one Write Zeroes or Verify command (WZSL, VSL): as many blocks of 512 bytes as a command can count.
+pub const MAX_ZEROES: u32 = 32 << 20;
 
 /// A range of logical blocks of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +162,9 @@ fn decode_block_io(sqe: &Sqe, namespace: u32, namespaces: &Namespaces) -> Result
     if matches!(sqe.opcode, READ | WRITE | COMPARE) && len as usize > MAX_BUFFER {
         return Err(Status::INVALID_FIELD.dnr()); // over MDTS
     }
+    if matches!(sqe.opcode, VERIFY | WRITE_ZEROES) && len > MAX_ZEROES {
+        return Err(Status::INVALID_FIELD.dnr()); // over VSL, WZSL
+    }
     let fua = flags & cdw12::FUA != 0;
     Ok(match sqe.opcode {
         READ => Plan { work: Work::Read(range), len, direction: Direction::ToHost },
@@ -217,5 +222,33 @@ pub fn check_sgl(sqe: &Sqe, plan: &Plan, in_capsule: usize) -> Result<Place, Sta
         }
         (_, Sgl::TRANSPORT) => Err(Status::SGL_LENGTH_INVALID.dnr()),
         _ => Err(Status::SGL_TYPE_INVALID.dnr()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Backend, NullBackend};
+
+    fn namespaces(block_size: u32) -> Namespaces {
+        let backend = NullBackend::new(block_size, 1 << 20).expect("a backend");
+        let channel = backend.open_channel(1).expect("a channel");
+        let mut namespaces = Namespaces::default();
+        namespaces.add(0, 1, backend.geometry(), channel);
+        namespaces
+    }
+
+    /// What WZSL, VSL and MDTS promise is what is accepted, to the block.
+    #[test]
+    fn commands_over_the_stated_limits_are_refused() {
+        use opcode::io::{COMPARE, READ, VERIFY, WRITE, WRITE_ZEROES};
+        let large = namespaces(4096);
+        for (opcode, most) in [(READ, 32), (WRITE, 32), (COMPARE, 32), (WRITE_ZEROES, 8192), (VERIFY, 8192)] {
+            assert!(decode_io(&Sqe::block_io(opcode, 1, 0, most), 0, &large).is_ok());
+            let refused = decode_io(&Sqe::block_io(opcode, 1, 0, most + 1), 0, &large).expect_err("over the limit");
+            assert_eq!(refused, Status::INVALID_FIELD.dnr());
+        }
+        let longest = Sqe::block_io(WRITE_ZEROES, 1, 0, 65_536);
+        assert!(decode_io(&longest, 0, &namespaces(512)).is_ok(), "as many as a command can count");
     }
 }

@@ -35,13 +35,13 @@ struct Record {
 impl DiscoveryLog {
     /// Adds `subsystem` as reached at `address`, or at the address and port that are advertised instead.
     pub fn add(&mut self, subsystem: &SubsystemConfig, address: SocketAddr, advertise: Option<&(String, u16)>) {
-        let (traddr, port) = match advertise {
-            Some((host, port)) => (host.clone(), *port),
-            None => (address.ip().to_string(), address.port()),
+        let (traddr, family, port) = match advertise {
+            Some((host, port)) => (host.clone(), host.parse().unwrap_or(address.ip()), *port),
+            None => (address.ip().to_string(), address.ip(), address.port()),
         };
         let entry = DiscoveryEntry {
             trtype: TRTYPE_TCP,
-            adrfam: adrfam(address.ip()),
+            adrfam: adrfam(family),
             subtype: SUBTYPE_NVM,
             treq: TREQ_NOT_SPECIFIED,
             portid: U16::new(port),
@@ -52,6 +52,10 @@ impl DiscoveryLog {
             traddr: padded(&traddr),
             ..DiscoveryEntry::default()
         };
+        let known = |record: &Record| record.entry.as_bytes() == entry.as_bytes();
+        if self.records.iter().any(known) {
+            return; // several listeners behind one advertised address
+        }
         let wildcard = advertise.is_none() && address.ip().is_unspecified();
         self.records.push(Record { entry, wildcard, allowed_hosts: subsystem.allowed_hosts.clone() });
         self.generation += 1;
@@ -156,5 +160,17 @@ mod tests {
         let record = &page[2048..];
         assert_eq!(&record[512..528], b"storage.example\0");
         assert_eq!(&record[32..38], b"14420\0");
+    }
+
+    #[test]
+    fn an_advertised_address_has_its_own_family_and_is_listed_once() {
+        let mut log = DiscoveryLog::default();
+        for listener in ["10.0.0.1:4420", "10.0.0.2:4420"] {
+            let address = listener.parse().expect("an address");
+            log.add(&subsystem("nqn.2014-08.org.example:a", &[]), address, Some(&("2001:db8::1".into(), 4420)));
+        }
+        let page = log.page("h", None);
+        assert_eq!(page.len(), 2048);
+        assert_eq!(page[1024 + 1], 2, "IPv6");
     }
 }

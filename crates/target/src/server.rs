@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 use pilotlight_reactor::{Idle, Inbox, ReactorStats, Runtime, RuntimeOptions, Sender};
@@ -124,7 +124,6 @@ impl Shared {
             namespaces: &namespaces,
             counters: &totals,
             power_on: self.started.elapsed(),
-            unix_time_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),
             discovery: &state.discovery,
             reached,
         })
@@ -276,6 +275,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::start`].
+    #[expect(clippy::needless_pass_by_value, reason = "options are written for this one call")]
     pub fn start_with(config: ServerConfig, options: RuntimeOptions, opener: Box<Opener>) -> Result<Self, StartError> {
         let listeners = config.listeners.iter().map(|&address| listen(address)).collect::<Result<Vec<_>, _>>()?;
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;

@@ -171,8 +171,8 @@ fn check_lengths(head: &Head, cpda: u8) -> Result<(), Fault> {
 /// The fault that ends the connection, with the digest received.
 pub fn check_header_digest(bytes: &[u8], head: &Head) -> Result<(), Fault> {
     let hlen = head.pdu_type.header_len();
-    if head.header_len == hlen {
-        return Ok(());
+    if head.header_len <= hlen {
+        return Ok(()); // no digest in use (of H2CTermReq only the common header is looked at)
     }
     let received = &bytes[hlen..head.header_len];
     if received == digest::digest(&bytes[..hlen]) {
@@ -230,6 +230,18 @@ mod tests {
         let checked = head(icreq, Stage::Initialize, NONE).expect("valid");
         assert_eq!((checked.pdu_type, checked.needed), (PduType::ICReq, 128));
         assert_eq!(head(icreq, Stage::Transfer, NONE), Err(Fault::new(FatalError::Sequence)));
+    }
+
+    #[test]
+    fn a_termination_request_passes_whatever_its_lengths_say() {
+        for digests in [NONE, BOTH] {
+            for plen in [0u8, 8, 24, 255] {
+                let bytes = [0x02, 0, 24, 0, plen, 0, 0, 0];
+                let checked = head(bytes, Stage::Transfer, digests).expect("valid");
+                assert_eq!(checked.needed, 8);
+                assert_eq!(check_header_digest(&bytes, &checked), Ok(()));
+            }
+        }
     }
 
     #[test]

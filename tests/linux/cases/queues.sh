@@ -11,8 +11,8 @@ expect "fio" fio --name=verify --filename=/dev/nvme0n1 --offset=32m --size=8m --
   --bs=4k --verify=crc32c --verify_fatal=1 --numjobs=1 --thread --output-format=terse
 disconnect
 
-step "read, write and poll queues of their own"
-connect --nr-io-queues=2 --nr-write-queues=1 --nr-poll-queues=1
+step "read, write and poll queues of their own, no flow control"
+connect --nr-io-queues=2 --nr-write-queues=1 --nr-poll-queues=1 --disable-sqflow
 dmesg | grep -q 'mapped 2/1/1 default/read/poll\|mapped 1/2/1 default/read/poll' || dmesg | grep mapped
 expect "zero" dd if=/dev/zero of=/dev/nvme0n1 bs=64k count=128 oflag=direct
 expect "blockcheck" blockcheck load /dev/nvme0n1 --blocks 2048 --threads 4 --seconds 1

@@ -3,7 +3,7 @@ connect --reconnect-delay=1 --ctrl-loss-tmo=30 --keep-alive-tmo=5
 # Dying is what the case is about: the lines that the kernel prints while it notices and comes back.
 DMESG_ALLOW='failed nvme_keep_alive|starting error recovery|Reconnecting in|Failed reconnect attempt|failed to connect socket|Successfully reconnected|queue_size|I/O timeout|receive failed|reading non-mdts|failed to send request|Connect command failed|Removing after|failed to connect queue|timeout|io_queue|unable to|aborted|Property'
 cp /proc/uptime /tmp/start
-blockcheck load /dev/nvme0n1 --blocks 4096 --threads 4 --seconds 100 --until /tmp/stop >/tmp/load 2>&1 &
+blockcheck load /dev/nvme0n1 --blocks 256 --threads 4 --seconds 100 --until /tmp/stop >/tmp/load 2>&1 &
 load=$!
 fio --name=verify --filename=/dev/nvme0n1 --offset=32m --size=4m --direct=1 --ioengine=libaio --iodepth=32 --rw=randrw --bs=4k \
   --verify=crc32c --verify_fatal=1 --verify_backlog=64 --loops=1000 --time_based --runtime=16 --thread --output-format=terse >/tmp/fio 2>&1 &

@@ -4,13 +4,19 @@
 
 PILOTLIGHT=${PILOTLIGHT:-$([[ -x $REPO/target/release/pilotlight ]] && echo "$REPO/target/release/pilotlight" || echo "$REPO/target/debug/pilotlight")}
 [[ -x $PILOTLIGHT ]] || die "no program at $PILOTLIGHT: cargo build, or set PILOTLIGHT"
-SERVER_ARGS=()               # a case may add some
 
 peer_namespace() { if [[ $BACKING == file ]]; then echo "file:$DISK"; else echo "mem:${SIZE_MIB}MiB"; fi; }
 
+# What is served, one argument a line; a case may say something else.
+peer_arguments() {
+  printf '%s\n' --listen "127.0.0.1:$PORT" --advertise "10.0.2.2:$PORT" --nqn "$NQN" --namespace "$(peer_namespace)" \
+    --block-size "$BLOCK_SIZE"
+}
+
 peer_start() {
-  "$PILOTLIGHT" serve -vv --listen "127.0.0.1:$PORT" --advertise "10.0.2.2:$PORT" --nqn "$NQN" --namespace "$(peer_namespace)" --block-size "$BLOCK_SIZE" \
-    ${SERVER_ARGS[@]+"${SERVER_ARGS[@]}"} >>"$OUT/server.log" 2>&1 &
+  local arguments
+  mapfile -t arguments < <(peer_arguments)
+  "$PILOTLIGHT" serve -vv "${arguments[@]}" >>"$OUT/server.log" 2>&1 &
   echo $! >"$OUT/server.pid"
   soon 20 listens "$PORT" || { tail "$OUT/server.log" >&2; die "the server does not listen on port $PORT"; }
 }

@@ -1,8 +1,5 @@
-//! The verifier that runs inside the guest, on any block device: one file, no dependencies, linked statically.
-//!
-//! Every 4 KiB block that it writes says in each of its eight sectors who it is: address, generation, sector; the rest
-//! of the sector follows from these three. So a block in the wrong place, a stale one, a torn one and a corrupt one are
-//! told apart, whoever reads them later (the durability checker reads them out of a write log).
+//! The verifier that runs inside the guest, on any block device: no dependencies, linked statically. What its blocks
+//! hold, and how they are recognised, stands in `block.rs`.
 //!
 //! ```text
 //! blockcheck load DEVICE --blocks N --threads T --seconds S [--until FILE] [--seed X]
@@ -25,32 +22,11 @@ use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const BLOCK: usize = 4096;
-const SECTOR: usize = 512;
+mod block;
+use block::{BLOCK, MARK_GENERATIONS, MARK_MAGIC, Random, check, fill, put};
+
 const RUN: u64 = 16;
 const O_DIRECT: i32 = 0o40000;
-const BLOCK_MAGIC: u64 = u64::from_le_bytes(*b"PLBLOCK1");
-const MARK_MAGIC: u64 = u64::from_le_bytes(*b"PLMARK01");
-/// A mark is one block: magic, number, count, then the least generation of each data block as four bytes.
-const MARK_HEADER: usize = 24;
-
-/// SplitMix64: small, seeded, good enough to pick addresses and fill sectors.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
-
 /// Bytes at an address that O_DIRECT accepts.
 struct Aligned {
     bytes: Vec<u8>,
@@ -72,46 +48,6 @@ impl Aligned {
     fn get_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.start + self.len]
     }
-}
-
-fn put(bytes: &mut [u8], at: usize, value: u64) {
-    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-}
-
-fn fill_sector(sector: &mut [u8], address: u64, generation: u64, index: u64) {
-    put(sector, 0, BLOCK_MAGIC);
-    put(sector, 8, address);
-    put(sector, 16, generation);
-    put(sector, 24, index);
-    let mut filler = Random(address ^ generation.rotate_left(24) ^ index.rotate_left(56));
-    for at in (32..SECTOR).step_by(8) {
-        put(sector, at, filler.next());
-    }
-}
-
-fn fill_block(block: &mut [u8], address: u64, generation: u64) {
-    for (index, sector) in block.chunks_exact_mut(SECTOR).enumerate() {
-        fill_sector(sector, address, generation, index as u64);
-    }
-}
-
-/// Why a block is not what was written; generation 0 is a block never written, which must be zero.
-fn check_block(block: &[u8], address: u64, generation: u64) -> std::result::Result<(), String> {
-    if generation == 0 {
-        return if block.iter().all(|&b| b == 0) { Ok(()) } else { Err(format!("block {address}: not zero, though never written")) };
-    }
-    let mut expected = [0u8; SECTOR];
-    for (index, sector) in block.chunks_exact(SECTOR).enumerate() {
-        fill_sector(&mut expected, address, generation, index as u64);
-        if sector != expected {
-            let word = |at: usize| u64::from_le_bytes(sector[at..at + 8].try_into().unwrap_or_default());
-            return Err(format!(
-                "block {address} sector {index}: expected generation {generation}, found magic {:#x} address {} generation {} sector {}",
-                word(0), word(8), word(16), word(24)
-            ));
-        }
-    }
-    Ok(())
 }
 
 fn open(path: &str) -> Result<File> {
@@ -158,7 +94,7 @@ impl Loader {
             let generation = &mut self.generations[address as usize];
             *generation += 1;
             let at = i as usize * BLOCK;
-            fill_block(&mut self.buffer.get_mut()[at..at + BLOCK], address, u64::from(*generation));
+            fill(&mut self.buffer.get_mut()[at..at + BLOCK], address, u64::from(*generation));
         }
         self.writes += 1;
         self.file.write_all_at(&self.buffer.get()[..count as usize * BLOCK], first * BLOCK as u64)
@@ -172,7 +108,7 @@ impl Loader {
         for i in 0..count {
             let at = i as usize * BLOCK;
             let generation = u64::from(self.generations[(first + i) as usize]);
-            check_block(&self.buffer.get()[at..at + BLOCK], first + i, generation).map_err(Error::other)?;
+            check(&self.buffer.get()[at..at + BLOCK], first + i, generation).map_err(Error::other)?;
         }
         Ok(())
     }
@@ -241,7 +177,7 @@ impl Durable {
     fn write(&mut self, address: u64, fua: Option<(&str, &str)>) -> Result<()> {
         let generation = &mut self.written[address as usize];
         *generation += 1;
-        fill_block(self.block.get_mut(), address, u64::from(*generation));
+        fill(self.block.get_mut(), address, u64::from(*generation));
         let Some((command, device)) = fua else {
             return self.device.write_all_at(self.block.get(), address * BLOCK as u64);
         };
@@ -268,7 +204,7 @@ impl Durable {
         put(block, 0, MARK_MAGIC);
         put(block, 8, self.mark);
         put(block, 16, self.promised.len() as u64);
-        for (slot, generation) in block[MARK_HEADER..].chunks_exact_mut(4).zip(&self.promised) {
+        for (slot, generation) in block[MARK_GENERATIONS..].chunks_exact_mut(4).zip(&self.promised) {
             slot.copy_from_slice(&generation.to_le_bytes());
         }
         self.marks.write_all_at(self.block.get(), self.mark * BLOCK as u64)?;
@@ -279,7 +215,7 @@ impl Durable {
 
 fn durable(device: &str, marks: &str, options: &Options) -> Result<()> {
     let blocks = options.number("--blocks", 256)?;
-    if blocks as usize > (BLOCK - MARK_HEADER) / 4 {
+    if blocks as usize > (BLOCK - MARK_GENERATIONS) / 4 {
         return Err(Error::other("--blocks: a mark has no room for so many"));
     }
     let mut random = Random(options.number("--seed", 1)?);

@@ -16,6 +16,9 @@
 //!
 //! The backends: [`mem`], [`file`], [`null`]; for tests [`delay`] and [`frozen`]. [`spec`] makes them from what an
 //! operator writes, [`conformance`] is the suite that each passes.
+//!
+//! A request may be busy because an overlapping one is in flight, perhaps in another thread's channel; that one is over
+//! when its own channel is polled. So a thread that has requests in flight goes on polling: nothing wakes it for them.
 
 mod aio;
 mod blocking;
@@ -71,7 +74,8 @@ pub trait Backend: Send + Sync {
     fn open_channel(&self, depth: u32) -> io::Result<Box<dyn Channel>>;
 
     /// Changes the capacity to `blocks`, or for `None` to what the medium has grown or shrunk to by itself.
-    /// Returns the geometry that holds from now on.
+    /// Returns the geometry that holds from now on. What lies beyond a new end is gone for good: it reads as zeroes if the
+    /// namespace grows again. May block, waiting for requests of other threads: not for reactors.
     fn resize(&self, blocks: Option<u64>) -> io::Result<Geometry>;
 }
 
@@ -112,7 +116,8 @@ pub struct Request {
     pub lba: u64,
     /// Number of logical blocks; 0 for [`Op::Flush`].
     pub blocks: u32,
-    /// For reads and writes a buffer of at least `blocks * block_size` bytes; `None` otherwise.
+    /// For reads and writes a buffer of at least `blocks * block_size` bytes (a smaller one is a mistake, and panics);
+    /// `None` otherwise.
     pub buffer: Option<Buffer>,
 }
 
@@ -187,7 +192,7 @@ pub enum Submitted {
     Done(Completion),
     /// It will come out of [`Channel::poll`].
     Pending,
-    /// Not now (the queue is full, the block is held): try again in a later poll.
+    /// Not now (the queue is full, a block is held by another request): try again in a later poll. It has had no effect.
     Busy(Request),
 }
 

@@ -192,7 +192,7 @@ fn parse_time(text: &str) -> Option<u64> {
 }
 
 /// Opens a backend with blocks of `block_size` bytes, as many as fit into its size; what it takes of memory is charged to `budget`. A file backend starts
-/// threads that run on the cores that the caller may run on.
+/// threads that run on the cores that the caller may run on. May block: not for reactors.
 ///
 /// # Errors
 /// Says what cannot be had and what would be possible.

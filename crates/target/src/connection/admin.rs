@@ -265,6 +265,7 @@ impl Connection {
             return Err(ConnectRefusal::status(Status::COMMAND_SEQUENCE.dnr()));
         }
         admin.queues[at] = Some(queue);
+        admin.controller.io_queue_connected();
         admin.controller.traffic(cx.now_ns);
         Ok(())
     }

@@ -15,37 +15,49 @@ const HOST_ID_LEN: u32 = 16;
 /// Events that an I/O controller can report, and a discovery controller.
 const IO_EVENTS: u32 = async_event::NAMESPACE_ATTRIBUTE | async_event::SMART;
 const DISCOVERY_EVENTS: u32 = async_event::DISCOVERY_CHANGE;
+/// What the composite temperature never reaches; it never falls below 0.
 const TEMPERATURE_NONE: u32 = 0xffff;
-/// Timestamp origin: set by Set Features.
+/// Timestamp origin: set by Set Features. The other, 0, is "milliseconds since the last reset".
 const TIMESTAMP_SET: u8 = 1 << 1;
+const TIMESTAMP_MASK: u64 = 0xffff_ffff_ffff;
+/// EXHID: the host identifier has 128 bits, as over fabrics it always has.
+const EXHID: u32 = 1;
+const NSID_ALL: u32 = u32::MAX;
 
 /// The values of a controller's features.
 #[derive(Debug)]
 pub(super) struct Features {
     arbitration: u32,
-    temperature_threshold: u32,
+    /// Over and under temperature thresholds of the composite temperature.
+    temperature_thresholds: [u32; 2],
     error_recovery: u32,
     write_atomicity: u32,
     kato_ms: u32,
+    /// As Connect asked for, which is what a reset returns to.
+    connected_kato_ms: u32,
     max_queues: u16,
     granted_queues: u16,
+    /// I/O queues have connected: their number can no longer be changed.
+    queues_settled: bool,
     host_id: [u8; 16],
-    /// Difference between what the host says the time is and our clock, once it has said so.
-    timestamp_offset: Option<i64>,
+    /// What the host says the time was when the controller was enabled, in milliseconds since 1970, once it has said so.
+    enabled_at_ms: Option<u64>,
 }
 
 impl Features {
     pub(super) fn new(params: &ControllerParams) -> Self {
         Self {
             arbitration: 0,
-            temperature_threshold: TEMPERATURE_NONE,
+            temperature_thresholds: [TEMPERATURE_NONE, 0],
             error_recovery: 0,
             write_atomicity: 0,
             kato_ms: rounded(params.kato_ms),
+            connected_kato_ms: rounded(params.kato_ms),
             max_queues: params.max_io_queues,
             granted_queues: params.max_io_queues,
+            queues_settled: false,
             host_id: params.hostid,
-            timestamp_offset: None,
+            enabled_at_ms: None,
         }
     }
 
@@ -55,6 +67,10 @@ impl Features {
 
     pub(super) fn granted_queues(&self) -> u16 {
         self.granted_queues
+    }
+
+    pub(super) fn settle_queues(&mut self) {
+        self.queues_settled = true;
     }
 
     /// Bytes that Set Features brings for feature `id`.
@@ -74,11 +90,12 @@ impl Features {
         }
     }
 
+    /// Set Features; `uptime_ms` is the time since the controller was enabled.
     pub(super) fn set(
         &mut self,
         sqe: &Sqe,
         data: &[u8],
-        unix_time_ms: u64,
+        uptime_ms: u64,
         events: &mut Events,
         discovery: bool,
     ) -> Outcome {
@@ -89,17 +106,20 @@ impl Features {
         if sqe.cdw10() & SAVE != 0 {
             return Outcome::error(Status::FEATURE_NOT_SAVEABLE);
         }
+        if !matches!(sqe.nsid.get(), 0 | NSID_ALL) {
+            return Outcome::error(Status::FEATURE_NOT_NAMESPACE);
+        }
         match id {
             fid::ARBITRATION => self.arbitration = value,
             fid::POWER_MANAGEMENT if value & 0x1f == 0 => {} // power state 0 is the only one
-            fid::TEMPERATURE_THRESHOLD => self.temperature_threshold = value & 0xffff,
+            fid::TEMPERATURE_THRESHOLD => return self.set_temperature(value),
             fid::ERROR_RECOVERY if value & 1 << 16 == 0 => self.error_recovery = value & 0xffff,
             fid::WRITE_ATOMICITY => self.write_atomicity = value & 1,
             fid::NUMBER_OF_QUEUES => return self.set_queues(value),
             fid::ASYNC_EVENT_CONFIGURATION => {
                 events.mask = value & if discovery { DISCOVERY_EVENTS } else { IO_EVENTS };
             }
-            fid::TIMESTAMP => return self.set_timestamp(data, unix_time_ms),
+            fid::TIMESTAMP => return self.set_timestamp(data, uptime_ms),
             fid::KEEP_ALIVE_TIMER => self.kato_ms = rounded(value),
             fid::VOLATILE_WRITE_CACHE if value & 1 == 1 => {}
             // The cache is the medium's and cannot be turned off; the host identifier is Connect's.
@@ -115,6 +135,9 @@ impl Features {
         if sq == u16::MAX || cq == u16::MAX {
             return Outcome::error(Status::INVALID_FIELD);
         }
+        if self.queues_settled {
+            return Outcome::error(Status::COMMAND_SEQUENCE);
+        }
         self.granted_queues = self.max_queues.min(sq + 1).min(cq + 1);
         Outcome::result(self.queues())
     }
@@ -124,36 +147,46 @@ impl Features {
         less_one | less_one << 16
     }
 
-    fn set_timestamp(&mut self, data: &[u8], unix_time_ms: u64) -> Outcome {
-        let Some(bytes) = data.first_chunk::<8>() else { return Outcome::error(Status::SGL_LENGTH_INVALID) };
-        let set = u64::from_le_bytes(*bytes) & 0xffff_ffff_ffff;
-        self.timestamp_offset = Some(set as i64 - unix_time_ms as i64);
-        Outcome::SUCCESS
-    }
-
-    pub(super) fn get(
-        &self,
-        sqe: &Sqe,
-        out: &mut [u8],
-        unix_time_ms: u64,
-        events: &Events,
-        discovery: bool,
-    ) -> Outcome {
-        let id = sqe.cdw10() as u8;
-        let Some(select) = Select::decode(sqe.cdw10()).filter(|_| known(id, discovery)) else {
-            return Outcome::error(Status::INVALID_FIELD);
-        };
-        match select {
-            Select::Supported => Outcome::result(if changeable(id) { capability::CHANGEABLE } else { 0 }),
-            Select::Default | Select::Saved => Outcome::result(self.default_of(id)),
-            Select::Current => self.current(id, out, unix_time_ms, events),
+    fn set_temperature(&mut self, value: u32) -> Outcome {
+        const ALL_SENSORS: u32 = 0xf;
+        match threshold(value) {
+            Some((0 | ALL_SENSORS, which)) => {
+                self.temperature_thresholds[which] = value & 0xffff;
+                Outcome::SUCCESS
+            }
+            _ => Outcome::error(Status::INVALID_FIELD), // there are no sensors beside the composite temperature
         }
     }
 
-    fn current(&self, id: u8, out: &mut [u8], unix_time_ms: u64, events: &Events) -> Outcome {
+    fn set_timestamp(&mut self, data: &[u8], uptime_ms: u64) -> Outcome {
+        let Some(bytes) = data.first_chunk::<8>() else { return Outcome::error(Status::SGL_LENGTH_INVALID) };
+        let told = u64::from_le_bytes(*bytes) & TIMESTAMP_MASK;
+        self.enabled_at_ms = Some(told.wrapping_sub(uptime_ms));
+        Outcome::SUCCESS
+    }
+
+    /// Get Features; `uptime_ms` is the time since the controller was enabled.
+    pub(super) fn get(&self, sqe: &Sqe, out: &mut [u8], uptime_ms: u64, events: &Events, discovery: bool) -> Outcome {
+        let (id, cdw11) = (sqe.cdw10() as u8, sqe.cdw11());
+        let Some(select) = Select::decode(sqe.cdw10()).filter(|_| known(id, discovery)) else {
+            return Outcome::error(Status::INVALID_FIELD);
+        };
+        let no_such_sensor = id == fid::TEMPERATURE_THRESHOLD && threshold(cdw11).is_none_or(|(sensor, _)| sensor != 0);
+        let short_host_id = id == fid::HOST_IDENTIFIER && cdw11 & EXHID == 0;
+        if select != Select::Supported && (no_such_sensor || short_host_id) {
+            return Outcome::error(Status::INVALID_FIELD);
+        }
+        match select {
+            Select::Supported => Outcome::result(if changeable(id) { capability::CHANGEABLE } else { 0 }),
+            Select::Default | Select::Saved => self.default_of(id, cdw11, out),
+            Select::Current => self.current(id, cdw11, out, uptime_ms, events),
+        }
+    }
+
+    fn current(&self, id: u8, cdw11: u32, out: &mut [u8], uptime_ms: u64, events: &Events) -> Outcome {
         Outcome::result(match id {
             fid::ARBITRATION => self.arbitration,
-            fid::TEMPERATURE_THRESHOLD => self.temperature_threshold,
+            fid::TEMPERATURE_THRESHOLD => threshold(cdw11).map_or(0, |(_, which)| self.temperature_thresholds[which]),
             fid::ERROR_RECOVERY => self.error_recovery,
             fid::VOLATILE_WRITE_CACHE => 1,
             fid::NUMBER_OF_QUEUES => self.queues(),
@@ -161,9 +194,9 @@ impl Features {
             fid::ASYNC_EVENT_CONFIGURATION => events.mask,
             fid::KEEP_ALIVE_TIMER => self.kato_ms,
             fid::TIMESTAMP => {
-                let now = unix_time_ms.wrapping_add_signed(self.timestamp_offset.unwrap_or(0));
-                out.copy_from_slice(&(now & 0xffff_ffff_ffff).to_le_bytes());
-                out[6] = if self.timestamp_offset.is_some() { TIMESTAMP_SET } else { 0 };
+                let now_ms = self.enabled_at_ms.unwrap_or(0).wrapping_add(uptime_ms) & TIMESTAMP_MASK;
+                out.copy_from_slice(&now_ms.to_le_bytes());
+                out[6] = if self.enabled_at_ms.is_some() { TIMESTAMP_SET } else { 0 };
                 0
             }
             fid::HOST_IDENTIFIER => {
@@ -174,17 +207,28 @@ impl Features {
         })
     }
 
-    fn default_of(&self, id: u8) -> u32 {
-        match id {
-            fid::TEMPERATURE_THRESHOLD => TEMPERATURE_NONE,
+    fn default_of(&self, id: u8, cdw11: u32, out: &mut [u8]) -> Outcome {
+        Outcome::result(match id {
+            fid::TEMPERATURE_THRESHOLD if threshold(cdw11) == Some((0, 0)) => TEMPERATURE_NONE,
             fid::VOLATILE_WRITE_CACHE => 1,
             fid::NUMBER_OF_QUEUES => {
                 let less_one = u32::from(self.max_queues) - 1;
                 less_one | less_one << 16
             }
+            fid::KEEP_ALIVE_TIMER => self.connected_kato_ms,
+            fid::HOST_IDENTIFIER => {
+                out.copy_from_slice(&self.host_id);
+                0
+            }
             _ => 0,
-        }
+        })
     }
+}
+
+/// Which temperature a command dword 11 means: sensor (TMPSEL) and threshold, over (0) or under (1) it (THSEL).
+fn threshold(cdw11: u32) -> Option<(u32, usize)> {
+    let which = (cdw11 >> 20 & 3) as usize;
+    (which < 2).then_some((cdw11 >> 16 & 0xf, which))
 }
 
 fn known(id: u8, discovery: bool) -> bool {

@@ -1,8 +1,8 @@
 //! Identify (Base 5.17): the controller's limits as they are, and its namespaces.
 
 use pilotlight_nvme::identify::{
-    IdentifyController, IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceIndependent, ascii_field, cns, nidt,
-    oncs, put_descriptor,
+    IdentifyController, IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceIndependent, IdentifyNamespaceNvm,
+    ascii_field, cns, nidt, oncs, put_descriptor,
 };
 use pilotlight_nvme::le::{U16, U32, U64, U128};
 use pilotlight_nvme::{Sqe, Status, fabrics, feature};
@@ -10,6 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::{AdminEnv, Controller, ControllerKind, Outcome, VERSION, events};
 use crate::buffer::{MAX_BUFFER, MIN_BUFFER};
+use crate::command::MAX_ZEROES;
 use crate::config::MAX_NSID;
 use crate::subsystem::NamespaceInfo;
 use crate::wire::IN_CAPSULE;
@@ -17,18 +18,25 @@ use crate::wire::IN_CAPSULE;
 const NSID_ALL: u32 = u32::MAX;
 /// Controller attributes: 128-bit host identifier, traffic based keep-alive.
 const CTRATT: u32 = 1 | 1 << 6;
-/// Log page attributes: commands supported and effects log, extended data (offsets).
-const LPA: u8 = 1 << 1 | 1 << 2;
+/// Log page attributes: offsets, and for I/O controllers the commands supported and effects log.
+const LPA_EXTENDED_DATA: u8 = 1 << 2;
+const LPA_COMMAND_EFFECTS: u8 = 1 << 1;
 /// One firmware slot, read-only.
 const FRMW: u8 = 1 | 1 << 1;
 /// SGLs supported; address of in-capsule data as an offset; transport SGL descriptors.
 const SGLS: u32 = 1 | 1 << 20 | 1 << 21;
 /// A volatile write cache is present; Flush with NSID FFFFFFFFh flushes every namespace.
 const VWC: u8 = 1 | 3 << 1;
+/// What I/O controllers can do beside reading, writing and flushing.
+const ONCS: u16 =
+    oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::SAVE_SELECT | oncs::TIMESTAMP | oncs::VERIFY;
 /// Abort commands that may be outstanding, less one.
 const ACL: u8 = 3;
 /// Granularity of the keep-alive timeout in units of 100 ms.
 const KAS: u16 = 1;
+/// How long a shutdown may take that flushes slow media, in microseconds. Linux waits 5 s unless it is told otherwise,
+/// and says so in its log whenever it is.
+const SHUTDOWN_LATENCY_US: u32 = 5_000_000;
 
 impl Controller {
     pub(super) fn identify(&self, sqe: &Sqe, out: &mut [u8], env: &AdminEnv) -> Outcome {
@@ -43,12 +51,13 @@ impl Controller {
             (cns::NAMESPACE, _) => namespace_or_zeroes(nsid, env, |info| put(out, &namespace(info))),
             (cns::ACTIVE_NAMESPACES, _) => active_list(nsid, out, env),
             (cns::NAMESPACE_DESCRIPTORS, _) => find(nsid, env).map(|info| descriptors(info, out)),
-            (cns::NAMESPACE_IOCS, _) => find(nsid, env).map(|_| ()), // no protection information: all zero
+            // no protection information: all zero
+            (cns::NAMESPACE_IOCS, _) => namespace_or_zeroes(nsid, env, |_| put(out, &IdentifyNamespaceNvm::default())),
             (cns::CONTROLLER_IOCS, _) => {
                 put(out, &controller_nvm());
                 Ok(())
             }
-            (cns::NAMESPACE_INDEPENDENT, _) => find(nsid, env).map(|info| put(out, &independent(info))),
+            (cns::NAMESPACE_INDEPENDENT, _) => namespace_or_zeroes(nsid, env, |info| put(out, &independent(info))),
             _ => Err(Status::INVALID_FIELD),
         };
         match filled {
@@ -65,11 +74,12 @@ impl Controller {
             mdts: (MAX_BUFFER / MIN_BUFFER).ilog2() as u8,
             cntlid: U16::new(self.params.cntlid),
             ver: U32::new(VERSION),
+            rtd3e: U32::new(SHUTDOWN_LATENCY_US),
             ctratt: U32::new(CTRATT),
             acl: ACL,
             aerl: events::LIMIT as u8 - 1,
             frmw: FRMW,
-            lpa: LPA,
+            lpa: LPA_EXTENDED_DATA,
             elpe: super::logs::ERROR_ENTRIES as u8 - 1,
             kas: U16::new(KAS),
             sqes: 0x66,
@@ -90,13 +100,12 @@ impl Controller {
             ControllerKind::Io(subsystem) => {
                 id.sn = ascii_field(subsystem.serial());
                 id.cntrltype = 1;
+                id.lpa |= LPA_COMMAND_EFFECTS;
                 id.cmic = 1 << 1; // the subsystem has more controllers than this one
                 id.oaes = U32::new(feature::async_event::NAMESPACE_ATTRIBUTE);
                 id.nn = U32::new(MAX_NSID);
                 id.mnan = U32::new(MAX_NSID);
-                id.oncs = U16::new(
-                    oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::TIMESTAMP | oncs::VERIFY,
-                );
+                id.oncs = U16::new(ONCS);
                 id.vwc = VWC;
                 id.ofcs = U16::new(1);
                 id.subnqn = fabrics::nqn_field(subsystem.nqn());
@@ -144,7 +153,7 @@ fn namespace(info: &NamespaceInfo) -> IdentifyNamespace {
         ..IdentifyNamespace::default()
     };
     let page = U16::new((MIN_BUFFER as u32 / geometry.block_size) as u16 - 1);
-    (id.npwg, id.npwa, id.npdg, id.npda) = (page, page, page, page);
+    (id.npwg, id.npwa, id.npdg, id.npda, id.nows) = (page, page, page, page, page);
     id.lbaf[0] = [0, 0, geometry.block_size.ilog2() as u8, 0];
     id
 }
@@ -154,9 +163,11 @@ fn independent(info: &NamespaceInfo) -> IdentifyNamespaceIndependent {
     IdentifyNamespaceIndependent { nsfeat: u8::from(thin), nmic: 1, nstat: 1, ..Default::default() }
 }
 
-/// No limits but what the commands themselves can say: long ranges are worked off in steps.
+/// Dataset Management has no limit but what the command itself can say. Write Zeroes and Verify have one because Linux
+/// takes "none" for MDTS, and sends no more blocks than the command can count only if the limit in bytes says so.
 fn controller_nvm() -> IdentifyControllerNvm {
-    IdentifyControllerNvm::default()
+    let limit = (MAX_ZEROES / MIN_BUFFER as u32).ilog2() as u8;
+    IdentifyControllerNvm { vsl: limit, wzsl: limit, ..IdentifyControllerNvm::default() }
 }
 
 fn active_list(after: u32, out: &mut [u8], env: &AdminEnv) -> Result<(), Status> {

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use pilotlight_nvme::command::opcode::{admin, io};
+use pilotlight_nvme::identify::ascii_field;
 use pilotlight_nvme::le::{U16, U32, U64, U128};
-use pilotlight_nvme::log::{CHANGED_NAMESPACES_LEN, ErrorEntry, GetLogPage, SmartLog, effects, lid};
+use pilotlight_nvme::log::{CHANGED_NAMESPACES_LEN, ErrorEntry, FirmwareSlotLog, GetLogPage, SmartLog, effects, lid};
 use pilotlight_nvme::{Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -50,7 +51,14 @@ impl Controller {
     pub(super) fn get_log_page(&mut self, sqe: &Sqe, out: &mut [u8], env: &AdminEnv) -> Outcome {
         let get = GetLogPage::decode(sqe);
         let Some(page) = self.log_page(get.lid, env) else { return Outcome::error(Status::INVALID_LOG_PAGE) };
-        if get.offset % 4 != 0 || get.offset > page.len() as u64 {
+        let effects_of_another_command_set = get.lid == lid::COMMAND_EFFECTS && get.csi != 0;
+        if get.index_offset || effects_of_another_command_set {
+            return Outcome::error(Status::INVALID_FIELD); // no log page can be indexed; NVM is the only command set
+        }
+        if get.lid == lid::SMART && !matches!(sqe.nsid.get(), 0 | u32::MAX) {
+            return Outcome::error(Status::INVALID_FIELD); // it is the controller's, not a namespace's (LPA)
+        }
+        if !get.offset.is_multiple_of(4) || get.offset > page.len() as u64 {
             return Outcome::error(Status::INVALID_FIELD);
         }
         let rest = &page[get.offset as usize..];
@@ -136,10 +144,9 @@ fn supported(pages: &[u8]) -> Vec<u8> {
 }
 
 fn firmware_slot() -> Vec<u8> {
-    let mut page = vec![0; 512];
-    page[0] = 1; // slot 1 is active
-    page[8..16].copy_from_slice(&pilotlight_nvme::identify::ascii_field::<8>(env!("CARGO_PKG_VERSION")));
-    page
+    let mut log = FirmwareSlotLog { active: 1, ..FirmwareSlotLog::default() };
+    log.revisions[0] = ascii_field(env!("CARGO_PKG_VERSION"));
+    log.as_bytes().to_vec()
 }
 
 fn command_effects() -> Vec<u8> {

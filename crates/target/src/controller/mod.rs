@@ -12,7 +12,7 @@
 //! | `events.rs` | asynchronous events: what is pending, masked, parked |
 //!
 //! Properties: no admin command is carried out before CC.EN; an event of a kind is reported once until its log page has
-//! been read; a silent host is found out between one and one and a quarter keep-alive timeouts after its last word.
+//! been read; a silent host is found out once it has said nothing for one and a quarter keep-alive timeouts.
 
 mod events;
 mod features;
@@ -40,6 +40,9 @@ use logs::ErrorLog;
 const VERSION: u32 = 0x0002_0000;
 /// Time that a change of CSTS.RDY may take at most, in units of 500 ms.
 const READY_TIMEOUT: u8 = 30;
+/// The part of the keep-alive timeout that a host may be late, as a divisor. Linux before 6.5, told of traffic based
+/// keep-alive, sends its Keep Alive as late as one whole timeout after other traffic; the way here comes on top.
+const GRACE: u64 = 4;
 
 /// What kind of controller.
 #[derive(Clone, Debug)]
@@ -79,8 +82,6 @@ pub struct AdminEnv<'a> {
     pub counters: &'a Totals,
     /// Time since the server started.
     pub power_on: Duration,
-    /// Milliseconds since 1970.
-    pub unix_time_ms: u64,
     /// The discovery log.
     pub discovery: &'a DiscoveryLog,
     /// The address at which the host has reached the server.
@@ -142,6 +143,10 @@ pub struct Controller {
     params: ControllerParams,
     cc: u32,
     csts: u32,
+    /// The host has cleared CC.EN and its I/O queues are still there.
+    resetting: bool,
+    /// When the controller was last enabled: the timestamp counts from here until the host sets it.
+    enabled_ns: u64,
     heard_ns: u64,
     features: Features,
     events: Events,
@@ -153,8 +158,18 @@ impl Controller {
     #[must_use]
     pub fn new(params: ControllerParams) -> Self {
         let features = Features::new(&params);
-        let heard_ns = params.now_ns;
-        Self { params, cc: 0, csts: 0, heard_ns, features, events: Events::default(), errors: ErrorLog::default() }
+        let now_ns = params.now_ns;
+        Self {
+            params,
+            cc: 0,
+            csts: 0,
+            resetting: false,
+            enabled_ns: now_ns,
+            heard_ns: now_ns,
+            features,
+            events: Events::default(),
+            errors: ErrorLog::default(),
+        }
     }
 
     fn is_discovery(&self) -> bool {
@@ -171,6 +186,11 @@ impl Controller {
     #[must_use]
     pub fn granted_io_queues(&self) -> u16 {
         if self.is_discovery() { 0 } else { self.features.granted_queues() }
+    }
+
+    /// An I/O queue has connected: the number of queues is settled until the next reset.
+    pub fn io_queue_connected(&mut self) {
+        self.features.settle_queues();
     }
 
     /// Property Get (Base 6.6).
@@ -194,15 +214,20 @@ impl Controller {
     /// Property Set (Base 6.7): CC is the only property that can be set.
     ///
     /// # Errors
-    /// Invalid Field for anything else.
+    /// Invalid Field for anything else and for a reserved shutdown notification; Command Sequence Error while a reset is
+    /// in progress, whose end the host has to await (Base 3.5.3).
     pub fn property_set(&mut self, cmd: &PropertyCmd, now_ns: u64) -> Result<Effect, Status> {
-        if cmd.offset != property::CC || cmd.wide != Some(false) {
+        let new = cmd.value as u32;
+        if cmd.offset != property::CC || cmd.wide != Some(false) || cc::shn(new) == 3 {
             return Err(Status::INVALID_FIELD.dnr());
         }
-        let (old, new) = (self.cc, cmd.value as u32);
-        self.cc = new;
+        if self.resetting {
+            return Err(Status::COMMAND_SEQUENCE);
+        }
+        let old = std::mem::replace(&mut self.cc, new);
         self.heard_ns = now_ns;
         if old & cc::EN != 0 && new & cc::EN == 0 {
+            self.resetting = true;
             return Ok(Effect::Reset);
         }
         if cc::shn(old) == 0 && cc::shn(new) != 0 {
@@ -210,12 +235,12 @@ impl Controller {
             return Ok(Effect::Shutdown { abrupt: cc::shn(new) == 2 });
         }
         if old & cc::EN == 0 && new & cc::EN != 0 {
-            return Ok(self.enable(new));
+            return Ok(self.enable(new, now_ns));
         }
         Ok(Effect::None)
     }
 
-    fn enable(&mut self, cc: u32) -> Effect {
+    fn enable(&mut self, cc: u32, now_ns: u64) -> Effect {
         let (css, mps, ams, iosqes, iocqes) =
             (cc >> 4 & 7, cc >> 7 & 0xf, cc >> 11 & 7, cc >> 16 & 0xf, cc >> 20 & 0xf);
         let sizes_fit = matches!(iosqes, 0 | 6) && matches!(iocqes, 0 | 4); // 0: a host that uses no I/O queues
@@ -224,18 +249,23 @@ impl Controller {
             return Effect::None;
         }
         self.csts = csts::RDY;
+        self.enabled_ns = now_ns;
         Effect::Enabled
     }
 
     /// The I/O queues of a controller that is being reset are gone.
     pub fn reset_done(&mut self) {
         self.csts = 0;
+        self.resetting = false;
         self.events = Events::default();
         self.features = Features::new(&self.params);
     }
 
-    /// Everything is flushed: the shutdown is complete.
+    /// Everything is flushed: the shutdown is complete, unless a reset has overtaken it.
     pub fn shutdown_done(&mut self) {
+        if self.csts & csts::SHST_OCCURRING == 0 {
+            return;
+        }
         self.csts = self.csts & !csts::SHST_OCCURRING | csts::SHST_COMPLETE;
     }
 
@@ -251,10 +281,10 @@ impl Controller {
         (ms > 0).then_some(u64::from(ms) * 1_000_000)
     }
 
-    /// Whether the host has been silent for longer than its keep-alive timeout.
+    /// Whether the host has been silent for longer than its keep-alive timeout, and a quarter of it for being late.
     #[must_use]
     pub fn expired(&self, now_ns: u64) -> bool {
-        self.kato_ns().is_some_and(|kato| now_ns.saturating_sub(self.heard_ns) > kato)
+        self.kato_ns().is_some_and(|kato| now_ns.saturating_sub(self.heard_ns) > kato + kato / GRACE)
     }
 
     /// Bytes that an admin command brings from the host.
@@ -294,18 +324,19 @@ impl Controller {
     }
 
     fn dispatch(&mut self, sqe: &Sqe, data: &[u8], out: &mut [u8], now_ns: u64, env: &AdminEnv) -> Outcome {
-        if self.cc & cc::EN == 0 {
+        if !self.is_ready() {
             return Outcome::error(Status::COMMAND_SEQUENCE);
         }
         if sqe.fuse() != 0 {
             return Outcome::error(Status::INVALID_FIELD);
         }
         let discovery = self.is_discovery();
+        let uptime_ms = now_ns.saturating_sub(self.enabled_ns) / 1_000_000;
         match sqe.opcode {
             admin::IDENTIFY => self.identify(sqe, out, env),
             admin::GET_LOG_PAGE => self.get_log_page(sqe, out, env),
-            admin::SET_FEATURES => self.features.set(sqe, data, env.unix_time_ms, &mut self.events, discovery),
-            admin::GET_FEATURES => self.features.get(sqe, out, env.unix_time_ms, &self.events, discovery),
+            admin::SET_FEATURES => self.features.set(sqe, data, uptime_ms, &mut self.events, discovery),
+            admin::GET_FEATURES => self.features.get(sqe, out, uptime_ms, &self.events, discovery),
             admin::ASYNC_EVENT_REQUEST => match self.events.park(sqe.cid.get()) {
                 Ok(()) => Outcome::Parked,
                 Err(status) => Outcome::error(status),

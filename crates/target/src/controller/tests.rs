@@ -41,15 +41,18 @@ fn namespaces() -> Vec<(u32, NamespaceInfo)> {
 }
 
 fn run(controller: &mut Controller, sqe: &Sqe, out: &mut [u8]) -> Outcome {
+    run_at(controller, sqe, &[], out, 0)
+}
+
+fn run_at(controller: &mut Controller, sqe: &Sqe, data: &[u8], out: &mut [u8], now_ns: u64) -> Outcome {
     let env = AdminEnv {
         namespaces: &namespaces(),
         counters: &Totals { reads: 7, read_bytes: 512_001, ..Totals::default() },
         power_on: Duration::from_secs(7200),
-        unix_time_ms: 1_000_000,
         discovery: &DiscoveryLog::default(),
         reached: None,
     };
-    controller.execute(sqe, &[], out, 0, &env)
+    controller.execute(sqe, data, out, now_ns, &env)
 }
 
 fn identify(controller: &mut Controller, cns: u32, nsid: u32) -> (Outcome, Vec<u8>) {
@@ -93,6 +96,7 @@ fn a_configuration_that_is_not_supported_is_a_fatal_status() {
     let status = controller.property_get(&PropertyCmd { wide: Some(false), offset: property::CSTS, value: 0 });
     assert_eq!(status, Ok(2));
     assert!(!controller.is_ready());
+    assert_eq!(identify(&mut controller, 1, 0).0, error(Status::COMMAND_SEQUENCE), "it never became ready");
 }
 
 #[test]
@@ -117,20 +121,53 @@ fn reset_and_both_kinds_of_shutdown() {
 }
 
 #[test]
+fn a_reset_in_progress_is_awaited_and_overtakes_a_shutdown() {
+    let mut controller = io_controller();
+    let set = |controller: &mut Controller, value| {
+        controller.property_set(&PropertyCmd { wide: Some(false), offset: property::CC, value }, 0)
+    };
+    let status = |controller: &Controller| {
+        controller.property_get(&PropertyCmd { wide: Some(false), offset: property::CSTS, value: 0 }).expect("CSTS")
+    };
+    assert_eq!(set(&mut controller, 0x0046_c001), Err(Status::INVALID_FIELD.dnr()), "SHN 3 is reserved");
+    assert_eq!(set(&mut controller, 0x0046_4001), Ok(Effect::Shutdown { abrupt: false }));
+    assert_eq!(set(&mut controller, 0x0046_0000), Ok(Effect::Reset));
+    assert_eq!(set(&mut controller, 0x0046_0001), Err(Status::COMMAND_SEQUENCE), "its queues are still there");
+    controller.reset_done();
+    controller.shutdown_done(); // the flush of the shutdown ends late
+    assert_eq!(status(&controller), 0);
+    enable(&mut controller);
+    assert_eq!(status(&controller), 1);
+}
+
+#[test]
 fn identify_controller_by_offsets() {
     let (outcome, id) = identify(&mut io_controller(), 1, 0);
     assert_eq!(outcome, Outcome::SUCCESS);
     assert_eq!(&id[24..34], b"Pilotlight");
     assert_eq!(id[77], 5, "MDTS: 128 KiB");
     assert_eq!(id[78..80], [9, 0], "CNTLID");
+    assert_eq!(id[80..84], [0, 0, 2, 0], "VER 2.0");
+    assert_eq!(id[88..92], 5_000_000u32.to_le_bytes(), "RTD3E: a shutdown takes up to 5 s");
+    assert_eq!(id[92..96], [0, 1, 0, 0], "OAES: namespace attribute notices");
+    assert_eq!(id[96..100], [0x41, 0, 0, 0], "CTRATT: 128-bit host identifier, TBKAS");
     assert_eq!(id[111], 1, "I/O controller");
+    assert_eq!(id[258..260], [3, 3], "ACL, AERL");
+    assert_eq!(id[260..264], [3, 6, 63, 0], "FRMW, LPA, ELPE, NPSS");
     assert_eq!(id[320..322], [1, 0], "KAS");
     assert_eq!(id[512..516], [0x66, 0x44, 0, 4], "SQES, CQES, MAXCMD 1024");
+    assert_eq!(id[516..520], [0, 4, 0, 0], "NN");
+    assert_eq!(id[520..522], [0xdd, 0], "ONCS: Compare, DSM, Write Zeroes, Save/Select, Timestamp, Verify");
+    assert_eq!(id[522..525], [0, 0, 0], "FUSES, FNA");
     assert_eq!(id[525], 7, "VWC");
+    assert_eq!(id[526..530], [0; 4], "AWUN, AWUPF: one block");
+    assert_eq!(id[536..540], [1, 0, 0x30, 0], "SGLS: offset in capsule, transport SGLs");
+    assert_eq!(id[540..544], [0, 4, 0, 0], "MNAN");
     assert_eq!(&id[768..768 + NQN.len()], NQN.as_bytes());
     assert_eq!(id[1792..1796], [4, 2, 0, 0], "IOCCSZ: 64 + 8192 bytes");
     assert_eq!(id[1796..1800], [1, 0, 0, 0], "IORCSZ");
     assert_eq!(id[1800..1802], [0, 0], "ICDOFF");
+    assert_eq!(id[1802..1806], [0, 1, 1, 0], "FCATT dynamic, MSDBD, OFCS Disconnect");
 }
 
 #[test]
@@ -159,9 +196,16 @@ fn lists_and_descriptors() {
     assert_eq!(descriptors[20..24], [2, 16, 0, 0]);
     assert_eq!(descriptors[40..46], [4, 1, 0, 0, 0, 0]);
     assert_eq!(identify(&mut controller, 8, 1).1[14], 1, "ready");
-    for cns in [5, 6] {
-        assert_eq!(identify(&mut controller, cns, 1).0, Outcome::SUCCESS);
+    for cns in [5, 8] {
+        assert_eq!(identify(&mut controller, cns, 2), (Outcome::SUCCESS, vec![0; 4096]), "valid but not active");
+        assert_eq!(identify(&mut controller, cns, 0).0, error(Status::INVALID_NAMESPACE));
     }
+    assert_eq!(identify(&mut controller, 5, 1), (Outcome::SUCCESS, vec![0; 4096]), "no protection information");
+    let (_, limits) = identify(&mut controller, 6, 0);
+    assert_eq!(limits[..4], [13, 13, 0, 0], "VSL and WZSL: 32 MiB; WUSL, DMRL: none");
+    assert_eq!(identify(&mut controller, 3, 2).0, error(Status::INVALID_NAMESPACE));
+    let zoned = Sqe::new(admin::IDENTIFY, 1).with_cdw(10, 5).with_cdw(11, 2 << 24);
+    assert_eq!(run(&mut controller, &zoned, &mut [0; 4096]), error(Status::INVALID_FIELD));
     assert_eq!(identify(&mut controller, 0x13, 1).0, error(Status::INVALID_FIELD));
 }
 
@@ -186,6 +230,19 @@ fn log_pages_with_offsets() {
     assert_eq!(log_page(&mut controller, 0x70, 0, 16).0, error(Status::INVALID_LOG_PAGE));
     let (_, errors) = log_page(&mut controller, 1, 0, 64);
     assert_eq!(errors[..8], 3u64.to_le_bytes(), "the three refused commands");
+    let (_, firmware) = log_page(&mut controller, 3, 0, 512);
+    assert_eq!((firmware[0], &firmware[8..16]), (1, format!("{:8}", env!("CARGO_PKG_VERSION")).as_bytes()));
+    let (_, pages) = log_page(&mut controller, 0, 0, 1024);
+    let listed: Vec<usize> = (0..256).filter(|lid| pages[lid * 4] & 1 == 1).collect();
+    assert_eq!(listed, [0, 1, 2, 3, 4, 5]);
+    let refused = [
+        Sqe::new(admin::GET_LOG_PAGE, 0).with_cdw(10, 2).with_cdw(14, 1 << 23), // an index instead of an offset
+        Sqe::new(admin::GET_LOG_PAGE, 0).with_cdw(10, 5).with_cdw(14, 2 << 24), // zoned namespaces
+        Sqe::new(admin::GET_LOG_PAGE, 1).with_cdw(10, 2),                       // SMART of a namespace
+    ];
+    for sqe in refused {
+        assert_eq!(run(&mut controller, &sqe, &mut [0; 4]), error(Status::INVALID_FIELD));
+    }
     let (_, effects) = log_page(&mut controller, 5, 0, 4096);
     assert_eq!(effects[1024 + 4], 3, "Write changes content");
 }
@@ -222,6 +279,41 @@ fn an_event_is_told_once_until_its_page_is_read() {
     assert_eq!(controller.take_event_completion(), Some((2, NAMESPACE_CHANGED)));
 }
 
+#[test]
+fn the_changed_namespace_list_overflows_as_specified() {
+    let mut controller = io_controller();
+    (1..=1024).for_each(|nsid| controller.namespace_changed(nsid));
+    let (_, list) = log_page(&mut controller, 0x8004, 0, 4096);
+    assert_eq!((&list[..4], &list[4092..]), (&[1, 0, 0, 0][..], &[0, 4, 0, 0][..]));
+    controller.namespace_changed(1025);
+    let (_, list) = log_page(&mut controller, 4, 0, 4096);
+    assert_eq!(list[..8], [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
+    assert_eq!(log_page(&mut controller, 4, 0, 4096).1, vec![0; 4096]);
+}
+
+#[test]
+fn a_discovery_controller_tells_of_changes_of_its_log() {
+    let mut discovery = controller(ControllerKind::Discovery);
+    enable(&mut discovery);
+    assert_eq!(feature(&mut discovery, admin::SET_FEATURES, 0x0b, 1 << 31), Outcome::SUCCESS);
+    let mut sqe = Sqe::new(admin::ASYNC_EVENT_REQUEST, 0);
+    sqe.cid.set(77);
+    assert_eq!(run(&mut discovery, &sqe, &mut []), Outcome::Parked);
+    discovery.forget_parked(77);
+    discovery.discovery_changed();
+    assert_eq!(discovery.take_event_completion(), None, "the request was aborted");
+    assert_eq!(run(&mut discovery, &sqe, &mut []), Outcome::Parked);
+    assert_eq!(discovery.take_event_completion(), Some((77, 0x0070_f002)));
+}
+
+#[test]
+fn more_than_mdts_is_refused_before_data_flows() {
+    let controller = io_controller();
+    let get = |dwords: u32| Sqe::new(admin::GET_LOG_PAGE, 0).with_cdw(10, 4 | (dwords - 1) << 16);
+    assert_eq!(controller.controller_data_len(&get(32 * 1024)), Ok(128 * 1024));
+    assert_eq!(controller.controller_data_len(&get(32 * 1024 + 1)), Err(Status::INVALID_FIELD.dnr()));
+}
+
 fn feature(controller: &mut Controller, opcode: u8, cdw10: u32, cdw11: u32) -> Outcome {
     run(controller, &Sqe::new(opcode, 0).with_cdw(10, cdw10).with_cdw(11, cdw11), &mut [0; 16])
 }
@@ -238,7 +330,10 @@ fn features_are_set_read_back_and_refused_as_specified() {
     assert_eq!(feature(c, get, 0x0f, 0), Outcome::result(1300), "rounded up to KAS");
     assert_eq!(feature(c, set, 0x0f | 1 << 31, 1000), error(Status::FEATURE_NOT_SAVEABLE));
     assert_eq!(feature(c, get, 0x0f | 3 << 8, 0), Outcome::result(4), "changeable");
-    assert_eq!(feature(c, get, 0x0f | 1 << 8, 0), Outcome::result(0), "default");
+    assert_eq!(feature(c, get, 0x0f | 1 << 8, 0), Outcome::result(5000), "default: as Connect asked");
+    assert_eq!(feature(c, get, 0x0f | 2 << 8, 0), Outcome::result(5000), "saved: there is none, so the default");
+    let one_namespace = Sqe::new(set, 1).with_cdw(10, 1);
+    assert_eq!(run(c, &one_namespace, &mut []), error(Status::FEATURE_NOT_NAMESPACE));
     assert_eq!(feature(c, get, 6, 0), Outcome::result(1));
     assert_eq!(feature(c, set, 6, 0), error(Status::FEATURE_NOT_CHANGEABLE));
     assert_eq!(feature(c, set, 2, 1), error(Status::INVALID_FIELD), "no power state 1");
@@ -248,13 +343,80 @@ fn features_are_set_read_back_and_refused_as_specified() {
 }
 
 #[test]
+fn the_number_of_queues_is_settled_while_there_are_any() {
+    let c = &mut io_controller();
+    c.io_queue_connected();
+    assert_eq!(feature(c, admin::SET_FEATURES, 7, 0), error(Status::COMMAND_SEQUENCE));
+    assert_eq!(c.granted_io_queues(), 128);
+    let disable = PropertyCmd { wide: Some(false), offset: property::CC, value: 0x0046_0000 };
+    assert_eq!(c.property_set(&disable, 0), Ok(Effect::Reset));
+    c.reset_done();
+    enable(c);
+    assert_eq!(feature(c, admin::SET_FEATURES, 7, 0), Outcome::result(0));
+}
+
+#[test]
+fn temperature_thresholds_are_those_of_the_composite_temperature() {
+    let (set, get) = (admin::SET_FEATURES, admin::GET_FEATURES);
+    let c = &mut io_controller();
+    let (over, under, sensor_1) = (0, 1 << 20, 1 << 16);
+    assert_eq!(feature(c, get, 4, over), Outcome::result(0xffff));
+    assert_eq!(feature(c, get, 4, under), Outcome::result(0));
+    assert_eq!(feature(c, set, 4, over | 350), Outcome::SUCCESS);
+    assert_eq!(feature(c, set, 4, under | 0xf << 16 | 270), Outcome::SUCCESS, "of all sensors there are");
+    assert_eq!(feature(c, get, 4, over), Outcome::result(350));
+    assert_eq!(feature(c, get, 4, under), Outcome::result(270));
+    for (opcode, cdw11) in [(set, sensor_1), (get, sensor_1), (set, 2 << 20), (get, 2 << 20)] {
+        assert_eq!(feature(c, opcode, 4, cdw11), error(Status::INVALID_FIELD));
+    }
+}
+
+#[test]
+fn the_timestamp_counts_from_enabling_until_the_host_sets_it() {
+    let mut controller = controller(ControllerKind::Discovery);
+    controller.params.kind = io_controller().params.kind.clone();
+    let linux = PropertyCmd { wide: Some(false), offset: property::CC, value: 0x0046_0001 };
+    assert_eq!(controller.property_set(&linux, 10 * SECOND), Ok(Effect::Enabled));
+    let (get, set) = (Sqe::new(admin::GET_FEATURES, 0), Sqe::new(admin::SET_FEATURES, 0));
+    let (get, set) = (get.with_cdw(10, 0x0e), set.with_cdw(10, 0x0e));
+    assert_eq!((controller.controller_data_len(&get), controller.host_data_len(&set)), (Ok(8), Ok(8)));
+    let read = |controller: &mut Controller, now_ns| {
+        let mut out = [0; 8];
+        assert_eq!(run_at(controller, &get, &[], &mut out, now_ns), Outcome::SUCCESS);
+        out
+    };
+    assert_eq!(read(&mut controller, 12 * SECOND), 2000u64.to_le_bytes(), "origin 0: since the reset");
+    let now = 1_700_000_000_000u64;
+    assert_eq!(run_at(&mut controller, &set, &now.to_le_bytes(), &mut [], 20 * SECOND), Outcome::SUCCESS);
+    let mut later = (now + 3000).to_le_bytes();
+    later[6] = 2; // origin 1: set by the host
+    assert_eq!(read(&mut controller, 23 * SECOND), later);
+    assert_eq!(run_at(&mut controller, &set, &[0; 7], &mut [], 0), error(Status::SGL_LENGTH_INVALID));
+}
+
+#[test]
+fn the_host_identifier_is_connects_and_has_128_bits() {
+    let mut controller = io_controller();
+    let get = |cdw11| Sqe::new(admin::GET_FEATURES, 0).with_cdw(10, 0x81).with_cdw(11, cdw11);
+    let mut out = [0; 16];
+    assert_eq!(run(&mut controller, &get(1), &mut out), Outcome::SUCCESS);
+    assert_eq!(out, [5; 16]);
+    assert_eq!(run(&mut controller, &get(0), &mut out), error(Status::INVALID_FIELD), "EXHID cleared");
+}
+
+#[test]
 fn a_silent_host_is_noticed_and_traffic_keeps_it() {
     let mut controller = io_controller();
     assert_eq!(controller.kato_ns(), Some(5 * SECOND));
-    assert!(!controller.expired(5 * SECOND));
-    assert!(controller.expired(5 * SECOND + 1));
+    let patience = 5 * SECOND + 5 * SECOND / 4;
+    assert!(!controller.expired(patience));
+    assert!(controller.expired(patience + 1));
     controller.traffic(3 * SECOND);
-    assert!(!controller.expired(8 * SECOND));
+    assert!(!controller.expired(3 * SECOND + patience));
+    let keep_alive = Sqe::new(admin::KEEP_ALIVE, 0);
+    assert_eq!(run_at(&mut controller, &keep_alive, &[], &mut [], 6 * SECOND), Outcome::SUCCESS);
+    assert!(!controller.expired(6 * SECOND + patience));
+    assert!(controller.expired(6 * SECOND + patience + 1));
     let none = feature(&mut controller, admin::SET_FEATURES, 0x0f, 0);
     assert_eq!(none, Outcome::SUCCESS);
     assert!(!controller.expired(u64::MAX));
@@ -266,7 +428,11 @@ fn unknown_commands_and_discovery_refusals() {
     assert_eq!(unknown, error(Status::INVALID_OPCODE));
     let mut discovery = controller(ControllerKind::Discovery);
     enable(&mut discovery);
-    assert_eq!(identify(&mut discovery, 1, 0).1[111], 2);
+    let (_, id) = identify(&mut discovery, 1, 0);
+    assert_eq!(id[111], 2);
+    assert_eq!(id[92..96], [0, 0, 0, 0x80], "OAES: discovery log changes");
+    assert_eq!(id[261], 4, "LPA: offsets, no effects log");
+    assert_eq!(log_page(&mut discovery, 5, 0, 16).0, error(Status::INVALID_LOG_PAGE));
     assert_eq!(identify(&mut discovery, 2, 0).0, error(Status::INVALID_FIELD));
     assert_eq!(run(&mut discovery, &Sqe::new(admin::ABORT, 0), &mut []), error(Status::INVALID_OPCODE));
     assert_eq!(discovery.granted_io_queues(), 0);

@@ -42,7 +42,7 @@ pub(crate) fn target(
     };
     let runtime = RuntimeOptions { cores: vec![None; reactors as usize], idle: Idle::Yield };
     let opener = Box::new(move |_: &NamespaceConfig| {
-        let memory = MemoryBackend::new(block_size, blocks, Arc::new(MemoryBudget::unlimited()))?;
+        let memory = MemoryBackend::new(block_size, blocks, Arc::new(MemoryBudget::unlimited())).expect("memory");
         Ok(wrap(Arc::new(memory)))
     });
     let server = Server::start_with(config, runtime, opener).expect("the server starts");

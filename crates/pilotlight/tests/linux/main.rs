@@ -1,0 +1,114 @@
+//! A stock Linux kernel's NVMe/TCP initiator against this program, in QEMU: one test per case of `tests/linux/cases`.
+//!
+//! The harness needs what `tests/linux/prepare.sh` fetches. Where that is missing each test says `SKIPPED` and why, on
+//! the error output that the test runner does not swallow, and passes; for the kernels in `PILOTLIGHT_REQUIRE_LINUX`
+//! ("6.12 6.1", as CI sets it) it fails instead. `PILOTLIGHT_LINUX=no` skips although everything is there: a run takes minutes.
+
+#[path = "../../../../tests/linux/tools/block.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the verifier, which uses other parts")]
+mod block;
+mod record;
+
+use std::env;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What `run.sh` answers when its tools are missing.
+const NOT_READY: i32 = 2;
+
+/// Where a run's artefacts are.
+fn directory(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("linux").join(name)
+}
+
+fn skip(name: &str, kernel: &str, why: &str) {
+    let required = env::var("PILOTLIGHT_REQUIRE_LINUX").unwrap_or_default();
+    let required = required.split_whitespace().any(|wanted| wanted == kernel);
+    assert!(!required, "PILOTLIGHT_REQUIRE_LINUX has {kernel}, but: {why}");
+    // Not `eprintln!`: the runner keeps that to itself while the test passes.
+    let _ = writeln!(io::stderr(), "SKIPPED: linux::{name}: {why}");
+}
+
+/// Runs `case`; whether it ran (it panics when it failed). `name` is the directory of its artefacts.
+fn run(name: &str, case: &str, kernel: &str, settings: &[(&str, &str)]) -> bool {
+    if env::var("PILOTLIGHT_LINUX").is_ok_and(|wanted| wanted == "no") {
+        skip(name, kernel, "PILOTLIGHT_LINUX=no");
+        return false;
+    }
+    let output = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/linux/run.sh"))
+        .args([case, kernel])
+        .env("OUT", directory(name))
+        .env("PILOTLIGHT", env!("CARGO_BIN_EXE_pilotlight"))
+        .envs(settings.iter().copied())
+        .output()
+        .expect("bash runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    match output.status.code() {
+        Some(0) => true,
+        Some(NOT_READY) => {
+            skip(name, kernel, said.lines().last().unwrap_or("run.sh said nothing"));
+            false
+        }
+        _ => panic!("{case} on {kernel}: {}\n{said}", output.status),
+    }
+}
+
+macro_rules! cases {
+    ($($name:ident: $case:literal, $kernel:literal $(, $key:literal = $value:literal)*;)*) => {
+        $(#[test]
+        fn $name() {
+            run(stringify!($name), $case, $kernel, &[$(($key, $value)),*]);
+        })*
+    };
+}
+
+cases! {
+    smoke: "smoke", "6.12";
+    smoke_on_5_10: "smoke", "5.10", "BLOCK_SIZE" = "512";
+    smoke_on_6_1: "smoke", "6.1";
+    file_system: "fs", "6.12";
+    commands: "commands", "6.12";
+    commands_on_512: "commands", "6.12", "BLOCK_SIZE" = "512";
+    rescan: "rescan", "6.12";
+    namespaces: "namespaces", "6.12";
+    discovery: "discovery", "6.12";
+    digests: "digests", "6.12";
+    queues: "queues", "6.12";
+    disconnect: "disconnect", "6.12";
+    reconnect: "reconnect", "6.12";
+    silent: "silent", "6.12";
+}
+
+/// Runs the durability case and replays what the disk's recorder saw; `None` when it was skipped.
+fn durability(name: &str, how: &str) -> Option<Result<record::Summary, record::Lost>> {
+    if !run(name, "durability", "6.12", &[("DURABILITY", how), ("CAPTURE", "no")]) {
+        return None;
+    }
+    let log = fs::read(directory(name).join("writes.log")).expect("the record of the disk");
+    Some(record::replay(&log, &record::Layout::OF_THE_CASE).expect("a record that can be read"))
+}
+
+#[test]
+fn what_is_acknowledged_as_durable_is_on_the_disk() {
+    if let Some(verdict) = durability("durability_honest", "honest") {
+        let summary = verdict.unwrap_or_else(|lost| panic!("{lost}"));
+        assert!(summary.marks >= 50 && summary.flushes >= 50, "too little happened: {summary:?}");
+    }
+}
+
+#[test]
+fn a_flush_that_does_nothing_is_caught() {
+    if let Some(verdict) = durability("durability_no_cache", "no-cache") {
+        let lost = verdict.expect_err("flush and FUA did nothing, and nobody noticed");
+        assert!(lost.mark <= 1, "the first promise about anything is already broken: {lost}");
+    }
+}
+
+#[test]
+fn a_force_unit_access_that_does_nothing_is_caught() {
+    if let Some(verdict) = durability("durability_no_fua", "no-fua") {
+        verdict.expect_err("FUA did nothing, and nobody noticed");
+    }
+}

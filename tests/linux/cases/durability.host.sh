@@ -1,0 +1,36 @@
+NEEDS_SERVER=no
+CPUS=2
+DURABILITY=${DURABILITY:-honest}
+SIZE_MIB=32
+LOG=$OUT/writes.log
+GUEST_ENV="DURABILITY=$DURABILITY"
+# Partitions, in sectors of 512 bytes: crates/pilotlight/tests/linux.rs knows them too.
+DATA_AT=2048
+MARKS_AT=34816
+PARTITION_SECTORS=30720
+
+bytes_le32() { printf "\\\\x%02x\\\\x%02x\\\\x%02x\\\\x%02x" $(($1 & 255)) $(($1 >> 8 & 255)) $(($1 >> 16 & 255)) $(($1 >> 24 & 255)); }
+
+# A partition table with two entries, written by hand: at byte 446, 16 bytes each, then 55 aa.
+case_before() {
+  local entry='\x00\xfe\xff\xff\x83\xfe\xff\xff'
+  # shellcheck disable=SC2059 # the format is the data
+  printf "$entry$(bytes_le32 $DATA_AT)$(bytes_le32 $PARTITION_SECTORS)$entry$(bytes_le32 $MARKS_AT)$(bytes_le32 $PARTITION_SECTORS)" |
+    dd of="$DISK" bs=1 seek=446 conv=notrunc status=none
+  printf '\x55\xaa' | dd of="$DISK" bs=1 seek=510 conv=notrunc status=none
+  : >"$LOG"
+}
+
+GUEST_QEMU=(-blockdev "driver=blklogwrites,node-name=recorded,log-sector-size=512,file.driver=raw,file.file.driver=file,file.file.filename=$DISK,log.driver=file,log.filename=$LOG"
+  -device virtio-blk-pci,drive=recorded,write-cache=on)
+
+# The program under test with the libraries it needs, under the host's own loader.
+guest_files_main() {
+  local library
+  mkdir -p "$1/host/lib"
+  ldd "$PILOTLIGHT" | grep -o '/[^ ]*' | while read -r library; do install -m 755 "$library" "$1/host/lib/"; done
+  install -m 755 "$PILOTLIGHT" "$1/host/program"
+  strip "$1/host/program" 2>/dev/null || true
+  printf '#!/bin/sh\nexec /host/lib/ld-linux-x86-64.so.2 --library-path /host/lib /host/program "$@"\n' >"$1/host/pilotlight"
+  chmod +x "$1/host/pilotlight"
+}

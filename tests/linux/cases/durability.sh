@@ -1,0 +1,32 @@
+# The target runs in this guest, on a partition of a disk whose every write and flush QEMU records (blklogwrites). The
+# kernel's initiator, in the same guest, writes and flushes; blockcheck notes on the disk's other partition, so in the
+# same record, what has been acknowledged as durable. Afterwards crates/pilotlight/tests/linux.rs replays the record.
+#
+# DURABILITY says how:
+#   honest     as it is
+#   no-fua     writes that are promised as durable are sent without FUA, as to a target that ignores the bit
+#   no-cache   the kernel is told that the disk has no volatile cache: the target's flush and FUA do nothing on their
+#              way down, as in a target whose flush is a no-op
+# The last two must be caught.
+wait_block /dev/vda2
+fua=--force-unit-access
+case $DURABILITY in
+  no-fua) fua="" ;;
+  no-cache) echo "write through" >/sys/class/block/vda/queue/write_cache ;;
+esac
+
+step "the target, $DURABILITY"
+/host/pilotlight serve --listen 127.0.0.1:4420 --nqn "$NQN" --namespace file:/dev/vda1 >/tmp/server 2>&1 &
+trap 'code=$?; [ $code -eq 0 ] || { cat /tmp/server; dmesg | tail -25; }' EXIT
+within 20 "the target's port" sh -c 'netstat -ltn | grep -q 127.0.0.1:4420'
+ADDRESS=127.0.0.1 PORT=4420
+connect
+cat >/tmp/fua <<FUA
+#!/bin/sh
+exec nvme write "\$1" --start-block="\$3" --block-count=0 --data-size=4096 --data="\$2" $fua >/dev/null
+FUA
+chmod +x /tmp/fua
+[ "$(blockdev --getss /dev/nvme0n1)" = 4096 ] || fail "the workload wants blocks of 4096 bytes"
+expect "blockcheck" blockcheck durable /dev/nvme0n1 /dev/vda2 --blocks 256 --steps 400 --fua /tmp/fua
+cat /tmp/expect.out
+disconnect

@@ -1,0 +1,4 @@
+BACKING=file
+CPUS=1
+SIZE_MIB=16
+host_resize() { peer_resize "$1"; }
