@@ -136,4 +136,16 @@ rows! {
         assert_eq!(read_completion(&mut peer, 8).to_string(), "CQE SCT 0h SC 00h", "stopped");
         answer
     }
+
+    fn f519_log_page_by_index() -> Answer {
+        each(enabled(), [1, 2, 5].map(|lid| log(lid, 64, 0).with_cdw(14, 1 << 23)))
+    }
+
+    fn f520_smart_log_of_a_namespace() -> Answer {
+        each(enabled(), [1, 7].map(|nsid| Sqe { nsid: nsid.into(), ..log(2, 64, 0) }))
+    }
+
+    fn f521_effects_of_another_command_set() -> Answer {
+        each(enabled(), [1, 2].map(|csi| log(5, 64, 0).with_cdw(14, csi << 24)))
+    }
 }

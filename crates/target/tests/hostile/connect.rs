@@ -1,7 +1,7 @@
 //! F4xx: Connect, Disconnect, properties: whatever a host may ask for before and beside its commands.
 
-use pilotlight_host::ConnectOptions;
 use pilotlight_host::raw::RawPeer;
+use pilotlight_host::{ConnectOptions, Controller};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::admin::{ASYNC_EVENT_REQUEST, IDENTIFY, KEEP_ALIVE};
 use pilotlight_nvme::command::{Sgl, opcode};
@@ -197,9 +197,10 @@ rows! {
     }
 
     fn f417_connect_io_qid_not_granted() -> Answer {
-        let mut io = io();
-        io.controller.set_queue_count(2).expect("granted");
-        io_queue(&io, &connect_cmd(3, 8), |_| ())
+        let host = host();
+        let mut controller = Controller::connect(host.clone()).expect("a controller");
+        controller.set_queue_count(2).expect("granted");
+        refused(&mut shaken(NONE, 1), &connect_cmd(3, 8), &connect_data(&host, controller.cntlid()))
     }
 
     fn f418_connect_io_qid_in_use() -> Answer {
@@ -375,5 +376,9 @@ rows! {
         let mut peer = enabled_of(&discovery);
         assert_eq!(status_of(&mut peer) as u32, csts::RDY);
         Answer::Served
+    }
+
+    fn f437_reserved_shutdown_notification() -> Answer {
+        completed(&mut enabled(), set_cc(cc::EN | cc::IOSQES_IOCQES | 3 << 14), &[])
     }
 }

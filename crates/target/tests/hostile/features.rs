@@ -88,4 +88,27 @@ rows! {
     fn f612_timestamp_in_a_shorter_sgl() -> Answer {
         each(enabled(), [0, 4].map(|len| Sqe { sgl: Sgl::transport(len), ..get(fid::TIMESTAMP, 0) }))
     }
+
+    fn f613_number_of_queues_too_late() -> Answer {
+        let io = super::stage::io();
+        let mut controller = io.controller;
+        let refused = controller.admin().execute("Set Features", set(fid::NUMBER_OF_QUEUES, 1 << 16 | 1), &[], &mut []);
+        let Err(pilotlight_host::HostError::Status { status, .. }) = refused else { panic!("{refused:?}") };
+        Answer::Completed(status, 0)
+    }
+
+    fn f614_feature_of_a_namespace() -> Answer {
+        each(enabled(), [1, 7].map(|nsid| Sqe { nsid: nsid.into(), ..set(fid::ARBITRATION, 0) }))
+    }
+
+    fn f615_temperature_sensor_that_does_not_exist() -> Answer {
+        // sensor 1; a reserved threshold
+        let values = [1 << 16, 2 << 20];
+        let get = values.map(|value| get(fid::TEMPERATURE_THRESHOLD, 0).with_cdw(11, value));
+        each(enabled(), values.map(|value| set(fid::TEMPERATURE_THRESHOLD, value)).into_iter().chain(get))
+    }
+
+    fn f616_host_identifier_of_64_bits() -> Answer {
+        each(enabled(), [get(fid::HOST_IDENTIFIER, 0), get(fid::HOST_IDENTIFIER, 1)])
+    }
 }

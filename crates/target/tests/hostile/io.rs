@@ -196,4 +196,13 @@ rows! {
         let peer = &mut io().peer;
         each(peer, [17, 18, 4095].map(|len| Sqe { sgl: Sgl::transport(len), ..deallocate(1, 0) }))
     }
+
+    fn f719_over_wzsl_and_vsl() -> Answer {
+        let lba = blocks();
+        let peer = &mut io().peer;
+        completed(peer, write_in_capsule(1, lba), &[0x77; 4096]);
+        let answer = each(peer, [8193, 65_536].into_iter().flat_map(|count| [WRITE_ZEROES, VERIFY].map(|opcode| Sqe::block_io(opcode, 1, lba, count))));
+        assert!(super::stage::content(lba, 1).iter().all(|&byte| byte == 0x77));
+        answer
+    }
 }
