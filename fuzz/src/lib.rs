@@ -1,3 +1,4 @@
 //! What the fuzz targets call: plain functions over bytes, which ordinary tests call as well.
 
+pub mod connection;
 pub mod pdu;

@@ -20,6 +20,8 @@ pub mod server;
 pub mod slots;
 pub mod stats;
 pub mod subsystem;
+#[doc(hidden)]
+pub mod testing;
 pub mod thread;
 pub mod tx;
 pub mod wire;

@@ -71,6 +71,49 @@ struct Namespace {
 }
 
 impl Shared {
+    fn new(config: ServerConfig, subsystems: Vec<Entry>, addresses: &[SocketAddr]) -> Self {
+        let discovery = discovery_log(&config, addresses);
+        let limits = ThreadLimits {
+            max_queue_depth: config.limits.max_queue_depth,
+            icreq_timeout_ns: config.limits.icreq_timeout.as_nanos() as u64,
+            connect_timeout_ns: CONNECT_TIMEOUT_NS,
+        };
+        Self {
+            limits,
+            register: Register::default(),
+            state: Mutex::new(State { subsystems, discovery }),
+            counters: (0..config.io_threads.max(1)).map(|_| Arc::new(Counters::default())).collect(),
+            connections: AtomicU32::new(0),
+            started: Instant::now(),
+            config,
+        }
+    }
+
+    /// What I/O threads share that no server has started.
+    pub(crate) fn for_tests(config: ServerConfig, opener: &Opener) -> Result<Self, StartError> {
+        let subsystems = open_all(&config, opener)?;
+        Ok(Self::new(config, subsystems, &[]))
+    }
+
+    /// One I/O thread's counters.
+    pub(crate) fn counters(&self, thread: usize) -> Arc<Counters> {
+        Arc::clone(&self.counters[thread])
+    }
+
+    /// What makes every namespace known to an I/O thread.
+    pub(crate) fn announcements(&self) -> Vec<Message> {
+        let state = self.state();
+        let entries = state.subsystems.iter().enumerate();
+        let of = |(subsystem, entry): (usize, &Entry)| {
+            let added = move |(&nsid, namespace): (&u32, &Namespace)| {
+                let change = NamespaceChange::Added(Arc::clone(&namespace.backend));
+                Message::Namespace { subsystem, nsid, change }
+            };
+            entry.namespaces.iter().map(added).collect::<Vec<_>>()
+        };
+        entries.flat_map(of).collect()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -281,22 +324,8 @@ impl Server {
         let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
         let subsystems = open_all(&config, &opener)?;
         let io_threads = config.io_threads.max(1) as usize;
-        let discovery = discovery_log(&config, &addresses);
-        let limits = ThreadLimits {
-            max_queue_depth: config.limits.max_queue_depth,
-            icreq_timeout_ns: config.limits.icreq_timeout.as_nanos() as u64,
-            connect_timeout_ns: CONNECT_TIMEOUT_NS,
-        };
         let pool_bytes = config.limits.buffer_memory as usize / io_threads;
-        let shared = Arc::new(Shared {
-            limits,
-            register: Register::default(),
-            config,
-            state: Mutex::new(State { subsystems, discovery }),
-            counters: (0..io_threads).map(|_| Arc::new(Counters::default())).collect(),
-            connections: AtomicU32::new(0),
-            started: Instant::now(),
-        });
+        let shared = Arc::new(Shared::new(config, subsystems, &addresses));
         let inboxes: Vec<Inbox<Message>> = (0..io_threads).map(|_| Inbox::new(INBOX)).collect();
         let threads: Arc<[Sender<Message>]> = inboxes.iter().map(Inbox::sender).collect();
         let runtime = Runtime::start(&options)?;
@@ -306,16 +335,18 @@ impl Server {
                 inbox,
                 out: Outbox::new(Arc::clone(&threads)),
                 pool_bytes,
-                counters: Arc::clone(&shared.counters[id]),
+                counters: shared.counters(id),
                 shared: Arc::clone(&shared),
             })?;
             let reactors = runtime.reactors();
             reactors[id % reactors.len()].adopt(Box::new(thread));
         }
+        // Before the first connection: a host that is back at once must not find its namespace missing.
+        for thread in threads.iter() {
+            shared.announcements().into_iter().for_each(|message| send(thread, message));
+        }
         let acceptor = Acceptor::start(listeners, Arc::clone(&threads), Arc::clone(&shared))?;
-        let server = Self { shared, threads, acceptor, runtime, addresses, opener };
-        server.announce_all();
-        Ok(server)
+        Ok(Self { shared, threads, acceptor, runtime, addresses, opener })
     }
 
     /// The addresses that the server listens on.
@@ -433,28 +464,20 @@ impl Server {
         found.ok_or_else(|| ServerError::NoSubsystem(nqn.into()))
     }
 
-    fn announce_all(&self) {
-        let state = self.shared.state();
-        for (index, entry) in state.subsystems.iter().enumerate() {
-            for (&nsid, namespace) in &entry.namespaces {
-                self.broadcast(index, nsid, &NamespaceChange::Added(Arc::clone(&namespace.backend)));
-            }
-        }
-    }
-
     fn broadcast(&self, subsystem: usize, nsid: u32, change: &NamespaceChange) {
         self.send_all(|| Message::Namespace { subsystem, nsid, change: change.clone() });
     }
 
-    /// Sends a message to every I/O thread, waiting for room where an inbox is full.
     fn send_all(&self, message: impl Fn() -> Message) {
-        for thread in self.threads.iter() {
-            let mut message = message();
-            while let Err(back) = thread.send(message) {
-                message = back;
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
+        self.threads.iter().for_each(|thread| send(thread, message()));
+    }
+}
+
+/// Sends a message to an I/O thread, waiting for room where its inbox is full.
+fn send(thread: &Sender<Message>, mut message: Message) {
+    while let Err(back) = thread.send(message) {
+        message = back;
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -183,6 +183,18 @@ impl Link {
     }
 }
 
+/// What an I/O thread holds.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Connections, those included that are over and have requests in the backends.
+    pub connections: u32,
+    /// Buffers that are out of the pool.
+    pub buffers: usize,
+    /// Requests in the backends.
+    pub in_backends: usize,
+}
+
 /// What an I/O thread is made of.
 pub struct ThreadParts {
     /// Its number.
@@ -228,6 +240,15 @@ impl TargetThread {
             open: 0,
             draining: false,
         })
+    }
+
+    /// What this I/O thread holds now: for tests. Checks that it is bounded as the files say.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.links.iter().flatten().for_each(|link| link.conn.assert_bounded());
+        let buffers = self.resources.pool.outstanding();
+        Usage { connections: self.open, buffers, in_backends: self.resources.namespaces.in_flight() }
     }
 
     fn on_message(&mut self, message: Message, now_ns: u64) {

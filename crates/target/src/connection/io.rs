@@ -19,7 +19,7 @@ use crate::slots::{Ask, NoSlot, State};
 use crate::wire::CapsuleData;
 
 /// Bytes waiting to be sent above which no read is started.
-const TX_BUDGET: usize = 512 * 1024;
+pub(super) const TX_BUDGET: usize = 512 * 1024;
 /// Bytes that one step of Write Zeroes sets, so that a reactor is not held up.
 const ZERO_STEP: u64 = 1 << 20;
 /// Bytes that one step of a deallocation gives back.

@@ -35,7 +35,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::association::Association;
-use crate::buffer::{Buffer, BufferPool};
+use crate::buffer::{Buffer, BufferPool, MAX_BUFFER};
 use crate::command::Work;
 use crate::message::{ConnAddr, Outbox};
 use crate::namespaces::Namespaces;
@@ -199,6 +199,23 @@ impl Connection {
         let parked = |slot: &Slot| matches!(slot.state, State::Free | State::Parked | State::Discarding);
         let idle = self.queue.as_mut().is_none_or(|queue| queue.slots.iter_mut().all(|(_, slot)| parked(slot)));
         idle && self.tx.is_empty()
+    }
+
+    /// Asserts what the properties say about memory: for tests.
+    pub(crate) fn assert_bounded(&self) {
+        let stash = self.stash.len();
+        assert!(stash <= MAX_CAPSULE, "{stash} bytes of a PDU are kept");
+        let Some(queue) = &self.queue else {
+            let answers = self.tx.len();
+            return assert!(answers <= EARLY_ANSWERS + 1, "{answers} answers wait to be sent before Connect");
+        };
+        let (size, in_use, waiting) = (usize::from(queue.size), queue.slots.in_use(), queue.waiting.len());
+        let (answers, r2ts, bytes) = (self.tx.answers(), self.tx.r2ts(), self.tx.bytes());
+        assert!(in_use + answers <= size + 1, "{in_use} commands and {answers} answers in a queue of {size}");
+        assert!(r2ts <= size + 1, "{r2ts} R2Ts wait to be sent in a queue of {size}");
+        assert!(waiting <= size + 32, "{waiting} commands wait in a queue of {size}");
+        let most = io::TX_BUDGET + MAX_BUFFER + (size + 2) * 256;
+        assert!(bytes <= most, "{bytes} bytes wait to be sent");
     }
 
     /// When [`Connection::on_deadline`] wants to be called, in nanoseconds; `u64::MAX` for never.
