@@ -137,7 +137,8 @@ fn decode_dsm(sqe: &Sqe, namespace: u32) -> Result<Plan, Status> {
     let ranges = (sqe.cdw10() & 0xff) + 1;
     // Linux always sends a whole page, however few ranges it fills.
     let len = sqe.sgl.length.get();
-    if !(ranges * ENTRY..=MAX_DSM_RANGES * ENTRY).contains(&len) {
+    // R2Ts, and the data that answers them, come in units of four bytes.
+    if !(ranges * ENTRY..=MAX_DSM_RANGES * ENTRY).contains(&len) || !len.is_multiple_of(4) {
         return Err(Status::SGL_LENGTH_INVALID.dnr());
     }
     let ranges = if sqe.cdw11() & DEALLOCATE != 0 { ranges } else { 0 }; // hints without deallocation are taken note of

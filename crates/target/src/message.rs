@@ -59,8 +59,12 @@ pub enum Message {
         /// The I/O queue's connection.
         queue: ConnAddr,
     },
-    /// The controller's answer to the queue at `queue`.
+    /// The controller's answer to the queue at `queue`, with what it had asked for.
     Attached {
+        /// The admin queue's connection.
+        admin: ConnAddr,
+        /// The queue.
+        qid: u16,
         /// The I/O queue's connection.
         queue: ConnAddr,
         /// Whether it may go on.

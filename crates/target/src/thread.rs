@@ -236,9 +236,15 @@ impl TargetThread {
             Message::Attach { admin, qid, queue } => {
                 let known = self.with(admin, now_ns, |link, cx| link.conn.on_attach(qid, queue, cx));
                 let result = known.unwrap_or(Err(crate::connection::GONE));
-                self.resources.out.send(queue.thread, Message::Attached { queue, result });
+                self.resources.out.send(queue.thread, Message::Attached { admin, qid, queue, result });
             }
-            Message::Attached { queue, result } => self.on_attached(queue, result, now_ns),
+            Message::Attached { admin, qid, queue, result } => {
+                let waited = self.with(queue, now_ns, |link, cx| link.conn.on_attached(admin, qid, result, cx));
+                if waited != Some(true) && result.is_ok() {
+                    // It is closed, at fault, or has given up waiting: what was granted is given back.
+                    self.resources.out.send(admin.thread, Message::Detached { admin, qid, queue });
+                }
+            }
             Message::Detached { admin, qid, queue } => {
                 self.with(admin, now_ns, |link, cx| link.conn.on_detached(qid, queue, cx));
             }
@@ -264,14 +270,6 @@ impl TargetThread {
                 self.draining = true;
                 self.each(now_ns, |link, _| link.conn.drain());
             }
-        }
-    }
-
-    fn on_attached(&mut self, queue: ConnAddr, result: Result<(), crate::message::ConnectRefusal>, now_ns: u64) {
-        let taken = self.with(queue, now_ns, |link, cx| link.conn.on_attached(result, cx));
-        if taken == Some(false) {
-            // It no longer waits (it timed out): what was granted is given back with its end.
-            self.with(queue, now_ns, |link, cx| link.conn.lost(cx));
         }
     }
 

@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::admin::AdminQueue;
 use super::{Connection, Cx, Phase, Queue, Role};
 use crate::association::{Association, HostKey};
-use crate::message::{ConnectRefusal, Message};
+use crate::message::{ConnAddr, ConnectRefusal, Message};
 use crate::slots::{MAX_R2T, Slots};
 use crate::tx::Framing;
 use crate::wire::{CapsuleData, Fault, MAX_CAPSULE, MAX_H2C_DATA, field};
@@ -236,9 +236,12 @@ impl Connection {
         self.check_keep_alive(cx);
     }
 
-    /// The admin queue's I/O thread has answered. Returns whether the connection still waited for it.
-    pub fn on_attached(&mut self, result: Result<(), ConnectRefusal>, cx: &mut Cx) -> bool {
-        if !matches!(&self.phase, Phase::Connecting(c) if matches!(c.step, ConnectStep::Attach(_))) {
+    /// The I/O thread of the admin queue `admin` has answered whether this may be its queue `qid`. Returns whether the
+    /// connection still waited for just that.
+    pub fn on_attached(&mut self, admin: ConnAddr, qid: u16, result: Result<(), ConnectRefusal>, cx: &mut Cx) -> bool {
+        let waits =
+            |c: &Connecting| matches!(&c.step, ConnectStep::Attach(to) if to.admin == admin) && c.cmd.qid == qid;
+        if !matches!(&self.phase, Phase::Connecting(connecting) if waits(connecting)) {
             return false;
         }
         let Connecting { cid, cmd, step, .. } = *self.take_connecting();

@@ -153,6 +153,8 @@ pub struct Connection {
 
 /// Commands of one connection that are started in one poll: it bounds the loop for everyone else on the core.
 const BUDGET: u32 = crate::tx::BATCH as u32;
+/// Answers that may wait to be sent before Connect has succeeded.
+const EARLY_ANSWERS: usize = 16;
 
 impl Connection {
     /// A connection that was accepted at `now_ns` on the local address `reached` and has `icreq_timeout_ns` to say
@@ -322,6 +324,9 @@ impl Connection {
         }
         self.requests += 1;
         if matches!(self.phase, Phase::AwaitConnect) {
+            if self.tx.answers() >= EARLY_ANSWERS {
+                return Err(Fault::new(FatalError::Sequence)); // there is no queue yet whose size could be a limit
+            }
             self.first_command(&sqe, capsule, cx);
             return Ok(());
         }
@@ -450,7 +455,7 @@ impl Connection {
         self.tx.clear_unsent(cx.pool);
         self.abandon(cx);
         let Some(mut buffer) = cx.pool.alloc(len) else {
-            self.phase = Phase::Dead;
+            self.lost(cx); // no memory for last words
             return;
         };
         buffer[..TermReq::LEN].copy_from_slice(request.as_bytes());

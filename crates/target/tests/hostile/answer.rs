@@ -1,0 +1,116 @@
+//! What came back, in the words of the table; checked byte for byte on the way.
+
+use std::fmt;
+use std::io::ErrorKind;
+
+use pilotlight_host::raw::{RawPeer, Reply};
+use pilotlight_nvme::Cqe;
+use pilotlight_nvme::pdu::{CapsuleResp, Flags, PduType, TermReq};
+use pilotlight_nvme::{Sqe, Status};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// What the target did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// A C2HTermReq with this status and information, and then the end of the connection.
+    Terminated(u16, u32),
+    /// A C2HTermReq for a wrong header digest: it names the digest that was received.
+    HeaderDigest,
+    /// A completion; the connection goes on.
+    Completed(Status, u64),
+    /// The connection was closed without a word.
+    Closed,
+    /// What the peer did is passed over, and it is served as if it had not done it.
+    Served,
+    /// Nothing is answered, and nothing needs to be.
+    Nothing,
+    /// The controller reports a fatal status (CSTS.CFS).
+    FatalStatus,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Terminated(fes, fei) => write!(f, "C2HTermReq FES {fes:02x}h FEI {fei}"),
+            Self::HeaderDigest => write!(f, "C2HTermReq FES 03h FEI = digest received"),
+            Self::Completed(status, result) => {
+                let field = status.to_field() >> 1;
+                write!(f, "CQE SCT {}h SC {:02x}h", field >> 8 & 7, field & 0xff)?;
+                if status.is_dnr() {
+                    write!(f, " DNR")?;
+                }
+                if *result != 0 {
+                    write!(f, " result {result:x}h")?;
+                }
+                Ok(())
+            }
+            Self::Closed => write!(f, "closed"),
+            Self::Served => write!(f, "served"),
+            Self::Nothing => write!(f, "nothing"),
+            Self::FatalStatus => write!(f, "CSTS.CFS = 1"),
+        }
+    }
+}
+
+/// Sends `pdu`, which ought to end the connection, and checks the whole of what comes back.
+pub(crate) fn terminated(peer: &mut RawPeer, pdu: &[u8]) -> Answer {
+    peer.send(pdu).expect("the target takes the PDU");
+    let answer = read_termination(peer, pdu);
+    assert_eq!(peer.read_pdu().expect("an end"), Reply::Closed, "nothing follows a C2HTermReq but the end");
+    answer
+}
+
+/// Reads a C2HTermReq: the fixed part, and the header that offended, as far as its HLEN says and it was there.
+pub(crate) fn read_termination(peer: &mut RawPeer, offending: &[u8]) -> Answer {
+    let reply = peer.read_pdu().expect("an answer");
+    let Reply::Pdu(pdu) = &reply else { panic!("no C2HTermReq but {reply:?}") };
+    let (term, quoted) = TermReq::read_from_prefix(pdu).expect("a whole header");
+    assert_eq!(term.ch.pdu_type, PduType::C2HTermReq as u8, "{reply:?}");
+    assert_eq!((term.ch.hlen, term.ch.pdo, term.ch.flags()), (24, 0, Flags::empty()), "no digest, no data offset");
+    assert_eq!(term.ch.plen.get() as usize, pdu.len());
+    assert_eq!(term.reserved, [0; 10]);
+    let len = usize::from(offending[2]).min(offending.len()).min(TermReq::MAX_DATA);
+    assert_eq!(quoted, &offending[..len], "the header that offended is quoted");
+    Answer::Terminated(term.fes.get(), term.fei.get())
+}
+
+/// Sends `pdu` and waits for the target to close the connection without a word.
+pub(crate) fn closed(peer: &mut RawPeer, pdu: &[u8]) -> Answer {
+    peer.send(pdu).expect("the target takes the bytes");
+    ends(peer)
+}
+
+/// Waits for the target to close the connection without a word.
+pub(crate) fn ends(peer: &mut RawPeer) -> Answer {
+    assert_eq!(peer.read_pdu().expect("an end"), Reply::Closed);
+    Answer::Closed
+}
+
+/// Sends the first part of a PDU, hangs up, and waits for the target to do the same.
+pub(crate) fn cut_off(peer: &mut RawPeer, pdu: &[u8]) -> Answer {
+    peer.send(pdu).expect("the target takes the bytes");
+    match peer.stream().shutdown(std::net::Shutdown::Write) {
+        Err(error) if error.kind() != ErrorKind::NotConnected => panic!("{error}"),
+        _ => ends(peer),
+    }
+}
+
+/// Sends a command (data in the capsule) and reads its completion.
+pub(crate) fn completed(peer: &mut RawPeer, sqe: Sqe, data: &[u8]) -> Answer {
+    let capsule = peer.capsule(sqe, data);
+    peer.send(&capsule).expect("the target takes the command");
+    read_completion(peer, sqe.cid.get())
+}
+
+/// Reads a response capsule, the one for command `cid`, and checks all of its bytes. SQ flow control has to be off.
+pub(crate) fn read_completion(peer: &mut RawPeer, cid: u16) -> Answer {
+    let reply = peer.read_pdu().expect("an answer");
+    let Some(cqe) = reply.completion() else { panic!("no response capsule but {reply:?}") };
+    let expected = Cqe::new(cid, cqe.status(), cqe.result.get());
+    let mut bytes = CapsuleResp::new(expected, peer.digests).as_bytes().to_vec();
+    if peer.digests.header {
+        bytes.extend_from_slice(&pilotlight_nvme::digest::digest(&bytes));
+    }
+    assert_eq!(reply, Reply::Pdu(bytes), "SQHD and SQID are 0, the phase tag too");
+    Answer::Completed(cqe.status(), cqe.result.get())
+}

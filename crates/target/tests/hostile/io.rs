@@ -1,0 +1,208 @@
+//! F7xx: I/O commands: opcodes, namespaces, ranges, SGLs.
+
+use pilotlight_host::raw::RawPeer;
+use pilotlight_nvme::Sqe;
+use pilotlight_nvme::command::opcode::io::{COMPARE, DATASET_MANAGEMENT, FLUSH, READ, VERIFY, WRITE, WRITE_ZEROES};
+use pilotlight_nvme::command::{DsmRange, Sgl, dsm};
+use zerocopy::IntoBytes;
+
+use super::answer::{Answer, completed, terminated};
+use super::rows;
+use super::stage::{BLOCKS, NONE, assert_unwritten, blocks, io, io_with, r2t, read, with_cid, write, write_in_capsule};
+
+fn each(peer: &mut RawPeer, commands: impl IntoIterator<Item = Sqe>) -> Answer {
+    let answers: Vec<Answer> = commands.into_iter().map(|sqe| completed(peer, sqe, &[])).collect();
+    assert!(answers.iter().all(|&answer| answer == answers[0]), "one row, one answer: {answers:?}");
+    answers[0]
+}
+
+/// Every command over a range of blocks, its SGL right.
+fn over_blocks(nsid: u32, lba: u64, blocks: u32) -> [Sqe; 5] {
+    let data = |opcode| Sqe { sgl: Sgl::transport(blocks * 4096), ..Sqe::block_io(opcode, nsid, lba, blocks) };
+    let none = |opcode| Sqe::block_io(opcode, nsid, lba, blocks);
+    [data(READ), data(WRITE), data(COMPARE), none(WRITE_ZEROES), none(VERIFY)]
+}
+
+/// A deallocation of `ranges` ranges, with `len` bytes of them in the capsule.
+fn deallocate(ranges: u32, len: u32) -> Sqe {
+    let sqe = Sqe::new(DATASET_MANAGEMENT, 1).with_cdw(10, ranges - 1).with_cdw(11, dsm::AD);
+    with_cid(Sqe { sgl: Sgl::in_capsule(len), ..sqe }, 1)
+}
+
+fn range(lba: u64, blocks: u32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(DsmRange { attributes: 0.into(), blocks: blocks.into(), slba: lba.into() }.as_bytes());
+    bytes
+}
+
+rows! {
+    fn f701_unknown_io_opcode() -> Answer {
+        // Write Uncorrectable, reservations, Copy, zones; admin opcodes; vendor specific
+        let opcodes = [0x03, 0x04, 0x06, 0x0a, 0x0d, 0x0e, 0x11, 0x15, 0x18, 0x19, 0x79, 0x7a, 0x7d, 0x80, 0xff];
+        each(&mut io().peer, opcodes.map(|opcode| Sqe::new(opcode, 1)))
+    }
+
+    fn f702_nsid() -> Answer {
+        let commands = [0, 3, 1024, 1025, u32::MAX].into_iter().flat_map(|nsid| over_blocks(nsid, 0, 1));
+        let flush = [0, 3, u32::MAX - 1].map(|nsid| Sqe::new(FLUSH, nsid));
+        each(&mut io().peer, commands.chain(flush).chain([Sqe::new(DATASET_MANAGEMENT, 3)]))
+    }
+
+    fn f703_fused() -> Answer {
+        let lba = blocks();
+        let commands = over_blocks(1, lba, 1).into_iter().flat_map(|sqe| [1, 2, 3].map(|fuse| Sqe { flags: 1 << 6 | fuse, ..sqe }));
+        let answer = each(&mut io().peer, commands);
+        assert_unwritten(lba, 1);
+        answer
+    }
+
+    fn f704_lba_out_of_range() -> Answer {
+        let ranges = [(BLOCKS, 1), (BLOCKS - 1, 2), (BLOCKS - 31, 32), (u64::MAX, 1), (u64::MAX - 30, 32), (1 << 63, 1)];
+        each(&mut io().peer, ranges.into_iter().flat_map(|(lba, blocks)| over_blocks(1, lba, blocks)))
+    }
+
+    fn f705_over_mdts() -> Answer {
+        let lba = blocks();
+        let commands = [33, 64, 4096].into_iter().flat_map(|count| over_blocks(1, lba, count).into_iter().take(3));
+        let answer = each(&mut io().peer, commands);
+        assert_unwritten(lba, 32);
+        answer
+    }
+
+    fn f706_prp_instead_of_sgl() -> Answer {
+        let commands = [0, 2, 3].into_iter().flat_map(|psdt| [read(0, 0, 1), write(0, 0, 1)].map(|sqe| Sqe { flags: psdt << 6, ..sqe }));
+        each(&mut io().peer, commands)
+    }
+
+    fn f707_sgl_type() -> Answer {
+        let types = [0x00, 0x02, 0x0f, 0x10, 0x20, 0x21, 0x30, 0x40, 0x4f, 0x50, 0x5b, 0x6a, 0xff];
+        let odd = types.into_iter().flat_map(|identifier| {
+            [read(0, 0, 1), write(0, 0, 1)].map(|sqe| Sqe { sgl: Sgl { identifier, ..sqe.sgl }, ..sqe })
+        });
+        // a read cannot go into its own capsule
+        each(&mut io().peer, odd.chain([Sqe { sgl: Sgl::in_capsule(4096), ..read(0, 0, 1) }]))
+    }
+
+    fn f708_sgl_length() -> Answer {
+        let lengths = |sqe: Sqe, lengths: [u32; 3]| lengths.map(|length| Sqe { sgl: Sgl::transport(length), ..sqe });
+        let writes = lengths(write(0, 0, 2), [0, 4096, 8188]).into_iter().chain(lengths(write(0, 0, 2), [8196, 131_072, u32::MAX]));
+        each(&mut io().peer, writes.chain(lengths(read(0, 0, 2), [0, 4096, 8188])))
+    }
+
+    fn f709_sgl_longer_than_a_read() -> Answer {
+        let peer = &mut io().peer;
+        let pdu = peer.capsule(Sqe { sgl: Sgl::transport(1 << 20), ..read(1, 0, 1) }, &[]);
+        peer.send(&pdu).expect("sent");
+        let reply = peer.read_pdu().expect("an answer");
+        let pilotlight_host::raw::Reply::Pdu(data) = reply else { panic!("{reply:?}") };
+        assert_eq!((data[0], data.len()), (7, 24 + 4096));
+        Answer::Served
+    }
+
+    fn f710_in_capsule_length() -> Answer {
+        let lba = blocks();
+        let peer = &mut io().peer;
+        // what the SGL says, what is there: they, and the command, have to agree
+        let answers = [(4096, 0), (4096, 4092), (4096, 4100), (4096, 8192), (8192, 8192), (512, 512), (0, 0)].map(|(said, there)| {
+            let sqe = Sqe { sgl: Sgl::in_capsule(said), ..write_in_capsule(1, lba) };
+            completed(peer, sqe, &vec![0x5a; there])
+        });
+        assert_unwritten(lba, 2);
+        assert!(answers.iter().all(|&answer| answer == answers[0]), "{answers:?}");
+        answers[0]
+    }
+
+    fn f711_in_capsule_offset() -> Answer {
+        let lba = blocks();
+        let peer = &mut io().peer;
+        let answers = [4, 1 << 40, u64::MAX].map(|offset| {
+            let mut sqe = write_in_capsule(1, lba);
+            sqe.sgl.address = offset.into();
+            completed(peer, sqe, &[0x5a; 4096])
+        });
+        assert_unwritten(lba, 1);
+        assert!(answers.iter().all(|&answer| answer == answers[0]), "{answers:?}");
+        answers[0]
+    }
+
+    fn f712_protection_information() -> Answer {
+        let lba = blocks();
+        let commands = over_blocks(1, lba, 1).into_iter().flat_map(|sqe| {
+            [1, 2, 4, 8].map(|prinfo| sqe.with_cdw(12, sqe.cdw12() | prinfo << 26))
+        });
+        let answer = each(&mut io().peer, commands);
+        assert_unwritten(lba, 1);
+        answer
+    }
+
+    fn f713_command_identifier_in_use() -> Answer {
+        let lba = blocks();
+        let peer = &mut io().peer;
+        r2t(peer, write(5, lba, 1));
+        let answers = [read(5, 0, 1), with_cid(Sqe::new(FLUSH, 1), 5), with_cid(Sqe::new(0xee, 1), 5)].map(|sqe| completed(peer, sqe, &[]));
+        assert_eq!(completed(peer, write_in_capsule(5, lba), &[0x5a; 4096]), answers[0]);
+        assert_unwritten(lba, 1);
+        assert!(answers.iter().all(|&answer| answer == answers[0]), "{answers:?}");
+        answers[0]
+    }
+
+    fn f714_more_commands_than_the_queue_has_entries() -> Answer {
+        let lba = blocks();
+        let peer = &mut io_with(NONE, 1, 4).peer;
+        for cid in 0..4 {
+            r2t(peer, write(cid, lba, 1));
+        }
+        let pdu = peer.capsule(write(4, lba, 1), &[]);
+        let answer = terminated(peer, &pdu);
+        assert_unwritten(lba, 1);
+        answer
+    }
+
+    fn f715_deallocation_ranges_missing() -> Answer {
+        let lba = blocks();
+        let peer = &mut io().peer;
+        let answers = [(1, 0), (2, 16), (2, 31), (256, 4080)].map(|(ranges, len)| completed(peer, deallocate(ranges, len), &vec![0; len as usize]));
+        // more than 256 ranges can ever take; not there at all
+        let large = Sqe { sgl: Sgl::transport(4112), ..deallocate(1, 0) };
+        assert_eq!(completed(peer, large, &[]), answers[0]);
+        assert_eq!(completed(peer, deallocate(1, 16), &range(lba, 1)[..12]), answers[0]);
+        assert!(answers.iter().all(|&answer| answer == answers[0]), "{answers:?}");
+        answers[0]
+    }
+
+    fn f716_deallocation_range_beyond_the_end() -> Answer {
+        let lba = blocks();
+        let peer = &mut io().peer;
+        completed(peer, write_in_capsule(1, lba), &[0x77; 4096]);
+        let bad = [(BLOCKS, 1), (BLOCKS - 1, 2), (u64::MAX, 1), (0, u32::MAX)];
+        let answers = bad.map(|(at, count)| completed(peer, deallocate(2, 32), &[range(lba, 1), range(at, count)].concat()));
+        assert!(super::stage::content(lba, 1).iter().all(|&byte| byte == 0x77), "all ranges or none");
+        assert!(answers.iter().all(|&answer| answer == answers[0]), "{answers:?}");
+        answers[0]
+    }
+
+    fn f717_compare_of_something_else() -> Answer {
+        let lba = blocks();
+        let peer = &mut io().peer;
+        let compare = with_cid(Sqe { sgl: Sgl::in_capsule(4096), ..Sqe::block_io(COMPARE, 1, lba, 1) }, 2);
+        assert_eq!(completed(peer, compare, &[0; 4096]).to_string(), "CQE SCT 0h SC 00h");
+        let mut other = vec![0; 4096];
+        other[4095] = 1;
+        completed(peer, compare, &other)
+    }
+
+    fn f718_deallocation_ranges_of_odd_length() -> Answer {
+        // R2Ts and their data come in units of four bytes: what could not be asked for is not waited for
+        let peer = &mut io().peer;
+        each(peer, [17, 18, 4095].map(|len| Sqe { sgl: Sgl::transport(len), ..deallocate(1, 0) }))
+    }
+
+    fn f719_over_wzsl_and_vsl() -> Answer {
+        let lba = blocks();
+        let peer = &mut io().peer;
+        completed(peer, write_in_capsule(1, lba), &[0x77; 4096]);
+        let answer = each(peer, [8193, 65_536].into_iter().flat_map(|count| [WRITE_ZEROES, VERIFY].map(|opcode| Sqe::block_io(opcode, 1, lba, count))));
+        assert!(super::stage::content(lba, 1).iter().all(|&byte| byte == 0x77));
+        answer
+    }
+}
