@@ -69,17 +69,26 @@ guest_start() {
   disown $!
 }
 
-# guest_serve NAME: answers the guest's calls until it is off.
+# guest_serve NAME: answers the guest's calls until it is off. Sets STOOD_STILL when this process did not run for a
+# while: then the machine was paused, and timeouts in guest and target are no fault of theirs.
 guest_serve() {
-  local line answer ctl=$OUT/$1.ctl
+  local part line='' answer ctl=$OUT/$1.ctl before=$SECONDS
   exec 3<>"$ctl.in" 4<>"$ctl.out"
   until guest_is_off "$1"; do
-    IFS= read -r -t 0.5 -u 4 line || continue
+    if ((SECONDS - before > 5)); then
+      STOOD_STILL=$((SECONDS - before))
+      say "$CASE: this machine stood still for $STOOD_STILL s"
+    fi
+    before=$SECONDS
+    # At a timeout `read` has taken, and hands over, what there was of the line.
+    IFS= read -r -t 0.5 -u 4 part || { line+=$part; continue; }
+    line+=$part
     line=${line%$'\r'}
     say "$CASE: guest asks: $line"
     # shellcheck disable=SC2086 # words of the guest's call
     if answer=$(set -e; host_call $line 2>&1); then echo "ok $answer" | tr '\n' ' ' >&3; else echo "err $answer" | tr '\n' ' ' >&3; fi
     echo >&3
+    line='' before=$SECONDS
   done
   exec 3>&- 4>&-
 }

@@ -36,6 +36,7 @@ MEMORY_MIB=512
 ARCHIVES=()                  # more archives for the guest (fio.cpio)
 GUEST_QEMU=()                # more options for the guest's QEMU
 NEEDS_SERVER=yes
+STOOD_STILL=0
 GUEST_ENV=                   # lines NAME=VALUE for the guest
 case_before() { :; }         # runs when $DISK is there, before server and guest
 host_after() { :; }          # runs when the guest passed; a non-zero status fails the case
@@ -105,5 +106,9 @@ if [[ $verdict == failed ]]; then
   for log in "$OUT"/server*.log "$OUT"/server.console; do
     [[ -s $log ]] && { say "the end of $log:"; tail -n 20 "$log" >&2; }
   done
+  if [[ $STOOD_STILL != 0 && ${AGAIN:-0} == 0 ]]; then
+    say "$CASE: that may be because the machine stood still for $STOOD_STILL s: once more"
+    AGAIN=1 exec "$0" "$@"
+  fi
   exit 1
 fi

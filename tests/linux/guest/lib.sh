@@ -91,6 +91,7 @@ zeros() {
 }
 
 # The kernel's own view. A line about nvme that speaks of trouble fails the case unless DMESG_ALLOW has it.
+# "Shutdown timeout set to" only reports RTD3E, as kernels before 6.12 put it.
 TROUBLE='error|fail|timeout|timed out|invalid|unable|lost|reset|reconnect|bad |mismatch|unsupported|duplicate|disabl|ignor|unexpected|not '
 check_kernel_log() {
   local bad
@@ -98,7 +99,7 @@ check_kernel_log() {
   bad=$( (
     grep -i nvme /tmp/dmesg | grep -Ei "$TROUBLE"
     grep -E 'I/O error|BUG:|WARNING:|Oops|Call Trace|blocked for more than' /tmp/dmesg
-  ) | grep -Ev "$DMESG_ALLOW") || return 0
+  ) | grep -Ev "Shutdown timeout set to|$DMESG_ALLOW") || return 0
   echo "$bad"
   fail "the kernel complained (lines above)"
 }

@@ -201,6 +201,10 @@ pub enum Submitted {
 /// Before a channel is dropped it is polled until nothing is in flight. One that is dropped earlier waits (blocking) for
 /// what the device still does to its buffers, and then panics, because the buffers and answers in it would be lost.
 pub trait Channel: Send {
+    /// A hint that a read of this range will be submitted within microseconds: memory can be on its way to the cache by
+    /// then. The range has been checked as for a [`Request`].
+    fn expect_read(&self, _lba: u64, _blocks: u32) {}
+
     /// Takes a request. `now_ns` is monotonic time in nanoseconds.
     fn submit(&mut self, request: Request, now_ns: u64) -> Submitted;
 

@@ -105,12 +105,13 @@ impl Connection {
                 }
             }
         }
-        if self.budget > 0 && queue.waiting.is_empty() {
-            self.budget -= 1;
-            self.drive(index, cx);
-        } else {
-            queue.waiting.push_back(index);
+        // It starts when everything that came with it has been looked at: by then its memory is on the way to the cache.
+        if let Work::Read(range) = queue.slots.get(index).work
+            && let Some(channel) = cx.namespaces.channel(range.namespace)
+        {
+            channel.expect_read(range.lba, range.blocks);
         }
+        queue.waiting.push_back(index);
     }
 
     /// Moves the command in `index` on as far as it goes.

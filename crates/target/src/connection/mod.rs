@@ -293,6 +293,11 @@ impl Connection {
 
     /// Takes PDUs out of `bytes`, acts on them, and keeps the beginning of one that is not all there.
     pub fn on_bytes(&mut self, bytes: &[u8], cx: &mut Cx) {
+        self.take_pdus(bytes, cx);
+        self.run_waiting(cx);
+    }
+
+    fn take_pdus(&mut self, bytes: &[u8], cx: &mut Cx) {
         let mut rest = bytes;
         loop {
             match self.phase {
