@@ -417,11 +417,17 @@ impl Server {
     /// If there is no such subsystem or namespace, or the backend cannot be resized.
     pub fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError> {
         let index = self.index_of(nqn)?;
+        let backend = {
+            let state = self.shared.state();
+            let namespace = state.subsystems[index].namespaces.get(&nsid).ok_or_else(|| no_namespace(nqn, nsid))?;
+            Arc::clone(&namespace.backend)
+        };
+        // Not under the lock: this may wait for requests, which only reactors bring back, and these take the lock.
+        backend.resize(blocks)?;
         let mut state = self.shared.state();
         let namespace = state.subsystems[index].namespaces.get_mut(&nsid).ok_or_else(|| no_namespace(nqn, nsid))?;
-        let before = namespace.info.geometry;
-        let geometry = namespace.backend.resize(blocks)?;
-        namespace.info.geometry = geometry;
+        let geometry = namespace.backend.geometry(); // as of now: another resize may have come in between
+        let before = std::mem::replace(&mut namespace.info.geometry, geometry);
         drop(state);
         if geometry != before {
             self.broadcast(index, nsid, &NamespaceChange::Resized(geometry));
