@@ -101,7 +101,8 @@ fn command(sqe: &Sqe, pdu: &Pdu, block_size: u64, touched: &mut [bool], pending:
     let blocks = sqe.slba()..sqe.slba().saturating_add(count);
     match sqe.opcode {
         io::WRITE if sqe.sgl.identifier == Sgl::IN_CAPSULE => {
-            if pdu.data().is_some_and(|data| data.len() as u64 == count * block_size) {
+            let whole = pdu.data().is_some_and(|data| data.len() as u64 == count * block_size);
+            if whole {
                 touch(blocks, touched);
             }
         }
