@@ -299,6 +299,8 @@ pub struct Server {
     runtime: Runtime,
     addresses: Vec<SocketAddr>,
     opener: Box<Opener>,
+    /// Held while a namespace is added, removed or resized.
+    changing: Mutex<()>,
 }
 
 impl Server {
@@ -346,7 +348,7 @@ impl Server {
             shared.announcements().into_iter().for_each(|message| send(thread, message));
         }
         let acceptor = Acceptor::start(listeners, Arc::clone(&threads), Arc::clone(&shared))?;
-        Ok(Self { shared, threads, acceptor, runtime, addresses, opener })
+        Ok(Self { shared, threads, acceptor, runtime, addresses, opener, changing: Mutex::new(()) })
     }
 
     /// The addresses that the server listens on.
@@ -381,6 +383,7 @@ impl Server {
     /// # Errors
     /// If the subsystem does not exist, the NSID is in use, or the backend cannot be opened.
     pub fn add_namespace(&self, nqn: &str, config: &NamespaceConfig) -> Result<(), ServerError> {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let index = self.index_of(nqn)?;
         let exists = |state: &State| state.subsystems[index].namespaces.contains_key(&config.nsid);
         if exists(&self.shared.state()) {
@@ -401,6 +404,7 @@ impl Server {
     /// # Errors
     /// If there is no such subsystem or namespace.
     pub fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), ServerError> {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let index = self.index_of(nqn)?;
         let removed = self.shared.state().subsystems[index].namespaces.remove(&nsid);
         removed.ok_or_else(|| no_namespace(nqn, nsid))?;
@@ -414,13 +418,16 @@ impl Server {
     /// # Errors
     /// If there is no such subsystem or namespace, or the backend cannot be resized.
     pub fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError> {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let index = self.index_of(nqn)?;
-        let mut state = self.shared.state();
-        let namespace = state.subsystems[index].namespaces.get_mut(&nsid).ok_or_else(|| no_namespace(nqn, nsid))?;
-        let before = namespace.info.geometry;
-        let geometry = namespace.backend.resize(blocks)?;
-        namespace.info.geometry = geometry;
-        drop(state);
+        let find = |state: &State| state.subsystems[index].namespaces.get(&nsid).map(|ns| Arc::clone(&ns.backend));
+        let backend = find(&self.shared.state()).ok_or_else(|| no_namespace(nqn, nsid))?;
+        // The state is not held meanwhile: a backend may wait for requests of I/O threads, and those for the state.
+        let before = backend.geometry();
+        let geometry = backend.resize(blocks)?;
+        if let Some(namespace) = self.shared.state().subsystems[index].namespaces.get_mut(&nsid) {
+            namespace.info.geometry = geometry;
+        }
         if geometry != before {
             self.broadcast(index, nsid, &NamespaceChange::Resized(geometry));
         }

@@ -32,6 +32,10 @@ struct Gate {
     busy: AtomicBool,
     /// Writes that were taken.
     taken: AtomicUsize,
+    /// While set, a resize waits until it is no more.
+    resize_waits: AtomicBool,
+    /// A resize has begun.
+    resizing: AtomicBool,
 }
 
 /// Opens the gate however a test ends: a server waits for its backends, even when a test has failed.
@@ -74,6 +78,14 @@ impl Backend for Gated {
         Ok(Box::new(GatedChannel { inner, gate: Arc::clone(&self.gate), held: Vec::new() }))
     }
     fn resize(&self, blocks: Option<u64>) -> io::Result<Geometry> {
+        self.gate.resizing.store(true, SeqCst);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while self.gate.resize_waits.load(SeqCst) {
+            if Instant::now() > deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            std::thread::yield_now();
+        }
         self.inner.resize(blocks)
     }
 }
@@ -290,6 +302,23 @@ fn hosts_hear_of_namespaces_that_come_grow_and_go() {
     let gone = io.execute("read", Sqe::block_io(io_opcode::READ, 5, 0, 1), &[], &mut [0; BLOCK]);
     assert!(matches!(gone, Err(HostError::Status { status, .. }) if status.code() == Status::INVALID_NAMESPACE));
     drop((controller, io));
+    target.stop();
+}
+
+/// A resize may have to wait for requests in progress; the I/O threads that are to finish them must not wait for it.
+#[test]
+fn admin_commands_are_answered_while_a_resize_waits() {
+    let (target, gate) = gated(1);
+    let mut controller = Controller::connect(target.options()).expect("a controller");
+    gate.resize_waits.store(true, SeqCst);
+    std::thread::scope(|scope| {
+        let resize = scope.spawn(|| target.server.resize_namespace(NQN, 1, Some(512)));
+        until("the resize has begun", || gate.resizing.load(SeqCst));
+        assert_eq!(controller.active_namespaces().expect("a list"), [1]);
+        gate.resize_waits.store(false, SeqCst);
+        assert_eq!(resize.join().expect("no panic").expect("resized"), 512);
+    });
+    drop(controller);
     target.stop();
 }
 
