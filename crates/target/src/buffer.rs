@@ -218,6 +218,11 @@ impl BufferPool {
         self.outstanding -= 1;
     }
 
+    /// Bytes that a buffer of `len` bytes takes from its pool.
+    pub fn size_of(len: usize) -> usize {
+        MIN_BUFFER << order_for(len)
+    }
+
     /// Bytes free, in whatever pieces.
     pub fn available_bytes(&self) -> usize {
         self.free_pages * MIN_BUFFER

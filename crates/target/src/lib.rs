@@ -14,6 +14,7 @@ pub mod controller;
 pub mod discovery;
 pub mod listener;
 mod mapping;
+pub mod memory;
 pub mod message;
 pub mod namespaces;
 pub mod server;

@@ -78,6 +78,8 @@ pub struct Slot {
     pub aux: Option<Buffer>,
     /// Bytes that R2Ts have asked for.
     pub asked: u32,
+    /// When it took the buffer that R2Ts ask data for, in nanoseconds.
+    pub asked_ns: u64,
     /// Unanswered R2Ts.
     pub asks: [Ask; MAX_R2T],
 }
@@ -95,6 +97,7 @@ impl Slot {
             buffer: None,
             aux: None,
             asked: 0,
+            asked_ns: 0,
             asks: [Ask { start: 0, next: 0, end: 0 }; MAX_R2T],
         }
     }
@@ -242,6 +245,13 @@ impl Slots {
         let held =
             |slot: &Slot| slot.cid == cid && !slot.internal && !matches!(slot.state, State::Free | State::Discarding);
         self.slots.iter().position(held).map(|index| index as u16)
+    }
+
+    /// When the command that has waited longest for data from the host began to; `u64::MAX` if none waits.
+    #[must_use]
+    pub fn oldest_ask_ns(&self) -> u64 {
+        let receiving = self.slots.iter().filter(|slot| slot.state == State::Receiving);
+        receiving.map(|slot| slot.asked_ns).min().unwrap_or(u64::MAX)
     }
 
     /// Every slot with its index.

@@ -20,6 +20,7 @@ use crate::association::HostKey;
 use crate::backend::Completion;
 use crate::buffer::BufferPool;
 use crate::connection::{Connection, Cx, connection_of};
+use crate::memory::Memory;
 use crate::message::{ConnAddr, Message, NamespaceChange, Outbox};
 use crate::namespaces::Namespaces;
 use crate::server::Shared;
@@ -35,6 +36,11 @@ const EVENTS: usize = 128;
 const COMPLETIONS: usize = 256;
 /// Time between two looks at the deadlines, in nanoseconds.
 const TICK_NS: u64 = 10_000_000;
+
+/// How long a host may let data wait in memory while others get none, in nanoseconds.
+const PATIENCE_NS: u64 = 2_000_000_000;
+/// Time between two looks for such hosts, in nanoseconds.
+const RELIEF_NS: u64 = 100_000_000;
 
 const NO_WAIT: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
 
@@ -54,7 +60,7 @@ struct Link {
 /// Everything but the links, so that both can be borrowed at once.
 struct Resources {
     out: Outbox,
-    pool: BufferPool,
+    memory: Memory,
     namespaces: Namespaces,
     counters: Arc<Counters>,
     shared: Arc<Shared>,
@@ -77,6 +83,7 @@ pub struct TargetThread {
     waiting: Vec<u32>,
     waiting_now: Vec<u32>,
     next_tick_ns: u64,
+    next_relief_ns: u64,
     open: u32,
     draining: bool,
 }
@@ -90,7 +97,7 @@ impl Resources {
         Cx {
             now_ns,
             me,
-            pool: &mut self.pool,
+            memory: &mut self.memory,
             namespaces: &mut self.namespaces,
             out: &mut self.out,
             counters: &self.counters,
@@ -103,9 +110,10 @@ impl Link {
     /// Reads once and acts on what came.
     fn read(&mut self, res: &mut Resources, now_ns: u64) {
         let Some(socket) = &self.socket else { return };
-        // A pool that is nearly exhausted takes no more in-capsule data; level-triggered epoll brings us back.
-        let room = (res.pool.available_bytes() / 8).min(SCRATCH);
-        if room < MAX_CAPSULE {
+        // Where there is no room for the data of more commands nothing is read; level-triggered epoll brings us back. A
+        // command takes more memory than its bytes: data of 512 bytes a page, for Compare two.
+        let room = (res.memory.room_at_once() / 16).min(SCRATCH);
+        if room <= MAX_CAPSULE {
             return;
         }
         let mut scratch = std::mem::take(&mut res.scratch);
@@ -191,6 +199,8 @@ pub struct Usage {
     pub connections: u32,
     /// Buffers that are out of the pool.
     pub buffers: usize,
+    /// Bytes that queues hold, as the books have it.
+    pub booked: usize,
     /// Requests in the backends.
     pub in_backends: usize,
 }
@@ -222,7 +232,7 @@ impl TargetThread {
             inbox: parts.inbox,
             resources: Resources {
                 out: parts.out,
-                pool: BufferPool::new(parts.pool_bytes)?,
+                memory: Memory::new(BufferPool::new(parts.pool_bytes)?),
                 namespaces: Namespaces::default(),
                 counters: parts.counters,
                 shared: parts.shared,
@@ -237,6 +247,7 @@ impl TargetThread {
             waiting: Vec::new(),
             waiting_now: Vec::new(),
             next_tick_ns: 0,
+            next_relief_ns: 0,
             open: 0,
             draining: false,
         })
@@ -247,8 +258,9 @@ impl TargetThread {
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.links.iter().flatten().for_each(|link| link.conn.assert_bounded());
-        let buffers = self.resources.pool.outstanding();
-        Usage { connections: self.open, buffers, in_backends: self.resources.namespaces.in_flight() }
+        let memory = &self.resources.memory;
+        let in_backends = self.resources.namespaces.in_flight();
+        Usage { connections: self.open, buffers: memory.pool.outstanding(), booked: memory.booked(), in_backends }
     }
 
     fn on_message(&mut self, message: Message, now_ns: u64) {
@@ -372,7 +384,8 @@ impl TargetThread {
     fn settle(&mut self, index: u32, now_ns: u64) {
         let at = index as usize;
         let Some(link) = self.links.get_mut(at).and_then(Option::as_mut) else { return };
-        if !link.conn.tx.is_empty() || link.conn.is_closing() {
+        // A socket that takes no more says when it does.
+        if !link.conn.blocked && (!link.conn.tx.is_empty() || link.conn.is_closing()) {
             link.flush(&mut self.resources, now_ns);
         }
         if self.draining && link.socket.is_some() && link.conn.is_idle() {
@@ -495,6 +508,22 @@ impl TargetThread {
             let Some(address) = self.links[index].as_ref().map(|link| link.address) else { continue };
             self.with(address, now_ns, |link, cx| link.conn.on_deadline(cx));
         }
+        if now_ns >= self.next_relief_ns && self.resources.memory.take_refusal() {
+            self.next_relief_ns = now_ns + RELIEF_NS;
+            self.end_stalled(now_ns);
+        }
+    }
+
+    /// There are queues that hold nothing and get nothing: ends the connections of hosts that have let something wait in
+    /// memory for too long.
+    fn end_stalled(&mut self, now_ns: u64) {
+        self.each(now_ns, |link, cx| {
+            if link.conn.stalled_since_ns().saturating_add(PATIENCE_NS) < now_ns {
+                let host = link.conn.host().map_or("", |host| &host.hostnqn);
+                tracing::warn!(host, "memory is short and this host takes or sends nothing: its connection ends");
+                link.conn.lost(cx);
+            }
+        });
     }
 }
 

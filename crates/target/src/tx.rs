@@ -39,6 +39,8 @@ struct Entry {
     ends_command: bool,
     payload_len: u32,
     payload: Option<Buffer>,
+    /// When data was queued, in nanoseconds; 0 without.
+    since_ns: u64,
 }
 
 /// How data and capsules are framed on this connection.
@@ -76,6 +78,7 @@ impl Entry {
             ends_command: true,
             payload_len: 0,
             payload: None,
+            since_ns: 0,
         }
     }
 
@@ -164,8 +167,8 @@ impl TxQueue {
     }
 
     /// The first `len` bytes of `buffer` as the data of command `cid`, and then `cqe`; without a completion the data PDU
-    /// itself carries the SUCCESS flag.
-    pub fn data(&mut self, cid: u16, buffer: Buffer, len: u32, cqe: Option<Cqe>) {
+    /// itself carries the SUCCESS flag. It is queued at `now_ns`.
+    pub fn data(&mut self, cid: u16, buffer: Buffer, len: u32, cqe: Option<Cqe>, now_ns: u64) {
         let Framing { digests, hpda } = self.framing;
         let pdo = data_offset(PduType::C2HData, digests, hpda);
         let mut flags = Flags::LAST_PDU;
@@ -184,7 +187,14 @@ impl TxQueue {
         entry.tail_len = tail_len as u8;
         entry.payload = Some(buffer);
         entry.payload_len = len;
+        entry.since_ns = now_ns;
         self.push(entry);
+    }
+
+    /// Since when the oldest data has been waiting, in nanoseconds; `u64::MAX` if none does.
+    #[must_use]
+    pub fn oldest_data_ns(&self) -> u64 {
+        self.entries.iter().find(|entry| entry.payload.is_some()).map_or(u64::MAX, |entry| entry.since_ns)
     }
 
     /// `buffer` as it is: a PDU of the connection's beginning or end.
@@ -290,7 +300,7 @@ mod tests {
         let mut tx = TxQueue::default();
         let mut buffer = pool.alloc(512).expect("room");
         buffer.fill(0xab);
-        tx.data(5, buffer, 512, None);
+        tx.data(5, buffer, 512, None, 0);
         let bytes = collect(&mut tx, &mut pool, usize::MAX);
         assert_eq!(bytes[..16], [0x07, 0x0c, 24, 24, 0x18, 2, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[24..], [0xab; 512]);
@@ -304,7 +314,7 @@ mod tests {
         tx.set_framing(Framing { digests: Digests { header: true, data: true }, hpda: 15 });
         let mut buffer = pool.alloc(512).expect("room");
         buffer.fill(7);
-        tx.data(9, buffer, 512, Some(Cqe::new(9, Status::SUCCESS, 0)));
+        tx.data(9, buffer, 512, Some(Cqe::new(9, Status::SUCCESS, 0)), 0);
         let bytes = collect(&mut tx, &mut pool, usize::MAX);
         assert_eq!(bytes[..4], [0x07, 0x07, 24, 64]);
         assert_eq!(bytes[24..28], digest(&bytes[..24]));
@@ -328,7 +338,7 @@ mod tests {
                     } else {
                         let mut buffer = pool.alloc(len).expect("room");
                         buffer.fill(cid as u8);
-                        tx.data(cid as u16, buffer, len as u32, (len % 2 == 0).then(Cqe::default));
+                        tx.data(cid as u16, buffer, len as u32, (len % 2 == 0).then(Cqe::default), 0);
                     }
                 }
                 let total = tx.bytes();

@@ -102,9 +102,7 @@ fn command(sqe: &Sqe, pdu: &Pdu, block_size: u64, touched: &mut [bool], pending:
     match sqe.opcode {
         io::WRITE if sqe.sgl.identifier == Sgl::IN_CAPSULE => {
             let whole = pdu.data().is_some_and(|data| data.len() as u64 == count * block_size);
-            if whole {
-                touch(blocks, touched);
-            }
+            touch(if whole { blocks } else { 0..0 }, touched);
         }
         io::WRITE => pending.push(Pending { cid: sqe.cid.get(), blocks, missing: count * block_size }),
         io::WRITE_ZEROES => touch(blocks, touched),

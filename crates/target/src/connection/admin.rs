@@ -9,8 +9,8 @@ use pilotlight_nvme::command::opcode;
 use pilotlight_nvme::fabrics::{ConnectCmd, PropertyCmd, fctype};
 use pilotlight_nvme::{Sqe, Status};
 
-use super::io::Step;
-use super::{Connection, Cx, Phase, Role, free};
+use super::io::{Step, TX_BUDGET};
+use super::{Connection, Cx, Phase, Role};
 use crate::association::{Association, HostKey};
 use crate::command::{Direction, Plan, Work};
 use crate::controller::{Controller, Effect, Outcome};
@@ -166,8 +166,9 @@ impl Connection {
         let from_host = slot.buffer.take();
         let to_host = if from_host.is_none() && slot.len > 0 {
             let len = slot.len as usize;
-            let Some(mut buffer) = cx.pool.alloc(len) else { return Step::Stuck };
-            queue.held += buffer.capacity();
+            let room = self.tx.bytes() < TX_BUDGET;
+            let buffer = if room { cx.memory.take(&mut queue.share, len) } else { None };
+            let Some(mut buffer) = buffer else { return Step::Stuck };
             buffer.fill(0);
             Some(buffer)
         } else {
@@ -180,7 +181,7 @@ impl Connection {
             .shared
             .with_env(&admin.association, self.reached, |env| admin.controller.execute(sqe, data, out, cx.now_ns, env));
         if let Some(buffer) = from_host {
-            free(&mut queue.held, buffer, cx.pool);
+            cx.memory.give_back(&mut queue.share, buffer);
             slot.len = 0;
         }
         slot.buffer = to_host;

@@ -6,6 +6,7 @@
 //!
 //! Connect on an I/O queue asks the I/O thread of the admin queue to be let in.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pilotlight_nvme::command::{Sgl, opcode};
@@ -18,6 +19,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::admin::AdminQueue;
 use super::{Connection, Cx, Phase, Queue, Role};
 use crate::association::{Association, HostKey};
+use crate::memory::Share;
 use crate::message::{ConnAddr, ConnectRefusal, Message};
 use crate::slots::{MAX_R2T, Slots};
 use crate::tx::Framing;
@@ -88,7 +90,7 @@ impl Connection {
             maxh2cdata: U32::new(MAX_H2C_DATA as u32),
             reserved: [0; 112],
         };
-        let Some(mut buffer) = cx.pool.alloc(size_of::<IcResp>()) else {
+        let Some(mut buffer) = cx.memory.pool.alloc(size_of::<IcResp>()) else {
             self.lost(cx); // no memory for one more host now; it may try again
             return Ok(());
         };
@@ -269,10 +271,11 @@ impl Connection {
             qid: cmd.qid,
             size,
             slots: Slots::new(size),
-            waiting: std::collections::VecDeque::with_capacity(usize::from(size) + 32),
+            ready: VecDeque::with_capacity(usize::from(size) + 32),
+            waiting: VecDeque::with_capacity(usize::from(size) + 32),
             sqhd: 1 % size,
             flow_control,
-            held: 0,
+            share: Share::default(),
             in_device: 0,
         });
         self.tx.reserve(2 * usize::from(size) + 16);

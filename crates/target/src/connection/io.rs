@@ -1,9 +1,11 @@
 //! Commands on their way through the backends: accepted, started, made to wait, completed.
 //!
-//! [`Connection::drive`] moves a command as far as it can go now. What stops it (no buffer, no room to send, a backend
-//! that is busy) puts it at the end of the queue's waiting list, which every poll tries again from the front; a command
-//! of many steps gives way after each. No queue may hold more of the pool than is left for others, so a host that does
-//! not read, or does not answer R2Ts, never starves the rest.
+//! [`Connection::drive`] moves a command as far as it can go now. What stops it puts it at the end of one of the queue's
+//! two lists, which every poll tries again from the front: *ready* for those that need nothing but a backend, *waiting* for
+//! those that need a buffer, or answers to leave. So a command that has its data never stands behind one that waits for
+//! the host, and what it holds comes back whatever the host does. A command of many steps gives way after each.
+
+use std::collections::VecDeque;
 
 use pilotlight_nvme::command::{DsmRange, opcode};
 use pilotlight_nvme::fabrics::fctype;
@@ -11,11 +13,11 @@ use pilotlight_nvme::{Cqe, Sqe, Status};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U16;
 
-use super::{Connection, Cx, Phase, Queue, Role, free};
+use super::{Connection, Cx, Phase, Queue, Role};
 use crate::backend::{Completion, IoError, Op, Request, Submitted, Tag};
-use crate::buffer::{Buffer, BufferPool, MAX_BUFFER};
+use crate::buffer::{Buffer, MAX_BUFFER};
 use crate::command::{Direction, Place, Plan, Range, Work, check_sgl, decode_io};
-use crate::slots::{Ask, NoSlot, State};
+use crate::slots::{Ask, NoSlot, Slot, State};
 use crate::wire::CapsuleData;
 
 /// Bytes waiting to be sent above which no read is started.
@@ -79,7 +81,7 @@ impl Connection {
         let index = match queue.slots.take(cid) {
             Ok(index) => index,
             Err(NoSlot::Conflict) => return self.refuse(cid, Status::CID_CONFLICT.dnr(), 0),
-            Err(NoSlot::Full) => return self.refuse(cid, Status::COMMAND_INTERRUPTED, 0),
+            Err(NoSlot::Full) => return self.refuse(cid, Status::INTERNAL, 0),
         };
         let checked = plan.and_then(|plan| Ok((plan, check_sgl(sqe, &plan, capsule.data.len())?)));
         let slot = queue.slots.get(index);
@@ -94,13 +96,16 @@ impl Connection {
                 slot.asked = if plan.direction == Direction::FromHost { 0 } else { plan.len };
                 if place == Place::InCapsule {
                     slot.asked = plan.len;
-                    match cx.pool.alloc(capsule.data.len()) {
-                        Some(mut buffer) => {
+                    slot.buffer = cx.memory.take_at_once(&mut queue.share, capsule.data.len());
+                    if let Work::Compare(_) = slot.work {
+                        slot.aux = cx.memory.take_at_once(&mut queue.share, capsule.data.len());
+                    }
+                    match &mut slot.buffer {
+                        Some(buffer) if slot.aux.is_some() || !matches!(slot.work, Work::Compare(_)) => {
                             buffer.copy_from_slice(capsule.data);
-                            queue.held += buffer.capacity();
-                            slot.buffer = Some(buffer);
                         }
-                        None => slot.fail(Status::COMMAND_INTERRUPTED),
+                        // so much at once that the memory for it is used up: it may be tried again
+                        _ => slot.fail(Status::INTERNAL),
                     }
                 }
             }
@@ -111,7 +116,7 @@ impl Connection {
         {
             channel.expect_read(range.lba, range.blocks);
         }
-        queue.waiting.push_back(index);
+        self.wait(index, false);
     }
 
     /// Moves the command in `index` on as far as it goes.
@@ -123,31 +128,46 @@ impl Connection {
 
     fn wait(&mut self, index: u16, first: bool) {
         let Some(queue) = &mut self.queue else { return };
-        queue.slots.get(index).state = State::Waiting;
+        let slot = queue.slots.get(index);
+        slot.state = State::Waiting;
+        let list = if needs_room(slot) { &mut queue.waiting } else { &mut queue.ready };
         if first {
-            queue.waiting.push_front(index);
+            list.push_front(index);
         } else {
-            queue.waiting.push_back(index);
+            list.push_back(index);
         }
     }
 
-    /// Tries the commands that wait, each at most once.
+    /// Tries the commands that wait, each at most once, from both lists in turn, each until its first is stuck.
     pub fn run_waiting(&mut self, cx: &mut Cx) {
         if matches!(self.phase, Phase::Connecting(_)) {
             self.poll_connecting(cx);
             return;
         }
-        let count = self.queue.as_ref().map_or(0, |queue| queue.waiting.len());
-        for _ in 0..count {
-            if self.budget == 0 {
-                return;
+        let Some(queue) = &self.queue else { return };
+        let (mut ready, mut waiting) = (queue.ready.len(), queue.waiting.len());
+        while self.budget > 0 && ready + waiting > 0 {
+            ready = self.try_next(ready, |queue| &mut queue.ready, cx);
+            waiting = self.try_next(waiting, |queue| &mut queue.waiting, cx);
+        }
+    }
+
+    /// Tries the first command of a list; returns how many of `left` are still to be tried.
+    fn try_next(&mut self, left: usize, list: fn(&mut Queue) -> &mut VecDeque<u16>, cx: &mut Cx) -> usize {
+        if left == 0 || self.budget == 0 {
+            return left;
+        }
+        let Some(index) = self.queue.as_mut().and_then(|queue| list(queue).pop_front()) else { return 0 };
+        self.budget -= 1;
+        match self.step(index, cx) {
+            Step::Gone => left - 1,
+            Step::Later => {
+                self.wait(index, false);
+                left - 1
             }
-            self.budget -= 1;
-            let Some(index) = self.queue.as_mut().and_then(|queue| queue.waiting.pop_front()) else { return };
-            match self.step(index, cx) {
-                Step::Gone => {}
-                Step::Later => self.wait(index, false),
-                Step::Stuck => return self.wait(index, true),
+            Step::Stuck => {
+                self.wait(index, true);
+                0
             }
         }
     }
@@ -168,7 +188,10 @@ impl Connection {
                 }
                 self.read_step(index, range, cx)
             }
-            Work::Compare(range) => self.read_step(index, range, cx),
+            Work::Compare(range) => {
+                let buffer = slot.aux.take();
+                self.submit(index, Op::Read, range, buffer, cx)
+            }
             Work::Verify { range, done } => self.verify_step(index, range, done, cx),
             Work::Write { range, fua } => {
                 let buffer = slot.buffer.take();
@@ -191,10 +214,20 @@ impl Connection {
     /// Asks the host for a command's data, in as many R2Ts at once as it allows.
     fn ask(&mut self, index: u16, cx: &mut Cx) -> Step {
         let Some(queue) = &mut self.queue else { return Step::Gone };
-        if queue.slots.get(index).buffer.is_none() {
-            let len = queue.slots.get(index).len as usize;
-            let Some(buffer) = alloc(queue, len, cx.pool) else { return Step::Stuck };
-            queue.slots.get(index).buffer = Some(buffer);
+        let slot = queue.slots.get(index);
+        if slot.buffer.is_none() {
+            let len = slot.len as usize;
+            let Some(buffer) = cx.memory.take(&mut queue.share, len) else { return Step::Stuck };
+            if let Work::Compare(_) = slot.work {
+                // Both at once: who holds one and waits for the other may wait for ever.
+                slot.aux = cx.memory.take(&mut queue.share, len);
+                if slot.aux.is_none() {
+                    cx.memory.give_back(&mut queue.share, buffer);
+                    return Step::Stuck;
+                }
+            }
+            slot.buffer = Some(buffer);
+            slot.asked_ns = cx.now_ns;
         }
         let slot = queue.slots.get(index);
         let piece = (slot.len / self.max_r2t as u32).next_multiple_of(4096).max(4096);
@@ -225,7 +258,7 @@ impl Connection {
     fn read_step(&mut self, index: u16, range: Range, cx: &mut Cx) -> Step {
         let Some(queue) = &mut self.queue else { return Step::Gone };
         let len = queue.slots.get(index).len as usize;
-        let Some(buffer) = alloc(queue, len, cx.pool) else { return Step::Stuck };
+        let Some(buffer) = cx.memory.take(&mut queue.share, len) else { return Step::Stuck };
         self.submit(index, Op::Read, range, Some(buffer), cx)
     }
 
@@ -233,7 +266,7 @@ impl Connection {
         let Some(queue) = &mut self.queue else { return Step::Gone };
         let blocks = chunk(cx, range.namespace, MAX_BUFFER as u64, range.blocks - done);
         let len = blocks as usize * cx.namespaces.geometry(range.namespace).block_size as usize;
-        let Some(buffer) = alloc(queue, len, cx.pool) else { return Step::Stuck };
+        let Some(buffer) = cx.memory.take(&mut queue.share, len) else { return Step::Stuck };
         let part = Range { lba: range.lba + u64::from(done), blocks, ..range };
         self.submit(index, Op::Read, part, Some(buffer), cx)
     }
@@ -306,7 +339,7 @@ impl Connection {
             let slot = queue.slots.get(index);
             slot.fail(refusal);
             if let Some(buffer) = buffer {
-                free(&mut queue.held, buffer, cx.pool);
+                cx.memory.give_back(&mut queue.share, buffer);
             }
             return self.complete(index, 0, cx);
         };
@@ -320,10 +353,11 @@ impl Connection {
             }
             Submitted::Busy(request) => {
                 if let Some(buffer) = request.buffer {
-                    if matches!(op, Op::Write { .. }) {
-                        queue.slots.get(index).buffer = Some(buffer);
-                    } else {
-                        free(&mut queue.held, buffer, cx.pool);
+                    let slot = queue.slots.get(index);
+                    match slot.work {
+                        Work::Write { .. } => slot.buffer = Some(buffer),
+                        Work::Compare(_) => slot.aux = Some(buffer),
+                        _ => cx.memory.give_back(&mut queue.share, buffer),
                     }
                 }
                 Step::Stuck
@@ -341,7 +375,7 @@ impl Connection {
         debug_assert!(queue.slots.get_if(index, generation).is_some(), "a backend completed a request twice");
         if matches!(self.phase, Phase::Dead | Phase::Closing) {
             if let Some(buffer) = completion.buffer {
-                free(&mut queue.held, buffer, cx.pool);
+                cx.memory.give_back(&mut queue.share, buffer);
             }
             self.end_slot(index, cx);
             return;
@@ -359,7 +393,7 @@ impl Connection {
         if let Err(error) = completion.result {
             slot.fail(status_of(error, &slot.work));
             if let Some(buffer) = completion.buffer {
-                free(&mut queue.held, buffer, cx.pool);
+                cx.memory.give_back(&mut queue.share, buffer);
             }
             return self.complete(index, 0, cx);
         }
@@ -380,7 +414,7 @@ impl Connection {
                 *done += chunk(cx, range.namespace, MAX_BUFFER as u64, range.blocks - *done);
                 let finished = *done == range.blocks;
                 if let Some(buffer) = completion.buffer {
-                    free(&mut queue.held, buffer, cx.pool);
+                    cx.memory.give_back(&mut queue.share, buffer);
                 }
                 if finished { self.complete(index, 0, cx) } else { Step::Later }
             }
@@ -419,7 +453,8 @@ impl Connection {
         match slot.buffer.take() {
             Some(buffer) if to_host && slot.asked == slot.len && slot.len > 0 => {
                 let success = (!queue.flow_control && result == 0).then_some(());
-                self.tx.data(slot.cid, buffer, slot.len, if success.is_some() { None } else { Some(cqe) });
+                let cqe = if success.is_some() { None } else { Some(cqe) };
+                self.tx.data(slot.cid, buffer, slot.len, cqe, cx.now_ns);
             }
             other => {
                 slot.buffer = other;
@@ -441,6 +476,7 @@ impl Connection {
             return false;
         }
         slot.fail(Status::ABORT_REQUESTED);
+        queue.ready.retain(|&waiting| waiting != index);
         queue.waiting.retain(|&waiting| waiting != index);
         if self.body.is_some_and(|body| body.slot == index) {
             // The rest of this PDU's data still comes; it is thrown away.
@@ -454,19 +490,15 @@ impl Connection {
     fn detach_body(&mut self, cx: &mut Cx) {
         let (Some(queue), Some(body)) = (&mut self.queue, self.body) else { return };
         if let Some(buffer) = queue.slots.get(body.slot).buffer.take() {
-            free(&mut queue.held, buffer, cx.pool);
+            cx.memory.give_back(&mut queue.share, buffer);
         }
     }
 }
 
-/// A buffer for `queue`, unless it holds as much of the pool already as is left for everyone else.
-fn alloc(queue: &mut Queue, len: usize, pool: &mut BufferPool) -> Option<Buffer> {
-    if queue.held > 0 && queue.held + len > pool.available_bytes() {
-        return None;
-    }
-    let buffer = pool.alloc(len)?;
-    queue.held += buffer.capacity();
-    Some(buffer)
+/// Whether a command needs a buffer, or answers to leave, before it can go on.
+fn needs_room(slot: &Slot) -> bool {
+    let work_does = matches!(slot.work, Work::Read(_) | Work::Verify { .. } | Work::Admin(_));
+    slot.status.is_success() && (work_does || slot.asked < slot.len)
 }
 
 /// Blocks of a step of at most `bytes` bytes, of `left` blocks.

@@ -35,8 +35,9 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::association::Association;
-use crate::buffer::{Buffer, BufferPool, MAX_BUFFER};
+use crate::buffer::MAX_BUFFER;
 use crate::command::Work;
+use crate::memory::{Memory, Share};
 use crate::message::{ConnAddr, Outbox};
 use crate::namespaces::Namespaces;
 use crate::server::Shared;
@@ -59,8 +60,8 @@ pub struct Cx<'a> {
     pub now_ns: u64,
     /// The connection's own address.
     pub me: ConnAddr,
-    /// The I/O thread's buffers.
-    pub pool: &'a mut BufferPool,
+    /// The I/O thread's buffers, and who holds how much of them.
+    pub memory: &'a mut Memory,
     /// The I/O thread's namespaces.
     pub namespaces: &'a mut Namespaces,
     /// Messages to other I/O threads.
@@ -100,14 +101,16 @@ struct Queue {
     qid: u16,
     size: u16,
     slots: Slots,
-    /// Commands that could not go on, oldest first.
+    /// Commands that need nothing but a backend that takes them, oldest first.
+    ready: VecDeque<u16>,
+    /// Commands that wait for a buffer, or for answers to leave, oldest first.
     waiting: VecDeque<u16>,
     /// Submission queue head.
     sqhd: u16,
     /// Whether the host wants to know it.
     flow_control: bool,
-    /// Bytes of the pool that this queue holds.
-    held: usize,
+    /// What this queue holds of the I/O thread's memory.
+    share: Share,
     /// Requests in the backends.
     in_device: usize,
 }
@@ -209,7 +212,8 @@ impl Connection {
             let answers = self.tx.len();
             return assert!(answers <= EARLY_ANSWERS + 1, "{answers} answers wait to be sent before Connect");
         };
-        let (size, in_use, waiting) = (usize::from(queue.size), queue.slots.in_use(), queue.waiting.len());
+        let (size, in_use) = (usize::from(queue.size), queue.slots.in_use());
+        let waiting = queue.waiting.len() + queue.ready.len();
         let (answers, r2ts, bytes) = (self.tx.answers(), self.tx.r2ts(), self.tx.bytes());
         assert!(in_use + answers <= size + 1, "{in_use} commands and {answers} answers in a queue of {size}");
         assert!(r2ts <= size + 1, "{r2ts} R2Ts wait to be sent in a queue of {size}");
@@ -240,10 +244,19 @@ impl Connection {
         matches!(self.phase, Phase::Closing)
     }
 
+    /// Since when the host has left something in memory waiting for it (data that it was asked for, answers that it does
+    /// not take), in nanoseconds; `u64::MAX` if nothing waits.
+    #[must_use]
+    pub fn stalled_since_ns(&self) -> u64 {
+        let asked_ns = self.queue.as_ref().map_or(u64::MAX, |queue| queue.slots.oldest_ask_ns());
+        asked_ns.min(self.tx.oldest_data_ns())
+    }
+
     /// Whether commands wait for a later poll.
     #[must_use]
     pub fn has_waiting(&self) -> bool {
-        matches!(self.phase, Phase::Connecting(_)) || self.queue.as_ref().is_some_and(|q| !q.waiting.is_empty())
+        matches!(self.phase, Phase::Connecting(_))
+            || self.queue.as_ref().is_some_and(|q| !q.waiting.is_empty() || !q.ready.is_empty())
     }
 
     /// Commands that have arrived since the last call.
@@ -469,9 +482,9 @@ impl Connection {
             fei: U32::new(fault.information),
             reserved: [0; 10],
         };
-        self.tx.clear_unsent(cx.pool);
+        self.tx.clear_unsent(&mut cx.memory.pool);
         self.abandon(cx);
-        let Some(mut buffer) = cx.pool.alloc(len) else {
+        let Some(mut buffer) = cx.memory.pool.alloc(len) else {
             self.lost(cx); // no memory for last words
             return;
         };
@@ -487,7 +500,7 @@ impl Connection {
         if matches!(self.phase, Phase::Dead) {
             return;
         }
-        self.tx.clear(cx.pool);
+        self.tx.clear(&mut cx.memory.pool);
         if !matches!(self.phase, Phase::Closing) {
             self.abandon(cx);
         }
@@ -500,6 +513,7 @@ impl Connection {
         self.stash.clear();
         self.end_association(cx);
         let Some(queue) = &mut self.queue else { return };
+        queue.ready.clear();
         queue.waiting.clear();
         let mut ended = Vec::new();
         for (index, slot) in queue.slots.iter_mut() {
@@ -520,7 +534,7 @@ impl Connection {
         let Some(queue) = &mut self.queue else { return };
         let slot = queue.slots.get(index);
         for buffer in [slot.buffer.take(), slot.aux.take()].into_iter().flatten() {
-            free(&mut queue.held, buffer, cx.pool);
+            cx.memory.give_back(&mut queue.share, buffer);
         }
         slot.work = Work::None;
         queue.slots.end(index);
@@ -539,6 +553,9 @@ impl Connection {
 
     /// The connection is over and drained: tells whoever waits for that.
     pub fn on_drained(&mut self, cx: &mut Cx) {
+        if let Some(queue) = &mut self.queue {
+            cx.memory.close(&mut queue.share);
+        }
         match std::mem::replace(&mut self.role, Role::None) {
             Role::Admin(admin) => cx.shared.register.end(admin.association.cntlid),
             Role::Io(association) => self.detach(&association, cx),
@@ -548,9 +565,9 @@ impl Connection {
 
     /// Notes bytes that the socket has taken.
     pub fn on_sent(&mut self, bytes: usize, cx: &mut Cx) {
-        let freed = self.tx.advance(bytes, cx.pool);
+        let freed = self.tx.advance(bytes, &mut cx.memory.pool);
         if let Some(queue) = &mut self.queue {
-            queue.held = queue.held.saturating_sub(freed);
+            cx.memory.release(&mut queue.share, freed);
         }
     }
 
@@ -564,10 +581,4 @@ impl Connection {
             Phase::Dead => self.deadline_ns = u64::MAX,
         }
     }
-}
-
-/// Gives `buffer` back to the pool and takes it off what its queue holds.
-fn free(held: &mut usize, buffer: Buffer, pool: &mut BufferPool) {
-    *held = held.saturating_sub(buffer.capacity());
-    pool.free(buffer);
 }

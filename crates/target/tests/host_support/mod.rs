@@ -12,7 +12,7 @@ use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::backend::{
     Backend, BackendSpec, Channel, Completion, Geometry, MemoryBackend, MemoryBudget, Op, Request, Submitted,
 };
-use pilotlight_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_target::{Limits, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 
 pub(crate) const NQN: &str = "nqn.2026-01.test:target";
 pub(crate) const MS: u64 = 1_000_000;
@@ -30,6 +30,17 @@ pub(crate) fn target(
     block_size: u32,
     wrap: impl Fn(Arc<dyn Backend>) -> Arc<dyn Backend> + Send + Sync + 'static,
 ) -> Target {
+    target_with(Limits::default(), reactors, blocks, block_size, wrap)
+}
+
+/// The same, with `limits`.
+pub(crate) fn target_with(
+    limits: Limits,
+    reactors: u32,
+    blocks: u64,
+    block_size: u32,
+    wrap: impl Fn(Arc<dyn Backend>) -> Arc<dyn Backend> + Send + Sync + 'static,
+) -> Target {
     let backend = BackendSpec::Memory(blocks * u64::from(block_size));
     let namespace = NamespaceConfig { nsid: 1, backend, block_size, uuid: None };
     let subsystem =
@@ -38,6 +49,7 @@ pub(crate) fn target(
         listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
         subsystems: vec![subsystem],
         io_threads: reactors,
+        limits,
         ..ServerConfig::default()
     };
     let runtime = RuntimeOptions { cores: vec![None; reactors as usize], idle: Idle::Yield };

@@ -131,4 +131,36 @@ rows! {
         assert_unwritten(lba, 4);
         Answer::Nothing
     }
+
+    fn f809_lets_data_wait_while_memory_is_short() -> Answer {
+        let server = server(Limits { buffer_memory: 1 << 20, ..Limits::default() });
+        let queue = || {
+            let options = ConnectOptions { addr: server.local_addrs()[0], ..host() };
+            let controller = pilotlight_host::Controller::connect(options.clone()).expect("a controller");
+            let mut peer = RawPeer::connect(options.addr, PATIENCE).expect("connected");
+            peer.shake_hands(&pilotlight_host::Handshake::default()).expect("an ICResp");
+            peer.connect_queue(&connect_cmd(1, 8), &connect_data(&options, controller.cntlid())).expect("an answer");
+            (controller, peer)
+        };
+        // R2Ts for all the memory that there is: some get none until the others have been given up
+        let mut queues: Vec<_> = (0..12).map(|_| queue()).collect();
+        let since = Instant::now();
+        for (_, peer) in &mut queues {
+            let pdu = peer.capsule(super::stage::write(1, 0, 32), &[]);
+            peer.send(&pdu).expect("sent");
+        }
+        let is_asked = |peer: &RawPeer| {
+            peer.stream().set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
+            let asked = peer.stream().peek(&mut [0]).is_ok();
+            peer.stream().set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            asked
+        };
+        let (mut asked, mut others): (Vec<_>, Vec<_>) = queues.into_iter().partition(|(_, peer)| is_asked(peer));
+        assert!(!asked.is_empty() && !others.is_empty());
+        super::stage::read_r2t(&mut others[0].1);
+        assert!(since.elapsed() >= Duration::from_secs(2), "given up after {:?}", since.elapsed());
+        let (_controller, first) = &mut asked[0];
+        super::stage::read_r2t(first);
+        ends(first)
+    }
 }
