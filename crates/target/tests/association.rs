@@ -17,8 +17,9 @@ use pilotlight_nvme::command::opcode::{admin, io as io_opcode};
 use pilotlight_nvme::feature::{NAMESPACE_CHANGED, async_event, fid};
 use pilotlight_nvme::identify::cns;
 use pilotlight_nvme::{Sqe, Status};
-use pilotlight_target::NamespaceConfig;
+use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::backend::{Backend, Channel, Completion, Geometry, Op, Request, Submitted};
+use pilotlight_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 
 const BLOCK: usize = 4096;
 /// How long a test watches that something does *not* happen.
@@ -320,6 +321,48 @@ fn admin_commands_are_answered_while_a_resize_waits() {
     });
     drop(controller);
     target.stop();
+}
+
+/// Storage that an I/O thread cannot get at.
+struct Unreachable(Arc<dyn Backend>);
+
+impl Backend for Unreachable {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        self.0.allocated_bytes()
+    }
+    fn open_channel(&self, _depth: u32) -> io::Result<Box<dyn Channel>> {
+        Err(io::ErrorKind::QuotaExceeded.into())
+    }
+    fn resize(&self, blocks: Option<u64>) -> io::Result<Geometry> {
+        self.0.resize(blocks)
+    }
+}
+
+/// Linux takes a flush that is answered with Invalid Namespace for one that succeeded: nothing may be served half.
+#[test]
+fn a_namespace_that_an_io_thread_cannot_reach_is_refused() {
+    let memory = |ns: &NamespaceConfig| {
+        let budget = Arc::new(pilotlight_target::backend::MemoryBudget::unlimited());
+        let memory = pilotlight_target::backend::open(&ns.backend, ns.block_size, &budget)?;
+        Ok(Arc::new(Unreachable(memory)) as Arc<dyn Backend>)
+    };
+    let config = NamespaceConfig { nsid: 2, backend: "mem:1MiB".parse().expect("valid"), block_size: 4096, uuid: None };
+    let subsystem = |namespaces| SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: vec![], namespaces };
+    let start = |namespaces| {
+        let listeners = vec![(std::net::Ipv4Addr::LOCALHOST, 0).into()];
+        let config = ServerConfig { listeners, subsystems: vec![subsystem(namespaces)], ..ServerConfig::default() };
+        let options = RuntimeOptions { cores: vec![None], idle: Idle::Yield };
+        Server::start_with(config, options, Box::new(memory))
+    };
+    let Err(error) = start(vec![config.clone()]) else { panic!("it starts without a way to its blocks") };
+    assert!(error.to_string().contains("namespace 2"), "{error}");
+    let server = start(vec![]).expect("nothing to reach");
+    let refused = server.add_namespace(NQN, &config).expect_err("no channel");
+    assert!(refused.to_string().contains("namespace 2"), "{refused}");
+    server.stop(Duration::from_secs(10)).expect("stops");
 }
 
 fn abort(controller: &mut Controller, sqid: u16, cid: u16) -> u64 {
