@@ -40,6 +40,14 @@ pub struct Share {
     common: usize,
 }
 
+impl Share {
+    /// Bytes.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.own + self.common
+    }
+}
+
 /// An I/O thread's buffers and the books about them.
 #[derive(Debug)]
 pub struct Memory {
@@ -78,7 +86,7 @@ impl Memory {
         let common = size <= common_free && (share.common == 0 || share.common + size <= common_free);
         let buffer = if own || common { self.pool.alloc(len) } else { None };
         let Some(buffer) = buffer else {
-            self.refused |= share.own + share.common == 0;
+            self.refused |= share.held() == 0;
             return None;
         };
         if own {
@@ -131,7 +139,7 @@ impl Memory {
 
     /// Closes the books about a queue whose buffers are all back in the pool.
     pub fn close(&mut self, share: &mut Share) {
-        self.release(share, share.own + share.common);
+        self.release(share, share.held());
     }
 
     /// Whether, since the last call, a queue that held nothing was refused.
@@ -244,7 +252,7 @@ mod tests {
                 prop_assert_eq!(memory.booked(), held);
                 for (share, out) in shares.iter().zip(&out) {
                     prop_assert!(share.own <= OWN);
-                    prop_assert_eq!(share.own + share.common, out.iter().map(Buffer::capacity).sum::<usize>());
+                    prop_assert_eq!(share.held(), out.iter().map(Buffer::capacity).sum::<usize>());
                 }
             }
             for (share, out) in shares.iter_mut().zip(out) {

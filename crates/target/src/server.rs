@@ -27,6 +27,8 @@ pub const DISCOVERY: usize = usize::MAX;
 pub const CHANNEL_DEPTH: u32 = 1024;
 /// Messages that an I/O thread's inbox holds.
 const INBOX: usize = 16_384;
+/// Connections that may wait to be accepted; the kernel takes no more than `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
 /// How long a Connect may take in all, in nanoseconds: it waits for what the host's earlier association still writes.
 const CONNECT_TIMEOUT_NS: u64 = 60_000_000_000;
 
@@ -512,7 +514,12 @@ fn no_namespace(nqn: &str, nsid: u32) -> ServerError {
 }
 
 fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).map_err(|source| StartError::Listen { address, source })
+    let listener = TcpListener::bind(address).map_err(|source| StartError::Listen { address, source })?;
+    // The standard library asks for room for 128 connections that wait to be accepted. When there are more, the kernel
+    // drops the attempt of whoever comes, and a host tries again a second later.
+    let widened = rustix::net::listen(&listener, BACKLOG).map_err(io::Error::from);
+    widened.map_err(|source| StartError::Listen { address, source })?;
+    Ok(listener)
 }
 
 fn open_all(config: &ServerConfig, opener: &Opener) -> Result<Vec<Entry>, StartError> {

@@ -480,17 +480,18 @@ impl TargetThread {
             return false;
         }
         std::mem::swap(&mut self.waiting, &mut self.waiting_now);
+        let mut moved = false;
         for at in 0..self.waiting_now.len() {
             let index = self.waiting_now[at];
             let Some(link) = self.links[index as usize].as_mut() else { continue };
             link.listed = false;
             link.conn.refill();
             let address = link.address;
-            link.conn.run_waiting(&mut self.resources.cx(now_ns, address));
+            moved |= link.conn.run_waiting(&mut self.resources.cx(now_ns, address));
             self.settle(index, now_ns);
         }
         self.waiting_now.clear();
-        true
+        moved
     }
 
     fn tick(&mut self, now_ns: u64) {

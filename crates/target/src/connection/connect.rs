@@ -211,14 +211,15 @@ impl Connection {
         }
     }
 
-    /// Tries whether a waiting Connect can go on.
-    pub(super) fn poll_connecting(&mut self, cx: &mut Cx) {
-        let Phase::Connecting(connecting) = &self.phase else { return };
+    /// Tries whether a waiting Connect can go on; returns whether it did.
+    pub(super) fn poll_connecting(&mut self, cx: &mut Cx) -> bool {
+        let Phase::Connecting(connecting) = &self.phase else { return false };
         if !matches!(connecting.step, ConnectStep::Drain) || cx.shared.register.is_draining(&connecting.host) {
-            return;
+            return false;
         }
         let Connecting { cid, cmd, host, .. } = *self.take_connecting();
         self.begin_association(cid, cmd, host, cx);
+        true
     }
 
     fn take_connecting(&mut self) -> Box<Connecting> {

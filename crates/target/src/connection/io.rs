@@ -138,18 +138,20 @@ impl Connection {
         }
     }
 
-    /// Tries the commands that wait, each at most once, from both lists in turn, each until its first is stuck.
-    pub fn run_waiting(&mut self, cx: &mut Cx) {
+    /// Tries the commands that wait, each at most once, from both lists in turn, each until its first is stuck. Returns
+    /// whether anything moved: a command that waits for its host is no work.
+    pub fn run_waiting(&mut self, cx: &mut Cx) -> bool {
         if matches!(self.phase, Phase::Connecting(_)) {
-            self.poll_connecting(cx);
-            return;
+            return self.poll_connecting(cx);
         }
-        let Some(queue) = &self.queue else { return };
+        let budget = self.budget;
+        let Some(queue) = &self.queue else { return false };
         let (mut ready, mut waiting) = (queue.ready.len(), queue.waiting.len());
         while self.budget > 0 && ready + waiting > 0 {
             ready = self.try_next(ready, |queue| &mut queue.ready, cx);
             waiting = self.try_next(waiting, |queue| &mut queue.waiting, cx);
         }
+        self.budget < budget
     }
 
     /// Tries the first command of a list; returns how many of `left` are still to be tried.
@@ -158,8 +160,9 @@ impl Connection {
             return left;
         }
         let Some(index) = self.queue.as_mut().and_then(|queue| list(queue).pop_front()) else { return 0 };
-        self.budget -= 1;
-        match self.step(index, cx) {
+        let step = self.step(index, cx);
+        self.budget -= u32::from(step != Step::Stuck);
+        match step {
             Step::Gone => left - 1,
             Step::Later => {
                 self.wait(index, false);

@@ -35,7 +35,6 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::association::Association;
-use crate::buffer::MAX_BUFFER;
 use crate::command::Work;
 use crate::memory::{Memory, Share};
 use crate::message::{ConnAddr, Outbox};
@@ -218,8 +217,8 @@ impl Connection {
         assert!(in_use + answers <= size + 1, "{in_use} commands and {answers} answers in a queue of {size}");
         assert!(r2ts <= size + 1, "{r2ts} R2Ts wait to be sent in a queue of {size}");
         assert!(waiting <= size + 32, "{waiting} commands wait in a queue of {size}");
-        let most = io::TX_BUDGET + MAX_BUFFER + (size + 2) * 256;
-        assert!(bytes <= most, "{bytes} bytes wait to be sent");
+        let most = queue.share.held() + (2 * size + 3) * 256; // data that is in the books, and headers
+        assert!(bytes <= most, "{bytes} bytes wait to be sent, {most} are in the books");
     }
 
     /// When [`Connection::on_deadline`] wants to be called, in nanoseconds; `u64::MAX` for never.
