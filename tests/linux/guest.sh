@@ -75,10 +75,7 @@ guest_serve() {
   local part line='' answer ctl=$OUT/$1.ctl before=$SECONDS
   exec 3<>"$ctl.in" 4<>"$ctl.out"
   until guest_is_off "$1"; do
-    if ((SECONDS - before > 5)); then
-      STOOD_STILL=$((SECONDS - before))
-      say "$CASE: this machine stood still for $STOOD_STILL s"
-    fi
+    stood_still_since "$before"
     before=$SECONDS
     # At a timeout `read` has taken, and hands over, what there was of the line.
     IFS= read -r -t 0.5 -u 4 part || { line+=$part; continue; }
@@ -90,7 +87,14 @@ guest_serve() {
     echo >&3
     line='' before=$SECONDS
   done
+  stood_still_since "$before"
   exec 3>&- 4>&-
+}
+
+stood_still_since() {
+  ((SECONDS - $1 > 5)) || return 0
+  STOOD_STILL=$((SECONDS - $1))
+  say "$CASE: this machine stood still for $STOOD_STILL s"
 }
 
 host_call() {

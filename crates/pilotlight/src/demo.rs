@@ -291,8 +291,8 @@ fn closing(two_cpus: bool) -> String {
     format!(
         "{shared}\nThe target polled all the time (policy static): what it was scheduled for beyond what it was active for is \
          what sleeping cores are to save.\n\n\
-         To go on, start a server and connect a Linux host to it:\n  \
-         pilotlight serve\n  \
-         nvme connect -t tcp -a 127.0.0.1 -s 4420 -n NQN     (serve prints the line with its NQN)\n"
+         To go on, start a server that stays, and connect a Linux host to it:\n  \
+         pilotlight serve --nqn {NQN}\n  \
+         nvme connect -t tcp -a 127.0.0.1 -s 4420 -n {NQN}\n"
     )
 }

@@ -13,7 +13,7 @@ use pilotlight_nvme::Status;
 use pilotlight_reactor::Sender;
 
 use crate::association::HostKey;
-use crate::backend::{Backend, Geometry};
+use crate::backend::{Channel, Geometry};
 
 /// Names a connection of an I/O thread. The serial number tells it from a later one in the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +36,9 @@ pub struct ConnectRefusal {
 }
 
 /// A change of a namespace.
-#[derive(Clone)]
 pub enum NamespaceChange {
-    /// It exists from now on.
-    Added(Arc<dyn Backend>),
+    /// It exists from now on; this is the I/O thread's own way to its blocks.
+    Added(Geometry, Box<dyn Channel>),
     /// Its size is different now.
     Resized(Geometry),
     /// It is gone.

@@ -103,17 +103,23 @@ impl Shared {
     }
 
     /// What makes every namespace known to an I/O thread.
-    pub(crate) fn announcements(&self) -> Vec<Message> {
+    ///
+    /// # Errors
+    /// If a backend has no channel left for one more I/O thread.
+    pub(crate) fn announcements(&self) -> Result<Vec<Message>, StartError> {
         let state = self.state();
-        let entries = state.subsystems.iter().enumerate();
-        let of = |(subsystem, entry): (usize, &Entry)| {
-            let added = move |(&nsid, namespace): (&u32, &Namespace)| {
-                let change = NamespaceChange::Added(Arc::clone(&namespace.backend));
-                Message::Namespace { subsystem, nsid, change }
-            };
-            entry.namespaces.iter().map(added).collect::<Vec<_>>()
-        };
-        entries.flat_map(of).collect()
+        let mut messages = Vec::new();
+        for (subsystem, entry) in state.subsystems.iter().enumerate() {
+            for (&nsid, namespace) in &entry.namespaces {
+                let change = added(namespace.backend.as_ref(), nsid).map_err(|source| StartError::Namespace {
+                    nqn: entry.subsystem.nqn().into(),
+                    nsid,
+                    source,
+                })?;
+                messages.push(Message::Namespace { subsystem, nsid, change });
+            }
+        }
+        Ok(messages)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -301,6 +307,8 @@ pub struct Server {
     runtime: Runtime,
     addresses: Vec<SocketAddr>,
     opener: Box<Opener>,
+    /// Held while a namespace is added, removed or resized.
+    changing: Mutex<()>,
 }
 
 impl Server {
@@ -345,10 +353,10 @@ impl Server {
         }
         // Before the first connection: a host that is back at once must not find its namespace missing.
         for thread in threads.iter() {
-            shared.announcements().into_iter().for_each(|message| send(thread, message));
+            shared.announcements()?.into_iter().for_each(|message| send(thread, message));
         }
         let acceptor = Acceptor::start(listeners, Arc::clone(&threads), Arc::clone(&shared))?;
-        Ok(Self { shared, threads, acceptor, runtime, addresses, opener })
+        Ok(Self { shared, threads, acceptor, runtime, addresses, opener, changing: Mutex::new(()) })
     }
 
     /// The addresses that the server listens on.
@@ -383,18 +391,23 @@ impl Server {
     /// # Errors
     /// If the subsystem does not exist, the NSID is in use, or the backend cannot be opened.
     pub fn add_namespace(&self, nqn: &str, config: &NamespaceConfig) -> Result<(), ServerError> {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let index = self.index_of(nqn)?;
         let exists = |state: &State| state.subsystems[index].namespaces.contains_key(&config.nsid);
         if exists(&self.shared.state()) {
             return Err(ServerError::Exists { nqn: nqn.into(), nsid: config.nsid });
         }
         let backend = (self.opener)(config)?;
+        let changes: Vec<_> =
+            self.threads.iter().map(|_| added(backend.as_ref(), config.nsid)).collect::<Result<_, _>>()?;
         let mut state = self.shared.state();
         let entry = &mut state.subsystems[index];
-        let namespace = namespace(&entry.subsystem, config, Arc::clone(&backend));
+        let namespace = namespace(&entry.subsystem, config, backend);
         entry.namespaces.insert(config.nsid, namespace);
         drop(state);
-        self.broadcast(index, config.nsid, &NamespaceChange::Added(backend));
+        for (thread, change) in self.threads.iter().zip(changes) {
+            send(thread, Message::Namespace { subsystem: index, nsid: config.nsid, change });
+        }
         Ok(())
     }
 
@@ -403,10 +416,11 @@ impl Server {
     /// # Errors
     /// If there is no such subsystem or namespace.
     pub fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), ServerError> {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let index = self.index_of(nqn)?;
         let removed = self.shared.state().subsystems[index].namespaces.remove(&nsid);
         removed.ok_or_else(|| no_namespace(nqn, nsid))?;
-        self.broadcast(index, nsid, &NamespaceChange::Removed);
+        self.broadcast(index, nsid, || NamespaceChange::Removed);
         Ok(())
     }
 
@@ -416,21 +430,18 @@ impl Server {
     /// # Errors
     /// If there is no such subsystem or namespace, or the backend cannot be resized.
     pub fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError> {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let index = self.index_of(nqn)?;
-        let backend = {
-            let state = self.shared.state();
-            let namespace = state.subsystems[index].namespaces.get(&nsid).ok_or_else(|| no_namespace(nqn, nsid))?;
-            Arc::clone(&namespace.backend)
-        };
-        // Not under the lock: this may wait for requests, which only reactors bring back, and these take the lock.
-        backend.resize(blocks)?;
-        let mut state = self.shared.state();
-        let namespace = state.subsystems[index].namespaces.get_mut(&nsid).ok_or_else(|| no_namespace(nqn, nsid))?;
-        let geometry = namespace.backend.geometry(); // as of now: another resize may have come in between
-        let before = std::mem::replace(&mut namespace.info.geometry, geometry);
-        drop(state);
+        let find = |state: &State| state.subsystems[index].namespaces.get(&nsid).map(|ns| Arc::clone(&ns.backend));
+        let backend = find(&self.shared.state()).ok_or_else(|| no_namespace(nqn, nsid))?;
+        // The state is not held meanwhile: a backend may wait for requests of I/O threads, and those for the state.
+        let before = backend.geometry();
+        let geometry = backend.resize(blocks)?;
+        if let Some(namespace) = self.shared.state().subsystems[index].namespaces.get_mut(&nsid) {
+            namespace.info.geometry = geometry;
+        }
         if geometry != before {
-            self.broadcast(index, nsid, &NamespaceChange::Resized(geometry));
+            self.broadcast(index, nsid, || NamespaceChange::Resized(geometry));
         }
         Ok(geometry.blocks)
     }
@@ -472,13 +483,22 @@ impl Server {
         found.ok_or_else(|| ServerError::NoSubsystem(nqn.into()))
     }
 
-    fn broadcast(&self, subsystem: usize, nsid: u32, change: &NamespaceChange) {
-        self.send_all(|| Message::Namespace { subsystem, nsid, change: change.clone() });
+    fn broadcast(&self, subsystem: usize, nsid: u32, change: impl Fn() -> NamespaceChange) {
+        self.send_all(|| Message::Namespace { subsystem, nsid, change: change() });
     }
 
     fn send_all(&self, message: impl Fn() -> Message) {
         self.threads.iter().for_each(|thread| send(thread, message()));
     }
+}
+
+/// The news of a namespace for one I/O thread. The channel is opened here, where a failure can still be told: an I/O thread
+/// without one would answer Invalid Namespace, which hosts take for a flush that succeeded.
+fn added(backend: &dyn Backend, nsid: u32) -> Result<NamespaceChange, OpenError> {
+    let channel = backend
+        .open_channel(CHANNEL_DEPTH)
+        .map_err(|source| OpenError::System { spec: format!("a channel to namespace {nsid}"), source })?;
+    Ok(NamespaceChange::Added(backend.geometry(), channel))
 }
 
 /// Sends a message to an I/O thread, waiting for room where its inbox is full.

@@ -46,7 +46,7 @@ impl Bench {
         let shared = Arc::new(shared.map_err(io::Error::other)?);
         let inbox = Inbox::new(256);
         let sender = inbox.sender();
-        shared.announcements().into_iter().for_each(|message| drop(sender.send(message)));
+        shared.announcements().map_err(io::Error::other)?.into_iter().for_each(|message| drop(sender.send(message)));
         let thread = TargetThread::new(ThreadParts {
             id: 0,
             inbox,

@@ -318,10 +318,7 @@ impl TargetThread {
     fn on_namespace(&mut self, subsystem: usize, nsid: u32, change: NamespaceChange, now_ns: u64) {
         let namespaces = &mut self.resources.namespaces;
         match change {
-            NamespaceChange::Added(backend) => match backend.open_channel(crate::server::CHANNEL_DEPTH) {
-                Ok(channel) => namespaces.add(subsystem, nsid, backend.geometry(), channel),
-                Err(error) => tracing::error!(nsid, %error, "an I/O thread cannot use this namespace"),
-            },
+            NamespaceChange::Added(geometry, channel) => namespaces.add(subsystem, nsid, geometry, channel),
             NamespaceChange::Resized(geometry) => namespaces.resize(subsystem, nsid, geometry),
             NamespaceChange::Removed => namespaces.remove(subsystem, nsid),
         }

@@ -17,8 +17,9 @@ use pilotlight_nvme::command::opcode::{admin, io as io_opcode};
 use pilotlight_nvme::feature::{NAMESPACE_CHANGED, async_event, fid};
 use pilotlight_nvme::identify::cns;
 use pilotlight_nvme::{Sqe, Status};
-use pilotlight_target::NamespaceConfig;
+use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::backend::{Backend, Channel, Completion, Geometry, Op, Request, Submitted};
+use pilotlight_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 
 const BLOCK: usize = 4096;
 /// How long a test watches that something does *not* happen.
@@ -32,6 +33,10 @@ struct Gate {
     busy: AtomicBool,
     /// Writes that were taken.
     taken: AtomicUsize,
+    /// While set, a resize waits until it is no more.
+    resize_waits: AtomicBool,
+    /// A resize has begun.
+    resizing: AtomicBool,
 }
 
 /// Opens the gate however a test ends: a server waits for its backends, even when a test has failed.
@@ -74,6 +79,14 @@ impl Backend for Gated {
         Ok(Box::new(GatedChannel { inner, gate: Arc::clone(&self.gate), held: Vec::new() }))
     }
     fn resize(&self, blocks: Option<u64>) -> io::Result<Geometry> {
+        self.gate.resizing.store(true, SeqCst);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while self.gate.resize_waits.load(SeqCst) {
+            if Instant::now() > deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            std::thread::yield_now();
+        }
         self.inner.resize(blocks)
     }
 }
@@ -291,6 +304,65 @@ fn hosts_hear_of_namespaces_that_come_grow_and_go() {
     assert!(matches!(gone, Err(HostError::Status { status, .. }) if status.code() == Status::INVALID_NAMESPACE));
     drop((controller, io));
     target.stop();
+}
+
+/// A resize may have to wait for requests in progress; the I/O threads that are to finish them must not wait for it.
+#[test]
+fn admin_commands_are_answered_while_a_resize_waits() {
+    let (target, gate) = gated(1);
+    let mut controller = Controller::connect(target.options()).expect("a controller");
+    gate.resize_waits.store(true, SeqCst);
+    std::thread::scope(|scope| {
+        let resize = scope.spawn(|| target.server.resize_namespace(NQN, 1, Some(512)));
+        until("the resize has begun", || gate.resizing.load(SeqCst));
+        assert_eq!(controller.active_namespaces().expect("a list"), [1]);
+        gate.resize_waits.store(false, SeqCst);
+        assert_eq!(resize.join().expect("no panic").expect("resized"), 512);
+    });
+    drop(controller);
+    target.stop();
+}
+
+/// Storage that an I/O thread cannot get at.
+struct Unreachable(Arc<dyn Backend>);
+
+impl Backend for Unreachable {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        self.0.allocated_bytes()
+    }
+    fn open_channel(&self, _depth: u32) -> io::Result<Box<dyn Channel>> {
+        Err(io::ErrorKind::QuotaExceeded.into())
+    }
+    fn resize(&self, blocks: Option<u64>) -> io::Result<Geometry> {
+        self.0.resize(blocks)
+    }
+}
+
+/// Linux takes a flush that is answered with Invalid Namespace for one that succeeded: nothing may be served half.
+#[test]
+fn a_namespace_that_an_io_thread_cannot_reach_is_refused() {
+    let memory = |ns: &NamespaceConfig| {
+        let budget = Arc::new(pilotlight_target::backend::MemoryBudget::unlimited());
+        let memory = pilotlight_target::backend::open(&ns.backend, ns.block_size, &budget)?;
+        Ok(Arc::new(Unreachable(memory)) as Arc<dyn Backend>)
+    };
+    let config = NamespaceConfig { nsid: 2, backend: "mem:1MiB".parse().expect("valid"), block_size: 4096, uuid: None };
+    let subsystem = |namespaces| SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: vec![], namespaces };
+    let start = |namespaces| {
+        let listeners = vec![(std::net::Ipv4Addr::LOCALHOST, 0).into()];
+        let config = ServerConfig { listeners, subsystems: vec![subsystem(namespaces)], ..ServerConfig::default() };
+        let options = RuntimeOptions { cores: vec![None], idle: Idle::Yield };
+        Server::start_with(config, options, Box::new(memory))
+    };
+    let Err(error) = start(vec![config.clone()]) else { panic!("it starts without a way to its blocks") };
+    assert!(error.to_string().contains("namespace 2"), "{error}");
+    let server = start(vec![]).expect("nothing to reach");
+    let refused = server.add_namespace(NQN, &config).expect_err("no channel");
+    assert!(refused.to_string().contains("namespace 2"), "{refused}");
+    server.stop(Duration::from_secs(10)).expect("stops");
 }
 
 fn abort(controller: &mut Controller, sqid: u16, cid: u16) -> u64 {
