@@ -15,7 +15,7 @@ const SUBTYPE_NVM: u8 = 2;
 const TREQ_NOT_SPECIFIED: u8 = 0;
 const CNTLID_DYNAMIC: u16 = 0xffff;
 /// Largest admin queue that Connect accepts, in entries.
-const ADMIN_QUEUE_ENTRIES: u16 = 128;
+pub(crate) const ADMIN_QUEUE_ENTRIES: u16 = 128;
 
 /// Every record, and who may see it.
 #[derive(Clone, Debug, Default)]

@@ -59,6 +59,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
+/// I/Os done and allocations counted.
+type Reading = (u64, u64);
+
 /// Finds the reactors among this process's threads; returns how many there are.
 fn watch_reactors() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("this is Linux");
@@ -77,7 +80,7 @@ fn watch_reactors() -> usize {
 /// many there were.
 fn check(name: &str, target: &Target, options: &ConnectOptions, spec: &LoadSpec, ios: u64) -> u64 {
     let stop = AtomicBool::new(false);
-    let (mut from, mut to): (Option<(u64, u64)>, Option<(u64, u64)>) = (None, None);
+    let (mut from, mut to): (Option<Reading>, Option<Reading>) = (None, None);
     let spec = LoadSpec { runtime_ns: Some(60_000_000_000), ..spec.clone() };
     assert!(watch_reactors() > 0, "no reactor runs");
     let before = CALLS.load(Relaxed);

@@ -19,6 +19,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::admin::AdminQueue;
 use super::{Connection, Cx, Phase, Queue, Role};
 use crate::association::{Association, HostKey};
+use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::memory::Share;
 use crate::message::{ConnAddr, ConnectRefusal, Message};
 use crate::slots::{MAX_R2T, Slots};
@@ -128,8 +129,9 @@ impl Connection {
         if cmd.recfmt != 0 {
             return Err(ConnectRefusal::status(Status::CONNECT_FORMAT.dnr()));
         }
-        let limits = &cx.shared.limits;
-        if cmd.sqsize == 0 || cmd.sqsize >= limits.max_queue_depth {
+        let most = cx.shared.limits.max_queue_depth;
+        let most = if cmd.qid == 0 { most.min(ADMIN_QUEUE_ENTRIES) } else { most };
+        if cmd.sqsize == 0 || cmd.sqsize >= most {
             return Err(ConnectRefusal::parameter(parameter::SQSIZE));
         }
         let subnqn = nqn_from_field(&data.subnqn).ok_or(ConnectRefusal::parameter(parameter::SUBNQN))?;

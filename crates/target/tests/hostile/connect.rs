@@ -13,8 +13,8 @@ use zerocopy::IntoBytes;
 use super::answer::{Answer, completed, read_completion, terminated};
 use super::rows;
 use super::stage::{
-    BOTH, CLOSED, FRIEND, IO_QUEUES, Io, NONE, QUEUE_DEPTH, admin, admin_of, assert_unwritten, blocks, connect_cmd,
-    connect_data, enabled, enabled_of, host, io, io_with, r2t, shaken, with_cid, write,
+    ADMIN_DEPTH, BOTH, CLOSED, FRIEND, IO_QUEUES, Io, NONE, QUEUE_DEPTH, admin, admin_of, assert_unwritten, blocks,
+    connect_cmd, connect_data, enabled, enabled_of, host, io, io_with, r2t, shaken, with_cid, write,
 };
 
 /// The answer to a Connect; the connection has to stay good for another one.
@@ -116,7 +116,7 @@ rows! {
         let io_sqsize = |sqsize| io_queue(&io, &ConnectCmd { sqsize, ..connect_cmd(2, 2) }, |_| ());
         same([
             admin_cmd(|cmd| cmd.sqsize = 0),
-            admin_cmd(|cmd| cmd.sqsize = QUEUE_DEPTH),
+            admin_cmd(|cmd| cmd.sqsize = ADMIN_DEPTH),
             admin_cmd(|cmd| cmd.sqsize = 0xffff),
             io_sqsize(0),
             io_sqsize(QUEUE_DEPTH),

@@ -30,7 +30,9 @@ pub(crate) const BLOCKS: u64 = BYTES / 4096;
 /// Most I/O queues of a controller.
 pub(crate) const IO_QUEUES: u16 = 4;
 /// Most entries of a queue.
-pub(crate) const QUEUE_DEPTH: u16 = 128;
+pub(crate) const QUEUE_DEPTH: u16 = 256;
+/// Most entries of an admin queue (ASQSZ).
+pub(crate) const ADMIN_DEPTH: u16 = 128;
 /// How long the target waits for an ICReq.
 pub(crate) const ICREQ_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a peer waits for anything: long enough for a busy machine.
