@@ -1,0 +1,128 @@
+//! What a policy may ask for, what a plant says it can do, and what that costs.
+//!
+//! A policy asks for goals where it can ("asleep, but back within 50 us"); the plant chooses the means. Commands for
+//! frequency, quotas, power limits and bandwidth join with the policies that need them.
+
+use crate::topology::{CoreId, Depth, ThreadId};
+
+/// An order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Let `thread` live on `to`. Where `to` has to be woken by software, its old home serves it until `to` is awake.
+    Move {
+        /// The I/O thread.
+        thread: ThreadId,
+        /// Its new home.
+        to: CoreId,
+    },
+    /// Let `core` rest as soon as it owns no I/O thread. Never the main core.
+    Sleep {
+        /// The core.
+        core: CoreId,
+        /// How deep.
+        goal: SleepGoal,
+    },
+    /// Let `core` poll. A moved I/O thread wakes its new home too; a policy says so all the same, and first.
+    Wake {
+        /// The core.
+        core: CoreId,
+    },
+    /// How `thread` learns of completions and of requests from now on.
+    Completions {
+        /// The I/O thread.
+        thread: ThreadId,
+        /// How.
+        how: Completions,
+    },
+}
+
+/// How deep a core is to sleep: the deepest state from which it is back in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SleepGoal {
+    /// Most time from the wake-up to the first poll, in nanoseconds. Where no state keeps it, the shallowest is taken.
+    pub wake_within_ns: u64,
+}
+
+impl SleepGoal {
+    /// The shallowest state there is: awake again as quickly as can be.
+    pub const SHALLOWEST: Self = Self { wake_within_ns: 0 };
+    /// The deepest state there is, however long the way back.
+    pub const DEEPEST: Self = Self { wake_within_ns: u64::MAX };
+}
+
+/// How an I/O thread waits for work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Completions {
+    /// Its reactor polls it all the time.
+    #[default]
+    Poll,
+    /// Its reactor waits in the kernel until a socket, a device or a message has something.
+    Interrupt,
+}
+
+/// Why a plant did not do what it was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The core still owns an I/O thread, or has been given one.
+    #[error("the core owns I/O threads")]
+    NotEmpty,
+    /// The main core does not sleep by a policy's command.
+    #[error("the main core does not sleep")]
+    MainCore,
+    /// There is no such core or I/O thread any more.
+    #[error("there is no such core or I/O thread")]
+    Unknown,
+    /// The plant cannot do this at all.
+    #[error("this machine cannot do that")]
+    Unsupported,
+}
+
+/// One way of sleeping, and its costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SleepCost {
+    /// The depth.
+    pub depth: Depth,
+    /// Time of the core that wakes another, in nanoseconds.
+    pub waker_ns: u64,
+    /// Time from then until the sleeper polls, in nanoseconds.
+    pub wake_ns: u64,
+}
+
+/// What a plant can do, and what it costs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Ways in which a core can sleep by command, from shallow to deep; empty if it cannot.
+    pub sleeps: Vec<SleepCost>,
+    /// Whether I/O threads can be moved.
+    pub moves: bool,
+    /// Time that moving an I/O thread between polling cores takes, in nanoseconds.
+    pub move_ns: u64,
+    /// Whether I/O threads can wait in the kernel.
+    pub interrupts: bool,
+}
+
+impl Capabilities {
+    /// The way of sleeping that serves a goal: the deepest that is back in time, else the shallowest.
+    #[must_use]
+    pub fn sleep_for(&self, goal: SleepGoal) -> Option<SleepCost> {
+        let in_time = self.sleeps.iter().rev().find(|sleep| sleep.wake_ns <= goal.wake_within_ns);
+        in_time.or(self.sleeps.first()).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_takes_the_deepest_state_that_is_back_in_time() {
+        let cost = |depth, wake_ns| SleepCost { depth, waker_ns: 0, wake_ns };
+        let sleeps = vec![cost(Depth::MonitorWait, 3_000), cost(Depth::SoftwareWait, 40_000)];
+        let plant = Capabilities { sleeps, ..Capabilities::default() };
+        let depth = |within| plant.sleep_for(SleepGoal { wake_within_ns: within }).map(|sleep| sleep.depth);
+        assert_eq!(depth(50_000), Some(Depth::SoftwareWait));
+        assert_eq!(depth(10_000), Some(Depth::MonitorWait));
+        assert_eq!(depth(0), Some(Depth::MonitorWait));
+        assert_eq!(Capabilities::default().sleep_for(SleepGoal::DEEPEST), None);
+    }
+}

@@ -1,0 +1,55 @@
+//! `static`: every core polls, I/O threads are spread evenly and stay (SPDK's default; SANDMAN section 3.1).
+
+use pilotlight_plant::{
+    Command, Completions, CoreId, NEVER, Policy, Refusal, Sample, Start, ThreadId, Tick, Unsupported, View, Wants,
+};
+
+/// Static polling.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Static;
+
+impl Policy for Static {
+    fn name(&self) -> &'static str {
+        "static"
+    }
+
+    fn wants(&self) -> Wants {
+        Wants::default()
+    }
+
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+        spread(start, Completions::Poll, out);
+        Ok(NEVER)
+    }
+
+    fn on_tick(&mut self, _tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
+        NEVER
+    }
+
+    fn on_interval(&mut self, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> u64 {
+        NEVER
+    }
+
+    fn on_refused(&mut self, _now_ns: u64, _command: &Command, _refusal: Refusal) {}
+
+    fn on_resume(&mut self, _now_ns: u64) {}
+
+    fn view(&self) -> View {
+        View::new()
+    }
+}
+
+/// Wakes every core, and gives I/O thread `i` the core `i` modulo their number.
+pub(crate) fn spread(start: &Start<'_>, how: Completions, out: &mut Vec<Command>) {
+    let cores = start.topology.len();
+    let asleep = |core: &CoreId| start.cores[core.index()].state != pilotlight_plant::CoreState::Awake;
+    out.extend(start.topology.cores().filter(asleep).map(|core| Command::Wake { core }));
+    for (thread, &home) in start.homes.iter().enumerate() {
+        let to = CoreId((thread % cores) as u16);
+        let thread = ThreadId(thread as u16);
+        out.push(Command::Completions { thread, how });
+        if home != to {
+            out.push(Command::Move { thread, to });
+        }
+    }
+}
