@@ -7,12 +7,16 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`inbox`] | bounded queues of messages: a reactor's event ring, an I/O thread's inbox |
+//! | `ring` | the ring under an inbox |
+//! | `sync` | atomics, fences and kernel waits, so that a model checker can take their place |
 //! | [`runtime`] | the polling loop, pinning, adoption and hand-over, busy and idle time |
 //! | [`clock`] | monotonic nanoseconds |
 
 pub mod clock;
 pub mod inbox;
+mod ring;
 pub mod runtime;
+mod sync;
 
 pub use inbox::{Inbox, Sender};
 pub use runtime::{Idle, IoThread, Polled, ReactorHandle, ReactorStats, Runtime, RuntimeOptions, StartError};
