@@ -2,21 +2,37 @@
 //!
 //! An inbox belongs to the I/O thread (or the reactor) that empties it and moves with it; a [`Sender`] stays valid
 //! wherever its owner lives. Sending never blocks: a full inbox hands the message back.
+//!
+//! An owner with nothing to do can wait for the next message: in a futex ([`Inbox::wait_futex`]), or in `poll(2)` or
+//! `epoll(7)` for a [`Inbox::doorbell`] among other descriptors. Each way is the same three steps, arm, re-check, wait;
+//! `doorbell.rs` says why none of them may be left out.
 
 use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 
+use crate::doorbell::{Bell, How};
 use crate::ring::Ring;
-use crate::sync::Arc;
+use crate::sync::{Arc, Step, leaves_out};
+
+struct Shared<T> {
+    ring: Ring<T>,
+    bell: Bell,
+}
 
 /// The receiving end. Dropped, it drops what is in it; what is sent later goes with the last sender.
 pub struct Inbox<T> {
-    shared: Arc<Ring<T>>,
+    shared: Arc<Shared<T>>,
     /// Messages taken so far.
     head: u64,
+    /// Armed for the doorbell, and not yet back.
+    armed: bool,
+    /// Rings of the doorbell that senders have begun and that were not taken back yet.
+    owed_rings: u64,
 }
 
 /// A sending end; clone it freely.
-pub struct Sender<T>(Arc<Ring<T>>);
+pub struct Sender<T>(Arc<Shared<T>>);
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {
@@ -40,7 +56,8 @@ impl<T> Inbox<T> {
     /// An inbox for at most `capacity` messages, rounded up to a power of two.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self { shared: Arc::new(Ring::new(capacity)), head: 0 }
+        let shared = Shared { ring: Ring::new(capacity), bell: Bell::new() };
+        Self { shared: Arc::new(shared), head: 0, armed: false, owed_rings: 0 }
     }
 
     /// A sender to this inbox.
@@ -55,7 +72,7 @@ impl<T> Inbox<T> {
     pub fn take(&mut self) -> Option<T> {
         // SAFETY: a ring has one inbox, which is not `Clone`, and `&mut self` makes this the only receiver; `head` starts
         // at 0 and counts what was taken.
-        let message = unsafe { self.shared.take(self.head) };
+        let message = unsafe { self.shared.ring.take(self.head) };
         self.head += u64::from(message.is_some());
         message
     }
@@ -64,12 +81,68 @@ impl<T> Inbox<T> {
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.shared.is_empty(self.head)
+        self.shared.ring.is_empty(self.head)
+    }
+
+    /// Waits in the kernel until there is a message or until `until_ns` (`CLOCK_MONOTONIC`; `u64::MAX`: no limit). The
+    /// first sender makes one system call to end it. May return early, without a message.
+    pub fn wait_futex(&mut self, until_ns: u64) {
+        self.disarm();
+        let armed = self.shared.bell.arm(How::Futex);
+        if self.still_empty() {
+            self.shared.bell.wait(armed, until_ns);
+        }
+        self.shared.bell.disarm();
+    }
+
+    /// What becomes readable (`POLLIN`) when a message arrives between [`arm`](Self::arm) and [`disarm`](Self::disarm).
+    /// Made on first use; the same as long as the inbox lives.
+    ///
+    /// # Errors
+    /// If the system has no descriptor left.
+    pub fn doorbell(&self) -> io::Result<BorrowedFd<'_>> {
+        Ok(self.shared.bell.event()?.as_fd())
+    }
+
+    /// The owner is about to wait for the [`doorbell`](Self::doorbell): the next sender rings it. `false`: there is a
+    /// message already; do not wait, nothing is armed.
+    ///
+    /// # Panics
+    /// If nobody has asked for the doorbell yet: then nobody can wait for it.
+    #[must_use]
+    pub fn arm(&mut self) -> bool {
+        assert!(self.shared.bell.has_event(), "an inbox is armed whose doorbell() nobody holds");
+        self.disarm();
+        self.shared.bell.arm(How::Event);
+        self.armed = true;
+        let empty = self.still_empty();
+        if !empty {
+            self.disarm();
+        }
+        empty
+    }
+
+    /// The owner is back from waiting for the doorbell: nobody rings any more, and what was rung is taken back. A sender
+    /// that is about to ring at this moment ends the next wait early, once. Does nothing if the inbox is not armed.
+    pub fn disarm(&mut self) {
+        if self.armed {
+            self.armed = false;
+            self.owed_rings += u64::from(self.shared.bell.disarm());
+        }
+        if self.owed_rings > 0 {
+            self.owed_rings -= self.shared.bell.drain();
+        }
+    }
+
+    /// The second look, after arming.
+    fn still_empty(&self) -> bool {
+        leaves_out(Step::Recheck) || self.is_empty()
     }
 }
 
 impl<T> Drop for Inbox<T> {
     fn drop(&mut self) {
+        self.disarm();
         while self.take().is_some() {}
     }
 }
@@ -81,7 +154,9 @@ impl<T> Sender<T> {
     /// The message, if there is no room.
     #[inline]
     pub fn send(&self, message: T) -> Result<(), T> {
-        self.0.send(message)
+        self.0.ring.send(message)?;
+        self.0.bell.message_is_in();
+        Ok(())
     }
 }
 

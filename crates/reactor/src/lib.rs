@@ -7,12 +7,14 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`inbox`] | bounded queues of messages: a reactor's event ring, an I/O thread's inbox |
+//! | `doorbell` | how a sleeping owner is woken: futex, eventfd |
 //! | `ring` | the ring under an inbox |
 //! | `sync` | atomics, fences and kernel waits, so that a model checker can take their place |
 //! | [`runtime`] | the polling loop, pinning, adoption and hand-over, busy and idle time |
 //! | [`clock`] | monotonic nanoseconds |
 
 pub mod clock;
+mod doorbell;
 pub mod inbox;
 mod ring;
 pub mod runtime;
