@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use clap::Args;
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, Report, run as run_load};
-use pilotlight_reactor::{Idle, ReactorStats, RuntimeOptions};
+use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::backend::{BackendSpec, MemoryBudget, open};
 use pilotlight_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 use serde_json::{Value, json};
@@ -148,7 +148,7 @@ fn serve(cpus: &[u32]) -> anyhow::Result<Server> {
     let idle = if cpus.len() > 1 { Idle::Spin } else { Idle::Yield };
     let budget = std::sync::Arc::new(MemoryBudget::unlimited());
     let opener = move |ns: &NamespaceConfig| open(&ns.backend, ns.block_size, &budget);
-    let options = RuntimeOptions { cores: vec![Some(cpus[0])], idle };
+    let options = RuntimeOptions::new(vec![Some(cpus[0])], idle);
     Ok(Server::start_with(config, options, Box::new(opener))?)
 }
 
@@ -202,12 +202,12 @@ fn measure(
     let before = reactor(server);
     let report = load(address, cpu, spec).with_context(|| format!("measuring {} at depth {}", row.name, row.depth))?;
     let after = reactor(server);
-    let busy_ns = after.busy_ns - before.busy_ns;
-    Ok(Measured { report, busy_ns, total_ns: busy_ns + after.idle_ns - before.idle_ns })
+    let busy_ns = after.0 - before.0;
+    Ok(Measured { report, busy_ns, total_ns: busy_ns + after.1 - before.1 })
 }
 
-fn reactor(server: &Server) -> ReactorStats {
-    server.stats().reactors.first().copied().unwrap_or_default()
+fn reactor(server: &Server) -> (u64, u64) {
+    server.stats().runtime.reactors.first().map_or((0, 0), |reactor| (reactor.busy_ns, reactor.idle_ns))
 }
 
 impl Measured {

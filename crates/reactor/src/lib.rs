@@ -10,15 +10,32 @@
 //! | `doorbell` | how a sleeping owner is woken: futex, eventfd |
 //! | `ring` | the ring under an inbox |
 //! | `sync` | atomics, fences and kernel waits, so that a model checker can take their place |
-//! | [`runtime`] | the polling loop, pinning, adoption and hand-over, busy and idle time |
-//! | [`clock`] | monotonic nanoseconds |
+//! | `wait` | instructions that wait for a store: `umwait`, `mwaitx`, `wfe` |
+//! | [`io_thread`] | what a reactor polls |
+//! | `reactor` | the loop of one core: poll, rest, hand over |
+//! | `director` | a policy on the main core: what it is told, and how its commands are carried out |
+//! | [`runtime`] | start, adoption, change of policy, statistics, end |
+//! | [`cells`], [`histogram`] | accounting |
+//! | [`clock`] | monotonic nanoseconds, CPU time |
 
+pub mod cells;
 pub mod clock;
+mod director;
 mod doorbell;
+pub mod histogram;
 pub mod inbox;
+pub mod io_thread;
+mod kernel_wait;
+mod reactor;
 mod ring;
 pub mod runtime;
 mod sync;
+pub mod wait;
 
+pub use cells::{IoThreadStats, ReactorStats, SleepStats};
+pub use director::DirectorStats;
+pub use histogram::{Histogram, HistogramSnapshot};
 pub use inbox::{Inbox, Sender};
-pub use runtime::{Idle, IoThread, Polled, ReactorHandle, ReactorStats, Runtime, RuntimeOptions, StartError};
+pub use io_thread::{Completions, IoThread, Polled};
+pub use reactor::Idle;
+pub use runtime::{Runtime, RuntimeOptions, RuntimeStats, StartError};

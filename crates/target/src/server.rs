@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
-use pilotlight_reactor::{Idle, Inbox, ReactorStats, Runtime, RuntimeOptions, Sender};
+use pilotlight_plant::{CoreId, Policy, Unsupported, View};
+use pilotlight_reactor::{Idle, Inbox, Runtime, RuntimeOptions, RuntimeStats, Sender};
 
 use crate::association::{Association, Register};
 use crate::backend::{Backend, Op, OpenError, Request, Submitted};
@@ -290,8 +291,8 @@ pub enum DrainError {
 pub struct ServerStats {
     /// Sums over all I/O threads.
     pub totals: Totals,
-    /// Each reactor.
-    pub reactors: Vec<ReactorStats>,
+    /// Reactors, I/O threads as reactors see them, and the policy's orders.
+    pub runtime: RuntimeStats,
     /// Associations that exist.
     pub associations: usize,
 }
@@ -320,8 +321,8 @@ impl Server {
         let memory = config.limits.max_memory.saturating_sub(config.limits.buffer_memory);
         let budget = Arc::new(crate::backend::MemoryBudget::new(memory));
         let opener = move |ns: &NamespaceConfig| crate::backend::open(&ns.backend, ns.block_size, &budget);
-        let cores = config.cores.iter().map(|&core| Some(core)).collect();
-        Self::start_with(config, RuntimeOptions { cores, idle: Idle::Spin }, Box::new(opener))
+        let options = RuntimeOptions::new(config.cores.iter().map(|&core| Some(core)).collect(), Idle::Spin);
+        Self::start_with(config, options, Box::new(opener))
     }
 
     /// Starts a server on given reactors, with a way to open backends: for tests.
@@ -348,8 +349,7 @@ impl Server {
                 counters: shared.counters(id),
                 shared: Arc::clone(&shared),
             })?;
-            let reactors = runtime.reactors();
-            reactors[id % reactors.len()].adopt(Box::new(thread));
+            runtime.adopt(CoreId((id % options.cores.len()) as u16), Box::new(thread));
         }
         // Before the first connection: a host that is back at once must not find its namespace missing.
         for thread in threads.iter() {
@@ -370,9 +370,24 @@ impl Server {
     pub fn stats(&self) -> ServerStats {
         ServerStats {
             totals: self.shared.totals(),
-            reactors: self.runtime.reactors().iter().map(pilotlight_reactor::ReactorHandle::stats).collect(),
+            runtime: self.runtime.stats(),
             associations: self.shared.register.len(),
         }
+    }
+
+    /// Lets `policy` decide over cores and I/O threads from now on. Before the first, every core polls and I/O threads stay
+    /// where they are.
+    ///
+    /// # Errors
+    /// If the policy needs what this machine cannot do: then the one before goes on.
+    pub fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported> {
+        self.runtime.set_policy(policy)
+    }
+
+    /// The policy in charge and what it sees; `None` before the first.
+    #[must_use]
+    pub fn policy(&self) -> Option<(&'static str, View)> {
+        self.runtime.view()
     }
 
     /// Bytes that hold data in namespace `nsid` of subsystem `nqn`.
@@ -454,11 +469,10 @@ impl Server {
         self.acceptor.stop();
         let until = Instant::now() + deadline;
         self.send_all(|| Message::Drain);
-        let alive = |runtime: &Runtime| runtime.reactors().iter().any(|reactor| reactor.stats().io_threads > 0);
-        while alive(&self.runtime) && Instant::now() < until {
+        while self.runtime.is_serving() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
-        let late = alive(&self.runtime);
+        let late = self.runtime.is_serving();
         self.runtime.stop();
         self.flush_all()?;
         if late { Err(DrainError::Timeout(deadline)) } else { Ok(()) }

@@ -354,7 +354,7 @@ fn a_namespace_that_an_io_thread_cannot_reach_is_refused() {
     let start = |namespaces| {
         let listeners = vec![(std::net::Ipv4Addr::LOCALHOST, 0).into()];
         let config = ServerConfig { listeners, subsystems: vec![subsystem(namespaces)], ..ServerConfig::default() };
-        let options = RuntimeOptions { cores: vec![None], idle: Idle::Yield };
+        let options = RuntimeOptions::new(vec![None], Idle::Yield);
         Server::start_with(config, options, Box::new(memory))
     };
     let Err(error) = start(vec![config.clone()]) else { panic!("it starts without a way to its blocks") };

@@ -52,7 +52,7 @@ pub(crate) fn target_with(
         limits,
         ..ServerConfig::default()
     };
-    let runtime = RuntimeOptions { cores: vec![None; reactors as usize], idle: Idle::Yield };
+    let runtime = RuntimeOptions::new(vec![None; reactors as usize], Idle::Yield);
     let opener = Box::new(move |_: &NamespaceConfig| {
         let memory = MemoryBackend::new(block_size, blocks, Arc::new(MemoryBudget::unlimited())).expect("memory");
         Ok(wrap(Arc::new(memory)))

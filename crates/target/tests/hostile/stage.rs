@@ -64,7 +64,7 @@ pub(crate) fn server(limits: Limits) -> Server {
         limits,
         ..ServerConfig::default()
     };
-    let runtime = RuntimeOptions { cores: vec![None], idle: Idle::Yield };
+    let runtime = RuntimeOptions::new(vec![None], Idle::Yield);
     let opener = |ns: &NamespaceConfig| open(&ns.backend, ns.block_size, &MemoryBudget::unlimited().into());
     Server::start_with(config, runtime, Box::new(opener)).expect("the server starts")
 }

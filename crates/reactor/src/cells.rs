@@ -1,0 +1,192 @@
+//! Accounting: what a reactor or an I/O thread writes down about itself, and what anyone may read of it.
+//!
+//! Each cell has one writer at a time and is written with plain loads and stores. Time is divided completely: a reactor is
+//! busy (a poll step that found work), idle (one that did not) or asleep at some depth. Scheduled CPU time stands beside
+//! it, read from the kernel's books by whoever asks: `umwait` counts as user time there, so a core that sleeps in it is
+//! scheduled all the time and active for little of it.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use Ordering::{Acquire, Relaxed, Release};
+use pilotlight_plant::{Completions, CoreId, CoreState, Depth};
+
+use crate::clock;
+use crate::histogram::{Histogram, HistogramSnapshot};
+
+/// Depths in which a reactor of ours can sleep.
+pub const SLEEPS: [Depth; 3] = [Depth::MonitorWait, Depth::SoftwareWait, Depth::ServerSleep];
+
+fn at(depth: Depth) -> Option<usize> {
+    SLEEPS.iter().position(|&sleep| sleep == depth)
+}
+
+/// Adds to a counter that has one writer: a plain load and store, no locked instruction.
+pub(crate) fn add(counter: &AtomicU64, value: u64) {
+    counter.store(counter.load(Relaxed) + value, Relaxed);
+}
+
+/// A reactor's cell.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct ReactorCell {
+    pub(crate) loops: AtomicU64,
+    pub(crate) busy_ns: AtomicU64,
+    pub(crate) idle_ns: AtomicU64,
+    pub(crate) requests: AtomicU64,
+    pub(crate) io_threads: AtomicU64,
+    pub(crate) moves_out: AtomicU64,
+    pub(crate) moves_in: AtomicU64,
+    asleep_ns: [AtomicU64; 3],
+    wakes: [AtomicU64; 3],
+    wake_latency: [Histogram; 3],
+    /// 1 + index of the depth in [`SLEEPS`]; 0 while awake.
+    state: AtomicU8,
+    /// When the present sleep began; read together with `state`, so a reader may be off by the sleep that just ended.
+    since_ns: AtomicU64,
+    /// The OS thread's number, for the kernel's books.
+    pub(crate) tid: AtomicU32,
+}
+
+/// What a reactor has done since it started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReactorStats {
+    /// Awake, or asleep and how deep.
+    pub state: CoreState,
+    /// Loops.
+    pub loops: u64,
+    /// Time in poll steps that found work, in nanoseconds.
+    pub busy_ns: u64,
+    /// Time in poll steps that found none, in nanoseconds.
+    pub idle_ns: u64,
+    /// Time asleep in nanoseconds, and sleeps that ended, by depth as in [`SLEEPS`].
+    pub asleep: [SleepStats; 3],
+    /// CPU time of the OS thread in the kernel's books, in nanoseconds; 0 where the kernel does not tell.
+    pub cpu_ns: u64,
+    /// Requests that arrived.
+    pub requests: u64,
+    /// I/O threads living here now.
+    pub io_threads: u64,
+    /// I/O threads handed over to other reactors.
+    pub moves_out: u64,
+    /// I/O threads that came here, those it was started with included.
+    pub moves_in: u64,
+}
+
+/// Sleeps of a reactor at one depth.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SleepStats {
+    /// Time in nanoseconds, the present sleep included.
+    pub ns: u64,
+    /// Sleeps that have ended.
+    pub wakes: u64,
+    /// From the wake-up's sending to the sleeper's first look at it, where another core sent it.
+    pub latency: HistogramSnapshot,
+}
+
+impl ReactorCell {
+    pub(crate) fn fall_asleep(&self, depth: Depth, now_ns: u64) {
+        let Some(index) = at(depth) else { return };
+        self.since_ns.store(now_ns, Relaxed);
+        self.state.store(index as u8 + 1, Release);
+    }
+
+    /// Ends the sleep; the depth that it had.
+    pub(crate) fn wake(&self, now_ns: u64) {
+        let Some(index) = usize::from(self.state.load(Relaxed)).checked_sub(1) else { return };
+        add(&self.asleep_ns[index], now_ns.saturating_sub(self.since_ns.load(Relaxed)));
+        add(&self.wakes[index], 1);
+        self.state.store(0, Release);
+    }
+
+    pub(crate) fn woken_by(&self, depth: Depth, sent_ns: u64, now_ns: u64) {
+        if let Some(index) = at(depth) {
+            self.wake_latency[index].record(now_ns.saturating_sub(sent_ns), 1);
+        }
+    }
+
+    pub(crate) fn state(&self) -> CoreState {
+        match usize::from(self.state.load(Acquire)).checked_sub(1) {
+            None => CoreState::Awake,
+            Some(index) => CoreState::Asleep(SLEEPS[index]),
+        }
+    }
+
+    pub(crate) fn stats(&self) -> ReactorStats {
+        let state = self.state();
+        let present = clock::now_ns().saturating_sub(self.since_ns.load(Relaxed));
+        let asleep = |index: usize| SleepStats {
+            ns: self.asleep_ns[index].load(Relaxed)
+                + if state == CoreState::Asleep(SLEEPS[index]) { present } else { 0 },
+            wakes: self.wakes[index].load(Relaxed),
+            latency: self.wake_latency[index].snapshot(),
+        };
+        ReactorStats {
+            state,
+            loops: self.loops.load(Relaxed),
+            busy_ns: self.busy_ns.load(Relaxed),
+            idle_ns: self.idle_ns.load(Relaxed),
+            asleep: [asleep(0), asleep(1), asleep(2)],
+            cpu_ns: clock::cpu_ns_of(self.tid.load(Relaxed)),
+            requests: self.requests.load(Relaxed),
+            io_threads: self.io_threads.load(Relaxed),
+            moves_out: self.moves_out.load(Relaxed),
+            moves_in: self.moves_in.load(Relaxed),
+        }
+    }
+}
+
+/// An I/O thread's cell; written by the reactor that it lives on, but for `completions`, which the director writes.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct ThreadCell {
+    pub(crate) requests: AtomicU64,
+    pub(crate) busy_ns: AtomicU64,
+    pub(crate) idle_ns: AtomicU64,
+    pub(crate) moves: AtomicU64,
+    pub(crate) home: AtomicU16,
+    pub(crate) finished: AtomicBool,
+    /// Whether it is to wait in the kernel.
+    interrupts: AtomicBool,
+}
+
+/// What an I/O thread has done since it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoThreadStats {
+    /// Where it lives, or lived when it finished.
+    pub home: CoreId,
+    /// Whether it has ended.
+    pub finished: bool,
+    /// Requests that it took from the network.
+    pub requests: u64,
+    /// Time in poll steps that found work, in nanoseconds.
+    pub busy_ns: u64,
+    /// Time in poll steps that found none, in nanoseconds.
+    pub idle_ns: u64,
+    /// How often it has moved.
+    pub moves: u64,
+}
+
+impl ThreadCell {
+    pub(crate) fn completions(&self) -> Completions {
+        if self.interrupts.load(Relaxed) { Completions::Interrupt } else { Completions::Poll }
+    }
+
+    pub(crate) fn set_completions(&self, how: Completions) {
+        self.interrupts.store(how == Completions::Interrupt, Relaxed);
+    }
+
+    pub(crate) fn home(&self) -> CoreId {
+        CoreId(self.home.load(Acquire))
+    }
+
+    pub(crate) fn stats(&self) -> IoThreadStats {
+        IoThreadStats {
+            home: self.home(),
+            finished: self.finished.load(Acquire),
+            requests: self.requests.load(Relaxed),
+            busy_ns: self.busy_ns.load(Relaxed),
+            idle_ns: self.idle_ns.load(Relaxed),
+            moves: self.moves.load(Relaxed),
+        }
+    }
+}

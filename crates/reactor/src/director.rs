@@ -1,0 +1,525 @@
+//! The director: runs a policy on the main core, gathers what it wants to know, and carries out what it says.
+//!
+//! # The problem
+//! A policy's commands are facts to the policy and wishes to the machine: an I/O thread that is to move may be on its way
+//! already, its new home may need a wake-up that takes longer than many requests, and a ring may be full.
+//!
+//! # The algorithm
+//! Each I/O thread has at most one *order*: where it is to live. While it is on its way nothing else is sent for it; when
+//! it has arrived (its cell says so) and a newer order says otherwise, it is sent on. A new home that only software can wake
+//! is woken first, and the old home serves until the new one says that it is awake. Everything else is sent at once, and
+//! kept here while a ring is full.
+//!
+//! Ticks in which nothing arrived, and intervals without requests, are left out until the moment that the policy has
+//! named: the contract says that this changes nothing.
+//!
+//! # The properties
+//! - At most one hand-over of an I/O thread is on its way.
+//! - The director allocates nothing between two changes of policy, but when a ring is full.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::mpsc::SyncSender;
+
+use pilotlight_plant::{
+    Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Depth, NEVER, Policy, Refusal, Sample, Start,
+    ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, View, Wants,
+};
+
+use crate::cells::{ThreadCell, add};
+use crate::clock;
+use crate::histogram::{Histogram, HistogramSnapshot};
+use crate::reactor::{Event, Peer};
+
+/// What the director is told from outside.
+pub(crate) enum Instruction {
+    /// Run this policy from now on.
+    Policy {
+        /// The policy.
+        policy: Box<dyn Policy>,
+        /// Every I/O thread.
+        cells: Vec<Arc<ThreadCell>>,
+        /// Whether it could.
+        reply: SyncSender<Result<(), Unsupported>>,
+    },
+    /// Say what the policy sees.
+    View(SyncSender<Option<(&'static str, View)>>),
+}
+
+/// What the director counts.
+#[derive(Debug, Default)]
+pub(crate) struct DirectorCell {
+    ticks: AtomicU64,
+    intervals: AtomicU64,
+    lateness: Histogram,
+    moves: AtomicU64,
+    sleeps: AtomicU64,
+    wakes: AtomicU64,
+    refusals: AtomicU64,
+}
+
+/// What the director has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DirectorStats {
+    /// Ticks that the main core looked at, quiet ones included.
+    pub ticks: u64,
+    /// Intervals.
+    pub intervals: u64,
+    /// How late ticks were.
+    pub lateness: HistogramSnapshot,
+    /// I/O threads that were ordered to move.
+    pub moves: u64,
+    /// Cores that were ordered to sleep.
+    pub sleeps: u64,
+    /// Cores that were ordered to wake.
+    pub wakes: u64,
+    /// Commands that were refused.
+    pub refusals: u64,
+}
+
+impl DirectorCell {
+    pub(crate) fn stats(&self) -> DirectorStats {
+        DirectorStats {
+            ticks: self.ticks.load(Relaxed),
+            intervals: self.intervals.load(Relaxed),
+            lateness: self.lateness.snapshot(),
+            moves: self.moves.load(Relaxed),
+            sleeps: self.sleeps.load(Relaxed),
+            wakes: self.wakes.load(Relaxed),
+            refusals: self.refusals.load(Relaxed),
+        }
+    }
+}
+
+/// Where an I/O thread is to live.
+#[derive(Clone, Copy, Default)]
+struct Order {
+    to: Option<CoreId>,
+    /// The new home that it has been sent to, until it is there.
+    sent: Option<CoreId>,
+}
+
+/// What was read last, to tell what has come since.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    requests: u64,
+    busy_ns: u64,
+}
+
+/// Runs a policy.
+pub(crate) struct Director {
+    peers: Arc<[Peer]>,
+    topology: Topology,
+    capabilities: Capabilities,
+    quiet_ns: Option<u64>,
+    cell: Arc<DirectorCell>,
+
+    policy: Option<Box<dyn Policy>>,
+    wants: Wants,
+    cells: Vec<Arc<ThreadCell>>,
+    next_needed_ns: u64,
+    tick_due_ns: u64,
+    last_tick_ns: u64,
+    interval_due_ns: u64,
+    last_interval_ns: u64,
+    /// The earliest of all that is due: one comparison a round.
+    due_ns: u64,
+
+    on_tick: Vec<Seen>,
+    on_interval: Vec<Seen>,
+    cores_on_interval: Vec<CoreSample>,
+    counts: Vec<ThreadCount>,
+    cores: Vec<CoreSample>,
+    threads: Vec<ThreadSample>,
+    commands: Vec<Command>,
+
+    orders: Vec<Order>,
+    /// I/O threads with an order.
+    ordered: Vec<ThreadId>,
+    asleep_by_order: Vec<bool>,
+    unsent: VecDeque<(CoreId, Event)>,
+    /// Whether workers were let fall deeper when the whole server went to sleep.
+    deepened: bool,
+}
+
+impl Director {
+    pub(crate) fn new(
+        peers: Arc<[Peer]>,
+        topology: Topology,
+        capabilities: Capabilities,
+        quiet_ns: Option<u64>,
+        cell: Arc<DirectorCell>,
+    ) -> Self {
+        let cores = topology.len();
+        Self {
+            peers,
+            topology,
+            capabilities,
+            quiet_ns,
+            cell,
+            policy: None,
+            wants: Wants::default(),
+            cells: Vec::new(),
+            next_needed_ns: NEVER,
+            tick_due_ns: NEVER,
+            last_tick_ns: 0,
+            interval_due_ns: NEVER,
+            last_interval_ns: 0,
+            due_ns: NEVER,
+            on_tick: Vec::new(),
+            on_interval: Vec::new(),
+            cores_on_interval: vec![CoreSample::new(CoreState::Awake); cores],
+            counts: Vec::new(),
+            cores: Vec::new(),
+            threads: Vec::new(),
+            commands: Vec::new(),
+            orders: Vec::new(),
+            ordered: Vec::new(),
+            asleep_by_order: vec![false; cores],
+            unsent: VecDeque::new(),
+            deepened: false,
+        }
+    }
+
+    /// Between two rounds of the main core. Does nothing most of the time.
+    pub(crate) fn step(&mut self, now_ns: u64) {
+        if now_ns < self.due_ns {
+            return;
+        }
+        self.pursue();
+        if now_ns >= self.tick_due_ns {
+            self.tick(now_ns);
+        }
+        if now_ns >= self.interval_due_ns {
+            self.interval(now_ns);
+        }
+        self.set_due();
+    }
+
+    fn set_due(&mut self) {
+        let busy = !self.ordered.is_empty() || !self.unsent.is_empty();
+        self.due_ns = if busy { 0 } else { self.tick_due_ns.min(self.interval_due_ns) };
+    }
+
+    /// Whether the whole server may wait in the kernel after `quiet_for_ns` without a request on the main core: every worker
+    /// rests, and nothing is on its way.
+    pub(crate) fn is_quiet(&self, quiet_for_ns: u64) -> bool {
+        self.wants.sleeps_when_quiet
+            && self.quiet_ns.is_some_and(|quiet| quiet_for_ns >= quiet)
+            && self.may_wait_for_orders()
+            && self.topology.workers().all(|core| self.peers[core.index()].cell.state() != CoreState::Awake)
+    }
+
+    /// Whether the main core may wait in the kernel for its own I/O threads: nobody wants ticks.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.wants.tick_ns.is_none() && self.may_wait_for_orders()
+    }
+
+    fn may_wait_for_orders(&self) -> bool {
+        self.ordered.is_empty() && self.unsent.is_empty()
+    }
+
+    /// When the policy could act although nothing arrives. Ticks do not count: they stop with the main core.
+    pub(crate) fn due_ns(&self) -> u64 {
+        // Without ticks it is asked at intervals only.
+        if self.wants.tick_ns.is_some() { self.next_needed_ns } else { self.next_needed_ns.max(self.interval_due_ns) }
+    }
+
+    /// The main core is about to wait in the kernel, as the last one. Cores that wait in an instruction are scheduled all
+    /// the time, so they go into the kernel too.
+    pub(crate) fn before_sleep(&mut self) {
+        for core in self.topology.workers() {
+            let peer = &self.peers[core.index()];
+            if peer.cell.state() == CoreState::Asleep(Depth::MonitorWait) {
+                self.deepened = true;
+                let _ = peer.events.send(Event::Sleep(Depth::ServerSleep)); // no room: it has more than this to do
+            }
+        }
+    }
+
+    /// The main core is back. Windows start anew.
+    pub(crate) fn after_sleep(&mut self, now_ns: u64) {
+        if let Some(policy) = &mut self.policy {
+            policy.on_resume(now_ns);
+        }
+        if let Some(tick_ns) = self.wants.tick_ns {
+            self.last_tick_ns = now_ns;
+            self.tick_due_ns = now_ns + tick_ns;
+        }
+        self.set_due();
+    }
+
+    /// Requests are there again: workers may rest where a store wakes them.
+    fn make_shallow(&mut self) {
+        self.deepened = false;
+        for core in self.topology.workers() {
+            if self.peers[core.index()].cell.state() == CoreState::Asleep(Depth::ServerSleep) {
+                self.send(core, Event::Sleep(Depth::MonitorWait));
+            }
+        }
+    }
+
+    pub(crate) fn instruct(&mut self, instruction: Instruction) {
+        match instruction {
+            Instruction::Policy { policy, cells, reply } => {
+                let _ = reply.send(self.take_policy(policy, cells));
+            }
+            Instruction::View(reply) => {
+                let _ = reply.send(self.policy.as_ref().map(|policy| (policy.name(), policy.view())));
+            }
+        }
+    }
+
+    fn take_policy(&mut self, mut policy: Box<dyn Policy>, cells: Vec<Arc<ThreadCell>>) -> Result<(), Unsupported> {
+        let now_ns = clock::now_ns();
+        self.cells = cells;
+        self.orders.resize(self.cells.len(), Order::default());
+        self.ordered.reserve(self.cells.len());
+        self.counts.reserve(self.cells.len());
+        self.threads.reserve(self.cells.len());
+        let homes: Vec<CoreId> =
+            self.cells.iter().zip(&self.orders).map(|(cell, order)| order.to.unwrap_or_else(|| cell.home())).collect();
+        let cores: Vec<CoreSample> = self.peers.iter().map(|peer| CoreSample::new(peer.state())).collect();
+        let (topology, capabilities) = (&self.topology, &self.capabilities);
+        let mut commands = std::mem::take(&mut self.commands);
+        commands.clear();
+        let start = Start { now_ns, topology, capabilities, cores: &cores, homes: &homes };
+        let started = policy.start(&start, &mut commands);
+        self.commands = commands;
+        self.next_needed_ns = started?;
+        self.wants = policy.wants();
+        self.policy = Some(policy);
+        self.begin_windows(now_ns);
+        self.cells.iter().for_each(|cell| cell.set_completions(Completions::Poll));
+        self.carry_out(now_ns);
+        for core in self.topology.cores() {
+            // Whoever waits in the kernel for its I/O threads looks how they are to wait from now on.
+            if self.peers[core.index()].cell.io_threads.load(Relaxed) > 0 {
+                self.send(core, Event::Wake { sent_ns: now_ns });
+            }
+        }
+        self.set_due();
+        Ok(())
+    }
+
+    fn begin_windows(&mut self, now_ns: u64) {
+        self.last_tick_ns = now_ns;
+        self.tick_due_ns = self.wants.tick_ns.map_or(NEVER, |tick| now_ns + tick);
+        self.last_interval_ns = now_ns;
+        self.interval_due_ns = self.wants.interval_ns.map_or(NEVER, |interval| now_ns + interval);
+        self.on_tick = self.cells.iter().map(|cell| seen(cell)).collect();
+        self.on_interval.clone_from(&self.on_tick);
+        self.cores_on_interval = self.core_totals();
+    }
+
+    fn tick(&mut self, now_ns: u64) {
+        let tick_ns = self.wants.tick_ns.unwrap_or(NEVER);
+        add(&self.cell.ticks, 1);
+        self.cell.lateness.record(now_ns - self.tick_due_ns, 1);
+        self.gather();
+        let elapsed_ns = now_ns - self.last_tick_ns;
+        self.last_tick_ns = now_ns;
+        self.tick_due_ns = (self.tick_due_ns + tick_ns).max(now_ns + 1);
+        if self.counts.is_empty() && now_ns < self.next_needed_ns {
+            return;
+        }
+        if self.deepened {
+            self.make_shallow();
+        }
+        let Some(policy) = &mut self.policy else { return };
+        self.commands.clear();
+        let tick = Tick { now_ns, elapsed_ns, counts: &self.counts };
+        self.next_needed_ns = policy.on_tick(&tick, &mut self.commands);
+        self.carry_out(now_ns);
+    }
+
+    /// What every I/O thread has polled since the last tick: one load from each.
+    fn gather(&mut self) {
+        self.counts.clear();
+        let busy = self.wants.tick_busy;
+        for (thread, (cell, seen)) in self.cells.iter().zip(&mut self.on_tick).enumerate() {
+            let requests = cell.requests.load(Relaxed);
+            if requests == seen.requests {
+                continue;
+            }
+            let busy_ns = if busy { cell.busy_ns.load(Relaxed) } else { 0 };
+            self.counts.push(ThreadCount {
+                thread: ThreadId(thread as u16),
+                requests: (requests - seen.requests) as u32,
+                busy_ns: busy_ns.saturating_sub(seen.busy_ns),
+            });
+            *seen = Seen { requests, busy_ns };
+        }
+    }
+
+    fn core_totals(&self) -> Vec<CoreSample> {
+        self.peers.iter().map(core_total).collect()
+    }
+
+    fn interval(&mut self, now_ns: u64) {
+        let elapsed_ns = now_ns - self.last_interval_ns;
+        self.last_interval_ns = now_ns;
+        self.interval_due_ns = now_ns + self.wants.interval_ns.unwrap_or(NEVER - now_ns);
+        add(&self.cell.intervals, 1);
+        let requests = self.fill_threads();
+        self.fill_cores();
+        if requests == 0 && now_ns < self.next_needed_ns {
+            return;
+        }
+        let Some(policy) = &mut self.policy else { return };
+        self.commands.clear();
+        let sample = Sample { now_ns, elapsed_ns, cores: &self.cores, threads: &self.threads };
+        self.next_needed_ns = policy.on_interval(&sample, &mut self.commands);
+        self.carry_out(now_ns);
+    }
+
+    fn fill_threads(&mut self) -> u64 {
+        self.threads.clear();
+        let mut all = 0;
+        for ((cell, before), order) in self.cells.iter().zip(&mut self.on_interval).zip(&self.orders) {
+            let now = seen(cell);
+            let requests = now.requests - before.requests;
+            all += requests;
+            let home = order.to.unwrap_or_else(|| cell.home());
+            self.threads.push(ThreadSample { home, requests, busy_ns: now.busy_ns - before.busy_ns });
+            *before = now;
+        }
+        all
+    }
+
+    fn fill_cores(&mut self) {
+        self.cores.clear();
+        for (peer, before) in self.peers.iter().zip(&mut self.cores_on_interval) {
+            let now = core_total(peer);
+            let (busy_ns, awake_ns) = (now.busy_ns - before.busy_ns, now.awake_ns - before.awake_ns);
+            self.cores.push(CoreSample { state: now.state, busy_ns, awake_ns });
+            *before = now;
+        }
+    }
+
+    fn carry_out(&mut self, now_ns: u64) {
+        let commands = std::mem::take(&mut self.commands);
+        for command in &commands {
+            if let Err(refusal) = self.apply(command, now_ns) {
+                add(&self.cell.refusals, 1);
+                if let Some(policy) = &mut self.policy {
+                    policy.on_refused(now_ns, command, refusal);
+                }
+            }
+        }
+        self.commands = commands;
+        self.pursue();
+    }
+
+    fn apply(&mut self, command: &Command, now_ns: u64) -> Result<(), Refusal> {
+        match *command {
+            Command::Move { thread, to } => self.order(thread, to, now_ns),
+            Command::Sleep { core, goal } => {
+                self.peers.get(core.index()).ok_or(Refusal::Unknown)?;
+                if core == self.topology.main() {
+                    return Err(Refusal::MainCore);
+                }
+                let sleep = self.capabilities.sleep_for(goal).ok_or(Refusal::Unsupported)?;
+                add(&self.cell.sleeps, 1);
+                self.asleep_by_order[core.index()] = true;
+                self.send(core, Event::Sleep(sleep.depth));
+                Ok(())
+            }
+            Command::Wake { core } => {
+                self.peers.get(core.index()).ok_or(Refusal::Unknown)?;
+                add(&self.cell.wakes, 1);
+                self.wake(core, now_ns);
+                Ok(())
+            }
+            Command::Completions { thread, how } => {
+                let cell = self.cells.get(thread.index()).ok_or(Refusal::Unknown)?;
+                cell.set_completions(how);
+                let home = cell.home();
+                self.send(home, Event::Wake { sent_ns: now_ns });
+                Ok(())
+            }
+        }
+    }
+
+    fn wake(&mut self, core: CoreId, now_ns: u64) {
+        self.asleep_by_order[core.index()] = false;
+        self.send(core, Event::Wake { sent_ns: now_ns });
+    }
+
+    fn order(&mut self, thread: ThreadId, to: CoreId, now_ns: u64) -> Result<(), Refusal> {
+        let cell = self.cells.get(thread.index()).ok_or(Refusal::Unknown)?;
+        if cell.finished.load(Acquire) || self.peers.get(to.index()).is_none() {
+            return Err(Refusal::Unknown);
+        }
+        if self.asleep_by_order[to.index()] {
+            self.wake(to, now_ns);
+        }
+        add(&self.cell.moves, 1);
+        let order = &mut self.orders[thread.index()];
+        if order.to.replace(to).is_none() {
+            self.ordered.push(thread);
+        }
+        Ok(())
+    }
+
+    /// Sends what waits for room, and moves I/O threads along.
+    fn pursue(&mut self) {
+        while let Some((core, event)) = self.unsent.pop_front() {
+            if let Err(event) = self.peers[core.index()].events.send(event) {
+                self.unsent.push_front((core, event));
+                break;
+            }
+        }
+        let mut at = 0;
+        while at < self.ordered.len() {
+            if self.is_settled(self.ordered[at]) {
+                self.ordered.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Moves one I/O thread along; whether its order is done.
+    fn is_settled(&mut self, thread: ThreadId) -> bool {
+        let cell = &self.cells[thread.index()];
+        let order = &mut self.orders[thread.index()];
+        let Some(to) = order.to.filter(|_| !cell.finished.load(Acquire)) else {
+            *order = Order::default();
+            return true;
+        };
+        let home = cell.home();
+        if order.sent.is_some_and(|sent| sent != home) {
+            return false; // on its way
+        }
+        order.sent = None;
+        if home == to {
+            order.to = None;
+            return true;
+        }
+        if self.peers[to.index()].is_ready() {
+            order.sent = Some(to);
+            self.send(home, Event::Hand { thread, to });
+        }
+        false
+    }
+
+    fn send(&mut self, core: CoreId, event: Event) {
+        let blocked = self.unsent.iter().any(|(waiting, _)| *waiting == core); // order within a ring is kept
+        let event = if blocked { Err(event) } else { self.peers[core.index()].events.send(event) };
+        if let Err(event) = event {
+            self.unsent.push_back((core, event));
+        }
+    }
+}
+
+fn seen(cell: &ThreadCell) -> Seen {
+    Seen { requests: cell.requests.load(Relaxed), busy_ns: cell.busy_ns.load(Relaxed) }
+}
+
+fn core_total(peer: &Peer) -> CoreSample {
+    let busy_ns = peer.cell.busy_ns.load(Relaxed);
+    CoreSample { state: peer.state(), busy_ns, awake_ns: busy_ns + peer.cell.idle_ns.load(Relaxed) }
+}

@@ -1,0 +1,49 @@
+//! What a reactor polls: an I/O thread, a box that holds all it needs and can move between two polls.
+
+use std::os::fd::BorrowedFd;
+
+pub use pilotlight_plant::Completions;
+
+/// What one poll step of an I/O thread came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Polled {
+    /// I/O commands that arrived in this step. What keeps connections alive is no load and does not count.
+    pub requests: u32,
+    /// Whether any work was done.
+    pub busy: bool,
+    /// The I/O thread has nothing left to do and is to be dropped.
+    pub finished: bool,
+}
+
+/// A lightweight thread that a reactor polls. It never blocks.
+///
+/// One that says in [`IoThread::prepare_wait`] that it can wait lets its reactor wait in the kernel; the default never
+/// can, and is polled.
+pub trait IoThread: Send {
+    /// Its number; a runtime numbers its I/O threads from 0 without gaps.
+    fn id(&self) -> u32;
+
+    /// One step: take what has arrived, do what can be done now, return. `now_ns` is monotonic time.
+    fn poll(&mut self, now_ns: u64) -> Polled;
+
+    /// How it learns of completions from now on: by being polled, or so that it can wait in the kernel for them.
+    fn set_completions(&mut self, how: Completions) {
+        let _ = how;
+    }
+
+    /// Arms every wake-up (its inbox, its sockets, its completions) and then looks once more whether there is something to
+    /// do. `None`: it has to be polled on, and nothing is armed. Else the time in nanoseconds until which nothing happens
+    /// unless [`IoThread::wait_fd`] becomes readable; `u64::MAX` where no timer runs.
+    fn prepare_wait(&mut self, now_ns: u64) -> Option<u64> {
+        let _ = now_ns;
+        None
+    }
+
+    /// Becomes readable when there is something to do, between [`IoThread::prepare_wait`] and [`IoThread::end_wait`].
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// The wait is over; follows every `prepare_wait` that did not say `None`.
+    fn end_wait(&mut self) {}
+}

@@ -1,0 +1,365 @@
+//! Reactors under a policy that says what the test tells it to: moves, sleeps, wake-ups, waiting in the kernel.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::{Duration, Instant};
+
+use pilotlight_plant::{
+    Command, Completions, CoreId, CoreState, Depth, NEVER, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,
+    Topology, Unsupported, View, Wants,
+};
+use pilotlight_reactor::{Idle, IoThread, Polled, Runtime, RuntimeOptions, StartError};
+use rustix::event::{EventfdFlags, eventfd};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "{what} did not come about");
+        std::thread::yield_now();
+    }
+}
+
+/// Passes on what a test says, at the next interval.
+struct Puppet {
+    commands: mpsc::Receiver<Command>,
+    wants: Wants,
+    refused: mpsc::Sender<(Command, Refusal)>,
+}
+
+struct Strings {
+    commands: mpsc::Sender<Command>,
+    refused: mpsc::Receiver<(Command, Refusal)>,
+}
+
+const EVERY_MS: Wants =
+    Wants { tick_ns: None, tick_busy: false, interval_ns: Some(1_000_000), sleeps_when_quiet: false };
+
+fn puppet(wants: Wants) -> (Strings, Box<Puppet>) {
+    let (send, commands) = mpsc::channel();
+    let (refuse, refused) = mpsc::channel();
+    (Strings { commands: send, refused }, Box::new(Puppet { commands, wants, refused: refuse }))
+}
+
+impl Strings {
+    fn say(&self, command: Command) {
+        self.commands.send(command).expect("the policy lives");
+    }
+    fn sleep(&self, core: u16) {
+        self.say(Command::Sleep { core: CoreId(core), goal: SleepGoal::SHALLOWEST });
+    }
+    fn go(&self, thread: u16, to: u16) {
+        self.say(Command::Move { thread: ThreadId(thread), to: CoreId(to) });
+    }
+}
+
+impl Policy for Puppet {
+    fn name(&self) -> &'static str {
+        "puppet"
+    }
+    fn wants(&self) -> Wants {
+        self.wants
+    }
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+        out.extend(self.commands.try_iter());
+        Ok(start.now_ns)
+    }
+    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
+        tick.now_ns
+    }
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
+        out.extend(self.commands.try_iter());
+        if self.wants.sleeps_when_quiet { NEVER } else { sample.now_ns }
+    }
+    fn on_refused(&mut self, _now_ns: u64, command: &Command, refusal: Refusal) {
+        let _ = self.refused.send((*command, refusal));
+    }
+    fn on_resume(&mut self, _now_ns: u64) {}
+    fn view(&self) -> View {
+        vec![("strings", "2".into())]
+    }
+}
+
+/// What the test sees of an I/O thread.
+#[derive(Default)]
+struct Shown {
+    polls: AtomicU64,
+    polled_now: AtomicBool,
+    dropped: AtomicBool,
+    finish: AtomicBool,
+    /// Requests that have "arrived" and were not polled.
+    waiting: AtomicU32,
+    can_wait: AtomicBool,
+    /// Wakes whoever waits for the I/O thread.
+    bell: OnceLock<OwnedFd>,
+}
+
+/// An I/O thread whose requests a test makes up.
+struct Probe {
+    id: u32,
+    shown: Arc<Shown>,
+    bell: OwnedFd,
+    completions: Completions,
+}
+
+fn probe(id: u32) -> (Arc<Shown>, Box<Probe>) {
+    let shown = Arc::new(Shown::default());
+    let bell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
+    shown.bell.set(bell.try_clone().expect("a descriptor")).expect("once");
+    (Arc::clone(&shown), Box::new(Probe { id, shown, bell, completions: Completions::Poll }))
+}
+
+impl IoThread for Probe {
+    fn id(&self) -> u32 {
+        self.id
+    }
+    fn poll(&mut self, _now_ns: u64) -> Polled {
+        assert!(!self.shown.polled_now.swap(true, SeqCst), "two reactors poll one I/O thread");
+        self.shown.polls.fetch_add(1, SeqCst);
+        let requests = self.shown.waiting.swap(0, SeqCst);
+        let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
+        self.shown.polled_now.store(false, SeqCst);
+        Polled { requests, busy: requests > 0, finished: self.shown.finish.load(SeqCst) }
+    }
+    fn set_completions(&mut self, how: Completions) {
+        self.completions = how;
+    }
+    fn prepare_wait(&mut self, _now_ns: u64) -> Option<u64> {
+        let nothing = self.shown.waiting.load(SeqCst) == 0 && !self.shown.finish.load(SeqCst);
+        (nothing && self.shown.can_wait.load(SeqCst)).then_some(u64::MAX)
+    }
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.bell.as_fd())
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.shown.dropped.store(true, SeqCst);
+    }
+}
+
+impl Shown {
+    fn polls(&self) -> u64 {
+        self.polls.load(SeqCst)
+    }
+    fn is_polled_again(&self) {
+        let before = self.polls();
+        eventually("a poll", || self.polls() > before + 10);
+    }
+}
+
+fn start(cores: usize) -> Runtime {
+    let options = RuntimeOptions::new(vec![None; cores], Idle::Yield);
+    Runtime::start(&RuntimeOptions { monitor: None, ..options }).expect("starts")
+}
+
+fn state(runtime: &Runtime, core: usize) -> CoreState {
+    runtime.stats().reactors[core].state
+}
+
+#[test]
+fn a_moved_thread_is_polled_by_its_new_home_only() {
+    let runtime = start(2);
+    let (shown, thread) = probe(0);
+    runtime.adopt(CoreId(0), thread);
+    let (strings, policy) = puppet(EVERY_MS);
+    runtime.set_policy(policy).expect("it needs nothing");
+    strings.go(0, 1);
+    eventually("the move", || runtime.stats().threads[0].home == CoreId(1));
+    shown.is_polled_again();
+    let stats = runtime.stats();
+    assert_eq!((stats.reactors[0].io_threads, stats.reactors[1].io_threads), (0, 1));
+    assert_eq!((stats.reactors[0].moves_out, stats.reactors[1].moves_in), (1, 1));
+    assert_eq!(runtime.view(), Some(("puppet", vec![("strings", "2".to_owned())])));
+}
+
+#[test]
+fn a_finished_thread_is_dropped() {
+    let runtime = start(2);
+    let (shown, thread) = probe(0);
+    runtime.adopt(CoreId(1), thread);
+    shown.finish.store(true, SeqCst);
+    eventually("the end", || shown.dropped.load(SeqCst));
+    eventually("its note", || !runtime.is_serving());
+}
+
+#[test]
+fn stopping_drops_every_thread() {
+    let mut runtime = start(3);
+    let shown: Vec<_> = (0..3)
+        .map(|id| {
+            let (shown, thread) = probe(u32::from(id));
+            runtime.adopt(CoreId(id), thread);
+            shown
+        })
+        .collect();
+    runtime.stop();
+    drop(runtime);
+    assert!(shown.iter().all(|shown| shown.dropped.load(SeqCst)));
+}
+
+#[test]
+fn a_core_that_does_not_exist_is_named() {
+    let options = RuntimeOptions::new(vec![Some(1023)], Idle::Yield);
+    let Err(error) = Runtime::start(&options) else { panic!("started on core 1023") };
+    assert!(error.to_string().contains("core 1023"), "{error}");
+}
+
+#[test]
+fn a_topology_of_another_size_is_refused() {
+    let options = RuntimeOptions::new(vec![None], Idle::Yield);
+    let options = RuntimeOptions { topology: Topology::flat(2).expect("cores"), ..options };
+    assert!(matches!(Runtime::start(&options), Err(StartError::Topology { topology: 2, cores: 1 })));
+}
+
+#[test]
+fn a_core_sleeps_when_its_last_thread_has_left_and_wakes_for_the_next() {
+    let runtime = start(2);
+    let (shown, thread) = probe(0);
+    runtime.adopt(CoreId(1), thread);
+    let (strings, policy) = puppet(EVERY_MS);
+    runtime.set_policy(policy).expect("it needs nothing");
+    strings.sleep(1);
+    shown.is_polled_again(); // it owns a thread: it does not sleep
+    assert_eq!(state(&runtime, 1), CoreState::Awake);
+    strings.go(0, 0);
+    eventually("sleep", || state(&runtime, 1) == CoreState::Asleep(Depth::SoftwareWait));
+    shown.is_polled_again();
+    strings.go(0, 1);
+    eventually("the move", || runtime.stats().threads[0].home == CoreId(1));
+    shown.is_polled_again();
+    let asleep = &runtime.stats().reactors[1].asleep[1];
+    assert_eq!(asleep.wakes, 1);
+    assert!(asleep.ns > 0);
+    assert_eq!(asleep.latency.count(), 1, "the wake-up was sent by the main core");
+}
+
+#[test]
+fn the_main_core_does_not_sleep_by_command_and_unknown_cores_are_refused() {
+    let runtime = start(2);
+    let (strings, policy) = puppet(EVERY_MS);
+    runtime.set_policy(policy).expect("it needs nothing");
+    strings.sleep(0);
+    strings.go(7, 1);
+    let refusals = [(); 2].map(|()| strings.refused.recv_timeout(PATIENCE).expect("a refusal").1);
+    assert_eq!(refusals, [Refusal::MainCore, Refusal::Unknown]);
+    assert_eq!(state(&runtime, 0), CoreState::Awake);
+}
+
+/// A policy that lets the server sleep, at once.
+fn start_sleepy(cores: usize, threads: u16) -> (Runtime, Strings, Vec<Arc<Shown>>) {
+    let options = RuntimeOptions::new(vec![None; cores], Idle::Yield);
+    let runtime = Runtime::start(&RuntimeOptions { quiet_ns: Some(0), monitor: None, ..options }).expect("starts");
+    let shown = (0..threads).map(|id| {
+        let (shown, thread) = probe(u32::from(id));
+        runtime.adopt(CoreId(0), thread);
+        shown
+    });
+    let shown = shown.collect();
+    let (strings, policy) = puppet(Wants { sleeps_when_quiet: true, ..EVERY_MS });
+    (1..cores as u16).for_each(|core| strings.sleep(core));
+    runtime.set_policy(policy).expect("it needs nothing");
+    (runtime, strings, shown)
+}
+
+#[test]
+fn a_quiet_server_sleeps_and_a_request_wakes_it() {
+    let (runtime, _strings, shown) = start_sleepy(2, 3);
+    shown[1].is_polled_again(); // one that cannot wait keeps the main core awake
+    assert_eq!(state(&runtime, 0), CoreState::Awake);
+    shown.iter().for_each(|shown| shown.can_wait.store(true, SeqCst));
+    eventually("server sleep", || state(&runtime, 0) == CoreState::Asleep(Depth::ServerSleep));
+    let before = shown[2].polls();
+    shown[2].waiting.store(5, SeqCst);
+    assert_eq!(shown[2].polls(), before, "nobody has rung yet");
+    rustix::io::write(shown[2].bell.get().expect("a bell"), &1_u64.to_ne_bytes()).expect("rung");
+    eventually("a poll", || shown[2].waiting.load(SeqCst) == 0);
+}
+
+#[test]
+fn messages_wake_a_sleeping_server() {
+    let (runtime, strings, shown) = start_sleepy(2, 1);
+    shown[0].can_wait.store(true, SeqCst);
+    for _ in 0..50 {
+        eventually("server sleep", || state(&runtime, 0) == CoreState::Asleep(Depth::ServerSleep));
+        assert!(runtime.view().is_some());
+    }
+    let asleep = &runtime.stats().reactors[0].asleep[2];
+    assert!(asleep.wakes >= 50 && asleep.ns > 0, "{asleep:?}");
+    drop(strings);
+}
+
+#[test]
+fn threads_that_wait_for_interrupts_let_their_cores_wait_and_can_still_be_moved() {
+    let runtime = start(3);
+    let (shown, thread) = probe(0);
+    shown.can_wait.store(true, SeqCst);
+    runtime.adopt(CoreId(1), thread);
+    let (strings, policy) = puppet(EVERY_MS);
+    runtime.set_policy(policy).expect("it needs nothing");
+    strings.say(Command::Completions { thread: ThreadId(0), how: Completions::Interrupt });
+    for (to, other) in [(2, 1), (1, 2), (2, 1)] {
+        strings.go(0, to);
+        eventually("the move", || runtime.stats().threads[0].home == CoreId(to));
+        eventually("a wait", || state(&runtime, usize::from(to)) == CoreState::Asleep(Depth::SoftwareWait));
+        assert_eq!(state(&runtime, other), CoreState::Awake, "nobody told it to sleep");
+    }
+    let (_strings, policy) = puppet(EVERY_MS);
+    runtime.set_policy(policy).expect("it needs nothing");
+    shown.is_polled_again();
+    assert_eq!(state(&runtime, 2), CoreState::Awake, "a new policy begins with polling");
+}
+
+/// Moves and sleeps at random, as fast as it can: nothing is lost, nothing is polled twice at once, everyone is served.
+#[test]
+fn random_orders_lose_nothing() {
+    const CORES: u16 = 4;
+    const THREADS: u16 = 6;
+    let options = RuntimeOptions::new(vec![None; CORES.into()], Idle::Yield);
+    let options = RuntimeOptions { quiet_ns: Some(50_000), monitor: None, ..options };
+    let mut runtime = Runtime::start(&options).expect("starts");
+    let shown: Vec<_> = (0..THREADS)
+        .map(|id| {
+            let (shown, thread) = probe(u32::from(id));
+            runtime.adopt(CoreId(id % CORES), thread);
+            shown.can_wait.store(id % 2 == 0, SeqCst);
+            shown
+        })
+        .collect();
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: u16| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed % u64::from(below)) as u16
+    };
+    for round in 0..200 {
+        // A new policy each round: changes while I/O threads are on their way, and cores asleep.
+        let wants = Wants { interval_ns: Some(20_000), sleeps_when_quiet: round % 3 == 0, ..EVERY_MS };
+        let (strings, policy) = puppet(wants);
+        for _ in 0..50 {
+            match random(3) {
+                0 => strings.sleep(1 + random(CORES - 1)),
+                1 => strings.say(Command::Wake { core: CoreId(random(CORES)) }),
+                _ => strings.go(random(THREADS), random(CORES)),
+            }
+        }
+        runtime.set_policy(policy).expect("it needs nothing");
+    }
+    let (strings, policy) = puppet(EVERY_MS);
+    (0..THREADS).for_each(|thread| strings.go(thread, thread % CORES));
+    runtime.set_policy(policy).expect("it needs nothing");
+    shown.iter().for_each(|shown| shown.is_polled_again());
+    for thread in 0..THREADS {
+        eventually("home", || runtime.stats().threads[usize::from(thread)].home == CoreId(thread % CORES));
+    }
+    let stats = runtime.stats();
+    assert_eq!(stats.reactors.iter().map(|reactor| reactor.io_threads).sum::<u64>(), u64::from(THREADS));
+    println!("{} moves, {} wakes", stats.director.moves, stats.director.wakes);
+    runtime.stop();
+    drop(runtime);
+    assert!(shown.iter().all(|shown| shown.dropped.load(SeqCst)));
+}
