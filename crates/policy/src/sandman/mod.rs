@@ -65,10 +65,13 @@ struct Running {
     belief: Belief,
     /// The threads that have surged in this tick; empty between ticks.
     surged: Vec<ThreadId>,
-    /// End of the last interval.
-    interval_ns: u64,
-    /// The last sample showed every thread on the main core and all workers asleep, and nothing was commanded since.
-    rests: bool,
+    /// Where the grid of intervals begins. One that runs late does not put off those after it.
+    start_ns: u64,
+    /// When the next interval is needed: never where the last sample showed every thread on the main core and all workers
+    /// asleep, and nothing was commanded since.
+    due_ns: u64,
+    /// A core was woken since the last interval, which may take a while to show.
+    woke: bool,
 }
 
 impl Sandman {
@@ -103,14 +106,11 @@ impl Cores for Belief {
 }
 
 impl Running {
-    /// The next interval, or never where all rests.
-    fn next_needed(&self, now_ns: u64, parameters: &Parameters) -> u64 {
-        if self.rests {
-            return NEVER;
-        }
+    /// The end of the interval that `now_ns` is in; of the one that ends now, if it is on the grid.
+    fn interval_end(&self, now_ns: u64, parameters: &Parameters) -> u64 {
         let every = parameters.coarse_interval_ns;
-        let begun = now_ns.saturating_sub(self.interval_ns) / every;
-        self.interval_ns.saturating_add(every.saturating_mul(begun + 1))
+        let begun = now_ns.saturating_sub(self.start_ns).div_ceil(every);
+        self.start_ns.saturating_add(every.saturating_mul(begun))
     }
 
     /// A whole core for a thread, if there is one.
@@ -132,7 +132,7 @@ impl Running {
         let order = Command::Move { thread, to: core };
         out.push(order);
         self.belief.follow(&order);
-        self.rests = false;
+        self.woke = true;
     }
 }
 
@@ -173,12 +173,13 @@ impl Policy for Sandman {
             detector: Detector::new(&self.parameters, threads, start.now_ns),
             belief,
             surged: Vec::with_capacity(threads),
-            interval_ns: start.now_ns,
-            rests: false,
+            start_ns: start.now_ns,
+            due_ns: start.now_ns.saturating_add(self.parameters.coarse_interval_ns),
+            woke: false,
         };
-        let next = running.next_needed(start.now_ns, &self.parameters);
+        let due_ns = running.due_ns;
         self.running = Some(running);
-        Ok(next)
+        Ok(due_ns)
     }
 
     fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> u64 {
@@ -190,16 +191,16 @@ impl Policy for Sandman {
             let thread = running.surged[surged];
             if let Some(core) = running.core_for(thread, &self.parameters) {
                 running.scale_up(thread, core, out);
+                running.due_ns = running.due_ns.min(running.interval_end(tick.now_ns, &self.parameters));
                 self.counters.surge_moves += 1;
             }
         }
-        running.next_needed(tick.now_ns, &self.parameters)
+        running.due_ns
     }
 
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
         let goal = self.goal();
         let Some(running) = &mut self.running else { return NEVER };
-        running.interval_ns = sample.now_ns;
         running.belief.see(sample.cores, sample.threads.iter().map(|thread| thread.home));
         let plan = consolidate::plan(sample, running.belief.topology(), &self.parameters);
         let before = out.len();
@@ -209,16 +210,17 @@ impl Policy for Sandman {
             self.counters.consolidation_moves += u64::from(matches!(command, Command::Move { .. }));
             self.counters.sleeps += u64::from(matches!(command, Command::Sleep { .. }));
         }
-        // Only what a sample shows rests: a command can still be refused.
-        running.rests = out.len() == before && running.belief.rests();
-        running.next_needed(sample.now_ns, &self.parameters)
+        // Only what a sample shows rests: a command can still be refused, or be on its way.
+        let woke = std::mem::take(&mut running.woke);
+        let rests = !woke && out.len() == before && running.belief.rests();
+        running.due_ns = if rests { NEVER } else { running.interval_end(sample.now_ns + 1, &self.parameters) };
+        running.due_ns
     }
 
     fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {
         self.counters.refused += 1;
         if let Some(running) = &mut self.running {
             running.belief.take_back(command);
-            running.rests = false;
         }
     }
 
