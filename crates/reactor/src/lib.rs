@@ -11,6 +11,7 @@
 //! | `ring` | the ring under an inbox |
 //! | `sync` | atomics, fences and kernel waits, so that a model checker can take their place |
 //! | [`runtime`] | the polling loop, pinning, adoption and hand-over, busy and idle time |
+//! | [`wait`] | instructions that wait for a store |
 //! | [`clock`] | monotonic nanoseconds |
 
 pub mod clock;
@@ -19,6 +20,8 @@ pub mod inbox;
 mod ring;
 pub mod runtime;
 mod sync;
+pub mod wait;
 
 pub use inbox::{Inbox, Sender};
 pub use runtime::{Idle, IoThread, Polled, ReactorHandle, ReactorStats, Runtime, RuntimeOptions, StartError};
+pub use wait::Monitor;
