@@ -15,4 +15,6 @@ pub mod inbox;
 pub mod runtime;
 
 pub use inbox::{Inbox, Sender};
-pub use runtime::{Idle, IoThread, Polled, ReactorHandle, ReactorStats, Runtime, RuntimeOptions, StartError};
+pub use runtime::{
+    Completions, Idle, IoThread, Polled, ReactorHandle, ReactorStats, Runtime, RuntimeOptions, StartError,
+};

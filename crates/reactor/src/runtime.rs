@@ -7,6 +7,7 @@
 //! every I/O thread it owned; a panic on a reactor ends the process, since a target that serves half of its hosts is
 //! worse than one that restarts.
 
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,12 +24,22 @@ const EVENT_RING: usize = 1024;
 /// What one poll step of an I/O thread came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Polled {
-    /// Requests that arrived in this step.
+    /// I/O commands that arrived in this step on I/O queues; admin commands (keep-alive) do not count.
     pub requests: u32,
     /// Whether any work was done.
     pub busy: bool,
     /// The I/O thread has nothing left to do and is to be dropped.
     pub finished: bool,
+}
+
+/// How an I/O thread learns that a backend has completed something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Completions {
+    /// By being polled.
+    #[default]
+    Poll,
+    /// So that it can wait for it in the kernel.
+    Interrupt,
 }
 
 /// A lightweight thread that a reactor polls. It never blocks.
@@ -38,6 +49,25 @@ pub trait IoThread: Send {
 
     /// One step: take what has arrived, do what can be done now, return. `now_ns` is monotonic time.
     fn poll(&mut self, now_ns: u64) -> Polled;
+
+    /// How the thread learns of backend completions from now on: by being polled, or so that it can wait in the kernel
+    /// for them.
+    fn set_completions(&mut self, _how: Completions) {}
+
+    /// Arms every wake-up of this thread (its inbox's doorbell, completions) and looks once more whether there is
+    /// something to do. `None`: it has to be polled on, and nothing stays armed. `Some(until_ns)`: until then nothing
+    /// happens unless [`IoThread::wait_fd`] becomes readable (`u64::MAX`: no timer).
+    fn prepare_wait(&mut self, _now_ns: u64) -> Option<u64> {
+        None
+    }
+
+    /// Readable (poll(2), POLLIN) when there is something to do.
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// The wait is over; called after every successful [`IoThread::prepare_wait`].
+    fn end_wait(&mut self) {}
 }
 
 /// What a reactor does with a loop that found no work.
