@@ -488,14 +488,6 @@ impl Connection {
         self.complete(index, 0, cx);
         true
     }
-
-    /// Takes the buffer away from under the data that is coming in.
-    fn detach_body(&mut self, cx: &mut Cx) {
-        let (Some(queue), Some(body)) = (&mut self.queue, self.body) else { return };
-        if let Some(buffer) = queue.slots.get(body.slot).buffer.take() {
-            cx.memory.give_back(&mut queue.share, buffer);
-        }
-    }
 }
 
 /// Whether a command needs a buffer, or answers to leave, before it can go on.
