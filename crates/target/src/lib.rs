@@ -25,6 +25,7 @@ pub mod subsystem;
 pub mod testing;
 pub mod thread;
 pub mod tx;
+pub mod wait;
 pub mod wire;
 
 pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};

@@ -3,13 +3,17 @@
 //! The thread is the real one, sockets and all; its peers are the other ends of socket pairs, time is what the caller says
 //! it is, and a poll happens when the caller asks for one. So whatever a peer can do can be done here step by step, and
 //! the same steps come to the same end.
+//!
+//! Every poll is a test of the waiting contract as well ([`Bench::step`]): where the thread would have waited in the
+//! kernel, a poll must come to nothing. So its backend must not complete anything by itself, behind the caller's back.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use pilotlight_reactor::{Inbox, IoThread, Sender};
+use pilotlight_reactor::{Completions, Inbox, IoThread, Polled, Sender};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 
 use crate::backend::Backend;
@@ -20,6 +24,9 @@ use crate::thread::{TargetThread, ThreadParts, Usage};
 
 /// The subsystem on the bench; its namespace is number 1.
 pub const NQN: &str = "nqn.2014-08.org.pilotlight:bench";
+
+/// Time that a poll takes where [`Bench::run`] says how much passes, in nanoseconds.
+const POLL_NS: u64 = 1_000;
 
 /// An I/O thread on the bench.
 pub struct Bench {
@@ -47,7 +54,7 @@ impl Bench {
         let inbox = Inbox::new(256);
         let sender = inbox.sender();
         shared.announcements().map_err(io::Error::other)?.into_iter().for_each(|message| drop(sender.send(message)));
-        let thread = TargetThread::new(ThreadParts {
+        let mut thread = TargetThread::new(ThreadParts {
             id: 0,
             inbox,
             out: Outbox::new(Arc::new([sender.clone()])),
@@ -55,6 +62,7 @@ impl Bench {
             counters: shared.counters(0),
             shared: Arc::clone(&shared),
         })?;
+        thread.set_completions(Completions::Interrupt);
         Ok(Self { thread, inbox: sender, shared, now_ns: 0 })
     }
 
@@ -75,10 +83,84 @@ impl Bench {
         Ok(Peer { socket: ours })
     }
 
+    /// Monotonic time in nanoseconds.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
     /// Lets `ns` pass and the I/O thread poll once; returns whether it found work.
+    ///
+    /// # Panics
+    /// If the thread finds work, or a deadline that is due, although it would have waited at the beginning, nothing has
+    /// made its descriptor readable since, and its time is not over.
     pub fn step(&mut self, ns: u64) -> bool {
+        self.poll(ns).busy
+    }
+
+    /// As [`Bench::step`]; returns all that the I/O thread says.
+    ///
+    /// # Panics
+    /// As [`Bench::step`].
+    pub fn poll(&mut self, ns: u64) -> Polled {
+        let limit_ns = self.thread.prepare_wait(self.now_ns);
+        let slept = limit_ns.is_some_and(|limit_ns| self.now_ns + ns < limit_ns) && !self.is_readable();
+        if limit_ns.is_some() {
+            self.thread.end_wait();
+        }
         self.now_ns += ns;
-        self.thread.poll(self.now_ns).busy
+        let polled = self.thread.poll(self.now_ns);
+        assert!(!slept || self.thread.came_to_nothing(), "something was to be done, and a thread that waits misses it");
+        polled
+    }
+
+    /// Lets `ns` pass as for a thread that waits in the kernel: it is polled only when its wait is over. Returns how often
+    /// it was.
+    pub fn run(&mut self, ns: u64) -> u32 {
+        let end_ns = self.now_ns + ns;
+        let mut polls = 0;
+        while self.now_ns < end_ns {
+            if let Some(limit_ns) = self.prepare_wait() {
+                let readable = self.is_readable();
+                self.thread.end_wait();
+                self.now_ns = if readable { self.now_ns } else { limit_ns.min(end_ns) };
+                if self.now_ns == end_ns && limit_ns > end_ns {
+                    break;
+                }
+            }
+            self.thread.poll(self.now_ns);
+            self.now_ns += POLL_NS;
+            polls += 1;
+        }
+        polls
+    }
+
+    /// The I/O thread is about to wait: see [`IoThread::prepare_wait`].
+    pub fn prepare_wait(&mut self) -> Option<u64> {
+        self.thread.prepare_wait(self.now_ns)
+    }
+
+    /// The wait is over.
+    pub fn end_wait(&mut self) {
+        self.thread.end_wait();
+    }
+
+    /// Whether a thread that waits would be woken by its descriptor.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        let Some(fd) = self.thread.wait_fd() else { return false };
+        let mut polled = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
+        rustix::event::poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)
+    }
+
+    /// How the I/O thread learns of completions; at first by interrupts.
+    pub fn set_completions(&mut self, how: Completions) {
+        self.thread.set_completions(how);
+    }
+
+    /// Sends the I/O thread a message that is nothing to it.
+    pub fn ring(&self) {
+        let _ = self.inbox.send(Message::DiscoveryChanged);
     }
 
     /// What the I/O thread holds; panics if that is more than it may be.

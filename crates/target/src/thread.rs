@@ -6,13 +6,14 @@
 //! incomplete PDU is kept with its connection, so a silent connection costs little.
 
 mod link;
+mod wait;
 
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use pilotlight_reactor::{Inbox, IoThread, Polled};
+use pilotlight_reactor::{Completions, Inbox, IoThread, Polled};
 use rustix::event::epoll;
 
 use crate::association::HostKey;
@@ -25,6 +26,7 @@ use crate::namespaces::Namespaces;
 use crate::server::Shared;
 use crate::stats::Counters;
 use link::{Link, Resources, SCRATCH, readable};
+use wait::{BELL, DOORBELL};
 
 /// Socket events taken in one poll.
 const EVENTS: usize = 128;
@@ -58,6 +60,8 @@ pub struct TargetThread {
     next_relief_ns: u64,
     open: u32,
     draining: bool,
+    /// The last poll came to nothing: every command that waits has been tried since anything changed.
+    quiet: bool,
 }
 
 /// What an I/O thread holds.
@@ -96,13 +100,13 @@ impl TargetThread {
     /// # Errors
     /// If the system has no memory or descriptor left.
     pub fn new(parts: ThreadParts) -> std::io::Result<Self> {
-        Ok(Self {
+        let thread = Self {
             id: parts.id,
             inbox: parts.inbox,
             resources: Resources {
                 out: parts.out,
                 memory: Memory::new(BufferPool::new(parts.pool_bytes)?),
-                namespaces: Namespaces::default(),
+                namespaces: Namespaces::new()?,
                 counters: parts.counters,
                 shared: parts.shared,
                 epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -119,7 +123,10 @@ impl TargetThread {
             next_relief_ns: 0,
             open: 0,
             draining: false,
-        })
+            quiet: false,
+        };
+        thread.watch_bells()?;
+        Ok(thread)
     }
 
     /// What this I/O thread holds now: for tests. Checks that it is bounded as the files say.
@@ -130,6 +137,11 @@ impl TargetThread {
         let memory = &self.resources.memory;
         let in_backends = self.resources.namespaces.in_flight();
         Usage { connections: self.open, buffers: memory.pool.outstanding(), booked: memory.booked(), in_backends }
+    }
+
+    /// Whether the last poll came to nothing, deadlines included: for tests.
+    pub(crate) fn came_to_nothing(&self) -> bool {
+        self.quiet
     }
 
     fn on_message(&mut self, message: Message, now_ns: u64) {
@@ -292,11 +304,15 @@ impl TargetThread {
         let Ok((events, _)) = epoll::wait(&self.resources.epoll, &mut room, Some(&NO_WAIT)) else {
             return (false, 0); // interrupted by a signal: the next poll looks again
         };
-        let mut requests = 0;
+        let (mut busy, mut requests) = (false, 0);
         for event in events.iter() {
-            requests += self.on_socket_event(event.data.u64() as u32, event.flags, now_ns);
+            let what = event.data.u64();
+            if what == DOORBELL || what == BELL {
+                continue; // it has ended a wait; inbox and backends are looked at in every poll
+            }
+            requests += self.on_socket_event(what as u32, event.flags, now_ns);
+            busy = true;
         }
-        let busy = !events.is_empty();
         (busy, requests)
     }
 
@@ -363,22 +379,27 @@ impl TargetThread {
         moved
     }
 
-    fn tick(&mut self, now_ns: u64) {
+    /// Looks at the deadlines if it is time; returns whether anything came of it.
+    fn tick(&mut self, now_ns: u64) -> bool {
         if now_ns < self.next_tick_ns {
-            return;
+            return false;
         }
         self.next_tick_ns = now_ns + TICK_NS;
+        let mut due = false;
         for index in 0..self.deadlines.len() {
             if self.deadlines[index] > now_ns {
                 continue;
             }
             let Some(address) = self.links[index].as_ref().map(|link| link.address) else { continue };
             self.with(address, now_ns, |link, cx| link.conn.on_deadline(cx));
+            due = true;
         }
         if now_ns >= self.next_relief_ns && self.resources.memory.take_refusal() {
             self.next_relief_ns = now_ns + RELIEF_NS;
             self.end_stalled(now_ns);
+            due = true;
         }
+        due
     }
 
     /// There are queues that hold nothing and get nothing: ends the connections of hosts that have let something wait in
@@ -409,10 +430,27 @@ impl IoThread for TargetThread {
         busy |= events;
         busy |= self.poll_backends(now_ns);
         busy |= self.poll_waiting(now_ns);
-        self.tick(now_ns);
+        let due = self.tick(now_ns);
+        self.quiet = !busy && !due;
         self.resources.out.flush();
         let finished = self.draining && self.open == 0 && self.resources.namespaces.in_flight() == 0;
         Polled { requests, busy, finished }
+    }
+
+    fn set_completions(&mut self, how: Completions) {
+        self.resources.namespaces.set_completions(how);
+    }
+
+    fn prepare_wait(&mut self, now_ns: u64) -> Option<u64> {
+        self.prepare(now_ns)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.resources.epoll.as_fd())
+    }
+
+    fn end_wait(&mut self) {
+        self.disarm();
     }
 }
 

@@ -45,6 +45,7 @@ use crate::server::Shared;
 use crate::slots::{Slot, Slots, State};
 use crate::stats::Counters;
 use crate::tx::{Framing, TxQueue};
+use crate::wait::{BUSY_RETRY_NS, Wait};
 use crate::wire::{self, Fault, Head, MAX_CAPSULE, Stage, field};
 
 use admin::AdminQueue;
@@ -151,6 +152,8 @@ pub struct Connection {
     requests: u32,
     /// Commands that may still be started in this poll.
     budget: u32,
+    /// A backend was too busy for a command when those that wait were last tried.
+    turned_away: bool,
     /// The server is stopping: what is in progress is finished, nothing new is taken.
     draining: bool,
 }
@@ -179,6 +182,7 @@ impl Connection {
             deadline_ns: now_ns + icreq_timeout_ns,
             requests: 0,
             budget: BUDGET,
+            turned_away: false,
             draining: false,
         }
     }
@@ -258,6 +262,17 @@ impl Connection {
     pub fn has_waiting(&self) -> bool {
         matches!(self.phase, Phase::Connecting(_))
             || self.queue.as_ref().is_some_and(|q| !q.waiting.is_empty() || !q.ready.is_empty())
+    }
+
+    /// What has to happen before commands that wait can go on, as of the last time when all of them were tried. Memory
+    /// and room to send come back with events.
+    #[must_use]
+    pub fn wait(&self, now_ns: u64) -> Wait {
+        match &self.phase {
+            Phase::Connecting(connecting) => connecting.wait(now_ns),
+            _ if self.turned_away => Wait::Until(now_ns + BUSY_RETRY_NS),
+            _ => Wait::Event,
+        }
     }
 
     /// Commands that have arrived since the last call.
