@@ -34,6 +34,8 @@ pub struct Bench {
     inbox: Sender<Message>,
     shared: Arc<Shared>,
     now_ns: u64,
+    /// Until when the I/O thread waits, if it would.
+    asleep: Option<u64>,
 }
 
 impl Bench {
@@ -63,7 +65,7 @@ impl Bench {
             shared: Arc::clone(&shared),
         })?;
         thread.set_completions(Completions::Interrupt);
-        Ok(Self { thread, inbox: sender, shared, now_ns: 0 })
+        Ok(Self { thread, inbox: sender, shared, now_ns: 0, asleep: None })
     }
 
     /// A new connection, as the acceptor would hand it over. With `narrow` the thread's socket takes few bytes at a time.
@@ -83,7 +85,7 @@ impl Bench {
         Ok(Peer { socket: ours })
     }
 
-    /// Monotonic time in nanoseconds.
+    /// Time in nanoseconds.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.now_ns
@@ -92,8 +94,8 @@ impl Bench {
     /// Lets `ns` pass and the I/O thread poll once; returns whether it found work.
     ///
     /// # Panics
-    /// If the thread finds work, or a deadline that is due, although it would have waited at the beginning, nothing has
-    /// made its descriptor readable since, and its time is not over.
+    /// If the thread finds work, or a deadline that is due, although it has waited since the last poll, its time is not
+    /// over, and nothing has made its descriptor readable.
     pub fn step(&mut self, ns: u64) -> bool {
         self.poll(ns).busy
     }
@@ -103,14 +105,15 @@ impl Bench {
     /// # Panics
     /// As [`Bench::step`].
     pub fn poll(&mut self, ns: u64) -> Polled {
-        let limit_ns = self.thread.prepare_wait(self.now_ns);
-        let slept = limit_ns.is_some_and(|limit_ns| self.now_ns + ns < limit_ns) && !self.is_readable();
-        if limit_ns.is_some() {
-            self.thread.end_wait();
-        }
+        let rung = self.is_readable();
+        let missed = self.wake().is_some_and(|limit_ns| self.now_ns + ns < limit_ns) && !rung;
         self.now_ns += ns;
         let polled = self.thread.poll(self.now_ns);
-        assert!(!slept || self.thread.came_to_nothing(), "something was to be done, and a thread that waits misses it");
+        assert!(
+            !missed || self.thread.came_to_nothing(),
+            "something was to be done, and a thread that waits misses it"
+        );
+        self.asleep = self.thread.prepare_wait(self.now_ns);
         polled
     }
 
@@ -118,34 +121,28 @@ impl Bench {
     /// it was.
     pub fn run(&mut self, ns: u64) -> u32 {
         let end_ns = self.now_ns + ns;
-        let mut polls = 0;
-        while self.now_ns < end_ns {
-            if let Some(limit_ns) = self.prepare_wait() {
-                let readable = self.is_readable();
-                self.thread.end_wait();
-                self.now_ns = if readable { self.now_ns } else { limit_ns.min(end_ns) };
-                if self.now_ns == end_ns && limit_ns > end_ns {
-                    break;
-                }
+        for polls in 0.. {
+            let rest_ns = match self.asleep {
+                Some(limit_ns) if !self.is_readable() => limit_ns.saturating_sub(self.now_ns),
+                _ => POLL_NS,
+            };
+            if rest_ns > end_ns - self.now_ns {
+                self.now_ns = end_ns;
+                return polls;
             }
-            self.thread.poll(self.now_ns);
-            self.now_ns += POLL_NS;
-            polls += 1;
+            self.poll(rest_ns);
         }
-        polls
+        unreachable!("time passes")
     }
 
-    /// The I/O thread is about to wait: see [`IoThread::prepare_wait`].
-    pub fn prepare_wait(&mut self) -> Option<u64> {
-        self.thread.prepare_wait(self.now_ns)
+    /// Until when the I/O thread would wait now in the kernel (`u64::MAX`: no timer), in nanoseconds; `None` if it wants to
+    /// be polled on. Between two polls its bells are armed.
+    #[must_use]
+    pub fn asleep(&self) -> Option<u64> {
+        self.asleep
     }
 
-    /// The wait is over.
-    pub fn end_wait(&mut self) {
-        self.thread.end_wait();
-    }
-
-    /// Whether a thread that waits would be woken by its descriptor.
+    /// Whether the I/O thread's descriptor would end its wait.
     #[must_use]
     pub fn is_readable(&self) -> bool {
         let Some(fd) = self.thread.wait_fd() else { return false };
@@ -153,9 +150,19 @@ impl Bench {
         rustix::event::poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)
     }
 
+    fn wake(&mut self) -> Option<u64> {
+        let limit_ns = self.asleep.take();
+        if limit_ns.is_some() {
+            self.thread.end_wait();
+        }
+        limit_ns
+    }
+
     /// How the I/O thread learns of completions; at first by interrupts.
     pub fn set_completions(&mut self, how: Completions) {
+        self.wake();
         self.thread.set_completions(how);
+        self.asleep = self.thread.prepare_wait(self.now_ns);
     }
 
     /// Sends the I/O thread a message that is nothing to it.
