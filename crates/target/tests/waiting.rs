@@ -218,3 +218,15 @@ fn requests_in_flight_are_waited_for_or_polled_for_as_the_reactor_says() {
         assert_eq!(queue.pdu(&mut bench)[0], PduType::C2HData as u8);
     }
 }
+
+#[test]
+fn only_commands_on_io_queues_are_load() {
+    let mut bench = bench(&memory(), 4 << 20);
+    let (mut admin, mut queue) = Host::both(&mut bench, 1, false);
+    admin.send(&capsule(9, Sqe::new(admin::KEEP_ALIVE, 0), &[]));
+    let polled = bench.poll(MS);
+    assert!(polled.busy && polled.requests == 0, "{polled:?}");
+    (0..5).for_each(|cid| queue.send(&capsule(cid, read(1), &[])));
+    assert_eq!(bench.poll(MS).requests, 5);
+    assert_eq!(bench.poll(MS).requests, 0);
+}

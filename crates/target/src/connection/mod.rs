@@ -275,7 +275,7 @@ impl Connection {
         }
     }
 
-    /// Commands that have arrived since the last call.
+    /// Commands that have arrived on an I/O queue since the last call: what an admin queue brings is no load.
     pub fn take_requests(&mut self) -> u32 {
         std::mem::take(&mut self.requests)
     }
@@ -346,7 +346,6 @@ impl Connection {
         if self.draining {
             return Ok(()); // the host will find the connection closed and try elsewhere
         }
-        self.requests += 1;
         if matches!(self.phase, Phase::AwaitConnect) {
             if self.tx.answers() >= EARLY_ANSWERS {
                 return Err(Fault::new(FatalError::Sequence)); // there is no queue yet whose size could be a limit
@@ -366,6 +365,7 @@ impl Connection {
         queue.sqhd = (queue.sqhd + 1) % queue.size;
         match &self.role {
             Role::Io(association) => {
+                self.requests += 1;
                 association.note_traffic();
                 self.io_command(sqe, capsule, cx);
             }
