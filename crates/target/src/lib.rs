@@ -11,7 +11,9 @@ pub mod command;
 pub mod config;
 pub mod connection;
 pub mod controller;
+pub mod departures;
 pub mod discovery;
+pub mod histogram;
 pub mod listener;
 mod mapping;
 pub mod memory;
@@ -29,4 +31,5 @@ pub mod wait;
 pub mod wire;
 
 pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
-pub use server::{DrainError, Server, ServerError, ServerStats, StartError};
+pub use histogram::HistogramSnapshot;
+pub use server::{DrainError, IoThreadStats, Server, ServerError, ServerStats, StartError};

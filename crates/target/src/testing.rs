@@ -18,6 +18,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 
 use crate::backend::Backend;
 use crate::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
+use crate::departures::Clock;
+use crate::histogram::HistogramSnapshot;
 use crate::message::{Message, Outbox};
 use crate::server::Shared;
 use crate::thread::{TargetThread, ThreadParts, Usage};
@@ -62,6 +64,7 @@ impl Bench {
             out: Outbox::new(Arc::new([sender.clone()])),
             pool_bytes,
             counters: shared.counters(0),
+            clock: Clock::Handed,
             shared: Arc::clone(&shared),
         })?;
         thread.set_completions(Completions::Interrupt);
@@ -174,6 +177,12 @@ impl Bench {
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.thread.usage()
+    }
+
+    /// How long commands have stayed.
+    #[must_use]
+    pub fn latency(&self) -> HistogramSnapshot {
+        self.shared.counters(0).latency.snapshot()
     }
 
     /// Associations that exist.

@@ -20,6 +20,7 @@ use crate::association::HostKey;
 use crate::backend::Completion;
 use crate::buffer::BufferPool;
 use crate::connection::{Connection, Cx, connection_of};
+use crate::departures::{Clock, Departures};
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Message, NamespaceChange, Outbox};
 use crate::namespaces::Namespaces;
@@ -90,6 +91,8 @@ pub struct ThreadParts {
     pub pool_bytes: usize,
     /// What it counts.
     pub counters: Arc<Counters>,
+    /// What its latencies are measured with.
+    pub clock: Clock,
     /// What all share.
     pub shared: Arc<Shared>,
 }
@@ -108,6 +111,7 @@ impl TargetThread {
                 memory: Memory::new(BufferPool::new(parts.pool_bytes)?),
                 namespaces: Namespaces::new()?,
                 counters: parts.counters,
+                departures: Departures::new(parts.clock),
                 shared: parts.shared,
                 epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
                 scratch: vec![0; SCRATCH].into_boxed_slice(),
@@ -433,6 +437,7 @@ impl IoThread for TargetThread {
         let due = self.tick(now_ns);
         self.quiet = !busy && !due;
         self.resources.out.flush();
+        self.resources.departures.record(now_ns, &self.resources.counters.latency);
         let finished = self.draining && self.open == 0 && self.resources.namespaces.in_flight() == 0;
         Polled { requests, busy, finished }
     }

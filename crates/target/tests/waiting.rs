@@ -230,3 +230,35 @@ fn only_commands_on_io_queues_are_load() {
     assert_eq!(bench.poll(MS).requests, 5);
     assert_eq!(bench.poll(MS).requests, 0);
 }
+
+#[test]
+fn latency_is_from_the_poll_that_reads_a_command_to_the_one_that_answers_it() {
+    let delays = Delays { shortest_ns: 5 * MS, longest_ns: 5 * MS, seed: 1 };
+    let backend: Arc<dyn Backend> = Arc::new(DelayBackend::new(memory(), delays));
+    let mut bench = bench(&backend, 4 << 20);
+    let (_admin, mut queue) = Host::both(&mut bench, 1, false);
+    assert_eq!(bench.latency().count(), 0, "what is no read and no write does not count");
+    for cid in 0..20 {
+        queue.send(&capsule(cid, read(1), &[]));
+        queue.pdu(&mut bench);
+    }
+    let latency = bench.latency();
+    assert_eq!(latency.count(), 20);
+    let (shortest, longest) = (latency.percentile_ns(0.0), latency.max_ns());
+    // A request that is done at once has its answer held back; one that was held back is done at its end.
+    assert!(shortest >= 5 * MS && longest < 12 * MS, "{latency:?}");
+}
+
+#[test]
+fn the_time_until_a_slow_host_takes_its_answer_counts() {
+    let mut bench = bench(&memory(), 4 << 20);
+    let (_admin, mut queue) = Host::both(&mut bench, 1, true);
+    queue.send(&capsule(3, read(32), &[]));
+    bench.run(70 * MS);
+    assert_eq!(bench.latency().count(), 0, "it is not out yet");
+    while queue.receive(1 << 20) > 0 {
+        bench.run(MS);
+    }
+    let latency = bench.latency();
+    assert!(latency.count() == 1 && latency.max_ns() > 70 * MS, "{latency:?}");
+}

@@ -89,6 +89,7 @@ impl Connection {
         let slot = queue.slots.get(index);
         slot.len = 0;
         slot.work = Work::None;
+        slot.arrived_ns = cx.now_ns;
         match checked {
             Err(status) => slot.fail(status),
             Ok(_) if !capsule.intact => slot.fail(Status::TRANSIENT_TRANSPORT),
@@ -452,10 +453,11 @@ impl Connection {
             cqe.sqhd = U16::new(queue.sqhd);
         }
         let to_host = matches!(slot.work, Work::Read(_) | Work::Admin(_)) && slot.status.is_success();
+        let mut arrived_ns = slot.arrived_ns;
         match &slot.work {
             Work::Read(_) => cx.counters.add_read(u64::from(slot.len)),
             Work::Write { .. } => cx.counters.add_write(u64::from(slot.len)),
-            _ => {}
+            _ => arrived_ns = 0,
         }
         match slot.buffer.take() {
             Some(buffer) if to_host && slot.asked == slot.len && slot.len > 0 => {
@@ -468,6 +470,7 @@ impl Connection {
                 self.tx.response(cqe);
             }
         }
+        self.tx.note_arrival(arrived_ns);
         self.end_slot(index, cx);
         Step::Gone
     }

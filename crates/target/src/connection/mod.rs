@@ -38,6 +38,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::association::Association;
 use crate::command::Work;
+use crate::departures::Departures;
 use crate::memory::{Memory, Share};
 use crate::message::{ConnAddr, Outbox};
 use crate::namespaces::Namespaces;
@@ -70,6 +71,8 @@ pub struct Cx<'a> {
     pub out: &'a mut Outbox,
     /// What the I/O thread counts.
     pub counters: &'a Counters,
+    /// Answers that have left in this poll.
+    pub departures: &'a mut Departures,
     /// What all I/O threads share.
     pub shared: &'a Arc<Shared>,
 }
@@ -479,7 +482,8 @@ impl Connection {
 
     /// Notes bytes that the socket has taken.
     pub fn on_sent(&mut self, bytes: usize, cx: &mut Cx) {
-        let freed = self.tx.advance(bytes, &mut cx.memory.pool);
+        let left = |arrived_ns| cx.departures.left(arrived_ns, cx.now_ns, &cx.counters.latency);
+        let freed = self.tx.advance(bytes, &mut cx.memory.pool, left);
         if let Some(queue) = &mut self.queue {
             cx.memory.release(&mut queue.share, freed);
         }

@@ -10,6 +10,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags
 
 use super::NO_WAIT;
 use crate::connection::{Connection, Cx};
+use crate::departures::Departures;
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Outbox};
 use crate::namespaces::Namespaces;
@@ -40,6 +41,7 @@ pub(super) struct Resources {
     pub(super) memory: Memory,
     pub(super) namespaces: Namespaces,
     pub(super) counters: Arc<Counters>,
+    pub(super) departures: Departures,
     pub(super) shared: Arc<Shared>,
     pub(super) epoll: OwnedFd,
     pub(super) scratch: Box<[u8]>,
@@ -58,6 +60,7 @@ impl Resources {
             namespaces: &mut self.namespaces,
             out: &mut self.out,
             counters: &self.counters,
+            departures: &mut self.departures,
             shared: &self.shared,
         }
     }
