@@ -34,14 +34,18 @@ impl Departures {
         Self { clock, groups: [(0, 0); GROUPS], used: 0 }
     }
 
-    /// The answer to a command that came at `arrived_ns` has left, in the poll that began at `now_ns`.
-    pub fn left(&mut self, arrived_ns: u64, now_ns: u64, into: &Histogram) {
+    /// The answers to `count` commands that came at `arrived_ns` have left, in the poll that began at `now_ns`. What came
+    /// at 0 does not count.
+    pub fn left(&mut self, arrived_ns: u64, count: u64, now_ns: u64, into: &Histogram) {
+        if arrived_ns == 0 || count == 0 {
+            return;
+        }
         match self.groups[..self.used].last_mut() {
-            Some((arrived, count)) if *arrived == arrived_ns => return *count += 1,
+            Some((arrived, counted)) if *arrived == arrived_ns => return *counted += count,
             _ if self.used == GROUPS => self.record(now_ns, into),
             _ => {}
         }
-        self.groups[self.used] = (arrived_ns, 1);
+        self.groups[self.used] = (arrived_ns, count);
         self.used += 1;
     }
 
@@ -69,8 +73,9 @@ mod tests {
     fn every_answer_is_counted_once_in_whatever_groups() {
         let (mut departures, histogram) = (Departures::new(Clock::Handed), Histogram::default());
         departures.record(5, &histogram);
-        (0..10).for_each(|_| departures.left(90, 100, &histogram));
-        (0..2 * GROUPS as u64).for_each(|n| departures.left(50 + n % 2, 100, &histogram));
+        (0..5).for_each(|_| departures.left(90, 2, 100, &histogram));
+        departures.left(0, 7, 100, &histogram);
+        (0..2 * GROUPS as u64).for_each(|n| departures.left(50 + n % 2, 1, 100, &histogram));
         departures.record(100, &histogram);
         let snapshot = histogram.snapshot();
         assert_eq!((snapshot.count(), snapshot.max_ns()), (10 + 2 * GROUPS as u64, 50));

@@ -239,25 +239,29 @@ impl TxQueue {
     }
 
     /// Notes that `bytes` more bytes have been sent, and gives back the buffers of answers that are out; returns how
-    /// many bytes of the pool those took. Calls `left` with the arrival of each command whose answer is out, where it was
-    /// noted.
-    pub fn advance(&mut self, bytes: usize, pool: &mut BufferPool, mut left: impl FnMut(u64)) -> usize {
+    /// many bytes of the pool those took. Calls `left` for the commands whose answers are out, where it was noted when they
+    /// came: with that time, and how many there are in a row.
+    pub fn advance(&mut self, bytes: usize, pool: &mut BufferPool, mut left: impl FnMut(u64, u64)) -> usize {
         self.sent += bytes;
         let mut freed = 0;
+        let mut row = (0, 0);
         while let Some(front) = self.entries.front() {
             let len = front.len();
             if self.sent < len {
-                return freed;
+                break;
             }
             self.sent -= len;
             self.queued -= len;
             freed += front.payload.as_ref().map_or(0, Buffer::capacity);
-            if front.arrived_ns > 0 {
-                left(front.arrived_ns);
+            if front.arrived_ns != row.0 {
+                left(row.0, row.1);
+                row = (front.arrived_ns, 0);
             }
+            row.1 += 1;
             self.pop(pool);
         }
-        debug_assert_eq!(self.sent, 0, "more was sent than was queued");
+        debug_assert!(!self.entries.is_empty() || self.sent == 0, "more was sent than was queued");
+        left(row.0, row.1);
         freed
     }
 
@@ -303,7 +307,7 @@ mod tests {
             let all: Vec<u8> = slices[..used].iter().flat_map(|s| s.iter().copied()).collect();
             let sent = chunk.min(all.len());
             out.extend_from_slice(&all[..sent]);
-            tx.advance(sent, pool, |_| {});
+            tx.advance(sent, pool, |_, _| {});
         }
         out
     }

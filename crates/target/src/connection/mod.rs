@@ -482,7 +482,7 @@ impl Connection {
 
     /// Notes bytes that the socket has taken.
     pub fn on_sent(&mut self, bytes: usize, cx: &mut Cx) {
-        let left = |arrived_ns| cx.departures.left(arrived_ns, cx.now_ns, &cx.counters.latency);
+        let left = |arrived_ns, count| cx.departures.left(arrived_ns, count, cx.now_ns, &cx.counters.latency);
         let freed = self.tx.advance(bytes, &mut cx.memory.pool, left);
         if let Some(queue) = &mut self.queue {
             cx.memory.release(&mut queue.share, freed);
