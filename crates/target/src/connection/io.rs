@@ -89,7 +89,6 @@ impl Connection {
         let slot = queue.slots.get(index);
         slot.len = 0;
         slot.work = Work::None;
-        slot.arrived_ns = cx.now_ns;
         match checked {
             Err(status) => slot.fail(status),
             Ok(_) if !capsule.intact => slot.fail(Status::TRANSIENT_TRANSPORT),
@@ -113,6 +112,7 @@ impl Connection {
                 }
             }
         }
+        queue.slots.get(index).arrived_ns = cx.now_ns;
         // It starts when everything that came with it has been looked at: by then its memory is on the way to the cache.
         if let Work::Read(range) = queue.slots.get(index).work
             && let Some(channel) = cx.namespaces.channel(range.namespace)
