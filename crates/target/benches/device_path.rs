@@ -166,7 +166,7 @@ fn polled(way: &mut dyn Way, depth: usize, seconds: f64) -> Polled {
     }
     let (elapsed, cpu) = (now - began, thread_cpu_ns() - cpu);
     let latency = latency.snapshot();
-    let us = |q| latency.quantile_ns(q) as f64 / 1e3;
+    let us = |q| latency.percentile_ns(q) as f64 / 1e3;
     let per = |ns: u64| ns as f64 / 1e3 / done as f64;
     Polled { rate: done as f64 * 1e9 / elapsed as f64, p50_us: us(0.5), p99_us: us(0.99), cpu_us: per(cpu) }
 }
@@ -254,9 +254,9 @@ fn moved_uring(path: &Path, times: usize) -> Moved {
 fn moved(latency: &pilotlight_reactor::HistogramSnapshot, kept: &Histogram) -> Moved {
     let us = |ns: u64| ns as f64 / 1e3;
     Moved {
-        p50_us: us(latency.quantile_ns(0.5)),
-        p99_us: us(latency.quantile_ns(0.99)),
-        kept_us: us(kept.snapshot().quantile_ns(0.5)),
+        p50_us: us(latency.percentile_ns(0.5)),
+        p99_us: us(latency.percentile_ns(0.99)),
+        kept_us: us(kept.snapshot().percentile_ns(0.5)),
     }
 }
 
