@@ -1,6 +1,6 @@
 //! Actuators: through what this process can change how much power the machine takes.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::cgroup::Groups;
 use super::facts::{Chosen, Facts};
@@ -62,13 +62,7 @@ fn cpu_max(section: &mut Section, facts: &Facts) {
     let value = json!({ "file": there, "writable": there.as_ref().is_some_and(|file| facts.tree.writable(file)) });
     let costs = "policies that limit CPU time (PASS's CPU bandwidth, Thunderbolt) are refused";
     let Some(file) = there else {
-        let why = why_no_quota(&groups);
-        let remedy = [
-            "boot with cgroup v2 alone (systemd: `systemd.unified_cgroup_hierarchy=1`)",
-            "and start the server in a group of its own: `systemd-run --user --scope -p Delegate=yes pilotlight serve ...`, or \
-             `Delegate=yes` in its unit",
-        ];
-        return section.missing(item, "no cpu.max", value, Reason { why: &why, costs, remedy: &remedy });
+        return no_cpu_max(section, item, &groups, value, costs);
     };
     if facts.tree.writable(&file) {
         return section.ok(item, format!("{file}, writable"), value);
@@ -81,14 +75,21 @@ fn cpu_max(section: &mut Section, facts: &Facts) {
     section.limited(item, format!("{file}, not writable"), value, reason);
 }
 
-fn why_no_quota(groups: &Groups) -> String {
-    match (groups.unified.first(), groups.cpu_v1.first()) {
-        (_, Some(v1)) => format!("the cpu controller is cgroup v1's here ({v1})"),
+fn no_cpu_max(section: &mut Section, item: &str, groups: &Groups, value: Value, costs: &str) {
+    let own = "start the server in a group of its own: `systemd-run --scope -p Delegate=yes pilotlight serve ...`, or \
+               `Delegate=yes` in its unit";
+    let unified = "boot with cgroup v2 alone (systemd: `systemd.unified_cgroup_hierarchy=1`), and then";
+    let (why, remedy) = match (groups.unified.first(), groups.cpu_v1.first()) {
+        (_, Some(v1)) => (format!("the cpu controller is cgroup v1's here ({v1})"), vec![unified, own]),
         (Some(dir), None) => {
-            format!("{dir} is the root group, or the group above does not hand the cpu controller down")
+            let why = format!("{dir} is the root group, or the group above it does not hand the cpu controller down");
+            (why, vec![own])
         }
-        (None, None) => "no cgroup file system is mounted".to_owned(),
-    }
+        (None, None) => {
+            ("no cgroup file system is mounted".to_owned(), vec!["`mount -t cgroup2 none /sys/fs/cgroup`", own])
+        }
+    };
+    section.missing(item, "no cpu.max", value, Reason { why: &why, costs, remedy: &remedy });
 }
 
 /// CPU hotplug: `offline`, the deepest sleep.
@@ -101,19 +102,18 @@ fn hotplug(section: &mut Section, facts: &Facts, chosen: &Chosen) {
     let may: Vec<u32> = can.iter().copied().filter(|&core| facts.tree.writable(&file(core))).collect();
     let value = json!({ "cores_with_switch": can, "writable": may });
     if may.len() == looked_at.len() {
-        return section.ok(item, format!("cores {} can be taken offline", lists::format(&may)), value);
+        return section.ok(item, format!("{} can be taken offline", lists::cores(&may)), value);
     }
     let (why, remedy) = if can.len() < looked_at.len() {
-        let without = lists::format(&lists::without(looked_at, &can));
-        let why = format!(
-            "cores {without} have no switch: the boot CPU has none, nor has a kernel without CONFIG_HOTPLUG_CPU"
-        );
+        let without = lists::cores(&lists::without(looked_at, &can));
+        let why =
+            format!("no switch for {without}: the boot CPU has none, nor has a kernel without CONFIG_HOTPLUG_CPU");
         (why, "leave them out of --cores, or do without: every other depth of sleep works")
     } else {
         ("the switches are root's to write".to_owned(), AS_ROOT)
     };
     let reason = Reason { why: &why, costs: "policies that take cores offline are refused", remedy: &[remedy] };
-    section.limited(item, format!("writable for cores {}", lists::format(&may)), value, reason);
+    section.limited(item, format!("writable for {}", lists::cores(&may)), value, reason);
 }
 
 /// A bound on how deep the kernel lets a core sleep.
@@ -123,7 +123,7 @@ fn resume_latency(section: &mut Section, tree: &Tree, chosen: &Chosen) {
     let may: Vec<u32> = chosen.cores.iter().copied().filter(|&core| tree.writable(&file(core))).collect();
     let value = json!({ "writable": may });
     if may.len() == chosen.cores.len() {
-        return section.ok(item, format!("pm_qos_resume_latency_us of cores {}, writable", lists::format(&may)), value);
+        return section.ok(item, format!("pm_qos_resume_latency_us of {}, writable", lists::cores(&may)), value);
     }
     let there = chosen.cores.iter().all(|&core| tree.has(&file(core)));
     let reason = Reason {
@@ -131,5 +131,5 @@ fn resume_latency(section: &mut Section, tree: &Tree, chosen: &Chosen) {
         costs: "a policy cannot ask for sleep of at most so many microseconds: the kernel alone chooses",
         remedy: &[if there { AS_ROOT } else { "a kernel with CONFIG_PM" }],
     };
-    section.limited(item, format!("writable for cores {}", lists::format(&may)), value, reason);
+    section.limited(item, format!("writable for {}", lists::cores(&may)), value, reason);
 }

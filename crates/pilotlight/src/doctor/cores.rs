@@ -9,6 +9,7 @@ use super::report::{Reason, Section};
 use super::topology::Topology;
 
 const CPUS: &str = "/sys/devices/system/cpu";
+const PAIRS: &str = "sibling pairs";
 
 pub(super) fn examine(facts: &Facts, chosen: &Chosen) -> Section {
     let mut section = Section::new("cores", "Cores");
@@ -16,7 +17,7 @@ pub(super) fn examine(facts: &Facts, chosen: &Chosen) -> Section {
     allowed(&mut section, facts, &topology);
     quota(&mut section, facts, chosen);
     places(&mut section, &topology, chosen);
-    siblings(&mut section, facts, &topology, chosen);
+    pairs(&mut section, facts, &topology, chosen);
     isolated(&mut section, facts, chosen);
     section
 }
@@ -29,13 +30,18 @@ fn allowed(section: &mut Section, facts: &Facts, topology: &Topology) {
     if denied.is_empty() {
         return section.ok("allowed", format!("{list}, all that are online"), value);
     }
-    let reason = Reason {
-        why: "the CPU affinity that this process inherited, or its control group's cpuset, leaves the others out",
-        costs: "the server cannot use them",
-        remedy: &[
-            "`taskset -cp $$` shows the mask; in a unit: `AllowedCPUs=` and `CPUAffinity=`; in a container: its cpuset",
-        ],
+    let isolated = lists::both(&denied, &cpu_list(facts, "isolated"));
+    let by_hand = format!("`taskset -c {} pilotlight serve ...`", lists::format(&online));
+    let (why, remedy) = if isolated.is_empty() {
+        let why = "the CPU affinity that this process inherited, or its control group's cpuset, leaves the others out";
+        let unit =
+            "`taskset -cp $$` shows the mask; in a unit: `AllowedCPUs=` and `CPUAffinity=`; in a container: its cpuset";
+        (why, unit)
+    } else {
+        let why = "some are isolated (isolcpus), and no process gets those unless its mask is set by hand";
+        (why, by_hand.as_str())
     };
+    let reason = Reason { why, costs: "the server cannot use them", remedy: &[remedy] };
     section.limited("allowed", format!("{list} of {} online", lists::format(&online)), value, reason);
 }
 
@@ -79,7 +85,7 @@ fn places(section: &mut Section, topology: &Topology, chosen: &Chosen) {
         "nodes_used": nodes,
     });
     if nodes.len() <= 1 {
-        return section.ok("places", found, value);
+        return section.ok("packages", found, value);
     }
     let why = format!("the cores lie on {} NUMA nodes ({})", nodes.len(), lists::format(&nodes));
     let reason = Reason {
@@ -88,13 +94,12 @@ fn places(section: &mut Section, topology: &Topology, chosen: &Chosen) {
                 keeps its caches and memory controller powered",
         remedy: &["choose --cores of one node: the one that the network interface and the drives are on"],
     };
-    section.limited("places", found, value, reason);
+    section.limited("packages", found, value, reason);
 }
 
-fn siblings(section: &mut Section, facts: &Facts, topology: &Topology, chosen: &Chosen) {
-    let item = "sibling pairs";
+fn pairs(section: &mut Section, facts: &Facts, topology: &Topology, chosen: &Chosen) {
     if !topology.has_siblings() {
-        return no_siblings(section, facts, item);
+        return no_siblings(section, facts);
     }
     let mut whole: Vec<Vec<u32>> = Vec::new();
     let (mut single, mut absent): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
@@ -113,9 +118,9 @@ fn siblings(section: &mut Section, facts: &Facts, topology: &Topology, chosen: &
     let value = json!({ "whole": whole, "without_sibling": single, "siblings_not_chosen": absent });
     let listed = if pairs.is_empty() { "none whole".to_owned() } else { pairs.join(", ") };
     if single.is_empty() {
-        return section.ok(item, listed, value);
+        return section.ok(PAIRS, listed, value);
     }
-    let found = format!("{listed}; cores {} without their siblings {}", lists::format(&single), lists::format(&absent));
+    let found = format!("{listed}; {} without the siblings {}", lists::cores(&single), lists::format(&absent));
     half_pairs(section, facts, &single, &absent, found, value);
 }
 
@@ -142,17 +147,17 @@ fn half_pairs(
                 there keeps it awake, and slows the reactor beside it",
         remedy: &[&take, &leave],
     };
-    section.limited("sibling pairs", found, value, reason);
+    section.limited(PAIRS, found, value, reason);
 }
 
-fn no_siblings(section: &mut Section, facts: &Facts, item: &str) {
+fn no_siblings(section: &mut Section, facts: &Facts) {
     let control = facts.tree.text(&format!("{CPUS}/smt/control")).unwrap_or_default();
     let value = json!({ "whole": [], "smt": control });
     if matches!(control.as_str(), "off" | "forceoff") {
-        return section.ok(item, "none: hyper-threading is switched off, every core rests by itself", value);
+        return section.ok(PAIRS, "none: hyper-threading is switched off, every core rests by itself", value);
     }
     let Some(hypervisor) = &facts.cpu.hypervisor else {
-        return section.ok(item, "none: one hyper-thread a core, every core rests by itself", value);
+        return section.ok(PAIRS, "none: one hyper-thread a core, every core rests by itself", value);
     };
     let why =
         format!("{hypervisor} shows each virtual CPU as a core of its own; on the host, two of them may share one");
@@ -163,33 +168,39 @@ fn no_siblings(section: &mut Section, facts: &Facts, item: &str) {
         remedy: &["on the host: pin each virtual CPU to a hyper-thread and show the pairs to the guest (QEMU: `-smp \
              N,cores=N/2,threads=2` with `-cpu host`)"],
     };
-    section.missing(item, "none are shown", value, reason);
+    section.missing(PAIRS, "none are shown", value, reason);
 }
 
 fn isolated(section: &mut Section, facts: &Facts, chosen: &Chosen) {
-    let read = |name: &str| lists::parse(&facts.tree.text(&format!("{CPUS}/{name}")).unwrap_or_default());
-    let (isolated, tickless) = (read("isolated"), read("nohz_full"));
-    let workers = chosen.workers();
-    let shared = lists::without(&workers, &lists::both(&isolated, &tickless));
+    let (isolated, tickless) = (cpu_list(facts, "isolated"), cpu_list(facts, "nohz_full"));
+    let shared = lists::without(&chosen.workers(), &lists::both(&isolated, &tickless));
     let found =
         format!("isolated: {}; without timer tick (nohz_full): {}", lists::format(&isolated), lists::format(&tickless));
     let value = json!({ "isolated": isolated, "nohz_full": tickless, "workers_not_isolated": shared });
     if shared.is_empty() {
         return section.ok("isolation", found, value);
     }
-    let list = lists::format(&shared);
-    let why = format!("worker cores {list} are open to every task, to the scheduler's timer tick, or to both");
-    let remedy = format!(
-        "on the kernel's command line: `isolcpus=managed_irq,domain,{list} nohz_full={list} rcu_nocbs={list}`; what else \
-         runs on this machine then has the other CPUs only"
+    let why =
+        format!("worker {}: open to every task, to the scheduler's timer tick, or to both", lists::cores(&shared));
+    let all = lists::format(&lists::union(&[&isolated, &tickless, &shared]));
+    let kernel =
+        format!("on the kernel's command line: `isolcpus=managed_irq,domain,{all} nohz_full={all} rcu_nocbs={all}`");
+    let start = format!(
+        "then start the server by `taskset -c {} pilotlight serve ...`: masks leave isolated CPUs out unless they are set",
+        lists::format(&chosen.cores)
     );
     let reason = Reason {
         why: &why,
         costs: "other tasks delay requests, and every tick or task ends a wait: worth changing on a machine that does \
                 nothing else, not on a shared one",
-        remedy: &[&remedy],
+        remedy: &[&kernel, &start],
     };
     section.limited("isolation", found, value, reason);
+}
+
+/// A list of CPUs in a file of the CPUs' directory.
+fn cpu_list(facts: &Facts, name: &str) -> Vec<u32> {
+    lists::parse(&facts.tree.text(&format!("{CPUS}/{name}")).unwrap_or_default())
 }
 
 /// `0+4`.

@@ -14,10 +14,10 @@ pub(super) fn this(_tree: &Tree) -> Cpu {
     let told = hypervisor.as_ref().and_then(|info| info.tsc_frequency()).map(u64::from);
     let counted = || cpuid.get_tsc_info()?.tsc_frequency().map(|hz| hz / 1000);
     Cpu {
-        architecture: Architecture::X86,
+        architecture: architecture(),
         vendor: cpuid.get_vendor_info().map_or_else(String::new, |vendor| vendor.as_str().to_owned()),
         model: brand.map_or_else(|| "x86-64".to_owned(), |brand| brand.as_str().trim().to_owned()),
-        hypervisor: under.then(|| hypervisor_name(hypervisor.map(|info| info.identify()))),
+        hypervisor: under.then(|| hypervisor_name(hypervisor.map(|info| info.identify()).as_ref())),
         waitpkg: cpuid.get_extended_feature_info().is_some_and(|features| features.has_waitpkg()),
         monitorx: extended.is_some_and(|features| features.has_monitorx_mwaitx()),
         wfxt: false,
@@ -25,8 +25,16 @@ pub(super) fn this(_tree: &Tree) -> Cpu {
     }
 }
 
+fn architecture() -> Architecture {
+    match std::env::consts::ARCH {
+        "x86_64" => Architecture::X86,
+        "aarch64" => Architecture::Arm,
+        _ => Architecture::Other,
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
-fn hypervisor_name(found: Option<raw_cpuid::Hypervisor>) -> String {
+fn hypervisor_name(found: Option<&raw_cpuid::Hypervisor>) -> String {
     use raw_cpuid::Hypervisor;
     let name = match found {
         Some(Hypervisor::KVM) => "KVM",
@@ -46,15 +54,14 @@ fn hypervisor_name(found: Option<raw_cpuid::Hypervisor>) -> String {
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn this(tree: &Tree) -> Cpu {
     let cpuinfo = tree.text("/proc/cpuinfo").unwrap_or_default();
-    let arm = cfg!(target_arch = "aarch64");
     Cpu {
-        architecture: if arm { Architecture::Arm } else { Architecture::Other },
+        architecture: architecture(),
         vendor: String::new(),
         model: std::env::consts::ARCH.to_owned(),
         hypervisor: tree.words("/sys/hypervisor/type"),
         waitpkg: false,
         monitorx: false,
-        wfxt: arm && has_feature(&cpuinfo, "wfxt"),
+        wfxt: architecture() == Architecture::Arm && has_feature(&cpuinfo, "wfxt"),
         tsc_khz: None,
     }
 }

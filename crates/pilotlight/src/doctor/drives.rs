@@ -71,7 +71,7 @@ fn describe(states: &[PowerState]) -> String {
     let of = |(number, state): (usize, &PowerState)| {
         let most = if state.max_uw == 0 { "?".to_owned() } else { watts(state.max_uw) };
         let idle = if state.non_operational { " (no I/O)" } else { "" };
-        format!("PS{number} {most}{idle}, in {}, out {}", latency(state.entry_us), latency(state.exit_us))
+        format!("PS{number} {most}{idle}{}{}", latency("enters", state.entry_us), latency("leaves", state.exit_us))
     };
     states.iter().enumerate().map(of).collect::<Vec<_>>().join("; ")
 }
@@ -85,9 +85,9 @@ fn state_json(state: &PowerState) -> serde_json::Value {
     })
 }
 
-/// Zero is a drive that does not say.
-fn latency(us: u32) -> String {
-    if us == 0 { "?".to_owned() } else { format!("{us} us") }
+/// Nothing where the drive does not say.
+fn latency(verb: &str, us: u32) -> String {
+    if us == 0 { String::new() } else { format!(", {verb} in {us} us") }
 }
 
 fn watts(uw: u64) -> String {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::facts::{Chosen, Facts};
+use super::facts::{Architecture, Chosen, Facts};
 use super::lists;
 use super::report::{Reason, Section};
 use super::tree::Tree;
@@ -56,7 +56,7 @@ pub(super) fn examine(facts: &Facts, chosen: &Chosen) -> Section {
     } else {
         section.ok("driver", format!("{name}, governor {governor}"), value);
         groups.iter().for_each(|group| list(&mut section, tree, group, several));
-        bound(&mut section, tree, &groups);
+        bound(&mut section, facts, &groups);
     }
     section
 }
@@ -94,9 +94,9 @@ fn list(section: &mut Section, tree: &Tree, group: &Group, several: bool) {
         let switched = match off.len() {
             0 => String::new(),
             all if all == group.cores.len() => "; disabled".to_owned(),
-            _ => format!("; disabled on cores {}", lists::format(&off)),
+            _ => format!("; disabled on {}", lists::cores(&off)),
         };
-        let whose = if several { format!(" (cores {})", lists::format(&group.cores)) } else { String::new() };
+        let whose = if several { format!(" ({})", lists::cores(&group.cores)) } else { String::new() };
         let found = format!("exit {} us, worth it from {} us{switched}", state.exit_us, state.residency_us);
         let value = json!({
             "exit_us": state.exit_us,
@@ -109,42 +109,36 @@ fn list(section: &mut Section, tree: &Tree, group: &Group, several: bool) {
 }
 
 /// Whether a sleeping core may fall so deep that a wake-up takes long, and what bounds it.
-fn bound(section: &mut Section, tree: &Tree, groups: &[Group]) {
-    let open =
-        |core: u32, state: &State| disabled(tree, state, &[core]).is_empty() && limit_us(tree, core) >= state.exit_us;
-    let deepest = |group: &Group| {
-        let mut deepest: BTreeMap<u32, u64> = BTreeMap::new();
-        for (&core, state) in group.cores.iter().flat_map(|core| group.states.iter().map(move |state| (core, state))) {
-            if open(core, state) {
-                let exit = deepest.entry(core).or_default();
-                *exit = state.exit_us.max(*exit);
-            }
-        }
-        deepest
-    };
-    let exits: BTreeMap<u32, u64> = groups.iter().flat_map(deepest).collect();
-    let worst = exits.values().copied().max().unwrap_or(0);
-    let deep: Vec<u32> = exits.iter().filter(|(_, exit)| **exit >= DEEP_US).map(|(&core, _)| core).collect();
+fn bound(section: &mut Section, facts: &Facts, groups: &[Group]) {
+    let item = "wake-up bound";
+    let each = |group: &Group| group.cores.iter().map(|&core| (core, deepest(&facts.tree, group, core))).collect();
+    let exits: Vec<(u32, u64)> = groups.iter().flat_map(|group| -> Vec<_> { each(group) }).collect();
+    let worst = exits.iter().map(|(_, exit)| *exit).max().unwrap_or(0);
+    let deep: Vec<u32> = exits.iter().filter(|(_, exit)| *exit >= DEEP_US).map(|(core, _)| *core).collect();
     let value = json!({ "deepest_exit_us": worst, "cores_over_50_us": deep });
     if deep.is_empty() {
-        return section.ok(
-            "wake-up bound",
-            format!("a core that sleeps in the kernel is back within {worst} us"),
-            value,
-        );
+        return section.ok(item, format!("no state that takes longer than {worst} us to leave"), value);
     }
-    let why =
-        format!("the governor may choose a state with an exit latency of {worst} us on cores {}", lists::format(&deep));
+    let why = format!("the governor may choose a state that takes {worst} us to leave, on {}", lists::cores(&deep));
     let remedy = format!(
         "bound it for a core while it serves: `echo {DEEP_US} > {CPUS}/cpuN/power/pm_qos_resume_latency_us` (0 is no \
          bound); deep sleep saves most when the server is quiet for long, so do not switch the state off for good"
     );
-    let reason = Reason {
-        why: &why,
-        costs: "a burst that finds a core in it waits that long on top of the wake-up",
-        remedy: &[&remedy],
+    let instruction = facts.cpu.waitpkg || facts.cpu.monitorx || facts.cpu.architecture == Architecture::Arm;
+    let costs = if instruction {
+        "cores that wait by instruction do not come so deep; the first I/O after `server-sleep` waits that long on top of \
+         the wake-up"
+    } else {
+        "a burst that finds a core in it waits that long on top of the wake-up"
     };
-    section.limited("wake-up bound", format!("up to {worst} us"), value, reason);
+    section.limited(item, format!("up to {worst} us"), value, Reason { why: &why, costs, remedy: &[&remedy] });
+}
+
+/// The longest exit latency in us of the states that the governor may choose on a core.
+fn deepest(tree: &Tree, group: &Group, core: u32) -> u64 {
+    let limit = limit_us(tree, core);
+    let open = |state: &&State| state.exit_us <= limit && disabled(tree, state, &[core]).is_empty();
+    group.states.iter().filter(open).map(|state| state.exit_us).max().unwrap_or(0)
 }
 
 /// The resume latency that users allow a CPU, in us: `0` is no bound, `n/a` none at all.

@@ -51,6 +51,14 @@ pub(super) fn without(cpus: &[u32], others: &[u32]) -> Vec<u32> {
     cpus.iter().copied().filter(|cpu| !others.contains(cpu)).collect()
 }
 
+/// What is in any of them, ascending.
+pub(super) fn union(lists: &[&[u32]]) -> Vec<u32> {
+    let mut all: Vec<u32> = lists.concat();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
 /// What is in both.
 pub(super) fn both(cpus: &[u32], others: &[u32]) -> Vec<u32> {
     cpus.iter().copied().filter(|cpu| others.contains(cpu)).collect()
@@ -66,6 +74,19 @@ pub(super) fn cpus(cpus: &[u32]) -> String {
     format!("{} {}", if cpus.len() == 1 { "CPU" } else { "CPUs" }, format(cpus))
 }
 
+/// `core 3`, `cores 0-3`.
+pub(super) fn cores(cores: &[u32]) -> String {
+    format!("{} {}", if cores.len() == 1 { "core" } else { "cores" }, format(cores))
+}
+
+/// Numbers as a shell takes them: `7 {10..13}`.
+pub(super) fn shell(numbers: &[u32]) -> String {
+    let text = format_cores(numbers);
+    let part =
+        |part: &str| part.split_once('-').map_or(part.to_owned(), |(first, last)| format!("{{{first}..{last}}}"));
+    text.split(',').map(part).collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +98,12 @@ mod tests {
         for nothing in ["", "(null)", "3-1", "0-4000000000"] {
             assert_eq!(parse(nothing), Vec::<u32>::new(), "{nothing}");
         }
+    }
+
+    #[test]
+    fn in_words_and_for_shells() {
+        assert_eq!([cores(&[1]), cores(&[1, 2]), cpus(&[])], ["core 1", "cores 1-2", "CPUs none"]);
+        assert_eq!(shell(&[7, 10, 11, 12]), "7 {10..12}");
     }
 
     #[test]

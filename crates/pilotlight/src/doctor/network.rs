@@ -65,9 +65,7 @@ fn read(tree: &Tree, name: &str) -> Interface {
     let dir = format!("{NET}/{name}");
     let queues = tree.numbered(&format!("{dir}/queues"), "rx-");
     let steered = |(queue, _): &(String, u32)| tree.text(&format!("{dir}/queues/{queue}/rps_cpus"));
-    let mut steered: Vec<u32> = queues.iter().filter_map(steered).flat_map(|mask| lists::parse_mask(&mask)).collect();
-    steered.sort_unstable();
-    steered.dedup();
+    let steered: Vec<Vec<u32>> = queues.iter().filter_map(steered).map(|mask| lists::parse_mask(&mask)).collect();
     Interface {
         name: name.to_owned(),
         // -1: unknown
@@ -77,7 +75,7 @@ fn read(tree: &Tree, name: &str) -> Interface {
         node: tree.number(&format!("{dir}/device/numa_node")),
         receive_queues: queues.len(),
         interrupts: interrupts::of_receiving(tree, name),
-        steered,
+        steered: lists::union(&steered.iter().map(Vec::as_slice).collect::<Vec<_>>()),
     }
 }
 
@@ -105,17 +103,15 @@ fn hardware(section: &mut Section, facts: &Facts, chosen: &Chosen, found: &Inter
     } else if workers.is_empty() {
         section.ok(&found.name, text, value);
     } else {
-        on_workers(section, chosen, found, &workers, text, value);
+        on_workers(section, &facts.tree, chosen, found, text, value);
     }
 }
 
 /// CPUs on which interrupts land or to which packets are steered.
 fn landing(found: &Interface) -> Vec<u32> {
-    let landing = found.interrupts.iter().flat_map(|interrupt| &interrupt.cpus).chain(&found.steered);
-    let mut landing: Vec<u32> = landing.copied().collect();
-    landing.sort_unstable();
-    landing.dedup();
-    landing
+    let mut landing: Vec<&[u32]> = found.interrupts.iter().map(|interrupt| interrupt.cpus.as_slice()).collect();
+    landing.push(&found.steered);
+    lists::union(&landing)
 }
 
 fn describe(facts: &Facts, found: &Interface, landing: &[u32], chosen: &Chosen) -> String {
@@ -142,10 +138,10 @@ fn lands(landing: &[u32], chosen: &Chosen) -> String {
         on.push(format!("the main core {}", chosen.main));
     }
     if !workers.is_empty() {
-        on.push(format!("worker cores {}", lists::format(&workers)));
+        on.push(format!("worker {}", lists::cores(&workers)));
     }
     if !others.is_empty() {
-        on.push(format!("CPUs {} that the server does not use", lists::format(&others)));
+        on.push(format!("{} that the server does not use", lists::cpus(&others)));
     }
     if on.is_empty() {
         "where its packets land is unknown".to_owned()
@@ -157,7 +153,7 @@ fn lands(landing: &[u32], chosen: &Chosen) -> String {
 fn waits(coalescing: &Coalescing) -> String {
     let adaptive = if coalescing.adaptive { ", varied by the driver" } else { "" };
     match (coalescing.rx_us, coalescing.rx_frames) {
-        (0, 0 | 1) => format!("an interrupt for every packet{adaptive}"),
+        (0, 0 | 1) => format!("an interrupt as soon as a packet comes{adaptive}"),
         (us, 0) => format!("an interrupt within {us} us{adaptive}"),
         (us, frames) => format!("an interrupt within {us} us or {frames} packets{adaptive}"),
     }
@@ -168,40 +164,42 @@ fn speed(mbit: u32) -> String {
     if mbit >= 1000 { format!("{} Gbit/s", f64::from(mbit) / 1000.0) } else { format!("{mbit} Mbit/s") }
 }
 
-fn on_workers(section: &mut Section, chosen: &Chosen, found: &Interface, workers: &[u32], text: String, value: Value) {
-    let list = lists::format(workers);
-    let why = format!("receive queues of {} land on worker cores {list}", found.name);
-    let costs = format!(
-        "each of its interrupts wakes core {} although the packet may be for a thread elsewhere, and the softirq takes that \
-         core's time",
-        if workers.len() == 1 { list } else { format!("{} of {list}", "one") }
-    );
-    let remedy = remedies(chosen, found, workers);
+fn on_workers(section: &mut Section, tree: &Tree, chosen: &Chosen, found: &Interface, text: String, value: Value) {
+    let workers = lists::both(&landing(found), &chosen.workers());
+    let why = format!("receive queues of {} land on worker {}", found.name, lists::cores(&workers));
+    let remedy = remedies(tree, chosen, found, &workers);
     let remedy: Vec<&str> = remedy.iter().map(String::as_str).collect();
-    section.limited(&found.name, text, value, Reason { why: &why, costs: &costs, remedy: &remedy });
+    let reason = Reason {
+        why: &why,
+        costs: "every interrupt wakes the core that it lands on, although the packet may be for an I/O thread elsewhere, and \
+                handling it takes that core's time",
+        remedy: &remedy,
+    };
+    section.limited(&found.name, text, value, reason);
 }
 
 /// How to move what lands on `workers` to the main core.
-fn remedies(chosen: &Chosen, found: &Interface, workers: &[u32]) -> Vec<String> {
+fn remedies(tree: &Tree, chosen: &Chosen, found: &Interface, workers: &[u32]) -> Vec<String> {
     let main = chosen.main;
     let mut remedies = Vec::new();
     let hits: Vec<&Interrupt> = found.interrupts.iter().filter(|interrupt| on(interrupt, workers)).collect();
+    let numbers: Vec<u32> = hits.iter().map(|interrupt| interrupt.number).collect();
     if !hits.is_empty() {
-        let numbers = hits.iter().map(|interrupt| interrupt.number.to_string()).collect::<Vec<_>>().join(" ");
+        let numbers = lists::shell(&numbers);
         remedies.push(format!(
             "stop irqbalance if it runs; then `for i in {numbers}; do echo {main} > /proc/irq/$i/smp_affinity_list; done`"
         ));
     }
     if !lists::both(&found.steered, workers).is_empty() {
-        let mask = lists::format_mask(&[main]);
-        let name = &found.name;
-        remedies.push(format!("`for q in {NET}/{name}/queues/rx-*; do echo {mask} > $q/rps_cpus; done` steers to it"));
+        let (mask, name) = (lists::format_mask(&[main]), &found.name);
+        remedies.push(format!("`for q in {NET}/{name}/queues/rx-*; do echo {mask} > $q/rps_cpus; done`"));
     }
-    if found.receive_queues > 1 {
-        remedies.push(format!("or fewer queues: `ethtool -L {} combined 1` (some drivers: `rx 1`)", found.name));
-    }
+    let spare =
+        lists::without(&lists::parse(&tree.text("/sys/devices/system/cpu/online").unwrap_or_default()), &chosen.cores);
+    let elsewhere =
+        if spare.is_empty() { String::new() } else { format!("; {} would serve as well", lists::cpus(&spare)) };
     remedies.push(format!(
-        "instead of the main core {main}, CPUs that the server does not use serve as well, if there are any"
+        "the main core {main}, which never sleeps while others work, then handles all packets{elsewhere}"
     ));
     if hits.iter().any(|interrupt| !interrupt.writable) {
         remedies.push("this process may not move these interrupts: it takes root on the machine itself".to_owned());
@@ -246,7 +244,7 @@ mod tests {
     #[test]
     fn coalescing_in_words() {
         let waits = |rx_us, rx_frames, adaptive| waits(&Coalescing { rx_us, rx_frames, adaptive });
-        assert_eq!(waits(0, 1, false), "an interrupt for every packet");
+        assert_eq!(waits(0, 1, false), "an interrupt as soon as a packet comes");
         assert_eq!(waits(50, 0, true), "an interrupt within 50 us, varied by the driver");
         assert_eq!(waits(8, 64, false), "an interrupt within 8 us or 64 packets");
     }

@@ -38,8 +38,7 @@ fn render_row(out: &mut String, row: &Row, item: usize, colour: bool) {
 }
 
 fn render_lack(out: &mut String, lack: &Lack, mark: Mark, colour: bool) {
-    let title = if mark == Mark::Missing { "is missing" } else { "could be better" };
-    let _ = writeln!(out, "\n    {}", paint(colour, code(mark), &format!("{} {title}", lack.what)));
+    let _ = writeln!(out, "\n    {}", paint(colour, code(mark), &format!("{}: {}", mark.name(), lack.what)));
     let mut part = |name: &str, text: &str| {
         let _ = writeln!(out, "      {name:8}{}", wrap(text, WIDTH - 14, 14));
     };

@@ -111,15 +111,14 @@ fn power_of(tree: &Tree, chip: &str) -> Option<(String, Vec<String>)> {
 
 fn ipmi(section: &mut Section, facts: &Facts) {
     let Some(device) = IPMI.iter().find(|device| facts.tree.has(device)) else {
-        let why = match &facts.cpu.hypervisor {
-            Some(_) => "a guest sees no management controller".to_owned(),
-            None => "no management controller, or the kernel's drivers are not loaded".to_owned(),
+        let (why, remedy) = if facts.cpu.hypervisor.is_some() {
+            ("a guest sees no management controller", "measure on the host, or outside (a meter at the plug)")
+        } else {
+            let why = "no management controller, or the kernel's drivers are not loaded";
+            (why, "on a server: `modprobe -a ipmi_si ipmi_devintf`")
         };
-        let reason = Reason {
-            why: &why,
-            costs: "no measured watts of the whole system by this way (DCMI power reading)",
-            remedy: &["on a server: `modprobe ipmi_si ipmi_devintf`"],
-        };
+        let costs = "no measured watts of the whole system by this way (DCMI power reading)";
+        let reason = Reason { why, costs, remedy: &[remedy] };
         return section.missing("IPMI", "no device", json!({ "device": null }), reason);
     };
     let value = json!({ "device": device });

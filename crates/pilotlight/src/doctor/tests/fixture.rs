@@ -46,6 +46,12 @@ impl Fixture {
         files.iter().fold(self, |fixture, (name, text)| fixture.fixed(&format!("{dir}/{name}"), text))
     }
 
+    /// Writes a file anew.
+    pub(in super::super) fn replaced(self, path: &str, text: &str) -> Self {
+        fs::remove_file(self.at(path)).unwrap();
+        self.file(path, text)
+    }
+
     /// Adds a directory.
     pub(in super::super) fn dir(self, path: &str) -> Self {
         fs::create_dir_all(self.at(path)).unwrap();
