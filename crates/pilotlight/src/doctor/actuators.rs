@@ -113,7 +113,7 @@ fn hotplug(section: &mut Section, facts: &Facts, chosen: &Chosen) {
         ("the switches are root's to write".to_owned(), AS_ROOT)
     };
     let reason = Reason { why: &why, costs: "policies that take cores offline are refused", remedy: &[remedy] };
-    section.limited(item, format!("writable for {}", lists::cores(&may)), value, reason);
+    section.limited(item, writable_for(&may), value, reason);
 }
 
 /// A bound on how deep the kernel lets a core sleep.
@@ -131,5 +131,9 @@ fn resume_latency(section: &mut Section, tree: &Tree, chosen: &Chosen) {
         costs: "a policy cannot ask for sleep of at most so many microseconds: the kernel alone chooses",
         remedy: &[if there { AS_ROOT } else { "a kernel with CONFIG_PM" }],
     };
-    section.limited(item, format!("writable for {}", lists::cores(&may)), value, reason);
+    section.limited(item, writable_for(&may), value, reason);
+}
+
+fn writable_for(cores: &[u32]) -> String {
+    if cores.is_empty() { "not writable".to_owned() } else { format!("writable for {} only", lists::cores(cores)) }
 }

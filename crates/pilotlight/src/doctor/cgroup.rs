@@ -116,6 +116,7 @@ mod tests {
             .file("/proc/self/mountinfo", V2)
             .file("/proc/self/cgroup", "0::/system.slice/pilotlight.service")
             .file("/sys/fs/cgroup/system.slice/cpu.max", "150000 100000")
+            .file("/sys/fs/cgroup/cpu.max", "400000 100000")
             .file("/sys/fs/cgroup/system.slice/pilotlight.service/cpu.max", "max 100000");
         let tree = fixture.tree();
         let groups = Groups::read(&tree);

@@ -98,6 +98,8 @@ pub(super) struct Facts {
     pub(super) cpu: Cpu,
     /// CPUs that this process may run on, ascending (sched_getaffinity).
     pub(super) allowed: Vec<u32>,
+    /// Whether it may raise hard limits (CAP_SYS_RESOURCE).
+    pub(super) raises_limits: bool,
     pub(super) open_files: Limit,
     /// Bytes.
     pub(super) locked_memory: Limit,

@@ -17,6 +17,12 @@ const CPUS: &str = "/sys/devices/system/cpu";
 /// to wake").
 const DEEP_US: u64 = 50;
 
+/// What brings idle states to a guest.
+const CPU_PM: &str = "on the host: `-overcommit cpu-pm=on` (QEMU) gives the guest mwait and its own idle states, and takes the \
+                      core from other guests";
+const HALTPOLL: &str = "in the guest: `modprobe cpuidle_haltpoll` polls for a moment before it halts";
+const HOST: &str = "choose the idle states on the host, or run on the machine itself";
+
 /// A state as a driver describes it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct State {
@@ -157,10 +163,7 @@ fn haltpoll(section: &mut Section, governor: &str, value: serde_json::Value) {
         why: "under a hypervisor an idle CPU halts into the host, which chooses how deep the core really sleeps",
         costs: "the exit latencies below are the driver's placeholders; what a wake-up takes is measured under \"futex \
                 wake-up\"",
-        remedy: &[
-            "on the host: `-overcommit cpu-pm=on` (QEMU) gives the guest mwait and its own idle states, and takes the \
-                   core from other guests",
-        ],
+        remedy: &[CPU_PM],
     };
     section.limited("driver", format!("haltpoll, governor {governor}"), value, reason);
 }
@@ -170,41 +173,33 @@ fn none(section: &mut Section, facts: &Facts) {
     let culprit = ["idle=", "cpuidle.off=1", "intel_idle.max_cstate=0", "processor.max_cstate=0", "nohlt"]
         .iter()
         .find_map(|wanted| line.split_whitespace().find(|word| word.starts_with(wanted)));
-    let value = json!({ "driver": null });
-    let costs_bare = "an idle core only halts (C1): back at once, and saving the least";
-    match (culprit, &facts.cpu.hypervisor) {
+    let (why, costs, remedy) = match (culprit, &facts.cpu.hypervisor) {
         (Some(word), _) => {
             let why = format!("`{word}` stands on the kernel's command line");
-            let reason = Reason {
-                why: &why,
-                costs: "a core that sleeps in the kernel saves little or nothing",
-                remedy: &["take it off the kernel's command line"],
-            };
-            section.missing("idle states", "none", value, reason);
+            (
+                why,
+                "a core that sleeps in the kernel saves little or nothing",
+                vec!["take it off the kernel's command line"],
+            )
         }
         (None, Some(name)) => {
             let why = format!("{name} shows this guest no idle states: an idle CPU halts into the host, which chooses");
-            let reason = Reason {
-                why: &why,
-                costs: "exit latencies are unknown, and each sleep in the kernel is a way out of the guest and back: see \
-                        \"futex wake-up\" for what it takes",
-                remedy: &[
-                    "in the guest: `modprobe cpuidle_haltpoll` polls for a moment before it halts",
-                    "on the host: `-overcommit cpu-pm=on` (QEMU) gives the guest mwait and its own idle states, and takes \
-                     the core from other guests",
-                ],
-            };
-            section.missing("idle states", "none", value, reason);
+            let costs = "exit latencies are unknown, and each sleep in the kernel is a way out of the guest and back: see \
+                         \"futex wake-up\" for what it takes";
+            (why, costs, if name == "KVM" { vec![HALTPOLL, CPU_PM] } else { vec![HOST] })
         }
         (None, None) => {
-            let reason = Reason {
-                why: "no cpuidle driver: C-states are switched off in the firmware, or the kernel has no driver for this CPU",
-                costs: costs_bare,
-                remedy: &["switch C-states on in the firmware's settings; kernels need intel_idle or acpi_idle"],
-            };
-            section.missing("idle states", "none", value, reason);
+            let why =
+                "no cpuidle driver: C-states are switched off in the firmware, or the kernel has none for this CPU";
+            let costs = "an idle core only halts (C1): back at once, and saving the least";
+            (
+                why.to_owned(),
+                costs,
+                vec!["switch C-states on in the firmware's settings; kernels need intel_idle or acpi_idle"],
+            )
         }
-    }
+    };
+    section.missing("idle states", "none", json!({ "driver": null }), Reason { why: &why, costs, remedy: &remedy });
 }
 
 #[cfg(test)]

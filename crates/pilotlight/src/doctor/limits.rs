@@ -11,23 +11,24 @@ const BESIDE: u64 = 256;
 
 pub(super) fn examine(facts: &Facts, chosen: &Chosen) -> Section {
     let mut section = Section::new("limits", "Limits");
-    open_files(&mut section, facts.open_files, chosen);
+    open_files(&mut section, facts, chosen);
     locked_memory(&mut section, facts.locked_memory);
     section
 }
 
-fn open_files(section: &mut Section, limit: Limit, chosen: &Chosen) {
+fn open_files(section: &mut Section, facts: &Facts, chosen: &Chosen) {
+    let limit = facts.open_files;
     let item = "open files";
     let number = |limit: Option<u64>| limit.map_or_else(|| "no limit".to_owned(), |limit| limit.to_string());
     let needed = u64::from(chosen.max_connections) + BESIDE;
     let found = format!(
         "{}, can be raised to {}; {} connections take about {needed}",
         number(limit.soft),
-        number(limit.hard),
+        if facts.raises_limits { "any number".to_owned() } else { number(limit.hard) },
         chosen.max_connections
     );
-    let value = json!({ "soft": limit.soft, "hard": limit.hard, "needed": needed });
-    if limit.hard.is_none_or(|hard| hard >= needed) {
+    let value = json!({ "soft": limit.soft, "hard": limit.hard, "raises_hard": facts.raises_limits, "needed": needed });
+    if facts.raises_limits || limit.hard.is_none_or(|hard| hard >= needed) {
         return section.ok(item, found, value);
     }
     let remedy =

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rustix::process::{Resource, getrlimit};
+use rustix::thread::CapabilitySet;
 
 use super::facts::{Chosen, Facts, Limit, WakeUp};
 use super::tree::Tree;
@@ -17,6 +18,8 @@ pub(super) fn facts(allowed: &[u32], chosen: &Chosen) -> Facts {
     Facts {
         cpu: cpu::this(&tree),
         allowed: allowed.to_vec(),
+        raises_limits: rustix::thread::capabilities(None)
+            .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RESOURCE)),
         open_files: limit(Resource::Nofile),
         locked_memory: limit(Resource::Memlock),
         wake_up: wake_up(allowed, chosen),

@@ -70,6 +70,7 @@ fn empty() -> Recorded {
         tree: fixture.tree(),
         cpu,
         allowed: vec![0],
+        raises_limits: false,
         open_files: unlimited,
         locked_memory: unlimited,
         wake_up: Err("it takes two CPUs, and this process has one".to_owned()),

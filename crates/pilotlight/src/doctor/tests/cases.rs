@@ -227,11 +227,14 @@ fn a_cgroup_of_its_own_helps_where_v2_is_there() {
 
 #[test]
 fn the_hard_limit_of_open_files_counts() {
-    let recorded = amd();
+    let mut recorded = amd();
     let mut chosen = recorded.chosen.clone();
     assert_eq!(limits::examine(&recorded.facts, &chosen).rows[0].mark, Mark::Limited);
     chosen.max_connections = 1000;
     assert_eq!(limits::examine(&recorded.facts, &chosen).rows[0].mark, Mark::Ok);
+    chosen.max_connections = 16_384;
+    recorded.facts.raises_limits = true;
+    assert_eq!(limits::examine(&recorded.facts, &chosen).rows[0].mark, Mark::Ok, "`serve` raises it by itself");
 }
 
 #[test]

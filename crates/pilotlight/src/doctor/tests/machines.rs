@@ -164,6 +164,7 @@ fn facts(fixture: &Fixture, cpu: Cpu, allowed: u32) -> Facts {
         tree: fixture.tree(),
         cpu,
         allowed: (0..allowed).collect(),
+        raises_limits: false,
         open_files: Limit { soft: Some(1024), hard: Some(524_288) },
         locked_memory: Limit { soft: None, hard: None },
         wake_up: Err("not measured".to_owned()),
