@@ -54,6 +54,8 @@ pub(super) struct WakeUp {
     pub(super) waker: [Duration; 2],
     /// The waker's CPU and the sleeper's.
     pub(super) cpus: [u32; 2],
+    /// How busy the sleeper's CPU was meanwhile, in percent; the measurement itself is hardly any of it.
+    pub(super) busy_percent: u32,
 }
 
 /// What `io_uring_setup` accepts.

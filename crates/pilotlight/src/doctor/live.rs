@@ -22,7 +22,7 @@ pub(super) fn facts(allowed: &[u32], chosen: &Chosen) -> Facts {
             .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RESOURCE)),
         open_files: limit(Resource::Nofile),
         locked_memory: limit(Resource::Memlock),
-        wake_up: wake_up(allowed, chosen),
+        wake_up: wake_up(&tree, allowed, chosen),
         ring: system::ring(),
         coalescing,
         power_states,
@@ -36,10 +36,10 @@ fn limit(resource: Resource) -> Limit {
 }
 
 /// Wakes a worker from the main core; where there is no worker, any other CPU that is allowed.
-fn wake_up(allowed: &[u32], chosen: &Chosen) -> Result<WakeUp, String> {
+fn wake_up(tree: &Tree, allowed: &[u32], chosen: &Chosen) -> Result<WakeUp, String> {
     let other = |cpus: &[u32]| cpus.iter().copied().find(|&cpu| cpu != chosen.main);
     match other(&chosen.cores).or_else(|| other(allowed)) {
-        Some(sleeper) => wakeup::measure(chosen.main, sleeper),
+        Some(sleeper) => wakeup::measure(tree, chosen.main, sleeper),
         None => Err("it takes two CPUs, and this process has one".to_owned()),
     }
 }

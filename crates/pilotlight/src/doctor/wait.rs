@@ -12,6 +12,9 @@ const UMWAIT: &str = "/sys/devices/system/cpu/umwait_control";
 const MEASURED_ELSEWHERE: &str =
     "measured in the design: waker pays 13-15 us, sleeper back after 37-46 us, p99 up to 300 us";
 
+/// From here on the sleeper's CPU was too busy for the figures to mean much.
+const BUSY_PERCENT: u32 = 20;
+
 pub(super) fn examine(facts: &Facts) -> Section {
     let mut section = Section::new("wait", "Wait instructions");
     match facts.cpu.architecture {
@@ -173,6 +176,16 @@ fn bounded(section: &mut Section, found: &str, costs: &str, value: serde_json::V
 fn software(section: &mut Section, facts: &Facts) {
     let item = "futex wake-up";
     match &facts.wake_up {
+        Ok(wake_up) if wake_up.busy_percent >= BUSY_PERCENT => {
+            let why = format!("CPU {} was {} % busy with other work meanwhile", wake_up.cpus[1], wake_up.busy_percent);
+            let reason = Reason {
+                why: &why,
+                costs: "the figures are not those of a sleeping core: a CPU that does not idle is back sooner (median), and what \
+                        else runs there is in the way (p99)",
+                remedy: &["run it again while the machine is quiet"],
+            };
+            section.limited(item, measured(wake_up), wake_up_json(wake_up), reason);
+        }
         Ok(wake_up) => section.ok(item, measured(wake_up), wake_up_json(wake_up)),
         Err(why) => section.ok(item, format!("not measured: {why}"), json!({ "samples": 0 })),
     }
@@ -204,6 +217,7 @@ fn wake_up_json(wake_up: &WakeUp) -> serde_json::Value {
         "waker_p99_ns": ns(wake_up.waker[1]),
         "waker_cpu": wake_up.cpus[0],
         "sleeper_cpu": wake_up.cpus[1],
+        "sleeper_cpu_busy_percent": wake_up.busy_percent,
     })
 }
 

@@ -46,6 +46,15 @@ fn the_cost_of_a_software_wake_up_is_measured_or_says_whose_it_is() {
 }
 
 #[test]
+fn figures_of_a_busy_cpu_are_told_as_such() {
+    let mut recorded = vm();
+    let mark = |facts: &Facts| row(&wait::examine(facts), "futex wake-up").mark;
+    assert_eq!(mark(&recorded.facts), Mark::Ok);
+    recorded.facts.wake_up.as_mut().unwrap().busy_percent = 60;
+    assert_eq!(mark(&recorded.facts), Mark::Limited);
+}
+
+#[test]
 fn who_hides_a_wait_instruction_decides_what_brings_it() {
     let told = |hypervisor: Option<&str>, vendor: &str| {
         let mut recorded = vm();

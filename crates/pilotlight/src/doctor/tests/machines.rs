@@ -189,10 +189,11 @@ fn on_all(facts: &Facts) -> Chosen {
 fn wake_up(back: [u64; 2], waker: [u64; 2]) -> WakeUp {
     WakeUp {
         samples: 200,
-        asleep: Duration::from_micros(500),
+        asleep: Duration::from_millis(1),
         back: back.map(Duration::from_nanos),
         waker: waker.map(Duration::from_nanos),
         cpus: [0, 1],
+        busy_percent: 3,
     }
 }
 
