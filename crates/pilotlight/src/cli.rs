@@ -21,6 +21,7 @@ Examples:
   pilotlight serve --namespace file:/dev/nvme1n1 --listen 192.0.2.7:4420
   pilotlight serve --config /etc/pilotlight.toml --check
   pilotlight load --runtime 10 --iodepth 32         4 KiB random reads from 127.0.0.1:4420
+  pilotlight doctor                                 what this machine lacks for cores that sleep
 
 Run `pilotlight COMMAND --help` for a command's options and exit codes.";
 
@@ -48,6 +49,8 @@ pub(crate) enum Command {
     Demo(crate::demo::DemoArgs),
     /// Drive a target over NVMe/TCP: measure it, or verify every block
     Load(LoadArgs),
+    /// Say what this machine offers to cores that sleep, and what would bring the rest
+    Doctor(crate::doctor::DoctorArgs),
 }
 
 const SERVE_ABOUT: &str = "\

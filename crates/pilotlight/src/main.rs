@@ -3,6 +3,7 @@
 mod cli;
 mod config;
 mod demo;
+mod doctor;
 mod exit;
 mod load;
 mod log;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args).map(ExitCode::from),
         Command::Load(args) => load::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::Doctor(args) => doctor::run(args),
     };
     outcome.unwrap_or_else(|error| exit::failed(&error).into())
 }
