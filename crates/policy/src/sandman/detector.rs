@@ -281,7 +281,7 @@ fn take_block(rest: &mut &[ThreadCount], block: usize, scale: u64, fresh: &mut C
         && let lane = count.thread.index().wrapping_sub(first)
         && lane < LANES
     {
-        fresh[lane] = (u64::from(count.requests) * scale >> (24 - FRACTION)).min(MOST) as i32;
+        fresh[lane] = ((u64::from(count.requests) * scale) >> (24 - FRACTION)).min(MOST) as i32;
         *rest = others;
     }
     rest.len() < before
