@@ -72,6 +72,8 @@ struct Running {
     due_ns: u64,
     /// A core was woken since the last interval, which may take a while to show.
     woke: bool,
+    /// There was no core left to give away, and nothing has changed since.
+    exhausted: bool,
 }
 
 impl Sandman {
@@ -113,26 +115,43 @@ impl Running {
         self.start_ns.saturating_add(every.saturating_mul(begun))
     }
 
-    /// A whole core for a thread, if there is one.
-    fn core_for(&self, thread: ThreadId, parameters: &Parameters) -> Option<CoreId> {
-        let home = self.belief.home(thread);
-        let topology = self.belief.topology();
-        let alone = home != topology.main() && self.belief.owned(home) == 1;
-        if parameters.exempt_alone && alone {
-            return None;
+    /// Gives each thread that has surged a whole core, as long as there are any; how many got one.
+    fn scale_up(&mut self, now_ns: u64, parameters: &Parameters, out: &mut Vec<Command>) -> u64 {
+        let before = out.len();
+        for surged in 0..self.surged.len() {
+            if self.exhausted {
+                break;
+            }
+            let thread = self.surged[surged];
+            if parameters.exempt_alone && self.is_alone(thread) {
+                continue;
+            }
+            match whole_core(self.belief.topology(), &self.belief, parameters.reuse_awake) {
+                Some(core) => self.give(thread, core, out),
+                None => self.exhausted = true,
+            }
         }
-        whole_core(topology, &self.belief, parameters.reuse_awake)
+        if out.len() > before {
+            self.woke = true;
+            self.due_ns = self.due_ns.min(self.interval_end(now_ns, parameters));
+        }
+        out[before..].iter().filter(|command| matches!(command, Command::Move { .. })).count() as u64
     }
 
-    /// Gives a thread a core, waking it where it sleeps.
-    fn scale_up(&mut self, thread: ThreadId, core: CoreId, out: &mut Vec<Command>) {
+    /// Whether a thread has a worker core to itself.
+    fn is_alone(&self, thread: ThreadId) -> bool {
+        let home = self.belief.home(thread);
+        home != self.belief.topology().main() && self.belief.owned(home) == 1
+    }
+
+    /// Moves a thread to a core, waking it where it sleeps.
+    fn give(&mut self, thread: ThreadId, core: CoreId, out: &mut Vec<Command>) {
         if !self.belief.is_awake(core) {
             out.push(Command::Wake { core });
         }
         let order = Command::Move { thread, to: core };
         out.push(order);
         self.belief.follow(&order);
-        self.woke = true;
     }
 }
 
@@ -176,6 +195,7 @@ impl Policy for Sandman {
             start_ns: start.now_ns,
             due_ns: start.now_ns.saturating_add(self.parameters.coarse_interval_ns),
             woke: false,
+            exhausted: false,
         };
         let due_ns = running.due_ns;
         self.running = Some(running);
@@ -187,14 +207,7 @@ impl Policy for Sandman {
         running.surged.clear();
         running.detector.on_tick(tick, &mut running.surged);
         self.counters.surges += running.surged.len() as u64;
-        for surged in 0..running.surged.len() {
-            let thread = running.surged[surged];
-            if let Some(core) = running.core_for(thread, &self.parameters) {
-                running.scale_up(thread, core, out);
-                running.due_ns = running.due_ns.min(running.interval_end(tick.now_ns, &self.parameters));
-                self.counters.surge_moves += 1;
-            }
-        }
+        self.counters.surge_moves += running.scale_up(tick.now_ns, &self.parameters, out);
         running.due_ns
     }
 
@@ -212,6 +225,7 @@ impl Policy for Sandman {
         }
         // Only what a sample shows rests: a command can still be refused, or be on its way.
         let woke = std::mem::take(&mut running.woke);
+        running.exhausted = false;
         let rests = !woke && out.len() == before && running.belief.rests();
         running.due_ns = if rests { NEVER } else { running.interval_end(sample.now_ns + 1, &self.parameters) };
         running.due_ns
@@ -221,6 +235,7 @@ impl Policy for Sandman {
         self.counters.refused += 1;
         if let Some(running) = &mut self.running {
             running.belief.take_back(command);
+            running.exhausted = false;
         }
     }
 
