@@ -18,6 +18,7 @@ pub mod listener;
 mod mapping;
 pub mod memory;
 pub mod message;
+pub mod moves;
 pub mod namespaces;
 pub mod server;
 pub mod slots;
