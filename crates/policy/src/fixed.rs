@@ -1,8 +1,8 @@
 //! `static`: every core polls, I/O threads are spread evenly and stay (SPDK's default; SANDMAN section 3.1).
 
-use pilotlight_plant::{
-    Command, Completions, CoreId, NEVER, Policy, Refusal, Sample, Start, ThreadId, Tick, Unsupported, View, Wants,
-};
+use pilotlight_plant::{Command, Completions, NEVER, Policy, Refusal, Sample, Start, Tick, Unsupported, View, Wants};
+
+use crate::spread::spread;
 
 /// Static polling.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,20 +36,5 @@ impl Policy for Static {
 
     fn view(&self) -> View {
         View::new()
-    }
-}
-
-/// Wakes every core, and gives I/O thread `i` the core `i` modulo their number.
-pub(crate) fn spread(start: &Start<'_>, how: Completions, out: &mut Vec<Command>) {
-    let cores = start.topology.len();
-    let asleep = |core: &CoreId| start.cores[core.index()].state != pilotlight_plant::CoreState::Awake;
-    out.extend(start.topology.cores().filter(asleep).map(|core| Command::Wake { core }));
-    for (thread, &home) in start.homes.iter().enumerate() {
-        let to = CoreId((thread % cores) as u16);
-        let thread = ThreadId(thread as u16);
-        out.push(Command::Completions { thread, how });
-        if home != to {
-            out.push(Command::Move { thread, to });
-        }
     }
 }

@@ -1,0 +1,82 @@
+//! `interrupt`: every I/O thread waits in the kernel for requests and completions, spread evenly over all cores (what the
+//! kernel's own target does; SANDMAN sections 3.1 and 3.3).
+
+use pilotlight_plant::{Command, Completions, NEVER, Policy, Refusal, Sample, Start, Tick, Unsupported, View, Wants};
+
+use crate::spread::spread;
+
+/// Interrupts instead of polling.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Interrupt;
+
+impl Policy for Interrupt {
+    fn name(&self) -> &'static str {
+        "interrupt"
+    }
+
+    fn wants(&self) -> Wants {
+        Wants::default()
+    }
+
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+        if !start.capabilities.interrupts {
+            return Err(Unsupported {
+                policy: self.name(),
+                what: "I/O threads that wait in the kernel",
+                remedy: "choose backends that can signal completions, or policy static",
+            });
+        }
+        spread(start, Completions::Interrupt, out);
+        Ok(NEVER)
+    }
+
+    fn on_tick(&mut self, _tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
+        NEVER
+    }
+
+    fn on_interval(&mut self, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> u64 {
+        NEVER
+    }
+
+    fn on_refused(&mut self, _now_ns: u64, _command: &Command, _refusal: Refusal) {}
+
+    fn on_resume(&mut self, _now_ns: u64) {}
+
+    fn view(&self) -> View {
+        View::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_plant::{Capabilities, CoreId, CoreSample, CoreState, Depth, ThreadId, Topology};
+
+    use super::*;
+
+    fn start(capabilities: &Capabilities) -> Result<Vec<Command>, Unsupported> {
+        let topology = Topology::flat(3).unwrap();
+        let asleep = CoreState::Asleep(Depth::SoftwareWait);
+        let cores = [CoreState::Awake, CoreState::Awake, asleep].map(CoreSample::new);
+        let homes = [CoreId(0); 4];
+        let mut out = Vec::new();
+        let plant = Start { now_ns: 7, topology: &topology, capabilities, cores: &cores, homes: &homes };
+        let next = Interrupt.start(&plant, &mut out)?;
+        assert_eq!(next, NEVER);
+        Ok(out)
+    }
+
+    #[test]
+    fn every_thread_waits_in_the_kernel_and_they_are_spread() {
+        let capabilities = Capabilities { interrupts: true, moves: true, ..Capabilities::default() };
+        let how = |thread| Command::Completions { thread: ThreadId(thread), how: Completions::Interrupt };
+        let to = |thread, core| Command::Move { thread: ThreadId(thread), to: CoreId(core) };
+        let expected = [Command::Wake { core: CoreId(2) }, how(0), how(1), to(1, 1), how(2), to(2, 2), how(3)];
+        assert_eq!(start(&capabilities).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_plant_that_cannot_wait_is_refused_by_name() {
+        let refused = start(&Capabilities::default()).unwrap_err();
+        assert!(refused.to_string().contains("policy interrupt needs"), "{refused}");
+    }
+}

@@ -1,0 +1,191 @@
+//! What an operator can set on a policy: `key=value` in, a list for people out.
+//!
+//! A policy keeps its values in a plain struct and describes each in a table of [`Parameter`]s; reading, writing, listing and
+//! complaining are here, once.
+
+use std::fmt::Write as _;
+
+/// One thing that can be set on a policy whose values are a `P`.
+#[derive(Debug)]
+pub struct Parameter<P> {
+    /// What the operator writes.
+    pub key: &'static str,
+    /// What it is for, with the paper's section and value.
+    pub meaning: &'static str,
+    /// Which values there are, with their unit.
+    pub allowed: &'static str,
+    /// The present value as the operator would write it.
+    pub get: fn(&P) -> String,
+    /// Reads a value; `None` if it is not allowed.
+    pub set: fn(&mut P, &str) -> Option<()>,
+}
+
+/// A parameter and its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// What the operator writes.
+    pub key: &'static str,
+    /// Its value, as the operator would write it.
+    pub value: String,
+    /// Which values there are, with their unit.
+    pub allowed: &'static str,
+    /// What it is for.
+    pub meaning: &'static str,
+}
+
+/// Why a parameter was not set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParameterError {
+    /// The policy has no such parameter.
+    #[error("policy {policy} has no parameter {key:?}; {known}")]
+    Unknown {
+        /// The policy.
+        policy: &'static str,
+        /// What was written.
+        key: String,
+        /// The parameters that there are, as a sentence.
+        known: String,
+    },
+    /// The value is not among those allowed.
+    #[error("{key} = {value:?} is not allowed: {key} is {allowed}")]
+    Value {
+        /// The parameter.
+        key: &'static str,
+        /// What was written.
+        value: String,
+        /// What may be written.
+        allowed: &'static str,
+    },
+    /// Each value is allowed by itself, but not together.
+    #[error("{0}")]
+    Together(String),
+}
+
+/// Sets one parameter.
+///
+/// # Errors
+/// If there is none of this name, or it cannot have this value.
+pub fn set<P>(
+    policy: &'static str,
+    table: &[Parameter<P>],
+    values: &mut P,
+    key: &str,
+    value: &str,
+) -> Result<(), ParameterError> {
+    let Some(parameter) = table.iter().find(|parameter| parameter.key == key) else {
+        return Err(ParameterError::Unknown { policy, key: key.to_owned(), known: known(table, key) });
+    };
+    (parameter.set)(values, value.trim()).ok_or_else(|| ParameterError::Value {
+        key: parameter.key,
+        value: value.to_owned(),
+        allowed: parameter.allowed,
+    })
+}
+
+/// Every parameter with its value.
+pub fn list<P>(table: &[Parameter<P>], values: &P) -> Vec<Setting> {
+    let setting = |parameter: &Parameter<P>| Setting {
+        key: parameter.key,
+        value: (parameter.get)(values),
+        allowed: parameter.allowed,
+        meaning: parameter.meaning,
+    };
+    table.iter().map(setting).collect()
+}
+
+/// "did you mean `window`? There are: ...".
+fn known<P>(table: &[Parameter<P>], key: &str) -> String {
+    if table.is_empty() {
+        return "it has none".to_owned();
+    }
+    let mut text = String::new();
+    let nearest = table.iter().map(|parameter| (distance(parameter.key, key), parameter.key)).min();
+    if let Some((_, nearest)) = nearest.filter(|&(far, nearest)| far * 3 <= nearest.len()) {
+        let _ = write!(text, "did you mean {nearest}? ");
+    }
+    let keys: Vec<_> = table.iter().map(|parameter| parameter.key).collect();
+    let _ = write!(text, "There are: {}", keys.join(", "));
+    text
+}
+
+/// Letters to change, add or drop to get from one word to the other (Levenshtein).
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in other.bytes().enumerate() {
+            let changed = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[other.len()]
+}
+
+/// How values are written.
+pub mod text {
+    const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+
+    /// `10us`, `1s`, `250ms`, `1500ns`; in nanoseconds. A number alone has no unit and is none.
+    #[must_use]
+    pub fn duration(text: &str) -> Option<u64> {
+        let digits = text.find(|c: char| !c.is_ascii_digit())?;
+        let (number, unit) = text.split_at(digits);
+        let (_, ns) = UNITS.iter().find(|(name, _)| *name == unit.trim())?;
+        number.parse::<u64>().ok()?.checked_mul(*ns)
+    }
+
+    /// Nanoseconds, in the largest unit in which they are a whole number.
+    #[must_use]
+    pub fn in_units(ns: u64) -> String {
+        let whole = |&&(_, unit): &&(&str, u64)| ns >= unit && ns.is_multiple_of(unit);
+        let (name, unit) = UNITS.iter().find(whole).unwrap_or(&UNITS[3]);
+        format!("{}{name}", ns / unit)
+    }
+
+    /// `40%` or `40`, in millionths.
+    #[must_use]
+    pub fn percent(text: &str) -> Option<u32> {
+        let number: f64 = text.strip_suffix('%').unwrap_or(text).trim().parse().ok()?;
+        (0.0..=100.0).contains(&number).then(|| (number * 10_000.0).round() as u32)
+    }
+
+    /// Millionths as a percentage.
+    #[must_use]
+    pub fn in_percent(ppm: u32) -> String {
+        format!("{}%", f64::from(ppm) / 10_000.0)
+    }
+
+    /// A number within bounds.
+    pub fn within<N: std::str::FromStr + PartialOrd>(text: &str, least: N, most: N) -> Option<N> {
+        text.parse().ok().filter(|number| (least..=most).contains(number))
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn durations_need_a_unit_and_are_read_back() {
+            for (text, ns) in [("10us", 10_000), ("1s", 1_000_000_000), ("250ms", 250_000_000), ("1500ns", 1_500)] {
+                assert_eq!(duration(text), Some(ns));
+                assert_eq!(duration(&in_units(ns)), Some(ns));
+            }
+            assert_eq!(in_units(0), "0ns");
+            for text in ["", "10", "us", "-1s", "1h", "99999999999999999999s", "18446744073709551615s"] {
+                assert_eq!(duration(text), None, "{text}");
+            }
+        }
+
+        #[test]
+        fn percentages_are_read_with_and_without_a_sign() {
+            assert_eq!(percent("40%"), Some(400_000));
+            assert_eq!(percent("12.5"), Some(125_000));
+            assert_eq!(in_percent(125_000), "12.5%");
+            for text in ["101", "-1", "NaN", ""] {
+                assert_eq!(percent(text), None, "{text}");
+            }
+        }
+    }
+}

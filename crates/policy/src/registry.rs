@@ -1,0 +1,131 @@
+//! Policies by name, for an operator who writes `policy = "sandman"` and `window = 64`.
+
+use pilotlight_plant::Policy;
+
+use crate::parameter::{self, Parameter, ParameterError, Setting};
+use crate::sandman::{self, Parameters, Sandman};
+use crate::{Interrupt, Static};
+
+/// A policy that an operator can choose.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub summary: &'static str,
+    /// What can be set, with the defaults.
+    pub parameters: fn() -> Vec<Setting>,
+    /// Makes it, with these parameters set in this order.
+    pub build: Builder,
+}
+
+/// Makes a policy from `(key, value)` pairs.
+pub type Builder = fn(&[(&str, &str)]) -> Result<Box<dyn Policy>, ParameterError>;
+
+/// Why there is no such policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BuildError {
+    /// There is none of this name.
+    #[error("there is no policy {0:?}; there are: {names}", names = NAMES.join(", "))]
+    Unknown(String),
+    /// A parameter cannot be what was asked for.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+}
+
+/// The names of all policies.
+pub const NAMES: [&str; 3] = [POLICIES[0].name, POLICIES[1].name, POLICIES[2].name];
+
+/// All policies.
+pub const POLICIES: [Entry; 3] = [
+    Entry {
+        name: "static",
+        summary: "every core polls, I/O threads stay where they are (SPDK)",
+        parameters: Vec::new,
+        build: |settings| without_parameters("static", Static, settings),
+    },
+    Entry {
+        name: "interrupt",
+        summary: "every I/O thread waits in the kernel (Linux)",
+        parameters: Vec::new,
+        build: |settings| without_parameters("interrupt", Interrupt, settings),
+    },
+    Entry {
+        name: sandman::NAME,
+        summary: "few cores poll, the others sleep until a burst comes (SANDMAN)",
+        parameters: || Parameters::default().list(),
+        build: |settings| Ok(Box::new(sandman(settings)?)),
+    },
+];
+
+/// The policy of this name.
+#[must_use]
+pub fn by_name(name: &str) -> Option<Entry> {
+    POLICIES.into_iter().find(|entry| entry.name == name)
+}
+
+/// What can be set on a policy, with the defaults; `None` if there is no such policy.
+#[must_use]
+pub fn parameters(name: &str) -> Option<Vec<Setting>> {
+    by_name(name).map(|entry| (entry.parameters)())
+}
+
+/// Makes a policy, with these parameters set in this order.
+///
+/// # Errors
+/// If there is no such policy or parameter, or a value is not allowed.
+pub fn build(name: &str, settings: &[(&str, &str)]) -> Result<Box<dyn Policy>, BuildError> {
+    let entry = by_name(name).ok_or_else(|| BuildError::Unknown(name.to_owned()))?;
+    Ok((entry.build)(settings)?)
+}
+
+/// `sandman` with these parameters.
+///
+/// # Errors
+/// If there is no such parameter, or a value is not allowed.
+pub fn sandman(settings: &[(&str, &str)]) -> Result<Sandman, ParameterError> {
+    let mut parameters = Parameters::default();
+    for (key, value) in settings {
+        parameters.set(key, value)?;
+    }
+    parameters.check()?;
+    Ok(Sandman::new(parameters))
+}
+
+fn without_parameters(
+    name: &'static str,
+    policy: impl Policy + 'static,
+    settings: &[(&str, &str)],
+) -> Result<Box<dyn Policy>, ParameterError> {
+    const NONE: [Parameter<()>; 0] = [];
+    for (key, value) in settings {
+        parameter::set(name, &NONE, &mut (), key, value)?;
+    }
+    Ok(Box::new(policy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_builds_the_policy_of_that_name() {
+        for name in NAMES {
+            assert_eq!(build(name, &[]).unwrap().name(), name);
+        }
+        assert_eq!(parameters("static"), Some(Vec::new()));
+        assert!(parameters("sandman").unwrap().iter().any(|setting| setting.key == "window"));
+    }
+
+    #[test]
+    fn mistakes_say_what_there_is() {
+        let message = |name, settings: &[(&str, &str)]| match build(name, settings) {
+            Ok(_) => panic!("{name} {settings:?} was built"),
+            Err(error) => error.to_string(),
+        };
+        assert!(message("sandmen", &[]).contains("static, interrupt, sandman"));
+        assert!(message("static", &[("window", "4")]).contains("static has no parameter \"window\"; it has none"));
+        assert!(message("sandman", &[("window", "x")]).contains("window is a whole number"));
+        assert!(message("sandman", &[("healthy_threshold", "20%")]).contains("idle_threshold"));
+    }
+}

@@ -1,0 +1,281 @@
+//! Where I/O threads should live after a coarse interval (SANDMAN section 4.4.1): a pure function from a sample, a topology and
+//! parameters to a home for each thread. Which cores sleep follows: the workers that own none.
+//!
+//! **Words.** A core's *load* is its busy time over its time awake. It is *idle* under the idle threshold, *busy* above the
+//! healthy one, *healthy* between. A thread is *active* if it had a request in the interval. A core *can take* a thread if its load with
+//! the thread's added is not above the healthy threshold.
+//!
+//! **Steps**, each on what the one before has left:
+//!
+//! 1. Threads without a request go to the main core.
+//! 2. Where `relieve` is set: a busy core gives its largest threads away until it is not busy: to a worker that can take one,
+//!    else to a whole core of its own.
+//! 3. Idle workers are emptied, the emptiest first. Their threads go, the largest first, to the worker that is then fullest
+//!    (best fit), healthy ones before idle ones, and to the main core only where no worker can take one. All of a core's
+//!    threads or none: a core that keeps one thread does not sleep, so moving the others would gain nothing.
+//! 4. Pairs of siblings of which one half is in use: the threads of one go onto the free half of another, so that a whole pair
+//!    sleeps (Figure 10: after "B and D onto A and C", A's threads go onto D). The main core never sleeps, so
+//!    its sibling is the first place to go.
+//!
+//! **Properties** (tests/properties.rs, tests/figure_10.rs). No thread is lost; a core that was not busy does not become so; a
+//! worker is emptied whole or not at all; at most one pair of workers is left half in use; the same sample gives the same plan.
+
+use pilotlight_plant::{Command, CoreId, CoreState, Sample, SleepGoal, ThreadId, Topology};
+
+use super::parameters::Parameters;
+use super::select::{Cores, whole_core};
+
+/// One whole core, in the unit of loads.
+const WHOLE_PPM: u64 = 1_000_000;
+
+/// Where each I/O thread should live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// By thread.
+    pub homes: Vec<CoreId>,
+}
+
+/// What to do, given what an interval has shown.
+#[must_use]
+pub fn plan(sample: &Sample<'_>, topology: &Topology, parameters: &Parameters) -> Plan {
+    let mut layout = Layout::new(sample, topology, parameters);
+    layout.gather_quiet_threads();
+    if parameters.relieve {
+        layout.relieve_busy_cores();
+    }
+    layout.empty_idle_workers();
+    layout.fill_pairs();
+    Plan { homes: layout.homes }
+}
+
+/// From what is to what should be, in the order in which it is to begin: wake-ups, moves, sleep.
+pub fn commands(plan: &Plan, sample: &Sample<'_>, topology: &Topology, goal: SleepGoal, out: &mut Vec<Command>) {
+    let mut used = vec![false; topology.len()];
+    let mut reached = vec![false; topology.len()];
+    for (thread, &to) in sample.threads.iter().zip(&plan.homes) {
+        used[to.index()] = true;
+        reached[to.index()] |= thread.home != to;
+    }
+    let asleep = |core: &CoreId| sample.cores[core.index()].state != CoreState::Awake;
+    let woken = topology.cores().filter(|core| reached[core.index()] && asleep(core));
+    out.extend(woken.map(|core| Command::Wake { core }));
+    for (thread, (now, &to)) in sample.threads.iter().zip(&plan.homes).enumerate() {
+        if now.home != to {
+            out.push(Command::Move { thread: ThreadId(thread as u16), to });
+        }
+    }
+    let done = topology.workers().filter(|core| !used[core.index()] && !asleep(core));
+    out.extend(done.map(|core| Command::Sleep { core, goal }));
+}
+
+/// The plan in the making.
+struct Layout<'a> {
+    topology: &'a Topology,
+    idle_ppm: u64,
+    healthy_ppm: u64,
+    main_takes_active: bool,
+    homes: Vec<CoreId>,
+    /// Load of each thread, in millionths of a core.
+    threads: Vec<u64>,
+    active: Vec<bool>,
+    cores: Vec<Core>,
+}
+
+/// One core of the plan.
+#[derive(Clone, Debug)]
+struct Core {
+    awake: bool,
+    load: u64,
+    /// The threads that live there, in the order of their numbers but for those that came.
+    owned: Vec<usize>,
+}
+
+impl Cores for Layout<'_> {
+    fn is_awake(&self, core: CoreId) -> bool {
+        self.cores[core.index()].awake
+    }
+    fn is_empty(&self, core: CoreId) -> bool {
+        self.cores[core.index()].owned.is_empty()
+    }
+}
+
+impl<'a> Layout<'a> {
+    /// What the sample shows.
+    ///
+    /// A core's load is its busy over its awake time (4.4.1), or what its threads did in the whole interval where that is
+    /// more: a thread that came in the middle counts in full. A thread's is its busy time over its home's time awake,
+    /// but not more than its home's load.
+    fn new(sample: &Sample<'_>, topology: &'a Topology, parameters: &Parameters) -> Self {
+        let mut cores: Vec<Core> = Vec::with_capacity(topology.len());
+        for core in sample.cores {
+            let awake = core.state == CoreState::Awake;
+            cores.push(Core { awake, load: share(core.busy_ns, core.awake_ns), owned: Vec::new() });
+        }
+        let mut brought = vec![0; topology.len()];
+        for (number, thread) in sample.threads.iter().enumerate() {
+            cores[thread.home.index()].owned.push(number);
+            brought[thread.home.index()] += thread.busy_ns;
+        }
+        for (core, brought) in cores.iter_mut().zip(brought) {
+            core.load = core.load.max(share(brought, sample.elapsed_ns));
+        }
+        let load = |thread: &pilotlight_plant::ThreadSample| {
+            let home = thread.home.index();
+            share(thread.busy_ns, sample.cores[home].awake_ns).min(cores[home].load)
+        };
+        Self {
+            topology,
+            idle_ppm: u64::from(parameters.idle_ppm),
+            healthy_ppm: u64::from(parameters.healthy_ppm),
+            main_takes_active: parameters.main_takes_active,
+            homes: sample.threads.iter().map(|thread| thread.home).collect(),
+            threads: sample.threads.iter().map(load).collect(),
+            active: sample.threads.iter().map(|thread| thread.requests > 0).collect(),
+            cores,
+        }
+    }
+
+    /// Step 1. A thread on a core that sleeps, which a plant should never show, goes to the main core as well.
+    fn gather_quiet_threads(&mut self) {
+        for thread in 0..self.homes.len() {
+            if !self.active[thread] || !self.is_awake(self.homes[thread]) {
+                self.move_to(thread, self.topology.main());
+            }
+        }
+    }
+
+    /// Step 2.
+    fn relieve_busy_cores(&mut self) {
+        for core in self.topology.cores() {
+            let mut active = self.largest_first(core);
+            active.retain(|&thread| self.active[thread]);
+            for thread in active {
+                let alone = core != self.topology.main() && self.owned(core).len() < 2;
+                if self.load(core) <= self.healthy_ppm || alone {
+                    break;
+                }
+                let to = self.fullest_worker(core, thread).or_else(|| whole_core(self.topology, self, true));
+                let Some(to) = to else { break };
+                self.move_to(thread, to);
+            }
+        }
+    }
+
+    /// Step 3.
+    fn empty_idle_workers(&mut self) {
+        let mut idle: Vec<CoreId> = self.topology.workers().filter(|&core| self.is_idle(core)).collect();
+        idle.sort_by_key(|&core| (self.load(core), core));
+        for core in idle {
+            // It may have been given threads since.
+            if self.is_idle(core) {
+                self.empty(core);
+            }
+        }
+    }
+
+    /// All of a core's threads to others, or none.
+    fn empty(&mut self, core: CoreId) {
+        let threads = self.largest_first(core);
+        let load = self.load(core);
+        for (moved, &thread) in threads.iter().enumerate() {
+            let Some(to) = self.fullest_worker(core, thread).or_else(|| self.main_for(thread)) else {
+                for &thread in &threads[..moved] {
+                    self.move_to(thread, core);
+                }
+                self.cores[core.index()].load = load;
+                return;
+            };
+            self.move_to(thread, to);
+        }
+    }
+
+    /// Step 4. Of two halves the one with fewer threads moves.
+    fn fill_pairs(&mut self) {
+        let mut halves: Vec<CoreId> = self.topology.workers().filter(|&core| self.is_half(core)).collect();
+        halves.sort_by_key(|&core| (self.owned(core).len(), self.load(core), core));
+        let mut halves = std::collections::VecDeque::from(halves);
+        let main = self.topology.main();
+        if let Some(beside_main) = self.topology.sibling(main).filter(|&core| self.is_empty(core))
+            && let Some(from) = halves.pop_front()
+        {
+            self.move_all(from, beside_main);
+        }
+        while halves.len() >= 2
+            && let (Some(from), Some(other)) = (halves.pop_front(), halves.pop_back())
+            && let Some(to) = self.topology.sibling(other)
+        {
+            self.move_all(from, to);
+        }
+    }
+
+    /// Whether a core is in use and its sibling, neither of them the main core, is not.
+    fn is_half(&self, core: CoreId) -> bool {
+        let free = |sibling| sibling != self.topology.main() && self.is_empty(sibling);
+        !self.is_empty(core) && self.topology.sibling(core).is_some_and(free)
+    }
+
+    fn is_idle(&self, core: CoreId) -> bool {
+        self.is_awake(core) && !self.is_empty(core) && self.load(core) < self.idle_ppm
+    }
+
+    /// The worker in use that can take a thread and is the fullest, healthy ones before idle ones.
+    fn fullest_worker(&self, from: CoreId, thread: usize) -> Option<CoreId> {
+        let used = |&core: &CoreId| core != from && self.is_awake(core) && !self.is_empty(core);
+        let able = self.topology.workers().filter(used).filter(|&core| self.can_take(core, thread));
+        // Fuller is healthy before idle, too. Of equals the one with the lowest number.
+        able.max_by_key(|&core| (self.load(core), std::cmp::Reverse(core)))
+    }
+
+    fn main_for(&self, thread: usize) -> Option<CoreId> {
+        let main = self.topology.main();
+        (self.main_takes_active && self.can_take(main, thread)).then_some(main)
+    }
+
+    fn can_take(&self, core: CoreId, thread: usize) -> bool {
+        self.load(core) + self.threads[thread] <= self.healthy_ppm
+    }
+
+    fn largest_first(&self, core: CoreId) -> Vec<usize> {
+        let mut threads = self.owned(core).to_vec();
+        threads.sort_by_key(|&thread| (std::cmp::Reverse(self.threads[thread]), thread));
+        threads
+    }
+
+    fn load(&self, core: CoreId) -> u64 {
+        self.cores[core.index()].load
+    }
+
+    fn owned(&self, core: CoreId) -> &[usize] {
+        &self.cores[core.index()].owned
+    }
+
+    fn move_all(&mut self, from: CoreId, to: CoreId) {
+        for thread in self.owned(from).to_vec() {
+            self.move_to(thread, to);
+        }
+    }
+
+    fn move_to(&mut self, thread: usize, to: CoreId) {
+        let from = self.homes[thread];
+        if from == to {
+            return;
+        }
+        self.homes[thread] = to;
+        let load = self.threads[thread];
+        let source = &mut self.cores[from.index()];
+        source.owned.retain(|&other| other != thread);
+        // What is left on an empty worker was done by threads that are gone.
+        let gone = source.owned.is_empty() && from != self.topology.main();
+        source.load = if gone { 0 } else { source.load.saturating_sub(load) };
+        let target = &mut self.cores[to.index()];
+        target.owned.push(thread);
+        target.load += load;
+        target.awake = true;
+    }
+}
+
+/// A share of a time, in millionths.
+fn share(part_ns: u64, whole_ns: u64) -> u64 {
+    let ppm = u128::from(part_ns) * u128::from(WHOLE_PPM) / u128::from(whole_ns.max(1));
+    (ppm as u64).min(WHOLE_PPM)
+}

@@ -1,0 +1,243 @@
+//! `sandman`: sleeping cores, woken for bursts (SANDMAN, SOSP 2025, sections 4.3 and 4.4).
+//!
+//! **Problem.** Polling cores burn the same whether there is work or not. Put the ones that are not needed to sleep, wake them within
+//! microseconds of a burst, and do not move threads about while the load is steady.
+//!
+//! **Words.** The *main core* runs the scheduler and never sleeps by its command; the others are *workers*. I/O threads are
+//! *idle* if they had no request for a whole coarse interval, else *active*.
+//!
+//! **Algorithm.** Every coarse interval (1 s) threads are gathered on as few cores as will carry them, and empty workers sleep:
+//! [`consolidate`]. Every fine interval (10 us) each thread's requests are compared with what they were lately; one that has
+//! surged gets a whole sleeping core: [`detector`] and [`select`]. Between samples the policy goes by what it has commanded
+//! itself: [`belief`]. How the paper is read where it leaves something open is in docs/sandman.md.
+//!
+//! **Properties** (tests/properties.rs). The main core is never told to sleep. No core is told to sleep that still gets a thread, and
+//! none is woken that does not get one. A thread moves at most once in a tick or an interval. A plant that leaves out
+//! quiet ticks, and intervals without requests, gets the same commands as one that does not.
+
+pub mod belief;
+pub mod consolidate;
+pub mod detector;
+pub mod parameters;
+pub mod select;
+
+use pilotlight_plant::{
+    Command, Completions, CoreId, CoreState, NEVER, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,
+    Unsupported, View, Wants,
+};
+
+pub use parameters::Parameters;
+
+use belief::Belief;
+use detector::Detector;
+use select::{Cores, whole_core};
+
+/// The name by which an operator chooses it.
+pub const NAME: &str = "sandman";
+
+/// The policy.
+#[derive(Debug)]
+pub struct Sandman {
+    parameters: Parameters,
+    /// From [`Policy::start`] on.
+    running: Option<Running>,
+    counters: Counters,
+}
+
+/// What it has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Threads found to have surged, each once for each tick.
+    pub surges: u64,
+    /// Those that got a core of their own.
+    pub surge_moves: u64,
+    /// Moves of the coarse interval.
+    pub consolidation_moves: u64,
+    /// Cores told to sleep.
+    pub sleeps: u64,
+    /// Commands that the plant refused.
+    pub refused: u64,
+}
+
+#[derive(Debug)]
+struct Running {
+    detector: Detector,
+    belief: Belief,
+    /// The threads that have surged in this tick; empty between ticks.
+    surged: Vec<ThreadId>,
+    /// End of the last interval.
+    interval_ns: u64,
+    /// The last sample showed every thread on the main core and all workers asleep, and nothing was commanded since.
+    rests: bool,
+}
+
+impl Sandman {
+    /// With these parameters; check them first ([`Parameters::check`]).
+    #[must_use]
+    pub fn new(parameters: Parameters) -> Self {
+        Self { parameters, running: None, counters: Counters::default() }
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn goal(&self) -> SleepGoal {
+        SleepGoal { wake_within_ns: self.parameters.wake_within_ns }
+    }
+
+    fn unsupported(what: &'static str) -> Unsupported {
+        Unsupported { policy: NAME, what, remedy: "choose policy static or interrupt" }
+    }
+}
+
+impl Cores for Belief {
+    fn is_awake(&self, core: CoreId) -> bool {
+        Self::is_awake(self, core)
+    }
+    fn is_empty(&self, core: CoreId) -> bool {
+        self.owned(core) == 0
+    }
+}
+
+impl Running {
+    /// The next interval, or never where all rests.
+    fn next_needed(&self, now_ns: u64, parameters: &Parameters) -> u64 {
+        if self.rests {
+            return NEVER;
+        }
+        let every = parameters.coarse_interval_ns;
+        let begun = now_ns.saturating_sub(self.interval_ns) / every;
+        self.interval_ns.saturating_add(every.saturating_mul(begun + 1))
+    }
+
+    /// A whole core for a thread, if there is one.
+    fn core_for(&self, thread: ThreadId, parameters: &Parameters) -> Option<CoreId> {
+        let home = self.belief.home(thread);
+        let topology = self.belief.topology();
+        let alone = home != topology.main() && self.belief.owned(home) == 1;
+        if parameters.exempt_alone && alone {
+            return None;
+        }
+        whole_core(topology, &self.belief, parameters.reuse_awake)
+    }
+
+    /// Gives a thread a core, waking it where it sleeps.
+    fn scale_up(&mut self, thread: ThreadId, core: CoreId, out: &mut Vec<Command>) {
+        if !self.belief.is_awake(core) {
+            out.push(Command::Wake { core });
+        }
+        let order = Command::Move { thread, to: core };
+        out.push(order);
+        self.belief.follow(&order);
+        self.rests = false;
+    }
+}
+
+impl Policy for Sandman {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn wants(&self) -> Wants {
+        Wants {
+            tick_ns: Some(self.parameters.fine_interval_ns),
+            tick_busy: false,
+            interval_ns: Some(self.parameters.coarse_interval_ns),
+            sleeps_when_quiet: self.parameters.server_sleep,
+        }
+    }
+
+    /// Threads poll, and stay where they are until there is something to go by; those on a core that sleeps go to the main core.
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+        if !start.capabilities.moves {
+            return Err(Self::unsupported("I/O threads that can be moved"));
+        }
+        if start.capabilities.sleeps.is_empty() {
+            return Err(Self::unsupported("a core that can sleep by command"));
+        }
+        let mut belief = Belief::new(start.topology, start.cores, start.homes.iter().copied());
+        for (thread, &home) in start.homes.iter().enumerate() {
+            let thread = ThreadId(thread as u16);
+            out.push(Command::Completions { thread, how: Completions::Poll });
+            if start.cores[home.index()].state != CoreState::Awake {
+                let order = Command::Move { thread, to: start.topology.main() };
+                belief.follow(&order);
+                out.push(order);
+            }
+        }
+        let threads = start.homes.len();
+        let running = Running {
+            detector: Detector::new(&self.parameters, threads, start.now_ns),
+            belief,
+            surged: Vec::with_capacity(threads),
+            interval_ns: start.now_ns,
+            rests: false,
+        };
+        let next = running.next_needed(start.now_ns, &self.parameters);
+        self.running = Some(running);
+        Ok(next)
+    }
+
+    fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> u64 {
+        let Some(running) = &mut self.running else { return NEVER };
+        running.surged.clear();
+        running.detector.on_tick(tick, &mut running.surged);
+        self.counters.surges += running.surged.len() as u64;
+        for surged in 0..running.surged.len() {
+            let thread = running.surged[surged];
+            if let Some(core) = running.core_for(thread, &self.parameters) {
+                running.scale_up(thread, core, out);
+                self.counters.surge_moves += 1;
+            }
+        }
+        running.next_needed(tick.now_ns, &self.parameters)
+    }
+
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
+        let goal = self.goal();
+        let Some(running) = &mut self.running else { return NEVER };
+        running.interval_ns = sample.now_ns;
+        running.belief.see(sample.cores, sample.threads.iter().map(|thread| thread.home));
+        let plan = consolidate::plan(sample, running.belief.topology(), &self.parameters);
+        let before = out.len();
+        consolidate::commands(&plan, sample, running.belief.topology(), goal, out);
+        for command in &out[before..] {
+            running.belief.follow(command);
+            self.counters.consolidation_moves += u64::from(matches!(command, Command::Move { .. }));
+            self.counters.sleeps += u64::from(matches!(command, Command::Sleep { .. }));
+        }
+        // Only what a sample shows rests: a command can still be refused.
+        running.rests = out.len() == before && running.belief.rests();
+        running.next_needed(sample.now_ns, &self.parameters)
+    }
+
+    fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {
+        self.counters.refused += 1;
+        if let Some(running) = &mut self.running {
+            running.belief.take_back(command);
+            running.rests = false;
+        }
+    }
+
+    fn on_resume(&mut self, now_ns: u64) {
+        if let Some(running) = &mut self.running {
+            running.detector.restart(now_ns);
+        }
+    }
+
+    fn view(&self) -> View {
+        let Counters { surges, surge_moves, consolidation_moves, sleeps, refused } = self.counters;
+        let awake = self.running.as_ref().map_or(0, |running| running.belief.cores_awake());
+        vec![
+            ("cores awake", awake.to_string()),
+            ("surges", surges.to_string()),
+            ("moves for surges", surge_moves.to_string()),
+            ("moves for consolidation", consolidation_moves.to_string()),
+            ("cores put to sleep", sleeps.to_string()),
+            ("commands refused", refused.to_string()),
+        ]
+    }
+}

@@ -1,0 +1,453 @@
+//! What can be set on `sandman`: the paper's parameters with the paper's values, the ones that it does not print, and guards
+//! beyond its rule, all of them off unless asked for.
+//!
+//! docs/sandman.md says what each guard does and what it was measured to change.
+
+use crate::parameter::{self, Parameter, ParameterError, Setting, text};
+
+/// Every value. Fractions of a core are in millionths (`_ppm`), times in nanoseconds (`_ns`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameters {
+    /// Time between two looks at load, for consolidation.
+    pub coarse_interval_ns: u64,
+    /// Time between two looks at request counts, for bursts.
+    pub fine_interval_ns: u64,
+    /// A core with less load than this is emptied.
+    pub idle_ppm: u32,
+    /// No core is given more load than this.
+    pub healthy_ppm: u32,
+    /// `Z`, in standard errors.
+    pub z: f64,
+    /// Ticks over which mean and standard error are taken.
+    pub window: usize,
+    /// How soon an emptied core has to be back.
+    pub wake_within_ns: u64,
+    /// Whether the main core takes active threads from workers that nobody else can empty.
+    pub main_takes_active: bool,
+    /// Whether the whole server may sleep when all is quiet.
+    pub server_sleep: bool,
+    /// What a count is compared with: the error of the mean, or the deviation of counts.
+    pub spread: Spread,
+    /// Least count that can be a surge, in requests per fine interval.
+    pub floor: u32,
+    /// How often a count has to be above the bound.
+    pub confirm: Confirm,
+    /// Least number of ticks in the window.
+    pub min_samples: usize,
+    /// Whether a thread that has a worker core to itself stays there.
+    pub exempt_alone: bool,
+    /// Whether a surging thread may have a worker core that is awake but empty.
+    pub reuse_awake: bool,
+    /// Whether the coarse interval takes threads from cores above the healthy threshold.
+    pub relieve: bool,
+    /// What the window holds after the whole server slept.
+    pub resume: Resume,
+}
+
+/// What the distance of a count from the mean is measured in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// The standard error of the mean, `s / sqrt(n)`: the printed rule.
+    Error,
+    /// The standard deviation of counts, `s`.
+    Deviation,
+}
+
+/// "Above the bound in `times` of the last `ticks` ticks".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confirm {
+    /// How often; at least 1.
+    pub times: u32,
+    /// In how many ticks, this one included; at most 64.
+    pub ticks: u32,
+}
+
+impl Confirm {
+    /// Whether one tick is enough.
+    #[must_use]
+    pub fn at_once(self) -> bool {
+        self.times == 1
+    }
+}
+
+/// What is known after the whole server slept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// Nothing: the window starts empty.
+    Anew,
+    /// That it was quiet: the window starts full of zeros.
+    Quiet,
+}
+
+impl Default for Parameters {
+    /// The paper's values and its rule as printed.
+    fn default() -> Self {
+        Self {
+            coarse_interval_ns: 1_000_000_000,
+            fine_interval_ns: 10_000,
+            idle_ppm: 400_000,
+            healthy_ppm: 800_000,
+            z: 1.96,
+            window: 32,
+            wake_within_ns: 0,
+            main_takes_active: true,
+            server_sleep: true,
+            spread: Spread::Error,
+            floor: 0,
+            confirm: Confirm { times: 1, ticks: 1 },
+            min_samples: 2,
+            exempt_alone: false,
+            reuse_awake: false,
+            relieve: false,
+            resume: Resume::Anew,
+        }
+    }
+}
+
+/// The guards that docs/sandman.md recommends.
+pub const RECOMMENDED: [(&str, &str); 1] = [("spread", "deviation")];
+
+impl Parameters {
+    /// Sets one.
+    ///
+    /// # Errors
+    /// If there is none of this name, or it cannot have this value.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), ParameterError> {
+        parameter::set(super::NAME, &TABLE, self, key, value)
+    }
+
+    /// All of them, in the order in which they are best read.
+    #[must_use]
+    pub fn list(&self) -> Vec<Setting> {
+        parameter::list(&TABLE, self)
+    }
+
+    /// Whether they make sense together.
+    ///
+    /// # Errors
+    /// If they do not.
+    pub fn check(&self) -> Result<(), ParameterError> {
+        if self.idle_ppm > self.healthy_ppm {
+            return Err(ParameterError::Together(format!(
+                "idle_threshold ({}) must not be above healthy_threshold ({}); the paper keeps it at half of it",
+                text::in_percent(self.idle_ppm),
+                text::in_percent(self.healthy_ppm),
+            )));
+        }
+        if self.coarse_interval_ns < self.fine_interval_ns {
+            let message = "coarse_interval must not be shorter than fine_interval";
+            return Err(ParameterError::Together(message.to_owned()));
+        }
+        if self.min_samples > self.window {
+            let message = "min_samples must not be above window: nothing would ever be detected";
+            return Err(ParameterError::Together(message.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn set_guards(&mut self, which: &str) -> Option<()> {
+        let printed = Self::default();
+        let guards = match which {
+            "printed" => &[][..],
+            "recommended" => &RECOMMENDED[..],
+            _ => return None,
+        };
+        *self = Self {
+            coarse_interval_ns: self.coarse_interval_ns,
+            fine_interval_ns: self.fine_interval_ns,
+            idle_ppm: self.idle_ppm,
+            healthy_ppm: self.healthy_ppm,
+            wake_within_ns: self.wake_within_ns,
+            main_takes_active: self.main_takes_active,
+            server_sleep: self.server_sleep,
+            ..printed
+        };
+        guards.iter().try_for_each(|(key, value)| self.set(key, value).ok())
+    }
+
+    /// The name of the set of guards in force.
+    fn guards(&self) -> &'static str {
+        let like = |name: &&&str| {
+            let mut other = self.clone();
+            other.set_guards(name);
+            other == *self
+        };
+        ["printed", "recommended"].iter().find(like).copied().unwrap_or("own")
+    }
+}
+
+const TIME: &str = "a time from 1us to 3600s, for example 10us, 250ms or 1s";
+const PERCENT: &str = "a share of a core from 0% to 100%";
+const SWITCH: &str = "true or false";
+
+const TABLE: [Parameter<Parameters>; 18] = [
+    Parameter {
+        key: "coarse_interval",
+        meaning: "time between two consolidations (4.4.1, 5.4; paper: 1s)",
+        allowed: TIME,
+        get: |p| text::in_units(p.coarse_interval_ns),
+        set: |p, v| time(&mut p.coarse_interval_ns, v),
+    },
+    Parameter {
+        key: "fine_interval",
+        meaning: "time between two looks for bursts (4.4.2, 5.4; paper: 10us)",
+        allowed: TIME,
+        get: |p| text::in_units(p.fine_interval_ns),
+        set: |p, v| time(&mut p.fine_interval_ns, v),
+    },
+    Parameter {
+        key: "idle_threshold",
+        meaning: "load under which a worker core is emptied (4.4.1, 5.4; paper: 40%, half of healthy_threshold)",
+        allowed: PERCENT,
+        get: |p| text::in_percent(p.idle_ppm),
+        set: |p, v| put(&mut p.idle_ppm, text::percent(v)),
+    },
+    Parameter {
+        key: "healthy_threshold",
+        meaning: "load up to which a core is given threads (4.4.1, 5.4; paper: 80%)",
+        allowed: PERCENT,
+        get: |p| text::in_percent(p.healthy_ppm),
+        set: |p, v| put(&mut p.healthy_ppm, text::percent(v)),
+    },
+    Parameter {
+        key: "wake_within",
+        meaning: "most time that a sleeping core may take to be back; the deepest state that keeps it is used \
+                  (4.3; paper: the shallowest)",
+        allowed: "a time such as 3us, or shallowest, or deepest",
+        get: |p| wake_within_text(p.wake_within_ns),
+        set: |p, v| put(&mut p.wake_within_ns, wake_within(v)),
+    },
+    Parameter {
+        key: "main_takes_active",
+        meaning: "the main core takes the active threads of an idle worker that no worker can take \
+                  (4.4.1, 5.3: last resort); false keeps the last worker awake",
+        allowed: SWITCH,
+        get: |p| p.main_takes_active.to_string(),
+        set: |p, v| put(&mut p.main_takes_active, v.parse().ok()),
+    },
+    Parameter {
+        key: "server_sleep",
+        meaning: "the main core waits in the kernel too when all is quiet (not in the paper)",
+        allowed: SWITCH,
+        get: |p| p.server_sleep.to_string(),
+        set: |p, v| put(&mut p.server_sleep, v.parse().ok()),
+    },
+    Parameter {
+        key: "guards",
+        meaning: "sets everything below at once: the paper's rule as printed, or the set that docs/sandman.md recommends",
+        allowed: "printed or recommended",
+        get: |p| p.guards().to_owned(),
+        set: |p, v| p.set_guards(v),
+    },
+    Parameter {
+        key: "z",
+        meaning: "how far above the mean a count has to be (4.4.2; paper: 1.96, 95 % confidence)",
+        allowed: "a number from 0 to 100",
+        get: |p| p.z.to_string(),
+        set: |p, v| put(&mut p.z, text::within(v, 0.0, 100.0)),
+    },
+    Parameter {
+        key: "window",
+        meaning: "ticks of which mean and spread are taken (4.4.2; not printed)",
+        allowed: "a whole number from 2 to 1024",
+        get: |p| p.window.to_string(),
+        set: |p, v| put(&mut p.window, text::within(v, 2, 1_024)),
+    },
+    Parameter {
+        key: "spread",
+        meaning: "what z counts: standard errors of the mean (4.4.2, as printed) or standard deviations of counts",
+        allowed: "error or deviation",
+        get: |p| if p.spread == Spread::Error { "error" } else { "deviation" }.to_owned(),
+        set: |p, v| put(&mut p.spread, spread(v)),
+    },
+    Parameter {
+        key: "floor",
+        meaning: "guard: fewer requests per fine interval are no surge (paper: none)",
+        allowed: "a whole number from 0 to 4096",
+        get: |p| p.floor.to_string(),
+        set: |p, v| put(&mut p.floor, text::within(v, 0, 4_096)),
+    },
+    Parameter {
+        key: "confirm",
+        meaning: "guard: k/m asks for a count above the bound in k of the last m ticks (paper: 1/1)",
+        allowed: "k/m with k from 1 to m and m from 1 to 64, for example 2/3",
+        get: |p| format!("{}/{}", p.confirm.times, p.confirm.ticks),
+        set: |p, v| put(&mut p.confirm, confirm(v)),
+    },
+    Parameter {
+        key: "min_samples",
+        meaning: "guard: no surge before the window holds as many ticks (paper: 2, or there is no error)",
+        allowed: "a whole number from 2 to 1024, at most window",
+        get: |p| p.min_samples.to_string(),
+        set: |p, v| put(&mut p.min_samples, text::within(v, 2, 1_024)),
+    },
+    Parameter {
+        key: "exempt_alone",
+        meaning: "guard: a surging thread that has a worker core to itself stays there (paper: it moves)",
+        allowed: SWITCH,
+        get: |p| p.exempt_alone.to_string(),
+        set: |p, v| put(&mut p.exempt_alone, v.parse().ok()),
+    },
+    Parameter {
+        key: "reuse_awake",
+        meaning: "guard: a surging thread takes a worker core that is awake and empty before one is woken \
+                  (paper: sleeping cores only)",
+        allowed: SWITCH,
+        get: |p| p.reuse_awake.to_string(),
+        set: |p, v| put(&mut p.reuse_awake, v.parse().ok()),
+    },
+    Parameter {
+        key: "relieve",
+        meaning: "guard: the coarse interval takes threads from a core above healthy_threshold, for load that rose too \
+                  slowly to be a burst (paper: bursts only)",
+        allowed: SWITCH,
+        get: |p| p.relieve.to_string(),
+        set: |p, v| put(&mut p.relieve, v.parse().ok()),
+    },
+    Parameter {
+        key: "resume",
+        meaning: "guard: after the whole server slept the window is empty (anew), or holds that it was quiet (quiet)",
+        allowed: "anew or quiet",
+        get: |p| if p.resume == Resume::Anew { "anew" } else { "quiet" }.to_owned(),
+        set: |p, v| put(&mut p.resume, resume(v)),
+    },
+];
+
+fn put<T>(place: &mut T, value: Option<T>) -> Option<()> {
+    *place = value?;
+    Some(())
+}
+
+fn time(place: &mut u64, value: &str) -> Option<()> {
+    put(place, text::duration(value).filter(|ns| (1_000..=3_600_000_000_000).contains(ns)))
+}
+
+fn wake_within(value: &str) -> Option<u64> {
+    match value {
+        "shallowest" => Some(0),
+        "deepest" => Some(u64::MAX),
+        _ => text::duration(value),
+    }
+}
+
+fn wake_within_text(ns: u64) -> String {
+    match ns {
+        0 => "shallowest".to_owned(),
+        u64::MAX => "deepest".to_owned(),
+        _ => text::in_units(ns),
+    }
+}
+
+fn spread(value: &str) -> Option<Spread> {
+    match value {
+        "error" => Some(Spread::Error),
+        "deviation" => Some(Spread::Deviation),
+        _ => None,
+    }
+}
+
+fn resume(value: &str) -> Option<Resume> {
+    match value {
+        "anew" => Some(Resume::Anew),
+        "quiet" => Some(Resume::Quiet),
+        _ => None,
+    }
+}
+
+fn confirm(value: &str) -> Option<Confirm> {
+    let (times, ticks) = value.split_once('/')?;
+    let ticks = text::within(ticks.trim(), 1, 64)?;
+    let times = text::within(times.trim(), 1, ticks)?;
+    Some(Confirm { times, ticks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_the_paper_s() {
+        let list = Parameters::default().list();
+        let value = |key| list.iter().find(|setting| setting.key == key).unwrap().value.as_str();
+        let expected = [
+            ("coarse_interval", "1s"),
+            ("fine_interval", "10us"),
+            ("idle_threshold", "40%"),
+            ("healthy_threshold", "80%"),
+            ("z", "1.96"),
+            ("wake_within", "shallowest"),
+            ("guards", "printed"),
+            ("spread", "error"),
+            ("confirm", "1/1"),
+        ];
+        for (key, paper) in expected {
+            assert_eq!(value(key), paper, "{key}");
+        }
+    }
+
+    #[test]
+    fn every_listed_value_can_be_set_again() {
+        let mut parameters = Parameters::default();
+        for (key, value) in [("confirm", "3 / 4"), ("z", "2.5"), ("idle_threshold", "12.5%"), ("resume", "quiet")] {
+            parameters.set(key, value).unwrap();
+        }
+        let mut again = Parameters::default();
+        for Setting { key, value, .. } in parameters.list().into_iter().filter(|setting| setting.key != "guards") {
+            again.set(key, &value).unwrap_or_else(|error| panic!("{error}"));
+        }
+        assert_eq!(again, parameters);
+    }
+
+    #[test]
+    fn sets_of_guards_have_a_name_and_leave_the_rest_alone() {
+        let mut parameters = Parameters::default();
+        parameters.set("coarse_interval", "500ms").unwrap();
+        parameters.set("guards", "recommended").unwrap();
+        assert_eq!(parameters.guards(), "recommended");
+        assert_eq!(parameters.coarse_interval_ns, 500_000_000);
+        parameters.set("floor", "77").unwrap();
+        assert_eq!(parameters.guards(), "own");
+        parameters.set("guards", "printed").unwrap();
+        assert_eq!(parameters, Parameters { coarse_interval_ns: 500_000_000, ..Parameters::default() });
+    }
+
+    #[test]
+    fn mistakes_are_named_with_what_would_be_right() {
+        let message = |key, value| Parameters::default().set(key, value).unwrap_err().to_string();
+        assert!(message("windw", "3").contains("did you mean window?"), "{}", message("windw", "3"));
+        assert!(!message("frequency", "3").contains("did you mean"), "{}", message("frequency", "3"));
+        assert!(message("frequency", "3").contains("exempt_alone"), "{}", message("frequency", "3"));
+        let wrong = [
+            ("z", "-1"),
+            ("z", "NaN"),
+            ("window", "1"),
+            ("confirm", "3/2"),
+            ("confirm", "0/2"),
+            ("confirm", "1/65"),
+            ("fine_interval", "10"),
+            ("fine_interval", "1ns"),
+            ("healthy_threshold", "140"),
+            ("exempt_alone", "yes"),
+            ("guards", "own"),
+        ];
+        for (key, value) in wrong {
+            let message = message(key, value);
+            assert!(message.contains(&format!("{key} = {value:?} is not allowed: {key} is ")), "{message}");
+        }
+    }
+
+    #[test]
+    fn values_that_contradict_each_other_are_refused() {
+        let together = |settings: &[(&str, &str)]| {
+            let mut parameters = Parameters::default();
+            for (key, value) in settings {
+                parameters.set(key, value).unwrap();
+            }
+            parameters.check()
+        };
+        assert!(together(&[]).is_ok());
+        assert!(together(&[("healthy_threshold", "30")]).is_err());
+        assert!(together(&[("fine_interval", "2s")]).is_err());
+        assert!(together(&[("min_samples", "33")]).is_err());
+    }
+}

@@ -1,0 +1,75 @@
+//! Which core a surging I/O thread gets (SANDMAN section 4.4.2, "Core selection").
+//!
+//! A whole core that nobody uses: first one whose sibling is awake, so that no further physical core has to leave its sleep;
+//! of equals the one with the lowest number. Where there is none the thread stays where it is, and the main core serves
+//! active threads as a last resort.
+
+use pilotlight_plant::{CoreId, Topology};
+
+/// What has to be known of a core to choose it.
+pub trait Cores {
+    /// Whether it polls.
+    fn is_awake(&self, core: CoreId) -> bool;
+    /// Whether it owns no I/O thread.
+    fn is_empty(&self, core: CoreId) -> bool;
+}
+
+/// A worker core for one thread alone. Sleeping cores only, as the paper says, or with `reuse_awake` first those that are
+/// awake and empty: nobody has to be woken.
+#[must_use]
+pub fn whole_core(topology: &Topology, cores: &impl Cores, reuse_awake: bool) -> Option<CoreId> {
+    let rank = |core: CoreId| {
+        let beside_awake = topology.sibling(core).is_some_and(|sibling| cores.is_awake(sibling));
+        match (cores.is_awake(core), beside_awake) {
+            (true, _) => 0,
+            (false, true) => 1,
+            (false, false) => 2,
+        }
+    };
+    let usable = |&core: &CoreId| cores.is_empty(core) && (reuse_awake || !cores.is_awake(core));
+    topology.workers().filter(usable).min_by_key(|&core| rank(core))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Cores by letter: `a`wake and empty, `t` awake with threads, `s`leeping.
+    struct Row(&'static str);
+
+    impl Cores for Row {
+        fn is_awake(&self, core: CoreId) -> bool {
+            self.0.as_bytes()[core.index()] != b's'
+        }
+        fn is_empty(&self, core: CoreId) -> bool {
+            self.0.as_bytes()[core.index()] != b't'
+        }
+    }
+
+    fn choose(row: &'static str, reuse_awake: bool) -> Option<u16> {
+        let topology = Topology::paired(row.len() as u16).unwrap();
+        whole_core(&topology, &Row(row), reuse_awake).map(|core| core.0)
+    }
+
+    #[test]
+    fn a_sleeping_sibling_of_an_awake_core_comes_first() {
+        // Pairs are 0 and 1, 2 and 3, 4 and 5; 0 is the main core.
+        assert_eq!(choose("tsssss", false), Some(1));
+        assert_eq!(choose("ttssts", false), Some(5));
+        assert_eq!(choose("ttssss", false), Some(2));
+        assert_eq!(choose("ttasss", false), Some(3));
+    }
+
+    #[test]
+    fn awake_and_empty_cores_only_where_asked_for() {
+        assert_eq!(choose("ttssta", false), Some(2));
+        assert_eq!(choose("ttssta", true), Some(5));
+        assert_eq!(choose("ttttta", false), None);
+    }
+
+    #[test]
+    fn never_the_main_core_nor_one_with_threads() {
+        assert_eq!(choose("atttt", true), None);
+        assert_eq!(choose("a", true), None);
+    }
+}

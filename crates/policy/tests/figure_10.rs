@@ -1,0 +1,94 @@
+//! Figure 10 of SANDMAN as a golden test, in the reading of errata 8: B and D onto A and C, then A's threads onto D.
+
+use pilotlight_plant::{
+    Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Policy, Sample, SleepCost, SleepGoal, Start, ThreadId,
+    ThreadSample, Topology,
+};
+use pilotlight_policy::Sandman;
+use pilotlight_policy::sandman::Parameters;
+
+const MAIN: CoreId = CoreId(0);
+const A: CoreId = CoreId(1);
+const B: CoreId = CoreId(2);
+const C: CoreId = CoreId(3);
+const D: CoreId = CoreId(4);
+
+/// Nanoseconds in a millionth of the interval of one second.
+const PPM: u64 = 1_000;
+
+/// A and B are siblings, and C and D; the figure does not show the main core, so it has none.
+fn topology() -> Topology {
+    Topology::new(MAIN, vec![None, Some(B), Some(A), Some(D), Some(C)]).unwrap()
+}
+
+/// One interval with these threads, each with its home and its load in per cent.
+fn commands(topology: &Topology, threads: &[(CoreId, u64)]) -> Vec<Command> {
+    let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker_ns: 0, wake_ns: 3_000 }];
+    let capabilities = Capabilities { moves: true, sleeps, ..Capabilities::default() };
+    let mut cores: Vec<_> = topology.cores().map(|_| CoreSample::new(CoreState::Awake)).collect();
+    let homes: Vec<_> = threads.iter().map(|&(home, _)| home).collect();
+    let mut policy = Sandman::new(Parameters::default());
+    let mut out = Vec::new();
+    let plant = Start { now_ns: 0, topology, capabilities: &capabilities, cores: &cores, homes: &homes };
+    policy.start(&plant, &mut out).unwrap();
+    out.clear();
+
+    cores.iter_mut().for_each(|core| core.awake_ns = 1_000_000 * PPM);
+    let mut samples = Vec::new();
+    for &(home, load) in threads {
+        let busy_ns = load * 10_000 * PPM;
+        cores[home.index()].busy_ns += busy_ns;
+        samples.push(ThreadSample { home, requests: 1_000 * load, busy_ns });
+    }
+    let (now_ns, elapsed_ns) = (1_000_000_000, 1_000_000_000);
+    policy.on_interval(&Sample { now_ns, elapsed_ns, cores: &cores, threads: &samples }, &mut out);
+    out
+}
+
+fn to(thread: u16, to: CoreId) -> Command {
+    Command::Move { thread: ThreadId(thread), to }
+}
+
+fn sleep(core: CoreId) -> Command {
+    Command::Sleep { core, goal: SleepGoal::SHALLOWEST }
+}
+
+#[test]
+fn figure_10() {
+    // A and C are healthy, B and D under the idle threshold. D is the emptiest and goes onto C, which is then the fullest that
+    // can take it; B onto A. Then A's threads, and B's with them, go onto D; each thread moves once.
+    let threads = [(A, 50), (B, 20), (C, 60), (D, 15)];
+    assert_eq!(commands(&topology(), &threads), [to(0, D), to(1, D), to(3, C), sleep(A), sleep(B)]);
+}
+
+#[test]
+fn without_siblings_the_two_idle_cores_sleep() {
+    let topology = Topology::flat(5).unwrap();
+    let threads = [(A, 50), (B, 20), (C, 60), (D, 15)];
+    assert_eq!(commands(&topology, &threads), [to(1, A), to(3, C), sleep(B), sleep(D)]);
+}
+
+#[test]
+fn the_main_core_s_sibling_is_the_first_place_to_go() {
+    // The main core's sibling is E; C stays where it is because no further half is left.
+    let e = CoreId(5);
+    let topology = Topology::new(MAIN, vec![Some(e), Some(B), Some(A), Some(D), Some(C), Some(MAIN)]).unwrap();
+    let threads = [(A, 50), (B, 20), (C, 70), (D, 65)];
+    assert_eq!(commands(&topology, &threads), [to(0, e), to(1, e), sleep(A), sleep(B)]);
+}
+
+#[test]
+fn an_idle_core_whose_threads_do_not_all_fit_keeps_them() {
+    let topology = Topology::flat(3).unwrap();
+    // A's two threads: one would fit beside 70 %, the other fits nowhere, the main core (75 %) included.
+    let threads = [(A, 10), (A, 20), (B, 70), (MAIN, 75)];
+    assert_eq!(commands(&topology, &threads), []);
+}
+
+#[test]
+fn a_lightly_loaded_server_keeps_one_core_awake() {
+    let asleep = [sleep(A), sleep(B), sleep(C), sleep(D)];
+    let threads = [(A, 5), (B, 10), (C, 0), (D, 20)];
+    let moves = [to(0, MAIN), to(1, MAIN), to(2, MAIN), to(3, MAIN)];
+    assert_eq!(commands(&topology(), &threads), [&moves[..], &asleep[..]].concat());
+}

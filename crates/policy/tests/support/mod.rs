@@ -1,0 +1,232 @@
+//! A plant for tests: cores and I/O threads as a table, commands with delays and refusals, and complaints about whatever a policy
+//! must not do.
+
+mod dice;
+
+use std::collections::VecDeque;
+
+use pilotlight_plant::{
+    Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Policy, Refusal, Sample, SleepCost, Start,
+    ThreadCount, ThreadId, ThreadSample, Tick, Topology,
+};
+
+pub(crate) use dice::Dice;
+
+/// Time that one request keeps a core busy.
+const REQUEST_NS: u64 = 1_250;
+
+/// How a plant takes commands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Manners {
+    /// Ticks until a command takes effect.
+    pub(crate) delay: u64,
+    /// One command in so many is refused; 0 for none.
+    pub(crate) refuse_every: u64,
+}
+
+/// What a plant has been told and not done yet.
+#[derive(Clone, Debug)]
+struct Pending {
+    ready_ns: u64,
+    command: Command,
+}
+
+/// A plant with a policy in charge.
+pub(crate) struct Plant {
+    pub(crate) topology: Topology,
+    pub(crate) cores: Vec<CoreState>,
+    pub(crate) homes: Vec<CoreId>,
+    pub(crate) now_ns: u64,
+    pub(crate) next_needed_ns: u64,
+    policy: Box<dyn Policy>,
+    manners: Manners,
+    dice: Dice,
+    pending: VecDeque<Pending>,
+    requests: Vec<u64>,
+    busy_ns: Vec<u64>,
+    awake_ns: Vec<u64>,
+    /// When the interval began.
+    since_ns: u64,
+}
+
+/// What any plant of these tests can do.
+pub(crate) fn capabilities() -> Capabilities {
+    let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker_ns: 0, wake_ns: 3_000 }];
+    Capabilities { moves: true, interrupts: true, sleeps, move_ns: 100 }
+}
+
+impl Plant {
+    /// Puts a policy in charge of a plant in this state. Also what it commanded.
+    pub(crate) fn new(
+        topology: Topology,
+        cores: Vec<CoreState>,
+        homes: Vec<CoreId>,
+        manners: Manners,
+        policy: Box<dyn Policy>,
+    ) -> (Self, Vec<Command>) {
+        let mut plant = Self {
+            requests: vec![0; homes.len()],
+            busy_ns: vec![0; cores.len()],
+            awake_ns: vec![0; cores.len()],
+            topology,
+            cores,
+            homes,
+            now_ns: 1_000_000,
+            next_needed_ns: 0,
+            policy,
+            manners,
+            dice: Dice(1),
+            pending: VecDeque::new(),
+            since_ns: 1_000_000,
+        };
+        let out = plant.start();
+        (plant, out)
+    }
+
+    /// Another policy takes over.
+    pub(crate) fn change_policy(&mut self, policy: Box<dyn Policy>) -> Vec<Command> {
+        self.policy = policy;
+        self.pending.clear();
+        self.start()
+    }
+
+    fn start(&mut self) -> Vec<Command> {
+        let cores: Vec<_> = self.cores.iter().map(|&state| CoreSample::new(state)).collect();
+        let capabilities = capabilities();
+        let (now_ns, topology, homes) = (self.now_ns, &self.topology, &self.homes[..]);
+        let mut out = Vec::new();
+        let plant = Start { now_ns, topology, capabilities: &capabilities, cores: &cores, homes };
+        self.next_needed_ns = self.policy.start(&plant, &mut out).expect("this plant can do everything");
+        let wakes_all = self.policy.wants().interval_ns.is_none();
+        self.obey(&out, wakes_all);
+        out
+    }
+
+    /// Time passes; what arrived in it is counted whether or not the policy is told.
+    pub(crate) fn arrive(&mut self, now_ns: u64, counts: &[ThreadCount]) {
+        for (core, state) in self.cores.iter().enumerate() {
+            self.awake_ns[core] += if *state == CoreState::Awake { now_ns - self.now_ns } else { 0 };
+        }
+        self.now_ns = now_ns;
+        for count in counts {
+            let thread = count.thread.index();
+            self.requests[thread] += u64::from(count.requests);
+            self.busy_ns[self.homes[thread].index()] += u64::from(count.requests) * REQUEST_NS;
+        }
+        self.take_effect();
+    }
+
+    /// A tick; what the policy commanded.
+    pub(crate) fn tick(&mut self, elapsed_ns: u64, counts: &[ThreadCount]) -> Vec<Command> {
+        let mut out = Vec::new();
+        let tick = Tick { now_ns: self.now_ns, elapsed_ns, counts };
+        self.next_needed_ns = self.policy.on_tick(&tick, &mut out);
+        self.obey(&out, false);
+        out
+    }
+
+    /// The end of an interval. The policy is told, and what it commanded returned, unless `told` is false.
+    pub(crate) fn interval(&mut self, told: bool) -> Vec<Command> {
+        let cores: Vec<_> = (0..self.cores.len())
+            .map(|core| CoreSample {
+                state: self.cores[core],
+                busy_ns: self.busy_ns[core].min(self.awake_ns[core]),
+                awake_ns: self.awake_ns[core],
+            })
+            .collect();
+        let threads: Vec<_> = (0..self.homes.len())
+            .map(|thread| ThreadSample {
+                home: self.homes[thread],
+                requests: self.requests[thread],
+                busy_ns: self.requests[thread] * REQUEST_NS,
+            })
+            .collect();
+        let elapsed_ns = self.now_ns - self.since_ns;
+        self.since_ns = self.now_ns;
+        for counter in [&mut self.requests, &mut self.busy_ns, &mut self.awake_ns] {
+            counter.fill(0);
+        }
+        let mut out = Vec::new();
+        if told {
+            let sample = Sample { now_ns: self.now_ns, elapsed_ns, cores: &cores, threads: &threads };
+            self.next_needed_ns = self.policy.on_interval(&sample, &mut out);
+            self.obey(&out, false);
+        }
+        out
+    }
+
+    /// Requests of each thread since the interval began.
+    pub(crate) fn requests(&self) -> &[u64] {
+        &self.requests
+    }
+
+    /// The server slept until now.
+    pub(crate) fn resume(&mut self) {
+        self.policy.on_resume(self.now_ns);
+    }
+
+    /// Checks an answer, and queues it.
+    fn obey(&mut self, answer: &[Command], may_wake: bool) {
+        self.check(answer, may_wake);
+        let ready_ns = self.now_ns + self.manners.delay * 10_000;
+        self.pending.extend(answer.iter().map(|&command| Pending { ready_ns, command }));
+        self.take_effect();
+    }
+
+    fn check(&self, answer: &[Command], may_wake: bool) {
+        let mut moved = Vec::new();
+        let mut awake: Vec<bool> = self.cores.iter().map(|state| *state == CoreState::Awake).collect();
+        for command in answer {
+            match *command {
+                Command::Move { thread, to } => {
+                    assert!(!moved.contains(&thread), "{thread:?} moves twice: {answer:?}");
+                    moved.push(thread);
+                    let at_once = self.manners.delay == 0 && self.manners.refuse_every == 0;
+                    assert!(!at_once || awake[to.index()], "{to:?} gets a thread in its sleep: {answer:?}");
+                }
+                Command::Sleep { core, .. } => {
+                    assert_ne!(core, self.topology.main(), "the main core is told to sleep");
+                    let gets_one = |other: &Command| matches!(other, Command::Move { to, .. } if *to == core);
+                    assert!(!answer.iter().any(gets_one), "{core:?} gets a thread and is to sleep: {answer:?}");
+                }
+                Command::Wake { core } => {
+                    awake[core.index()] = true;
+                    let gets_one = |other: &Command| matches!(other, Command::Move { to, .. } if *to == core);
+                    assert!(may_wake || answer.iter().any(gets_one), "{core:?} is woken for nothing: {answer:?}");
+                }
+                Command::Completions { .. } => {}
+            }
+        }
+    }
+
+    fn take_effect(&mut self) {
+        while let Some(pending) = self.pending.front()
+            && pending.ready_ns <= self.now_ns
+        {
+            let command = pending.command;
+            self.pending.pop_front();
+            if let Err(refusal) = self.execute(command) {
+                self.policy.on_refused(self.now_ns, &command, refusal);
+            }
+        }
+        for (thread, home) in self.homes.iter().enumerate() {
+            assert_eq!(self.cores[home.index()], CoreState::Awake, "thread {thread} is on {home:?}, which sleeps");
+        }
+    }
+
+    fn execute(&mut self, command: Command) -> Result<(), Refusal> {
+        let refused = self.manners.refuse_every > 0 && self.dice.below(self.manners.refuse_every) == 0;
+        match command {
+            Command::Move { .. } if refused => return Err(Refusal::Unknown),
+            Command::Move { thread: ThreadId(thread), to } => {
+                self.homes[usize::from(thread)] = to;
+                self.cores[to.index()] = CoreState::Awake;
+            }
+            Command::Sleep { core, .. } if refused || self.homes.contains(&core) => return Err(Refusal::NotEmpty),
+            Command::Sleep { core, .. } => self.cores[core.index()] = CoreState::Asleep(Depth::MonitorWait),
+            Command::Wake { core } => self.cores[core.index()] = CoreState::Awake,
+            Command::Completions { .. } => {}
+        }
+        Ok(())
+    }
+}
