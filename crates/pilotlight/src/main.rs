@@ -1,11 +1,13 @@
 //! Pilotlight, the program: command line, configuration, and the commands.
 
+mod admin;
 mod cli;
 mod config;
 mod demo;
 mod exit;
 mod load;
 mod log;
+mod policies;
 mod serve;
 
 use std::process::ExitCode;

@@ -32,14 +32,14 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     };
     eprint!("{}", loaded.warnings(log::colour()));
     if args.check {
-        print(&banner::checked(&loaded.config, args.json));
+        print(&banner::checked(&loaded.config, &loaded.operation, args.json));
         return Ok(Exit::Clean);
     }
-    descriptors::raise(&loaded.config);
+    descriptors::raise(&loaded.config, loaded.operation.reactors.len());
     // before anything is started, so that a signal during the start is not lost
     let mut orders = Orders::install().context("cannot handle signals")?;
-    let server = server::start(&loaded.config)?;
-    print(&banner::serving(&loaded.config, &server.local_addrs(), args.json));
+    let server = server::start(&loaded.config, &loaded.operation)?;
+    print(&banner::serving(&loaded.config, &loaded.operation, &server.local_addrs(), args.json));
     let running = obey(&mut orders, args, &machine, loaded.config, server.as_ref());
     Ok(stop(server, &running))
 }

@@ -7,6 +7,7 @@ mod file;
 mod flags;
 mod machine;
 mod nqn;
+mod operation;
 mod problem;
 mod section;
 mod storage;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use pilotlight_target::config::ServerConfig;
 
 pub(crate) use machine::Machine;
+pub(crate) use operation::{Operation, Reactors};
 use problem::{Origin, Problem, Severity, Source};
 use storage::cause;
 pub(crate) use units::{format_cores, format_duration};
@@ -30,6 +32,8 @@ use crate::cli::ServeArgs;
 pub(crate) struct Loaded {
     /// The configuration.
     pub(crate) config: ServerConfig,
+    /// How the program runs it.
+    pub(crate) operation: Operation,
     warnings: Vec<Problem>,
     source: Option<Source>,
 }
@@ -99,12 +103,14 @@ fn check(
     if !unreadable.is_empty() {
         return Err(Refused { problems: unreadable, source });
     }
-    let validate::Checked { config, problems } = validate::validate(draft, machine, base);
+    let validate::Checked { config, operation, problems } = validate::validate(draft, machine, base);
     if problems.iter().any(|problem| problem.severity == Severity::Error) {
         return Err(Refused { problems, source });
     }
-    Ok(Loaded { config, warnings: problems, source })
+    Ok(Loaded { config, operation, warnings: problems, source })
 }
 
+#[cfg(test)]
+mod policy_tests;
 #[cfg(test)]
 mod tests;

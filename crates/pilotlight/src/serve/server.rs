@@ -5,9 +5,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
+use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 use pilotlight_target::{DrainError, Server, ServerError};
+
+use crate::config::{Operation, Reactors};
 
 /// A server that runs.
 pub(super) trait Running {
@@ -24,10 +27,19 @@ pub(super) trait Running {
     fn stop(self: Box<Self>, within: Duration) -> Result<(), DrainError>;
 }
 
-/// Starts the server that `config` describes.
-pub(super) fn start(config: &ServerConfig) -> anyhow::Result<Box<dyn Running>> {
-    let server = Server::start(config.clone()).context("the server cannot start")?;
+/// Starts the server that `config` and `operation` describe, its policy in charge.
+pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Result<Box<dyn Running>> {
+    let server = Server::start_on(config.clone(), options(operation)).context("the server cannot start")?;
+    let policy = operation.policy.build().map_err(|unfit| anyhow!("{}: {}", unfit.what, unfit.help))?;
+    server.set_policy(policy).context("the server cannot start")?;
     Ok(Box::new(server))
+}
+
+fn options(operation: &Operation) -> RuntimeOptions {
+    let Reactors { cores, topology } = operation.reactors.clone();
+    let idle = if operation.reactors.is_test_mode() { Idle::Yield } else { Idle::Spin };
+    let quiet_ns = operation.sleep_after.map(|quiet| quiet.as_nanos() as u64);
+    RuntimeOptions { topology, quiet_ns, ..RuntimeOptions::new(cores, idle) }
 }
 
 impl Running for Server {
