@@ -20,6 +20,9 @@ Examples:
   pilotlight serve                                  1 GiB of memory on 127.0.0.1:4420
   pilotlight serve --namespace file:/dev/nvme1n1 --listen 192.0.2.7:4420
   pilotlight serve --config /etc/pilotlight.toml --check
+  pilotlight status --watch                         what the server does, every second
+  pilotlight set policy static                      another policy, under load too
+  pilotlight namespace add mem:4GiB                 one more namespace; hosts are told
   pilotlight load --runtime 10 --iodepth 32         4 KiB random reads from 127.0.0.1:4420
 
 Run `pilotlight COMMAND --help` for a command's options and exit codes.";
@@ -43,6 +46,12 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve namespaces over NVMe/TCP
     Serve(ServeArgs),
+    /// What a running server is and does
+    Status(crate::status::StatusArgs),
+    /// Change a running server's policy
+    Set(crate::set::SetArgs),
+    /// Add, remove, resize and list namespaces of a running server
+    Namespace(crate::namespace::NamespaceArgs),
 
     /// Serve, connect, write, verify and measure, all in under a minute
     Demo(crate::demo::DemoArgs),
@@ -199,9 +208,13 @@ mod tests {
 
     #[test]
     fn every_command_has_examples() {
-        for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
-            let help = command.clone().render_long_help().to_string();
-            assert!(help.contains("Examples:"), "{}", command.get_name());
+        fn check(command: &clap::Command) {
+            for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+                let help = command.clone().render_long_help().to_string();
+                assert!(help.contains("Examples:"), "{}", command.get_name());
+                check(command);
+            }
         }
+        check(&Cli::command());
     }
 }

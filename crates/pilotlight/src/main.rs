@@ -7,8 +7,12 @@ mod demo;
 mod exit;
 mod load;
 mod log;
+mod namespace;
 mod policies;
 mod serve;
+mod set;
+mod status;
+mod table;
 
 use std::process::ExitCode;
 
@@ -21,6 +25,9 @@ fn main() -> ExitCode {
     log::start(cli.verbose);
     let outcome = match &cli.command {
         Command::Serve(args) => serve::run(args).map(ExitCode::from),
+        Command::Status(args) => status::run(args).map(ExitCode::from),
+        Command::Set(args) => set::run(args).map(ExitCode::from),
+        Command::Namespace(args) => namespace::run(args).map(ExitCode::from),
         Command::Load(args) => load::run(args),
         Command::Demo(args) => demo::run(args),
     };

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use super::answer::{self, Refusal};
 use super::place::default_path;
 use super::request::Request;
+use crate::exit::{self, Exit};
 
 /// How long an answer may take: opening a namespace waits for its device.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -107,6 +108,24 @@ impl Client {
             Ok(outcome) => outcome.map_err(ClientError::Refused),
             Err(why) => Err(ClientError::Strange { path: path(), why }),
         }
+    }
+}
+
+/// Prints what came of a request; how the program ends. A refusal is no failure of this program.
+pub(crate) fn tell<T>(
+    answer: Result<T, ClientError>,
+    text: impl FnOnce(&T) -> anyhow::Result<String>,
+) -> anyhow::Result<Exit> {
+    match answer {
+        Ok(answer) => {
+            print!("{}", text(&answer)?);
+            Ok(Exit::Clean)
+        }
+        Err(refused @ ClientError::Refused(_)) => {
+            exit::failed(&refused.into());
+            Ok(Exit::Refused)
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

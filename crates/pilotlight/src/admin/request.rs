@@ -35,12 +35,18 @@ pub(crate) enum NamespaceRequest {
         nsid: i64,
     },
     /// Another size.
-    Resize {
-        /// Its number.
-        nsid: i64,
-        /// The size, with a unit; `None`: what its file or device has become.
-        size: Option<String>,
-    },
+    Resize(Resize),
+}
+
+/// A namespace's size that is to change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resize {
+    /// Its number.
+    pub(crate) nsid: i64,
+    /// The size, with a unit; `None`: what its file or device has become.
+    pub(crate) size: Option<String>,
+    /// Whether it may become smaller, and lose what lies behind.
+    pub(crate) shrink: bool,
 }
 
 /// A namespace that is to be added, as it was written.
@@ -77,7 +83,8 @@ impl Request {
             "namespace-resize" => {
                 let nqn = fields.text("nqn")?;
                 let nsid = fields.required("nsid", Fields::number)?;
-                Self::Namespace(nqn, NamespaceRequest::Resize { nsid, size: fields.text("size")? })
+                let (size, shrink) = (fields.text("size")?, fields.switch("shrink")?);
+                Self::Namespace(nqn, NamespaceRequest::Resize(Resize { nsid, size, shrink }))
             }
             other => {
                 return Err(Refusal::of("command", format!("there is no command `{other}`")).help(
@@ -124,7 +131,9 @@ impl NamespaceRequest {
                 "uuid": uuid,
             }),
             Self::Remove { nsid } => json!({ "command": "namespace-remove", "nsid": nsid }),
-            Self::Resize { nsid, size } => json!({ "command": "namespace-resize", "nsid": nsid, "size": size }),
+            Self::Resize(Resize { nsid, size, shrink }) => {
+                json!({ "command": "namespace-resize", "nsid": nsid, "size": size, "shrink": shrink })
+            }
         }
     }
 }
@@ -194,6 +203,14 @@ impl Fields {
         value.as_i64().map(Some).ok_or_else(|| mismatch(key, "a whole number", &value))
     }
 
+    fn switch(&mut self, key: &str) -> Result<bool, Refusal> {
+        match self.0.remove(key) {
+            None => Ok(false),
+            Some(Value::Bool(switch)) => Ok(switch),
+            Some(other) => Err(mismatch(key, "a boolean", &other)),
+        }
+    }
+
     fn texts(&mut self, key: &str) -> Result<Vec<String>, Refusal> {
         let Some(value) = self.0.remove(key) else { return Ok(Vec::new()) };
         let Value::Array(entries) = value else { return Err(mismatch(key, "a list of strings", &value)) };
@@ -238,14 +255,17 @@ mod tests {
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let parameters = vec![pair("guards", "recommended"), pair("floor", "3")];
         let add = NewNamespace { nsid: None, backend: "mem:1GiB".to_owned(), block_size: Some(512), uuid: None };
+        let resize = |size: Option<&str>, shrink| {
+            NamespaceRequest::Resize(Resize { nsid: 7, size: size.map(str::to_owned), shrink })
+        };
         for request in [
             Request::Status,
             Request::SetPolicy(PolicyChoice { name: "sandman".to_owned(), parameters }),
             Request::Namespace(None, NamespaceRequest::List),
             Request::Namespace(Some("nqn".to_owned()), NamespaceRequest::Add(add)),
             Request::Namespace(None, NamespaceRequest::Remove { nsid: 7 }),
-            Request::Namespace(None, NamespaceRequest::Resize { nsid: 7, size: Some("2GiB".to_owned()) }),
-            Request::Namespace(Some("nqn".to_owned()), NamespaceRequest::Resize { nsid: 7, size: None }),
+            Request::Namespace(None, resize(Some("2GiB"), true)),
+            Request::Namespace(Some("nqn".to_owned()), resize(None, false)),
         ] {
             let line = request.to_line();
             assert_eq!(Request::parse(line.as_bytes()), Ok(request), "{line}");
@@ -264,15 +284,28 @@ mod tests {
             (r#"{"version":1,"command":["status"]}"#, "command", "expected a string, found an array"),
             (r#"{"version":1,"command":"set-policy"}"#, "policy", "`policy` is missing"),
             (r#"{"version":1,"command":"set-policy","policy":null}"#, "policy", "found null"),
-            (r#"{"version":1,"command":"set-policy","policy":"a","parameters":"b"}"#, "parameters", "a list of strings"),
-            (r#"{"version":1,"command":"set-policy","policy":"a","parameters":["b=c",1]}"#, "parameters[1]", "a number"),
-            (r#"{"version":1,"command":"set-policy","policy":"a","parameters":["b"]}"#, "parameters[0]", "sets nothing"),
+            (
+                r#"{"version":1,"command":"set-policy","policy":"a","parameters":"b"}"#,
+                "parameters",
+                "a list of strings",
+            ),
+            (
+                r#"{"version":1,"command":"set-policy","policy":"a","parameters":["b=c",1]}"#,
+                "parameters[1]",
+                "a number",
+            ),
+            (
+                r#"{"version":1,"command":"set-policy","policy":"a","parameters":["b"]}"#,
+                "parameters[0]",
+                "sets nothing",
+            ),
             (r#"{"version":1,"command":"namespace-add","nsid":1.5,"backend":"mem:1GiB"}"#, "nsid", "with a fraction"),
             (r#"{"version":1,"command":"namespace-add","nsdi":1,"backend":"mem:1GiB"}"#, "nsdi", "no field `nsdi`"),
             (r#"{"version":1,"command":"namespace-add","nsid":1}"#, "backend", "`backend` is missing"),
             (r#"{"version":1,"command":"namespace-remove","nqn":7}"#, "nqn", "expected a string"),
             (r#"{"version":1,"command":"namespace-remove"}"#, "nsid", "`nsid` is missing"),
             (r#"{"version":1,"command":"namespace-resize","nsid":1,"size":5}"#, "size", "expected a string"),
+            (r#"{"version":1,"command":"namespace-resize","nsid":1,"shrink":1}"#, "shrink", "expected a boolean"),
             (r#"{"version":1,"command":"namespace-remove","nsid":99999999999999999999}"#, "nsid", "whole number"),
         ] {
             let refusal = Request::parse(line.as_bytes()).unwrap_err();

@@ -103,11 +103,6 @@ impl ControlSocket {
             }
         }
     }
-
-    /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
 }
 
 impl AsFd for ControlSocket {
@@ -204,7 +199,8 @@ mod tests {
         let socket = ControlSocket::bind(&path).unwrap();
         let error = ControlSocket::bind(&path).unwrap_err().to_string();
         assert!(error.contains(&format!("(process {})", std::process::id())) && error.contains("a.sock"), "{error}");
-        assert!(UnixStream::connect(socket.path()).is_ok());
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(socket);
     }
 
     #[test]

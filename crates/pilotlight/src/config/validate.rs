@@ -13,9 +13,9 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use pilotlight_target::config::ServerConfig;
+use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
-use super::draft::{Draft, Number};
+use super::draft::{Draft, NamespaceDraft, Number};
 use super::machine::Machine;
 use super::operation::{Operation, Reactors};
 use super::problem::{Located, Origin, Problem};
@@ -49,6 +49,17 @@ pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked
     checker.note_overcommitment(draft, &config);
     let operation = checker.operation(draft, reactors);
     Checked { config, operation, problems: checker.problems }
+}
+
+/// Checks a namespace that is to join `others`.
+pub(crate) fn validate_namespace<'a>(
+    draft: &NamespaceDraft,
+    others: impl Iterator<Item = &'a NamespaceConfig>,
+    machine: &Machine,
+) -> (Option<NamespaceConfig>, Vec<Problem>) {
+    let mut checker = Checker { machine, base: Path::new(""), problems: Vec::new() };
+    let namespace = checker.joining_namespace(draft, others);
+    (namespace, checker.problems)
 }
 
 /// The checks, and what they have found so far.
