@@ -10,4 +10,4 @@ mod place;
 pub(crate) mod request;
 pub(crate) mod socket;
 
-pub(crate) use place::default_path;
+pub(crate) use place::{NONE, default_path};

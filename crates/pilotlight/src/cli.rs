@@ -156,8 +156,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "TIME", help_heading = "Policy")]
     pub(crate) sleep_after: Option<String>,
 
-    /// Where `pilotlight status`, `set` and `namespace` reach the server, or none
-    /// [default: $XDG_RUNTIME_DIR/pilotlight.sock, for root /run/pilotlight/pilotlight.sock]
+    /// Where `pilotlight status`, `set` and `namespace` reach the server, or none [default: $PILOTLIGHT_SOCKET, or else
+    /// $XDG_RUNTIME_DIR/pilotlight.sock, for root /run/pilotlight/pilotlight.sock]
     #[arg(long, value_name = "PATH", help_heading = "Administration")]
     pub(crate) admin_socket: Option<String>,
 

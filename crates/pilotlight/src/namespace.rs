@@ -231,7 +231,8 @@ mod tests {
             nqn.2024-05.com.example:a          1  mem:1MiB            1MiB     256         4096   8KiB
             nqn.2024-05.com.example:a         12  file:/srv/disk.img  1MiB     256         4096      -  not as configured
         "#]].assert_eq(&table(&list));
-        expect!["namespace 1 of nqn.2024-05.com.example:a is added: mem:1MiB, 1MiB (256 blocks of 4096 bytes)"].assert_eq(&sentence(&list[0], "added"));
+        expect!["namespace 1 of nqn.2024-05.com.example:a is added: mem:1MiB, 1MiB (256 blocks of 4096 bytes)"]
+            .assert_eq(&sentence(&list[0], "added"));
     }
 
     #[test]

@@ -16,9 +16,9 @@ use pilotlight_target::config::ServerConfig;
 use tracing::{info, warn};
 
 use crate::admin::listener::Listener;
-use crate::admin::socket::ControlSocket;
+use crate::admin::socket::{BindError, ControlSocket};
 use crate::cli::ServeArgs;
-use crate::config::{self, Machine, format_duration};
+use crate::config::{self, AdminSocket, Machine, format_duration};
 use crate::exit::Exit;
 use crate::log;
 use server::Running;
@@ -43,8 +43,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     descriptors::raise(&loaded.config, loaded.operation.reactors.len());
     // before anything is started, so that a signal during the start is not lost
     let mut orders = Orders::install().context("cannot handle signals")?;
-    let control = loaded.operation.admin_socket.as_deref().map(ControlSocket::bind).transpose()?;
-    let control = control.map(Listener::new).transpose().context("cannot serve the control socket")?;
+    let control = control(loaded.operation.admin_socket.as_ref())?;
     let server = server::start(&loaded.config, &loaded.operation)?;
     let station = Station::new(server, &loaded, &machine);
     print(&banner::serving(&loaded.config, &loaded.operation, station.listening(), args.json));
@@ -52,6 +51,19 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     drop(control); // a server that leaves takes no orders
     let (server, config) = station.close();
     Ok(stop(server, &config))
+}
+
+/// The control socket. Where the system has no place for one that was not asked for the server goes without.
+fn control(wanted: Option<&AdminSocket>) -> anyhow::Result<Option<Listener>> {
+    let Some(wanted) = wanted else { return Ok(None) };
+    match ControlSocket::bind(&wanted.path) {
+        Ok(socket) => Listener::new(socket).map(Some).context("cannot serve the control socket"),
+        Err(error @ BindError::System { .. }) if !wanted.asked => {
+            warn!("{error}; `status`, `set` and `namespace` will not reach this server");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Takes orders, by signals and over the control socket, until asked to stop.

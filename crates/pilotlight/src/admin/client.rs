@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Which server is meant.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SocketArgs {
-    /// The server's control socket
-    /// [default: $XDG_RUNTIME_DIR/pilotlight.sock, for root /run/pilotlight/pilotlight.sock]
+    /// The server's control socket [default: $PILOTLIGHT_SOCKET, or else $XDG_RUNTIME_DIR/pilotlight.sock, for root
+    /// /run/pilotlight/pilotlight.sock]
     #[arg(long, value_name = "PATH", global = true)]
     pub(crate) socket: Option<PathBuf>,
 }
@@ -38,6 +38,9 @@ pub(crate) enum ClientError {
     /// Nothing is there.
     #[error("no server has a control socket at {0}: start one with `pilotlight serve`, or name another with --socket")]
     Nothing(String),
+    /// The environment says so.
+    #[error("PILOTLIGHT_SOCKET says that there is no control socket: name one with --socket")]
+    NoneWanted,
     /// A server was there.
     #[error("the server of {0} has ended; nobody answers there")]
     Dead(String),
@@ -74,7 +77,8 @@ fn told(refusal: &Refusal) -> String {
 impl Client {
     /// Connects to the server that is meant.
     pub(crate) fn connect(args: &SocketArgs) -> Result<Self, ClientError> {
-        Self::connect_to(&args.socket.clone().unwrap_or_else(default_path))
+        let path = args.socket.clone().or_else(default_path);
+        Self::connect_to(&path.ok_or(ClientError::NoneWanted)?)
     }
 
     fn connect_to(path: &Path) -> Result<Self, ClientError> {

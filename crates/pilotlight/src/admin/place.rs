@@ -10,10 +10,17 @@ const NAME: &str = "pilotlight.sock";
 /// Directory of root's socket.
 const OF_ROOT: &str = "/run/pilotlight";
 
-/// The socket of this user: the server makes it, the other commands look for it.
-pub(crate) fn default_path() -> PathBuf {
-    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    path_of(geteuid().as_raw(), runtime.as_deref())
+/// Environment variable that names another one, for the server and for those who ask it.
+const VARIABLE: &str = "PILOTLIGHT_SOCKET";
+/// What says that there is to be none.
+pub(crate) const NONE: &str = "none";
+
+/// The socket of this user: the server makes it, the other commands look for it. `None` where there is to be none.
+pub(crate) fn default_path() -> Option<PathBuf> {
+    match env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
+        Some(value) => (value != NONE).then(|| PathBuf::from(value)),
+        None => Some(path_of(geteuid().as_raw(), env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).as_deref())),
+    }
 }
 
 /// Root's is always the same, so that a service and a shell agree. Users have a directory of their own from their session

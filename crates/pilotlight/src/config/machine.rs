@@ -18,8 +18,8 @@ pub(crate) struct Machine {
     pub(crate) memory: u64,
     /// Identifies the machine, the same after every restart.
     pub(crate) id: String,
-    /// Where the control socket is, unless something else is said.
-    pub(crate) socket: PathBuf,
+    /// Where the control socket is, unless something else is said; `None`: there is none then.
+    pub(crate) socket: Option<PathBuf>,
 }
 
 impl Machine {

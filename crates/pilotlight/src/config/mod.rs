@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
 pub(crate) use machine::Machine;
-pub(crate) use operation::{Operation, Reactors};
+pub(crate) use operation::{AdminSocket, Operation, Reactors};
 use problem::{Located, Origin, Problem, Severity, Source};
 use storage::cause;
 pub(crate) use storage::size_of;

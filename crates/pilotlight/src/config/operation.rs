@@ -17,7 +17,16 @@ pub(crate) struct Operation {
     /// The policy.
     pub(crate) policy: PolicyChoice,
     /// The control socket; `None`: there is none.
-    pub(crate) admin_socket: Option<PathBuf>,
+    pub(crate) admin_socket: Option<AdminSocket>,
+}
+
+/// The control socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AdminSocket {
+    /// Where it is.
+    pub(crate) path: PathBuf,
+    /// Whether it was asked for. A server goes without one that was not, where the system has no place for it.
+    pub(crate) asked: bool,
 }
 
 /// What reactors run on.

@@ -1,14 +1,13 @@
 //! Mistakes about reactors, the policy and the control socket, with the exact words that the user reads, and what holds
 //! where there is none. `UPDATE_EXPECT=1 cargo test` writes them anew.
 
-use std::path::Path;
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use pilotlight_plant::{CoreId, Topology};
 
 use super::tests::{Bench, flags, refused_flags};
-use super::{Loaded, Operation};
+use super::{AdminSocket, Loaded, Operation};
 use crate::policies::PolicyChoice;
 
 /// A subsystem, so that nothing else is wrong.
@@ -31,7 +30,8 @@ fn a_server_that_was_told_nothing_sleeps_by_sandman() {
     let operation = flags(&[]).unwrap().operation;
     assert_eq!(operation.policy, PolicyChoice { name: "sandman".to_owned(), parameters: Vec::new() });
     assert_eq!(operation.sleep_after, Some(Duration::from_millis(1)));
-    assert_eq!(operation.admin_socket.as_deref(), Some(Path::new("/run/pilotlight/pilotlight.sock")));
+    let socket = AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false };
+    assert_eq!(operation.admin_socket, Some(socket));
     assert_eq!(operation.reactors.cores, [Some(0)]);
 }
 
@@ -73,7 +73,7 @@ fn parameters_are_set_in_the_order_of_the_file() {
 fn a_socket_stands_beside_its_file_or_nowhere() {
     let bench = Bench::new();
     let loaded = bench.load(&format!("[admin]\nsocket = \"a.sock\"\n{SUBSYSTEM}")).unwrap();
-    assert_eq!(loaded.operation.admin_socket, Some(bench.path().join("a.sock")));
+    assert_eq!(loaded.operation.admin_socket, Some(AdminSocket { path: bench.path().join("a.sock"), asked: true }));
     assert_eq!(flags(&["--admin-socket=none"]).unwrap().operation.admin_socket, None);
 }
 

@@ -18,7 +18,7 @@ pub(super) fn machine() -> Machine {
         siblings: vec![vec![0, 2], vec![1, 3], vec![6, 7]],
         memory: 8 << 30,
         id: "0123456789abcdef0123456789abcdef".to_owned(),
-        socket: "/run/pilotlight/pilotlight.sock".into(),
+        socket: Some("/run/pilotlight/pilotlight.sock".into()),
     }
 }
 

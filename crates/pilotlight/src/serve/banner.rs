@@ -73,7 +73,7 @@ fn summary(config: &ServerConfig, operation: &Operation, listening: &[SocketAddr
     );
     let _ = writeln!(out, "  policy {}, {}", policy(&operation.policy), quiet(operation));
     if let Some(socket) = &operation.admin_socket {
-        let _ = writeln!(out, "  control socket {}", socket.display());
+        let _ = writeln!(out, "  control socket {}", socket.path.display());
     }
     out
 }
@@ -175,7 +175,7 @@ fn json_of(
         "policy": operation.policy.name,
         "policy_parameters": operation.policy.parameters,
         "sleep_after_ns": operation.sleep_after.map(|quiet| quiet.as_nanos() as u64),
-        "admin_socket": operation.admin_socket,
+        "admin_socket": operation.admin_socket.as_ref().map(|socket| &socket.path),
     })
 }
 
@@ -187,7 +187,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::Reactors;
+    use crate::config::{AdminSocket, Reactors};
 
     fn config() -> ServerConfig {
         let namespace = |nsid, backend: &str| NamespaceConfig {
@@ -220,7 +220,7 @@ mod tests {
             reactors: Reactors::pinned(&[0, 1, 3], 1, &[]),
             sleep_after: Some(Duration::from_millis(5)),
             policy: PolicyChoice { name: "sandman".to_owned(), parameters },
-            admin_socket: Some("/run/pilotlight/pilotlight.sock".into()),
+            admin_socket: Some(AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false }),
         }
     }
 

@@ -1,8 +1,13 @@
 //! A report for people: units everywhere, colours only where they are wanted.
 
 use std::fmt::Write as _;
+use std::time::Duration;
+
+use pilotlight_plant::Depth;
+use pilotlight_reactor::cells::SLEEPS;
 
 use super::report::{Count, Distribution, IoReport, OrdersReport, PolicyReport, ReactorReport, Report};
+use crate::config::{format_cores, format_duration};
 use crate::table::Table;
 
 /// I/O threads that are listed one by one; of more, the busiest.
@@ -52,7 +57,7 @@ fn policy(policy: &PolicyReport, sleep_after_ns: Option<u64>) -> String {
     let set: Vec<String> = set.map(|parameter| format!("{}={}", parameter.key, parameter.value)).collect();
     let set = if set.is_empty() { String::new() } else { format!(" ({})", set.join(", ")) };
     let quiet = sleep_after_ns.map_or("the server never sleeps".to_owned(), |quiet| {
-        format!("the server may sleep after {} of quiet", time(quiet))
+        format!("the server may sleep after {} of quiet", format_duration(Duration::from_nanos(quiet)))
     });
     line(&mut out, "policy", &format!("{}{set}; {quiet}", policy.name));
     let view: Vec<String> = policy.view.iter().map(|seen| format!("{} {}", seen.name, seen.value)).collect();
@@ -83,44 +88,35 @@ fn io(io: &IoReport) -> String {
 }
 
 fn reactors(reactors: &[ReactorReport], colour: bool) -> String {
-    let mut table = Table::new(&[
-        "<reactor",
-        "core",
-        "sibling",
-        "<state",
-        "busy %",
-        "idle %",
-        "monitor-wait %",
-        "software-wait %",
-        "server-sleep %",
-        "CPU %",
-        "loops/s",
-        "requests/s",
-        "moves in",
-        "out",
-        "<I/O threads",
-    ]);
+    let slept = |reactor: &ReactorReport, depth: &str| reactor.asleep_percent.get(depth).copied().unwrap_or(0.0);
+    // a machine uses one or two of the depths
+    let mut depths = SLEEPS.map(Depth::name).to_vec();
+    depths.retain(|depth| reactors.iter().any(|reactor| slept(reactor, depth) > 0.0));
+    let asleep: Vec<String> = depths.iter().map(|depth| format!("{depth} %")).collect();
+    let before = ["<reactor", "core", "sibling", "<state", "busy %", "idle %"];
+    let after = ["CPU %", "loops/s", "requests/s", "moves in", "out", "<I/O threads"];
+    let headings: Vec<&str> = before.into_iter().chain(asleep.iter().map(String::as_str)).chain(after).collect();
+    let mut table = Table::new(&headings);
     for reactor in reactors {
         let or_none = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-        let asleep = |depth: &str| percent(reactor.asleep_percent.get(depth).copied().unwrap_or(0.0));
         let state = if reactor.state == "awake" { "32" } else { "34" };
-        table.row([
+        let before = [
             format!("{}{}", reactor.id, if reactor.main { " main" } else { "" }),
             or_none(reactor.core.map(|core| core.to_string())),
             or_none(reactor.sibling.map(|sibling| sibling.to_string())),
             paint(colour, state, &reactor.state),
             percent(reactor.busy_percent),
             percent(reactor.idle_percent),
-            asleep("monitor-wait"),
-            asleep("software-wait"),
-            asleep("server-sleep"),
+        ];
+        let after = [
             or_none(reactor.scheduled_percent.map(percent)),
             rate(reactor.loops_per_s),
             rate(reactor.requests_per_s),
             reactor.moves_in.in_window.to_string(),
             reactor.moves_out.in_window.to_string(),
             ids(&reactor.io_threads),
-        ]);
+        ];
+        table.row(before.into_iter().chain(depths.iter().map(|depth| percent(slept(reactor, depth)))).chain(after));
     }
     table.to_string()
 }
@@ -183,7 +179,7 @@ fn percent(value: f64) -> String {
 /// `0-3 7`.
 fn ids(ids: &[u16]) -> String {
     let ids: Vec<u32> = ids.iter().map(|&id| u32::from(id)).collect();
-    crate::config::format_cores(&ids)
+    format_cores(&ids)
 }
 
 /// Three digits and the unit's thousands: `12.3 k`.
@@ -330,15 +326,15 @@ mod tests {
             pilotlight 0.1.0 (process 4242) on 127.0.0.1:4420, up 3 min 12 s; the last 500 ms
             reactors have no cores of their own (test mode): these figures mean nothing elsewhere
 
-            policy                sandman (window=64); the server may sleep after 1.00 ms of quiet
+            policy                sandman (window=64); the server may sleep after 1ms of quiet
             policy sees           cores awake 1
             connections           12 of 3 associations; ended by faults: 0 (1 since start)
             served                12.3 k IOPS (8.20 k read, 4.10 k write); 33.6 MB/s read, 16.8 MB/s written
             latency               p50 12.1 us, p99 24.2 us, p99.9 36.3 us, max 48.4 us
 
-            reactor  core  sibling  state          busy %  idle %  monitor-wait %  software-wait %  server-sleep %  CPU %  loops/s  requests/s  moves in  out  I/O threads
-            0 main      2        1  awake            12.1    87.9             0.0              0.0             0.0  100.0   1.23 M      12.3 k         1    0  0-2,5
-            1           3        0  software-wait     0.0     0.1             0.0             99.9             0.0      -   1.23 M      12.3 k         1    0
+            reactor  core  sibling  state          busy %  idle %  software-wait %  CPU %  loops/s  requests/s  moves in  out  I/O threads
+            0 main      2        1  awake            12.1    87.9              0.0  100.0   1.23 M      12.3 k         1    0  0-2,5
+            1           3        0  software-wait     0.0     0.1             99.9      -   1.23 M      12.3 k         1    0
 
             I/O thread  reactor  requests/s  busy %  moves  since start
             0                 0      12.3 k    12.0      1            9

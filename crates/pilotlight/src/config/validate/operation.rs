@@ -1,12 +1,12 @@
 //! What the program runs a server with: reactors and their siblings, the policy, the control socket.
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Checker;
+use crate::admin::NONE;
 use crate::config::draft::{Draft, PolicyDraft, Text};
-use crate::config::operation::{Operation, Reactors};
+use crate::config::operation::{AdminSocket, Operation, Reactors};
 use crate::config::problem::{Origin, Problem};
 use crate::config::units::{format_duration, parse_duration};
 use crate::policies::{Part, PolicyChoice, Unfit};
@@ -17,8 +17,6 @@ const TEST_REACTORS: RangeInclusive<u16> = 1..=256;
 const SLEEP_AFTER: RangeInclusive<Duration> = Duration::from_micros(10)..=Duration::from_secs(3600);
 /// What says that something is not to happen.
 const NEVER: &str = "never";
-/// What says that there is no control socket.
-const NONE: &str = "none";
 /// Longest path of a socket in bytes (unix(7), `sun_path` with the zero at its end).
 const MAX_SOCKET_PATH: usize = 107;
 
@@ -88,11 +86,11 @@ impl Checker<'_> {
         choice
     }
 
-    fn admin_socket(&mut self, written: Option<&Text>) -> Option<PathBuf> {
+    fn admin_socket(&mut self, written: Option<&Text>) -> Option<AdminSocket> {
         let (path, at) = match written {
             Some(text) if text.value == NONE => return None,
             Some(text) => (self.base.join(&text.value), text.at.clone()),
-            None => (self.machine.socket.clone(), Origin::Default),
+            None => (self.machine.socket.clone()?, Origin::Default),
         };
         let length = path.as_os_str().len();
         if length > MAX_SOCKET_PATH {
@@ -105,7 +103,7 @@ impl Checker<'_> {
                 Problem::error(&at, what).help(format!("write a path such as /run/pilotlight/a.sock, or {NONE}")),
             );
         }
-        Some(path)
+        Some(AdminSocket { path, asked: written.is_some() })
     }
 }
 
