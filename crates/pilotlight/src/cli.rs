@@ -20,6 +20,9 @@ Examples:
   pilotlight serve                                  1 GiB of memory on 127.0.0.1:4420
   pilotlight serve --namespace file:/dev/nvme1n1 --listen 192.0.2.7:4420
   pilotlight serve --config /etc/pilotlight.toml --check
+  pilotlight status --watch                         what the server does, every second
+  pilotlight set policy static                      another policy, under load too
+  pilotlight namespace add mem:4GiB                 one more namespace; hosts are told
   pilotlight load --runtime 10 --iodepth 32         4 KiB random reads from 127.0.0.1:4420
   pilotlight doctor                                 what this machine lacks for cores that sleep
 
@@ -44,6 +47,12 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve namespaces over NVMe/TCP
     Serve(ServeArgs),
+    /// What a running server is and does
+    Status(crate::status::StatusArgs),
+    /// Change a running server's policy
+    Set(crate::set::SetArgs),
+    /// Add, remove, resize and list namespaces of a running server
+    Namespace(crate::namespace::NamespaceArgs),
 
     /// Serve, connect, write, verify and measure, all in under a minute
     Demo(crate::demo::DemoArgs),
@@ -66,12 +75,15 @@ Examples:
   pilotlight serve --namespace mem:4GiB --namespace null:1TiB --block-size 512
   pilotlight serve --namespace file:/dev/nvme1n1 --nqn nqn.2024-05.com.example:disks \\
       --allow-host nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6
+  pilotlight serve --cores 0-7 --policy sandman --policy-set window=64 --sleep-after 5ms
+  pilotlight serve --policy static                  every core polls all the time
   pilotlight serve --config pilotlight.toml --check
 
 Signals:
   SIGTERM, Ctrl-C   stop accepting, finish what is in flight (at most --drain-timeout), flush, leave;
                     a second one leaves at once
-  SIGHUP            read the configuration and the files' sizes again; namespaces come, go and grow
+  SIGHUP            read the configuration and the files' sizes again; namespaces come, go and grow,
+                    the policy changes
 
 Exit codes:
   0  stopped as asked, everything finished and flushed
@@ -111,13 +123,17 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NQN", help_heading = "Storage")]
     pub(crate) allow_host: Vec<String>,
 
-    /// Cores to poll on, such as 0,1 or 0-3 [default: the first that is allowed]
+    /// Cores to run on, such as 0,1 or 0-3 [default: the first that is allowed]
     #[arg(long, value_name = "LIST", help_heading = "Resources")]
     pub(crate) cores: Option<String>,
 
-    /// Which of --cores accepts connections and takes decisions [default: the first]
+    /// On which of --cores the policy decides; it is the last to sleep [default: the first]
     #[arg(long, value_name = "CORE", help_heading = "Resources")]
     pub(crate) main_core: Option<u32>,
+
+    /// For tests on small machines: so many reactors without cores of their own, instead of --cores
+    #[arg(long, value_name = "COUNT", help_heading = "Resources")]
+    pub(crate) reactors: Option<u32>,
 
     /// Number of I/O threads [default: one a core]
     #[arg(long, value_name = "COUNT", help_heading = "Resources")]
@@ -130,6 +146,23 @@ pub(crate) struct ServeArgs {
     /// How long requests in flight may take to finish at the end [default: 10s]
     #[arg(long, value_name = "TIME", help_heading = "Resources")]
     pub(crate) drain_timeout: Option<String>,
+
+    /// What decides which cores are awake and where I/O threads live: static, interrupt or sandman [default: sandman]
+    #[arg(long, value_name = "NAME", help_heading = "Policy")]
+    pub(crate) policy: Option<String>,
+
+    /// A parameter of the policy, such as window=64; repeatable, set in this order
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Policy")]
+    pub(crate) policy_set: Vec<String>,
+
+    /// Quiet time until the whole server sleeps in the kernel, or never [default: 1ms]
+    #[arg(long, value_name = "TIME", help_heading = "Policy")]
+    pub(crate) sleep_after: Option<String>,
+
+    /// Where `pilotlight status`, `set` and `namespace` reach the server, or none [default: $PILOTLIGHT_SOCKET, or else
+    /// $XDG_RUNTIME_DIR/pilotlight.sock, for root /run/pilotlight/pilotlight.sock]
+    #[arg(long, value_name = "PATH", help_heading = "Administration")]
+    pub(crate) admin_socket: Option<String>,
 
     /// Read everything from a file (TOML; see docs/configuration.md)
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]
@@ -178,9 +211,13 @@ mod tests {
 
     #[test]
     fn every_command_has_examples() {
-        for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
-            let help = command.clone().render_long_help().to_string();
-            assert!(help.contains("Examples:"), "{}", command.get_name());
+        fn check(command: &clap::Command) {
+            for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+                let help = command.clone().render_long_help().to_string();
+                assert!(help.contains("Examples:"), "{}", command.get_name());
+                check(command);
+            }
         }
+        check(&Cli::command());
     }
 }

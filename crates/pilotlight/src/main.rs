@@ -1,5 +1,6 @@
 //! Pilotlight, the program: command line, configuration, and the commands.
 
+mod admin;
 mod cli;
 mod config;
 mod demo;
@@ -7,7 +8,12 @@ mod doctor;
 mod exit;
 mod load;
 mod log;
+mod namespace;
+mod policies;
 mod serve;
+mod set;
+mod status;
+mod table;
 
 use std::process::ExitCode;
 
@@ -20,6 +26,9 @@ fn main() -> ExitCode {
     log::start(cli.verbose);
     let outcome = match &cli.command {
         Command::Serve(args) => serve::run(args).map(ExitCode::from),
+        Command::Status(args) => status::run(args).map(ExitCode::from),
+        Command::Set(args) => set::run(args).map(ExitCode::from),
+        Command::Namespace(args) => namespace::run(args).map(ExitCode::from),
         Command::Load(args) => load::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),

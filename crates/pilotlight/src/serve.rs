@@ -1,24 +1,29 @@
-//! `pilotlight serve`: check, start, say how to connect, obey signals, drain.
+//! `pilotlight serve`: check, start, say how to connect, obey signals and the control socket, drain.
 
 mod banner;
 mod descriptors;
 mod reload;
 mod server;
 mod signals;
+mod station;
 
 use std::io::Write as _;
+use std::thread;
 
 use anyhow::Context as _;
 use pilotlight_target::DrainError;
 use pilotlight_target::config::ServerConfig;
 use tracing::{info, warn};
 
+use crate::admin::listener::Listener;
+use crate::admin::socket::{BindError, ControlSocket};
 use crate::cli::ServeArgs;
-use crate::config::{self, Machine, format_duration};
+use crate::config::{self, AdminSocket, Machine, format_duration};
 use crate::exit::Exit;
 use crate::log;
 use server::Running;
 use signals::{Order, Orders};
+use station::Station;
 
 /// Serves until a signal says stop, or only checks the configuration.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
@@ -32,31 +37,69 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     };
     eprint!("{}", loaded.warnings(log::colour()));
     if args.check {
-        print(&banner::checked(&loaded.config, args.json));
+        print(&banner::checked(&loaded.config, &loaded.operation, args.json));
         return Ok(Exit::Clean);
     }
-    descriptors::raise(&loaded.config);
+    descriptors::raise(&loaded.config, loaded.operation.reactors.len());
     // before anything is started, so that a signal during the start is not lost
     let mut orders = Orders::install().context("cannot handle signals")?;
-    let server = server::start(&loaded.config)?;
-    print(&banner::serving(&loaded.config, &server.local_addrs(), args.json));
-    let running = obey(&mut orders, args, &machine, loaded.config, server.as_ref());
-    Ok(stop(server, &running))
+    let control = control(loaded.operation.admin_socket.as_ref())?;
+    let server = server::start(&loaded.config, &loaded.operation)?;
+    let station = Station::new(server, &loaded, &machine);
+    print(&banner::serving(&loaded.config, &loaded.operation, station.listening(), args.json));
+    obey(&mut orders, args, &machine, &station, control.as_ref())?;
+    drop(control); // a server that leaves takes no orders
+    let (server, config) = station.close();
+    Ok(stop(server, &config))
 }
 
-/// Reloads as often as asked, until asked to stop. Returns the configuration that holds at the end.
+/// The control socket. Where the system has no place for one that was not asked for the server goes without.
+fn control(wanted: Option<&AdminSocket>) -> anyhow::Result<Option<Listener>> {
+    let Some(wanted) = wanted else { return Ok(None) };
+    match ControlSocket::bind(&wanted.path) {
+        Ok(socket) => Listener::new(socket).map(Some).context("cannot serve the control socket"),
+        Err(error @ BindError::System { .. }) if !wanted.asked => {
+            warn!("{error}; `status`, `set` and `namespace` will not reach this server");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Takes orders, by signals and over the control socket, until asked to stop.
 fn obey(
     orders: &mut Orders,
     args: &ServeArgs,
     machine: &Machine,
-    mut config: ServerConfig,
-    server: &dyn Running,
-) -> ServerConfig {
+    station: &Station,
+    control: Option<&Listener>,
+) -> anyhow::Result<()> {
+    thread::scope(|scope| {
+        let answering = control.map(|control| {
+            let answer = || {
+                if let Err(error) = control.run(station) {
+                    warn!("the control socket is served no longer: {error}");
+                }
+            };
+            thread::Builder::new().name("control".to_owned()).spawn_scoped(scope, answer)
+        });
+        let answering = answering.transpose().context("cannot start a thread for the control socket")?;
+        obey_signals(orders, args, machine, station);
+        if let (Some(control), Some(answering)) = (control, answering) {
+            control.stop();
+            let _ = answering.join(); // where it panicked, that has been said
+        }
+        Ok(())
+    })
+}
+
+/// Reloads as often as asked, until asked to stop.
+fn obey_signals(orders: &mut Orders, args: &ServeArgs, machine: &Machine, station: &Station) {
     while orders.next() == Order::Reload {
         match config::load(args, machine) {
             Ok(loaded) => {
                 eprint!("{}", loaded.warnings(log::colour()));
-                reload::apply(&mut config, &loaded.config, server);
+                station.reload(&loaded);
             }
             Err(refused) => {
                 eprint!("{}", refused.render(log::colour()));
@@ -64,7 +107,6 @@ fn obey(
             }
         }
     }
-    config
 }
 
 /// Drains and flushes.

@@ -282,10 +282,18 @@ impl Server {
     /// # Errors
     /// If an address, a namespace or a core cannot be had; nothing keeps running then.
     pub fn start(config: ServerConfig) -> Result<Self, StartError> {
+        let options = RuntimeOptions::new(config.cores.iter().map(|&core| Some(core)).collect(), Idle::Spin);
+        Self::start_on(config, options)
+    }
+
+    /// Starts a server on given reactors; [`ServerConfig::cores`] is not looked at.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_on(config: ServerConfig, options: RuntimeOptions) -> Result<Self, StartError> {
         let memory = config.limits.max_memory.saturating_sub(config.limits.buffer_memory);
         let budget = Arc::new(crate::backend::MemoryBudget::new(memory));
         let opener = move |ns: &NamespaceConfig| crate::backend::open(&ns.backend, ns.block_size, &budget);
-        let options = RuntimeOptions::new(config.cores.iter().map(|&core| Some(core)).collect(), Idle::Spin);
         Self::start_with(config, options, Box::new(opener))
     }
 

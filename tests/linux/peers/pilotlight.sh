@@ -16,7 +16,7 @@ peer_arguments() {
 peer_start() {
   local arguments
   mapfile -t arguments < <(peer_arguments)
-  "$PILOTLIGHT" serve -vv "${arguments[@]}" >>"$OUT/server.log" 2>&1 &
+  PILOTLIGHT_SOCKET=none "$PILOTLIGHT" serve -vv "${arguments[@]}" >>"$OUT/server.log" 2>&1 &
   echo $! >"$OUT/server.pid"
   soon 20 listens "$PORT" || { tail "$OUT/server.log" >&2; die "the server does not listen on port $PORT"; }
 }

@@ -17,9 +17,23 @@ pub(crate) struct Draft {
     pub(crate) advertise: Option<Text>,
     pub(crate) cores: Vec<Number>,
     pub(crate) main_core: Option<Number>,
+    pub(crate) reactors: Option<Number>,
     pub(crate) io_threads: Option<Number>,
+    pub(crate) sleep_after: Option<Text>,
+    pub(crate) policy: PolicyDraft,
+    pub(crate) admin_socket: Option<Text>,
     pub(crate) limits: LimitsDraft,
     pub(crate) subsystems: Vec<SubsystemDraft>,
+}
+
+/// A policy as it was written.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyDraft {
+    /// Where the choice as a whole stands.
+    pub(crate) at: Origin,
+    pub(crate) name: Option<Text>,
+    /// Keys and values, in the order in which they were written.
+    pub(crate) settings: Vec<(Text, Text)>,
 }
 
 /// Limits as they were written.

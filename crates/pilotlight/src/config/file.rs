@@ -2,7 +2,7 @@
 
 use toml::de::DeTable;
 
-use super::draft::{Draft, LimitsDraft, NamespaceDraft, SubsystemDraft};
+use super::draft::{Draft, LimitsDraft, NamespaceDraft, PolicyDraft, SubsystemDraft};
 use super::problem::{Origin, Problem};
 use super::section::{Problems, Section};
 
@@ -28,6 +28,8 @@ fn server(root: &Section<'_>) -> Draft {
     let mut draft = Draft {
         subsystems: root.sections("subsystem").iter().map(subsystem).collect(),
         limits: root.section("limits").map(|section| limits(&section)).unwrap_or_default(),
+        policy: root.section("policy").map(|section| policy(&section)).unwrap_or_default(),
+        admin_socket: root.section("admin").and_then(|section| section.text("socket")),
         ..Draft::default()
     };
     if let Some(section) = root.section("server") {
@@ -35,9 +37,15 @@ fn server(root: &Section<'_>) -> Draft {
         draft.advertise = section.text("advertise");
         draft.cores = section.cores("cores");
         draft.main_core = section.number("main_core");
+        draft.reactors = section.number("reactors");
         draft.io_threads = section.number("io_threads");
+        draft.sleep_after = section.text("sleep_after");
     }
     draft
+}
+
+fn policy(section: &Section<'_>) -> PolicyDraft {
+    PolicyDraft { at: section.at(), name: section.text("name"), settings: section.others() }
 }
 
 fn limits(section: &Section<'_>) -> LimitsDraft {

@@ -1,9 +1,10 @@
 //! The command line becomes a draft: one subsystem, its namespaces numbered as they stand.
 
-use super::draft::{Draft, LimitsDraft, NamespaceDraft, SubsystemDraft, Text};
+use super::draft::{Draft, LimitsDraft, NamespaceDraft, Number, PolicyDraft, SubsystemDraft, Text};
 use super::problem::{Located, Origin, Problem};
 use super::units::parse_cores;
 use crate::cli::ServeArgs;
+use crate::policies::key_and_value;
 
 /// What a server without `--namespace` exports.
 const DEFAULT_BACKEND: &str = "mem:1GiB";
@@ -15,8 +16,12 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
         listen: texts("--listen", &args.listen),
         advertise: text("--advertise", args.advertise.as_ref()),
         cores: cores(args.cores.as_ref(), &mut problems),
-        main_core: args.main_core.map(|core| Located::new(i64::from(core), Origin::Flag("--main-core"))),
-        io_threads: args.io_threads.map(|count| Located::new(i64::from(count), Origin::Flag("--io-threads"))),
+        main_core: number("--main-core", args.main_core),
+        reactors: number("--reactors", args.reactors),
+        io_threads: number("--io-threads", args.io_threads),
+        sleep_after: text("--sleep-after", args.sleep_after.as_ref()),
+        policy: policy(args, &mut problems),
+        admin_socket: text("--admin-socket", args.admin_socket.as_ref()),
         limits: LimitsDraft {
             max_memory: text("--max-memory", args.max_memory.as_ref()),
             drain_timeout: text("--drain-timeout", args.drain_timeout.as_ref()),
@@ -29,14 +34,19 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
 
 /// Flags that stand for something that the file says, each with what to write there instead.
 pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
-    let stated: [(&'static str, bool, &str); 11] = [
+    let stated: [(&'static str, bool, &str); 16] = [
         ("--listen", !args.listen.is_empty(), "`listen = [...]` in [server]"),
         ("--advertise", args.advertise.is_some(), "`advertise = \"...\"` in [server]"),
         ("--namespace", !args.namespace.is_empty(), "a [[subsystem.namespace]] with `nsid` and `backend`"),
         ("--block-size", args.block_size.is_some(), "`block_size = ...` in [[subsystem.namespace]]"),
         ("--cores", args.cores.is_some(), "`cores = \"...\"` in [server]"),
         ("--main-core", args.main_core.is_some(), "`main_core = ...` in [server]"),
+        ("--reactors", args.reactors.is_some(), "`reactors = ...` in [server]"),
         ("--io-threads", args.io_threads.is_some(), "`io_threads = ...` in [server]"),
+        ("--policy", args.policy.is_some(), "`name = \"...\"` in [policy]"),
+        ("--policy-set", !args.policy_set.is_empty(), "`KEY = \"VALUE\"` in [policy]"),
+        ("--sleep-after", args.sleep_after.is_some(), "`sleep_after = \"...\"` in [server]"),
+        ("--admin-socket", args.admin_socket.is_some(), "`socket = \"...\"` in [admin]"),
         ("--nqn", args.nqn.is_some(), "`nqn = \"...\"` in [[subsystem]]"),
         ("--allow-host", !args.allow_host.is_empty(), "`allowed_hosts = [...]` in [[subsystem]]"),
         ("--max-memory", args.max_memory.is_some(), "`max_memory = \"...\"` in [limits]"),
@@ -70,6 +80,22 @@ fn subsystem(args: &ServeArgs) -> SubsystemDraft {
     }
 }
 
+/// `--policy` and every `--policy-set`.
+fn policy(args: &ServeArgs, problems: &mut Vec<Problem>) -> PolicyDraft {
+    let at = Origin::Flag("--policy-set");
+    let mut settings = Vec::new();
+    for written in &args.policy_set {
+        match key_and_value(written) {
+            Some((key, value)) => settings.push((Located::new(key, at.clone()), Located::new(value, at.clone()))),
+            None => {
+                let problem = Problem::error(&at, format!("`{written}` sets nothing"));
+                problems.push(problem.help("write KEY=VALUE, such as window=64"));
+            }
+        }
+    }
+    PolicyDraft { at, name: text("--policy", args.policy.as_ref()), settings }
+}
+
 fn cores(list: Option<&String>, problems: &mut Vec<Problem>) -> Vec<Located<i64>> {
     let Some(list) = list else { return Vec::new() };
     let at = Origin::Flag("--cores");
@@ -80,6 +106,10 @@ fn cores(list: Option<&String>, problems: &mut Vec<Problem>) -> Vec<Located<i64>
             Vec::new()
         }
     }
+}
+
+fn number(flag: &'static str, value: Option<u32>) -> Option<Number> {
+    value.map(|value| Located::new(i64::from(value), Origin::Flag(flag)))
 }
 
 fn text(flag: &'static str, value: Option<&String>) -> Option<Text> {

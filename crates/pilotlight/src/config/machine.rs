@@ -1,24 +1,38 @@
 //! What the machine offers, gathered once and handed to the checks.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use rustix::thread::sched_getaffinity;
+
+use super::units::parse_cores;
 
 /// Facts about the machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     /// CPUs that this process may run on, ascending.
     pub(crate) cores: Vec<u32>,
+    /// Logical cores that share a physical core with others: each list is one physical core.
+    pub(crate) siblings: Vec<Vec<u32>>,
     /// Bytes of memory that this process may use.
     pub(crate) memory: u64,
     /// Identifies the machine, the same after every restart.
     pub(crate) id: String,
+    /// Where the control socket is, unless something else is said; `None`: there is none then.
+    pub(crate) socket: Option<PathBuf>,
 }
 
 impl Machine {
     /// This machine.
     pub(crate) fn this() -> Self {
-        Self { cores: allowed_cores(), memory: usable_memory(), id: machine_id() }
+        let cores = allowed_cores();
+        Self {
+            siblings: siblings(Path::new("/sys"), &cores),
+            cores,
+            memory: usable_memory(),
+            id: machine_id(),
+            socket: crate::admin::default_path(),
+        }
     }
 }
 
@@ -29,6 +43,22 @@ fn allowed_cores() -> Vec<u32> {
         }
         Err(_) => vec![0],
     }
+}
+
+/// Which of `cores` share a physical core, as the kernel says under `sys`. Older kernels name the file otherwise.
+fn siblings(sys: &Path, cores: &[u32]) -> Vec<Vec<u32>> {
+    let mut groups: Vec<Vec<u32>> = Vec::new();
+    for core in cores {
+        let topology = sys.join(format!("devices/system/cpu/cpu{core}/topology"));
+        let list = ["core_cpus_list", "thread_siblings_list"].iter().find_map(|name| {
+            let text = fs::read_to_string(topology.join(name)).ok()?;
+            parse_cores(text.trim()).ok()
+        });
+        if let Some(group) = list.filter(|group| group.len() > 1 && !groups.contains(group)) {
+            groups.push(group);
+        }
+    }
+    groups
 }
 
 /// The machine's memory, or the control group's limit where that is lower.
@@ -63,6 +93,21 @@ mod tests {
     fn memory_total_is_read_in_bytes() {
         assert_eq!(memory_total("MemTotal:       16314012 kB\nMemFree: 1 kB\n"), Some(16_314_012 * 1024));
         assert_eq!(memory_total("MemFree: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn siblings_are_what_the_kernel_says() {
+        let sys = tempfile::tempdir().unwrap();
+        let write = |core: u32, name: &str, text: &str| {
+            let topology = sys.path().join(format!("devices/system/cpu/cpu{core}/topology"));
+            fs::create_dir_all(&topology).unwrap();
+            fs::write(topology.join(name), text).unwrap();
+        };
+        write(0, "core_cpus_list", "0,4\n");
+        write(4, "core_cpus_list", "0,4\n");
+        write(1, "thread_siblings_list", "1-2\n");
+        write(3, "core_cpus_list", "3\n");
+        assert_eq!(siblings(sys.path(), &[0, 1, 3, 4, 9]), [vec![0, 4], vec![1, 2]]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod file;
 mod flags;
 mod machine;
 mod nqn;
+mod operation;
 mod problem;
 mod section;
 mod storage;
@@ -16,13 +17,17 @@ mod validate;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pilotlight_target::config::ServerConfig;
+use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
 pub(crate) use machine::Machine;
-use problem::{Origin, Problem, Severity, Source};
+pub(crate) use operation::{AdminSocket, Operation, Reactors};
+use problem::{Located, Origin, Problem, Severity, Source};
 use storage::cause;
+pub(crate) use storage::size_of;
 pub(crate) use units::{format_cores, format_duration};
 
+use crate::admin::answer::Refusal;
+use crate::admin::request::NewNamespace;
 use crate::cli::ServeArgs;
 
 /// A configuration that holds on this machine, and what is worth saying about it all the same.
@@ -30,6 +35,8 @@ use crate::cli::ServeArgs;
 pub(crate) struct Loaded {
     /// The configuration.
     pub(crate) config: ServerConfig,
+    /// How the program runs it.
+    pub(crate) operation: Operation,
     warnings: Vec<Problem>,
     source: Option<Source>,
 }
@@ -99,12 +106,49 @@ fn check(
     if !unreadable.is_empty() {
         return Err(Refused { problems: unreadable, source });
     }
-    let validate::Checked { config, problems } = validate::validate(draft, machine, base);
+    let validate::Checked { config, operation, problems } = validate::validate(draft, machine, base);
     if problems.iter().any(|problem| problem.severity == Severity::Error) {
         return Err(Refused { problems, source });
     }
-    Ok(Loaded { config, warnings: problems, source })
+    Ok(Loaded { config, operation, warnings: problems, source })
 }
 
+/// Checks a namespace that is to join `others` in a running server, by the rules of a configuration. Beside it comes what
+/// is worth saying.
+///
+/// # Errors
+/// What is wrong first; the refusal names the field.
+pub(crate) fn check_namespace<'a>(
+    new: &NewNamespace,
+    nsid: i64,
+    others: impl Iterator<Item = &'a NamespaceConfig>,
+    machine: &Machine,
+) -> Result<(NamespaceConfig, Vec<String>), Refusal> {
+    let located = |field, value| Located::new(value, Origin::Flag(field));
+    let draft = draft::NamespaceDraft {
+        at: Origin::Default,
+        nsid: Some(Located::new(nsid, Origin::Flag("nsid"))),
+        backend: Some(located("backend", new.backend.clone())),
+        block_size: new.block_size.map(|size| Located::new(size, Origin::Flag("block_size"))),
+        uuid: new.uuid.clone().map(|uuid| located("uuid", uuid)),
+    };
+    let (namespace, problems) = validate::validate_namespace(&draft, others, machine);
+    if let Some(problem) = problems.iter().find(|problem| problem.severity == Severity::Error) {
+        return Err(refusal(problem));
+    }
+    let notes = problems.into_iter().map(|problem| problem.what).collect();
+    namespace.map(|namespace| (namespace, notes)).ok_or_else(|| Refusal::of("backend", "there is no storage"))
+}
+
+fn refusal(problem: &Problem) -> Refusal {
+    let refusal = match &problem.at {
+        Origin::Flag(field) => Refusal::of(field, &problem.what),
+        _ => Refusal::new(&problem.what),
+    };
+    problem.help.iter().fold(refusal, Refusal::help)
+}
+
+#[cfg(test)]
+mod policy_tests;
 #[cfg(test)]
 mod tests;

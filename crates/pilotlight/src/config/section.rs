@@ -1,5 +1,6 @@
 //! Reading a TOML table key by key, each value with its place, noting every problem instead of stopping at the first.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 
 use toml::Spanned;
@@ -9,9 +10,11 @@ use super::draft::{Number, Text};
 use super::problem::{Located, Origin, Problem};
 
 /// Which keys stand in which section. The sections' names leave out the numbers of list entries.
-pub(crate) const SCHEMA: [(&str, &[&str]); 5] = [
-    ("", &["server", "limits", "subsystem"]),
-    ("server", &["listen", "advertise", "cores", "main_core", "io_threads"]),
+pub(crate) const SCHEMA: [(&str, &[&str]); 7] = [
+    ("", &["server", "policy", "limits", "admin", "subsystem"]),
+    ("server", &["listen", "advertise", "cores", "main_core", "reactors", "io_threads", "sleep_after"]),
+    ("policy", &["name"]),
+    ("admin", &["socket"]),
     (
         "limits",
         &[
@@ -27,6 +30,9 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 5] = [
     ("subsystem", &["nqn", "serial", "allowed_hosts", "namespace"]),
     ("subsystem.namespace", &["nsid", "backend", "block_size", "uuid"]),
 ];
+
+/// A section whose other keys are checked by whoever knows them: a policy's parameters.
+const OPEN: &str = "policy";
 
 /// Problems found so far, shared by the sections of a file.
 pub(crate) type Problems = RefCell<Vec<Problem>>;
@@ -74,6 +80,30 @@ impl<'a> Section<'a> {
             DeValue::Integer(_) => self.integer_of(&at, value).map(|number| Located::new(number.to_string(), at)),
             other => self.mismatch(&at, "a string with a number and a unit", other),
         }
+    }
+
+    /// What stands here under keys that the schema does not have, each value as text, in the order of the file.
+    pub(crate) fn others(&self) -> Vec<(Text, Text)> {
+        let mut others: Vec<_> = self.table.iter().filter(|(key, _)| !self.has(key.get_ref())).collect();
+        others.sort_by_key(|(key, _)| key.span().start);
+        let other = |(key, value): (&Spanned<Cow<'_, str>>, &Spanned<DeValue<'_>>)| {
+            let name = key.get_ref().clone().into_owned();
+            let value = self.scalar(self.origin(&name, value.span()), value.get_ref())?;
+            Some((Located::new(name.clone(), self.origin(&name, key.span())), value))
+        };
+        others.into_iter().filter_map(other).collect()
+    }
+
+    /// A text, a number or a switch, as text.
+    fn scalar(&self, at: Origin, value: &DeValue<'_>) -> Option<Text> {
+        let text = match value {
+            DeValue::String(text) => text.clone().into_owned(),
+            DeValue::Integer(_) => self.integer_of(&at, value)?.to_string(),
+            DeValue::Float(number) => number.as_str().to_owned(),
+            DeValue::Boolean(switch) => switch.to_string(),
+            other => return self.mismatch(&at, "a string, a number or a boolean", other),
+        };
+        Some(Located::new(text, at))
     }
 
     /// A whole number.
@@ -136,7 +166,7 @@ impl<'a> Section<'a> {
 
     /// A value and its place. Asking for a key that [`SCHEMA`] does not have is a mistake in this program.
     fn get(&self, key: &str) -> Option<(Origin, &'a DeValue<'a>)> {
-        assert!(self.keys().contains(&key), "{}: `{key}` is not in the schema", self.name);
+        assert!(self.has(key), "{}: `{key}` is not in the schema", self.name);
         let value = self.table.get(key)?;
         Some((self.origin(key, value.span()), value.get_ref()))
     }
@@ -175,7 +205,10 @@ impl<'a> Section<'a> {
 
     /// Notes every key of this table that the schema does not have.
     fn refuse_unknown(&self) {
-        for key in self.table.keys().filter(|key| !self.keys().contains(&key.get_ref().as_ref())) {
+        if self.name == OPEN {
+            return;
+        }
+        for key in self.table.keys().filter(|key| !self.has(key.get_ref())) {
             self.problem(self.unknown(key.get_ref(), &self.origin(key.get_ref(), key.span())));
         }
     }
@@ -190,6 +223,10 @@ impl<'a> Section<'a> {
             problem = problem.help(format!("`{key}` belongs {}", place_of(section)));
         }
         problem.help(format!("valid {}: {}", place_of(&self.name), self.keys().join(", ")))
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.keys().contains(&key)
     }
 
     fn keys(&self) -> &'static [&'static str] {

@@ -1,7 +1,7 @@
 //! Whether a file or block device can hold a namespace, looked at without changing or locking it.
 
 use std::fmt::Display;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -71,9 +71,12 @@ pub(crate) fn look_at(path: &Path, wanted: Option<u64>, block_size: u32) -> Resu
     }
     let size = size_of(path).map_err(|error| Unfit::of(path, &error))?;
     check_size(path, size, wanted, block_size)?;
-    let medium =
-        if kind.is_block_device() { Medium::Device(meta.rdev()) } else { Medium::File(meta.dev(), meta.ino()) };
-    Ok(Found { medium, size })
+    Ok(Found { medium: medium_of(&meta), size })
+}
+
+/// Which file or device has these metadata.
+pub(crate) fn medium_of(meta: &Metadata) -> Medium {
+    if meta.file_type().is_block_device() { Medium::Device(meta.rdev()) } else { Medium::File(meta.dev(), meta.ino()) }
 }
 
 /// Looks whether a file can be created.
@@ -87,7 +90,7 @@ fn look_at_directory(path: &Path, size: u64) -> Result<Found, Unfit> {
 }
 
 /// The size in bytes; a block device's metadata have none: its end has.
-fn size_of(path: &Path) -> io::Result<u64> {
+pub(crate) fn size_of(path: &Path) -> io::Result<u64> {
     OpenOptions::new().read(true).write(true).open(path)?.seek(SeekFrom::End(0))
 }
 

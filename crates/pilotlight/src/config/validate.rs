@@ -6,16 +6,18 @@
 
 mod limits;
 mod network;
+mod operation;
 mod subsystems;
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use pilotlight_target::config::ServerConfig;
+use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
-use super::draft::{Draft, Number};
+use super::draft::{Draft, NamespaceDraft, Number};
 use super::machine::Machine;
+use super::operation::{Operation, Reactors};
 use super::problem::{Located, Origin, Problem};
 use super::units::format_cores;
 
@@ -25,6 +27,7 @@ const MAX_IO_THREADS: u32 = 1024;
 /// What came of checking a draft: a configuration to be used only if no problem is an error.
 pub(crate) struct Checked {
     pub(crate) config: ServerConfig,
+    pub(crate) operation: Operation,
     pub(crate) problems: Vec<Problem>,
 }
 
@@ -32,20 +35,31 @@ pub(crate) struct Checked {
 pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked {
     let mut checker = Checker { machine, base, problems: Vec::new() };
     let listeners = checker.listeners(&draft.listen);
-    let cores = checker.cores(&draft.cores);
-    let main_core = checker.main_core(draft.main_core.as_ref(), &cores);
-    let io_threads = checker.io_threads(draft.io_threads.as_ref(), &cores);
+    let (reactors, main_core) = checker.reactors(draft);
+    let io_threads = checker.io_threads(draft.io_threads.as_ref(), reactors.len());
     let config = ServerConfig {
         advertise: checker.advertise(draft.advertise.as_ref()),
         subsystems: checker.subsystems(&draft.subsystems, listeners.first().copied()),
         limits: checker.limits(&draft.limits, io_threads),
         listeners,
-        cores,
+        cores: reactors.cores.iter().copied().flatten().collect(),
         main_core,
         io_threads,
     };
     checker.note_overcommitment(draft, &config);
-    Checked { config, problems: checker.problems }
+    let operation = checker.operation(draft, reactors);
+    Checked { config, operation, problems: checker.problems }
+}
+
+/// Checks a namespace that is to join `others`.
+pub(crate) fn validate_namespace<'a>(
+    draft: &NamespaceDraft,
+    others: impl Iterator<Item = &'a NamespaceConfig>,
+    machine: &Machine,
+) -> (Option<NamespaceConfig>, Vec<Problem>) {
+    let mut checker = Checker { machine, base: Path::new(""), problems: Vec::new() };
+    let namespace = checker.joining_namespace(draft, others);
+    (namespace, checker.problems)
 }
 
 /// The checks, and what they have found so far.
@@ -62,6 +76,19 @@ impl Checker<'_> {
 
     fn error(&mut self, at: &Origin, what: impl Into<String>) {
         self.problem(Problem::error(at, what));
+    }
+
+    /// What reactors run on, and which core is the main core.
+    fn reactors(&mut self, draft: &Draft) -> (Reactors, u32) {
+        if let Some(count) = self.test_reactors(draft) {
+            return (Reactors::for_tests(count), 0);
+        }
+        let cores = self.cores(&draft.cores);
+        let main_core = self.main_core(draft.main_core.as_ref(), &cores);
+        if cores.is_empty() {
+            return (Reactors::for_tests(1), main_core); // refused already
+        }
+        (Reactors::pinned(&cores, main_core, &self.machine.siblings), main_core)
     }
 
     fn cores(&mut self, written: &[Number]) -> Vec<u32> {
@@ -101,12 +128,12 @@ impl Checker<'_> {
         }
     }
 
-    fn io_threads(&mut self, written: Option<&Number>, cores: &[u32]) -> u32 {
-        let count = self.number(written, 1..=MAX_IO_THREADS, cores.len().max(1) as u32, "I/O threads");
+    fn io_threads(&mut self, written: Option<&Number>, reactors: usize) -> u32 {
+        let count = self.number(written, 1..=MAX_IO_THREADS, reactors as u32, "I/O threads");
         if let Some(written) = written
-            && (count as usize) < cores.len()
+            && (count as usize) < reactors
         {
-            let what = format!("{} of {} cores have no I/O thread to run", cores.len() - count as usize, cores.len());
+            let what = format!("{} of {reactors} cores have no I/O thread to run", reactors - count as usize);
             self.problem(Problem::warning(&written.at, what));
         }
         count

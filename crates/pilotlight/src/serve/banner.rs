@@ -7,26 +7,27 @@ use pilotlight_target::backend::format_size;
 use pilotlight_target::config::{ServerConfig, SubsystemConfig};
 use serde_json::{Value, json};
 
-use crate::config::{format_cores, format_duration};
+use crate::config::{Operation, format_cores, format_duration};
+use crate::policies::PolicyChoice;
 
 /// Stands where an address is not known.
 const UNKNOWN_ADDRESS: &str = "ADDRESS-OF-THIS-MACHINE";
 
 /// What is served, for a person or as one line of JSON.
-pub(super) fn serving(config: &ServerConfig, listening: &[SocketAddr], as_json: bool) -> String {
+pub(super) fn serving(config: &ServerConfig, operation: &Operation, listening: &[SocketAddr], as_json: bool) -> String {
     let entries = entries(config, listening, outward_address);
     if as_json {
-        return format!("{}\n", json_of("serving", config, listening, &entries));
+        return format!("{}\n", json_of("serving", config, operation, listening, &entries));
     }
-    format!("{}{}{}", summary(config, listening), commands(config, &entries), ending(config))
+    format!("{}{}{}", summary(config, operation, listening), commands(config, &entries), ending(config))
 }
 
 /// That the configuration holds.
-pub(super) fn checked(config: &ServerConfig, as_json: bool) -> String {
+pub(super) fn checked(config: &ServerConfig, operation: &Operation, as_json: bool) -> String {
     if as_json {
-        return format!("{}\n", json_of("checked", config, &config.listeners, &[]));
+        return format!("{}\n", json_of("checked", config, operation, &config.listeners, &[]));
     }
-    format!("The configuration is good.\n{}", summary(config, &config.listeners))
+    format!("The configuration is good.\n{}", summary(config, operation, &config.listeners))
 }
 
 /// An address under which hosts reach the server.
@@ -58,20 +59,42 @@ fn outward_address(v4: bool) -> Option<IpAddr> {
 }
 
 /// What there is, in a few lines.
-fn summary(config: &ServerConfig, listening: &[SocketAddr]) -> String {
+fn summary(config: &ServerConfig, operation: &Operation, listening: &[SocketAddr]) -> String {
     let mut out = format!("pilotlight {} on {}\n", env!("CARGO_PKG_VERSION"), list(listening));
     for subsystem in &config.subsystems {
         summarise(&mut out, subsystem);
     }
-    let main = if config.cores.len() > 1 { format!(" (main {})", config.main_core) } else { String::new() };
     let _ = writeln!(
         out,
-        "  cores {}{main}, I/O threads: {}, memory for data: {}",
-        format_cores(&config.cores),
+        "  {}, I/O threads: {}, memory for data: {}",
+        place_of_reactors(config, operation),
         config.io_threads,
         format_size(config.limits.max_memory)
     );
+    let _ = writeln!(out, "  policy {}, {}", policy(&operation.policy), quiet(operation));
+    if let Some(socket) = &operation.admin_socket {
+        let _ = writeln!(out, "  control socket {}", socket.path.display());
+    }
     out
+}
+
+fn place_of_reactors(config: &ServerConfig, operation: &Operation) -> String {
+    if operation.reactors.is_test_mode() {
+        return format!("reactors: {} without cores of their own (test mode)", operation.reactors.len());
+    }
+    let main = if config.cores.len() > 1 { format!(" (main {})", config.main_core) } else { String::new() };
+    format!("cores {}{main}", format_cores(&config.cores))
+}
+
+fn policy(choice: &PolicyChoice) -> String {
+    let set: Vec<String> = choice.parameters.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    if set.is_empty() { choice.name.clone() } else { format!("{} ({})", choice.name, set.join(", ")) }
+}
+
+fn quiet(operation: &Operation) -> String {
+    operation.sleep_after.map_or("the server never sleeps".to_owned(), |quiet| {
+        format!("the server may sleep after {} of quiet", format_duration(quiet))
+    })
 }
 
 fn summarise(out: &mut String, subsystem: &SubsystemConfig) {
@@ -116,7 +139,13 @@ fn list(addresses: &[SocketAddr]) -> String {
 }
 
 /// The same for programs.
-fn json_of(event: &str, config: &ServerConfig, listening: &[SocketAddr], entries: &[Entry]) -> Value {
+fn json_of(
+    event: &str,
+    config: &ServerConfig,
+    operation: &Operation,
+    listening: &[SocketAddr],
+    entries: &[Entry],
+) -> Value {
     let namespaces = |subsystem: &SubsystemConfig| {
         let namespaces = subsystem.namespaces.iter();
         let value = namespaces
@@ -138,9 +167,15 @@ fn json_of(event: &str, config: &ServerConfig, listening: &[SocketAddr], entries
         "discover": entries.iter().map(discover_line).collect::<Vec<_>>(),
         "subsystems": config.subsystems.iter().map(subsystem).collect::<Vec<_>>(),
         "cores": config.cores,
+        "reactors": operation.reactors.len(),
+        "test_mode": operation.reactors.is_test_mode(),
         "main_core": config.main_core,
         "io_threads": config.io_threads,
         "max_memory": config.limits.max_memory,
+        "policy": operation.policy.name,
+        "policy_parameters": operation.policy.parameters,
+        "sleep_after_ns": operation.sleep_after.map(|quiet| quiet.as_nanos() as u64),
+        "admin_socket": operation.admin_socket.as_ref().map(|socket| &socket.path),
     })
 }
 
@@ -149,7 +184,10 @@ mod tests {
     use expect_test::expect;
     use pilotlight_target::config::NamespaceConfig;
 
+    use std::time::Duration;
+
     use super::*;
+    use crate::config::{AdminSocket, Reactors};
 
     fn config() -> ServerConfig {
         let namespace = |nsid, backend: &str| NamespaceConfig {
@@ -176,6 +214,16 @@ mod tests {
         }
     }
 
+    fn operation() -> Operation {
+        let parameters = vec![("window".to_owned(), "64".to_owned()), ("z".to_owned(), "2".to_owned())];
+        Operation {
+            reactors: Reactors::pinned(&[0, 1, 3], 1, &[]),
+            sleep_after: Some(Duration::from_millis(5)),
+            policy: PolicyChoice { name: "sandman".to_owned(), parameters },
+            admin_socket: Some(AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false }),
+        }
+    }
+
     fn listening(addresses: &[&str]) -> Vec<SocketAddr> {
         addresses.iter().map(|address| address.parse().unwrap()).collect()
     }
@@ -195,6 +243,8 @@ mod tests {
                 namespace 2: null:1GiB, blocks of 4096 bytes
               nqn.2024-05.com.example:b  (2 hosts)
               cores 0-1,3 (main 1), I/O threads: 6, memory for data: 2GiB
+              policy sandman (window=64, z=2), the server may sleep after 5ms of quiet
+              control socket /run/pilotlight/pilotlight.sock
 
             On a Linux host:
               modprobe nvme-tcp
@@ -207,7 +257,21 @@ mod tests {
 
             Ctrl-C stops; requests in flight have 10s to finish.
         "#]]
-        .assert_eq(&serving(&config(), &listening(&["127.0.0.1:4420", "[::1]:4420"]), false));
+        .assert_eq(&serving(&config(), &operation(), &listening(&["127.0.0.1:4420", "[::1]:4420"]), false));
+    }
+
+    #[test]
+    fn what_does_not_sleep_and_has_no_cores_or_socket_says_so() {
+        let reactors = Reactors::for_tests(8);
+        let policy = PolicyChoice { name: "static".to_owned(), parameters: Vec::new() };
+        let operation = Operation { reactors, sleep_after: None, policy, admin_socket: None };
+        expect![[r#"
+            The configuration is good.
+            pilotlight 0.1.0 on 127.0.0.1:4420
+              reactors: 8 without cores of their own (test mode), I/O threads: 1, memory for data: 2GiB
+              policy static, the server never sleeps
+        "#]]
+        .assert_eq(&checked(&ServerConfig::default(), &operation, false));
     }
 
     #[test]
@@ -222,10 +286,11 @@ mod tests {
 
     #[test]
     fn what_programs_read_is_one_line() {
-        let line = serving(&config(), &listening(&["127.0.0.1:4420"]), true);
+        let line = serving(&config(), &operation(), &listening(&["127.0.0.1:4420"]), true);
         assert_eq!(line.matches('\n').count(), 1);
         let told: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(told["subsystems"][1]["allowed_hosts"], json!(["x", "y"]));
+        assert_eq!(told["policy_parameters"], json!([["window", "64"], ["z", "2"]]));
         assert_eq!(told["discover"], json!(["nvme discover -t tcp -a 127.0.0.1 -s 4420"]));
     }
 }

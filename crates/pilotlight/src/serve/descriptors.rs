@@ -4,14 +4,14 @@ use pilotlight_target::config::ServerConfig;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{debug, warn};
 
-/// Descriptors that the program needs for itself: log, signals, and a margin.
+/// Descriptors that the program needs for itself: log, signals, control socket, and a margin.
 const OWN: u64 = 64;
 /// Descriptors of an I/O thread or reactor: epoll, wake-up, timers, AIO.
 const PER_THREAD: u64 = 4;
 
 /// Raises the limit of open files (RLIMIT_NOFILE) to what the configuration needs; says so where that is refused.
-pub(super) fn raise(config: &ServerConfig) {
-    let needed = needed(config);
+pub(super) fn raise(config: &ServerConfig, reactors: usize) {
+    let needed = needed(config, reactors);
     let limit = getrlimit(Resource::Nofile);
     // no limit reads as `None`
     if limit.current.is_none_or(|soft| soft >= needed) {
@@ -29,8 +29,8 @@ pub(super) fn raise(config: &ServerConfig) {
 }
 
 /// Descriptors that the configuration can come to need.
-fn needed(config: &ServerConfig) -> u64 {
-    let threads = u64::from(config.io_threads) + config.cores.len() as u64;
+fn needed(config: &ServerConfig, reactors: usize) -> u64 {
+    let threads = u64::from(config.io_threads) + reactors as u64;
     let namespaces: usize = config.subsystems.iter().map(|subsystem| subsystem.namespaces.len()).sum();
     let storage = namespaces as u64 * (u64::from(config.io_threads) + 1);
     u64::from(config.limits.max_connections) + config.listeners.len() as u64 + threads * PER_THREAD + storage + OWN
@@ -53,9 +53,9 @@ mod tests {
     #[test]
     fn connections_count_one_each() {
         let mut config = ServerConfig::default();
-        let before = needed(&config);
+        let before = needed(&config, 1);
         config.limits.max_connections += 1000;
-        assert_eq!(needed(&config), before + 1000);
+        assert_eq!(needed(&config, 1), before + 1000);
         assert!(before > u64::from(ServerConfig::default().limits.max_connections));
     }
 
@@ -63,7 +63,7 @@ mod tests {
     fn a_shortage_says_how_many_connections_fit() {
         let mut config = ServerConfig::default();
         config.limits.max_connections = 10_000;
-        let needed = needed(&config);
+        let needed = needed(&config, 1);
         let text = shortage(&config, needed, needed - 4_000);
         assert!(text.contains("about 6000 will fit") && text.contains(&format!("ulimit -n {needed}")), "{text}");
         assert!(shortage(&config, needed, 10).contains("about 0 will fit"));

@@ -1,8 +1,10 @@
-//! SIGHUP: from the configuration that runs to the one that was just read.
+//! SIGHUP: from what runs to the configuration that was just read.
 //!
-//! Namespaces come, go and change their size while the server runs; every other difference is named and waits for a
-//! restart. [`plan`] decides and touches nothing; [`apply`] carries out and keeps account of what has become true, so
-//! that what fails is tried again at the next SIGHUP.
+//! Namespaces come, go and change their size while the server runs, and so does the policy; every other difference is named
+//! and waits for a restart. [`plan`] decides and touches nothing; [`apply`] carries out and keeps account of what has become
+//! true, so that what fails is tried again at the next SIGHUP.
+//!
+//! What was changed by hand stays until the configuration says something else about it (`station`).
 //!
 //! A namespace keeps its storage for as long as it keeps its number: hosts cache blocks under the number, and would
 //! write them into whatever stood in its place.
@@ -13,6 +15,9 @@ use pilotlight_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use tracing::{info, warn};
 
 use super::server::Running;
+use super::station::{State, said};
+use crate::config::Operation;
+use crate::policies::PolicyChoice;
 
 /// A change that can be made to a running server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,22 +36,94 @@ struct Plan {
     waiting: Vec<String>,
 }
 
-/// Makes a running server into what `wanted` says, as far as that can be done; `running` follows.
-pub(super) fn apply(running: &mut ServerConfig, wanted: &ServerConfig, server: &dyn Running) {
-    let plan = plan(running, wanted);
+/// Makes a running server into what was read, as far as that can be done; `state` follows.
+pub(super) fn apply(state: &mut State, config: &ServerConfig, operation: &Operation, server: &dyn Running) {
+    let (wanted, staying) = with_what_stays(state, config);
+    for namespace in staying {
+        info!("{namespace}");
+    }
+    let mut plan = plan(&state.config, &wanted);
+    plan.waiting.extend(settled_operation(&state.operation, operation));
     for difference in &plan.waiting {
         warn!("{difference}");
     }
     for change in plan.changes {
         match carry_out(&change, server) {
-            Ok(done) => {
-                info!("{done}");
-                record(running, change);
+            Ok(blocks) => {
+                info!("{}", done(&change, blocks));
+                record(state, change, blocks);
             }
             Err(error) => warn!("{} failed: {error}", describe(&change)),
         }
     }
+    state.read = config.clone();
+    apply_policy(state, &operation.policy, server);
     info!("configuration read again");
+}
+
+/// What was read, but with what stays although it was not read: beside it the words for what does.
+fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec<String>) {
+    let mut wanted = read.clone();
+    let mut words = Vec::new();
+    state.by_hand.retain(|hand| said(read, &hand.nqn, hand.nsid) == hand.said.as_ref());
+    for hand in &state.by_hand {
+        let Some(subsystem) = wanted.subsystems.iter_mut().find(|subsystem| subsystem.nqn == hand.nqn) else {
+            continue;
+        };
+        let runs = said(&state.config, &hand.nqn, hand.nsid).cloned();
+        let (nsid, nqn) = (hand.nsid, &hand.nqn);
+        match (&runs, &hand.said) {
+            (Some(_), None) => words.push(format!("namespace {nsid} of {nqn} stays: it was added by hand")),
+            (None, Some(_)) => words.push(format!("namespace {nsid} of {nqn} stays away: it was removed by hand")),
+            (runs, said) if runs != said => {
+                words.push(format!("namespace {nsid} of {nqn} stays as it is: it was changed by hand"));
+            }
+            _ => {}
+        }
+        subsystem.namespaces.retain(|namespace| namespace.nsid != nsid);
+        subsystem.namespaces.extend(runs);
+    }
+    (wanted, words)
+}
+
+/// Lets the policy that was read decide, if it is another than was read before.
+fn apply_policy(state: &mut State, read: &PolicyChoice, server: &dyn Running) {
+    let runs = &state.operation.policy;
+    if *read == state.policy_read {
+        if runs != read {
+            info!("policy {} stays: it was set by hand", runs.name);
+        }
+        return;
+    }
+    if runs != read
+        && let Err(why) = set_policy(read, server)
+    {
+        return warn!("policy {} stays: {why}", runs.name);
+    }
+    info!("policy {} is in charge", read.name);
+    state.operation.policy = read.clone();
+    state.policy_read = read.clone();
+}
+
+fn set_policy(choice: &PolicyChoice, server: &dyn Running) -> Result<(), String> {
+    let policy = choice.build().map_err(|unfit| unfit.what)?;
+    server.set_policy(policy).map_err(|unsupported| unsupported.to_string())
+}
+
+/// Differences in how the program runs the server that only a start settles.
+fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<String> {
+    let test_reactors = |operation: &Operation| operation.reactors.is_test_mode().then(|| operation.reactors.len());
+    let differs = [
+        ("server.reactors", test_reactors(running) != test_reactors(wanted)),
+        ("server.sleep_after", running.sleep_after != wanted.sleep_after),
+        ("admin.socket", running.admin_socket != wanted.admin_socket),
+    ];
+    name(&differs)
+}
+
+fn name(differs: &[(&str, bool)]) -> Vec<String> {
+    let differing = differs.iter().filter(|(_, differs)| *differs);
+    differing.map(|(key, _)| format!("{key} has changed; a restart brings it about")).collect()
 }
 
 /// What leads from `running` to `wanted`.
@@ -81,8 +158,7 @@ fn settled(running: &ServerConfig, wanted: &ServerConfig) -> Vec<String> {
         ("server.io_threads", running.io_threads != wanted.io_threads),
         ("limits", running.limits != wanted.limits),
     ];
-    let differing = differs.into_iter().filter(|(_, differs)| *differs);
-    differing.map(|(key, _)| format!("{key} has changed; a restart brings it about")).collect()
+    name(&differs)
 }
 
 fn plan_subsystem(plan: &mut Plan, running: &SubsystemConfig, wanted: &SubsystemConfig) {
@@ -131,30 +207,38 @@ fn is_same_storage(a: &BackendSpec, b: &BackendSpec) -> bool {
     }
 }
 
-/// Makes a change; says what was done.
-fn carry_out(change: &Change, server: &dyn Running) -> Result<String, ServerError> {
+/// Makes a change; the blocks of a namespace that was resized.
+fn carry_out(change: &Change, server: &dyn Running) -> Result<Option<u64>, ServerError> {
     match change {
-        Change::Remove { nqn, nsid } => server.remove_namespace(nqn, *nsid)?,
-        Change::Add { nqn, namespace } => server.add_namespace(nqn, namespace)?,
-        Change::Resize { nqn, to, blocks } => {
-            let blocks = server.resize_namespace(nqn, to.nsid, *blocks)?;
-            return Ok(format!("namespace {} of {nqn} has {blocks} blocks", to.nsid));
-        }
+        Change::Remove { nqn, nsid } => server.remove_namespace(nqn, *nsid).map(|()| None),
+        Change::Add { nqn, namespace } => server.add_namespace(nqn, namespace).map(|()| None),
+        Change::Resize { nqn, to, blocks } => server.resize_namespace(nqn, to.nsid, *blocks).map(Some),
     }
-    Ok(format!("{} is done", describe(change)))
 }
 
-/// Notes in `running` that a change has been made.
-fn record(running: &mut ServerConfig, change: Change) {
-    let (Change::Remove { nqn, .. } | Change::Add { nqn, .. } | Change::Resize { nqn, .. }) = &change;
-    let Some(subsystem) = running.subsystems.iter_mut().find(|subsystem| subsystem.nqn == *nqn) else { return };
+/// What was done.
+fn done(change: &Change, blocks: Option<u64>) -> String {
+    match (change, blocks) {
+        (Change::Resize { nqn, to, .. }, Some(blocks)) => format!("namespace {} of {nqn} has {blocks} blocks", to.nsid),
+        _ => format!("{} is done", describe(change)),
+    }
+}
+
+/// Notes that a change has been made.
+fn record(state: &mut State, change: Change, blocks: Option<u64>) {
     match change {
-        Change::Remove { nsid, .. } => subsystem.namespaces.retain(|namespace| namespace.nsid != nsid),
-        Change::Add { namespace, .. } => subsystem.namespaces.push(namespace),
-        Change::Resize { to, .. } => {
-            subsystem.namespaces.iter_mut().filter(|namespace| namespace.nsid == to.nsid).for_each(|namespace| {
-                namespace.clone_from(&to);
-            });
+        Change::Remove { nqn, nsid } => {
+            state.forget_size(&nqn, nsid);
+            state.namespaces(&nqn).into_iter().for_each(|all| all.retain(|namespace| namespace.nsid != nsid));
+        }
+        Change::Add { nqn, namespace } => {
+            state.note_size(&nqn, &namespace, None);
+            state.namespaces(&nqn).into_iter().for_each(|all| all.push(namespace.clone()));
+        }
+        Change::Resize { nqn, to, .. } => {
+            state.note_size(&nqn, &to, blocks);
+            let all = state.namespaces(&nqn).into_iter().flatten();
+            all.filter(|namespace| namespace.nsid == to.nsid).for_each(|namespace| namespace.clone_from(&to));
         }
     }
 }

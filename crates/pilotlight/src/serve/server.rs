@@ -5,12 +5,16 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
+use pilotlight_plant::{Policy, Unsupported, View};
+use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
-use pilotlight_target::{DrainError, Server, ServerError};
+use pilotlight_target::{DrainError, Server, ServerError, ServerStats};
+
+use crate::config::{Operation, Reactors};
 
 /// A server that runs.
-pub(super) trait Running {
+pub(super) trait Running: Sync {
     /// Addresses it listens on, with the ports that port 0 became.
     fn local_addrs(&self) -> Vec<SocketAddr>;
     /// Adds a namespace to the subsystem `nqn` and tells its hosts.
@@ -20,14 +24,31 @@ pub(super) trait Running {
     /// Gives a namespace `blocks` blocks, or for `None` as many as its medium now has, and tells its hosts. Returns how
     /// many it has now.
     fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError>;
+    /// Bytes that hold data in a namespace.
+    fn allocated_bytes(&self, nqn: &str, nsid: u32) -> Result<u64, ServerError>;
+    /// What it has counted.
+    fn stats(&self) -> ServerStats;
+    /// Lets this policy decide from now on.
+    fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported>;
+    /// What the policy sees.
+    fn view(&self) -> View;
     /// Stops accepting, finishes what is in flight within a time, flushes.
     fn stop(self: Box<Self>, within: Duration) -> Result<(), DrainError>;
 }
 
-/// Starts the server that `config` describes.
-pub(super) fn start(config: &ServerConfig) -> anyhow::Result<Box<dyn Running>> {
-    let server = Server::start(config.clone()).context("the server cannot start")?;
+/// Starts the server that `config` and `operation` describe, its policy in charge.
+pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Result<Box<dyn Running>> {
+    let server = Server::start_on(config.clone(), options(operation)).context("the server cannot start")?;
+    let policy = operation.policy.build().map_err(|unfit| anyhow!("{}: {}", unfit.what, unfit.help))?;
+    server.set_policy(policy).context("the server cannot start")?;
     Ok(Box::new(server))
+}
+
+fn options(operation: &Operation) -> RuntimeOptions {
+    let Reactors { cores, topology } = operation.reactors.clone();
+    let idle = if operation.reactors.is_test_mode() { Idle::Yield } else { Idle::Spin };
+    let quiet_ns = operation.sleep_after.map(|quiet| quiet.as_nanos() as u64);
+    RuntimeOptions { topology, quiet_ns, ..RuntimeOptions::new(cores, idle) }
 }
 
 impl Running for Server {
@@ -45,6 +66,22 @@ impl Running for Server {
 
     fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError> {
         self.resize_namespace(nqn, nsid, blocks)
+    }
+
+    fn allocated_bytes(&self, nqn: &str, nsid: u32) -> Result<u64, ServerError> {
+        self.allocated_bytes(nqn, nsid)
+    }
+
+    fn stats(&self) -> ServerStats {
+        self.stats()
+    }
+
+    fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported> {
+        self.set_policy(policy)
+    }
+
+    fn view(&self) -> View {
+        self.policy().map(|(_, view)| view).unwrap_or_default()
     }
 
     fn stop(self: Box<Self>, within: Duration) -> Result<(), DrainError> {

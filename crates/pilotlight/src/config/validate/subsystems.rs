@@ -1,5 +1,6 @@
 //! Subsystems and their namespaces: names and numbers that are valid and stand once, and storage that is there.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use super::Checker;
 use crate::config::draft::{NamespaceDraft, SubsystemDraft, Text};
 use crate::config::nqn;
 use crate::config::problem::{Located, Origin, Problem};
-use crate::config::storage::{self, Medium};
+use crate::config::storage::{self, Medium, medium_of};
 
 /// Block size in bytes of a namespace that was given none.
 const DEFAULT_BLOCK_SIZE: u32 = 4096;
@@ -91,6 +92,31 @@ impl Checker<'_> {
             self.problem(Problem::error(&written.at, format!("`{serial}` is not a serial number")).help(help));
         }
         serial.clone()
+    }
+
+    /// A namespace that is to join those of a running server.
+    pub(super) fn joining_namespace<'a>(
+        &mut self,
+        written: &NamespaceDraft,
+        others: impl Iterator<Item = &'a NamespaceConfig>,
+    ) -> Option<NamespaceConfig> {
+        let mut once = Once::default();
+        for other in others {
+            let medium = other.backend.path().and_then(|path| fs::metadata(path).ok()).map(|meta| medium_of(&meta));
+            once.media.extend(medium.map(|medium| (medium, Origin::Default)));
+            once.uuids.extend(other.uuid.map(|uuid| Located::new(Uuid::from_bytes(uuid), Origin::Default)));
+        }
+        if let Some(text) = &written.backend
+            && let Ok(spec) = text.value.parse::<BackendSpec>()
+            && spec.path().is_some_and(Path::is_relative)
+        {
+            let problem = Problem::error(&text.at, format!("`{}` is a relative path", text.value));
+            self.problem(problem.help("a server has no directory of its own: write the whole path"));
+            return None;
+        }
+        let namespace = self.namespace(written, &mut once);
+        self.no_duplicates(&once.uuids);
+        namespace
     }
 
     /// One namespace; `None` where there is no storage to go on with.

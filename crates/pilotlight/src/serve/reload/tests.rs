@@ -1,24 +1,27 @@
 //! What a reload decides, and what it does to a server that only notes it.
 
-use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::time::Duration;
 
-use pilotlight_target::DrainError;
+use pilotlight_plant::{Policy, Unsupported, View};
+use pilotlight_target::{DrainError, ServerStats};
 
 use super::*;
+use crate::config::Reactors;
+use crate::serve::station::ByHand;
 
 /// Notes what is asked of it, and refuses what it was told to.
 #[derive(Default)]
 struct Recorder {
-    asked: RefCell<Vec<String>>,
+    asked: Mutex<Vec<String>>,
     refuse: Option<&'static str>,
 }
 
 impl Recorder {
     fn note(&self, what: String) -> Result<(), ServerError> {
         let refused = self.refuse.is_some_and(|refused| what.starts_with(refused));
-        self.asked.borrow_mut().push(what);
+        self.asked.lock().unwrap().push(what);
         if refused { Err(std::io::Error::other("refused by the test").into()) } else { Ok(()) }
     }
 }
@@ -35,6 +38,19 @@ impl Running for Recorder {
     }
     fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError> {
         self.note(format!("resize {nqn} {nsid} {blocks:?}")).map(|()| blocks.unwrap_or(0))
+    }
+    fn allocated_bytes(&self, _nqn: &str, _nsid: u32) -> Result<u64, ServerError> {
+        Ok(0)
+    }
+    fn stats(&self) -> ServerStats {
+        ServerStats::default()
+    }
+    fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported> {
+        let unsupported = Unsupported { policy: policy.name(), what: "a test", remedy: "none" };
+        self.note(format!("policy {}", policy.name())).map_err(|_| unsupported)
+    }
+    fn view(&self) -> View {
+        View::new()
     }
     fn stop(self: Box<Self>, _within: Duration) -> Result<(), DrainError> {
         Ok(())
@@ -53,11 +69,30 @@ fn server(namespaces: Vec<NamespaceConfig>) -> ServerConfig {
     ServerConfig { subsystems: vec![subsystem("a", namespaces)], ..ServerConfig::default() }
 }
 
+fn operation(policy: &str) -> Operation {
+    Operation {
+        reactors: Reactors::pinned(&[0], 0, &[]),
+        sleep_after: None,
+        policy: PolicyChoice { name: policy.to_owned(), parameters: Vec::new() },
+        admin_socket: None,
+    }
+}
+
+fn state(config: &ServerConfig) -> State {
+    State::new(config, &operation("static"))
+}
+
+/// Reloads; what was asked of the server.
+fn reload_state(state: &mut State, to: &ServerConfig, recorder: Recorder) -> Vec<String> {
+    apply(state, to, &operation("static"), &recorder);
+    recorder.asked.into_inner().unwrap()
+}
+
 /// Reloads from one configuration to another; what was asked of the server, and what holds afterwards.
 fn reload(from: &ServerConfig, to: &ServerConfig, recorder: Recorder) -> (Vec<String>, ServerConfig) {
-    let mut running = from.clone();
-    apply(&mut running, to, &recorder);
-    (recorder.asked.into_inner(), running)
+    let mut state = state(from);
+    let asked = reload_state(&mut state, to, recorder);
+    (asked, state.config)
 }
 
 #[test]
@@ -131,7 +166,66 @@ fn the_rest_waits_for_a_restart() {
             "subsystem b is added by a restart only",
         ]
     );
+    let sleepy = Operation { sleep_after: Some(Duration::from_secs(1)), ..operation("static") };
+    let differences = settled_operation(&operation("static"), &sleepy);
+    assert_eq!(differences, ["server.sleep_after has changed; a restart brings it about"]);
     let mut guarded = from.clone();
     guarded.subsystems[0].allowed_hosts.push("host".to_owned());
     assert_eq!(super::plan(&from, &guarded).waiting.len(), 1);
+}
+
+#[test]
+fn what_was_changed_by_hand_stays_until_the_configuration_says_otherwise() {
+    let read = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:1GiB"), namespace(3, "mem:1GiB")]);
+    let mut state = state(&read);
+    // 2 was removed, 3 has grown, and 5 was added
+    state.config = server(vec![namespace(1, "mem:1GiB"), namespace(3, "mem:2GiB"), namespace(5, "null:1GiB")]);
+    for nsid in [2, 3, 5] {
+        state.note_by_hand("a", nsid);
+    }
+    let quiet = [""; 0];
+    assert_eq!(reload_state(&mut state, &read, Recorder::default()), quiet);
+    assert_eq!(with_what_stays(&mut state, &read).1.len(), 3);
+    let other = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:1GiB"), namespace(3, "mem:3GiB")]);
+    assert_eq!(reload_state(&mut state, &other, Recorder::default()), ["resize a 3 Some(786432)"]);
+    let hands: Vec<u32> = state.by_hand.iter().map(|hand| hand.nsid).collect();
+    assert_eq!(hands, [2, 5], "3 is the configuration's again");
+    let more = server(vec![namespace(1, "mem:1GiB"), namespace(2, "mem:4GiB"), namespace(5, "null:2GiB")]);
+    let asked = reload_state(&mut state, &more, Recorder::default());
+    assert_eq!(asked, ["remove a 3", "resize a 5 Some(524288)", "add a 2"]);
+    assert_eq!(state.by_hand, [] as [ByHand; 0]);
+    assert_eq!(reload_state(&mut state, &more, Recorder::default()), quiet);
+}
+
+#[test]
+fn a_configuration_that_takes_up_what_was_done_by_hand_changes_nothing() {
+    let mut state = state(&server(vec![]));
+    state.config = server(vec![namespace(5, "null:1GiB")]);
+    state.note_by_hand("a", 5);
+    let read = server(vec![namespace(5, "null:1GiB")]);
+    assert_eq!(reload_state(&mut state, &read, Recorder::default()), [""; 0]);
+    assert_eq!(reload_state(&mut state, &server(vec![]), Recorder::default()), ["remove a 5"]);
+}
+
+#[test]
+fn a_policy_is_set_when_another_one_is_read() {
+    let config = server(vec![]);
+    let mut state = state(&config);
+    let mut apply = |policy: &str, refuse: Option<&'static str>| {
+        let recorder = Recorder { refuse, ..Recorder::default() };
+        super::apply(&mut state, &config, &operation(policy), &recorder);
+        (recorder.asked.into_inner().unwrap(), state.operation.policy.name.clone())
+    };
+    let nothing = Vec::<String>::new;
+    assert_eq!(apply("static", None), (nothing(), "static".to_owned()));
+    assert_eq!(apply("interrupt", Some("policy")), (vec!["policy interrupt".to_owned()], "static".to_owned()));
+    assert_eq!(apply("interrupt", None), (vec!["policy interrupt".to_owned()], "interrupt".to_owned()));
+    state.operation.policy = operation("sandman").policy; // by hand
+    let mut apply = |policy: &str| {
+        let recorder = Recorder::default();
+        super::apply(&mut state, &config, &operation(policy), &recorder);
+        (recorder.asked.into_inner().unwrap(), state.operation.policy.name.clone())
+    };
+    assert_eq!(apply("interrupt"), (nothing(), "sandman".to_owned()));
+    assert_eq!(apply("static"), (vec!["policy static".to_owned()], "static".to_owned()));
 }

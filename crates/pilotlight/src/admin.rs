@@ -1,0 +1,13 @@
+//! Administration of a running server: a Unix socket that only its owner may use, and the requests that come through it.
+//!
+//! `socket` makes the file, `listener` answers lines, `request` and `answer` are the protocol (docs/operating.md), `client`
+//! is the other end. What a request does to a server is `serve/station.rs`.
+
+pub(crate) mod answer;
+pub(crate) mod client;
+pub(crate) mod listener;
+mod place;
+pub(crate) mod request;
+pub(crate) mod socket;
+
+pub(crate) use place::{NONE, default_path};

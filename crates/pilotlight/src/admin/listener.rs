@@ -1,0 +1,335 @@
+//! The thread behind the control socket: sleeps in the kernel until a line comes, answers it, and never touches a reactor
+//! itself.
+//!
+//! One line in, one line out, for each connection in turn; a connection that does not read its answer gets no further
+//! one, and holds up nobody. What a line means is not known here.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{SocketFlags, accept_with};
+use rustix::process::geteuid;
+use tracing::{debug, warn};
+
+use super::socket::ControlSocket;
+
+/// Longest line of a request, in bytes.
+pub(crate) const MAX_LINE: usize = 64 * 1024;
+/// Connections at once.
+const MAX_CLIENTS: usize = 16;
+/// How long to leave the socket alone when the system has no descriptor left.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What is done with lines.
+pub(crate) trait Answering {
+    /// What is remembered of one connection.
+    type Session: Default;
+
+    /// The answer to a line, without its end.
+    fn answer(&self, line: &[u8], session: &mut Self::Session) -> String;
+
+    /// The answer to what is not a line that can be answered.
+    fn refusal(&self, what: &str) -> String;
+}
+
+/// A control socket that can be told to stop.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    socket: ControlSocket,
+    stop: OwnedFd,
+}
+
+/// One connection.
+struct Client<S> {
+    stream: UnixStream,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// Nothing more is read; it is closed once it has its answer.
+    ending: bool,
+    session: S,
+}
+
+impl Listener {
+    /// Nothing is answered before [`Listener::run`].
+    pub(crate) fn new(socket: ControlSocket) -> io::Result<Self> {
+        Ok(Self { socket, stop: eventfd(0, EventfdFlags::CLOEXEC)? })
+    }
+
+    /// Lets [`Listener::run`] return.
+    pub(crate) fn stop(&self) {
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+    }
+
+    /// Answers until told to stop.
+    ///
+    /// # Errors
+    /// If the system cannot wait.
+    pub(crate) fn run<A: Answering>(&self, answering: &A) -> io::Result<()> {
+        let mut clients: Vec<Client<A::Session>> = Vec::new();
+        loop {
+            let (stopping, connecting, ready) = self.wait(&clients)?;
+            if stopping {
+                return Ok(());
+            }
+            let mut at = 0;
+            clients.retain_mut(|client| {
+                at += 1;
+                !ready[at - 1] || client.serve(answering).is_ok_and(|open| open)
+            });
+            if connecting {
+                self.accept(answering, &mut clients);
+            }
+        }
+    }
+
+    /// Whether to stop, whether someone connects, and which connections can go on.
+    fn wait<S>(&self, clients: &[Client<S>]) -> io::Result<(bool, bool, Vec<bool>)> {
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN),
+        ];
+        fds.extend(clients.iter().map(|client| PollFd::new(&client.stream, client.wants())));
+        match poll(&mut fds, None) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => drop(other?),
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        Ok((ready[0], ready[1], ready[2..].to_vec()))
+    }
+
+    fn accept<A: Answering>(&self, answering: &A, clients: &mut Vec<Client<A::Session>>) {
+        let stream = match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(fd) => UnixStream::from(fd),
+            Err(error) => {
+                debug!("control socket: {error}");
+                return std::thread::sleep(PAUSE);
+            }
+        };
+        let mut client =
+            Client { stream, input: Vec::new(), output: Vec::new(), ending: false, session: A::Session::default() };
+        if !is_owner(&client.stream) {
+            warn!("control socket: a connection of another user was refused");
+            client.end_with(&answering.refusal("only the user that runs the server, and root, may ask it anything"));
+        } else if clients.len() >= MAX_CLIENTS {
+            client.end_with(&answering.refusal("too many control connections; end one of the others"));
+        } else {
+            return clients.push(client);
+        }
+        let _ = client.send(); // what does not go at once is not worth waiting for
+    }
+}
+
+/// Whether the peer is who runs this process, or root (unix(7), `SO_PEERCRED`).
+fn is_owner(stream: &UnixStream) -> bool {
+    socket_peercred(stream).is_ok_and(|peer| peer.uid == geteuid() || peer.uid.is_root())
+}
+
+impl<S> Client<S> {
+    fn wants(&self) -> PollFlags {
+        if self.output.is_empty() { PollFlags::IN } else { PollFlags::OUT }
+    }
+
+    /// Goes on as far as it can without waiting; whether the connection stays.
+    fn serve<A: Answering<Session = S>>(&mut self, answering: &A) -> io::Result<bool> {
+        if self.output.is_empty() {
+            self.receive()?;
+        }
+        loop {
+            self.send()?;
+            if !self.output.is_empty() {
+                return Ok(true);
+            }
+            let Some(line) = self.take_line() else { break };
+            self.output = answering.answer(&line, &mut self.session).into_bytes();
+            self.output.push(b'\n');
+        }
+        if self.input.len() >= MAX_LINE {
+            self.end_with(&answering.refusal(&format!("a request has at most {MAX_LINE} bytes")));
+            self.send()?;
+        }
+        Ok(!self.ending || !self.output.is_empty())
+    }
+
+    /// Reads what is there, but no more than a line may have.
+    fn receive(&mut self) -> io::Result<()> {
+        let mut part = [0; 4096];
+        while self.input.len() < MAX_LINE && !self.ending {
+            match self.stream.read(&mut part) {
+                Ok(0) => self.ending = true,
+                Ok(length) => self.input.extend_from_slice(&part[..length]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn take_line(&mut self) -> Option<Vec<u8>> {
+        let end = self.input.iter().position(|&byte| byte == b'\n')?;
+        let mut line: Vec<u8> = self.input.drain(..=end).collect();
+        line.pop();
+        Some(line)
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        while !self.output.is_empty() {
+            match self.stream.write(&self.output) {
+                Ok(length) => drop(self.output.drain(..length)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn end_with(&mut self, answer: &str) {
+        self.output = format!("{answer}\n").into_bytes();
+        self.input.clear();
+        self.ending = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::path::Path;
+    use std::thread;
+
+    use super::*;
+
+    /// Answers with how many lines came, and what the line was.
+    struct Echo;
+
+    impl Answering for Echo {
+        type Session = u32;
+        fn answer(&self, line: &[u8], session: &mut u32) -> String {
+            *session += 1;
+            format!("{session} {}", String::from_utf8_lossy(line))
+        }
+        fn refusal(&self, what: &str) -> String {
+            format!("no: {what}")
+        }
+    }
+
+    /// Runs `test` beside a listener.
+    fn beside(test: impl FnOnce(&Path)) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        let listener = Listener::new(ControlSocket::bind(&path).unwrap()).unwrap();
+        thread::scope(|scope| {
+            let run = scope.spawn(|| listener.run(&Echo).unwrap());
+            let tested = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&path)));
+            listener.stop();
+            run.join().unwrap();
+            tested.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+    }
+
+    fn connect(path: &Path) -> BufReader<UnixStream> {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        BufReader::new(stream)
+    }
+
+    fn line(stream: &mut BufReader<UnixStream>) -> String {
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        line
+    }
+
+    #[test]
+    fn every_line_is_answered_in_order_and_connections_are_apart() {
+        beside(|path| {
+            let (mut one, mut other) = (connect(path), connect(path));
+            one.get_mut().write_all(b"a\nb\nc").unwrap();
+            other.get_mut().write_all(b"x\n").unwrap();
+            assert_eq!(line(&mut one), "1 a\n");
+            assert_eq!(line(&mut one), "2 b\n");
+            assert_eq!(line(&mut other), "1 x\n");
+            one.get_mut().write_all(b"d\n").unwrap();
+            assert_eq!(line(&mut one), "3 cd\n");
+        });
+    }
+
+    #[test]
+    fn who_ends_after_asking_still_gets_an_answer() {
+        beside(|path| {
+            let mut client = connect(path);
+            client.get_mut().write_all(b"a\nb\nrest").unwrap();
+            client.get_mut().shutdown(std::net::Shutdown::Write).unwrap();
+            assert_eq!(line(&mut client), "1 a\n");
+            assert_eq!(line(&mut client), "2 b\n");
+            assert_eq!(line(&mut client), "");
+        });
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused() {
+        beside(|path| {
+            let mut client = connect(path);
+            let _ = client.get_mut().write_all(&vec![b'x'; MAX_LINE + 1]);
+            assert!(line(&mut client).contains("at most 65536 bytes"));
+        });
+    }
+
+    #[test]
+    fn one_that_does_not_read_holds_up_nobody() {
+        beside(|path| {
+            let mut deaf = connect(path);
+            let long = [vec![b'x'; MAX_LINE - 2], vec![b'\n']].concat();
+            deaf.get_mut().set_nonblocking(true).unwrap();
+            while deaf.get_mut().write(&long).is_ok() {}
+            let mut other = connect(path);
+            other.get_mut().write_all(b"a\n").unwrap();
+            assert_eq!(line(&mut other), "1 a\n");
+        });
+    }
+
+    #[test]
+    fn there_is_an_end_to_connections() {
+        beside(|path| {
+            let mut clients: Vec<_> = (0..MAX_CLIENTS).map(|_| connect(path)).collect();
+            for client in &mut clients {
+                client.get_mut().write_all(b"a\n").unwrap();
+                assert_eq!(line(client), "1 a\n");
+            }
+            assert!(line(&mut connect(path)).starts_with("no: too many"));
+            drop(clients.pop());
+            // the end of a connection is noticed before or after the next one comes
+            let accepted = |path: &Path| {
+                let mut client = connect(path);
+                let _ = client.get_mut().write_all(b"b\n");
+                line(&mut client) == "1 b\n"
+            };
+            assert!((0..1000).any(|_| accepted(path)));
+        });
+    }
+
+    #[test]
+    fn another_user_is_refused_even_where_the_file_lets_him() {
+        use std::os::unix::fs::PermissionsExt as _;
+        use std::os::unix::process::CommandExt as _;
+        const NOBODY: u32 = 65_534;
+        if !geteuid().is_root() || std::process::Command::new("python3").arg("-V").output().is_err() {
+            eprintln!("SKIPPED: another_user_is_refused: needs root and python3, to connect as another user");
+            return;
+        }
+        beside(|path| {
+            for open in [path.parent().unwrap(), path] {
+                std::fs::set_permissions(open, std::fs::Permissions::from_mode(0o777)).unwrap();
+            }
+            let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); \
+                          print(s.makefile().readline(), end='')";
+            let mut command = std::process::Command::new("python3");
+            let output = command.args(["-c", script]).arg(path).current_dir("/").uid(NOBODY).output().unwrap();
+            let told = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(told.starts_with("no: only the user"), "{output:?}");
+        });
+    }
+}

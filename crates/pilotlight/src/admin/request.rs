@@ -1,0 +1,324 @@
+//! What can be asked over the control socket: one JSON object on a line, both ways of it.
+//!
+//! Reading names the field that is wrong, and refuses what it does not know, so that a mistyped `nsdi` does not quietly
+//! become a default. docs/operating.md is the reference.
+
+use serde_json::{Map, Value, json};
+
+use super::answer::Refusal;
+use crate::policies::{PolicyChoice, key_and_value};
+
+/// The version of requests and answers that this program speaks.
+pub(crate) const VERSION: u64 = 1;
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// What the server is and does; rates since this connection asked last.
+    Status,
+    /// Let another policy decide, or the same one with other parameters.
+    SetPolicy(PolicyChoice),
+    /// Something about namespaces, in this subsystem; `None`: the only one.
+    Namespace(Option<String>, NamespaceRequest),
+}
+
+/// Something about namespaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NamespaceRequest {
+    /// All of them; without a subsystem's name those of every subsystem.
+    List,
+    /// A new one.
+    Add(NewNamespace),
+    /// This one no longer.
+    Remove {
+        /// Its number.
+        nsid: i64,
+    },
+    /// Another size.
+    Resize(Resize),
+}
+
+/// A namespace's size that is to change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resize {
+    /// Its number.
+    pub(crate) nsid: i64,
+    /// The size, with a unit; `None`: what its file or device has become.
+    pub(crate) size: Option<String>,
+    /// Whether it may become smaller, and lose what lies behind.
+    pub(crate) shrink: bool,
+}
+
+/// A namespace that is to be added, as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NewNamespace {
+    /// Its number; `None`: the lowest that is free.
+    pub(crate) nsid: Option<i64>,
+    /// What holds its blocks.
+    pub(crate) backend: String,
+    /// Bytes in a block.
+    pub(crate) block_size: Option<i64>,
+    /// Its UUID.
+    pub(crate) uuid: Option<String>,
+}
+
+impl Request {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// If it is no request; the refusal names the field.
+    pub(crate) fn parse(line: &[u8]) -> Result<Self, Refusal> {
+        let mut fields = Fields::of(line)?;
+        fields.version()?;
+        let command = fields.required("command", Fields::text)?;
+        let request = match command.as_str() {
+            "status" => Self::Status,
+            "set-policy" => Self::SetPolicy(fields.policy()?),
+            "namespace-list" => Self::Namespace(fields.text("nqn")?, NamespaceRequest::List),
+            "namespace-add" => Self::Namespace(fields.text("nqn")?, NamespaceRequest::Add(fields.namespace()?)),
+            "namespace-remove" => {
+                let nqn = fields.text("nqn")?;
+                Self::Namespace(nqn, NamespaceRequest::Remove { nsid: fields.required("nsid", Fields::number)? })
+            }
+            "namespace-resize" => {
+                let nqn = fields.text("nqn")?;
+                let nsid = fields.required("nsid", Fields::number)?;
+                let (size, shrink) = (fields.text("size")?, fields.switch("shrink")?);
+                Self::Namespace(nqn, NamespaceRequest::Resize(Resize { nsid, size, shrink }))
+            }
+            other => {
+                return Err(Refusal::of("command", format!("there is no command `{other}`")).help(
+                    "commands: status, set-policy, namespace-list, namespace-add, namespace-remove, namespace-resize",
+                ));
+            }
+        };
+        fields.end(&command)?;
+        Ok(request)
+    }
+
+    /// The line that asks for it, without its end.
+    pub(crate) fn to_line(&self) -> String {
+        let mut object = match self {
+            Self::Status => json!({ "command": "status" }),
+            Self::SetPolicy(choice) => {
+                let set = |(key, value): &(String, String)| format!("{key}={value}");
+                let parameters: Vec<_> = choice.parameters.iter().map(set).collect();
+                json!({ "command": "set-policy", "policy": choice.name, "parameters": parameters })
+            }
+            Self::Namespace(nqn, request) => {
+                let mut object = request.to_json();
+                object["nqn"] = json!(nqn);
+                object
+            }
+        };
+        object["version"] = json!(VERSION);
+        if let Value::Object(fields) = &mut object {
+            fields.retain(|_, value| !value.is_null());
+        }
+        object.to_string()
+    }
+}
+
+impl NamespaceRequest {
+    fn to_json(&self) -> Value {
+        match self {
+            Self::List => json!({ "command": "namespace-list" }),
+            Self::Add(NewNamespace { nsid, backend, block_size, uuid }) => json!({
+                "command": "namespace-add",
+                "nsid": nsid,
+                "backend": backend,
+                "block_size": block_size,
+                "uuid": uuid,
+            }),
+            Self::Remove { nsid } => json!({ "command": "namespace-remove", "nsid": nsid }),
+            Self::Resize(Resize { nsid, size, shrink }) => {
+                json!({ "command": "namespace-resize", "nsid": nsid, "size": size, "shrink": shrink })
+            }
+        }
+    }
+}
+
+/// The fields of a request that have not been looked at yet.
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    fn of(line: &[u8]) -> Result<Self, Refusal> {
+        match serde_json::from_slice(line) {
+            Ok(Value::Object(fields)) => Ok(Self(fields)),
+            Ok(other) => Err(Refusal::new(format!("a request is a JSON object, not {}", kind(&other)))),
+            Err(error) => Err(Refusal::new(format!("this is not JSON: {error}"))
+                .help(format!("a request is one line such as {}", Request::Status.to_line()))),
+        }
+    }
+
+    fn version(&mut self) -> Result<(), Refusal> {
+        let version = self.required("version", Self::number)?;
+        if u64::try_from(version) == Ok(VERSION) {
+            return Ok(());
+        }
+        let what = format!("this server speaks version {VERSION}, not {version}");
+        Err(Refusal::of("version", what).help("use the `pilotlight` of the server's own version"))
+    }
+
+    fn policy(&mut self) -> Result<PolicyChoice, Refusal> {
+        let name = self.required("policy", Self::text)?;
+        let mut parameters = Vec::new();
+        for (at, text) in self.texts("parameters")?.iter().enumerate() {
+            let pair = key_and_value(text).ok_or_else(|| {
+                let refusal = Refusal::of(&format!("parameters[{at}]"), format!("`{text}` sets nothing"));
+                refusal.help("write KEY=VALUE, such as window=64")
+            });
+            parameters.push(pair?);
+        }
+        Ok(PolicyChoice { name, parameters })
+    }
+
+    fn namespace(&mut self) -> Result<NewNamespace, Refusal> {
+        Ok(NewNamespace {
+            nsid: self.number("nsid")?,
+            backend: self.required("backend", Self::text)?,
+            block_size: self.number("block_size")?,
+            uuid: self.text("uuid")?,
+        })
+    }
+
+    fn required<T>(
+        &mut self,
+        key: &str,
+        read: impl Fn(&mut Self, &str) -> Result<Option<T>, Refusal>,
+    ) -> Result<T, Refusal> {
+        read(self, key)?.ok_or_else(|| Refusal::of(key, format!("`{key}` is missing")))
+    }
+
+    fn text(&mut self, key: &str) -> Result<Option<String>, Refusal> {
+        match self.0.remove(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(mismatch(key, "a string", &other)),
+        }
+    }
+
+    fn number(&mut self, key: &str) -> Result<Option<i64>, Refusal> {
+        let Some(value) = self.0.remove(key) else { return Ok(None) };
+        value.as_i64().map(Some).ok_or_else(|| mismatch(key, "a whole number", &value))
+    }
+
+    fn switch(&mut self, key: &str) -> Result<bool, Refusal> {
+        match self.0.remove(key) {
+            None => Ok(false),
+            Some(Value::Bool(switch)) => Ok(switch),
+            Some(other) => Err(mismatch(key, "a boolean", &other)),
+        }
+    }
+
+    fn texts(&mut self, key: &str) -> Result<Vec<String>, Refusal> {
+        let Some(value) = self.0.remove(key) else { return Ok(Vec::new()) };
+        let Value::Array(entries) = value else { return Err(mismatch(key, "a list of strings", &value)) };
+        let text = |(at, entry): (usize, Value)| match entry {
+            Value::String(text) => Ok(text),
+            other => Err(mismatch(&format!("{key}[{at}]"), "a string", &other)),
+        };
+        entries.into_iter().enumerate().map(text).collect()
+    }
+
+    /// Refuses what nobody asked for.
+    fn end(self, command: &str) -> Result<(), Refusal> {
+        match self.0.keys().next() {
+            None => Ok(()),
+            Some(key) => Err(Refusal::of(key, format!("{command} has no field `{key}`"))),
+        }
+    }
+}
+
+fn mismatch(field: &str, expected: &str, found: &Value) -> Refusal {
+    Refusal::of(field, format!("expected {expected}, found {}", kind(found)))
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(number) if number.is_f64() => "a number with a fraction",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let parameters = vec![pair("guards", "recommended"), pair("floor", "3")];
+        let add = NewNamespace { nsid: None, backend: "mem:1GiB".to_owned(), block_size: Some(512), uuid: None };
+        let resize = |size: Option<&str>, shrink| {
+            NamespaceRequest::Resize(Resize { nsid: 7, size: size.map(str::to_owned), shrink })
+        };
+        for request in [
+            Request::Status,
+            Request::SetPolicy(PolicyChoice { name: "sandman".to_owned(), parameters }),
+            Request::Namespace(None, NamespaceRequest::List),
+            Request::Namespace(Some("nqn".to_owned()), NamespaceRequest::Add(add)),
+            Request::Namespace(None, NamespaceRequest::Remove { nsid: 7 }),
+            Request::Namespace(None, resize(Some("2GiB"), true)),
+            Request::Namespace(Some("nqn".to_owned()), resize(None, false)),
+        ] {
+            let line = request.to_line();
+            assert_eq!(Request::parse(line.as_bytes()), Ok(request), "{line}");
+        }
+    }
+
+    #[test]
+    fn mistakes_name_their_field() {
+        for (line, field, says) in [
+            (r#"{"version":1,"command":"status","x":1}"#, "x", "status has no field `x`"),
+            (r#"{"version":2,"command":"status"}"#, "version", "speaks version 1, not 2"),
+            (r#"{"version":-1,"command":"status"}"#, "version", "speaks version 1, not -1"),
+            (r#"{"command":"status"}"#, "version", "`version` is missing"),
+            (r#"{"version":1}"#, "command", "`command` is missing"),
+            (r#"{"version":1,"command":"stats"}"#, "command", "no command `stats`"),
+            (r#"{"version":1,"command":["status"]}"#, "command", "expected a string, found an array"),
+            (r#"{"version":1,"command":"set-policy"}"#, "policy", "`policy` is missing"),
+            (r#"{"version":1,"command":"set-policy","policy":null}"#, "policy", "found null"),
+            (
+                r#"{"version":1,"command":"set-policy","policy":"a","parameters":"b"}"#,
+                "parameters",
+                "a list of strings",
+            ),
+            (
+                r#"{"version":1,"command":"set-policy","policy":"a","parameters":["b=c",1]}"#,
+                "parameters[1]",
+                "a number",
+            ),
+            (
+                r#"{"version":1,"command":"set-policy","policy":"a","parameters":["b"]}"#,
+                "parameters[0]",
+                "sets nothing",
+            ),
+            (r#"{"version":1,"command":"namespace-add","nsid":1.5,"backend":"mem:1GiB"}"#, "nsid", "with a fraction"),
+            (r#"{"version":1,"command":"namespace-add","nsdi":1,"backend":"mem:1GiB"}"#, "nsdi", "no field `nsdi`"),
+            (r#"{"version":1,"command":"namespace-add","nsid":1}"#, "backend", "`backend` is missing"),
+            (r#"{"version":1,"command":"namespace-remove","nqn":7}"#, "nqn", "expected a string"),
+            (r#"{"version":1,"command":"namespace-remove"}"#, "nsid", "`nsid` is missing"),
+            (r#"{"version":1,"command":"namespace-resize","nsid":1,"size":5}"#, "size", "expected a string"),
+            (r#"{"version":1,"command":"namespace-resize","nsid":1,"shrink":1}"#, "shrink", "expected a boolean"),
+            (r#"{"version":1,"command":"namespace-remove","nsid":99999999999999999999}"#, "nsid", "whole number"),
+        ] {
+            let refusal = Request::parse(line.as_bytes()).unwrap_err();
+            assert_eq!(refusal.field.as_deref(), Some(field), "{line}: {refusal:?}");
+            assert!(refusal.message.contains(says), "{line}: {refusal:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_object_is_told_so() {
+        for (line, says) in [("", "not JSON"), ("status", "not JSON"), ("[]", "not an array"), ("7", "not a number")] {
+            let refusal = Request::parse(line.as_bytes()).unwrap_err();
+            assert!(refusal.field.is_none() && refusal.message.contains(says), "{line}: {refusal:?}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The control socket as a file: made so that at no moment anyone but its owner can connect, and one server at a time.
+//!
+//! A Unix socket can be connected to as soon as it listens, by whoever may write to its file. So its rights are narrowed
+//! after `bind` and before `listen`: until then the kernel refuses every connection, whatever the file allows.
+//!
+//! What a dead server left behind looks the same as a socket between those two calls of a living one. Servers therefore
+//! take turns, by a lock on the directory (flock(2)) that the kernel drops with the process.
+
+use std::fs::{self, DirBuilder, File, Metadata, Permissions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::process::geteuid;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 16;
+/// Tries for the directory's lock, and the time between two: a server holds it for less than a millisecond.
+const TRIES: u32 = 100;
+const BETWEEN_TRIES: Duration = Duration::from_millis(10);
+
+/// A listening control socket; its file goes with it.
+#[derive(Debug)]
+pub(crate) struct ControlSocket {
+    fd: OwnedFd,
+    path: PathBuf,
+    /// Device and inode of the file.
+    file: (u64, u64),
+}
+
+/// Why there is no control socket.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BindError {
+    /// A server answers there.
+    #[error(
+        "a server{} answers on {path} already: stop it, or give this one a control socket of its own \
+         (--admin-socket PATH, or none)", process(*pid)
+    )]
+    Live {
+        /// The socket.
+        path: String,
+        /// The server's process.
+        pid: Option<i32>,
+    },
+    /// Something else has that name.
+    #[error("{0} is there and is no socket: remove it, or choose another path (--admin-socket PATH, or none)")]
+    NotASocket(String),
+    /// Others could put a socket of theirs in its place.
+    #[error(
+        "others may replace files in {0}: a control socket needs a directory that only its owner may change \
+         (--admin-socket PATH, or none)"
+    )]
+    OpenDirectory(String),
+    /// The system refused.
+    #[error("cannot make the control socket {path} (--admin-socket PATH chooses another, none does without): {source}")]
+    System {
+        /// The socket.
+        path: String,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+fn process(pid: Option<i32>) -> String {
+    pid.map_or(String::new(), |pid| format!(" (process {pid})"))
+}
+
+impl ControlSocket {
+    /// Makes the socket. What a dead server left there is replaced.
+    ///
+    /// # Errors
+    /// If a server answers there, or the place is not fit for it.
+    pub(crate) fn bind(path: &Path) -> Result<Self, BindError> {
+        let refused = |source: io::Error| BindError::System { path: path.display().to_string(), source };
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        make_directory(parent).map_err(refused)?;
+        check_directory(&fs::metadata(parent).map_err(refused)?, parent)?;
+        let _turn = take_turn(parent).map_err(refused)?;
+        clear(path)?;
+        Self::listen_at(path).map_err(refused)
+    }
+
+    fn listen_at(path: &Path) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        bind(&fd, &SocketAddrUnix::new(path)?)?;
+        let narrowed = fs::set_permissions(path, Permissions::from_mode(0o600)).and_then(|()| {
+            listen(&fd, BACKLOG)?;
+            fs::symlink_metadata(path)
+        });
+        match narrowed {
+            Ok(meta) => Ok(Self { fd, path: path.to_owned(), file: identity(&meta) }),
+            Err(error) => {
+                let _ = fs::remove_file(path);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl AsFd for ControlSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for ControlSocket {
+    /// Removes the file, unless another one has taken its place.
+    fn drop(&mut self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|meta| identity(&meta) == self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(meta: &Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
+}
+
+/// Makes what is missing of a directory, for its owner alone.
+fn make_directory(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Whether only we (or root) decide what stands in a directory.
+fn check_directory(meta: &Metadata, path: &Path) -> Result<(), BindError> {
+    const STICKY: u32 = 0o1000;
+    const WRITABLE_BY_ALL: u32 = 0o002;
+    let owned = meta.uid() == geteuid().as_raw() || meta.uid() == 0;
+    let closed = meta.mode() & WRITABLE_BY_ALL == 0 || meta.mode() & STICKY != 0;
+    if owned && closed { Ok(()) } else { Err(BindError::OpenDirectory(path.display().to_string())) }
+}
+
+/// Locks a directory for as long as the file lives.
+fn take_turn(directory: &Path) -> io::Result<File> {
+    let file = File::open(directory)?;
+    for _ in 0..TRIES {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(BETWEEN_TRIES),
+            other => return other.map(|()| file).map_err(io::Error::from),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::WouldBlock, "another program keeps its directory locked"))
+}
+
+/// Makes room: removes what a dead server left.
+fn clear(path: &Path) -> Result<(), BindError> {
+    let shown = || path.display().to_string();
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(BindError::System { path: shown(), source }),
+        Ok(meta) if !meta.file_type().is_socket() => return Err(BindError::NotASocket(shown())),
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(stream) => {
+            let pid = socket_peercred(&stream).ok().map(|peer| peer.pid.as_raw_pid());
+            Err(BindError::Live { path: shown(), pid })
+        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(|source| BindError::System { path: shown(), source })
+        }
+        // its queue is full
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(BindError::Live { path: shown(), pid: None }),
+        Err(source) => Err(BindError::System { path: shown(), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_owner_may_connect_and_the_file_goes_with_the_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/a.sock");
+        let socket = ControlSocket::bind(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o7777, 0o700);
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(socket);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_living_socket_is_left_alone_and_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        let socket = ControlSocket::bind(&path).unwrap();
+        let error = ControlSocket::bind(&path).unwrap_err().to_string();
+        assert!(error.contains(&format!("(process {})", std::process::id())) && error.contains("a.sock"), "{error}");
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(socket);
+    }
+
+    #[test]
+    fn a_dead_servers_socket_is_replaced_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "the file outlives its listener");
+        drop(ControlSocket::bind(&path).unwrap());
+        fs::write(&path, "text").unwrap();
+        assert!(matches!(ControlSocket::bind(&path), Err(BindError::NotASocket(_))));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "text");
+    }
+
+    #[test]
+    fn a_file_that_has_taken_the_sockets_place_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        let socket = ControlSocket::bind(&path).unwrap();
+        fs::rename(&path, dir.path().join("elsewhere")).unwrap();
+        fs::write(&path, "text").unwrap();
+        drop(socket);
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn a_directory_that_everybody_may_change_is_refused_unless_sticky() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        let set = |mode| fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
+        set(0o777);
+        assert!(matches!(ControlSocket::bind(&path), Err(BindError::OpenDirectory(_))));
+        set(0o1777);
+        assert!(ControlSocket::bind(&path).is_ok());
+    }
+}

@@ -1,0 +1,100 @@
+//! How the program runs a server: what a [`pilotlight_target::config::ServerConfig`] does not say.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pilotlight_plant::{CoreId, Topology};
+
+use crate::policies::PolicyChoice;
+
+/// Reactors, what decides over them, and where the program takes orders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Operation {
+    /// On what reactors run.
+    pub(crate) reactors: Reactors,
+    /// Quiet time until the whole server waits in the kernel; `None`: it never does.
+    pub(crate) sleep_after: Option<Duration>,
+    /// The policy.
+    pub(crate) policy: PolicyChoice,
+    /// The control socket; `None`: there is none.
+    pub(crate) admin_socket: Option<AdminSocket>,
+}
+
+/// The control socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AdminSocket {
+    /// Where it is.
+    pub(crate) path: PathBuf,
+    /// Whether it was asked for. A server goes without one that was not, where the system has no place for it.
+    pub(crate) asked: bool,
+}
+
+/// What reactors run on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reactors {
+    /// The core of each; `None`: it runs wherever the system puts it (test mode).
+    pub(crate) cores: Vec<Option<u32>>,
+    /// Which is the main core, and which are siblings.
+    pub(crate) topology: Topology,
+}
+
+impl Reactors {
+    /// One pinned to each of `cores`, which are not empty. `groups` says which logical cores share a physical one; of
+    /// more than two such cores the first is the sibling of the second, and so on.
+    pub(crate) fn pinned(cores: &[u32], main_core: u32, groups: &[Vec<u32>]) -> Self {
+        let index = |core: u32| cores.iter().position(|&other| other == core);
+        let mut siblings = vec![None; cores.len()];
+        for group in groups {
+            let chosen: Vec<usize> = group.iter().filter_map(|&core| index(core)).collect();
+            for pair in chosen.chunks_exact(2) {
+                siblings[pair[0]] = Some(CoreId(pair[1] as u16));
+                siblings[pair[1]] = Some(CoreId(pair[0] as u16));
+            }
+        }
+        let main = CoreId(index(main_core).unwrap_or(0) as u16);
+        let topology = Topology::new(main, siblings).unwrap_or_else(|_| unreachable!("pairs name each other"));
+        Self { cores: cores.iter().map(|&core| Some(core)).collect(), topology }
+    }
+
+    /// `count` reactors without cores of their own, for tests on small machines: 0 and 1, 2 and 3, and so on count as
+    /// siblings.
+    pub(crate) fn for_tests(count: u16) -> Self {
+        let topology = Topology::paired(count.max(1)).unwrap_or_else(|_| unreachable!("there is a reactor"));
+        Self { cores: vec![None; topology.len()], topology }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.cores.len()
+    }
+
+    /// Whether they have no cores of their own. Figures never come from such a server.
+    pub(crate) fn is_test_mode(&self) -> bool {
+        self.cores.iter().all(Option::is_none)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn siblings(reactors: &Reactors) -> Vec<Option<u16>> {
+        reactors.topology.cores().map(|core| reactors.topology.sibling(core).map(|sibling| sibling.0)).collect()
+    }
+
+    #[test]
+    fn siblings_are_reactors_whose_cores_were_both_chosen() {
+        let reactors = Reactors::pinned(&[1, 2, 5, 9], 5, &[vec![0, 4], vec![1, 5], vec![2, 6]]);
+        assert_eq!(siblings(&reactors), [Some(2), None, Some(0), None]);
+        assert_eq!(reactors.topology.main(), CoreId(2));
+        let four = Reactors::pinned(&[0, 1, 2, 3], 0, &[vec![0, 1, 2, 3]]);
+        assert_eq!(siblings(&four), [Some(1), Some(0), Some(3), Some(2)]);
+    }
+
+    #[test]
+    fn reactors_for_tests_have_made_up_siblings_and_no_cores() {
+        let reactors = Reactors::for_tests(3);
+        assert!(reactors.is_test_mode() && reactors.len() == 3);
+        assert_eq!(siblings(&reactors), [Some(1), Some(0), None]);
+    }
+}

@@ -1,0 +1,295 @@
+//! Mistakes about reactors, the policy and the control socket, with the exact words that the user reads, and what holds
+//! where there is none. `UPDATE_EXPECT=1 cargo test` writes them anew.
+
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use pilotlight_plant::{CoreId, Topology};
+
+use super::tests::{Bench, flags, refused_flags};
+use super::{AdminSocket, Loaded, Operation};
+use crate::policies::PolicyChoice;
+
+/// A subsystem, so that nothing else is wrong.
+const SUBSYSTEM: &str = "[[subsystem]]\nnqn = \"nqn.2024-05.com.example:a\"\n";
+
+fn file(text: &str) -> Loaded {
+    Bench::new().load(&format!("{text}\n{SUBSYSTEM}")).unwrap_or_else(|refused| panic!("{}", refused.render(false)))
+}
+
+fn refused(text: &str, words: Expect) {
+    super::tests::refused(&format!("{text}\n{SUBSYSTEM}"), words);
+}
+
+fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+#[test]
+fn a_server_that_was_told_nothing_sleeps_by_sandman() {
+    let operation = flags(&[]).unwrap().operation;
+    assert_eq!(operation.policy, PolicyChoice { name: "sandman".to_owned(), parameters: Vec::new() });
+    assert_eq!(operation.sleep_after, Some(Duration::from_millis(1)));
+    let socket = AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false };
+    assert_eq!(operation.admin_socket, Some(socket));
+    assert_eq!(operation.reactors.cores, [Some(0)]);
+}
+
+#[test]
+fn flags_and_file_say_the_same() {
+    let line = [
+        "--policy=sandman",
+        "--policy-set=window=64",
+        "--policy-set=z = 2.5",
+        "--policy-set=exempt_alone=true",
+        "--sleep-after=never",
+        "--admin-socket=/tmp/a.sock",
+        "--cores=0-3",
+        "--main-core=1",
+    ];
+    let loaded = file(
+        r#"
+        server = { sleep_after = "never", cores = "0-3", main_core = 1 }
+        policy = { name = "sandman", window = 0x40, z = 2.5, exempt_alone = true }
+        admin = { socket = "/tmp/a.sock" }
+        "#,
+    );
+    assert_eq!(flags(&line).unwrap().operation, loaded.operation);
+    let siblings = [2, 3, 0, 1].map(|core| Some(CoreId(core))).to_vec();
+    let Operation { reactors, sleep_after, policy, .. } = loaded.operation;
+    assert_eq!(reactors.topology, Topology::new(CoreId(1), siblings).unwrap());
+    assert_eq!(policy.parameters, pairs(&[("window", "64"), ("z", "2.5"), ("exempt_alone", "true")]));
+    assert_eq!(sleep_after, None);
+}
+
+#[test]
+fn parameters_are_set_in_the_order_of_the_file() {
+    let loaded = file("[policy]\nwindow = 64\nguards = \"recommended\"\nfloor = 3\n");
+    let keys: Vec<String> = loaded.operation.policy.parameters.into_iter().map(|(key, _)| key).collect();
+    assert_eq!(keys, ["window", "guards", "floor"]);
+}
+
+#[test]
+fn a_socket_stands_beside_its_file_or_nowhere() {
+    let bench = Bench::new();
+    let loaded = bench.load(&format!("[admin]\nsocket = \"a.sock\"\n{SUBSYSTEM}")).unwrap();
+    assert_eq!(loaded.operation.admin_socket, Some(AdminSocket { path: bench.path().join("a.sock"), asked: true }));
+    assert_eq!(flags(&["--admin-socket=none"]).unwrap().operation.admin_socket, None);
+}
+
+#[test]
+fn reactors_for_tests_are_warned_about_and_have_an_io_thread_each() {
+    let loaded = flags(&["--reactors=8"]).unwrap();
+    expect![[r#"
+        warning: --reactors: 8 reactors without cores of their own: this is for tests
+          = they share the CPUs and yield to each other, and who is whose sibling is made up; figures never come from it
+    "#]]
+    .assert_eq(&loaded.warnings(false));
+    assert_eq!((loaded.config.io_threads, loaded.config.cores.len()), (8, 0));
+    assert!(loaded.operation.reactors.is_test_mode());
+    assert_eq!(loaded.operation.reactors.topology, Topology::paired(8).unwrap());
+    assert_eq!(file("server = { reactors = 8 }").operation.reactors, loaded.operation.reactors);
+    assert_eq!(flags(&["--reactors=8", "--io-threads=3"]).unwrap().config.io_threads, 3);
+}
+
+#[test]
+fn reactors_for_tests_have_no_cores() {
+    refused_flags(
+        &["--reactors=8", "--cores=0-1"],
+        expect![[r#"
+            error: --cores: cannot be used together with --reactors
+              = in test mode reactors have no cores of their own: leave out --reactors, or --cores
+            warning: --reactors: 8 reactors without cores of their own: this is for tests
+              = they share the CPUs and yield to each other, and who is whose sibling is made up; figures never come from it
+        "#]],
+    );
+    refused_flags(
+        &["--reactors=0"],
+        expect![[r#"
+            error: --reactors: 0 reactors
+              = use 1 to 256
+        "#]],
+    );
+    refused(
+        "[server]\nmain_core = 1\nreactors = 1000\n",
+        expect![[r#"
+            error: server.main_core: cannot be used together with reactors
+             --> server.toml:2:13
+              |
+            2 | main_core = 1
+              |             ^
+              = in test mode reactors have no cores of their own: leave out reactors, or main_core
+            error: server.reactors: 1000 reactors
+             --> server.toml:3:12
+              |
+            3 | reactors = 1000
+              |            ^^^^
+              = use 1 to 256
+        "#]],
+    );
+}
+
+#[test]
+fn policies_that_are_none() {
+    refused(
+        "[policy]\nname = \"sandmen\"\nwindow = 3\n",
+        expect![[r#"
+            error: policy.name: there is no policy `sandmen`
+             --> server.toml:2:8
+              |
+            2 | name = "sandmen"
+              |        ^^^^^^^^^
+              = policies: static, interrupt, sandman
+        "#]],
+    );
+    refused_flags(
+        &["--policy=governor"],
+        expect![[r#"
+        error: --policy: there is no policy `governor`
+          = policies: static, interrupt, sandman
+    "#]],
+    );
+}
+
+#[test]
+fn parameters_that_a_policy_does_not_have() {
+    refused(
+        "[policy]\nname = \"sandman\"\nwindw = 64\n",
+        expect![[r#"
+            error: policy.windw: policy sandman has no parameter `windw`
+             --> server.toml:3:1
+              |
+            3 | windw = 64
+              | ^^^^^
+              = did you mean window? There are: coarse_interval, fine_interval, idle_threshold, healthy_threshold, wake_within, main_takes_active, server_sleep, guards, z, window, spread, floor, confirm, min_samples, exempt_alone, reuse_awake, relieve, resume
+        "#]],
+    );
+    refused(
+        "[policy]\nname = \"static\"\nwindow = 64\n",
+        expect![[r#"
+            error: policy.window: policy static has no parameter `window`
+             --> server.toml:3:1
+              |
+            3 | window = 64
+              | ^^^^^^
+              = it has none
+        "#]],
+    );
+    refused_flags(
+        &["--policy-set=frequency=3"],
+        expect![[r#"
+        error: --policy-set: policy sandman has no parameter `frequency`
+          = There are: coarse_interval, fine_interval, idle_threshold, healthy_threshold, wake_within, main_takes_active, server_sleep, guards, z, window, spread, floor, confirm, min_samples, exempt_alone, reuse_awake, relieve, resume
+    "#]],
+    );
+    refused_flags(
+        &["--policy-set=window"],
+        expect![[r#"
+        error: --policy-set: `window` sets nothing
+          = write KEY=VALUE, such as window=64
+    "#]],
+    );
+    refused_flags(
+        &["--policy-set=window=64", "--policy-set=window=32"],
+        expect![[r#"
+        error: --policy-set: window is given twice
+    "#]],
+    );
+}
+
+#[test]
+fn values_that_a_parameter_cannot_have() {
+    refused(
+        "[policy]\nwindow = 1\n",
+        expect![[r#"
+            error: policy.window: `1` is not a value of window
+             --> server.toml:2:10
+              |
+            2 | window = 1
+              |          ^
+              = write a whole number from 2 to 1024
+        "#]],
+    );
+    refused(
+        "[policy]\nwindow = [1]\n",
+        expect![[r#"
+        error: policy.window: expected a string, a number or a boolean, found an array
+         --> server.toml:2:10
+          |
+        2 | window = [1]
+          |          ^^^
+    "#]],
+    );
+    refused(
+        "[policy]\nhealthy_threshold = \"20%\"\n",
+        expect![[r#"
+            error: policy: idle_threshold (40%) must not be above healthy_threshold (20%); the paper keeps it at half of it
+             --> server.toml:1:1
+              |
+            1 | [policy]
+              | ^^^^^^^^
+              = change one of the two
+        "#]],
+    );
+    refused(
+        "policy = \"sandman\"\n",
+        expect![[r#"
+        error: policy: expected a table headed [policy], found a string
+         --> server.toml:1:10
+          |
+        1 | policy = "sandman"
+          |          ^^^^^^^^^
+    "#]],
+    );
+}
+
+#[test]
+fn quiet_times_that_are_none() {
+    refused(
+        "[server]\nsleep_after = \"soon\"\n",
+        expect![[r#"
+            error: server.sleep_after: `soon` is not a duration: write a whole number and a unit, such as 10s (us, ms, s, min, h)
+             --> server.toml:2:15
+              |
+            2 | sleep_after = "soon"
+              |               ^^^^^^
+              = or write never
+        "#]],
+    );
+    refused_flags(
+        &["--sleep-after=1us"],
+        expect![[r#"
+        error: --sleep-after: a quiet time of 1us
+          = use 10us to 1h, or never
+    "#]],
+    );
+}
+
+#[test]
+fn sockets_that_cannot_be() {
+    let long = format!("--admin-socket=/tmp/{}", "x".repeat(110));
+    refused_flags(
+        &[&long],
+        expect![[r#"
+        error: --admin-socket: /tmp/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx has 115 bytes, and a socket's path at most 107
+          = choose a shorter path, or none
+    "#]],
+    );
+    refused_flags(
+        &["--admin-socket=/"],
+        expect![[r#"
+        error: --admin-socket: `/` names no socket
+          = write a path such as /run/pilotlight/a.sock, or none
+    "#]],
+    );
+}
+
+#[test]
+fn the_reference_lists_the_parameters_of_sandman() {
+    let reference = include_str!("../../../../docs/configuration.md");
+    let mut table = "| key | default | values |\n|---|---|---|\n".to_owned();
+    for setting in PolicyChoice::default().settings() {
+        table += &format!("| `{}` | `{}` | {} |\n", setting.key, setting.value, setting.allowed);
+    }
+    assert!(reference.contains(&table), "docs/configuration.md does not have this table:\n{table}");
+}

@@ -1,0 +1,120 @@
+//! What the program runs a server with: reactors and their siblings, the policy, the control socket.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::Checker;
+use crate::admin::NONE;
+use crate::config::draft::{Draft, PolicyDraft, Text};
+use crate::config::operation::{AdminSocket, Operation, Reactors};
+use crate::config::problem::{Origin, Problem};
+use crate::config::units::{format_duration, parse_duration};
+use crate::policies::{Part, PolicyChoice, Unfit};
+
+/// The most reactors of a test.
+const TEST_REACTORS: RangeInclusive<u16> = 1..=256;
+/// Quiet time until the whole server sleeps.
+const SLEEP_AFTER: RangeInclusive<Duration> = Duration::from_micros(10)..=Duration::from_secs(3600);
+/// What says that something is not to happen.
+const NEVER: &str = "never";
+/// Longest path of a socket in bytes (unix(7), `sun_path` with the zero at its end).
+const MAX_SOCKET_PATH: usize = 107;
+
+impl Checker<'_> {
+    /// Reactors in test mode; `None` where there are to be cores.
+    pub(super) fn test_reactors(&mut self, draft: &Draft) -> Option<u16> {
+        let written = draft.reactors.as_ref()?;
+        let cores = draft.cores.first().map(|core| ("cores", &core.at));
+        let main = draft.main_core.as_ref().map(|core| ("main_core", &core.at));
+        if let Some((key, at)) = cores.or(main) {
+            let (key, reactors) = match at {
+                Origin::Flag(flag) => (*flag, "--reactors"),
+                _ => (key, "reactors"),
+            };
+            let help = format!("in test mode reactors have no cores of their own: leave out {reactors}, or {key}");
+            self.problem(Problem::error(at, format!("cannot be used together with {reactors}")).help(help));
+        }
+        let count = self.number(Some(written), TEST_REACTORS, 1, "reactors");
+        if i64::from(count) == written.value {
+            let what = format!("{count} reactors without cores of their own: this is for tests");
+            let help = "they share the CPUs and yield to each other, and who is whose sibling is made up; figures never \
+                        come from it";
+            self.problem(Problem::warning(&written.at, what).help(help));
+        }
+        Some(count)
+    }
+
+    /// All that [`pilotlight_target::config::ServerConfig`] does not say.
+    pub(super) fn operation(&mut self, draft: &Draft, reactors: Reactors) -> Operation {
+        Operation {
+            reactors,
+            sleep_after: self.sleep_after(draft.sleep_after.as_ref()),
+            policy: self.policy(&draft.policy),
+            admin_socket: self.admin_socket(draft.admin_socket.as_ref()),
+        }
+    }
+
+    fn sleep_after(&mut self, written: Option<&Text>) -> Option<Duration> {
+        let default = Duration::from_nanos(pilotlight_reactor::runtime::DEFAULT_QUIET_NS);
+        let Some(text) = written else { return Some(default) };
+        if text.value == NEVER {
+            return None;
+        }
+        match parse_duration(&text.value) {
+            Ok(quiet) if SLEEP_AFTER.contains(&quiet) => return Some(quiet),
+            Ok(_) => {
+                let (least, most) = (format_duration(*SLEEP_AFTER.start()), format_duration(*SLEEP_AFTER.end()));
+                let problem = Problem::error(&text.at, format!("a quiet time of {}", text.value));
+                self.problem(problem.help(format!("use {least} to {most}, or {NEVER}")));
+            }
+            Err(wrong) => self.problem(Problem::error(&text.at, wrong).help(format!("or write {NEVER}"))),
+        }
+        Some(default)
+    }
+
+    fn policy(&mut self, written: &PolicyDraft) -> PolicyChoice {
+        let default = PolicyChoice::default();
+        let choice = PolicyChoice {
+            name: written.name.as_ref().map_or(default.name, |name| name.value.clone()),
+            parameters: written.settings.iter().map(|(key, value)| (key.value.clone(), value.value.clone())).collect(),
+        };
+        self.no_duplicates(written.settings.iter().map(|(key, _)| key));
+        if let Err(unfit) = choice.build() {
+            let problem = Problem::error(&place(written, &unfit), unfit.what);
+            self.problem(problem.help(unfit.help));
+        }
+        choice
+    }
+
+    fn admin_socket(&mut self, written: Option<&Text>) -> Option<AdminSocket> {
+        let (path, at) = match written {
+            Some(text) if text.value == NONE => return None,
+            Some(text) => (self.base.join(&text.value), text.at.clone()),
+            None => (self.machine.socket.clone()?, Origin::Default),
+        };
+        let length = path.as_os_str().len();
+        if length > MAX_SOCKET_PATH {
+            let what = format!("{} has {length} bytes, and a socket's path at most {MAX_SOCKET_PATH}", path.display());
+            self.problem(Problem::error(&at, what).help(format!("choose a shorter path, or {NONE}")));
+        }
+        if path.file_name().is_none() {
+            let what = format!("`{}` names no socket", path.display());
+            self.problem(
+                Problem::error(&at, what).help(format!("write a path such as /run/pilotlight/a.sock, or {NONE}")),
+            );
+        }
+        Some(AdminSocket { path, asked: written.is_some() })
+    }
+}
+
+/// Where that part of a choice was written which is to blame.
+fn place(written: &PolicyDraft, unfit: &Unfit) -> Origin {
+    let last = |key: &str| written.settings.iter().rfind(|(other, _)| other.value == key);
+    let found = match &unfit.part {
+        Part::Name => written.name.as_ref().map(|name| &name.at),
+        Part::Key(key) => last(key).map(|(key, _)| &key.at),
+        Part::Value(key) => last(key).map(|(_, value)| &value.at),
+        Part::Together => None,
+    };
+    found.unwrap_or(&written.at).clone()
+}

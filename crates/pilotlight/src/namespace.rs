@@ -1,0 +1,246 @@
+//! `pilotlight namespace`: adds, removes, resizes and lists the namespaces of a running server.
+
+use std::env;
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use pilotlight_target::backend::{BackendSpec, format_size};
+use serde::{Deserialize, Serialize};
+
+use crate::admin::client::{Client, SocketArgs, tell};
+use crate::admin::request::{NamespaceRequest, NewNamespace, Request, Resize};
+use crate::exit::Exit;
+use crate::table::Table;
+
+const ABOUT: &str = "\
+Add, remove, resize and list the namespaces of a running server. Connected hosts are told at once.
+
+What is changed so is gone after a restart, and stays at a reload (SIGHUP) until the configuration says something else \
+about that namespace.";
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlight namespace list
+  pilotlight namespace add file:/dev/nvme1n1
+  pilotlight namespace add mem:4GiB --nsid 7 --block-size 512
+  pilotlight namespace resize 7 2GiB --shrink
+  pilotlight namespace resize 1                     the size that its file or device has become
+  pilotlight namespace remove 7 --nqn nqn.2024-05.com.example:disks
+
+Exit codes:
+  0  done
+  1  no server answers
+  2  the server refused; nothing has been changed";
+
+/// Options of `pilotlight namespace`.
+#[derive(Args, Clone, Debug)]
+#[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
+#[command(arg_required_else_help = true)]
+pub(crate) struct NamespaceArgs {
+    #[command(subcommand)]
+    what: What,
+
+    /// The subsystem; may be left out where there is only one
+    #[arg(long, value_name = "NQN", global = true)]
+    nqn: Option<String>,
+
+    #[command(flatten)]
+    socket: SocketArgs,
+
+    /// Print the namespaces in question as JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum What {
+    /// Namespaces with their storage and size
+    #[command(after_long_help = EXAMPLES)]
+    List,
+    /// A new namespace
+    #[command(after_long_help = EXAMPLES)]
+    Add(AddArgs),
+    /// A namespace no longer; its file or device stays as it is
+    #[command(after_long_help = EXAMPLES)]
+    Remove {
+        /// The namespace's number
+        nsid: u32,
+    },
+    /// Another size
+    #[command(after_long_help = EXAMPLES)]
+    Resize(ResizeArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+struct AddArgs {
+    /// What holds its blocks: mem:SIZE, file:PATH (a file or a block device), file:PATH?size=SIZE (created where missing)
+    /// or null:SIZE
+    backend: String,
+
+    /// Its number [default: the lowest that is free]
+    #[arg(long, value_name = "NUMBER")]
+    nsid: Option<u32>,
+
+    /// Bytes in a block: 512 or 4096 [default: 4096]
+    #[arg(long, value_name = "BYTES")]
+    block_size: Option<u32>,
+
+    /// The UUID under which hosts know it [default: one made from NQN and number]
+    #[arg(long, value_name = "UUID")]
+    uuid: Option<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+struct ResizeArgs {
+    /// The namespace's number
+    nsid: u32,
+
+    /// Its new size, such as 2GiB [default: what its file or device has become]
+    size: Option<String>,
+
+    /// Let it become smaller; what lies behind the new end is lost
+    #[arg(long)]
+    shrink: bool,
+}
+
+/// Namespaces that a request was about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Listing {
+    pub(crate) namespaces: Vec<NamespaceReport>,
+    /// What is worth saying about it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) notes: Vec<String>,
+}
+
+/// A namespace of a running server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NamespaceReport {
+    /// The subsystem.
+    pub(crate) nqn: String,
+    pub(crate) nsid: u32,
+    /// What holds its blocks.
+    pub(crate) backend: String,
+    pub(crate) block_bytes: u32,
+    pub(crate) blocks: u64,
+    pub(crate) size_bytes: u64,
+    /// Bytes that hold data; `None` where the storage does not say.
+    pub(crate) allocated_bytes: Option<u64>,
+    /// Whether the configuration says the same of it.
+    pub(crate) configured: bool,
+}
+
+/// Asks the server and prints what came of it.
+pub(crate) fn run(args: &NamespaceArgs) -> anyhow::Result<Exit> {
+    let (request, done) = args.what.request()?;
+    let request = Request::Namespace(args.nqn.clone(), request);
+    let answer = Client::connect(&args.socket)?.ask::<Listing>(&request);
+    tell(answer, |listing| {
+        if args.json {
+            return Ok(serde_json::to_string(listing)? + "\n");
+        }
+        listing.notes.iter().for_each(|note| eprintln!("note: {note}"));
+        Ok(match (done, listing.namespaces.as_slice()) {
+            (Some(done), [namespace]) => format!("{}\n", sentence(namespace, done)),
+            (_, []) => "no namespaces\n".to_owned(),
+            (_, namespaces) => table(namespaces),
+        })
+    })
+}
+
+impl What {
+    /// The request, and the word for having done it.
+    fn request(&self) -> anyhow::Result<(NamespaceRequest, Option<&'static str>)> {
+        Ok(match self {
+            Self::List => (NamespaceRequest::List, None),
+            Self::Add(AddArgs { backend, nsid, block_size, uuid }) => {
+                let new = NewNamespace {
+                    nsid: nsid.map(i64::from),
+                    backend: from_here(backend)?,
+                    block_size: block_size.map(i64::from),
+                    uuid: uuid.clone(),
+                };
+                (NamespaceRequest::Add(new), Some("added"))
+            }
+            Self::Remove { nsid } => (NamespaceRequest::Remove { nsid: i64::from(*nsid) }, Some("removed")),
+            Self::Resize(ResizeArgs { nsid, size, shrink }) => {
+                let resize = Resize { nsid: i64::from(*nsid), size: size.clone(), shrink: *shrink };
+                (NamespaceRequest::Resize(resize), Some("resized"))
+            }
+        })
+    }
+}
+
+/// A relative path starts where this command runs, not where the server does. What is no backend is left to the server to
+/// complain about.
+fn from_here(backend: &str) -> anyhow::Result<String> {
+    let Ok(spec) = backend.parse::<BackendSpec>() else { return Ok(backend.to_owned()) };
+    let here = env::current_dir().context("where is this?")?;
+    Ok(spec.relative_to(&here).to_string())
+}
+
+fn sentence(namespace: &NamespaceReport, done: &str) -> String {
+    let NamespaceReport { nsid, nqn, backend, blocks, block_bytes, size_bytes, .. } = namespace;
+    format!(
+        "namespace {nsid} of {nqn} is {done}: {backend}, {} ({blocks} blocks of {block_bytes} bytes)",
+        format_size(*size_bytes)
+    )
+}
+
+fn table(namespaces: &[NamespaceReport]) -> String {
+    let mut table = Table::new(&["<subsystem", "namespace", "<storage", "size", "blocks", "block bytes", "holds", "<"]);
+    for namespace in namespaces {
+        let holds = namespace.allocated_bytes.map_or("-".to_owned(), format_size);
+        table.row([
+            namespace.nqn.clone(),
+            namespace.nsid.to_string(),
+            namespace.backend.clone(),
+            format_size(namespace.size_bytes),
+            namespace.blocks.to_string(),
+            namespace.block_bytes.to_string(),
+            holds,
+            if namespace.configured { "" } else { "not as configured" }.to_owned(),
+        ]);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    fn namespace(nsid: u32, backend: &str, configured: bool) -> NamespaceReport {
+        NamespaceReport {
+            nqn: "nqn.2024-05.com.example:a".to_owned(),
+            nsid,
+            backend: backend.to_owned(),
+            block_bytes: 4096,
+            blocks: 256,
+            size_bytes: 1 << 20,
+            allocated_bytes: configured.then_some(8192),
+            configured,
+        }
+    }
+
+    #[test]
+    fn what_a_person_reads() {
+        let list = [namespace(1, "mem:1MiB", true), namespace(12, "file:/srv/disk.img", false)];
+        expect![[r#"
+            subsystem                  namespace  storage             size  blocks  block bytes  holds
+            nqn.2024-05.com.example:a          1  mem:1MiB            1MiB     256         4096   8KiB
+            nqn.2024-05.com.example:a         12  file:/srv/disk.img  1MiB     256         4096      -  not as configured
+        "#]].assert_eq(&table(&list));
+        expect!["namespace 1 of nqn.2024-05.com.example:a is added: mem:1MiB, 1MiB (256 blocks of 4096 bytes)"]
+            .assert_eq(&sentence(&list[0], "added"));
+    }
+
+    #[test]
+    fn relative_paths_start_here() {
+        let here = env::current_dir().unwrap();
+        assert_eq!(from_here("file:a?size=1MiB").unwrap(), format!("file:{}/a?size=1MiB", here.display()));
+        assert_eq!(from_here("file:/a").unwrap(), "file:/a");
+        assert_eq!(from_here("mem:1GiB").unwrap(), "mem:1GiB");
+        assert_eq!(from_here("nonsense").unwrap(), "nonsense");
+    }
+}

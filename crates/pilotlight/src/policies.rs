@@ -1,0 +1,136 @@
+//! Policies as an operator chooses them: a name and parameters, from the configuration or over the control socket.
+
+use pilotlight_plant::Policy;
+use pilotlight_policy::sandman::{NAME as SANDMAN, Parameters};
+use pilotlight_policy::{BuildError, NAMES, ParameterError, Setting};
+
+/// The policy of a server that was told nothing: an idle server costs nothing.
+pub(crate) const DEFAULT: &str = SANDMAN;
+
+/// A policy and what is set on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PolicyChoice {
+    /// Its name.
+    pub(crate) name: String,
+    /// Keys and values in the order in which they are set; what is not here has its default.
+    pub(crate) parameters: Vec<(String, String)>,
+}
+
+impl Default for PolicyChoice {
+    fn default() -> Self {
+        Self { name: DEFAULT.to_owned(), parameters: Vec::new() }
+    }
+}
+
+/// Why a choice is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unfit {
+    /// What is to blame.
+    pub(crate) part: Part,
+    /// What is wrong.
+    pub(crate) what: String,
+    /// What would be right.
+    pub(crate) help: String,
+}
+
+/// A part of a choice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The policy's name.
+    Name,
+    /// This key: the policy has none of that name.
+    Key(String),
+    /// The value of this key.
+    Value(String),
+    /// Values that do not go together.
+    Together,
+}
+
+impl PolicyChoice {
+    /// The policy itself.
+    pub(crate) fn build(&self) -> Result<Box<dyn Policy>, Unfit> {
+        pilotlight_policy::build(&self.name, &self.pairs()).map_err(|error| self.unfit(error))
+    }
+
+    /// Every parameter of the policy with the value that it has under this choice.
+    pub(crate) fn settings(&self) -> Vec<Setting> {
+        if self.name != SANDMAN {
+            return pilotlight_policy::parameters(&self.name).unwrap_or_default();
+        }
+        let mut parameters = Parameters::default();
+        for (key, value) in self.pairs() {
+            let _ = parameters.set(key, value); // what cannot be set was refused when it was chosen
+        }
+        parameters.list()
+    }
+
+    fn pairs(&self) -> Vec<(&str, &str)> {
+        self.parameters.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+    }
+
+    fn unfit(&self, error: BuildError) -> Unfit {
+        let there_are = || format!("policies: {}", NAMES.join(", "));
+        match error {
+            BuildError::Unknown(name) => {
+                let what = format!("there is no policy `{name}`");
+                Unfit { part: Part::Name, what, help: there_are() }
+            }
+            BuildError::Parameter(ParameterError::Unknown { policy, key, known }) => {
+                let what = format!("policy {policy} has no parameter `{key}`");
+                Unfit { part: Part::Key(key), what, help: known }
+            }
+            BuildError::Parameter(ParameterError::Value { key, value, allowed }) => {
+                let what = format!("`{value}` is not a value of {key}");
+                Unfit { part: Part::Value(key.to_owned()), what, help: format!("write {allowed}") }
+            }
+            BuildError::Parameter(ParameterError::Together(what)) => {
+                Unfit { part: Part::Together, what, help: "change one of the two".to_owned() }
+            }
+        }
+    }
+}
+
+/// Splits `key=value`.
+pub(crate) fn key_and_value(text: &str) -> Option<(String, String)> {
+    let (key, value) = text.split_once('=')?;
+    let (key, value) = (key.trim(), value.trim());
+    (!key.is_empty() && !value.is_empty()).then(|| (key.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choice(name: &str, parameters: &[(&str, &str)]) -> PolicyChoice {
+        let own = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
+        PolicyChoice { name: name.to_owned(), parameters: parameters.iter().map(own).collect() }
+    }
+
+    #[test]
+    fn settings_show_what_holds() {
+        let value = |choice: PolicyChoice, key| {
+            choice.settings().into_iter().find(|setting| setting.key == key).map(|setting| setting.value)
+        };
+        assert_eq!(value(PolicyChoice::default(), "window").as_deref(), Some("32"));
+        assert_eq!(value(choice("sandman", &[("window", "64")]), "window").as_deref(), Some("64"));
+        assert_eq!(value(choice("static", &[]), "window"), None);
+    }
+
+    #[test]
+    fn a_mistake_names_its_part() {
+        let part = |choice: PolicyChoice| choice.build().err().map(|unfit| unfit.part);
+        assert_eq!(part(PolicyChoice::default()), None);
+        assert_eq!(part(choice("sandmen", &[])), Some(Part::Name));
+        assert_eq!(part(choice("static", &[("window", "3")])), Some(Part::Key("window".to_owned())));
+        assert_eq!(part(choice("sandman", &[("window", "x")])), Some(Part::Value("window".to_owned())));
+        assert_eq!(part(choice("sandman", &[("healthy_threshold", "20%")])), Some(Part::Together));
+    }
+
+    #[test]
+    fn keys_and_values() {
+        assert_eq!(key_and_value("a = b=c"), Some(("a".to_owned(), "b=c".to_owned())));
+        for text in ["", "a", "=b", "a=", " = "] {
+            assert_eq!(key_and_value(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! A running server and what is true of it, changed from two sides: by SIGHUP and over the control socket.
+//!
+//! # The problem
+//! SIGHUP makes the server into what its configuration says. What an operator changed by hand since is not in there; undoing
+//! it because of an unrelated signal would take namespaces from hosts, and keeping it for ever would make the file a lie.
+//!
+//! # The rule
+//! What was changed by hand stays for as long as the configuration says about it what it said at that time. Once it says
+//! something else, it holds again. A restart starts from the configuration alone. Each reload names what stays.
+//!
+//! # The words
+//! What *runs* is true now; what was *read* is what the configuration said last.
+
+mod answers;
+mod namespaces;
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use pilotlight_target::config::{NamespaceConfig, ServerConfig};
+
+use super::reload;
+use super::server::Running;
+use crate::config::{Loaded, Machine, Operation};
+use crate::policies::PolicyChoice;
+
+/// A server and its state.
+pub(super) struct Station {
+    server: Box<dyn Running>,
+    machine: Machine,
+    listening: Vec<SocketAddr>,
+    started: Instant,
+    state: Mutex<State>,
+}
+
+/// What is true of a server, and where it comes from.
+#[derive(Debug)]
+pub(super) struct State {
+    /// What runs.
+    pub(super) config: ServerConfig,
+    /// How it runs.
+    pub(super) operation: Operation,
+    /// What was read last.
+    pub(super) read: ServerConfig,
+    /// The policy that was read last.
+    pub(super) policy_read: PolicyChoice,
+    /// Namespaces that were changed by hand.
+    pub(super) by_hand: Vec<ByHand>,
+    /// Blocks of each namespace.
+    pub(super) blocks: Vec<(String, u32, u64)>,
+}
+
+/// A namespace that was added, removed or resized by hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ByHand {
+    /// The subsystem.
+    pub(super) nqn: String,
+    /// The namespace.
+    pub(super) nsid: u32,
+    /// What the configuration said of it at that time.
+    pub(super) said: Option<NamespaceConfig>,
+}
+
+impl Station {
+    /// Takes charge of a server that was started from this configuration.
+    pub(super) fn new(server: Box<dyn Running>, loaded: &Loaded, machine: &Machine) -> Self {
+        let listening = server.local_addrs();
+        let state = Mutex::new(State::new(&loaded.config, &loaded.operation));
+        Self { server, machine: machine.clone(), listening, started: Instant::now(), state }
+    }
+
+    /// Addresses that the server listens on.
+    pub(super) fn listening(&self) -> &[SocketAddr] {
+        &self.listening
+    }
+
+    /// Makes the server into what the configuration now says.
+    pub(super) fn reload(&self, loaded: &Loaded) {
+        reload::apply(&mut self.state(), &loaded.config, &loaded.operation, self.server.as_ref());
+    }
+
+    /// The server, and the configuration that holds at the end.
+    pub(super) fn close(self) -> (Box<dyn Running>, ServerConfig) {
+        (self.server, self.state.into_inner().unwrap_or_else(PoisonError::into_inner).config)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Of a server that was started from this configuration.
+    pub(super) fn new(config: &ServerConfig, operation: &Operation) -> Self {
+        let mut state = Self {
+            config: config.clone(),
+            operation: operation.clone(),
+            read: config.clone(),
+            policy_read: operation.policy.clone(),
+            by_hand: Vec::new(),
+            blocks: Vec::new(),
+        };
+        for subsystem in &config.subsystems {
+            for namespace in &subsystem.namespaces {
+                state.note_size(&subsystem.nqn, namespace, None);
+            }
+        }
+        state
+    }
+
+    /// The namespaces of a subsystem that run.
+    pub(super) fn namespaces(&mut self, nqn: &str) -> Option<&mut Vec<NamespaceConfig>> {
+        self.config.subsystems.iter_mut().find(|other| other.nqn == nqn).map(|found| &mut found.namespaces)
+    }
+
+    /// What was read last about a namespace.
+    pub(super) fn said(&self, nqn: &str, nsid: u32) -> Option<&NamespaceConfig> {
+        said(&self.read, nqn, nsid)
+    }
+
+    /// Notes that a namespace is no longer what the configuration makes of it.
+    pub(super) fn note_by_hand(&mut self, nqn: &str, nsid: u32) {
+        let said = self.said(nqn, nsid).cloned();
+        self.by_hand.retain(|other| (other.nqn.as_str(), other.nsid) != (nqn, nsid));
+        self.by_hand.push(ByHand { nqn: nqn.to_owned(), nsid, said });
+    }
+
+    /// Notes how many blocks a namespace has; `None`: as many as its storage is said, or found, to hold.
+    pub(super) fn note_size(&mut self, nqn: &str, namespace: &NamespaceConfig, blocks: Option<u64>) {
+        let size = || namespace.backend.size().or_else(|| crate::config::size_of(namespace.backend.path()?).ok());
+        let blocks = blocks.unwrap_or_else(|| size().unwrap_or(0) / u64::from(namespace.block_size));
+        self.forget_size(nqn, namespace.nsid);
+        self.blocks.push((nqn.to_owned(), namespace.nsid, blocks));
+    }
+
+    /// Forgets the size of a namespace that is gone.
+    pub(super) fn forget_size(&mut self, nqn: &str, nsid: u32) {
+        self.blocks.retain(|(other, id, _)| (other.as_str(), *id) != (nqn, nsid));
+    }
+
+    /// How many blocks a namespace has.
+    pub(super) fn blocks(&self, nqn: &str, nsid: u32) -> u64 {
+        let found = self.blocks.iter().find(|(other, id, _)| (other.as_str(), *id) == (nqn, nsid));
+        found.map_or(0, |(_, _, blocks)| *blocks)
+    }
+}
+
+/// What a configuration says about a namespace.
+pub(super) fn said<'a>(config: &'a ServerConfig, nqn: &str, nsid: u32) -> Option<&'a NamespaceConfig> {
+    let subsystem = config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn)?;
+    subsystem.namespaces.iter().find(|namespace| namespace.nsid == nsid)
+}

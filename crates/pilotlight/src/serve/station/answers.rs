@@ -1,0 +1,84 @@
+//! What requests over the control socket do to a server.
+
+use pilotlight_target::ServerStats;
+use serde::Serialize;
+use tracing::{info, warn};
+
+use super::Station;
+use crate::admin::answer::{Refusal, to_line};
+use crate::admin::listener::Answering;
+use crate::admin::request::Request;
+use crate::policies::{Part, PolicyChoice, Unfit};
+use crate::status::measure::{self, Look};
+use crate::status::report::{PolicyReport, Report, ServerFacts};
+
+impl Answering for Station {
+    /// The counters when this connection last asked for the status.
+    type Session = Look;
+
+    fn answer(&self, line: &[u8], session: &mut Look) -> String {
+        match Request::parse(line) {
+            Ok(Request::Status) => to_line(Ok(self.status(session))),
+            Ok(Request::SetPolicy(choice)) => log("set-policy", self.set_policy(choice)),
+            Ok(Request::Namespace(nqn, request)) => log("namespace", self.namespace(nqn.as_deref(), request)),
+            Err(refusal) => to_line::<()>(Err(refusal)),
+        }
+    }
+
+    fn refusal(&self, what: &str) -> String {
+        to_line::<()>(Err(Refusal::new(what)))
+    }
+}
+
+/// The answer's line; what was refused stands in the server's log too.
+fn log<T: Serialize>(what: &str, outcome: Result<T, Refusal>) -> String {
+    if let Err(refusal) = &outcome {
+        warn!("control socket: {what} was refused: {}", refusal.message);
+    }
+    to_line(outcome)
+}
+
+impl Station {
+    /// What the server is, and did since this connection asked last.
+    fn status(&self, session: &mut Look) -> Report {
+        let (operation, view) = {
+            let state = self.state();
+            (state.operation.clone(), self.server.view())
+        };
+        let uptime_ns = self.started.elapsed().as_nanos() as u64;
+        let stats: ServerStats = self.server.stats();
+        let facts = ServerFacts {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_ns,
+            listening: self.listening.clone(),
+            test_mode: operation.reactors.is_test_mode(),
+            sleep_after_ns: operation.sleep_after.map(|quiet| quiet.as_nanos() as u64),
+        };
+        let policy = measure::policy(&operation.policy, view);
+        let now = Look { uptime_ns, stats };
+        let report = measure::report(session, &now, facts, policy, &operation.reactors);
+        *session = now;
+        report
+    }
+
+    /// Lets another policy decide; what is not set has its default.
+    fn set_policy(&self, choice: PolicyChoice) -> Result<PolicyReport, Refusal> {
+        let policy = choice.build().map_err(|unfit| refusal(&choice, unfit))?;
+        let mut state = self.state();
+        self.server.set_policy(policy).map_err(|unsupported| Refusal::of("policy", unsupported.to_string()))?;
+        info!("policy {} is in charge, set over the control socket", choice.name);
+        state.operation.policy = choice;
+        Ok(measure::policy(&state.operation.policy, self.server.view()))
+    }
+}
+
+fn refusal(choice: &PolicyChoice, unfit: Unfit) -> Refusal {
+    let at = |key: &String| choice.parameters.iter().rposition(|(other, _)| other == key).unwrap_or(0);
+    let field = match &unfit.part {
+        Part::Name => "policy".to_owned(),
+        Part::Key(key) | Part::Value(key) => format!("parameters[{}]", at(key)),
+        Part::Together => "parameters".to_owned(),
+    };
+    Refusal::of(&field, unfit.what).help(unfit.help)
+}

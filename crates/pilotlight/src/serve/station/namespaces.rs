@@ -1,0 +1,189 @@
+//! Namespaces that come, go and change their size by hand. Hosts are told by the server.
+
+use pilotlight_target::ServerError;
+use pilotlight_target::backend::{BackendSpec, format_size, parse_size};
+use pilotlight_target::config::{MAX_NSID, NamespaceConfig};
+use tracing::info;
+
+use super::{State, Station};
+use crate::admin::answer::Refusal;
+use crate::admin::request::{NamespaceRequest, NewNamespace, Resize};
+use crate::config::check_namespace;
+use crate::namespace::{Listing, NamespaceReport};
+
+impl Station {
+    /// Carries out a request about namespaces; the answer lists those that it was about.
+    pub(super) fn namespace(&self, nqn: Option<&str>, request: NamespaceRequest) -> Result<Listing, Refusal> {
+        let mut state = self.state();
+        if let (None, NamespaceRequest::List) = (nqn, &request) {
+            let all: Vec<_> = state.config.subsystems.iter().map(|subsystem| subsystem.nqn.clone()).collect();
+            let namespaces = all.iter().flat_map(|nqn| self.list(&state, nqn)).collect();
+            return Ok(Listing { namespaces, notes: Vec::new() });
+        }
+        let nqn = subsystem(&state, nqn)?;
+        match request {
+            NamespaceRequest::List => Ok(Listing { namespaces: self.list(&state, &nqn), notes: Vec::new() }),
+            NamespaceRequest::Add(new) => self.add(&mut state, &nqn, &new),
+            NamespaceRequest::Remove { nsid } => self.remove(&mut state, &nqn, nsid),
+            NamespaceRequest::Resize(resize) => self.resize(&mut state, &nqn, &resize),
+        }
+    }
+
+    fn list(&self, state: &State, nqn: &str) -> Vec<NamespaceReport> {
+        let subsystem = state.config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn);
+        let namespaces = subsystem.into_iter().flat_map(|subsystem| &subsystem.namespaces);
+        let mut list: Vec<_> = namespaces.map(|namespace| self.describe(state, nqn, namespace)).collect();
+        list.sort_by_key(|namespace| namespace.nsid);
+        list
+    }
+
+    fn describe(&self, state: &State, nqn: &str, namespace: &NamespaceConfig) -> NamespaceReport {
+        let blocks = state.blocks(nqn, namespace.nsid);
+        NamespaceReport {
+            nqn: nqn.to_owned(),
+            nsid: namespace.nsid,
+            backend: namespace.backend.to_string(),
+            block_bytes: namespace.block_size,
+            blocks,
+            size_bytes: blocks * u64::from(namespace.block_size),
+            allocated_bytes: self.server.allocated_bytes(nqn, namespace.nsid).ok(),
+            configured: state.said(nqn, namespace.nsid) == Some(namespace),
+        }
+    }
+
+    fn add(&self, state: &mut State, nqn: &str, new: &NewNamespace) -> Result<Listing, Refusal> {
+        let used = |nsid: u32| {
+            state.config.subsystems.iter().any(|subsystem| {
+                subsystem.nqn == nqn && subsystem.namespaces.iter().any(|namespace| namespace.nsid == nsid)
+            })
+        };
+        let free = || (1..=MAX_NSID).find(|&nsid| !used(nsid)).map(i64::from);
+        let nsid = new.nsid.or_else(free).ok_or_else(|| {
+            Refusal::of("nsid", format!("{nqn} has {MAX_NSID} namespaces already")).help("remove one first")
+        })?;
+        let others = state.config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
+        let (namespace, notes) = check_namespace(new, nsid, others, &self.machine)?;
+        self.server.add_namespace(nqn, &namespace).map_err(|error| refusal(&error))?;
+        info!("namespace {} of {nqn}, {}, was added over the control socket", namespace.nsid, namespace.backend);
+        state.note_size(nqn, &namespace, None);
+        if let Some(namespaces) = state.namespaces(nqn) {
+            namespaces.push(namespace.clone());
+        }
+        state.note_by_hand(nqn, namespace.nsid);
+        Ok(Listing { namespaces: vec![self.describe(state, nqn, &namespace)], notes })
+    }
+
+    fn remove(&self, state: &mut State, nqn: &str, nsid: i64) -> Result<Listing, Refusal> {
+        let namespace = find(state, nqn, nsid)?;
+        let report = self.describe(state, nqn, &namespace);
+        self.server.remove_namespace(nqn, namespace.nsid).map_err(|error| refusal(&error))?;
+        info!("namespace {nsid} of {nqn} was removed over the control socket");
+        if let Some(namespaces) = state.namespaces(nqn) {
+            namespaces.retain(|other| other.nsid != namespace.nsid);
+        }
+        state.forget_size(nqn, namespace.nsid);
+        state.note_by_hand(nqn, namespace.nsid);
+        Ok(Listing { namespaces: vec![report], notes: Vec::new() })
+    }
+
+    fn resize(&self, state: &mut State, nqn: &str, resize: &Resize) -> Result<Listing, Refusal> {
+        let mut namespace = find(state, nqn, resize.nsid)?;
+        let size = resize.size.as_ref().map(|size| wanted_size(size, &namespace)).transpose()?;
+        let now = state.blocks(nqn, namespace.nsid) * u64::from(namespace.block_size);
+        if let Some(size) = size.filter(|&size| size < now && !resize.shrink) {
+            let what = format!(
+                "{} is less than the {} that it has: what lies behind is lost",
+                format_size(size),
+                format_size(now)
+            );
+            return Err(Refusal::of("size", what).help("say that it may shrink (--shrink, or \"shrink\": true)"));
+        }
+        let blocks = size.map(|size| size / u64::from(namespace.block_size));
+        let blocks = self.server.resize_namespace(nqn, namespace.nsid, blocks).map_err(|error| refusal(&error))?;
+        info!("namespace {} of {nqn} was resized over the control socket; it has {blocks} blocks", namespace.nsid);
+        let bytes = blocks * u64::from(namespace.block_size);
+        let notes = outdated(&namespace.backend, bytes);
+        set_size(&mut namespace.backend, bytes);
+        state.note_size(nqn, &namespace, Some(blocks));
+        let running = state.namespaces(nqn).and_then(|all| all.iter_mut().find(|other| other.nsid == namespace.nsid));
+        if let Some(running) = running {
+            running.clone_from(&namespace);
+        }
+        state.note_by_hand(nqn, namespace.nsid);
+        Ok(Listing { namespaces: vec![self.describe(state, nqn, &namespace)], notes })
+    }
+}
+
+/// The subsystem that is meant.
+fn subsystem(state: &State, nqn: Option<&str>) -> Result<String, Refusal> {
+    let subsystems = &state.config.subsystems;
+    let there_are = || {
+        let names: Vec<_> = subsystems.iter().map(|subsystem| subsystem.nqn.as_str()).collect();
+        format!("subsystems: {}", names.join(", "))
+    };
+    match (nqn, subsystems.as_slice()) {
+        (Some(nqn), all) if all.iter().any(|subsystem| subsystem.nqn == nqn) => Ok(nqn.to_owned()),
+        (Some(nqn), _) => Err(Refusal::of("nqn", format!("there is no subsystem {nqn}")).help(there_are())),
+        (None, [only]) => Ok(only.nqn.clone()),
+        (None, _) => Err(Refusal::of("nqn", "say which subsystem is meant: there is more than one").help(there_are())),
+    }
+}
+
+/// The namespace that is meant.
+fn find(state: &State, nqn: &str, nsid: i64) -> Result<NamespaceConfig, Refusal> {
+    let subsystem = state.config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn);
+    let all = subsystem.map_or(&[][..], |subsystem| &subsystem.namespaces);
+    let found = all.iter().find(|namespace| i64::from(namespace.nsid) == nsid).cloned();
+    found.ok_or_else(|| {
+        let numbers: Vec<_> = all.iter().map(|namespace| namespace.nsid.to_string()).collect();
+        let there_are =
+            if all.is_empty() { "it has none".to_owned() } else { format!("it has {}", numbers.join(", ")) };
+        Refusal::of("nsid", format!("{nqn} has no namespace {nsid}")).help(there_are)
+    })
+}
+
+/// A size in bytes that holds whole blocks.
+fn wanted_size(text: &str, namespace: &NamespaceConfig) -> Result<u64, Refusal> {
+    let size = parse_size(text).map_err(|wrong| Refusal::of("size", wrong.to_string()))?;
+    if size.is_multiple_of(u64::from(namespace.block_size)) {
+        return Ok(size);
+    }
+    let what = format!("{size} bytes are not a whole number of blocks of {} bytes", namespace.block_size);
+    Err(Refusal::of("size", what).help("use a size such as 512MiB or 1GiB"))
+}
+
+/// What to say where a file's size is also written in the configuration.
+fn outdated(backend: &BackendSpec, bytes: u64) -> Vec<String> {
+    let written = backend.path().and(backend.size()).filter(|&written| written != bytes);
+    let note = |written| {
+        format!(
+            "?size={} no longer holds: where the configuration has it, the next start refuses it",
+            format_size(written)
+        )
+    };
+    written.map(note).into_iter().collect()
+}
+
+/// Makes a specification say another size, where it says one.
+fn set_size(backend: &mut BackendSpec, bytes: u64) {
+    match backend {
+        BackendSpec::Memory(size) | BackendSpec::Null(size) => *size = bytes,
+        BackendSpec::File { size, .. } => {
+            if let Some(size) = size {
+                *size = bytes;
+            }
+        }
+        BackendSpec::Delay { inner, .. } => set_size(inner, bytes),
+    }
+}
+
+/// What the server refused, with the field that it was about.
+fn refusal(error: &ServerError) -> Refusal {
+    let field = match error {
+        ServerError::NoSubsystem(_) => "nqn",
+        ServerError::NoNamespace { .. } | ServerError::Exists { .. } => "nsid",
+        ServerError::Open(_) => "backend",
+        ServerError::Backend(_) => "size",
+    };
+    Refusal::of(field, error.to_string())
+}

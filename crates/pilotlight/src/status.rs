@@ -1,0 +1,138 @@
+//! `pilotlight status`: what a running server is and does, once or again and again.
+
+pub(crate) mod measure;
+mod render;
+pub(crate) mod report;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::admin::client::{Client, SocketArgs, tell};
+use crate::admin::request::Request;
+use crate::exit::Exit;
+use report::Report;
+
+/// Time over which rates are taken where nothing else is said.
+const WINDOW: Duration = Duration::from_millis(500);
+/// What begins a screen anew.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+const ABOUT: &str = "\
+What a running server is and does: reactors and how they spend their time, I/O threads and where they live, what hosts get, \
+and what the policy sees and has ordered.
+
+Rates and percentages are over a window: half a second, or with --watch the time since the lines before.";
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlight status
+  pilotlight status --watch                         every second, until Ctrl-C
+  pilotlight status --watch 10 --json               a line of JSON every ten seconds
+  pilotlight status --socket /run/pilotlight/disks.sock
+
+docs/operating.md says what each column means.
+
+Exit codes:
+  0  told; or ended by Ctrl-C
+  1  no server answers, or it ended
+  2  the server refused";
+
+/// Options of `pilotlight status`.
+#[derive(Args, Clone, Debug)]
+#[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
+pub(crate) struct StatusArgs {
+    /// Again and again, every so many seconds
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
+    watch: Option<Duration>,
+
+    /// Print JSON: one object, with --watch one on each line
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || "write seconds, from 0.1 to 86400".to_owned();
+    let seconds: f64 = text.parse().map_err(|_| wrong())?;
+    if (0.1..=86_400.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
+}
+
+/// Prints the status as asked.
+pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
+    let interrupted = interruptions().context("cannot handle signals")?;
+    let mut client = Client::connect(&args.socket)?;
+    if let Err(refused) = client.ask::<Report>(&Request::Status) {
+        return tell(Err::<Report, _>(refused), |_| Ok(String::new()));
+    }
+    let out = Out { json: args.json, screen: args.watch.is_some() && !args.json && io::stdout().is_terminal() };
+    loop {
+        match interrupted.recv_timeout(args.watch.unwrap_or(WINDOW)) {
+            Err(RecvTimeoutError::Timeout) => {}
+            _ => return Ok(Exit::Clean),
+        }
+        let report = client.ask::<Report>(&Request::Status)?;
+        // nobody reads any more: that is an end like any other
+        if out.print(&report).is_err() || args.watch.is_none() {
+            return Ok(Exit::Clean);
+        }
+    }
+}
+
+/// Something comes when the user has had enough.
+fn interruptions() -> io::Result<Receiver<i32>> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let (sender, receiver) = channel();
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        let _ = signals.forever().try_for_each(|signal| sender.send(signal));
+    })?;
+    Ok(receiver)
+}
+
+/// How reports are printed.
+struct Out {
+    json: bool,
+    /// Each takes the place of the one before.
+    screen: bool,
+}
+
+impl Out {
+    fn print(&self, report: &Report) -> io::Result<()> {
+        let text = if self.json {
+            serde_json::to_string(report).map_err(io::Error::other)? + "\n"
+        } else {
+            render::text(report, colour())
+        };
+        let before = if self.screen { CLEAR } else { "" };
+        let after = if self.json || self.screen { "" } else { "\n" };
+        let mut out = io::stdout().lock();
+        write!(out, "{before}{text}{after}")?;
+        out.flush()
+    }
+}
+
+/// Whether standard output takes colours.
+fn colour() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_has_a_sensible_pace() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for text in ["0", "-1", "NaN", "1s", "1e9"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

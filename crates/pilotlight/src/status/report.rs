@@ -1,0 +1,171 @@
+//! What `pilotlight status --json` prints, and the server answers: plain values, units in their names.
+//!
+//! Rates and percentages are over a window; what happens seldom is counted in the window and since the start.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// The version of this form; a field that goes or changes its meaning makes it another.
+pub(crate) const FORMAT: u32 = 1;
+
+/// A server, and what it did in a window of time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// [`FORMAT`].
+    pub(crate) format: u32,
+    pub(crate) server: ServerFacts,
+    /// Length of the window in nanoseconds: since this connection asked last, or for the first time since the start.
+    pub(crate) window_ns: u64,
+    pub(crate) policy: PolicyReport,
+    pub(crate) io: IoReport,
+    pub(crate) reactors: Vec<ReactorReport>,
+    pub(crate) io_threads: Vec<IoThreadReport>,
+    pub(crate) orders: OrdersReport,
+    /// Wake-ups by what was woken from, over all reactors.
+    pub(crate) wake_ups: Vec<WakeUpReport>,
+}
+
+/// What does not change while a server runs, but for its age.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ServerFacts {
+    /// The program's version.
+    pub(crate) version: String,
+    /// Its process.
+    pub(crate) pid: u32,
+    /// Time since its start, in nanoseconds.
+    pub(crate) uptime_ns: u64,
+    /// Addresses it listens on.
+    pub(crate) listening: Vec<SocketAddr>,
+    /// Reactors have no cores of their own: figures mean nothing.
+    pub(crate) test_mode: bool,
+    /// Quiet time until the whole server sleeps, in nanoseconds; `None`: it never does.
+    pub(crate) sleep_after_ns: Option<u64>,
+}
+
+/// The policy in charge.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PolicyReport {
+    pub(crate) name: String,
+    /// Every parameter.
+    pub(crate) parameters: Vec<ParameterReport>,
+    /// What it sees, in its own words.
+    pub(crate) view: Vec<NameAndValue>,
+}
+
+/// A parameter of the policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ParameterReport {
+    pub(crate) key: String,
+    pub(crate) value: String,
+    /// Whether that is what it is without being set.
+    pub(crate) is_default: bool,
+}
+
+/// Something that a policy sees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NameAndValue {
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
+/// How often something happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Count {
+    pub(crate) in_window: u64,
+    pub(crate) since_start: u64,
+}
+
+/// How long something took, in nanoseconds, over the window; known to about 3 %.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Distribution {
+    /// How often it was measured; where that is 0 the others mean nothing.
+    pub(crate) count: u64,
+    pub(crate) p50_ns: u64,
+    pub(crate) p99_ns: u64,
+    pub(crate) p99_9_ns: u64,
+    pub(crate) max_ns: u64,
+}
+
+/// What hosts asked for and got.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct IoReport {
+    /// Connections now.
+    pub(crate) connections: u64,
+    /// Associations (a host's tie to a controller) now.
+    pub(crate) associations: u64,
+    /// Connections that a fault of the peer ended.
+    pub(crate) faults: Count,
+    pub(crate) iops: f64,
+    pub(crate) read_iops: f64,
+    pub(crate) write_iops: f64,
+    pub(crate) read_bytes_per_s: f64,
+    pub(crate) written_bytes_per_s: f64,
+    /// Of reads and writes, within the target; `None` where it is not measured.
+    pub(crate) latency: Option<Distribution>,
+}
+
+/// A reactor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ReactorReport {
+    pub(crate) id: u16,
+    /// The CPU that it is pinned to.
+    pub(crate) core: Option<u32>,
+    /// Whether it is the main core.
+    pub(crate) main: bool,
+    /// The reactor of the other logical core.
+    pub(crate) sibling: Option<u16>,
+    /// `awake`, or the depth at which it sleeps.
+    pub(crate) state: String,
+    /// Time in poll steps that found work.
+    pub(crate) busy_percent: f64,
+    /// Time in poll steps that found none.
+    pub(crate) idle_percent: f64,
+    /// Time asleep, by depth.
+    pub(crate) asleep_percent: BTreeMap<String, f64>,
+    /// CPU time in the kernel's books, in which waiting instructions count; `None` where the kernel does not tell.
+    pub(crate) scheduled_percent: Option<f64>,
+    pub(crate) loops_per_s: f64,
+    pub(crate) requests_per_s: f64,
+    /// I/O threads that live here now.
+    pub(crate) io_threads: Vec<u16>,
+    pub(crate) moves_in: Count,
+    pub(crate) moves_out: Count,
+}
+
+/// An I/O thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct IoThreadReport {
+    pub(crate) id: u16,
+    /// The reactor on which it lives.
+    pub(crate) home: u16,
+    pub(crate) requests_per_s: f64,
+    /// Time in poll steps of its own that found work.
+    pub(crate) busy_percent: f64,
+    pub(crate) moves: Count,
+}
+
+/// What the policy was told and has ordered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct OrdersReport {
+    pub(crate) moves: Count,
+    pub(crate) sleeps: Count,
+    pub(crate) wakes: Count,
+    pub(crate) refusals: Count,
+    pub(crate) intervals: Count,
+    pub(crate) ticks: Count,
+    /// How late ticks were.
+    pub(crate) tick_lateness: Distribution,
+}
+
+/// Wake-ups from one depth.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct WakeUpReport {
+    /// The depth that names the mechanism.
+    pub(crate) from: String,
+    /// Sleeps that ended.
+    pub(crate) wakes: Count,
+    /// From the sending of a wake-up to the sleeper's first look at it, where another core sent it.
+    pub(crate) latency: Distribution,
+}
