@@ -49,10 +49,10 @@ fn distribution(before: &HistogramSnapshot, now: &HistogramSnapshot) -> Distribu
     let window = now.since(before);
     Distribution {
         count: window.count(),
-        p50_ns: window.quantile_ns(0.5),
-        p99_ns: window.quantile_ns(0.99),
-        p99_9_ns: window.quantile_ns(0.999),
-        max_ns: window.quantile_ns(1.0),
+        p50_ns: window.percentile_ns(0.5),
+        p99_ns: window.percentile_ns(0.99),
+        p99_9_ns: window.percentile_ns(0.999),
+        max_ns: window.percentile_ns(1.0),
     }
 }
 
@@ -185,7 +185,7 @@ fn wake_ups(before: &RuntimeStats, now: &RuntimeStats) -> Vec<WakeUpReport> {
         stats.reactors.iter().fold(SleepStats::default(), |mut sum, reactor| {
             let sleep = &reactor.asleep[depth];
             sum.wakes += sleep.wakes;
-            sum.latency.add(&sleep.latency);
+            sum.latency += &sleep.latency;
             sum
         })
     };
