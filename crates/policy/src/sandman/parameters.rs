@@ -105,7 +105,7 @@ impl Default for Parameters {
 }
 
 /// The guards that docs/sandman.md recommends.
-pub const RECOMMENDED: [(&str, &str); 1] = [("spread", "deviation")];
+pub const RECOMMENDED: [(&str, &str); 2] = [("spread", "deviation"), ("floor", "3")];
 
 impl Parameters {
     /// Sets one.
