@@ -78,7 +78,7 @@ fn tail(a: f64, b: f64, x: f64) -> f64 {
 /// As many digits as say something near 0 and near 100.
 pub(crate) fn digits(percent: f64) -> String {
     match percent.min(100.0 - percent) {
-        rest if rest == 0.0 => format!("{percent:.0}"),
+        0.0 => format!("{percent:.0}"),
         rest if rest < 0.01 => format!("{percent:.6}"),
         rest if rest < 1.0 => format!("{percent:.4}"),
         _ => format!("{percent:.2}"),
