@@ -85,10 +85,15 @@ fn start(path: &Path) -> (Detached, Vec<Box<dyn IoThread>>) {
     (server, threads.into_iter().map(|thread| Box::new(thread) as Box<dyn IoThread>).collect())
 }
 
-/// Loads a namespace for `seconds`, from an OS thread of its own.
-fn load(server: &Detached, nsid: u32, seconds: u64) -> JoinHandle<Report> {
+fn host(server: &Detached, nsid: u32) -> ConnectOptions {
     let mut options = ConnectOptions::new(server.local_addrs()[0], NQN);
     options.hostid = [nsid as u8; 16];
+    options
+}
+
+/// Loads a namespace for `seconds`, from an OS thread of its own.
+fn load(server: &Detached, nsid: u32, seconds: u64) -> JoinHandle<Report> {
+    let mut options = host(server, nsid);
     options.narrow = Narrow {
         send_buffer: Some(8192),
         receive_buffer: Some(8192),
@@ -158,7 +163,7 @@ fn moves_hurt_nobody() {
     }
     let seconds = seconds();
     let (mut server, threads) = start(&dir.path().join("blocks"));
-    let mut homes = Homes::start(threads);
+    let mut homes = Homes::start(threads, Completions::Poll);
     let loads = [FILE, LATE].map(|nsid| load(&server, nsid, seconds));
     move_under(&loads, &mut homes);
     let reports = loads.map(|load| load.join().expect("the load ends"));
@@ -173,4 +178,30 @@ fn moves_hurt_nobody() {
     let with = moves.with;
     let least = [with.in_backends, with.partial_pdus, with.open_r2ts, with.unfinished_sends].into_iter().min();
     assert!(least >= Some(LEAST * seconds.min(10) / 10), "too few moves of one kind: {moves:?}");
+}
+
+/// One command at a time: a wake-up that is lost is the end of the load, as nothing else wakes the home.
+#[test]
+fn a_home_that_waits_in_the_kernel_loses_no_wake_up() {
+    let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let (mut server, threads) = start(&dir.path().join("blocks"));
+    let homes = Homes::start(threads, Completions::Interrupt);
+    for (nsid, depth) in [(FILE, 1), (LATE, 1), (FILE, 3), (LATE, 3)] {
+        let spec = LoadSpec {
+            nsid,
+            read_percent: 50,
+            flush_every: 20,
+            verify: true,
+            depth,
+            ios: Some(1500),
+            timeout_ms: 20_000,
+            yield_when_idle: true,
+            ..LoadSpec::default()
+        };
+        let report =
+            run(&host(&server, nsid), &spec, &AtomicBool::new(false), &mut |_| {}).expect("no wake-up is lost");
+        assert!(report.is_clean(), "{report}");
+    }
+    server.drain();
+    homes.finish();
 }

@@ -1,10 +1,11 @@
 //! Who runs the I/O threads and moves them: for now two OS threads of the test's own.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use pilotlight_reactor::{Completions, IoThread, clock};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
@@ -56,10 +57,10 @@ pub(crate) struct Homes {
 }
 
 impl Homes {
-    pub(crate) fn start(threads: Threads) -> Self {
+    pub(crate) fn start(threads: Threads, how: Completions) -> Self {
         let ((leaves, left), (serves, served)) = (channel(), channel());
         let home = || Home::start(leaves.clone(), serves.clone());
-        let homes = Self { homes: [home(), home()], awake: 0, how: Completions::Poll, left, served };
+        let homes = Self { homes: [home(), home()], awake: 0, how, left, served };
         homes.hand_over(threads, 1);
         homes
     }
@@ -153,7 +154,7 @@ fn serve(order: Order, leave: &Leave, serves: &Sender<()>) -> Threads {
         match how {
             _ if busy => {}
             Completions::Poll => nap(),
-            Completions::Interrupt => wait(&mut threads, leave),
+            Completions::Interrupt => wait(&mut threads, leave, round < polls),
         }
     }
     threads
@@ -162,28 +163,25 @@ fn serve(order: Order, leave: &Leave, serves: &Sender<()>) -> Threads {
 /// Leaves the CPU to others for the shortest time there is. Threads that do nothing but yield can keep those of the kernel
 /// from running that finish direct writes, for seconds (seen on Linux 6.18 with two CPUs).
 fn nap() {
-    std::thread::sleep(std::time::Duration::from_nanos(1));
+    std::thread::sleep(Duration::from_nanos(1));
 }
 
-/// Waits in the kernel if all I/O threads may.
-fn wait(threads: &mut Threads, leave: &Leave) {
+/// Waits in the kernel if all I/O threads may; not for long while `owed` polls.
+fn wait(threads: &mut Threads, leave: &Leave, owed: bool) {
     let now_ns = clock::now_ns();
-    let (mut prepared, mut until_ns) = (0, now_ns + 1_000_000);
+    let (mut prepared, mut until_ns) = (0, if owed { now_ns + 1_000_000 } else { u64::MAX });
     for thread in threads.iter_mut() {
         let Some(limit_ns) = thread.prepare_wait(now_ns) else { break };
         until_ns = until_ns.min(limit_ns);
         prepared += 1;
     }
     if prepared == threads.len() {
-        let mut fds = vec![PollFd::new(&leave.bell, PollFlags::IN)];
-        fds.extend(
-            threads
-                .iter()
-                .map(|thread| PollFd::from_borrowed_fd(thread.wait_fd().expect("it can wait"), PollFlags::IN)),
-        );
-        let left_ns = until_ns.saturating_sub(clock::now_ns());
-        let timeout = Timespec { tv_sec: 0, tv_nsec: left_ns as i64 };
-        let _ = rustix::event::poll(&mut fds, Some(&timeout)); // a signal ends it early
+        let fds = threads.iter().map(|thread| thread.wait_fd().expect("it can wait"));
+        let fds = fds.chain([leave.bell.as_fd()]);
+        let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let left = Duration::from_nanos(until_ns.saturating_sub(clock::now_ns()));
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let _ = rustix::event::poll(&mut fds, Some(&timeout).filter(|_| until_ns < u64::MAX)); // a signal ends it early
     }
     threads[..prepared].iter_mut().for_each(|thread| thread.end_wait());
 }
