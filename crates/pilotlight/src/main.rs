@@ -4,6 +4,7 @@ mod admin;
 mod cli;
 mod config;
 mod demo;
+mod doctor;
 mod exit;
 mod load;
 mod log;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Command::Namespace(args) => namespace::run(args).map(ExitCode::from),
         Command::Load(args) => load::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::Doctor(args) => doctor::run(args),
     };
     outcome.unwrap_or_else(|error| exit::failed(&error).into())
 }

@@ -79,7 +79,7 @@ impl Bell {
         if leaves_out(Step::Arm) {
             return self.armed.0.load(Ordering::Relaxed);
         }
-        self.armed.0.store(how as u32, Ordering::Relaxed);
+        self.armed.0.swap(how as u32, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         how as u32
     }

@@ -1,145 +1,204 @@
-//! A histogram of durations that one thread writes and anyone reads: fixed memory, no lock, no locked instruction.
+//! Durations in fixed memory: log-linear buckets with one writer and any number of readers.
 //!
-//! Buckets are log-linear: 32 to each power of two, so a value is known to about 3 %; below 32 ns exactly. A reader takes a
-//! [`HistogramSnapshot`]; what happened between two moments is the difference of theirs.
+//! Below 128 ns each value has a bucket of its own; above, each power of two is divided into 64. So a bucket is at most
+//! 1/64 (1.6 %) of its values wide, up to 137 s; whatever is longer counts as that.
+//!
+//! The writer adds with plain loads and stores. A reader copies the buckets one after the other ([`HistogramSnapshot`]);
+//! what is counted meanwhile may be in the copy or not, but no bucket ever falls, so the difference of two copies is what
+//! came between them, give or take what was being counted.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Buckets to a power of two, as a power of two.
-const SUB_BITS: u32 = 5;
-const SUB: usize = 1 << SUB_BITS;
-/// Values from 2^40 ns (18 minutes) on share the last bucket.
-const TOP_BITS: u32 = 40;
-const BUCKETS: usize = (TOP_BITS - SUB_BITS + 1) as usize * SUB;
+/// Buckets for each power of two, as a power of two.
+const SUB_BITS: u32 = 6;
+/// Values are less than two to the power of this.
+const BITS: u32 = 37;
+const LONGEST_NS: u64 = (1 << BITS) - 1;
+const BUCKETS: usize = ((BITS - SUB_BITS + 1) as usize) << SUB_BITS;
 
-/// Counts of durations in nanoseconds.
-#[derive(Debug)]
-pub struct Histogram {
-    buckets: Box<[AtomicU64]>,
-    max_ns: AtomicU64,
+/// The bucket of a value of at most [`LONGEST_NS`].
+const fn bucket_of(ns: u64) -> usize {
+    let shift = (ns | 1 << SUB_BITS).ilog2() - SUB_BITS;
+    ((shift as usize) << SUB_BITS) + (ns >> shift) as usize
 }
 
-/// The counts of a [`Histogram`] at a moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HistogramSnapshot {
-    buckets: Vec<u64>,
-    max_ns: u64,
+/// The longest duration in a bucket, in nanoseconds.
+const fn longest_in(bucket: usize) -> u64 {
+    let shift = (bucket >> SUB_BITS).saturating_sub(1);
+    (((bucket - (shift << SUB_BITS)) as u64 + 1) << shift) - 1
+}
+
+const _: () = assert!(bucket_of(LONGEST_NS) == BUCKETS - 1 && longest_in(BUCKETS - 1) == LONGEST_NS);
+
+/// Durations as they are counted; written by one thread only.
+pub struct Histogram {
+    counts: Box<[AtomicU64]>,
+    sum_ns: AtomicU64,
+}
+
+impl Histogram {
+    /// Counts `count` times a duration of `ns` nanoseconds.
+    pub fn record(&self, ns: u64, count: u64) {
+        let ns = ns.min(LONGEST_NS);
+        add(&self.counts[bucket_of(ns)], count);
+        add(&self.sum_ns, ns * count);
+    }
+
+    /// A copy as of now.
+    #[must_use]
+    pub fn snapshot(&self) -> HistogramSnapshot {
+        HistogramSnapshot {
+            counts: self.counts.iter().map(|count| count.load(Relaxed)).collect(),
+            sum_ns: self.sum_ns.load(Relaxed),
+        }
+    }
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { buckets: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(), max_ns: AtomicU64::new(0) }
+        Self { counts: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(), sum_ns: AtomicU64::new(0) }
     }
 }
 
-fn bucket(value: u64) -> usize {
-    if value < SUB as u64 {
-        return value as usize;
+impl std::fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.snapshot().fmt(f)
     }
-    let exponent = value.ilog2();
-    let within = (value >> (exponent - SUB_BITS)) as usize & (SUB - 1);
-    ((exponent - SUB_BITS + 1) as usize * SUB + within).min(BUCKETS - 1)
 }
 
-/// The largest value that falls into a bucket.
-fn highest(bucket: usize) -> u64 {
-    if bucket < SUB {
-        return bucket as u64;
-    }
-    let shift = (bucket / SUB - 1) as u32;
-    (((SUB + bucket % SUB + 1) as u64) << shift) - 1
+/// Adds without a locked instruction: there is one writer.
+fn add(counter: &AtomicU64, value: u64) {
+    counter.store(counter.load(Relaxed) + value, Relaxed);
 }
 
-impl Histogram {
-    /// Notes `times` durations of `value_ns`. For one writing thread at a time.
-    pub fn record(&self, value_ns: u64, times: u64) {
-        let slot = &self.buckets[bucket(value_ns)];
-        slot.store(slot.load(Relaxed) + times, Relaxed);
-        if value_ns > self.max_ns.load(Relaxed) {
-            self.max_ns.store(value_ns, Relaxed);
-        }
-    }
-
-    /// The counts as of now.
-    #[must_use]
-    pub fn snapshot(&self) -> HistogramSnapshot {
-        let buckets = self.buckets.iter().map(|count| count.load(Relaxed)).collect();
-        HistogramSnapshot { buckets, max_ns: self.max_ns.load(Relaxed) }
-    }
+/// A copy of a [`Histogram`], the difference of two, or the sum of several.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct HistogramSnapshot {
+    /// Empty if nothing was counted.
+    counts: Box<[u64]>,
+    sum_ns: u64,
 }
 
 impl HistogramSnapshot {
-    /// Number of durations.
+    /// How many durations were counted.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.buckets.iter().sum()
+        self.counts.iter().sum()
     }
 
-    /// The largest duration ever noted, in nanoseconds; 0 if there is none.
+    /// Their mean in nanoseconds; 0 if there are none.
+    #[must_use]
+    pub fn mean_ns(&self) -> u64 {
+        self.sum_ns.checked_div(self.count()).unwrap_or(0)
+    }
+
+    /// The duration in nanoseconds that at least `share` of all (0 to 1) do not exceed, up to 1.6 % too long; 0 if there are
+    /// none.
+    #[must_use]
+    pub fn percentile_ns(&self, share: f64) -> u64 {
+        let count = self.count();
+        let wanted = ((count as f64 * share).ceil() as u64).clamp(1, count.max(1));
+        let mut seen = 0;
+        let reaches = |&count: &u64| {
+            seen += count;
+            seen >= wanted
+        };
+        self.counts.iter().position(reaches).map_or(0, longest_in)
+    }
+
+    /// The longest in nanoseconds, up to 1.6 % too long; 0 if there are none.
     #[must_use]
     pub fn max_ns(&self) -> u64 {
-        self.max_ns
+        self.percentile_ns(1.0)
     }
 
-    /// The duration in nanoseconds that a share of `q` (0 to 1) does not exceed; 0 if there is none.
-    #[must_use]
-    pub fn quantile_ns(&self, q: f64) -> u64 {
-        let wanted = (q * self.count() as f64).ceil().max(1.0) as u64;
-        let mut seen = 0;
-        for (at, &count) in self.buckets.iter().enumerate() {
-            seen += count;
-            if seen >= wanted {
-                return highest(at).min(self.max_ns);
-            }
-        }
-        0
-    }
-
-    /// What was noted since `earlier`. The largest duration stays that of all time.
+    /// What was counted since the snapshot `earlier` of the same histogram.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let before = |at: usize| earlier.buckets.get(at).copied().unwrap_or(0);
-        let buckets = self.buckets.iter().enumerate().map(|(at, &count)| count.saturating_sub(before(at))).collect();
-        Self { buckets, max_ns: self.max_ns }
+        let before = earlier.counts.iter().copied().chain(std::iter::repeat(0));
+        Self {
+            counts: self.counts.iter().zip(before).map(|(now, before)| now.saturating_sub(before)).collect(),
+            sum_ns: self.sum_ns.saturating_sub(earlier.sum_ns),
+        }
     }
+}
 
-    /// Adds what another has noted.
-    pub fn add(&mut self, other: &Self) {
-        self.buckets.resize(self.buckets.len().max(other.buckets.len()), 0);
-        self.buckets.iter_mut().zip(&other.buckets).for_each(|(mine, theirs)| *mine += theirs);
-        self.max_ns = self.max_ns.max(other.max_ns);
+impl std::ops::AddAssign<&Self> for HistogramSnapshot {
+    fn add_assign(&mut self, other: &Self) {
+        if self.counts.is_empty() {
+            self.counts.clone_from(&other.counts);
+        } else {
+            self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum += count);
+        }
+        self.sum_ns += other.sum_ns;
+    }
+}
+
+impl std::fmt::Debug for HistogramSnapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (p50, p99, max) = (self.percentile_ns(0.5), self.percentile_ns(0.99), self.max_ns());
+        write!(f, "{} durations, p50 {p50} ns, p99 {p99} ns, max {max} ns", self.count())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
-    fn every_value_lies_in_its_bucket_within_three_percent() {
-        let mut last = 0;
-        for value in (0..2_000_000).step_by(7).chain((20..40).map(|bits| (1 << bits) + 12_345)) {
-            let at = bucket(value);
-            assert!(highest(at) >= value, "{value}");
-            assert!(highest(at) - value <= value / 32 + 1, "{value} reads as {}", highest(at));
-            assert!(at >= last, "{value}");
-            last = at;
+    fn buckets_follow_each_other_and_are_narrow() {
+        let mut next = 0;
+        for bucket in 0..BUCKETS {
+            let longest = longest_in(bucket);
+            assert_eq!((bucket_of(next), bucket_of(longest)), (bucket, bucket));
+            let width = longest - next + 1;
+            assert!(width == 1 || width * 64 <= next, "bucket {bucket} of {next} ns is {width} ns wide");
+            next = longest + 1;
         }
-        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+        assert_eq!(next, LONGEST_NS + 1);
     }
 
     #[test]
-    fn quantiles_agree_with_sorting() {
-        let histogram = Histogram::default();
-        let mut values: Vec<u64> = (0..10_000).map(|i: u64| i * i % 77_777).collect();
-        values.iter().for_each(|&value| histogram.record(value, 1));
-        values.sort_unstable();
-        let snapshot = histogram.snapshot();
-        for q in [0.0, 0.01, 0.5, 0.99, 0.999, 1.0] {
-            let exact = values[((q * 10_000.0_f64).ceil().max(1.0) as usize) - 1];
-            let read = snapshot.quantile_ns(q);
-            assert!(read >= exact && read <= exact + exact / 32 + 1, "{q}: {exact} reads as {read}");
+    fn nothing_has_no_percentiles() {
+        for empty in [HistogramSnapshot::default(), Histogram::default().snapshot()] {
+            assert_eq!((empty.count(), empty.mean_ns(), empty.percentile_ns(0.5), empty.max_ns()), (0, 0, 0, 0));
         }
-        assert_eq!(snapshot.since(&snapshot).count(), 0);
+    }
+
+    #[test]
+    fn what_is_too_long_counts_as_the_longest() {
+        let histogram = Histogram::default();
+        histogram.record(u64::MAX, 1);
+        assert_eq!(histogram.snapshot().max_ns(), LONGEST_NS);
+    }
+
+    fn duration() -> impl Strategy<Value = u64> {
+        (0..BITS, any::<u64>()).prop_map(|(bits, ns)| ns & ((1 << bits) - 1))
+    }
+
+    proptest! {
+        /// Against the sorted list: percentiles are those of the list or up to 1/64 more, differences are exact.
+        #[test]
+        fn agrees_with_a_sorted_list(first in prop::collection::vec(duration(), 0..50), mut second in prop::collection::vec(duration(), 1..200)) {
+            let histogram = Histogram::default();
+            first.iter().for_each(|&ns| histogram.record(ns, 1));
+            let before = histogram.snapshot();
+            second.iter().for_each(|&ns| histogram.record(ns, 3));
+            let all = histogram.snapshot();
+            let snapshot = all.since(&before);
+            second.sort_unstable();
+            prop_assert_eq!(snapshot.count(), 3 * second.len() as u64);
+            prop_assert_eq!(snapshot.mean_ns(), second.iter().sum::<u64>() / second.len() as u64);
+            for share in [0.0, 0.01, 0.5, 0.9, 0.99, 0.999, 1.0] {
+                let rank = ((second.len() as f64 * 3.0 * share).ceil() as usize).max(1).div_ceil(3);
+                let exact = second[rank - 1];
+                let got = snapshot.percentile_ns(share);
+                prop_assert!(got >= exact && got - exact <= exact / 64, "{}: {} instead of {}", share, got, exact);
+            }
+            let mut sum = before;
+            sum += &snapshot;
+            prop_assert_eq!(sum, all);
+        }
     }
 }

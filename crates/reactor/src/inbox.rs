@@ -3,7 +3,7 @@
 //! An inbox belongs to the I/O thread (or the reactor) that empties it and moves with it; a [`Sender`] stays valid
 //! wherever its owner lives. Sending never blocks: a full inbox hands the message back.
 //!
-//! An owner with nothing to do can wait for the next message: in a futex ([`Inbox::wait_futex`]), or in `poll(2)` or
+//! An owner with nothing to do can wait for the next message: watching its slot ([`Inbox::wait_monitor`]), in a futex ([`Inbox::wait_futex`]), or in `poll(2)` or
 //! `epoll(7)` for a [`Inbox::doorbell`] among other descriptors. Each way is the same three steps, arm, re-check, wait;
 //! `doorbell.rs` says why none of them may be left out.
 
@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use crate::doorbell::{Bell, How};
 use crate::ring::Ring;
 use crate::sync::{Arc, Step, leaves_out};
+use crate::wait::Monitor;
 
 struct Shared<T> {
     ring: Ring<T>,
@@ -82,6 +83,23 @@ impl<T> Inbox<T> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shared.ring.is_empty(self.head)
+    }
+
+    /// Rests until the next message's sender stores it, or until `until_ns` (`CLOCK_MONOTONIC`; `u64::MAX`: no limit);
+    /// neither side makes a system call. May return early, without a message, and does so every millisecond or so.
+    ///
+    /// `how` must be what [`wait::available`](crate::wait::available) names: a CPU that lacks the instruction ends the
+    /// process with `SIGILL`.
+    ///
+    /// # Panics
+    /// If the instruction is another architecture's.
+    pub fn wait_monitor(&mut self, how: Monitor, until_ns: u64) {
+        self.disarm();
+        let (word, unchanged) = self.shared.ring.next(self.head);
+        let armed = how.arm(word);
+        if self.still_empty() {
+            armed.wait(unchanged, until_ns);
+        }
     }
 
     /// Waits in the kernel until there is a message or until `until_ns` (`CLOCK_MONOTONIC`; `u64::MAX`: no limit). The
@@ -157,21 +175,5 @@ impl<T> Sender<T> {
         self.0.ring.send(message)?;
         self.0.bell.message_is_in();
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keeps_order_and_hands_back_what_does_not_fit() {
-        let mut inbox = Inbox::new(2);
-        let sender = inbox.sender();
-        assert_eq!(inbox.take(), None);
-        assert_eq!(sender.send(1), Ok(()));
-        assert_eq!(sender.clone().send(2), Ok(()));
-        assert_eq!(sender.send(3), Err(3));
-        assert_eq!((inbox.take(), inbox.take(), inbox.take()), (Some(1), Some(2), None));
     }
 }

@@ -10,7 +10,7 @@
 //! | `doorbell` | how a sleeping owner is woken: futex, eventfd |
 //! | `ring` | the ring under an inbox |
 //! | `sync` | atomics, fences and kernel waits, so that a model checker can take their place |
-//! | `wait` | instructions that wait for a store: `umwait`, `mwaitx`, `wfe` |
+//! | [`wait`] | instructions that wait for a store: `umwait`, `mwaitx`, `wfe` |
 //! | [`io_thread`] | what a reactor polls |
 //! | `reactor` | the loop of one core: poll, rest, hand over |
 //! | `director` | a policy on the main core: what it is told, and how its commands are carried out |
@@ -39,3 +39,4 @@ pub use inbox::{Inbox, Sender};
 pub use io_thread::{Completions, IoThread, Polled};
 pub use reactor::Idle;
 pub use runtime::{Runtime, RuntimeOptions, RuntimeStats, StartError};
+pub use wait::Monitor;

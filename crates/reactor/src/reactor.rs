@@ -284,8 +284,7 @@ impl Reactor {
         self.cell.fall_asleep(depth, *now);
         while self.inbox.is_empty() {
             match self.monitor.filter(|_| depth == Depth::MonitorWait) {
-                // STUB
-                Some(_monitor) => self.inbox.wait_futex(u64::MAX),
+                Some(monitor) => self.inbox.wait_monitor(monitor, u64::MAX),
                 None => self.inbox.wait_futex(u64::MAX),
             }
         }

@@ -82,10 +82,6 @@ impl<T> Ring<T> {
             if sequence < free {
                 return Err(message);
             }
-            if sequence > free {
-                position = self.tail.0.load(Ordering::Relaxed);
-                continue;
-            }
             match self.claim(position) {
                 Ok(_) => {
                     // SAFETY: the slot is free (Acquire: the receiver has read the last message out of it), and the

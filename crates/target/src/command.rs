@@ -233,7 +233,7 @@ mod tests {
     fn namespaces(block_size: u32) -> Namespaces {
         let backend = NullBackend::new(block_size, 1 << 20).expect("a backend");
         let channel = backend.open_channel(1).expect("a channel");
-        let mut namespaces = Namespaces::default();
+        let mut namespaces = Namespaces::new().expect("a descriptor");
         namespaces.add(0, 1, backend.geometry(), channel);
         namespaces
     }

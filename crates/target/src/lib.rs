@@ -11,6 +11,7 @@ pub mod command;
 pub mod config;
 pub mod connection;
 pub mod controller;
+pub mod departures;
 pub mod discovery;
 pub mod listener;
 mod mapping;
@@ -25,7 +26,9 @@ pub mod subsystem;
 pub mod testing;
 pub mod thread;
 pub mod tx;
+pub mod wait;
 pub mod wire;
 
 pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
-pub use server::{DrainError, Server, ServerError, ServerStats, StartError};
+pub use pilotlight_reactor::HistogramSnapshot;
+pub use server::{DrainError, IoThreadStats, Server, ServerError, ServerStats, StartError};

@@ -148,6 +148,12 @@ impl Memory {
         std::mem::take(&mut self.refused)
     }
 
+    /// Whether [`Memory::take_refusal`] would say so.
+    #[must_use]
+    pub fn has_refused(&self) -> bool {
+        self.refused
+    }
+
     /// Bytes in the books: for tests.
     #[must_use]
     pub fn booked(&self) -> usize {

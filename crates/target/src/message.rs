@@ -154,6 +154,12 @@ impl Outbox {
         self.waiting.push_back((thread, message));
     }
 
+    /// Whether everything is on its way.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Tries again to send what waits.
     pub fn flush(&mut self) {
         while let Some((thread, message)) = self.waiting.pop_front() {

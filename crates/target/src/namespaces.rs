@@ -4,7 +4,13 @@
 //! for ever: one that has been removed keeps its entry (some 60 bytes), and its channel until the last request is back,
 //! so that a waiting command never finds another namespace in its place.
 
-use crate::backend::{Channel, Completion, Geometry};
+use std::io;
+use std::sync::Arc;
+
+use pilotlight_reactor::Completions;
+
+use crate::backend::{Bell, Channel, Completion, Geometry};
+use crate::wait::Wait;
 
 /// A namespace as this I/O thread uses it.
 struct Entry {
@@ -15,14 +21,53 @@ struct Entry {
 }
 
 /// The namespaces of every subsystem, as one I/O thread sees them.
-#[derive(Default)]
 pub struct Namespaces {
+    how: Completions,
+    bell: Arc<Bell>,
     entries: Vec<Entry>,
     /// For each subsystem, by NSID less one, the index of the entry plus one; 0 for none.
     by_nsid: Vec<Vec<u32>>,
 }
 
 impl Namespaces {
+    /// No namespaces yet. Completions are polled for.
+    ///
+    /// # Errors
+    /// If the system has no descriptor left.
+    pub fn new() -> io::Result<Self> {
+        let bell = Arc::new(Bell::new()?);
+        Ok(Self { how: Completions::default(), bell, entries: Vec::new(), by_nsid: Vec::new() })
+    }
+
+    /// What rings when a request completes, where that was asked for.
+    #[must_use]
+    pub fn bell(&self) -> &Arc<Bell> {
+        &self.bell
+    }
+
+    /// How completions of what is submitted from now on are learnt of.
+    pub fn set_completions(&mut self, how: Completions) {
+        self.how = how;
+        for channel in self.entries.iter_mut().filter_map(|entry| entry.channel.as_mut()) {
+            channel.set_completions(how, &self.bell);
+        }
+    }
+
+    /// What has to happen before [`Namespaces::poll`] has anything to do, the bell being armed.
+    #[must_use]
+    pub fn wait(&self, now_ns: u64) -> Wait {
+        let one = |entry: &Entry| match &entry.channel {
+            None => Wait::Event,
+            Some(channel) if channel.in_flight() > 0 => match self.how {
+                Completions::Poll => Wait::Poll,
+                Completions::Interrupt => channel.wait(now_ns),
+            },
+            Some(_) if entry.removed => Wait::Poll, // its channel is to be closed
+            Some(_) => Wait::Event,
+        };
+        self.entries.iter().map(one).min().unwrap_or(Wait::Event)
+    }
+
     /// The index of namespace `nsid` of `subsystem`.
     #[must_use]
     pub fn index_of(&self, subsystem: usize, nsid: u32) -> Option<u32> {
@@ -53,7 +98,8 @@ impl Namespaces {
     }
 
     /// Adds a namespace.
-    pub fn add(&mut self, subsystem: usize, nsid: u32, geometry: Geometry, channel: Box<dyn Channel>) {
+    pub fn add(&mut self, subsystem: usize, nsid: u32, geometry: Geometry, mut channel: Box<dyn Channel>) {
+        channel.set_completions(self.how, &self.bell);
         self.remove(subsystem, nsid);
         self.entries.push(Entry { subsystem, geometry, channel: Some(channel), removed: false });
         if self.by_nsid.len() <= subsystem {

@@ -1,5 +1,7 @@
 //! A running target: its start, what its I/O threads share, changes while it runs, and its end.
 
+mod error;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -15,12 +17,15 @@ use crate::association::{Association, Register};
 use crate::backend::{Backend, Op, OpenError, Request, Submitted};
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
+use crate::departures::Clock;
 use crate::discovery::DiscoveryLog;
 use crate::listener::Acceptor;
 use crate::message::{Message, NamespaceChange, Outbox};
 use crate::stats::{Counters, Totals};
 use crate::subsystem::{NamespaceInfo, Subsystem};
 use crate::thread::{TargetThread, ThreadParts};
+pub use error::{DrainError, ServerError, StartError};
+use pilotlight_reactor::HistogramSnapshot;
 
 /// The "subsystem" of hosts that use the discovery service.
 pub const DISCOVERY: usize = usize::MAX;
@@ -187,6 +192,15 @@ impl Shared {
         self.counters.iter().map(|counters| counters.totals()).fold(Totals::default(), |a, b| a + b)
     }
 
+    fn thread_stats(&self) -> Vec<IoThreadStats> {
+        let one = |(id, counters): (u32, &Arc<Counters>)| IoThreadStats {
+            id,
+            totals: counters.totals(),
+            latency: counters.latency.snapshot(),
+        };
+        (0..).zip(&self.counters).map(one).collect()
+    }
+
     /// Notes a new connection; `false` if there are too many.
     #[must_use]
     pub fn connection_opened(&self) -> bool {
@@ -209,81 +223,16 @@ impl Namespace {
     }
 }
 
-/// Why a server did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A namespace cannot be opened.
-    #[error("cannot open namespace {nsid} of {nqn}: {source}")]
-    Namespace {
-        /// The subsystem.
-        nqn: String,
-        /// The namespace.
-        nsid: u32,
-        /// Why.
-        source: OpenError,
-    },
-    /// A reactor did not start.
-    #[error(transparent)]
-    Reactor(#[from] pilotlight_reactor::StartError),
-    /// The system refused memory, a thread or a descriptor.
-    #[error("the system refused what an I/O thread needs: {0}")]
-    Resources(#[from] io::Error),
-}
-
-/// Why a change to a running server was refused.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// No such subsystem.
-    #[error("there is no subsystem {0}")]
-    NoSubsystem(String),
-    /// No such namespace.
-    #[error("subsystem {nqn} has no namespace {nsid}")]
-    NoNamespace {
-        /// The subsystem.
-        nqn: String,
-        /// The namespace.
-        nsid: u32,
-    },
-    /// The NSID is in use.
-    #[error("subsystem {nqn} has a namespace {nsid} already; remove it first or choose another NSID")]
-    Exists {
-        /// The subsystem.
-        nqn: String,
-        /// The namespace.
-        nsid: u32,
-    },
-    /// The backend cannot be opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// The backend refused.
-    #[error("the backend refused: {0}")]
-    Backend(#[from] io::Error),
-}
-
-/// Why a server did not stop in time.
-#[derive(Debug, thiserror::Error)]
-pub enum DrainError {
-    /// Requests were still in progress.
-    #[error("requests were still in progress after {0:?}; their connections were cut")]
-    Timeout(Duration),
-    /// A namespace could not be flushed.
-    #[error("namespace {nsid} of {nqn} could not be flushed: {reason}")]
-    Flush {
-        /// The subsystem.
-        nqn: String,
-        /// The namespace.
-        nsid: u32,
-        /// Why.
-        reason: String,
-    },
+/// What an I/O thread has done so far.
+#[derive(Clone, Debug, Default)]
+pub struct IoThreadStats {
+    /// The I/O thread.
+    pub id: u32,
+    /// What it has counted.
+    pub totals: Totals,
+    /// How long reads and writes stayed in the target, in nanoseconds: from the poll that read the command to the end of
+    /// the one in which the socket took the last byte of its answer.
+    pub latency: HistogramSnapshot,
 }
 
 /// What a server has done so far.
@@ -291,6 +240,8 @@ pub enum DrainError {
 pub struct ServerStats {
     /// Sums over all I/O threads.
     pub totals: Totals,
+    /// Each I/O thread.
+    pub threads: Vec<IoThreadStats>,
     /// Reactors, I/O threads as reactors see them, and the policy's orders.
     pub runtime: RuntimeStats,
     /// Associations that exist.
@@ -355,6 +306,7 @@ impl Server {
                 out: Outbox::new(Arc::clone(&threads)),
                 pool_bytes,
                 counters: shared.counters(id),
+                clock: Clock::Monotonic,
                 shared: Arc::clone(&shared),
             })?;
             runtime.adopt(CoreId((id % options.cores.len()) as u16), Box::new(thread));
@@ -378,6 +330,7 @@ impl Server {
     pub fn stats(&self) -> ServerStats {
         ServerStats {
             totals: self.shared.totals(),
+            threads: self.shared.thread_stats(),
             runtime: self.runtime.stats(),
             associations: self.shared.register.len(),
         }

@@ -78,6 +78,8 @@ pub struct Slot {
     pub aux: Option<Buffer>,
     /// Bytes that R2Ts have asked for.
     pub asked: u32,
+    /// When it came, in nanoseconds.
+    pub arrived_ns: u64,
     /// When it took the buffer that R2Ts ask data for, in nanoseconds.
     pub asked_ns: u64,
     /// Unanswered R2Ts.
@@ -97,6 +99,7 @@ impl Slot {
             buffer: None,
             aux: None,
             asked: 0,
+            arrived_ns: 0,
             asked_ns: 0,
             asks: [Ask { start: 0, next: 0, end: 0 }; MAX_R2T],
         }

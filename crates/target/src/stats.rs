@@ -1,5 +1,6 @@
 //! What an I/O thread counts. Written by the thread that owns it with plain loads and stores, read by anyone.
 
+use pilotlight_reactor::Histogram;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// One I/O thread's counters.
@@ -12,6 +13,9 @@ pub struct Counters {
     written_bytes: AtomicU64,
     connections: AtomicU64,
     faults: AtomicU64,
+    /// Of reads and writes on I/O queues: from the poll that read the command to the end of the one in which the socket took
+    /// the last byte of its answer.
+    pub latency: Histogram,
 }
 
 /// A copy of [`Counters`], or a sum of several.

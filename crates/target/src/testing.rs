@@ -3,23 +3,32 @@
 //! The thread is the real one, sockets and all; its peers are the other ends of socket pairs, time is what the caller says
 //! it is, and a poll happens when the caller asks for one. So whatever a peer can do can be done here step by step, and
 //! the same steps come to the same end.
+//!
+//! Every poll is a test of the waiting contract as well ([`Bench::step`]): where the thread would have waited in the
+//! kernel, a poll must come to nothing. So its backend must not complete anything by itself, behind the caller's back.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use pilotlight_reactor::{Inbox, IoThread, Sender};
+use pilotlight_reactor::{Completions, Inbox, IoThread, Polled, Sender};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 
 use crate::backend::Backend;
 use crate::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
+use crate::departures::Clock;
 use crate::message::{Message, Outbox};
 use crate::server::Shared;
 use crate::thread::{TargetThread, ThreadParts, Usage};
+use pilotlight_reactor::HistogramSnapshot;
 
 /// The subsystem on the bench; its namespace is number 1.
 pub const NQN: &str = "nqn.2014-08.org.pilotlight:bench";
+
+/// Time that a poll takes where [`Bench::run`] says how much passes, in nanoseconds.
+const POLL_NS: u64 = 1_000;
 
 /// An I/O thread on the bench.
 pub struct Bench {
@@ -27,6 +36,8 @@ pub struct Bench {
     inbox: Sender<Message>,
     shared: Arc<Shared>,
     now_ns: u64,
+    /// Until when the I/O thread waits, if it would.
+    asleep: Option<u64>,
 }
 
 impl Bench {
@@ -47,15 +58,17 @@ impl Bench {
         let inbox = Inbox::new(256);
         let sender = inbox.sender();
         shared.announcements().map_err(io::Error::other)?.into_iter().for_each(|message| drop(sender.send(message)));
-        let thread = TargetThread::new(ThreadParts {
+        let mut thread = TargetThread::new(ThreadParts {
             id: 0,
             inbox,
             out: Outbox::new(Arc::new([sender.clone()])),
             pool_bytes,
             counters: shared.counters(0),
+            clock: Clock::Handed,
             shared: Arc::clone(&shared),
         })?;
-        Ok(Self { thread, inbox: sender, shared, now_ns: 0 })
+        thread.set_completions(Completions::Interrupt);
+        Ok(Self { thread, inbox: sender, shared, now_ns: 0, asleep: None })
     }
 
     /// A new connection, as the acceptor would hand it over. With `narrow` the thread's socket takes few bytes at a time.
@@ -75,16 +88,101 @@ impl Bench {
         Ok(Peer { socket: ours })
     }
 
+    /// Time in nanoseconds.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
     /// Lets `ns` pass and the I/O thread poll once; returns whether it found work.
+    ///
+    /// # Panics
+    /// If the thread finds work, or a deadline that is due, although it has waited since the last poll, its time is not
+    /// over, and nothing has made its descriptor readable.
     pub fn step(&mut self, ns: u64) -> bool {
+        self.poll(ns).busy
+    }
+
+    /// As [`Bench::step`]; returns all that the I/O thread says.
+    ///
+    /// # Panics
+    /// As [`Bench::step`].
+    pub fn poll(&mut self, ns: u64) -> Polled {
+        let rung = self.is_readable();
+        let missed = self.wake().is_some_and(|limit_ns| self.now_ns + ns < limit_ns) && !rung;
         self.now_ns += ns;
-        self.thread.poll(self.now_ns).busy
+        let polled = self.thread.poll(self.now_ns);
+        assert!(
+            !missed || self.thread.came_to_nothing(),
+            "something was to be done, and a thread that waits misses it"
+        );
+        self.asleep = self.thread.prepare_wait(self.now_ns);
+        polled
+    }
+
+    /// Lets `ns` pass as for a thread that waits in the kernel: it is polled only when its wait is over. Returns how often
+    /// it was.
+    pub fn run(&mut self, ns: u64) -> u32 {
+        let end_ns = self.now_ns + ns;
+        for polls in 0.. {
+            let rest_ns = match self.asleep {
+                Some(limit_ns) if !self.is_readable() => limit_ns.saturating_sub(self.now_ns),
+                _ => POLL_NS,
+            };
+            if rest_ns > end_ns - self.now_ns {
+                self.now_ns = end_ns;
+                return polls;
+            }
+            self.poll(rest_ns);
+        }
+        unreachable!("time passes")
+    }
+
+    /// Until when the I/O thread would wait now in the kernel (`u64::MAX`: no timer), in nanoseconds; `None` if it wants to
+    /// be polled on. Between two polls its bells are armed.
+    #[must_use]
+    pub fn asleep(&self) -> Option<u64> {
+        self.asleep
+    }
+
+    /// Whether the I/O thread's descriptor would end its wait.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        let Some(fd) = self.thread.wait_fd() else { return false };
+        let mut polled = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
+        rustix::event::poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(1)
+    }
+
+    fn wake(&mut self) -> Option<u64> {
+        let limit_ns = self.asleep.take();
+        if limit_ns.is_some() {
+            self.thread.end_wait();
+        }
+        limit_ns
+    }
+
+    /// How the I/O thread learns of completions; at first by interrupts.
+    pub fn set_completions(&mut self, how: Completions) {
+        self.wake();
+        self.thread.set_completions(how);
+        self.asleep = self.thread.prepare_wait(self.now_ns);
+    }
+
+    /// Sends the I/O thread a message that is nothing to it.
+    pub fn ring(&self) {
+        let _ = self.inbox.send(Message::DiscoveryChanged);
     }
 
     /// What the I/O thread holds; panics if that is more than it may be.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.thread.usage()
+    }
+
+    /// How long commands have stayed.
+    #[must_use]
+    pub fn latency(&self) -> HistogramSnapshot {
+        self.shared.counters(0).latency.snapshot()
     }
 
     /// Associations that exist.

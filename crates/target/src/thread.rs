@@ -5,31 +5,30 @@
 //! each connection that has something to say. Connections share one large read buffer; only the beginning of an
 //! incomplete PDU is kept with its connection, so a silent connection costs little.
 
-use std::io::{IoSlice, IoSliceMut};
+mod link;
+mod wait;
+
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use pilotlight_reactor::{Inbox, IoThread, Polled};
+use pilotlight_reactor::{Completions, Inbox, IoThread, Polled};
 use rustix::event::epoll;
-use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
 
 use crate::association::HostKey;
 use crate::backend::Completion;
 use crate::buffer::BufferPool;
 use crate::connection::{Connection, Cx, connection_of};
+use crate::departures::{Clock, Departures};
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Message, NamespaceChange, Outbox};
 use crate::namespaces::Namespaces;
 use crate::server::Shared;
 use crate::stats::Counters;
-use crate::tx::MAX_SLICES;
-use crate::wire::MAX_CAPSULE;
+use link::{Link, Resources, SCRATCH, readable};
+use wait::{BELL, DOORBELL};
 
-/// Bytes read from one connection in one poll.
-const SCRATCH: usize = 256 * 1024;
 /// Socket events taken in one poll.
 const EVENTS: usize = 128;
 /// Completions collected in one poll.
@@ -43,30 +42,6 @@ const PATIENCE_NS: u64 = 2_000_000_000;
 const RELIEF_NS: u64 = 100_000_000;
 
 const NO_WAIT: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-
-/// A connection and its socket.
-struct Link {
-    socket: Option<OwnedFd>,
-    conn: Connection,
-    address: ConnAddr,
-    /// What epoll watches for.
-    interest: epoll::EventFlags,
-    /// Whether it stands in the list of connections with waiting commands.
-    listed: bool,
-    /// Whether the sending side has been shut down.
-    shut: bool,
-}
-
-/// Everything but the links, so that both can be borrowed at once.
-struct Resources {
-    out: Outbox,
-    memory: Memory,
-    namespaces: Namespaces,
-    counters: Arc<Counters>,
-    shared: Arc<Shared>,
-    epoll: OwnedFd,
-    scratch: Box<[u8]>,
-}
 
 /// An I/O thread of the target.
 pub struct TargetThread {
@@ -86,109 +61,8 @@ pub struct TargetThread {
     next_relief_ns: u64,
     open: u32,
     draining: bool,
-}
-
-fn readable() -> epoll::EventFlags {
-    epoll::EventFlags::IN | epoll::EventFlags::RDHUP
-}
-
-impl Resources {
-    fn cx(&mut self, now_ns: u64, me: ConnAddr) -> Cx<'_> {
-        Cx {
-            now_ns,
-            me,
-            memory: &mut self.memory,
-            namespaces: &mut self.namespaces,
-            out: &mut self.out,
-            counters: &self.counters,
-            shared: &self.shared,
-        }
-    }
-}
-
-impl Link {
-    /// Reads once and acts on what came.
-    fn read(&mut self, res: &mut Resources, now_ns: u64) {
-        let Some(socket) = &self.socket else { return };
-        // Where there is no room for the data of more commands nothing is read; level-triggered epoll brings us back. A
-        // command takes more memory than its bytes: data of 512 bytes a page, for Compare two.
-        let room = (res.memory.room_at_once() / 16).min(SCRATCH);
-        if room <= MAX_CAPSULE {
-            return;
-        }
-        let mut scratch = std::mem::take(&mut res.scratch);
-        let kept = self.conn.take_kept(&mut scratch);
-        let mut in_place = 0;
-        let flags = RecvFlags::DONTWAIT;
-        let received = match self.conn.body_target().filter(|_| kept == 0) {
-            Some(target) => {
-                in_place = target.len();
-                let mut parts = [IoSliceMut::new(target), IoSliceMut::new(&mut scratch[..room])];
-                rustix::net::recvmsg(socket, &mut parts, &mut RecvAncillaryBuffer::default(), flags).map(|r| r.bytes)
-            }
-            None => rustix::net::recv(socket, &mut scratch[kept..room], flags).map(|(_, bytes)| bytes),
-        };
-        let mut cx = res.cx(now_ns, self.address);
-        match received {
-            Ok(0) => self.conn.lost(&mut cx),
-            Ok(bytes) => {
-                let in_place = in_place.min(bytes);
-                if in_place > 0 {
-                    self.conn.on_body(in_place, &mut cx);
-                }
-                self.conn.on_bytes(&scratch[..kept + bytes - in_place], &mut cx);
-            }
-            Err(Errno::AGAIN | Errno::INTR) => self.conn.on_bytes(&scratch[..kept], &mut cx),
-            Err(_) => self.conn.lost(&mut cx),
-        }
-        res.scratch = scratch;
-    }
-
-    /// Sends what waits, until it is out or the socket takes no more.
-    fn flush(&mut self, res: &mut Resources, now_ns: u64) {
-        let Some(socket) = &self.socket else { return };
-        while !self.conn.tx.is_empty() {
-            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-            let used = self.conn.tx.gather(&mut slices);
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            let sent = rustix::net::sendmsg(socket, &slices[..used], &mut SendAncillaryBuffer::default(), flags);
-            let mut cx = res.cx(now_ns, self.address);
-            match sent {
-                Ok(bytes) => self.conn.on_sent(bytes, &mut cx),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    self.conn.blocked = true;
-                    return self.watch(res, readable() | epoll::EventFlags::OUT);
-                }
-                Err(_) => return self.conn.lost(&mut cx),
-            }
-        }
-        if self.conn.blocked {
-            self.conn.blocked = false;
-            self.watch(res, readable());
-        }
-        if self.conn.is_closing() && !self.shut {
-            self.shut = true;
-            if let Some(socket) = &self.socket {
-                let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
-            }
-        }
-    }
-
-    fn watch(&mut self, res: &Resources, interest: epoll::EventFlags) {
-        let Some(socket) = self.socket.as_ref().filter(|_| self.interest != interest) else { return };
-        let data = epoll::EventData::new_u64(u64::from(self.address.index));
-        if epoll::modify(&res.epoll, socket, data, interest).is_ok() {
-            self.interest = interest;
-        }
-    }
-
-    /// Whether the peer has closed its side.
-    fn is_hung_up(&self) -> bool {
-        let Some(socket) = &self.socket else { return true };
-        let mut polled = [rustix::event::PollFd::new(socket, rustix::event::PollFlags::RDHUP)];
-        matches!(rustix::event::poll(&mut polled, Some(&NO_WAIT)), Ok(1..))
-    }
+    /// The last poll came to nothing: every command that waits has been tried since anything changed.
+    quiet: bool,
 }
 
 /// What an I/O thread holds.
@@ -217,6 +91,8 @@ pub struct ThreadParts {
     pub pool_bytes: usize,
     /// What it counts.
     pub counters: Arc<Counters>,
+    /// What its latencies are measured with.
+    pub clock: Clock,
     /// What all share.
     pub shared: Arc<Shared>,
 }
@@ -227,14 +103,15 @@ impl TargetThread {
     /// # Errors
     /// If the system has no memory or descriptor left.
     pub fn new(parts: ThreadParts) -> std::io::Result<Self> {
-        Ok(Self {
+        let thread = Self {
             id: parts.id,
             inbox: parts.inbox,
             resources: Resources {
                 out: parts.out,
                 memory: Memory::new(BufferPool::new(parts.pool_bytes)?),
-                namespaces: Namespaces::default(),
+                namespaces: Namespaces::new()?,
                 counters: parts.counters,
+                departures: Departures::new(parts.clock),
                 shared: parts.shared,
                 epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
                 scratch: vec![0; SCRATCH].into_boxed_slice(),
@@ -250,7 +127,10 @@ impl TargetThread {
             next_relief_ns: 0,
             open: 0,
             draining: false,
-        })
+            quiet: false,
+        };
+        thread.watch_bells()?;
+        Ok(thread)
     }
 
     /// What this I/O thread holds now: for tests. Checks that it is bounded as the files say.
@@ -261,6 +141,11 @@ impl TargetThread {
         let memory = &self.resources.memory;
         let in_backends = self.resources.namespaces.in_flight();
         Usage { connections: self.open, buffers: memory.pool.outstanding(), booked: memory.booked(), in_backends }
+    }
+
+    /// Whether the last poll came to nothing, deadlines included: for tests.
+    pub(crate) fn came_to_nothing(&self) -> bool {
+        self.quiet
     }
 
     fn on_message(&mut self, message: Message, now_ns: u64) {
@@ -423,11 +308,15 @@ impl TargetThread {
         let Ok((events, _)) = epoll::wait(&self.resources.epoll, &mut room, Some(&NO_WAIT)) else {
             return (false, 0); // interrupted by a signal: the next poll looks again
         };
-        let mut requests = 0;
+        let (mut busy, mut requests) = (false, 0);
         for event in events.iter() {
-            requests += self.on_socket_event(event.data.u64() as u32, event.flags, now_ns);
+            let what = event.data.u64();
+            if what == DOORBELL || what == BELL {
+                continue; // it has ended a wait; inbox and backends are looked at in every poll
+            }
+            requests += self.on_socket_event(what as u32, event.flags, now_ns);
+            busy = true;
         }
-        let busy = !events.is_empty();
         (busy, requests)
     }
 
@@ -494,22 +383,27 @@ impl TargetThread {
         moved
     }
 
-    fn tick(&mut self, now_ns: u64) {
+    /// Looks at the deadlines if it is time; returns whether anything came of it.
+    fn tick(&mut self, now_ns: u64) -> bool {
         if now_ns < self.next_tick_ns {
-            return;
+            return false;
         }
         self.next_tick_ns = now_ns + TICK_NS;
+        let mut due = false;
         for index in 0..self.deadlines.len() {
             if self.deadlines[index] > now_ns {
                 continue;
             }
             let Some(address) = self.links[index].as_ref().map(|link| link.address) else { continue };
             self.with(address, now_ns, |link, cx| link.conn.on_deadline(cx));
+            due = true;
         }
         if now_ns >= self.next_relief_ns && self.resources.memory.take_refusal() {
             self.next_relief_ns = now_ns + RELIEF_NS;
             self.end_stalled(now_ns);
+            due = true;
         }
+        due
     }
 
     /// There are queues that hold nothing and get nothing: ends the connections of hosts that have let something wait in
@@ -540,10 +434,28 @@ impl IoThread for TargetThread {
         busy |= events;
         busy |= self.poll_backends(now_ns);
         busy |= self.poll_waiting(now_ns);
-        self.tick(now_ns);
+        let due = self.tick(now_ns);
+        self.quiet = !busy && !due;
         self.resources.out.flush();
+        self.resources.departures.record(now_ns, &self.resources.counters.latency);
         let finished = self.draining && self.open == 0 && self.resources.namespaces.in_flight() == 0;
         Polled { requests, busy, finished }
+    }
+
+    fn set_completions(&mut self, how: Completions) {
+        self.resources.namespaces.set_completions(how);
+    }
+
+    fn prepare_wait(&mut self, now_ns: u64) -> Option<u64> {
+        self.prepare(now_ns)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.resources.epoll.as_fd())
+    }
+
+    fn end_wait(&mut self) {
+        self.disarm();
     }
 }
 

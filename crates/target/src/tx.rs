@@ -41,6 +41,8 @@ struct Entry {
     payload: Option<Buffer>,
     /// When data was queued, in nanoseconds; 0 without.
     since_ns: u64,
+    /// When the command came, in nanoseconds; 0 if nobody wants to know how long it takes.
+    arrived_ns: u64,
 }
 
 /// How data and capsules are framed on this connection.
@@ -79,6 +81,7 @@ impl Entry {
             payload_len: 0,
             payload: None,
             since_ns: 0,
+            arrived_ns: 0,
         }
     }
 
@@ -191,6 +194,13 @@ impl TxQueue {
         self.push(entry);
     }
 
+    /// The answer queued last belongs to a command that came at `arrived_ns`: [`TxQueue::advance`] will say when it is out.
+    pub fn note_arrival(&mut self, arrived_ns: u64) {
+        if let Some(entry) = self.entries.back_mut() {
+            entry.arrived_ns = arrived_ns;
+        }
+    }
+
     /// Since when the oldest data has been waiting, in nanoseconds; `u64::MAX` if none does.
     #[must_use]
     pub fn oldest_data_ns(&self) -> u64 {
@@ -229,21 +239,29 @@ impl TxQueue {
     }
 
     /// Notes that `bytes` more bytes have been sent, and gives back the buffers of answers that are out; returns how
-    /// many bytes of the pool those took.
-    pub fn advance(&mut self, bytes: usize, pool: &mut BufferPool) -> usize {
+    /// many bytes of the pool those took. Calls `left` for the commands whose answers are out, where it was noted when they
+    /// came: with that time, and how many there are in a row.
+    pub fn advance(&mut self, bytes: usize, pool: &mut BufferPool, mut left: impl FnMut(u64, u64)) -> usize {
         self.sent += bytes;
         let mut freed = 0;
+        let mut row = (0, 0);
         while let Some(front) = self.entries.front() {
             let len = front.len();
             if self.sent < len {
-                return freed;
+                break;
             }
             self.sent -= len;
             self.queued -= len;
             freed += front.payload.as_ref().map_or(0, Buffer::capacity);
+            if front.arrived_ns != row.0 {
+                left(row.0, row.1);
+                row = (front.arrived_ns, 0);
+            }
+            row.1 += 1;
             self.pop(pool);
         }
-        debug_assert_eq!(self.sent, 0, "more was sent than was queued");
+        debug_assert!(!self.entries.is_empty() || self.sent == 0, "more was sent than was queued");
+        left(row.0, row.1);
         freed
     }
 
@@ -289,7 +307,7 @@ mod tests {
             let all: Vec<u8> = slices[..used].iter().flat_map(|s| s.iter().copied()).collect();
             let sent = chunk.min(all.len());
             out.extend_from_slice(&all[..sent]);
-            tx.advance(sent, pool);
+            tx.advance(sent, pool, |_, _| {});
         }
         out
     }

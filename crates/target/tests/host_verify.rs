@@ -10,6 +10,7 @@ use pilotlight_host::load::{LoadSpec, OpenLoop};
 use pilotlight_host::schedule::{Phase, Process, Schedule};
 use pilotlight_nvme::pdu::Digests;
 use pilotlight_target::backend::{DelayBackend, Delays};
+use pilotlight_target::stats::Totals;
 
 #[test]
 fn verified_load_passes_with_every_way_of_framing() {
@@ -43,6 +44,12 @@ fn two_reactors_on_one_namespace_tear_no_block() {
     let spec = LoadSpec { jobs: 4, depth: 8, ios: Some(10_000), ..verify_spec() };
     let report = target.load(&spec);
     assert!(report.is_clean(), "{report}");
+    let stats = target.server.stats();
+    for thread in &stats.threads {
+        let answered = thread.totals.reads + thread.totals.writes;
+        assert!(answered > 1000 && thread.latency.count() == answered, "{thread:?}");
+    }
+    assert_eq!(stats.threads.iter().map(|thread| thread.totals).fold(Totals::default(), |a, b| a + b), stats.totals);
     target.stop();
 }
 

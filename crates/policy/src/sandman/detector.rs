@@ -38,6 +38,10 @@ const LANES: usize = 16;
 const FRACTION: u32 = 8;
 /// The largest count: 4,096 requests. The sums stay exact with windows of any length that can be set.
 const MOST: u64 = 4_096 << FRACTION;
+/// One, where counts are scaled by the length of a tick.
+const SCALE: f64 = (1 << 24) as f64;
+/// A tick of less than a 128th of the fine interval counts as one of a 128th.
+const MOST_SCALE: u64 = 128 << 24;
 
 /// A count, the sums, and the row of each thread of a block.
 type Counts = [i32; LANES];
@@ -51,7 +55,6 @@ pub struct Detector {
     rule: Rule,
     confirm: Confirm,
     resume: Resume,
-    threads: usize,
     blocks: usize,
     /// Rows of blocks; the oldest, which is the next to be replaced, is row `next`.
     rows: Vec<Counts>,
@@ -60,9 +63,6 @@ pub struct Detector {
     next: usize,
     sums: Vec<Sums>,
     squares: Vec<Sums>,
-    /// The counts of this tick, all zero between ticks.
-    fresh: Vec<Counts>,
-    touched: Vec<bool>,
     /// Rows in the window, with those of quiet ticks.
     filled: usize,
     /// End of the last tick with requests.
@@ -84,8 +84,8 @@ struct Exceeded {
 struct Rule {
     z_squared: f64,
     spread: Spread,
-    /// Least count, in 256ths of a request: half a request less than the parameter, so that a tick that is a little late
-    /// is as good as one that is not.
+    /// What a count has to be above, in 256ths of a request: half a request less than the parameter, so that a tick that is
+    /// a little late is as good as one that is not. Never under any count at all.
     floor: f64,
     /// Least number of counts in the window.
     least: usize,
@@ -122,7 +122,7 @@ impl Detector {
         let rule = Rule {
             z_squared: parameters.z * parameters.z,
             spread: parameters.spread,
-            floor: (f64::from(parameters.floor) - 0.5) * f64::from(1 << FRACTION),
+            floor: ((f64::from(parameters.floor) - 0.5) * f64::from(1 << FRACTION) - 0.5).max(0.5),
             least: parameters.min_samples.max(2),
         };
         Self {
@@ -131,15 +131,12 @@ impl Detector {
             rule,
             confirm: parameters.confirm,
             resume: parameters.resume,
-            threads,
             blocks,
             rows: vec![[0; LANES]; parameters.window * blocks],
             live: vec![false; parameters.window * blocks],
             next: 0,
             sums: vec![[0.0; LANES]; blocks],
             squares: vec![[0.0; LANES]; blocks],
-            fresh: vec![[0; LANES]; blocks],
-            touched: vec![false; blocks],
             filled: 0,
             end_ns: now_ns,
             tick: 0,
@@ -165,13 +162,17 @@ impl Detector {
         }
         self.put_in_quiet_ticks(tick.now_ns.saturating_sub(tick.elapsed_ns));
         self.end_ns = tick.now_ns;
-        self.spread_out(tick);
+        // A division of floating point numbers is several times as fast as one of integers.
+        let scale = (self.interval_ns as f64 / tick.elapsed_ns.max(1) as f64 * SCALE) as u64;
+        let scale = scale.min(MOST_SCALE);
         let bound = self.rule.bound(self.filled);
+        let mut rest = tick.counts;
         for block in 0..self.blocks {
-            if self.touched[block] {
-                self.touched[block] = false;
-                let above = self.replace(block, bound);
-                self.confirm_block(block, above, surged);
+            let mut fresh = [0; LANES];
+            let of_block = take_block(&mut rest, block, scale, &mut fresh);
+            if of_block {
+                let above = self.replace(block, &fresh, bound);
+                self.confirm_block(block, &above, surged);
             } else {
                 self.expire(block);
             }
@@ -182,6 +183,9 @@ impl Detector {
     /// Rows of zeros for the time since the last tick with requests: as many as there were ticks, to the nearest one.
     fn put_in_quiet_ticks(&mut self, until_ns: u64) {
         let gap_ns = until_ns.saturating_sub(self.end_ns);
+        if gap_ns < self.interval_ns / 2 {
+            return;
+        }
         let quiet = gap_ns.saturating_add(self.interval_ns / 2) / self.interval_ns;
         if quiet >= self.window as u64 {
             self.forget();
@@ -197,33 +201,16 @@ impl Detector {
         }
     }
 
-    /// From the sparse list to a row, each count at the length of the fine interval.
-    fn spread_out(&mut self, tick: &Tick<'_>) {
-        let scale = (u128::from(self.interval_ns) << 24) / u128::from(tick.elapsed_ns.max(1));
-        let scale = scale.min(MOST as u128 * (1 << 16)) as u64;
-        for &ThreadCount { thread, requests, .. } in tick.counts {
-            let thread = thread.index();
-            if thread < self.threads {
-                let count = (u64::from(requests).saturating_mul(scale) >> (24 - FRACTION)).min(MOST);
-                self.fresh[thread / LANES][thread % LANES] = count as i32;
-                self.touched[thread / LANES] = true;
-            }
-        }
-    }
-
-    /// Tests a block's fresh counts against its window, then lets them replace the oldest row. The lanes above the bound.
-    fn replace(&mut self, block: usize, bound: Bound) -> [u64; LANES] {
+    /// Tests a block's fresh counts against its window, then lets them replace the oldest row. How far each lane is above its
+    /// bound.
+    fn replace(&mut self, block: usize, fresh: &Counts, bound: Bound) -> Sums {
         let at = self.next * self.blocks + block;
         let (row, live) = (&mut self.rows[at], &mut self.live[at]);
         if !*live {
             *row = [0; LANES];
         }
         *live = true;
-        let fresh = &mut self.fresh[block];
-        let above = test_and_slide(bound, fresh, row, &mut self.sums[block], &mut self.squares[block]);
-        *row = *fresh;
-        *fresh = [0; LANES];
-        above
+        test_and_slide(bound, fresh, row, &mut self.sums[block], &mut self.squares[block])
     }
 
     /// Takes a block's oldest row out of its sums.
@@ -256,13 +243,14 @@ impl Detector {
     }
 
     /// Of the lanes above their bound, those that were so often enough.
-    fn confirm_block(&mut self, block: usize, above: [u64; LANES], surged: &mut Vec<ThreadId>) {
-        if above.iter().fold(0, |any, lane| any | lane) == 0 {
+    fn confirm_block(&mut self, block: usize, above: &Sums, surged: &mut Vec<ThreadId>) {
+        let all_negative = above.iter().fold(u64::MAX, |signs, lane| signs & lane.to_bits()) >> 63 == 1;
+        if all_negative {
             return;
         }
-        for lane in (0..LANES).filter(|&lane| above[lane] != 0) {
+        for (lane, &above) in above.iter().enumerate() {
             let thread = block * LANES + lane;
-            if self.confirm.at_once() || self.exceeded[thread].often_enough(self.tick, self.confirm) {
+            if above > 0.0 && (self.confirm.at_once() || self.exceeded[thread].often_enough(self.tick, self.confirm)) {
                 surged.push(ThreadId(thread as u16));
             }
         }
@@ -284,19 +272,42 @@ impl Exceeded {
     }
 }
 
-/// The arithmetic of a block; written so that the compiler makes vector instructions of it.
-#[inline]
-fn test_and_slide(bound: Bound, fresh: &Counts, oldest: &Counts, sums: &mut Sums, squares: &mut Sums) -> [u64; LANES] {
-    let mut above = [0; LANES];
+/// Takes the counts of a block from the front of a list in the order of threads, each at the length of the fine interval;
+/// whether there were any.
+fn take_block(rest: &mut &[ThreadCount], block: usize, scale: u64, fresh: &mut Counts) -> bool {
+    let first = block * LANES;
+    let before = rest.len();
+    while let [count, others @ ..] = *rest
+        && let lane = count.thread.index().wrapping_sub(first)
+        && lane < LANES
+    {
+        fresh[lane] = ((u64::from(count.requests) * scale) >> (24 - FRACTION)).min(MOST) as i32;
+        *rest = others;
+    }
+    rest.len() < before
+}
+
+/// The arithmetic of a block, written so that the compiler makes vector instructions of it, and apart so that it can tell that
+/// nothing overlaps: tests the fresh counts, and puts them in the oldest row's place. How far each lane is above its bound:
+/// above if positive.
+#[inline(never)]
+fn test_and_slide(bound: Bound, fresh: &Counts, row: &mut Counts, sums: &mut Sums, squares: &mut Sums) -> Sums {
+    let mut above = [0.0; LANES];
     for lane in 0..LANES {
-        let (new, old) = (f64::from(fresh[lane]), f64::from(oldest[lane]));
+        let (new, old) = (f64::from(fresh[lane]), f64::from(row[lane]));
         let (sum, square) = (sums[lane], squares[lane]);
         let distance = bound.n * new - sum;
         let variance = bound.n * square - sum * sum;
-        let exceeds = distance * distance * bound.freedom > bound.z_squared * variance;
-        above[lane] = u64::from(exceeds & (distance > 0.0) & (new >= bound.floor));
+        let excess = distance * distance * bound.freedom - bound.z_squared * variance;
+        above[lane] = lesser(lesser(excess, distance), new - bound.floor);
         sums[lane] = sum + (new - old);
         squares[lane] = square + (new * new - old * old);
     }
+    *row = *fresh;
     above
+}
+
+/// One vector instruction, unlike `f64::min`, which minds what is not a number.
+fn lesser(one: f64, other: f64) -> f64 {
+    if one < other { one } else { other }
 }

@@ -65,10 +65,15 @@ struct Running {
     belief: Belief,
     /// The threads that have surged in this tick; empty between ticks.
     surged: Vec<ThreadId>,
-    /// End of the last interval.
-    interval_ns: u64,
-    /// The last sample showed every thread on the main core and all workers asleep, and nothing was commanded since.
-    rests: bool,
+    /// Where the grid of intervals begins. One that runs late does not put off those after it.
+    start_ns: u64,
+    /// When the next interval is needed: never where the last sample showed every thread on the main core and all workers
+    /// asleep, and nothing was commanded since.
+    due_ns: u64,
+    /// A core was woken since the last interval, which may take a while to show.
+    woke: bool,
+    /// There was no core left to give away, and nothing has changed since.
+    exhausted: bool,
 }
 
 impl Sandman {
@@ -103,36 +108,50 @@ impl Cores for Belief {
 }
 
 impl Running {
-    /// The next interval, or never where all rests.
-    fn next_needed(&self, now_ns: u64, parameters: &Parameters) -> u64 {
-        if self.rests {
-            return NEVER;
-        }
+    /// The end of the interval that `now_ns` is in; of the one that ends now, if it is on the grid.
+    fn interval_end(&self, now_ns: u64, parameters: &Parameters) -> u64 {
         let every = parameters.coarse_interval_ns;
-        let begun = now_ns.saturating_sub(self.interval_ns) / every;
-        self.interval_ns.saturating_add(every.saturating_mul(begun + 1))
+        let begun = now_ns.saturating_sub(self.start_ns).div_ceil(every);
+        self.start_ns.saturating_add(every.saturating_mul(begun))
     }
 
-    /// A whole core for a thread, if there is one.
-    fn core_for(&self, thread: ThreadId, parameters: &Parameters) -> Option<CoreId> {
-        let home = self.belief.home(thread);
-        let topology = self.belief.topology();
-        let alone = home != topology.main() && self.belief.owned(home) == 1;
-        if parameters.exempt_alone && alone {
-            return None;
+    /// Gives each thread that has surged a whole core, as long as there are any; how many got one.
+    fn scale_up(&mut self, now_ns: u64, parameters: &Parameters, out: &mut Vec<Command>) -> u64 {
+        let before = out.len();
+        for surged in 0..self.surged.len() {
+            if self.exhausted {
+                break;
+            }
+            let thread = self.surged[surged];
+            if parameters.exempt_alone && self.is_alone(thread) {
+                continue;
+            }
+            match whole_core(self.belief.topology(), &self.belief, parameters.reuse_awake) {
+                Some(core) => self.give(thread, core, out),
+                None => self.exhausted = true,
+            }
         }
-        whole_core(topology, &self.belief, parameters.reuse_awake)
+        if out.len() > before {
+            self.woke = true;
+            self.due_ns = self.due_ns.min(self.interval_end(now_ns, parameters));
+        }
+        out[before..].iter().filter(|command| matches!(command, Command::Move { .. })).count() as u64
     }
 
-    /// Gives a thread a core, waking it where it sleeps.
-    fn scale_up(&mut self, thread: ThreadId, core: CoreId, out: &mut Vec<Command>) {
+    /// Whether a thread has a worker core to itself.
+    fn is_alone(&self, thread: ThreadId) -> bool {
+        let home = self.belief.home(thread);
+        home != self.belief.topology().main() && self.belief.owned(home) == 1
+    }
+
+    /// Moves a thread to a core, waking it where it sleeps.
+    fn give(&mut self, thread: ThreadId, core: CoreId, out: &mut Vec<Command>) {
         if !self.belief.is_awake(core) {
             out.push(Command::Wake { core });
         }
         let order = Command::Move { thread, to: core };
         out.push(order);
         self.belief.follow(&order);
-        self.rests = false;
     }
 }
 
@@ -173,12 +192,14 @@ impl Policy for Sandman {
             detector: Detector::new(&self.parameters, threads, start.now_ns),
             belief,
             surged: Vec::with_capacity(threads),
-            interval_ns: start.now_ns,
-            rests: false,
+            start_ns: start.now_ns,
+            due_ns: start.now_ns.saturating_add(self.parameters.coarse_interval_ns),
+            woke: false,
+            exhausted: false,
         };
-        let next = running.next_needed(start.now_ns, &self.parameters);
+        let due_ns = running.due_ns;
         self.running = Some(running);
-        Ok(next)
+        Ok(due_ns)
     }
 
     fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> u64 {
@@ -186,20 +207,13 @@ impl Policy for Sandman {
         running.surged.clear();
         running.detector.on_tick(tick, &mut running.surged);
         self.counters.surges += running.surged.len() as u64;
-        for surged in 0..running.surged.len() {
-            let thread = running.surged[surged];
-            if let Some(core) = running.core_for(thread, &self.parameters) {
-                running.scale_up(thread, core, out);
-                self.counters.surge_moves += 1;
-            }
-        }
-        running.next_needed(tick.now_ns, &self.parameters)
+        self.counters.surge_moves += running.scale_up(tick.now_ns, &self.parameters, out);
+        running.due_ns
     }
 
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
         let goal = self.goal();
         let Some(running) = &mut self.running else { return NEVER };
-        running.interval_ns = sample.now_ns;
         running.belief.see(sample.cores, sample.threads.iter().map(|thread| thread.home));
         let plan = consolidate::plan(sample, running.belief.topology(), &self.parameters);
         let before = out.len();
@@ -209,16 +223,19 @@ impl Policy for Sandman {
             self.counters.consolidation_moves += u64::from(matches!(command, Command::Move { .. }));
             self.counters.sleeps += u64::from(matches!(command, Command::Sleep { .. }));
         }
-        // Only what a sample shows rests: a command can still be refused.
-        running.rests = out.len() == before && running.belief.rests();
-        running.next_needed(sample.now_ns, &self.parameters)
+        // Only what a sample shows rests: a command can still be refused, or be on its way.
+        let woke = std::mem::take(&mut running.woke);
+        running.exhausted = false;
+        let rests = !woke && out.len() == before && running.belief.rests();
+        running.due_ns = if rests { NEVER } else { running.interval_end(sample.now_ns + 1, &self.parameters) };
+        running.due_ns
     }
 
     fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {
         self.counters.refused += 1;
         if let Some(running) = &mut self.running {
             running.belief.take_back(command);
-            running.rests = false;
+            running.exhausted = false;
         }
     }
 

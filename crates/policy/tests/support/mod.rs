@@ -16,7 +16,7 @@ pub(crate) use dice::Dice;
 const REQUEST_NS: u64 = 1_250;
 
 /// How a plant takes commands.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manners {
     /// Ticks until a command takes effect.
     pub(crate) delay: u64,

@@ -13,15 +13,22 @@
 //! the tail; we read events and advance the head; the kernel takes that into account when it needs room. Where the header
 //! does not have the layout we know, events are fetched with `io_getevents` instead.
 //!
+//! Where a [`Bell`] is set, what is pushed names it (`IOCB_FLAG_RESFD`), and the kernel rings it after the event is in the
+//! ring. What is pushed without is *silent*: its completion is found by looking only.
+//!
 //! # The properties
 //! - Nothing is allocated and no lock is taken after [`Aio::new`]; reaping makes no system call.
 //! - Dropping the context waits until the kernel is done with every buffer.
 
 use std::ffi::c_long;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::Bell;
+use crate::wait::Wait;
 
 /// What the kernel is to do (`linux/aio_abi.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +109,8 @@ struct Ring {
 
 const _: () = assert!(size_of::<ControlBlock>() == 64 && size_of::<Event>() == 32 && size_of::<Ring>() == 32);
 
+/// `IOCB_FLAG_RESFD`: `notify_descriptor` is an event descriptor to signal.
+const NOTIFY: u32 = 1;
 const RING_MAGIC: u32 = 0xa10a_10a1;
 /// Events fetched by one `io_getevents`, where it is needed.
 const BATCH: usize = 32;
@@ -117,6 +126,9 @@ pub(crate) struct Aio {
     pushed: Vec<*mut ControlBlock>,
     /// Submitted and not yet reaped.
     in_kernel: usize,
+    /// Pushed without a bell and not yet reaped.
+    silent: usize,
+    bell: Option<Arc<Bell>>,
     /// Events fetched with `io_getevents` and not yet reaped.
     fetched: [Event; BATCH],
     fetched_from: usize,
@@ -142,6 +154,8 @@ impl Aio {
             blocks: vec![ControlBlock::default(); depth as usize].into_boxed_slice(),
             pushed: Vec::with_capacity(depth as usize),
             in_kernel: 0,
+            silent: 0,
+            bell: None,
             fetched: [Event::default(); BATCH],
             fetched_from: 0,
             fetched_to: 0,
@@ -164,6 +178,24 @@ impl Aio {
         }
     }
 
+    /// What completions of requests pushed from now on ring.
+    pub(crate) fn set_bell(&mut self, bell: Option<Arc<Bell>>) {
+        self.bell = bell;
+    }
+
+    /// What has to happen before [`Aio::submit`] or [`Aio::reap`] has anything to do.
+    pub(crate) fn wait(&self) -> Wait {
+        let news = !self.pushed.is_empty() || self.fetched_from < self.fetched_to || self.ring_has_event();
+        if news || self.silent > 0 { Wait::Poll } else { Wait::Event }
+    }
+
+    fn ring_has_event(&self) -> bool {
+        let Some(ring) = self.ring else { return false };
+        // SAFETY: the ring is mapped as long as the context exists, and its head and tail are only accessed as atomics.
+        let (head, tail) = unsafe { (&(*ring.as_ptr()).head, &(*ring.as_ptr()).tail) };
+        head.load(Ordering::Relaxed) != tail.load(Ordering::Acquire)
+    }
+
     /// Queues a request for the next [`Aio::submit`].
     ///
     /// # Safety
@@ -177,6 +209,8 @@ impl Aio {
         memory: (*mut u8, usize),
         offset: u64,
     ) {
+        let bell = self.bell.as_ref().map(|bell| bell.as_fd().as_raw_fd() as u32);
+        self.silent += usize::from(bell.is_none());
         let block = &mut self.blocks[slot as usize];
         *block = ControlBlock {
             data: u64::from(slot),
@@ -186,6 +220,8 @@ impl Aio {
             address: memory.0 as u64,
             len: memory.1 as u64,
             offset: offset as i64,
+            notify_flags: if bell.is_some() { NOTIFY } else { 0 },
+            notify_descriptor: bell.unwrap_or(0),
             ..ControlBlock::default()
         };
         self.pushed.push(&raw mut *block);
@@ -209,6 +245,7 @@ impl Aio {
                     let refused = self.pushed.remove(0);
                     // SAFETY: it leads into `blocks`.
                     let slot = unsafe { (*refused).data } as u32;
+                    self.is_over(slot);
                     return Err((slot, error.raw_os_error().unwrap_or(libc::EIO)));
                 }
             }
@@ -226,7 +263,12 @@ impl Aio {
             None => self.reap_fetched(),
         }?;
         self.in_kernel -= 1;
+        self.is_over(event.data as u32);
         Some((event.data as u32, event.result))
+    }
+
+    fn is_over(&mut self, slot: u32) {
+        self.silent -= usize::from(self.blocks[slot as usize].notify_flags == 0);
     }
 
     fn reap_ring(&mut self, ring: NonNull<Ring>) -> Option<Event> {

@@ -7,6 +7,7 @@
 //! Not checked here: that flushed data survives power loss. It takes a medium that forgets (`frozen`), or a real one that
 //! is recorded.
 
+mod bells;
 mod cases;
 mod driver;
 mod threads;
@@ -50,6 +51,7 @@ pub const CASES: &[Case] = &[
     ("a channel may move between threads", cases::moves),
     ("random requests agree with an oracle", cases::random),
     ("a namespace grows with zeroes and shrinks for good", cases::resizes),
+    ("a thread that waits is woken by its bell, or told for how long to wait", bells::ring),
     ("one block is atomic under many threads", threads::atomic_blocks),
 ];
 

@@ -9,7 +9,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Backend, Channel, Completion, Geometry, Random, Request, Submitted};
+use pilotlight_reactor::Completions;
+
+use super::{Backend, Bell, Channel, Completion, Geometry, Random, Request, Submitted};
+use crate::wait::Wait;
 
 /// One request in so many is refused as busy.
 const BUSY_ONE_IN: u64 = 8;
@@ -165,6 +168,16 @@ impl Channel for DelayChannel {
 
     fn in_flight(&self) -> usize {
         self.requests.len() + self.inner.in_flight() + self.answers.len()
+    }
+
+    fn set_completions(&mut self, how: Completions, bell: &Arc<Bell>) {
+        self.inner.set_completions(how, bell);
+    }
+
+    fn wait(&self, now_ns: u64) -> Wait {
+        let requests = self.requests.iter().map(|held| held.due_ns);
+        let due_ns = requests.chain(self.answers.iter().map(|held| held.due_ns)).min();
+        self.inner.wait(now_ns).min(due_ns.map_or(Wait::Event, Wait::Until))
     }
 }
 

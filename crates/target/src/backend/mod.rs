@@ -18,9 +18,11 @@
 //! operator writes, [`conformance`] is the suite that each passes.
 //!
 //! A request may be busy because an overlapping one is in flight, perhaps in another thread's channel; that one is over
-//! when its own channel is polled. So a thread that has requests in flight goes on polling: nothing wakes it for them.
+//! when its own channel is polled. So a thread that has requests in flight goes on polling, or waits as its channels say
+//! ([`Channel::wait`]); one whose request was busy tries again after a while.
 
 mod aio;
+mod bell;
 mod blocking;
 mod budget;
 pub mod conformance;
@@ -36,7 +38,9 @@ pub mod spec;
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
+pub use bell::Bell;
 pub use budget::MemoryBudget;
 pub use delay::{DelayBackend, Delays};
 pub use file::{FileBackend, FileError, FileOptions};
@@ -47,7 +51,10 @@ pub use random::Random;
 pub use size::{SizeError, format_size, parse_size};
 pub use spec::{BackendSpec, OpenError, SpecError, open};
 
+use pilotlight_reactor::Completions;
+
 use crate::buffer::Buffer;
+use crate::wait::Wait;
 
 /// What a namespace looks like to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,6 +221,16 @@ pub trait Channel: Send {
 
     /// Requests accepted and not yet returned.
     fn in_flight(&self) -> usize;
+
+    /// How the I/O thread learns of completions of what it submits from now on: by polling, or by `bell`.
+    fn set_completions(&mut self, _how: Completions, _bell: &Arc<Bell>) {}
+
+    /// What has to happen before [`Channel::poll`] has anything to do, for a thread that has armed the bell and would like
+    /// to wait: [`Wait::Event`] if the bell rings, or nothing is in flight. Whatever was in flight when the answer was
+    /// given must keep to it. A channel that makes progress in `poll`, or cannot ring, has to be polled.
+    fn wait(&self, _now_ns: u64) -> Wait {
+        if self.in_flight() == 0 { Wait::Event } else { Wait::Poll }
+    }
 }
 
 /// Refuses block sizes other than 512 and 4096, empty namespaces, and those of more than 2^63 bytes.

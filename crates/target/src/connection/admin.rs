@@ -319,15 +319,14 @@ impl Connection {
             tracing::warn!(host = %admin.association.host.hostnqn, "no keep-alive: the host is silent; its association ends");
             return self.lost(cx);
         }
-        if let Some(kato_ns) = admin.controller.kato_ns() {
-            self.deadline_ns = cx.now_ns + (kato_ns / 4).max(1_000_000);
-        }
+        self.renew_keep_alive(cx);
     }
 
-    /// The keep-alive timeout may have been changed: looks at it soon.
+    /// The keep-alive timeout may have been changed: looks no later than it asks for.
     pub(super) fn renew_keep_alive(&mut self, cx: &Cx) {
-        if matches!(self.phase, Phase::Ready) {
-            self.deadline_ns = self.deadline_ns.min(cx.now_ns);
+        let Role::Admin(admin) = &self.role else { return };
+        if let Some(kato_ns) = admin.controller.kato_ns().filter(|_| matches!(self.phase, Phase::Ready)) {
+            self.deadline_ns = self.deadline_ns.min(cx.now_ns + (kato_ns / 4).max(1_000_000));
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::memory::Share;
 use crate::message::{ConnAddr, ConnectRefusal, Message};
 use crate::slots::{MAX_R2T, Slots};
 use crate::tx::Framing;
+use crate::wait::Wait;
 use crate::wire::{CapsuleData, Fault, MAX_CAPSULE, MAX_H2C_DATA, field};
 
 /// A Connect command that waits for others.
@@ -43,6 +44,20 @@ enum ConnectStep {
     Drain,
     /// Waits for the admin queue's I/O thread.
     Attach(Arc<Association>),
+}
+
+/// Time between two looks whether other I/O threads are done with a host's dead associations, in nanoseconds: they do not
+/// tell.
+const DRAIN_LOOK_NS: u64 = 1_000_000;
+
+impl Connecting {
+    /// What has to happen before it can go on: I/O threads answer with messages.
+    pub(super) fn wait(&self, now_ns: u64) -> Wait {
+        match self.step {
+            ConnectStep::Drain => Wait::Until(now_ns + DRAIN_LOOK_NS),
+            ConnectStep::Barrier(_) | ConnectStep::Attach(_) => Wait::Event,
+        }
+    }
 }
 
 /// Offsets of Connect's parameters, for [`ConnectRefusal`].

@@ -32,8 +32,10 @@ const DEALLOCATE_STEP: u64 = 16 << 20;
 pub(super) enum Step {
     /// It is answered, in a backend, or waits for the host.
     Gone,
-    /// It cannot go on now.
+    /// It cannot go on before memory is given back or answers have left.
     Stuck,
+    /// The backend does not take it now.
+    Busy,
     /// It can go on, after others had their turn.
     Later,
 }
@@ -110,23 +112,24 @@ impl Connection {
                 }
             }
         }
+        queue.slots.get(index).arrived_ns = cx.now_ns;
         // It starts when everything that came with it has been looked at: by then its memory is on the way to the cache.
         if let Work::Read(range) = queue.slots.get(index).work
             && let Some(channel) = cx.namespaces.channel(range.namespace)
         {
             channel.expect_read(range.lba, range.blocks);
         }
-        self.wait(index, false);
+        self.make_wait(index, false);
     }
 
     /// Moves the command in `index` on as far as it goes.
     pub(super) fn drive(&mut self, index: u16, cx: &mut Cx) {
         if self.step(index, cx) != Step::Gone {
-            self.wait(index, false);
+            self.make_wait(index, false);
         }
     }
 
-    fn wait(&mut self, index: u16, first: bool) {
+    fn make_wait(&mut self, index: u16, first: bool) {
         let Some(queue) = &mut self.queue else { return };
         let slot = queue.slots.get(index);
         slot.state = State::Waiting;
@@ -145,6 +148,7 @@ impl Connection {
             return self.poll_connecting(cx);
         }
         let budget = self.budget;
+        self.turned_away = false;
         let Some(queue) = &self.queue else { return false };
         let (mut ready, mut waiting) = (queue.ready.len(), queue.waiting.len());
         while self.budget > 0 && ready + waiting > 0 {
@@ -161,15 +165,16 @@ impl Connection {
         }
         let Some(index) = self.queue.as_mut().and_then(|queue| list(queue).pop_front()) else { return 0 };
         let step = self.step(index, cx);
-        self.budget -= u32::from(step != Step::Stuck);
+        self.budget -= u32::from(matches!(step, Step::Gone | Step::Later));
         match step {
             Step::Gone => left - 1,
             Step::Later => {
-                self.wait(index, false);
+                self.make_wait(index, false);
                 left - 1
             }
-            Step::Stuck => {
-                self.wait(index, true);
+            Step::Stuck | Step::Busy => {
+                self.turned_away |= step == Step::Busy;
+                self.make_wait(index, true);
                 0
             }
         }
@@ -323,7 +328,7 @@ impl Connection {
         };
         slot.work = Work::Deallocate { namespace, ranges, done, offset: offset + part.blocks };
         let step = self.submit(index, Op::Deallocate, part, None, cx);
-        if step == Step::Stuck
+        if step == Step::Busy
             && let Some(queue) = &mut self.queue
         {
             // the backend did not take it: the same part is to be tried again
@@ -363,7 +368,7 @@ impl Connection {
                         _ => cx.memory.give_back(&mut queue.share, buffer),
                     }
                 }
-                Step::Stuck
+                Step::Busy
             }
         }
     }
@@ -385,7 +390,7 @@ impl Connection {
         }
         match self.returned(index, completion, cx) {
             Step::Gone => {}
-            Step::Later | Step::Stuck => self.wait(index, false),
+            Step::Later | Step::Stuck | Step::Busy => self.make_wait(index, false),
         }
     }
 
@@ -448,10 +453,11 @@ impl Connection {
             cqe.sqhd = U16::new(queue.sqhd);
         }
         let to_host = matches!(slot.work, Work::Read(_) | Work::Admin(_)) && slot.status.is_success();
+        let mut arrived_ns = slot.arrived_ns;
         match &slot.work {
             Work::Read(_) => cx.counters.add_read(u64::from(slot.len)),
             Work::Write { .. } => cx.counters.add_write(u64::from(slot.len)),
-            _ => {}
+            _ => arrived_ns = 0,
         }
         match slot.buffer.take() {
             Some(buffer) if to_host && slot.asked == slot.len && slot.len > 0 => {
@@ -464,6 +470,7 @@ impl Connection {
                 self.tx.response(cqe);
             }
         }
+        self.tx.note_arrival(arrived_ns);
         self.end_slot(index, cx);
         Step::Gone
     }
@@ -487,14 +494,6 @@ impl Connection {
         }
         self.complete(index, 0, cx);
         true
-    }
-
-    /// Takes the buffer away from under the data that is coming in.
-    fn detach_body(&mut self, cx: &mut Cx) {
-        let (Some(queue), Some(body)) = (&mut self.queue, self.body) else { return };
-        if let Some(buffer) = queue.slots.get(body.slot).buffer.take() {
-            cx.memory.give_back(&mut queue.share, buffer);
-        }
     }
 }
 

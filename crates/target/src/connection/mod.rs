@@ -9,7 +9,8 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `mod.rs` | phases; PDUs out of a stream of bytes; data that R2Ts asked for |
+//! | `mod.rs` | phases; PDUs out of a stream of bytes |
+//! | `data.rs` | data that R2Ts asked for |
 //! | `connect.rs` | ICReq, Connect, leaving and entering associations |
 //! | `io.rs` | commands through the backends: start, wait, complete |
 //! | `admin.rs` | the admin queue: a controller and what belongs to it |
@@ -22,6 +23,7 @@
 
 mod admin;
 mod connect;
+mod data;
 mod io;
 
 use std::collections::VecDeque;
@@ -29,13 +31,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use pilotlight_nvme::digest;
-use pilotlight_nvme::pdu::{CommonHeader, FatalError, Flags, H2CData, PduType, TermReq};
+use pilotlight_nvme::pdu::{CommonHeader, FatalError, Flags, PduType, TermReq};
 use pilotlight_nvme::{Cqe, Sqe, Status};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::association::Association;
 use crate::command::Work;
+use crate::departures::Departures;
 use crate::memory::{Memory, Share};
 use crate::message::{ConnAddr, Outbox};
 use crate::namespaces::Namespaces;
@@ -43,6 +46,7 @@ use crate::server::Shared;
 use crate::slots::{Slot, Slots, State};
 use crate::stats::Counters;
 use crate::tx::{Framing, TxQueue};
+use crate::wait::{BUSY_RETRY_NS, Wait};
 use crate::wire::{self, Fault, Head, MAX_CAPSULE, Stage, field};
 
 use admin::AdminQueue;
@@ -67,6 +71,8 @@ pub struct Cx<'a> {
     pub out: &'a mut Outbox,
     /// What the I/O thread counts.
     pub counters: &'a Counters,
+    /// Answers that have left in this poll.
+    pub departures: &'a mut Departures,
     /// What all I/O threads share.
     pub shared: &'a Arc<Shared>,
 }
@@ -149,6 +155,8 @@ pub struct Connection {
     requests: u32,
     /// Commands that may still be started in this poll.
     budget: u32,
+    /// A backend was too busy for a command when those that wait were last tried.
+    turned_away: bool,
     /// The server is stopping: what is in progress is finished, nothing new is taken.
     draining: bool,
 }
@@ -177,6 +185,7 @@ impl Connection {
             deadline_ns: now_ns + icreq_timeout_ns,
             requests: 0,
             budget: BUDGET,
+            turned_away: false,
             draining: false,
         }
     }
@@ -258,7 +267,18 @@ impl Connection {
             || self.queue.as_ref().is_some_and(|q| !q.waiting.is_empty() || !q.ready.is_empty())
     }
 
-    /// Commands that have arrived since the last call.
+    /// What has to happen before commands that wait can go on, as of the last time when all of them were tried. Memory
+    /// and room to send come back with events.
+    #[must_use]
+    pub fn wait(&self, now_ns: u64) -> Wait {
+        match &self.phase {
+            Phase::Connecting(connecting) => connecting.wait(now_ns),
+            _ if self.turned_away => Wait::Until(now_ns + BUSY_RETRY_NS),
+            _ => Wait::Event,
+        }
+    }
+
+    /// Commands that have arrived on an I/O queue since the last call: what an admin queue brings is no load.
     pub fn take_requests(&mut self) -> u32 {
         std::mem::take(&mut self.requests)
     }
@@ -279,28 +299,6 @@ impl Connection {
             return;
         }
         self.stash.extend_from_slice(rest);
-    }
-
-    /// Where the data of the current H2CData PDU belongs, so that it can be read from the socket right there.
-    pub fn body_target(&mut self) -> Option<&mut [u8]> {
-        let body = self.body.filter(|body| body.remaining > 0)?;
-        let slot = self.queue.as_mut()?.slots.get(body.slot);
-        let at = slot.asks[body.ask].next as usize;
-        slot.buffer.as_mut().map(|buffer| &mut buffer[at..at + body.remaining as usize])
-    }
-
-    /// `len` bytes have been read to [`Connection::body_target`].
-    pub fn on_body(&mut self, len: usize, cx: &mut Cx) {
-        if let (Some(queue), Some(body)) = (&mut self.queue, &mut self.body) {
-            let slot = queue.slots.get(body.slot);
-            let at = slot.asks[body.ask].next as usize;
-            if let Some(buffer) = slot.buffer.as_ref().filter(|_| self.framing.digests.data) {
-                body.crc = digest::append(body.crc, &buffer[at..at + len]);
-            }
-            slot.asks[body.ask].next += len as u32;
-            body.remaining -= len as u32;
-        }
-        self.finish_body(cx);
     }
 
     /// Takes PDUs out of `bytes`, acts on them, and keeps the beginning of one that is not all there.
@@ -351,7 +349,6 @@ impl Connection {
         if self.draining {
             return Ok(()); // the host will find the connection closed and try elsewhere
         }
-        self.requests += 1;
         if matches!(self.phase, Phase::AwaitConnect) {
             if self.tx.answers() >= EARLY_ANSWERS {
                 return Err(Fault::new(FatalError::Sequence)); // there is no queue yet whose size could be a limit
@@ -360,86 +357,6 @@ impl Connection {
             return Ok(());
         }
         self.command(&sqe, capsule, cx)
-    }
-
-    fn h2c_data(&mut self, bytes: &[u8], head: &Head) -> Result<(), Fault> {
-        let Ok((pdu, _)) = H2CData::read_from_prefix(bytes) else { return Err(Fault::field(field::PLEN)) };
-        let Some(queue) = &mut self.queue else { return Err(Fault::new(FatalError::Sequence)) };
-        if head.flags.contains(Flags::DDGST) != self.framing.digests.data {
-            return Err(Fault::field(field::FLAGS));
-        }
-        let digest_len = if self.framing.digests.data { digest::DIGEST_LEN } else { 0 };
-        let (offset, len) = (pdu.datao.get(), pdu.datal.get());
-        if head.pdu_len != head.data_offset + len as usize + digest_len || len == 0 {
-            return Err(Fault::field(field::PLEN));
-        }
-        let Some((index, ask)) = queue.slots.by_transfer_tag(pdu.ttag.get()) else {
-            return Err(Fault::field(field::TTAG));
-        };
-        let slot = queue.slots.get(index);
-        if slot.cid != pdu.cccid.get() {
-            return Err(Fault::field(field::CCCID));
-        }
-        let asked = slot.asks[ask];
-        if !offset.is_multiple_of(4) || !len.is_multiple_of(4) {
-            return Err(Fault::field(if offset.is_multiple_of(4) { field::DATAL } else { field::DATAO }));
-        }
-        if !(asked.start..asked.end).contains(&offset) || len > asked.end - offset {
-            return Err(Fault::new(FatalError::DataOutOfRange));
-        }
-        if offset != asked.next {
-            return Err(Fault::new(FatalError::Sequence));
-        }
-        if head.flags.contains(Flags::LAST_PDU) != (offset + len == asked.end) {
-            return Err(Fault::field(field::FLAGS));
-        }
-        self.body = Some(Body { slot: index, ask, remaining: len, digest_left: digest_len, digest: [0; 4], crc: 0 });
-        Ok(())
-    }
-
-    /// Takes data, and then its digest, from the start of `bytes`.
-    fn body_bytes(&mut self, bytes: &[u8], cx: &mut Cx) -> usize {
-        let Some(body) = &mut self.body else { return 0 };
-        if body.remaining > 0 {
-            let len = bytes.len().min(body.remaining as usize);
-            if len == 0 {
-                return 0;
-            }
-            if let Some(target) = self.body_target() {
-                target[..len].copy_from_slice(&bytes[..len]);
-            }
-            self.on_body(len, cx);
-            return len;
-        }
-        let len = bytes.len().min(body.digest_left);
-        let from = digest::DIGEST_LEN - body.digest_left;
-        body.digest[from..from + len].copy_from_slice(&bytes[..len]);
-        body.digest_left -= len;
-        self.finish_body(cx);
-        len
-    }
-
-    /// When an H2CData PDU is complete: checks its digest and moves its command on.
-    fn finish_body(&mut self, cx: &mut Cx) {
-        let Some(body) = self.body.filter(|body| body.remaining == 0 && body.digest_left == 0) else { return };
-        self.body = None;
-        let Some(queue) = &mut self.queue else { return };
-        let slot = queue.slots.get(body.slot);
-        if self.framing.digests.data && body.digest != body.crc.to_le_bytes() {
-            slot.fail(Status::TRANSIENT_TRANSPORT);
-        }
-        if slot.asks[body.ask].open() {
-            return;
-        }
-        if slot.state == State::Discarding {
-            if slot.open_asks() == 0 {
-                queue.slots.release(body.slot);
-            }
-            return;
-        }
-        if slot.asked < slot.len || slot.open_asks() == 0 {
-            self.drive(body.slot, cx);
-        }
     }
 
     /// A command on a queue that is connected.
@@ -451,6 +368,7 @@ impl Connection {
         queue.sqhd = (queue.sqhd + 1) % queue.size;
         match &self.role {
             Role::Io(association) => {
+                self.requests += 1;
                 association.note_traffic();
                 self.io_command(sqe, capsule, cx);
             }
@@ -564,7 +482,8 @@ impl Connection {
 
     /// Notes bytes that the socket has taken.
     pub fn on_sent(&mut self, bytes: usize, cx: &mut Cx) {
-        let freed = self.tx.advance(bytes, &mut cx.memory.pool);
+        let left = |arrived_ns, count| cx.departures.left(arrived_ns, count, cx.now_ns, &cx.counters.latency);
+        let freed = self.tx.advance(bytes, &mut cx.memory.pool, left);
         if let Some(queue) = &mut self.queue {
             cx.memory.release(&mut queue.share, freed);
         }

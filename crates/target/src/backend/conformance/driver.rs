@@ -1,10 +1,16 @@
 //! Drives a channel in tests: submits, tries again what was busy, and keeps account of every request.
 
 use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::{Backend, Channel, Completion, IoError, Op, Request, Submitted, Tag};
+use pilotlight_reactor::Completions;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::super::{Backend, Bell, Channel, Completion, IoError, Op, Request, Submitted, Tag};
 use crate::buffer::{Buffer, BufferPool};
+use crate::wait::Wait;
 
 /// How long a request may take, in real time, before the test fails. Real media are slow on busy machines.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -16,6 +22,7 @@ const POLL_NS: u64 = 1_000;
 /// A channel, its buffers, and its books.
 pub struct Driver {
     channel: Box<dyn Channel>,
+    bell: Arc<Bell>,
     pool: BufferPool,
     block_size: usize,
     now_ns: u64,
@@ -31,6 +38,7 @@ impl Driver {
     pub fn open(backend: &dyn Backend, depth: u32) -> Self {
         Self {
             channel: backend.open_channel(depth).expect("a channel"),
+            bell: Arc::new(Bell::new().expect("a descriptor")),
             pool: BufferPool::new(16 << 20).expect("memory"),
             block_size: backend.geometry().block_size as usize,
             now_ns: 0,
@@ -136,6 +144,36 @@ impl Driver {
             "in_flight counts what was accepted and not returned"
         );
         completed
+    }
+
+    /// How the channel says that something has completed.
+    pub fn set_completions(&mut self, how: Completions) {
+        self.channel.set_completions(how, &self.bell);
+    }
+
+    /// Waits as an I/O thread does, for what the channel says: for the bell, until a time, or not at all. Returns what.
+    pub fn rest(&mut self) -> Wait {
+        self.bell.arm();
+        let wait = self.channel.wait(self.now_ns);
+        match wait {
+            Wait::Poll => std::thread::yield_now(),
+            Wait::Until(ns) => self.now_ns = self.now_ns.max(ns),
+            Wait::Event if self.expected.is_empty() => {}
+            Wait::Event => {
+                let mut bell = [PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)];
+                let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+                let rung = poll(&mut bell, Some(&patience)).expect("the descriptor is good");
+                assert_eq!(rung, 1, "{} requests are in flight, and nothing has rung", self.expected.len());
+            }
+        }
+        self.bell.disarm();
+        self.bell.clear();
+        wait
+    }
+
+    /// What has come of requests that nobody has waited for by their tags.
+    pub fn take_finished(&mut self) -> impl Iterator<Item = Result<Vec<u8>, IoError>> {
+        self.finished.drain().map(|(_, (result, data))| result.map(|()| data))
     }
 
     fn account(&mut self, completion: Completion) {

@@ -10,13 +10,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_queue::ArrayQueue;
+use pilotlight_reactor::Completions;
 
 use super::super::aio::{Aio, Command};
 use super::super::blocking::BlockingPool;
 use super::super::guard::Hold;
-use super::super::{Channel, Completion, IoError, Op, Request, Submitted};
-use super::medium::{Deallocation, Job, Medium, Reply, Way, Work, classify};
+use super::super::{Bell, Channel, Completion, IoError, Op, Request, Submitted};
+use super::medium::{Deallocation, Job, Medium, Replies, Reply, Way, Work, classify};
+use crate::wait::{BUSY_RETRY_NS, Wait};
 
 /// Guarded units that a request without data is done by at a time.
 const SLICE_UNITS: u64 = 2048;
@@ -34,7 +35,7 @@ struct Slot {
 pub(super) struct FileChannel {
     medium: Arc<Medium>,
     threads: Arc<BlockingPool<Job>>,
-    replies: Arc<ArrayQueue<Reply>>,
+    replies: Arc<Replies>,
     aio: Option<Aio>,
     slots: Box<[Slot]>,
     free: Vec<u32>,
@@ -54,7 +55,7 @@ impl FileChannel {
         Ok(Self {
             medium,
             threads,
-            replies: Arc::new(ArrayQueue::new(depth as usize)),
+            replies: Arc::new(Replies::new(depth)),
             aio,
             slots: (0..depth).map(|_| Slot::default()).collect(),
             free: (0..depth).rev().collect(),
@@ -315,6 +316,22 @@ impl Channel for FileChannel {
 
     fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    fn set_completions(&mut self, how: Completions, bell: &Arc<Bell>) {
+        self.replies.set_bell(bell);
+        if let Some(aio) = &mut self.aio {
+            aio.set_bell((how == Completions::Interrupt).then(|| Arc::clone(bell)));
+        }
+    }
+
+    fn wait(&self, now_ns: u64) -> Wait {
+        let with_threads = self.with_threads > 0 && !self.replies.would_ring();
+        if with_threads || !self.finished.is_empty() {
+            return Wait::Poll;
+        }
+        let waiting = if self.waiting.is_empty() { Wait::Event } else { Wait::Until(now_ns + BUSY_RETRY_NS) };
+        self.aio.as_ref().map_or(Wait::Event, Aio::wait).min(waiting)
     }
 }
 

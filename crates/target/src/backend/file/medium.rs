@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind, IoSlice, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
@@ -15,7 +15,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::super::blocking;
 use super::super::guard::{Hold, PAGE, PageGuards};
-use super::super::{Geometry, IoError, check_geometry};
+use super::super::{Bell, Geometry, IoError, check_geometry};
 use crate::buffer::Buffer;
 
 /// Words of the guards' table: enough that requests in flight rarely share one by chance.
@@ -380,7 +380,7 @@ pub(super) enum Work {
 /// Work for a slot of a channel, and where the channel looks for the result.
 pub(super) struct Job {
     pub(super) medium: Arc<Medium>,
-    pub(super) replies: Arc<ArrayQueue<Reply>>,
+    pub(super) replies: Arc<Replies>,
     pub(super) slot: u32,
     pub(super) work: Work,
     pub(super) buffer: Option<Buffer>,
@@ -406,7 +406,41 @@ impl blocking::Job for Job {
             }
             Work::Deallocate { bytes } => self.medium.deallocate(&bytes),
         };
-        let reply = Reply { slot: self.slot, result, buffer: self.buffer };
-        assert!(self.replies.push(reply).is_ok(), "a slot has one job at a time, and the queue has room for each slot");
+        self.replies.push(Reply { slot: self.slot, result, buffer: self.buffer });
+    }
+}
+
+/// The results of a channel's jobs, on their way back to it.
+pub(super) struct Replies {
+    queue: ArrayQueue<Reply>,
+    bell: OnceLock<Arc<Bell>>,
+}
+
+impl Replies {
+    /// Room for the results of `depth` jobs.
+    pub(super) fn new(depth: u32) -> Self {
+        Self { queue: ArrayQueue::new(depth as usize), bell: OnceLock::new() }
+    }
+
+    /// Has `bell` rung from now on; a channel has one for its life.
+    pub(super) fn set_bell(&self, bell: &Arc<Bell>) {
+        self.bell.get_or_init(|| Arc::clone(bell));
+    }
+
+    /// Whether a thread that waits learns of the next result.
+    pub(super) fn would_ring(&self) -> bool {
+        self.bell.get().is_some() && self.queue.is_empty()
+    }
+
+    fn push(&self, reply: Reply) {
+        assert!(self.queue.push(reply).is_ok(), "a slot has one job at a time, and the queue has room for each slot");
+        if let Some(bell) = self.bell.get() {
+            bell.ring();
+        }
+    }
+
+    /// The next result, if there is one.
+    pub(super) fn pop(&self) -> Option<Reply> {
+        self.queue.pop()
     }
 }

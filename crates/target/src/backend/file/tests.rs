@@ -4,12 +4,14 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
+use pilotlight_reactor::Completions;
 use tempfile::TempDir;
 
 use super::super::conformance::{self, Driver, Subject};
 use super::super::{IoError, Op, Request, Submitted};
 use super::medium::{Deallocation, Way};
 use super::*;
+use crate::wait::Wait;
 
 /// A directory on the disk that the build uses: /tmp may be a tmpfs.
 fn on_disk() -> TempDir {
@@ -397,6 +399,41 @@ fn reads_and_overwrites_need_no_thread() {
     // The file system may have to wait now and then, to note the time of the change for instance.
     let jobs = backend.threads.jobs() - before;
     assert!(jobs < 50, "{jobs} of 513 requests went to threads");
+}
+
+/// Writes block after block, waiting in between as the channel says; returns how often it was for the bell, and for how
+/// many requests the channel had to be polled.
+fn waits(limits: Limits) -> (u32, u32) {
+    let backend = fresh(&on_disk(), 4096, 256, limits);
+    let mut driver = Driver::open(&backend, 32);
+    driver.set_completions(Completions::Interrupt);
+    let (mut rung, mut polled) = (0, 0);
+    for lba in 0..256 {
+        let tag = driver.submit(Op::Write { fua: false }, lba, 1, Some(&[1; 4096]));
+        driver.poll(); // hands it over
+        let mut in_vain = 0;
+        while driver.in_flight() > 0 {
+            match driver.rest() {
+                Wait::Event => rung += 1,
+                _ => in_vain += 1,
+            }
+            driver.poll();
+        }
+        polled += u32::from(in_vain > 1); // once for a completion that is there when it is about to wait
+        driver.wait(tag).expect("writes");
+    }
+    (rung, polled)
+}
+
+#[test]
+fn a_thread_waits_for_the_device_and_need_not_poll() {
+    for limits in [Limits::default(), Limits { direct: false, ..Limits::default() }] {
+        let (rung, polled) = waits(limits);
+        assert!(
+            rung > 100 && polled == 0,
+            "{limits:?}: waited for the bell {rung} times, polled for {polled} requests"
+        );
+    }
 }
 
 /// Flushes that a block device has done: the 16th number of its statistics.

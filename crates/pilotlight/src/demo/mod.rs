@@ -1,0 +1,122 @@
+//! `pilotlight demo`: the main job in under a minute. Serves a namespace in memory over real NVMe/TCP connections, writes
+//! and verifies it, and then sends SANDMAN's bursts under one policy after the other.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `stage.rs` | the server, the load and the CPUs that they share |
+//! | `bursts.rs` | the bursts, and what is measured under a policy |
+//! | `table.rs` | the result: a table and a sentence, or JSON |
+
+mod bursts;
+mod stage;
+mod table;
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use bursts::{Contender, Measured};
+use stage::Stage;
+
+const ABOUT: &str = "\
+Serve 1 GiB of memory over NVMe/TCP, write and verify it, and send SANDMAN's bursts under every policy: in under a minute.
+
+A burst is what the paper sends: a long time at 5 % of the maximum, then a short one at the maximum, again and again. The \
+same requests are offered at the same times under each policy. Needs no root, no drive and no configuration. The figures \
+are this machine's, as busy as it is; watts are modelled, from the power profile that is named.";
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlight demo
+  pilotlight demo --bursts 10 --time-scale 1    as long as the paper's: 10 s at 5 %, 1 s at 100 %
+  pilotlight demo --policy sandman --json
+
+Exit codes:
+  0  everything was served and every block held what it must
+  1  it could not start, or a block was wrong";
+
+/// Options of `pilotlight demo`.
+#[derive(Args, Clone, Debug)]
+#[command(long_about = ABOUT, after_long_help = EXAMPLES)]
+#[command(after_help = "Run with --help for examples and exit codes.")]
+pub(crate) struct DemoArgs {
+    /// Bursts under each policy
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    bursts: u32,
+
+    /// How many times shorter than in the paper everything is: its 10 s, its 1 s, and the policy's coarse interval
+    #[arg(long, value_name = "FACTOR", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+    time_scale: u32,
+
+    /// Only this policy; repeatable [default: every policy]
+    #[arg(long, value_name = "NAME")]
+    policy: Vec<String>,
+
+    /// The load's seed
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+
+    /// Print the result as JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the demo.
+pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
+    let contenders = bursts::contenders(&args.policy, args.time_scale)?;
+    let stage = Stage::new().context("the demo's server does not start")?;
+    let say = |text: String| {
+        if !args.json {
+            println!("{text}");
+        }
+    };
+    say(stage.told());
+    let verified = stage.verify().context("verifying")?;
+    say(table::verified(&verified));
+    let clean = verified.is_clean();
+    let measured = if clean { measure(args, &stage, &contenders, &say)? } else { None };
+    stage.stop().context("stopping the demo's server")?;
+    let clean = clean && measured.as_ref().is_some_and(table::Outcome::is_clean);
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&table::json(&verified, measured.as_ref()))?);
+    }
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn measure(
+    args: &DemoArgs,
+    stage: &Stage,
+    contenders: &[Contender],
+    say: &dyn Fn(String),
+) -> anyhow::Result<Option<table::Outcome>> {
+    stage.fill()?;
+    let maximum = stage.maximum().context("measuring the maximum")?;
+    let bursts = bursts::Bursts::new(maximum, args.time_scale, args.bursts, args.seed);
+    say(bursts.told(stage));
+    let mut rows: Vec<Measured> = Vec::new();
+    for contender in contenders {
+        let bar = waiting(&contender.label, bursts.lasts(), args.json);
+        let row = bursts::measure(stage, &bursts, contender).with_context(|| format!("under {}", contender.label));
+        bar.finish_and_clear();
+        rows.push(row?);
+    }
+    let outcome = table::Outcome { bursts, rows, cpus: stage.cpus() };
+    say(outcome.table());
+    Ok(Some(outcome))
+}
+
+/// A progress bar over a time that is known, on a terminal.
+fn waiting(what: &str, lasts: Duration, hidden: bool) -> ProgressBar {
+    if hidden || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{msg:28} {spinner} {elapsed} of {prefix}");
+    let bar = ProgressBar::new_spinner().with_message(what.to_owned()).with_prefix(format!("{} s", lasts.as_secs()));
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}

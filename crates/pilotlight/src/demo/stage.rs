@@ -1,0 +1,150 @@
+//! The server, the load and the CPUs that they share.
+//!
+//! The load polls, so it gets a CPU of its own where there is one, and the target gets the others, up to eight.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use pilotlight_host::ConnectOptions;
+use pilotlight_host::load::{LoadSpec, Report, run as run_load};
+use pilotlight_plant::Policy;
+use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
+use pilotlight_target::backend::{BackendSpec, MemoryBudget, open};
+use pilotlight_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+
+pub(super) const NQN: &str = "nqn.2014-08.org.pilotlight:demo";
+const NAMESPACE_BYTES: u64 = 1 << 30;
+const VERIFIED_BYTES: u64 = 64 << 20;
+/// Most reactors.
+const MOST_REACTORS: usize = 8;
+/// How long the drain may take at the end.
+const DRAIN: Duration = Duration::from_secs(5);
+/// Commands in flight per connection, at most.
+pub(super) const DEPTH: u16 = 128;
+
+/// A running server and the CPUs.
+pub(super) struct Stage {
+    server: Server,
+    address: SocketAddr,
+    reactors: Vec<u32>,
+    load_cpu: Option<u32>,
+}
+
+impl Stage {
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let cpus = allowed_cpus();
+        let load_cpu = (cpus.len() > 1).then(|| cpus[cpus.len() - 1]);
+        let reactors: Vec<u32> = cpus[..cpus.len().max(2) - 1].iter().take(MOST_REACTORS).copied().collect();
+        let server = serve(&reactors, load_cpu.is_none())?;
+        let address = server.local_addrs()[0];
+        Ok(Self { server, address, reactors, load_cpu })
+    }
+
+    /// CPUs that take part.
+    pub(super) fn cpus(&self) -> usize {
+        self.reactors.len() + usize::from(self.load_cpu.is_some())
+    }
+
+    /// Reactors, which is also the number of connections.
+    pub(super) fn reactors(&self) -> usize {
+        self.reactors.len()
+    }
+
+    pub(super) fn told(&self) -> String {
+        let load = match self.load_cpu {
+            Some(cpu) => format!("the load on CPU {cpu}"),
+            None => "and the load on the same, since there is no other".to_owned(),
+        };
+        let cpus: Vec<String> = self.reactors.iter().map(u32::to_string).collect();
+        let plural = if cpus.len() > 1 { "CPUs" } else { "CPU" };
+        format!("Serving 1 GiB of memory at {}: the target on {plural} {}, {load}.", self.address, cpus.join(", "))
+    }
+
+    pub(super) fn set_policy(&self, policy: Box<dyn Policy>) -> anyhow::Result<()> {
+        Ok(self.server.set_policy(policy)?)
+    }
+
+    pub(super) fn stats(&self) -> RuntimeStats {
+        self.server.stats().runtime
+    }
+
+    /// Writes and reads back a part of the namespace, checking every block.
+    pub(super) fn verify(&self) -> anyhow::Result<Report> {
+        self.load(LoadSpec {
+            read_percent: 50,
+            trim_percent: 5,
+            depth: 32,
+            jobs: 2,
+            size_bytes: Some(VERIFIED_BYTES),
+            runtime_ns: Some(2_000_000_000),
+            verify: true,
+            ..LoadSpec::default()
+        })
+    }
+
+    /// Writes the whole namespace once, so that reads find data rather than holes.
+    pub(super) fn fill(&self) -> anyhow::Result<()> {
+        let (random, read_percent, block_bytes, depth) = (false, 0, 131_072, 16);
+        self.load(LoadSpec { random, read_percent, block_bytes, depth, ..LoadSpec::default() })
+            .context("filling the namespace")?;
+        Ok(())
+    }
+
+    /// 4 KiB random reads a second with every core polling, as many as the load can send.
+    pub(super) fn maximum(&self) -> anyhow::Result<f64> {
+        self.set_policy(Box::new(pilotlight_policy::Static))?;
+        let report = self.load(LoadSpec {
+            depth: 32,
+            jobs: self.reactors.len() as u16,
+            ramp_ns: 200_000_000,
+            runtime_ns: Some(1_000_000_000),
+            ..LoadSpec::default()
+        })?;
+        Ok(report.total.rate_iops)
+    }
+
+    pub(super) fn load(&self, spec: LoadSpec) -> anyhow::Result<Report> {
+        let options = ConnectOptions::new(self.address, NQN);
+        let cpus = self.load_cpu.iter().map(|&cpu| cpu as usize).collect();
+        let spec = LoadSpec { cpus, yield_when_idle: self.load_cpu.is_none(), ..spec };
+        Ok(run_load(&options, &spec, &AtomicBool::new(false), &mut |_| {})?)
+    }
+
+    pub(super) fn stop(self) -> anyhow::Result<()> {
+        Ok(self.server.stop(DRAIN)?)
+    }
+}
+
+/// The CPUs that this process may run on.
+fn allowed_cpus() -> Vec<u32> {
+    let set = rustix::thread::sched_getaffinity(None);
+    let Ok(set) = set else { return vec![0] };
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).map(|cpu| cpu as u32).collect()
+}
+
+fn serve(cpus: &[u32], alone: bool) -> anyhow::Result<Server> {
+    let backend = BackendSpec::Memory(NAMESPACE_BYTES);
+    let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None };
+    let config = ServerConfig {
+        listeners: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        subsystems: vec![SubsystemConfig {
+            nqn: NQN.to_owned(),
+            serial: None,
+            allowed_hosts: Vec::new(),
+            namespaces: vec![namespace],
+        }],
+        cores: cpus.to_vec(),
+        main_core: cpus[0],
+        io_threads: cpus.len() as u32,
+        ..ServerConfig::default()
+    };
+    // With one CPU a reactor that spins would leave the load nothing.
+    let idle = if alone { Idle::Yield } else { Idle::Spin };
+    let budget = Arc::new(MemoryBudget::unlimited());
+    let opener = move |ns: &NamespaceConfig| open(&ns.backend, ns.block_size, &budget);
+    let options = RuntimeOptions::new(cpus.iter().map(|&cpu| Some(cpu)).collect(), idle);
+    Ok(Server::start_with(config, options, Box::new(opener))?)
+}

@@ -1,0 +1,178 @@
+//! `pilotlight doctor`: what this machine offers to a server whose cores sleep; for each missing thing why it is missing,
+//! what that costs, and what would bring it.
+//!
+//! Facts are gathered once ([`facts`], [`live`]), each section looks at them and nothing else, and the report is printed
+//! for people ([`render`]) or programs ([`report`]). Nothing on the machine is changed.
+
+mod actuators;
+mod cgroup;
+mod cores;
+mod cpu;
+mod drives;
+mod facts;
+mod frequency;
+mod idle;
+mod interrupts;
+mod limits;
+mod lists;
+mod live;
+mod network;
+mod render;
+mod report;
+mod sensors;
+mod storage;
+mod system;
+mod topology;
+mod tree;
+mod wait;
+mod wakeup;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use pilotlight_target::backend::BackendSpec;
+use pilotlight_target::config::{Limits, ServerConfig};
+use serde_json::json;
+
+use crate::cli::ServeArgs;
+use crate::config::{self, Machine, Refused, format_cores};
+use crate::exit::Exit;
+use crate::log;
+use facts::{Chosen, Facts};
+use report::Report;
+
+const ABOUT: &str = "\
+Say what this machine offers to a server whose cores sleep.
+
+Looks at cores and siblings, wait instructions, idle states, frequency control, where network packets land, storage, \
+sensors, actuators and limits. For each thing that is missing: why, what it costs, and what would bring it. A wake-up by \
+futex is measured on the spot, which takes part of a second of two cores; nothing is changed.";
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlight doctor                                  every CPU that this process may use
+  pilotlight doctor --cores 2-5                      for a server on these cores; the first is the main core
+  pilotlight doctor --config /etc/pilotlight.toml    for the server that this file describes
+  pilotlight doctor --json | jq '.sections[].missing[]'
+
+Exit codes:
+  0  it has looked, whatever it found
+  1  the report could not be printed
+  2  the command line or the configuration was refused; nothing was looked at";
+
+/// Options of `pilotlight doctor`.
+#[derive(Args, Clone, Debug, Default)]
+#[command(long_about = ABOUT, after_long_help = EXAMPLES)]
+#[command(after_help = "Run with --help for examples and exit codes.")]
+pub(crate) struct DoctorArgs {
+    /// Cores that the server is to have, such as 0,1 or 0-3 [default: all that are allowed]
+    #[arg(long, value_name = "LIST", conflicts_with = "config")]
+    cores: Option<String>,
+
+    /// Take cores, I/O threads and files from a server's configuration (TOML; see docs/configuration.md)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Looks and prints.
+pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let machine = Machine::this();
+    let chosen = match choose(args, &machine) {
+        Ok(chosen) => chosen,
+        Err(refused) => {
+            eprint!("{}", refused.render(log::colour()));
+            return Ok(Exit::Refused.into());
+        }
+    };
+    let report = examine(&live::facts(&machine.cores, &chosen), &chosen);
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&report.json())?)?;
+    } else {
+        let colour = out.is_terminal() && log::colour();
+        write!(out, "{}", render::render(&report, colour))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The server to look for: from a file or `--cores`, checked as `serve` checks them, or one on all cores.
+fn choose(args: &DoctorArgs, machine: &Machine) -> Result<Chosen, Refused> {
+    if args.cores.is_none() && args.config.is_none() {
+        return Ok(on_all(machine));
+    }
+    let serve = ServeArgs { cores: args.cores.clone(), config: args.config.clone(), ..ServeArgs::default() };
+    let config = config::load(&serve, machine)?.config;
+    let by = if args.config.is_some() { "the configuration chooses" } else { "chosen by --cores" };
+    let files = args.config.is_some().then(|| files(&config));
+    Ok(Chosen {
+        main: config.main_core,
+        by,
+        io_threads: config.io_threads,
+        files,
+        max_connections: config.limits.max_connections,
+        cores: config.cores,
+    })
+}
+
+fn on_all(machine: &Machine) -> Chosen {
+    Chosen {
+        cores: machine.cores.clone(),
+        main: machine.cores.first().copied().unwrap_or(0),
+        by: "all that this process may use; --cores chooses",
+        io_threads: machine.cores.len() as u32,
+        files: None,
+        max_connections: Limits::default().max_connections,
+    }
+}
+
+/// How many namespaces are in files or on drives.
+fn files(config: &ServerConfig) -> u32 {
+    let namespaces = config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
+    namespaces.filter(|namespace| is_file(&namespace.backend)).count() as u32
+}
+
+fn is_file(backend: &BackendSpec) -> bool {
+    match backend {
+        BackendSpec::File { .. } => true,
+        BackendSpec::Delay { inner, .. } => is_file(inner),
+        BackendSpec::Memory(_) | BackendSpec::Null(_) => false,
+    }
+}
+
+/// The whole report.
+fn examine(facts: &Facts, chosen: &Chosen) -> Report {
+    let kernel = facts.tree.text("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
+    let under = facts.cpu.hypervisor.as_ref().map_or(String::new(), |name| format!(", under {name}"));
+    Report {
+        machine: format!("{}, Linux {kernel}{under}", facts.cpu.model),
+        cores: format!("Cores {} ({}), main core {}", format_cores(&chosen.cores), chosen.by, chosen.main),
+        value: json!({
+            "cpu": facts.cpu.model,
+            "vendor": facts.cpu.vendor,
+            "kernel": kernel,
+            "hypervisor": facts.cpu.hypervisor,
+            "cores": chosen.cores,
+            "main_core": chosen.main,
+        }),
+        sections: vec![
+            cores::examine(facts, chosen),
+            wait::examine(facts),
+            idle::examine(facts, chosen),
+            frequency::examine(facts, chosen),
+            network::examine(facts, chosen),
+            storage::examine(facts, chosen),
+            sensors::examine(facts),
+            actuators::examine(facts, chosen),
+            limits::examine(facts, chosen),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Actuators: through what this process can change how much power the machine takes.
+
+use serde_json::{Value, json};
+
+use super::cgroup::Groups;
+use super::facts::{Chosen, Facts};
+use super::lists;
+use super::report::{Reason, Section};
+use super::sensors::zones;
+use super::tree::Tree;
+
+const CPUS: &str = "/sys/devices/system/cpu";
+const AS_ROOT: &str = "run as root, or give the server's user the files at boot (`chgrp`, `chmod g+w`, tmpfiles.d)";
+
+pub(super) fn examine(facts: &Facts, chosen: &Chosen) -> Section {
+    let mut section = Section::new("actuators", "Actuators");
+    power_limits(&mut section, facts);
+    cpu_max(&mut section, facts);
+    hotplug(&mut section, facts, chosen);
+    resume_latency(&mut section, &facts.tree, chosen);
+    section
+}
+
+/// RAPL's limits: long and short term, in uW.
+fn power_limits(section: &mut Section, facts: &Facts) {
+    let item = "RAPL limits";
+    let tree = &facts.tree;
+    let limits: Vec<(String, String, u64)> = zones(tree)
+        .into_iter()
+        .filter_map(|zone| {
+            let file = format!("{}/constraint_0_power_limit_uw", zone.dir);
+            Some((zone.name, file.clone(), tree.number(&file)?))
+        })
+        .collect();
+    let writable = !limits.is_empty() && limits.iter().all(|(_, file, _)| tree.writable(file));
+    let of = |(name, _, uw): &(String, String, u64)| json!({ "zone": name, "limit_uw": uw });
+    let value = json!({ "limits": limits.iter().map(of).collect::<Vec<_>>(), "writable": writable });
+    let costs = "policies that hold a power budget by RAPL are refused";
+    if limits.is_empty() {
+        let why = match &facts.cpu.hypervisor {
+            Some(name) => format!("{name} does not pass RAPL's registers to a guest"),
+            None if !zones(tree).is_empty() => "this processor's RAPL measures and has no limits (AMD)".to_owned(),
+            None => "no RAPL zones (see Sensors)".to_owned(),
+        };
+        let remedy = &["limit the package from outside (the management controller), or use frequencies and CPU quotas"];
+        return section.missing(item, "none", value, Reason { why: &why, costs, remedy });
+    }
+    let list: Vec<String> = limits.iter().map(|(name, _, uw)| format!("{name} {} W", *uw as f64 / 1e6)).collect();
+    if writable {
+        return section.ok(item, list.join(", "), value);
+    }
+    let reason = Reason { why: "the limits are root's to write", costs, remedy: &[AS_ROOT] };
+    section.limited(item, format!("{}; not writable", list.join(", ")), value, reason);
+}
+
+/// A share of CPU time through cgroup v2.
+fn cpu_max(section: &mut Section, facts: &Facts) {
+    let item = "CPU quota";
+    let groups = Groups::read(&facts.tree);
+    let file = groups.unified.first().map(|dir| format!("{dir}/cpu.max"));
+    let there = file.filter(|file| facts.tree.has(file));
+    let value = json!({ "file": there, "writable": there.as_ref().is_some_and(|file| facts.tree.writable(file)) });
+    let costs = "policies that limit CPU time (PASS's CPU bandwidth, Thunderbolt) are refused";
+    let Some(file) = there else {
+        return no_cpu_max(section, item, &groups, value, costs);
+    };
+    if facts.tree.writable(&file) {
+        return section.ok(item, format!("{file}, writable"), value);
+    }
+    let reason = Reason {
+        why: "the group belongs to another user, or the file system is mounted read-only",
+        costs,
+        remedy: &["`Delegate=yes` in the unit that starts the server", "in a container: a writable cgroup mount"],
+    };
+    section.limited(item, format!("{file}, not writable"), value, reason);
+}
+
+fn no_cpu_max(section: &mut Section, item: &str, groups: &Groups, value: Value, costs: &str) {
+    let own = "start the server in a group of its own: `systemd-run --scope -p Delegate=yes pilotlight serve ...`, or \
+               `Delegate=yes` in its unit";
+    let unified = "boot with cgroup v2 alone (systemd: `systemd.unified_cgroup_hierarchy=1`), and then";
+    let (why, remedy) = match (groups.unified.first(), groups.cpu_v1.first()) {
+        (_, Some(v1)) => (format!("the cpu controller is cgroup v1's here ({v1})"), vec![unified, own]),
+        (Some(dir), None) => {
+            let why = format!("{dir} is the root group, or the group above it does not hand the cpu controller down");
+            (why, vec![own])
+        }
+        (None, None) => {
+            ("no cgroup file system is mounted".to_owned(), vec!["`mount -t cgroup2 none /sys/fs/cgroup`", own])
+        }
+    };
+    section.missing(item, "no cpu.max", value, Reason { why: &why, costs, remedy: &remedy });
+}
+
+/// CPU hotplug: `offline`, the deepest sleep.
+fn hotplug(section: &mut Section, facts: &Facts, chosen: &Chosen) {
+    let item = "hotplug";
+    let workers = chosen.workers();
+    let looked_at = if workers.is_empty() { &chosen.cores } else { &workers };
+    let file = |core: u32| format!("{CPUS}/cpu{core}/online");
+    let can: Vec<u32> = looked_at.iter().copied().filter(|&core| facts.tree.has(&file(core))).collect();
+    let may: Vec<u32> = can.iter().copied().filter(|&core| facts.tree.writable(&file(core))).collect();
+    let value = json!({ "cores_with_switch": can, "writable": may });
+    if may.len() == looked_at.len() {
+        return section.ok(item, format!("{} can be taken offline", lists::cores(&may)), value);
+    }
+    let (why, remedy) = if can.len() < looked_at.len() {
+        let without = lists::cores(&lists::without(looked_at, &can));
+        let why =
+            format!("no switch for {without}: the boot CPU has none, nor has a kernel without CONFIG_HOTPLUG_CPU");
+        (why, "leave them out of --cores, or do without: every other depth of sleep works")
+    } else {
+        ("the switches are root's to write".to_owned(), AS_ROOT)
+    };
+    let reason = Reason { why: &why, costs: "policies that take cores offline are refused", remedy: &[remedy] };
+    section.limited(item, writable_for(&may), value, reason);
+}
+
+/// A bound on how deep the kernel lets a core sleep.
+fn resume_latency(section: &mut Section, tree: &Tree, chosen: &Chosen) {
+    let item = "wake-up bounds";
+    let file = |core: u32| format!("{CPUS}/cpu{core}/power/pm_qos_resume_latency_us");
+    let may: Vec<u32> = chosen.cores.iter().copied().filter(|&core| tree.writable(&file(core))).collect();
+    let value = json!({ "writable": may });
+    if may.len() == chosen.cores.len() {
+        return section.ok(item, format!("pm_qos_resume_latency_us of {}, writable", lists::cores(&may)), value);
+    }
+    let there = chosen.cores.iter().all(|&core| tree.has(&file(core)));
+    let reason = Reason {
+        why: if there { "the files are root's to write" } else { "this kernel has no such file (CONFIG_PM is off)" },
+        costs: "a policy cannot ask for sleep of at most so many microseconds: the kernel alone chooses",
+        remedy: &[if there { AS_ROOT } else { "a kernel with CONFIG_PM" }],
+    };
+    section.limited(item, writable_for(&may), value, reason);
+}
+
+fn writable_for(cores: &[u32]) -> String {
+    if cores.is_empty() { "not writable".to_owned() } else { format!("writable for {} only", lists::cores(cores)) }
+}

@@ -1,0 +1,136 @@
+//! Everything that the sections look at: the kernel's files, what the CPU says of itself, what this process may use, and
+//! what was measured. Handed to them as a value, so that tests describe machines that are not here.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::tree::Tree;
+
+/// A family of processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Architecture {
+    X86,
+    Arm,
+    Other,
+}
+
+/// What the processor says of itself.
+#[derive(Clone, Debug)]
+pub(super) struct Cpu {
+    pub(super) architecture: Architecture,
+    /// `GenuineIntel`, `AuthenticAMD`, or empty.
+    pub(super) vendor: String,
+    /// The model's name.
+    pub(super) model: String,
+    /// The name of the hypervisor underneath, if one shows itself.
+    pub(super) hypervisor: Option<String>,
+    /// `umonitor`, `umwait`: CPUID leaf 7, ECX bit 5.
+    pub(super) waitpkg: bool,
+    /// `monitorx`, `mwaitx`: CPUID leaf 8000_0001h, ECX bit 29.
+    pub(super) monitorx: bool,
+    /// `wfet`: the hwcap `wfxt`.
+    pub(super) wfxt: bool,
+    /// Frequency of the time stamp counter in kHz, where the CPU or the hypervisor says it.
+    pub(super) tsc_khz: Option<u64>,
+}
+
+/// A limit of this process; `None` is no limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    pub(super) soft: Option<u64>,
+    pub(super) hard: Option<u64>,
+}
+
+/// What a wake-up by futex cost here, just now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WakeUp {
+    /// How many were measured.
+    pub(super) samples: usize,
+    /// How long the sleeper had slept each time, at least.
+    pub(super) asleep: Duration,
+    /// From just before the store and the futex call until the sleeper runs: median and 99th percentile.
+    pub(super) back: [Duration; 2],
+    /// How long the waker was busy with it: median and 99th percentile.
+    pub(super) waker: [Duration; 2],
+    /// The waker's CPU and the sleeper's.
+    pub(super) cpus: [u32; 2],
+    /// How busy the sleeper's CPU was meanwhile, in percent; the measurement itself is hardly any of it.
+    pub(super) busy_percent: u32,
+}
+
+/// What `io_uring_setup` accepts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ring {
+    /// IORING_SETUP_COOP_TASKRUN (Linux 5.19).
+    pub(super) coop_taskrun: bool,
+    /// IORING_SETUP_SINGLE_ISSUER (Linux 6.0).
+    pub(super) single_issuer: bool,
+    /// IORING_SETUP_DEFER_TASKRUN (Linux 6.1).
+    pub(super) defer_taskrun: bool,
+}
+
+/// When a network interface interrupts for packets that have come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Coalescing {
+    /// Microseconds after the first packet.
+    pub(super) rx_us: u32,
+    /// Packets.
+    pub(super) rx_frames: u32,
+    /// The driver varies both by itself.
+    pub(super) adaptive: bool,
+}
+
+/// A power state of an NVMe drive (Base 5.1.13.2.1, Power State Descriptor).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PowerState {
+    /// Most power, in microwatts; 0 where the drive does not say.
+    pub(super) max_uw: u64,
+    /// It serves no I/O.
+    pub(super) non_operational: bool,
+    /// Time to enter it; 0 where the drive does not say.
+    pub(super) entry_us: u32,
+    /// Time to leave it, likewise.
+    pub(super) exit_us: u32,
+}
+
+/// This machine, or a recorded one.
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) tree: Tree,
+    pub(super) cpu: Cpu,
+    /// CPUs that this process may run on, ascending (sched_getaffinity).
+    pub(super) allowed: Vec<u32>,
+    /// Whether it may raise hard limits (CAP_SYS_RESOURCE).
+    pub(super) raises_limits: bool,
+    pub(super) open_files: Limit,
+    /// Bytes.
+    pub(super) locked_memory: Limit,
+    /// Or why it was not measured.
+    pub(super) wake_up: Result<WakeUp, String>,
+    /// Or why there is none.
+    pub(super) ring: Result<Ring, String>,
+    /// By interface, where it could be read.
+    pub(super) coalescing: BTreeMap<String, Coalescing>,
+    /// By drive, such as `nvme0`, where they could be read.
+    pub(super) power_states: BTreeMap<String, Vec<PowerState>>,
+}
+
+/// The server that the machine is looked at for.
+#[derive(Clone, Debug)]
+pub(super) struct Chosen {
+    pub(super) cores: Vec<u32>,
+    pub(super) main: u32,
+    /// Who chose.
+    pub(super) by: &'static str,
+    pub(super) io_threads: u32,
+    /// Namespaces in files and on drives; unknown without a configuration.
+    pub(super) files: Option<u32>,
+    pub(super) max_connections: u32,
+}
+
+impl Chosen {
+    /// The cores that may sleep while the server works: all but the main core.
+    pub(super) fn workers(&self) -> Vec<u32> {
+        self.cores.iter().copied().filter(|&core| core != self.main).collect()
+    }
+}

@@ -1,0 +1,123 @@
+//! Lists and masks of CPUs as the kernel writes them.
+
+use crate::config::format_cores;
+
+/// The most CPUs that Linux supports; what is larger in a file is not believed.
+const MOST: u32 = 8192;
+
+/// The CPUs in a list such as `0-3,8`, ascending; what cannot be read is left out.
+pub(super) fn parse(list: &str) -> Vec<u32> {
+    let mut cpus: Vec<u32> = list.trim().split(',').flat_map(range).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus
+}
+
+fn range(part: &str) -> std::ops::Range<u32> {
+    let part = part.trim();
+    let (first, last) = part.split_once('-').unwrap_or((part, part));
+    match (first.parse::<u32>(), last.parse::<u32>()) {
+        (Ok(first), Ok(last)) if last < MOST => first..last + 1,
+        _ => 0..0,
+    }
+}
+
+/// The CPUs in a mask such as `ff` or `00000001,00000000`, ascending.
+pub(super) fn parse_mask(mask: &str) -> Vec<u32> {
+    let digits: Vec<u32> = mask.chars().filter(|c| *c != ',').filter_map(|c| c.to_digit(16)).collect();
+    let cpus =
+        digits.iter().rev().zip(0_u32..).flat_map(|(&digit, place)| {
+            (0..4).filter(move |bit| digit & (1 << bit) != 0).map(move |bit| place * 4 + bit)
+        });
+    cpus.collect()
+}
+
+/// A mask as the kernel takes it: `5`, or `1,00000000`.
+pub(super) fn format_mask(cpus: &[u32]) -> String {
+    let mut words = vec![0_u32; cpus.iter().max().map_or(1, |&most| most as usize / 32 + 1)];
+    cpus.iter().for_each(|&cpu| words[cpu as usize / 32] |= 1 << (cpu % 32));
+    let mut words = words.iter().rev();
+    let first = words.next().map_or(String::new(), |word| format!("{word:x}"));
+    words.fold(first, |text, word| format!("{text},{word:08x}"))
+}
+
+/// The list, or the word `none`.
+pub(super) fn format(cpus: &[u32]) -> String {
+    if cpus.is_empty() { "none".to_owned() } else { format_cores(cpus) }
+}
+
+/// What is in `cpus` and not in `others`.
+pub(super) fn without(cpus: &[u32], others: &[u32]) -> Vec<u32> {
+    cpus.iter().copied().filter(|cpu| !others.contains(cpu)).collect()
+}
+
+/// What is in any of them, ascending.
+pub(super) fn union(lists: &[&[u32]]) -> Vec<u32> {
+    let mut all: Vec<u32> = lists.concat();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// What is in both.
+pub(super) fn both(cpus: &[u32], others: &[u32]) -> Vec<u32> {
+    cpus.iter().copied().filter(|cpu| others.contains(cpu)).collect()
+}
+
+/// `one core`, `2 cores`.
+pub(super) fn count(number: usize, one: &str, many: &str) -> String {
+    if number == 1 { format!("one {one}") } else { format!("{number} {many}") }
+}
+
+/// `CPU 3`, `CPUs 0-3`.
+pub(super) fn cpus(cpus: &[u32]) -> String {
+    format!("{} {}", if cpus.len() == 1 { "CPU" } else { "CPUs" }, format(cpus))
+}
+
+/// `core 3`, `cores 0-3`.
+pub(super) fn cores(cores: &[u32]) -> String {
+    format!("{} {}", if cores.len() == 1 { "core" } else { "cores" }, format(cores))
+}
+
+/// Numbers as a shell takes them: `7 {10..13}`.
+pub(super) fn shell(numbers: &[u32]) -> String {
+    let text = format_cores(numbers);
+    let part =
+        |part: &str| part.split_once('-').map_or(part.to_owned(), |(first, last)| format!("{{{first}..{last}}}"));
+    text.split(',').map(part).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists() {
+        assert_eq!(parse("0-2,8\n"), [0, 1, 2, 8]);
+        assert_eq!(parse("4,0-1"), [0, 1, 4]);
+        for nothing in ["", "(null)", "3-1", "0-4000000000"] {
+            assert_eq!(parse(nothing), Vec::<u32>::new(), "{nothing}");
+        }
+    }
+
+    #[test]
+    fn in_words_and_for_shells() {
+        assert_eq!([cores(&[1]), cores(&[1, 2]), cpus(&[])], ["core 1", "cores 1-2", "CPUs none"]);
+        assert_eq!(shell(&[7, 10, 11, 12]), "7 {10..12}");
+    }
+
+    #[test]
+    fn masks() {
+        assert_eq!(parse_mask("5"), [0, 2]);
+        assert_eq!(parse_mask("00000001,80000000"), [31, 32]);
+        assert_eq!(parse_mask("00000000"), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn masks_come_back() {
+        for cpus in [vec![0], vec![0, 2, 5], vec![31, 32], vec![64], (0..40).collect()] {
+            assert_eq!(parse_mask(&format_mask(&cpus)), cpus);
+        }
+        assert_eq!(format_mask(&[32]), "1,00000000");
+    }
+}

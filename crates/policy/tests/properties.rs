@@ -1,0 +1,287 @@
+//! Properties of every policy over random histories: phases of load on a small plant that may be slow and may refuse.
+
+mod support;
+
+use std::ops::Range;
+
+use pilotlight_plant::{Command, CoreId, CoreState, Depth, Policy, ThreadCount, ThreadId, Topology};
+use pilotlight_policy::build;
+use proptest::prelude::*;
+use support::{Dice, Manners, Plant};
+
+const TICK_NS: u64 = 10_000;
+/// Ticks in a coarse interval of these tests.
+const COARSE_TICKS: u64 = 25;
+const COARSE: (&str, &str) = ("coarse_interval", "250us");
+
+type Settings = &'static [(&'static str, &'static str)];
+
+/// Every policy, `sandman` with unlike guards.
+const POLICIES: [(&str, Settings); 7] = [
+    ("static", &[]),
+    ("interrupt", &[]),
+    ("sandman", &[COARSE]),
+    ("sandman", &[COARSE, ("guards", "recommended")]),
+    ("sandman", &[COARSE, ("spread", "deviation"), ("confirm", "2/3"), ("window", "8"), ("reuse_awake", "true")]),
+    ("sandman", &[COARSE, ("floor", "2"), ("exempt_alone", "true"), ("relieve", "true"), ("resume", "quiet")]),
+    ("sandman", &[COARSE, ("window", "4"), ("min_samples", "4"), ("main_takes_active", "false"), ("z", "0.5")]),
+];
+
+fn policy(which: usize) -> Box<dyn Policy> {
+    let (name, settings) = POLICIES[which];
+    build(name, settings).unwrap()
+}
+
+/// A stretch of steady load: in each tick a thread gets requests with a chance of `rates` per mille, up to twice that many
+/// thousandths.
+#[derive(Clone, Debug)]
+struct Phase {
+    ticks: u64,
+    rates: Vec<u64>,
+    /// The whole server sleeps before it.
+    slept: bool,
+}
+
+/// A plant and what happens to it.
+#[derive(Clone, Debug)]
+struct History {
+    topology: Topology,
+    asleep: Vec<bool>,
+    homes: Vec<u16>,
+    phases: Vec<Phase>,
+    /// Ticks are up to so late, in nanoseconds.
+    late_ns: u64,
+    seed: u64,
+}
+
+impl History {
+    /// A plant in the history's state. Only one that obeys at once can start with an I/O thread on a core that sleeps.
+    fn plant(&self, manners: Manners, policy: Box<dyn Policy>) -> (Plant, Vec<Command>) {
+        let homes: Vec<_> = self.homes.iter().map(|&home| CoreId(home % self.topology.len() as u16)).collect();
+        let awake = |core: CoreId| {
+            let used = homes.contains(&core) && manners != Manners::default();
+            used || core == self.topology.main() || !self.asleep[core.index()]
+        };
+        let state = |core| if awake(core) { CoreState::Awake } else { CoreState::Asleep(Depth::SoftwareWait) };
+        let cores = self.topology.cores().map(state).collect();
+        Plant::new(self.topology.clone(), cores, homes, manners, policy)
+    }
+
+    /// What a thread gets in a tick of a phase.
+    fn counts(&self, phase: &Phase, dice: &mut Dice) -> Vec<ThreadCount> {
+        let mut counts = Vec::new();
+        for thread in 0..self.homes.len() {
+            let rate = phase.rates[thread % phase.rates.len()];
+            let requests = (rate * 2 * dice.below(1_000) / 1_000 + dice.below(1_000)) / 1_000;
+            if requests > 0 {
+                let thread = ThreadId(thread as u16);
+                counts.push(ThreadCount { thread, requests: requests as u32, busy_ns: 0 });
+            }
+        }
+        counts
+    }
+}
+
+fn topology() -> impl Strategy<Value = Topology> {
+    let paired = (1..12u16).prop_map(|cores| Topology::paired(cores).unwrap());
+    let flat = (1..8u16).prop_map(|cores| Topology::flat(cores).unwrap());
+    // The main core without a sibling, the others in pairs: Figure 10's shape.
+    let odd = (1..5u16).prop_map(|pairs| {
+        let sibling = |core: u16| (core > 0).then(|| CoreId(((core - 1) ^ 1) + 1));
+        Topology::new(CoreId(0), (0..=2 * pairs).map(sibling).collect()).unwrap()
+    });
+    prop_oneof![paired, flat, odd]
+}
+
+fn phase() -> impl Strategy<Value = Phase> {
+    // In thousandths of a request per tick; a core carries 8,000.
+    let rate = prop_oneof![3 => Just(0u64), 2 => 1..300u64, 2 => 300..3_000u64, 1 => 3_000..8_000u64];
+    (1..120u64, prop::collection::vec(rate, 1..10), prop::bool::weighted(0.1)).prop_map(|(ticks, rates, slept)| Phase {
+        ticks,
+        rates,
+        slept,
+    })
+}
+
+fn history(phases: Range<usize>) -> impl Strategy<Value = History> {
+    let state = (prop::collection::vec(any::<bool>(), 16), prop::collection::vec(any::<u16>(), 0..20));
+    let late_ns = prop_oneof![Just(0u64), 1..9_000u64];
+    (topology(), state, prop::collection::vec(phase(), phases), late_ns, any::<u64>()).prop_map(
+        |(topology, (asleep, homes), phases, late_ns, seed)| History { topology, asleep, homes, phases, late_ns, seed },
+    )
+}
+
+fn manners() -> impl Strategy<Value = Manners> {
+    (prop_oneof![Just(0u64), 1..8u64], prop_oneof![Just(0u64), 3..12u64])
+        .prop_map(|(delay, refuse_every)| Manners { delay, refuse_every })
+}
+
+/// Ticks of a history, one after the other, with how late each is.
+struct Clock<'a> {
+    history: &'a History,
+    dice: Dice,
+    tick: u64,
+    now_ns: u64,
+}
+
+impl<'a> Clock<'a> {
+    fn new(history: &'a History, plant: &Plant) -> Self {
+        Self { history, dice: Dice(history.seed), tick: 0, now_ns: plant.now_ns }
+    }
+
+    /// The next tick: when it runs, how long it was since the last, and what came in.
+    fn next(&mut self, phase: &Phase, start_ns: u64) -> (u64, u64, Vec<ThreadCount>) {
+        self.tick += 1;
+        let late_ns = if self.history.late_ns == 0 { 0 } else { self.dice.below(self.history.late_ns) };
+        let now_ns = start_ns + self.tick * TICK_NS + late_ns;
+        let elapsed_ns = now_ns - self.now_ns;
+        self.now_ns = now_ns;
+        (now_ns, elapsed_ns, self.history.counts(phase, &mut self.dice))
+    }
+
+    fn interval_ends(&self) -> bool {
+        self.tick.is_multiple_of(COARSE_TICKS)
+    }
+}
+
+/// What must hold on a plant that does at once what it is told, after an interval in which these threads had requests.
+fn check_consolidated(plant: &Plant, requests: &[u64]) -> Result<(), TestCaseError> {
+    let main = plant.topology.main();
+    let empty = |core: CoreId| !plant.homes.contains(&core);
+    for (thread, home) in plant.homes.iter().enumerate() {
+        prop_assert!(requests[thread] > 0 || *home == main, "thread {thread} had no request and is on {home:?}");
+    }
+    for core in plant.topology.workers() {
+        let asleep = plant.cores[core.index()] != CoreState::Awake;
+        prop_assert_eq!(asleep, empty(core), "{:?} sleeps exactly if it owns no thread", core);
+    }
+    let half = |core: &CoreId| {
+        let free = |sibling| sibling != main && empty(sibling);
+        !empty(*core) && plant.topology.sibling(*core).is_some_and(free)
+    };
+    let halves = plant.topology.workers().filter(half).count();
+    prop_assert!(halves < 2, "{halves} pairs are half in use");
+    let beside_main = plant.topology.sibling(main).is_some_and(empty);
+    prop_assert!(halves == 0 || !beside_main, "a pair is half in use, and the main core's sibling is free");
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The plant's own checks hold all the time (tests/support); after each interval threads are where they should be.
+    #[test]
+    fn on_a_plant_that_obeys(history in history(1..12), which in 2..POLICIES.len()) {
+        let (mut plant, _) = history.plant(Manners::default(), policy(which));
+        let start_ns = plant.now_ns;
+        let mut clock = Clock::new(&history, &plant);
+        for phase in &history.phases {
+            for _ in 0..phase.ticks {
+                let (now_ns, elapsed_ns, counts) = clock.next(phase, start_ns);
+                plant.arrive(now_ns, &counts);
+                plant.tick(elapsed_ns, &counts);
+                if clock.interval_ends() {
+                    let requests = plant.requests().to_vec();
+                    plant.interval(true);
+                    check_consolidated(&plant, &requests)?;
+                }
+            }
+        }
+    }
+
+    /// A plant that is slow and refuses at random: nothing is ever on a sleeping core, and once the load has been steady
+    /// and light for a while and nothing is refused any more, all of it is on the main core.
+    #[test]
+    fn on_a_plant_that_is_slow_and_refuses(history in history(1..10), manners in manners(), which in 2..POLICIES.len()) {
+        let (mut plant, _) = history.plant(manners, policy(which));
+        let start_ns = plant.now_ns;
+        let mut clock = Clock::new(&history, &plant);
+        let calm = Phase { ticks: 40 * COARSE_TICKS, rates: vec![0], slept: false };
+        for phase in history.phases.iter().chain([&calm]) {
+            for _ in 0..phase.ticks {
+                let (now_ns, elapsed_ns, counts) = clock.next(phase, start_ns);
+                plant.arrive(now_ns, &counts);
+                plant.tick(elapsed_ns, &counts);
+                if clock.interval_ends() {
+                    plant.interval(true);
+                }
+            }
+        }
+        let main = plant.topology.main();
+        prop_assert!(plant.homes.iter().all(|home| *home == main), "{:?}", plant.homes);
+        let awake = plant.cores.iter().filter(|state| **state == CoreState::Awake).count();
+        prop_assert_eq!(awake, 1, "an idle server keeps one core awake");
+    }
+
+    /// Leaving out quiet ticks, and intervals without requests, as far as `next_needed` allows, changes no command.
+    #[test]
+    fn lazy_is_eager(history in history(1..14), manners in manners(), which in 0..POLICIES.len(), skip in 0..4u64) {
+        let (mut eager, eagerly) = history.plant(manners, policy(which));
+        let (mut lazy, lazily) = history.plant(manners, policy(which));
+        prop_assert_eq!(eagerly, lazily);
+        let start_ns = eager.now_ns;
+        let mut clock = Clock::new(&history, &eager);
+        // A plant may leave things out; it does not have to.
+        let mut mood = Dice(history.seed ^ 7);
+        for phase in &history.phases {
+            if phase.slept {
+                eager.resume();
+                lazy.resume();
+            }
+            for _ in 0..phase.ticks {
+                let (now_ns, elapsed_ns, counts) = clock.next(phase, start_ns);
+                eager.arrive(now_ns, &counts);
+                lazy.arrive(now_ns, &counts);
+                let left_out = counts.is_empty() && now_ns < lazy.next_needed_ns && mood.below(4) >= skip;
+                let eagerly = eager.tick(elapsed_ns, &counts);
+                let lazily = if left_out { Vec::new() } else { lazy.tick(elapsed_ns, &counts) };
+                prop_assert_eq!(eagerly, lazily, "tick at {} ns, left out: {}", now_ns, left_out);
+                if clock.interval_ends() {
+                    let quiet = lazy.requests().iter().all(|&requests| requests == 0);
+                    let left_out = quiet && now_ns < lazy.next_needed_ns && mood.below(4) >= skip;
+                    let (eagerly, lazily) = (eager.interval(true), lazy.interval(!left_out));
+                    prop_assert_eq!(eagerly, lazily, "interval at {} ns, left out: {}", now_ns, left_out);
+                }
+            }
+        }
+        prop_assert_eq!(&eager.homes, &lazy.homes);
+        prop_assert_eq!(&eager.cores, &lazy.cores);
+    }
+
+    /// Policies take over from one another at any moment: no thread is left on a core that sleeps (the plant's check).
+    #[test]
+    fn taking_over(history in history(1..8), which in prop::collection::vec(0..POLICIES.len(), 2..6)) {
+        let (mut plant, _) = history.plant(Manners::default(), policy(which[0]));
+        let start_ns = plant.now_ns;
+        let mut clock = Clock::new(&history, &plant);
+        for (number, phase) in history.phases.iter().enumerate() {
+            plant.change_policy(policy(which[number % which.len()]));
+            for _ in 0..phase.ticks {
+                let (now_ns, elapsed_ns, counts) = clock.next(phase, start_ns);
+                plant.arrive(now_ns, &counts);
+                plant.tick(elapsed_ns, &counts);
+                if clock.interval_ends() {
+                    plant.interval(true);
+                }
+            }
+        }
+    }
+}
+
+/// Once everything rests nothing more is needed; that is what lets a whole server sleep.
+#[test]
+fn an_idle_server_needs_nothing() {
+    for which in 2..POLICIES.len() {
+        let topology = Topology::paired(8).unwrap();
+        let homes = (0..8).map(CoreId).collect();
+        let (mut plant, _) = Plant::new(topology, vec![CoreState::Awake; 8], homes, Manners::default(), policy(which));
+        let start_ns = plant.now_ns;
+        assert_eq!(plant.next_needed_ns, start_ns + COARSE_TICKS * TICK_NS);
+        plant.arrive(start_ns + COARSE_TICKS * TICK_NS, &[]);
+        assert!(!plant.interval(true).is_empty());
+        assert_eq!(plant.next_needed_ns, start_ns + 2 * COARSE_TICKS * TICK_NS);
+        plant.arrive(start_ns + 2 * COARSE_TICKS * TICK_NS, &[]);
+        assert!(plant.interval(true).is_empty());
+        assert_eq!(plant.next_needed_ns, u64::MAX);
+    }
+}

@@ -1,7 +1,0 @@
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Monitor {
-    Umwait,
-}
-pub fn available() -> Option<Monitor> {
-    None
-}

@@ -1,0 +1,192 @@
+//! No lost wake-up, for each way to wait; and, with a step left out, a lost one.
+
+use std::mem::ManuallyDrop;
+
+use loom::thread;
+
+use crate::check;
+use crate::inbox::Inbox;
+use crate::sync::{self, Step, leave_out};
+use crate::wait::Monitor;
+
+const NO_LIMIT: u64 = u64::MAX;
+
+fn by_futex(inbox: &mut Inbox<u32>) {
+    inbox.wait_futex(NO_LIMIT);
+}
+
+fn by_doorbell(inbox: &mut Inbox<u32>) {
+    if inbox.arm() {
+        sync::poll();
+        inbox.disarm();
+    }
+}
+
+fn by_monitor(inbox: &mut Inbox<u32>) {
+    inbox.wait_monitor(Monitor::Model, NO_LIMIT);
+}
+
+/// Leaks its content when a model fails: destructors run operations of `loom`, which may not be run then.
+struct Kept<T>(ManuallyDrop<T>);
+
+impl<T> Kept<T> {
+    fn new(content: T) -> Self {
+        Self(ManuallyDrop::new(content))
+    }
+}
+
+impl<T> Drop for Kept<T> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // SAFETY: dropped here and nowhere else, and not used after.
+            unsafe { ManuallyDrop::drop(&mut self.0) }
+        }
+    }
+}
+
+/// An owner that sleeps whenever it finds nothing, until all messages of all senders have arrived.
+fn model(senders: u32, messages: u32, wait: fn(&mut Inbox<u32>)) {
+    check(move || {
+        let mut kept = Kept::new(Inbox::new(2));
+        let inbox = &mut *kept.0;
+        inbox.doorbell().expect("made");
+        let sending: Vec<_> = (0..senders)
+            .map(|_| {
+                let sender = Kept::new(inbox.sender());
+                thread::spawn(move || (0..messages).for_each(|message| sender.0.send(message).expect("room")))
+            })
+            .collect();
+        let mut missing = senders * messages;
+        while missing > 0 {
+            match inbox.take() {
+                Some(_) => missing -= 1,
+                None => wait(inbox),
+            }
+        }
+        sending.into_iter().for_each(|sender| sender.join().expect("sends"));
+        inbox.disarm();
+        assert!(!sync::is_readable(), "a stale ring would end every later wait at once");
+    });
+}
+
+mod one_sender {
+    use super::*;
+
+    #[test]
+    fn wakes_a_futex() {
+        model(1, 2, by_futex);
+    }
+
+    #[test]
+    fn wakes_by_the_doorbell() {
+        model(1, 2, by_doorbell);
+    }
+
+    #[test]
+    fn wakes_a_monitor() {
+        model(1, 2, by_monitor);
+    }
+}
+
+mod two_senders {
+    use super::*;
+
+    #[test]
+    fn wake_a_futex() {
+        model(2, 1, by_futex);
+    }
+
+    #[test]
+    fn wake_by_the_doorbell() {
+        model(2, 1, by_doorbell);
+    }
+
+    #[test]
+    fn wake_a_monitor() {
+        model(2, 1, by_monitor);
+    }
+}
+
+/// The owner does not look again after arming.
+mod no_recheck {
+    use super::*;
+
+    fn fails(wait: fn(&mut Inbox<u32>)) {
+        leave_out(Step::Recheck);
+        model(1, 1, wait);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loses_the_wake_up_of_a_futex() {
+        fails(by_futex);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loses_the_wake_up_by_the_doorbell() {
+        fails(by_doorbell);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loses_the_wake_up_of_a_monitor() {
+        fails(by_monitor);
+    }
+}
+
+/// The owner waits and has not armed.
+mod wait_before_arm {
+    use super::*;
+
+    fn fails(wait: fn(&mut Inbox<u32>)) {
+        leave_out(Step::Arm);
+        model(1, 1, wait);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loses_the_wake_up_of_a_futex() {
+        fails(by_futex);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loses_the_wake_up_by_the_doorbell() {
+        fails(by_doorbell);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loses_the_wake_up_of_a_monitor() {
+        fails(by_monitor);
+    }
+}
+
+/// The sender looks at the owner's state before its message can be seen.
+mod no_sender_fence {
+    use super::*;
+
+    fn fails(wait: fn(&mut Inbox<u32>)) {
+        leave_out(Step::SenderFence);
+        model(1, 1, wait);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loses_the_wake_up_of_a_futex() {
+        fails(by_futex);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loses_the_wake_up_by_the_doorbell() {
+        fails(by_doorbell);
+    }
+
+    /// Nobody has to look: the store itself is the wake-up.
+    #[test]
+    fn does_a_monitor_no_harm() {
+        fails(by_monitor);
+    }
+}

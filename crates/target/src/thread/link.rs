@@ -1,0 +1,152 @@
+//! A connection on its socket: one read or one batch of answers at a time, and what epoll is to watch for.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
+
+use super::NO_WAIT;
+use crate::connection::{Connection, Cx};
+use crate::departures::Departures;
+use crate::memory::Memory;
+use crate::message::{ConnAddr, Outbox};
+use crate::namespaces::Namespaces;
+use crate::server::Shared;
+use crate::stats::Counters;
+use crate::tx::MAX_SLICES;
+use crate::wire::MAX_CAPSULE;
+
+/// Bytes read from one connection in one poll.
+pub(super) const SCRATCH: usize = 256 * 1024;
+
+/// A connection and its socket.
+pub(super) struct Link {
+    pub(super) socket: Option<OwnedFd>,
+    pub(super) conn: Connection,
+    pub(super) address: ConnAddr,
+    /// What epoll watches for.
+    pub(super) interest: epoll::EventFlags,
+    /// Whether it stands in the list of connections with waiting commands.
+    pub(super) listed: bool,
+    /// Whether the sending side has been shut down.
+    pub(super) shut: bool,
+}
+
+/// Everything but the links, so that both can be borrowed at once.
+pub(super) struct Resources {
+    pub(super) out: Outbox,
+    pub(super) memory: Memory,
+    pub(super) namespaces: Namespaces,
+    pub(super) counters: Arc<Counters>,
+    pub(super) departures: Departures,
+    pub(super) shared: Arc<Shared>,
+    pub(super) epoll: OwnedFd,
+    pub(super) scratch: Box<[u8]>,
+}
+
+pub(super) fn readable() -> epoll::EventFlags {
+    epoll::EventFlags::IN | epoll::EventFlags::RDHUP
+}
+
+impl Resources {
+    pub(super) fn cx(&mut self, now_ns: u64, me: ConnAddr) -> Cx<'_> {
+        Cx {
+            now_ns,
+            me,
+            memory: &mut self.memory,
+            namespaces: &mut self.namespaces,
+            out: &mut self.out,
+            counters: &self.counters,
+            departures: &mut self.departures,
+            shared: &self.shared,
+        }
+    }
+}
+
+impl Link {
+    /// Reads once and acts on what came.
+    pub(super) fn read(&mut self, res: &mut Resources, now_ns: u64) {
+        let Some(socket) = &self.socket else { return };
+        // Where there is no room for the data of more commands nothing is read; level-triggered epoll brings us back. A
+        // command takes more memory than its bytes: data of 512 bytes a page, for Compare two.
+        let room = (res.memory.room_at_once() / 16).min(SCRATCH);
+        if room <= MAX_CAPSULE {
+            return;
+        }
+        let mut scratch = std::mem::take(&mut res.scratch);
+        let kept = self.conn.take_kept(&mut scratch);
+        let mut in_place = 0;
+        let flags = RecvFlags::DONTWAIT;
+        let received = match self.conn.body_target().filter(|_| kept == 0) {
+            Some(target) => {
+                in_place = target.len();
+                let mut parts = [IoSliceMut::new(target), IoSliceMut::new(&mut scratch[..room])];
+                rustix::net::recvmsg(socket, &mut parts, &mut RecvAncillaryBuffer::default(), flags).map(|r| r.bytes)
+            }
+            None => rustix::net::recv(socket, &mut scratch[kept..room], flags).map(|(_, bytes)| bytes),
+        };
+        let mut cx = res.cx(now_ns, self.address);
+        match received {
+            Ok(0) => self.conn.lost(&mut cx),
+            Ok(bytes) => {
+                let in_place = in_place.min(bytes);
+                if in_place > 0 {
+                    self.conn.on_body(in_place, &mut cx);
+                }
+                self.conn.on_bytes(&scratch[..kept + bytes - in_place], &mut cx);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => self.conn.on_bytes(&scratch[..kept], &mut cx),
+            Err(_) => self.conn.lost(&mut cx),
+        }
+        res.scratch = scratch;
+    }
+
+    /// Sends what waits, until it is out or the socket takes no more.
+    pub(super) fn flush(&mut self, res: &mut Resources, now_ns: u64) {
+        let Some(socket) = &self.socket else { return };
+        while !self.conn.tx.is_empty() {
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+            let used = self.conn.tx.gather(&mut slices);
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let sent = rustix::net::sendmsg(socket, &slices[..used], &mut SendAncillaryBuffer::default(), flags);
+            let mut cx = res.cx(now_ns, self.address);
+            match sent {
+                Ok(bytes) => self.conn.on_sent(bytes, &mut cx),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    self.conn.blocked = true;
+                    return self.watch(res, readable() | epoll::EventFlags::OUT);
+                }
+                Err(_) => return self.conn.lost(&mut cx),
+            }
+        }
+        if self.conn.blocked {
+            self.conn.blocked = false;
+            self.watch(res, readable());
+        }
+        if self.conn.is_closing() && !self.shut {
+            self.shut = true;
+            if let Some(socket) = &self.socket {
+                let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+            }
+        }
+    }
+
+    fn watch(&mut self, res: &Resources, interest: epoll::EventFlags) {
+        let Some(socket) = self.socket.as_ref().filter(|_| self.interest != interest) else { return };
+        let data = epoll::EventData::new_u64(u64::from(self.address.index));
+        if epoll::modify(&res.epoll, socket, data, interest).is_ok() {
+            self.interest = interest;
+        }
+    }
+
+    /// Whether the peer has closed its side.
+    pub(super) fn is_hung_up(&self) -> bool {
+        let Some(socket) = &self.socket else { return true };
+        let mut polled = [rustix::event::PollFd::new(socket, rustix::event::PollFlags::RDHUP)];
+        matches!(rustix::event::poll(&mut polled, Some(&NO_WAIT)), Ok(1..))
+    }
+}
