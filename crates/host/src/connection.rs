@@ -21,6 +21,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::clock;
 use crate::error::{HostError, Violation};
+use crate::narrow::{Narrow, Pieces};
 use crate::queue::{Buffers, Completed, Queue, Terms, Transfer};
 use crate::transmit::MAX_SLICES;
 
@@ -118,6 +119,8 @@ pub struct Connection {
     /// Completions that came while another command was waited for, with what they read.
     stash: VecDeque<(Completed, Vec<u8>)>,
     scratch: Vec<u8>,
+    /// What is sent is cut into pieces.
+    pieces: Option<Pieces>,
 }
 
 impl Connection {
@@ -127,9 +130,25 @@ impl Connection {
     /// Where the target cannot be reached, refuses, or answers with what no target may answer.
     pub fn open(addr: SocketAddr, handshake: &Handshake, sizes: &Sizes) -> Result<Self, HostError> {
         let timeout = Duration::from_millis(sizes.timeout_ms);
-        let stream = TcpStream::connect_timeout(&addr, timeout)
-            .map_err(|e| HostError::io(format!("cannot connect to {addr}; is a target listening there?"), e))?;
+        let stream = TcpStream::connect_timeout(&addr, timeout).map_err(|e| unreachable_target(addr, e))?;
         Self::over(stream, handshake, sizes)
+    }
+
+    /// Connects to `addr` in a narrow way and agrees on the terms. What is random about it follows from `seed`.
+    ///
+    /// # Errors
+    /// As [`Connection::open`], and where the system refuses the size of a buffer.
+    pub fn open_narrow(
+        addr: SocketAddr,
+        narrow: &Narrow,
+        seed: u64,
+        handshake: &Handshake,
+        sizes: &Sizes,
+    ) -> Result<Self, HostError> {
+        let timeout = Duration::from_millis(sizes.timeout_ms);
+        let stream = narrow.connect(addr, timeout).map_err(|e| unreachable_target(addr, e))?;
+        let pieces = narrow.piece.map(|most| Pieces::new(most, seed));
+        Ok(Self { pieces, ..Self::over(stream, handshake, sizes)? })
     }
 
     /// Agrees on the terms over a TCP connection that exists already.
@@ -153,6 +172,7 @@ impl Connection {
             timeout_ms: sizes.timeout_ms,
             stash: VecDeque::new(),
             scratch: Vec::new(),
+            pieces: None,
         })
     }
 
@@ -185,7 +205,7 @@ impl Connection {
         Ok(received)
     }
 
-    /// Sends what is waiting, as far as the socket takes it.
+    /// Sends what is waiting, as far as the socket takes it; on a [`Narrow`] connection the next piece of it.
     ///
     /// # Errors
     /// Where the connection is at an end.
@@ -193,7 +213,11 @@ impl Connection {
     pub fn flush(&mut self) -> Result<(), HostError> {
         while !self.queue.transmit.is_empty() {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-            let n = self.queue.transmit.slices(&self.queue.arena, &mut slices);
+            let (transmit, arena) = (&self.queue.transmit, &self.queue.arena);
+            let n = match &mut self.pieces {
+                None => transmit.slices(arena, &mut slices),
+                Some(pieces) => transmit.piece(arena, pieces.next_len(), &mut slices),
+            };
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             match rustix::net::sendmsg(&self.fd, &slices[..n], &mut SendAncillaryBuffer::default(), flags) {
                 Ok(sent) => self.queue.transmit.consume(sent),
@@ -201,6 +225,9 @@ impl Connection {
                 Err(Errno::INTR) => {}
                 Err(Errno::PIPE | Errno::CONNRESET) => return Err(HostError::Closed("sending commands")),
                 Err(e) => return Err(HostError::io("sending failed", e)),
+            }
+            if self.pieces.is_some() {
+                return Ok(()); // the next piece with the next call
             }
         }
         Ok(())
@@ -326,6 +353,10 @@ impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+fn unreachable_target(addr: SocketAddr, error: io::Error) -> HostError {
+    HostError::io(format!("cannot connect to {addr}; is a target listening there?"), error)
 }
 
 /// The first PDU of a connection: 128 bytes of ICResp, or a termination request.

@@ -13,6 +13,7 @@ use crate::clock;
 use crate::connection::{Connection, Handshake, Sizes};
 use crate::error::HostError;
 use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, u64_at};
+use crate::narrow::Narrow;
 use crate::queue::Buffers;
 
 /// Entries of the admin queue, as Linux has it.
@@ -43,6 +44,8 @@ pub struct ConnectOptions {
     pub disable_sq_flow: bool,
     /// How long to wait for anything that is waited for, in milliseconds.
     pub timeout_ms: u64,
+    /// What is narrow about the connections of I/O queues.
+    pub narrow: Narrow,
 }
 
 impl ConnectOptions {
@@ -58,6 +61,7 @@ impl ConnectOptions {
             kato_ms: 0,
             disable_sq_flow: true,
             timeout_ms: 10_000,
+            narrow: Narrow::default(),
         }
     }
 }
@@ -285,11 +289,19 @@ impl Controller {
         self.check_limits(spec)?;
         let timeout_ms = self.options.timeout_ms;
         let sizes = Sizes { depth: spec.depth, max_io: spec.max_io.max(1024), buffers: spec.buffers, timeout_ms };
-        let mut connection = Connection::open(self.options.addr, &self.options.handshake, &sizes)?;
+        let mut connection = self.open(&sizes, spec.qid)?;
         connect_queue(&mut connection, &self.options, spec.qid, spec.depth + 1, 0, self.cntlid)?;
         let in_capsule = self.info.in_capsule;
         connection.queue().amend(|terms| terms.in_capsule = in_capsule);
         Ok(connection)
+    }
+
+    fn open(&self, sizes: &Sizes, qid: u16) -> Result<Connection, HostError> {
+        let ConnectOptions { addr, handshake, narrow, .. } = &self.options;
+        if *narrow == Narrow::default() {
+            return Connection::open(*addr, handshake, sizes);
+        }
+        Connection::open_narrow(*addr, narrow, u64::from(self.cntlid) << 16 | u64::from(qid), handshake, sizes)
     }
 
     fn check_limits(&self, spec: &QueueSpec) -> Result<(), HostError> {

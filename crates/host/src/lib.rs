@@ -11,7 +11,7 @@
 //! | association | [`Controller`] | Connect, properties, Identify, features, logs, keep-alive, shutdown, discovery |
 //! | verification | [`pattern`], [`ledger`] | blocks that say what they are; what each block may hold |
 //! | load | [`load`], [`schedule`] | what to send and when, what came of it |
-//! | tests and yardsticks | [`raw`], [`bare`] | a peer without manners; a peer without NVMe |
+//! | tests and yardsticks | [`raw`], [`bare`], [`Narrow`] | a peer without manners; a peer without NVMe; a bad way to the target |
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -23,6 +23,7 @@ mod error;
 mod info;
 pub mod ledger;
 pub mod load;
+mod narrow;
 pub mod pattern;
 mod queue;
 pub mod raw;
@@ -37,4 +38,5 @@ pub use connection::{Connection, Handshake, SCRATCH_LEN, Sizes};
 pub use controller::{ConnectOptions, Controller, QueueSpec, discover};
 pub use error::{HostError, Violation};
 pub use info::{ControllerInfo, DiscoveryEntry, NamespaceInfo};
+pub use narrow::Narrow;
 pub use queue::{Buffers, Completed, Queue, Terms, Transfer};

@@ -81,6 +81,24 @@ impl Transmit {
         waiting.len().min(MAX_SLICES)
     }
 
+    /// Like [`Transmit::slices`], at most `most` bytes.
+    pub(crate) fn piece<'a>(&'a self, arena: &'a [u8], most: usize, out: &mut [IoSlice<'a>; MAX_SLICES]) -> usize {
+        let (mut left, mut used) = (most, 0);
+        for s in self.segments[self.next..].iter().take(MAX_SLICES) {
+            let store = match s.source {
+                Source::Headers => self.headers.as_slice(),
+                Source::Arena => arena,
+            };
+            let len = s.len.min(left);
+            if len == 0 {
+                break;
+            }
+            out[used] = IoSlice::new(&store[s.start..s.start + len]);
+            (left, used) = (left - len, used + 1);
+        }
+        used
+    }
+
     /// Notes that the first `sent` bytes are gone.
     #[inline]
     pub(crate) fn consume(&mut self, mut sent: usize) {
@@ -160,7 +178,7 @@ mod tests {
                     }
                     Step::Send(most) => {
                         let mut out = [IoSlice::new(&[]); MAX_SLICES];
-                        let n = tx.slices(&arena, &mut out);
+                        let n = if most % 2 == 0 { tx.piece(&arena, most, &mut out) } else { tx.slices(&arena, &mut out) };
                         let batch: Vec<u8> = out[..n].iter().flat_map(|s| s.iter().copied()).take(most).collect();
                         sent.extend_from_slice(&batch);
                         tx.consume(batch.len());

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use pilotlight_host::load::{LoadSpec, OpenLoop, Report, run};
 use pilotlight_host::schedule::{Phase, Process, Schedule};
-use pilotlight_host::{ConnectOptions, HostError};
+use pilotlight_host::{ConnectOptions, HostError, Narrow};
 use pilotlight_nvme::pdu::Digests;
 use toy::{Config, Tamper, Toy};
 
@@ -43,6 +43,16 @@ fn reads_are_counted_and_timed() {
     assert!(read.latency.min_ns > 0 && read.latency.p50_ns <= read.latency.p99_ns);
     assert!(read.latency.max_ns <= report.elapsed_ns + 10 * MS && read.rate_iops > 0.0);
     assert!(report.write.is_none() && report.is_clean());
+    toy.finish();
+}
+
+#[test]
+fn a_narrow_way_to_the_target_changes_nothing_but_time() {
+    let toy = Toy::start(Config::default());
+    let narrow = Narrow { send_buffer: Some(4096), receive_buffer: Some(4096), segment: Some(600), piece: Some(1000) };
+    let spec = LoadSpec { block_bytes: 16384, ios: Some(200), ..verify_spec() };
+    let report = try_load(&toy, |options| options.narrow = narrow, &spec).expect("the run ends well");
+    assert!(report.is_clean(), "{report}");
     toy.finish();
 }
 

@@ -108,8 +108,7 @@ impl<T> Ring<T> {
     /// Whether the message at `head` is not there yet.
     #[inline]
     pub(crate) fn is_empty(&self, head: u64) -> bool {
-        let (sequence, free) = self.next(head);
-        sequence.load(Ordering::Acquire) == free
+        !is_full(self.slot(head).sequence.load(Ordering::Acquire))
     }
 
     /// Takes the message at `head`, if it is there; the caller's next head is one further then.
@@ -118,24 +117,31 @@ impl<T> Ring<T> {
     /// One receiver at a time, whose `head` is the number of messages that have been taken.
     #[inline]
     pub(crate) unsafe fn take(&self, head: u64) -> Option<T> {
-        let (slot, free) = (self.slot(head), self.free(head));
-        if slot.sequence.load(Ordering::Acquire) == free {
+        let slot = self.slot(head);
+        let sequence = slot.sequence.load(Ordering::Acquire);
+        if !is_full(sequence) {
             return None;
         }
         // SAFETY: the slot is full (Acquire: its sender's write is seen), and by the caller's promise nobody else reads
         // it; the store below gives it back to the senders only after the message has been read out.
         let message = slot.message.with_mut(|place| unsafe { (*place).assume_init_read() });
-        slot.sequence.store(free + 2, Ordering::Release);
+        slot.sequence.store(sequence + 1, Ordering::Release);
         Some(message)
     }
+}
+
+/// Whether a slot holds a message. Says nothing about whose turn it is: the receiver's own slot is free or full for the
+/// receiver's lap and never anything else.
+fn is_full(sequence: u64) -> bool {
+    sequence % 2 == 1
 }
 
 impl<T> Drop for Ring<T> {
     /// Drops what a sender put in after the receiver had gone.
     fn drop(&mut self) {
         for slot in &self.slots {
-            if slot.sequence.load(Ordering::Acquire) % 2 == 1 {
-                // SAFETY: odd means full, and with `&mut self` nobody else is left.
+            if is_full(slot.sequence.load(Ordering::Acquire)) {
+                // SAFETY: the slot is full, and with `&mut self` nobody else is left.
                 slot.message.with_mut(|place| unsafe { (*place).assume_init_drop() });
             }
         }

@@ -17,6 +17,7 @@ pub mod listener;
 mod mapping;
 pub mod memory;
 pub mod message;
+pub mod moves;
 pub mod namespaces;
 pub mod server;
 pub mod slots;

@@ -1,29 +1,30 @@
 //! A running target: its start, what its I/O threads share, changes while it runs, and its end.
 
+mod assemble;
 mod error;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 use pilotlight_plant::{CoreId, Policy, Unsupported, View};
-use pilotlight_reactor::{Idle, Inbox, Runtime, RuntimeOptions, RuntimeStats, Sender};
+use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, RuntimeStats, Sender};
 
 use crate::association::{Association, Register};
 use crate::backend::{Backend, Op, OpenError, Request, Submitted};
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
-use crate::departures::Clock;
 use crate::discovery::DiscoveryLog;
 use crate::listener::Acceptor;
-use crate::message::{Message, NamespaceChange, Outbox};
+use crate::message::{Message, NamespaceChange};
+use crate::moves::Moves;
 use crate::stats::{Counters, Totals};
 use crate::subsystem::{NamespaceInfo, Subsystem};
-use crate::thread::{TargetThread, ThreadParts};
+pub(crate) use assemble::{Assembled, announce};
+use assemble::{discovery_log, namespace, open_all};
 pub use error::{DrainError, ServerError, StartError};
 use pilotlight_reactor::HistogramSnapshot;
 
@@ -31,10 +32,6 @@ use pilotlight_reactor::HistogramSnapshot;
 pub const DISCOVERY: usize = usize::MAX;
 /// Requests that one I/O thread has in one namespace's backend at most.
 pub const CHANNEL_DEPTH: u32 = 1024;
-/// Messages that an I/O thread's inbox holds.
-const INBOX: usize = 16_384;
-/// Connections that may wait to be accepted; the kernel takes no more than `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
 /// How long a Connect may take in all, in nanoseconds: it waits for what the host's earlier association still writes.
 const CONNECT_TIMEOUT_NS: u64 = 60_000_000_000;
 
@@ -59,6 +56,7 @@ pub struct Shared {
     state: Mutex<State>,
     counters: Vec<Arc<Counters>>,
     connections: AtomicU32,
+    looks_at_moves: AtomicBool,
     started: Instant,
 }
 
@@ -92,6 +90,7 @@ impl Shared {
             state: Mutex::new(State { subsystems, discovery }),
             counters: (0..config.io_threads.max(1)).map(|_| Arc::new(Counters::default())).collect(),
             connections: AtomicU32::new(0),
+            looks_at_moves: AtomicBool::new(false),
             started: Instant::now(),
             config,
         }
@@ -192,11 +191,23 @@ impl Shared {
         self.counters.iter().map(|counters| counters.totals()).fold(Totals::default(), |a, b| a + b)
     }
 
-    fn thread_stats(&self) -> Vec<IoThreadStats> {
+    /// Whether I/O threads look at what is in progress when they are moved: for tests.
+    #[must_use]
+    pub fn looks_at_moves(&self) -> bool {
+        self.looks_at_moves.load(Relaxed)
+    }
+
+    /// Has I/O threads look at what is in progress when they are moved.
+    pub(crate) fn look_at_moves(&self) {
+        self.looks_at_moves.store(true, Relaxed);
+    }
+
+    pub(crate) fn thread_stats(&self) -> Vec<IoThreadStats> {
         let one = |(id, counters): (u32, &Arc<Counters>)| IoThreadStats {
             id,
             totals: counters.totals(),
             latency: counters.latency.snapshot(),
+            moves: counters.moves.snapshot(),
         };
         (0..).zip(&self.counters).map(one).collect()
     }
@@ -233,6 +244,8 @@ pub struct IoThreadStats {
     /// How long reads and writes stayed in the target, in nanoseconds: from the poll that read the command to the end of
     /// the one in which the socket took the last byte of its answer.
     pub latency: HistogramSnapshot,
+    /// Its moves from reactor to reactor.
+    pub moves: Moves,
 }
 
 /// What a server has done so far.
@@ -290,33 +303,14 @@ impl Server {
     /// As [`Server::start`].
     #[expect(clippy::needless_pass_by_value, reason = "options are written for this one call")]
     pub fn start_with(config: ServerConfig, options: RuntimeOptions, opener: Box<Opener>) -> Result<Self, StartError> {
-        let listeners = config.listeners.iter().map(|&address| listen(address)).collect::<Result<Vec<_>, _>>()?;
-        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
-        let subsystems = open_all(&config, &opener)?;
-        let io_threads = config.io_threads.max(1) as usize;
-        let pool_bytes = config.limits.buffer_memory as usize / io_threads;
-        let shared = Arc::new(Shared::new(config, subsystems, &addresses));
-        let inboxes: Vec<Inbox<Message>> = (0..io_threads).map(|_| Inbox::new(INBOX)).collect();
-        let threads: Arc<[Sender<Message>]> = inboxes.iter().map(Inbox::sender).collect();
+        let Assembled { listeners, addresses, shared, inboxes, threads } = Assembled::new(config, &opener)?;
         let runtime = Runtime::start(&options)?;
-        for (id, inbox) in inboxes.into_iter().enumerate() {
-            let thread = TargetThread::new(ThreadParts {
-                id: id as u16,
-                inbox,
-                out: Outbox::new(Arc::clone(&threads)),
-                pool_bytes,
-                counters: shared.counters(id),
-                clock: Clock::Monotonic,
-                shared: Arc::clone(&shared),
-            })?;
+        for (id, thread) in threads.into_iter().enumerate() {
             runtime.adopt(CoreId((id % options.cores.len()) as u16), Box::new(thread));
         }
-        // Before the first connection: a host that is back at once must not find its namespace missing.
-        for thread in threads.iter() {
-            shared.announcements()?.into_iter().for_each(|message| send(thread, message));
-        }
-        let acceptor = Acceptor::start(listeners, Arc::clone(&threads), Arc::clone(&shared))?;
-        Ok(Self { shared, threads, acceptor, runtime, addresses, opener, changing: Mutex::new(()) })
+        announce(&shared, &inboxes)?;
+        let acceptor = Acceptor::start(listeners, Arc::clone(&inboxes), Arc::clone(&shared))?;
+        Ok(Self { shared, threads: inboxes, acceptor, runtime, addresses, opener, changing: Mutex::new(()) })
     }
 
     /// The addresses that the server listens on.
@@ -349,6 +343,12 @@ impl Server {
     #[must_use]
     pub fn policy(&self) -> Option<(&'static str, View)> {
         self.runtime.view()
+    }
+
+    /// From now on I/O threads look at what is in progress when they are moved: for tests, as it takes time.
+    #[doc(hidden)]
+    pub fn look_at_moves(&self) {
+        self.shared.look_at_moves();
     }
 
     /// Bytes that hold data in namespace `nsid` of subsystem `nqn`.
@@ -486,47 +486,6 @@ fn send(thread: &Sender<Message>, mut message: Message) {
 
 fn no_namespace(nqn: &str, nsid: u32) -> ServerError {
     ServerError::NoNamespace { nqn: nqn.into(), nsid }
-}
-
-fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
-    let listener = TcpListener::bind(address).map_err(|source| StartError::Listen { address, source })?;
-    // The standard library asks for room for 128 connections that wait to be accepted. When there are more, the kernel
-    // drops the attempt of whoever comes, and a host tries again a second later.
-    let widened = rustix::net::listen(&listener, BACKLOG).map_err(io::Error::from);
-    widened.map_err(|source| StartError::Listen { address, source })?;
-    Ok(listener)
-}
-
-fn open_all(config: &ServerConfig, opener: &Opener) -> Result<Vec<Entry>, StartError> {
-    let mut entries = Vec::new();
-    for subsystem_config in &config.subsystems {
-        let subsystem = Arc::new(Subsystem::new(subsystem_config));
-        let mut namespaces = BTreeMap::new();
-        for ns in &subsystem_config.namespaces {
-            let backend = opener(ns).map_err(|source| StartError::Namespace {
-                nqn: subsystem_config.nqn.clone(),
-                nsid: ns.nsid,
-                source,
-            })?;
-            namespaces.insert(ns.nsid, namespace(&subsystem, ns, backend));
-        }
-        entries.push(Entry { subsystem, namespaces });
-    }
-    Ok(entries)
-}
-
-fn namespace(subsystem: &Subsystem, config: &NamespaceConfig, backend: Arc<dyn Backend>) -> Namespace {
-    Namespace { info: NamespaceInfo::new(subsystem, config, backend.geometry()), backend }
-}
-
-fn discovery_log(config: &ServerConfig, addresses: &[SocketAddr]) -> DiscoveryLog {
-    let mut log = DiscoveryLog::default();
-    for &address in addresses {
-        for subsystem in &config.subsystems {
-            log.add(subsystem, address, config.advertise.as_ref());
-        }
-    }
-    log
 }
 
 /// Flushes a backend from an ordinary OS thread.

@@ -257,6 +257,12 @@ impl Slots {
         receiving.map(|slot| slot.asked_ns).min().unwrap_or(u64::MAX)
     }
 
+    /// R2Ts not answered in full, of all commands.
+    #[must_use]
+    pub fn open_asks(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.state == State::Receiving).map(Slot::open_asks).sum()
+    }
+
     /// Every slot with its index.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u16, &mut Slot)> {
         self.slots.iter_mut().enumerate().map(|(index, slot)| (index as u16, slot))

@@ -1,5 +1,6 @@
 //! What an I/O thread counts. Written by the thread that owns it with plain loads and stores, read by anyone.
 
+use crate::moves::MoveCounters;
 use pilotlight_reactor::Histogram;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -16,6 +17,8 @@ pub struct Counters {
     /// Of reads and writes on I/O queues: from the poll that read the command to the end of the one in which the socket took
     /// the last byte of its answer.
     pub latency: Histogram,
+    /// Moves to other reactors.
+    pub moves: MoveCounters,
 }
 
 /// A copy of [`Counters`], or a sum of several.

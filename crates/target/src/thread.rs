@@ -23,6 +23,7 @@ use crate::connection::{Connection, Cx, connection_of};
 use crate::departures::{Clock, Departures};
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Message, NamespaceChange, Outbox};
+use crate::moves::{InProgress, here};
 use crate::namespaces::Namespaces;
 use crate::server::Shared;
 use crate::stats::Counters;
@@ -61,6 +62,9 @@ pub struct TargetThread {
     next_relief_ns: u64,
     open: u32,
     draining: bool,
+    /// Where it was last polled, and when.
+    polled_at: usize,
+    polled_ns: u64,
     /// The last poll came to nothing: every command that waits has been tried since anything changed.
     quiet: bool,
 }
@@ -127,6 +131,8 @@ impl TargetThread {
             next_relief_ns: 0,
             open: 0,
             draining: false,
+            polled_at: 0,
+            polled_ns: 0,
             quiet: false,
         };
         thread.watch_bells()?;
@@ -146,6 +152,29 @@ impl TargetThread {
     /// Whether the last poll came to nothing, deadlines included: for tests.
     pub(crate) fn came_to_nothing(&self) -> bool {
         self.quiet
+    }
+
+    /// What is in progress now: for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn in_progress(&self) -> InProgress {
+        let mut sum = InProgress { in_backends: self.resources.namespaces.in_flight() as u64, ..InProgress::default() };
+        for one in self.links.iter().flatten().map(|link| link.conn.in_progress()) {
+            sum.partial_pdus += one.partial_pdus;
+            sum.open_r2ts += one.open_r2ts;
+            sum.unfinished_sends += one.unfinished_sends;
+        }
+        sum
+    }
+
+    /// The first poll on another OS thread.
+    #[cold]
+    fn note_move(&mut self, here: usize, now_ns: u64) {
+        if self.polled_at != 0 {
+            let found = self.resources.shared.looks_at_moves().then(|| self.in_progress());
+            self.resources.counters.moves.moved(now_ns.saturating_sub(self.polled_ns), found);
+        }
+        self.polled_at = here;
     }
 
     fn on_message(&mut self, message: Message, now_ns: u64) {
@@ -425,6 +454,11 @@ impl IoThread for TargetThread {
     }
 
     fn poll(&mut self, now_ns: u64) -> Polled {
+        let here = here();
+        if here != self.polled_at {
+            self.note_move(here, now_ns);
+        }
+        self.polled_ns = now_ns;
         let mut busy = false;
         while let Some(message) = self.inbox.take() {
             self.on_message(message, now_ns);
@@ -456,6 +490,7 @@ impl IoThread for TargetThread {
 
     fn end_wait(&mut self) {
         self.disarm();
+        self.polled_ns = u64::MAX; // how long it was away says nothing
     }
 }
 

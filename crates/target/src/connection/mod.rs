@@ -41,6 +41,7 @@ use crate::command::Work;
 use crate::departures::Departures;
 use crate::memory::{Memory, Share};
 use crate::message::{ConnAddr, Outbox};
+use crate::moves::InProgress;
 use crate::namespaces::Namespaces;
 use crate::server::Shared;
 use crate::slots::{Slot, Slots, State};
@@ -228,6 +229,17 @@ impl Connection {
         assert!(waiting <= size + 32, "{waiting} commands wait in a queue of {size}");
         let most = queue.share.held() + (2 * size + 3) * 256; // data that is in the books, and headers
         assert!(bytes <= most, "{bytes} bytes wait to be sent, {most} are in the books");
+    }
+
+    /// What is in progress here, requests in the backends apart: for tests.
+    #[must_use]
+    pub fn in_progress(&self) -> InProgress {
+        InProgress {
+            in_backends: 0,
+            partial_pdus: u64::from(!self.stash.is_empty() || self.body.is_some()),
+            open_r2ts: self.queue.as_ref().map_or(0, |queue| queue.slots.open_asks() as u64),
+            unfinished_sends: u64::from(self.blocked && !self.tx.is_empty()),
+        }
     }
 
     /// When [`Connection::on_deadline`] wants to be called, in nanoseconds; `u64::MAX` for never.

@@ -1,0 +1,108 @@
+//! Puts a server together: listeners, namespaces, I/O threads; nobody runs them yet.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use pilotlight_reactor::{Inbox, Sender};
+
+use super::{Entry, Namespace, Opener, Shared, StartError, send};
+use crate::backend::Backend;
+use crate::config::{NamespaceConfig, ServerConfig};
+use crate::departures::Clock;
+use crate::discovery::DiscoveryLog;
+use crate::message::{Message, Outbox};
+use crate::subsystem::{NamespaceInfo, Subsystem};
+use crate::thread::{TargetThread, ThreadParts};
+
+/// Messages that an I/O thread's inbox holds.
+const INBOX: usize = 16_384;
+/// Connections that may wait to be accepted; the kernel takes no more than `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+/// The parts of a server that nobody runs yet.
+pub(crate) struct Assembled {
+    pub(crate) listeners: Vec<TcpListener>,
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) inboxes: Arc<[Sender<Message>]>,
+    pub(crate) threads: Vec<TargetThread>,
+}
+
+impl Assembled {
+    /// Opens what the configuration names, and makes the I/O threads.
+    pub(crate) fn new(config: ServerConfig, opener: &Opener) -> Result<Self, StartError> {
+        let listeners = config.listeners.iter().map(|&address| listen(address)).collect::<Result<Vec<_>, _>>()?;
+        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
+        let subsystems = open_all(&config, opener)?;
+        let io_threads = config.io_threads.max(1) as usize;
+        let pool_bytes = config.limits.buffer_memory as usize / io_threads;
+        let shared = Arc::new(Shared::new(config, subsystems, &addresses));
+        let ends: Vec<Inbox<Message>> = (0..io_threads).map(|_| Inbox::new(INBOX)).collect();
+        let inboxes: Arc<[Sender<Message>]> = ends.iter().map(Inbox::sender).collect();
+        let thread = |(id, inbox)| {
+            TargetThread::new(ThreadParts {
+                id: id as u16,
+                inbox,
+                out: Outbox::new(Arc::clone(&inboxes)),
+                pool_bytes,
+                counters: shared.counters(id),
+                clock: Clock::Monotonic,
+                shared: Arc::clone(&shared),
+            })
+        };
+        let threads = ends.into_iter().enumerate().map(thread).collect::<io::Result<Vec<_>>>()?;
+        Ok(Self { listeners, addresses, shared, inboxes, threads })
+    }
+}
+
+/// Tells the I/O threads, which somebody runs, what there is. Before the first connection: a host that is back at once must
+/// not find its namespace missing.
+pub(crate) fn announce(shared: &Shared, inboxes: &[Sender<Message>]) -> Result<(), StartError> {
+    for inbox in inboxes {
+        shared.announcements()?.into_iter().for_each(|message| send(inbox, message));
+    }
+    Ok(())
+}
+
+fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let listener = TcpListener::bind(address).map_err(|source| StartError::Listen { address, source })?;
+    // The standard library asks for room for 128 connections that wait to be accepted. When there are more, the kernel
+    // drops the attempt of whoever comes, and a host tries again a second later.
+    let widened = rustix::net::listen(&listener, BACKLOG).map_err(io::Error::from);
+    widened.map_err(|source| StartError::Listen { address, source })?;
+    Ok(listener)
+}
+
+pub(super) fn open_all(config: &ServerConfig, opener: &Opener) -> Result<Vec<Entry>, StartError> {
+    let mut entries = Vec::new();
+    for subsystem_config in &config.subsystems {
+        let subsystem = Arc::new(Subsystem::new(subsystem_config));
+        let mut namespaces = BTreeMap::new();
+        for ns in &subsystem_config.namespaces {
+            let backend = opener(ns).map_err(|source| StartError::Namespace {
+                nqn: subsystem_config.nqn.clone(),
+                nsid: ns.nsid,
+                source,
+            })?;
+            namespaces.insert(ns.nsid, namespace(&subsystem, ns, backend));
+        }
+        entries.push(Entry { subsystem, namespaces });
+    }
+    Ok(entries)
+}
+
+pub(super) fn namespace(subsystem: &Subsystem, config: &NamespaceConfig, backend: Arc<dyn Backend>) -> Namespace {
+    Namespace { info: NamespaceInfo::new(subsystem, config, backend.geometry()), backend }
+}
+
+pub(super) fn discovery_log(config: &ServerConfig, addresses: &[SocketAddr]) -> DiscoveryLog {
+    let mut log = DiscoveryLog::default();
+    for &address in addresses {
+        for subsystem in &config.subsystems {
+            log.add(subsystem, address, config.advertise.as_ref());
+        }
+    }
+    log
+}
