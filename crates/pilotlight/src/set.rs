@@ -95,7 +95,7 @@ pub(crate) fn run(args: &SetArgs) -> anyhow::Result<Exit> {
 }
 
 fn changed(report: &PolicyReport) -> String {
-    let set = report.parameters.iter().filter(|parameter| !parameter.is_default);
+    let set = report.parameters.iter().filter(|parameter| parameter.is_set);
     let set: Vec<_> = set.map(|parameter| format!("{}={}", parameter.key, parameter.value)).collect();
     match (report.parameters.is_empty(), set.is_empty()) {
         (true, _) => String::new(),

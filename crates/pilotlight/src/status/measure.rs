@@ -3,7 +3,7 @@
 use pilotlight_plant::{CoreState, Topology, View};
 use pilotlight_reactor::cells::SLEEPS;
 use pilotlight_reactor::{HistogramSnapshot, IoThreadStats, ReactorStats, RuntimeStats, SleepStats};
-use pilotlight_target::ServerStats;
+use pilotlight_target::{IoThreadStats as TargetThreadStats, ServerStats};
 
 use super::report::{
     Count, Distribution, FORMAT, IoReport, IoThreadReport, NameAndValue, OrdersReport, ParameterReport, PolicyReport,
@@ -52,7 +52,7 @@ fn distribution(before: &HistogramSnapshot, now: &HistogramSnapshot) -> Distribu
         p50_ns: window.percentile_ns(0.5),
         p99_ns: window.percentile_ns(0.99),
         p99_9_ns: window.percentile_ns(0.999),
-        max_ns: window.percentile_ns(1.0),
+        max_ns: window.max_ns(),
     }
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn report(before: &Look, now: &Look, facts: ServerFacts, policy: Poli
         policy,
         io: io(&window, &before.stats, &now.stats),
         reactors: reactors(&window, was, is, at),
-        io_threads: io_threads(&window, was, is),
+        io_threads: io_threads(&window, &before.stats, &now.stats),
         orders: orders(was, is),
         wake_ups: wake_ups(was, is),
     }
@@ -75,9 +75,8 @@ pub(crate) fn report(before: &Look, now: &Look, facts: ServerFacts, policy: Poli
 
 /// The policy, its parameters and what it sees.
 pub(crate) fn policy(choice: &PolicyChoice, view: View) -> PolicyReport {
-    let defaults = PolicyChoice { parameters: Vec::new(), ..choice.clone() }.settings();
     let parameters = choice.settings().into_iter().map(|setting| ParameterReport {
-        is_default: defaults.contains(&setting),
+        is_set: choice.parameters.iter().any(|(key, _)| key == setting.key),
         key: setting.key.to_owned(),
         value: setting.value,
     });
@@ -96,8 +95,16 @@ fn io(window: &Window, before: &ServerStats, now: &ServerStats) -> IoReport {
         write_iops: window.per_s(was.writes, is.writes),
         read_bytes_per_s: window.per_s(was.read_bytes, is.read_bytes),
         written_bytes_per_s: window.per_s(was.written_bytes, is.written_bytes),
-        latency: None,
+        latency: distribution(&latency(before), &latency(now)),
     }
+}
+
+/// Of all I/O threads together.
+fn latency(stats: &ServerStats) -> HistogramSnapshot {
+    stats.threads.iter().fold(HistogramSnapshot::default(), |mut sum, thread| {
+        sum += &thread.latency;
+        sum
+    })
 }
 
 fn reactors(window: &Window, before: &RuntimeStats, now: &RuntimeStats, at: &Reactors) -> Vec<ReactorReport> {
@@ -152,19 +159,24 @@ fn state(state: CoreState) -> String {
     }
 }
 
-fn io_threads(window: &Window, before: &RuntimeStats, now: &RuntimeStats) -> Vec<IoThreadReport> {
+fn io_threads(window: &Window, before: &ServerStats, now: &ServerStats) -> Vec<IoThreadReport> {
+    let nothing = TargetThreadStats::default();
     let one = |(id, is): (usize, &IoThreadStats)| {
-        let was = before.threads.get(id);
+        let was = before.runtime.threads.get(id);
         let of = |field: fn(&IoThreadStats) -> u64| was.map_or(0, field);
+        let (target_was, target_is) =
+            (before.threads.get(id).unwrap_or(&nothing), now.threads.get(id).unwrap_or(&nothing));
         IoThreadReport {
             id: id as u16,
             home: is.home.0,
+            connections: target_is.totals.connections,
             requests_per_s: window.per_s(of(|was| was.requests), is.requests),
             busy_percent: window.percent(of(|was| was.busy_ns), is.busy_ns),
+            latency: distribution(&target_was.latency, &target_is.latency),
             moves: count(of(|was| was.moves), is.moves),
         }
     };
-    now.threads.iter().enumerate().map(one).collect()
+    now.runtime.threads.iter().enumerate().map(one).collect()
 }
 
 fn orders(before: &RuntimeStats, now: &RuntimeStats) -> OrdersReport {
@@ -213,5 +225,89 @@ fn none_yet() -> ReactorStats {
         io_threads: 0,
         moves_out: 0,
         moves_in: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_plant::Depth;
+    use pilotlight_reactor::Histogram;
+
+    use super::*;
+
+    fn facts() -> ServerFacts {
+        ServerFacts {
+            version: String::new(),
+            pid: 1,
+            uptime_ns: 0,
+            listening: Vec::new(),
+            test_mode: false,
+            sleep_after_ns: None,
+        }
+    }
+
+    /// A look after `seconds`, at a server whose every counter grew by `each` a second.
+    fn look(seconds: u64, each: u64) -> Look {
+        let value = seconds * each;
+        let mut reactor = none_yet();
+        (reactor.busy_ns, reactor.cpu_ns, reactor.loops) = (value, 2 * value, value);
+        reactor.asleep[1] = SleepStats { ns: value, wakes: value, ..SleepStats::default() };
+        reactor.state = CoreState::Asleep(Depth::SoftwareWait);
+        let mut stats = ServerStats::default();
+        stats.totals.reads = value;
+        stats.totals.read_bytes = 4096 * value;
+        stats.totals.connections = 7;
+        stats.runtime.reactors = vec![none_yet(), reactor];
+        Look { uptime_ns: seconds * 1_000_000_000, stats }
+    }
+
+    fn measured(before: &Look, now: &Look) -> Report {
+        let at = Reactors::pinned(&[4, 6], 4, &[vec![4, 6]]);
+        report(before, now, facts(), policy(&PolicyChoice::default(), View::new()), &at)
+    }
+
+    #[test]
+    fn rates_and_percentages_are_of_the_window_alone() {
+        let report = measured(&look(10, 5_000_000), &look(12, 5_000_000));
+        assert_eq!((report.io.iops, report.io.read_bytes_per_s), (5e6, 4096.0 * 5e6));
+        assert_eq!(report.io.connections, 7);
+        let reactor = &report.reactors[1];
+        assert_eq!((reactor.busy_percent, reactor.scheduled_percent), (0.5, Some(1.0)));
+        assert_eq!(reactor.asleep_percent["software-wait"], 0.5);
+        assert_eq!((reactor.state.as_str(), reactor.core, reactor.sibling), ("software-wait", Some(6), Some(0)));
+        assert_eq!((report.reactors[0].main, report.reactors[0].scheduled_percent), (true, None));
+        assert_eq!(report.wake_ups[1].wakes, Count { in_window: 10_000_000, since_start: 60_000_000 });
+    }
+
+    #[test]
+    fn before_the_first_look_everything_was_nothing() {
+        let report = measured(&Look::default(), &look(2, 1_000));
+        assert_eq!((report.window_ns, report.io.iops, report.reactors[1].loops_per_s), (2_000_000_000, 1e3, 1e3));
+    }
+
+    #[test]
+    fn latencies_are_those_of_the_window() {
+        let (histogram, mut before, mut now) = (Histogram::default(), look(1, 0), look(2, 0));
+        let thread = |histogram: &Histogram| TargetThreadStats { latency: histogram.snapshot(), ..Default::default() };
+        histogram.record(1_000_000, 1_000);
+        before.stats.threads = vec![thread(&histogram)];
+        histogram.record(100, 99);
+        histogram.record(120, 1);
+        now.stats.threads = vec![thread(&histogram), thread(&histogram)];
+        let latency = measured(&before, &now).io.latency;
+        assert_eq!(latency.count, 1_200, "another I/O thread counts from its start");
+        now.stats.threads.pop();
+        let expected = Distribution { count: 100, p50_ns: 100, p99_ns: 100, p99_9_ns: 120, max_ns: 120 };
+        assert_eq!(measured(&before, &now).io.latency, expected);
+    }
+
+    #[test]
+    fn parameters_that_were_set_are_told_from_the_others() {
+        let parameters = vec![("window".to_owned(), "64".to_owned())];
+        let report =
+            policy(&PolicyChoice { parameters, ..PolicyChoice::default() }, vec![("cores awake", "1".to_owned())]);
+        let set: Vec<_> = report.parameters.iter().filter(|parameter| parameter.is_set).collect();
+        assert_eq!((set.len(), set[0].key.as_str(), set[0].value.as_str()), (1, "window", "64"));
+        assert_eq!(report.view[0].value, "1");
     }
 }

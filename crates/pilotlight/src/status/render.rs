@@ -53,7 +53,7 @@ fn line(out: &mut String, heading: &str, text: &str) {
 
 fn policy(policy: &PolicyReport, sleep_after_ns: Option<u64>) -> String {
     let mut out = String::new();
-    let set = policy.parameters.iter().filter(|parameter| !parameter.is_default);
+    let set = policy.parameters.iter().filter(|parameter| parameter.is_set);
     let set: Vec<String> = set.map(|parameter| format!("{}={}", parameter.key, parameter.value)).collect();
     let set = if set.is_empty() { String::new() } else { format!(" ({})", set.join(", ")) };
     let quiet = sleep_after_ns.map_or("the server never sleeps".to_owned(), |quiet| {
@@ -81,9 +81,7 @@ fn io(io: &IoReport) -> String {
         bytes_per_s(io.written_bytes_per_s)
     );
     line(&mut out, "served", &served);
-    if let Some(latency) = io.latency {
-        line(&mut out, "latency", &measured(latency, "no requests"));
-    }
+    line(&mut out, "latency", &measured(io.latency, "no reads or writes"));
     out
 }
 
@@ -127,13 +125,27 @@ fn io_threads(report: &Report) -> String {
     let left_out = threads.len().saturating_sub(MOST_IO_THREADS);
     threads.truncate(MOST_IO_THREADS);
     threads.sort_by_key(|thread| thread.id);
-    let mut table = Table::new(&["<I/O thread", "reactor", "requests/s", "busy %", "moves", "since start"]);
+    let mut table = Table::new(&[
+        "<I/O thread",
+        "reactor",
+        "connections",
+        "requests/s",
+        "busy %",
+        "p50",
+        "p99",
+        "moves",
+        "since start",
+    ]);
     for thread in threads {
+        let latency = |ns: u64| if thread.latency.count > 0 { time(ns) } else { "-".to_owned() };
         table.row([
             thread.id.to_string(),
             thread.home.to_string(),
+            thread.connections.to_string(),
             rate(thread.requests_per_s),
             percent(thread.busy_percent),
+            latency(thread.latency.p50_ns),
+            latency(thread.latency.p99_ns),
             thread.moves.in_window.to_string(),
             thread.moves.since_start.to_string(),
         ]);
@@ -263,11 +275,8 @@ mod tests {
     }
 
     fn report() -> Report {
-        let parameter = |key: &str, value: &str, is_default| ParameterReport {
-            key: key.to_owned(),
-            value: value.to_owned(),
-            is_default,
-        };
+        let parameter =
+            |key: &str, value: &str, is_set| ParameterReport { key: key.to_owned(), value: value.to_owned(), is_set };
         Report {
             format: FORMAT,
             server: ServerFacts {
@@ -281,7 +290,7 @@ mod tests {
             window_ns: 500_123_456,
             policy: PolicyReport {
                 name: "sandman".to_owned(),
-                parameters: vec![parameter("z", "1.96", true), parameter("window", "64", false)],
+                parameters: vec![parameter("z", "1.96", false), parameter("window", "64", true)],
                 view: vec![NameAndValue { name: "cores awake".to_owned(), value: "1".to_owned() }],
             },
             io: IoReport {
@@ -293,14 +302,16 @@ mod tests {
                 write_iops: 4_100.0,
                 read_bytes_per_s: 33_587_200.0,
                 written_bytes_per_s: 16_793_600.0,
-                latency: Some(distribution(6150, 12_100)),
+                latency: distribution(6150, 12_100),
             },
             reactors: vec![reactor(0, "awake", 12.1, 0.0), reactor(1, "software-wait", 0.0, 99.9)],
             io_threads: vec![IoThreadReport {
                 id: 0,
                 home: 0,
+                connections: 4,
                 requests_per_s: 12_345.6,
                 busy_percent: 12.0,
+                latency: distribution(6150, 12_100),
                 moves: count(1, 9),
             }],
             orders: OrdersReport {
@@ -336,8 +347,8 @@ mod tests {
             0 main      2        1  awake            12.1    87.9              0.0  100.0   1.23 M      12.3 k         1    0  0-2,5
             1           3        0  software-wait     0.0     0.1             99.9      -   1.23 M      12.3 k         1    0
 
-            I/O thread  reactor  requests/s  busy %  moves  since start
-            0                 0      12.3 k    12.0      1            9
+            I/O thread  reactor  connections  requests/s  busy %      p50      p99  moves  since start
+            0                 0            4      12.3 k    12.0  12.1 us  24.2 us      1            9
 
             moves ordered         1 (17 since start)
             sleeps ordered        0 (4 since start)

@@ -59,8 +59,8 @@ pub(crate) struct PolicyReport {
 pub(crate) struct ParameterReport {
     pub(crate) key: String,
     pub(crate) value: String,
-    /// Whether that is what it is without being set.
-    pub(crate) is_default: bool,
+    /// Whether it was set, by the configuration or by hand; where it was not the value is the policy's own.
+    pub(crate) is_set: bool,
 }
 
 /// Something that a policy sees.
@@ -77,7 +77,7 @@ pub(crate) struct Count {
     pub(crate) since_start: u64,
 }
 
-/// How long something took, in nanoseconds, over the window; known to about 3 %.
+/// How long something took, in nanoseconds, over the window; known to 1.6 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Distribution {
     /// How often it was measured; where that is 0 the others mean nothing.
@@ -102,8 +102,9 @@ pub(crate) struct IoReport {
     pub(crate) write_iops: f64,
     pub(crate) read_bytes_per_s: f64,
     pub(crate) written_bytes_per_s: f64,
-    /// Of reads and writes, within the target; `None` where it is not measured.
-    pub(crate) latency: Option<Distribution>,
+    /// Of reads and writes within the target: from the poll that read the command to the end of the one in which the socket
+    /// took the last byte of its answer.
+    pub(crate) latency: Distribution,
 }
 
 /// A reactor.
@@ -140,9 +141,13 @@ pub(crate) struct IoThreadReport {
     pub(crate) id: u16,
     /// The reactor on which it lives.
     pub(crate) home: u16,
+    /// Connections now.
+    pub(crate) connections: u64,
     pub(crate) requests_per_s: f64,
     /// Time in poll steps of its own that found work.
     pub(crate) busy_percent: f64,
+    /// As of the whole server.
+    pub(crate) latency: Distribution,
     pub(crate) moves: Count,
 }
 

@@ -58,7 +58,7 @@ fn a_mistake_in_a_file_is_told_with_its_line() {
 fn an_address_that_is_taken_ends_with_code_1() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = run(&["serve", "--listen", &address, "--namespace", "mem:1MiB"]);
+    let output = run(&["serve", "--listen", &address, "--namespace", "mem:1MiB", "--admin-socket", "none"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(text(&output.stderr).contains(&address), "{output:?}");
     assert_eq!(text(&output.stdout), "");

@@ -1,6 +1,8 @@
 //! The program as its users meet it: exit codes, what it prints, signals. Hosts are our own, over real sockets.
 
+mod admin;
 mod check;
 mod host_load;
+mod policies;
 mod process;
 mod signals;

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use pilotlight_host::{ConnectOptions, Controller};
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// How long anything may take here; far more than it does.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -20,8 +22,13 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// The program with these arguments, not yet started.
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pilotlight"));
-    command.args(args).stdin(Stdio::null()).env_remove("PILOTLIGHT_LOG");
+    command.args(args).stdin(Stdio::null()).env_remove("PILOTLIGHT_LOG").env_remove("PILOTLIGHT_SOCKET");
     command
+}
+
+/// Starts the program and lets it run; both pipes are read at its end.
+pub(crate) fn spawn(args: &[&str]) -> Child {
+    command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 /// Runs the program to its end.
@@ -37,6 +44,8 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 /// A running server. Killed when the test is over, however it ends.
 pub(crate) struct Server {
     child: Child,
+    socket: PathBuf,
+    _dir: Option<TempDir>,
     log: Receiver<String>,
     told: Value,
     _alone: MutexGuard<'static, ()>,
@@ -44,7 +53,18 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts `pilotlight serve` and waits until it says that it serves.
+    ///
+    /// Its control socket is its own, unless the arguments say where it is or name a file.
     pub(crate) fn start(args: &[&str]) -> Self {
+        if args.iter().any(|arg| ["--config", "--admin-socket"].contains(arg)) {
+            return Self::start_as(args, None);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("control.sock");
+        Self::start_as(&[args, &["--admin-socket", socket.to_str().unwrap()]].concat(), Some(dir))
+    }
+
+    fn start_as(args: &[&str], dir: Option<TempDir>) -> Self {
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let args = [&["serve", "--json"], args].concat();
         let mut child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -54,8 +74,45 @@ impl Server {
             let _ = child.kill();
             panic!("the server does not start: {:?}", log.iter().collect::<Vec<_>>());
         };
-        let told = serde_json::from_str(&line).unwrap();
-        Self { child, log, told, _alone: alone }
+        let told: Value = serde_json::from_str(&line).unwrap();
+        let socket = told["admin_socket"].as_str().unwrap_or_default().into();
+        Self { child, socket, _dir: dir, log, told, _alone: alone }
+    }
+
+    /// Its control socket.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Runs a command that asks this server.
+    pub(crate) fn admin(&self, args: &[&str]) -> Output {
+        run(&[args, &["--socket", self.socket.to_str().unwrap()]].concat())
+    }
+
+    /// What a command that asks this server prints as JSON; it must succeed.
+    pub(crate) fn ask(&self, args: &[&str]) -> Value {
+        let output = self.admin(&[args, &["--json"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Asks for the status until it is as wanted.
+    pub(crate) fn status_until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        let mut status = Value::Null;
+        while Instant::now() < deadline {
+            status = self.ask(&["status"]);
+            if wanted(&status) {
+                return status;
+            }
+        }
+        panic!("{what}: not seen; the last status is {status:#}");
+    }
+
+    /// Kills it as a power cut would: nothing is cleared up.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// What the server printed at the start.

@@ -74,7 +74,8 @@ fn a_second_signal_leaves_at_once() {
 
 /// A configuration file with these namespaces of one subsystem.
 fn write_config(path: &Path, namespaces: &[(u32, &str)]) {
-    let mut text = format!("[server]\nlisten = \"127.0.0.1:0\"\n[[subsystem]]\nnqn = \"{NQN}\"\n");
+    let mut text = "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nsocket = \"control.sock\"\n".to_owned();
+    text += &format!("[[subsystem]]\nnqn = \"{NQN}\"\n");
     for (nsid, backend) in namespaces {
         text += &format!("[[subsystem.namespace]]\nnsid = {nsid}\nbackend = \"{backend}\"\n");
     }
@@ -122,7 +123,9 @@ fn a_file_serves_one_server_and_can_be_checked_beside_it() {
     let (server, path, _dir) = configured(&[(1, "file:disk.img?size=1MiB")]);
     let config = path.to_str().unwrap();
     assert_eq!(run(&["serve", "--check", "--config", config]).status.code(), Some(0));
-    let second = run(&["serve", "--config", config]);
+    let second = path.with_file_name("second.toml");
+    fs::write(&second, fs::read_to_string(&path).unwrap().replace("control.sock", "second.sock")).unwrap();
+    let second = run(&["serve", "--config", second.to_str().unwrap()]);
     assert_eq!(second.status.code(), Some(1));
     assert!(text(&second.stderr).contains("another pilotlight"), "{second:?}");
     drop(server);
@@ -142,4 +145,27 @@ fn a_file_that_is_refused_changes_nothing() {
     server.expect_log("no such file");
     server.expect_log("what was running goes on unchanged");
     assert_eq!(host.active_namespaces().unwrap(), [1]);
+}
+
+/// What `SIGHUP` leaves of what was done over the control socket.
+#[test]
+fn what_was_done_by_hand_stays_at_sighup_until_the_file_says_otherwise() {
+    let (server, path, _dir) = configured(&[(1, "mem:1MiB"), (2, "mem:1MiB")]);
+    let mut host = server.connect();
+    server.ask(&["namespace", "add", "null:1GiB", "--nsid", "5"]);
+    server.ask(&["namespace", "remove", "2"]);
+    server.ask(&["set", "policy", "static"]);
+    server.signal("HUP");
+    server.expect_log("namespace 5 of nqn.2024-05.com.example:disks stays: it was added by hand");
+    server.expect_log("policy static stays: it was set by hand");
+    server.expect_log("configuration read again");
+    assert_eq!(host.active_namespaces().unwrap(), [1, 5]);
+    write_config(&path, &[(1, "mem:1MiB"), (2, "mem:2MiB")]);
+    let text = fs::read_to_string(&path).unwrap() + "[policy]\nname = \"interrupt\"\n";
+    fs::write(&path, text).unwrap();
+    server.signal("HUP");
+    server.expect_log("policy interrupt is in charge");
+    server.expect_log("configuration read again");
+    assert_eq!(host.active_namespaces().unwrap(), [1, 2, 5]);
+    assert_eq!(server.ask(&["status"])["policy"]["name"], "interrupt");
 }

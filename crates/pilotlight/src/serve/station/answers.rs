@@ -41,12 +41,13 @@ fn log<T: Serialize>(what: &str, outcome: Result<T, Refusal>) -> String {
 impl Station {
     /// What the server is, and did since this connection asked last.
     fn status(&self, session: &mut Look) -> Report {
+        let uptime_ns = self.started.elapsed().as_nanos() as u64;
+        let stats: ServerStats = self.server.stats();
+        // after the counters: asking wakes the main core, and that is not to be seen
         let (operation, view) = {
             let state = self.state();
             (state.operation.clone(), self.server.view())
         };
-        let uptime_ns = self.started.elapsed().as_nanos() as u64;
-        let stats: ServerStats = self.server.stats();
         let facts = ServerFacts {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),

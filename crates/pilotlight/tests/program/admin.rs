@@ -1,0 +1,212 @@
+//! The control socket: who may use it, what it answers, and what `status`, `set` and `namespace` make of it.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use pilotlight_host::Controller;
+use pilotlight_nvme::command::{Sqe, opcode::admin};
+use pilotlight_nvme::feature::{NAMESPACE_CHANGED, async_event, fid};
+use serde_json::{Value, json};
+
+use crate::process::{Server, run, spawn, text};
+
+fn small() -> Server {
+    Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:16MiB"])
+}
+
+#[test]
+fn the_socket_is_its_owners_and_goes_with_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("made/a.sock");
+    let args = ["--listen", "127.0.0.1:0", "--namespace", "mem:1MiB", "--admin-socket", path.to_str().unwrap()];
+    let mut server = Server::start(&args);
+    let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode(path.as_path()), mode(path.parent().unwrap())), (0o600, 0o700));
+    let second = run(&[&["serve"], &args[..]].concat());
+    assert_eq!(second.status.code(), Some(1));
+    let told = text(&second.stderr);
+    assert!(told.contains(path.to_str().unwrap()) && told.contains("already") && told.contains("process"), "{told}");
+    assert_eq!(server.ask(&["status"])["policy"]["name"], "sandman", "the first one goes on");
+    server.signal("TERM");
+    assert_eq!(server.exit_code(), Some(0));
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_dead_servers_socket_is_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.sock");
+    let args = ["--listen", "127.0.0.1:0", "--namespace", "mem:1MiB", "--admin-socket", path.to_str().unwrap()];
+    let mut server = Server::start(&args);
+    let before = fs::metadata(&path).unwrap().ino();
+    server.kill();
+    let nobody = server.admin(&["status"]);
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(text(&nobody.stderr).contains("has ended"), "{nobody:?}");
+    drop(server);
+    let server = Server::start(&args);
+    assert!(server.ask(&["status"])["server"]["pid"].is_u64());
+    assert_eq!(fs::metadata(&path).unwrap().uid(), fs::metadata(dir.path()).unwrap().uid());
+    drop((before, server));
+}
+
+#[test]
+fn without_a_server_that_is_said_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.sock");
+    for command in [&["status"][..], &["set", "policy", "static"], &["namespace", "list"]] {
+        let output = run(&[command, &["--socket", path.to_str().unwrap()]].concat());
+        assert_eq!(output.status.code(), Some(1), "{command:?}");
+        let told = text(&output.stderr);
+        assert!(told.contains("pilotlight serve") && told.contains("--socket"), "{told}");
+    }
+}
+
+#[test]
+fn a_server_of_another_version_is_not_misunderstood() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        BufReader::new(stream.try_clone().unwrap()).read_line(&mut String::new()).unwrap();
+        stream.write_all(b"{\"version\":9,\"ok\":{}}\n").unwrap();
+    });
+    let output = run(&["status", "--socket", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("version 9"), "{output:?}");
+    other.join().unwrap();
+}
+
+#[test]
+fn lines_are_answered_by_a_line_that_names_the_field() {
+    let server = small();
+    let mut stream = BufReader::new(UnixStream::connect(server.socket()).unwrap());
+    let mut answer = |line: &str| -> Value {
+        writeln!(stream.get_mut(), "{line}").unwrap();
+        let mut answer = String::new();
+        stream.read_line(&mut answer).unwrap();
+        serde_json::from_str(&answer).unwrap()
+    };
+    assert_eq!(answer(r#"{"version":1,"command":"status"}"#)["ok"]["format"], 1);
+    for (line, field) in [
+        ("nonsense", Value::Null),
+        (r#"{"version":1,"command":"reboot"}"#, json!("command")),
+        (r#"{"version":1,"command":"set-policy","policy":"sandmen"}"#, json!("policy")),
+        (
+            r#"{"version":1,"command":"set-policy","policy":"sandman","parameters":["z=1","windw=3"]}"#,
+            json!("parameters[1]"),
+        ),
+        (r#"{"version":1,"command":"namespace-add","backend":"mem:1G"}"#, json!("backend")),
+        (r#"{"version":1,"command":"namespace-add","backend":"file:disk.img"}"#, json!("backend")),
+        (r#"{"version":1,"command":"namespace-add","backend":"mem:1GiB","nsid":0}"#, json!("nsid")),
+        (r#"{"version":1,"command":"namespace-add","backend":"mem:1GiB","nsid":1}"#, json!("nsid")),
+        (r#"{"version":1,"command":"namespace-add","backend":"mem:1GiB","block_size":3}"#, json!("block_size")),
+        (r#"{"version":1,"command":"namespace-add","backend":"mem:1GiB","uuid":"x"}"#, json!("uuid")),
+        (r#"{"version":1,"command":"namespace-add","backend":"mem:1GiB","nqn":"x"}"#, json!("nqn")),
+        (r#"{"version":1,"command":"namespace-remove","nsid":9}"#, json!("nsid")),
+        (r#"{"version":1,"command":"namespace-resize","nsid":1,"size":"1MiB"}"#, json!("size")),
+        (r#"{"version":1,"command":"namespace-resize","nsid":1,"size":"16777217B"}"#, json!("size")),
+    ] {
+        let answer = answer(line);
+        assert_eq!(answer["error"]["field"], field, "{line}: {answer}");
+        assert_eq!((&answer["version"], answer.get("ok")), (&json!(1), None), "{line}");
+    }
+    assert_eq!(answer(r#"{"version":1,"command":"namespace-list"}"#)["ok"]["namespaces"][0]["size_bytes"], 16 << 20);
+}
+
+#[test]
+fn status_tells_reactors_policy_and_io() {
+    let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:16MiB", "--policy-set", "window=64"]);
+    let host = server.connect();
+    let status = server.ask(&["status"]);
+    assert_eq!(status["format"], 1);
+    assert_eq!(status["server"]["listening"][0], server.address().to_string());
+    assert_eq!(status["policy"]["name"], "sandman");
+    let parameters = status["policy"]["parameters"].as_array().unwrap();
+    let window = parameters.iter().find(|parameter| parameter["key"] == "window").unwrap();
+    assert_eq!((&window["value"], &window["is_set"]), (&json!("64"), &json!(true)));
+    assert_eq!((&status["io"]["connections"], &status["io"]["associations"]), (&json!(1), &json!(1)));
+    let reactor = &status["reactors"][0];
+    assert_eq!((&reactor["main"], &reactor["io_threads"]), (&json!(true), &json!([0])));
+    let share = |key: &str| reactor[key].as_f64().unwrap();
+    let asleep: f64 =
+        reactor["asleep_percent"].as_object().unwrap().values().map(|value| value.as_f64().unwrap()).sum();
+    let all = share("busy_percent") + share("idle_percent") + asleep;
+    assert!((90.0..110.0).contains(&all), "time is divided completely: {all} %: {reactor}");
+    let told = text(&server.admin(&["status"]).stdout);
+    for words in ["policy ", "reactor ", "I/O thread ", "loops/s", "IOPS", "busy %", "since start"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    assert!(!told.contains('\x1b'), "colours, and no terminal: {told}");
+    drop(host);
+}
+
+#[test]
+fn a_watch_tells_again_and_again_until_ctrl_c() {
+    let server = small();
+    let socket = server.socket().to_str().unwrap();
+    let mut watch = spawn(&["status", "--watch", "0.1", "--json", "--socket", socket]);
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    for _ in 0..3 {
+        let status: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert!(status["window_ns"].as_u64().unwrap() >= 100_000_000);
+    }
+    let pid = rustix::process::Pid::from_child(&watch);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(watch.wait().unwrap().code(), Some(0));
+}
+
+/// Waits for the event, and for the log that says which namespace it is about.
+fn wait_for_event(host: &mut Controller, nsid: u32) {
+    let cid = host.admin().submit(Sqe::new(admin::ASYNC_EVENT_REQUEST, 0), &[], 0).unwrap();
+    let event = host.admin().wait(cid, "an event", &mut []).unwrap();
+    assert_eq!(event.result as u32, NAMESPACE_CHANGED);
+    let mut list = [0; 4096];
+    host.log_page(0x04, u32::MAX, 0, &mut list).unwrap();
+    assert_eq!(u32::from_le_bytes([list[0], list[1], list[2], list[3]]), nsid);
+}
+
+#[test]
+fn hosts_hear_of_namespaces_that_are_added_resized_and_removed() {
+    let server = small();
+    let mut host = server.connect();
+    host.set_feature(u32::from(fid::ASYNC_EVENT_CONFIGURATION), 0, async_event::NAMESPACE_ATTRIBUTE).unwrap();
+    let added = server.ask(&["namespace", "add", "mem:1MiB", "--block-size", "512"]);
+    assert_eq!((&added["namespaces"][0]["nsid"], &added["namespaces"][0]["blocks"]), (&json!(2), &json!(2048)));
+    wait_for_event(&mut host, 2);
+    assert_eq!(host.active_namespaces().unwrap(), [1, 2]);
+    server.ask(&["namespace", "resize", "2", "2MiB"]);
+    wait_for_event(&mut host, 2);
+    assert_eq!(host.namespace(2).unwrap().bytes(), 2 << 20);
+    let refused = server.admin(&["namespace", "resize", "2", "1MiB"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("--shrink"), "{refused:?}");
+    server.ask(&["namespace", "resize", "2", "1MiB", "--shrink"]);
+    wait_for_event(&mut host, 2);
+    server.ask(&["namespace", "remove", "2"]);
+    wait_for_event(&mut host, 2);
+    assert_eq!(host.active_namespaces().unwrap(), [1]);
+    let list = text(&server.admin(&["namespace", "list"]).stdout);
+    assert!(list.contains("mem:16MiB") && list.lines().count() == 2, "{list}");
+}
+
+#[test]
+fn files_come_by_hand_too_and_serve_one_namespace_only() {
+    let server = small();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("disk.img");
+    let backend = format!("file:{}?size=1MiB", file.display());
+    assert_eq!(server.ask(&["namespace", "add", &backend, "--nsid", "7"])["namespaces"][0]["size_bytes"], 1 << 20);
+    let again = server.admin(&["namespace", "add", &format!("file:{}", file.display())]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(text(&again.stderr).contains("already holds another namespace"), "{again:?}");
+    fs::File::options().write(true).open(&file).unwrap().set_len(3 << 20).unwrap();
+    let grown = server.ask(&["namespace", "resize", "7"]);
+    assert_eq!(grown["namespaces"][0]["size_bytes"], 3 << 20);
+    assert!(grown["notes"][0].as_str().unwrap().contains("?size=1MiB"), "{grown}");
+    server.ask(&["namespace", "remove", "7"]);
+    assert_eq!(fs::metadata(&file).unwrap().len(), 3 << 20, "the file stays");
+}

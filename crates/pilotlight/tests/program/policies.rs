@@ -1,0 +1,107 @@
+//! Policies of a running server: changed under load, and live on more reactors than the machine has cores.
+
+use std::process::Child;
+
+use serde_json::Value;
+
+use crate::process::{Server, spawn, text};
+
+/// Eight reactors, whatever the machine has.
+const MANY: [&str; 6] = ["--listen", "127.0.0.1:0", "--namespace", "mem:64MiB", "--reactors", "8"];
+
+fn load(server: &Server, args: &str) -> Child {
+    let target = server.address().to_string();
+    let all: Vec<&str> = ["load", "--yield", "--target", &target].into_iter().chain(args.split_whitespace()).collect();
+    spawn(&all)
+}
+
+/// Ends the load as Ctrl-C does; its report, which must be a good one.
+fn end(load: Child) -> Value {
+    rustix::process::kill_process(rustix::process::Pid::from_child(&load), rustix::process::Signal::INT).unwrap();
+    let output = load.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn stop(mut load: Child) {
+    load.kill().unwrap();
+    load.wait().unwrap();
+}
+
+fn is_asleep(reactor: &Value) -> bool {
+    reactor["state"] != "awake"
+}
+
+fn asleep(status: &Value) -> usize {
+    status["reactors"].as_array().unwrap().iter().filter(|reactor| is_asleep(reactor)).count()
+}
+
+/// Pairs of siblings of which both sleep.
+fn sleeping_pairs(status: &Value) -> usize {
+    let reactors = status["reactors"].as_array().unwrap();
+    reactors.chunks(2).filter(|pair| pair.iter().all(is_asleep)).count()
+}
+
+#[test]
+fn every_policy_takes_over_under_load_and_nothing_is_lost() {
+    let server = Server::start(&MANY);
+    let load = load(&server, "--rw randrw --verify --iodepth 8 --numjobs 4 --runtime 600 --size 16m --json");
+    let serves = |status: &Value| status["io"]["iops"].as_f64().unwrap() > 0.0;
+    server.status_until("the load has begun", serves);
+    for policy in ["static", "interrupt", "sandman", "interrupt", "static", "sandman"] {
+        let set = server.ask(&["set", "policy", policy]);
+        assert_eq!(set["name"], policy);
+        let status = server.status_until("requests go on", serves);
+        assert_eq!(status["policy"]["name"], policy);
+    }
+    let refused = server.admin(&["set", "policy", "sandman", "windw=3"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("windw") && text(&refused.stderr).contains("did you mean window?"));
+    server.ask(&["set", "policy", "sandman", "window=64", "spread=deviation"]);
+    server.status_until("requests go on", serves);
+    let report = end(load);
+    assert!(report["total"]["ios"].as_u64().unwrap() > 0);
+    assert_eq!((&report["verify"]["mismatches"], &report["total"]["errors"]), (&0.into(), &0.into()), "{report}");
+}
+
+#[test]
+fn a_policy_finds_cores_asleep_and_wakes_them() {
+    let server = Server::start(&MANY);
+    server.status_until("a quiet server sleeps", |status| asleep(status) >= 7);
+    server.ask(&["set", "policy", "static"]);
+    server.status_until("static wakes every core", |status| {
+        let reactors = status["reactors"].as_array().unwrap();
+        asleep(status) == 0 && reactors.iter().all(|reactor| reactor["io_threads"].as_array().unwrap().len() == 1)
+    });
+    server.ask(&["set", "policy", "sandman"]);
+    server.status_until("sandman lets them sleep", |status| asleep(status) >= 7);
+}
+
+#[test]
+fn eight_reactors_consolidate_and_spread() {
+    let server = Server::start(&MANY);
+    let quiet = server.status_until("workers of a quiet server sleep", |status| {
+        let reactors = status["reactors"].as_array().unwrap();
+        reactors[1..].iter().all(is_asleep)
+    });
+    assert_eq!(quiet["server"]["test_mode"], true);
+    assert!(sleeping_pairs(&quiet) >= 3, "{quiet:#}");
+    let siblings: Vec<u64> =
+        quiet["reactors"].as_array().unwrap().iter().map(|reactor| reactor["sibling"].as_u64().unwrap()).collect();
+    assert_eq!(siblings, [1, 0, 3, 2, 5, 4, 7, 6]);
+    assert_eq!(quiet["reactors"][0]["io_threads"], serde_json::json!([0, 1, 2, 3, 4, 5, 6, 7]));
+
+    let light = load(&server, "--rate_iops 300 --runtime 60");
+    let lightly = server.status_until("a light load leaves most cores asleep, siblings together", |status| {
+        status["io"]["iops"].as_f64().unwrap() > 50.0 && asleep(status) >= 4 && sleeping_pairs(status) >= 2
+    });
+    assert!(lightly["io"]["latency"]["p99_ns"].as_u64().unwrap() > 0);
+    stop(light);
+
+    let heavy = load(&server, "--iodepth 32 --numjobs 8 --threads 2 --runtime 60");
+    let spread = server.status_until("parallel load wakes several cores", |status| asleep(status) <= 4);
+    assert!(spread["orders"]["wakes"]["since_start"].as_u64().unwrap() > 0, "{spread:#}");
+    stop(heavy);
+    let again = server.status_until("and when it is over they sleep again", |status| asleep(status) >= 7);
+    assert!(again["orders"]["moves"]["since_start"].as_u64().unwrap() > 0);
+}
