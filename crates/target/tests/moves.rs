@@ -1,34 +1,34 @@
-//! Moves that hurt if wrong: I/O threads change their home under verified load, in the middle of whatever they do, and the
-//! old home sleeps at once.
+//! Moves that hurt if wrong: a policy moves I/O threads under verified load, in the middle of whatever they do, and their
+//! old homes sleep at once.
 //!
-//! The target is the real one, sockets and all, with two I/O threads, a file (O_DIRECT, Linux AIO) and a backend that is
-//! late and out of order; its hosts send PDUs in pieces and have small socket buffers. The I/O threads count for themselves
-//! what was in progress when they were moved. There must be no error, no lost or doubled completion (the host would find
-//! one), and every block has to hold what was written.
+//! The target is the real one, reactors, sockets and all, with two I/O threads, a file (O_DIRECT, Linux AIO) and a backend
+//! that is late and out of order; its hosts send PDUs in pieces and have small socket buffers. The I/O threads count for
+//! themselves what was in progress when they were moved. There must be no error, no lost or doubled completion (the host
+//! would find one), and every block has to hold what was written.
 //!
-//! `PILOTLIGHT_MOVES_SECONDS` says for how long, 10 by default.
+//! `PILOTLIGHT_MOVES_SECONDS` says for how long, 10 by default. Each test wants the machine for itself.
 
-#[path = "moves/homes.rs"]
-mod homes;
+#[path = "moves/shuttle.rs"]
+mod shuttle;
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use homes::{Homes, Mover};
 use pilotlight_host::load::{LoadSpec, Report, run};
 use pilotlight_host::{ConnectOptions, Narrow};
 use pilotlight_nvme::pdu::Digests;
-use pilotlight_reactor::{Completions, IoThread};
+use pilotlight_plant::Policy;
+use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::backend::{
-    Backend, DelayBackend, Delays, FileBackend, FileOptions, MemoryBackend, MemoryBudget, OpenError, Random,
+    Backend, DelayBackend, Delays, FileBackend, FileOptions, MemoryBackend, MemoryBudget, OpenError,
 };
 use pilotlight_target::moves::Moves;
-use pilotlight_target::testing::Detached;
-use pilotlight_target::{NamespaceConfig, ServerConfig, SubsystemConfig};
+use pilotlight_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use shuttle::Shuttle;
 
 const NQN: &str = "nqn.2026-01.test:moves";
 const BLOCK: u32 = 4096;
@@ -38,8 +38,11 @@ const FILE: u32 = 1;
 const LATE: u32 = 2;
 /// Moves with each kind of thing in progress, in ten seconds.
 const LEAST: u64 = 1_000;
-/// Time between two changes of how homes without work wait.
+/// Time between two changes of policy.
 const CHANGE: Duration = Duration::from_millis(100);
+
+/// One test at a time.
+static MACHINE: Mutex<()> = Mutex::new(());
 
 fn seconds() -> u64 {
     std::env::var("PILOTLIGHT_MOVES_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(10)
@@ -64,7 +67,8 @@ fn late() -> Arc<dyn Backend> {
     Arc::new(DelayBackend::new(Arc::new(memory), delays))
 }
 
-fn start(path: &Path) -> (Detached, Vec<Box<dyn IoThread>>) {
+/// A main core, and two workers for the two I/O threads to go to and fro.
+fn start(path: &Path) -> Server {
     let spec: pilotlight_target::backend::BackendSpec = "null:4KiB".parse().expect("a backend"); // never opened
     let namespace = |nsid| NamespaceConfig { nsid, backend: spec.clone(), block_size: BLOCK, uuid: None };
     let subsystem = SubsystemConfig {
@@ -81,18 +85,20 @@ fn start(path: &Path) -> (Detached, Vec<Box<dyn IoThread>>) {
     };
     let path = path.to_owned();
     let opener = move |ns: &NamespaceConfig| if ns.nsid == FILE { file(&path) } else { Ok(late()) };
-    let (server, threads) = Detached::start(config, &opener).expect("the server starts");
-    (server, threads.into_iter().map(|thread| Box::new(thread) as Box<dyn IoThread>).collect())
+    let options = RuntimeOptions::new(vec![None; 3], Idle::Yield);
+    let server = Server::start_with(config, options, Box::new(opener)).expect("the server starts");
+    server.look_at_moves();
+    server
 }
 
-fn host(server: &Detached, nsid: u32) -> ConnectOptions {
+fn host(server: &Server, nsid: u32) -> ConnectOptions {
     let mut options = ConnectOptions::new(server.local_addrs()[0], NQN);
     options.hostid = [nsid as u8; 16];
     options
 }
 
 /// Loads a namespace for `seconds`, from an OS thread of its own.
-fn load(server: &Detached, nsid: u32, seconds: u64) -> JoinHandle<Report> {
+fn load(server: &Server, nsid: u32, seconds: u64) -> JoinHandle<Report> {
     let mut options = host(server, nsid);
     options.narrow = Narrow {
         send_buffer: Some(8192),
@@ -123,20 +129,6 @@ fn load(server: &Detached, nsid: u32, seconds: u64) -> JoinHandle<Report> {
     })
 }
 
-/// Moves at random moments until the loads have ended; how homes wait changes from time to time.
-fn move_under(loads: &[JoinHandle<Report>], mover: &mut impl Mover) {
-    let mut random = Random::new(1);
-    let (mut how, mut since) = (Completions::Poll, Instant::now());
-    while loads.iter().any(|load| !load.is_finished()) {
-        mover.move_all(1 + random.below(20));
-        if since.elapsed() >= CHANGE {
-            how = if how == Completions::Poll { Completions::Interrupt } else { Completions::Poll };
-            mover.set_completions(how);
-            since = Instant::now();
-        }
-    }
-}
-
 fn tell(moves: &Moves, reports: &[Report]) {
     let with = moves.with;
     println!(
@@ -154,38 +146,74 @@ fn tell(moves: &Moves, reports: &[Report]) {
     }
 }
 
-#[test]
-fn moves_hurt_nobody() {
+/// Loads both namespaces while `meanwhile` does something to the server, and checks that nobody was hurt.
+fn under_load(name: &str, meanwhile: impl Fn(&Server)) -> Option<Moves> {
+    let _alone = MACHINE.lock();
     let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     if let Some(error) = no_direct(dir.path()) {
-        println!("SKIPPED moves under load: {} has no O_DIRECT ({error})", dir.path().display());
-        return;
+        println!("SKIPPED {name}: {} has no O_DIRECT ({error})", dir.path().display());
+        return None;
     }
-    let seconds = seconds();
-    let (mut server, threads) = start(&dir.path().join("blocks"));
-    let mut homes = Homes::start(threads, Completions::Poll);
-    let loads = [FILE, LATE].map(|nsid| load(&server, nsid, seconds));
-    move_under(&loads, &mut homes);
+    let server = start(&dir.path().join("blocks"));
+    let loads = [FILE, LATE].map(|nsid| load(&server, nsid, seconds()));
+    while loads.iter().any(|load| !load.is_finished()) {
+        meanwhile(&server);
+        std::thread::sleep(CHANGE);
+    }
     let reports = loads.map(|load| load.join().expect("the load ends"));
-    let moves = server.stats().into_iter().map(|thread| thread.moves).fold(Moves::default(), |a, b| a + b);
-    server.drain();
-    homes.finish();
+    let moves = server.stats().threads.into_iter().map(|thread| thread.moves).fold(Moves::default(), |a, b| a + b);
+    server.stop(Duration::from_secs(20)).expect("everything is back");
+    println!("{name}:");
     tell(&moves, &reports);
     for report in &reports {
         assert!(report.is_clean(), "{report}");
         assert!(report.verify.is_some_and(|verify| verify.blocks_read_back > 100), "{report}");
     }
+    Some(moves)
+}
+
+#[test]
+fn moves_hurt_nobody() {
+    let set = AtomicBool::new(false);
+    let shuttle = |server: &Server| {
+        if !set.swap(true, Relaxed) {
+            server.set_policy(Box::new(Shuttle::new())).expect("it needs nothing");
+        }
+    };
+    let Some(moves) = under_load("moved to and fro", shuttle) else { return };
     let with = moves.with;
     let least = [with.in_backends, with.partial_pdus, with.open_r2ts, with.unfinished_sends].into_iter().min();
-    assert!(least >= Some(LEAST * seconds.min(10) / 10), "too few moves of one kind: {moves:?}");
+    assert!(least >= Some(LEAST * seconds().min(10) / 10), "too few moves of one kind: {moves:?}");
+}
+
+#[test]
+fn policies_change_under_load_and_hurt_nobody() {
+    let turn = AtomicUsize::new(0);
+    let change = |server: &Server| {
+        let sandman = |guards| {
+            let settings = [("coarse_interval", "20ms"), ("guards", guards)];
+            pilotlight_policy::build("sandman", &settings).expect("settings")
+        };
+        let policy: Box<dyn Policy> = match turn.fetch_add(1, Relaxed) % 5 {
+            0 | 3 => Box::new(Shuttle::new()),
+            1 => sandman("printed"),
+            2 => pilotlight_policy::build("interrupt", &[]).expect("settings"),
+            _ => pilotlight_policy::build("static", &[]).expect("settings"),
+        };
+        server.set_policy(policy).expect("they need nothing that is not here");
+    };
+    if let Some(moves) = under_load("under changing policies", change) {
+        assert!(moves.moves > 100, "{moves:?}");
+    }
 }
 
 /// One command at a time: a wake-up that is lost is the end of the load, as nothing else wakes the home.
 #[test]
 fn a_home_that_waits_in_the_kernel_loses_no_wake_up() {
+    let _alone = MACHINE.lock();
     let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let (mut server, threads) = start(&dir.path().join("blocks"));
-    let homes = Homes::start(threads, Completions::Interrupt);
+    let server = start(&dir.path().join("blocks"));
+    server.set_policy(pilotlight_policy::build("interrupt", &[]).expect("settings")).expect("it can wait");
     for (nsid, depth) in [(FILE, 1), (LATE, 1), (FILE, 3), (LATE, 3)] {
         let spec = LoadSpec {
             nsid,
@@ -202,6 +230,5 @@ fn a_home_that_waits_in_the_kernel_loses_no_wake_up() {
             run(&host(&server, nsid), &spec, &AtomicBool::new(false), &mut |_| {}).expect("no wake-up is lost");
         assert!(report.is_clean(), "{report}");
     }
-    server.drain();
-    homes.finish();
+    server.stop(Duration::from_secs(20)).expect("everything is back");
 }
