@@ -144,7 +144,7 @@ impl Reactor {
         }
     }
 
-    fn apply(&mut self, event: Event) -> bool {
+    pub(crate) fn apply(&mut self, event: Event) -> bool {
         match event {
             Event::Adopt { slot, sent_ns } => {
                 self.note_wake(sent_ns);
@@ -186,7 +186,7 @@ impl Reactor {
         self.cell.io_threads.store(self.slots.len() as u64, Relaxed);
     }
 
-    fn hand(&mut self, thread: ThreadId, to: CoreId) {
+    pub(crate) fn hand(&mut self, thread: ThreadId, to: CoreId) {
         let Some(at) = self.slots.iter().position(|slot| slot.thread.id() == u32::from(thread.0)) else { return };
         if to == self.id {
             return;

@@ -21,7 +21,7 @@ impl Shuttle {
 
     fn go(&mut self, threads: usize, out: &mut Vec<Command>) {
         self.rounds += 1;
-        let (from, to) = if self.rounds % 2 == 0 { (CoreId(1), CoreId(2)) } else { (CoreId(2), CoreId(1)) };
+        let (from, to) = if self.rounds.is_multiple_of(2) { (CoreId(1), CoreId(2)) } else { (CoreId(2), CoreId(1)) };
         out.push(Command::Wake { core: to });
         for thread in (0..threads as u16).map(ThreadId) {
             if self.rounds.is_multiple_of(ROUNDS) {
