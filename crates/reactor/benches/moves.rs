@@ -1,7 +1,6 @@
 //! What moving an I/O thread costs, and what gathering the counts of all of them costs the main core.
 //!
-//! `cargo bench -p pilotlight-reactor --bench moves`. Instructions of one move: `perf stat -e instructions:u PROGRAM
-//! --count`, less those of `PROGRAM --count 0`, divided by the million that it does.
+//! `cargo bench -p pilotlight-reactor --bench moves`; `instructions.rs` counts the instructions of both.
 //!
 //! A move is measured with both homes on one core: the work of both sides, without the way of a cache line between them.
 //! Between two cores that poll, `apart` says how long an I/O thread is without a home, from the last poll in the old one to
@@ -15,8 +14,6 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
 use pilotlight_plant::{Command, CoreId, Policy, Refusal, Sample, Start, ThreadId, Tick, Unsupported, View, Wants};
 use pilotlight_reactor::bench::{Gathering, Pair};
 use pilotlight_reactor::{Histogram, Idle, IoThread, Polled, Runtime, RuntimeOptions, clock};
-
-const COUNTED: u64 = 1_000_000;
 
 fn moves(criterion: &mut Criterion) {
     let mut pair = Pair::new();
@@ -124,13 +121,6 @@ fn apart() {
 criterion_group!(benches, moves, gathering);
 
 fn main() {
-    let mut arguments = std::env::args().skip_while(|argument| argument != "--count");
-    if arguments.next().is_some() {
-        let count = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(COUNTED);
-        let mut pair = Pair::new();
-        (0..count).for_each(|_| pair.go());
-        return println!("{count} moves");
-    }
     apart();
     benches();
     Criterion::default().configure_from_args().final_summary();
