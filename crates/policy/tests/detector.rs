@@ -9,7 +9,7 @@ use dice::Dice;
 use pilotlight_plant::{ThreadCount, ThreadId, Tick};
 use pilotlight_policy::sandman::Parameters;
 use pilotlight_policy::sandman::detector::Detector;
-use pilotlight_policy::sandman::parameters::{Confirm, Resume, Spread};
+use pilotlight_policy::sandman::parameters::{Confirm, Late, Resume, Spread};
 use proptest::prelude::*;
 
 const TICK_NS: u64 = 10_000;
@@ -162,6 +162,46 @@ fn a_late_tick_is_no_surge() {
     assert!(!one_thread(&Parameters::default(), &ticks).contains(&true));
     ticks.push((5 * TICK_NS, 30));
     assert_eq!(one_thread(&Parameters::default(), &ticks).last(), Some(&true));
+}
+
+/// Four hundred ticks with one request in every fifth, then one tick about `intervals` with `requests`.
+fn after_a_light_load(parameters: &Parameters, intervals: u64, requests: u32) -> bool {
+    let mut ticks: Vec<_> = (0..400).map(|tick| (TICK_NS, u32::from(tick % 5 == 0))).collect();
+    ticks.push((intervals * TICK_NS, requests));
+    *one_thread(parameters, &ticks).last().unwrap()
+}
+
+#[test]
+fn a_late_tick_that_is_weighed_confirms_itself_if_it_is_sure_enough() {
+    let confirm = Confirm { times: 8, ticks: 8 };
+    let spread = Spread::Deviation;
+    let plain = Parameters { window: 256, spread, confirm, ..Parameters::default() };
+    let weighed = Parameters { late: Late::Weighed, ..plain.clone() };
+    // Mean 0.2 and deviation 0.4 a tick: eight in a row above 1 are sure; so is a mean above 0.2 + 1.96 * 0.4 * sqrt(8 / 32).
+    assert!(!after_a_light_load(&plain, 32, 64));
+    assert!(after_a_light_load(&weighed, 32, 19));
+    assert!(!after_a_light_load(&weighed, 32, 18));
+    // Half the ticks that are asked for are half the confirmation.
+    assert!(!after_a_light_load(&weighed, 4, 40));
+    assert!(after_a_light_load(&weighed, 8, 12));
+}
+
+#[test]
+fn a_late_tick_counts_no_more_often_than_it_brought_requests() {
+    // Nothing came before, so any request is above the bound; seven of them are not eight confirmations.
+    let confirm = Confirm { times: 8, ticks: 8 };
+    let spread = Spread::Deviation;
+    let weighed = Parameters { window: 256, late: Late::Weighed, spread, confirm, ..Parameters::default() };
+    let light = |requests| {
+        let mut detector = Detector::new(&weighed, 1, 0);
+        let counts = [ThreadCount { thread: ThreadId(0), requests, busy_ns: 0 }];
+        let mut surged = Vec::new();
+        let tick = Tick { now_ns: 1_000 * TICK_NS, elapsed_ns: 100 * TICK_NS, counts: &counts };
+        detector.on_tick(&tick, &mut surged);
+        !surged.is_empty()
+    };
+    assert!(!light(7));
+    assert!(light(8));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Figure 10 of SANDMAN as a golden test, in the reading of errata 8: B and D onto A and C, then A's threads onto D.
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Policy, Sample, SleepCost, SleepGoal, Start, ThreadId,
-    ThreadSample, Topology,
+    Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Policy, Sample, SleepCost, SleepGoal, Start,
+    ThreadCount, ThreadId, ThreadSample, Tick, Topology,
 };
 use pilotlight_policy::Sandman;
 use pilotlight_policy::sandman::Parameters;
@@ -80,8 +80,8 @@ fn the_main_core_s_sibling_is_the_first_place_to_go() {
 #[test]
 fn an_idle_core_whose_threads_do_not_all_fit_keeps_them() {
     let topology = Topology::flat(3).unwrap();
-    // A's two threads: one would fit beside 70 %, the other fits nowhere, the main core (75 %) included.
-    let threads = [(A, 10), (A, 20), (B, 70), (MAIN, 75)];
+    // One of A's two threads fits beside 65 %; then the other fits nowhere, the main core (75 %) included.
+    let threads = [(A, 15), (A, 15), (B, 65), (MAIN, 75)];
     assert_eq!(commands(&topology, &threads), []);
 }
 
@@ -91,4 +91,34 @@ fn a_lightly_loaded_server_keeps_one_core_awake() {
     let threads = [(A, 5), (B, 10), (C, 0), (D, 20)];
     let moves = [to(0, MAIN), to(1, MAIN), to(2, MAIN), to(3, MAIN)];
     assert_eq!(commands(&topology(), &threads), [&moves[..], &asleep[..]].concat());
+}
+
+#[test]
+fn a_sample_puts_right_what_was_believed() {
+    // At the start A slept; then the plant shows that A is awake and owns a thread. A surge goes to B, which does sleep.
+    let topology = Topology::flat(4).unwrap();
+    let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker_ns: 0, wake_ns: 3_000 }];
+    let capabilities = Capabilities { moves: true, sleeps, ..Capabilities::default() };
+    let asleep = CoreState::Asleep(Depth::MonitorWait);
+    let mut cores = [CoreState::Awake, asleep, asleep, asleep].map(CoreSample::new);
+    let homes = [MAIN; 2];
+    let mut policy = Sandman::new(Parameters { main_takes_active: false, ..Parameters::default() });
+    let mut out = Vec::new();
+    let plant = Start { now_ns: 0, topology: &topology, capabilities: &capabilities, cores: &cores, homes: &homes };
+    policy.start(&plant, &mut out).unwrap();
+    let tick = |policy: &mut Sandman, nth: u64, requests| {
+        let mut out = Vec::new();
+        let counts = [ThreadCount { thread: ThreadId(0), requests, busy_ns: 0 }];
+        policy.on_tick(&Tick { now_ns: 1_000_000_000 + nth * 10_000, elapsed_ns: 10_000, counts: &counts }, &mut out);
+        out
+    };
+    cores[1].state = CoreState::Awake;
+    cores.iter_mut().for_each(|core| core.awake_ns = 1_000_000_000);
+    let thread = |home| ThreadSample { home, requests: 1, busy_ns: 500_000_000 };
+    let threads = [thread(MAIN), thread(A)];
+    let sample = Sample { now_ns: 1_000_000_000, elapsed_ns: 1_000_000_000, cores: &cores, threads: &threads };
+    out.clear();
+    policy.on_interval(&sample, &mut out);
+    assert_eq!(out, []);
+    assert_eq!(tick(&mut policy, 1, 50), [Command::Wake { core: B }, to(0, B)]);
 }

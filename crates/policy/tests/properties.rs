@@ -167,7 +167,7 @@ fn check_consolidated(plant: &Plant, requests: &[u64]) -> Result<(), TestCaseErr
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// The plant's own checks hold all the time (tests/support); after each interval threads are where they should be.
     #[test]
@@ -284,4 +284,30 @@ fn an_idle_server_needs_nothing() {
         assert!(plant.interval(true).is_empty());
         assert_eq!(plant.next_needed_ns, u64::MAX);
     }
+}
+
+/// After a rest, a surge makes the end of its interval needed, and while its core is on its way nothing rests again.
+#[test]
+fn a_surge_ends_the_rest_although_no_sample_shows_it_yet() {
+    let topology = Topology::paired(4).unwrap();
+    let asleep = CoreState::Asleep(Depth::MonitorWait);
+    let cores = vec![CoreState::Awake, asleep, asleep, asleep];
+    let manners = Manners { delay: 3, refuse_every: 0 };
+    let (mut plant, _) = Plant::new(topology, cores, vec![CoreId(0); 2], manners, policy(2));
+    let start_ns = plant.now_ns;
+    let interval_ns = |nth| start_ns + nth * COARSE_TICKS * TICK_NS;
+    plant.arrive(interval_ns(1), &[]);
+    plant.interval(true);
+    assert_eq!(plant.next_needed_ns, u64::MAX);
+
+    // Everything was left out for two intervals; one tick before the end of the fourth a thread surges.
+    let counts = [ThreadCount { thread: ThreadId(1), requests: 3, busy_ns: 0 }];
+    plant.arrive(interval_ns(4) - TICK_NS, &counts);
+    assert!(!plant.tick(TICK_NS, &counts).is_empty());
+    assert_eq!(plant.next_needed_ns, interval_ns(4));
+    plant.arrive(interval_ns(4), &[]);
+    plant.interval(true);
+    assert_eq!(plant.next_needed_ns, interval_ns(5), "the move has not begun, so all seems to rest");
+    plant.arrive(interval_ns(5), &[]);
+    assert!(!plant.interval(true).is_empty());
 }

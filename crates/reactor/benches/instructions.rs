@@ -11,6 +11,7 @@
 
 use std::hint::black_box;
 
+use pilotlight_reactor::bench::{Arriving, Gathering, Pair};
 use pilotlight_reactor::{Inbox, Sender};
 
 /// As large as a reactor's event.
@@ -47,6 +48,22 @@ fn take_on_empty(inbox: &mut Inbox<Message>, times: u64) {
     }
 }
 
+#[inline(never)]
+fn go(pair: &mut Pair, times: u64) {
+    for _ in 0..times {
+        pair.go();
+    }
+}
+
+/// Of 48 I/O threads, each of which has a request.
+#[inline(never)]
+fn gather(gathering: &mut Gathering, arriving: &Arriving, times: u64) {
+    for _ in 0..times {
+        arriving.everywhere();
+        black_box(gathering.tick());
+    }
+}
+
 fn main() {
     let mut inbox = Inbox::new(ROOM as usize);
     let sender = inbox.sender();
@@ -56,5 +73,9 @@ fn main() {
     }
     take_on_empty(&mut inbox, ROOM * BATCHES);
     nothing(ROOM * BATCHES);
+    go(&mut Pair::new(), ROOM * BATCHES);
+    let mut gathering = Gathering::new(48);
+    let arriving = gathering.arriving();
+    gather(&mut gathering, &arriving, ROOM * BATCHES);
     println!("{} of each", ROOM * BATCHES);
 }

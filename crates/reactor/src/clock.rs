@@ -1,17 +1,18 @@
 //! Monotonic time in nanoseconds, read once per poll step and handed down as `now_ns`; and CPU time from the kernel's books.
 
+// The C library's clock rather than rustix's: as fast, and valgrind can count instructions of what uses it.
+
 /// Nanoseconds since an arbitrary fixed point (`CLOCK_MONOTONIC`).
+#[inline]
 #[must_use]
 pub fn now_ns() -> u64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+    read(libc::CLOCK_MONOTONIC).unwrap_or_else(|| unreachable!("every system has this clock"))
 }
 
 /// CPU time that the calling OS thread has used, in nanoseconds (`CLOCK_THREAD_CPUTIME_ID`).
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+    read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or_else(|| unreachable!("every system has this clock"))
 }
 
 /// CPU time in nanoseconds that the OS thread `tid` of this process has used; 0 if there is none.
@@ -20,10 +21,14 @@ pub fn cpu_ns_of(tid: u32) -> u64 {
     // The clock of a thread's scheduled time: the number inverted, and 6 for "one thread" and "scheduler's books"
     // (clock_getcpuclockid(3); the same encoding that the C library uses).
     let clock = (!(tid.cast_signed()) << 3) | 6;
+    if tid == 0 { 0 } else { read(clock).unwrap_or(0) }
+}
+
+fn read(clock: libc::clockid_t) -> Option<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec; a clock that does not exist is an error.
     let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
-    if result == 0 && tid != 0 { time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64 } else { 0 }
+    (result == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 #[cfg(test)]

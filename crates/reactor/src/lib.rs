@@ -18,6 +18,8 @@
 //! | [`cells`], [`histogram`] | accounting |
 //! | [`clock`] | monotonic nanoseconds, CPU time |
 
+#[doc(hidden)]
+pub mod bench;
 pub mod cells;
 pub mod clock;
 mod director;

@@ -17,6 +17,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::Duration;
 
 use pilotlight_plant::{CoreId, CoreState, Depth, ThreadId};
 use rustix::thread::sched_yield;
@@ -35,9 +36,14 @@ pub enum Idle {
     /// Polls on at once.
     #[default]
     Spin,
-    /// Yields to the scheduler: for tests with more reactors than CPUs. Figures never come from it.
+    /// Yields to the scheduler, and naps when that goes on: for tests with more reactors than CPUs. Figures never come from
+    /// it.
     Yield,
 }
+
+/// Loops without work, one after the other, until a reactor that yields naps: threads that do nothing but yield can keep
+/// those of the kernel from running that finish direct writes, for seconds (seen on Linux 6.18 with two CPUs).
+const YIELDS: u32 = 32;
 
 /// A message to a reactor.
 pub(crate) enum Event {
@@ -101,6 +107,8 @@ pub(crate) struct Reactor {
     pub(crate) woken: Option<Depth>,
     /// When an I/O thread here last took a request.
     pub(crate) last_request_ns: u64,
+    /// Loops that found no work and were not slept through, for ever.
+    pub(crate) fruitless: u32,
     pub(crate) kernel_wait: KernelWait,
 }
 
@@ -136,7 +144,7 @@ impl Reactor {
         }
     }
 
-    fn apply(&mut self, event: Event) -> bool {
+    pub(crate) fn apply(&mut self, event: Event) -> bool {
         match event {
             Event::Adopt { slot, sent_ns } => {
                 self.note_wake(sent_ns);
@@ -178,7 +186,7 @@ impl Reactor {
         self.cell.io_threads.store(self.slots.len() as u64, Relaxed);
     }
 
-    fn hand(&mut self, thread: ThreadId, to: CoreId) {
+    pub(crate) fn hand(&mut self, thread: ThreadId, to: CoreId) {
         let Some(at) = self.slots.iter().position(|slot| slot.thread.id() == u32::from(thread.0)) else { return };
         if to == self.id {
             return;
@@ -247,12 +255,18 @@ impl Reactor {
 
     fn rest(&mut self, now: &mut u64) {
         match self.way_to_rest(*now) {
-            Rest::Poll => match self.idle {
-                Idle::Spin => std::hint::spin_loop(),
-                Idle::Yield => sched_yield(),
-            },
+            Rest::Poll => self.pause(),
             Rest::Sleep(depth) => self.fall_asleep(depth, now),
             Rest::Kernel { depth, until_ns } => self.wait_in_kernel(depth, until_ns, now),
+        }
+    }
+
+    fn pause(&mut self) {
+        self.fruitless = self.fruitless.wrapping_add(1);
+        match self.idle {
+            Idle::Spin => std::hint::spin_loop(),
+            Idle::Yield if self.fruitless.is_multiple_of(YIELDS) => std::thread::sleep(Duration::from_nanos(1)),
+            Idle::Yield => sched_yield(),
         }
     }
 

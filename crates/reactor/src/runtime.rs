@@ -172,6 +172,7 @@ impl Runtime {
             sleep: None,
             woken: None,
             last_request_ns: 0,
+            fruitless: 0,
             kernel_wait: KernelWait::default(),
         }
     }

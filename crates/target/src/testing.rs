@@ -19,9 +19,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 use crate::backend::Backend;
 use crate::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::departures::Clock;
-use crate::listener::Acceptor;
 use crate::message::{Message, Outbox};
-use crate::server::{Assembled, IoThreadStats, Opener, Shared, StartError, announce};
+use crate::server::Shared;
 use crate::thread::{TargetThread, ThreadParts, Usage};
 use pilotlight_reactor::HistogramSnapshot;
 
@@ -195,46 +194,6 @@ impl Bench {
     /// Tells the I/O thread to finish what is in progress and to end.
     pub fn drain(&mut self) {
         let _ = self.inbox.send(Message::Drain);
-    }
-}
-
-/// A server with sockets and all, whose I/O threads the caller runs.
-pub struct Detached {
-    shared: Arc<Shared>,
-    inboxes: Arc<[Sender<Message>]>,
-    acceptor: Acceptor,
-    addresses: Vec<SocketAddr>,
-}
-
-impl Detached {
-    /// A server and its I/O threads, which look at what is in progress when they are moved.
-    ///
-    /// # Errors
-    /// As [`crate::Server::start`].
-    pub fn start(config: ServerConfig, opener: &Opener) -> Result<(Self, Vec<TargetThread>), StartError> {
-        let Assembled { listeners, addresses, shared, inboxes, threads } = Assembled::new(config, opener)?;
-        shared.look_at_moves();
-        announce(&shared, &inboxes)?;
-        let acceptor = Acceptor::start(listeners, Arc::clone(&inboxes), Arc::clone(&shared))?;
-        Ok((Self { shared, inboxes, acceptor, addresses }, threads))
-    }
-
-    /// The addresses that it listens on.
-    #[must_use]
-    pub fn local_addrs(&self) -> &[SocketAddr] {
-        &self.addresses
-    }
-
-    /// What each I/O thread has done so far.
-    #[must_use]
-    pub fn stats(&self) -> Vec<IoThreadStats> {
-        self.shared.thread_stats()
-    }
-
-    /// Accepts nothing more and tells the I/O threads to finish what is in progress and to end.
-    pub fn drain(&mut self) {
-        self.acceptor.stop();
-        self.inboxes.iter().for_each(|inbox| drop(inbox.send(Message::Drain)));
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! One poll: messages, what the sockets have, what the backends have finished, commands that wait, and then one send for
 //! each connection that has something to say. Connections share one large read buffer; only the beginning of an
-//! incomplete PDU is kept with its connection, so a silent connection costs little.
+//! incomplete PDU is kept with its connection, so a silent connection costs little. Between two polls it can wait in the
+//! kernel instead (`thread/wait.rs`).
 
 mod link;
 mod wait;

@@ -85,7 +85,8 @@ fn remedy_absent(cpu: &Cpu, amd: bool) -> Vec<&'static str> {
 fn costs(facts: &Facts) -> String {
     let figures = match &facts.wake_up {
         Ok(wake_up) => format!(
-            "measured here just now: waker pays {}, sleeper back after {} (median), {} (p99)",
+            "measured here just now{}: waker pays {}, sleeper back after {} (median), {} (p99)",
+            if wake_up.busy_percent < BUSY_PERCENT { "" } else { ", beside other work" },
             us(wake_up.waker[0]),
             us(wake_up.back[0]),
             us(wake_up.back[1])
@@ -180,8 +181,7 @@ fn software(section: &mut Section, facts: &Facts) {
             let why = format!("CPU {} was {} % busy with other work meanwhile", wake_up.cpus[1], wake_up.busy_percent);
             let reason = Reason {
                 why: &why,
-                costs: "the figures are not those of a sleeping core: a CPU that does not idle is back sooner (median), and what \
-                        else runs there is in the way (p99)",
+                costs: "the figures are not those of a sleeping core: there was no idle state to leave, and other work was in the way",
                 remedy: &["run it again while the machine is quiet"],
             };
             section.limited(item, measured(wake_up), wake_up_json(wake_up), reason);

@@ -4,8 +4,8 @@
 //! CPU is idle in between, so that the figure holds the kernel's way out of an idle state of that depth, and under a
 //! hypervisor the way back into the guest. It is a software wake-up as reactors use it, without a reactor around it.
 //!
-//! Where other work keeps the sleeper's CPU from idling, the median gets better than that (nothing has to be left) and
-//! the 99th percentile worse (the other work is in the way): how busy the CPU was is told beside the figures.
+//! Where other work keeps the sleeper's CPU from idling, there is no idle state to leave and the other work is in the way:
+//! so how busy that CPU was is told beside the figures.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;

@@ -129,3 +129,45 @@ impl Belief {
         self.homes.iter().all(|&(home, _)| home == main) && self.topology.workers().all(|core| !self.is_awake(core))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_plant::{Depth, SleepGoal};
+
+    use super::*;
+
+    fn belief() -> Belief {
+        let topology = Topology::flat(3).unwrap();
+        let asleep = CoreState::Asleep(Depth::MonitorWait);
+        let cores = [CoreState::Awake, CoreState::Awake, asleep].map(CoreSample::new);
+        Belief::new(&topology, &cores, [CoreId(0), CoreId(1)].into_iter())
+    }
+
+    #[test]
+    fn commands_are_followed_and_refused_ones_taken_back() {
+        let mut belief = belief();
+        let order = Command::Move { thread: ThreadId(1), to: CoreId(2) };
+        belief.follow(&order);
+        assert_eq!((belief.home(ThreadId(1)), belief.owned(CoreId(1)), belief.owned(CoreId(2))), (CoreId(2), 0, 1));
+        assert!(belief.is_awake(CoreId(2)));
+        belief.take_back(&order);
+        belief.take_back(&Command::Wake { core: CoreId(2) });
+        assert_eq!((belief.home(ThreadId(1)), belief.owned(CoreId(1)), belief.owned(CoreId(2))), (CoreId(1), 1, 0));
+        assert!(!belief.is_awake(CoreId(2)));
+        let order = Command::Sleep { core: CoreId(1), goal: SleepGoal::SHALLOWEST };
+        belief.follow(&order);
+        assert!(!belief.is_awake(CoreId(1)));
+        belief.take_back(&order);
+        assert!(belief.is_awake(CoreId(1)));
+    }
+
+    #[test]
+    fn a_move_that_another_has_overtaken_is_not_taken_back() {
+        let mut belief = belief();
+        let [first, second] = [2, 0].map(|core| Command::Move { thread: ThreadId(1), to: CoreId(core) });
+        belief.follow(&first);
+        belief.follow(&second);
+        belief.take_back(&first);
+        assert_eq!(belief.home(ThreadId(1)), CoreId(0));
+    }
+}

@@ -30,7 +30,7 @@
 
 use pilotlight_plant::{ThreadCount, ThreadId, Tick};
 
-use super::parameters::{Confirm, Parameters, Resume, Spread};
+use super::parameters::{Confirm, Late, Parameters, Resume, Spread};
 
 /// Threads in a block.
 const LANES: usize = 16;
@@ -67,12 +67,14 @@ pub struct Detector {
     filled: usize,
     /// End of the last tick with requests.
     end_ns: u64,
-    /// Ticks so far, with the quiet ones.
+    /// Fine intervals so far, with the quiet ones.
     tick: u64,
+    /// As how many of them the present tick counts where counts above the bound are to be confirmed.
+    worth: u64,
     exceeded: Vec<Exceeded>,
 }
 
-/// When a thread was above its bound lately: a bit a tick, the lowest is tick `tick`.
+/// When a thread was above its bound lately: a bit for each fine interval, the lowest is `tick`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Exceeded {
     tick: u64,
@@ -89,6 +91,8 @@ struct Rule {
     floor: f64,
     /// Least number of counts in the window.
     least: usize,
+    /// Whether a late tick counts as the several that it is about.
+    weigh_late: bool,
 }
 
 /// The rule at the present length of the window.
@@ -97,21 +101,9 @@ struct Bound {
     n: f64,
     /// `n - 1`.
     freedom: f64,
-    /// `Z^2`, or `Z^2 n` for the deviation.
+    /// `Z^2`, times `n` for the deviation, and less for a late tick.
     z_squared: f64,
     floor: f64,
-}
-
-impl Rule {
-    fn bound(&self, filled: usize) -> Bound {
-        let n = filled as f64;
-        let z_squared = match self.spread {
-            Spread::Error => self.z_squared,
-            Spread::Deviation => self.z_squared * n,
-        };
-        let floor = if filled < self.least { f64::INFINITY } else { self.floor };
-        Bound { n, freedom: n - 1.0, z_squared, floor }
-    }
 }
 
 impl Detector {
@@ -124,6 +116,7 @@ impl Detector {
             spread: parameters.spread,
             floor: ((f64::from(parameters.floor) - 0.5) * f64::from(1 << FRACTION) - 0.5).max(0.5),
             least: parameters.min_samples.max(2),
+            weigh_late: parameters.late == Late::Weighed,
         };
         Self {
             interval_ns: parameters.fine_interval_ns,
@@ -140,6 +133,7 @@ impl Detector {
             filled: 0,
             end_ns: now_ns,
             tick: 0,
+            worth: 1,
             exceeded: vec![Exceeded::default(); threads],
         }
     }
@@ -155,6 +149,20 @@ impl Detector {
         self.exceeded.fill(Exceeded::default());
     }
 
+    /// The rule, for a tick about so many fine intervals.
+    ///
+    /// [`Late::Weighed`]: `k` counts in a row above `MA + Z s` have a mean that is above it too, and `sqrt(k)` times as sure as
+    /// one count. The count of a tick about `d > k` intervals is a mean itself; it is as sure at `MA + Z s sqrt(k / d)`.
+    fn bound(&self, intervals: u64) -> Bound {
+        let Rule { z_squared, spread, floor, least, weigh_late } = self.rule;
+        let n = self.filled as f64;
+        let per_mean = if spread == Spread::Error { 1.0 } else { n };
+        let confirmed = f64::from(self.confirm.times) / intervals as f64;
+        let late = if weigh_late { confirmed.min(1.0) } else { 1.0 };
+        let floor = if self.filled < least { f64::INFINITY } else { floor };
+        Bound { n, freedom: n - 1.0, z_squared: z_squared * per_mean * late, floor }
+    }
+
     /// Takes in a tick, and appends the threads that have surged to `surged`, in the order of their numbers.
     pub fn on_tick(&mut self, tick: &Tick<'_>, surged: &mut Vec<ThreadId>) {
         if tick.counts.is_empty() {
@@ -165,7 +173,10 @@ impl Detector {
         // A division of floating point numbers is several times as fast as one of integers.
         let scale = (self.interval_ns as f64 / tick.elapsed_ns.max(1) as f64 * SCALE) as u64;
         let scale = scale.min(MOST_SCALE);
-        let bound = self.rule.bound(self.filled);
+        let intervals = (tick.elapsed_ns / self.interval_ns).max(1);
+        let bound = self.bound(intervals);
+        self.tick += intervals;
+        self.worth = if self.rule.weigh_late { intervals } else { 1 };
         let mut rest = tick.counts;
         for block in 0..self.blocks {
             let mut fresh = [0; LANES];
@@ -187,10 +198,10 @@ impl Detector {
             return;
         }
         let quiet = gap_ns.saturating_add(self.interval_ns / 2) / self.interval_ns;
+        self.tick += quiet;
         if quiet >= self.window as u64 {
             self.forget();
             self.filled = self.window;
-            self.tick += quiet;
             return;
         }
         for _ in 0..quiet {
@@ -228,7 +239,6 @@ impl Detector {
     }
 
     fn advance(&mut self) {
-        self.tick += 1;
         self.filled = (self.filled + 1).min(self.window);
         self.next += 1;
         if self.next == self.window {
@@ -250,18 +260,28 @@ impl Detector {
         }
         for (lane, &above) in above.iter().enumerate() {
             let thread = block * LANES + lane;
-            if above > 0.0 && (self.confirm.at_once() || self.exceeded[thread].often_enough(self.tick, self.confirm)) {
+            if above > 0.0 && (self.confirm.at_once() || self.is_confirmed(thread)) {
                 surged.push(ThreadId(thread as u16));
             }
         }
     }
+
+    /// Notes that a thread is above its bound; whether it was so often enough. A late tick counts as many times as it is about
+    /// fine intervals, but not more often than it brought requests.
+    fn is_confirmed(&mut self, thread: usize) -> bool {
+        let count = self.rows[self.next * self.blocks + thread / LANES][thread % LANES] as u64;
+        let requests = (count * self.worth + (1 << (FRACTION - 1))) >> FRACTION;
+        let worth = requests.clamp(1, self.worth.min(64));
+        self.exceeded[thread].often_enough(self.tick, worth, self.confirm)
+    }
 }
 
 impl Exceeded {
-    /// Notes that the thread is above its bound; whether that makes `of` times in the last `ticks`. If so, counting starts anew.
-    fn often_enough(&mut self, tick: u64, confirm: Confirm) -> bool {
+    /// Notes that the thread was above its bound for `worth` fine intervals up to `tick`; whether that makes `times` of the
+    /// last `ticks`. If so, counting starts anew.
+    fn often_enough(&mut self, tick: u64, worth: u64, confirm: Confirm) -> bool {
         let since = u32::try_from(tick - self.tick).unwrap_or(u32::MAX);
-        self.bits = self.bits.checked_shl(since).unwrap_or(0) | 1;
+        self.bits = self.bits.checked_shl(since).unwrap_or(0) | (u64::MAX >> (64 - worth));
         self.tick = tick;
         let last = u64::MAX >> (64 - confirm.ticks);
         let enough = (self.bits & last).count_ones() >= confirm.times;

@@ -32,6 +32,8 @@ pub struct Parameters {
     pub floor: u32,
     /// How often a count has to be above the bound.
     pub confirm: Confirm,
+    /// What a late tick is worth.
+    pub late: Late,
     /// Least number of ticks in the window.
     pub min_samples: usize,
     /// Whether a thread that has a worker core to itself stays there.
@@ -53,12 +55,12 @@ pub enum Spread {
     Deviation,
 }
 
-/// "Above the bound in `times` of the last `ticks` ticks".
+/// "Above the bound in `times` of the last `ticks` fine intervals".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirm {
     /// How often; at least 1.
     pub times: u32,
-    /// In how many ticks, this one included; at most 64.
+    /// In how many intervals, the last one included; at most 64.
     pub ticks: u32,
 }
 
@@ -68,6 +70,16 @@ impl Confirm {
     pub fn at_once(self) -> bool {
         self.times == 1
     }
+}
+
+/// What a tick that comes late, about several fine intervals at once, is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Late {
+    /// One count, at the length of the fine interval.
+    Plain,
+    /// As much as the ticks that it stands for: it counts as often where counts have to be confirmed, and its bound is nearer
+    /// to the mean, for it is a mean itself.
+    Weighed,
 }
 
 /// What is known after the whole server slept.
@@ -95,6 +107,7 @@ impl Default for Parameters {
             spread: Spread::Error,
             floor: 0,
             confirm: Confirm { times: 1, ticks: 1 },
+            late: Late::Plain,
             min_samples: 2,
             exempt_alone: false,
             reuse_awake: false,
@@ -104,8 +117,18 @@ impl Default for Parameters {
     }
 }
 
-/// The guards that docs/sandman.md recommends.
-pub const RECOMMENDED: [(&str, &str); 1] = [("spread", "deviation")];
+/// The guards that docs/sandman.md recommends. The first five were chosen on the accuracy of detection alone and are frozen; the
+/// others decide what follows a detection.
+pub const RECOMMENDED: [(&str, &str); 8] = [
+    ("window", "256"),
+    ("spread", "deviation"),
+    ("confirm", "14/14"),
+    ("late", "weighed"),
+    ("resume", "quiet"),
+    ("exempt_alone", "true"),
+    ("reuse_awake", "true"),
+    ("relieve", "true"),
+];
 
 impl Parameters {
     /// Sets one.
@@ -180,7 +203,7 @@ const TIME: &str = "a time from 1us to 3600s, for example 10us, 250ms or 1s";
 const PERCENT: &str = "a share of a core from 0% to 100%";
 const SWITCH: &str = "true or false";
 
-const TABLE: [Parameter<Parameters>; 18] = [
+const TABLE: [Parameter<Parameters>; 19] = [
     Parameter {
         key: "coarse_interval",
         meaning: "time between two consolidations (4.4.1, 5.4; paper: 1s)",
@@ -269,10 +292,17 @@ const TABLE: [Parameter<Parameters>; 18] = [
     },
     Parameter {
         key: "confirm",
-        meaning: "guard: k/m asks for a count above the bound in k of the last m ticks (paper: 1/1)",
+        meaning: "guard: k/m asks for counts above the bound in k of the last m fine intervals (paper: 1/1)",
         allowed: "k/m with k from 1 to m and m from 1 to 64, for example 2/3",
         get: |p| format!("{}/{}", p.confirm.times, p.confirm.ticks),
         set: |p, v| put(&mut p.confirm, confirm(v)),
+    },
+    Parameter {
+        key: "late",
+        meaning: "guard: a tick about several fine intervals is one count (plain), or worth as many (weighed); paper: unsaid",
+        allowed: "plain or weighed",
+        get: |p| if p.late == Late::Plain { "plain" } else { "weighed" }.to_owned(),
+        set: |p, v| put(&mut p.late, late(v)),
     },
     Parameter {
         key: "min_samples",
@@ -342,6 +372,14 @@ fn spread(value: &str) -> Option<Spread> {
     match value {
         "error" => Some(Spread::Error),
         "deviation" => Some(Spread::Deviation),
+        _ => None,
+    }
+}
+
+fn late(value: &str) -> Option<Late> {
+    match value {
+        "plain" => Some(Late::Plain),
+        "weighed" => Some(Late::Weighed),
         _ => None,
     }
 }

@@ -121,6 +121,7 @@ impl Plant {
         let mut out = Vec::new();
         let tick = Tick { now_ns: self.now_ns, elapsed_ns, counts };
         self.next_needed_ns = self.policy.on_tick(&tick, &mut out);
+        self.check_whole_cores(&out);
         self.obey(&out, false);
         out
     }
@@ -195,6 +196,21 @@ impl Plant {
                     assert!(may_wake || answer.iter().any(gets_one), "{core:?} is woken for nothing: {answer:?}");
                 }
                 Command::Completions { .. } => {}
+            }
+        }
+    }
+
+    /// Each thread of a tick gets a core that nobody else gets, and nobody else has who does not leave it in the same tick.
+    fn check_whole_cores(&self, answer: &[Command]) {
+        let mut given = Vec::new();
+        let mut homes: Vec<_> = self.homes.iter().copied().map(Some).collect();
+        for command in answer {
+            if let Command::Move { thread, to } = *command {
+                homes[thread.index()] = None;
+                assert!(!given.contains(&to), "{to:?} is given away twice: {answer:?}");
+                let in_use = homes.contains(&Some(to)) && self.manners == Manners::default();
+                assert!(!in_use, "{to:?} is in use: {answer:?}");
+                given.push(to);
             }
         }
     }

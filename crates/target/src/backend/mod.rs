@@ -14,7 +14,7 @@
 //! - after a completed flush, or a completed write with `fua`, the data survives power loss as far as the medium can;
 //! - nothing is allocated on the way of a read or a write.
 //!
-//! The backends: [`mem`], [`file`], [`null`]; for tests [`delay`] and [`frozen`]. [`spec`] makes them from what an
+//! The backends: [`mem`], [`mod@file`], [`null`]; for tests [`delay`] and [`frozen`]. [`spec`] makes them from what an
 //! operator writes, [`conformance`] is the suite that each passes.
 //!
 //! A request may be busy because an overlapping one is in flight, perhaps in another thread's channel; that one is over

@@ -1,0 +1,187 @@
+//! Requests as they arrive at I/O threads: steady with chance (Poisson) or without (paced), and bursts; the same for the same
+//! seed.
+
+/// xoshiro256++, seeded by SplitMix64 (Blackman and Vigna).
+#[derive(Clone, Debug)]
+pub(crate) struct Random([u64; 4]);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut state = seed;
+        Self(std::array::from_fn(|_| {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ (z >> 31)
+        }))
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        let [a, b, c, d] = self.0;
+        let result = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
+        let (c, d) = (c ^ a, d ^ b);
+        self.0 = [a ^ d, b ^ c, c ^ (b << 17), d.rotate_left(45)];
+        result
+    }
+}
+
+impl Random {
+    /// Between 0 and 1, 0 excluded.
+    fn share(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+
+    /// With a mean of 1.
+    fn exponential(&mut self) -> f64 {
+        -self.share().ln()
+    }
+}
+
+/// How requests are spaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Each at a moment of its own.
+    Poisson,
+    /// At equal distances, as a host that limits its rate sends them; each I/O thread with a phase of its own.
+    Paced,
+}
+
+impl Shape {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Poisson => "Poisson",
+            Self::Paced => "paced",
+        }
+    }
+}
+
+/// One rate for each of some threads.
+#[derive(Clone, Debug)]
+pub(crate) enum Arrivals {
+    /// Chances of at most 0, 1, 2, ... requests, of 2^64.
+    Poisson(Vec<u64>),
+    /// Requests in a tick and the phase of each thread, of 2^32.
+    Paced { step: u64, phases: Vec<u64> },
+}
+
+impl Arrivals {
+    /// `rate` requests in a tick for each of `threads` threads.
+    pub(crate) fn new(shape: Shape, rate: f64, threads: usize, random: &mut Random) -> Self {
+        match shape {
+            Shape::Poisson => Self::Poisson(poisson(rate)),
+            Shape::Paced => Self::Paced {
+                step: (rate * f64::from(u32::MAX)) as u64,
+                phases: (0..threads).map(|_| random.next() >> 32).collect(),
+            },
+        }
+    }
+
+    /// What a thread gets in the next tick.
+    pub(crate) fn next(&mut self, thread: usize, random: &mut Random) -> u32 {
+        match self {
+            Self::Poisson(at_most) => {
+                let chance = random.next();
+                at_most.iter().take_while(|&&bound| chance >= bound).count() as u32
+            }
+            Self::Paced { step, phases } => {
+                let sum = phases[thread] + *step;
+                phases[thread] = sum & u64::from(u32::MAX);
+                (sum >> 32) as u32
+            }
+        }
+    }
+}
+
+/// The distribution function of a Poisson variable, as far as it is under 1 - 2^-60.
+fn poisson(rate: f64) -> Vec<u64> {
+    let mut at_most = Vec::new();
+    let (mut chance, mut sum) = ((-rate).exp(), 0.0);
+    for count in 1.. {
+        sum += chance;
+        if sum >= 1.0 - f64::EPSILON || chance < f64::MIN_POSITIVE {
+            break;
+        }
+        at_most.push((sum * 2f64.powi(64)) as u64);
+        chance *= rate / f64::from(count);
+    }
+    at_most
+}
+
+/// Requests that arrive one by one at the I/O threads of one core, which polls them in turn.
+///
+/// A loop over its threads takes 5 us (5.4: 4 to 6 us), or as long as the requests that it finds keep it busy; so a core with
+/// more to do than it can do ends a loop, and with it a tick, late.
+#[derive(Clone, Debug)]
+pub(crate) struct Core {
+    shape: Shape,
+    /// Nanoseconds between two requests of a thread.
+    every_ns: f64,
+    /// When the next request of each thread arrives.
+    next_ns: Vec<f64>,
+    waiting: Vec<u32>,
+    now_ns: f64,
+}
+
+/// Time of one loop that finds little.
+const LOOP_NS: f64 = 5_000.0;
+/// Time of one request: 800 k a second (2.2).
+pub(crate) const REQUEST_NS: f64 = 1_250.0;
+/// Requests that one thread takes in a loop.
+const BATCH: u32 = 32;
+
+impl Core {
+    pub(crate) fn new(threads: usize, now_ns: u64) -> Self {
+        let shape = Shape::Poisson;
+        Self {
+            shape,
+            every_ns: f64::INFINITY,
+            next_ns: vec![0.0; threads],
+            waiting: vec![0; threads],
+            now_ns: now_ns as f64,
+        }
+    }
+
+    /// From now on each thread gets so many requests a second.
+    pub(crate) fn set_rate(&mut self, shape: Shape, per_second: f64, random: &mut Random) {
+        self.shape = shape;
+        self.every_ns = 1e9 / per_second;
+        for thread in 0..self.next_ns.len() {
+            self.next_ns[thread] = self.now_ns
+                + self.every_ns
+                    * match shape {
+                        Shape::Poisson => random.exponential(),
+                        Shape::Paced => random.share(),
+                    };
+        }
+    }
+
+    /// Polls until a tick of this length or more is over; when that is, and what each thread took.
+    pub(crate) fn tick(&mut self, tick_ns: u64, taken: &mut [u32], random: &mut Random) -> u64 {
+        taken.fill(0);
+        let end_ns = self.now_ns + tick_ns as f64;
+        while self.now_ns < end_ns {
+            let before: u32 = taken.iter().sum();
+            for (thread, taken) in taken.iter_mut().enumerate() {
+                self.arrive(thread, random);
+                let batch = self.waiting[thread].min(BATCH);
+                self.waiting[thread] -= batch;
+                *taken += batch;
+            }
+            let requests = taken.iter().sum::<u32>() - before;
+            self.now_ns += (f64::from(requests) * REQUEST_NS).max(LOOP_NS);
+        }
+        self.now_ns as u64
+    }
+
+    /// What has arrived by now.
+    fn arrive(&mut self, thread: usize, random: &mut Random) {
+        while self.next_ns[thread] <= self.now_ns {
+            self.waiting[thread] += 1;
+            self.next_ns[thread] += self.every_ns
+                * match self.shape {
+                    Shape::Poisson => random.exponential(),
+                    Shape::Paced => 1.0,
+                };
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! A small edition of the experiment in examples/detection, with loose bounds: what docs/sandman.md says of the printed rule and
+//! of the recommended guards stays true.
+
+#[path = "../examples/detection/experiment.rs"]
+#[allow(dead_code)]
+mod experiment;
+#[path = "../examples/detection/workload.rs"]
+mod workload;
+
+use experiment::{Burst, Lateness, Setting, Stable, Steady, bursts, stable};
+use workload::Shape;
+
+fn settings() -> [Setting; 3] {
+    let setting = |name: &str, guards: &[(&'static str, &'static str)]| Setting {
+        name: name.to_owned(),
+        guards: guards.to_vec(),
+    };
+    [
+        setting("printed", &[]),
+        setting("deviation", &[("spread", "deviation")]),
+        setting("recommended", &[("guards", "recommended")]),
+    ]
+}
+
+fn right_per_thread_tick(result: &Stable) -> f64 {
+    100.0 - 100.0 * result.moves as f64 / result.thread_ticks as f64
+}
+
+#[test]
+fn steady_load() {
+    for (shape, lateness) in
+        [(Shape::Poisson, Lateness::Never), (Shape::Paced, Lateness::Never), (Shape::Poisson, Lateness::Stalls)]
+    {
+        for iops in [10_000.0, 320_000.0, 900_000.0, 10_240_000.0] {
+            let results = stable(&Steady { shape, iops, lateness }, &settings(), 2, 3_000, 7);
+            let recommended = results[2];
+            assert_eq!(recommended.runs, 2);
+            assert_eq!(recommended.moves, 0, "{shape:?} {lateness:?} {iops}: {recommended:?}");
+        }
+    }
+}
+
+#[test]
+fn the_printed_rule_is_right_two_times_of_three_and_its_deviation_as_often_as_the_paper_says() {
+    let load = Steady { shape: Shape::Poisson, iops: 10_240_000.0, lateness: Lateness::Never };
+    let results = stable(&load, &settings(), 1, 5_000, 7);
+    let [printed, deviation, _] = [0, 1, 2].map(|setting| right_per_thread_tick(&results[setting]));
+    assert!((60.0..72.0).contains(&printed), "{printed}");
+    assert!((93.0..97.0).contains(&deviation), "{deviation}");
+}
+
+#[test]
+fn the_recommended_guards_find_bursts_and_not_by_chance() {
+    for shape in [Shape::Poisson, Shape::Paced] {
+        for (active, from_sleep) in [(1, false), (4, false), (16, false), (48, false), (4, true), (48, true)] {
+            let [_, _, found] = bursts(&Burst { shape, active, from_sleep }, &settings(), 10, 7)[..] else { panic!() };
+            let case = format!("{shape:?}, {active} threads, slept: {from_sleep}: {found:?}");
+            assert_eq!(found.by_chance.bursts, 0, "{case}");
+            assert_eq!(found.late.bursts, found.bursts, "{case}");
+            assert!(found.late.threads * 100 >= found.threads * 90, "{case}");
+            assert!(active > 4 || found.soon.threads * 100 >= found.threads * 90, "{case}");
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_result() {
+    let load = Steady { shape: Shape::Poisson, iops: 640_000.0, lateness: Lateness::Never };
+    let moves = |seed| stable(&load, &settings(), 1, 500, seed).iter().map(|result| result.moves).collect::<Vec<_>>();
+    assert_eq!(moves(3), moves(3));
+    assert_ne!(moves(3), moves(4));
+}

@@ -1,0 +1,71 @@
+//! A policy that does nothing but move: every I/O thread goes to and fro between the workers, and the old home sleeps.
+
+use pilotlight_plant::{
+    Command, Completions, CoreId, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick, Unsupported, View, Wants,
+};
+
+/// Time between two rounds of moves.
+const EVERY_NS: u64 = 200_000;
+/// Rounds after which I/O threads wait in another way.
+const ROUNDS: u64 = 500;
+
+/// The policy. It needs a main core and two workers.
+pub(crate) struct Shuttle {
+    rounds: u64,
+}
+
+impl Shuttle {
+    pub(crate) fn new() -> Self {
+        Self { rounds: 0 }
+    }
+
+    fn go(&mut self, threads: usize, out: &mut Vec<Command>) {
+        self.rounds += 1;
+        let (from, to) = if self.rounds.is_multiple_of(2) { (CoreId(1), CoreId(2)) } else { (CoreId(2), CoreId(1)) };
+        out.push(Command::Wake { core: to });
+        for thread in (0..threads as u16).map(ThreadId) {
+            if self.rounds.is_multiple_of(ROUNDS) {
+                let interrupts = self.rounds / ROUNDS % 2 == 1;
+                let how = if interrupts { Completions::Interrupt } else { Completions::Poll };
+                out.push(Command::Completions { thread, how });
+            }
+            out.push(Command::Move { thread, to });
+        }
+        out.push(Command::Sleep { core: from, goal: SleepGoal::SHALLOWEST });
+    }
+}
+
+impl Policy for Shuttle {
+    fn name(&self) -> &'static str {
+        "shuttle"
+    }
+
+    fn wants(&self) -> Wants {
+        Wants { interval_ns: Some(EVERY_NS), ..Wants::default() }
+    }
+
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+        self.go(start.homes.len(), out);
+        Ok(start.now_ns)
+    }
+
+    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
+        tick.now_ns
+    }
+
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
+        self.go(sample.threads.len(), out);
+        sample.now_ns
+    }
+
+    fn on_refused(&mut self, _now_ns: u64, command: &Command, refusal: Refusal) {
+        // I/O threads end with the server.
+        assert_eq!(refusal, Refusal::Unknown, "{command:?}");
+    }
+
+    fn on_resume(&mut self, _now_ns: u64) {}
+
+    fn view(&self) -> View {
+        vec![("rounds", self.rounds.to_string())]
+    }
+}
