@@ -324,7 +324,7 @@ mod tests {
             for open in [path.parent().unwrap(), path] {
                 std::fs::set_permissions(open, std::fs::Permissions::from_mode(0o777)).unwrap();
             }
-            let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); \
+            let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.shutdown(1); \
                           print(s.makefile().readline(), end='')";
             let mut command = std::process::Command::new("python3");
             let output = command.args(["-c", script]).arg(path).current_dir("/").uid(NOBODY).output().unwrap();
