@@ -421,6 +421,9 @@ impl Director {
                 if core == self.topology.main() {
                     return Err(Refusal::MainCore);
                 }
+                if self.ordered.iter().any(|thread| self.orders[thread.index()].to == Some(core)) {
+                    return Err(Refusal::NotEmpty); // asleep again, it would never be ready for what comes
+                }
                 let sleep = self.capabilities.sleep_for(goal).ok_or(Refusal::Unsupported)?;
                 add(&self.cell.sleeps, 1);
                 self.asleep_by_order[core.index()] = true;
