@@ -292,16 +292,20 @@ impl Director {
         self.wants = policy.wants();
         self.policy = Some(policy);
         self.begin_windows(now_ns);
-        self.cells.iter().for_each(|cell| cell.set_completions(Completions::Poll));
+        self.begin_with_polling();
         self.carry_out(now_ns);
-        for core in self.topology.cores() {
-            // Whoever waits in the kernel for its I/O threads looks how they are to wait from now on.
-            if self.peers[core.index()].cell.io_threads.load(Relaxed) > 0 {
-                self.send(core, Event::Wake { sent_ns: now_ns });
-            }
-        }
         self.set_due();
         Ok(())
+    }
+
+    /// Whoever waits in the kernel for its I/O threads ends that.
+    fn begin_with_polling(&mut self) {
+        self.cells.iter().for_each(|cell| cell.set_completions(Completions::Poll));
+        for core in 0..self.peers.len() {
+            if self.peers[core].cell.io_threads.load(Relaxed) > 0 {
+                self.send(CoreId(core as u16), Event::Look);
+            }
+        }
     }
 
     fn begin_windows(&mut self, now_ns: u64) {
@@ -440,7 +444,7 @@ impl Director {
                 let cell = self.cells.get(thread.index()).ok_or(Refusal::Unknown)?;
                 cell.set_completions(how);
                 let home = cell.home();
-                self.send(home, Event::Wake { sent_ns: now_ns });
+                self.send(home, Event::Look);
                 Ok(())
             }
         }

@@ -68,6 +68,8 @@ pub(crate) enum Event {
         /// When it was sent.
         sent_ns: u64,
     },
+    /// Look how I/O threads are to wait from now on. Says nothing about sleep.
+    Look,
     /// For the director, on the main core.
     Instruct(Box<Instruction>),
     /// End.
@@ -152,6 +154,7 @@ impl Reactor {
             }
             Event::Hand { thread, to } => self.hand(thread, to),
             Event::Sleep(depth) => self.sleep = Some(depth),
+            Event::Look => {} // a wait has ended, and the next poll looks
             Event::Wake { sent_ns } => {
                 self.note_wake(sent_ns);
                 self.sleep = None;

@@ -48,6 +48,18 @@ fn a_core_that_is_about_to_get_a_thread_is_not_put_to_sleep() {
     home(&runtime, 1);
 }
 
+#[test]
+fn how_a_thread_waits_does_not_change_what_its_core_was_told() {
+    let (runtime, _shown) = one_thread(2, 1);
+    let (strings, policy) = puppet(EVERY_MS);
+    strings.sleep(1);
+    strings.say(Command::Completions { thread: ThreadId(0), how: Completions::Interrupt });
+    strings.go(0, 0);
+    runtime.set_policy(policy).expect("it needs nothing");
+    home(&runtime, 0);
+    eventually("sleep", || state(&runtime, 1) == ASLEEP);
+}
+
 /// Asks to be needed at `needed_ns` after the start, and never again once an interval has come after it.
 struct Sleepy {
     wants: Wants,
