@@ -61,7 +61,7 @@ pub(crate) enum Event {
         /// Its new home.
         to: CoreId,
     },
-    /// Sleep as soon as no I/O thread lives here.
+    /// Sleep as soon as no I/O thread lives here, now and whenever the last one has left, until `Wake` comes.
     Sleep(Depth),
     /// Poll.
     Wake {
@@ -176,7 +176,6 @@ impl Reactor {
     }
 
     fn adopt(&mut self, slot: Slot) {
-        self.sleep = None;
         self.slots.push(slot);
         add(&self.cell.moves_in, 1);
         self.count();

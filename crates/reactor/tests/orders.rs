@@ -60,6 +60,28 @@ fn how_a_thread_waits_does_not_change_what_its_core_was_told() {
     eventually("sleep", || state(&runtime, 1) == ASLEEP);
 }
 
+#[test]
+fn a_core_that_a_thread_only_passes_through_sleeps_as_it_was_told() {
+    let (runtime, _shown) = one_thread(3, 0);
+    for _ in 0..200 {
+        let (strings, policy) = puppet(EVERY_MS);
+        strings.go(0, 1);
+        runtime.set_policy(policy).expect("it needs nothing");
+        let (strings, policy) = puppet(EVERY_MS);
+        strings.go(0, 2);
+        strings.sleep(1);
+        runtime.set_policy(policy).expect("it needs nothing");
+        home(&runtime, 2);
+        eventually("sleep", || state(&runtime, 1) == ASLEEP);
+        let (strings, policy) = puppet(EVERY_MS);
+        strings.say(Command::Wake { core: CoreId(1) });
+        strings.go(0, 0);
+        runtime.set_policy(policy).expect("it needs nothing");
+        home(&runtime, 0);
+        eventually("its wake-up", || state(&runtime, 1) == CoreState::Awake);
+    }
+}
+
 /// Asks to be needed at `needed_ns` after the start, and never again once an interval has come after it.
 struct Sleepy {
     wants: Wants,
