@@ -292,6 +292,11 @@ impl Director {
         self.wants = policy.wants();
         self.policy = Some(policy);
         self.begin_windows(now_ns);
+        for (core, found) in (0..).map(CoreId).zip(&cores) {
+            if self.asleep_by_order[core.index()] && found.state == CoreState::Awake {
+                self.wake(core, now_ns); // found awake, it is not to fall asleep by the last policy's command
+            }
+        }
         self.begin_with_polling();
         self.carry_out(now_ns);
         self.set_due();

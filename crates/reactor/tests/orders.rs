@@ -82,6 +82,20 @@ fn a_core_that_a_thread_only_passes_through_sleeps_as_it_was_told() {
     }
 }
 
+#[test]
+fn a_new_policy_finds_no_core_that_falls_asleep_later_by_the_last_one_s_command() {
+    let (runtime, _shown) = one_thread(2, 1);
+    let (strings, policy) = puppet(EVERY_MS);
+    strings.sleep(1); // it owns a thread: as soon as it does not
+    runtime.set_policy(policy).expect("it needs nothing");
+    let (strings, policy) = puppet(EVERY_MS);
+    strings.go(0, 0);
+    runtime.set_policy(policy).expect("it needs nothing");
+    home(&runtime, 0);
+    settle(&runtime);
+    assert_eq!(state(&runtime, 1), CoreState::Awake);
+}
+
 /// Asks to be needed at `needed_ns` after the start, and never again once an interval has come after it.
 struct Sleepy {
     wants: Wants,
