@@ -96,6 +96,18 @@ fn a_new_policy_finds_no_core_that_falls_asleep_later_by_the_last_one_s_command(
     assert_eq!(state(&runtime, 1), CoreState::Awake);
 }
 
+#[test]
+fn a_runtime_that_was_stopped_answers() {
+    let (done, finished) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut runtime = start(2);
+        runtime.stop();
+        let _ = runtime.set_policy(puppet(EVERY_MS).1);
+        let _ = done.send(runtime.view().is_none());
+    });
+    assert_eq!(finished.recv_timeout(PATIENCE), Ok(true));
+}
+
 /// Asks to be needed at `needed_ns` after the start, and never again once an interval has come after it.
 struct Sleepy {
     wants: Wants,
