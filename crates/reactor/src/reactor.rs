@@ -279,7 +279,7 @@ impl Reactor {
         let interrupts = |slot: &Slot| slot.completions == Completions::Interrupt;
         let interrupts = !self.slots.is_empty() && self.slots.iter().all(interrupts);
         if let Some(director) = &self.director {
-            let depth = if director.is_quiet(now.saturating_sub(self.last_request_ns)) {
+            let depth = if director.is_quiet(now, now.saturating_sub(self.last_request_ns)) {
                 Depth::ServerSleep
             } else if interrupts && director.may_wait() {
                 Depth::SoftwareWait

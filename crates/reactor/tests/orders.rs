@@ -175,8 +175,29 @@ fn waiting_thread(on: u16, quiet_ns: u64) -> (Runtime, Arc<Shown>) {
     (runtime, shown)
 }
 
+#[test]
+fn a_quiet_server_whose_policy_waits_for_an_interval_does_not_spin() {
+    let (runtime, _shown) = waiting_thread(0, 0);
+    // Needed long before the interval that is due: the waits end at that moment and find nothing to do yet.
+    let (told, policy) = sleepy(10_000_000, 400_000_000, Completions::Poll);
+    runtime.set_policy(policy).expect("it needs nothing");
+    eventually("the interval", || told.intervals.load(SeqCst) == 1);
+    let wakes = runtime.stats().reactors[0].asleep[2].wakes;
+    assert!(wakes < 100, "{wakes} waits that did not wait");
+}
+
+#[test]
+fn intervals_keep_to_their_grid_and_a_server_that_slept_through_some_begins_anew() {
+    let (runtime, shown) = waiting_thread(0, 0);
+    let (told, policy) = sleepy(NEVER, 300_000_000, Completions::Poll);
+    runtime.set_policy(policy).expect("it needs nothing");
+    std::thread::sleep(Duration::from_millis(350));
+    arrives(&shown);
+    eventually("the request", || told.requests.load(SeqCst) == 1);
+    assert_eq!(told.intervals.load(SeqCst), 0, "the interval that has ended was quiet");
+}
+
 fn arrives(shown: &Shown) {
     shown.waiting.store(1, SeqCst);
     rustix::io::write(shown.bell.get().expect("a bell"), &1_u64.to_ne_bytes()).expect("rung");
 }
-
