@@ -142,6 +142,7 @@ pub(crate) struct ThreadCell {
     pub(crate) requests: AtomicU64,
     pub(crate) busy_ns: AtomicU64,
     pub(crate) idle_ns: AtomicU64,
+    asleep_ns: [AtomicU64; 3],
     pub(crate) moves: AtomicU64,
     pub(crate) home: AtomicU16,
     pub(crate) finished: AtomicBool,
@@ -162,11 +163,21 @@ pub struct IoThreadStats {
     pub busy_ns: u64,
     /// Time in poll steps that found none, in nanoseconds.
     pub idle_ns: u64,
+    /// Time that its reactor waited in the kernel for it and others, in nanoseconds, by depth as in [`SLEEPS`]; without the
+    /// present wait.
+    pub asleep_ns: [u64; 3],
     /// How often it has moved.
     pub moves: u64,
 }
 
 impl ThreadCell {
+    /// Its reactor was asleep, and it with it.
+    pub(crate) fn slept(&self, depth: Depth, ns: u64) {
+        if let Some(index) = at(depth) {
+            add(&self.asleep_ns[index], ns);
+        }
+    }
+
     pub(crate) fn completions(&self) -> Completions {
         if self.interrupts.load(Relaxed) { Completions::Interrupt } else { Completions::Poll }
     }
@@ -186,6 +197,7 @@ impl ThreadCell {
             requests: self.requests.load(Relaxed),
             busy_ns: self.busy_ns.load(Relaxed),
             idle_ns: self.idle_ns.load(Relaxed),
+            asleep_ns: [0, 1, 2].map(|index| self.asleep_ns[index].load(Relaxed)),
             moves: self.moves.load(Relaxed),
         }
     }

@@ -330,7 +330,8 @@ impl Reactor {
             }
             let left_ns = if until_ns == u64::MAX { until_ns } else { until_ns.saturating_sub(clock::now_ns()) };
             self.kernel_wait.wait(left_ns);
-            *now = clock::now_ns();
+            let slept_from = std::mem::replace(now, clock::now_ns());
+            self.slots.iter().for_each(|slot| slot.cell.slept(depth, *now - slept_from));
             self.cell.wake(*now);
             self.woken = Some(depth);
             self.inbox.disarm();

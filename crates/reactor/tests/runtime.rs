@@ -158,6 +158,8 @@ fn threads_that_wait_for_interrupts_let_their_cores_wait_and_can_still_be_moved(
     }
     let (_strings, policy) = puppet(EVERY_MS);
     runtime.set_policy(policy).expect("it needs nothing");
+    let [_, software, server] = runtime.stats().threads[0].asleep_ns;
+    assert!(software > 0 && server == 0, "{software} ns, {server} ns");
     shown.is_polled_again();
     assert_eq!(state(&runtime, 2), CoreState::Awake, "a new policy begins with polling");
 }

@@ -172,6 +172,9 @@ fn io_threads(window: &Window, before: &ServerStats, now: &ServerStats) -> Vec<I
             connections: target_is.totals.connections,
             requests_per_s: window.per_s(of(|was| was.requests), is.requests),
             busy_percent: window.percent(of(|was| was.busy_ns), is.busy_ns),
+            idle_percent: window.percent(of(|was| was.idle_ns), is.idle_ns),
+            software_wait_percent: window.percent(of(|was| was.asleep_ns[1]), is.asleep_ns[1]),
+            server_sleep_percent: window.percent(of(|was| was.asleep_ns[2]), is.asleep_ns[2]),
             latency: distribution(&target_was.latency, &target_is.latency),
             moves: count(of(|was| was.moves), is.moves),
         }

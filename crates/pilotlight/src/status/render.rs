@@ -131,6 +131,8 @@ fn io_threads(report: &Report) -> String {
         "connections",
         "requests/s",
         "busy %",
+        "idle %",
+        "asleep %",
         "p50",
         "p99",
         "moves",
@@ -144,6 +146,8 @@ fn io_threads(report: &Report) -> String {
             thread.connections.to_string(),
             rate(thread.requests_per_s),
             percent(thread.busy_percent),
+            percent(thread.idle_percent),
+            percent(thread.software_wait_percent + thread.server_sleep_percent),
             latency(thread.latency.p50_ns),
             latency(thread.latency.p99_ns),
             thread.moves.in_window.to_string(),
@@ -311,6 +315,9 @@ mod tests {
                 connections: 4,
                 requests_per_s: 12_345.6,
                 busy_percent: 12.0,
+                idle_percent: 8.0,
+                software_wait_percent: 0.0,
+                server_sleep_percent: 80.0,
                 latency: distribution(6150, 12_100),
                 moves: count(1, 9),
             }],
@@ -347,8 +354,8 @@ mod tests {
             0 main      2        1  awake            12.1    87.9              0.0  100.0   1.23 M      12.3 k         1    0  0-2,5
             1           3        0  software-wait     0.0     0.1             99.9      -   1.23 M      12.3 k         1    0
 
-            I/O thread  reactor  connections  requests/s  busy %      p50      p99  moves  since start
-            0                 0            4      12.3 k    12.0  12.1 us  24.2 us      1            9
+            I/O thread  reactor  connections  requests/s  busy %  idle %  asleep %      p50      p99  moves  since start
+            0                 0            4      12.3 k    12.0     8.0      80.0  12.1 us  24.2 us      1            9
 
             moves ordered         1 (17 since start)
             sleeps ordered        0 (4 since start)

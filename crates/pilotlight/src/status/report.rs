@@ -146,6 +146,13 @@ pub(crate) struct IoThreadReport {
     pub(crate) requests_per_s: f64,
     /// Time in poll steps of its own that found work.
     pub(crate) busy_percent: f64,
+    /// Time in poll steps of its own that found none.
+    pub(crate) idle_percent: f64,
+    /// Time that its reactor waited in the kernel, for it and others: waits that ended, with the policy that lets single cores
+    /// wait.
+    pub(crate) software_wait_percent: f64,
+    /// Likewise, together with the whole server.
+    pub(crate) server_sleep_percent: f64,
     /// As of the whole server.
     pub(crate) latency: Distribution,
     pub(crate) moves: Count,
