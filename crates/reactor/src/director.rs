@@ -33,6 +33,9 @@ use crate::clock;
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::reactor::{Event, Peer};
 
+#[cfg(test)]
+mod tests;
+
 /// What the director is told from outside.
 pub(crate) enum Instruction {
     /// Run this policy from now on.

@@ -30,6 +30,9 @@ use crate::io_thread::{Completions, IoThread};
 use crate::kernel_wait::KernelWait;
 use crate::wait::Monitor;
 
+#[cfg(test)]
+mod tests;
+
 /// What a reactor does with a loop that found no work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Idle {
@@ -127,23 +130,28 @@ impl Reactor {
         self.cell.tid.store(rustix::thread::gettid().as_raw_pid() as u32, Relaxed);
         let mut now = clock::now_ns();
         self.last_request_ns = now;
-        loop {
-            while let Some(event) = self.inbox.take() {
-                if !self.apply(event) {
-                    return;
-                }
-            }
-            self.woken = None;
-            self.try_again();
-            let busy = self.poll_all(&mut now);
-            if let Some(director) = &mut self.director {
-                director.step(now);
-            }
-            add(&self.cell.loops, 1);
+        while let Some(busy) = self.round(&mut now) {
             if !busy {
                 self.rest(&mut now);
             }
         }
+    }
+
+    /// One round, the rest after it apart: whether there was work; `None` if this is the end.
+    fn round(&mut self, now: &mut u64) -> Option<bool> {
+        while let Some(event) = self.inbox.take() {
+            if !self.apply(event) {
+                return None;
+            }
+        }
+        self.woken = None;
+        self.try_again();
+        let busy = self.poll_all(now);
+        if let Some(director) = &mut self.director {
+            director.step(*now);
+        }
+        add(&self.cell.loops, 1);
+        Some(busy)
     }
 
     fn apply(&mut self, event: Event) -> bool {
