@@ -19,8 +19,8 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU64, fence};
 use std::sync::mpsc::SyncSender;
 
 use pilotlight_plant::{
@@ -314,6 +314,7 @@ impl Director {
     /// Whoever waits in the kernel for its I/O threads ends that.
     fn begin_with_polling(&mut self) {
         self.cells.iter().for_each(|cell| cell.set_completions(Completions::Poll));
+        fence(SeqCst); // before the look at who owns any; see `Reactor::waits_as_told`
         for core in 0..self.peers.len() {
             if self.peers[core].cell.io_threads.load(Relaxed) > 0 {
                 self.send(CoreId(core as u16), Event::Look);
@@ -465,6 +466,7 @@ impl Director {
             Command::Completions { thread, how } => {
                 let cell = self.cells.get(thread.index()).ok_or(Refusal::Unknown)?;
                 cell.set_completions(how);
+                fence(SeqCst); // before the look at where it lives; see `Reactor::waits_as_told`
                 let home = cell.home();
                 self.send(home, Event::Look);
                 Ok(())

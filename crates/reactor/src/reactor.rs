@@ -327,7 +327,7 @@ impl Reactor {
                 self.kernel_wait.add(fd);
             }
         }
-        if self.inbox.arm() {
+        if self.inbox.arm() && self.waits_as_told() {
             let server = depth == Depth::ServerSleep;
             if let Some(director) = self.director.as_mut().filter(|_| server) {
                 director.before_sleep();
@@ -341,12 +341,19 @@ impl Reactor {
             *now = clock::now_ns();
             self.cell.wake(*now);
             self.woken = Some(depth);
-            self.inbox.disarm();
             if let Some(director) = self.director.as_mut().filter(|_| server) {
                 director.after_sleep(*now);
             }
         }
+        self.inbox.disarm();
         self.end_waits(self.slots.len());
+    }
+
+    /// Whether every I/O thread still is to wait as it was told last. The director writes that down and then tells the home it
+    /// sees; one that has just come here may have another in its eyes. So we have said where it lives before we look, and
+    /// between the two lies the fence of arming.
+    fn waits_as_told(&self) -> bool {
+        self.slots.iter().all(|slot| slot.cell.completions() == slot.completions)
     }
 
     fn end_waits(&mut self, of_first: usize) {
