@@ -19,8 +19,8 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU64, fence};
 use std::sync::mpsc::SyncSender;
 
 use pilotlight_plant::{
@@ -32,6 +32,9 @@ use crate::cells::{ThreadCell, add};
 use crate::clock;
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::reactor::{Event, Peer};
+
+#[cfg(test)]
+mod tests;
 
 /// What the director is told from outside.
 pub(crate) enum Instruction {
@@ -140,8 +143,8 @@ pub(crate) struct Director {
     ordered: Vec<ThreadId>,
     asleep_by_order: Vec<bool>,
     unsent: VecDeque<(CoreId, Event)>,
-    /// Whether workers were let fall deeper when the whole server went to sleep.
-    deepened: bool,
+    /// Workers that were let fall deeper when the whole server went to sleep.
+    deepened: Vec<CoreId>,
 }
 
 impl Director {
@@ -172,14 +175,14 @@ impl Director {
             on_interval: Vec::new(),
             cores_on_interval: vec![CoreSample::new(CoreState::Awake); cores],
             counts: Vec::new(),
-            cores: Vec::new(),
+            cores: Vec::with_capacity(cores),
             threads: Vec::new(),
             commands: Vec::new(),
             orders: Vec::new(),
             ordered: Vec::new(),
             asleep_by_order: vec![false; cores],
             unsent: VecDeque::new(),
-            deepened: false,
+            deepened: Vec::with_capacity(cores),
         }
     }
 
@@ -210,7 +213,12 @@ impl Director {
             && self.quiet_ns.is_some_and(|quiet| quiet_for_ns >= quiet.max(self.wants.tick_ns.unwrap_or(0)))
             && self.due_ns() > now_ns
             && self.may_wait_for_orders()
-            && self.topology.workers().all(|core| self.peers[core.index()].cell.state() != CoreState::Awake)
+            && self.topology.workers().all(|core| self.state(core) != CoreState::Awake)
+    }
+
+    /// What a core does, as a policy sees it: one that was told to wake is as good as awake, however long that takes.
+    fn state(&self, core: CoreId) -> CoreState {
+        if self.asleep_by_order[core.index()] { self.peers[core.index()].state() } else { CoreState::Awake }
     }
 
     /// Whether the main core may wait in the kernel for its own I/O threads: nobody wants ticks.
@@ -232,10 +240,9 @@ impl Director {
     /// the time, so they go into the kernel too.
     pub(crate) fn before_sleep(&mut self) {
         for core in self.topology.workers() {
-            let peer = &self.peers[core.index()];
-            if peer.cell.state() == CoreState::Asleep(Depth::MonitorWait) {
-                self.deepened = true;
-                let _ = peer.events.send(Event::Sleep(Depth::ServerSleep)); // no room: it has more than this to do
+            if self.state(core) == CoreState::Asleep(Depth::MonitorWait) && !self.deepened.contains(&core) {
+                self.deepened.push(core);
+                self.send(core, Event::Sleep(Depth::ServerSleep));
             }
         }
     }
@@ -257,11 +264,8 @@ impl Director {
 
     /// Requests are there again: workers may rest where a store wakes them.
     fn make_shallow(&mut self) {
-        self.deepened = false;
-        for core in self.topology.workers() {
-            if self.peers[core.index()].cell.state() == CoreState::Asleep(Depth::ServerSleep) {
-                self.send(core, Event::Sleep(Depth::MonitorWait));
-            }
+        while let Some(core) = self.deepened.pop() {
+            self.send(core, Event::Sleep(Depth::MonitorWait)); // whether it has got as deep by now or not
         }
     }
 
@@ -285,7 +289,7 @@ impl Director {
         self.threads.reserve(self.cells.len());
         let homes: Vec<CoreId> =
             self.cells.iter().zip(&self.orders).map(|(cell, order)| order.to.unwrap_or_else(|| cell.home())).collect();
-        let cores: Vec<CoreSample> = self.peers.iter().map(|peer| CoreSample::new(peer.state())).collect();
+        let cores: Vec<CoreSample> = self.topology.cores().map(|core| CoreSample::new(self.state(core))).collect();
         let (topology, capabilities) = (&self.topology, &self.capabilities);
         let mut commands = std::mem::take(&mut self.commands);
         commands.clear();
@@ -310,6 +314,7 @@ impl Director {
     /// Whoever waits in the kernel for its I/O threads ends that.
     fn begin_with_polling(&mut self) {
         self.cells.iter().for_each(|cell| cell.set_completions(Completions::Poll));
+        fence(SeqCst); // before the look at who owns any; see `Reactor::waits_as_told`
         for core in 0..self.peers.len() {
             if self.peers[core].cell.io_threads.load(Relaxed) > 0 {
                 self.send(CoreId(core as u16), Event::Look);
@@ -338,7 +343,7 @@ impl Director {
         if self.counts.is_empty() && now_ns < self.next_needed_ns {
             return;
         }
-        if self.deepened {
+        if !self.deepened.is_empty() {
             self.make_shallow();
         }
         let Some(policy) = &mut self.policy else { return };
@@ -368,7 +373,14 @@ impl Director {
     }
 
     fn core_totals(&self) -> Vec<CoreSample> {
-        self.peers.iter().map(core_total).collect()
+        self.topology.cores().map(|core| self.core_total(core)).collect()
+    }
+
+    /// What a core has done since it started.
+    fn core_total(&self, core: CoreId) -> CoreSample {
+        let cell = &self.peers[core.index()].cell;
+        let busy_ns = cell.busy_ns.load(Relaxed);
+        CoreSample { state: self.state(core), busy_ns, awake_ns: busy_ns + cell.idle_ns.load(Relaxed) }
     }
 
     fn interval(&mut self, now_ns: u64) {
@@ -405,8 +417,9 @@ impl Director {
 
     fn fill_cores(&mut self) {
         self.cores.clear();
-        for (peer, before) in self.peers.iter().zip(&mut self.cores_on_interval) {
-            let now = core_total(peer);
+        for core in self.topology.cores() {
+            let now = self.core_total(core);
+            let before = &mut self.cores_on_interval[core.index()];
             let (busy_ns, awake_ns) = (now.busy_ns - before.busy_ns, now.awake_ns - before.awake_ns);
             self.cores.push(CoreSample { state: now.state, busy_ns, awake_ns });
             *before = now;
@@ -453,6 +466,7 @@ impl Director {
             Command::Completions { thread, how } => {
                 let cell = self.cells.get(thread.index()).ok_or(Refusal::Unknown)?;
                 cell.set_completions(how);
+                fence(SeqCst); // before the look at where it lives; see `Reactor::waits_as_told`
                 let home = cell.home();
                 self.send(home, Event::Look);
                 Ok(())
@@ -462,6 +476,7 @@ impl Director {
 
     fn wake(&mut self, core: CoreId, now_ns: u64) {
         self.asleep_by_order[core.index()] = false;
+        self.deepened.retain(|&other| other != core);
         self.send(core, Event::Wake { sent_ns: now_ns });
     }
 
@@ -540,9 +555,4 @@ fn next_on_grid(due_ns: u64, every_ns: u64, now_ns: u64) -> u64 {
 
 fn seen(cell: &ThreadCell) -> Seen {
     Seen { requests: cell.requests.load(Relaxed), busy_ns: cell.busy_ns.load(Relaxed) }
-}
-
-fn core_total(peer: &Peer) -> CoreSample {
-    let busy_ns = peer.cell.busy_ns.load(Relaxed);
-    CoreSample { state: peer.state(), busy_ns, awake_ns: busy_ns + peer.cell.idle_ns.load(Relaxed) }
 }

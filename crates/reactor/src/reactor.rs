@@ -30,6 +30,9 @@ use crate::io_thread::{Completions, IoThread};
 use crate::kernel_wait::KernelWait;
 use crate::wait::Monitor;
 
+#[cfg(test)]
+mod tests;
+
 /// What a reactor does with a loop that found no work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Idle {
@@ -127,23 +130,28 @@ impl Reactor {
         self.cell.tid.store(rustix::thread::gettid().as_raw_pid() as u32, Relaxed);
         let mut now = clock::now_ns();
         self.last_request_ns = now;
-        loop {
-            while let Some(event) = self.inbox.take() {
-                if !self.apply(event) {
-                    return;
-                }
-            }
-            self.woken = None;
-            self.try_again();
-            let busy = self.poll_all(&mut now);
-            if let Some(director) = &mut self.director {
-                director.step(now);
-            }
-            add(&self.cell.loops, 1);
+        while let Some(busy) = self.round(&mut now) {
             if !busy {
                 self.rest(&mut now);
             }
         }
+    }
+
+    /// One round, the rest after it apart: whether there was work; `None` if this is the end.
+    fn round(&mut self, now: &mut u64) -> Option<bool> {
+        while let Some(event) = self.inbox.take() {
+            if !self.apply(event) {
+                return None;
+            }
+        }
+        self.woken = None;
+        self.try_again();
+        let busy = self.poll_all(now);
+        if let Some(director) = &mut self.director {
+            director.step(*now);
+        }
+        add(&self.cell.loops, 1);
+        Some(busy)
     }
 
     pub(crate) fn apply(&mut self, event: Event) -> bool {
@@ -319,7 +327,7 @@ impl Reactor {
                 self.kernel_wait.add(fd);
             }
         }
-        if self.inbox.arm() {
+        if self.inbox.arm() && self.waits_as_told() {
             let server = depth == Depth::ServerSleep;
             if let Some(director) = self.director.as_mut().filter(|_| server) {
                 director.before_sleep();
@@ -334,12 +342,19 @@ impl Reactor {
             self.slots.iter().for_each(|slot| slot.cell.slept(depth, *now - slept_from));
             self.cell.wake(*now);
             self.woken = Some(depth);
-            self.inbox.disarm();
             if let Some(director) = self.director.as_mut().filter(|_| server) {
                 director.after_sleep(*now);
             }
         }
+        self.inbox.disarm();
         self.end_waits(self.slots.len());
+    }
+
+    /// Whether every I/O thread still is to wait as it was told last. The director writes that down and then tells the home it
+    /// sees; one that has just come here may have another in its eyes. So we have said where it lives before we look, and
+    /// between the two lies the fence of arming.
+    fn waits_as_told(&self) -> bool {
+        self.slots.iter().all(|slot| slot.cell.completions() == slot.completions)
     }
 
     fn end_waits(&mut self, of_first: usize) {

@@ -201,3 +201,69 @@ fn arrives(shown: &Shown) {
     shown.waiting.store(1, SeqCst);
     rustix::io::write(shown.bell.get().expect("a bell"), &1_u64.to_ne_bytes()).expect("rung");
 }
+
+#[test]
+fn the_main_core_watches_while_another_may_get_requests() {
+    let (runtime, shown) = waiting_thread(1, 0);
+    let (told, policy) = sleepy(NEVER, 1_000_000_000, Completions::Interrupt);
+    runtime.set_policy(policy).expect("it needs nothing");
+    eventually("a wait", || state(&runtime, 1) == ASLEEP);
+    std::thread::sleep(Duration::from_millis(20)); // for the main core to sleep, if it does
+    arrives(&shown);
+    eventually("the tick", || told.requests.load(SeqCst) == 1);
+}
+
+/// Lets core 1 sleep, wakes it, and says in what state it finds it in the next sample.
+struct Rouser {
+    asked: Option<CoreState>,
+    finds: mpsc::Sender<CoreState>,
+}
+
+impl Policy for Rouser {
+    fn name(&self) -> &'static str {
+        "rouser"
+    }
+    fn wants(&self) -> Wants {
+        Wants { interval_ns: Some(1), ..EVERY_MS }
+    }
+    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+        Ok(start.now_ns)
+    }
+    fn on_tick(&mut self, _tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
+        NEVER
+    }
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
+        let (core, found) = (CoreId(1), sample.cores[1].state);
+        match self.asked {
+            Some(CoreState::Asleep(_)) if found == ASLEEP => {
+                out.push(Command::Wake { core });
+                self.asked = Some(CoreState::Awake);
+            }
+            Some(CoreState::Asleep(_)) => {}
+            asked => {
+                if asked.is_some() {
+                    let _ = self.finds.send(found);
+                }
+                out.push(Command::Sleep { core, goal: SleepGoal::SHALLOWEST });
+                self.asked = Some(ASLEEP);
+            }
+        }
+        sample.now_ns
+    }
+    fn on_refused(&mut self, _now_ns: u64, _command: &Command, _refusal: Refusal) {}
+    fn on_resume(&mut self, _now_ns: u64) {}
+    fn view(&self) -> View {
+        View::new()
+    }
+}
+
+#[test]
+fn a_core_that_is_being_woken_is_shown_awake() {
+    let options = RuntimeOptions::new(vec![None; 2], Idle::Spin); // one that yields looks again only when the other is up
+    let runtime = Runtime::start(&RuntimeOptions { monitor: None, ..options }).expect("starts");
+    let (finds, found) = mpsc::channel();
+    runtime.set_policy(Box::new(Rouser { asked: None, finds })).expect("it needs nothing");
+    for _ in 0..100 {
+        assert_eq!(found.recv_timeout(PATIENCE), Ok(CoreState::Awake));
+    }
+}

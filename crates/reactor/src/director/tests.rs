@@ -1,0 +1,178 @@
+//! The director with cores that are made up: what it sends them, and in which state of theirs.
+
+use std::sync::mpsc::sync_channel;
+
+use pilotlight_plant::{SleepGoal, Wants};
+use proptest::prelude::*;
+
+use super::*;
+use crate::inbox::Inbox;
+
+/// Commands at each tick what it was given for it.
+struct Script(Vec<Vec<Command>>);
+
+impl Script {
+    fn next(&mut self, out: &mut Vec<Command>) {
+        if !self.0.is_empty() {
+            out.extend(self.0.remove(0));
+        }
+    }
+}
+
+impl Policy for Script {
+    fn name(&self) -> &'static str {
+        "script"
+    }
+    fn wants(&self) -> Wants {
+        Wants { tick_ns: Some(10_000), tick_busy: false, interval_ns: None, sleeps_when_quiet: true }
+    }
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+        self.next(out);
+        Ok(start.now_ns)
+    }
+    fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> u64 {
+        self.next(out);
+        if self.0.is_empty() { NEVER } else { tick.now_ns }
+    }
+    fn on_interval(&mut self, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> u64 {
+        NEVER
+    }
+    fn on_refused(&mut self, _now_ns: u64, _command: &Command, _refusal: Refusal) {}
+    fn on_resume(&mut self, _now_ns: u64) {}
+    fn view(&self) -> View {
+        View::new()
+    }
+}
+
+/// A director, and what its cores find in their rings.
+struct Stage {
+    director: Director,
+    inboxes: Vec<Inbox<Event>>,
+    cells: Vec<Arc<ThreadCell>>,
+    now_ns: u64,
+}
+
+fn stage(cores: u16, ring: usize, threads: usize, script: Vec<Vec<Command>>) -> Stage {
+    let inboxes: Vec<Inbox<Event>> = (0..cores).map(|_| Inbox::new(ring)).collect();
+    let peers: Arc<[Peer]> = inboxes.iter().map(|own| Peer { events: own.sender(), cell: Arc::default() }).collect();
+    let cost = |depth| pilotlight_plant::SleepCost { depth, waker_ns: 0, wake_ns: 0 };
+    let capabilities =
+        Capabilities { sleeps: vec![cost(Depth::MonitorWait)], moves: true, move_ns: 0, interrupts: true };
+    let topology = Topology::flat(cores).expect("cores");
+    let mut director = Director::new(peers, topology, capabilities, Some(0), Arc::default());
+    let cells: Vec<Arc<ThreadCell>> = (0..threads).map(|_| Arc::default()).collect();
+    let (reply, answer) = sync_channel(1);
+    director.instruct(Instruction::Policy { policy: Box::new(Script(script)), cells: cells.clone(), reply });
+    answer.recv().expect("an answer").expect("it needs nothing");
+    Stage { director, inboxes, cells, now_ns: clock::now_ns() }
+}
+
+impl Stage {
+    /// The next tick, in which the first I/O thread has got a request.
+    fn tick(&mut self) {
+        self.now_ns += 1_000_000;
+        add(&self.cells[0].requests, 1);
+        self.director.step(self.now_ns);
+    }
+
+    fn fall_asleep(&self, core: usize, depth: Depth) {
+        self.director.peers[core].cell.fall_asleep(depth, self.now_ns);
+    }
+
+    /// What a core finds: its depth after the last `Sleep`, unless `Wake` came after it.
+    fn sleep_of(&mut self, core: usize, mut sleep: Option<Depth>) -> Option<Depth> {
+        while let Some(event) = self.inboxes[core].take() {
+            match event {
+                Event::Sleep(depth) => sleep = Some(depth),
+                Event::Wake { .. } => sleep = None,
+                _ => {}
+            }
+        }
+        sleep
+    }
+}
+
+fn sleep(core: u16) -> Command {
+    Command::Sleep { core: CoreId(core), goal: SleepGoal::SHALLOWEST }
+}
+
+#[test]
+fn a_core_still_on_its_way_down_is_made_shallow_again() {
+    let mut stage = stage(2, 16, 1, vec![vec![sleep(1)]]);
+    assert_eq!(stage.sleep_of(1, None), Some(Depth::MonitorWait));
+    stage.fall_asleep(1, Depth::MonitorWait);
+    stage.director.before_sleep();
+    assert_eq!(stage.sleep_of(1, None), Some(Depth::ServerSleep));
+    stage.director.peers[1].cell.wake(stage.now_ns); // to fall asleep again, deeper, soon
+    stage.director.after_sleep(stage.now_ns);
+    stage.tick();
+    assert_eq!(stage.sleep_of(1, None), Some(Depth::MonitorWait));
+}
+
+#[test]
+fn a_core_that_is_being_woken_does_not_fall_deeper() {
+    let mut stage = stage(2, 16, 1, vec![vec![sleep(1)], vec![Command::Wake { core: CoreId(1) }]]);
+    stage.fall_asleep(1, Depth::MonitorWait);
+    stage.tick();
+    stage.director.before_sleep();
+    assert_eq!(stage.sleep_of(1, None), None);
+    assert!(!stage.director.is_quiet(stage.now_ns, u64::MAX), "a core is to poll");
+}
+
+/// Commands about three cores and four I/O threads.
+fn command() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        (1..3_u16).prop_map(sleep),
+        (0..3_u16).prop_map(|core| Command::Wake { core: CoreId(core) }),
+        (0..4_u16, 0..3_u16).prop_map(|(thread, to)| Command::Move { thread: ThreadId(thread), to: CoreId(to) }),
+    ]
+}
+
+proptest! {
+    /// Rings of one event, cores that read them now and then: what each was told last is what it hears last, and every I/O thread comes
+    /// to where it was ordered last.
+    #[test]
+    fn full_rings_lose_no_order(script in prop::collection::vec(prop::collection::vec(command(), 0..6), 1..20), reads in any::<u64>()) {
+        let ticks = script.len();
+        let mut stage = stage(3, 1, 4, script.clone());
+        let mut sleeps = [None; 3];
+        let mut hands: Vec<(ThreadId, CoreId)> = Vec::new();
+        for round in 0..ticks + 400 {
+            if round < ticks {
+                stage.tick();
+            } else {
+                stage.director.step(stage.now_ns);
+            }
+            for core in 0..3 {
+                if round < ticks && reads >> ((round * 3 + core) % 64) & 1 == 0 {
+                    continue;
+                }
+                while let Some(event) = stage.inboxes[core].take() {
+                    match event {
+                        Event::Sleep(depth) => sleeps[core] = Some(depth),
+                        Event::Wake { .. } => sleeps[core] = None,
+                        Event::Hand { thread, to } => {
+                            prop_assert_eq!(stage.cells[thread.index()].home().index(), core, "handed by its home");
+                            hands.push((thread, to));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            // The hand-overs arrive a round later.
+            for (thread, to) in hands.drain(..) {
+                stage.cells[thread.index()].home.store(to.0, std::sync::atomic::Ordering::Release);
+            }
+        }
+        prop_assert!(stage.director.may_wait_for_orders(), "something is stuck");
+        let told: Vec<bool> = sleeps.iter().map(Option::is_some).collect();
+        prop_assert_eq!(&told, &stage.director.asleep_by_order);
+        for thread in 0..4_u16 {
+            let last = script.iter().flatten().filter_map(|command| match *command {
+                Command::Move { thread: moved, to } if moved.0 == thread => Some(to),
+                _ => None,
+            }).last();
+            prop_assert_eq!(stage.cells[usize::from(thread)].home(), last.unwrap_or(CoreId(0)));
+        }
+    }
+}
