@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use binomial::{Share, digits};
 use experiment::{Burst, Bursts, Found, LATE_NS, Lateness, SOON_NS, Setting, Stable, Steady, bursts, stable};
 use serde::Serialize;
-use workload::Shape;
+use workload::{Place, Shape};
 
 /// What the rows are about.
 struct Options {
@@ -48,6 +48,7 @@ struct StableRow {
 struct BurstRow {
     load: &'static str,
     threads: usize,
+    on: &'static str,
     after: &'static str,
     setting: String,
     /// Bursts in which a thread moved.
@@ -133,17 +134,29 @@ fn settings() -> Vec<Setting> {
         setting("confirm 2/3", &[("confirm", "2/3")]),
         setting("deviation", &[("spread", "deviation")]),
         setting("dev, 2/3", &[("spread", "deviation"), ("confirm", "2/3")]),
-        setting("dev, 256, 8/8", &[("spread", "deviation"), ("window", "256"), ("confirm", "8/8")]),
-        setting(
-            "dev, 256, 14/14",
-            &[("spread", "deviation"), ("window", "256"), ("confirm", "14/14"), ("resume", "quiet")],
-        ),
+        setting("dev, 256, 14/14", &[("spread", "deviation"), ("window", "256"), ("confirm", "14/14")]),
+        setting("dev, average 32", &[("spread", "deviation"), ("window", "256"), ("average", "32")]),
         setting("recommended", &[("guards", "recommended")]),
     ]
 }
 
 const STEADY: [(Shape, Lateness); 3] =
     [(Shape::Poisson, Lateness::Never), (Shape::Paced, Lateness::Never), (Shape::Poisson, Lateness::Stalls)];
+
+/// Where the threads live, how many there are, and whether the whole server slept before the burst.
+const BURSTS: [(Place, usize, bool); 11] = [
+    (Place::Main, 1, false),
+    (Place::Main, 4, false),
+    (Place::Main, 16, false),
+    (Place::Main, 48, false),
+    (Place::Worker, 2, false),
+    (Place::Worker, 4, false),
+    (Place::Worker, 16, false),
+    (Place::Worker, 48, false),
+    (Place::Main, 1, true),
+    (Place::Main, 4, true),
+    (Place::Main, 48, true),
+];
 
 /// One thing to measure.
 enum Job {
@@ -163,12 +176,8 @@ fn measure(options: &Options, settings: &[Setting]) -> Report {
     for (shape, lateness) in STEADY {
         jobs.extend(rates.clone().map(|iops| Job::Stable(shape, iops, lateness)));
     }
-    for active in [1, 4, 16, 48] {
-        for shape in shapes {
-            for from_sleep in [false, true] {
-                jobs.push(Job::Burst(Burst { shape, active, from_sleep }));
-            }
-        }
+    for (place, active, from_sleep) in BURSTS {
+        jobs.extend(shapes.map(|shape| Job::Burst(Burst { shape, active, place, from_sleep })));
     }
     let rows = in_parallel(&jobs, |job| run(job, options, settings));
     let mut report = Report {
@@ -236,6 +245,7 @@ fn run(job: &Job, options: &Options, settings: &[Setting]) -> Rows {
             let row = |(setting, result): (&Setting, Bursts)| BurstRow {
                 load: burst.shape.name(),
                 threads: burst.active,
+                on: if burst.place == Place::Main { "main" } else { "worker" },
                 after: if burst.from_sleep { "server sleep" } else { "5 %" },
                 setting: setting.name.clone(),
                 bursts: shares(&result, result.bursts, |found| found.bursts),
@@ -285,13 +295,13 @@ fn print(report: &Report, settings: &[Setting]) {
     );
     println!("as long a time right before as is soon. The paper: 97.84 % of bursts.\n");
     let head = |what: &str| format!("{:20} {:20} {:9}", format!("{what} soon"), format!("{what} late"), "by chance");
-    println!("{load:8} {:>7} {:12} {setting:15} {} {}", "threads", "after", head("bursts"), head("threads"));
+    println!("{load:8} {:>7} {:6} {:12} {setting:15} {} {}", "threads", "on", "after", head("bursts"), head("threads"));
     for row in &report.bursts {
-        let BurstRow { load, threads, after, setting, bursts, thread_bursts } = row;
+        let BurstRow { load, threads, on, after, setting, bursts, thread_bursts } = row;
         let shares = |found: &FoundShares| {
             let FoundShares { by_chance, soon, late } = found;
             format!("{soon:20} {late:20} {:9}", digits(by_chance.percent))
         };
-        println!("{load:8} {threads:7} {after:12} {setting:15} {} {}", shares(bursts), shares(thread_bursts));
+        println!("{load:8} {threads:7} {on:6} {after:12} {setting:15} {} {}", shares(bursts), shares(thread_bursts));
     }
 }
