@@ -11,14 +11,10 @@ use experiment::{Burst, Lateness, Setting, Stable, Steady, bursts, stable};
 use workload::{Place, Shape};
 
 fn settings() -> [Setting; 3] {
-    let setting = |name: &str, guards: &[(&'static str, &'static str)]| Setting {
-        name: name.to_owned(),
-        guards: guards.to_vec(),
-    };
     [
-        setting("printed", &[]),
-        setting("deviation", &[("spread", "deviation")]),
-        setting("recommended", &[("guards", "recommended")]),
+        Setting::new("printed", &[]),
+        Setting::new("deviation", &[("spread", "deviation")]),
+        Setting::new("recommended", &[("guards", "recommended")]),
     ]
 }
 

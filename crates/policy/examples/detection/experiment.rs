@@ -7,8 +7,8 @@ use pilotlight_plant::{
     Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Policy, Refusal, Sample, SleepCost, Start,
     ThreadCount, ThreadId, ThreadSample, Tick, Topology,
 };
-use pilotlight_policy::Sandman;
 use pilotlight_policy::registry::sandman;
+use pilotlight_policy::{ParameterError, Sandman};
 
 use crate::workload::{Arrivals, Core, Place, REQUEST_NS, Random, Shape};
 
@@ -25,7 +25,19 @@ pub(crate) const SSD_IOPS: f64 = 2_500_000.0;
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) name: String,
-    pub(crate) guards: Vec<(&'static str, &'static str)>,
+    guards: Vec<(String, String)>,
+}
+
+impl Setting {
+    pub(crate) fn new(name: &str, guards: &[(&str, &str)]) -> Self {
+        let owned = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
+        Self { name: name.to_owned(), guards: guards.iter().map(owned).collect() }
+    }
+
+    pub(crate) fn policy(&self) -> Result<Sandman, ParameterError> {
+        let guards: Vec<_> = self.guards.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        sandman(&guards)
+    }
 }
 
 /// A policy in charge of the plant.
@@ -38,7 +50,7 @@ struct Trial {
 impl Trial {
     /// Settled for a load of so many requests in a tick and thread; the threads from `active` on have none.
     fn new(setting: &Setting, rate: f64, active: usize, first: impl Fn(u16) -> CoreId) -> Self {
-        let mut policy = sandman(&setting.guards).expect("the settings are right");
+        let mut policy = setting.policy().expect("the settings are right");
         settle(&mut policy, rate, active, (0..THREADS as u16).map(first).collect());
         Self { policy, out: Vec::with_capacity(4 * THREADS), moved: Vec::with_capacity(THREADS) }
     }
@@ -257,7 +269,8 @@ impl Burst {
     /// A policy that may not put light load on the main core leaves it on a worker.
     fn at_place(&self, setting: &Setting) -> Setting {
         let mut setting = setting.clone();
-        setting.guards.push(("main_takes_active", if self.place == Place::Main { "true" } else { "false" }));
+        let main = (self.place == Place::Main).to_string();
+        setting.guards.push(("main_takes_active".to_owned(), main));
         setting
     }
 }

@@ -1,7 +1,7 @@
 //! Section 5.3 of SANDMAN, "Accuracy of burst detection", on the policy alone: false moves under steady load, bursts found.
 //!
 //! ```text
-//! cargo run --release -p pilotlight-policy --example detection [-- --json] [--runs N] [--ticks N] [--seed N] [--only NAME]
+//! cargo run --release -p pilotlight-policy --example detection [-- --json] [--runs N] [--ticks N] [--seed N] [--only NAME | --set KEY=VALUE ...]
 //! ```
 //!
 //! The paper: two minutes for each rate, 100 iterations; 93.45 to 95.78 % of what it does not say are right under steady load,
@@ -27,6 +27,8 @@ struct Options {
     ticks: u64,
     seed: u64,
     only: Option<String>,
+    /// Guards to be measured in the place of those of the table.
+    own: Vec<(String, String)>,
 }
 
 /// False moves at one rate under one setting.
@@ -77,15 +79,17 @@ struct Report {
     bursts: Vec<BurstRow>,
 }
 
+const USAGE: &str =
+    "usage: detection [--json] [--runs N] [--ticks N] [--seed N] [--only SETTING | --set KEY=VALUE ...]";
+
 fn main() {
-    let options = match options() {
-        Ok(options) => options,
+    let (options, settings) = match options().and_then(|options| wanted(&options).map(|settings| (options, settings))) {
+        Ok(both) => both,
         Err(message) => {
-            eprintln!("{message}\nusage: detection [--json] [--runs N] [--ticks N] [--seed N] [--only SETTING]");
+            eprintln!("{message}\n{USAGE}");
             std::process::exit(2);
         }
     };
-    let settings: Vec<_> = settings().into_iter().filter(|setting| wanted(&options, &setting.name)).collect();
     let report = measure(&options, &settings);
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report).expect("a report can be written"));
@@ -95,7 +99,7 @@ fn main() {
 }
 
 fn options() -> Result<Options, String> {
-    let mut options = Options { json: false, runs: 100, ticks: 20_000, seed: 1, only: None };
+    let mut options = Options { json: false, runs: 100, ticks: 20_000, seed: 1, only: None, own: Vec::new() };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
@@ -106,6 +110,7 @@ fn options() -> Result<Options, String> {
             "--ticks" => options.ticks = number(value()?)?,
             "--seed" => options.seed = number(value()?)?,
             "--only" => options.only = Some(value()?),
+            "--set" => options.own.push(guard(&value()?)?),
             _ => return Err(format!("{argument} is not known")),
         }
     }
@@ -115,28 +120,38 @@ fn options() -> Result<Options, String> {
     Ok(options)
 }
 
-fn wanted(options: &Options, name: &str) -> bool {
-    options.only.as_ref().is_none_or(|only| only == name)
+fn guard(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or(format!("{text} is not of the form KEY=VALUE"))?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// What to measure: guards of one's own, one of the table, or all of them.
+fn wanted(options: &Options) -> Result<Vec<Setting>, String> {
+    if !options.own.is_empty() {
+        let own: Vec<_> = options.own.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let own = Setting::new("own", &own);
+        return own.policy().map(|_| vec![own]).map_err(|error| error.to_string());
+    }
+    let wanted = |setting: &Setting| options.only.as_ref().is_none_or(|only| *only == setting.name);
+    let found: Vec<_> = settings().into_iter().filter(wanted).collect();
+    let names: Vec<_> = settings().into_iter().map(|setting| setting.name).collect();
+    if found.is_empty() { Err(format!("the settings are: {}", names.join("; "))) } else { Ok(found) }
 }
 
 /// The printed rule, each guard alone, and together.
 fn settings() -> Vec<Setting> {
-    let setting = |name: &str, guards: &[(&'static str, &'static str)]| Setting {
-        name: name.to_owned(),
-        guards: guards.to_vec(),
-    };
     vec![
-        setting("printed", &[]),
-        setting("window 16", &[("window", "16")]),
-        setting("window 256", &[("window", "256")]),
-        setting("exempt_alone", &[("exempt_alone", "true")]),
-        setting("floor 2", &[("floor", "2")]),
-        setting("confirm 2/3", &[("confirm", "2/3")]),
-        setting("deviation", &[("spread", "deviation")]),
-        setting("dev, 2/3", &[("spread", "deviation"), ("confirm", "2/3")]),
-        setting("dev, 256, 14/14", &[("spread", "deviation"), ("window", "256"), ("confirm", "14/14")]),
-        setting("dev, average 32", &[("spread", "deviation"), ("window", "256"), ("average", "32")]),
-        setting("recommended", &[("guards", "recommended")]),
+        Setting::new("printed", &[]),
+        Setting::new("window 16", &[("window", "16")]),
+        Setting::new("window 256", &[("window", "256")]),
+        Setting::new("exempt_alone", &[("exempt_alone", "true")]),
+        Setting::new("floor 2", &[("floor", "2")]),
+        Setting::new("confirm 2/3", &[("confirm", "2/3")]),
+        Setting::new("deviation", &[("spread", "deviation")]),
+        Setting::new("dev, 2/3", &[("spread", "deviation"), ("confirm", "2/3")]),
+        Setting::new("dev, 256, 14/14", &[("spread", "deviation"), ("window", "256"), ("confirm", "14/14")]),
+        Setting::new("dev, average 32", &[("spread", "deviation"), ("window", "256"), ("average", "32")]),
+        Setting::new("recommended", &[("guards", "recommended")]),
     ]
 }
 
