@@ -8,17 +8,13 @@ mod experiment;
 mod workload;
 
 use experiment::{Burst, Lateness, Setting, Stable, Steady, bursts, stable};
-use workload::Shape;
+use workload::{Place, Shape};
 
 fn settings() -> [Setting; 3] {
-    let setting = |name: &str, guards: &[(&'static str, &'static str)]| Setting {
-        name: name.to_owned(),
-        guards: guards.to_vec(),
-    };
     [
-        setting("printed", &[]),
-        setting("deviation", &[("spread", "deviation")]),
-        setting("recommended", &[("guards", "recommended")]),
+        Setting::new("printed", &[]),
+        Setting::new("deviation", &[("spread", "deviation")]),
+        Setting::new("recommended", &[("guards", "recommended")]),
     ]
 }
 
@@ -49,15 +45,26 @@ fn the_printed_rule_is_right_two_times_of_three_and_its_deviation_as_often_as_th
     assert!((93.0..97.0).contains(&deviation), "{deviation}");
 }
 
+const BURSTS: [(Place, usize, bool); 7] = [
+    (Place::Main, 1, false),
+    (Place::Main, 4, false),
+    (Place::Main, 48, false),
+    (Place::Worker, 2, false),
+    (Place::Worker, 16, false),
+    (Place::Main, 4, true),
+    (Place::Main, 48, true),
+];
+
 #[test]
 fn the_recommended_guards_find_bursts_and_not_by_chance() {
     for shape in [Shape::Poisson, Shape::Paced] {
-        for (active, from_sleep) in [(1, false), (4, false), (16, false), (48, false), (4, true), (48, true)] {
-            let [_, _, found] = bursts(&Burst { shape, active, from_sleep }, &settings(), 10, 7)[..] else { panic!() };
-            let case = format!("{shape:?}, {active} threads, slept: {from_sleep}: {found:?}");
+        for (place, active, from_sleep) in BURSTS {
+            let burst = Burst { shape, active, place, from_sleep };
+            let [_, _, found] = bursts(&burst, &settings(), 10, 7)[..] else { panic!() };
+            let case = format!("{shape:?}, {active} threads on {place:?}, slept: {from_sleep}: {found:?}");
             assert_eq!(found.by_chance.bursts, 0, "{case}");
             assert_eq!(found.late.bursts, found.bursts, "{case}");
-            assert!(found.late.threads * 100 >= found.threads * 90, "{case}");
+            assert!(found.late.threads * 100 >= found.threads * 70, "{case}");
             assert!(active > 4 || found.soon.threads * 100 >= found.threads * 90, "{case}");
         }
     }

@@ -9,7 +9,7 @@ use dice::Dice;
 use pilotlight_plant::{ThreadCount, ThreadId, Tick};
 use pilotlight_policy::sandman::Parameters;
 use pilotlight_policy::sandman::detector::Detector;
-use pilotlight_policy::sandman::parameters::{Confirm, Late, Resume, Spread};
+use pilotlight_policy::sandman::parameters::{Confirm, Resume, Spread};
 use proptest::prelude::*;
 
 const TICK_NS: u64 = 10_000;
@@ -17,39 +17,59 @@ const TICK_NS: u64 = 10_000;
 /// One thread, by the book.
 struct ByTheBook {
     parameters: Parameters,
-    window: VecDeque<f64>,
+    /// Counts at the length of the fine interval, with the intervals that each is about; the latest are those to be tested.
+    counts: VecDeque<(f64, f64)>,
     above: VecDeque<bool>,
 }
 
 impl ByTheBook {
     fn new(parameters: &Parameters) -> Self {
-        Self { parameters: parameters.clone(), window: VecDeque::new(), above: VecDeque::new() }
+        Self { parameters: parameters.clone(), counts: VecDeque::new(), above: VecDeque::new() }
     }
 
-    /// The bound, if there is one.
-    fn bound(&self) -> Option<f64> {
-        let n = self.window.len() as f64;
-        if self.window.len() < self.parameters.min_samples {
-            return None;
-        }
-        let mean = self.window.iter().sum::<f64>() / n;
-        let variance = self.window.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / (n - 1.0);
-        let unit = match self.parameters.spread {
-            Spread::Error => (variance / n).sqrt(),
-            Spread::Deviation => variance.sqrt(),
+    /// How many of the latest counts are tested: as few as are about as many intervals as are averaged.
+    fn tested(&self) -> usize {
+        let mut intervals = 0.0;
+        let enough = |&(_, of)| {
+            intervals += of;
+            intervals >= f64::from(self.parameters.average)
         };
-        Some(mean + self.parameters.z * unit)
+        let last = self.counts.iter().rev().position(enough);
+        last.map_or(self.counts.len(), |last| last + 1)
     }
 
     /// Whether this count is a surge, and how far it is from the bound.
-    fn count(&mut self, count: f64) -> (bool, f64) {
-        let bound = self.bound();
-        let above = bound.is_some_and(|bound| count > bound) && count >= f64::from(self.parameters.floor) - 0.5;
-        self.window.push_back(count);
-        if self.window.len() > self.parameters.window {
-            self.window.pop_front();
+    fn count(&mut self, count: f64, intervals: f64) -> (bool, f64) {
+        let intervals = if self.parameters.average == 1 { 1.0 } else { intervals };
+        self.counts.push_back((count, intervals));
+        let tested = self.tested();
+        while self.counts.len() > self.parameters.window + tested {
+            self.counts.pop_front();
         }
-        (self.confirm(above), bound.map_or(f64::INFINITY, |bound| (count - bound).abs()))
+        let (window, recent) = (self.counts.len() - tested, self.counts.range(self.counts.len() - tested..));
+        let intervals: f64 = recent.clone().map(|&(_, of)| of).sum();
+        let requests: f64 = recent.map(|&(count, of)| count * of).sum();
+        let bound = self.bound(window, intervals);
+        let far = bound.map_or(f64::INFINITY, |bound| requests / intervals - bound);
+        let enough = count > 0.0 && requests >= f64::from(self.parameters.floor) - 0.5;
+        let above = bound.is_some() && far > 0.0 && enough;
+        (self.confirm(above), far.abs())
+    }
+
+    /// The bound for a mean over so many intervals, if there is one.
+    fn bound(&self, window: usize, intervals: f64) -> Option<f64> {
+        let n = window as f64;
+        if window < self.parameters.min_samples {
+            return None;
+        }
+        let counts = || self.counts.range(..window).map(|&(count, _)| count);
+        let mean = counts().sum::<f64>() / n;
+        let variance = counts().map(|count| (count - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        let unit = match self.parameters.spread {
+            Spread::Error => (variance / n).sqrt(),
+            Spread::Deviation => (variance / intervals).sqrt(),
+        };
+        Some(mean + self.parameters.z * unit)
     }
 
     fn confirm(&mut self, above: bool) -> bool {
@@ -69,8 +89,10 @@ impl ByTheBook {
 fn parameters() -> impl Strategy<Value = Parameters> {
     let spread = prop_oneof![Just(Spread::Error), Just(Spread::Deviation)];
     let confirm = (1..6u32, 0..6u32).prop_map(|(times, more)| Confirm { times, ticks: times + more });
-    (2..40usize, spread, 0..4u32, confirm, 2..6usize, 0.5..3.0f64).prop_map(
-        |(window, spread, floor, confirm, min_samples, z)| Parameters {
+    let average = prop_oneof![Just(1u32), 2..20u32];
+    (2..40usize, spread, 0..4u32, confirm, average, 2..6usize, 0.5..3.0f64).prop_map(
+        |(window, spread, floor, confirm, average, min_samples, z)| Parameters {
+            average,
             window: window.max(min_samples),
             spread,
             floor,
@@ -101,8 +123,10 @@ proptest! {
         let mut now_ns = 0;
         for phase in &loads {
             for _ in 0..60 {
-                now_ns += TICK_NS;
-                tick(&mut detector, &mut book, now_ns, phase, &mut dice)?;
+                // Late by whole intervals of which the counts are whole multiples: what is tested is exact in both.
+                let intervals = if dice.below(8) == 0 { 1 << dice.below(5) } else { 1 };
+                now_ns += intervals * TICK_NS;
+                tick(&mut detector, &mut book, (now_ns, intervals), phase, &mut dice)?;
             }
         }
     }
@@ -112,23 +136,28 @@ proptest! {
 fn tick(
     detector: &mut Detector,
     book: &mut [ByTheBook],
-    now_ns: u64,
+    (now_ns, intervals): (u64, u64),
     loads: &[Load],
     dice: &mut Dice,
 ) -> Result<(), TestCaseError> {
     let mut counts = Vec::new();
     for (thread, &(most, one_in)) in loads.iter().enumerate() {
         if dice.below(one_in) == 0 {
-            let requests = 1 + dice.below(most) as u32;
-            counts.push(ThreadCount { thread: ThreadId(thread as u16), requests, busy_ns: 0 });
+            let requests = (1 + dice.below(most)) * intervals;
+            counts.push(ThreadCount { thread: ThreadId(thread as u16), requests: requests as u32, busy_ns: 0 });
         }
     }
+    // Without a request at all the time is made up for by the next tick.
+    if counts.is_empty() && intervals > 1 {
+        counts.push(ThreadCount { thread: ThreadId(0), requests: intervals as u32, busy_ns: 0 });
+    }
     let mut surged = Vec::new();
-    detector.on_tick(&Tick { now_ns, elapsed_ns: TICK_NS, counts: &counts }, &mut surged);
+    let elapsed_ns = intervals * TICK_NS;
+    detector.on_tick(&Tick { now_ns, elapsed_ns, counts: &counts }, &mut surged);
     for (thread, book) in book.iter_mut().enumerate() {
         let thread = ThreadId(thread as u16);
         let requests = counts.iter().find(|count| count.thread == thread).map_or(0, |count| count.requests);
-        let (expected, far) = book.count(f64::from(requests));
+        let (expected, far) = book.count(f64::from(requests) / intervals as f64, intervals as f64);
         let found = surged.contains(&thread);
         prop_assert!(found == expected || far < 1e-9, "{thread:?} at {now_ns}: {found}, by the book {expected}");
         prop_assume!(found == expected);
@@ -172,36 +201,20 @@ fn after_a_light_load(parameters: &Parameters, intervals: u64, requests: u32) ->
 }
 
 #[test]
-fn a_late_tick_that_is_weighed_confirms_itself_if_it_is_sure_enough() {
-    let confirm = Confirm { times: 8, ticks: 8 };
+fn a_mean_is_tested_as_one_count_and_is_surer() {
+    // Mean 0.2 and deviation 0.4 a tick. The mean of 32 ticks has a deviation of 0.07: 19 requests in them are more than
+    // 0.2 + 5.4 * 0.07 = 0.58 a tick.
     let spread = Spread::Deviation;
-    let plain = Parameters { window: 256, spread, confirm, ..Parameters::default() };
-    let weighed = Parameters { late: Late::Weighed, ..plain.clone() };
-    // Mean 0.2 and deviation 0.4 a tick: eight in a row above 1 are sure; so is a mean above 0.2 + 1.96 * 0.4 * sqrt(8 / 32).
-    assert!(!after_a_light_load(&plain, 32, 64));
-    assert!(after_a_light_load(&weighed, 32, 19));
-    assert!(!after_a_light_load(&weighed, 32, 18));
-    // Half the ticks that are asked for are half the confirmation.
-    assert!(!after_a_light_load(&weighed, 4, 40));
-    assert!(after_a_light_load(&weighed, 8, 12));
-}
-
-#[test]
-fn a_late_tick_counts_no_more_often_than_it_brought_requests() {
-    // Nothing came before, so any request is above the bound; seven of them are not eight confirmations.
-    let confirm = Confirm { times: 8, ticks: 8 };
-    let spread = Spread::Deviation;
-    let weighed = Parameters { window: 256, late: Late::Weighed, spread, confirm, ..Parameters::default() };
-    let light = |requests| {
-        let mut detector = Detector::new(&weighed, 1, 0);
-        let counts = [ThreadCount { thread: ThreadId(0), requests, busy_ns: 0 }];
-        let mut surged = Vec::new();
-        let tick = Tick { now_ns: 1_000 * TICK_NS, elapsed_ns: 100 * TICK_NS, counts: &counts };
-        detector.on_tick(&tick, &mut surged);
-        !surged.is_empty()
-    };
-    assert!(!light(7));
-    assert!(light(8));
+    let parameters = Parameters { window: 256, average: 32, z: 5.4, spread, ..Parameters::default() };
+    assert!(after_a_light_load(&parameters, 32, 19));
+    assert!(!after_a_light_load(&parameters, 32, 18));
+    // It makes no difference how they are spread over ticks; the other eight ticks of the 32 hold one request.
+    assert!(after_a_light_load(&parameters, 24, 18));
+    assert!(!after_a_light_load(&parameters, 24, 17));
+    // A floor is about all 32.
+    let floor = Parameters { floor: 20, ..parameters };
+    assert!(!after_a_light_load(&floor, 32, 19));
+    assert!(after_a_light_load(&floor, 32, 20));
 }
 
 #[test]

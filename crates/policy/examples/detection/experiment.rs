@@ -7,10 +7,10 @@ use pilotlight_plant::{
     Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Policy, Refusal, Sample, SleepCost, Start,
     ThreadCount, ThreadId, ThreadSample, Tick, Topology,
 };
-use pilotlight_policy::Sandman;
 use pilotlight_policy::registry::sandman;
+use pilotlight_policy::{ParameterError, Sandman};
 
-use crate::workload::{Arrivals, Core, REQUEST_NS, Random, Shape};
+use crate::workload::{Arrivals, Core, Place, REQUEST_NS, Random, Shape};
 
 const CORES: u16 = 48;
 /// I/O threads (5.3: "48 cores running 48 threads").
@@ -25,7 +25,19 @@ pub(crate) const SSD_IOPS: f64 = 2_500_000.0;
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) name: String,
-    pub(crate) guards: Vec<(&'static str, &'static str)>,
+    guards: Vec<(String, String)>,
+}
+
+impl Setting {
+    pub(crate) fn new(name: &str, guards: &[(&str, &str)]) -> Self {
+        let owned = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
+        Self { name: name.to_owned(), guards: guards.iter().map(owned).collect() }
+    }
+
+    pub(crate) fn policy(&self) -> Result<Sandman, ParameterError> {
+        let guards: Vec<_> = self.guards.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        sandman(&guards)
+    }
 }
 
 /// A policy in charge of the plant.
@@ -37,9 +49,9 @@ struct Trial {
 
 impl Trial {
     /// Settled for a load of so many requests in a tick and thread; the threads from `active` on have none.
-    fn new(setting: &Setting, rate: f64, active: usize) -> Self {
-        let mut policy = sandman(&setting.guards).expect("the settings are right");
-        settle(&mut policy, rate, active);
+    fn new(setting: &Setting, rate: f64, active: usize, first: impl Fn(u16) -> CoreId) -> Self {
+        let mut policy = setting.policy().expect("the settings are right");
+        settle(&mut policy, rate, active, (0..THREADS as u16).map(first).collect());
         Self { policy, out: Vec::with_capacity(4 * THREADS), moved: Vec::with_capacity(THREADS) }
     }
 
@@ -58,13 +70,17 @@ impl Trial {
     }
 }
 
+/// One thread on each core, as the paper begins (4.3).
+fn spread(thread: u16) -> CoreId {
+    CoreId(thread % CORES)
+}
+
 /// Gives the policy seconds of steady load until it commands nothing more.
-fn settle(policy: &mut Sandman, rate: f64, active: usize) {
+fn settle(policy: &mut Sandman, rate: f64, active: usize, mut homes: Vec<CoreId>) {
     let topology = Topology::paired(CORES).expect("there are cores");
     let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker_ns: 0, wake_ns: 3_000 }];
     let capabilities = Capabilities { moves: true, sleeps, ..Capabilities::default() };
     let mut cores = vec![CoreSample::new(CoreState::Awake); usize::from(CORES)];
-    let mut homes: Vec<_> = (0..THREADS as u16).map(|thread| CoreId(thread % CORES)).collect();
     let mut out = Vec::new();
     let plant = Start { now_ns: 0, topology: &topology, capabilities: &capabilities, cores: &cores, homes: &homes };
     policy.start(&plant, &mut out).expect("the plant can do everything");
@@ -135,7 +151,7 @@ pub(crate) fn stable(load: &Steady, settings: &[Setting], runs: u64, ticks: u64,
     for run in 0..runs {
         let mut random = Random::new(seed ^ (run << 20) ^ load.iops.to_bits());
         let mut arrivals = Arrivals::new(load.shape, rate, THREADS, &mut random);
-        let mut trials: Vec<_> = settings.iter().map(|setting| Trial::new(setting, rate, THREADS)).collect();
+        let mut trials: Vec<_> = settings.iter().map(|setting| Trial::new(setting, rate, THREADS, spread)).collect();
         let mut moves = vec![0; settings.len()];
         let mut busy = 0;
         let mut now_ns = 20 * SECOND_NS;
@@ -196,6 +212,7 @@ const BASE_NS: u64 = 15_000_000;
 pub(crate) struct Burst {
     pub(crate) shape: Shape,
     pub(crate) active: usize,
+    pub(crate) place: Place,
     /// Whether the whole server slept before the burst, without any load.
     pub(crate) from_sleep: bool,
 }
@@ -205,19 +222,22 @@ type Moved = Vec<[bool; THREADS]>;
 
 pub(crate) fn bursts(burst: &Burst, settings: &[Setting], runs: u64, seed: u64) -> Vec<Bursts> {
     let full = SSD_IOPS / burst.active as f64;
+    let home = CoreId(u16::from(burst.place == Place::Worker));
     let base = if burst.from_sleep { 0.0 } else { full * 0.05 };
     let mut random = Random::new(seed ^ burst.active as u64);
-    let mut trials: Vec<_> =
-        settings.iter().map(|setting| Trial::new(setting, base / 100_000.0, burst.active)).collect();
+    let mut trials: Vec<_> = settings
+        .iter()
+        .map(|setting| Trial::new(&burst.at_place(setting), base / 100_000.0, burst.active, |_| home))
+        .collect();
     let mut results = vec![Bursts::default(); settings.len()];
     let mut now_ns = 20 * SECOND_NS;
     for _ in 0..runs {
-        let mut core = Core::new(burst.active, now_ns);
+        let mut core = Core::new(burst.place, burst.active, now_ns);
         let starts_ns = now_ns + BASE_NS;
         let mut before: Moved = vec![[false; THREADS]; settings.len()];
         let [mut soon, mut late] = [before.clone(), before.clone()];
         for (rate, until_ns) in [(base, starts_ns), (full, starts_ns + LATE_NS)] {
-            core.set_rate(burst.shape, rate, &mut random);
+            core.set_rate(now_ns, burst.shape, rate, &mut random);
             if burst.from_sleep {
                 trials.iter_mut().for_each(|trial| trial.policy.on_resume(now_ns));
             }
@@ -243,6 +263,16 @@ pub(crate) fn bursts(burst: &Burst, settings: &[Setting], runs: u64, seed: u64) 
         }
     }
     results
+}
+
+impl Burst {
+    /// A policy that may not put light load on the main core leaves it on a worker.
+    fn at_place(&self, setting: &Setting) -> Setting {
+        let mut setting = setting.clone();
+        let main = (self.place == Place::Main).to_string();
+        setting.guards.push(("main_takes_active".to_owned(), main));
+        setting
+    }
 }
 
 impl Found {

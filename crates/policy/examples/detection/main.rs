@@ -1,7 +1,7 @@
 //! Section 5.3 of SANDMAN, "Accuracy of burst detection", on the policy alone: false moves under steady load, bursts found.
 //!
 //! ```text
-//! cargo run --release -p pilotlight-policy --example detection [-- --json] [--runs N] [--ticks N] [--seed N] [--only NAME]
+//! cargo run --release -p pilotlight-policy --example detection [-- --json] [--runs N] [--ticks N] [--seed N] [--only NAME | --set KEY=VALUE ...]
 //! ```
 //!
 //! The paper: two minutes for each rate, 100 iterations; 93.45 to 95.78 % of what it does not say are right under steady load,
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use binomial::{Share, digits};
 use experiment::{Burst, Bursts, Found, LATE_NS, Lateness, SOON_NS, Setting, Stable, Steady, bursts, stable};
 use serde::Serialize;
-use workload::Shape;
+use workload::{Place, Shape};
 
 /// What the rows are about.
 struct Options {
@@ -27,6 +27,8 @@ struct Options {
     ticks: u64,
     seed: u64,
     only: Option<String>,
+    /// Guards to be measured in the place of those of the table.
+    own: Vec<(String, String)>,
 }
 
 /// False moves at one rate under one setting.
@@ -48,6 +50,7 @@ struct StableRow {
 struct BurstRow {
     load: &'static str,
     threads: usize,
+    on: &'static str,
     after: &'static str,
     setting: String,
     /// Bursts in which a thread moved.
@@ -76,15 +79,17 @@ struct Report {
     bursts: Vec<BurstRow>,
 }
 
+const USAGE: &str =
+    "usage: detection [--json] [--runs N] [--ticks N] [--seed N] [--only SETTING | --set KEY=VALUE ...]";
+
 fn main() {
-    let options = match options() {
-        Ok(options) => options,
+    let (options, settings) = match options().and_then(|options| wanted(&options).map(|settings| (options, settings))) {
+        Ok(both) => both,
         Err(message) => {
-            eprintln!("{message}\nusage: detection [--json] [--runs N] [--ticks N] [--seed N] [--only SETTING]");
+            eprintln!("{message}\n{USAGE}");
             std::process::exit(2);
         }
     };
-    let settings: Vec<_> = settings().into_iter().filter(|setting| wanted(&options, &setting.name)).collect();
     let report = measure(&options, &settings);
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report).expect("a report can be written"));
@@ -94,7 +99,7 @@ fn main() {
 }
 
 fn options() -> Result<Options, String> {
-    let mut options = Options { json: false, runs: 100, ticks: 20_000, seed: 1, only: None };
+    let mut options = Options { json: false, runs: 100, ticks: 20_000, seed: 1, only: None, own: Vec::new() };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
@@ -105,6 +110,7 @@ fn options() -> Result<Options, String> {
             "--ticks" => options.ticks = number(value()?)?,
             "--seed" => options.seed = number(value()?)?,
             "--only" => options.only = Some(value()?),
+            "--set" => options.own.push(guard(&value()?)?),
             _ => return Err(format!("{argument} is not known")),
         }
     }
@@ -114,36 +120,58 @@ fn options() -> Result<Options, String> {
     Ok(options)
 }
 
-fn wanted(options: &Options, name: &str) -> bool {
-    options.only.as_ref().is_none_or(|only| only == name)
+fn guard(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or(format!("{text} is not of the form KEY=VALUE"))?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// What to measure: guards of one's own, one of the table, or all of them.
+fn wanted(options: &Options) -> Result<Vec<Setting>, String> {
+    if !options.own.is_empty() {
+        let own: Vec<_> = options.own.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let own = Setting::new("own", &own);
+        return own.policy().map(|_| vec![own]).map_err(|error| error.to_string());
+    }
+    let wanted = |setting: &Setting| options.only.as_ref().is_none_or(|only| *only == setting.name);
+    let found: Vec<_> = settings().into_iter().filter(wanted).collect();
+    let names: Vec<_> = settings().into_iter().map(|setting| setting.name).collect();
+    if found.is_empty() { Err(format!("the settings are: {}", names.join("; "))) } else { Ok(found) }
 }
 
 /// The printed rule, each guard alone, and together.
 fn settings() -> Vec<Setting> {
-    let setting = |name: &str, guards: &[(&'static str, &'static str)]| Setting {
-        name: name.to_owned(),
-        guards: guards.to_vec(),
-    };
     vec![
-        setting("printed", &[]),
-        setting("window 16", &[("window", "16")]),
-        setting("window 256", &[("window", "256")]),
-        setting("exempt_alone", &[("exempt_alone", "true")]),
-        setting("floor 2", &[("floor", "2")]),
-        setting("confirm 2/3", &[("confirm", "2/3")]),
-        setting("deviation", &[("spread", "deviation")]),
-        setting("dev, 2/3", &[("spread", "deviation"), ("confirm", "2/3")]),
-        setting("dev, 256, 8/8", &[("spread", "deviation"), ("window", "256"), ("confirm", "8/8")]),
-        setting(
-            "dev, 256, 14/14",
-            &[("spread", "deviation"), ("window", "256"), ("confirm", "14/14"), ("resume", "quiet")],
-        ),
-        setting("recommended", &[("guards", "recommended")]),
+        Setting::new("printed", &[]),
+        Setting::new("window 16", &[("window", "16")]),
+        Setting::new("window 256", &[("window", "256")]),
+        Setting::new("exempt_alone", &[("exempt_alone", "true")]),
+        Setting::new("floor 2", &[("floor", "2")]),
+        Setting::new("confirm 2/3", &[("confirm", "2/3")]),
+        Setting::new("deviation", &[("spread", "deviation")]),
+        Setting::new("dev, 2/3", &[("spread", "deviation"), ("confirm", "2/3")]),
+        Setting::new("dev, 256, 14/14", &[("spread", "deviation"), ("window", "256"), ("confirm", "14/14")]),
+        Setting::new("dev, average 32", &[("spread", "deviation"), ("window", "256"), ("average", "32")]),
+        Setting::new("recommended", &[("guards", "recommended")]),
     ]
 }
 
 const STEADY: [(Shape, Lateness); 3] =
     [(Shape::Poisson, Lateness::Never), (Shape::Paced, Lateness::Never), (Shape::Poisson, Lateness::Stalls)];
+
+/// Where the threads live, how many there are, and whether the whole server slept before the burst.
+const BURSTS: [(Place, usize, bool); 11] = [
+    (Place::Main, 1, false),
+    (Place::Main, 4, false),
+    (Place::Main, 16, false),
+    (Place::Main, 48, false),
+    (Place::Worker, 2, false),
+    (Place::Worker, 4, false),
+    (Place::Worker, 16, false),
+    (Place::Worker, 48, false),
+    (Place::Main, 1, true),
+    (Place::Main, 4, true),
+    (Place::Main, 48, true),
+];
 
 /// One thing to measure.
 enum Job {
@@ -163,12 +191,8 @@ fn measure(options: &Options, settings: &[Setting]) -> Report {
     for (shape, lateness) in STEADY {
         jobs.extend(rates.clone().map(|iops| Job::Stable(shape, iops, lateness)));
     }
-    for active in [1, 4, 16, 48] {
-        for shape in shapes {
-            for from_sleep in [false, true] {
-                jobs.push(Job::Burst(Burst { shape, active, from_sleep }));
-            }
-        }
+    for (place, active, from_sleep) in BURSTS {
+        jobs.extend(shapes.map(|shape| Job::Burst(Burst { shape, active, place, from_sleep })));
     }
     let rows = in_parallel(&jobs, |job| run(job, options, settings));
     let mut report = Report {
@@ -236,6 +260,7 @@ fn run(job: &Job, options: &Options, settings: &[Setting]) -> Rows {
             let row = |(setting, result): (&Setting, Bursts)| BurstRow {
                 load: burst.shape.name(),
                 threads: burst.active,
+                on: if burst.place == Place::Main { "main" } else { "worker" },
                 after: if burst.from_sleep { "server sleep" } else { "5 %" },
                 setting: setting.name.clone(),
                 bursts: shares(&result, result.bursts, |found| found.bursts),
@@ -285,13 +310,13 @@ fn print(report: &Report, settings: &[Setting]) {
     );
     println!("as long a time right before as is soon. The paper: 97.84 % of bursts.\n");
     let head = |what: &str| format!("{:20} {:20} {:9}", format!("{what} soon"), format!("{what} late"), "by chance");
-    println!("{load:8} {:>7} {:12} {setting:15} {} {}", "threads", "after", head("bursts"), head("threads"));
+    println!("{load:8} {:>7} {:6} {:12} {setting:15} {} {}", "threads", "on", "after", head("bursts"), head("threads"));
     for row in &report.bursts {
-        let BurstRow { load, threads, after, setting, bursts, thread_bursts } = row;
+        let BurstRow { load, threads, on, after, setting, bursts, thread_bursts } = row;
         let shares = |found: &FoundShares| {
             let FoundShares { by_chance, soon, late } = found;
             format!("{soon:20} {late:20} {:9}", digits(by_chance.percent))
         };
-        println!("{load:8} {threads:7} {after:12} {setting:15} {} {}", shares(bursts), shares(thread_bursts));
+        println!("{load:8} {threads:7} {on:6} {after:12} {setting:15} {} {}", shares(bursts), shares(thread_bursts));
     }
 }

@@ -4,8 +4,8 @@
 //! of a microsecond whose load has risen, for 48 threads or 4,800, without being called while nothing arrives.
 //!
 //! **Words.** The *count* `x` of a thread: its requests in a tick, as they would have been had the tick been as long as the
-//! fine interval. The *window*: the last `n` counts before this one. `MA`, `s`: their mean and standard deviation. `SE`: the
-//! standard error `s / sqrt(n)`.
+//! fine interval. The *window*: the last `n` counts before those that are tested. `MA`, `s`: their mean and standard
+//! deviation. `SE`: the standard error `s / sqrt(n)`.
 //!
 //! **Rule.** A thread has surged where `x > MA + Z * SE`. With the sums `S` of the counts and `Q` of their squares over the
 //! window that is, without a root or a division,
@@ -14,13 +14,19 @@
 //! n x > S   and   (n x - S)^2 (n - 1) > Z^2 (n Q - S^2)
 //! ```
 //!
-//! and with the deviation in the error's place ([`Spread::Deviation`]) the right-hand side has a factor `n` more. With fewer
-//! than two counts there is no `SE` and nothing fires.
+//! With fewer than two counts there is no `SE` and nothing fires. Two guards change what is compared with what:
 //!
-//! **How.** A structure of arrays: a row of counts per tick in a ring, and per thread `S` and `Q`, which gain the new row and
-//! lose the one that it replaces. Counts are integers (256ths of a request), and so are the sums, held in `f64` and exact: no
-//! drift, however long it runs. Threads come in blocks of [`LANES`]; a block in which nobody polled anything cannot fire
-//! and costs nothing.
+//! - [`Spread::Deviation`]: `Z` counts deviations of what is tested, `s`, in the place of errors of the mean.
+//! - `average`: the mean of the latest counts, over so many fine intervals, is tested in the place of the last one. A late
+//!   tick counts for as many intervals as it is about. The window is what came before them. With `R` requests in `W` intervals
+//!   the mean is `R / W` and its deviation `s / sqrt(W)`.
+//!
+//! All four cases are `(n R - W S)^2 (n - 1) > f (n Q - S^2)`, with `f` from [`Detector::bound`].
+//!
+//! **How.** A structure of arrays: a row of counts per tick in a ring, first the window, then the *recent* rows that are
+//! tested. Per thread `S` and `Q` over the window and `R` over the recent rows, which a tick changes by the rows that come, change sides
+//! and go. Counts are integers (256ths of a request), and so are the sums, held in `f64` and exact: no drift, however long it
+//! runs. Threads come in blocks of [`LANES`]; a block in which nobody polled anything cannot fire and costs next to nothing.
 //!
 //! **Quiet ticks** change nothing when they come, and may not come at all. The next tick with requests says how long it was
 //! quiet before it, and that many rows of zeros are put in first.
@@ -30,7 +36,7 @@
 
 use pilotlight_plant::{ThreadCount, ThreadId, Tick};
 
-use super::parameters::{Confirm, Late, Parameters, Resume, Spread};
+use super::parameters::{Confirm, Parameters, Resume, Spread};
 
 /// Threads in a block.
 const LANES: usize = 16;
@@ -42,39 +48,66 @@ const MOST: u64 = 4_096 << FRACTION;
 const SCALE: f64 = (1 << 24) as f64;
 /// A tick of less than a 128th of the fine interval counts as one of a 128th.
 const MOST_SCALE: u64 = 128 << 24;
+/// No tick is about more intervals than these (10 s at 10 us).
+const MOST_INTERVALS: u64 = 1_000_000;
 
-/// A count, the sums, and the row of each thread of a block.
+/// The counts of a block's threads.
 type Counts = [i32; LANES];
+/// Sums over a block's threads.
 type Sums = [f64; LANES];
 
 /// The request counts of every I/O thread over the last ticks.
 #[derive(Debug)]
 pub struct Detector {
     interval_ns: u64,
-    window: usize,
     rule: Rule,
     confirm: Confirm,
     resume: Resume,
+    ring: Ring,
     blocks: usize,
-    /// Rows of blocks; the oldest, which is the next to be replaced, is row `next`.
+    /// A block of each row after the other.
     rows: Vec<Counts>,
     /// Which blocks of `rows` hold anything; what the others hold does not count.
     live: Vec<bool>,
-    next: usize,
+    /// `S`, `Q` and `R`, by block.
     sums: Vec<Sums>,
     squares: Vec<Sums>,
-    /// Rows in the window, with those of quiet ticks.
-    filled: usize,
+    recent: Vec<Sums>,
     /// End of the last tick with requests.
     end_ns: u64,
-    /// Fine intervals so far, with the quiet ones.
+    /// Ticks so far, with the quiet ones.
     tick: u64,
-    /// As how many of them the present tick counts where counts above the bound are to be confirmed.
-    worth: u64,
     exceeded: Vec<Exceeded>,
 }
 
-/// When a thread was above its bound lately: a bit for each fine interval, the lowest is `tick`.
+/// Which rows are in the window and which are recent: one after the other in a ring.
+#[derive(Debug)]
+struct Ring {
+    /// Rows that the window holds when it is full.
+    window: usize,
+    /// Fine intervals that are averaged.
+    average: u64,
+    /// The oldest row.
+    first: usize,
+    /// Rows in the window, those of quiet ticks included.
+    filled: usize,
+    /// Rows after them.
+    recent: usize,
+    /// Fine intervals in the recent rows, `W`, and in each row.
+    intervals: u64,
+    of_row: Vec<u64>,
+}
+
+/// What one tick does to the ring.
+#[derive(Clone, Copy, Default)]
+struct Step {
+    /// The row that leaves the window.
+    gone: Option<usize>,
+    /// The row that was recent and is in the window now.
+    aged: Option<usize>,
+}
+
+/// When a thread was above its bound lately: a bit a tick, the lowest is tick `tick`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Exceeded {
     tick: u64,
@@ -86,23 +119,26 @@ struct Exceeded {
 struct Rule {
     z_squared: f64,
     spread: Spread,
-    /// What a count has to be above, in 256ths of a request: half a request less than the parameter, so that a tick that is
-    /// a little late is as good as one that is not. Never under any count at all.
+    /// What `R` has to be above, in 256ths of a request: half a request less than the parameter, so that a tick that is a
+    /// little late is as good as one that is not.
     floor: f64,
     /// Least number of counts in the window.
     least: usize,
-    /// Whether a late tick counts as the several that it is about.
-    weigh_late: bool,
 }
 
-/// The rule at the present length of the window.
+/// The rule for one tick.
 #[derive(Clone, Copy)]
 struct Bound {
     n: f64,
     /// `n - 1`.
     freedom: f64,
-    /// `Z^2`, times `n` for the deviation, and less for a late tick.
-    z_squared: f64,
+    /// `W`.
+    intervals: f64,
+    /// Fine intervals of the tick itself, and of the row that is recent no longer.
+    fresh_intervals: f64,
+    aged_intervals: f64,
+    /// `f`.
+    factor: f64,
     floor: f64,
 }
 
@@ -114,53 +150,38 @@ impl Detector {
         let rule = Rule {
             z_squared: parameters.z * parameters.z,
             spread: parameters.spread,
-            floor: ((f64::from(parameters.floor) - 0.5) * f64::from(1 << FRACTION) - 0.5).max(0.5),
+            floor: (f64::from(parameters.floor) - 0.5) * f64::from(1 << FRACTION) - 0.5,
             least: parameters.min_samples.max(2),
-            weigh_late: parameters.late == Late::Weighed,
         };
+        let ring = Ring::new(parameters.window, u64::from(parameters.average));
+        let rows = ring.of_row.len() * blocks;
         Self {
             interval_ns: parameters.fine_interval_ns,
-            window: parameters.window,
             rule,
             confirm: parameters.confirm,
             resume: parameters.resume,
+            ring,
             blocks,
-            rows: vec![[0; LANES]; parameters.window * blocks],
-            live: vec![false; parameters.window * blocks],
-            next: 0,
+            rows: vec![[0; LANES]; rows],
+            live: vec![false; rows],
             sums: vec![[0.0; LANES]; blocks],
             squares: vec![[0.0; LANES]; blocks],
-            filled: 0,
+            recent: vec![[0.0; LANES]; blocks],
             end_ns: now_ns,
             tick: 0,
-            worth: 1,
-            exceeded: vec![Exceeded::default(); threads],
+            exceeded: vec![Exceeded::default(); blocks * LANES],
         }
     }
 
     /// What was before is no measure of what comes: the windows start anew at `now_ns`.
     pub fn restart(&mut self, now_ns: u64) {
         self.forget();
-        self.filled = match self.resume {
-            Resume::Anew => 0,
-            Resume::Quiet => self.window,
-        };
+        match self.resume {
+            Resume::Anew => self.ring.empty(),
+            Resume::Quiet => self.ring.fill_with_zeros(),
+        }
         self.end_ns = now_ns;
         self.exceeded.fill(Exceeded::default());
-    }
-
-    /// The rule, for a tick about so many fine intervals.
-    ///
-    /// [`Late::Weighed`]: `k` counts in a row above `MA + Z s` have a mean that is above it too, and `sqrt(k)` times as sure as
-    /// one count. The count of a tick about `d > k` intervals is a mean itself; it is as sure at `MA + Z s sqrt(k / d)`.
-    fn bound(&self, intervals: u64) -> Bound {
-        let Rule { z_squared, spread, floor, least, weigh_late } = self.rule;
-        let n = self.filled as f64;
-        let per_mean = if spread == Spread::Error { 1.0 } else { n };
-        let confirmed = f64::from(self.confirm.times) / intervals as f64;
-        let late = if weigh_late { confirmed.min(1.0) } else { 1.0 };
-        let floor = if self.filled < least { f64::INFINITY } else { floor };
-        Bound { n, freedom: n - 1.0, z_squared: z_squared * per_mean * late, floor }
     }
 
     /// Takes in a tick, and appends the threads that have surged to `surged`, in the order of their numbers.
@@ -173,22 +194,48 @@ impl Detector {
         // A division of floating point numbers is several times as fast as one of integers.
         let scale = (self.interval_ns as f64 / tick.elapsed_ns.max(1) as f64 * SCALE) as u64;
         let scale = scale.min(MOST_SCALE);
-        let intervals = (tick.elapsed_ns / self.interval_ns).max(1);
-        let bound = self.bound(intervals);
-        self.tick += intervals;
-        self.worth = if self.rule.weigh_late { intervals } else { 1 };
+        let intervals = self.intervals(tick.elapsed_ns);
+        let step = self.make_room(intervals);
+        let bound = self.bound(intervals, step);
+        let row = self.ring.push(intervals);
         let mut rest = tick.counts;
         for block in 0..self.blocks {
             let mut fresh = [0; LANES];
-            let of_block = take_block(&mut rest, block, scale, &mut fresh);
-            if of_block {
-                let above = self.replace(block, &fresh, bound);
+            if take_block(&mut rest, block, scale, &mut fresh) {
+                let above = self.test(block, row, &fresh, step, bound);
                 self.confirm_block(block, &above, surged);
             } else {
-                self.expire(block);
+                self.slide(block, step);
             }
         }
-        self.advance();
+        self.tick += 1;
+    }
+
+    /// How many fine intervals a tick counts for.
+    fn intervals(&self, elapsed_ns: u64) -> u64 {
+        if self.ring.average == 1 || elapsed_ns < 2 * self.interval_ns {
+            return 1;
+        }
+        (elapsed_ns / self.interval_ns).min(MOST_INTERVALS)
+    }
+
+    /// The rule, for a tick that counts for so many intervals. `f` is `Z^2 W^2` for errors, `Z^2 W n` for deviations.
+    fn bound(&self, fresh: u64, step: Step) -> Bound {
+        let n = self.ring.filled as f64;
+        let intervals = (self.ring.intervals + fresh) as f64;
+        let per_mean = match self.rule.spread {
+            Spread::Error => intervals,
+            Spread::Deviation => n,
+        };
+        Bound {
+            n,
+            freedom: n - 1.0,
+            intervals,
+            fresh_intervals: fresh as f64,
+            aged_intervals: step.aged.map_or(0.0, |row| self.ring.of_row[row] as f64),
+            factor: self.rule.z_squared * intervals * per_mean,
+            floor: if self.ring.filled < self.rule.least { f64::INFINITY } else { self.rule.floor },
+        }
     }
 
     /// Rows of zeros for the time since the last tick with requests: as many as there were ticks, to the nearest one.
@@ -199,57 +246,76 @@ impl Detector {
         }
         let quiet = gap_ns.saturating_add(self.interval_ns / 2) / self.interval_ns;
         self.tick += quiet;
-        if quiet >= self.window as u64 {
+        if quiet >= self.ring.of_row.len() as u64 {
             self.forget();
-            self.filled = self.window;
+            self.ring.fill_with_zeros();
             return;
         }
         for _ in 0..quiet {
-            for block in 0..self.blocks {
-                self.expire(block);
+            let step = self.make_room(1);
+            (0..self.blocks).for_each(|block| self.slide(block, step));
+            self.ring.push(1);
+        }
+    }
+
+    /// Takes as many steps as a tick of so many intervals needs; the last is for the caller to take.
+    fn make_room(&mut self, intervals: u64) -> Step {
+        let mut step = self.ring.step(intervals).unwrap_or_default();
+        while let Some(next) = self.ring.step(intervals) {
+            (0..self.blocks).for_each(|block| self.slide(block, step));
+            step = next;
+        }
+        step
+    }
+
+    /// A block's part of a step in which it has no fresh counts.
+    fn slide(&mut self, block: usize, step: Step) {
+        if let Some(at) = self.live_at(step.gone, block) {
+            self.live[at] = false;
+            for (lane, &count) in self.rows[at].iter().enumerate() {
+                let count = f64::from(count);
+                self.sums[block][lane] -= count;
+                self.squares[block][lane] -= count * count;
             }
-            self.advance();
+        }
+        if let Some(at) = self.live_at(step.aged, block) {
+            // Where nothing is averaged there is no recent sum to keep.
+            let intervals = if self.ring.average == 1 { 0.0 } else { self.ring.of_row[at / self.blocks] as f64 };
+            for (lane, &count) in self.rows[at].iter().enumerate() {
+                let count = f64::from(count);
+                self.sums[block][lane] += count;
+                self.squares[block][lane] += count * count;
+                self.recent[block][lane] -= count * intervals;
+            }
         }
     }
 
-    /// Tests a block's fresh counts against its window, then lets them replace the oldest row. How far each lane is above its
-    /// bound.
-    fn replace(&mut self, block: usize, fresh: &Counts, bound: Bound) -> Sums {
-        let at = self.next * self.blocks + block;
-        let (row, live) = (&mut self.rows[at], &mut self.live[at]);
-        if !*live {
-            *row = [0; LANES];
-        }
-        *live = true;
-        test_and_slide(bound, fresh, row, &mut self.sums[block], &mut self.squares[block])
+    /// Where a block of a row is, if it holds anything.
+    fn live_at(&self, row: Option<usize>, block: usize) -> Option<usize> {
+        row.map(|row| row * self.blocks + block).filter(|&at| self.live[at])
     }
 
-    /// Takes a block's oldest row out of its sums.
-    fn expire(&mut self, block: usize) {
-        let at = self.next * self.blocks + block;
-        if !self.live[at] {
-            return;
+    /// A block's part of a step with fresh counts, which become row `row`: how far each lane is above its bound.
+    fn test(&mut self, block: usize, row: usize, fresh: &Counts, step: Step, bound: Bound) -> Sums {
+        let gone = self.live_at(step.gone, block);
+        let aged = self.live_at(step.aged, block);
+        let counts = |at: Option<usize>| at.map_or(&[0; LANES], |at| &self.rows[at]);
+        let sums = (&mut self.sums[block], &mut self.squares[block], &mut self.recent[block]);
+        let test_and_slide = if self.ring.average == 1 { test_and_slide::<false> } else { test_and_slide::<true> };
+        let above = test_and_slide(bound, fresh, counts(aged), counts(gone), sums.0, sums.1, sums.2);
+        if let Some(at) = gone {
+            self.live[at] = false;
         }
-        self.live[at] = false;
-        for (lane, &old) in self.rows[at].iter().enumerate() {
-            let old = f64::from(old);
-            self.sums[block][lane] -= old;
-            self.squares[block][lane] -= old * old;
-        }
-    }
-
-    fn advance(&mut self) {
-        self.filled = (self.filled + 1).min(self.window);
-        self.next += 1;
-        if self.next == self.window {
-            self.next = 0;
-        }
+        self.rows[row * self.blocks + block] = *fresh;
+        self.live[row * self.blocks + block] = true;
+        above
     }
 
     fn forget(&mut self) {
         self.live.fill(false);
-        self.sums.fill([0.0; LANES]);
-        self.squares.fill([0.0; LANES]);
+        for sums in [&mut self.sums, &mut self.squares, &mut self.recent] {
+            sums.fill([0.0; LANES]);
+        }
     }
 
     /// Of the lanes above their bound, those that were so often enough.
@@ -260,28 +326,66 @@ impl Detector {
         }
         for (lane, &above) in above.iter().enumerate() {
             let thread = block * LANES + lane;
-            if above > 0.0 && (self.confirm.at_once() || self.is_confirmed(thread)) {
+            if above > 0.0 && (self.confirm.at_once() || self.exceeded[thread].often_enough(self.tick, self.confirm)) {
                 surged.push(ThreadId(thread as u16));
             }
         }
     }
+}
 
-    /// Notes that a thread is above its bound; whether it was so often enough. A late tick counts as many times as it is about
-    /// fine intervals, but not more often than it brought requests.
-    fn is_confirmed(&mut self, thread: usize) -> bool {
-        let count = self.rows[self.next * self.blocks + thread / LANES][thread % LANES] as u64;
-        let requests = (count * self.worth + (1 << (FRACTION - 1))) >> FRACTION;
-        let worth = requests.clamp(1, self.worth.min(64));
-        self.exceeded[thread].often_enough(self.tick, worth, self.confirm)
+impl Ring {
+    fn new(window: usize, average: u64) -> Self {
+        let of_row = vec![1; window + average as usize + 2];
+        Self { window, average, first: 0, filled: 0, recent: 0, intervals: 0, of_row }
+    }
+
+    fn empty(&mut self) {
+        (self.filled, self.recent, self.intervals) = (0, 0, 0);
+    }
+
+    fn fill_with_zeros(&mut self) {
+        (self.filled, self.recent, self.intervals) = (self.window, self.average as usize, self.average);
+        self.of_row.fill(1);
+    }
+
+    fn row(&self, nth: usize) -> usize {
+        let row = self.first + nth;
+        if row < self.of_row.len() { row } else { row - self.of_row.len() }
+    }
+
+    /// Ages the oldest recent row if the others and a tick of so many intervals are enough to average.
+    fn step(&mut self, intervals: u64) -> Option<Step> {
+        if self.recent == 0 {
+            return None;
+        }
+        let aged = self.row(self.filled);
+        let left = self.intervals - self.of_row[aged];
+        if left + intervals < self.average {
+            return None;
+        }
+        (self.intervals, self.recent, self.filled) = (left, self.recent - 1, self.filled + 1);
+        let mut step = Step { gone: None, aged: Some(aged) };
+        if self.filled > self.window {
+            step.gone = Some(self.first);
+            (self.first, self.filled) = (self.row(1), self.filled - 1);
+        }
+        Some(step)
+    }
+
+    /// Adds a recent row.
+    fn push(&mut self, intervals: u64) -> usize {
+        let row = self.row(self.filled + self.recent);
+        self.of_row[row] = intervals;
+        (self.recent, self.intervals) = (self.recent + 1, self.intervals + intervals);
+        row
     }
 }
 
 impl Exceeded {
-    /// Notes that the thread was above its bound for `worth` fine intervals up to `tick`; whether that makes `times` of the
-    /// last `ticks`. If so, counting starts anew.
-    fn often_enough(&mut self, tick: u64, worth: u64, confirm: Confirm) -> bool {
+    /// Notes that the thread is above its bound; whether that makes `times` of the last `ticks`. If so, counting starts anew.
+    fn often_enough(&mut self, tick: u64, confirm: Confirm) -> bool {
         let since = u32::try_from(tick - self.tick).unwrap_or(u32::MAX);
-        self.bits = self.bits.checked_shl(since).unwrap_or(0) | (u64::MAX >> (64 - worth));
+        self.bits = self.bits.checked_shl(since).unwrap_or(0) | 1;
         self.tick = tick;
         let last = u64::MAX >> (64 - confirm.ticks);
         let enough = (self.bits & last).count_ones() >= confirm.times;
@@ -308,22 +412,35 @@ fn take_block(rest: &mut &[ThreadCount], block: usize, scale: u64, fresh: &mut C
 }
 
 /// The arithmetic of a block, written so that the compiler makes vector instructions of it, and apart so that it can tell that
-/// nothing overlaps: tests the fresh counts, and puts them in the oldest row's place. How far each lane is above its bound:
-/// above if positive.
+/// nothing overlaps. How far each lane is above its bound: above if positive. A lane without requests never is.
+///
+/// Where nothing is `AVERAGED` the fresh count is all that is recent.
 #[inline(never)]
-fn test_and_slide(bound: Bound, fresh: &Counts, row: &mut Counts, sums: &mut Sums, squares: &mut Sums) -> Sums {
+fn test_and_slide<const AVERAGED: bool>(
+    bound: Bound,
+    fresh: &Counts,
+    aged: &Counts,
+    gone: &Counts,
+    sums: &mut Sums,
+    squares: &mut Sums,
+    recent: &mut Sums,
+) -> Sums {
     let mut above = [0.0; LANES];
     for lane in 0..LANES {
-        let (new, old) = (f64::from(fresh[lane]), f64::from(row[lane]));
-        let (sum, square) = (sums[lane], squares[lane]);
-        let distance = bound.n * new - sum;
+        let [new, aged, gone] = [fresh[lane], aged[lane], gone[lane]].map(f64::from);
+        let sum = sums[lane] + (aged - gone);
+        let square = squares[lane] + (aged * aged - gone * gone);
+        let change = new * bound.fresh_intervals - aged * bound.aged_intervals;
+        let requests = if AVERAGED { recent[lane] + change } else { new };
+        let distance = bound.n * requests - if AVERAGED { bound.intervals * sum } else { sum };
         let variance = bound.n * square - sum * sum;
-        let excess = distance * distance * bound.freedom - bound.z_squared * variance;
-        above[lane] = lesser(lesser(excess, distance), new - bound.floor);
-        sums[lane] = sum + (new - old);
-        squares[lane] = square + (new * new - old * old);
+        let excess = distance * distance * bound.freedom - bound.factor * variance;
+        above[lane] = lesser(lesser(excess, distance), lesser(requests - bound.floor, new - 0.5));
+        (sums[lane], squares[lane]) = (sum, square);
+        if AVERAGED {
+            recent[lane] = requests;
+        }
     }
-    *row = *fresh;
     above
 }
 

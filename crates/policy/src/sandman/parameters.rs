@@ -28,12 +28,12 @@ pub struct Parameters {
     pub server_sleep: bool,
     /// What a count is compared with: the error of the mean, or the deviation of counts.
     pub spread: Spread,
-    /// Least count that can be a surge, in requests per fine interval.
+    /// Fewest requests that can be a surge, in the fine interval or in those that are averaged.
     pub floor: u32,
     /// How often a count has to be above the bound.
     pub confirm: Confirm,
-    /// What a late tick is worth.
-    pub late: Late,
+    /// Fine intervals whose mean is compared in the place of one count.
+    pub average: u32,
     /// Least number of ticks in the window.
     pub min_samples: usize,
     /// Whether a thread that has a worker core to itself stays there.
@@ -55,12 +55,12 @@ pub enum Spread {
     Deviation,
 }
 
-/// "Above the bound in `times` of the last `ticks` fine intervals".
+/// "Above the bound in `times` of the last `ticks` ticks".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirm {
     /// How often; at least 1.
     pub times: u32,
-    /// In how many intervals, the last one included; at most 64.
+    /// In how many ticks, this one included; at most 64.
     pub ticks: u32,
 }
 
@@ -70,16 +70,6 @@ impl Confirm {
     pub fn at_once(self) -> bool {
         self.times == 1
     }
-}
-
-/// What a tick that comes late, about several fine intervals at once, is worth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Late {
-    /// One count, at the length of the fine interval.
-    Plain,
-    /// As much as the ticks that it stands for: it counts as often where counts have to be confirmed, and its bound is nearer
-    /// to the mean, for it is a mean itself.
-    Weighed,
 }
 
 /// What is known after the whole server slept.
@@ -107,7 +97,7 @@ impl Default for Parameters {
             spread: Spread::Error,
             floor: 0,
             confirm: Confirm { times: 1, ticks: 1 },
-            late: Late::Plain,
+            average: 1,
             min_samples: 2,
             exempt_alone: false,
             reuse_awake: false,
@@ -117,13 +107,14 @@ impl Default for Parameters {
     }
 }
 
-/// The guards that docs/sandman.md recommends. The first five were chosen on the accuracy of detection alone and are frozen; the
+/// The guards that docs/sandman.md recommends. The first six were chosen on the accuracy of detection alone and are frozen; the
 /// others decide what follows a detection.
-pub const RECOMMENDED: [(&str, &str); 8] = [
+pub const RECOMMENDED: [(&str, &str); 9] = [
     ("window", "256"),
     ("spread", "deviation"),
-    ("confirm", "14/14"),
-    ("late", "weighed"),
+    ("average", "32"),
+    ("z", "9"),
+    ("floor", "20"),
     ("resume", "quiet"),
     ("exempt_alone", "true"),
     ("reuse_awake", "true"),
@@ -285,24 +276,25 @@ const TABLE: [Parameter<Parameters>; 19] = [
     },
     Parameter {
         key: "floor",
-        meaning: "guard: fewer requests per fine interval are no surge (paper: none)",
+        meaning: "guard: fewer requests in what is tested (one fine interval, or those averaged) are no surge (paper: none)",
         allowed: "a whole number from 0 to 4096",
         get: |p| p.floor.to_string(),
         set: |p, v| put(&mut p.floor, text::within(v, 0, 4_096)),
     },
     Parameter {
         key: "confirm",
-        meaning: "guard: k/m asks for counts above the bound in k of the last m fine intervals (paper: 1/1)",
+        meaning: "guard: k/m asks for counts above the bound in k of the last m ticks (paper: 1/1)",
         allowed: "k/m with k from 1 to m and m from 1 to 64, for example 2/3",
         get: |p| format!("{}/{}", p.confirm.times, p.confirm.ticks),
         set: |p, v| put(&mut p.confirm, confirm(v)),
     },
     Parameter {
-        key: "late",
-        meaning: "guard: a tick about several fine intervals is one count (plain), or worth as many (weighed); paper: unsaid",
-        allowed: "plain or weighed",
-        get: |p| if p.late == Late::Plain { "plain" } else { "weighed" }.to_owned(),
-        set: |p, v| put(&mut p.late, late(v)),
+        key: "average",
+        meaning: "guard: fine intervals whose mean is tested in the place of the last count, by time: a late tick is several \
+                  (paper: 1)",
+        allowed: "a whole number from 1 to 1024",
+        get: |p| p.average.to_string(),
+        set: |p, v| put(&mut p.average, text::within(v, 1, 1_024)),
     },
     Parameter {
         key: "min_samples",
@@ -372,14 +364,6 @@ fn spread(value: &str) -> Option<Spread> {
     match value {
         "error" => Some(Spread::Error),
         "deviation" => Some(Spread::Deviation),
-        _ => None,
-    }
-}
-
-fn late(value: &str) -> Option<Late> {
-    match value {
-        "plain" => Some(Late::Plain),
-        "weighed" => Some(Late::Weighed),
         _ => None,
     }
 }
