@@ -5,7 +5,7 @@
 //! it, read from the kernel's books by whoever asks: `umwait` counts as user time there, so a core that sleeps in it is
 //! scheduled all the time and active for little of it.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use Ordering::{Acquire, Relaxed, Release};
 use pilotlight_plant::{Completions, CoreId, CoreState, Depth};
@@ -41,8 +41,11 @@ pub(crate) struct ReactorCell {
     wake_latency: [Histogram; 3],
     /// 1 + index of the depth in [`SLEEPS`]; 0 while awake.
     state: AtomicU8,
-    /// When the present sleep began; read together with `state`, so a reader may be off by the sleep that just ended.
+    /// When the present sleep began.
     since_ns: AtomicU64,
+    /// Grows before and after a change of `state`, `since_ns` and `asleep_ns`: they are read together between two of the same
+    /// even value.
+    version: AtomicU64,
     /// The OS thread's number, for the kernel's books.
     pub(crate) tid: AtomicU32,
 }
@@ -86,16 +89,50 @@ pub struct SleepStats {
 impl ReactorCell {
     pub(crate) fn fall_asleep(&self, depth: Depth, now_ns: u64) {
         let Some(index) = at(depth) else { return };
-        self.since_ns.store(now_ns, Relaxed);
-        self.state.store(index as u8 + 1, Release);
+        self.change(|| {
+            self.since_ns.store(now_ns, Relaxed);
+            self.state.store(index as u8 + 1, Release);
+        });
+    }
+
+    fn change(&self, change: impl FnOnce()) {
+        let version = self.version.load(Relaxed);
+        self.version.store(version + 1, Relaxed);
+        fence(Release);
+        change();
+        self.version.store(version + 2, Release);
     }
 
     /// Ends the sleep; the depth that it had.
     pub(crate) fn wake(&self, now_ns: u64) {
         let Some(index) = usize::from(self.state.load(Relaxed)).checked_sub(1) else { return };
-        add(&self.asleep_ns[index], now_ns.saturating_sub(self.since_ns.load(Relaxed)));
-        add(&self.wakes[index], 1);
-        self.state.store(0, Release);
+        self.change(|| {
+            add(&self.asleep_ns[index], now_ns.saturating_sub(self.since_ns.load(Relaxed)));
+            add(&self.wakes[index], 1);
+            self.state.store(0, Release);
+        });
+    }
+
+    /// The state, and the time asleep at each depth in nanoseconds with the present sleep: of one moment, so that no sleep
+    /// counts twice.
+    fn slept(&self) -> (CoreState, [u64; 3]) {
+        loop {
+            let version = self.version.load(Acquire);
+            let state = self.state();
+            let mut slept = [0, 1, 2].map(|index| self.asleep_ns[index].load(Relaxed));
+            let since_ns = self.since_ns.load(Relaxed);
+            fence(Acquire);
+            if version % 2 == 1 || self.version.load(Relaxed) != version {
+                std::hint::spin_loop();
+                continue;
+            }
+            if let CoreState::Asleep(depth) = state
+                && let Some(index) = at(depth)
+            {
+                slept[index] += clock::now_ns().saturating_sub(since_ns);
+            }
+            return (state, slept);
+        }
     }
 
     pub(crate) fn woken_by(&self, depth: Depth, sent_ns: u64, now_ns: u64) {
@@ -112,11 +149,9 @@ impl ReactorCell {
     }
 
     pub(crate) fn stats(&self) -> ReactorStats {
-        let state = self.state();
-        let present = clock::now_ns().saturating_sub(self.since_ns.load(Relaxed));
+        let (state, slept) = self.slept();
         let asleep = |index: usize| SleepStats {
-            ns: self.asleep_ns[index].load(Relaxed)
-                + if state == CoreState::Asleep(SLEEPS[index]) { present } else { 0 },
+            ns: slept[index],
             wakes: self.wakes[index].load(Relaxed),
             latency: self.wake_latency[index].snapshot(),
         };
@@ -188,5 +223,33 @@ impl ThreadCell {
             idle_ns: self.idle_ns.load(Relaxed),
             moves: self.moves.load(Relaxed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_asleep_never_goes_back_so_no_sleep_counts_twice() {
+        const COUNT: u64 = 2_000_000;
+        const LONG_NS: u64 = 10_000_000_000; // made up, so that a sleep too many shows
+        let cell = ReactorCell::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..COUNT {
+                    let now_ns = clock::now_ns();
+                    cell.fall_asleep(Depth::ServerSleep, now_ns - LONG_NS);
+                    cell.wake(now_ns);
+                }
+            });
+            let mut before_ns = 0;
+            while cell.wakes[2].load(Relaxed) < COUNT {
+                let slept_ns = cell.slept().1[2];
+                assert!(slept_ns + LONG_NS / 2 > before_ns, "{before_ns} ns, then {slept_ns} ns");
+                before_ns = slept_ns;
+            }
+        });
+        assert_eq!(cell.stats().asleep[2].ns, COUNT * LONG_NS);
     }
 }
