@@ -129,7 +129,8 @@ fn command() -> impl Strategy<Value = Command> {
 }
 
 proptest! {
-    /// Rings of one event, cores that read them now and then: what each was told last is what it hears last, and every I/O thread comes
+    /// Rings of one event, cores that read them now and then: what each was told last is what it hears last, and every I/O
+    /// thread comes
     /// to where it was ordered last.
     #[test]
     fn full_rings_lose_no_order(script in prop::collection::vec(prop::collection::vec(command(), 0..6), 1..20), reads in any::<u64>()) {
@@ -143,14 +144,14 @@ proptest! {
             } else {
                 stage.director.step(stage.now_ns);
             }
-            for core in 0..3 {
+            for (core, sleep) in sleeps.iter_mut().enumerate() {
                 if round < ticks && reads >> ((round * 3 + core) % 64) & 1 == 0 {
                     continue;
                 }
                 while let Some(event) = stage.inboxes[core].take() {
                     match event {
-                        Event::Sleep(depth) => sleeps[core] = Some(depth),
-                        Event::Wake { .. } => sleeps[core] = None,
+                        Event::Sleep(depth) => *sleep = Some(depth),
+                        Event::Wake { .. } => *sleep = None,
                         Event::Hand { thread, to } => {
                             prop_assert_eq!(stage.cells[thread.index()].home().index(), core, "handed by its home");
                             hands.push((thread, to));
@@ -171,7 +172,7 @@ proptest! {
             let last = script.iter().flatten().filter_map(|command| match *command {
                 Command::Move { thread: moved, to } if moved.0 == thread => Some(to),
                 _ => None,
-            }).last();
+            }).next_back();
             prop_assert_eq!(stage.cells[usize::from(thread)].home(), last.unwrap_or(CoreId(0)));
         }
     }

@@ -7,6 +7,8 @@
 #[cfg(target_arch = "x86_64")]
 mod emulator;
 #[cfg(target_arch = "x86_64")]
+mod reactor;
+#[cfg(target_arch = "x86_64")]
 mod sender;
 #[cfg(target_arch = "x86_64")]
 mod x86;

@@ -12,7 +12,7 @@ use crate::sender::Outcome;
 /// A message each.
 const ROUNDS: u64 = 100;
 
-fn ops(how: Monitor) -> (Op, Op) {
+pub(crate) fn ops(how: Monitor) -> (Op, Op) {
     match how {
         Monitor::Umwait => (Op::Umonitor, Op::Umwait),
         _ => (Op::Monitorx, Op::Mwaitx),
@@ -20,7 +20,7 @@ fn ops(how: Monitor) -> (Op, Op) {
 }
 
 /// Whether `how` can be tested here: the CPU has it, or traps at it. Says why not.
-fn runs(how: Monitor, emulator: &'static Emulator) -> bool {
+pub(crate) fn runs(how: Monitor, emulator: &'static Emulator) -> bool {
     let traps = is_native(how) || executes(ops(how).0);
     if !traps {
         println!("skipped: CPUID denies {how:?}, yet this CPU takes {:?} for some other instruction", ops(how).0);
@@ -44,7 +44,7 @@ fn executes(op: Op) -> bool {
     PROBED.traps(op) > before
 }
 
-fn is_native(how: Monitor) -> bool {
+pub(crate) fn is_native(how: Monitor) -> bool {
     wait::available() == Some(how)
 }
 

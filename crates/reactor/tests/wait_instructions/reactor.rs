@@ -1,0 +1,107 @@
+//! A whole reactor: a worker without I/O threads sleeps in the instruction, and the move that gives it one wakes it.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use pilotlight_plant::{
+    Command, CoreId, CoreState, Depth, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick, Unsupported, View,
+    Wants,
+};
+use pilotlight_reactor::{Idle, IoThread, Monitor, Polled, Runtime, RuntimeOptions};
+
+use crate::emulator::Emulator;
+use crate::x86::{is_native, ops, runs};
+
+/// Moves to the worker and back.
+const ROUNDS: u16 = 50;
+
+/// Has the instructions of whichever reactor polls it emulated.
+struct Emulated(&'static Emulator);
+
+impl IoThread for Emulated {
+    fn id(&self) -> u32 {
+        0
+    }
+    fn poll(&mut self, _now_ns: u64) -> Polled {
+        self.0.serve_this_thread();
+        Polled::default()
+    }
+}
+
+/// Says what the test says.
+struct Puppet(Receiver<Command>);
+
+impl Policy for Puppet {
+    fn name(&self) -> &'static str {
+        "puppet"
+    }
+    fn wants(&self) -> Wants {
+        Wants { interval_ns: Some(100_000), ..Wants::default() }
+    }
+    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+        let depths: Vec<Depth> = start.capabilities.sleeps.iter().map(|sleep| sleep.depth).collect();
+        assert_eq!(depths, [Depth::MonitorWait, Depth::SoftwareWait]);
+        Ok(start.now_ns)
+    }
+    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
+        tick.now_ns
+    }
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
+        out.extend(self.0.try_iter());
+        sample.now_ns
+    }
+    fn on_refused(&mut self, _now_ns: u64, command: &Command, refusal: Refusal) {
+        panic!("{command:?}: {refusal}");
+    }
+    fn on_resume(&mut self, _now_ns: u64) {}
+    fn view(&self) -> View {
+        View::new()
+    }
+}
+
+fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < until, "{what} did not come about");
+        std::thread::yield_now();
+    }
+}
+
+fn a_move_wakes(how: Monitor, emulator: &'static Emulator) {
+    if !runs(how, emulator) {
+        return;
+    }
+    emulator.stop_the_clock();
+    let options = RuntimeOptions::new(vec![None, None], Idle::Yield);
+    let runtime = Runtime::start(&RuntimeOptions { monitor: Some(how), ..options }).expect("starts");
+    runtime.adopt(CoreId(1), Box::new(Emulated(emulator)));
+    let (commands, script) = channel();
+    let say = |command| commands.send(command).expect("the policy lives");
+    runtime.set_policy(Box::new(Puppet(script))).expect("it needs nothing");
+    let (main, worker, thread) = (CoreId(0), CoreId(1), ThreadId(0));
+    for _ in 0..ROUNDS {
+        say(Command::Move { thread, to: main });
+        say(Command::Sleep { core: worker, goal: SleepGoal::SHALLOWEST });
+        eventually("sleep", || runtime.stats().reactors[1].state == CoreState::Asleep(Depth::MonitorWait));
+        eventually("the arrival", || runtime.stats().threads[0].home == main); // on its way it still names its old home
+        say(Command::Wake { core: worker });
+        say(Command::Move { thread, to: worker });
+        eventually("the move", || runtime.stats().threads[0].home == worker);
+    }
+    let asleep = &runtime.stats().reactors[1].asleep[0];
+    println!("{how:?}: {} sleeps, {:?}, {emulator:?}", asleep.wakes, asleep.latency);
+    assert_eq!(asleep.wakes, u64::from(ROUNDS));
+    assert!(is_native(how) || emulator.traps(ops(how).1) > 0, "it slept in the instruction: {emulator:?}");
+}
+
+#[test]
+fn a_move_wakes_umwait() {
+    static EMULATOR: Emulator = Emulator::new();
+    a_move_wakes(Monitor::Umwait, &EMULATOR);
+}
+
+#[test]
+fn a_move_wakes_mwaitx() {
+    static EMULATOR: Emulator = Emulator::new();
+    a_move_wakes(Monitor::Mwaitx, &EMULATOR);
+}
