@@ -203,11 +203,12 @@ impl Director {
         self.due_ns = if busy { 0 } else { self.tick_due_ns.min(self.interval_due_ns) };
     }
 
-    /// Whether the whole server may wait in the kernel after `quiet_for_ns` without a request on the main core: every worker
-    /// rests, and nothing is on its way.
-    pub(crate) fn is_quiet(&self, quiet_for_ns: u64) -> bool {
+    /// Whether the whole server may wait in the kernel at `now_ns`, after `quiet_for_ns` without a request on the main core:
+    /// every worker rests, nothing is on its way, and the policy has been told everything and waits for nothing yet.
+    pub(crate) fn is_quiet(&self, now_ns: u64, quiet_for_ns: u64) -> bool {
         self.wants.sleeps_when_quiet
-            && self.quiet_ns.is_some_and(|quiet| quiet_for_ns >= quiet)
+            && self.quiet_ns.is_some_and(|quiet| quiet_for_ns >= quiet.max(self.wants.tick_ns.unwrap_or(0)))
+            && self.due_ns() > now_ns
             && self.may_wait_for_orders()
             && self.topology.workers().all(|core| self.peers[core.index()].cell.state() != CoreState::Awake)
     }
@@ -247,6 +248,9 @@ impl Director {
         if let Some(tick_ns) = self.wants.tick_ns {
             self.last_tick_ns = now_ns;
             self.tick_due_ns = now_ns + tick_ns;
+        }
+        if now_ns >= self.interval_due_ns {
+            self.interval(now_ns); // it ended before anything came that ends the sleep
         }
         self.set_due();
     }
@@ -292,16 +296,25 @@ impl Director {
         self.wants = policy.wants();
         self.policy = Some(policy);
         self.begin_windows(now_ns);
-        self.cells.iter().for_each(|cell| cell.set_completions(Completions::Poll));
-        self.carry_out(now_ns);
-        for core in self.topology.cores() {
-            // Whoever waits in the kernel for its I/O threads looks how they are to wait from now on.
-            if self.peers[core.index()].cell.io_threads.load(Relaxed) > 0 {
-                self.send(core, Event::Wake { sent_ns: now_ns });
+        for (core, found) in (0..).map(CoreId).zip(&cores) {
+            if self.asleep_by_order[core.index()] && found.state == CoreState::Awake {
+                self.wake(core, now_ns); // found awake, it is not to fall asleep by the last policy's command
             }
         }
+        self.begin_with_polling();
+        self.carry_out(now_ns);
         self.set_due();
         Ok(())
+    }
+
+    /// Whoever waits in the kernel for its I/O threads ends that.
+    fn begin_with_polling(&mut self) {
+        self.cells.iter().for_each(|cell| cell.set_completions(Completions::Poll));
+        for core in 0..self.peers.len() {
+            if self.peers[core].cell.io_threads.load(Relaxed) > 0 {
+                self.send(CoreId(core as u16), Event::Look);
+            }
+        }
     }
 
     fn begin_windows(&mut self, now_ns: u64) {
@@ -361,7 +374,8 @@ impl Director {
     fn interval(&mut self, now_ns: u64) {
         let elapsed_ns = now_ns - self.last_interval_ns;
         self.last_interval_ns = now_ns;
-        self.interval_due_ns = now_ns + self.wants.interval_ns.unwrap_or(NEVER - now_ns);
+        self.interval_due_ns =
+            self.wants.interval_ns.map_or(NEVER, |every| next_on_grid(self.interval_due_ns, every, now_ns));
         add(&self.cell.intervals, 1);
         let requests = self.fill_threads();
         self.fill_cores();
@@ -421,6 +435,9 @@ impl Director {
                 if core == self.topology.main() {
                     return Err(Refusal::MainCore);
                 }
+                if self.ordered.iter().any(|thread| self.orders[thread.index()].to == Some(core)) {
+                    return Err(Refusal::NotEmpty); // asleep again, it would never be ready for what comes
+                }
                 let sleep = self.capabilities.sleep_for(goal).ok_or(Refusal::Unsupported)?;
                 add(&self.cell.sleeps, 1);
                 self.asleep_by_order[core.index()] = true;
@@ -437,7 +454,7 @@ impl Director {
                 let cell = self.cells.get(thread.index()).ok_or(Refusal::Unknown)?;
                 cell.set_completions(how);
                 let home = cell.home();
-                self.send(home, Event::Wake { sent_ns: now_ns });
+                self.send(home, Event::Look);
                 Ok(())
             }
         }
@@ -513,6 +530,12 @@ impl Director {
             self.unsent.push_back((core, event));
         }
     }
+}
+
+/// The first moment after `now_ns` on the grid that `due_ns` is on, which has come. Late once, late no more.
+fn next_on_grid(due_ns: u64, every_ns: u64, now_ns: u64) -> u64 {
+    let every_ns = every_ns.max(1);
+    due_ns + ((now_ns - due_ns) / every_ns + 1) * every_ns
 }
 
 fn seen(cell: &ThreadCell) -> Seen {

@@ -61,13 +61,15 @@ pub(crate) enum Event {
         /// Its new home.
         to: CoreId,
     },
-    /// Sleep as soon as no I/O thread lives here.
+    /// Sleep as soon as no I/O thread lives here, now and whenever the last one has left, until `Wake` comes.
     Sleep(Depth),
     /// Poll.
     Wake {
         /// When it was sent.
         sent_ns: u64,
     },
+    /// Look how I/O threads are to wait from now on. Says nothing about sleep.
+    Look,
     /// For the director, on the main core.
     Instruct(Box<Instruction>),
     /// End.
@@ -152,6 +154,7 @@ impl Reactor {
             }
             Event::Hand { thread, to } => self.hand(thread, to),
             Event::Sleep(depth) => self.sleep = Some(depth),
+            Event::Look => {} // a wait has ended, and the next poll looks
             Event::Wake { sent_ns } => {
                 self.note_wake(sent_ns);
                 self.sleep = None;
@@ -173,7 +176,6 @@ impl Reactor {
     }
 
     fn adopt(&mut self, slot: Slot) {
-        self.sleep = None;
         self.slots.push(slot);
         add(&self.cell.moves_in, 1);
         self.count();
@@ -277,7 +279,7 @@ impl Reactor {
         let interrupts = |slot: &Slot| slot.completions == Completions::Interrupt;
         let interrupts = !self.slots.is_empty() && self.slots.iter().all(interrupts);
         if let Some(director) = &self.director {
-            let depth = if director.is_quiet(now.saturating_sub(self.last_request_ns)) {
+            let depth = if director.is_quiet(now, now.saturating_sub(self.last_request_ns)) {
                 Depth::ServerSleep
             } else if interrupts && director.may_wait() {
                 Depth::SoftwareWait

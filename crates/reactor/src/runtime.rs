@@ -194,6 +194,7 @@ impl Runtime {
     }
 
     /// Lets `policy` decide from now on; the one before is dropped. Sleeping cores and I/O threads on their way included.
+    /// A runtime that was stopped drops it.
     ///
     /// # Errors
     /// If the policy needs what this machine cannot do: then the one before goes on.
@@ -213,6 +214,9 @@ impl Runtime {
     }
 
     fn instruct(&self, instruction: Instruction) {
+        if self.joins.is_empty() {
+            return; // stopped: nobody would ever answer
+        }
         send(&self.peers[self.main.index()].events, Event::Instruct(Box::new(instruction)));
     }
 

@@ -8,6 +8,9 @@
 //! There are two bare peers for reads. The *hot* one sends the same payload again and again, from the cache: the bound
 //! that no target can pass whose data is larger than the cache. The *cold* one takes its payload at random from as much
 //! memory as the namespace has: what a target without any cost of its own would do if it sent straight from there.
+//!
+//! In every round the target is measured under `static`, whose figures are printed, and under `sandman` as printed in the
+//! paper, in turn; the last column is the ratio of their rates.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -65,7 +68,8 @@ fn bare(case: &Case, pool: usize, run_ns: u64) -> std::io::Result<BareReport> {
 }
 
 /// A run of the target, started for it alone: a reactor that polls would take half of its core from the bare peer.
-fn target(backend: &str, case: &Case, run_ns: u64) -> Report {
+/// Returns what it did under `static` and its rate under `sandman`, which comes first in every other round.
+fn target(backend: &str, case: &Case, run_ns: u64, sandman_first: bool) -> (Report, f64) {
     let server = serve_backend(backend);
     let options = ConnectOptions::new(server.local_addrs()[0], NQN);
     let drive =
@@ -75,17 +79,27 @@ fn target(backend: &str, case: &Case, run_ns: u64) -> Report {
         let fill = LoadSpec { random: false, read_percent: 0, block_bytes: 131_072, depth: 16, ..LoadSpec::default() };
         drive(&LoadSpec { cpus: vec![CLIENT_CPU], runtime_ns: None, ..fill });
     }
-    let report = drive(&LoadSpec {
-        read_percent: case.read_percent,
-        block_bytes: case.block_bytes,
-        depth: case.depth,
-        cpus: vec![CLIENT_CPU],
-        runtime_ns: Some(run_ns),
-        ramp_ns: run_ns / 10,
-        ..LoadSpec::default()
-    });
+    let under = |policy: &str| {
+        let policy = pilotlight_policy::build(policy, &[]).expect("a policy");
+        server.set_policy(policy).expect("it needs nothing that is not here");
+        drive(&LoadSpec {
+            read_percent: case.read_percent,
+            block_bytes: case.block_bytes,
+            depth: case.depth,
+            cpus: vec![CLIENT_CPU],
+            runtime_ns: Some(run_ns),
+            ramp_ns: run_ns / 10,
+            ..LoadSpec::default()
+        })
+    };
+    let (report, sandman) = if sandman_first {
+        let sandman = under("sandman");
+        (under("static"), sandman)
+    } else {
+        (under("static"), under("sandman"))
+    };
     server.stop(std::time::Duration::from_secs(5)).expect("the server stops");
-    report
+    (report, sandman.total.rate_iops)
 }
 
 fn serve_backend(backend: &str) -> Server {
@@ -146,14 +160,24 @@ fn main() -> std::io::Result<()> {
         "{backend}; {rounds} rounds of {seconds} s, medians; ratio: the target's rate over the bare peer's in the same round"
     );
     println!(
-        "{:14} {:>9} {:>8} {:>8} {:>8} {:>6}  {:>17} {:>17}",
-        "case", "IOPS", "p50 us", "p99 us", "p99.9 us", "GB/s", "hot bare/s ratio", "cold bare/s ratio"
+        "{:14} {:>9} {:>8} {:>8} {:>8} {:>6}  {:>17} {:>17} {:>15}",
+        "case",
+        "IOPS",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "GB/s",
+        "hot bare/s ratio",
+        "cold bare/s ratio",
+        "sandman/static"
     );
     for case in CASES.iter().filter(|case| only.as_ref().is_none_or(|only| only == case.name)) {
         let mut rows = Vec::new();
-        for _ in 0..rounds {
+        let mut sandman = Vec::new();
+        for round in 0..rounds {
             let hot = if case.is_comparable() { Some(bare(case, 0, run_ns)?.rate_iops) } else { None };
-            let report = target(&backend, case, run_ns);
+            let (report, under_sandman) = target(&backend, case, run_ns, round % 2 == 1);
+            sandman.push(under_sandman / report.total.rate_iops);
             let cold = if case.read_percent == 100 { Some(bare(case, POOL, run_ns)?.rate_iops) } else { None };
             rows.push((hot, report, cold));
         }
@@ -162,7 +186,7 @@ fn main() -> std::io::Result<()> {
         let hot = rows.iter().filter_map(|(hot, r, _)| hot.map(|hot| (hot, rate(r) / hot))).unzip();
         let cold = rows.iter().filter_map(|(_, r, cold)| cold.map(|cold| (cold, rate(r) / cold))).unzip();
         println!(
-            "{:14} {:>9.0} {:>8.1} {:>8.1} {:>8.1} {:>6.2}  {:>17} {:>17}",
+            "{:14} {:>9.0} {:>8.1} {:>8.1} {:>8.1} {:>6.2}  {:>17} {:>17} {:>15.3}",
             case.name,
             column(&rate),
             column(&|r| r.total.latency.p50_ns as f64 / 1e3),
@@ -171,6 +195,7 @@ fn main() -> std::io::Result<()> {
             column(&|r| r.total.data_bytes_per_s / 1e9),
             beside(hot),
             beside(cold),
+            median(sandman),
         );
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 mod admin;
 mod check;
+mod demo;
 mod host_load;
 mod policies;
 mod process;

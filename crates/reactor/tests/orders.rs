@@ -1,0 +1,203 @@
+//! Orders that cross each other, or the state that a core is in: nothing gets stuck, nothing is forgotten, nothing spins.
+
+mod puppet;
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use pilotlight_plant::{
+    Command, Completions, CoreId, CoreState, Depth, NEVER, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,
+    Unsupported, View, Wants,
+};
+use pilotlight_reactor::{Idle, Runtime, RuntimeOptions};
+use puppet::{EVERY_MS, PATIENCE, Shown, eventually, probe, puppet, start, state};
+
+const ASLEEP: CoreState = CoreState::Asleep(Depth::SoftwareWait);
+
+/// Long enough for everything that is on its way to arrive.
+fn settle(runtime: &Runtime) {
+    let before = runtime.stats().director.intervals;
+    eventually("some intervals", || runtime.stats().director.intervals > before + 20);
+}
+
+fn home(runtime: &Runtime, core: u16) {
+    eventually("the move", || runtime.stats().threads[0].home == CoreId(core));
+}
+
+/// A runtime with one I/O thread.
+fn one_thread(cores: usize, on: u16) -> (Runtime, Arc<Shown>) {
+    let runtime = start(cores);
+    let (shown, thread) = probe(0);
+    runtime.adopt(CoreId(on), thread);
+    (runtime, shown)
+}
+
+#[test]
+fn a_core_that_is_about_to_get_a_thread_is_not_put_to_sleep() {
+    let (runtime, _shown) = one_thread(2, 0);
+    let (strings, policy) = puppet(EVERY_MS);
+    strings.sleep(1);
+    runtime.set_policy(policy).expect("it needs nothing");
+    eventually("sleep", || state(&runtime, 1) == ASLEEP);
+    let (strings, policy) = puppet(EVERY_MS);
+    strings.go(0, 1);
+    strings.sleep(1);
+    runtime.set_policy(policy).expect("it needs nothing");
+    assert_eq!(strings.refused.recv_timeout(PATIENCE).expect("a refusal").1, Refusal::NotEmpty);
+    home(&runtime, 1);
+}
+
+#[test]
+fn how_a_thread_waits_does_not_change_what_its_core_was_told() {
+    let (runtime, _shown) = one_thread(2, 1);
+    let (strings, policy) = puppet(EVERY_MS);
+    strings.sleep(1);
+    strings.say(Command::Completions { thread: ThreadId(0), how: Completions::Interrupt });
+    strings.go(0, 0);
+    runtime.set_policy(policy).expect("it needs nothing");
+    home(&runtime, 0);
+    eventually("sleep", || state(&runtime, 1) == ASLEEP);
+}
+
+#[test]
+fn a_core_that_a_thread_only_passes_through_sleeps_as_it_was_told() {
+    let (runtime, _shown) = one_thread(3, 0);
+    for _ in 0..200 {
+        let (strings, policy) = puppet(EVERY_MS);
+        strings.go(0, 1);
+        runtime.set_policy(policy).expect("it needs nothing");
+        let (strings, policy) = puppet(EVERY_MS);
+        strings.go(0, 2);
+        strings.sleep(1);
+        runtime.set_policy(policy).expect("it needs nothing");
+        home(&runtime, 2);
+        eventually("sleep", || state(&runtime, 1) == ASLEEP);
+        let (strings, policy) = puppet(EVERY_MS);
+        strings.say(Command::Wake { core: CoreId(1) });
+        strings.go(0, 0);
+        runtime.set_policy(policy).expect("it needs nothing");
+        home(&runtime, 0);
+        eventually("its wake-up", || state(&runtime, 1) == CoreState::Awake);
+    }
+}
+
+#[test]
+fn a_new_policy_finds_no_core_that_falls_asleep_later_by_the_last_one_s_command() {
+    let (runtime, _shown) = one_thread(2, 1);
+    let (strings, policy) = puppet(EVERY_MS);
+    strings.sleep(1); // it owns a thread: as soon as it does not
+    runtime.set_policy(policy).expect("it needs nothing");
+    let (strings, policy) = puppet(EVERY_MS);
+    strings.go(0, 0);
+    runtime.set_policy(policy).expect("it needs nothing");
+    home(&runtime, 0);
+    settle(&runtime);
+    assert_eq!(state(&runtime, 1), CoreState::Awake);
+}
+
+#[test]
+fn a_runtime_that_was_stopped_answers() {
+    let (done, finished) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut runtime = start(2);
+        runtime.stop();
+        let _ = runtime.set_policy(puppet(EVERY_MS).1);
+        let _ = done.send(runtime.view().is_none());
+    });
+    assert_eq!(finished.recv_timeout(PATIENCE), Ok(true));
+}
+
+/// Asks to be needed at `needed_ns` after the start, and never again once an interval has come after it.
+struct Sleepy {
+    wants: Wants,
+    needed_ns: u64,
+    completions: Completions,
+    told: Arc<Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    requests: AtomicU64,
+    intervals: AtomicU64,
+}
+
+impl Policy for Sleepy {
+    fn name(&self) -> &'static str {
+        "sleepy"
+    }
+    fn wants(&self) -> Wants {
+        self.wants
+    }
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+        out.extend((0..start.homes.len()).map(|thread| {
+            let thread = ThreadId(thread as u16);
+            Command::Completions { thread, how: self.completions }
+        }));
+        let empty = start.topology.workers().filter(|core| !start.homes.contains(core));
+        out.extend(empty.map(|core| Command::Sleep { core, goal: SleepGoal::SHALLOWEST }));
+        self.needed_ns = start.now_ns.saturating_add(self.needed_ns);
+        Ok(self.needed_ns)
+    }
+    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
+        self.told.requests.fetch_add(tick.counts.iter().map(|count| u64::from(count.requests)).sum(), SeqCst);
+        self.needed_ns
+    }
+    fn on_interval(&mut self, sample: &Sample<'_>, _out: &mut Vec<Command>) -> u64 {
+        self.told.intervals.fetch_add(1, SeqCst);
+        if sample.now_ns >= self.needed_ns {
+            self.needed_ns = NEVER;
+        }
+        self.needed_ns
+    }
+    fn on_refused(&mut self, _now_ns: u64, _command: &Command, _refusal: Refusal) {}
+    fn on_resume(&mut self, _now_ns: u64) {}
+    fn view(&self) -> View {
+        View::new()
+    }
+}
+
+fn sleepy(needed_ns: u64, interval_ns: u64, completions: Completions) -> (Arc<Told>, Box<Sleepy>) {
+    let told = Arc::<Told>::default();
+    let wants =
+        Wants { tick_ns: Some(10_000), tick_busy: false, interval_ns: Some(interval_ns), sleeps_when_quiet: true };
+    (Arc::clone(&told), Box::new(Sleepy { wants, needed_ns, completions, told }))
+}
+
+/// Two cores that may sleep when nothing has come for `quiet_ns`, and a thread that can wait.
+fn waiting_thread(on: u16, quiet_ns: u64) -> (Runtime, Arc<Shown>) {
+    let options = RuntimeOptions::new(vec![None; 2], Idle::Yield);
+    let options = RuntimeOptions { quiet_ns: Some(quiet_ns), monitor: None, ..options };
+    let runtime = Runtime::start(&options).expect("starts");
+    let (shown, thread) = probe(0);
+    shown.can_wait.store(true, SeqCst);
+    runtime.adopt(CoreId(on), thread);
+    (runtime, shown)
+}
+
+#[test]
+fn a_quiet_server_whose_policy_waits_for_an_interval_does_not_spin() {
+    let (runtime, _shown) = waiting_thread(0, 0);
+    // Needed long before the interval that is due: the waits end at that moment and find nothing to do yet.
+    let (told, policy) = sleepy(10_000_000, 400_000_000, Completions::Poll);
+    runtime.set_policy(policy).expect("it needs nothing");
+    eventually("the interval", || told.intervals.load(SeqCst) == 1);
+    let wakes = runtime.stats().reactors[0].asleep[2].wakes;
+    assert!(wakes < 100, "{wakes} waits that did not wait");
+}
+
+#[test]
+fn intervals_keep_to_their_grid_and_a_server_that_slept_through_some_begins_anew() {
+    let (runtime, shown) = waiting_thread(0, 0);
+    let (told, policy) = sleepy(NEVER, 300_000_000, Completions::Poll);
+    runtime.set_policy(policy).expect("it needs nothing");
+    std::thread::sleep(Duration::from_millis(350));
+    arrives(&shown);
+    eventually("the request", || told.requests.load(SeqCst) == 1);
+    assert_eq!(told.intervals.load(SeqCst), 0, "the interval that has ended was quiet");
+}
+
+fn arrives(shown: &Shown) {
+    shown.waiting.store(1, SeqCst);
+    rustix::io::write(shown.bell.get().expect("a bell"), &1_u64.to_ne_bytes()).expect("rung");
+}
