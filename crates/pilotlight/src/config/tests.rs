@@ -12,7 +12,7 @@ use super::*;
 use crate::cli::{Cli, Command};
 
 /// A small machine, the same for every test.
-pub(super) fn machine() -> Machine {
+fn machine() -> Machine {
     Machine {
         cores: vec![0, 1, 2, 3, 6],
         siblings: vec![vec![0, 2], vec![1, 3], vec![6, 7]],
@@ -57,7 +57,7 @@ impl Bench {
     }
 }
 
-pub(super) fn args(line: &[&str]) -> ServeArgs {
+fn args(line: &[&str]) -> ServeArgs {
     let cli = Cli::try_parse_from(["pilotlight", "serve"].iter().chain(line)).unwrap();
     let Command::Serve(args) = cli.command else { panic!("not serve") };
     args
@@ -68,14 +68,14 @@ pub(super) fn flags(line: &[&str]) -> Result<Loaded, Refused> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "an `expect!` stands in the call")]
-pub(super) fn refused(text: &str, words: Expect) {
+fn refused(text: &str, words: Expect) {
     let bench = Bench::new();
     assert!(bench.load(text).is_err(), "not refused: {text}");
     words.assert_eq(&bench.told(text));
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "an `expect!` stands in the call")]
-pub(super) fn refused_flags(line: &[&str], words: Expect) {
+fn refused_flags(line: &[&str], words: Expect) {
     words.assert_eq(&flags(line).unwrap_err().render(false));
 }
 

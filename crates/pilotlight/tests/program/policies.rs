@@ -79,7 +79,10 @@ fn a_policy_finds_cores_asleep_and_wakes_them() {
 
 #[test]
 fn eight_reactors_consolidate_and_spread() {
-    let server = Server::start(&MANY);
+    // where the machine is busy with other things a few requests come at once: that is to be no burst here
+    let calm =
+        ["--policy-set", "floor=16", "--policy-set", "spread=deviation", "--policy-set", "coarse_interval=200ms"];
+    let server = Server::start(&[&MANY[..], &calm].concat());
     let quiet = server.status_until("workers of a quiet server sleep", |status| {
         let reactors = status["reactors"].as_array().unwrap();
         reactors[1..].iter().all(is_asleep)
@@ -91,14 +94,15 @@ fn eight_reactors_consolidate_and_spread() {
     assert_eq!(siblings, [1, 0, 3, 2, 5, 4, 7, 6]);
     assert_eq!(quiet["reactors"][0]["io_threads"], serde_json::json!([0, 1, 2, 3, 4, 5, 6, 7]));
 
-    let light = load(&server, "--rate_iops 300 --runtime 60");
+    let light = load(&server, "--rate_iops 100 --runtime 600");
     let lightly = server.status_until("a light load leaves most cores asleep, siblings together", |status| {
-        status["io"]["iops"].as_f64().unwrap() > 50.0 && asleep(status) >= 4 && sleeping_pairs(status) >= 2
+        status["io"]["iops"].as_f64().unwrap() > 10.0 && asleep(status) >= 4 && sleeping_pairs(status) >= 2
     });
     assert!(lightly["io"]["latency"]["p99_ns"].as_u64().unwrap() > 0);
     stop(light);
 
-    let heavy = load(&server, "--iodepth 32 --numjobs 8 --threads 2 --runtime 60");
+    server.ask(&["set", "policy", "sandman", "coarse_interval=200ms"]);
+    let heavy = load(&server, "--iodepth 32 --numjobs 8 --threads 2 --runtime 600");
     let spread = server.status_until("parallel load wakes several cores", |status| asleep(status) <= 4);
     assert!(spread["orders"]["wakes"]["since_start"].as_u64().unwrap() > 0, "{spread:#}");
     stop(heavy);
