@@ -130,8 +130,7 @@ fn command() -> impl Strategy<Value = Command> {
 
 proptest! {
     /// Rings of one event, cores that read them now and then: what each was told last is what it hears last, and every I/O
-    /// thread comes
-    /// to where it was ordered last.
+    /// thread comes to where it was ordered last.
     #[test]
     fn full_rings_lose_no_order(script in prop::collection::vec(prop::collection::vec(command(), 0..6), 1..20), reads in any::<u64>()) {
         let ticks = script.len();
