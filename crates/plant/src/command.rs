@@ -8,7 +8,8 @@ use crate::topology::{CoreId, Depth, ThreadId};
 /// An order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Let `thread` live on `to`. Where `to` has to be woken by software, its old home serves it until `to` is awake.
+    /// Let `thread` live on `to`. Where `to` sleeps and has to be woken by software, its old home serves it until `to` is
+    /// awake; where `to` waits in the kernel for I/O threads of its own, it is sent at once.
     Move {
         /// The I/O thread.
         thread: ThreadId,
@@ -63,8 +64,8 @@ pub enum Completions {
 /// Why a plant did not do what it was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The core still owns an I/O thread, or has been given one.
-    #[error("the core owns I/O threads")]
+    /// An I/O thread is on its way to the core. (One that still owns I/O threads sleeps when they have left.)
+    #[error("an I/O thread is on its way to the core")]
     NotEmpty,
     /// The main core does not sleep by a policy's command.
     #[error("the main core does not sleep")]

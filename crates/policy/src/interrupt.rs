@@ -1,11 +1,13 @@
 //! `interrupt`: every I/O thread waits in the kernel for requests and completions, spread evenly over all cores (what the
 //! kernel's own target does; SANDMAN sections 3.1 and 3.3).
 
-use pilotlight_plant::{Command, Completions, NEVER, Policy, Refusal, Sample, Start, Tick, Unsupported, View, Wants};
+use pilotlight_plant::{
+    Command, Completions, CoreId, NEVER, Policy, Refusal, Sample, SleepGoal, Start, Tick, Unsupported, View, Wants,
+};
 
 use crate::spread::spread;
 
-/// Interrupts instead of polling.
+/// Interrupts instead of polling. Workers for which there is no I/O thread sleep.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Interrupt;
 
@@ -27,6 +29,12 @@ impl Policy for Interrupt {
             });
         }
         spread(start, Completions::Interrupt, out);
+        let empty = |core: CoreId| core.index() >= start.homes.len() && core != start.topology.main();
+        out.retain(|command| !matches!(*command, Command::Wake { core } if empty(core)));
+        if !start.capabilities.sleeps.is_empty() {
+            let goal = SleepGoal::DEEPEST;
+            out.extend(start.topology.cores().filter(|&core| empty(core)).map(|core| Command::Sleep { core, goal }));
+        }
         Ok(NEVER)
     }
 
@@ -49,15 +57,15 @@ impl Policy for Interrupt {
 
 #[cfg(test)]
 mod tests {
-    use pilotlight_plant::{Capabilities, CoreId, CoreSample, CoreState, Depth, ThreadId, Topology};
+    use pilotlight_plant::{Capabilities, CoreSample, CoreState, Depth, SleepCost, ThreadId, Topology};
 
     use super::*;
 
-    fn start(capabilities: &Capabilities) -> Result<Vec<Command>, Unsupported> {
+    fn start(capabilities: &Capabilities, threads: usize) -> Result<Vec<Command>, Unsupported> {
         let topology = Topology::flat(3).unwrap();
         let asleep = CoreState::Asleep(Depth::SoftwareWait);
         let cores = [CoreState::Awake, CoreState::Awake, asleep].map(CoreSample::new);
-        let homes = [CoreId(0); 4];
+        let homes = vec![CoreId(0); threads];
         let mut out = Vec::new();
         let plant = Start { now_ns: 7, topology: &topology, capabilities, cores: &cores, homes: &homes };
         let next = Interrupt.start(&plant, &mut out)?;
@@ -71,12 +79,22 @@ mod tests {
         let how = |thread| Command::Completions { thread: ThreadId(thread), how: Completions::Interrupt };
         let to = |thread, core| Command::Move { thread: ThreadId(thread), to: CoreId(core) };
         let expected = [Command::Wake { core: CoreId(2) }, how(0), how(1), to(1, 1), how(2), to(2, 2), how(3)];
-        assert_eq!(start(&capabilities).unwrap(), expected);
+        assert_eq!(start(&capabilities, 4).unwrap(), expected);
+    }
+
+    #[test]
+    fn workers_without_a_thread_sleep() {
+        let sleeps = vec![SleepCost { depth: Depth::SoftwareWait, waker_ns: 1, wake_ns: 1 }];
+        let capabilities = Capabilities { interrupts: true, moves: true, sleeps, ..Capabilities::default() };
+        let (core, goal) = (CoreId(2), SleepGoal::DEEPEST);
+        let commands = start(&capabilities, 2).unwrap();
+        assert_eq!(commands.last(), Some(&Command::Sleep { core, goal }));
+        assert!(!commands.contains(&Command::Wake { core }), "a wake-up that finds no work");
     }
 
     #[test]
     fn a_plant_that_cannot_wait_is_refused_by_name() {
-        let refused = start(&Capabilities::default()).unwrap_err();
+        let refused = start(&Capabilities::default(), 4).unwrap_err();
         assert!(refused.to_string().contains("policy interrupt needs"), "{refused}");
     }
 }

@@ -339,7 +339,7 @@ impl Director {
         self.gather();
         let elapsed_ns = now_ns - self.last_tick_ns;
         self.last_tick_ns = now_ns;
-        self.tick_due_ns = (self.tick_due_ns + tick_ns).max(now_ns + 1);
+        self.tick_due_ns = next_on_grid(self.tick_due_ns, tick_ns, now_ns);
         if self.counts.is_empty() && now_ns < self.next_needed_ns {
             return;
         }
