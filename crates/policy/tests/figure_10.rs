@@ -23,11 +23,15 @@ fn topology() -> Topology {
 
 /// One interval with these threads, each with its home and its load in per cent.
 fn commands(topology: &Topology, threads: &[(CoreId, u64)]) -> Vec<Command> {
+    commands_with(Parameters::default(), topology, threads)
+}
+
+fn commands_with(parameters: Parameters, topology: &Topology, threads: &[(CoreId, u64)]) -> Vec<Command> {
     let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker_ns: 0, wake_ns: 3_000 }];
     let capabilities = Capabilities { moves: true, sleeps, ..Capabilities::default() };
     let mut cores: Vec<_> = topology.cores().map(|_| CoreSample::new(CoreState::Awake)).collect();
     let homes: Vec<_> = threads.iter().map(|&(home, _)| home).collect();
-    let mut policy = Sandman::new(Parameters::default());
+    let mut policy = Sandman::new(parameters);
     let mut out = Vec::new();
     let plant = Start { now_ns: 0, topology, capabilities: &capabilities, cores: &cores, homes: &homes };
     policy.start(&plant, &mut out).unwrap();
@@ -91,6 +95,25 @@ fn a_lightly_loaded_server_keeps_one_core_awake() {
     let threads = [(A, 5), (B, 10), (C, 0), (D, 20)];
     let moves = [to(0, MAIN), to(1, MAIN), to(2, MAIN), to(3, MAIN)];
     assert_eq!(commands(&topology(), &threads), [&moves[..], &asleep[..]].concat());
+}
+
+#[test]
+fn the_last_worker_stays_awake_if_the_main_core_may_not_take_its_threads() {
+    let parameters = Parameters { main_takes_active: false, ..Parameters::default() };
+    let threads = [(A, 5), (B, 10), (D, 20)];
+    let moves = [to(0, D), to(1, D)];
+    let asleep = [sleep(A), sleep(B), sleep(C)];
+    assert_eq!(commands_with(parameters, &topology(), &threads), [&moves[..], &asleep[..]].concat());
+}
+
+#[test]
+fn a_busy_core_is_relieved_where_that_is_asked_for() {
+    let topology = Topology::flat(4).unwrap();
+    let threads = [(MAIN, 50), (MAIN, 40), (A, 30), (A, 65), (B, 90)];
+    let relieved = Parameters { relieve: true, ..Parameters::default() };
+    // Nothing fits anywhere; the core without threads sleeps, or takes the main core's largest. B is busy but has one thread.
+    assert_eq!(commands(&topology, &threads), [sleep(C)]);
+    assert_eq!(commands_with(relieved, &topology, &threads), [to(0, C)]);
 }
 
 #[test]

@@ -279,3 +279,52 @@ fn share(part_ns: u64, whole_ns: u64) -> u64 {
     let ppm = u128::from(part_ns) * u128::from(WHOLE_PPM) / u128::from(whole_ns.max(1));
     (ppm as u64).min(WHOLE_PPM)
 }
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_plant::{CoreSample, ThreadSample};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// A second in which every core was awake, from the home and the load in per cent of each thread.
+    fn sample(cores: u16, threads: &[(u16, u64)]) -> (Vec<CoreSample>, Vec<ThreadSample>) {
+        let mut samples = vec![CoreSample { state: CoreState::Awake, busy_ns: 0, awake_ns: SECOND_NS }; cores.into()];
+        let thread = |&(home, load): &(u16, u64)| {
+            let (home, busy_ns) = (CoreId(home % cores), load * SECOND_NS / 100);
+            samples[home.index()].busy_ns += busy_ns;
+            ThreadSample { home, requests: load, busy_ns }
+        };
+        let threads = threads.iter().map(thread).collect();
+        samples.iter_mut().for_each(|core| core.busy_ns = core.busy_ns.min(SECOND_NS));
+        (samples, threads)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn nobody_gets_more_than_is_healthy(
+            cores in 1..10u16,
+            threads in prop::collection::vec((any::<u16>(), 0..40u64), 0..20),
+            relieve in any::<bool>(),
+        ) {
+            let (cores, threads) = sample(cores, &threads);
+            let topology = Topology::paired(cores.len() as u16).unwrap();
+            let parameters = Parameters { relieve, ..Parameters::default() };
+            let now = Sample { now_ns: SECOND_NS, elapsed_ns: SECOND_NS, cores: &cores, threads: &threads };
+            let plan = plan(&now, &topology, &parameters);
+            prop_assert_eq!(plan.homes.len(), threads.len());
+            let load = |homes: &dyn Fn(usize) -> CoreId, core: CoreId| {
+                (0..threads.len()).filter(|&t| homes(t) == core).map(|t| threads[t].busy_ns).sum::<u64>()
+            };
+            let most = topology.cores().map(|core| load(&|t| threads[t].home, core)).max().unwrap();
+            for core in topology.cores() {
+                let now = load(&|t| plan.homes[t], core);
+                prop_assert!(now <= most.max(SECOND_NS * 8 / 10), "{core:?} has {now} ns, before nobody had more than {most}");
+            }
+        }
+    }
+}

@@ -320,13 +320,14 @@ impl Detector {
 
     /// Of the lanes above their bound, those that were so often enough.
     fn confirm_block(&mut self, block: usize, above: &Sums, surged: &mut Vec<ThreadId>) {
-        let all_negative = above.iter().fold(u64::MAX, |signs, lane| signs & lane.to_bits()) >> 63 == 1;
-        if all_negative {
-            return;
-        }
+        let mut lanes = 0;
         for (lane, &above) in above.iter().enumerate() {
-            let thread = block * LANES + lane;
-            if above > 0.0 && (self.confirm.at_once() || self.exceeded[thread].often_enough(self.tick, self.confirm)) {
+            lanes |= if above > 0.0 { 1_u64 << lane } else { 0 };
+        }
+        while lanes != 0 {
+            let thread = block * LANES + lanes.trailing_zeros() as usize;
+            lanes &= lanes - 1;
+            if self.confirm.at_once() || self.exceeded[thread].often_enough(self.tick, self.confirm) {
                 surged.push(ThreadId(thread as u16));
             }
         }
@@ -400,12 +401,22 @@ impl Exceeded {
 /// whether there were any.
 fn take_block(rest: &mut &[ThreadCount], block: usize, scale: u64, fresh: &mut Counts) -> bool {
     let first = block * LANES;
+    let count = |requests: u32| ((u64::from(requests) * scale) >> (24 - FRACTION)).min(MOST) as i32;
+    // In the order of their numbers and each once: where the first and the last of a block are in their places, all are.
+    if let Some((all, others)) = rest.split_first_chunk::<LANES>()
+        && all[0].thread.index() == first
+        && all[LANES - 1].thread.index() == first + LANES - 1
+    {
+        *fresh = std::array::from_fn(|lane| count(all[lane].requests));
+        *rest = others;
+        return true;
+    }
     let before = rest.len();
-    while let [count, others @ ..] = *rest
-        && let lane = count.thread.index().wrapping_sub(first)
+    while let [next, others @ ..] = *rest
+        && let lane = next.thread.index().wrapping_sub(first)
         && lane < LANES
     {
-        fresh[lane] = ((u64::from(count.requests) * scale) >> (24 - FRACTION)).min(MOST) as i32;
+        fresh[lane] = count(next.requests);
         *rest = others;
     }
     rest.len() < before
