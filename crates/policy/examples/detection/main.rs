@@ -1,7 +1,7 @@
 //! Section 5.3 of SANDMAN, "Accuracy of burst detection", on the policy alone: false moves under steady load, bursts found.
 //!
 //! ```text
-//! cargo run --release -p pilotlight-policy --example detection [-- --json] [--runs N] [--ticks N] [--seed N] [--only NAME | --set KEY=VALUE ...]
+//! cargo run --release -p pilotlight-policy --example detection [-- --json] [--runs N] [--ticks N] [--seed N] [--iops N ...] [--only NAME | --set KEY=VALUE ...]
 //! ```
 //!
 //! The paper: two minutes for each rate, 100 iterations; 93.45 to 95.78 % of what it does not say are right under steady load,
@@ -27,6 +27,8 @@ struct Options {
     ticks: u64,
     seed: u64,
     only: Option<String>,
+    /// Steady load at these rates only.
+    iops: Vec<u64>,
     /// Guards to be measured in the place of those of the table.
     own: Vec<(String, String)>,
 }
@@ -80,7 +82,7 @@ struct Report {
 }
 
 const USAGE: &str =
-    "usage: detection [--json] [--runs N] [--ticks N] [--seed N] [--only SETTING | --set KEY=VALUE ...]";
+    "usage: detection [--json] [--runs N] [--ticks N] [--seed N] [--iops N ...] [--only SETTING | --set KEY=VALUE ...]";
 
 fn main() {
     let (options, settings) = match options().and_then(|options| wanted(&options).map(|settings| (options, settings))) {
@@ -99,7 +101,8 @@ fn main() {
 }
 
 fn options() -> Result<Options, String> {
-    let mut options = Options { json: false, runs: 100, ticks: 5_000, seed: 1, only: None, own: Vec::new() };
+    let mut options =
+        Options { json: false, runs: 100, ticks: 5_000, seed: 1, only: None, iops: Vec::new(), own: Vec::new() };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
@@ -110,6 +113,7 @@ fn options() -> Result<Options, String> {
             "--ticks" => options.ticks = number(value()?)?,
             "--seed" => options.seed = number(value()?)?,
             "--only" => options.only = Some(value()?),
+            "--iops" => options.iops.push(number(value()?)?),
             "--set" => options.own.push(guard(&value()?)?),
             _ => return Err(format!("{argument} is not known")),
         }
@@ -186,10 +190,11 @@ enum Rows {
 
 fn measure(options: &Options, settings: &[Setting]) -> Report {
     let shapes = [Shape::Poisson, Shape::Paced];
-    let rates = (0..11).map(|doubling| 10_000 << doubling);
+    let table: Vec<u64> = (0..11).map(|doubling| 10_000 << doubling).collect();
+    let rates = if options.iops.is_empty() { &table } else { &options.iops };
     let mut jobs = Vec::new();
     for (shape, lateness) in STEADY {
-        jobs.extend(rates.clone().map(|iops| Job::Stable(shape, iops, lateness)));
+        jobs.extend(rates.iter().map(|&iops| Job::Stable(shape, iops, lateness)));
     }
     for (place, active, from_sleep) in BURSTS {
         jobs.extend(shapes.map(|shape| Job::Burst(Burst { shape, active, place, from_sleep })));
