@@ -1,4 +1,5 @@
-//! Figure 10 of SANDMAN as a golden test, in the reading of errata 8: B and D onto A and C, then A's threads onto D.
+//! Figure 10 of SANDMAN as a golden test, in the reading of docs/sandman.md: B and D onto A and C, then A's threads onto
+//! D.
 
 use pilotlight_plant::{
     Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Policy, Sample, SleepCost, SleepGoal, Start,
