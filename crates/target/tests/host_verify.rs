@@ -60,7 +60,8 @@ fn a_late_backend_in_random_order_changes_nothing_but_time() {
     let spec = LoadSpec { block_bytes: 16384, trim_percent: 10, depth: 32, ..verify_spec() };
     let report = target.load(&spec);
     assert!(report.is_clean(), "{report}");
-    assert!(report.total.latency.min_ns >= 20_000, "the delays are felt");
+    // Not the smallest: a reactor that was put aside in a poll counts a delay from the poll's beginning.
+    assert!(report.total.latency.p50_ns >= 20_000, "the delays are felt: {report}");
     target.stop();
 }
 
