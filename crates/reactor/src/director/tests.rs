@@ -119,6 +119,26 @@ fn a_core_that_is_being_woken_does_not_fall_deeper() {
     assert!(!stage.director.is_quiet(stage.now_ns, u64::MAX), "a core is to poll");
 }
 
+/// Whether the first core has been told to hand an I/O thread over.
+fn is_handed(stage: &mut Stage) -> bool {
+    std::iter::from_fn(|| stage.inboxes[0].take()).any(|event| matches!(event, Event::Hand { .. }))
+}
+
+#[test]
+fn the_old_home_serves_until_one_that_software_wakes_is_awake() {
+    for (depth, at_once) in [(Depth::SoftwareWait, false), (Depth::ServerSleep, false), (Depth::MonitorWait, true)] {
+        let go = vec![Command::Wake { core: CoreId(1) }, Command::Move { thread: ThreadId(0), to: CoreId(1) }];
+        let mut stage = stage(2, 16, 1, vec![vec![sleep(1)], go]);
+        stage.fall_asleep(1, depth);
+        stage.tick();
+        assert_eq!(stage.sleep_of(1, Some(depth)), None, "it is woken");
+        assert_eq!(is_handed(&mut stage), at_once, "{depth}: not awake yet");
+        stage.director.peers[1].cell.wake(stage.now_ns);
+        stage.director.step(stage.now_ns);
+        assert_eq!(is_handed(&mut stage), !at_once, "{depth}: awake now");
+    }
+}
+
 /// Commands about three cores and four I/O threads.
 fn command() -> impl Strategy<Value = Command> {
     prop_oneof![
