@@ -35,6 +35,13 @@ pub enum Command {
         /// How.
         how: Completions,
     },
+    /// Let `core` run at `khz`, or at the nearest frequency that it has, from when the hardware gets there.
+    Frequency {
+        /// The core.
+        core: CoreId,
+        /// Clock frequency in kHz.
+        khz: u32,
+    },
 }
 
 /// How deep a core is to sleep: the deepest state from which it is back in time.
@@ -59,6 +66,12 @@ pub enum Completions {
     Poll,
     /// Its reactor waits in the kernel until a socket, a device or a message has something.
     Interrupt,
+    /// Its reactor rests after each round that found nothing, then polls again (hybrid polling). With several I/O threads on a
+    /// core the shortest rest counts; one that polls all the time leaves none.
+    Hybrid {
+        /// Length of a rest in nanoseconds.
+        rest_ns: u32,
+    },
 }
 
 /// Why a plant did not do what it was told.
@@ -100,6 +113,25 @@ pub struct Capabilities {
     pub move_ns: u64,
     /// Whether I/O threads can wait in the kernel.
     pub interrupts: bool,
+    /// Whether reactors can rest between rounds ([`Completions::Hybrid`]).
+    pub rests: bool,
+    /// Which frequencies a core can be set to; `None` if it cannot.
+    pub frequency: Option<FrequencyRange>,
+}
+
+/// Which frequencies a core can be set to, and what that costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrequencyRange {
+    /// The lowest, in kHz.
+    pub min_khz: u32,
+    /// The highest, in kHz.
+    pub max_khz: u32,
+    /// From one to the next, in kHz.
+    pub step_khz: u32,
+    /// Time of the core that sets it, in nanoseconds: a write to a file of the kernel.
+    pub set_ns: u64,
+    /// Time from then until the core runs at it, in nanoseconds.
+    pub latency_ns: u64,
 }
 
 impl Capabilities {

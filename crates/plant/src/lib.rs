@@ -15,7 +15,7 @@ pub mod profile;
 pub mod sample;
 pub mod topology;
 
-pub use command::{Capabilities, Command, Completions, Refusal, SleepCost, SleepGoal};
+pub use command::{Capabilities, Command, Completions, FrequencyRange, Refusal, SleepCost, SleepGoal};
 pub use policy::{NEVER, Policy, Start, Unsupported, View, Wants};
 pub use profile::{PowerProfile, ProfileError};
 pub use sample::{CoreSample, CoreState, Sample, ThreadCount, ThreadSample, Tick};

@@ -6,8 +6,8 @@
 //!
 //! Each answer says the earliest moment at which the policy could command something even if no request arrives until
 //! then ([`NEVER`] where it could not). A plant may leave out every quiet tick, and every interval in which no request
-//! arrived, before that moment: **with and without them the commands are the same**. Every policy has a property test of
-//! that. It is what lets a whole server sleep.
+//! arrived and none was in progress, before that moment: **with and without them the commands are the same**. Every policy
+//! has a property test of that. It is what lets a whole server sleep, and a simulator skip an idle hour.
 
 use crate::command::{Capabilities, Command, Refusal};
 use crate::sample::{CoreSample, Sample, Tick};
@@ -55,6 +55,8 @@ pub struct Wants {
     pub tick_busy: bool,
     /// Time between two intervals in nanoseconds; `None` for none.
     pub interval_ns: Option<u64>,
+    /// Whether intervals carry how many requests were answered, and how long they were in progress.
+    pub service: bool,
     /// Whether the plant may put every core into the kernel when all is quiet (`server-sleep`).
     pub sleeps_when_quiet: bool,
 }

@@ -54,7 +54,7 @@ impl CoreSample {
 }
 
 /// One I/O thread over an interval.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadSample {
     /// Where it lives at the end.
     pub home: CoreId,
@@ -62,6 +62,11 @@ pub struct ThreadSample {
     pub requests: u64,
     /// Time in poll steps that found work, in nanoseconds.
     pub busy_ns: u64,
+    /// Requests answered; 0 unless asked for ([`crate::Wants::service`]).
+    pub answered: u64,
+    /// Requests in progress, integrated over the interval, in request-nanoseconds; 0 unless asked for. Divided by `answered` it
+    /// is their mean service time (Little's law).
+    pub in_progress_ns: u64,
 }
 
 /// Cores and I/O threads over an interval.

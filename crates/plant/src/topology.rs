@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A core of a plant: a reactor, or a simulated logical core. Numbered from 0 without gaps, whatever the CPU's number is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CoreId(pub u16);
 
 impl CoreId {
@@ -16,7 +16,7 @@ impl CoreId {
 }
 
 /// An I/O thread. Numbered from 0 without gaps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ThreadId(pub u16);
 
 impl ThreadId {

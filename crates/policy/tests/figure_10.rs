@@ -43,7 +43,7 @@ fn commands_with(parameters: Parameters, topology: &Topology, threads: &[(CoreId
     for &(home, load) in threads {
         let busy_ns = load * 10_000 * PPM;
         cores[home.index()].busy_ns += busy_ns;
-        samples.push(ThreadSample { home, requests: 1_000 * load, busy_ns });
+        samples.push(ThreadSample { home, requests: 1_000 * load, busy_ns, ..ThreadSample::default() });
     }
     let (now_ns, elapsed_ns) = (1_000_000_000, 1_000_000_000);
     policy.on_interval(&Sample { now_ns, elapsed_ns, cores: &cores, threads: &samples }, &mut out);
@@ -138,7 +138,7 @@ fn a_sample_puts_right_what_was_believed() {
     };
     cores[1].state = CoreState::Awake;
     cores.iter_mut().for_each(|core| core.awake_ns = 1_000_000_000);
-    let thread = |home| ThreadSample { home, requests: 1, busy_ns: 500_000_000 };
+    let thread = |home| ThreadSample { home, requests: 1, busy_ns: 500_000_000, ..ThreadSample::default() };
     let threads = [thread(MAIN), thread(A)];
     let sample = Sample { now_ns: 1_000_000_000, elapsed_ns: 1_000_000_000, cores: &cores, threads: &threads };
     out.clear();

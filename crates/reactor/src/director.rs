@@ -409,7 +409,12 @@ impl Director {
             let requests = now.requests - before.requests;
             all += requests;
             let home = order.to.unwrap_or_else(|| cell.home());
-            self.threads.push(ThreadSample { home, requests, busy_ns: now.busy_ns - before.busy_ns });
+            self.threads.push(ThreadSample {
+                home,
+                requests,
+                busy_ns: now.busy_ns - before.busy_ns,
+                ..ThreadSample::default()
+            });
             *before = now;
         }
         all
@@ -462,6 +467,9 @@ impl Director {
                 add(&self.cell.wakes, 1);
                 self.wake(core, now_ns);
                 Ok(())
+            }
+            Command::Frequency { .. } | Command::Completions { how: Completions::Hybrid { .. }, .. } => {
+                Err(Refusal::Unsupported)
             }
             Command::Completions { thread, how } => {
                 let cell = self.cells.get(thread.index()).ok_or(Refusal::Unknown)?;

@@ -279,7 +279,7 @@ fn capabilities(options: &RuntimeOptions) -> Capabilities {
         sleeps.push(MONITOR_WAKE);
     }
     sleeps.push(SOFTWARE_WAKE);
-    Capabilities { sleeps, moves: true, move_ns: 100, interrupts: true }
+    Capabilities { sleeps, moves: true, move_ns: 100, interrupts: true, ..Capabilities::default() }
 }
 
 fn pin(core: u32) -> std::io::Result<()> {

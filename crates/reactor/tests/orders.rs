@@ -160,7 +160,7 @@ impl Policy for Sleepy {
 fn sleepy(needed_ns: u64, interval_ns: u64, completions: Completions) -> (Arc<Told>, Box<Sleepy>) {
     let told = Arc::<Told>::default();
     let wants =
-        Wants { tick_ns: Some(10_000), tick_busy: false, interval_ns: Some(interval_ns), sleeps_when_quiet: true };
+        Wants { tick_ns: Some(10_000), interval_ns: Some(interval_ns), sleeps_when_quiet: true, ..Wants::default() };
     (Arc::clone(&told), Box::new(Sleepy { wants, needed_ns, completions, told }))
 }
 

@@ -90,7 +90,12 @@ fn settle(policy: &mut Sandman, rate: f64, active: usize, mut homes: Vec<CoreId>
         cores.iter_mut().for_each(|core| (core.busy_ns, core.awake_ns) = (0, SECOND_NS));
         let sample = |(thread, &home): (usize, &CoreId)| {
             cores[home.index()].busy_ns += busy_ns(thread);
-            ThreadSample { home, requests: u64::from(thread < active), busy_ns: busy_ns(thread) }
+            ThreadSample {
+                home,
+                requests: u64::from(thread < active),
+                busy_ns: busy_ns(thread),
+                ..ThreadSample::default()
+            }
         };
         let threads: Vec<_> = homes.iter().enumerate().map(sample).collect();
         let now_ns = second * SECOND_NS;
@@ -100,7 +105,7 @@ fn settle(policy: &mut Sandman, rate: f64, active: usize, mut homes: Vec<CoreId>
                 Command::Move { thread, to } => homes[thread.index()] = to,
                 Command::Sleep { core, .. } => cores[core.index()].state = CoreState::Asleep(Depth::MonitorWait),
                 Command::Wake { core } => cores[core.index()].state = CoreState::Awake,
-                Command::Completions { .. } => {}
+                Command::Completions { .. } | Command::Frequency { .. } => {}
             }
         }
     }

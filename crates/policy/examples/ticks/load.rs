@@ -57,7 +57,8 @@ impl Load {
         let elapsed_ns = 1_000_000_000;
         let busy_ns = percent * elapsed_ns / 100;
         let core = CoreSample { state: CoreState::Awake, busy_ns, awake_ns: elapsed_ns };
-        let thread = |thread| ThreadSample { home: CoreId(thread % 48), requests: percent, busy_ns };
+        let thread =
+            |thread| ThreadSample { home: CoreId(thread % 48), requests: percent, busy_ns, ..ThreadSample::default() };
         let cores = vec![core; self.topology.len()];
         let threads: Vec<_> = (0..self.threads).map(thread).collect();
         let sample = Sample { now_ns: self.tick * elapsed_ns, elapsed_ns, cores: &cores, threads: &threads };

@@ -295,7 +295,7 @@ mod tests {
         let thread = |&(home, load): &(u16, u64)| {
             let (home, busy_ns) = (CoreId(home % cores), load * SECOND_NS / 100);
             samples[home.index()].busy_ns += busy_ns;
-            ThreadSample { home, requests: load, busy_ns }
+            ThreadSample { home, requests: load, busy_ns, ..ThreadSample::default() }
         };
         let threads = threads.iter().map(thread).collect();
         samples.iter_mut().for_each(|core| core.busy_ns = core.busy_ns.min(SECOND_NS));

@@ -165,6 +165,7 @@ impl Policy for Sandman {
             tick_ns: Some(self.parameters.fine_interval_ns),
             tick_busy: false,
             interval_ns: Some(self.parameters.coarse_interval_ns),
+            service: false,
             sleeps_when_quiet: self.parameters.server_sleep,
         }
     }

@@ -52,7 +52,7 @@ pub(crate) struct Plant {
 /// What any plant of these tests can do.
 pub(crate) fn capabilities() -> Capabilities {
     let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker_ns: 0, wake_ns: 3_000 }];
-    Capabilities { moves: true, interrupts: true, sleeps, move_ns: 100 }
+    Capabilities { moves: true, interrupts: true, sleeps, move_ns: 100, ..Capabilities::default() }
 }
 
 impl Plant {
@@ -140,6 +140,7 @@ impl Plant {
                 home: self.homes[thread],
                 requests: self.requests[thread],
                 busy_ns: self.requests[thread] * REQUEST_NS,
+                ..ThreadSample::default()
             })
             .collect();
         let elapsed_ns = self.now_ns - self.since_ns;
@@ -195,7 +196,7 @@ impl Plant {
                     let gets_one = |other: &Command| matches!(other, Command::Move { to, .. } if *to == core);
                     assert!(may_wake || answer.iter().any(gets_one), "{core:?} is woken for nothing: {answer:?}");
                 }
-                Command::Completions { .. } => {}
+                Command::Completions { .. } | Command::Frequency { .. } => {}
             }
         }
     }
@@ -241,7 +242,7 @@ impl Plant {
             Command::Sleep { core, .. } if refused || self.homes.contains(&core) => return Err(Refusal::NotEmpty),
             Command::Sleep { core, .. } => self.cores[core.index()] = CoreState::Asleep(Depth::MonitorWait),
             Command::Wake { core } => self.cores[core.index()] = CoreState::Awake,
-            Command::Completions { .. } => {}
+            Command::Completions { .. } | Command::Frequency { .. } => {}
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ impl Policy for Script {
         "script"
     }
     fn wants(&self) -> Wants {
-        Wants { tick_ns: Some(10_000), tick_busy: false, interval_ns: None, sleeps_when_quiet: true }
+        Wants { tick_ns: Some(10_000), tick_busy: false, sleeps_when_quiet: true, ..Wants::default() }
     }
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
         self.next(out);
@@ -56,8 +56,12 @@ fn stage(cores: u16, ring: usize, threads: usize, script: Vec<Vec<Command>>) -> 
     let inboxes: Vec<Inbox<Event>> = (0..cores).map(|_| Inbox::new(ring)).collect();
     let peers: Arc<[Peer]> = inboxes.iter().map(|own| Peer { events: own.sender(), cell: Arc::default() }).collect();
     let cost = |depth| pilotlight_plant::SleepCost { depth, waker_ns: 0, wake_ns: 0 };
-    let capabilities =
-        Capabilities { sleeps: vec![cost(Depth::MonitorWait)], moves: true, move_ns: 0, interrupts: true };
+    let capabilities = Capabilities {
+        sleeps: vec![cost(Depth::MonitorWait)],
+        moves: true,
+        interrupts: true,
+        ..Capabilities::default()
+    };
     let topology = Topology::flat(cores).expect("cores");
     let mut director = Director::new(peers, topology, capabilities, Some(0), Arc::default());
     let cells: Vec<Arc<ThreadCell>> = (0..threads).map(|_| Arc::default()).collect();

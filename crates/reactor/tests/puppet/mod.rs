@@ -37,7 +37,7 @@ pub struct Strings {
 }
 
 pub const EVERY_MS: Wants =
-    Wants { tick_ns: None, tick_busy: false, interval_ns: Some(1_000_000), sleeps_when_quiet: false };
+    Wants { tick_ns: None, tick_busy: false, interval_ns: Some(1_000_000), service: false, sleeps_when_quiet: false };
 
 pub fn puppet(wants: Wants) -> (Strings, Box<Puppet>) {
     let (send, commands) = mpsc::channel();

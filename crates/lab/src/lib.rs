@@ -1,0 +1,1 @@
+//! Experiments on the simulator: files, sweeps, results, claims.

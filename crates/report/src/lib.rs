@@ -1,0 +1,1 @@
+//! Result tables (CSV, JSON, Parquet) and self-contained HTML reports.

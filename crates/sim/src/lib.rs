@@ -1,0 +1,6 @@
+//! A plant made of events: cores, queues, drives, network and power of the papers' machines, in simulated time.
+//!
+//! Deterministic: one scenario and one seed give one trace, byte for byte.
+
+pub mod rng;
+pub mod ssd;

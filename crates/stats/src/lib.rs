@@ -1,0 +1,1 @@
+//! Statistics of simulated and measured runs: warm-up, intervals, tests.
