@@ -59,7 +59,7 @@ impl Namespaces {
         let one = |entry: &Entry| match &entry.channel {
             None => Wait::Event,
             Some(channel) if channel.in_flight() > 0 => match self.how {
-                Completions::Poll => Wait::Poll,
+                Completions::Poll | Completions::Hybrid { .. } => Wait::Poll,
                 Completions::Interrupt => channel.wait(now_ns),
             },
             Some(_) if entry.removed => Wait::Poll, // its channel is to be closed
