@@ -63,9 +63,9 @@ fn m_d_1() {
 }
 
 #[test]
-fn m_g_1_with_three_kinds_of_pages() {
+fn m_g_1_with_uniform_service() {
     let measured = mean_wait(drive(1, "read_spread_ns = 90000"), 1, 0.7, 4_000_000);
-    assert_within_2_percent("M/G/1 at 70 %", measured, m_g_1(0.7, 0.81 * 2.0 / 3.0));
+    assert_within_2_percent("M/G/1 at 70 %", measured, m_g_1(0.7, 0.81 / 3.0));
 }
 
 #[test]

@@ -56,7 +56,7 @@ pub struct Flash {
     pub page_bytes: u32,
     /// Mean time a die takes to read a page.
     pub read_ns: u64,
-    /// Pages are fast, middling or slow in equal parts, this much apart; only for `service = "pages"`.
+    /// Reads take up to this much less or more, uniformly: pages of one cell differ. Only for `service = "uniform"`.
     #[serde(default)]
     pub read_spread_ns: u64,
     /// How the times of reads are distributed.
@@ -71,9 +71,9 @@ pub struct Flash {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Service {
-    /// `read_ns`, or `read_spread_ns` less or more, each for a third of the pages (the three bits of a TLC cell).
+    /// Uniform within `read_spread_ns` of `read_ns`.
     #[default]
-    Pages,
+    Uniform,
     /// Exponential with mean `read_ns`. No drive is like this; closed forms are.
     Exponential,
 }
@@ -97,7 +97,7 @@ pub enum Placement {
 pub struct Program {
     /// Mean time of a program.
     pub program_ns: u64,
-    /// Programs are fast, middling or slow in equal parts, this much apart.
+    /// Programs take up to this much less or more, uniformly.
     #[serde(default)]
     pub program_spread_ns: u64,
     /// What one program stores on a die (all planes and bits of a word line that it writes at once).
