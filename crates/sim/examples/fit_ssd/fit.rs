@@ -29,7 +29,7 @@ const NAMES: [&str; 15] = [
     "buffer_bytes",
     "erase_ns",
     "programs_per_erase",
-    "command_slots",
+    "reorder_window",
     "suspend_ns",
 ];
 const AXES: [Axis; 15] = [
@@ -70,7 +70,7 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
             write_latency_ns: ns("write_latency_ns"),
             max_iops: 0,
             max_bytes_per_s: 0,
-            command_slots: at("command_slots").round() as u32,
+            reorder_window: at("command_slots").round() as u32,
             write_lanes: at("write_lanes").round() as u32,
             write_lane_ns: ns("write_lane_ns"),
         },

@@ -16,7 +16,10 @@ fn main() -> Result<(), String> {
     let only = std::env::args().nth(2);
     for (name, drive) in drives.iter().filter(|(name, _)| only.as_ref().is_none_or(|only| *name == only)) {
         let started = Instant::now();
-        let model = fit::full(name, drive);
+        let model = match std::env::args().nth(3) {
+            Some(path) => pilotlight_sim::ssd::SsdModel::parse(&std::fs::read_to_string(path).unwrap()).unwrap(),
+            None => fit::full(name, drive),
+        };
         eprintln!("{name} in {:.1} s: {model:#?}", started.elapsed().as_secs_f64());
         for (share, curve) in drive {
             for point in curve.sample(0.05, 0.95, 5) {

@@ -8,7 +8,7 @@
 //! is all before the dies. *Lanes* take writes into the *buffer*, from which units go to the dies in turn.
 //!
 //! *Algorithm.* Requests come in order of time, so every stage is a recursion over the time at which it is free:
-//! `start = max(at, free); free = start + service`. A read passes the front (slots, rate), then its die, then a fixed latency. A write
+//! `start = max(at, free); free = start + service`. A read passes the front (a limit on rate), then its die, then a fixed latency. A write
 //! passes the front and a lane, waits until the buffer has room, and is done after a fixed latency; what it does to dies
 //! happens later (`collect.rs`). A request over several pages is done with the last.
 //!
@@ -126,8 +126,7 @@ impl Ssd {
             Op::Read => self.read(inside, request),
             Op::Write => self.write(inside, request),
         };
-        self.front.leave(done);
-        done
+        self.front.report(done)
     }
 
     /// What no request can be faster than, in ns.

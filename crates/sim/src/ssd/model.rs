@@ -38,8 +38,8 @@ pub struct Front {
     pub max_iops: u64,
     /// Bytes the host interface carries per second.
     pub max_bytes_per_s: u64,
-    /// Commands inside at a time. Slots are reused in turn, so one slow command can hold up the rest.
-    pub command_slots: u32,
+    /// A completion is reported no earlier than that of the command which came this many before; 0: in any order.
+    pub reorder_window: u32,
     /// Lanes that take writes into the buffer; a write goes to any of them. 0: writes need no lane.
     pub write_lanes: u32,
     /// How long a write occupies its lane.
