@@ -137,7 +137,7 @@ fn step(values: &mut [f64], chosen: &[usize], rounds: usize, suspends: bool, wan
 pub(crate) fn full(name: &str, drive: &Drive) -> SsdModel {
     let mut best = (SsdModel { program: None, ..baseline(name, drive) }, f64::INFINITY);
     for suspends in [false, true] {
-        for (program_ns, program_bytes) in [(0.35e6, 24e3), (1.5e6, 64e3), (3.4e6, 150e3)] {
+        for (program_ns, program_bytes) in [(0.35e6, 24e3), (1.0e6, 64e3), (3.2e6, 200e3)] {
             let (values, loss) = staged(drive, suspends, program_ns, program_bytes);
             eprintln!("{name}: suspends {suspends}, programs from {program_ns} ns: loss {loss:.4} {values:.0?}");
             if loss < best.1 {
