@@ -6,11 +6,17 @@ mod curves;
 mod fit;
 mod load;
 mod search;
+mod speed;
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 fn main() -> Result<(), String> {
+    if std::env::args().nth(1).as_deref() == Some("speed") {
+        let path = std::env::args().nth(2).unwrap();
+        speed::print(&pilotlight_sim::ssd::SsdModel::parse(&std::fs::read_to_string(path).unwrap()).unwrap());
+        return Ok(());
+    }
     let folder = std::env::args().nth(1).ok_or("say the folder with the curves")?;
     let drives = curves::read_folder(&PathBuf::from(folder))?;
     let only = std::env::args().nth(2);
