@@ -32,14 +32,17 @@ fn load(op: impl Fn(usize) -> Op, gap_ns: f64) -> Vec<Request> {
     (0..REQUESTS).map(&mut next).collect()
 }
 
+/// The fastest of many rounds: what else runs on the machine only makes rounds longer.
 fn ns(model: &SsdModel, load: &[Request]) -> f64 {
     let mut ssd = Ssd::new(model);
     let span = load[load.len() - 1].at_ns;
-    let started = Instant::now();
+    let mut fastest = f64::INFINITY;
     for round in 0..ROUNDS {
+        let started = Instant::now();
         for request in load {
             black_box(ssd.submit(&Request { at_ns: request.at_ns + round * span, ..*request }));
         }
+        fastest = fastest.min(started.elapsed().as_nanos() as f64 / load.len() as f64);
     }
-    started.elapsed().as_nanos() as f64 / (ROUNDS * load.len() as u64) as f64
+    fastest
 }
