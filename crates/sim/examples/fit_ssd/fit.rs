@@ -17,7 +17,7 @@ const POINTS: usize = 8;
 const ROUGH: usize = 20_000;
 const FINE: usize = 60_000;
 const SCREENED: u64 = 2_000;
-const KEPT: usize = 6;
+const KEPT: usize = 8;
 /// Which of `NAMES` belong to reads, to writes and to what they do to each other.
 const READS: [usize; 5] = [0, 1, 2, 3, 15];
 const WRITES: [usize; 4] = [4, 5, 6, 16];
@@ -35,7 +35,7 @@ const NAMES: [&str; 18] = [
     "program_ns",
     "program_spread_share",
     "program_bytes",
-    "buffer_bytes",
+    "buffer_share",
     "erase_ns",
     "programs_per_erase",
     "queues",
@@ -55,7 +55,7 @@ const AXES: [Axis; 18] = [
     axis(1.5e6, 0.2e6, 5e6),
     axis(0.4, 0.02, 1.0),
     axis(64e3, 8192.0, 600e3),
-    axis(16e6, 0.5e6, 200e6),
+    axis(3.0, 0.02, 60.0),
     axis(3e6, 0.3e6, 12e6),
     axis(60.0, 8.0, 2000.0),
     axis(8.0, 1.0, 32.0),
@@ -77,6 +77,7 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
     let at = |wanted: &str| values[NAMES.iter().position(|name| *name == wanted).expect("one of NAMES")];
     let ns = |wanted: &str| at(wanted).round() as u64;
     let program_ns = ns("program_ns");
+    let (dies, program_bytes) = (at("dies").round(), at("program_bytes").round());
     SsdModel {
         name: name.to_owned(),
         source: String::new(),
@@ -92,7 +93,7 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
             write_lane_ns: ns("write_lane_ns"),
         },
         flash: Flash {
-            dies: at("dies").round() as u32,
+            dies: dies as u32,
             page_bytes: 4096,
             read_ns: ns("read_ns"),
             read_spread_ns: ns("read_spread_ns").min(ns("read_ns")),
@@ -102,8 +103,8 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
         program: Some(Program {
             program_ns,
             program_spread_ns: (at("program_spread_share") * program_ns as f64) as u64,
-            program_bytes: at("program_bytes").round() as u32,
-            buffer_bytes: ns("buffer_bytes"),
+            program_bytes: program_bytes as u32,
+            buffer_bytes: ((1.0 + at("buffer_share")) * dies * program_bytes).ceil() as u64,
             erase_ns: ns("erase_ns"),
             programs_per_erase: at("programs_per_erase").round() as u32,
             suspend_ns: suspends.then(|| ns("suspend_ns")),
