@@ -1,5 +1,6 @@
 //! What a simulated drive promises, whatever its profile and load.
 
+use pilotlight_sim::rng::{Purpose, Stream};
 use pilotlight_sim::ssd::{Activity, Op, Request, Ssd, SsdModel};
 use proptest::prelude::*;
 
@@ -293,4 +294,25 @@ fn every_profile_of_the_repository_is_a_drive() {
         let model = SsdModel::parse(&std::fs::read_to_string(&path).unwrap());
         assert!(model.is_ok(), "{}: {}", path.display(), model.unwrap_err());
     }
+}
+
+/// GB/s and requests per second of reads that all come at once.
+fn flood(ssd: &mut Ssd, requests: u64, bytes: u32) -> (f64, f64) {
+    let read = |index: u64| {
+        let draw = Stream::new(1, Purpose::Devices, 0).at(index);
+        Request { at_ns: 0, op: Op::Read, offset: index * u64::from(bytes), bytes, draw }
+    };
+    let last_ns = (0..requests).map(|index| ssd.submit(&read(index))).max().unwrap_or(1) as f64;
+    (requests as f64 * f64::from(bytes) / last_ns, requests as f64 / last_ns * 1e9)
+}
+
+/// The two figures that SANDMAN prints of its drives (section 1): 2,500 k random reads of 4 KiB, 14 GB/s.
+#[test]
+fn the_drive_of_sandman_reads_as_printed() {
+    let text = include_str!("../../../profiles/ssd/pm1743.toml");
+    let model = SsdModel::parse(text).unwrap();
+    let (_, iops) = flood(&mut Ssd::new(&model), 1_000_000, 4096);
+    assert!((iops / 2_500_000.0 - 1.0).abs() < 0.05, "{iops} reads/s");
+    let (gigabytes, _) = flood(&mut Ssd::new(&model), 20_000, 131_072);
+    assert!((gigabytes / 14.0 - 1.0).abs() < 0.01, "{gigabytes} GB/s");
 }
