@@ -120,11 +120,11 @@ mod tests {
         }
 
         #[test]
-        fn quantiles_are_those_of_the_sorted_values(mut values in prop::collection::vec(0..1_000_000_u64, 1..200), share in 0.01..1.0) {
+        fn quantiles_are_those_of_the_sorted_values(mut values in prop::collection::vec(0..1_000_000_u64, 1..200), share in 0.01..1.0_f64) {
             let mut histogram = Histogram::default();
             values.iter().for_each(|&value| histogram.record(value));
             values.sort_unstable();
-            let rank = ((share * values.len() as f64).ceil() as usize).max(1);
+            let rank = ((share * values.len() as f64).ceil() as usize).max(1_usize);
             let exact = values[rank - 1];
             let ours = histogram.quantile(share);
             prop_assert!(ours >= exact && ours - exact <= exact / 128, "{ours} for {exact}");
