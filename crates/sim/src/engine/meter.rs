@@ -102,9 +102,6 @@ impl Meter {
         self.steady = None;
     }
 
-    pub(crate) fn khz(&self, core: usize) -> u32 {
-        self.cores[core].khz
-    }
 
     /// Accounts for the time until `to_ns`, a whole number of epochs, and sets the speed of every core from then on.
     pub(crate) fn account(&mut self, to_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>) {
