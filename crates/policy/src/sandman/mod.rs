@@ -28,6 +28,7 @@ use pilotlight_plant::{
 
 pub use parameters::Parameters;
 
+use crate::grid::Grid;
 use belief::Belief;
 use detector::Detector;
 use select::{Cores, whole_core};
@@ -65,8 +66,8 @@ struct Running {
     belief: Belief,
     /// The threads that have surged in this tick; empty between ticks.
     surged: Vec<ThreadId>,
-    /// Where the grid of intervals begins. One that runs late does not put off those after it.
-    start_ns: u64,
+    /// When intervals end.
+    grid: Grid,
     /// When the next interval is needed: never where the last sample showed every thread on the main core and all workers
     /// asleep, and nothing was commanded since.
     due_ns: u64,
@@ -108,13 +109,6 @@ impl Cores for Belief {
 }
 
 impl Running {
-    /// The end of the interval that `now_ns` is in; of the one that ends now, if it is on the grid.
-    fn interval_end(&self, now_ns: u64, parameters: &Parameters) -> u64 {
-        let every = parameters.coarse_interval_ns;
-        let begun = now_ns.saturating_sub(self.start_ns).div_ceil(every);
-        self.start_ns.saturating_add(every.saturating_mul(begun))
-    }
-
     /// Gives each thread that has surged a whole core, as long as there are any; how many got one.
     fn scale_up(&mut self, now_ns: u64, parameters: &Parameters, out: &mut Vec<Command>) -> u64 {
         let before = out.len();
@@ -133,7 +127,7 @@ impl Running {
         }
         if out.len() > before {
             self.woke = true;
-            self.due_ns = self.due_ns.min(self.interval_end(now_ns, parameters));
+            self.due_ns = self.due_ns.min(self.grid.end(now_ns));
         }
         out[before..].iter().filter(|command| matches!(command, Command::Move { .. })).count() as u64
     }
@@ -193,7 +187,7 @@ impl Policy for Sandman {
             detector: Detector::new(&self.parameters, threads, start.now_ns),
             belief,
             surged: Vec::with_capacity(threads),
-            start_ns: start.now_ns,
+            grid: Grid { start_ns: start.now_ns, every_ns: self.parameters.coarse_interval_ns },
             due_ns: start.now_ns.saturating_add(self.parameters.coarse_interval_ns),
             woke: false,
             exhausted: false,
@@ -228,7 +222,7 @@ impl Policy for Sandman {
         let woke = std::mem::take(&mut running.woke);
         running.exhausted = false;
         let rests = !woke && out.len() == before && running.belief.rests();
-        running.due_ns = if rests { NEVER } else { running.interval_end(sample.now_ns + 1, &self.parameters) };
+        running.due_ns = if rests { NEVER } else { running.grid.after(sample.now_ns) };
         running.due_ns
     }
 

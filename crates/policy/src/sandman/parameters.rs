@@ -3,7 +3,7 @@
 //!
 //! docs/sandman.md says what each guard does and what it was measured to change.
 
-use crate::parameter::{self, Parameter, ParameterError, Setting, text};
+use crate::parameter::{self, PERCENT, Parameter, ParameterError, SWITCH, Setting, TIME, put, text, time};
 
 /// Every value. Fractions of a core are in millionths (`_ppm`), times in nanoseconds (`_ns`).
 #[derive(Clone, Debug, PartialEq)]
@@ -190,10 +190,6 @@ impl Parameters {
     }
 }
 
-const TIME: &str = "a time from 1us to 3600s, for example 10us, 250ms or 1s";
-const PERCENT: &str = "a share of a core from 0% to 100%";
-const SWITCH: &str = "true or false";
-
 const TABLE: [Parameter<Parameters>; 19] = [
     Parameter {
         key: "coarse_interval",
@@ -334,15 +330,6 @@ const TABLE: [Parameter<Parameters>; 19] = [
         set: |p, v| put(&mut p.resume, resume(v)),
     },
 ];
-
-fn put<T>(place: &mut T, value: Option<T>) -> Option<()> {
-    *place = value?;
-    Some(())
-}
-
-fn time(place: &mut u64, value: &str) -> Option<()> {
-    put(place, text::duration(value).filter(|ns| (1_000..=3_600_000_000_000).contains(ns)))
-}
 
 fn wake_within(value: &str) -> Option<u64> {
     match value {
