@@ -203,8 +203,9 @@ impl Running {
         }
     }
 
+    /// Whether a quiet interval changes nothing. What was refused is tried again when there is load.
     fn rests(&self) -> bool {
-        self.khz.iter().all(|&khz| khz == self.range.min_khz) && self.taken.iter().all(|&taken| taken)
+        self.khz.iter().all(|&khz| khz == self.range.min_khz)
     }
 }
 
@@ -253,6 +254,9 @@ impl Policy for Governor {
 
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
         let Some(running) = &mut self.running else { return NEVER };
+        if is_quiet(sample) && running.rests() {
+            return NEVER;
+        }
         running.look(sample, self.parameters.siblings);
         let before = out.len();
         for core in running.topology.cores() {
@@ -265,14 +269,13 @@ impl Policy for Governor {
         running.due_ns
     }
 
-    /// What the core runs at is not known; it is told again.
-    fn on_refused(&mut self, now_ns: u64, command: &Command, _refusal: Refusal) {
+    /// What the core runs at is not known; it is told again with the next load.
+    fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {
         self.refused += 1;
         if let (Some(running), Command::Frequency { core, .. }) = (&mut self.running, command)
             && let Some(taken) = running.taken.get_mut(core.index())
         {
             *taken = false;
-            running.due_ns = running.grid.after(now_ns);
         }
     }
 
