@@ -2,20 +2,22 @@
 //! must not do.
 
 mod dice;
+mod machine;
 
 use std::collections::VecDeque;
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Depth, FrequencyRange, Policy, Refusal, Sample, SleepCost,
-    Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology,
+    Command, CoreId, CoreSample, CoreState, Policy, Refusal, Sample, Start, ThreadCount, ThreadId, ThreadSample, Tick,
+    Topology,
 };
 
 pub(crate) use dice::Dice;
+use machine::capabilities;
 
 /// Time that one request keeps a core busy when it comes; half of that when it is answered.
 const REQUEST_NS: u64 = 1_250;
 /// Time from a request's arrival to its answer.
-pub(crate) const SERVICE_NS: u64 = 23_000;
+const SERVICE_NS: u64 = 23_000;
 
 /// How a plant takes commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,15 +54,6 @@ pub(crate) struct Plant {
     awake_ns: Vec<u64>,
     /// When the interval began.
     since_ns: u64,
-}
-
-/// What any plant of these tests can do.
-pub(crate) fn capabilities() -> Capabilities {
-    let sleep = |depth, wake_ns| SleepCost { depth, waker_ns: 0, wake_ns };
-    let sleeps = vec![sleep(Depth::MonitorWait, 3_000), sleep(Depth::SoftwareWait, 27_000)];
-    let frequency =
-        FrequencyRange { min_khz: 400_000, max_khz: 3_650_000, step_khz: 100_000, set_ns: 2_000, latency_ns: 450_000 };
-    Capabilities { moves: true, interrupts: true, sleeps, move_ns: 100, rests: true, frequency: Some(frequency) }
 }
 
 impl Plant {
