@@ -179,8 +179,7 @@ impl Governor {
 
 impl Running {
     fn look(&mut self, sample: &Sample<'_>, siblings: bool) {
-        let quiet = is_quiet(sample);
-        let load = |core: &CoreSample| if quiet { 0 } else { share(core.busy_ns, core.awake_ns) };
+        let load = |core: &CoreSample| share(core.busy_ns, core.awake_ns);
         self.load_ppm.clear();
         self.load_ppm.extend(sample.cores.iter().map(load));
         if !siblings {

@@ -175,6 +175,8 @@ mod governor {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         /// Against the rule written down again: a core's frequency is a function of its last one and its load.
         #[test]
         fn only_changes_are_commanded(loads in prop::collection::vec(0..=100u64, 1..60)) {
@@ -247,6 +249,23 @@ mod dynamic {
         };
         assert_eq!(moves(&[]), 9, "until the core is under 80 %");
         assert_eq!(moves(&[("thread_load", "core")]), 0);
+    }
+
+    /// Its arrival can be late, and shows in no sample until then.
+    #[test]
+    fn a_move_on_its_way_keeps_the_next_interval_needed() {
+        let (mut bench, _) = Bench::new("dynamic", &[], 2, &[0, 0]);
+        bench.cores[1] = ASLEEP;
+        let commands = bench.busy(&[50, 50]);
+        assert_eq!(commands, [Command::Wake { core: CoreId(1) }, moved(0, 1)]);
+        for _ in 0..3 {
+            assert_eq!(bench.busy(&[0, 0]), []);
+            assert_eq!(bench.next_needed_ns, bench.now_ns + bench.interval_ns);
+        }
+        bench.obey(&commands);
+        assert_eq!(bench.busy(&[0, 0]), [moved(0, 0)]);
+        bench.policy.on_refused(bench.now_ns, &moved(0, 0), Refusal::Unknown);
+        assert_eq!(bench.busy(&[0, 0]), [moved(0, 0)], "refused, it is tried again");
     }
 
     #[test]

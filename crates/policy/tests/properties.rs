@@ -261,8 +261,9 @@ proptest! {
                 lazy.arrive(now_ns, &counts);
                 if !eager.homes.is_empty() && noise.below(4) == 0 {
                     let thread = noise.below(eager.homes.len() as u64) as usize;
-                    eager.work(thread, 2_500);
-                    lazy.work(thread, 2_500);
+                    let busy_ns = noise.below(10_000);
+                    eager.work(thread, busy_ns);
+                    lazy.work(thread, busy_ns);
                 }
                 let left_out = counts.is_empty() && now_ns < lazy.next_needed_ns && mood.below(4) >= skip;
                 let eagerly = eager.tick(elapsed_ns, &counts);
