@@ -74,3 +74,37 @@ fn both_engines_move_threads_and_sleep_alike() {
         }
     }
 }
+
+/// Every policy, at short intervals so that a small run shows them.
+const POLICIES: [(&str, &[(&str, &str)]); 10] = [
+    ("static", &[]),
+    ("interrupt", &[]),
+    ("governor", &[]),
+    ("governor", &[("interval", "1ms")]),
+    ("dynamic", &[]),
+    ("dynamic", &[("interval", "1ms")]),
+    ("hybrid-poll", &[]),
+    ("sandman", &[("coarse_interval", "2ms")]),
+    ("sandman", &[("coarse_interval", "2ms"), ("guards", "recommended")]),
+    ("sandman", &[("coarse_interval", "2ms"), ("sleep", "software"), ("detect", "load")]),
+];
+
+#[test]
+fn a_policy_that_is_asked_at_every_tick_commands_the_same() {
+    for (name, settings) in POLICIES {
+        for mut scenario in [bursts(6, 1), scenario(4, 2, 3_000.0, 20_000_000, 2)] {
+            let (_, lazy) = traced(run_traced, &scenario, name, settings);
+            scenario.eager = true;
+            let (_, eager) = traced(run_traced, &scenario, name, settings);
+            assert!(lazy == eager, "{name} {settings:?}: {}", first_difference(&lazy, &eager));
+        }
+    }
+}
+
+#[test]
+fn both_engines_agree_under_every_policy() {
+    for (name, settings) in POLICIES {
+        engines_agree(&bursts(6, 5), name, settings);
+        engines_agree(&scenario(4, 1, 1_500_000.0, 3_000_000, 6), name, settings);
+    }
+}
