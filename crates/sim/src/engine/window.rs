@@ -43,7 +43,8 @@ fn next_event(world: &World<'_>) -> u64 {
     let due = world.floor.due_ns.iter().copied().min().unwrap_or(u64::MAX);
     let submitted = world.floor.submissions.iter().map(|submission| submission.at_ns).min().unwrap_or(u64::MAX);
     let answered = world.floor.answers.iter().map(|answer| answer.at_ns).min().unwrap_or(u64::MAX);
-    sent.min(due).min(submitted).min(answered)
+    let traced = world.coming.map_or(u64::MAX, |arrival| arrival.at_ns.saturating_add(half_ns));
+    sent.min(due).min(submitted).min(answered).min(traced)
 }
 
 /// One window, from `from_ns` until `until_ns` or until the policy is asked; where it has ended.
@@ -60,6 +61,7 @@ fn window(world: &mut World<'_>, from_ns: u64, until_ns: u64) -> u64 {
 
 fn arrivals(world: &mut World<'_>, until_ns: u64) {
     let until_ns = until_ns.saturating_sub(world.half_trip_ns());
+    world.read_trace(until_ns);
     let mut sent = std::mem::take(&mut world.sent);
     for host in &mut world.hosts {
         host.send(until_ns, &mut sent);
@@ -93,12 +95,9 @@ fn alone(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
 /// Step by step, in the order of time: I/O threads are on their way between cores.
 fn together(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
     loop {
-        let floor = &world.floor;
-        let next = |&(_, ref core): &(usize, &super::core::Core)| core.next_ns(floor);
-        let mut order: Vec<_> =
-            world.cores.iter().enumerate().map(|(index, core)| (next(&(index, core)), index)).collect();
-        order.sort_unstable_by_key(|&(at_ns, index)| (at_ns, index != world.main, index));
-        let (at_ns, index) = order[0];
+        let World { cores, floor, main, .. } = &*world;
+        let next = cores.iter().enumerate().map(|(index, core)| (core.next_ns(floor), index != *main, index));
+        let Some((at_ns, _, index)) = next.min() else { return (until_ns, false) };
         if at_ns >= until_ns {
             return (until_ns, false);
         }
