@@ -2,5 +2,9 @@
 //!
 //! Deterministic: one scenario and one seed give one trace, byte for byte.
 
+pub mod histogram;
+pub mod machine;
+pub mod outcome;
 pub mod rng;
+pub mod scenario;
 pub mod ssd;

@@ -1,1 +1,5 @@
 //! A solid-state drive.
+
+/// Parameters.
+#[derive(Clone, Debug, PartialEq, serde::Deserialize)]
+pub struct SsdModel {}
