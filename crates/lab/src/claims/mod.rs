@@ -23,6 +23,7 @@
 //! policy meets is no evidence, and is counted apart.
 
 pub mod assess;
+pub mod calibration;
 pub mod claim;
 pub mod formula;
 pub mod given;
@@ -38,4 +39,5 @@ pub mod results;
 pub mod uncertainty;
 pub mod verdict;
 
+pub use html::html_section;
 pub use report::Report;
