@@ -1,1 +1,3 @@
 //! Experiments on the simulator: files, sweeps, results, claims.
+
+pub mod claims;
