@@ -6,12 +6,16 @@
 //! |---|---|
 //! | [`request`] | a request, and why a line is none |
 //! | [`read`] | files of seven formats, plain or compressed, as an iterator of requests |
+//! | [`stats`] | rates, bursts, sizes, dispersion, working set, volumes |
 //!
 //! [docs/traces.md](../../../docs/traces.md) says what every format's columns and every statistic mean.
 #![forbid(unsafe_code)]
 
+mod random;
 pub mod read;
 pub mod request;
+pub mod stats;
 
 pub use read::{Format, Options, Reader};
 pub use request::{Malformed, Op, Reason, Request};
+pub use stats::{Stats, Summary};

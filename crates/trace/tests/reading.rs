@@ -198,3 +198,17 @@ proptest! {
         prop_assert!(all == expected, "{all:?}");
     }
 }
+
+#[test]
+fn statistics_of_tpcc_are_those_known() {
+    let mut stats = pilotlight_trace::Stats::default();
+    requests(Reader::open(&data("mqsim/tpcc-small.trace.gz"), &Options::default()).unwrap())
+        .iter()
+        .for_each(|request| stats.add(request));
+    let summary = stats.summary();
+    println!("{summary:#?}");
+    let mean = summary.mean_rate_iops.unwrap();
+    assert!((50_500.0..51_500.0).contains(&mean), "51 k IOPS: {mean}");
+    assert_eq!(summary.windows[0].peak_rate_iops, 82_000.0, "in 1 ms");
+    assert_eq!((summary.volumes.volumes, summary.requests), (16, 6999));
+}
