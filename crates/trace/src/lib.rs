@@ -7,15 +7,20 @@
 //! | [`request`] | a request, and why a line is none |
 //! | [`read`] | files of seven formats, plain or compressed, as an iterator of requests |
 //! | [`stats`] | rates, bursts, sizes, dispersion, working set, volumes |
+//! | [`transform`] | time scaled, spread or cut; volumes mapped; gaps for dependent replay |
+//! | [`placement`] | which volumes are replayed, by whom and where to (SANDMAN 5.6) |
 //!
 //! [docs/traces.md](../../../docs/traces.md) says what every format's columns and every statistic mean.
 #![forbid(unsafe_code)]
 
+pub mod placement;
 mod random;
 pub mod read;
 pub mod request;
 pub mod stats;
+pub mod transform;
 
+pub use placement::{Candidate, Place, Placement, Plan, assign};
 pub use read::{Format, Options, Reader};
 pub use request::{Malformed, Op, Reason, Request};
 pub use stats::{Stats, Summary};
