@@ -9,6 +9,7 @@
 //! | [`stats`] | rates, bursts, sizes, dispersion, working set, volumes |
 //! | [`transform`] | time scaled, spread or cut; volumes mapped; gaps for dependent replay |
 //! | [`placement`] | which volumes are replayed, by whom and where to (SANDMAN 5.6) |
+//! | [`surrogate`] | seeded traces with the published marginals |
 //!
 //! [docs/traces.md](../../../docs/traces.md) says what every format's columns and every statistic mean.
 #![forbid(unsafe_code)]
@@ -18,9 +19,11 @@ mod random;
 pub mod read;
 pub mod request;
 pub mod stats;
+pub mod surrogate;
 pub mod transform;
 
 pub use placement::{Candidate, Place, Placement, Plan, assign};
 pub use read::{Format, Options, Reader};
 pub use request::{Malformed, Op, Reason, Request};
 pub use stats::{Stats, Summary};
+pub use surrogate::{Family, Generator, Member};
