@@ -10,6 +10,8 @@
 //! | [`transform`] | time scaled, spread or cut; volumes mapped; gaps for dependent replay |
 //! | [`placement`] | which volumes are replayed, by whom and where to (SANDMAN 5.6) |
 //! | [`surrogate`] | seeded traces with the published marginals |
+//! | [`sampling`] | which windows of a dense day to measure, and what they say of the day |
+//! | [`write`] | traces as plain CSV |
 //!
 //! [docs/traces.md](../../../docs/traces.md) says what every format's columns and every statistic mean.
 #![forbid(unsafe_code)]
@@ -18,12 +20,15 @@ pub mod placement;
 mod random;
 pub mod read;
 pub mod request;
+pub mod sampling;
 pub mod stats;
 pub mod surrogate;
 pub mod transform;
+pub mod write;
 
 pub use placement::{Candidate, Place, Placement, Plan, assign};
 pub use read::{Format, Options, Reader};
 pub use request::{Malformed, Op, Reason, Request};
 pub use stats::{Stats, Summary};
 pub use surrogate::{Family, Generator, Member};
+pub use write::Writer;
