@@ -15,7 +15,7 @@ const POINTS: usize = 8;
 const REQUESTS: usize = 60_000;
 
 /// What is searched, in the units of the profile.
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 17] = [
     "read_latency_ns",
     "read_ns",
     "read_spread_ns",
@@ -29,10 +29,12 @@ const NAMES: [&str; 15] = [
     "buffer_bytes",
     "erase_ns",
     "programs_per_erase",
-    "reorder_window",
+    "queues",
+    "window",
+    "max_iops",
     "suspend_ns",
 ];
-const AXES: [Axis; 15] = [
+const AXES: [Axis; 17] = [
     axis(20e3, 1e3, 100e3),
     axis(56e3, 20e3, 100e3),
     axis(9e3, 1.0, 25e3),
@@ -46,7 +48,9 @@ const AXES: [Axis; 15] = [
     axis(16e6, 1e5, 1e9),
     axis(3e6, 1e4, 20e6),
     axis(60.0, 1.0, 2000.0),
-    axis(2000.0, 128.0, 65536.0),
+    axis(8.0, 1.0, 64.0),
+    axis(900.0, 64.0, 65536.0),
+    axis(1.1e6, 0.3e6, 10e6),
     axis(100e3, 1e3, 2e6),
 ];
 
@@ -59,7 +63,7 @@ type Wanted = Vec<(u32, Point)>;
 
 /// The model with these values. `suspends`: whether the last of them is used.
 fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
-    let at = |wanted: &str| values[NAMES.iter().position(|name| *name == wanted).unwrap_or(0)];
+    let at = |wanted: &str| values[NAMES.iter().position(|name| *name == wanted).expect("one of NAMES")];
     let ns = |wanted: &str| at(wanted).round() as u64;
     let program_ns = ns("program_ns");
     SsdModel {
@@ -68,9 +72,10 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
         front: Front {
             read_latency_ns: ns("read_latency_ns"),
             write_latency_ns: ns("write_latency_ns"),
-            max_iops: 0,
+            max_iops: ns("max_iops"),
             max_bytes_per_s: 0,
-            reorder_window: at("command_slots").round() as u32,
+            queues: at("queues").round() as u32,
+            reorder_window: (at("window") / at("queues").round()).round() as u32,
             write_lanes: at("write_lanes").round() as u32,
             write_lane_ns: ns("write_lane_ns"),
         },
@@ -132,7 +137,7 @@ fn step(values: &mut [f64], chosen: &[usize], rounds: usize, suspends: bool, wan
 pub(crate) fn full(name: &str, drive: &Drive) -> SsdModel {
     let mut best = (SsdModel { program: None, ..baseline(name, drive) }, f64::INFINITY);
     for suspends in [false, true] {
-        for (program_ns, program_bytes) in [(0.35e6, 24e3), (1.5e6, 64e3), (3.4e6, 150e3)] {
+        for (program_ns, program_bytes) in [(0.35e6, 24e3), (1.0e6, 64e3), (3.2e6, 200e3)] {
             let (values, loss) = staged(drive, suspends, program_ns, program_bytes);
             eprintln!("{name}: suspends {suspends}, programs from {program_ns} ns: loss {loss:.4} {values:.0?}");
             if loss < best.1 {
@@ -146,8 +151,8 @@ pub(crate) fn full(name: &str, drive: &Drive) -> SsdModel {
 fn staged(drive: &Drive, suspends: bool, program_ns: f64, program_bytes: f64) -> (Vec<f64>, f64) {
     let mut values: Vec<f64> = AXES.iter().map(|axis| axis.start).collect();
     (values[7], values[9]) = (program_ns, program_bytes);
-    let last = if suspends { 15 } else { 14 };
-    step(&mut values, &[0, 1, 2, 3], 14, suspends, &wanted(drive, &[0]));
+    let last = if suspends { 17 } else { 16 };
+    step(&mut values, &[0, 1, 2, 3, 15], 14, suspends, &wanted(drive, &[0]));
     step(&mut values, &[4, 5, 6], 10, suspends, &wanted(drive, &[1000]));
     let mixes = wanted(drive, &[500, 1000]);
     step(&mut values, &(7..last).collect::<Vec<_>>(), 12, suspends, &mixes);
@@ -159,7 +164,7 @@ fn staged(drive: &Drive, suspends: bool, program_ns: f64, program_bytes: f64) ->
 pub(crate) fn baseline(name: &str, drive: &Drive) -> SsdModel {
     let mut values: Vec<f64> = AXES.iter().map(|axis| axis.start).collect();
     values[2] = 0.0;
-    values[13] = 0.0;
+    (values[13], values[14], values[15]) = (1.0, 0.0, 1e12);
     step(&mut values, &[0, 1, 3], 14, false, &wanted(drive, &[0]));
     SsdModel { program: None, ..model(name, &values, false) }
 }

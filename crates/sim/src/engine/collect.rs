@@ -26,6 +26,8 @@ pub(crate) struct Collector {
     series: Vec<Stretch>,
     /// Bytes read and written by drives in each stretch.
     drives: Vec<(u64, u64)>,
+    /// The stretch that was asked for last, and when it begins and ends.
+    present: (usize, u64, u64),
     ended: usize,
     before: Decisions,
     switches_before: u64,
@@ -57,6 +59,7 @@ impl Collector {
             label_ns: labels.iter().map(|&label| (label, label_ns(scenario, label))).collect(),
             series: vec![Stretch::default(); stretches],
             drives: vec![(0, 0); stretches],
+            present: (0, 0, scenario.series_ns),
             ended: 0,
             before: Decisions::default(),
             switches_before: 0,
@@ -77,7 +80,8 @@ impl Collector {
     }
 
     pub(crate) fn submitted(&mut self, submission: &Submission) {
-        let Some((read, written)) = self.drives.get_mut((submission.at_ns / self.stretch_ns) as usize) else { return };
+        let stretch = self.stretch_of(submission.at_ns);
+        let Some((read, written)) = self.drives.get_mut(stretch) else { return };
         let moved = if submission.write { written } else { read };
         *moved += u64::from(submission.bytes);
     }
@@ -89,7 +93,8 @@ impl Collector {
         self.requests.answered += 1;
         self.first_half.1 += u64::from(at_ns < self.duration_ns / 2);
         let latency_ns = at_ns - sent.at_ns;
-        let stretch = &mut self.series[(at_ns / self.stretch_ns) as usize];
+        let stretch = self.stretch_of(at_ns);
+        let stretch = &mut self.series[stretch];
         stretch.answered += 1;
         stretch.latency_ns += latency_ns;
         if sent.at_ns >= self.warm_up_ns
@@ -97,6 +102,17 @@ impl Collector {
         {
             histogram.record(latency_ns);
         }
+    }
+
+    /// The stretch of a moment; a division only where it is another one than before.
+    fn stretch_of(&mut self, at_ns: u64) -> usize {
+        let (stretch, from_ns, until_ns) = self.present;
+        if (from_ns..until_ns).contains(&at_ns) {
+            return stretch;
+        }
+        let stretch = at_ns / self.stretch_ns;
+        self.present = (stretch as usize, stretch * self.stretch_ns, (stretch + 1) * self.stretch_ns);
+        stretch as usize
     }
 
     /// A stretch has ended.
@@ -109,7 +125,8 @@ impl Collector {
         let others_uw = self.power.others_uw(self.stretch_ns, epoch.polling, epoch.not_deep);
         let over = |uw: u64| (u128::from(uw) * u128::from(self.stretch_ns) / FJ) as u64;
         let power = &machine.power;
-        let moved_nj = u128::from(read) * u128::from(power.read_4k_nj) + u128::from(written) * u128::from(power.write_4k_nj);
+        let moved_nj =
+            u128::from(read) * u128::from(power.read_4k_nj) + u128::from(written) * u128::from(power.write_4k_nj);
         stretch.energy = Energy {
             cpu_uj: (cpu_fj / FJ) as u64,
             drives_uj: over(power.drives_idle_uw) + (moved_nj / 4_096_000) as u64,

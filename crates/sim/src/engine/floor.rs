@@ -108,10 +108,7 @@ pub(crate) enum Say {
     /// Here is an I/O thread.
     Take(u16),
     /// Sleep when you have none, deep or not; how long the way back takes.
-    Sleep {
-        deep: bool,
-        exit_ns: u64,
-    },
+    Sleep { deep: bool, exit_ns: u64 },
     /// Be awake.
     Wake,
 }
@@ -248,14 +245,7 @@ pub(crate) fn scaled(cost_ns: u32, factor: u32) -> u64 {
 }
 
 impl<'f, 'a> PollStep<'f, 'a> {
-    pub(crate) fn new(
-        floor: &'f mut Floor<'a>,
-        core: u16,
-        thread: u16,
-        now_ns: u64,
-        factor: u32,
-        number: u32,
-    ) -> Self {
+    pub(crate) fn new(floor: &'f mut Floor<'a>, core: u16, thread: u16, now_ns: u64, factor: u32, number: u32) -> Self {
         let cost_ns = empty_step_ns(floor.machine, floor.queues);
         Self { floor, core, thread, now_ns, factor, cost_ns, number }
     }
@@ -281,7 +271,7 @@ impl<'f, 'a> PollStep<'f, 'a> {
     }
 
     fn receive(&mut self) {
-        let costs = self.floor.machine.poll;
+        let costs = &self.floor.machine.poll;
         let thread = usize::from(self.thread);
         let interrupts = self.floor.threads[thread].how == Completions::Interrupt;
         let extra = if interrupts { self.floor.machine.kernel.request_ns } else { 0 };
@@ -303,7 +293,7 @@ impl<'f, 'a> PollStep<'f, 'a> {
     }
 
     fn complete(&mut self) {
-        let costs = self.floor.machine.poll;
+        let costs = &self.floor.machine.poll;
         let thread = usize::from(self.thread);
         for _ in 0..costs.batch {
             let io = &mut self.floor.threads[thread];
@@ -332,7 +322,9 @@ impl<'f, 'a> PollStep<'f, 'a> {
                 let write = self.floor.contents[sent.connection as usize].writes(sent.number, writes_ppm);
                 self.submit(job, 0, write, *bytes);
             }
-            Kind::Steps { steps, .. } if usize::from(step) < steps.len() => self.commands(job, steps[usize::from(step)]),
+            Kind::Steps { steps, .. } if usize::from(step) < steps.len() => {
+                self.commands(job, steps[usize::from(step)])
+            }
             _ => self.answer(job),
         }
     }

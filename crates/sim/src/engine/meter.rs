@@ -64,7 +64,8 @@ impl Total {
 impl Meter {
     pub(crate) fn new(machine: &Machine, topology: &Topology) -> Self {
         let spent = Spent { awake_ns: 0, speed_ppm: PPM as u32, low: State::Shallow };
-        let watched = Watched { state: State::Awake, low: State::Shallow, khz: machine.speed.max_khz, ordered: None, spent };
+        let watched =
+            Watched { state: State::Awake, low: State::Shallow, khz: machine.speed.max_khz, ordered: None, spent };
         Self {
             model: PowerModel::new(&machine.power),
             speed: machine.speed,
@@ -101,7 +102,6 @@ impl Meter {
         watched.ordered = Some((khz, from_ns));
         self.steady = None;
     }
-
 
     /// Accounts for the time until `to_ns`, a whole number of epochs, and sets the speed of every core from then on.
     pub(crate) fn account(&mut self, to_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>) {
@@ -188,8 +188,10 @@ impl Meter {
                 floor.recorder.note(now_ns, What::Frequency, index as u64, u64::from(khz));
             }
             let factor = self.factor(index);
-            same &= factor == cores[index].factor;
-            cores[index].factor = factor;
+            if factor != cores[index].factor() {
+                same = false;
+                cores[index].set_factor(factor);
+            }
         }
         same
     }

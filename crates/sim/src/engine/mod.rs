@@ -25,6 +25,7 @@ mod host;
 mod link;
 mod meter;
 mod naive;
+mod order;
 mod window;
 
 use std::io::Write;
@@ -35,7 +36,7 @@ pub use director::{capabilities, command_code};
 pub use meter::EPOCH_NS;
 
 use crate::outcome::Outcome;
-use crate::scenario::Scenario;
+use crate::scenario::{Connection, Scenario};
 use crate::ssd::Ssd;
 use crate::trace::{Recorder, What};
 use collect::Collector;
@@ -45,6 +46,7 @@ use floor::{Answer, Floor, IoThread, Submission, name};
 use host::{Contents, Host, Sent};
 use link::Link;
 use meter::Meter;
+use order::Order;
 
 /// Why a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -96,8 +98,10 @@ pub(crate) struct World<'a> {
     /// Towards the target, and towards the hosts.
     ingress: Vec<Link>,
     egress: Vec<Link>,
-    /// Whether requests carry enough data for the way in to matter.
+    /// Whether requests carry data, so that the way in matters.
     data_comes_in: bool,
+    /// Whether requests have to arrive in the order of time over connections: they share a port, or an I/O thread.
+    in_order: bool,
     meter: Meter,
     director: Director,
     collector: Collector,
@@ -105,6 +109,7 @@ pub(crate) struct World<'a> {
     sent: Vec<Sent>,
     submissions: Vec<Submission>,
     answers: Vec<Answer>,
+    order: Order,
 }
 
 impl<'a> World<'a> {
@@ -133,6 +138,7 @@ impl<'a> World<'a> {
         let mut meter = Meter::new(&scenario.machine, topology);
         let director = Director::start(policy, topology, scenario.eager, &mut cores, &mut meter, &mut floor)?;
         let ports = scenario.machine.network.ports as usize;
+        let data_comes_in = connections.iter().any(|connection| collect::largest_request(connection) > 0);
         Ok(Self {
             scenario,
             main: topology.main().index(),
@@ -142,13 +148,15 @@ impl<'a> World<'a> {
             drives: scenario.drives.iter().map(Ssd::new).collect(),
             ingress: vec![Link::default(); ports],
             egress: vec![Link::default(); ports],
-            data_comes_in: connections.iter().any(|connection| collect::largest_request(connection) > 0),
+            data_comes_in,
+            in_order: data_comes_in || share_threads(connections),
             meter,
             director,
             collector: Collector::new(scenario),
             sent: Vec::new(),
             submissions: Vec::new(),
             answers: Vec::new(),
+            order: Order::default(),
         })
     }
 
@@ -234,6 +242,12 @@ impl<'a> World<'a> {
     }
 }
 
+fn share_threads(connections: &[Connection]) -> bool {
+    let mut threads: Vec<_> = connections.iter().map(|connection| connection.thread).collect();
+    threads.sort_unstable();
+    threads.windows(2).any(|pair| pair[0] == pair[1])
+}
+
 fn check(scenario: &Scenario) -> Result<(), RunError> {
     let wrong = |text: String| Err(RunError::Scenario(text));
     let on_grid = |ns: u64| ns.is_multiple_of(EPOCH_NS);
@@ -257,10 +271,17 @@ fn check(scenario: &Scenario) -> Result<(), RunError> {
     for (index, connection) in scenario.workload.connections.iter().enumerate() {
         let (first, count) = connection.drives;
         if connection.thread >= scenario.threads {
-            return wrong(format!("connection {index} is for I/O thread {}, and there are {}", connection.thread, scenario.threads));
+            return wrong(format!(
+                "connection {index} is for I/O thread {}, and there are {}",
+                connection.thread, scenario.threads
+            ));
         }
         if count == 0 || usize::from(first) + usize::from(count) > scenario.drives.len() {
-            return wrong(format!("connection {index} uses drives {first} to {}, and there are {}", first + count, scenario.drives.len()));
+            return wrong(format!(
+                "connection {index} uses drives {first} to {}, and there are {}",
+                first + count,
+                scenario.drives.len()
+            ));
         }
         if connection.phases.is_empty() || connection.phases.iter().any(|phase| phase.length_ns == 0) {
             return wrong(format!("connection {index} needs a phase, and every phase a length"));

@@ -9,7 +9,7 @@ pub(crate) fn run(world: &mut World<'_>) {
     let mut from_ns = 0;
     while from_ns < duration_ns {
         let until_ns = limit(world, from_ns, longest_ns).min(duration_ns);
-        from_ns = window(world, until_ns);
+        from_ns = window(world, from_ns, until_ns);
         let grid_ns = from_ns / EPOCH_NS * EPOCH_NS;
         world.account(grid_ns);
         let half_ns = world.half_trip_ns();
@@ -46,12 +46,12 @@ fn next_event(world: &World<'_>) -> u64 {
     sent.min(due).min(submitted).min(answered)
 }
 
-/// One window, until `until_ns` or until the policy is asked; where it has ended.
-fn window(world: &mut World<'_>, until_ns: u64) -> u64 {
+/// One window, from `from_ns` until `until_ns` or until the policy is asked; where it has ended.
+fn window(world: &mut World<'_>, from_ns: u64, until_ns: u64) -> u64 {
     arrivals(world, until_ns);
     let (until_ns, asks) = if world.floor.moving == 0 { alone(world, until_ns) } else { together(world, until_ns) };
-    drives(world, until_ns);
-    network(world, until_ns);
+    drives(world, from_ns, until_ns);
+    network(world, from_ns, until_ns);
     if asks {
         world.ask();
     }
@@ -64,10 +64,16 @@ fn arrivals(world: &mut World<'_>, until_ns: u64) {
     for host in &mut world.hosts {
         host.send(until_ns, &mut sent);
     }
-    sent.sort_unstable();
-    for sent in sent.drain(..) {
-        world.arrive(sent);
+    if world.in_order {
+        let mut order = std::mem::take(&mut world.order);
+        let from_ns = sent.iter().map(|sent| sent.at_ns).min().unwrap_or(0);
+        order.until(&sent, from_ns, until_ns, |sent| (sent.at_ns, 0));
+        order.places().for_each(|place| world.arrive(sent[place]));
+        world.order = order;
+    } else {
+        sent.iter().for_each(|&sent| world.arrive(sent));
     }
+    sent.clear();
     world.sent = sent;
 }
 
@@ -89,7 +95,8 @@ fn together(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
     loop {
         let floor = &world.floor;
         let next = |&(_, ref core): &(usize, &super::core::Core)| core.next_ns(floor);
-        let mut order: Vec<_> = world.cores.iter().enumerate().map(|(index, core)| (next(&(index, core)), index)).collect();
+        let mut order: Vec<_> =
+            world.cores.iter().enumerate().map(|(index, core)| (next(&(index, core)), index)).collect();
         order.sort_unstable_by_key(|&(at_ns, index)| (at_ns, index != world.main, index));
         let (at_ns, index) = order[0];
         if at_ns >= until_ns {
@@ -102,28 +109,28 @@ fn together(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
     }
 }
 
-fn drives(world: &mut World<'_>, until_ns: u64) {
-    let mut submissions = std::mem::take(&mut world.submissions);
-    submissions.append(&mut world.floor.submissions);
-    submissions.sort_unstable();
-    let now = submissions.partition_point(|submission| submission.at_ns < until_ns);
-    for submission in &submissions[..now] {
-        world.submit(submission);
+fn drives(world: &mut World<'_>, from_ns: u64, until_ns: u64) {
+    let mut submissions = std::mem::replace(&mut world.floor.submissions, std::mem::take(&mut world.submissions));
+    let mut order = std::mem::take(&mut world.order);
+    order.until(&submissions, from_ns, until_ns, |submission| (submission.at_ns, submission.core));
+    order.places().for_each(|place| world.submit(&submissions[place]));
+    if order.len() < submissions.len() {
+        world.floor.submissions.extend(submissions.iter().filter(|submission| submission.at_ns >= until_ns));
     }
-    world.floor.submissions.extend(submissions.drain(now..));
     submissions.clear();
     world.submissions = submissions;
+    world.order = order;
 }
 
-fn network(world: &mut World<'_>, until_ns: u64) {
-    let mut answers = std::mem::take(&mut world.answers);
-    answers.append(&mut world.floor.answers);
-    answers.sort_unstable();
-    let now = answers.partition_point(|answer| answer.at_ns < until_ns);
-    for answer in &answers[..now] {
-        world.answer(answer);
+fn network(world: &mut World<'_>, from_ns: u64, until_ns: u64) {
+    let mut answers = std::mem::replace(&mut world.floor.answers, std::mem::take(&mut world.answers));
+    let mut order = std::mem::take(&mut world.order);
+    order.until(&answers, from_ns, until_ns, |answer| (answer.at_ns, answer.core));
+    order.places().for_each(|place| world.answer(&answers[place]));
+    if order.len() < answers.len() {
+        world.floor.answers.extend(answers.iter().filter(|answer| answer.at_ns >= until_ns));
     }
-    world.floor.answers.extend(answers.drain(now..));
     answers.clear();
     world.answers = answers;
+    world.order = order;
 }

@@ -38,7 +38,10 @@ pub struct Front {
     pub max_iops: u64,
     /// Bytes the host interface carries per second.
     pub max_bytes_per_s: u64,
-    /// A completion is reported no earlier than that of the command which came this many before; 0: in any order.
+    /// Queues of commands, each with a window of its own; a command goes to any of them. Nothing without `reorder_window`.
+    pub queues: u32,
+    /// A completion is reported no earlier than those of commands that came this many or more before in its queue; 0: in any
+    /// order.
     pub reorder_window: u32,
     /// Lanes that take writes into the buffer; a write goes to any of them. 0: writes need no lane.
     pub write_lanes: u32,
