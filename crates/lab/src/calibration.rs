@@ -145,8 +145,10 @@ impl Calibration {
     pub fn hypercube(&self, draws: usize, seed: u64) -> Result<Vec<Vec<(String, Value)>>, CalibrationError> {
         let free: Vec<(&Constant, Range)> = self.constants.iter().filter_map(|c| Some((c, c.range()?))).collect();
         let ranges: Vec<Range> = free.iter().map(|(_, range)| range.clone()).collect();
-        let drawn = latin::hypercube(&ranges, draws, seed).map_err(|error| CalibrationError::Range(error.to_string()))?;
-        let set = |values: Vec<f64>| free.iter().zip(values).map(|((c, _), value)| (c.key.clone(), c.of(value))).collect();
+        let drawn =
+            latin::hypercube(&ranges, draws, seed).map_err(|error| CalibrationError::Range(error.to_string()))?;
+        let set =
+            |values: Vec<f64>| free.iter().zip(values).map(|((c, _), value)| (c.key.clone(), c.of(value))).collect();
         Ok(drawn.into_iter().map(set).collect())
     }
 }
@@ -226,7 +228,8 @@ mod tests {
                 assert_eq!(value.type_str(), constant.value.type_str(), "{key}");
             }
         }
-        let deep = draws.iter().flatten().filter(|(key, value)| key.ends_with("idles_deep") && value.as_bool() == Some(true));
+        let deep =
+            draws.iter().flatten().filter(|(key, value)| key.ends_with("idles_deep") && value.as_bool() == Some(true));
         assert_eq!(deep.count(), 10, "a yes or no is drawn in equal parts");
         assert_eq!(calibration.moved("poll.loop_ns", -20).unwrap(), Value::Integer(80));
         assert!(calibration.moved("speed.transition_restarts", 20).is_err());

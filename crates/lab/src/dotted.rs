@@ -102,9 +102,7 @@ enum Place<'a> {
 impl<'a> Place<'a> {
     fn enter(self, key: &str, segment: &str) -> Result<Self, DottedError> {
         let value = match self {
-            Self::Table(table) => {
-                table.entry(segment.to_owned()).or_insert_with(|| Value::Table(Table::new()))
-            }
+            Self::Table(table) => table.entry(segment.to_owned()).or_insert_with(|| Value::Table(Table::new())),
             Self::Array(array) => {
                 let Some(at) = position(array, segment) else { return Err(missing(array, key, segment)) };
                 &mut array[at]
@@ -174,7 +172,8 @@ mod tests {
 
     #[test]
     fn leaves_have_their_whole_key() {
-        let keys: Vec<String> = leaves(&"a = 1\n[b]\nc = [2]\nd.e = 3".parse().unwrap()).into_iter().map(|(key, _)| key).collect();
+        let keys: Vec<String> =
+            leaves(&"a = 1\n[b]\nc = [2]\nd.e = 3".parse().unwrap()).into_iter().map(|(key, _)| key).collect();
         assert_eq!(keys, ["a", "b.c", "b.d.e"]);
     }
 }

@@ -7,5 +7,7 @@
 
 pub mod calibration;
 pub mod dotted;
+pub mod experiment;
 pub mod machine;
+pub mod quantity;
 pub mod read;
