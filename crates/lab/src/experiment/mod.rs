@@ -94,8 +94,20 @@ pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
     let (drives, texts) = drives(&home, &points)?;
     let hash =
         machine::hash([profile.as_str(), calibration.as_str()].into_iter().chain(texts.iter().map(String::as_str)));
-    let question = machine::hash([format!("{table:?}").as_str(), format!("{changes:?}").as_str()]);
+    let question = machine::hash([question(&table).as_str(), format!("{changes:?}").as_str()]);
     Ok(Bench { experiment, points, machine, drives, hash, question })
+}
+
+/// What a run's result depends on: neither words nor charts, nor how many runs there are.
+fn question(table: &Table) -> String {
+    let mut table = table.clone();
+    for key in ["figure", "title", "about", "replications", "smoke"] {
+        table.remove(key);
+    }
+    if let Some(output) = table.get_mut("output").and_then(toml::Value::as_table_mut) {
+        output.remove("chart");
+    }
+    table.to_string()
 }
 
 /// The folder that holds profiles and calibration.
