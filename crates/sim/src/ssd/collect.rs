@@ -10,7 +10,7 @@
 
 use super::die::Die;
 use super::model::{Gc, Program, SsdModel};
-use super::{Activity, third};
+use super::{Activity, around};
 
 /// The dies, and what is written to them.
 #[derive(Clone, Debug)]
@@ -135,14 +135,14 @@ impl Writer {
         collector.gain();
         collector.copied += 1;
         collector.die = (collector.die + 1) % dies.len();
-        let (die, read_ns, draw) = (collector.die, collector.read_ns, collector.copied.wrapping_mul(THIRD));
+        let (die, read_ns, draw) = (collector.die, collector.read_ns, collector.copied.wrapping_mul(GOLDEN));
         activity.copy_programs += 1;
         self.put(die, at, read_ns, draw, dies, activity);
     }
 
     /// A program on a die, with an erase where one is due.
     fn put(&mut self, die: usize, at: u64, extra: u64, draw: u64, dies: &mut [Die], activity: &mut Activity) {
-        let mut busy = extra + third(self.program.program_ns, self.program.program_spread_ns, draw);
+        let mut busy = extra + around(self.program.program_ns, self.program.program_spread_ns, draw);
         let until = &mut self.until_erase[die];
         *until = until.saturating_sub(1);
         if *until == 0 && self.program.erase_ns > 0 {
@@ -155,5 +155,5 @@ impl Writer {
     }
 }
 
-/// A third of the range of the low half of a draw: copies go through fast, middling and slow pages in turn.
-const THIRD: u64 = 0x5555_5556;
+/// The golden ratio of the low half of a draw: copies go through faster and slower pages evenly.
+const GOLDEN: u64 = 0x9e37_79b9;

@@ -1,4 +1,4 @@
-//! Host interface and controller: slots for commands, a limit on commands and bytes, lanes for writes.
+//! Host interface and controller: a limit on commands and bytes, lanes for writes, and completions that wait for each other.
 
 use super::model::Front as Parameters;
 use crate::rng;
@@ -12,22 +12,19 @@ pub(super) struct Front {
     command_ps: u64,
     byte_cost: u64,
     free_ps: u64,
-    entered: u64,
-    slots: Vec<u64>,
-    slot: usize,
+    queues: Vec<Queue>,
     lanes: Vec<u64>,
     lane_ns: u64,
 }
 
 impl Front {
     pub(super) fn new(front: &Parameters) -> Self {
+        let queues = if front.reorder_window == 0 { 0 } else { front.queues.max(1) };
         Self {
             command_ps: 1_000_000_000_000_u64.checked_div(front.max_iops).unwrap_or(0),
             byte_cost: (1_000_000_000_000_u64 << BYTE_BITS).checked_div(front.max_bytes_per_s).unwrap_or(0),
             free_ps: 0,
-            entered: 0,
-            slots: vec![0; front.command_slots as usize],
-            slot: 0,
+            queues: vec![Queue::new(front.reorder_window); queues as usize],
             lanes: vec![0; front.write_lanes as usize],
             lane_ns: front.write_lane_ns,
         }
@@ -36,28 +33,22 @@ impl Front {
     /// When a command of `bytes` that comes at `at` is inside.
     #[inline]
     pub(super) fn enter(&mut self, at: u64, bytes: u32) -> u64 {
-        self.entered = self.entered.max(at);
-        if let Some(&free) = self.slots.get(self.slot) {
-            self.entered = self.entered.max(free);
-        }
         let cost = self.command_ps.max((self.byte_cost * u64::from(bytes)) >> BYTE_BITS);
         if cost == 0 {
-            return self.entered;
+            return at;
         }
-        self.free_ps = self.free_ps.max(self.entered * 1000) + cost;
+        self.free_ps = self.free_ps.max(at * 1000) + cost;
         self.free_ps / 1000
     }
 
-    /// Notes when the command that entered last is done, for who gets its slot.
+    /// When a command that is `done` can be reported: not before those that came a window earlier in its queue.
     #[inline]
-    pub(super) fn leave(&mut self, done: u64) {
-        if let Some(slot) = self.slots.get_mut(self.slot) {
-            *slot = done;
-            self.slot += 1;
-            if self.slot == self.slots.len() {
-                self.slot = 0;
-            }
+    pub(super) fn report(&mut self, done: u64, drawn: u64) -> u64 {
+        if self.queues.is_empty() {
+            return done;
         }
+        let chosen = ((drawn & 0xffff) * self.queues.len() as u64) >> 16;
+        self.queues[chosen as usize].report(done)
     }
 
     /// When a write that is inside since `at` has passed its lane.
@@ -70,5 +61,30 @@ impl Front {
         let lane = &mut self.lanes[chosen];
         *lane = at.max(*lane) + self.lane_ns;
         *lane
+    }
+}
+
+/// Commands whose completions wait for each other: a ring of what the last window of them needs.
+#[derive(Clone, Debug)]
+struct Queue {
+    window: Vec<u64>,
+    oldest: usize,
+    /// The latest completion of all that came before the window.
+    before: u64,
+}
+
+impl Queue {
+    fn new(window: u32) -> Self {
+        Self { window: vec![0; window as usize], oldest: 0, before: 0 }
+    }
+
+    #[inline]
+    fn report(&mut self, done: u64) -> u64 {
+        self.before = self.before.max(std::mem::replace(&mut self.window[self.oldest], done));
+        self.oldest += 1;
+        if self.oldest == self.window.len() {
+            self.oldest = 0;
+        }
+        done.max(self.before)
     }
 }

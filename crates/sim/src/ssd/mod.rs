@@ -8,7 +8,7 @@
 //! is all before the dies. *Lanes* take writes into the *buffer*, from which units go to the dies in turn.
 //!
 //! *Algorithm.* Requests come in order of time, so every stage is a recursion over the time at which it is free:
-//! `start = max(at, free); free = start + service`. A read passes the front (slots, rate), then its die, then a fixed latency. A write
+//! `start = max(at, free); free = start + service`. A read passes the front (a limit on rate), then its die, then a fixed latency. A write
 //! passes the front and a lane, waits until the buffer has room, and is done after a fixed latency; what it does to dies
 //! happens later (`collect.rs`). A request over several pages is done with the last.
 //!
@@ -126,8 +126,7 @@ impl Ssd {
             Op::Read => self.read(inside, request),
             Op::Write => self.write(inside, request),
         };
-        self.front.leave(done);
-        done
+        self.front.report(done, request.draw)
     }
 
     /// What no request can be faster than, in ns.
@@ -191,7 +190,7 @@ impl Ssd {
     fn read_page(&mut self, at: u64, die: usize, draw: u64) -> u64 {
         let flash = &self.reads.flash;
         let service = match flash.service {
-            Service::Pages => third(flash.read_ns, flash.read_spread_ns, draw),
+            Service::Uniform => around(flash.read_ns, flash.read_spread_ns, draw),
             Service::Exponential => (-rng::unit(remix(draw, 0)).ln() * flash.read_ns as f64) as u64,
         };
         self.activity.page_reads += 1;
@@ -214,17 +213,17 @@ impl Ssd {
 
 fn least_latency_ns(model: &SsdModel) -> u64 {
     let read = match model.flash.service {
-        Service::Pages => model.flash.read_ns - model.flash.read_spread_ns,
+        Service::Uniform => model.flash.read_ns - model.flash.read_spread_ns,
         Service::Exponential => 0,
     };
     let lane = if model.front.write_lanes == 0 { 0 } else { model.front.write_lane_ns };
     (model.front.read_latency_ns + read).min(model.front.write_latency_ns + lane)
 }
 
-/// `mean`, or `spread` less or more: each for a third of the draws (by their low half, so that it does not depend on the die).
+/// Uniform from `spread` below to `spread` above `mean`, by the low half of a draw (the high half chooses the die).
 #[inline]
-fn third(mean: u64, spread: u64, draw: u64) -> u64 {
-    mean - spread + (((draw & 0xffff_ffff) * 3) >> 32) * spread
+fn around(mean: u64, spread: u64, draw: u64) -> u64 {
+    mean - spread + ((2 * spread * (draw & 0xffff_ffff)) >> 32)
 }
 
 /// Another draw out of one, for page `index` of a request.

@@ -38,8 +38,11 @@ pub struct Front {
     pub max_iops: u64,
     /// Bytes the host interface carries per second.
     pub max_bytes_per_s: u64,
-    /// Commands inside at a time. Slots are reused in turn, so one slow command can hold up the rest.
-    pub command_slots: u32,
+    /// Queues of commands, each with a window of its own; a command goes to any of them. Nothing without `reorder_window`.
+    pub queues: u32,
+    /// A completion is reported no earlier than those of commands that came this many or more before in its queue; 0: in any
+    /// order.
+    pub reorder_window: u32,
     /// Lanes that take writes into the buffer; a write goes to any of them. 0: writes need no lane.
     pub write_lanes: u32,
     /// How long a write occupies its lane.
@@ -56,7 +59,7 @@ pub struct Flash {
     pub page_bytes: u32,
     /// Mean time a die takes to read a page.
     pub read_ns: u64,
-    /// Pages are fast, middling or slow in equal parts, this much apart; only for `service = "pages"`.
+    /// Reads take up to this much less or more, uniformly: pages of one cell differ. Only for `service = "uniform"`.
     #[serde(default)]
     pub read_spread_ns: u64,
     /// How the times of reads are distributed.
@@ -71,9 +74,9 @@ pub struct Flash {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Service {
-    /// `read_ns`, or `read_spread_ns` less or more, each for a third of the pages (the three bits of a TLC cell).
+    /// Uniform within `read_spread_ns` of `read_ns`.
     #[default]
-    Pages,
+    Uniform,
     /// Exponential with mean `read_ns`. No drive is like this; closed forms are.
     Exponential,
 }
@@ -97,7 +100,7 @@ pub enum Placement {
 pub struct Program {
     /// Mean time of a program.
     pub program_ns: u64,
-    /// Programs are fast, middling or slow in equal parts, this much apart.
+    /// Programs take up to this much less or more, uniformly.
     #[serde(default)]
     pub program_spread_ns: u64,
     /// What one program stores on a die (all planes and bits of a word line that it writes at once).
