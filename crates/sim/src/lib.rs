@@ -4,6 +4,7 @@
 
 pub mod histogram;
 pub mod machine;
+pub mod oracle;
 pub mod outcome;
 pub mod rng;
 pub mod scenario;
