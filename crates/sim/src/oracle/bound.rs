@@ -277,7 +277,11 @@ impl Program<'_> {
             return NEVER;
         }
         let length = i128::from(work.length_ns);
-        let least = (self.limits.capacity_ppm(awake - 1) * length / PPM).max(i128::from(work.least_ns));
+        let one_less = self.limits.capacity_ppm(awake - 1) * length;
+        if i128::from(work.most_ns) * PPM <= one_less {
+            return NEVER;
+        }
+        let least = (one_less / PPM).max(i128::from(work.least_ns));
         let most = (self.limits.capacity_ppm(awake) * length / PPM).min(i128::from(work.most_ns));
         if most < least {
             return NEVER;
