@@ -4,7 +4,7 @@ use pilotlight_plant::Policy;
 
 use crate::parameter::{self, Parameter, ParameterError, Setting};
 use crate::sandman::{self, Parameters, Sandman};
-use crate::{Interrupt, Static};
+use crate::{Dynamic, Governor, HybridPoll, Interrupt, Static, dynamic, governor, hybrid_poll};
 
 /// A policy that an operator can choose.
 #[derive(Clone, Copy, Debug)]
@@ -34,10 +34,18 @@ pub enum BuildError {
 }
 
 /// The names of all policies.
-pub const NAMES: [&str; 3] = [POLICIES[0].name, POLICIES[1].name, POLICIES[2].name];
+pub const NAMES: [&str; POLICIES.len()] = {
+    let mut names = [""; POLICIES.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = POLICIES[at].name;
+        at += 1;
+    }
+    names
+};
 
 /// All policies.
-pub const POLICIES: [Entry; 3] = [
+pub const POLICIES: [Entry; 6] = [
     Entry {
         name: "static",
         summary: "every core polls, I/O threads stay where they are (SPDK)",
@@ -49,6 +57,24 @@ pub const POLICIES: [Entry; 3] = [
         summary: "every I/O thread waits in the kernel (Linux)",
         parameters: Vec::new,
         build: |settings| without_parameters("interrupt", Interrupt, settings),
+    },
+    Entry {
+        name: governor::NAME,
+        summary: "every core polls, as fast as its load asks for (SPDK's governor)",
+        parameters: || governor::Parameters::default().list(),
+        build: |settings| Ok(Box::new(Governor::new(governor::Parameters::read(settings)?))),
+    },
+    Entry {
+        name: dynamic::NAME,
+        summary: "busy I/O threads fill few cores, the others sleep in the kernel (SPDK's dynamic scheduler)",
+        parameters: || dynamic::Parameters::default().list(),
+        build: |settings| Ok(Box::new(Dynamic::new(dynamic::Parameters::read(settings)?))),
+    },
+    Entry {
+        name: hybrid_poll::NAME,
+        summary: "every core polls, and rests half a request's time between two polls (hybrid polling)",
+        parameters: || hybrid_poll::Parameters::default().list(),
+        build: |settings| Ok(Box::new(HybridPoll::new(hybrid_poll::Parameters::read(settings)?))),
     },
     Entry {
         name: sandman::NAME,
@@ -123,7 +149,7 @@ mod tests {
             Ok(_) => panic!("{name} {settings:?} was built"),
             Err(error) => error.to_string(),
         };
-        assert!(message("sandmen", &[]).contains("static, interrupt, sandman"));
+        assert!(message("sandmen", &[]).contains("static, interrupt, governor, dynamic, hybrid-poll, sandman"));
         assert!(message("static", &[("window", "4")]).contains("static has no parameter \"window\"; it has none"));
         assert!(message("sandman", &[("window", "x")]).contains("window is a whole number"));
         assert!(message("sandman", &[("healthy_threshold", "20%")]).contains("idle_threshold"));

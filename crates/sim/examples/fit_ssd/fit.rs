@@ -1,0 +1,170 @@
+//! From curves to a model: which parameters are searched, where they start, and what is minimised.
+//!
+//! In three steps, each with the parameters of the steps before as they are: reads alone, writes alone, the mix; then all
+//! together. The loss is the mean of `|ln(simulated / measured)|` over points and quantiles, so a factor of two either way
+//! counts alike, and one bad point of a noisy measurement does not rule.
+
+use crate::curves::{Drive, Point};
+use crate::load::latency_us;
+use crate::search::{Axis, search};
+use pilotlight_sim::ssd::{Flash, Front, Placement, Program, Service, SsdModel};
+
+/// Write shares that models are fitted on, in permille.
+pub(crate) const FITTED: [u32; 3] = [0, 500, 1000];
+const POINTS: usize = 8;
+const REQUESTS: usize = 60_000;
+
+/// What is searched, in the units of the profile.
+const NAMES: [&str; 17] = [
+    "read_latency_ns",
+    "read_ns",
+    "read_spread_ns",
+    "dies",
+    "write_latency_ns",
+    "write_lanes",
+    "write_lane_ns",
+    "program_ns",
+    "program_spread_share",
+    "program_bytes",
+    "buffer_bytes",
+    "erase_ns",
+    "programs_per_erase",
+    "queues",
+    "window",
+    "max_iops",
+    "suspend_ns",
+];
+const AXES: [Axis; 17] = [
+    axis(20e3, 1e3, 100e3),
+    axis(56e3, 20e3, 100e3),
+    axis(9e3, 1.0, 25e3),
+    axis(56.0, 8.0, 256.0),
+    axis(3e3, 100.0, 20e3),
+    axis(9.0, 1.0, 64.0),
+    axis(14e3, 1e3, 40e3),
+    axis(1.5e6, 0.1e6, 6e6),
+    axis(0.4, 0.001, 1.0),
+    axis(64e3, 4096.0, 1e6),
+    axis(16e6, 1e5, 1e9),
+    axis(3e6, 1e4, 20e6),
+    axis(60.0, 1.0, 2000.0),
+    axis(8.0, 1.0, 64.0),
+    axis(900.0, 64.0, 65536.0),
+    axis(1.1e6, 0.3e6, 10e6),
+    axis(100e3, 1e3, 2e6),
+];
+
+const fn axis(start: f64, low: f64, high: f64) -> Axis {
+    Axis { start, low, high }
+}
+
+/// A set of points to be met, with their write share.
+type Wanted = Vec<(u32, Point)>;
+
+/// The model with these values. `suspends`: whether the last of them is used.
+fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
+    let at = |wanted: &str| values[NAMES.iter().position(|name| *name == wanted).expect("one of NAMES")];
+    let ns = |wanted: &str| at(wanted).round() as u64;
+    let program_ns = ns("program_ns");
+    SsdModel {
+        name: name.to_owned(),
+        source: String::new(),
+        front: Front {
+            read_latency_ns: ns("read_latency_ns"),
+            write_latency_ns: ns("write_latency_ns"),
+            max_iops: ns("max_iops"),
+            max_bytes_per_s: 0,
+            queues: at("queues").round() as u32,
+            reorder_window: (at("window") / at("queues").round()).round() as u32,
+            write_lanes: at("write_lanes").round() as u32,
+            write_lane_ns: ns("write_lane_ns"),
+        },
+        flash: Flash {
+            dies: at("dies").round() as u32,
+            page_bytes: 4096,
+            read_ns: ns("read_ns"),
+            read_spread_ns: ns("read_spread_ns").min(ns("read_ns")),
+            service: Service::Uniform,
+            placement: Placement::Random,
+        },
+        program: Some(Program {
+            program_ns,
+            program_spread_ns: (at("program_spread_share") * program_ns as f64) as u64,
+            program_bytes: at("program_bytes").round() as u32,
+            buffer_bytes: ns("buffer_bytes"),
+            erase_ns: ns("erase_ns"),
+            programs_per_erase: at("programs_per_erase").round() as u32,
+            suspend_ns: suspends.then(|| ns("suspend_ns")),
+        }),
+        gc: None,
+    }
+}
+
+/// Mean of `|ln(simulated / measured)|` over points and quantiles.
+pub(crate) fn loss(model: &SsdModel, wanted: &Wanted, requests: usize) -> f64 {
+    let of_point = |(writes, point): &(u32, Point)| {
+        let simulated = latency_us(model, *writes, point.rate, requests);
+        let errors = simulated.iter().zip(point.latency_us).map(|(ours, theirs)| (ours / theirs).ln().abs().min(3.0));
+        errors.skip(usize::from(*writes == 500)).sum::<f64>()
+    };
+    wanted.iter().map(of_point).sum::<f64>() / (4 * wanted.len()) as f64
+}
+
+fn wanted(drive: &Drive, shares: &[u32]) -> Wanted {
+    let mut wanted = Wanted::new();
+    for share in shares {
+        let points = drive.get(share).map(|curve| curve.sample(0.05, 0.95, POINTS)).unwrap_or_default();
+        wanted.extend(points.into_iter().map(|point| (*share, point)));
+    }
+    wanted
+}
+
+/// A step of the fit: the values at `chosen` are searched, the rest stays.
+fn step(values: &mut [f64], chosen: &[usize], rounds: usize, suspends: bool, wanted: &Wanted) -> f64 {
+    let axes: Vec<Axis> = chosen.iter().map(|&index| Axis { start: values[index], ..AXES[index] }).collect();
+    let with = |tried: &[f64]| {
+        let mut all = values.to_vec();
+        chosen.iter().zip(tried).for_each(|(&index, &value)| all[index] = value);
+        all
+    };
+    let (found, least) = search(&axes, rounds, |tried| loss(&model("", &with(tried), suspends), wanted, REQUESTS));
+    let all = with(&found);
+    values.copy_from_slice(&all);
+    least
+}
+
+/// Fits the full model to the curves of a drive at `FITTED`, from several starts, with and without suspension; the best.
+pub(crate) fn full(name: &str, drive: &Drive) -> SsdModel {
+    let mut best = (SsdModel { program: None, ..baseline(name, drive) }, f64::INFINITY);
+    for suspends in [false, true] {
+        for (program_ns, program_bytes) in [(0.35e6, 24e3), (1.0e6, 64e3), (3.2e6, 200e3)] {
+            let (values, loss) = staged(drive, suspends, program_ns, program_bytes);
+            eprintln!("{name}: suspends {suspends}, programs from {program_ns} ns: loss {loss:.4} {values:.0?}");
+            if loss < best.1 {
+                best = (model(name, &values, suspends), loss);
+            }
+        }
+    }
+    best.0
+}
+
+fn staged(drive: &Drive, suspends: bool, program_ns: f64, program_bytes: f64) -> (Vec<f64>, f64) {
+    let mut values: Vec<f64> = AXES.iter().map(|axis| axis.start).collect();
+    (values[7], values[9]) = (program_ns, program_bytes);
+    let last = if suspends { 17 } else { 16 };
+    step(&mut values, &[0, 1, 2, 3, 15], 14, suspends, &wanted(drive, &[0]));
+    step(&mut values, &[4, 5, 6], 10, suspends, &wanted(drive, &[1000]));
+    let mixes = wanted(drive, &[500, 1000]);
+    step(&mut values, &(7..last).collect::<Vec<_>>(), 12, suspends, &mixes);
+    let least = step(&mut values, &(0..last).collect::<Vec<_>>(), 12, suspends, &wanted(drive, &FITTED));
+    (values, least)
+}
+
+/// The baseline: uniform random dies, an M/D/1 each, three parameters, fitted to reads alone.
+pub(crate) fn baseline(name: &str, drive: &Drive) -> SsdModel {
+    let mut values: Vec<f64> = AXES.iter().map(|axis| axis.start).collect();
+    values[2] = 0.0;
+    (values[13], values[14], values[15]) = (1.0, 0.0, 1e12);
+    step(&mut values, &[0, 1, 3], 14, false, &wanted(drive, &[0]));
+    SsdModel { program: None, ..model(name, &values, false) }
+}

@@ -1,0 +1,159 @@
+//! Programs and garbage collection: what writes do to dies, at once and later.
+//!
+//! Host data fills one program unit at a time; full units go to the dies in turn, as a log over all dies does. A unit may be
+//! filled while the die it is meant for is behind by no more than its part of the buffer; otherwise the write waits. So the
+//! buffer needs no list: what a die has still to program says how full its part is.
+//!
+//! Garbage collection is a pool of erased flash. Each program of host data takes a unit out; when half of the pool is used,
+//! collection starts, copies a unit every `interval` and gives back what copying one frees, until the pool is full: it goes on
+//! after the writes that caused it. Where the pool is empty, host data waits for the copies that make room.
+
+use super::die::Die;
+use super::model::{Gc, Program, SsdModel};
+use super::{Activity, around};
+
+/// The dies, and what is written to them.
+#[derive(Clone, Debug)]
+pub(super) struct Writer {
+    program: Program,
+    /// How far behind the die of the open unit may be.
+    backlog_ns: u64,
+    filled: u64,
+    die: usize,
+    until_erase: Vec<u32>,
+    collector: Option<Collector>,
+}
+
+#[derive(Clone, Debug)]
+struct Collector {
+    pool: u64,
+    full: u64,
+    freed_per_copy: u64,
+    read_ns: u64,
+    interval_ns: u64,
+    next: u64,
+    running: bool,
+    die: usize,
+    copied: u64,
+}
+
+impl Collector {
+    fn new(gc: &Gc, program: &Program, model: &SsdModel) -> Option<Self> {
+        let copies = gc.copies_permille();
+        if copies == 0 {
+            return None; // victims are empty
+        }
+        let busy = program.program_ns + model.flash.read_ns;
+        let parallel = u64::from(model.flash.dies) * u64::from(gc.duty_permille);
+        Some(Self {
+            pool: gc.pool_bytes * u64::from(gc.start_permille) / 1000,
+            full: gc.pool_bytes,
+            freed_per_copy: (u64::from(program.program_bytes) * 1000 / copies).max(1),
+            read_ns: model.flash.read_ns,
+            interval_ns: (busy * 1000 / parallel).max(1),
+            next: 0,
+            running: false,
+            die: 0,
+            copied: 0,
+        })
+    }
+
+    fn gain(&mut self) {
+        self.pool = (self.pool + self.freed_per_copy).min(self.full);
+        self.running &= self.pool < self.full;
+    }
+
+    fn take(&mut self, bytes: u64, at: u64) {
+        self.pool = self.pool.saturating_sub(bytes);
+        if !self.running && self.pool < self.full / 2 {
+            self.running = true;
+            self.next = self.next.max(at);
+        }
+    }
+}
+
+impl Writer {
+    pub(super) fn new(program: &Program, model: &SsdModel) -> Self {
+        let dies = u64::from(model.flash.dies);
+        let each = u128::from(dies) * u128::from(program.program_bytes);
+        let every = u64::from(program.programs_per_erase);
+        Self {
+            program: *program,
+            backlog_ns: (u128::from(program.buffer_bytes) * u128::from(program.program_ns) / each) as u64,
+            filled: 0,
+            die: 0,
+            until_erase: (0..dies).map(|die| (1 + die * every / dies) as u32).collect(),
+            collector: model.gc.as_ref().and_then(|gc| Collector::new(gc, program, model)),
+        }
+    }
+
+    /// Stores `bytes` that come at `at`; when the buffer has them all.
+    #[inline]
+    pub(super) fn write(&mut self, at: u64, bytes: u32, draw: u64, dies: &mut [Die], activity: &mut Activity) -> u64 {
+        let unit = u64::from(self.program.program_bytes);
+        let mut room = at;
+        let mut left = u64::from(bytes);
+        while left > 0 {
+            room = room.max(dies[self.die].programmed().saturating_sub(self.backlog_ns));
+            let part = left.min(unit - self.filled);
+            left -= part;
+            self.filled += part;
+            if self.filled == unit {
+                self.filled = 0;
+                self.store(room, draw.wrapping_add(left), dies, activity);
+            }
+        }
+        room
+    }
+
+    /// Programs the unit that is full.
+    fn store(&mut self, at: u64, draw: u64, dies: &mut [Die], activity: &mut Activity) {
+        let unit = u64::from(self.program.program_bytes);
+        while self.collector.as_ref().is_some_and(|collector| collector.pool < unit) {
+            self.copy(at, dies, activity);
+        }
+        if let Some(collector) = &mut self.collector {
+            collector.take(unit, at);
+        }
+        activity.host_programs += 1;
+        self.put(self.die, at, 0, draw, dies, activity);
+        self.die = (self.die + 1) % dies.len();
+    }
+
+    /// Copies what garbage collection has to do up to `now`.
+    #[inline]
+    pub(super) fn advance(&mut self, now: u64, dies: &mut [Die], activity: &mut Activity) {
+        while let Some(collector) = self.collector.as_mut().filter(|one| one.running && one.next <= now) {
+            let at = collector.next;
+            collector.next += collector.interval_ns;
+            self.copy(at, dies, activity);
+        }
+    }
+
+    fn copy(&mut self, at: u64, dies: &mut [Die], activity: &mut Activity) {
+        let Some(collector) = &mut self.collector else { return };
+        collector.gain();
+        collector.copied += 1;
+        collector.die = (collector.die + 1) % dies.len();
+        let (die, read_ns, draw) = (collector.die, collector.read_ns, collector.copied.wrapping_mul(GOLDEN));
+        activity.copy_programs += 1;
+        self.put(die, at, read_ns, draw, dies, activity);
+    }
+
+    /// A program on a die, with an erase where one is due.
+    fn put(&mut self, die: usize, at: u64, extra: u64, draw: u64, dies: &mut [Die], activity: &mut Activity) {
+        let mut busy = extra + around(self.program.program_ns, self.program.program_spread_ns, draw);
+        let until = &mut self.until_erase[die];
+        *until = until.saturating_sub(1);
+        if *until == 0 && self.program.erase_ns > 0 {
+            *until = self.program.programs_per_erase;
+            activity.erases += 1;
+            busy += self.program.erase_ns;
+        }
+        activity.die_busy_ns += busy;
+        dies[die].program(at, busy, self.program.suspend_ns);
+    }
+}
+
+/// The golden ratio of the low half of a draw: copies go through faster and slower pages evenly.
+const GOLDEN: u64 = 0x9e37_79b9;
