@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::bound::{Level, Program, Work, lower_bound, works};
-use super::prices::{families, unit_ppm, unit_uw};
+use super::prices::{families, line, unit_ppm, unit_uw};
 use super::{Limits, OracleError, Plan, Span, States, UnitPower};
 
 /// What a core does in a step.
@@ -225,7 +225,7 @@ fn exact_case() -> impl Strategy<Value = Case> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn no_schedule_is_below_the_bound(case in any_case()) {
@@ -253,6 +253,42 @@ proptest! {
             prop_assert_eq!(program.least_fj(), Ok(least));
         }
     }
+}
+
+/// What a core may be: works, wakes from the shallow state, wakes from the deep state, shallow, deep.
+const STATES: u32 = 5;
+
+proptest! {
+    #[test]
+    fn no_arrangement_burns_less_than_a_line_says(
+        limits in any_limits(),
+        (work, awake, not_deep) in (0..2_000_i128, 0..2_000_i128, 0..300_i128),
+    ) {
+        let not_deep = if limits.states.deep { not_deep } else { 0 };
+        let line = line(&limits, work, awake, not_deep);
+        let cores = u32::from(limits.cores());
+        let main = if limits.main_paired { 0 } else { cores as usize - 1 };
+        for code in 0..STATES.pow(cores) {
+            let kinds: Vec<u32> = (0..cores).map(|core| code / STATES.pow(core) % STATES).collect();
+            if kinds.iter().any(|kind| !limits.states.deep && [2, 4].contains(kind))
+                || (limits.min_awake() > 0 && kinds[main] != 0)
+            {
+                continue;
+            }
+            let does = |kind: &u32| [Does::Works, Does::Wakes(0), Does::Wakes(0), Does::Shallow, Does::Deep][*kind as usize];
+            let case = Case { limits, step_ns: 1, steps: Vec::new(), plan: Plan::default() };
+            let (uw, ppm) = case.step(&kinds.iter().map(does).collect::<Vec<_>>());
+            let count = |these: &[u32]| kinds.iter().filter(|kind| these.contains(kind)).count() as i128;
+            let package = if does_all(&kinds, 4) { 0 } else { line.package_uw };
+            let waking = line.wake_shallow_uw * count(&[1]) + line.wake_deep_uw * count(&[2]);
+            let least = line.base_uw + package + line.awake_uw * count(&[0]) + line.not_deep_uw * count(&[0, 1, 3]) + waking;
+            prop_assert!(least * 1_000_000 + line.work_uw * ppm <= uw * 1_000_000, "{kinds:?}: {least} + work above {uw}");
+        }
+    }
+}
+
+fn does_all(kinds: &[u32], kind: u32) -> bool {
+    kinds.iter().all(|&one| one == kind)
 }
 
 #[test]

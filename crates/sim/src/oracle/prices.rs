@@ -62,7 +62,7 @@ pub(crate) fn unit_ppm(limits: &Limits, awake: i128) -> i128 {
 }
 
 /// `(work, awake, not_deep)` as lines under `limits`.
-fn line(limits: &Limits, work_uw: i128, awake_uw: i128, not_deep_uw: i128) -> Prices {
+pub(crate) fn line(limits: &Limits, work_uw: i128, awake_uw: i128, not_deep_uw: i128) -> Prices {
     let least = |cores, least_awake| {
         let over = |state: UnitState| {
             let work = (work_uw * unit_ppm(limits, state.0) + PPM - 1) / PPM;
