@@ -5,6 +5,7 @@
 pub mod engine;
 pub mod histogram;
 pub mod machine;
+pub mod oracle;
 pub mod outcome;
 pub mod power;
 pub mod rng;
