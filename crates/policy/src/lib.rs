@@ -1,16 +1,26 @@
 //! What to do: a policy a file, each a pure decision that knows nothing of the machine.
 //!
 //! [`fixed`] and [`interrupt`] are the two ends between which the others move; [`sandman`] is a folder. [`registry`] finds a
-//! policy by the name that an operator writes, [`parameter`] reads what is set on it.
+//! policy by the name that an operator writes, [`parameter`] reads what is set on it. What several share: `load` (as SPDK's
+//! schedulers see it), `grid` (when intervals end), [`sleep`] (in what a core sleeps), `spread` (threads over all cores).
 
+pub mod dynamic;
 pub mod fixed;
+pub mod governor;
+mod grid;
+pub mod hybrid_poll;
 pub mod interrupt;
+mod load;
 pub mod parameter;
 pub mod registry;
 pub mod sandman;
+pub mod sleep;
 mod spread;
 
+pub use dynamic::Dynamic;
 pub use fixed::Static;
+pub use governor::Governor;
+pub use hybrid_poll::HybridPoll;
 pub use interrupt::Interrupt;
 pub use parameter::{ParameterError, Setting};
 pub use registry::{BuildError, Entry, NAMES, POLICIES, build, by_name, parameters};

@@ -93,6 +93,40 @@ pub fn list<P>(table: &[Parameter<P>], values: &P) -> Vec<Setting> {
     table.iter().map(setting).collect()
 }
 
+/// Values of type `P`, the defaults but for what was set.
+///
+/// # Errors
+/// If there is no such parameter, or it cannot have this value.
+pub(crate) fn read<P: Default>(
+    policy: &'static str,
+    table: &[Parameter<P>],
+    settings: &[(&str, &str)],
+) -> Result<P, ParameterError> {
+    let mut values = P::default();
+    for (key, value) in settings {
+        set(policy, table, &mut values, key, value)?;
+    }
+    Ok(values)
+}
+
+/// What an interval between two looks may be.
+pub(crate) const TIME: &str = "a time from 1us to 3600s, for example 10us, 250ms or 1s";
+/// What a share may be.
+pub(crate) const PERCENT: &str = "a share of a core from 0% to 100%";
+/// What a switch may be.
+pub(crate) const SWITCH: &str = "true or false";
+
+/// Stores a value, if there is one.
+pub(crate) fn put<T>(place: &mut T, value: Option<T>) -> Option<()> {
+    *place = value?;
+    Some(())
+}
+
+/// Stores a time as [`TIME`] describes it, in nanoseconds.
+pub(crate) fn time(place: &mut u64, value: &str) -> Option<()> {
+    put(place, text::duration(value).filter(|ns| (1_000..=3_600_000_000_000).contains(ns)))
+}
+
 /// "did you mean `window`? There are: ...".
 fn known<P>(table: &[Parameter<P>], key: &str) -> String {
     if table.is_empty() {

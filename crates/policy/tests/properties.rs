@@ -13,23 +13,48 @@ const TICK_NS: u64 = 10_000;
 /// Ticks in a coarse interval of these tests.
 const COARSE_TICKS: u64 = 25;
 const COARSE: (&str, &str) = ("coarse_interval", "250us");
+const INTERVAL: (&str, &str) = ("interval", "250us");
+/// An interval at each tick.
+const FINE: (&str, &str) = ("interval", "10us");
 
 type Settings = &'static [(&'static str, &'static str)];
 
-/// Every policy, `sandman` with unlike guards.
-const POLICIES: [(&str, Settings); 7] = [
+/// Every policy, `sandman` with unlike guards and as in the steps of Figure 11.
+const POLICIES: [(&str, Settings); 20] = [
     ("static", &[]),
     ("interrupt", &[]),
+    ("governor", &[INTERVAL]),
+    ("governor", &[INTERVAL, ("up", "max"), ("siblings", "false")]),
+    ("hybrid-poll", &[INTERVAL]),
+    ("hybrid-poll", &[INTERVAL, ("fraction", "25%"), ("initial", "0us"), ("most", "4us")]),
+    ("governor", &[FINE]),
+    ("dynamic", &[INTERVAL]),
+    ("dynamic", &[FINE]),
+    ("dynamic", &[INTERVAL, ("sleep", "monitor"), ("load_limit", "0")]),
+    ("dynamic", &[INTERVAL, ("thread_load", "core"), ("load_limit", "5"), ("core_limit", "40")]),
     ("sandman", &[COARSE]),
     ("sandman", &[COARSE, ("guards", "recommended")]),
     ("sandman", &[COARSE, ("spread", "deviation"), ("confirm", "2/3"), ("window", "8"), ("reuse_awake", "true")]),
     ("sandman", &[COARSE, ("floor", "2"), ("exempt_alone", "true"), ("relieve", "true"), ("resume", "quiet")]),
     ("sandman", &[COARSE, ("window", "4"), ("min_samples", "4"), ("main_takes_active", "false"), ("z", "0.5")]),
+    ("sandman", &[COARSE, ("sleep", "software")]),
+    ("sandman", &[COARSE, ("sleep", "software"), ("detect", "load")]),
+    ("sandman", &[COARSE, ("siblings", "false")]),
+    ("sandman", &[COARSE, ("siblings", "false"), ("detect", "load"), ("relieve", "true")]),
 ];
+/// Those that put whatever is not needed to sleep.
+const GATHERING: Range<usize> = 7..20;
+/// `sandman` with pairs of siblings.
+const PAIRING: Range<usize> = 11..18;
 
 fn policy(which: usize) -> Box<dyn Policy> {
     let (name, settings) = POLICIES[which];
     build(name, settings).unwrap()
+}
+
+/// Ticks in an interval of a policy.
+fn interval_ticks(which: usize) -> u64 {
+    if POLICIES[which].1.contains(&FINE) { 1 } else { COARSE_TICKS }
 }
 
 /// A stretch of steady load: in each tick a thread gets requests with a chance of `rates` per mille, up to twice that many
@@ -139,8 +164,8 @@ impl<'a> Clock<'a> {
         (now_ns, elapsed_ns, self.history.counts(phase, &mut self.dice))
     }
 
-    fn interval_ends(&self) -> bool {
-        self.tick.is_multiple_of(COARSE_TICKS)
+    fn interval_ends(&self, which: usize) -> bool {
+        self.tick.is_multiple_of(interval_ticks(which))
     }
 }
 
@@ -171,7 +196,7 @@ proptest! {
 
     /// The plant's own checks hold all the time (tests/support); after each interval threads are where they should be.
     #[test]
-    fn on_a_plant_that_obeys(history in history(1..12), which in 2..POLICIES.len()) {
+    fn on_a_plant_that_obeys(history in history(1..12), which in PAIRING) {
         let (mut plant, _) = history.plant(Manners::default(), policy(which));
         let start_ns = plant.now_ns;
         let mut clock = Clock::new(&history, &plant);
@@ -180,8 +205,8 @@ proptest! {
                 let (now_ns, elapsed_ns, counts) = clock.next(phase, start_ns);
                 plant.arrive(now_ns, &counts);
                 plant.tick(elapsed_ns, &counts);
-                if clock.interval_ends() {
-                    let requests = plant.requests().to_vec();
+                if clock.interval_ends(which) {
+                    let requests = plant.requests();
                     plant.interval(true);
                     check_consolidated(&plant, &requests)?;
                 }
@@ -192,7 +217,7 @@ proptest! {
     /// A plant that is slow and refuses at random: nothing is ever on a sleeping core, and once the load has been steady
     /// and light for a while and nothing is refused any more, all of it is on the main core.
     #[test]
-    fn on_a_plant_that_is_slow_and_refuses(history in history(1..10), manners in manners(), which in 2..POLICIES.len()) {
+    fn on_a_plant_that_is_slow_and_refuses(history in history(1..10), manners in manners(), which in GATHERING) {
         let (mut plant, _) = history.plant(manners, policy(which));
         let start_ns = plant.now_ns;
         let mut clock = Clock::new(&history, &plant);
@@ -202,7 +227,7 @@ proptest! {
                 let (now_ns, elapsed_ns, counts) = clock.next(phase, start_ns);
                 plant.arrive(now_ns, &counts);
                 plant.tick(elapsed_ns, &counts);
-                if clock.interval_ends() {
+                if clock.interval_ends(which) {
                     plant.interval(true);
                 }
             }
@@ -223,6 +248,8 @@ proptest! {
         let mut clock = Clock::new(&history, &eager);
         // A plant may leave things out; it does not have to.
         let mut mood = Dice(history.seed ^ 7);
+        // What keeps cores busy and is no request: keep-alives.
+        let mut noise = Dice(history.seed ^ 9);
         for phase in &history.phases {
             if phase.slept {
                 eager.resume();
@@ -232,13 +259,18 @@ proptest! {
                 let (now_ns, elapsed_ns, counts) = clock.next(phase, start_ns);
                 eager.arrive(now_ns, &counts);
                 lazy.arrive(now_ns, &counts);
+                if !eager.homes.is_empty() && noise.below(4) == 0 {
+                    let thread = noise.below(eager.homes.len() as u64) as usize;
+                    let busy_ns = noise.below(10_000);
+                    eager.work(thread, busy_ns);
+                    lazy.work(thread, busy_ns);
+                }
                 let left_out = counts.is_empty() && now_ns < lazy.next_needed_ns && mood.below(4) >= skip;
                 let eagerly = eager.tick(elapsed_ns, &counts);
                 let lazily = if left_out { Vec::new() } else { lazy.tick(elapsed_ns, &counts) };
                 prop_assert_eq!(eagerly, lazily, "tick at {} ns, left out: {}", now_ns, left_out);
-                if clock.interval_ends() {
-                    let quiet = lazy.requests().iter().all(|&requests| requests == 0);
-                    let left_out = quiet && now_ns < lazy.next_needed_ns && mood.below(4) >= skip;
+                if clock.interval_ends(which) {
+                    let left_out = lazy.is_quiet() && now_ns < lazy.next_needed_ns && mood.below(4) >= skip;
                     let (eagerly, lazily) = (eager.interval(true), lazy.interval(!left_out));
                     prop_assert_eq!(eagerly, lazily, "interval at {} ns, left out: {}", now_ns, left_out);
                 }
@@ -250,17 +282,18 @@ proptest! {
 
     /// Policies take over from one another at any moment: no thread is left on a core that sleeps (the plant's check).
     #[test]
-    fn taking_over(history in history(1..8), which in prop::collection::vec(0..POLICIES.len(), 2..6)) {
-        let (mut plant, _) = history.plant(Manners::default(), policy(which[0]));
+    fn taking_over(history in history(1..8), turns in prop::collection::vec(0..POLICIES.len(), 2..6)) {
+        let (mut plant, _) = history.plant(Manners::default(), policy(turns[0]));
         let start_ns = plant.now_ns;
         let mut clock = Clock::new(&history, &plant);
         for (number, phase) in history.phases.iter().enumerate() {
-            plant.change_policy(policy(which[number % which.len()]));
+            let which = turns[number % turns.len()];
+            plant.change_policy(policy(which));
             for _ in 0..phase.ticks {
                 let (now_ns, elapsed_ns, counts) = clock.next(phase, start_ns);
                 plant.arrive(now_ns, &counts);
                 plant.tick(elapsed_ns, &counts);
-                if clock.interval_ends() {
+                if clock.interval_ends(which) {
                     plant.interval(true);
                 }
             }
@@ -271,18 +304,24 @@ proptest! {
 /// Once everything rests nothing more is needed; that is what lets a whole server sleep.
 #[test]
 fn an_idle_server_needs_nothing() {
-    for which in 2..POLICIES.len() {
+    for which in GATHERING {
         let topology = Topology::paired(8).unwrap();
         let homes = (0..8).map(CoreId).collect();
         let (mut plant, _) = Plant::new(topology, vec![CoreState::Awake; 8], homes, Manners::default(), policy(which));
         let start_ns = plant.now_ns;
-        assert_eq!(plant.next_needed_ns, start_ns + COARSE_TICKS * TICK_NS);
-        plant.arrive(start_ns + COARSE_TICKS * TICK_NS, &[]);
-        assert!(!plant.interval(true).is_empty());
-        assert_eq!(plant.next_needed_ns, start_ns + 2 * COARSE_TICKS * TICK_NS);
-        plant.arrive(start_ns + 2 * COARSE_TICKS * TICK_NS, &[]);
-        assert!(plant.interval(true).is_empty());
-        assert_eq!(plant.next_needed_ns, u64::MAX);
+        let mut commands = Vec::new();
+        for interval in 1..4 {
+            let end_ns = start_ns + interval * interval_ticks(which) * TICK_NS;
+            assert_eq!(plant.next_needed_ns, end_ns, "{:?}", POLICIES[which]);
+            plant.arrive(end_ns, &[]);
+            let before = commands.len();
+            commands.extend(plant.interval(true));
+            if commands.len() == before {
+                break;
+            }
+        }
+        assert!(!commands.is_empty());
+        assert_eq!(plant.next_needed_ns, u64::MAX, "{:?}", POLICIES[which]);
     }
 }
 
@@ -293,7 +332,7 @@ fn a_surge_ends_the_rest_although_no_sample_shows_it_yet() {
     let asleep = CoreState::Asleep(Depth::MonitorWait);
     let cores = vec![CoreState::Awake, asleep, asleep, asleep];
     let manners = Manners { delay: 3, refuse_every: 0 };
-    let (mut plant, _) = Plant::new(topology, cores, vec![CoreId(0); 2], manners, policy(2));
+    let (mut plant, _) = Plant::new(topology, cores, vec![CoreId(0); 2], manners, policy(PAIRING.start));
     let start_ns = plant.now_ns;
     let interval_ns = |nth| start_ns + nth * COARSE_TICKS * TICK_NS;
     plant.arrive(interval_ns(1), &[]);

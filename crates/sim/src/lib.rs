@@ -2,5 +2,15 @@
 //!
 //! Deterministic: one scenario and one seed give one trace, byte for byte.
 
+pub mod engine;
+pub mod histogram;
+pub mod machine;
+pub mod oracle;
+pub mod outcome;
+pub mod power;
 pub mod rng;
+pub mod scenario;
 pub mod ssd;
+pub mod trace;
+
+pub use engine::{RunError, Source, run, run_replay, run_traced};

@@ -15,7 +15,7 @@
 //!    threads or none: a core that keeps one thread does not sleep, so moving the others would gain nothing.
 //! 4. Pairs of siblings of which one half is in use: the threads of one go onto the free half of another, so that a whole pair
 //!    sleeps (Figure 10: after "B and D onto A and C", A's threads go onto D). The main core never sleeps, so
-//!    its sibling is the first place to go.
+//!    its sibling is the first place to go. Left out with `siblings = false` (Figure 11(b) before "+SS").
 //!
 //! **Properties** (tests/properties.rs, tests/figure_10.rs). No thread is lost; a core that was not busy does not become so; a
 //! worker is emptied whole or not at all; at most one pair of workers is left half in use; the same sample gives the same plan.
@@ -23,10 +23,8 @@
 use pilotlight_plant::{Command, CoreId, CoreState, Sample, SleepGoal, ThreadId, Topology};
 
 use super::parameters::Parameters;
-use super::select::{Cores, whole_core};
-
-/// One whole core, in the unit of loads.
-const WHOLE_PPM: u64 = 1_000_000;
+use super::select::{Cores, Selection, whole_core};
+use crate::load::share;
 
 /// Where each I/O thread should live.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +42,9 @@ pub fn plan(sample: &Sample<'_>, topology: &Topology, parameters: &Parameters) -
         layout.relieve_busy_cores();
     }
     layout.empty_idle_workers();
-    layout.fill_pairs();
+    if parameters.siblings {
+        layout.fill_pairs();
+    }
     Plan { homes: layout.homes }
 }
 
@@ -74,6 +74,7 @@ struct Layout<'a> {
     idle_ppm: u64,
     healthy_ppm: u64,
     main_takes_active: bool,
+    siblings: bool,
     homes: Vec<CoreId>,
     /// Load of each thread, in millionths of a core.
     threads: Vec<u64>,
@@ -128,6 +129,7 @@ impl<'a> Layout<'a> {
             idle_ppm: u64::from(parameters.idle_ppm),
             healthy_ppm: u64::from(parameters.healthy_ppm),
             main_takes_active: parameters.main_takes_active,
+            siblings: parameters.siblings,
             homes: sample.threads.iter().map(|thread| thread.home).collect(),
             threads: sample.threads.iter().map(load).collect(),
             active: sample.threads.iter().map(|thread| thread.requests > 0).collect(),
@@ -146,6 +148,7 @@ impl<'a> Layout<'a> {
 
     /// Step 2.
     fn relieve_busy_cores(&mut self) {
+        let selection = Selection { reuse_awake: true, siblings: self.siblings };
         for core in self.topology.cores() {
             let mut active = self.largest_first(core);
             active.retain(|&thread| self.active[thread]);
@@ -154,7 +157,7 @@ impl<'a> Layout<'a> {
                 if self.load(core) <= self.healthy_ppm || alone {
                     break;
                 }
-                let to = self.fullest_worker(core, thread).or_else(|| whole_core(self.topology, self, true));
+                let to = self.fullest_worker(core, thread).or_else(|| whole_core(self.topology, self, selection));
                 let Some(to) = to else { break };
                 self.move_to(thread, to);
             }
@@ -272,12 +275,6 @@ impl<'a> Layout<'a> {
         target.load += load;
         target.awake = true;
     }
-}
-
-/// A share of a time, in millionths.
-fn share(part_ns: u64, whole_ns: u64) -> u64 {
-    let ppm = u128::from(part_ns) * u128::from(WHOLE_PPM) / u128::from(whole_ns.max(1));
-    (ppm as u64).min(WHOLE_PPM)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //!
 //! **Algorithm.** Every coarse interval (1 s) threads are gathered on as few cores as will carry them, and empty workers sleep:
 //! [`consolidate`]. Every fine interval (10 us) each thread's requests are compared with what they were lately; one that has
-//! surged gets a whole sleeping core: [`detector`] and [`select`]. Between samples the policy goes by what it has commanded
+//! surged gets a whole sleeping core: [`detector`] (or [`by_load`], for comparison) and [`select`]. Between samples the policy goes by what it has commanded
 //! itself: [`belief`]. How the paper is read where it leaves something open is in docs/sandman.md.
 //!
 //! **Properties** (tests/properties.rs). The main core is never told to sleep. No core is told to sleep that still gets a thread, and
@@ -16,6 +16,7 @@
 //! quiet ticks, and intervals without requests, gets the same commands as one that does not.
 
 pub mod belief;
+pub mod by_load;
 pub mod consolidate;
 pub mod detector;
 pub mod parameters;
@@ -26,9 +27,11 @@ use pilotlight_plant::{
     Unsupported, View, Wants,
 };
 
-pub use parameters::Parameters;
+pub use parameters::{Detect, Parameters};
 
+use crate::grid::Grid;
 use belief::Belief;
+use by_load::ByLoad;
 use detector::Detector;
 use select::{Cores, whole_core};
 
@@ -62,11 +65,13 @@ pub struct Counters {
 #[derive(Debug)]
 struct Running {
     detector: Detector,
+    by_load: ByLoad,
     belief: Belief,
+    goal: SleepGoal,
     /// The threads that have surged in this tick; empty between ticks.
     surged: Vec<ThreadId>,
-    /// Where the grid of intervals begins. One that runs late does not put off those after it.
-    start_ns: u64,
+    /// When intervals end.
+    grid: Grid,
     /// When the next interval is needed: never where the last sample showed every thread on the main core and all workers
     /// asleep, and nothing was commanded since.
     due_ns: u64,
@@ -89,10 +94,6 @@ impl Sandman {
         self.counters
     }
 
-    fn goal(&self) -> SleepGoal {
-        SleepGoal { wake_within_ns: self.parameters.wake_within_ns }
-    }
-
     fn unsupported(what: &'static str) -> Unsupported {
         Unsupported { policy: NAME, what, remedy: "choose policy static or interrupt" }
     }
@@ -108,13 +109,6 @@ impl Cores for Belief {
 }
 
 impl Running {
-    /// The end of the interval that `now_ns` is in; of the one that ends now, if it is on the grid.
-    fn interval_end(&self, now_ns: u64, parameters: &Parameters) -> u64 {
-        let every = parameters.coarse_interval_ns;
-        let begun = now_ns.saturating_sub(self.start_ns).div_ceil(every);
-        self.start_ns.saturating_add(every.saturating_mul(begun))
-    }
-
     /// Gives each thread that has surged a whole core, as long as there are any; how many got one.
     fn scale_up(&mut self, now_ns: u64, parameters: &Parameters, out: &mut Vec<Command>) -> u64 {
         let before = out.len();
@@ -126,14 +120,14 @@ impl Running {
             if parameters.exempt_alone && self.is_alone(thread) {
                 continue;
             }
-            match whole_core(self.belief.topology(), &self.belief, parameters.reuse_awake) {
+            match whole_core(self.belief.topology(), &self.belief, parameters.selection()) {
                 Some(core) => self.give(thread, core, out),
                 None => self.exhausted = true,
             }
         }
         if out.len() > before {
             self.woke = true;
-            self.due_ns = self.due_ns.min(self.interval_end(now_ns, parameters));
+            self.due_ns = self.due_ns.min(self.grid.end(now_ns));
         }
         out[before..].iter().filter(|command| matches!(command, Command::Move { .. })).count() as u64
     }
@@ -163,7 +157,7 @@ impl Policy for Sandman {
     fn wants(&self) -> Wants {
         Wants {
             tick_ns: Some(self.parameters.fine_interval_ns),
-            tick_busy: false,
+            tick_busy: self.parameters.detect == Detect::Load,
             interval_ns: Some(self.parameters.coarse_interval_ns),
             service: false,
             sleeps_when_quiet: self.parameters.server_sleep,
@@ -175,9 +169,9 @@ impl Policy for Sandman {
         if !start.capabilities.moves {
             return Err(Self::unsupported("I/O threads that can be moved"));
         }
-        if start.capabilities.sleeps.is_empty() {
-            return Err(Self::unsupported("a core that can sleep by command"));
-        }
+        let Some(goal) = self.parameters.sleep.goal(start.capabilities, self.parameters.wake_within_ns) else {
+            return Err(Self::unsupported(self.parameters.sleep.what()));
+        };
         let mut belief = Belief::new(start.topology, start.cores, start.homes.iter().copied());
         for (thread, &home) in start.homes.iter().enumerate() {
             let thread = ThreadId(thread as u16);
@@ -191,9 +185,11 @@ impl Policy for Sandman {
         let threads = start.homes.len();
         let running = Running {
             detector: Detector::new(&self.parameters, threads, start.now_ns),
+            by_load: ByLoad::new(&self.parameters, start.topology.len()),
             belief,
+            goal,
             surged: Vec::with_capacity(threads),
-            start_ns: start.now_ns,
+            grid: Grid { start_ns: start.now_ns, every_ns: self.parameters.coarse_interval_ns },
             due_ns: start.now_ns.saturating_add(self.parameters.coarse_interval_ns),
             woke: false,
             exhausted: false,
@@ -206,19 +202,21 @@ impl Policy for Sandman {
     fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> u64 {
         let Some(running) = &mut self.running else { return NEVER };
         running.surged.clear();
-        running.detector.on_tick(tick, &mut running.surged);
+        match self.parameters.detect {
+            Detect::Queues => running.detector.on_tick(tick, &mut running.surged),
+            Detect::Load => running.by_load.on_tick(tick, &running.belief, &mut running.surged),
+        }
         self.counters.surges += running.surged.len() as u64;
         self.counters.surge_moves += running.scale_up(tick.now_ns, &self.parameters, out);
         running.due_ns
     }
 
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
-        let goal = self.goal();
         let Some(running) = &mut self.running else { return NEVER };
         running.belief.see(sample.cores, sample.threads.iter().map(|thread| thread.home));
         let plan = consolidate::plan(sample, running.belief.topology(), &self.parameters);
         let before = out.len();
-        consolidate::commands(&plan, sample, running.belief.topology(), goal, out);
+        consolidate::commands(&plan, sample, running.belief.topology(), running.goal, out);
         for command in &out[before..] {
             running.belief.follow(command);
             self.counters.consolidation_moves += u64::from(matches!(command, Command::Move { .. }));
@@ -228,7 +226,7 @@ impl Policy for Sandman {
         let woke = std::mem::take(&mut running.woke);
         running.exhausted = false;
         let rests = !woke && out.len() == before && running.belief.rests();
-        running.due_ns = if rests { NEVER } else { running.interval_end(sample.now_ns + 1, &self.parameters) };
+        running.due_ns = if rests { NEVER } else { running.grid.after(sample.now_ns) };
         running.due_ns
     }
 

@@ -3,7 +3,9 @@
 //!
 //! docs/sandman.md says what each guard does and what it was measured to change.
 
-use crate::parameter::{self, Parameter, ParameterError, Setting, text};
+use super::select::Selection;
+use crate::parameter::{self, PERCENT, Parameter, ParameterError, SWITCH, Setting, TIME, put, text, time};
+use crate::sleep::Sleep;
 
 /// Every value. Fractions of a core are in millionths (`_ppm`), times in nanoseconds (`_ns`).
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +24,12 @@ pub struct Parameters {
     pub window: usize,
     /// How soon an emptied core has to be back.
     pub wake_within_ns: u64,
+    /// In what an emptied core sleeps.
+    pub sleep: Sleep,
+    /// By what a burst is detected.
+    pub detect: Detect,
+    /// Whether pairs of siblings are kept asleep together.
+    pub siblings: bool,
     /// Whether the main core takes active threads from workers that nobody else can empty.
     pub main_takes_active: bool,
     /// Whether the whole server may sleep when all is quiet.
@@ -44,6 +52,15 @@ pub struct Parameters {
     pub relieve: bool,
     /// What the window holds after the whole server slept.
     pub resume: Resume,
+}
+
+/// By what a burst is detected (Figure 11(a)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detect {
+    /// Requests polled from network queues: SANDMAN's way.
+    Queues,
+    /// The load of cores, as SPDK's dynamic scheduler sees it.
+    Load,
 }
 
 /// What the distance of a count from the mean is measured in.
@@ -92,6 +109,9 @@ impl Default for Parameters {
             z: 1.96,
             window: 32,
             wake_within_ns: 0,
+            sleep: Sleep::Goal,
+            detect: Detect::Queues,
+            siblings: true,
             main_takes_active: true,
             server_sleep: true,
             spread: Spread::Error,
@@ -122,6 +142,16 @@ pub const RECOMMENDED: [(&str, &str); 9] = [
 ];
 
 impl Parameters {
+    /// With these set, in this order.
+    ///
+    /// # Errors
+    /// If there is no such parameter, or values are not allowed, each by itself or together.
+    pub fn read(settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
+        let read = parameter::read(super::NAME, &TABLE, settings)?;
+        read.check()?;
+        Ok(read)
+    }
+
     /// Sets one.
     ///
     /// # Errors
@@ -159,6 +189,12 @@ impl Parameters {
         Ok(())
     }
 
+    /// What a core for a thread alone is chosen by.
+    #[must_use]
+    pub fn selection(&self) -> Selection {
+        Selection { reuse_awake: self.reuse_awake, siblings: self.siblings }
+    }
+
     fn set_guards(&mut self, which: &str) -> Option<()> {
         let printed = Self::default();
         let guards = match which {
@@ -172,6 +208,9 @@ impl Parameters {
             idle_ppm: self.idle_ppm,
             healthy_ppm: self.healthy_ppm,
             wake_within_ns: self.wake_within_ns,
+            sleep: self.sleep,
+            detect: self.detect,
+            siblings: self.siblings,
             main_takes_active: self.main_takes_active,
             server_sleep: self.server_sleep,
             ..printed
@@ -190,11 +229,7 @@ impl Parameters {
     }
 }
 
-const TIME: &str = "a time from 1us to 3600s, for example 10us, 250ms or 1s";
-const PERCENT: &str = "a share of a core from 0% to 100%";
-const SWITCH: &str = "true or false";
-
-const TABLE: [Parameter<Parameters>; 19] = [
+const TABLE: [Parameter<Parameters>; 22] = [
     Parameter {
         key: "coarse_interval",
         meaning: "time between two consolidations (4.4.1, 5.4; paper: 1s)",
@@ -230,6 +265,29 @@ const TABLE: [Parameter<Parameters>; 19] = [
         allowed: "a time such as 3us, or shallowest, or deepest",
         get: |p| wake_within_text(p.wake_within_ns),
         set: |p, v| put(&mut p.wake_within_ns, wake_within(v)),
+    },
+    Parameter {
+        key: "sleep",
+        meaning: "in what an emptied core sleeps: what serves wake_within (goal), a wait instruction (monitor), or the kernel \
+                  (software: Figure 11(a) before +NI)",
+        allowed: "goal, monitor or software",
+        get: |p| p.sleep.name().to_owned(),
+        set: |p, v| put(&mut p.sleep, Sleep::read(v)),
+    },
+    Parameter {
+        key: "detect",
+        meaning: "what bursts are detected by: requests in network queues (4.4.2), or the load of cores (load: Figure 11(a) \
+                  before +DQ)",
+        allowed: "queues or load",
+        get: |p| if p.detect == Detect::Queues { "queues" } else { "load" }.to_owned(),
+        set: |p, v| put(&mut p.detect, detect(v)),
+    },
+    Parameter {
+        key: "siblings",
+        meaning: "siblings are emptied and filled in pairs (4.4.1, D3); false: Figure 11(b) before +SS",
+        allowed: SWITCH,
+        get: |p| p.siblings.to_string(),
+        set: |p, v| put(&mut p.siblings, v.parse().ok()),
     },
     Parameter {
         key: "main_takes_active",
@@ -335,15 +393,6 @@ const TABLE: [Parameter<Parameters>; 19] = [
     },
 ];
 
-fn put<T>(place: &mut T, value: Option<T>) -> Option<()> {
-    *place = value?;
-    Some(())
-}
-
-fn time(place: &mut u64, value: &str) -> Option<()> {
-    put(place, text::duration(value).filter(|ns| (1_000..=3_600_000_000_000).contains(ns)))
-}
-
 fn wake_within(value: &str) -> Option<u64> {
     match value {
         "shallowest" => Some(0),
@@ -357,6 +406,14 @@ fn wake_within_text(ns: u64) -> String {
         0 => "shallowest".to_owned(),
         u64::MAX => "deepest".to_owned(),
         _ => text::in_units(ns),
+    }
+}
+
+fn detect(value: &str) -> Option<Detect> {
+    match value {
+        "queues" => Some(Detect::Queues),
+        "load" => Some(Detect::Load),
+        _ => None,
     }
 }
 

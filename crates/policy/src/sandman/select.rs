@@ -14,12 +14,21 @@ pub trait Cores {
     fn is_empty(&self, core: CoreId) -> bool;
 }
 
-/// A worker core for one thread alone. Sleeping cores only, as the paper says, or with `reuse_awake` first those that are
-/// awake and empty: nobody has to be woken.
+/// Which cores there are to choose from, and what is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Selection {
+    /// First those that are awake and empty: nobody has to be woken. The paper takes sleeping cores only.
+    pub reuse_awake: bool,
+    /// Whether a core whose sibling is awake comes first (4.4.2; without: Figure 11(b) before "+SS").
+    pub siblings: bool,
+}
+
+/// A worker core for one thread alone.
 #[must_use]
-pub fn whole_core(topology: &Topology, cores: &impl Cores, reuse_awake: bool) -> Option<CoreId> {
+pub fn whole_core(topology: &Topology, cores: &impl Cores, selection: Selection) -> Option<CoreId> {
+    let Selection { reuse_awake, siblings } = selection;
     let rank = |core: CoreId| {
-        let beside_awake = topology.sibling(core).is_some_and(|sibling| cores.is_awake(sibling));
+        let beside_awake = siblings && topology.sibling(core).is_some_and(|sibling| cores.is_awake(sibling));
         match (cores.is_awake(core), beside_awake) {
             (true, _) => 0,
             (false, true) => 1,
@@ -48,7 +57,17 @@ mod tests {
 
     fn choose(row: &'static str, reuse_awake: bool) -> Option<u16> {
         let topology = Topology::paired(row.len() as u16).unwrap();
-        whole_core(&topology, &Row(row), reuse_awake).map(|core| core.0)
+        whole_core(&topology, &Row(row), Selection { reuse_awake, siblings: true }).map(|core| core.0)
+    }
+
+    #[test]
+    fn where_siblings_do_not_count_the_lowest_number_comes_first() {
+        let lowest = |row| {
+            let topology = Topology::paired(6).unwrap();
+            whole_core(&topology, &Row(row), Selection { reuse_awake: false, siblings: false }).map(|core| core.0)
+        };
+        assert_eq!(lowest("ttssts"), Some(2));
+        assert_eq!(choose("ttssts", false), Some(5));
     }
 
     #[test]

@@ -2,18 +2,22 @@
 //! must not do.
 
 mod dice;
+mod machine;
 
 use std::collections::VecDeque;
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Policy, Refusal, Sample, SleepCost, Start,
-    ThreadCount, ThreadId, ThreadSample, Tick, Topology,
+    Command, CoreId, CoreSample, CoreState, Policy, Refusal, Sample, Start, ThreadCount, ThreadId, ThreadSample, Tick,
+    Topology,
 };
 
 pub(crate) use dice::Dice;
+use machine::capabilities;
 
-/// Time that one request keeps a core busy.
+/// Time that one request keeps a core busy when it comes; half of that when it is answered.
 const REQUEST_NS: u64 = 1_250;
+/// Time from a request's arrival to its answer.
+const SERVICE_NS: u64 = 23_000;
 
 /// How a plant takes commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,17 +46,14 @@ pub(crate) struct Plant {
     manners: Manners,
     dice: Dice,
     pending: VecDeque<Pending>,
-    requests: Vec<u64>,
+    /// What each thread did since the interval began; its home is filled in later.
+    threads: Vec<ThreadSample>,
+    /// Requests in progress: when they came, of which thread, how many.
+    in_progress: VecDeque<(u64, usize, u64)>,
     busy_ns: Vec<u64>,
     awake_ns: Vec<u64>,
     /// When the interval began.
     since_ns: u64,
-}
-
-/// What any plant of these tests can do.
-pub(crate) fn capabilities() -> Capabilities {
-    let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker_ns: 0, wake_ns: 3_000 }];
-    Capabilities { moves: true, interrupts: true, sleeps, move_ns: 100, ..Capabilities::default() }
 }
 
 impl Plant {
@@ -65,7 +66,8 @@ impl Plant {
         policy: Box<dyn Policy>,
     ) -> (Self, Vec<Command>) {
         let mut plant = Self {
-            requests: vec![0; homes.len()],
+            threads: vec![ThreadSample::default(); homes.len()],
+            in_progress: VecDeque::new(),
             busy_ns: vec![0; cores.len()],
             awake_ns: vec![0; cores.len()],
             topology,
@@ -97,7 +99,7 @@ impl Plant {
         let mut out = Vec::new();
         let plant = Start { now_ns, topology, capabilities: &capabilities, cores: &cores, homes };
         self.next_needed_ns = self.policy.start(&plant, &mut out).expect("this plant can do everything");
-        let wakes_all = self.policy.wants().interval_ns.is_none();
+        let wakes_all = !["sandman", "dynamic"].contains(&self.policy.name());
         self.obey(&out, wakes_all);
         out
     }
@@ -107,13 +109,36 @@ impl Plant {
         for (core, state) in self.cores.iter().enumerate() {
             self.awake_ns[core] += if *state == CoreState::Awake { now_ns - self.now_ns } else { 0 };
         }
-        self.now_ns = now_ns;
+        let before_ns = std::mem::replace(&mut self.now_ns, now_ns);
+        self.serve(before_ns);
         for count in counts {
-            let thread = count.thread.index();
-            self.requests[thread] += u64::from(count.requests);
-            self.busy_ns[self.homes[thread].index()] += u64::from(count.requests) * REQUEST_NS;
+            let (thread, requests) = (count.thread.index(), u64::from(count.requests));
+            self.threads[thread].requests += requests;
+            self.work(thread, requests * REQUEST_NS);
+            self.in_progress.push_back((now_ns, thread, requests));
         }
         self.take_effect();
+    }
+
+    /// Requests are in progress, and answered when it is time.
+    fn serve(&mut self, before_ns: u64) {
+        for &(came_ns, thread, requests) in &self.in_progress {
+            let (from_ns, to_ns) = (came_ns.max(before_ns), (came_ns + SERVICE_NS).min(self.now_ns));
+            self.threads[thread].in_progress_ns += requests * to_ns.saturating_sub(from_ns);
+        }
+        while let Some(&(came_ns, thread, requests)) = self.in_progress.front()
+            && came_ns + SERVICE_NS <= self.now_ns
+        {
+            self.in_progress.pop_front();
+            self.threads[thread].answered += requests;
+            self.work(thread, requests * REQUEST_NS / 2);
+        }
+    }
+
+    /// A thread keeps its core busy; also with what is no request.
+    pub(crate) fn work(&mut self, thread: usize, busy_ns: u64) {
+        self.threads[thread].busy_ns += busy_ns;
+        self.busy_ns[self.homes[thread].index()] += busy_ns;
     }
 
     /// A tick; what the policy commanded.
@@ -135,19 +160,13 @@ impl Plant {
                 awake_ns: self.awake_ns[core],
             })
             .collect();
-        let threads: Vec<_> = (0..self.homes.len())
-            .map(|thread| ThreadSample {
-                home: self.homes[thread],
-                requests: self.requests[thread],
-                busy_ns: self.requests[thread] * REQUEST_NS,
-                ..ThreadSample::default()
-            })
-            .collect();
+        let live = |(thread, &home): (&ThreadSample, &CoreId)| ThreadSample { home, ..*thread };
+        let threads: Vec<_> = self.threads.iter().zip(&self.homes).map(live).collect();
         let elapsed_ns = self.now_ns - self.since_ns;
         self.since_ns = self.now_ns;
-        for counter in [&mut self.requests, &mut self.busy_ns, &mut self.awake_ns] {
-            counter.fill(0);
-        }
+        self.threads.fill(ThreadSample::default());
+        self.busy_ns.fill(0);
+        self.awake_ns.fill(0);
         let mut out = Vec::new();
         if told {
             let sample = Sample { now_ns: self.now_ns, elapsed_ns, cores: &cores, threads: &threads };
@@ -158,8 +177,14 @@ impl Plant {
     }
 
     /// Requests of each thread since the interval began.
-    pub(crate) fn requests(&self) -> &[u64] {
-        &self.requests
+    pub(crate) fn requests(&self) -> Vec<u64> {
+        self.threads.iter().map(|thread| thread.requests).collect()
+    }
+
+    /// Whether since the interval began no request came and none was in progress.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let quiet = |thread: &ThreadSample| (thread.requests, thread.answered, thread.in_progress_ns) == (0, 0, 0);
+        self.threads.iter().all(quiet)
     }
 
     /// The server slept until now.
@@ -240,8 +265,12 @@ impl Plant {
                 self.cores[to.index()] = CoreState::Awake;
             }
             Command::Sleep { core, .. } if refused || self.homes.contains(&core) => return Err(Refusal::NotEmpty),
-            Command::Sleep { core, .. } => self.cores[core.index()] = CoreState::Asleep(Depth::MonitorWait),
+            Command::Sleep { core, goal } => {
+                let sleep = capabilities().sleep_for(goal).expect("it can sleep");
+                self.cores[core.index()] = CoreState::Asleep(sleep.depth);
+            }
             Command::Wake { core } => self.cores[core.index()] = CoreState::Awake,
+            Command::Completions { .. } | Command::Frequency { .. } if refused => return Err(Refusal::Unsupported),
             Command::Completions { .. } | Command::Frequency { .. } => {}
         }
         Ok(())

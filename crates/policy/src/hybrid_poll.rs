@@ -1,0 +1,220 @@
+//! `hybrid-poll`: every core polls, and rests for half the mean service time of its requests after each round that found
+//! nothing (Le Moal 2017, as SANDMAN section 3.6 builds it into SPDK).
+//!
+//! **Rule.** A rest is `initial` (10 us) until a core's requests have been answered, then `fraction` (half) of their mean
+//! service time, never more than `most`. At the end of each interval the mean is taken anew, over the requests that were
+//! answered since the last: requests in progress, integrated over time, divided by their number (Little's law). What is in
+//! progress and not answered is carried over, so a short interval does not make long requests look short. Where nothing was
+//! answered the rest stays: a core does not rest longer because it is idle (3.6 says why).
+//!
+//! Service time is the time of a request on the server, from when it was polled until its answer was sent: device and queueing.
+//! Le Moal's is the time from submission to completion, which is the same but for the target's own microsecond. The other
+//! reading, a request's time on the core, is about 1 us: rests of half that would save nothing, so it is no parameter.
+//! A completion is found up to a rest late, and that is part of the next mean: with a device that takes `d` and rests of
+//! `s / 2` the mean `s` settles at about `4 d / 3`, not higher.
+//!
+//! **Properties.** I/O threads are spread evenly and stay. Only changes are commanded. Without answers there are none, so the
+//! policy never needs a quiet interval.
+
+use pilotlight_plant::{
+    Command, Completions, NEVER, Policy, Refusal, Sample, Start, ThreadId, Tick, Unsupported, View, Wants,
+};
+
+use crate::parameter::{self, Parameter, ParameterError, Setting, TIME, put, text, time};
+use crate::spread::spread;
+
+/// The name by which an operator chooses it.
+pub const NAME: &str = "hybrid-poll";
+
+/// What can be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// Time between two means, in nanoseconds.
+    pub interval_ns: u64,
+    /// Rest over mean service time, in millionths.
+    pub fraction_ppm: u32,
+    /// Rest of a core that has no mean yet, in nanoseconds.
+    pub initial_ns: u64,
+    /// Longest rest, in nanoseconds.
+    pub most_ns: u64,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self { interval_ns: 100_000_000, fraction_ppm: 500_000, initial_ns: 10_000, most_ns: 1_000_000 }
+    }
+}
+
+const TABLE: [Parameter<Parameters>; 4] = [
+    Parameter {
+        key: "interval",
+        meaning: "time between two means of the service time (not printed; 100ms is what Linux takes for its hybrid polling)",
+        allowed: TIME,
+        get: |p| text::in_units(p.interval_ns),
+        set: |p, v| time(&mut p.interval_ns, v),
+    },
+    Parameter {
+        key: "fraction",
+        meaning: "rest as a share of the mean service time (SANDMAN 3.6: 50%)",
+        allowed: "a share from 0% to 100%",
+        get: |p| text::in_percent(p.fraction_ppm),
+        set: |p, v| put(&mut p.fraction_ppm, text::percent(v)),
+    },
+    Parameter {
+        key: "initial",
+        meaning: "rest of a core until requests of its own have been answered (SANDMAN 3.6: 10us)",
+        allowed: REST,
+        get: |p| text::in_units(p.initial_ns),
+        set: |p, v| put(&mut p.initial_ns, rest(v)),
+    },
+    Parameter {
+        key: "most",
+        meaning: "longest rest (an assumption: SANDMAN names none; it keeps a device that stalls from putting a core to \
+                  sleep for long)",
+        allowed: REST,
+        get: |p| text::in_units(p.most_ns),
+        set: |p, v| put(&mut p.most_ns, rest(v)),
+    },
+];
+
+const REST: &str = "a time from 0us to 1s, for example 10us or 1ms";
+
+fn rest(value: &str) -> Option<u64> {
+    text::duration(value).filter(|ns| *ns <= 1_000_000_000)
+}
+
+impl Parameters {
+    /// With these set, in this order.
+    ///
+    /// # Errors
+    /// If there is no such parameter, or a value is not allowed.
+    pub fn read(settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
+        let read = parameter::read(NAME, &TABLE, settings)?;
+        if read.initial_ns > read.most_ns {
+            return Err(ParameterError::Together("initial must not be above most".to_owned()));
+        }
+        Ok(read)
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn list(&self) -> Vec<Setting> {
+        parameter::list(&TABLE, self)
+    }
+
+    /// The rest after requests that took so long.
+    fn rest_ns(&self, service: &Service) -> u32 {
+        let whole = u128::from(service.answered) * 1_000_000;
+        let share_ns = service.in_progress_ns * u128::from(self.fraction_ppm) / whole.max(1);
+        share_ns.min(u128::from(self.most_ns)) as u32
+    }
+}
+
+/// The policy.
+#[derive(Debug)]
+pub struct HybridPoll {
+    parameters: Parameters,
+    cores: Vec<Service>,
+    /// What each thread was told last; `None` if it has to be told again.
+    told: Vec<Option<u32>>,
+    changes: u64,
+    refused: u64,
+}
+
+/// Requests of one core since its last mean.
+#[derive(Clone, Copy, Debug, Default)]
+struct Service {
+    answered: u64,
+    in_progress_ns: u128,
+    /// What follows from the last mean.
+    rest_ns: u32,
+}
+
+impl HybridPoll {
+    /// With these parameters.
+    #[must_use]
+    pub fn new(parameters: Parameters) -> Self {
+        Self { parameters, cores: Vec::new(), told: Vec::new(), changes: 0, refused: 0 }
+    }
+
+    fn see(&mut self, sample: &Sample<'_>) {
+        for thread in sample.threads {
+            let core = &mut self.cores[thread.home.index()];
+            core.answered += thread.answered;
+            core.in_progress_ns += u128::from(thread.in_progress_ns);
+        }
+        for core in self.cores.iter_mut().filter(|core| core.answered > 0) {
+            *core = Service { rest_ns: self.parameters.rest_ns(core), ..Service::default() };
+        }
+    }
+}
+
+impl Policy for HybridPoll {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn wants(&self) -> Wants {
+        Wants { interval_ns: Some(self.parameters.interval_ns), service: true, ..Wants::default() }
+    }
+
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+        if !start.capabilities.rests {
+            return Err(Unsupported {
+                policy: NAME,
+                what: "cores that can rest between two rounds of polling",
+                remedy: "choose policy static or interrupt",
+            });
+        }
+        let rest_ns = self.parameters.initial_ns as u32;
+        spread(start, Completions::Hybrid { rest_ns }, out);
+        self.cores = vec![Service { rest_ns, ..Service::default() }; start.topology.len()];
+        self.told = vec![Some(rest_ns); start.homes.len()];
+        Ok(NEVER)
+    }
+
+    fn on_tick(&mut self, _tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
+        NEVER
+    }
+
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
+        if crate::load::is_quiet(sample) {
+            return NEVER; // what was refused is tried again when there is load
+        }
+        self.see(sample);
+        for (number, (thread, told)) in sample.threads.iter().zip(&mut self.told).enumerate() {
+            let rest_ns = self.cores[thread.home.index()].rest_ns;
+            if told.replace(rest_ns) != Some(rest_ns) {
+                let how = Completions::Hybrid { rest_ns };
+                out.push(Command::Completions { thread: ThreadId(number as u16), how });
+                self.changes += 1;
+            }
+        }
+        NEVER
+    }
+
+    fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {
+        self.refused += 1;
+        if let Command::Completions { thread, .. } = command
+            && let Some(told) = self.told.get_mut(thread.index())
+        {
+            *told = None;
+        }
+    }
+
+    fn on_resume(&mut self, _now_ns: u64) {}
+
+    fn view(&self) -> View {
+        let rests = self.cores.iter().map(|core| core.rest_ns);
+        vec![
+            ("shortest rest, us", us(rests.clone().min())),
+            ("longest rest, us", us(rests.max())),
+            ("rests changed", self.changes.to_string()),
+            ("commands refused", self.refused.to_string()),
+        ]
+    }
+}
+
+fn us(ns: Option<u32>) -> String {
+    format!("{:.1}", f64::from(ns.unwrap_or(0)) / 1_000.0)
+}

@@ -1,0 +1,76 @@
+//! How an operator says in what a core is to sleep: the wait instruction, the kernel, or whatever serves a goal.
+
+use pilotlight_plant::{Capabilities, Depth, SleepGoal};
+
+/// What wakes a sleeping core (SANDMAN section 4.3, Figure 8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sleep {
+    /// The deepest state that is back in time.
+    Goal,
+    /// A store that a wait instruction watches for (SANDMAN's own way).
+    Monitor,
+    /// The kernel (SPDK's interrupt mode).
+    Software,
+}
+
+impl Sleep {
+    /// As an operator writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Goal => "goal",
+            Self::Monitor => "monitor",
+            Self::Software => "software",
+        }
+    }
+
+    /// From what an operator wrote.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        [Self::Goal, Self::Monitor, Self::Software].into_iter().find(|sleep| sleep.name() == text)
+    }
+
+    /// The goal that makes this plant take it; `None` if it cannot.
+    pub(crate) fn goal(self, capabilities: &Capabilities, wake_within_ns: u64) -> Option<SleepGoal> {
+        let of = |depth: Depth| {
+            let sleep = capabilities.sleeps.iter().find(|sleep| sleep.depth == depth)?;
+            let goal = SleepGoal { wake_within_ns: sleep.wake_ns };
+            capabilities.sleep_for(goal).filter(|taken| taken.depth == depth).map(|_| goal)
+        };
+        match self {
+            Self::Goal => (!capabilities.sleeps.is_empty()).then_some(SleepGoal { wake_within_ns }),
+            Self::Monitor => of(Depth::MonitorWait),
+            Self::Software => of(Depth::SoftwareWait),
+        }
+    }
+
+    /// What a plant lacks that cannot.
+    pub(crate) fn what(self) -> &'static str {
+        match self {
+            Self::Goal => "a core that can sleep by command",
+            Self::Monitor => "a core that can sleep in a wait instruction (sleep = \"monitor\")",
+            Self::Software => "a core that can sleep in the kernel (sleep = \"software\")",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_plant::SleepCost;
+
+    use super::*;
+
+    #[test]
+    fn a_way_to_sleep_is_a_goal_that_the_plant_serves_with_it() {
+        let cost = |depth, wake_ns| SleepCost { depth, waker_ns: 0, wake_ns };
+        let sleeps = vec![cost(Depth::MonitorWait, 3_000), cost(Depth::SoftwareWait, 27_000)];
+        let plant = Capabilities { sleeps, ..Capabilities::default() };
+        let depth = |sleep: Sleep| plant.sleep_for(sleep.goal(&plant, 5_000)?).map(|taken| taken.depth);
+        assert_eq!(depth(Sleep::Goal), Some(Depth::MonitorWait));
+        assert_eq!(depth(Sleep::Monitor), Some(Depth::MonitorWait));
+        assert_eq!(depth(Sleep::Software), Some(Depth::SoftwareWait));
+        let plant = Capabilities { sleeps: vec![cost(Depth::SoftwareWait, 27_000)], ..Capabilities::default() };
+        assert_eq!(Sleep::Monitor.goal(&plant, 0), None);
+        assert_eq!(Sleep::Goal.goal(&plant, 0), Some(SleepGoal::SHALLOWEST));
+    }
+}

@@ -1,0 +1,229 @@
+//! What is kept of a run.
+
+use super::director::Director;
+use super::floor::{Floor, Submission};
+use super::host::{Contents, Sent};
+use super::meter::{Meter, Total};
+use crate::histogram::Histogram;
+use crate::outcome::{Decisions, Energy, Outcome, Requests, Stretch};
+use crate::power::PowerModel;
+use crate::scenario::{Connection, Kind, Scenario};
+
+/// Femtojoule in a microjoule.
+const FJ: u128 = 1_000_000_000;
+/// A plant is saturated if what waits grows by more than this share of what is sent, over the second half.
+const GROWTH: f64 = 0.02;
+
+#[derive(Debug)]
+pub(crate) struct Collector {
+    warm_up_ns: u64,
+    duration_ns: u64,
+    stretch_ns: u64,
+    power: PowerModel,
+    latency: Vec<(u8, Histogram)>,
+    label_ns: Vec<(u8, u64)>,
+    series: Vec<Stretch>,
+    /// Bytes read and written by drives in each stretch.
+    drives: Vec<(u64, u64)>,
+    /// The stretch that was asked for last, and when it begins and ends.
+    present: (usize, u64, u64),
+    ended: usize,
+    before: Decisions,
+    switches_before: u64,
+    moves_before: u64,
+    /// CPU energy that is not yet a microjoule.
+    rest_fj: u128,
+    requests: Requests,
+    /// Sent, and answered, in the first half.
+    first_half: (u64, u64),
+}
+
+impl Collector {
+    pub(crate) fn new(scenario: &Scenario) -> Self {
+        let stretches = (scenario.duration_ns / scenario.series_ns) as usize;
+        let mut labels: Vec<u8> = scenario
+            .workload
+            .connections
+            .iter()
+            .flat_map(|connection| connection.phases.iter().map(|phase| phase.label))
+            .collect();
+        labels.sort_unstable();
+        labels.dedup();
+        Self {
+            warm_up_ns: scenario.warm_up_ns,
+            duration_ns: scenario.duration_ns,
+            stretch_ns: scenario.series_ns,
+            power: PowerModel::new(&scenario.machine.power),
+            latency: labels.iter().map(|&label| (label, Histogram::default())).collect(),
+            label_ns: labels.iter().map(|&label| (label, label_ns(scenario, label))).collect(),
+            series: vec![Stretch::default(); stretches],
+            drives: vec![(0, 0); stretches],
+            present: (0, 0, scenario.series_ns),
+            ended: 0,
+            before: Decisions::default(),
+            switches_before: 0,
+            moves_before: 0,
+            rest_fj: 0,
+            requests: Requests::default(),
+            first_half: (0, 0),
+        }
+    }
+
+    pub(crate) fn stretch_ns(&self) -> u64 {
+        self.stretch_ns
+    }
+
+    pub(crate) fn issued(&mut self, sent: &Sent) {
+        self.requests.issued += 1;
+        self.first_half.0 += u64::from(sent.at_ns < self.duration_ns / 2);
+    }
+
+    pub(crate) fn submitted(&mut self, submission: &Submission) {
+        let stretch = self.stretch_of(submission.at_ns);
+        let Some((read, written)) = self.drives.get_mut(stretch) else { return };
+        let moved = if submission.write { written } else { read };
+        *moved += u64::from(submission.bytes);
+    }
+
+    pub(crate) fn received(&mut self, sent: &Sent, at_ns: u64) {
+        if at_ns >= self.duration_ns {
+            return; // on its way at the end
+        }
+        self.requests.answered += 1;
+        self.first_half.1 += u64::from(at_ns < self.duration_ns / 2);
+        let latency_ns = at_ns - sent.at_ns;
+        let stretch = self.stretch_of(at_ns);
+        let stretch = &mut self.series[stretch];
+        stretch.answered += 1;
+        stretch.latency_ns += latency_ns;
+        if sent.at_ns >= self.warm_up_ns
+            && let Some((_, histogram)) = self.latency.iter_mut().find(|(label, _)| *label == sent.label)
+        {
+            histogram.record(latency_ns);
+        }
+    }
+
+    /// The stretch of a moment; a division only where it is another one than before.
+    fn stretch_of(&mut self, at_ns: u64) -> usize {
+        let (stretch, from_ns, until_ns) = self.present;
+        if (from_ns..until_ns).contains(&at_ns) {
+            return stretch;
+        }
+        let stretch = at_ns / self.stretch_ns;
+        self.present = (stretch as usize, stretch * self.stretch_ns, (stretch + 1) * self.stretch_ns);
+        stretch as usize
+    }
+
+    /// A stretch has ended.
+    pub(crate) fn stretch(&mut self, meter: &mut Meter, director: &mut Director, floor: &Floor<'_>) {
+        let Total { epoch, awake_ns, capacity_ns } = std::mem::take(&mut meter.total);
+        let Some(stretch) = self.series.get_mut(self.ended) else { return };
+        let (read, written) = self.drives[self.ended];
+        let cpu_fj = epoch.cpu_fj + self.rest_fj;
+        self.rest_fj = cpu_fj % FJ;
+        let others_uw = self.power.others_uw(self.stretch_ns, epoch.polling, epoch.not_deep);
+        let over = |uw: u64| (u128::from(uw) * u128::from(self.stretch_ns) / FJ) as u64;
+        let power = &floor.machine.power;
+        let moved_nj =
+            u128::from(read) * u128::from(power.read_4k_nj) + u128::from(written) * u128::from(power.write_4k_nj);
+        stretch.energy = Energy {
+            cpu_uj: (cpu_fj / FJ) as u64,
+            drives_uj: over(power.drives_idle_uw) + (moved_nj / 4_096_000) as u64,
+            others_uj: over(others_uw),
+        };
+        stretch.awake_ns = awake_ns;
+        stretch.capacity_ns = capacity_ns;
+        stretch.moves = director.moves - std::mem::replace(&mut self.moves_before, director.moves);
+        self.ended += 1;
+        if self.ended as u64 * self.stretch_ns == self.warm_up_ns {
+            self.before = director.decisions;
+            self.switches_before = floor.switches;
+        }
+    }
+
+    pub(crate) fn finish(self, director: &Director, switches: u64) -> Outcome {
+        let measured = (self.warm_up_ns / self.stretch_ns) as usize;
+        let mut energy = Energy::default();
+        for stretch in &self.series[measured..] {
+            energy.cpu_uj += stretch.energy.cpu_uj;
+            energy.drives_uj += stretch.energy.drives_uj;
+            energy.others_uj += stretch.energy.others_uj;
+        }
+        let Requests { issued, answered, .. } = self.requests;
+        let (sent_first, answered_first) = self.first_half;
+        let growth = (issued - answered).saturating_sub(sent_first - answered_first) as f64;
+        let saturated = growth > 100.0 && growth > GROWTH * (issued - sent_first) as f64;
+        let mut decisions = since(&director.decisions, &self.before);
+        decisions.switches = switches - self.switches_before;
+        Outcome {
+            measured_ns: self.duration_ns - self.warm_up_ns,
+            requests: Requests { in_progress: issued - answered, ..self.requests },
+            latency: self.latency,
+            label_ns: self.label_ns,
+            energy,
+            series: self.series,
+            decisions,
+            saturated,
+        }
+    }
+}
+
+fn since(now: &Decisions, before: &Decisions) -> Decisions {
+    Decisions {
+        asked: now.asked - before.asked,
+        moves: now.moves - before.moves,
+        sleeps: now.sleeps - before.sleeps,
+        wakes: now.wakes - before.wakes,
+        frequencies: now.frequencies - before.frequencies,
+        refused: now.refused - before.refused,
+        switches: 0,
+        late_ns: now.late_ns - before.late_ns,
+        deciding_ns: now.deciding_ns - before.deciding_ns,
+    }
+}
+
+/// Measured time in phases of a label, as the first connection has them.
+fn label_ns(scenario: &Scenario, label: u8) -> u64 {
+    let Some(first) = scenario.workload.connections.first() else { return 0 };
+    let (mut at_ns, mut sum, mut phase) = (0, 0, 0);
+    while at_ns < scenario.duration_ns {
+        let one = &first.phases[phase % first.phases.len()];
+        let end_ns = at_ns.saturating_add(one.length_ns).min(scenario.duration_ns);
+        if one.label == label {
+            sum += end_ns.saturating_sub(at_ns.max(scenario.warm_up_ns));
+        }
+        at_ns = end_ns;
+        phase += 1;
+    }
+    sum
+}
+
+/// The most data that a request of a connection brings.
+pub(crate) fn largest_request(connection: &Connection) -> u32 {
+    match &connection.request {
+        Kind::Plain { writes_ppm: 0, .. } => 0,
+        Kind::Plain { bytes, .. } => *bytes,
+        Kind::Steps { bytes_in, .. } => *bytes_in,
+        Kind::Traced => u32::MAX, // not known before
+    }
+}
+
+/// Data that a request brings.
+pub(crate) fn bytes_in(connection: &Connection, contents: &Contents, number: u64) -> u32 {
+    match &connection.request {
+        Kind::Plain { writes_ppm, bytes, .. } if contents.writes(number, *writes_ppm) => *bytes,
+        Kind::Plain { .. } => 0,
+        Kind::Traced => Some(contents.traced(number)).filter(|traced| traced.write).map_or(0, |traced| traced.bytes),
+        Kind::Steps { bytes_in, .. } => *bytes_in,
+    }
+}
+
+/// Data that its answer brings.
+pub(crate) fn bytes_out(connection: &Connection, contents: &Contents, number: u64) -> u32 {
+    match &connection.request {
+        Kind::Plain { writes_ppm, bytes, .. } if !contents.writes(number, *writes_ppm) => *bytes,
+        Kind::Plain { .. } => 0,
+        Kind::Traced => Some(contents.traced(number)).filter(|traced| !traced.write).map_or(0, |traced| traced.bytes),
+        Kind::Steps { bytes_out, .. } => *bytes_out,
+    }
+}

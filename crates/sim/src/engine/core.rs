@@ -1,0 +1,360 @@
+//! A logical core: a polling loop over its I/O threads, in simulated time.
+//!
+//! **Words.** A *loop* is a fixed part and one *poll step* for each I/O thread in the core's *ring*. Between two loops is a
+//! *boundary*: there the core reads messages, asks the policy (the main core), goes to sleep.
+//!
+//! **Rules.** A poll step sees what was there when it began, so a core can advance alone up to a moment before which nothing new
+//! can come from elsewhere. Whole loops that can find nothing are skipped at once; that changes no step that finds something.
+//! What changes a core from outside (messages) is seen at boundaries, what changes its speed holds from the next step on.
+
+use std::collections::VecDeque;
+
+use pilotlight_plant::Completions;
+
+use super::floor::{Floor, Message, PollStep, Say, empty_step_ns, scaled};
+use crate::trace::{State, What};
+
+/// What a core is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// In its loop.
+    Polls,
+    /// Asleep by command, since when, and how long the way back takes.
+    Sleeps { since_ns: u64, exit_ns: u64 },
+    /// In the kernel until something comes for its threads.
+    Idles { since_ns: u64, exit_ns: u64 },
+}
+
+/// A logical core.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) id: u16,
+    is_main: bool,
+    mode: Mode,
+    /// When its next step begins; before that nothing can change what it does.
+    pub(crate) now_ns: u64,
+    /// The next I/O thread of the ring; none at a boundary.
+    place: Option<usize>,
+    ring: Vec<u16>,
+    /// Whether the present loop has found anything.
+    found: bool,
+    /// Whether a whole loop has found nothing since the core was last woken.
+    fruitless: bool,
+    inbox: VecDeque<Message>,
+    /// To sleep when it has no I/O thread: deep or not, and how long the way back takes.
+    to_sleep: Option<(bool, u64)>,
+    /// Cost of a nanosecond at full speed, in 1/65536.
+    factor: u32,
+    /// A loop that finds nothing, as long as ring, speed and waiting stay as they are: how long it takes, if all its threads poll.
+    empty_loop: Option<Option<u64>>,
+    /// Changes of state that the meter has not seen.
+    pub(crate) changes: VecDeque<(u64, State)>,
+    state: State,
+    /// What idle times the kernel expects.
+    expected_idle_ns: u64,
+    number: u32,
+    pub(crate) busy_ns: u64,
+    pub(crate) awake_ns: u64,
+}
+
+/// What came of a boundary.
+enum Boundary {
+    /// A loop begins.
+    Loop,
+    /// Look again.
+    Again,
+    /// There is nothing to do before the time given to [`Core::advance`].
+    Wait,
+    /// The policy is to be asked, now.
+    Ask,
+}
+
+impl Core {
+    pub(crate) fn new(id: u16, is_main: bool, ring: Vec<u16>) -> Self {
+        Self {
+            id,
+            is_main,
+            mode: Mode::Polls,
+            now_ns: 0,
+            place: None,
+            ring,
+            found: false,
+            fruitless: false,
+            inbox: VecDeque::new(),
+            to_sleep: None,
+            factor: 1 << 16,
+            empty_loop: None,
+            changes: VecDeque::new(),
+            state: State::Awake,
+            expected_idle_ns: 0,
+            number: 0,
+            busy_ns: 0,
+            awake_ns: 0,
+        }
+    }
+
+    pub(crate) fn is_asleep(&self) -> bool {
+        matches!(self.mode, Mode::Sleeps { .. })
+    }
+
+    pub(crate) fn factor(&self) -> u32 {
+        self.factor
+    }
+
+    pub(crate) fn set_factor(&mut self, factor: u32) {
+        self.factor = factor;
+        self.empty_loop = None;
+    }
+
+    /// One of its threads waits in another way.
+    pub(crate) fn look_again(&mut self) {
+        self.empty_loop = None;
+    }
+
+    pub(crate) fn has_mail(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
+    pub(crate) fn deliver(&mut self, message: Message) {
+        let at = self.inbox.partition_point(|other| other.at_ns <= message.at_ns);
+        self.inbox.insert(at, message);
+    }
+
+    /// Busy with something else than its I/O threads, at a boundary: deciding, or commanding.
+    pub(crate) fn spend(&mut self, cost_ns: u32) -> u64 {
+        let took_ns = scaled(cost_ns, self.factor);
+        self.awake(took_ns);
+        self.now_ns
+    }
+
+    /// When it does something next, if nothing comes from elsewhere.
+    pub(crate) fn next_ns(&self, floor: &Floor<'_>) -> u64 {
+        let message = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
+        match self.mode {
+            Mode::Polls => self.now_ns,
+            Mode::Sleeps { since_ns, .. } => message.max(since_ns),
+            Mode::Idles { since_ns, .. } => self.due_ns(floor).min(message).max(since_ns),
+        }
+    }
+
+    /// Goes on until its next step would begin at `until_ns` or later. `true` if it has stopped before, at [`Core::now_ns`], to ask
+    /// the policy.
+    pub(crate) fn advance(&mut self, floor: &mut Floor<'_>, until_ns: u64, skip: bool) -> bool {
+        loop {
+            if self.mode == Mode::Polls && self.now_ns >= until_ns {
+                return false;
+            }
+            if let Some(place) = self.place {
+                self.step(floor, place);
+                continue;
+            }
+            match self.boundary(floor, until_ns, skip) {
+                Boundary::Loop => self.begin_loop(floor),
+                Boundary::Again => {}
+                Boundary::Wait => return false,
+                Boundary::Ask => return true,
+            }
+        }
+    }
+
+    fn boundary(&mut self, floor: &mut Floor<'_>, until_ns: u64, skip: bool) -> Boundary {
+        match self.mode {
+            Mode::Sleeps { since_ns, exit_ns } => return self.wake(floor, until_ns, since_ns, exit_ns),
+            Mode::Idles { since_ns, exit_ns } => return self.interrupt(floor, until_ns, since_ns, exit_ns),
+            Mode::Polls => {}
+        }
+        if self.inbox.front().is_some_and(|message| message.at_ns <= self.now_ns) {
+            self.read_message(floor);
+            return Boundary::Again;
+        }
+        if let (Some((deep, exit_ns)), true) = (self.to_sleep, self.ring.is_empty()) {
+            self.mode = Mode::Sleeps { since_ns: self.now_ns, exit_ns };
+            self.turn(floor, self.now_ns, if deep { State::Deep } else { State::Shallow });
+            return Boundary::Again;
+        }
+        if self.is_main && floor.ask_ns <= self.now_ns {
+            return Boundary::Ask;
+        }
+        if std::mem::take(&mut self.fruitless) && self.rest(floor) {
+            return Boundary::Again;
+        }
+        if skip && self.skip(floor, until_ns) { Boundary::Again } else { Boundary::Loop }
+    }
+
+    fn begin_loop(&mut self, floor: &Floor<'_>) {
+        self.awake(scaled(floor.machine.poll.loop_ns.max(1), self.factor).max(1));
+        self.found = false;
+        self.place = (!self.ring.is_empty()).then_some(0);
+    }
+
+    fn step(&mut self, floor: &mut Floor<'_>, place: usize) {
+        let thread = self.ring[place];
+        let polled = PollStep::new(floor, self.id, thread, self.now_ns, self.factor, self.number).run();
+        self.number = polled.number;
+        self.awake(polled.took_ns);
+        if polled.found {
+            self.busy_ns += polled.took_ns;
+            self.found = true;
+        }
+        self.place = (place + 1 < self.ring.len()).then_some(place + 1);
+        if self.place.is_none() {
+            self.fruitless = !self.found;
+        }
+    }
+
+    fn awake(&mut self, ns: u64) {
+        self.now_ns += ns;
+        self.awake_ns += ns;
+    }
+
+    /// When its I/O threads next have something to do, as far as is known.
+    fn due_ns(&self, floor: &Floor<'_>) -> u64 {
+        self.ring.iter().map(|&thread| floor.due_ns[usize::from(thread)]).min().unwrap_or(u64::MAX)
+    }
+
+    /// Passes over whole loops that end before anything can come.
+    fn skip(&mut self, floor: &Floor<'_>, until_ns: u64) -> bool {
+        let ring = &self.ring;
+        let factor = self.factor;
+        let Some(loop_ns) = *self.empty_loop.get_or_insert_with(|| empty_loop_ns(ring, factor, floor)) else {
+            return false;
+        };
+        let message = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
+        let ask = if self.is_main { floor.ask_ns } else { u64::MAX };
+        let bound = until_ns.min(message).min(ask).min(self.due_ns(floor));
+        let idle_ns = bound.saturating_sub(self.now_ns);
+        if idle_ns < loop_ns {
+            return false;
+        }
+        self.awake(idle_ns / loop_ns * loop_ns);
+        true
+    }
+
+    /// After a loop that found nothing: what its threads wait by.
+    fn rest(&mut self, floor: &mut Floor<'_>) -> bool {
+        let (mut polls, mut interrupts, mut rest_ns) = (false, false, u32::MAX);
+        for &thread in &self.ring {
+            match floor.threads[usize::from(thread)].how {
+                Completions::Poll => polls = true,
+                Completions::Interrupt => interrupts = true,
+                Completions::Hybrid { rest_ns: its } => rest_ns = rest_ns.min(its),
+            }
+        }
+        if polls || (!interrupts && rest_ns == u32::MAX) || (self.is_main && floor.ask_ns != u64::MAX && interrupts) {
+            return false;
+        }
+        if rest_ns == u32::MAX {
+            self.idle(floor);
+            return true;
+        }
+        if rest_ns == 0 {
+            return false;
+        }
+        self.turn(floor, self.now_ns, State::Shallow);
+        self.now_ns += u64::from(rest_ns);
+        self.turn(floor, self.now_ns, State::Awake);
+        self.awake(floor.machine.sleep.rest_wake_ns);
+        true
+    }
+
+    /// Into the kernel, in the state that its idle governor chooses.
+    fn idle(&mut self, floor: &mut Floor<'_>) {
+        let kernel = floor.machine.kernel;
+        let deep = floor.machine.power.family.kernel_idles_deep && self.expected_idle_ns >= kernel.deep_residency_ns;
+        let exit_ns = if deep { kernel.deep_exit_ns } else { kernel.shallow_exit_ns };
+        self.mode = Mode::Idles { since_ns: self.now_ns, exit_ns };
+        self.turn(floor, self.now_ns, if deep { State::Deep } else { State::Shallow });
+    }
+
+    /// Out of the kernel, if anything comes before `until_ns`.
+    fn interrupt(&mut self, floor: &mut Floor<'_>, until_ns: u64, since_ns: u64, exit_ns: u64) -> Boundary {
+        let message = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
+        let due_ns = self.due_ns(floor);
+        let event_ns = due_ns.min(message).max(since_ns);
+        if event_ns >= until_ns {
+            return Boundary::Wait;
+        }
+        let kernel = floor.machine.kernel;
+        let woken_ns = if due_ns < message { event_ns + kernel.coalesce_ns } else { event_ns };
+        self.expected_idle_ns = (self.expected_idle_ns * 7 + (woken_ns - since_ns)) / 8;
+        self.turn(floor, woken_ns, State::Awake);
+        self.mode = Mode::Polls;
+        self.now_ns = woken_ns;
+        let before_ns = self.now_ns;
+        self.awake(exit_ns + scaled(kernel.interrupt_ns + kernel.switch_ns, self.factor));
+        self.busy_ns += self.now_ns - before_ns;
+        floor.switches += 1;
+        Boundary::Again
+    }
+
+    /// Out of a sleep, if a message comes before `until_ns`.
+    fn wake(&mut self, floor: &mut Floor<'_>, until_ns: u64, since_ns: u64, exit_ns: u64) -> Boundary {
+        let Some(message) = self.inbox.front() else { return Boundary::Wait };
+        let woken_ns = message.at_ns.max(since_ns);
+        if woken_ns >= until_ns {
+            return Boundary::Wait;
+        }
+        self.turn(floor, woken_ns, State::Awake);
+        self.mode = Mode::Polls;
+        self.to_sleep = None;
+        self.now_ns = woken_ns;
+        self.awake(exit_ns);
+        Boundary::Again
+    }
+
+    fn turn(&mut self, floor: &mut Floor<'_>, at_ns: u64, state: State) {
+        if self.state == state {
+            return;
+        }
+        self.state = state;
+        self.changes.push_back((at_ns, state));
+        floor.changed_ns = floor.changed_ns.max(at_ns);
+        floor.recorder.note(at_ns, What::Core, u64::from(self.id), state as u64);
+    }
+
+    fn read_message(&mut self, floor: &mut Floor<'_>) {
+        let Some(Message { say, .. }) = self.inbox.pop_front() else { return };
+        match say {
+            Say::Sleep { deep, exit_ns } => self.to_sleep = Some((deep, exit_ns)),
+            Say::Wake => self.to_sleep = None,
+            Say::Give(thread) => self.give(floor, thread),
+            Say::Take(thread) => {
+                self.to_sleep = None;
+                self.fruitless = false;
+                self.ring.push(thread);
+                self.empty_loop = None;
+                floor.threads[usize::from(thread)].home = Some(self.id);
+                floor.recorder.note(self.now_ns, What::Home, u64::from(thread), u64::from(self.id));
+                if floor.threads[usize::from(thread)].destination == self.id {
+                    floor.moving -= 1;
+                } else {
+                    self.give(floor, thread);
+                }
+            }
+        }
+    }
+
+    /// Hands a thread on, if it is here and to live elsewhere.
+    fn give(&mut self, floor: &mut Floor<'_>, thread: u16) {
+        let to = floor.threads[usize::from(thread)].destination;
+        let Some(place) = self.ring.iter().position(|&mine| mine == thread) else { return };
+        if to == self.id {
+            return;
+        }
+        self.ring.remove(place);
+        self.empty_loop = None;
+        floor.threads[usize::from(thread)].home = None;
+        floor.recorder.note(self.now_ns, What::Left, u64::from(thread), u64::from(self.id));
+        self.awake(scaled(floor.machine.director.move_ns, self.factor));
+        floor.mail.push((to, Message { at_ns: self.now_ns, say: Say::Take(thread) }));
+    }
+}
+
+/// How long a loop takes that finds nothing, if all its threads poll.
+fn empty_loop_ns(ring: &[u16], factor: u32, floor: &Floor<'_>) -> Option<u64> {
+    if ring.iter().any(|&thread| floor.threads[usize::from(thread)].how != Completions::Poll) {
+        return None;
+    }
+    let step_ns = scaled(empty_step_ns(floor.machine, floor.queues), factor);
+    Some(scaled(floor.machine.poll.loop_ns.max(1), factor).max(1) + step_ns * ring.len() as u64)
+}

@@ -1,0 +1,400 @@
+//! Between policy and cores: samples in, commands out, each with its time.
+//!
+//! The policy is asked on the main core, at the first loop boundary at or after a moment of a fixed grid. Deciding costs the main
+//! core time; then it carries out the commands one after the other, each with its own cost. What a command changes on another
+//! core, that core sees at its next boundary.
+
+use pilotlight_plant::{
+    Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Depth, FrequencyRange, NEVER, Policy, Refusal,
+    Sample, SleepCost, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, Wants,
+};
+
+use super::core::Core;
+use super::floor::{Floor, Message, Say};
+use super::meter::Meter;
+use crate::machine::Machine;
+use crate::outcome::Decisions;
+use crate::trace::What;
+
+/// Time of a core that stores a message for another, in nanoseconds at full speed.
+const STORE_NS: u32 = 20;
+
+/// One thread as it was when the policy was last asked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    polled: u64,
+    busy_ns: u64,
+    answered: u64,
+    in_progress: u64,
+    in_progress_ns: u64,
+}
+
+pub(crate) struct Director {
+    policy: Box<dyn Policy>,
+    wants: Wants,
+    topology: Topology,
+    capabilities: Capabilities,
+    eager: bool,
+    tick_due_ns: u64,
+    interval_due_ns: u64,
+    ticked_ns: u64,
+    sampled_ns: u64,
+    next_needed_ns: u64,
+    on_tick: Vec<Before>,
+    on_interval: Vec<Before>,
+    cores_before: Vec<(u64, u64)>,
+    /// Asleep by command: in which state.
+    asleep: Vec<Option<Depth>>,
+    counts: Vec<ThreadCount>,
+    cores: Vec<CoreSample>,
+    threads: Vec<ThreadSample>,
+    commands: Vec<Command>,
+    pub(crate) decisions: Decisions,
+    pub(crate) moves: u64,
+}
+
+/// What a machine's cores can do.
+#[must_use]
+pub fn capabilities(machine: &Machine) -> Capabilities {
+    let sleep = machine.sleep;
+    let mut sleeps = Vec::new();
+    if sleep.monitor {
+        let wake_ns = sleep.monitor_wake_ns;
+        sleeps.push(SleepCost { depth: Depth::MonitorWait, waker_ns: u64::from(STORE_NS), wake_ns });
+    }
+    let wake_ns = sleep.software_wake_ns + kernel_exit_ns(machine);
+    sleeps.push(SleepCost { depth: Depth::SoftwareWait, waker_ns: sleep.software_waker_ns, wake_ns });
+    let speed = machine.speed;
+    let frequency = FrequencyRange {
+        min_khz: speed.min_khz,
+        max_khz: speed.max_khz,
+        step_khz: speed.step_khz,
+        set_ns: u64::from(machine.director.frequency_ns),
+        latency_ns: speed.transition_ns,
+    };
+    Capabilities {
+        sleeps,
+        moves: true,
+        move_ns: u64::from(machine.director.move_ns),
+        interrupts: true,
+        rests: true,
+        frequency: (speed.min_khz < speed.max_khz).then_some(frequency),
+    }
+}
+
+/// How long the way back from the state takes in which the kernel lets a core rest that nobody needs.
+fn kernel_exit_ns(machine: &Machine) -> u64 {
+    let deep = machine.power.family.kernel_idles_deep;
+    if deep { machine.kernel.deep_exit_ns } else { machine.kernel.shallow_exit_ns }
+}
+
+impl Director {
+    /// # Errors
+    /// If the policy needs what the machine cannot do.
+    pub(crate) fn start(
+        policy: Box<dyn Policy>,
+        topology: &Topology,
+        eager: bool,
+        cores: &mut [Core],
+        meter: &mut Meter,
+        floor: &mut Floor<'_>,
+    ) -> Result<Self, Unsupported> {
+        let wants = policy.wants();
+        let threads = floor.threads.len();
+        let mut director = Self {
+            policy,
+            wants,
+            topology: topology.clone(),
+            capabilities: capabilities(floor.machine),
+            eager,
+            tick_due_ns: wants.tick_ns.unwrap_or(u64::MAX),
+            interval_due_ns: wants.interval_ns.unwrap_or(u64::MAX),
+            ticked_ns: 0,
+            sampled_ns: 0,
+            next_needed_ns: NEVER,
+            on_tick: vec![Before::default(); threads],
+            on_interval: vec![Before::default(); threads],
+            cores_before: vec![(0, 0); cores.len()],
+            asleep: vec![None; cores.len()],
+            counts: Vec::with_capacity(threads),
+            cores: Vec::with_capacity(cores.len()),
+            threads: Vec::with_capacity(threads),
+            commands: Vec::new(),
+            decisions: Decisions::default(),
+            moves: 0,
+        };
+        let states = vec![CoreSample::new(CoreState::Awake); cores.len()];
+        let homes: Vec<_> = floor.threads.iter().map(|thread| CoreId(thread.destination)).collect();
+        let start = Start { now_ns: 0, topology, capabilities: &director.capabilities, cores: &states, homes: &homes };
+        if let Some(every_ns) = wants.tick_ns.or(wants.interval_ns) {
+            meter.fill(floor.machine.director.fill_ns, every_ns, cores);
+        }
+        director.next_needed_ns = director.policy.start(&start, &mut director.commands)?;
+        director.carry_out(cores, meter, floor);
+        floor.ask_ns = director.due_ns();
+        Ok(director)
+    }
+
+    fn due_ns(&self) -> u64 {
+        self.tick_due_ns.min(self.interval_due_ns)
+    }
+
+    /// Asks the policy what is due. The main core is at a boundary, and every other core has come as far.
+    pub(crate) fn ask(&mut self, cores: &mut [Core], meter: &mut Meter, floor: &mut Floor<'_>) {
+        let main = self.topology.main().index();
+        let now_ns = cores[main].now_ns;
+        self.decisions.late_ns += now_ns - self.due_ns();
+        let (tick, interval) = (self.tick_due_ns <= now_ns, self.interval_due_ns <= now_ns);
+        if tick {
+            self.tick_due_ns = next_on_grid(self.tick_due_ns, self.wants.tick_ns, now_ns);
+            self.decide(cores, floor);
+            self.tick(now_ns, floor);
+            self.carry_out(cores, meter, floor);
+        }
+        if interval {
+            self.interval_due_ns = next_on_grid(self.interval_due_ns, self.wants.interval_ns, now_ns);
+            self.decide(cores, floor);
+            self.interval(now_ns, cores, floor);
+            self.carry_out(cores, meter, floor);
+        }
+        floor.ask_ns = self.due_ns();
+        self.decisions.deciding_ns += cores[main].now_ns - now_ns;
+    }
+
+    /// The main core's time for gathering and deciding.
+    fn decide(&mut self, cores: &mut [Core], floor: &Floor<'_>) {
+        let costs = floor.machine.director;
+        let main = self.topology.main().index();
+        cores[main].spend(costs.decide_ns + costs.decide_thread_ns * floor.threads.len() as u32);
+    }
+
+    fn tick(&mut self, now_ns: u64, floor: &mut Floor<'_>) {
+        self.counts.clear();
+        let mut all = 0;
+        for (index, (thread, before)) in floor.threads.iter().zip(&mut self.on_tick).enumerate() {
+            let requests = thread.polled - before.polled;
+            if requests > 0 {
+                let busy_ns = if self.wants.tick_busy { thread.busy_ns - before.busy_ns } else { 0 };
+                self.counts.push(ThreadCount { thread: ThreadId(index as u16), requests: requests as u32, busy_ns });
+                all += requests;
+            }
+            before.polled = thread.polled;
+            before.busy_ns = thread.busy_ns;
+        }
+        let elapsed_ns = now_ns - std::mem::replace(&mut self.ticked_ns, now_ns);
+        if self.counts.is_empty() && now_ns < self.next_needed_ns && !self.eager {
+            return;
+        }
+        self.decisions.asked += 1;
+        if !self.counts.is_empty() {
+            floor.recorder.note(now_ns, What::Asked, 1, all);
+        }
+        let tick = Tick { now_ns, elapsed_ns, counts: &self.counts };
+        self.next_needed_ns = self.policy.on_tick(&tick, &mut self.commands);
+    }
+
+    fn interval(&mut self, now_ns: u64, cores: &[Core], floor: &mut Floor<'_>) {
+        let (all, quiet) = self.fill_threads(now_ns, floor);
+        self.fill_cores(cores);
+        let elapsed_ns = now_ns - std::mem::replace(&mut self.sampled_ns, now_ns);
+        if quiet && now_ns < self.next_needed_ns && !self.eager {
+            return;
+        }
+        self.decisions.asked += 1;
+        if !quiet {
+            floor.recorder.note(now_ns, What::Asked, 2, all);
+        }
+        let sample = Sample { now_ns, elapsed_ns, cores: &self.cores, threads: &self.threads };
+        self.next_needed_ns = self.policy.on_interval(&sample, &mut self.commands);
+    }
+
+    /// What threads have done; how many requests came, and whether nothing came and nothing was in progress.
+    fn fill_threads(&mut self, now_ns: u64, floor: &mut Floor<'_>) -> (u64, bool) {
+        self.threads.clear();
+        let (mut all, mut quiet) = (0, true);
+        for (thread, before) in floor.threads.iter_mut().zip(&mut self.on_interval) {
+            let in_progress_ns = if self.wants.service { thread.in_progress_ns(now_ns) } else { 0 };
+            let requests = thread.polled - before.polled;
+            all += requests;
+            quiet &= requests == 0 && thread.in_progress == 0 && before.in_progress == 0;
+            let answered = if self.wants.service { thread.answered } else { 0 };
+            self.threads.push(ThreadSample {
+                home: CoreId(thread.destination),
+                requests,
+                busy_ns: thread.busy_ns - before.busy_ns,
+                answered: answered - before.answered,
+                in_progress_ns: in_progress_ns - before.in_progress_ns,
+            });
+            *before = Before {
+                polled: thread.polled,
+                busy_ns: thread.busy_ns,
+                answered,
+                in_progress: thread.in_progress,
+                in_progress_ns,
+            };
+        }
+        (all, quiet)
+    }
+
+    fn fill_cores(&mut self, cores: &[Core]) {
+        self.cores.clear();
+        for (index, (core, before)) in cores.iter().zip(&mut self.cores_before).enumerate() {
+            let asleep = self.asleep[index].filter(|_| core.is_asleep());
+            let state = asleep.map_or(CoreState::Awake, CoreState::Asleep);
+            let (busy_ns, awake_ns) = (core.busy_ns - before.0, core.awake_ns - before.1);
+            self.cores.push(CoreSample { state, busy_ns, awake_ns });
+            *before = (core.busy_ns, core.awake_ns);
+        }
+    }
+
+    fn carry_out(&mut self, cores: &mut [Core], meter: &mut Meter, floor: &mut Floor<'_>) {
+        let commands = std::mem::take(&mut self.commands);
+        for command in &commands {
+            let main = self.topology.main().index();
+            let (what, argument) = command_code(command);
+            floor.recorder.note(cores[main].now_ns, What::Commanded, what, argument);
+            if let Err(refusal) = self.apply(command, cores, meter, floor) {
+                self.decisions.refused += 1;
+                self.policy.on_refused(cores[main].now_ns, command, refusal);
+            }
+        }
+        self.commands = commands;
+        self.commands.clear();
+    }
+
+    fn apply(
+        &mut self,
+        command: &Command,
+        cores: &mut [Core],
+        meter: &mut Meter,
+        floor: &mut Floor<'_>,
+    ) -> Result<(), Refusal> {
+        let main = self.topology.main().index();
+        match *command {
+            Command::Move { thread, to } => self.send_thread(thread, to, cores, floor),
+            Command::Sleep { core, goal } => {
+                if core.index() >= cores.len() {
+                    return Err(Refusal::Unknown);
+                }
+                if core.index() == main {
+                    return Err(Refusal::MainCore);
+                }
+                let coming =
+                    |thread: &super::floor::IoThread| thread.destination == core.0 && thread.home != Some(core.0);
+                if floor.threads.iter().any(coming) {
+                    return Err(Refusal::NotEmpty);
+                }
+                let sleep = self.capabilities.sleep_for(goal).ok_or(Refusal::Unsupported)?;
+                self.asleep[core.index()] = Some(sleep.depth);
+                self.decisions.sleeps += 1;
+                let at_ns = cores[main].spend(STORE_NS);
+                let monitor = sleep.depth == Depth::MonitorWait;
+                let deep = !monitor && floor.machine.power.family.kernel_idles_deep;
+                let exit_ns = sleep.wake_ns;
+                cores[core.index()].deliver(Message { at_ns, say: Say::Sleep { deep, exit_ns } });
+                Ok(())
+            }
+            Command::Wake { core } => {
+                if core.index() >= cores.len() {
+                    return Err(Refusal::Unknown);
+                }
+                self.wake(core, cores);
+                Ok(())
+            }
+            Command::Completions { thread, how } => {
+                let io = floor.threads.get_mut(thread.index()).ok_or(Refusal::Unknown)?;
+                io.how = how;
+                if let Some(home) = io.home {
+                    cores[usize::from(home)].look_again();
+                    let at_ns = cores[main].spend(STORE_NS);
+                    cores[usize::from(home)].deliver(Message { at_ns, say: Say::Wake });
+                }
+                Ok(())
+            }
+            Command::Frequency { core, khz } => {
+                if core.index() >= cores.len() {
+                    return Err(Refusal::Unknown);
+                }
+                self.capabilities.frequency.ok_or(Refusal::Unsupported)?;
+                self.decisions.frequencies += 1;
+                let at_ns = cores[main].spend(floor.machine.director.frequency_ns);
+                meter.order(at_ns, core.index(), khz);
+                Ok(())
+            }
+        }
+    }
+
+    /// Wakes a core; when it will be awake.
+    fn wake(&mut self, core: CoreId, cores: &mut [Core]) -> u64 {
+        let main = self.topology.main().index();
+        let slept = self.asleep[core.index()].take();
+        let cost = self.capabilities.sleeps.iter().find(|sleep| Some(sleep.depth) == slept).copied();
+        self.decisions.wakes += u64::from(slept.is_some());
+        let at_ns = cores[main].spend(cost.map_or(STORE_NS, |cost| cost.waker_ns as u32));
+        cores[core.index()].deliver(Message { at_ns, say: Say::Wake });
+        at_ns + cost.map_or(0, |cost| cost.wake_ns)
+    }
+
+    /// Orders a thread to a core. One that software wakes is awake before the thread leaves its old home.
+    fn send_thread(
+        &mut self,
+        thread: ThreadId,
+        to: CoreId,
+        cores: &mut [Core],
+        floor: &mut Floor<'_>,
+    ) -> Result<(), Refusal> {
+        let main = self.topology.main().index();
+        if to.index() >= cores.len() || thread.index() >= floor.threads.len() {
+            return Err(Refusal::Unknown);
+        }
+        let software = self.asleep[to.index()] == Some(Depth::SoftwareWait);
+        let ready_ns = if self.asleep[to.index()].is_some() { self.wake(to, cores) } else { 0 };
+        let io = &mut floor.threads[thread.index()];
+        let settled = io.home == Some(io.destination);
+        let Some(home) = io.home else {
+            io.destination = to.0; // it is sent on when it arrives
+            return Ok(());
+        };
+        if settled && home != to.0 {
+            floor.moving += 1;
+        } else if !settled && home == to.0 {
+            floor.moving -= 1;
+        }
+        io.destination = to.0;
+        if home == to.0 {
+            return Ok(());
+        }
+        self.moves += 1;
+        self.decisions.moves += 1;
+        let sent_ns = cores[main].spend(STORE_NS);
+        let at_ns = if software { ready_ns.max(sent_ns) } else { sent_ns };
+        cores[usize::from(home)].deliver(Message { at_ns, say: Say::Give(thread.0) });
+        Ok(())
+    }
+}
+
+/// The first moment of the grid after `now_ns`.
+fn next_on_grid(due_ns: u64, every_ns: Option<u64>, now_ns: u64) -> u64 {
+    let every_ns = every_ns.unwrap_or(u64::MAX).max(1);
+    due_ns.saturating_add(every_ns.saturating_mul((now_ns - due_ns) / every_ns + 1))
+}
+
+/// A command as two numbers of a trace: what, and its argument.
+#[must_use]
+pub fn command_code(command: &Command) -> (u64, u64) {
+    let pair = |high: u16, low: u64| (u64::from(high) << 32) | low;
+    match *command {
+        Command::Move { thread, to } => (1, pair(thread.0, u64::from(to.0))),
+        Command::Sleep { core, goal } => (2, pair(core.0, goal.wake_within_ns.min(u64::from(u32::MAX)))),
+        Command::Wake { core } => (3, pair(core.0, 0)),
+        Command::Completions { thread, how } => {
+            let how = match how {
+                Completions::Poll => 0,
+                Completions::Interrupt => 1,
+                Completions::Hybrid { rest_ns } => 2 + u64::from(rest_ns),
+            };
+            (4, pair(thread.0, how))
+        }
+        Command::Frequency { core, khz } => (5, pair(core.0, u64::from(khz))),
+    }
+}

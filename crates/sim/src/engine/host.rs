@@ -1,0 +1,329 @@
+//! Hosts: when connections send requests, and what each asks for.
+//!
+//! A request is due as its connection's spacing says. It is sent then, or, where `depth` requests are in progress, when one of
+//! them has been answered. All randomness of a request comes from its number on its connection.
+
+use std::collections::VecDeque;
+
+use crate::rng::{Purpose, Stream, below, unit};
+use crate::scenario::{Connection, Kind, Rate, Spacing, Traced};
+
+/// A request on its way to the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Sent {
+    /// When the host sends it, in nanoseconds.
+    pub(crate) at_ns: u64,
+    /// The connection.
+    pub(crate) connection: u32,
+    /// Which of the connection's requests.
+    pub(crate) number: u64,
+    /// Label of the phase that it was due in.
+    pub(crate) label: u8,
+}
+
+/// One connection's side of the host.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    index: u32,
+    depth: u32,
+    spacing: Spacing,
+    think_ns: u64,
+    phases: Vec<(u64, Rate, u8)>,
+    /// The present phase and when it ends.
+    phase: usize,
+    phase_end_ns: u64,
+    /// When the next request is due; `u64::MAX` if none is in this phase.
+    due_ns: u64,
+    /// Remainder of due times, in fractions of a nanosecond.
+    fraction: f64,
+    /// Whether the rate is high (MMPP), and until when.
+    high: bool,
+    high_until_ns: f64,
+    /// When places became free, in order; unused in an open loop.
+    free: VecDeque<u64>,
+    sent: u64,
+    times: Stream,
+    modes: Stream,
+    /// When what a trace says is to be sent; `None` without a trace.
+    traced: Option<VecDeque<u64>>,
+}
+
+impl Host {
+    pub(crate) fn new(index: usize, connection: &Connection, seed: u64) -> Self {
+        let closed = connection.depth != u32::MAX;
+        let free = if closed { std::iter::repeat_n(0, connection.depth as usize).collect() } else { VecDeque::new() };
+        let index = index as u32;
+        let mut host = Self {
+            index,
+            depth: connection.depth,
+            spacing: connection.spacing,
+            think_ns: connection.think_ns,
+            phases: connection.phases.iter().map(|phase| (phase.length_ns, phase.rate, phase.label)).collect(),
+            phase: 0,
+            phase_end_ns: connection.phases.first().map_or(u64::MAX, |phase| phase.length_ns),
+            due_ns: u64::MAX,
+            fraction: 0.0,
+            high: false,
+            high_until_ns: 0.0,
+            free,
+            sent: 0,
+            times: Stream::new(seed, Purpose::Arrivals, u64::from(index) * 4),
+            modes: Stream::new(seed, Purpose::Arrivals, u64::from(index) * 4 + 1),
+            traced: None,
+        };
+        if connection.request == Kind::Traced {
+            (host.traced, host.phases, host.phase_end_ns) =
+                (Some(VecDeque::new()), vec![(u64::MAX, Rate::Off, 0)], u64::MAX);
+        }
+        host.begin(0);
+        host
+    }
+
+    /// A trace has a request for this connection, to be sent not before `at_ns`.
+    pub(crate) fn trace(&mut self, at_ns: u64) {
+        let Some(traced) = &mut self.traced else { return };
+        traced.push_back(at_ns);
+        self.due_ns = traced[0];
+    }
+
+    /// When it sends next, if nothing is answered until then.
+    pub(crate) fn next_ns(&self) -> u64 {
+        if self.depth == u32::MAX {
+            return self.due_ns;
+        }
+        self.free.front().map_or(u64::MAX, |&free| free.max(self.due_ns))
+    }
+
+    /// Sends what is to be sent before `until_ns`. Phases change on the way.
+    pub(crate) fn send(&mut self, until_ns: u64, out: &mut Vec<Sent>) {
+        loop {
+            let at_ns = self.next_ns();
+            let phase_end_ns = self.phase_end_ns;
+            if at_ns.min(phase_end_ns) >= until_ns {
+                return;
+            }
+            if at_ns >= phase_end_ns {
+                self.next_phase();
+                continue;
+            }
+            out.push(Sent { at_ns, connection: self.index, number: self.sent, label: self.phases[self.phase].2 });
+            self.sent += 1;
+            self.free.pop_front();
+            self.advance(at_ns);
+        }
+    }
+
+    /// The next moment at which it may send or its phase changes.
+    pub(crate) fn next_event_ns(&self) -> u64 {
+        self.next_ns().min(self.phase_end_ns)
+    }
+
+    /// An answer has come.
+    pub(crate) fn answered(&mut self, at_ns: u64) {
+        if self.depth != u32::MAX {
+            self.free.push_back(at_ns + self.think_ns);
+        }
+    }
+
+    fn next_phase(&mut self) {
+        let begun_ns = self.phase_end_ns;
+        self.phase = (self.phase + 1) % self.phases.len();
+        self.phase_end_ns = begun_ns.saturating_add(self.phases[self.phase].0);
+        self.begin(begun_ns);
+    }
+
+    /// The first due time of a phase.
+    fn begin(&mut self, begun_ns: u64) {
+        self.fraction = 0.0;
+        self.high_until_ns = begun_ns as f64;
+        self.due_ns = begun_ns;
+        let Some(&(_, rate, _)) = self.phases.get(self.phase) else {
+            self.due_ns = u64::MAX;
+            return;
+        };
+        match (rate, self.spacing) {
+            (Rate::Unlimited, _) => {}
+            (Rate::PerSecond(rate), Spacing::Paced) if rate > 0.0 => {
+                let first = self.times.unit() * 1e9 / rate;
+                self.due_ns = begun_ns.saturating_add(first as u64);
+            }
+            (Rate::PerSecond(rate), _) if rate > 0.0 => self.due_ns = self.after(begun_ns, rate),
+            _ => self.due_ns = u64::MAX,
+        }
+    }
+
+    /// The due time after that of the request just sent, at `sent_ns`.
+    fn advance(&mut self, sent_ns: u64) {
+        if let Some(traced) = &mut self.traced {
+            traced.pop_front();
+            self.due_ns = traced.front().copied().unwrap_or(u64::MAX);
+            return;
+        }
+        match self.phases[self.phase].1 {
+            Rate::PerSecond(rate) => {
+                // A host that is held back does not send what it has missed all at once.
+                let from = if self.depth == u32::MAX { self.due_ns } else { sent_ns };
+                self.due_ns = self.after(from, rate);
+            }
+            Rate::Unlimited => {}
+            Rate::Off => self.due_ns = u64::MAX,
+        }
+    }
+
+    fn after(&mut self, from_ns: u64, rate: f64) -> u64 {
+        let mean_ns = 1e9 / rate;
+        let gap = match self.spacing {
+            Spacing::Paced => mean_ns,
+            Spacing::Poisson => self.times.exponential(mean_ns),
+            Spacing::Mmpp { ratio, high_share, high_ns } => {
+                return self.after_mmpp(from_ns, mean_ns, ratio, high_share, high_ns);
+            }
+        };
+        let exact = gap + self.fraction;
+        self.fraction = exact.fract();
+        from_ns.saturating_add(exact as u64)
+    }
+
+    /// Draws anew from each change of the rate on: Poisson processes forget.
+    fn after_mmpp(&mut self, from_ns: u64, mean_ns: f64, ratio: f64, high_share: f64, high_ns: f64) -> u64 {
+        let low_rate = 1.0 / (mean_ns * (high_share * ratio + 1.0 - high_share));
+        let mut now = from_ns as f64;
+        loop {
+            if now >= self.high_until_ns {
+                self.high = !self.high;
+                let stay = if self.high { high_ns } else { high_ns * (1.0 - high_share) / high_share };
+                self.high_until_ns = now + self.modes.exponential(stay);
+            }
+            let rate = if self.high { low_rate * ratio } else { low_rate };
+            let next = now + self.times.exponential(1.0 / rate);
+            if next < self.high_until_ns {
+                return next as u64;
+            }
+            now = self.high_until_ns;
+        }
+    }
+}
+
+/// What the requests of a connection ask for, drawn from their numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Contents {
+    draws: Stream,
+    devices: Stream,
+    /// What a trace asks for, from request `first` on.
+    traced: VecDeque<Option<Traced>>,
+    first: u64,
+}
+
+/// Bytes of a drive that requests at random are spread over.
+const SPAN: u64 = 1 << 40;
+
+impl Contents {
+    pub(crate) fn new(index: usize, seed: u64) -> Self {
+        let index = index as u64;
+        Self {
+            draws: Stream::new(seed, Purpose::Arrivals, index * 4 + 2),
+            devices: Stream::new(seed, Purpose::Devices, index),
+            traced: VecDeque::new(),
+            first: 0,
+        }
+    }
+
+    /// What the next request of a trace asks for.
+    pub(crate) fn trace(&mut self, traced: Traced) {
+        self.traced.push_back(Some(traced));
+    }
+
+    /// What request `number` of a trace asks for.
+    pub(crate) fn traced(&self, number: u64) -> Traced {
+        self.traced.get((number - self.first) as usize).copied().flatten().unwrap_or_default()
+    }
+
+    /// Request `number` of a trace is done.
+    pub(crate) fn forget(&mut self, number: u64) {
+        if let Some(traced) = self.traced.get_mut((number - self.first) as usize) {
+            *traced = None;
+        }
+        while self.traced.front().is_some_and(Option::is_none) {
+            self.traced.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Which of `count` drives command `part` of request `number` goes to.
+    pub(crate) fn drive(&self, number: u64, part: u64, count: u16) -> u16 {
+        if count <= 1 {
+            return 0;
+        }
+        below(self.draws.at(number * 64 + 1 + part), u64::from(count)) as u16
+    }
+
+    /// Where on the drive, aligned to `bytes`.
+    pub(crate) fn offset(&self, number: u64, part: u64, bytes: u32) -> u64 {
+        let places = (SPAN / u64::from(bytes.max(1))).max(1);
+        below(self.draws.at(number * 64 + 32 + part), places) * u64::from(bytes)
+    }
+
+    /// Whether request `number` is a write.
+    pub(crate) fn writes(&self, number: u64, writes_ppm: u32) -> bool {
+        writes_ppm > 0 && unit(self.draws.at(number * 64)) * 1e6 <= f64::from(writes_ppm)
+    }
+
+    /// Randomness for the drive.
+    pub(crate) fn device_draw(&self, number: u64, part: u64) -> u64 {
+        self.devices.at(number * 64 + part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{Kind, Phase};
+
+    fn connection(depth: u32, spacing: Spacing, phases: Vec<Phase>) -> Connection {
+        let request = Kind::Plain { writes_ppm: 0, bytes: 4096, sequential: false };
+        Connection { thread: 0, drives: (0, 1), request, depth, spacing, phases, think_ns: 0 }
+    }
+
+    fn phase(length_ns: u64, rate: Rate) -> Phase {
+        Phase { label: 0, length_ns, rate }
+    }
+
+    fn sent(host: &mut Host, until_ns: u64) -> Vec<u64> {
+        let mut out = Vec::new();
+        host.send(until_ns, &mut out);
+        out.iter().map(|sent| sent.at_ns).collect()
+    }
+
+    #[test]
+    fn open_loops_keep_their_rate() {
+        let mmpp = Spacing::Mmpp { ratio: 10.0, high_share: 0.2, high_ns: 1e6 };
+        for spacing in [Spacing::Paced, Spacing::Poisson, mmpp] {
+            let connection = connection(u32::MAX, spacing, vec![phase(u64::MAX, Rate::PerSecond(100_000.0))]);
+            let times = sent(&mut Host::new(0, &connection, 1), 10_000_000_000);
+            let share = times.len() as f64 / 1e6;
+            assert!((share - 1.0).abs() < 0.02, "{spacing:?}: {share}");
+            assert!(times.is_sorted());
+        }
+    }
+
+    #[test]
+    fn sending_in_pieces_is_sending_at_once() {
+        let phases = vec![phase(700, Rate::PerSecond(1e7)), phase(300, Rate::Off), phase(500, Rate::PerSecond(5e7))];
+        let connection = connection(u32::MAX, Spacing::Poisson, phases);
+        let whole = sent(&mut Host::new(3, &connection, 9), 100_000);
+        let mut host = Host::new(3, &connection, 9);
+        let pieces: Vec<_> = (1..=1_000).flat_map(|piece| sent(&mut host, piece * 100)).collect();
+        assert_eq!(whole, pieces);
+        assert!(whole.iter().all(|at| !(700..1_000).contains(&(at % 1_500))), "something was sent while it was off");
+    }
+
+    #[test]
+    fn a_closed_loop_waits_for_answers() {
+        let connection = connection(2, Spacing::Poisson, vec![phase(u64::MAX, Rate::Unlimited)]);
+        let mut host = Host::new(0, &connection, 1);
+        assert_eq!(sent(&mut host, 1_000), [0, 0]);
+        assert_eq!(host.next_ns(), u64::MAX);
+        host.answered(1_500);
+        assert_eq!(sent(&mut host, 2_000), [1_500]);
+    }
+}

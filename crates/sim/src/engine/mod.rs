@@ -1,0 +1,324 @@
+//! The engine: simulated time, and the order in which things happen in it.
+//!
+//! **Problem.** Ten million requests a second and core, and yet every decision at its exact moment: which requests an I/O thread
+//! had polled when the policy looked, which command came first at a drive.
+//!
+//! **Words.** A *window* is a stretch of time in which cores cannot influence each other: it is no longer than the least time from
+//! a command at a drive to its completion, and than a round trip over the network, and it ends where the policy is asked. An
+//! *epoch* is the grid on which speed and energy are looked at ([`meter`]).
+//!
+//! **Algorithm** ([`window`]). In each window: what hosts send arrives; the main core advances, up to where it asks the policy; every
+//! other core advances alone; commands for drives and answers are sorted by (time, core, number) and go through the
+//! first-in, first-out recursions of drives and ports; then the policy is asked. While an I/O thread is on its way between two cores,
+//! they advance step by step in the order of time. Where nothing is due, a window reaches to what comes next.
+//!
+//! **Properties.** The order of events is that of a plain list of events ordered by time ([`naive`], which shares what a core,
+//! a drive, a policy do, but none of the order): the traces are the same, byte for byte. One scenario and one seed give one trace.
+//! No random number depends on the order of draws ([`crate::rng`]). Nothing is lost: requests in are answers out and what
+//! is in progress.
+
+mod collect;
+mod core;
+mod director;
+mod floor;
+mod host;
+mod link;
+mod meter;
+mod naive;
+mod order;
+mod window;
+
+use std::io::Write;
+
+use pilotlight_plant::{Policy, Unsupported};
+
+pub use director::{capabilities, command_code};
+pub use meter::EPOCH_NS;
+
+use crate::outcome::Outcome;
+use crate::scenario::{Arrival, Connection, Scenario};
+use crate::ssd::Ssd;
+use crate::trace::{Recorder, What};
+use collect::Collector;
+use core::Core;
+use director::Director;
+use floor::{Answer, Floor, IoThread, Submission, name};
+use host::{Contents, Host, Sent};
+use link::Link;
+use meter::Meter;
+use order::Order;
+
+/// Why a scenario cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A part of it does not fit the rest.
+    #[error("the scenario cannot be run: {0}")]
+    Scenario(String),
+    /// The policy needs what the machine cannot do.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// The trace could not be written.
+    #[error("the trace could not be written: {0}")]
+    Trace(#[from] std::io::Error),
+}
+
+/// Runs a scenario under a policy.
+///
+/// # Errors
+/// If the scenario is inconsistent or the machine cannot do what the policy needs.
+pub fn run(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<Outcome, RunError> {
+    World::new(scenario, policy, None)?.run(window::run)
+}
+
+/// Runs a scenario and writes everything that happens to `out` ([`crate::trace`]).
+///
+/// # Errors
+/// As [`run`], or if `out` fails.
+pub fn run_traced(scenario: &Scenario, policy: Box<dyn Policy>, out: &mut dyn Write) -> Result<Outcome, RunError> {
+    World::new(scenario, policy, Some(out))?.run(window::run)
+}
+
+/// Runs a scenario whose connections of kind [`crate::scenario::Kind::Traced`] send what `source` says, in its order, which must be
+/// that of time.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_replay<'a>(
+    scenario: &'a Scenario,
+    policy: Box<dyn Policy>,
+    source: Source<'a>,
+) -> Result<Outcome, RunError> {
+    let mut world = World::new(scenario, policy, None)?;
+    world.source = Some(source);
+    world.run(window::run)
+}
+
+/// Requests of a trace, in the order of time.
+pub type Source<'a> = Box<dyn Iterator<Item = Arrival> + 'a>;
+
+/// As [`run_traced`], by the engine that is only there to check the other.
+///
+/// # Errors
+/// As [`run_traced`].
+#[doc(hidden)]
+pub fn run_naive(scenario: &Scenario, policy: Box<dyn Policy>, out: &mut dyn Write) -> Result<Outcome, RunError> {
+    World::new(scenario, policy, Some(out))?.run(naive::run)
+}
+
+/// Everything there is.
+pub(crate) struct World<'a> {
+    scenario: &'a Scenario,
+    main: usize,
+    cores: Vec<Core>,
+    floor: Floor<'a>,
+    hosts: Vec<Host>,
+    source: Option<Source<'a>>,
+    /// The next request of the source.
+    coming: Option<Arrival>,
+    drives: Vec<Ssd>,
+    /// Towards the target, and towards the hosts.
+    ingress: Vec<Link>,
+    egress: Vec<Link>,
+    /// Whether requests carry data, so that the way in matters.
+    data_comes_in: bool,
+    /// Whether requests have to arrive in the order of time over connections: they share a port, or an I/O thread.
+    in_order: bool,
+    meter: Meter,
+    director: Director,
+    collector: Collector,
+    /// Scratch.
+    sent: Vec<Sent>,
+    submissions: Vec<Submission>,
+    answers: Vec<Answer>,
+    order: Order,
+}
+
+impl<'a> World<'a> {
+    fn new(scenario: &'a Scenario, policy: Box<dyn Policy>, out: Option<&'a mut dyn Write>) -> Result<Self, RunError> {
+        check(scenario)?;
+        let topology = &scenario.topology;
+        let count = topology.len();
+        let home = |thread: u16| thread % count as u16;
+        let connections = &scenario.workload.connections;
+        let seed = scenario.seed;
+        let mut floor = Floor::new(
+            &scenario.machine,
+            connections,
+            (0..connections.len()).map(|index| Contents::new(index, seed)).collect(),
+            scenario.drives.len() as u32,
+            (0..scenario.threads).map(|thread| IoThread::new(home(thread))).collect(),
+            Recorder::new(out),
+        );
+        let mut cores: Vec<_> = topology
+            .cores()
+            .map(|core| {
+                let ring = (0..scenario.threads).filter(|&thread| home(thread) == core.0).collect();
+                Core::new(core.0, core == topology.main(), ring)
+            })
+            .collect();
+        let mut meter = Meter::new(&scenario.machine, topology);
+        let director = Director::start(policy, topology, scenario.eager, &mut cores, &mut meter, &mut floor)?;
+        let ports = scenario.machine.network.ports as usize;
+        let data_comes_in = connections.iter().any(|connection| collect::largest_request(connection) > 0);
+        Ok(Self {
+            scenario,
+            main: topology.main().index(),
+            cores,
+            floor,
+            hosts: connections.iter().enumerate().map(|(index, one)| Host::new(index, one, seed)).collect(),
+            source: None,
+            coming: None,
+            drives: scenario.drives.iter().map(Ssd::new).collect(),
+            ingress: vec![Link::default(); ports],
+            egress: vec![Link::default(); ports],
+            data_comes_in,
+            in_order: data_comes_in || share_threads(connections),
+            meter,
+            director,
+            collector: Collector::new(scenario),
+            sent: Vec::new(),
+            submissions: Vec::new(),
+            answers: Vec::new(),
+            order: Order::default(),
+        })
+    }
+
+    fn run(mut self, engine: fn(&mut Self)) -> Result<Outcome, RunError> {
+        self.coming = self.source.as_mut().and_then(Iterator::next);
+        engine(&mut self);
+        let outcome = self.collector.finish(&self.director, self.floor.switches);
+        self.floor.recorder.finish()?;
+        Ok(outcome)
+    }
+
+    fn half_trip_ns(&self) -> u64 {
+        self.scenario.machine.network.round_trip_ns / 2
+    }
+
+    /// The longest time in which nothing that happens can influence another core.
+    fn window_ns(&self) -> u64 {
+        let drives = self.drives.iter().map(Ssd::least_latency_ns).min().unwrap_or(u64::MAX);
+        drives.min(self.scenario.machine.network.round_trip_ns).max(1)
+    }
+
+    /// Hosts are told what a trace has for them before `until_ns`.
+    fn read_trace(&mut self, until_ns: u64) {
+        while let Some(Arrival { at_ns, connection, what }) = self.coming.filter(|arrival| arrival.at_ns < until_ns) {
+            self.hosts[connection as usize].trace(at_ns);
+            self.floor.contents[connection as usize].trace(what);
+            self.coming = self.source.as_mut().and_then(Iterator::next);
+        }
+    }
+
+    /// What hosts have sent arrives, in the order in which it was sent.
+    fn arrive(&mut self, sent: Sent) {
+        let connection = &self.floor.connections[sent.connection as usize];
+        let network = self.scenario.machine.network;
+        let mut at_ns = sent.at_ns + self.half_trip_ns();
+        let bytes = collect::bytes_in(connection, &self.floor.contents[sent.connection as usize], sent.number);
+        if self.data_comes_in {
+            let port = sent.connection as usize % self.ingress.len();
+            at_ns = self.ingress[port].send(at_ns, bytes + network.overhead_bytes, network.port_mbit_s);
+        }
+        self.collector.issued(&sent);
+        self.floor.recorder.note(sent.at_ns, What::Issued, name(&sent), u64::from(bytes));
+        self.floor.arrive(at_ns, sent);
+    }
+
+    /// A command reaches its drive.
+    fn submit(&mut self, submission: &Submission) {
+        let (drive, request) = submission.request(&self.floor);
+        let done_ns = self.drives[usize::from(drive)].submit(&request);
+        let name = name(&self.floor.job(submission.job).sent);
+        self.floor.recorder.note(submission.at_ns, What::Submitted, name, u64::from(drive));
+        self.floor.recorder.note(done_ns, What::Completed, name, u64::from(drive));
+        self.collector.submitted(submission);
+        self.floor.complete(done_ns, submission.job);
+    }
+
+    /// An answer reaches the network card.
+    fn answer(&mut self, answer: &Answer) {
+        let sent = self.floor.job(answer.job).sent;
+        let connection = &self.floor.connections[sent.connection as usize];
+        let network = self.scenario.machine.network;
+        let port = sent.connection as usize % self.egress.len();
+        let bytes = collect::bytes_out(connection, &self.floor.contents[sent.connection as usize], sent.number);
+        self.floor.finish(answer.job);
+        let left_ns = self.egress[port].send(answer.at_ns, bytes + network.overhead_bytes, network.port_mbit_s);
+        let received_ns = left_ns + self.half_trip_ns();
+        self.collector.received(&sent, received_ns);
+        self.floor.recorder.note(received_ns, What::Received, name(&sent), received_ns - sent.at_ns);
+        self.hosts[sent.connection as usize].answered(received_ns);
+    }
+
+    /// Hands messages to the cores that they are for.
+    fn deliver(&mut self) {
+        for (to, message) in self.floor.mail.drain(..) {
+            self.cores[usize::from(to)].deliver(message);
+        }
+    }
+
+    fn ask(&mut self) {
+        self.director.ask(&mut self.cores, &mut self.meter, &mut self.floor);
+    }
+
+    /// Speed and energy until `to_ns`, which is on the grid.
+    fn account(&mut self, to_ns: u64) {
+        let step = self.collector.stretch_ns();
+        while self.meter.until_ns < to_ns {
+            let end_ns = to_ns.min((self.meter.until_ns / step + 1) * step);
+            self.meter.account(end_ns, &mut self.cores, &mut self.floor);
+            if end_ns.is_multiple_of(step) {
+                self.collector.stretch(&mut self.meter, &mut self.director, &self.floor);
+            }
+        }
+    }
+}
+
+fn share_threads(connections: &[Connection]) -> bool {
+    let mut threads: Vec<_> = connections.iter().map(|connection| connection.thread).collect();
+    threads.sort_unstable();
+    threads.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+fn check(scenario: &Scenario) -> Result<(), RunError> {
+    let wrong = |text: String| Err(RunError::Scenario(text));
+    let on_grid = |ns: u64| ns.is_multiple_of(EPOCH_NS);
+    let (duration, warm_up, series) = (scenario.duration_ns, scenario.warm_up_ns, scenario.series_ns);
+    if series == 0 || !on_grid(series) || !duration.is_multiple_of(series) || !warm_up.is_multiple_of(series) {
+        return wrong(format!(
+            "duration ({duration} ns) and warm-up ({warm_up} ns) must be multiples of the series' step ({series} ns), and that of {EPOCH_NS} ns"
+        ));
+    }
+    if warm_up >= duration {
+        return wrong(format!("the warm-up ({warm_up} ns) must be shorter than the duration ({duration} ns)"));
+    }
+    let network = scenario.machine.network;
+    if network.ports == 0 || network.port_mbit_s == 0 || network.round_trip_ns < 2 {
+        return wrong("network needs a port, a rate and a round trip of at least 2 ns".to_owned());
+    }
+    let speed = scenario.machine.speed;
+    if speed.min_khz == 0 || speed.min_khz > speed.max_khz || scenario.machine.poll.batch == 0 {
+        return wrong("speed.min_khz must be at least 1 and at most speed.max_khz, poll.batch at least 1".to_owned());
+    }
+    for (index, connection) in scenario.workload.connections.iter().enumerate() {
+        let (first, count) = connection.drives;
+        if connection.thread >= scenario.threads {
+            return wrong(format!(
+                "connection {index} is for I/O thread {}, and there are {}",
+                connection.thread, scenario.threads
+            ));
+        }
+        if count == 0 || usize::from(first) + usize::from(count) > scenario.drives.len() {
+            return wrong(format!(
+                "connection {index} uses drives {first} to {}, and there are {}",
+                first + count,
+                scenario.drives.len()
+            ));
+        }
+        if connection.phases.is_empty() || connection.phases.iter().any(|phase| phase.length_ns == 0) {
+            return wrong(format!("connection {index} needs a phase, and every phase a length"));
+        }
+    }
+    Ok(())
+}

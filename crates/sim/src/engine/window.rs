@@ -1,0 +1,135 @@
+//! The fast order of events: by windows.
+
+use super::World;
+use super::meter::EPOCH_NS;
+
+pub(crate) fn run(world: &mut World<'_>) {
+    let longest_ns = world.window_ns();
+    let duration_ns = world.scenario.duration_ns;
+    let mut from_ns = 0;
+    while from_ns < duration_ns {
+        let until_ns = limit(world, from_ns, longest_ns).min(duration_ns);
+        from_ns = window(world, from_ns, until_ns);
+        let grid_ns = from_ns / EPOCH_NS * EPOCH_NS;
+        world.account(grid_ns);
+        let half_ns = world.half_trip_ns();
+        world.floor.recorder.settle(grid_ns.saturating_sub(half_ns)); // hosts have sent before it arrives
+    }
+}
+
+/// How far a window may reach that begins at `from_ns`.
+fn limit(world: &World<'_>, from_ns: u64, longest_ns: u64) -> u64 {
+    let next_ns = next_event(world);
+    let mut until_ns = (from_ns + longest_ns).max(next_ns);
+    if !is_calm(world) {
+        until_ns = until_ns.min((from_ns / EPOCH_NS + 1) * EPOCH_NS);
+    }
+    let step = world.scenario.series_ns;
+    until_ns.min((from_ns / step + 1) * step)
+}
+
+/// Whether no core will change its state by itself, or by what it has been told.
+fn is_calm(world: &World<'_>) -> bool {
+    let polls = |how| how == pilotlight_plant::Completions::Poll;
+    world.meter.is_calm(world.floor.changed_ns)
+        && world.cores.iter().all(|core| !core.has_mail())
+        && world.floor.threads.iter().all(|thread| polls(thread.how))
+}
+
+/// The next moment at which anything comes to a core.
+fn next_event(world: &World<'_>) -> u64 {
+    let half_ns = world.half_trip_ns();
+    let sent = world.hosts.iter().map(|host| host.next_event_ns().saturating_add(half_ns)).min().unwrap_or(u64::MAX);
+    let due = world.floor.due_ns.iter().copied().min().unwrap_or(u64::MAX);
+    let submitted = world.floor.submissions.iter().map(|submission| submission.at_ns).min().unwrap_or(u64::MAX);
+    let answered = world.floor.answers.iter().map(|answer| answer.at_ns).min().unwrap_or(u64::MAX);
+    let traced = world.coming.map_or(u64::MAX, |arrival| arrival.at_ns.saturating_add(half_ns));
+    sent.min(due).min(submitted).min(answered).min(traced)
+}
+
+/// One window, from `from_ns` until `until_ns` or until the policy is asked; where it has ended.
+fn window(world: &mut World<'_>, from_ns: u64, until_ns: u64) -> u64 {
+    arrivals(world, until_ns);
+    let (until_ns, asks) = if world.floor.moving == 0 { alone(world, until_ns) } else { together(world, until_ns) };
+    drives(world, from_ns, until_ns);
+    network(world, from_ns, until_ns);
+    if asks {
+        world.ask();
+    }
+    until_ns
+}
+
+fn arrivals(world: &mut World<'_>, until_ns: u64) {
+    let until_ns = until_ns.saturating_sub(world.half_trip_ns());
+    world.read_trace(until_ns);
+    let mut sent = std::mem::take(&mut world.sent);
+    for host in &mut world.hosts {
+        host.send(until_ns, &mut sent);
+    }
+    if world.in_order {
+        let mut order = std::mem::take(&mut world.order);
+        let from_ns = sent.iter().map(|sent| sent.at_ns).min().unwrap_or(0);
+        order.until(&sent, from_ns, until_ns, |sent| (sent.at_ns, 0));
+        order.places().for_each(|place| world.arrive(sent[place]));
+        world.order = order;
+    } else {
+        sent.iter().for_each(|&sent| world.arrive(sent));
+    }
+    sent.clear();
+    world.sent = sent;
+}
+
+/// Every core alone: the main core first, for where it asks is the end for the others.
+fn alone(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
+    let World { cores, floor, main, .. } = world;
+    let asks = cores[*main].advance(floor, until_ns, true);
+    let until_ns = if asks { cores[*main].now_ns } else { until_ns };
+    for (index, core) in cores.iter_mut().enumerate() {
+        if index != *main {
+            core.advance(floor, until_ns, true);
+        }
+    }
+    (until_ns, asks)
+}
+
+/// Step by step, in the order of time: I/O threads are on their way between cores.
+fn together(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
+    loop {
+        let World { cores, floor, main, .. } = &*world;
+        let next = cores.iter().enumerate().map(|(index, core)| (core.next_ns(floor), index != *main, index));
+        let Some((at_ns, _, index)) = next.min() else { return (until_ns, false) };
+        if at_ns >= until_ns {
+            return (until_ns, false);
+        }
+        if world.cores[index].advance(&mut world.floor, at_ns + 1, false) {
+            return (at_ns, true);
+        }
+        world.deliver();
+    }
+}
+
+fn drives(world: &mut World<'_>, from_ns: u64, until_ns: u64) {
+    let mut submissions = std::mem::replace(&mut world.floor.submissions, std::mem::take(&mut world.submissions));
+    let mut order = std::mem::take(&mut world.order);
+    order.until(&submissions, from_ns, until_ns, |submission| (submission.at_ns, submission.core));
+    order.places().for_each(|place| world.submit(&submissions[place]));
+    if order.len() < submissions.len() {
+        world.floor.submissions.extend(submissions.iter().filter(|submission| submission.at_ns >= until_ns));
+    }
+    submissions.clear();
+    world.submissions = submissions;
+    world.order = order;
+}
+
+fn network(world: &mut World<'_>, from_ns: u64, until_ns: u64) {
+    let mut answers = std::mem::replace(&mut world.floor.answers, std::mem::take(&mut world.answers));
+    let mut order = std::mem::take(&mut world.order);
+    order.until(&answers, from_ns, until_ns, |answer| (answer.at_ns, answer.core));
+    order.places().for_each(|place| world.answer(&answers[place]));
+    if order.len() < answers.len() {
+        world.floor.answers.extend(answers.iter().filter(|answer| answer.at_ns >= until_ns));
+    }
+    answers.clear();
+    world.answers = answers;
+    world.order = order;
+}

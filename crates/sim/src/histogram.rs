@@ -1,0 +1,133 @@
+//! Counts of latencies in buckets of at most 1/128 of their value.
+
+/// A histogram of nanoseconds up to about 18 hours; what is longer counts as that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    counts: Vec<u64>,
+    count: u64,
+    sum: u64,
+    max: u64,
+}
+
+/// Buckets to each power of two, as a power of two.
+const FINE: u32 = 7;
+/// Values below this have a bucket each.
+const EXACT: u64 = 1 << (FINE + 1);
+/// Beyond 2^46 ns.
+const LAST: u64 = (1 << 46) - 1;
+
+fn bucket(value: u64) -> usize {
+    if value < EXACT {
+        return value as usize;
+    }
+    let shift = 63 - value.leading_zeros() - FINE;
+    ((u64::from(shift) << FINE) + (value >> shift)) as usize
+}
+
+/// The largest value of a bucket.
+fn upper(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    if bucket < EXACT {
+        return bucket;
+    }
+    let shift = (bucket >> FINE) - 1;
+    let high = bucket - (shift << FINE);
+    ((high + 1) << shift) - 1
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { counts: vec![0; bucket(LAST) + 1], count: 0, sum: 0, max: 0 }
+    }
+}
+
+impl Histogram {
+    /// Adds one value in nanoseconds.
+    #[inline]
+    pub fn record(&mut self, value: u64) {
+        self.counts[bucket(value.min(LAST))] += 1;
+        self.count += 1;
+        self.sum += value;
+        self.max = self.max.max(value);
+    }
+
+    /// Adds all values of another.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+        self.count += other.count;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+
+    /// How many values.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their mean in nanoseconds; 0 if there are none.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
+    }
+
+    /// Their sum in nanoseconds.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// The largest, in nanoseconds.
+    #[must_use]
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The value that a share of all do not exceed, in nanoseconds, at most 1/128 too large; 0 if there are none.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> u64 {
+        let rank = ((share * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
+        let mut seen = 0;
+        for (bucket, &count) in self.counts.iter().enumerate() {
+            seen += count;
+            if seen >= rank {
+                return upper(bucket).min(self.max);
+            }
+        }
+        0
+    }
+
+    /// `(largest value, count)` of every bucket that is not empty, in rising order.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.counts.iter().enumerate().filter(|&(_, &count)| count > 0).map(|(at, &count)| (upper(at), count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_bucket_holds_its_value_and_is_narrow(value in 0..=LAST) {
+            let upper = upper(bucket(value));
+            prop_assert!(upper >= value);
+            prop_assert!(upper - value <= value / 128);
+        }
+
+        #[test]
+        fn quantiles_are_those_of_the_sorted_values(mut values in prop::collection::vec(0..1_000_000_u64, 1..200), share in 0.01..1.0_f64) {
+            let mut histogram = Histogram::default();
+            values.iter().for_each(|&value| histogram.record(value));
+            values.sort_unstable();
+            let rank = ((share * values.len() as f64).ceil() as usize).max(1_usize);
+            let exact = values[rank - 1];
+            let ours = histogram.quantile(share);
+            prop_assert!(ours >= exact && ours - exact <= exact / 128, "{ours} for {exact}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! A machine as the simulator takes it: cores and their costs, network, and power by component and state.
+//!
+//! Figures come from `profiles/*.toml` (taken as given, each with its source) and `calibration.toml` (free constants, each with
+//! a range). Both are read into these structs, so that a run needs no file.
+
+use serde::Deserialize;
+
+/// Everything about a machine but its drives.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// What outputs call it.
+    pub name: String,
+    /// What a polling loop costs.
+    pub poll: PollCosts,
+    /// How a core's speed depends on its frequency and its sibling.
+    pub speed: Speed,
+    /// The ways of sleeping by command.
+    pub sleep: SleepCosts,
+    /// What the kernel's way costs: interrupts, context switches, idle states.
+    pub kernel: KernelCosts,
+    /// What deciding and commanding costs the main core.
+    pub director: DirectorCosts,
+    /// The way between hosts and this machine.
+    pub network: Network,
+    /// Watts by component and state.
+    pub power: Power,
+}
+
+/// Costs of a polling loop on a core at full speed whose sibling is busy too, in nanoseconds. A loop is `loop_ns`, then for each I/O
+/// thread on the core `thread_ns` and `queue_ns` for each of its device queues, then what there is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PollCosts {
+    /// Fixed part of a loop.
+    pub loop_ns: u32,
+    /// For each I/O thread.
+    pub thread_ns: u32,
+    /// For each device queue of a thread.
+    pub queue_ns: u32,
+    /// Taking a request from the network.
+    pub receive_ns: u32,
+    /// Handing a command to a device.
+    pub submit_ns: u32,
+    /// Taking a completion from a device.
+    pub complete_ns: u32,
+    /// Handing an answer to the network.
+    pub respond_ns: u32,
+    /// Computing parity, for each KiB of it.
+    pub parity_ns_per_kib: u32,
+    /// Most requests, and most completions, that one poll step takes.
+    pub batch: u32,
+}
+
+/// How fast a core is.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Speed {
+    /// Lowest frequency in kHz.
+    pub min_khz: u32,
+    /// Highest frequency in kHz: costs hold at this one.
+    pub max_khz: u32,
+    /// From one frequency to the next, in kHz.
+    pub step_khz: u32,
+    /// Time until a core runs at another frequency, in nanoseconds.
+    pub transition_ns: u64,
+    /// Whether a new order begins the transition anew.
+    pub transition_restarts: bool,
+    /// Share of a cost that does not depend on the frequency (memory), in millionths.
+    pub stalled_ppm: u32,
+    /// How much more a core does while its sibling rests, in millionths.
+    pub sibling_gain_ppm: u32,
+}
+
+/// Sleeping by command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SleepCosts {
+    /// Whether cores have a wait instruction.
+    pub monitor: bool,
+    /// From the store to the first poll after a wait instruction, in nanoseconds.
+    pub monitor_wake_ns: u64,
+    /// From the order to the first poll after a sleep in the kernel, in nanoseconds, without the exit from the idle state.
+    pub software_wake_ns: u64,
+    /// What a software wake-up costs the waker, in nanoseconds.
+    pub software_waker_ns: u64,
+    /// From the end of a rest between polls ([`pilotlight_plant::Completions::Hybrid`]) to the first poll, in nanoseconds.
+    pub rest_wake_ns: u64,
+}
+
+/// The kernel's way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KernelCosts {
+    /// Time for which a device or network card gathers events before it interrupts, in nanoseconds.
+    pub coalesce_ns: u64,
+    /// CPU time of an interrupt, in nanoseconds.
+    pub interrupt_ns: u32,
+    /// CPU time of a context switch, in nanoseconds.
+    pub switch_ns: u32,
+    /// CPU time that a request needs beyond the polled path, in nanoseconds.
+    pub request_ns: u32,
+    /// Exit latency of the shallow idle state, in nanoseconds.
+    pub shallow_exit_ns: u64,
+    /// Exit latency of the deep idle state, in nanoseconds.
+    pub deep_exit_ns: u64,
+    /// The idle governor takes the deep state where it expects at least this much idle time, in nanoseconds; `u64::MAX` if
+    /// never.
+    pub deep_residency_ns: u64,
+}
+
+/// Deciding and commanding, on the main core, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DirectorCosts {
+    /// A tick or interval: fixed part.
+    pub decide_ns: u32,
+    /// A tick or interval: for each I/O thread.
+    pub decide_thread_ns: u32,
+    /// What each core spends to fill its statistics, for each tick.
+    pub fill_ns: u32,
+    /// Handing an I/O thread from one polling core to another.
+    pub move_ns: u32,
+    /// Setting the frequency of one core: a write to a file of the kernel.
+    pub frequency_ns: u32,
+}
+
+/// The way between hosts and this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    /// Ports; connections are dealt round robin.
+    pub ports: u32,
+    /// Rate of a port in each direction, in Mbit/s.
+    pub port_mbit_s: u32,
+    /// Time from host to target and back without waiting, in nanoseconds, the host's own time included.
+    pub round_trip_ns: u64,
+    /// Bytes on the wire beside the data, for each request and each answer.
+    pub overhead_bytes: u32,
+}
+
+/// Watts by component and state. Between the states that were measured the truth is a family; its members differ in the fields
+/// under `family`.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Power {
+    /// Physical cores that the states below are about, all in one state.
+    pub physical_cores: u32,
+    /// CPU, in microwatts.
+    pub cpu_uw: ByState,
+    /// Everything but CPU and drives (fans, memory, network, losses), in microwatts.
+    pub others_uw: ByState,
+    /// All drives without load, in microwatts.
+    pub drives_idle_uw: u64,
+    /// Energy of reading 4 KiB, in nanojoules.
+    pub read_4k_nj: u64,
+    /// Energy of writing 4 KiB, in nanojoules.
+    pub write_4k_nj: u64,
+    /// What the states do not fix.
+    pub family: Family,
+}
+
+/// Microwatts with every core in one state (SANDMAN, Table 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ByState {
+    /// Polling at the highest frequency (P-0).
+    pub poll: u64,
+    /// Polling at the lowest frequency (P-N).
+    pub slow: u64,
+    /// Shallow sleep (C-1).
+    pub shallow: u64,
+    /// Deep sleep (C-N).
+    pub deep: u64,
+}
+
+/// What the measured states leave open.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Family {
+    /// Share of shallow minus deep that goes only when every core is deep, in millionths.
+    pub package_ppm: u32,
+    /// Share of a physical core's polling power that is saved while one of two siblings sleeps, in millionths.
+    pub sibling_saves_ppm: u32,
+    /// Exponent of CPU power over frequency, between the lowest and the highest.
+    pub frequency_exponent: f64,
+    /// Exponent of the other components' power over the share of cores that poll.
+    pub others_exponent: f64,
+    /// Whether the kernel's idle cores rest in the deep state (else in the shallow one).
+    pub kernel_idles_deep: bool,
+}

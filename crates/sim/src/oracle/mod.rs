@@ -1,0 +1,31 @@
+//! The clairvoyant limit.
+pub mod bound;
+pub mod demand;
+pub mod limits;
+mod prices;
+#[cfg(test)]
+mod brute;
+
+pub use bound::{Bound, Level, lower_bound};
+pub use demand::{Demand, Grain, Plan, Slot, Span};
+pub use limits::{Limits, States, UnitPower};
+
+/// Why there is no bound.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OracleError {
+    /// Powers are not ordered by depth.
+    #[error("the machine's `power`: polling must burn no less than shallow sleep, and that no less than deep sleep")]
+    Order,
+    /// Shares of siblings are out of range.
+    #[error("the machine's `sibling_gain_ppm` and `sibling_saves_ppm` must not exceed 1000000")]
+    Siblings,
+    /// There is nothing to bound.
+    #[error("there is no slot: measure for longer than one entry of the series")]
+    NoSlots,
+    /// More work than all cores can do.
+    #[error("slot {slot} has more work than all cores can do: lengthen the slots or check the machine's `poll` costs")]
+    TooMuch {
+        /// The slot.
+        slot: usize,
+    },
+}

@@ -1,0 +1,95 @@
+//! What a run gives.
+
+use crate::histogram::Histogram;
+
+/// The result of a run. Everything but `series` is about the time after the warm-up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Length of the measured time in nanoseconds.
+    pub measured_ns: u64,
+    /// Requests over the whole run.
+    pub requests: Requests,
+    /// Latency at the host, by label of the phase in which a request was due: from when it was due (open loop) or issued (where
+    /// depth held it back) to its answer, in nanoseconds.
+    pub latency: Vec<(u8, Histogram)>,
+    /// Measured time spent in phases of each label, in nanoseconds.
+    pub label_ns: Vec<(u8, u64)>,
+    /// Energy by component.
+    pub energy: Energy,
+    /// What happened in each stretch of [`crate::scenario::Scenario::series_ns`], warm-up included.
+    pub series: Vec<Stretch>,
+    /// What the policy has caused.
+    pub decisions: Decisions,
+    /// Requests that were due but not yet answered at the end, and at half-time: a plant that cannot keep up.
+    pub saturated: bool,
+}
+
+/// Requests over a whole run: `issued = answered + in_progress`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// Sent by hosts.
+    pub issued: u64,
+    /// Answers that hosts have got.
+    pub answered: u64,
+    /// Between the two at the end.
+    pub in_progress: u64,
+}
+
+/// Energy in microjoules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Energy {
+    /// The CPU.
+    pub cpu_uj: u64,
+    /// The drives.
+    pub drives_uj: u64,
+    /// Everything else.
+    pub others_uj: u64,
+}
+
+impl Energy {
+    /// The whole machine.
+    #[must_use]
+    pub fn system_uj(&self) -> u64 {
+        self.cpu_uj + self.drives_uj + self.others_uj
+    }
+}
+
+/// A stretch of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stretch {
+    /// Answers that hosts have got.
+    pub answered: u64,
+    /// Sum of their latencies in nanoseconds.
+    pub latency_ns: u64,
+    /// Energy.
+    pub energy: Energy,
+    /// Time that cores were awake, summed over cores, in nanoseconds.
+    pub awake_ns: u64,
+    /// The same, times frequency over the highest one: the capacity that was scheduled (SANDMAN, Fig 16).
+    pub capacity_ns: u64,
+    /// I/O threads moved.
+    pub moves: u64,
+}
+
+/// What a policy has caused, after the warm-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decisions {
+    /// Ticks and intervals that the policy was asked at.
+    pub asked: u64,
+    /// I/O threads moved.
+    pub moves: u64,
+    /// Cores told to sleep.
+    pub sleeps: u64,
+    /// Cores woken.
+    pub wakes: u64,
+    /// Frequencies set.
+    pub frequencies: u64,
+    /// Commands refused.
+    pub refused: u64,
+    /// Times a core went from the kernel's idle to an I/O thread and back.
+    pub switches: u64,
+    /// Time from when a tick was due to when it ran, summed, in nanoseconds.
+    pub late_ns: u64,
+    /// Time that the main core spent deciding and commanding, in nanoseconds.
+    pub deciding_ns: u64,
+}

@@ -1,0 +1,254 @@
+//! Watts by component and state.
+//!
+//! **What is measured** (SANDMAN, Table 2): CPU and system power with every core in one state. **What is not**: states in between.
+//! The model adds up physical cores; what the measurements leave open is a [`Family`], so that results can be given as intervals:
+//! how much of shallow minus deep goes only when *every* core is deep (package), what one of two siblings saves by sleeping, how
+//! power follows frequency, how the other components (fans, memory, network) follow the share of cores that poll.
+//!
+//! **Pairs.** Two logical cores of a physical core are awake for shares `a` and `b` of an epoch, taken as independent: both for
+//! `a b`, one alone for the rest of each, none for what remains. A core without a sibling counts as half of a pair whose other half
+//! never wakes.
+
+use crate::machine::{Family, Power};
+use crate::trace::State;
+
+/// One million, for shares.
+pub(crate) const PPM: u64 = 1_000_000;
+
+/// How a logical core spent an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spent {
+    /// Time awake, in nanoseconds.
+    pub awake_ns: u64,
+    /// Its frequency as a share of the way from the lowest to the highest, in millionths.
+    pub speed_ppm: u32,
+    /// The state it rests in, where it rests.
+    pub low: State,
+}
+
+/// The power model of a machine.
+#[derive(Clone, Debug)]
+pub struct PowerModel {
+    pairs: u64,
+    cpu_deep_uw: u64,
+    package_uw: u64,
+    /// A physical core in the shallow state over one in the deep state.
+    pair_shallow_uw: u64,
+    /// A physical core that polls at the highest frequency over one in the shallow state.
+    pair_poll_uw: u64,
+    /// The same at the lowest frequency, in millionths.
+    cpu_slow_ppm: u64,
+    others_slow_ppm: u64,
+    others_deep_uw: u64,
+    others_shallow_uw: u64,
+    others_poll_uw: u64,
+    family: Family,
+}
+
+/// Energy of an epoch in femtojoule (uW x ns), and what the other components go by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Epoch {
+    /// CPU, in femtojoule.
+    pub cpu_fj: u128,
+    /// Physical cores that poll at full speed, times nanoseconds, in millionths.
+    pub polling: u128,
+    /// Physical cores that are not deep, times nanoseconds, in millionths.
+    pub not_deep: u128,
+}
+
+fn share_of(part: u64, whole: u64) -> u64 {
+    (part * PPM).checked_div(whole).unwrap_or(0)
+}
+
+/// What gives `ppm` when the exponent is applied to it: the measured state at the lowest frequency stays as it is.
+fn root(ppm: u64, exponent: f64) -> u64 {
+    ((ppm as f64 / 1e6).powf(1.0 / exponent) * 1e6).round() as u64
+}
+
+impl PowerModel {
+    /// The model of these figures.
+    #[must_use]
+    pub fn new(power: &Power) -> Self {
+        let (cpu, others) = (power.cpu_uw, power.others_uw);
+        let pairs = u64::from(power.physical_cores.max(1));
+        let sleep_uw = cpu.shallow - cpu.deep;
+        let package_uw = sleep_uw * u64::from(power.family.package_ppm) / PPM;
+        Self {
+            pairs,
+            cpu_deep_uw: cpu.deep,
+            package_uw,
+            pair_shallow_uw: (sleep_uw - package_uw) / pairs,
+            pair_poll_uw: (cpu.poll - cpu.shallow) / pairs,
+            cpu_slow_ppm: share_of(cpu.slow - cpu.shallow, cpu.poll - cpu.shallow),
+            others_slow_ppm: root(
+                share_of(others.slow - others.shallow, others.poll - others.shallow),
+                power.family.others_exponent,
+            ),
+            others_deep_uw: others.deep,
+            others_shallow_uw: others.shallow - others.deep,
+            others_poll_uw: others.poll - others.shallow,
+            family: power.family,
+        }
+    }
+
+    /// What a polling core draws at a frequency, of what it draws at the highest, above the shallow state; in millionths.
+    fn level(&self, slow_ppm: u64, speed_ppm: u32) -> u64 {
+        if u64::from(speed_ppm) >= PPM {
+            return PPM;
+        }
+        let curve = (f64::from(speed_ppm) / 1e6).powf(self.family.frequency_exponent);
+        slow_ppm + ((PPM - slow_ppm) as f64 * curve) as u64
+    }
+
+    /// Both awake: the faster one, and what the slower one adds.
+    fn both(&self, a: u64, b: u64) -> u64 {
+        let saves = u64::from(self.family.sibling_saves_ppm);
+        (a.max(b) * (PPM - saves) + a.min(b) * saves) / PPM
+    }
+
+    /// The polling level of a pair, in millionths times nanoseconds.
+    fn polling(&self, dt_ns: u64, (a, level_a): (u64, u64), (b, level_b): (u64, u64)) -> u128 {
+        if a == 0 && b == 0 {
+            return 0;
+        }
+        let product = |one: u64, other: u64| u128::from(one) * u128::from(other) / u128::from(dt_ns);
+        let both = product(a, b) * u128::from(self.both(level_a, level_b));
+        let only_a = (u128::from(a) - product(a, b)) * u128::from(self.both(level_a, 0));
+        let only_b = (u128::from(b) - product(a, b)) * u128::from(self.both(level_b, 0));
+        both + only_a + only_b
+    }
+
+    /// What a physical core burns in `dt_ns`, without the package's part, and whether it keeps the package awake.
+    #[must_use]
+    pub fn pair(&self, dt_ns: u64, a: Spent, b: Option<Spent>, extra: bool) -> (Epoch, bool) {
+        let b = b.unwrap_or(Spent { awake_ns: 0, speed_ppm: 0, low: State::Deep });
+        let level = |slow, spent: Spent| (spent.awake_ns, self.level(slow, spent.speed_ppm));
+        let cpu = self.polling(dt_ns, level(self.cpu_slow_ppm, a), level(self.cpu_slow_ppm, b));
+        let others = self.polling(dt_ns, level(self.others_slow_ppm, a), level(self.others_slow_ppm, b));
+        let awake = a.awake_ns > 0 || b.awake_ns > 0;
+        let shallow = awake || a.low == State::Shallow || b.low == State::Shallow;
+        let mut epoch =
+            Epoch { cpu_fj: cpu * u128::from(self.pair_poll_uw) / u128::from(PPM), polling: others, not_deep: 0 };
+        if shallow && !extra {
+            epoch.cpu_fj += u128::from(self.pair_shallow_uw) * u128::from(dt_ns);
+            epoch.not_deep = u128::from(PPM) * u128::from(dt_ns);
+        }
+        (epoch, shallow)
+    }
+
+    /// What the package burns in `dt_ns`.
+    #[must_use]
+    pub fn package_fj(&self, dt_ns: u64, any_not_deep: bool) -> u128 {
+        let uw = self.cpu_deep_uw + if any_not_deep { self.package_uw } else { 0 };
+        u128::from(uw) * u128::from(dt_ns)
+    }
+
+    /// What the other components burn over a stretch: they follow slowly, so the mean counts.
+    #[must_use]
+    pub fn others_uw(&self, stretch_ns: u64, polling: u128, not_deep: u128) -> u64 {
+        let whole = u128::from(stretch_ns.max(1)) * u128::from(self.pairs);
+        let polling = (polling / whole) as f64 / 1e6;
+        let not_deep = (not_deep / whole).min(u128::from(PPM)) as u64;
+        let fans = (self.others_poll_uw as f64 * polling.powf(self.family.others_exponent)) as u64;
+        self.others_deep_uw + self.others_shallow_uw * not_deep / PPM + fans
+    }
+
+    /// How many physical cores the figures are about; further ones add only what they burn awake.
+    #[must_use]
+    pub fn pairs(&self) -> usize {
+        self.pairs as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::ByState;
+
+    fn model(family: Family) -> PowerModel {
+        PowerModel::new(&Power {
+            physical_cores: 24,
+            cpu_uw: ByState { poll: 244_000_000, slow: 144_000_000, shallow: 134_000_000, deep: 52_000_000 },
+            others_uw: ByState { poll: 398_000_000, slow: 242_000_000, shallow: 204_000_000, deep: 126_000_000 },
+            drives_idle_uw: 74_000_000,
+            read_4k_nj: 20_000,
+            write_4k_nj: 20_000,
+            family,
+        })
+    }
+
+    const FAMILIES: [Family; 2] = [
+        Family {
+            package_ppm: 0,
+            sibling_saves_ppm: 0,
+            frequency_exponent: 1.0,
+            others_exponent: 1.0,
+            kernel_idles_deep: false,
+        },
+        Family {
+            package_ppm: 1_000_000,
+            sibling_saves_ppm: 500_000,
+            frequency_exponent: 3.0,
+            others_exponent: 2.0,
+            kernel_idles_deep: true,
+        },
+    ];
+
+    /// CPU and others with every core in one state, in watts.
+    fn watts(model: &PowerModel, spent: Spent) -> (f64, f64) {
+        let dt = 10_000;
+        let (mut cpu, mut polling, mut not_deep, mut any) = (0, 0, 0, false);
+        for _ in 0..24 {
+            let (epoch, shallow) = model.pair(dt, spent, Some(spent), false);
+            cpu += epoch.cpu_fj;
+            polling += epoch.polling;
+            not_deep += epoch.not_deep;
+            any |= shallow;
+        }
+        cpu += model.package_fj(dt, any);
+        (cpu as f64 / dt as f64 / 1e6, model.others_uw(dt, polling, not_deep) as f64 / 1e6)
+    }
+
+    #[test]
+    fn every_member_of_the_family_has_the_measured_states() {
+        for family in FAMILIES {
+            let model = model(family);
+            for (awake_ns, speed_ppm, low, cpu, others) in [
+                (10_000, 1_000_000, State::Shallow, 244.0, 398.0),
+                (10_000, 0, State::Shallow, 144.0, 242.0),
+                (0, 0, State::Shallow, 134.0, 204.0),
+                (0, 0, State::Deep, 52.0, 126.0),
+            ] {
+                let got = watts(&model, Spent { awake_ns, speed_ppm, low });
+                assert!((got.0 - cpu).abs() < 0.01 && (got.1 - others).abs() < 0.01, "{got:?} for {cpu} {others}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_sibling_saves_what_the_family_says() {
+        let awake = Spent { awake_ns: 10_000, speed_ppm: 1_000_000, low: State::Shallow };
+        let asleep = Spent { awake_ns: 0, ..awake };
+        for (family, share) in [(FAMILIES[0], 1.0), (FAMILIES[1], 0.5)] {
+            let model = model(family);
+            let polls = |a, b| model.pair(10_000, a, Some(b), true).0.cpu_fj as f64;
+            let got = polls(awake, asleep) / polls(awake, awake);
+            assert!((got - share).abs() < 1e-3, "{got}");
+        }
+    }
+
+    #[test]
+    fn longer_and_faster_is_never_cheaper() {
+        let spent = |awake_ns, speed_ppm| Spent { awake_ns, speed_ppm, low: State::Shallow };
+        for family in FAMILIES {
+            let model = model(family);
+            let fj = |a, b| model.pair(10_000, a, Some(b), false).0.cpu_fj;
+            for share in 0..10 {
+                let (less, more) = (share * 1_000, share * 1_000 + 1_000);
+                assert!(fj(spent(less, 500_000), spent(3_000, 0)) <= fj(spent(more, 500_000), spent(3_000, 0)));
+                let (slow, fast) = (share as u32 * 100_000, share as u32 * 100_000 + 100_000);
+                assert!(fj(spent(5_000, slow), spent(3_000, 0)) <= fj(spent(5_000, fast), spent(3_000, 0)));
+            }
+        }
+    }
+}

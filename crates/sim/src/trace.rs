@@ -1,0 +1,163 @@
+//! The most detailed account of a run: one record for everything that happened, in the order of time.
+//!
+//! Records of equal time are ordered by their other fields, so that two engines which do the same write the same bytes. A record is
+//! 26 bytes, little-endian: time in nanoseconds (8), what (2), two numbers (8 each).
+
+use std::io::{self, Write};
+
+/// What a record says; the meaning of its numbers `a` and `b` is in brackets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u16)]
+pub enum What {
+    /// A host sends a request \[request, size in bytes\].
+    Issued = 1,
+    /// It is at the target's network card \[request, I/O thread\].
+    Arrived = 2,
+    /// An I/O thread takes it \[request, core\].
+    Polled = 3,
+    /// A command goes to a drive \[request, drive\].
+    Submitted = 4,
+    /// A drive has completed a command \[request, drive\].
+    Completed = 5,
+    /// The answer goes to the network card \[request, core\].
+    Answered = 6,
+    /// The host has the answer \[request, latency in nanoseconds\].
+    Received = 7,
+    /// A core is in another state \[core, [`State`] as a number\].
+    Core = 8,
+    /// A core runs at another frequency \[core, kHz\].
+    Frequency = 9,
+    /// An I/O thread leaves a core \[I/O thread, core\].
+    Left = 10,
+    /// An I/O thread lives on a core \[I/O thread, core\].
+    Home = 11,
+    /// The policy is asked \[1 for a tick, 2 for an interval, requests polled since the last\].
+    Asked = 12,
+    /// The policy commands \[what, as [`crate::engine::command_code`] says, its argument\].
+    Commanded = 13,
+}
+
+impl What {
+    const ALL: [Self; 13] = [
+        Self::Issued,
+        Self::Arrived,
+        Self::Polled,
+        Self::Submitted,
+        Self::Completed,
+        Self::Answered,
+        Self::Received,
+        Self::Core,
+        Self::Frequency,
+        Self::Left,
+        Self::Home,
+        Self::Asked,
+        Self::Commanded,
+    ];
+}
+
+/// What a core is doing, as far as power is concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// It polls, works, or is on its way there.
+    #[default]
+    Awake = 0,
+    /// In a shallow sleep (C-1).
+    Shallow = 1,
+    /// In a deep sleep (C-N).
+    Deep = 2,
+}
+
+/// One line of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Record {
+    /// When, in nanoseconds.
+    pub at_ns: u64,
+    /// What.
+    pub what: What,
+    /// The first number.
+    pub a: u64,
+    /// The second number.
+    pub b: u64,
+}
+
+impl Record {
+    /// Length in a trace.
+    pub const BYTES: usize = 26;
+
+    fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.at_ns.to_le_bytes());
+        bytes[8..10].copy_from_slice(&(self.what as u16).to_le_bytes());
+        bytes[10..18].copy_from_slice(&self.a.to_le_bytes());
+        bytes[18..].copy_from_slice(&self.b.to_le_bytes());
+        bytes
+    }
+
+    /// The record that `bytes` are; `None` if they are none.
+    #[must_use]
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Option<Self> {
+        let eight = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let what = u16::from_le_bytes([bytes[8], bytes[9]]);
+        let what = What::ALL.into_iter().find(|&known| known as u16 == what)?;
+        Some(Self { at_ns: eight(0), what, a: eight(10), b: eight(18) })
+    }
+}
+
+/// Takes records as they come and hands them on in order.
+pub(crate) struct Recorder<'a> {
+    out: Option<&'a mut dyn Write>,
+    waiting: Vec<Record>,
+    failed: Option<io::Error>,
+}
+
+impl<'a> Recorder<'a> {
+    pub(crate) fn new(out: Option<&'a mut dyn Write>) -> Self {
+        Self { out, waiting: Vec::new(), failed: None }
+    }
+
+    #[inline]
+    pub(crate) fn note(&mut self, at_ns: u64, what: What, a: u64, b: u64) {
+        if self.out.is_some() {
+            self.waiting.push(Record { at_ns, what, a, b });
+        }
+    }
+
+    /// Nothing more will come from before `until_ns`.
+    pub(crate) fn settle(&mut self, until_ns: u64) {
+        let Some(out) = &mut self.out else { return };
+        if self.waiting.len() < 4096 && until_ns != u64::MAX {
+            return;
+        }
+        self.waiting.sort_unstable();
+        let settled = self.waiting.partition_point(|record| record.at_ns < until_ns);
+        for record in self.waiting.drain(..settled) {
+            if let Err(error) = out.write_all(&record.encode()) {
+                self.failed.get_or_insert(error);
+            }
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.settle(u64::MAX);
+        self.failed.map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_out_in_order_and_are_read_back() {
+        let mut bytes = Vec::new();
+        let mut recorder = Recorder::new(Some(&mut bytes));
+        for (at_ns, a) in [(30, 1), (10, 2), (10, 1), (20, 9)] {
+            recorder.note(at_ns, What::Polled, a, 7);
+        }
+        recorder.finish().unwrap();
+        let (records, rest) = bytes.as_chunks::<{ Record::BYTES }>();
+        assert!(rest.is_empty());
+        let read: Vec<_> = records.iter().map(|bytes| Record::decode(bytes).unwrap()).map(|r| (r.at_ns, r.a)).collect();
+        assert_eq!(read, [(10, 1), (10, 2), (20, 9), (30, 1)]);
+    }
+}

@@ -1,0 +1,120 @@
+//! One scenario and one seed give one trace, byte for byte: in two runs, and in both engines.
+
+mod support;
+
+use pilotlight_sim::engine::{run_naive, run_traced};
+use pilotlight_sim::outcome::Outcome;
+use pilotlight_sim::scenario::{Phase, Rate, Scenario};
+use pilotlight_sim::trace::Record;
+use support::{policy, scenario};
+
+type Engine = fn(
+    &Scenario,
+    Box<dyn pilotlight_plant::Policy>,
+    &mut dyn std::io::Write,
+) -> Result<Outcome, pilotlight_sim::RunError>;
+
+fn traced(engine: Engine, scenario: &Scenario, name: &str, settings: &[(&str, &str)]) -> (Outcome, Vec<u8>) {
+    let mut trace = Vec::new();
+    let outcome = engine(scenario, policy(name, settings), &mut trace).unwrap();
+    (outcome, trace)
+}
+
+fn first_difference(one: &[u8], other: &[u8]) -> String {
+    let records = |bytes: &[u8]| -> Vec<_> {
+        bytes.as_chunks::<{ Record::BYTES }>().0.iter().map(|bytes| Record::decode(bytes).unwrap()).collect()
+    };
+    let (one, other) = (records(one), records(other));
+    let at = one.iter().zip(&other).position(|(one, other)| one != other).unwrap_or(one.len().min(other.len()));
+    let from = at.saturating_sub(3);
+    format!(
+        "record {at} of {} and {}:\n{:#?}\n{:#?}",
+        one.len(),
+        other.len(),
+        one.get(from..at + 2),
+        other.get(from..at + 2)
+    )
+}
+
+fn engines_agree(scenario: &Scenario, name: &str, settings: &[(&str, &str)]) {
+    let (outcome, trace) = traced(run_traced, scenario, name, settings);
+    let (expected, naive) = traced(run_naive, scenario, name, settings);
+    assert!(trace == naive, "{name} {settings:?}: {}", first_difference(&trace, &naive));
+    assert_eq!(outcome, expected, "{name} {settings:?}");
+    assert!(outcome.requests.answered > 0);
+}
+
+/// A load that comes and goes.
+fn bursts(cores: u16, seed: u64) -> Scenario {
+    let mut scenario = scenario(cores, 2, 0.0, 20_000_000, seed);
+    for connection in &mut scenario.workload.connections {
+        connection.phases = vec![
+            Phase { label: 0, length_ns: 3_000_000, rate: Rate::PerSecond(5_000.0) },
+            Phase { label: 1, length_ns: 1_000_000, rate: Rate::PerSecond(150_000.0) },
+        ];
+    }
+    scenario
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
+    let run = |seed| traced(run_traced, &scenario(4, 2, 400_000.0, 5_000_000, seed), "sandman", &[]);
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1).1, run(2).1);
+}
+
+#[test]
+fn both_engines_write_the_same_trace() {
+    for seed in 0..3 {
+        for rate in [2_000.0, 200_000.0, 2_000_000.0] {
+            let scenario = scenario(4, 2, rate, 4_000_000, seed);
+            engines_agree(&scenario, "static", &[]);
+            engines_agree(&scenario, "interrupt", &[]);
+        }
+    }
+}
+
+#[test]
+fn both_engines_move_threads_and_sleep_alike() {
+    for seed in 0..3 {
+        let scenario = bursts(6, seed);
+        for fine in ["10us", "40us"] {
+            let settings = [("fine_interval", fine), ("coarse_interval", "2ms")];
+            engines_agree(&scenario, "sandman", &settings);
+        }
+    }
+}
+
+/// Every policy, at short intervals so that a small run shows them.
+const POLICIES: [(&str, &[(&str, &str)]); 10] = [
+    ("static", &[]),
+    ("interrupt", &[]),
+    ("governor", &[]),
+    ("governor", &[("interval", "1ms")]),
+    ("dynamic", &[]),
+    ("dynamic", &[("interval", "1ms")]),
+    ("hybrid-poll", &[]),
+    ("sandman", &[("coarse_interval", "2ms")]),
+    ("sandman", &[("coarse_interval", "2ms"), ("guards", "recommended")]),
+    ("sandman", &[("coarse_interval", "2ms"), ("sleep", "software"), ("detect", "load")]),
+];
+
+#[test]
+fn a_policy_that_is_asked_at_every_tick_commands_the_same() {
+    for (name, settings) in POLICIES {
+        for mut scenario in [bursts(6, 1), scenario(4, 2, 3_000.0, 20_000_000, 2)] {
+            let (_, lazy) = traced(run_traced, &scenario, name, settings);
+            scenario.eager = true;
+            let (_, eager) = traced(run_traced, &scenario, name, settings);
+            assert!(lazy == eager, "{name} {settings:?}: {}", first_difference(&lazy, &eager));
+        }
+    }
+}
+
+#[test]
+fn both_engines_agree_under_every_policy() {
+    for (name, settings) in POLICIES {
+        engines_agree(&bursts(6, 5), name, settings);
+        engines_agree(&scenario(4, 1, 1_500_000.0, 3_000_000, 6), name, settings);
+    }
+}
