@@ -11,6 +11,7 @@ mod predict;
 
 use curves::Drive;
 use pilotlight_sim::ssd::SsdModel;
+use predict::{Scale, interpolate};
 use std::path::{Path, PathBuf};
 
 const REQUESTS: usize = 60_000;
@@ -27,11 +28,16 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Median error of p99, in per cent, of a prediction over every third load from 25 to 95 % of the highest.
+/// Median error of p99, in per cent, of a prediction over eight loads from 25 to 95 % of the highest.
 fn p99_error(drive: &Drive, share: u32, predict: impl Fn(f64) -> [f64; 4]) -> f64 {
-    let points = drive[&share].between(0.25, 0.95).step_by(3);
+    let points = drive[&share].sample(0.25, 0.95, 8);
     let error = |point: &curves::Point| 100.0 * (predict(point.rate)[P99] / point.latency_us[P99] - 1.0).abs();
-    median(points.map(error).collect())
+    median(points.iter().map(error).collect())
+}
+
+/// Interpolation between the curves that the profile was fitted to.
+fn seen_curves(drive: &Drive, scale: Scale, share: u32, rate: f64) -> [f64; 4] {
+    interpolate(drive, |one| [0, 500, 1000].contains(&one), scale, share, rate).unwrap()
 }
 
 /// Fitted on 0, 50 and 100 % writes; here 10 to 30 % writes, which interpolation between the same curves gets wrong.
@@ -43,10 +49,10 @@ fn profiles_foretell_mixes_better_than_interpolation() {
     for (serial, name) in [("S39WNA0KC01659", "sandook-s39w"), ("SDM000024C8D", "sandook-sdm0")] {
         let text = std::fs::read_to_string(format!("{profiles}/{name}.toml")).unwrap();
         let (model, drive) = (SsdModel::parse(&text).unwrap(), &drives[serial]);
-        let seen = |share| [0, 500, 1000].contains(&share);
         for share in [100, 200, 300] {
             let ours = p99_error(drive, share, |rate| load::latency_us(&model, share, rate, REQUESTS));
-            let theirs = p99_error(drive, share, |rate| predict::interpolate(drive, seen, share, rate).unwrap());
+            let by = |scale| p99_error(drive, share, |rate| seen_curves(drive, scale, share, rate));
+            let theirs = by(Scale::Linear).min(by(Scale::Logarithm));
             println!("{serial} at {share} permille writes: {ours:.1} % by the model, {theirs:.1} % by interpolation");
             assert!(ours < theirs, "{serial} at {share} permille writes: {ours:.1} %, interpolation {theirs:.1} %");
         }
