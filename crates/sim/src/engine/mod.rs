@@ -131,6 +131,7 @@ pub(crate) struct World<'a> {
     submissions: Vec<Submission>,
     answers: Vec<Answer>,
     order: Order,
+    involved: Vec<usize>,
 }
 
 impl<'a> World<'a> {
@@ -180,6 +181,7 @@ impl<'a> World<'a> {
             submissions: Vec::new(),
             answers: Vec::new(),
             order: Order::default(),
+            involved: Vec::new(),
         })
     }
 

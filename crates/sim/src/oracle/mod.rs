@@ -1,10 +1,10 @@
 //! The clairvoyant limit.
 pub mod bound;
+#[cfg(test)]
+mod brute;
 pub mod demand;
 pub mod limits;
 mod prices;
-#[cfg(test)]
-mod brute;
 
 pub use bound::{Bound, Level, lower_bound};
 pub use demand::{Demand, Grain, Plan, Slot, Span};
