@@ -8,6 +8,8 @@
 
 use std::fmt;
 
+use pilotlight_plant::SleepGoal;
+
 use super::bound::{Level, lower_bound};
 use super::demand::{Grain, Plan};
 use super::ledger::{Lateness, Ledger, lateness};
@@ -242,12 +244,20 @@ impl<'a> Question<'a> {
                 begin_ns += span.length_ns;
             }
         }
-        let exit_ns = if self.aim.states.deep { limits.deep_exit_ns } else { limits.shallow_exit_ns };
-        let lead_ns = self.bin_ns + exit_ns + self.scenario.machine.sleep.software_wake_ns;
+        let lead_ns = self.lead_ns();
         let power = &limits.power;
         let spread = power.alone_uw * i64::from(limits.both_ppm) < power.both_uw * i64::from(limits.alone_ppm);
         let fill = if spread { Fill::Spread } else { Fill::Pairs };
         Schedule::new(&levels, lead_ns, self.bin_ns, fill.order(&self.scenario.topology), self.base.ledger.threads.clone())
+    }
+
+    /// How long before they are needed cores are woken: a tick may be that late, and where the way out of sleep is long, I/O threads
+    /// follow at the next.
+    fn lead_ns(&self) -> u64 {
+        let capabilities = crate::engine::capabilities(&self.scenario.machine);
+        let goal = if self.aim.states.deep { SleepGoal::DEEPEST } else { SleepGoal::SHALLOWEST };
+        let wake_ns = capabilities.sleep_for(goal).map_or(0, |sleep| sleep.wake_ns);
+        2 * self.bin_ns + wake_ns
     }
 
     /// CPU and others at this power for the measured time, and the drives as they were under static polling.

@@ -5,7 +5,7 @@
 //! them to be awake when they are needed ([`Schedule::new`]).
 
 use pilotlight_plant::{
-    Command, CoreId, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick, Topology, Unsupported, View, Wants,
+    Capabilities, Command, CoreId, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick, Topology, Unsupported, View, Wants,
 };
 
 use super::bound::Level;
@@ -96,45 +96,77 @@ pub struct Replay {
     homes: Vec<CoreId>,
     /// What each core has been told: how deep to sleep, or to be awake.
     told: Vec<Option<SleepGoal>>,
+    /// From when on each core can take I/O threads, in nanoseconds.
+    ready_ns: Vec<u64>,
+    capabilities: Capabilities,
     refused: bool,
 }
+
+/// A core that is back within this is given I/O threads at once, in nanoseconds; else when it is awake.
+const AT_ONCE_NS: u64 = 10_000;
 
 impl Replay {
     /// A policy that carries out `schedule`.
     #[must_use]
     pub fn new(schedule: Schedule) -> Self {
-        Self { schedule, next: 0, homes: Vec::new(), told: Vec::new(), refused: false }
+        Self {
+            schedule,
+            next: 0,
+            homes: Vec::new(),
+            told: Vec::new(),
+            ready_ns: Vec::new(),
+            capabilities: Capabilities::default(),
+            refused: false,
+        }
     }
 
-    /// What holds at `now_ns` is carried out; when something else holds.
+    /// What holds at `now_ns` is carried out; when it can do something next.
     fn follow(&mut self, now_ns: u64, out: &mut Vec<Command>) -> u64 {
         let changes = &self.schedule.changes;
         let due = changes.partition_point(|change| change.at_ns <= now_ns).max(1);
-        if (due > self.next || self.refused) && !changes.is_empty() {
+        let ready = self.ready_ns.iter().any(|&ready_ns| (1..=now_ns).contains(&ready_ns));
+        if (due > self.next || self.refused || ready) && !changes.is_empty() {
             let level = changes[due - 1].level;
             self.next = due;
             self.refused = false;
-            self.carry_out(level, out);
+            self.carry_out(now_ns, level, out);
         }
-        if self.refused { now_ns } else { self.schedule.changes.get(self.next).map_or(u64::MAX, |change| change.at_ns) }
+        let change_ns = self.schedule.changes.get(self.next).map_or(u64::MAX, |change| change.at_ns);
+        let ready_ns = self.ready_ns.iter().copied().filter(|&ready_ns| ready_ns > 0).min();
+        if self.refused { now_ns } else { change_ns.min(ready_ns.unwrap_or(u64::MAX)) }
     }
 
-    fn carry_out(&mut self, level: Level, out: &mut Vec<Command>) {
+    fn carry_out(&mut self, now_ns: u64, level: Level, out: &mut Vec<Command>) {
         let order = self.schedule.order.clone();
         let awake = usize::from(level.awake.max(1)).min(order.len());
         for &core in &order[..awake] {
-            if self.told[core.index()].take().is_some() {
-                out.push(Command::Wake { core });
-            }
+            self.wake(now_ns, core, out);
         }
-        self.spread(&order[..awake], out);
+        let ready: Vec<CoreId> = order[..awake].iter().copied().filter(|core| self.ready_ns[core.index()] == 0).collect();
+        self.spread(&ready, out);
         for (place, &core) in order.iter().enumerate().skip(awake) {
             let shallow = place < usize::from(level.not_deep);
             let goal = if shallow { SleepGoal::SHALLOWEST } else { SleepGoal::DEEPEST };
+            self.ready_ns[core.index()] = 0;
             if self.told[core.index()] != Some(goal) {
                 self.told[core.index()] = Some(goal);
                 out.push(Command::Sleep { core, goal });
             }
+        }
+    }
+
+    /// Wakes a core that sleeps, and notes when it will be awake, or that it is.
+    fn wake(&mut self, now_ns: u64, core: CoreId, out: &mut Vec<Command>) {
+        let ready_ns = &mut self.ready_ns[core.index()];
+        if *ready_ns <= now_ns {
+            *ready_ns = 0;
+        }
+        let Some(goal) = self.told[core.index()].take() else { return };
+        out.push(Command::Wake { core });
+        let Some(sleep) = self.capabilities.sleep_for(goal) else { return };
+        if sleep.wake_ns > AT_ONCE_NS {
+            // Each waker before this one in the list has taken its time too.
+            *ready_ns = now_ns + sleep.wake_ns + sleep.waker_ns * out.len() as u64;
         }
     }
 
@@ -185,6 +217,8 @@ impl Policy for Replay {
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
         self.homes = start.homes.to_vec();
         self.told = vec![None; start.topology.len()];
+        self.ready_ns = vec![0; start.topology.len()];
+        self.capabilities = start.capabilities.clone();
         self.schedule.loads.resize(self.homes.len(), 0);
         Ok(self.follow(start.now_ns, out))
     }
