@@ -178,7 +178,12 @@ impl<'a> Accountant<'a> {
         let energy = self.energy.finish(outcome, findings);
         let Findings { mut list, more, records, at_ns } = self.findings;
         if more > 0 {
-            list.push(Violation { law: Law::Trace, record: Some(records), at_ns, what: format!("{more} further violations") });
+            list.push(Violation {
+                law: Law::Trace,
+                record: Some(records),
+                at_ns,
+                what: format!("{more} further violations"),
+            });
         }
         if list.is_empty() { Ok(Audit { energy, ..audit }) } else { Err(list) }
     }

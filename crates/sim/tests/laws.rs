@@ -104,10 +104,12 @@ fn raid_steps_break_no_law() {
 /// Kernels that idle deep, packages, siblings and fans as the family of power models has them at its other end.
 #[test]
 fn every_end_of_the_power_family_breaks_no_law() {
-    for (package_ppm, sibling_saves_ppm, deep) in [(0, 0, true), (1_000_000, 500_000, true), (300_000, 250_000, false)] {
+    for (package_ppm, sibling_saves_ppm, deep) in [(0, 0, true), (1_000_000, 500_000, true), (300_000, 250_000, false)]
+    {
         let mut scenario = bursts(7, 6);
         let family = &mut scenario.machine.power.family;
-        (family.package_ppm, family.sibling_saves_ppm, family.kernel_idles_deep) = (package_ppm, sibling_saves_ppm, deep);
+        (family.package_ppm, family.sibling_saves_ppm, family.kernel_idles_deep) =
+            (package_ppm, sibling_saves_ppm, deep);
         (family.frequency_exponent, family.others_exponent) = (3.0, 1.7);
         scenario.machine.power.physical_cores = 3;
         scenario.machine.kernel.deep_residency_ns = 20_000;

@@ -16,16 +16,15 @@ struct Place {
     passes: Option<(u64, u64)>,
     /// Where it is to live, and since when.
     ordered: Option<(u64, u64)>,
-    /// Whether it is to be polled all the time, and since when that is as it is.
+    /// Whether it is to be polled all the time.
     polls: bool,
-    told_ns: u64,
 }
 
 /// A core.
 #[derive(Clone, Copy, Debug, Default)]
 struct Watched {
     rests: bool,
-    /// Whether it has been commanded to sleep since it last woke.
+    /// Whether it has ever been commanded to sleep.
     told_to_sleep: bool,
 }
 
@@ -35,6 +34,8 @@ struct Suspect {
     core: u64,
     thread: usize,
     at_ns: u64,
+    /// Whether it is enough that it wakes.
+    wakes: bool,
 }
 
 pub(super) struct Cores<'a> {
@@ -64,7 +65,6 @@ impl<'a> Cores<'a> {
             passes: None,
             ordered: None,
             polls: true,
-            told_ns: 0,
         };
         Self {
             scenario,
@@ -115,7 +115,8 @@ impl<'a> Cores<'a> {
         };
         *told += record.b;
         if *told != polled {
-            findings.add(Law::Counts, format!("{polled} requests have been polled, the policy has been told of {told}"));
+            findings
+                .add(Law::Counts, format!("{polled} requests have been polled, the policy has been told of {told}"));
             *told = polled;
         }
     }
@@ -126,7 +127,8 @@ impl<'a> Cores<'a> {
         let Some(connection) = self.scenario.workload.connections.get(connection) else { return };
         let Some(place) = self.threads.get(usize::from(connection.thread)) else { return };
         if place.home != Some(record.b) {
-            let text = format!("I/O thread {} works on core {} and lives on {:?}", connection.thread, record.b, place.home);
+            let text =
+                format!("I/O thread {} works on core {} and lives on {:?}", connection.thread, record.b, place.home);
             findings.add(Law::Threads, text);
         }
         if self.cores.get(record.b as usize).is_none_or(|core| core.rests) {
@@ -142,7 +144,7 @@ impl<'a> Cores<'a> {
         let (rested, at_ns) = (core.rests, record.at_ns);
         core.rests = record.b != 0;
         if !core.rests {
-            core.told_to_sleep = false;
+            self.suspects.retain(|suspect| suspect.core != record.a || !suspect.wakes);
             return;
         }
         self.rests += u64::from(!rested);
@@ -151,7 +153,7 @@ impl<'a> Cores<'a> {
         for (thread, place) in self.threads.iter().enumerate().filter(|(_, place)| place.home == Some(record.a)) {
             empty = false;
             if place.polls {
-                self.suspects.push(Suspect { core: record.a, thread, at_ns });
+                self.suspects.push(Suspect { core: record.a, thread, at_ns, wakes: false });
             }
         }
         if empty && !told {
@@ -165,7 +167,7 @@ impl<'a> Cores<'a> {
         self.suspects.retain(|suspect| {
             let waits = now_ns <= suspect.at_ns.saturating_add(slack_ns);
             if !waits {
-                let Suspect { core, thread, at_ns } = suspect;
+                let Suspect { core, thread, at_ns, .. } = suspect;
                 let text = format!("core {core} rests from {at_ns} ns on and owns I/O thread {thread}, which polls");
                 findings.add(Law::Sleep, text);
             }
@@ -187,7 +189,10 @@ impl<'a> Cores<'a> {
             findings.add(Law::Threads, text);
         }
         if place.ordered.is_none_or(|(to, _)| to == record.b) {
-            findings.add(Law::Threads, format!("I/O thread {} leaves core {}, and nobody has told it to", record.a, record.b));
+            findings.add(
+                Law::Threads,
+                format!("I/O thread {} leaves core {}, and nobody has told it to", record.a, record.b),
+            );
         }
         (place.home, place.since_ns) = (None, record.at_ns);
     }
@@ -199,7 +204,8 @@ impl<'a> Cores<'a> {
             return;
         };
         if let Some(home) = place.home {
-            findings.add(Law::Threads, format!("I/O thread {} comes to core {} and lives on {home}", record.a, record.b));
+            findings
+                .add(Law::Threads, format!("I/O thread {} comes to core {} and lives on {home}", record.a, record.b));
         } else if record.at_ns - place.since_ns > patience_ns {
             let text = format!("I/O thread {} was on its way for {} ns", record.a, record.at_ns - place.since_ns);
             findings.add(Law::Threads, text);
@@ -242,15 +248,15 @@ impl<'a> Cores<'a> {
     /// How an I/O thread waits: 0 for polling, 1 for interrupts, more for rests of so many nanoseconds less 2.
     fn wait_by(&mut self, thread: usize, how: u64, at_ns: u64) {
         let Some(place) = self.threads.get_mut(thread) else { return };
-        (place.polls, place.told_ns) = (how == 0, at_ns);
+        place.polls = how == 0;
         self.suspects.retain(|suspect| suspect.thread != thread);
         let rest_ns = how.saturating_sub(2);
         self.slack_ns = self.slack_ns.max(slack_ns(self.scenario) + rest_ns);
         self.patience_ns = self.patience_ns.max(patience_ns(self.scenario) + rest_ns);
         let home = place.home.filter(|&home| self.cores.get(home as usize).is_some_and(|core| core.rests));
         if let (true, Some(core)) = (place.polls, home) {
-            // It is on its way out of the kernel; `turn` clears it when it is there.
-            self.suspects.push(Suspect { core, thread, at_ns });
+            // It is on its way out of the kernel; when it is awake, `turn` says so.
+            self.suspects.push(Suspect { core, thread, at_ns, wakes: true });
         }
     }
 

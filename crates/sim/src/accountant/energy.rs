@@ -161,7 +161,8 @@ impl<'a> EnergyBook<'a> {
         let power = &self.scenario.machine.power;
         let (cpu, others) = (power.cpu_uw, power.others_uw);
         let exponent = power.family.frequency_exponent;
-        let curve = |poll: u64, slow: u64, shallow: u64| Curve { slow: millionths(slow - shallow, poll - shallow), exponent };
+        let curve =
+            |poll: u64, slow: u64, shallow: u64| Curve { slow: millionths(slow - shallow, poll - shallow), exponent };
         let drawn = self.above_shallow(curve(cpu.poll, cpu.slow, cpu.shallow), a, b);
         let each_uw = (cpu.poll - cpu.shallow) / count(power);
         sums.cpu_fj += drawn * u128::from(each_uw) / u128::from(MILLION);
@@ -231,7 +232,8 @@ impl<'a> EnergyBook<'a> {
         let mut all = Energy::default();
         for (index, (own, claimed)) in self.series.iter().zip(&outcome.series).enumerate() {
             let at_ns = (index as u64 + 1) * self.scenario.series_ns;
-            let mut same = |what, own: u64, claimed: u64| findings.same(Law::Energy, at_ns, what, own.into(), claimed.into());
+            let mut same =
+                |what, own: u64, claimed: u64| findings.same(Law::Energy, at_ns, what, own.into(), claimed.into());
             same("CPU energy in a stretch, in uJ", own.energy.cpu_uj, claimed.energy.cpu_uj);
             same("drives' energy in a stretch, in uJ", own.energy.drives_uj, claimed.energy.drives_uj);
             same("others' energy in a stretch, in uJ", own.energy.others_uj, claimed.energy.others_uj);
@@ -246,8 +248,20 @@ impl<'a> EnergyBook<'a> {
         }
         let end_ns = self.scenario.duration_ns;
         findings.same(Law::Energy, end_ns, "CPU energy, in uJ", all.cpu_uj.into(), outcome.energy.cpu_uj.into());
-        findings.same(Law::Energy, end_ns, "drives' energy, in uJ", all.drives_uj.into(), outcome.energy.drives_uj.into());
-        findings.same(Law::Energy, end_ns, "others' energy, in uJ", all.others_uj.into(), outcome.energy.others_uj.into());
+        findings.same(
+            Law::Energy,
+            end_ns,
+            "drives' energy, in uJ",
+            all.drives_uj.into(),
+            outcome.energy.drives_uj.into(),
+        );
+        findings.same(
+            Law::Energy,
+            end_ns,
+            "others' energy, in uJ",
+            all.others_uj.into(),
+            outcome.energy.others_uj.into(),
+        );
         all
     }
 

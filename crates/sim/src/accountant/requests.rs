@@ -103,7 +103,8 @@ impl<'a> RequestBook<'a> {
         };
         let connection = (name >> 40) as usize;
         let plan = &self.plans[connection];
-        let mut broken = |how: String| findings.add(Law::Requests, format!("{:?} of {}: {how}", record.what, called(name)));
+        let mut broken =
+            |how: String| findings.add(Law::Requests, format!("{:?} of {}: {how}", record.what, called(name)));
         match record.what {
             What::Arrived => step(progress, Stage::Issued, Stage::Arrived, &mut broken),
             What::Polled => step(progress, Stage::Arrived, Stage::Polled, &mut broken),
