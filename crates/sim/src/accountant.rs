@@ -200,24 +200,16 @@ impl<'a> Accountant<'a> {
         if record.at_ns < self.findings.at_ns {
             self.findings.add(Law::Trace, format!("a record of {} ns comes late", record.at_ns));
         }
-        self.findings.at_ns = self.findings.at_ns.max(record.at_ns);
+        let record = &Record { at_ns: record.at_ns.max(self.findings.at_ns), ..*record };
+        self.findings.at_ns = record.at_ns;
         self.pass(record.at_ns);
         let findings = &mut self.findings;
-        match record.what {
-            What::Issued | What::Arrived | What::Submitted | What::Completed | What::Received => {}
-            What::Polled | What::Answered | What::Core | What::Left | What::Home | What::Asked | What::Commanded => {
-                self.cores.enter(record, findings);
-            }
-            What::Frequency => {}
+        if matches!(record.what, What::Core | What::Frequency) {
+            self.energy.enter(record, findings);
         }
-        match record.what {
-            What::Core | What::Frequency => self.energy.enter(record, findings),
-            What::Left | What::Home | What::Asked | What::Commanded => {}
-            _ => {
-                if let Some(moved) = self.requests.enter(record, findings) {
-                    self.energy.moved(record.at_ns, moved.bytes, moved.write);
-                }
-            }
+        self.cores.enter(record, findings);
+        if let Some(moved) = self.requests.enter(record, findings) {
+            self.energy.moved(record.at_ns, moved.bytes, moved.write);
         }
     }
 

@@ -47,6 +47,9 @@ pub(super) struct Cores<'a> {
     patience_ns: u64,
     /// The longest time between what a core knows of the way its threads wait, and the command.
     slack_ns: u64,
+    /// The longest rest, and by how much the slowest core was slower than the fastest can be.
+    rest_ns: u64,
+    slow: u64,
     polled: u64,
     /// When a request was last polled, and how many had been before that moment.
     polled_ns: u64,
@@ -71,8 +74,10 @@ impl<'a> Cores<'a> {
             threads: (0..scenario.threads).map(place).collect(),
             cores: vec![Watched::default(); cores],
             suspects: Vec::new(),
-            patience_ns: patience_ns(scenario),
-            slack_ns: slack_ns(scenario),
+            patience_ns: patience_ns(scenario, 1),
+            slack_ns: slack_ns(scenario, 1),
+            rest_ns: 0,
+            slow: 1,
             polled: 0,
             polled_ns: 0,
             polled_before: 0,
@@ -94,7 +99,19 @@ impl<'a> Cores<'a> {
             What::Left => self.leave(record, findings),
             What::Home => self.come(record, findings),
             What::Asked => self.check_count(record, findings),
-            _ => self.command(record),
+            What::Frequency => self.slow_down(record.b as u32),
+            What::Commanded => self.command(record),
+            What::Issued | What::Arrived | What::Submitted | What::Completed | What::Received => {}
+        }
+    }
+
+    fn slow_down(&mut self, khz: u32) {
+        let speed = self.scenario.machine.speed;
+        let slow = u64::from(speed.max_khz / khz.max(1)).saturating_add(1).min(1_000);
+        if slow > self.slow {
+            self.slow = slow;
+            self.slack_ns = slack_ns(self.scenario, slow) + self.rest_ns;
+            self.patience_ns = patience_ns(self.scenario, slow) + self.rest_ns;
         }
     }
 
@@ -251,8 +268,10 @@ impl<'a> Cores<'a> {
         place.polls = how == 0;
         self.suspects.retain(|suspect| suspect.thread != thread);
         let rest_ns = how.saturating_sub(2);
-        self.slack_ns = self.slack_ns.max(slack_ns(self.scenario) + rest_ns);
-        self.patience_ns = self.patience_ns.max(patience_ns(self.scenario) + rest_ns);
+        let longer_ns = rest_ns.saturating_sub(self.rest_ns);
+        self.rest_ns += longer_ns;
+        self.slack_ns += longer_ns;
+        self.patience_ns += longer_ns;
         let home = place.home.filter(|&home| self.cores.get(home as usize).is_some_and(|core| core.rests));
         if let (true, Some(core)) = (place.polls, home) {
             // It is on its way out of the kernel; when it is awake, `turn` says so.
@@ -283,8 +302,8 @@ impl<'a> Cores<'a> {
 }
 
 /// The longest loop that is possible, and the longest way out of a sleep.
-fn patience_ns(scenario: &Scenario) -> u64 {
-    let Machine { poll, speed, sleep, kernel, director, .. } = scenario.machine;
+fn patience_ns(scenario: &Scenario, slow: u64) -> u64 {
+    let Machine { poll, sleep, kernel, director, .. } = scenario.machine;
     let commands = |kind: &Kind| match kind {
         Kind::Plain { .. } => (1, 0),
         Kind::Steps { steps, .. } => steps.iter().fold((0, 0), |(commands, parity), step| {
@@ -300,14 +319,12 @@ fn patience_ns(scenario: &Scenario) -> u64 {
     let empty = u64::from(poll.thread_ns) + u64::from(poll.queue_ns) * scenario.drives.len() as u64;
     let each = work + empty + u64::from(director.move_ns) + sleep.software_waker_ns + u64::from(director.frequency_ns);
     let loop_ns = u64::from(poll.loop_ns) + u64::from(scenario.threads) * each;
-    let slow = u64::from(speed.max_khz / speed.min_khz.max(1)) + 1;
     let wake = sleep.monitor_wake_ns + sleep.software_wake_ns + kernel.shallow_exit_ns + kernel.deep_exit_ns;
-    2 * loop_ns * slow + wake + slack_ns(scenario)
+    2 * loop_ns * slow + wake + slack_ns(scenario, slow)
 }
 
 /// Between a command on the way a thread waits and its last effect: the commands of one decision, and the gathering of interrupts.
-fn slack_ns(scenario: &Scenario) -> u64 {
-    let Machine { kernel, sleep, speed, .. } = scenario.machine;
-    let slow = u64::from(speed.max_khz / speed.min_khz.max(1)) + 1;
+fn slack_ns(scenario: &Scenario, slow: u64) -> u64 {
+    let Machine { kernel, sleep, .. } = scenario.machine;
     1_000 * u64::from(scenario.threads) * slow + kernel.coalesce_ns + sleep.rest_wake_ns
 }

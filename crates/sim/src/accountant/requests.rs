@@ -92,9 +92,13 @@ impl<'a> RequestBook<'a> {
 
     /// Enters a record about a request; what a drive is to move for it.
     pub(super) fn enter(&mut self, record: &Record, findings: &mut Findings) -> Option<Moved> {
-        if record.what == What::Issued {
-            self.issue(record, findings);
-            return None;
+        match record.what {
+            What::Issued => {
+                self.issue(record, findings);
+                return None;
+            }
+            What::Arrived | What::Polled | What::Submitted | What::Completed | What::Answered | What::Received => {}
+            _ => return None,
         }
         let name = record.a;
         let Some(progress) = self.in_progress.get_mut(&name) else {
