@@ -169,6 +169,7 @@ impl<'a> Accountant<'a> {
             findings.add(Law::Trace, format!("the trace ends with {} bytes that are no record", self.part.len()));
         }
         self.cores.finish(findings);
+        self.requests.find_lost(self.cores.patience_ns, findings);
         let audit = Audit {
             records: findings.records,
             moves: self.cores.moves,

@@ -95,6 +95,17 @@ fn a_lost_or_repeated_record_of_any_request_is_found() {
 }
 
 #[test]
+fn a_request_that_stays_somewhere_for_ever_is_found() {
+    let way = [What::Arrived, What::Polled, What::Submitted, What::Completed, What::Answered, What::Received];
+    for kept in 0..way.len() - 1 {
+        lie(Law::Requests, false, |run| {
+            let name = run.records[run.find_what(What::Received)].a;
+            run.records.retain(|record| record.a != name || !way[kept + 1..].contains(&record.what));
+        });
+    }
+}
+
+#[test]
 fn effects_before_causes_are_found() {
     for (early, late) in
         [(What::Arrived, What::Polled), (What::Submitted, What::Completed), (What::Completed, What::Answered)]

@@ -44,7 +44,7 @@ pub(super) struct Cores<'a> {
     cores: Vec<Watched>,
     suspects: Vec<Suspect>,
     /// The longest time that a core may take until it reads a message.
-    patience_ns: u64,
+    pub(super) patience_ns: u64,
     /// The longest time between what a core knows of the way its threads wait, and the command.
     slack_ns: u64,
     /// The longest rest, and by how much the slowest core was slower than the fastest can be.

@@ -24,6 +24,8 @@ struct Progress {
     brought: bool,
     submitted: usize,
     completed: usize,
+    /// When its last record was.
+    since_ns: u64,
 }
 
 /// A command that belongs to a request.
@@ -56,8 +58,11 @@ struct Seen {
 pub(super) struct RequestBook<'a> {
     scenario: &'a Scenario,
     plans: Vec<Vec<Planned>>,
-    /// The number of the next request, by connection.
+    /// The number of the next request to be sent, and to be polled, by connection.
     next: Vec<u64>,
+    next_polled: Vec<u64>,
+    /// When each I/O thread last did something for a request.
+    active_ns: Vec<u64>,
     in_progress: HashMap<u64, Progress>,
     issued: u64,
     answered: u64,
@@ -78,6 +83,8 @@ impl<'a> RequestBook<'a> {
             scenario,
             plans: connections.iter().map(plan).collect(),
             next: vec![0; connections.len()],
+            next_polled: vec![0; connections.len()],
+            active_ns: vec![0; usize::from(scenario.threads)],
             in_progress: HashMap::new(),
             issued: 0,
             answered: 0,
@@ -107,11 +114,22 @@ impl<'a> RequestBook<'a> {
         };
         let connection = (name >> 40) as usize;
         let plan = &self.plans[connection];
+        progress.since_ns = record.at_ns;
+        if matches!(record.what, What::Polled | What::Submitted | What::Answered) {
+            self.active_ns[usize::from(self.scenario.workload.connections[connection].thread)] = record.at_ns;
+        }
         let mut broken =
             |how: String| findings.add(Law::Requests, format!("{:?} of {}: {how}", record.what, called(name)));
         match record.what {
             What::Arrived => step(progress, Stage::Issued, Stage::Arrived, &mut broken),
-            What::Polled => step(progress, Stage::Arrived, Stage::Polled, &mut broken),
+            What::Polled => {
+                let next = &mut self.next_polled[connection];
+                if *next != number(name) {
+                    broken(format!("it is request {next}'s turn"));
+                }
+                *next = number(name) + 1;
+                step(progress, Stage::Arrived, Stage::Polled, &mut broken);
+            }
             What::Submitted => {
                 let (first, count) = self.scenario.workload.connections[connection].drives;
                 if !(u64::from(first)..u64::from(first) + u64::from(count)).contains(&record.b) {
@@ -132,16 +150,17 @@ impl<'a> RequestBook<'a> {
     }
 
     fn issue(&mut self, record: &Record, findings: &mut Findings) {
-        let (connection, number) = ((record.a >> 40) as usize, record.a & ((1 << 40) - 1));
+        let connection = (record.a >> 40) as usize;
         match self.next.get_mut(connection) {
-            Some(next) if *next == number => *next += 1,
+            Some(next) if *next == number(record.a) => *next += 1,
             _ => findings.add(Law::Requests, format!("{} is not its connection's next request", called(record.a))),
         }
         if connection >= self.plans.len() {
             return;
         }
         let (issued_ns, brought) = (record.at_ns, record.b > 0);
-        let progress = Progress { stage: Stage::Issued, issued_ns, brought, submitted: 0, completed: 0 };
+        let since_ns = issued_ns;
+        let progress = Progress { stage: Stage::Issued, issued_ns, brought, submitted: 0, completed: 0, since_ns };
         self.in_progress.insert(record.a, progress);
         self.integrate(record.at_ns);
         self.issued += 1;
@@ -180,6 +199,33 @@ impl<'a> RequestBook<'a> {
         self.series.push(std::mem::take(&mut self.present));
     }
 
+    /// Requests that are in progress at the end and should not be: a trace says when what a drive or a wire does will be done, and an
+    /// I/O thread does something at least every `patience_ns` while there is something to do.
+    pub(super) fn find_lost(&self, patience_ns: u64, findings: &mut Findings) {
+        let end_ns = self.scenario.duration_ns;
+        let mut open: Vec<_> = self.in_progress.iter().collect();
+        open.sort_unstable_by_key(|&(name, _)| name);
+        for (&name, progress) in open {
+            let thread = self.scenario.workload.connections[(name >> 40) as usize].thread;
+            let active_ns = self.active_ns[usize::from(thread)].max(progress.since_ns);
+            let lost = match progress.stage {
+                Stage::Issued => true,
+                Stage::Answered => progress.since_ns < end_ns,
+                _ if progress.submitted > progress.completed => true,
+                Stage::Arrived | Stage::Polled => end_ns.saturating_sub(active_ns) > patience_ns,
+            };
+            if lost {
+                let text = format!(
+                    "{} is lost: {:?} at {} ns is the last of it",
+                    called(name),
+                    progress.stage,
+                    progress.since_ns
+                );
+                findings.claim(Law::Requests, end_ns, text);
+            }
+        }
+    }
+
     pub(super) fn finish(&self, outcome: &Outcome, findings: &mut Findings) -> Audit {
         let end_ns = self.scenario.duration_ns;
         let claimed = outcome.requests;
@@ -212,8 +258,13 @@ impl<'a> RequestBook<'a> {
     }
 }
 
+/// Which of its connection's requests this is.
+fn number(name: u64) -> u64 {
+    name & ((1 << 40) - 1)
+}
+
 fn called(name: u64) -> String {
-    format!("request {} of connection {}", name & ((1 << 40) - 1), name >> 40)
+    format!("request {} of connection {}", number(name), name >> 40)
 }
 
 /// The commands of a connection's requests, in order.
