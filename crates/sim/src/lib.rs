@@ -6,6 +6,7 @@ pub mod accountant;
 pub mod engine;
 pub mod histogram;
 pub mod machine;
+pub mod oracle;
 pub mod outcome;
 pub mod power;
 pub mod rng;
@@ -13,4 +14,4 @@ pub mod scenario;
 pub mod ssd;
 pub mod trace;
 
-pub use engine::{RunError, run, run_traced};
+pub use engine::{RunError, Source, run, run_replay, run_traced};

@@ -60,6 +60,11 @@ fn share_of(part: u64, whole: u64) -> u64 {
     (part * PPM).checked_div(whole).unwrap_or(0)
 }
 
+/// What gives `ppm` when the exponent is applied to it: the measured state at the lowest frequency stays as it is.
+fn root(ppm: u64, exponent: f64) -> u64 {
+    ((ppm as f64 / 1e6).powf(1.0 / exponent) * 1e6).round() as u64
+}
+
 impl PowerModel {
     /// The model of these figures.
     #[must_use]
@@ -75,7 +80,10 @@ impl PowerModel {
             pair_shallow_uw: (sleep_uw - package_uw) / pairs,
             pair_poll_uw: (cpu.poll - cpu.shallow) / pairs,
             cpu_slow_ppm: share_of(cpu.slow - cpu.shallow, cpu.poll - cpu.shallow),
-            others_slow_ppm: share_of(others.slow - others.shallow, others.poll - others.shallow),
+            others_slow_ppm: root(
+                share_of(others.slow - others.shallow, others.poll - others.shallow),
+                power.family.others_exponent,
+            ),
             others_deep_uw: others.deep,
             others_shallow_uw: others.shallow - others.deep,
             others_poll_uw: others.poll - others.shallow,
@@ -119,7 +127,8 @@ impl PowerModel {
         let others = self.polling(dt_ns, level(self.others_slow_ppm, a), level(self.others_slow_ppm, b));
         let awake = a.awake_ns > 0 || b.awake_ns > 0;
         let shallow = awake || a.low == State::Shallow || b.low == State::Shallow;
-        let mut epoch = Epoch { cpu_fj: cpu * u128::from(self.pair_poll_uw) / u128::from(PPM), polling: others, not_deep: 0 };
+        let mut epoch =
+            Epoch { cpu_fj: cpu * u128::from(self.pair_poll_uw) / u128::from(PPM), polling: others, not_deep: 0 };
         if shallow && !extra {
             epoch.cpu_fj += u128::from(self.pair_shallow_uw) * u128::from(dt_ns);
             epoch.not_deep = u128::from(PPM) * u128::from(dt_ns);

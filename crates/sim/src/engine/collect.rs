@@ -1,11 +1,10 @@
 //! What is kept of a run.
 
 use super::director::Director;
-use super::floor::Submission;
+use super::floor::{Floor, Submission};
 use super::host::{Contents, Sent};
 use super::meter::{Meter, Total};
 use crate::histogram::Histogram;
-use crate::machine::Machine;
 use crate::outcome::{Decisions, Energy, Outcome, Requests, Stretch};
 use crate::power::PowerModel;
 use crate::scenario::{Connection, Kind, Scenario};
@@ -26,6 +25,8 @@ pub(crate) struct Collector {
     series: Vec<Stretch>,
     /// Bytes read and written by drives in each stretch.
     drives: Vec<(u64, u64)>,
+    /// The stretch that was asked for last, and when it begins and ends.
+    present: (usize, u64, u64),
     ended: usize,
     before: Decisions,
     switches_before: u64,
@@ -57,6 +58,7 @@ impl Collector {
             label_ns: labels.iter().map(|&label| (label, label_ns(scenario, label))).collect(),
             series: vec![Stretch::default(); stretches],
             drives: vec![(0, 0); stretches],
+            present: (0, 0, scenario.series_ns),
             ended: 0,
             before: Decisions::default(),
             switches_before: 0,
@@ -77,7 +79,8 @@ impl Collector {
     }
 
     pub(crate) fn submitted(&mut self, submission: &Submission) {
-        let Some((read, written)) = self.drives.get_mut((submission.at_ns / self.stretch_ns) as usize) else { return };
+        let stretch = self.stretch_of(submission.at_ns);
+        let Some((read, written)) = self.drives.get_mut(stretch) else { return };
         let moved = if submission.write { written } else { read };
         *moved += u64::from(submission.bytes);
     }
@@ -89,7 +92,8 @@ impl Collector {
         self.requests.answered += 1;
         self.first_half.1 += u64::from(at_ns < self.duration_ns / 2);
         let latency_ns = at_ns - sent.at_ns;
-        let stretch = &mut self.series[(at_ns / self.stretch_ns) as usize];
+        let stretch = self.stretch_of(at_ns);
+        let stretch = &mut self.series[stretch];
         stretch.answered += 1;
         stretch.latency_ns += latency_ns;
         if sent.at_ns >= self.warm_up_ns
@@ -99,8 +103,19 @@ impl Collector {
         }
     }
 
+    /// The stretch of a moment; a division only where it is another one than before.
+    fn stretch_of(&mut self, at_ns: u64) -> usize {
+        let (stretch, from_ns, until_ns) = self.present;
+        if (from_ns..until_ns).contains(&at_ns) {
+            return stretch;
+        }
+        let stretch = at_ns / self.stretch_ns;
+        self.present = (stretch as usize, stretch * self.stretch_ns, (stretch + 1) * self.stretch_ns);
+        stretch as usize
+    }
+
     /// A stretch has ended.
-    pub(crate) fn stretch(&mut self, meter: &mut Meter, director: &mut Director, machine: &Machine) {
+    pub(crate) fn stretch(&mut self, meter: &mut Meter, director: &mut Director, floor: &Floor<'_>) {
         let Total { epoch, awake_ns, capacity_ns } = std::mem::take(&mut meter.total);
         let Some(stretch) = self.series.get_mut(self.ended) else { return };
         let (read, written) = self.drives[self.ended];
@@ -108,8 +123,9 @@ impl Collector {
         self.rest_fj = cpu_fj % FJ;
         let others_uw = self.power.others_uw(self.stretch_ns, epoch.polling, epoch.not_deep);
         let over = |uw: u64| (u128::from(uw) * u128::from(self.stretch_ns) / FJ) as u64;
-        let power = &machine.power;
-        let moved_nj = u128::from(read) * u128::from(power.read_4k_nj) + u128::from(written) * u128::from(power.write_4k_nj);
+        let power = &floor.machine.power;
+        let moved_nj =
+            u128::from(read) * u128::from(power.read_4k_nj) + u128::from(written) * u128::from(power.write_4k_nj);
         stretch.energy = Energy {
             cpu_uj: (cpu_fj / FJ) as u64,
             drives_uj: over(power.drives_idle_uw) + (moved_nj / 4_096_000) as u64,
@@ -121,11 +137,11 @@ impl Collector {
         self.ended += 1;
         if self.ended as u64 * self.stretch_ns == self.warm_up_ns {
             self.before = director.decisions;
+            self.switches_before = floor.switches;
         }
     }
 
-    /// At the end of the warm-up, what had been counted until then.
-    pub(crate) fn finish(self, director: &Director, switches: u64, _in_target: u64) -> Outcome {
+    pub(crate) fn finish(self, director: &Director, switches: u64) -> Outcome {
         let measured = (self.warm_up_ns / self.stretch_ns) as usize;
         let mut energy = Energy::default();
         for stretch in &self.series[measured..] {
@@ -188,6 +204,7 @@ pub(crate) fn largest_request(connection: &Connection) -> u32 {
         Kind::Plain { writes_ppm: 0, .. } => 0,
         Kind::Plain { bytes, .. } => *bytes,
         Kind::Steps { bytes_in, .. } => *bytes_in,
+        Kind::Traced => u32::MAX, // not known before
     }
 }
 
@@ -196,6 +213,7 @@ pub(crate) fn bytes_in(connection: &Connection, contents: &Contents, number: u64
     match &connection.request {
         Kind::Plain { writes_ppm, bytes, .. } if contents.writes(number, *writes_ppm) => *bytes,
         Kind::Plain { .. } => 0,
+        Kind::Traced => Some(contents.traced(number)).filter(|traced| traced.write).map_or(0, |traced| traced.bytes),
         Kind::Steps { bytes_in, .. } => *bytes_in,
     }
 }
@@ -205,6 +223,7 @@ pub(crate) fn bytes_out(connection: &Connection, contents: &Contents, number: u6
     match &connection.request {
         Kind::Plain { writes_ppm, bytes, .. } if !contents.writes(number, *writes_ppm) => *bytes,
         Kind::Plain { .. } => 0,
+        Kind::Traced => Some(contents.traced(number)).filter(|traced| !traced.write).map_or(0, |traced| traced.bytes),
         Kind::Steps { bytes_out, .. } => *bytes_out,
     }
 }

@@ -126,7 +126,7 @@ impl Ssd {
             Op::Read => self.read(inside, request),
             Op::Write => self.write(inside, request),
         };
-        self.front.report(done)
+        self.front.report(done, request.draw)
     }
 
     /// What no request can be faster than, in ns.
