@@ -25,6 +25,7 @@ Examples:
   pilotlight namespace add mem:4GiB                 one more namespace; hosts are told
   pilotlight load --runtime 10 --iodepth 32         4 KiB random reads from 127.0.0.1:4420
   pilotlight doctor                                 what this machine lacks for cores that sleep
+  pilotlight claims                                 what the papers report, and what comes out
 
 Run `pilotlight COMMAND --help` for a command's options and exit codes.";
 
@@ -60,6 +61,9 @@ pub(crate) enum Command {
     Load(LoadArgs),
     /// Say what this machine offers to cores that sleep, and what would bring the rest
     Doctor(crate::doctor::DoctorArgs),
+
+    /// Compare what the papers report with what comes out here, row by row
+    Claims(crate::claims::ClaimsArgs),
 }
 
 const SERVE_ABOUT: &str = "\

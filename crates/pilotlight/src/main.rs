@@ -1,6 +1,7 @@
 //! Pilotlight, the program: command line, configuration, and the commands.
 
 mod admin;
+mod claims;
 mod cli;
 mod config;
 mod demo;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Claims(args) => claims::run(args).map(ExitCode::from),
     };
     outcome.unwrap_or_else(|error| exit::failed(&error).into())
 }
