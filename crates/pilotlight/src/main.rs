@@ -15,6 +15,7 @@ mod serve;
 mod set;
 mod status;
 mod table;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Command::Set(args) => set::run(args).map(ExitCode::from),
         Command::Namespace(args) => namespace::run(args).map(ExitCode::from),
         Command::Load(args) => load::run(args),
+        Command::Trace(args) => trace::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Claims(args) => claims::run(args).map(ExitCode::from),

@@ -474,7 +474,7 @@ impl IoThread for TargetThread {
         self.resources.out.flush();
         self.resources.departures.record(now_ns, &self.resources.counters.latency);
         let finished = self.draining && self.open == 0 && self.resources.namespaces.in_flight() == 0;
-        Polled { requests, busy, finished }
+        Polled { requests, busy, finished, in_progress: 0 }
     }
 
     fn set_completions(&mut self, how: Completions) {

@@ -79,7 +79,8 @@ impl Writer {
         let every = u64::from(program.programs_per_erase);
         Self {
             program: *program,
-            backlog_ns: (u128::from(program.buffer_bytes) * u128::from(program.program_ns) / each) as u64,
+            backlog_ns: (u128::from(program.buffer_bytes) * u128::from(program.program_ns) / each) as u64
+                - program.program_ns,
             filled: 0,
             die: 0,
             until_erase: (0..dies).map(|die| (1 + die * every / dies) as u32).collect(),
