@@ -313,6 +313,7 @@ fn most_drive_nj(scenario: &Scenario) -> u64 {
     };
     let of = |connection: &crate::scenario::Connection| match &connection.request {
         crate::scenario::Kind::Plain { writes_ppm, bytes, .. } => each(*bytes, *writes_ppm > 0),
+        crate::scenario::Kind::Traced => each(1 << 20, true), // larger requests are rare
         crate::scenario::Kind::Steps { steps, .. } => {
             steps.iter().map(|step| u64::from(step.reads + step.writes) * each(step.bytes, true)).sum()
         }
