@@ -147,7 +147,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "TIME", help_heading = "Resources")]
     pub(crate) drain_timeout: Option<String>,
 
-    /// What decides which cores are awake and where I/O threads live: static, interrupt or sandman [default: sandman]
+    /// What decides which cores are awake and where I/O threads live: static, interrupt, governor, dynamic,
+    /// hybrid-poll or sandman [default: sandman]
     #[arg(long, value_name = "NAME", help_heading = "Policy")]
     pub(crate) policy: Option<String>,
 

@@ -13,4 +13,4 @@ pub mod scenario;
 pub mod ssd;
 pub mod trace;
 
-pub use engine::{RunError, run, run_traced};
+pub use engine::{RunError, Source, run, run_replay, run_traced};

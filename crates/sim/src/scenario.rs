@@ -77,6 +77,32 @@ pub enum Kind {
         /// Bytes from target to host.
         bytes_out: u32,
     },
+    /// What a trace says ([`Arrival`]); `phases` and `spacing` are not used.
+    Traced,
+}
+
+/// A request of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When the host is to send it, in nanoseconds. Sent later where `depth` holds it back.
+    pub at_ns: u64,
+    /// The connection, of kind [`Kind::Traced`].
+    pub connection: u32,
+    /// What it asks for.
+    pub what: Traced,
+}
+
+/// What a request of a trace asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traced {
+    /// The drive.
+    pub drive: u16,
+    /// Whether it writes.
+    pub write: bool,
+    /// Where on the drive, in bytes.
+    pub offset: u64,
+    /// How much, in bytes.
+    pub bytes: u32,
 }
 
 /// A step of a request.

@@ -7,15 +7,24 @@
 use crate::curves::{Drive, Point};
 use crate::load::latency_us;
 use crate::search::{Axis, search};
+use pilotlight_sim::rng::{Purpose, Stream, unit};
 use pilotlight_sim::ssd::{Flash, Front, Placement, Program, Service, SsdModel};
 
 /// Write shares that models are fitted on, in permille.
 pub(crate) const FITTED: [u32; 3] = [0, 500, 1000];
 const POINTS: usize = 8;
-const REQUESTS: usize = 60_000;
+/// Requests simulated for each point, while looking around and at the end.
+const ROUGH: usize = 20_000;
+const FINE: usize = 60_000;
+const SCREENED: u64 = 2_000;
+const KEPT: usize = 6;
+/// Which of `NAMES` belong to reads, to writes and to what they do to each other.
+const READS: [usize; 5] = [0, 1, 2, 3, 15];
+const WRITES: [usize; 4] = [4, 5, 6, 16];
+const MIXES: [usize; 9] = [7, 8, 9, 10, 11, 12, 13, 14, 17];
 
 /// What is searched, in the units of the profile.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "read_latency_ns",
     "read_ns",
     "read_spread_ns",
@@ -32,9 +41,10 @@ const NAMES: [&str; 17] = [
     "queues",
     "window",
     "max_iops",
+    "max_write_iops",
     "suspend_ns",
 ];
-const AXES: [Axis; 17] = [
+const AXES: [Axis; 18] = [
     axis(20e3, 1e3, 100e3),
     axis(56e3, 20e3, 100e3),
     axis(9e3, 1.0, 25e3),
@@ -42,16 +52,17 @@ const AXES: [Axis; 17] = [
     axis(3e3, 100.0, 20e3),
     axis(9.0, 1.0, 64.0),
     axis(14e3, 1e3, 40e3),
-    axis(1.5e6, 0.1e6, 6e6),
-    axis(0.4, 0.001, 1.0),
-    axis(64e3, 4096.0, 1e6),
-    axis(16e6, 1e5, 1e9),
-    axis(3e6, 1e4, 20e6),
-    axis(60.0, 1.0, 2000.0),
-    axis(8.0, 1.0, 64.0),
-    axis(900.0, 64.0, 65536.0),
+    axis(1.5e6, 0.2e6, 5e6),
+    axis(0.4, 0.02, 1.0),
+    axis(64e3, 8192.0, 600e3),
+    axis(16e6, 0.5e6, 200e6),
+    axis(3e6, 0.3e6, 12e6),
+    axis(60.0, 8.0, 2000.0),
+    axis(8.0, 1.0, 32.0),
+    axis(900.0, 200.0, 20000.0),
     axis(1.1e6, 0.3e6, 10e6),
-    axis(100e3, 1e3, 2e6),
+    axis(0.6e6, 0.2e6, 10e6),
+    axis(100e3, 20e3, 1e6),
 ];
 
 const fn axis(start: f64, low: f64, high: f64) -> Axis {
@@ -73,6 +84,7 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
             read_latency_ns: ns("read_latency_ns"),
             write_latency_ns: ns("write_latency_ns"),
             max_iops: ns("max_iops"),
+            max_write_iops: ns("max_write_iops"),
             max_bytes_per_s: 0,
             queues: at("queues").round() as u32,
             reorder_window: (at("window") / at("queues").round()).round() as u32,
@@ -104,7 +116,7 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
 pub(crate) fn loss(model: &SsdModel, wanted: &Wanted, requests: usize) -> f64 {
     let of_point = |(writes, point): &(u32, Point)| {
         let simulated = latency_us(model, *writes, point.rate, requests);
-        let errors = simulated.iter().zip(point.latency_us).map(|(ours, theirs)| (ours / theirs).ln().abs().min(3.0));
+        let errors = simulated.iter().zip(point.latency_us).map(|(ours, theirs)| (ours / theirs).ln().abs().min(1.5));
         errors.skip(usize::from(*writes == 500)).sum::<f64>()
     };
     wanted.iter().map(of_point).sum::<f64>() / (4 * wanted.len()) as f64
@@ -120,44 +132,60 @@ fn wanted(drive: &Drive, shares: &[u32]) -> Wanted {
 }
 
 /// A step of the fit: the values at `chosen` are searched, the rest stays.
-fn step(values: &mut [f64], chosen: &[usize], rounds: usize, suspends: bool, wanted: &Wanted) -> f64 {
+fn step(values: &mut [f64], chosen: &[usize], rounds: usize, suspends: bool, wanted: &Wanted, requests: usize) -> f64 {
     let axes: Vec<Axis> = chosen.iter().map(|&index| Axis { start: values[index], ..AXES[index] }).collect();
     let with = |tried: &[f64]| {
         let mut all = values.to_vec();
         chosen.iter().zip(tried).for_each(|(&index, &value)| all[index] = value);
         all
     };
-    let (found, least) = search(&axes, rounds, |tried| loss(&model("", &with(tried), suspends), wanted, REQUESTS));
+    let (found, least) = search(&axes, rounds, |tried| loss(&model("", &with(tried), suspends), wanted, requests));
     let all = with(&found);
     values.copy_from_slice(&all);
     least
 }
 
-/// Fits the full model to the curves of a drive at `FITTED`, from several starts, with and without suspension; the best.
+/// Fits the full model to the curves of a drive at `FITTED`.
 pub(crate) fn full(name: &str, drive: &Drive) -> SsdModel {
-    let mut best = (SsdModel { program: None, ..baseline(name, drive) }, f64::INFINITY);
-    for suspends in [false, true] {
-        for (program_ns, program_bytes) in [(0.35e6, 24e3), (1.0e6, 64e3), (3.2e6, 200e3)] {
-            let (values, loss) = staged(drive, suspends, program_ns, program_bytes);
-            eprintln!("{name}: suspends {suspends}, programs from {program_ns} ns: loss {loss:.4} {values:.0?}");
-            if loss < best.1 {
-                best = (model(name, &values, suspends), loss);
-            }
-        }
-    }
-    best.0
+    let mut values: Vec<f64> = AXES.iter().map(|axis| axis.start).collect();
+    step(&mut values, &READS, 14, false, &wanted(drive, &[0]), ROUGH);
+    step(&mut values, &WRITES, 10, false, &wanted(drive, &[1000]), ROUGH);
+    let (mut values, suspends) = screened(name, drive, &values);
+    let all: Vec<usize> = if suspends { (0..18).collect() } else { (0..17).collect() };
+    let least = step(&mut values, &all, 14, suspends, &wanted(drive, &FITTED), FINE);
+    eprintln!("{name}: loss {least:.4}");
+    model(name, &values, suspends)
 }
 
-fn staged(drive: &Drive, suspends: bool, program_ns: f64, program_bytes: f64) -> (Vec<f64>, f64) {
-    let mut values: Vec<f64> = AXES.iter().map(|axis| axis.start).collect();
-    (values[7], values[9]) = (program_ns, program_bytes);
-    let last = if suspends { 17 } else { 16 };
-    step(&mut values, &[0, 1, 2, 3, 15], 14, suspends, &wanted(drive, &[0]));
-    step(&mut values, &[4, 5, 6], 10, suspends, &wanted(drive, &[1000]));
+/// Draws of the parameters of mixes over their whole range; the best few searched on from there; the best of these.
+fn screened(name: &str, drive: &Drive, values: &[f64]) -> (Vec<f64>, bool) {
     let mixes = wanted(drive, &[500, 1000]);
-    step(&mut values, &(7..last).collect::<Vec<_>>(), 12, suspends, &mixes);
-    let least = step(&mut values, &(0..last).collect::<Vec<_>>(), 12, suspends, &wanted(drive, &FITTED));
-    (values, least)
+    let stream = Stream::new(3, Purpose::Constants, 0);
+    let mut drawn: Vec<(f64, Vec<f64>, bool)> = (0..SCREENED)
+        .map(|index| {
+            let (values, suspends) = (draw(values, &stream, index), index % 2 == 1);
+            (loss(&model("", &values, suspends), &mixes, ROUGH), values, suspends)
+        })
+        .collect();
+    drawn.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let searched = drawn.into_iter().take(KEPT).map(|(before, mut values, suspends)| {
+        let chosen: &[usize] = if suspends { &MIXES } else { &MIXES[..MIXES.len() - 1] };
+        let after = step(&mut values, chosen, 8, suspends, &mixes, ROUGH);
+        eprintln!("{name}: suspends {suspends}, loss on mixes {before:.4}, then {after:.4}: {values:.0?}");
+        (after, values, suspends)
+    });
+    let best = searched.min_by(|one, other| one.0.total_cmp(&other.0)).expect("KEPT is not 0");
+    (best.1, best.2)
+}
+
+/// `values` with those of the mix drawn, their logarithms uniform.
+fn draw(values: &[f64], stream: &Stream, index: u64) -> Vec<f64> {
+    let mut drawn = values.to_vec();
+    for (nth, &at) in MIXES.iter().enumerate() {
+        let (low, high) = (AXES[at].low.ln(), AXES[at].high.ln());
+        drawn[at] = (low + (high - low) * unit(stream.at(index * 100 + nth as u64))).exp();
+    }
+    drawn
 }
 
 /// The baseline: uniform random dies, an M/D/1 each, three parameters, fitted to reads alone.
@@ -165,6 +193,6 @@ pub(crate) fn baseline(name: &str, drive: &Drive) -> SsdModel {
     let mut values: Vec<f64> = AXES.iter().map(|axis| axis.start).collect();
     values[2] = 0.0;
     (values[13], values[14], values[15]) = (1.0, 0.0, 1e12);
-    step(&mut values, &[0, 1, 3], 14, false, &wanted(drive, &[0]));
+    step(&mut values, &[0, 1, 3], 14, false, &wanted(drive, &[0]), FINE);
     SsdModel { program: None, ..model(name, &values, false) }
 }

@@ -1,11 +1,10 @@
 //! What is kept of a run.
 
 use super::director::Director;
-use super::floor::Submission;
+use super::floor::{Floor, Submission};
 use super::host::{Contents, Sent};
 use super::meter::{Meter, Total};
 use crate::histogram::Histogram;
-use crate::machine::Machine;
 use crate::outcome::{Decisions, Energy, Outcome, Requests, Stretch};
 use crate::power::PowerModel;
 use crate::scenario::{Connection, Kind, Scenario};
@@ -116,7 +115,7 @@ impl Collector {
     }
 
     /// A stretch has ended.
-    pub(crate) fn stretch(&mut self, meter: &mut Meter, director: &mut Director, machine: &Machine) {
+    pub(crate) fn stretch(&mut self, meter: &mut Meter, director: &mut Director, floor: &Floor<'_>) {
         let Total { epoch, awake_ns, capacity_ns } = std::mem::take(&mut meter.total);
         let Some(stretch) = self.series.get_mut(self.ended) else { return };
         let (read, written) = self.drives[self.ended];
@@ -124,7 +123,7 @@ impl Collector {
         self.rest_fj = cpu_fj % FJ;
         let others_uw = self.power.others_uw(self.stretch_ns, epoch.polling, epoch.not_deep);
         let over = |uw: u64| (u128::from(uw) * u128::from(self.stretch_ns) / FJ) as u64;
-        let power = &machine.power;
+        let power = &floor.machine.power;
         let moved_nj =
             u128::from(read) * u128::from(power.read_4k_nj) + u128::from(written) * u128::from(power.write_4k_nj);
         stretch.energy = Energy {
@@ -138,11 +137,11 @@ impl Collector {
         self.ended += 1;
         if self.ended as u64 * self.stretch_ns == self.warm_up_ns {
             self.before = director.decisions;
+            self.switches_before = floor.switches;
         }
     }
 
-    /// At the end of the warm-up, what had been counted until then.
-    pub(crate) fn finish(self, director: &Director, switches: u64, _in_target: u64) -> Outcome {
+    pub(crate) fn finish(self, director: &Director, switches: u64) -> Outcome {
         let measured = (self.warm_up_ns / self.stretch_ns) as usize;
         let mut energy = Energy::default();
         for stretch in &self.series[measured..] {
@@ -205,6 +204,7 @@ pub(crate) fn largest_request(connection: &Connection) -> u32 {
         Kind::Plain { writes_ppm: 0, .. } => 0,
         Kind::Plain { bytes, .. } => *bytes,
         Kind::Steps { bytes_in, .. } => *bytes_in,
+        Kind::Traced => u32::MAX, // not known before
     }
 }
 
@@ -213,6 +213,7 @@ pub(crate) fn bytes_in(connection: &Connection, contents: &Contents, number: u64
     match &connection.request {
         Kind::Plain { writes_ppm, bytes, .. } if contents.writes(number, *writes_ppm) => *bytes,
         Kind::Plain { .. } => 0,
+        Kind::Traced => Some(contents.traced(number)).filter(|traced| traced.write).map_or(0, |traced| traced.bytes),
         Kind::Steps { bytes_in, .. } => *bytes_in,
     }
 }
@@ -222,6 +223,7 @@ pub(crate) fn bytes_out(connection: &Connection, contents: &Contents, number: u6
     match &connection.request {
         Kind::Plain { writes_ppm, bytes, .. } if !contents.writes(number, *writes_ppm) => *bytes,
         Kind::Plain { .. } => 0,
+        Kind::Traced => Some(contents.traced(number)).filter(|traced| !traced.write).map_or(0, |traced| traced.bytes),
         Kind::Steps { bytes_out, .. } => *bytes_out,
     }
 }

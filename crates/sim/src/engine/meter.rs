@@ -30,6 +30,8 @@ struct Watched {
 pub(crate) struct Meter {
     model: PowerModel,
     speed: Speed,
+    /// Share of each core's time that goes into filling statistics for the policy, in millionths.
+    filling_ppm: u64,
     siblings: Vec<Option<usize>>,
     cores: Vec<Watched>,
     /// Until when all is accounted for.
@@ -69,12 +71,21 @@ impl Meter {
         Self {
             model: PowerModel::new(&machine.power),
             speed: machine.speed,
+            filling_ppm: 0,
             siblings: topology.cores().map(|core| topology.sibling(core).map(|other| other.index())).collect(),
             cores: vec![watched; topology.len()],
             until_ns: 0,
             total: Total::default(),
             calm_ns: 0,
             steady: None,
+        }
+    }
+
+    /// Every core fills statistics for `fill_ns`, once in `every_ns` (SANDMAN, Table 3).
+    pub(crate) fn fill(&mut self, fill_ns: u32, every_ns: u64, cores: &mut [Core]) {
+        self.filling_ppm = u64::from(fill_ns) * PPM / every_ns.max(1);
+        for (index, core) in cores.iter_mut().enumerate() {
+            core.set_factor(self.factor(index));
         }
     }
 
@@ -209,6 +220,7 @@ impl Meter {
             }
         };
         let gain = PPM + u64::from(sibling_gain_ppm) * rested_ppm / PPM;
-        ((stalled + clocked) * (1 << 16) / gain) as u32
+        let cost = (stalled + clocked) * (PPM + self.filling_ppm) / PPM;
+        (cost * (1 << 16) / gain) as u32
     }
 }

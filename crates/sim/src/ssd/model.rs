@@ -36,6 +36,8 @@ pub struct Front {
     pub write_latency_ns: u64,
     /// Commands the controller starts per second.
     pub max_iops: u64,
+    /// Writes it takes per second, of these.
+    pub max_write_iops: u64,
     /// Bytes the host interface carries per second.
     pub max_bytes_per_s: u64,
     /// Queues of commands, each with a window of its own; a command goes to any of them. Nothing without `reorder_window`.
