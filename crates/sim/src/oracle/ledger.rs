@@ -38,7 +38,7 @@ pub(crate) const UNANSWERED: u64 = u64::MAX;
 pub(crate) fn request_ns(costs: &PollCosts, connection: &Connection) -> u64 {
     let command = u64::from(costs.submit_ns + costs.complete_ns);
     let commands = match &connection.request {
-        Kind::Plain { .. } => command,
+        Kind::Plain { .. } | Kind::Traced => command,
         Kind::Steps { steps, .. } => steps
             .iter()
             .map(|step| {
