@@ -166,7 +166,10 @@ impl<'a> EnergyBook<'a> {
         let drawn = self.above_shallow(curve(cpu.poll, cpu.slow, cpu.shallow), a, b);
         let each_uw = (cpu.poll - cpu.shallow) / count(power);
         sums.cpu_fj += drawn * u128::from(each_uw) / u128::from(MILLION);
-        sums.polling += self.above_shallow(curve(others.poll, others.slow, others.shallow), a, b);
+        // The others' exponent comes on top, and has to leave the measured slow state as it is.
+        let Curve { slow, exponent } = curve(others.poll, others.slow, others.shallow);
+        let slow = ((slow as f64 / MILLION as f64).powf(1.0 / power.family.others_exponent) * MILLION as f64).round();
+        sums.polling += self.above_shallow(Curve { slow: slow as u64, exponent }, a, b);
         let keeps = |core: Watched| core.awake_ns > 0 || core.low == State::Shallow;
         let keeps = keeps(a) || b.is_some_and(keeps);
         if keeps && (index as u64) < count(power) {
