@@ -92,17 +92,52 @@ fn alone(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
     (until_ns, asks)
 }
 
-/// Step by step, in the order of time: I/O threads are on their way between cores.
+/// Some I/O threads are on their way: the cores between which they are go step by step in the order of time, the others alone.
 fn together(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
-    loop {
-        let World { cores, floor, main, .. } = &*world;
-        let next = cores.iter().enumerate().map(|(index, core)| (core.next_ns(floor), index != *main, index));
-        let Some((at_ns, _, index)) = next.min() else { return (until_ns, false) };
-        if at_ns >= until_ns {
-            return (until_ns, false);
+    let mut involved = std::mem::take(&mut world.involved);
+    involve(world, &mut involved);
+    let World { cores, floor, main, .. } = world;
+    let mut end = (until_ns, false);
+    if !involved.contains(main) && cores[*main].advance(floor, until_ns, true) {
+        end = (cores[*main].now_ns, true);
+    }
+    let end = in_turn(world, &involved, end);
+    let World { cores, floor, main, .. } = world;
+    for (index, core) in cores.iter_mut().enumerate() {
+        if index != *main && !involved.contains(&index) {
+            core.advance(floor, end.0, true);
         }
-        if world.cores[index].advance(&mut world.floor, at_ns + 1, false) {
-            return (at_ns, true);
+    }
+    world.involved = involved;
+    end
+}
+
+/// The cores that can send each other I/O threads, or get any.
+fn involve(world: &World<'_>, involved: &mut Vec<usize>) {
+    involved.clear();
+    let moving = world.floor.threads.iter().filter(|thread| thread.home != Some(thread.destination));
+    involved.extend(moving.flat_map(|thread| thread.home.into_iter().chain([thread.destination])).map(usize::from));
+    involved.extend(world.cores.iter().enumerate().filter(|(_, core)| core.has_mail()).map(|(index, _)| index));
+    involved.sort_unstable();
+    involved.dedup();
+}
+
+/// Goes on with the earliest of some cores, up to where the next one begins or one sends another something.
+fn in_turn(world: &mut World<'_>, involved: &[usize], (until_ns, asks): (u64, bool)) -> (u64, bool) {
+    loop {
+        let World { cores, floor, main, .. } = &mut *world;
+        let (mut first, mut second_ns) = ((u64::MAX, true, 0), u64::MAX);
+        for &index in involved {
+            let next = (cores[index].next_ns(floor), index != *main, index);
+            second_ns = second_ns.min(first.0.max(next.0));
+            first = first.min(next);
+        }
+        let (at_ns, _, index) = first;
+        if at_ns >= until_ns {
+            return (until_ns, asks);
+        }
+        if cores[index].advance(floor, second_ns.clamp(at_ns + 1, until_ns), true) {
+            return (cores[index].now_ns, true);
         }
         world.deliver();
     }

@@ -289,7 +289,9 @@ impl Program<'_> {
         let cost = |done: i128| {
             let awake_ns = self.limits.awake_for(done as u64, work.length_ns);
             let shared = match also {
-                Some(not_deep_uw) => not_deep_uw * awake_ns + prices.package_uw * awake_ns / i128::from(self.limits.cores()),
+                Some(not_deep_uw) => {
+                    not_deep_uw * awake_ns + prices.package_uw * awake_ns / i128::from(self.limits.cores())
+                }
                 None => prices.package_uw * length,
             };
             (prices.work_uw - self.total_uw) * done + prices.awake_uw * awake_ns + shared

@@ -1,14 +1,20 @@
 //! The clairvoyant limit.
-pub mod bound;
-pub mod demand;
-pub mod limits;
-mod prices;
+mod bound;
+mod bracket;
 #[cfg(test)]
 mod brute;
+mod demand;
+mod ledger;
+mod limits;
+mod prices;
+mod replay;
 
 pub use bound::{Bound, Level, lower_bound};
+pub use bracket::{Aim, Bracket, UTILISATIONS_PERMILLE, bracket, bracket_of};
 pub use demand::{Demand, Grain, Plan, Slot, Span};
+pub use ledger::Lateness;
 pub use limits::{Limits, States, UnitPower};
+pub use replay::{Change, Fill, Replay, Schedule};
 
 /// Why there is no bound.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,6 +25,14 @@ pub enum OracleError {
     /// Shares of siblings are out of range.
     #[error("the machine's `sibling_gain_ppm` and `sibling_saves_ppm` must not exceed 1000000")]
     Siblings,
+    /// A run that is needed for it could not be made.
+    #[error("{0}")]
+    Run(String),
+    /// Requests come from a trace, which is read once.
+    #[error(
+        "the oracle runs a scenario several times, and requests of a trace come only once: give its connections rates instead"
+    )]
+    Traced,
     /// There is nothing to bound.
     #[error("there is no slot: measure for longer than one entry of the series")]
     NoSlots,

@@ -100,7 +100,12 @@ pub(crate) fn lines(limits: &Limits) -> Vec<Prices> {
     let second_ppm = (both_ppm - alone_ppm).max(1);
     let mut slopes = vec![(0, 0), (alone * PPM / alone_ppm, 0), (0, alone)];
     if limits.pairs > 0 {
-        slopes.extend([(both * PPM / both_ppm, 0), ((both - alone) * PPM / second_ppm, 0), (0, both / 2), (0, both - alone)]);
+        slopes.extend([
+            (both * PPM / both_ppm, 0),
+            ((both - alone) * PPM / second_ppm, 0),
+            (0, both / 2),
+            (0, both - alone),
+        ]);
     }
     slopes.sort_unstable();
     slopes.dedup();
