@@ -8,6 +8,7 @@
 pub mod calibration;
 pub mod dotted;
 pub mod experiment;
+pub mod figure;
 pub mod machine;
 pub mod metrics;
 pub mod quantity;

@@ -77,7 +77,7 @@ fn traffic(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
 }
 
 fn of_histogram(prefix: &str, histogram: &Histogram, time_ns: u64, all: &mut Vec<Metric>) {
-    push(all, &format!("{prefix}iops"), "1/s", histogram.count() as f64 / (time_ns as f64 / 1e9));
+    push(all, &format!("{prefix}iops"), "IOPS", histogram.count() as f64 / (time_ns as f64 / 1e9));
     if histogram.count() == 0 {
         return;
     }
@@ -134,7 +134,7 @@ fn measured<'a>(outcome: &'a Outcome, context: &Context<'_>) -> &'a [Stretch] {
 pub fn of_stretch(name: &str, stretch: &Stretch, length_ns: u64, cores: u16) -> Option<(&'static str, f64)> {
     let ns = length_ns as f64;
     Some(match name {
-        "iops" => ("1/s", stretch.answered as f64 / ns * 1e9),
+        "iops" => ("IOPS", stretch.answered as f64 / ns * 1e9),
         "latency_mean_us" => ("us", stretch.latency_ns as f64 / 1e3 / (stretch.answered.max(1)) as f64),
         "system_power_w" => ("W", stretch.energy.system_uj() as f64 * 1e3 / ns),
         "cpu_power_w" => ("W", stretch.energy.cpu_uj as f64 * 1e3 / ns),

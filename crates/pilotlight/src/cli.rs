@@ -60,6 +60,8 @@ pub(crate) enum Command {
     Load(LoadArgs),
     /// Say what this machine offers to cores that sleep, and what would bring the rest
     Doctor(crate::doctor::DoctorArgs),
+    /// Run an experiment of the papers on the simulator
+    Sim(crate::sim::SimArgs),
 }
 
 const SERVE_ABOUT: &str = "\

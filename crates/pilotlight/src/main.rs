@@ -12,6 +12,7 @@ mod namespace;
 mod policies;
 mod serve;
 mod set;
+mod sim;
 mod status;
 mod table;
 
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Sim(args) => sim::run(args),
     };
     outcome.unwrap_or_else(|error| exit::failed(&error).into())
 }

@@ -68,7 +68,13 @@ pub(crate) struct SimArgs {
     perturb: Option<u32>,
 
     /// Beside the default machine COUNT draws of all free constants over their ranges (Latin hypercube)
-    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true, help_heading = "Variants of the machine")]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 0,
+        hide_default_value = true,
+        help_heading = "Variants of the machine"
+    )]
     lhs: usize,
 
     /// Runs at a time [default: one a core]
@@ -133,8 +139,10 @@ fn place(args: &SimArgs, bench: &Bench, ending: &str) -> PathBuf {
 }
 
 fn sweep(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<Results> {
-    std::fs::create_dir_all(&args.out).with_context(|| format!("folder {}", args.out.display()))?;
     let path = place(args, bench, "csv");
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).with_context(|| format!("folder {}", folder.display()))?;
+    }
     if args.fresh {
         forget(&path)?;
     }
@@ -153,7 +161,9 @@ fn sweep(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<
 
 fn forget(path: &Path) -> anyhow::Result<()> {
     match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).with_context(|| path.display().to_string()),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| path.display().to_string())
+        }
         _ => Ok(()),
     }
 }
