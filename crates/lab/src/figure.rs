@@ -1,9 +1,47 @@
-//! What came out, as a table with a row for each point and policy.
+//! What came out, as a table with a row for each point and policy, and as a report with the paper's axes.
 
-use pilotlight_report::{Cell, Column, Table};
+mod charts;
+
+use pilotlight_report::{Block, Cell, Column, Report, Section, Table};
 
 use crate::experiment::Bench;
 use crate::summary::{self, Measured};
+
+/// The report of an experiment: its charts, what could not keep up, and the summary.
+#[must_use]
+pub fn report(bench: &Bench, cells: &[summary::Cell]) -> Report {
+    let experiment = &bench.experiment;
+    let mut blocks: Vec<Block> = Vec::new();
+    if !experiment.about.is_empty() {
+        blocks.push(Block::Text(experiment.about.clone()));
+    }
+    blocks.extend(charts::charts(bench, cells).into_iter().map(Block::Chart));
+    let charts = Section { title: String::new(), blocks };
+    let summary = Section { title: "Summary".into(), blocks: summary_blocks(bench, cells) };
+    Report {
+        title: format!("{}: {}", experiment.figure, experiment.title),
+        notes: vec![
+            format!("{}, profile={} hash={}", experiment.name, bench.machine.name, bench.hash),
+            format!(
+                "Simulated. Watts are modelled from that profile. Values are means of {} replications with 95 % intervals.",
+                experiment.replications
+            ),
+        ],
+        sections: vec![charts, summary],
+    }
+}
+
+fn summary_blocks(bench: &Bench, cells: &[summary::Cell]) -> Vec<Block> {
+    let full: Vec<&summary::Cell> = cells.iter().filter(|cell| cell.saturated > 0).collect();
+    let mut blocks = Vec::new();
+    if !full.is_empty() {
+        let names = full.iter().map(|cell| format!("{} at {} ({}/{})", cell.policy, cell.point, cell.saturated, cell.runs));
+        let names: Vec<String> = names.collect();
+        blocks.push(Block::Text(format!("Could not keep up, and is not averaged: {}.", names.join(", "))));
+    }
+    blocks.push(Block::Table(table(bench, cells)));
+    blocks
+}
 
 /// The summary with every metric: value, ends of the 95 % interval, and the ends over the family and over draws where there are.
 /// Values over time are left out; they are in the file of results.

@@ -27,6 +27,7 @@ pub(super) fn write(args: &SimArgs, bench: &Bench, results: &Results) -> anyhow:
         "watts": "modelled", "rows": table.json(),
     });
     save(&place(args, bench, "json"), &serde_json::to_vec_pretty(&json)?)?;
+    save(&place(args, bench, "html"), figure::report(bench, &cells).html().as_bytes())?;
     if args.parquet {
         let notes = [("profile", &bench.machine.name), ("hash", &bench.hash), ("question", &bench.question)];
         let notes = notes.map(|(key, value)| (key.to_owned(), value.clone()));
