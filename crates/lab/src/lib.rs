@@ -6,6 +6,7 @@
 //! and [`figure`] tables and charts.
 
 pub mod calibration;
+pub mod claims;
 pub mod dotted;
 pub mod experiment;
 pub mod figure;

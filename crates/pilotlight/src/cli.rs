@@ -24,7 +24,9 @@ Examples:
   pilotlight set policy static                      another policy, under load too
   pilotlight namespace add mem:4GiB                 one more namespace; hosts are told
   pilotlight load --runtime 10 --iodepth 32         4 KiB random reads from 127.0.0.1:4420
+  pilotlight trace requests.csv.gz                  rates, bursts, sizes of a block trace
   pilotlight doctor                                 what this machine lacks for cores that sleep
+  pilotlight claims                                 what the papers report, and what comes out
 
 Run `pilotlight COMMAND --help` for a command's options and exit codes.";
 
@@ -58,10 +60,15 @@ pub(crate) enum Command {
     Demo(crate::demo::DemoArgs),
     /// Drive a target over NVMe/TCP: measure it, or verify every block
     Load(LoadArgs),
+    /// Say what is in a block trace, or generate one
+    Trace(crate::trace::TraceArgs),
     /// Say what this machine offers to cores that sleep, and what would bring the rest
     Doctor(crate::doctor::DoctorArgs),
     /// Run an experiment of the papers on the simulator
     Sim(crate::sim::SimArgs),
+
+    /// Compare what the papers report with what comes out here, row by row
+    Claims(crate::claims::ClaimsArgs),
 }
 
 const SERVE_ABOUT: &str = "\
@@ -149,7 +156,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "TIME", help_heading = "Resources")]
     pub(crate) drain_timeout: Option<String>,
 
-    /// What decides which cores are awake and where I/O threads live: static, interrupt or sandman [default: sandman]
+    /// What decides which cores are awake and where I/O threads live: static, interrupt, governor, dynamic,
+    /// hybrid-poll or sandman [default: sandman]
     #[arg(long, value_name = "NAME", help_heading = "Policy")]
     pub(crate) policy: Option<String>,
 

@@ -8,7 +8,11 @@ use pilotlight_sim::scenario::{Phase, Rate, Scenario};
 use pilotlight_sim::trace::Record;
 use support::{policy, scenario};
 
-type Engine = fn(&Scenario, Box<dyn pilotlight_plant::Policy>, &mut dyn std::io::Write) -> Result<Outcome, pilotlight_sim::RunError>;
+type Engine = fn(
+    &Scenario,
+    Box<dyn pilotlight_plant::Policy>,
+    &mut dyn std::io::Write,
+) -> Result<Outcome, pilotlight_sim::RunError>;
 
 fn traced(engine: Engine, scenario: &Scenario, name: &str, settings: &[(&str, &str)]) -> (Outcome, Vec<u8>) {
     let mut trace = Vec::new();
@@ -23,7 +27,13 @@ fn first_difference(one: &[u8], other: &[u8]) -> String {
     let (one, other) = (records(one), records(other));
     let at = one.iter().zip(&other).position(|(one, other)| one != other).unwrap_or(one.len().min(other.len()));
     let from = at.saturating_sub(3);
-    format!("record {at} of {} and {}:\n{:#?}\n{:#?}", one.len(), other.len(), one.get(from..at + 2), other.get(from..at + 2))
+    format!(
+        "record {at} of {} and {}:\n{:#?}\n{:#?}",
+        one.len(),
+        other.len(),
+        one.get(from..at + 2),
+        other.get(from..at + 2)
+    )
 }
 
 fn engines_agree(scenario: &Scenario, name: &str, settings: &[(&str, &str)]) {

@@ -44,7 +44,9 @@ pub(crate) struct Core {
     /// To sleep when it has no I/O thread: deep or not, and how long the way back takes.
     to_sleep: Option<(bool, u64)>,
     /// Cost of a nanosecond at full speed, in 1/65536.
-    pub(crate) factor: u32,
+    factor: u32,
+    /// A loop that finds nothing, as long as ring, speed and waiting stay as they are: how long it takes, if all its threads poll.
+    empty_loop: Option<Option<u64>>,
     /// Changes of state that the meter has not seen.
     pub(crate) changes: VecDeque<(u64, State)>,
     state: State,
@@ -81,6 +83,7 @@ impl Core {
             inbox: VecDeque::new(),
             to_sleep: None,
             factor: 1 << 16,
+            empty_loop: None,
             changes: VecDeque::new(),
             state: State::Awake,
             expected_idle_ns: 0,
@@ -92,6 +95,20 @@ impl Core {
 
     pub(crate) fn is_asleep(&self) -> bool {
         matches!(self.mode, Mode::Sleeps { .. })
+    }
+
+    pub(crate) fn factor(&self) -> u32 {
+        self.factor
+    }
+
+    pub(crate) fn set_factor(&mut self, factor: u32) {
+        self.factor = factor;
+        self.empty_loop = None;
+    }
+
+    /// One of its threads waits in another way.
+    pub(crate) fn look_again(&mut self) {
+        self.empty_loop = None;
     }
 
     pub(crate) fn has_mail(&self) -> bool {
@@ -106,6 +123,7 @@ impl Core {
     /// Busy with something else than its I/O threads, at a boundary: deciding, or commanding.
     pub(crate) fn spend(&mut self, cost_ns: u32) -> u64 {
         let took_ns = scaled(cost_ns, self.factor);
+        self.busy_ns += took_ns; // as SPDK counts events
         self.awake(took_ns);
         self.now_ns
     }
@@ -120,11 +138,11 @@ impl Core {
         }
     }
 
-    /// Goes on until its next step would begin at `until_ns` or later. `true` if it has stopped before, at [`Core::now_ns`], to ask
-    /// the policy.
+    /// Goes on until its next step would begin at `until_ns` or later, or until it has sent another core a message. `true` if it has
+    /// stopped before, at [`Core::now_ns`], to ask the policy.
     pub(crate) fn advance(&mut self, floor: &mut Floor<'_>, until_ns: u64, skip: bool) -> bool {
         loop {
-            if self.mode == Mode::Polls && self.now_ns >= until_ns {
+            if (self.mode == Mode::Polls && self.now_ns >= until_ns) || !floor.mail.is_empty() {
                 return false;
             }
             if let Some(place) = self.place {
@@ -197,18 +215,20 @@ impl Core {
 
     /// Passes over whole loops that end before anything can come.
     fn skip(&mut self, floor: &Floor<'_>, until_ns: u64) -> bool {
-        if self.ring.iter().any(|&thread| floor.threads[usize::from(thread)].how != Completions::Poll) {
+        let ring = &self.ring;
+        let factor = self.factor;
+        let Some(loop_ns) = *self.empty_loop.get_or_insert_with(|| empty_loop_ns(ring, factor, floor)) else {
             return false;
-        }
+        };
         let message = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
         let ask = if self.is_main { floor.ask_ns } else { u64::MAX };
         let bound = until_ns.min(message).min(ask).min(self.due_ns(floor));
-        let step_ns = scaled(empty_step_ns(floor.machine, floor.queues), self.factor);
-        let loop_ns = scaled(floor.machine.poll.loop_ns.max(1), self.factor).max(1);
-        let round_ns = loop_ns + step_ns * self.ring.len() as u64;
-        let rounds = bound.saturating_sub(self.now_ns) / round_ns;
-        self.awake(rounds * round_ns);
-        rounds > 0
+        let idle_ns = bound.saturating_sub(self.now_ns);
+        if idle_ns < loop_ns {
+            return false;
+        }
+        self.awake(idle_ns / loop_ns * loop_ns);
+        true
     }
 
     /// After a loop that found nothing: what its threads wait by.
@@ -303,6 +323,7 @@ impl Core {
                 self.to_sleep = None;
                 self.fruitless = false;
                 self.ring.push(thread);
+                self.empty_loop = None;
                 floor.threads[usize::from(thread)].home = Some(self.id);
                 floor.recorder.note(self.now_ns, What::Home, u64::from(thread), u64::from(self.id));
                 if floor.threads[usize::from(thread)].destination == self.id {
@@ -322,9 +343,19 @@ impl Core {
             return;
         }
         self.ring.remove(place);
+        self.empty_loop = None;
         floor.threads[usize::from(thread)].home = None;
         floor.recorder.note(self.now_ns, What::Left, u64::from(thread), u64::from(self.id));
         self.awake(scaled(floor.machine.director.move_ns, self.factor));
         floor.mail.push((to, Message { at_ns: self.now_ns, say: Say::Take(thread) }));
     }
+}
+
+/// How long a loop takes that finds nothing, if all its threads poll.
+fn empty_loop_ns(ring: &[u16], factor: u32, floor: &Floor<'_>) -> Option<u64> {
+    if ring.iter().any(|&thread| floor.threads[usize::from(thread)].how != Completions::Poll) {
+        return None;
+    }
+    let step_ns = scaled(empty_step_ns(floor.machine, floor.queues), factor);
+    Some(scaled(floor.machine.poll.loop_ns.max(1), factor).max(1) + step_ns * ring.len() as u64)
 }

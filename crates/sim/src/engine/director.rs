@@ -125,13 +125,10 @@ impl Director {
         };
         let states = vec![CoreSample::new(CoreState::Awake); cores.len()];
         let homes: Vec<_> = floor.threads.iter().map(|thread| CoreId(thread.destination)).collect();
-        let start = Start {
-            now_ns: 0,
-            topology,
-            capabilities: &director.capabilities,
-            cores: &states,
-            homes: &homes,
-        };
+        let start = Start { now_ns: 0, topology, capabilities: &director.capabilities, cores: &states, homes: &homes };
+        if let Some(every_ns) = wants.tick_ns.or(wants.interval_ns) {
+            meter.fill(floor.machine.director.fill_ns, every_ns, cores);
+        }
         director.next_needed_ns = director.policy.start(&start, &mut director.commands)?;
         director.carry_out(cores, meter, floor);
         floor.ask_ns = director.due_ns();
@@ -282,7 +279,8 @@ impl Director {
                 if core.index() == main {
                     return Err(Refusal::MainCore);
                 }
-                let coming = |thread: &super::floor::IoThread| thread.destination == core.0 && thread.home != Some(core.0);
+                let coming =
+                    |thread: &super::floor::IoThread| thread.destination == core.0 && thread.home != Some(core.0);
                 if floor.threads.iter().any(coming) {
                     return Err(Refusal::NotEmpty);
                 }
@@ -307,6 +305,7 @@ impl Director {
                 let io = floor.threads.get_mut(thread.index()).ok_or(Refusal::Unknown)?;
                 io.how = how;
                 if let Some(home) = io.home {
+                    cores[usize::from(home)].look_again();
                     let at_ns = cores[main].spend(STORE_NS);
                     cores[usize::from(home)].deliver(Message { at_ns, say: Say::Wake });
                 }

@@ -41,7 +41,8 @@ fn next(world: &World<'_>) -> (u64, Event) {
     let sent = world.hosts.iter().map(|host| host.next_event_ns().saturating_add(half_ns)).min().unwrap_or(u64::MAX);
     let submitted = floor.submissions.iter().min().map_or(u64::MAX, |submission| submission.at_ns);
     let answered = floor.answers.iter().min().map_or(u64::MAX, |answer| answer.at_ns);
-    let step = |(index, core): (usize, &super::core::Core)| (core.next_ns(floor), Event::Step(index != world.main, index));
+    let step =
+        |(index, core): (usize, &super::core::Core)| (core.next_ns(floor), Event::Step(index != world.main, index));
     let others = [
         (world.meter.until_ns + EPOCH_NS, Event::Epoch),
         (sent, Event::Send),
@@ -66,7 +67,8 @@ fn send(world: &mut World<'_>, at_ns: u64) {
 
 fn submit(world: &mut World<'_>) {
     let submissions = &mut world.floor.submissions;
-    let Some(first) = submissions.iter().enumerate().min_by_key(|&(_, submission)| *submission).map(|(at, _)| at) else {
+    let Some(first) = submissions.iter().enumerate().min_by_key(|&(_, submission)| *submission).map(|(at, _)| at)
+    else {
         return;
     };
     let submission = submissions.swap_remove(first);

@@ -9,7 +9,7 @@ pub(crate) fn run(world: &mut World<'_>) {
     let mut from_ns = 0;
     while from_ns < duration_ns {
         let until_ns = limit(world, from_ns, longest_ns).min(duration_ns);
-        from_ns = window(world, until_ns);
+        from_ns = window(world, from_ns, until_ns);
         let grid_ns = from_ns / EPOCH_NS * EPOCH_NS;
         world.account(grid_ns);
         let half_ns = world.half_trip_ns();
@@ -43,15 +43,16 @@ fn next_event(world: &World<'_>) -> u64 {
     let due = world.floor.due_ns.iter().copied().min().unwrap_or(u64::MAX);
     let submitted = world.floor.submissions.iter().map(|submission| submission.at_ns).min().unwrap_or(u64::MAX);
     let answered = world.floor.answers.iter().map(|answer| answer.at_ns).min().unwrap_or(u64::MAX);
-    sent.min(due).min(submitted).min(answered)
+    let traced = world.coming.map_or(u64::MAX, |arrival| arrival.at_ns.saturating_add(half_ns));
+    sent.min(due).min(submitted).min(answered).min(traced)
 }
 
-/// One window, until `until_ns` or until the policy is asked; where it has ended.
-fn window(world: &mut World<'_>, until_ns: u64) -> u64 {
+/// One window, from `from_ns` until `until_ns` or until the policy is asked; where it has ended.
+fn window(world: &mut World<'_>, from_ns: u64, until_ns: u64) -> u64 {
     arrivals(world, until_ns);
     let (until_ns, asks) = if world.floor.moving == 0 { alone(world, until_ns) } else { together(world, until_ns) };
-    drives(world, until_ns);
-    network(world, until_ns);
+    drives(world, from_ns, until_ns);
+    network(world, from_ns, until_ns);
     if asks {
         world.ask();
     }
@@ -60,14 +61,21 @@ fn window(world: &mut World<'_>, until_ns: u64) -> u64 {
 
 fn arrivals(world: &mut World<'_>, until_ns: u64) {
     let until_ns = until_ns.saturating_sub(world.half_trip_ns());
+    world.read_trace(until_ns);
     let mut sent = std::mem::take(&mut world.sent);
     for host in &mut world.hosts {
         host.send(until_ns, &mut sent);
     }
-    sent.sort_unstable();
-    for sent in sent.drain(..) {
-        world.arrive(sent);
+    if world.in_order {
+        let mut order = std::mem::take(&mut world.order);
+        let from_ns = sent.iter().map(|sent| sent.at_ns).min().unwrap_or(0);
+        order.until(&sent, from_ns, until_ns, |sent| (sent.at_ns, 0));
+        order.places().for_each(|place| world.arrive(sent[place]));
+        world.order = order;
+    } else {
+        sent.iter().for_each(|&sent| world.arrive(sent));
     }
+    sent.clear();
     world.sent = sent;
 }
 
@@ -84,46 +92,79 @@ fn alone(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
     (until_ns, asks)
 }
 
-/// Step by step, in the order of time: I/O threads are on their way between cores.
+/// Some I/O threads are on their way: the cores between which they are go step by step in the order of time, the others alone.
 fn together(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
-    loop {
-        let floor = &world.floor;
-        let next = |&(_, ref core): &(usize, &super::core::Core)| core.next_ns(floor);
-        let mut order: Vec<_> = world.cores.iter().enumerate().map(|(index, core)| (next(&(index, core)), index)).collect();
-        order.sort_unstable_by_key(|&(at_ns, index)| (at_ns, index != world.main, index));
-        let (at_ns, index) = order[0];
-        if at_ns >= until_ns {
-            return (until_ns, false);
+    let mut involved = std::mem::take(&mut world.involved);
+    involve(world, &mut involved);
+    let World { cores, floor, main, .. } = world;
+    let mut end = (until_ns, false);
+    if !involved.contains(main) && cores[*main].advance(floor, until_ns, true) {
+        end = (cores[*main].now_ns, true);
+    }
+    let end = in_turn(world, &involved, end);
+    let World { cores, floor, main, .. } = world;
+    for (index, core) in cores.iter_mut().enumerate() {
+        if index != *main && !involved.contains(&index) {
+            core.advance(floor, end.0, true);
         }
-        if world.cores[index].advance(&mut world.floor, at_ns + 1, false) {
-            return (at_ns, true);
+    }
+    world.involved = involved;
+    end
+}
+
+/// The cores that can send each other I/O threads, or get any.
+fn involve(world: &World<'_>, involved: &mut Vec<usize>) {
+    involved.clear();
+    let moving = world.floor.threads.iter().filter(|thread| thread.home != Some(thread.destination));
+    involved.extend(moving.flat_map(|thread| thread.home.into_iter().chain([thread.destination])).map(usize::from));
+    involved.extend(world.cores.iter().enumerate().filter(|(_, core)| core.has_mail()).map(|(index, _)| index));
+    involved.sort_unstable();
+    involved.dedup();
+}
+
+/// Goes on with the earliest of some cores, up to where the next one begins or one sends another something.
+fn in_turn(world: &mut World<'_>, involved: &[usize], (until_ns, asks): (u64, bool)) -> (u64, bool) {
+    loop {
+        let World { cores, floor, main, .. } = &mut *world;
+        let (mut first, mut second_ns) = ((u64::MAX, true, 0), u64::MAX);
+        for &index in involved {
+            let next = (cores[index].next_ns(floor), index != *main, index);
+            second_ns = second_ns.min(first.0.max(next.0));
+            first = first.min(next);
+        }
+        let (at_ns, _, index) = first;
+        if at_ns >= until_ns {
+            return (until_ns, asks);
+        }
+        if cores[index].advance(floor, second_ns.clamp(at_ns + 1, until_ns), true) {
+            return (cores[index].now_ns, true);
         }
         world.deliver();
     }
 }
 
-fn drives(world: &mut World<'_>, until_ns: u64) {
-    let mut submissions = std::mem::take(&mut world.submissions);
-    submissions.append(&mut world.floor.submissions);
-    submissions.sort_unstable();
-    let now = submissions.partition_point(|submission| submission.at_ns < until_ns);
-    for submission in &submissions[..now] {
-        world.submit(submission);
+fn drives(world: &mut World<'_>, from_ns: u64, until_ns: u64) {
+    let mut submissions = std::mem::replace(&mut world.floor.submissions, std::mem::take(&mut world.submissions));
+    let mut order = std::mem::take(&mut world.order);
+    order.until(&submissions, from_ns, until_ns, |submission| (submission.at_ns, submission.core));
+    order.places().for_each(|place| world.submit(&submissions[place]));
+    if order.len() < submissions.len() {
+        world.floor.submissions.extend(submissions.iter().filter(|submission| submission.at_ns >= until_ns));
     }
-    world.floor.submissions.extend(submissions.drain(now..));
     submissions.clear();
     world.submissions = submissions;
+    world.order = order;
 }
 
-fn network(world: &mut World<'_>, until_ns: u64) {
-    let mut answers = std::mem::take(&mut world.answers);
-    answers.append(&mut world.floor.answers);
-    answers.sort_unstable();
-    let now = answers.partition_point(|answer| answer.at_ns < until_ns);
-    for answer in &answers[..now] {
-        world.answer(answer);
+fn network(world: &mut World<'_>, from_ns: u64, until_ns: u64) {
+    let mut answers = std::mem::replace(&mut world.floor.answers, std::mem::take(&mut world.answers));
+    let mut order = std::mem::take(&mut world.order);
+    order.until(&answers, from_ns, until_ns, |answer| (answer.at_ns, answer.core));
+    order.places().for_each(|place| world.answer(&answers[place]));
+    if order.len() < answers.len() {
+        world.floor.answers.extend(answers.iter().filter(|answer| answer.at_ns >= until_ns));
     }
-    world.floor.answers.extend(answers.drain(now..));
     answers.clear();
     world.answers = answers;
+    world.order = order;
 }
