@@ -35,7 +35,8 @@ fn summary_blocks(bench: &Bench, cells: &[summary::Cell]) -> Vec<Block> {
     let full: Vec<&summary::Cell> = cells.iter().filter(|cell| cell.saturated > 0).collect();
     let mut blocks = Vec::new();
     if !full.is_empty() {
-        let names = full.iter().map(|cell| format!("{} at {} ({}/{})", cell.policy, cell.point, cell.saturated, cell.runs));
+        let names =
+            full.iter().map(|cell| format!("{} at {} ({}/{})", cell.policy, cell.point, cell.saturated, cell.runs));
         let names: Vec<String> = names.collect();
         blocks.push(Block::Text(format!("Could not keep up, and is not averaged: {}.", names.join(", "))));
     }

@@ -68,7 +68,8 @@ impl Sketch<'_> {
         if !cells.iter().any(|cell| has(&cell)) {
             return Vec::new();
         }
-        let title = if facet.is_empty() { self.wanted.title.clone() } else { format!("{}; {facet}", self.wanted.title) };
+        let title =
+            if facet.is_empty() { self.wanted.title.clone() } else { format!("{}; {facet}", self.wanted.title) };
         match self.wanted.kind {
             ChartKind::Lines => vec![Chart::Lines(self.lines(title, cells))],
             ChartKind::Bars => vec![Chart::Bars(self.bars(title, cells))],
@@ -143,7 +144,13 @@ impl Sketch<'_> {
             let row = |y: String| (y.clone(), columns.iter().map(|x| at(x, &y)).collect());
             let rows = labels(&self.wanted.y).into_iter().map(row).collect();
             let title = format!("{title}; {policy}");
-            Chart::Heat(Heat { title, x: self.wanted.x.clone(), y: self.wanted.y.clone(), rows, columns: columns.clone() })
+            Chart::Heat(Heat {
+                title,
+                x: self.wanted.x.clone(),
+                y: self.wanted.y.clone(),
+                rows,
+                columns: columns.clone(),
+            })
         };
         policies.into_iter().map(heat).collect()
     }
@@ -155,10 +162,8 @@ impl Sketch<'_> {
             let estimate = measured.estimate;
             Some(Place { x: time.parse::<f64>().ok()? / 1e3, y: estimate.map(|e| e.value), band: band(measured) })
         };
-        let line = |cell: &&Cell| Line {
-            name: cell.policy.clone(),
-            places: cell.values.iter().filter_map(place).collect(),
-        };
+        let line =
+            |cell: &&Cell| Line { name: cell.policy.clone(), places: cell.values.iter().filter_map(place).collect() };
         let x = Axis { label: "time (s)".into(), ..Axis::default() };
         Lines { title, x, y: self.y(true), lines: cells.iter().map(line).collect() }
     }
