@@ -295,6 +295,10 @@ impl Core {
         if woken_ns >= until_ns {
             return Boundary::Wait;
         }
+        if matches!(message.say, Say::Sleep { .. }) {
+            self.inbox.pop_front(); // it does
+            return Boundary::Again;
+        }
         self.turn(floor, woken_ns, State::Awake);
         self.mode = Mode::Polls;
         self.to_sleep = None;

@@ -45,6 +45,8 @@ pub(crate) struct Director {
     cores_before: Vec<(u64, u64)>,
     /// Asleep by command: in which state.
     asleep: Vec<Option<Depth>>,
+    /// When a core that software has woken will be awake.
+    ready_ns: Vec<u64>,
     counts: Vec<ThreadCount>,
     cores: Vec<CoreSample>,
     threads: Vec<ThreadSample>,
@@ -116,6 +118,7 @@ impl Director {
             on_interval: vec![Before::default(); threads],
             cores_before: vec![(0, 0); cores.len()],
             asleep: vec![None; cores.len()],
+            ready_ns: vec![0; cores.len()],
             counts: Vec::with_capacity(threads),
             cores: Vec::with_capacity(cores.len()),
             threads: Vec::with_capacity(threads),
@@ -329,15 +332,17 @@ impl Director {
         }
     }
 
-    /// Wakes a core; when it will be awake.
-    fn wake(&mut self, core: CoreId, cores: &mut [Core]) -> u64 {
+    /// Wakes a core, at the waker's cost.
+    fn wake(&mut self, core: CoreId, cores: &mut [Core]) {
         let main = self.topology.main().index();
         let slept = self.asleep[core.index()].take();
         let cost = self.capabilities.sleeps.iter().find(|sleep| Some(sleep.depth) == slept).copied();
         self.decisions.wakes += u64::from(slept.is_some());
         let at_ns = cores[main].spend(cost.map_or(STORE_NS, |cost| cost.waker_ns as u32));
         cores[core.index()].deliver(Message { at_ns, say: Say::Wake });
-        at_ns + cost.map_or(0, |cost| cost.wake_ns)
+        if let Some(cost) = cost.filter(|cost| cost.depth == Depth::SoftwareWait) {
+            self.ready_ns[core.index()] = at_ns + cost.wake_ns;
+        }
     }
 
     /// Orders a thread to a core. One that software wakes is awake before the thread leaves its old home.
@@ -352,8 +357,9 @@ impl Director {
         if to.index() >= cores.len() || thread.index() >= floor.threads.len() {
             return Err(Refusal::Unknown);
         }
-        let software = self.asleep[to.index()] == Some(Depth::SoftwareWait);
-        let ready_ns = if self.asleep[to.index()].is_some() { self.wake(to, cores) } else { 0 };
+        if self.asleep[to.index()].is_some() {
+            self.wake(to, cores);
+        }
         let io = &mut floor.threads[thread.index()];
         let settled = io.home == Some(io.destination);
         let Some(home) = io.home else {
@@ -372,7 +378,7 @@ impl Director {
         self.moves += 1;
         self.decisions.moves += 1;
         let sent_ns = cores[main].spend(STORE_NS);
-        let at_ns = if software { ready_ns.max(sent_ns) } else { sent_ns };
+        let at_ns = self.ready_ns[to.index()].max(sent_ns);
         cores[usize::from(home)].deliver(Message { at_ns, say: Say::Give(thread.0) });
         Ok(())
     }

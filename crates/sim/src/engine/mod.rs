@@ -36,7 +36,7 @@ pub use director::{capabilities, command_code};
 pub use meter::EPOCH_NS;
 
 use crate::outcome::Outcome;
-use crate::scenario::{Arrival, Connection, Scenario};
+use crate::scenario::{Arrival, Connection, Kind, Scenario};
 use crate::ssd::Ssd;
 use crate::trace::{Recorder, What};
 use collect::Collector;
@@ -317,6 +317,11 @@ fn check(scenario: &Scenario) -> Result<(), RunError> {
                 first + count,
                 scenario.drives.len()
             ));
+        }
+        if let Kind::Steps { steps, .. } = &connection.request
+            && (steps.is_empty() || steps.iter().any(|step| step.reads + step.writes == 0))
+        {
+            return wrong(format!("connection {index}: a request needs a step, and every step a command"));
         }
         if connection.phases.is_empty() || connection.phases.iter().any(|phase| phase.length_ns == 0) {
             return wrong(format!("connection {index} needs a phase, and every phase a length"));
