@@ -125,7 +125,8 @@ fn alike(a: &toml::Value, b: &toml::Value) -> bool {
 }
 
 /// The value at a path of keys, joined by dots; a key that has dots itself stands in quotes. In a list a number is an index from
-/// 0, `last`, `len`, `min` and `max` are what they say, and any other word is the table whose `name`, `key` or `label` it is.
+/// 0, `last`, `len`, `min` and `max` are what they say, and any other word is the table whose `name`, `key`,
+/// `label` or `profile` it is.
 fn at(value: &toml::Value, path: &str) -> Option<toml::Value> {
     let mut value = value.clone();
     for key in segments(path) {
@@ -154,7 +155,7 @@ fn of_list(list: &[toml::Value], key: &str) -> Option<toml::Value> {
     let numbers = || list.iter().filter_map(numeric);
     let named = |item: &&toml::Value| {
         let is = |name| item.get(name).and_then(toml::Value::as_str) == Some(key);
-        ["name", "key", "label"].into_iter().any(is)
+        ["name", "key", "label", "profile"].into_iter().any(is)
     };
     match key {
         "len" => i64::try_from(list.len()).ok().map(toml::Value::Integer),

@@ -240,8 +240,9 @@ fn closing(report: &Report) -> String {
     for stamp in &report.profiles {
         text += &wrapped(&format!("{}: profile {}, {}", stamp.file, stamp.profile, stamp.hash), "");
     }
-    text += "A value comes out under 10 % of |paper - trivial|, is near under 25 %, and is undecided where its 95 % interval \
-             straddles.\n";
+    let rule = "A value comes out under 10 % of |paper - trivial|, is near under 25 %, and is undecided where its 95 % interval \
+                straddles a boundary.";
+    text += &wrapped(rule, "");
     format!("\n{text}")
 }
 
