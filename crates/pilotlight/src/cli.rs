@@ -26,6 +26,7 @@ Examples:
   pilotlight load --runtime 10 --iodepth 32         4 KiB random reads from 127.0.0.1:4420
   pilotlight trace requests.csv.gz                  rates, bursts, sizes of a block trace
   pilotlight doctor                                 what this machine lacks for cores that sleep
+  pilotlight claims                                 what the papers report, and what comes out
 
 Run `pilotlight COMMAND --help` for a command's options and exit codes.";
 
@@ -63,6 +64,9 @@ pub(crate) enum Command {
     Trace(crate::trace::TraceArgs),
     /// Say what this machine offers to cores that sleep, and what would bring the rest
     Doctor(crate::doctor::DoctorArgs),
+
+    /// Compare what the papers report with what comes out here, row by row
+    Claims(crate::claims::ClaimsArgs),
 }
 
 const SERVE_ABOUT: &str = "\

@@ -1,7 +1,7 @@
 //! A trace read once: statistics, a copy where one is wanted, and the bar meanwhile.
 
 use std::fs;
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -81,12 +81,11 @@ fn ended(faults: &Faults) -> ExitCode {
 }
 
 pub(super) fn print(report: &Report<'_>, json: bool) -> anyhow::Result<()> {
-    if json {
-        println!("{}", serde_json::to_string_pretty(report)?);
-    } else {
-        print!("{}", render::text(report));
+    let text = if json { serde_json::to_string_pretty(report)? + "\n" } else { render::text(report) };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()), // who read it has seen enough
+        result => Ok(result?),
     }
-    Ok(())
 }
 
 /// What requests go through, be they read or generated.

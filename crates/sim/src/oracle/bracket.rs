@@ -248,7 +248,13 @@ impl<'a> Question<'a> {
         let power = &limits.power;
         let spread = power.alone_uw * i64::from(limits.both_ppm) < power.both_uw * i64::from(limits.alone_ppm);
         let fill = if spread { Fill::Spread } else { Fill::Pairs };
-        Schedule::new(&levels, lead_ns, self.bin_ns, fill.order(&self.scenario.topology), self.base.ledger.threads.clone())
+        Schedule::new(
+            &levels,
+            lead_ns,
+            self.bin_ns,
+            fill.order(&self.scenario.topology),
+            self.base.ledger.threads.clone(),
+        )
     }
 
     /// How long before they are needed cores are woken: a tick may be that late, and where the way out of sleep is long, I/O threads

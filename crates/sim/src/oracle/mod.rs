@@ -9,8 +9,8 @@ mod limits;
 mod prices;
 mod replay;
 
-pub use bracket::{Aim, Bracket, UTILISATIONS_PERMILLE, bracket, bracket_of};
 pub use bound::{Bound, Level, lower_bound};
+pub use bracket::{Aim, Bracket, UTILISATIONS_PERMILLE, bracket, bracket_of};
 pub use demand::{Demand, Grain, Plan, Slot, Span};
 pub use ledger::Lateness;
 pub use limits::{Limits, States, UnitPower};
