@@ -154,6 +154,16 @@ pub fn a_core_that_gets_a_thread_is_not_put_to_sleep(plant: &mut dyn Plant) {
     assert_eq!(log.refused, [(sleep(1), Refusal::NotEmpty)]);
 }
 
+/// A thread that is ordered to where it lives is not on its way. Not in the list of [`crate::suite!`]: see `tests/conformance.rs` of the
+/// live plant.
+pub fn a_thread_that_stays_is_not_on_its_way(plant: &mut dyn Plant) {
+    let script = script(plant)
+        .say(&[go(1, 1), sleep(1)])
+        .say(&[go(1, 0)])
+        .holds("sleep, and requests elsewhere", 3, |seen| seen.sleeps(1) && is_served(seen, 1));
+    obey(plant, &setup(2, 2, &[1]), script);
+}
+
 /// Cores and I/O threads that there are not.
 pub fn what_does_not_exist_is_refused(plant: &mut dyn Plant) {
     let frequency = Command::Frequency { core: CoreId(9), khz: 1_000_000 };
