@@ -57,6 +57,11 @@ fn is_served(seen: &Seen, thread: usize) -> bool {
     seen.threads[thread].requests > 0
 }
 
+/// Awake, in fact and not only in name, and without requests.
+fn polls_nothing(seen: &Seen, core: usize) -> bool {
+    !seen.sleeps(core) && seen.cores[core].awake_ns > 0 && seen.cores[core].busy_ns == 0
+}
+
 /// Moves land: requests are polled on the new home, and no more on the old one.
 pub fn a_moved_thread_is_served_by_its_new_home(plant: &mut dyn Plant) {
     let script = script(plant)
@@ -107,12 +112,35 @@ pub fn a_sleeping_core_wakes_for_a_move(plant: &mut dyn Plant) {
     obey(plant, &setup(2, 2, &[1]), script);
 }
 
+/// An order to sleep is forgotten with the first order to be awake, whether the core had come to sleep or not.
+pub fn a_wake_up_cancels_a_sleep_that_has_not_begun(plant: &mut dyn Plant) {
+    let script =
+        script(plant)
+            .say(&[sleep(1)])
+            .say(&[wake(1)])
+            .say(&[go(1, 0)])
+            .holds("a core that polls nothing", 5, |seen| polls_nothing(seen, 1) && is_served(seen, 1));
+    let (log, _) = obey(plant, &setup(2, 2, &[1]), script);
+    assert!(!log.samples.iter().any(|seen| seen.sleeps(1)));
+}
+
+/// A move says that the core is to be awake.
+pub fn a_move_to_a_core_cancels_its_sleep(plant: &mut dyn Plant) {
+    let script = script(plant).say(&[sleep(1)]).say(&[go(0, 1)]).say(&[go(0, 0), go(1, 0)]).holds(
+        "a core that polls nothing",
+        5,
+        |seen| !seen.sleeps(1) && !seen.serves(1) && is_served(seen, 1),
+    );
+    let (log, _) = obey(plant, &setup(2, 2, &[0, 1]), script);
+    assert!(!log.samples.iter().any(|seen| seen.sleeps(1)));
+}
+
 /// A core without I/O threads stays awake, once woken.
 pub fn a_core_is_woken_by_command(plant: &mut dyn Plant) {
     let script = script(plant).say(&[sleep(1)]).until("sleep", |seen| seen.sleeps(1)).say(&[wake(1)]).holds(
         "a core that polls nothing",
         5,
-        |seen| !seen.sleeps(1) && seen.cores[1].awake_ns > 0,
+        |seen| polls_nothing(seen, 1),
     );
     obey(plant, &setup(2, 1, &[0]), script);
 }
@@ -157,10 +185,11 @@ pub fn a_core_that_gets_a_thread_is_not_put_to_sleep(plant: &mut dyn Plant) {
 /// A thread that is ordered to where it lives is not on its way. Not in the list of [`crate::suite!`]: see `tests/conformance.rs` of the
 /// live plant.
 pub fn a_thread_that_stays_is_not_on_its_way(plant: &mut dyn Plant) {
-    let script = script(plant)
-        .say(&[go(1, 1), sleep(1)])
-        .say(&[go(1, 0)])
-        .holds("sleep, and requests elsewhere", 3, |seen| seen.sleeps(1) && is_served(seen, 1));
+    let script =
+        script(plant)
+            .say(&[go(1, 1), sleep(1)])
+            .say(&[go(1, 0)])
+            .holds("sleep, and requests elsewhere", 3, |seen| seen.sleeps(1) && is_served(seen, 1));
     obey(plant, &setup(2, 2, &[1]), script);
 }
 

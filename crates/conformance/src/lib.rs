@@ -45,6 +45,8 @@ macro_rules! suite {
             a_move_to_where_a_thread_lives_changes_nothing
             a_core_sleeps_when_its_last_thread_has_left
             a_sleeping_core_wakes_for_a_move
+            a_wake_up_cancels_a_sleep_that_has_not_begun
+            a_move_to_a_core_cancels_its_sleep
             a_core_is_woken_by_command
             a_core_sleeps_as_deep_as_the_plant_says
             the_main_core_does_not_sleep
