@@ -129,7 +129,7 @@ pub fn a_move_to_a_core_cancels_its_sleep(plant: &mut dyn Plant) {
     let script = script(plant).say(&[sleep(1)]).say(&[go(0, 1)]).say(&[go(0, 0), go(1, 0)]).holds(
         "a core that polls nothing",
         5,
-        |seen| !seen.sleeps(1) && !seen.serves(1) && is_served(seen, 1),
+        |seen| polls_nothing(seen, 1) && is_served(seen, 1),
     );
     let (log, _) = obey(plant, &setup(2, 2, &[0, 1]), script);
     assert!(!log.samples.iter().any(|seen| seen.sleeps(1)));

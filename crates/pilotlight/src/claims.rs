@@ -203,7 +203,9 @@ fn root(args: &ClaimsArgs) -> anyhow::Result<PathBuf> {
     let here = std::env::current_dir().context("cannot tell the present folder")?;
     let found = here.ancestors().find(|folder| folder.join(MAP).is_file()).map(Path::to_owned);
     if found.is_none() && (args.claims.is_empty() || args.map.is_empty()) {
-        anyhow::bail!("there is no {MAP} here or above: run it in the repository, or say --root, or --claims and --map");
+        anyhow::bail!(
+            "there is no {MAP} here or above: run it in the repository, or say --root, or --claims and --map"
+        );
     }
     Ok(found.unwrap_or(here))
 }
@@ -228,7 +230,8 @@ fn results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
 fn in_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let wrong = || format!("cannot read {}", folder.display());
     let entries = std::fs::read_dir(folder).with_context(wrong)?;
-    let mut files: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>().with_context(wrong)?;
+    let mut files: Vec<PathBuf> =
+        entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>().with_context(wrong)?;
     files.retain(|path| path.extension().is_some_and(|end| end == "csv") && !path.ends_with("constants.csv"));
     files.sort();
     Ok(files)

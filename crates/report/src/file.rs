@@ -45,7 +45,8 @@ impl Table {
         let fields = self.columns.iter().map(|column| Ok(Arc::new(field(column)?)));
         let fields = fields.collect::<Result<Vec<_>, ParquetError>>()?;
         let schema = Arc::new(Type::group_type_builder("table").with_fields(fields).build()?);
-        let notes = notes.iter().map(|(key, value)| KeyValue { key: key.clone(), value: Some(value.clone()) }).collect();
+        let notes =
+            notes.iter().map(|(key, value)| KeyValue { key: key.clone(), value: Some(value.clone()) }).collect();
         let properties = WriterProperties::builder().set_key_value_metadata(Some(notes)).build();
         let mut writer = SerializedFileWriter::new(out, schema, Arc::new(properties))?;
         let mut group = writer.next_row_group()?;

@@ -69,7 +69,8 @@ impl Column {
     #[must_use]
     pub fn key(&self) -> String {
         let tidy = |text: &str| -> String {
-            let word = |c: char| if c.is_ascii_alphanumeric() || ".@".contains(c) { c.to_ascii_lowercase() } else { '_' };
+            let word =
+                |c: char| if c.is_ascii_alphanumeric() || ".@".contains(c) { c.to_ascii_lowercase() } else { '_' };
             text.replace('%', "percent").replace('/', "_per_").chars().map(word).collect()
         };
         let (name, unit) = (tidy(&self.name), tidy(&self.unit));

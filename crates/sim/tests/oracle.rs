@@ -60,3 +60,52 @@ fn the_bracket_of_bursts_is_below_every_policy() {
         }
     }
 }
+
+/// SANDMAN's machine under a stable load and under bursts (Figs 3 and 4, shortened): what docs/oracle.md shows.
+/// `cargo test --release -p pilotlight-sim --test oracle -- --ignored --nocapture`
+#[test]
+#[ignore = "seconds in the release profile, minutes in the dev profile"]
+fn the_paper_s_machine() {
+    for (label, scenario) in [
+        ("stable, 320 k", stable(320e3)),
+        ("stable, 2,560 k", stable(2_560e3)),
+        ("bursts, 125 k for 500 ms, then 2,500 k for 50 ms", paper_bursts()),
+    ] {
+        for states in [States::SHALLOW, States::ALL] {
+            let begun = std::time::Instant::now();
+            println!("{label}, {} slots of the series", scenario.duration_ns / scenario.series_ns);
+            let bracket = check(&scenario, Aim::new(states));
+            println!("  {} slots, {:.1} s", bracket.slots.len(), begun.elapsed().as_secs_f64());
+            if states.deep {
+                continue;
+            }
+            for (name, settings, rests) in POLICIES {
+                let Ok(policy) = pilotlight_policy::registry::build(name, settings) else { continue };
+                let outcome = run(&scenario, policy).unwrap();
+                let energy = outcome.energy.system_uj();
+                let p99 = outcome.latency[0].1.quantile(0.99);
+                let above = bracket.above_shallow_uj(energy) as f64 / 1e6;
+                println!("  {name}: {above:.3} J above C-1, p99 {:.1} us", p99 as f64 / 1e3);
+                assert!(rests || bracket.lower_uj <= energy, "{name}");
+            }
+        }
+    }
+}
+
+fn stable(rate: f64) -> Scenario {
+    let mut scenario = support::scenario(48, 16, rate, 1_200 * MS, 5);
+    (scenario.series_ns, scenario.warm_up_ns) = (10 * MS, 200 * MS);
+    scenario
+}
+
+fn paper_bursts() -> Scenario {
+    let mut scenario = support::scenario(48, 1, 1.0, 1_300 * MS, 5);
+    (scenario.series_ns, scenario.warm_up_ns) = (10 * MS, 200 * MS);
+    for connection in &mut scenario.workload.connections {
+        connection.depth = 32;
+        let phase = |length_ns, rate| Phase { label: 0, length_ns, rate };
+        connection.phases =
+            vec![phase(500 * MS, Rate::PerSecond(125e3 / 48.0)), phase(50 * MS, Rate::PerSecond(2_400e3 / 48.0))];
+    }
+    scenario
+}

@@ -73,6 +73,7 @@ fn scenario(
     let step_ns = 10_000_000;
     let duration_ns = (requests as f64 / rate * 1e9) as u64 / step_ns * step_ns + step_ns;
     Scenario {
+        family: Vec::new(),
         machine,
         topology: Topology::flat(1).unwrap(),
         threads,

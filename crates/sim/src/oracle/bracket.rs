@@ -19,7 +19,7 @@ use super::{Bound, OracleError};
 use crate::histogram::Histogram;
 use crate::machine::Machine;
 use crate::outcome::Outcome;
-use crate::scenario::Scenario;
+use crate::scenario::{Connection, Kind, Scenario};
 
 /// How busy the cores of a schedule may be at most, from the fewest cores to the most.
 pub const UTILISATIONS_PERMILLE: [u64; 11] = [950, 900, 850, 800, 700, 600, 500, 400, 300, 200, 100];
@@ -184,6 +184,10 @@ struct Question<'a> {
 
 impl<'a> Question<'a> {
     fn new(scenario: &'a Scenario, aim: Aim) -> Result<Self, OracleError> {
+        let connections = &scenario.workload.connections;
+        if connections.iter().any(|connection| connection.request == Kind::Traced) {
+            return Err(OracleError::Traced);
+        }
         let limits = Limits::of(&scenario.machine, &scenario.topology, aim.states)?;
         let bin_ns = gcd(scenario.series_ns.max(1), MS);
         let all = Level { awake: limits[0].cores(), not_deep: limits[0].cores() };
@@ -317,12 +321,12 @@ fn most_drive_nj(scenario: &Scenario) -> u64 {
         let nj = if writes { power.write_4k_nj.max(power.read_4k_nj) } else { power.read_4k_nj };
         u64::from(bytes) * nj / 4_096
     };
-    let of = |connection: &crate::scenario::Connection| match &connection.request {
-        crate::scenario::Kind::Plain { writes_ppm, bytes, .. } => each(*bytes, *writes_ppm > 0),
-        crate::scenario::Kind::Traced => each(1 << 20, true), // larger requests are rare
-        crate::scenario::Kind::Steps { steps, .. } => {
+    let of = |connection: &Connection| match &connection.request {
+        Kind::Plain { writes_ppm, bytes, .. } => each(*bytes, *writes_ppm > 0),
+        Kind::Steps { steps, .. } => {
             steps.iter().map(|step| u64::from(step.reads + step.writes) * each(step.bytes, true)).sum()
         }
+        Kind::Traced => 0, // refused before
     };
     scenario.workload.connections.iter().map(of).max().unwrap_or(0)
 }

@@ -28,6 +28,11 @@ pub enum OracleError {
     /// A run that is needed for it could not be made.
     #[error("{0}")]
     Run(String),
+    /// Requests come from a trace, which is read once.
+    #[error(
+        "the oracle runs a scenario several times, and requests of a trace come only once: give its connections rates instead"
+    )]
+    Traced,
     /// There is nothing to bound.
     #[error("there is no slot: measure for longer than one entry of the series")]
     NoSlots,
