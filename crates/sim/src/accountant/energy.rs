@@ -9,7 +9,7 @@
 use super::{Findings, Law};
 use crate::machine::Power;
 use crate::outcome::{Energy, Outcome, Stretch};
-use crate::scenario::Scenario;
+use crate::scenario::{Kind, Scenario};
 use crate::trace::{Record, State, What};
 
 const EPOCH_NS: u64 = 10_000;
@@ -60,6 +60,8 @@ pub(super) struct EnergyBook<'a> {
     read_bytes: u64,
     written_bytes: u64,
     series: Vec<Stretch>,
+    /// Requests come from a trace: what reads move is not in the records, so drives draw at least what writes take.
+    replays: bool,
 }
 
 impl<'a> EnergyBook<'a> {
@@ -83,6 +85,7 @@ impl<'a> EnergyBook<'a> {
             read_bytes: 0,
             written_bytes: 0,
             series: Vec::new(),
+            replays: scenario.workload.connections.iter().any(|connection| connection.request == Kind::Traced),
         }
     }
 
@@ -161,15 +164,14 @@ impl<'a> EnergyBook<'a> {
         let power = &self.scenario.machine.power;
         let (cpu, others) = (power.cpu_uw, power.others_uw);
         let exponent = power.family.frequency_exponent;
-        let curve =
-            |poll: u64, slow: u64, shallow: u64| Curve { slow: millionths(slow - shallow, poll - shallow), exponent };
-        let drawn = self.above_shallow(curve(cpu.poll, cpu.slow, cpu.shallow), a, b);
+        let slow = millionths(cpu.slow - cpu.shallow, cpu.poll - cpu.shallow);
+        let drawn = self.above_shallow(Curve { slow, exponent }, a, b);
         let each_uw = (cpu.poll - cpu.shallow) / count(power);
         sums.cpu_fj += drawn * u128::from(each_uw) / u128::from(MILLION);
-        // The others' exponent comes on top, and has to leave the measured slow state as it is.
-        let Curve { slow, exponent } = curve(others.poll, others.slow, others.shallow);
-        let slow = ((slow as f64 / MILLION as f64).powf(1.0 / power.family.others_exponent) * MILLION as f64).round();
-        sums.polling += self.above_shallow(Curve { slow: slow as u64, exponent }, a, b);
+        // What the mean over a stretch, to the power of its exponent, makes what was measured at the lowest frequency.
+        let slow = millionths(others.slow - others.shallow, others.poll - others.shallow) as f64 / MILLION as f64;
+        let slow = (slow.powf(1.0 / power.family.others_exponent) * MILLION as f64).round() as u64;
+        sums.polling += self.above_shallow(Curve { slow, exponent }, a, b);
         let keeps = |core: Watched| core.awake_ns > 0 || core.low == State::Shallow;
         let keeps = keeps(a) || b.is_some_and(keeps);
         if keeps && (index as u64) < count(power) {
@@ -238,7 +240,9 @@ impl<'a> EnergyBook<'a> {
             let mut same =
                 |what, own: u64, claimed: u64| findings.same(Law::Energy, at_ns, what, own.into(), claimed.into());
             same("CPU energy in a stretch, in uJ", own.energy.cpu_uj, claimed.energy.cpu_uj);
-            same("drives' energy in a stretch, in uJ", own.energy.drives_uj, claimed.energy.drives_uj);
+            let (least_uj, drives_uj) = (own.energy.drives_uj, claimed.energy.drives_uj);
+            let claimed_uj = if self.replays { least_uj.min(drives_uj) } else { drives_uj };
+            same("drives' energy in a stretch, in uJ", least_uj, claimed_uj);
             same("others' energy in a stretch, in uJ", own.energy.others_uj, claimed.energy.others_uj);
             same("time awake in a stretch, in ns", own.awake_ns, claimed.awake_ns);
             same("capacity in a stretch, in ns", own.capacity_ns, claimed.capacity_ns);
@@ -251,6 +255,9 @@ impl<'a> EnergyBook<'a> {
         }
         let end_ns = self.scenario.duration_ns;
         findings.same(Law::Energy, end_ns, "CPU energy, in uJ", all.cpu_uj.into(), outcome.energy.cpu_uj.into());
+        if self.replays {
+            all.drives_uj = outcome.energy.drives_uj;
+        }
         findings.same(
             Law::Energy,
             end_ns,

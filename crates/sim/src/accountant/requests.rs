@@ -20,8 +20,8 @@ enum Stage {
 struct Progress {
     stage: Stage,
     issued_ns: u64,
-    /// Whether it brought data.
-    brought: bool,
+    /// Data that it brought, in bytes.
+    brought: u32,
     submitted: usize,
     completed: usize,
     /// When its last record was.
@@ -33,7 +33,8 @@ struct Progress {
 struct Planned {
     /// Commands of earlier steps: they are completed before.
     after: usize,
-    bytes: u32,
+    /// `None`: what the request brought, if it writes. (What a read of a trace asks for is in no record.)
+    bytes: Option<u32>,
     /// `None`: as the request, which brings data if it writes.
     write: Option<bool>,
 }
@@ -158,7 +159,7 @@ impl<'a> RequestBook<'a> {
         if connection >= self.plans.len() {
             return;
         }
-        let (issued_ns, brought) = (record.at_ns, record.b > 0);
+        let (issued_ns, brought) = (record.at_ns, record.b as u32);
         let since_ns = issued_ns;
         let progress = Progress { stage: Stage::Issued, issued_ns, brought, submitted: 0, completed: 0, since_ns };
         self.in_progress.insert(record.a, progress);
@@ -270,15 +271,14 @@ fn called(name: u64) -> String {
 /// The commands of a connection's requests, in order.
 fn plan(connection: &Connection) -> Vec<Planned> {
     match &connection.request {
-        Kind::Plain { bytes, .. } => vec![Planned { after: 0, bytes: *bytes, write: None }],
-        // A trace has no sizes in its records: the drives' energy of a replay is not audited.
-        Kind::Traced => vec![Planned { after: 0, bytes: 0, write: None }],
+        Kind::Plain { bytes, .. } => vec![Planned { after: 0, bytes: Some(*bytes), write: None }],
+        Kind::Traced => vec![Planned { after: 0, bytes: None, write: None }],
         Kind::Steps { steps, .. } => {
             let mut plan = Vec::new();
             for step in steps {
                 let after = plan.len();
                 let commands = (0..step.reads + step.writes).map(|part| Some(part >= step.reads));
-                plan.extend(commands.map(|write| Planned { after, bytes: step.bytes, write }));
+                plan.extend(commands.map(|write| Planned { after, bytes: Some(step.bytes), write }));
             }
             plan
         }
@@ -304,7 +304,8 @@ fn submit(progress: &mut Progress, plan: &[Planned], broken: &mut impl FnMut(Str
         broken(format!("{} of {} commands that it waits for are completed", progress.completed, planned.after));
     }
     progress.submitted += 1;
-    Some(Moved { bytes: planned.bytes, write: planned.write.unwrap_or(progress.brought) })
+    let bytes = planned.bytes.unwrap_or(progress.brought);
+    Some(Moved { bytes, write: planned.write.unwrap_or(progress.brought > 0) })
 }
 
 fn complete(progress: &mut Progress, broken: &mut impl FnMut(String)) {

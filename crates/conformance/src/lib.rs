@@ -1,0 +1,73 @@
+//! What a command means, as tests that every plant passes.
+//!
+//! A policy that is tried in the simulator is to do the same in the server, so both must understand it alike. The cases here are
+//! written once, over a small trait ([`Plant`]): a policy that follows a script ([`script`]) gives commands, waits for what it is told
+//! of their effects, and remembers all of it. Nothing is looked at but what a policy sees, so whatever passes can be driven by the
+//! same policies. Cases assert order and states, never times: plants may be slow.
+//!
+//! It is a crate of its own because `sim` and `reactor` do not know each other, and neither is to depend on the other's tests. Both
+//! call [`suite!`] in `tests/conformance.rs`.
+
+pub mod cases;
+pub mod script;
+
+use pilotlight_plant::Policy;
+use script::Board;
+
+/// A small plant, as a case needs it.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Cores, none of them siblings; core 0 is the main core.
+    pub cores: u16,
+    /// I/O threads; thread `i` begins on core `i` modulo `cores`.
+    pub threads: u16,
+    /// The I/O threads that get requests, steadily, until [`Board::feeds`] says no more, or for most of the run.
+    pub fed: Vec<u16>,
+}
+
+/// Something that a policy drives.
+pub trait Plant {
+    /// Time between two intervals that is convenient, in nanoseconds; some hundreds of them fit into a run.
+    fn interval_ns(&self) -> u64;
+
+    /// Runs `policy` on such a plant until [`Board::is_done`] and some intervals longer, or until it is clear that this will not
+    /// come. How many requests each I/O thread has been given; all of them have been polled before the end.
+    fn run(&mut self, setup: &Setup, policy: Box<dyn Policy>, board: &Board) -> Vec<u64>;
+}
+
+/// One test for each case; `$plant` makes a [`Plant`].
+#[macro_export]
+macro_rules! suite {
+    ($plant:expr) => {
+        $crate::suite!($plant;
+            a_moved_thread_is_served_by_its_new_home
+            a_thread_that_is_moved_twice_ends_where_it_was_sent_last
+            a_move_to_where_a_thread_lives_changes_nothing
+            a_core_sleeps_when_its_last_thread_has_left
+            a_sleeping_core_wakes_for_a_move
+            a_wake_up_cancels_a_sleep_that_has_not_begun
+            a_move_to_a_core_cancels_its_sleep
+            a_core_is_woken_by_command
+            a_core_sleeps_as_deep_as_the_plant_says
+            the_main_core_does_not_sleep
+            a_core_that_gets_a_thread_is_not_put_to_sleep
+            what_does_not_exist_is_refused
+            what_the_plant_cannot_do_is_refused
+            a_thread_that_waits_for_interrupts_lets_its_core_rest
+            a_thread_that_waits_for_interrupts_is_served_and_moves
+            hybrid_polling_serves
+            nothing_is_lost_on_the_way
+            samples_are_about_the_whole_plant
+            a_quiet_policy_is_asked_when_it_says_and_not_before
+            ticks_with_requests_are_not_left_out
+        );
+    };
+    ($plant:expr; $($case:ident)*) => {
+        $(
+            #[test]
+            fn $case() {
+                $crate::cases::$case(&mut $plant);
+            }
+        )*
+    };
+}

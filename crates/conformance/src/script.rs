@@ -1,0 +1,304 @@
+//! A policy that follows a script, and remembers what it was told.
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pilotlight_plant::{
+    Capabilities, Command, CoreSample, CoreState, NEVER, Policy, Refusal, Sample, Start, ThreadSample, Tick,
+    Unsupported, View, Wants,
+};
+
+/// A sample, kept.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// When, in nanoseconds.
+    pub now_ns: u64,
+    /// Length of the interval in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Every core.
+    pub cores: Vec<CoreSample>,
+    /// Every I/O thread.
+    pub threads: Vec<ThreadSample>,
+}
+
+impl Seen {
+    /// Whether a core rests by command.
+    #[must_use]
+    pub fn sleeps(&self, core: usize) -> bool {
+        matches!(self.cores[core].state, CoreState::Asleep(_))
+    }
+
+    /// Whether a core has done something for requests, and was awake at the end.
+    #[must_use]
+    pub fn serves(&self, core: usize) -> bool {
+        !self.sleeps(core) && self.cores[core].busy_ns > 0
+    }
+
+    /// Whether no requests came.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.threads.iter().all(|thread| thread.requests == 0)
+    }
+}
+
+/// What the policy was told.
+#[derive(Clone, Debug, Default)]
+pub struct Log {
+    /// When it started, in nanoseconds.
+    pub started_ns: u64,
+    /// What the plant says it can do.
+    pub capabilities: Capabilities,
+    /// Where I/O threads lived at the start.
+    pub homes: Vec<u16>,
+    /// Every sample.
+    pub samples: Vec<Seen>,
+    /// When ticks came, in nanoseconds, and how many requests each told of.
+    pub ticks: Vec<(u64, u64)>,
+    /// Requests by I/O thread, as ticks told.
+    pub tick_requests: Vec<u64>,
+    /// What was refused.
+    pub refused: Vec<(Command, Refusal)>,
+    /// What was wrong with what it was told.
+    pub wrong: Vec<String>,
+    /// Steps of the script that have been taken.
+    pub steps: usize,
+}
+
+/// What script and plant know of each other during a run.
+#[derive(Clone, Debug, Default)]
+pub struct Board {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    done: AtomicBool,
+    fed: AtomicBool,
+    log: Mutex<Log>,
+}
+
+impl Board {
+    /// Whether the script has come to its end.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.shared.done.load(SeqCst)
+    }
+
+    /// Whether there are to be further requests.
+    #[must_use]
+    pub fn feeds(&self) -> bool {
+        !self.shared.fed.load(SeqCst)
+    }
+
+    /// What the policy was told so far.
+    pub fn log(&self) -> MutexGuard<'_, Log> {
+        self.shared.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Condition = Box<dyn FnMut(&Seen) -> bool + Send>;
+
+struct Step {
+    awaited: &'static str,
+    condition: Condition,
+    commands: Vec<Command>,
+    feeds: bool,
+}
+
+/// What a policy is to do: wait for something that a sample shows, then command, then wait for the next.
+pub struct Script {
+    wants: Wants,
+    steps: Vec<Step>,
+    /// What it answers to when it needs to be asked: so long after the start, then never.
+    needed_after_ns: Option<u64>,
+}
+
+impl Script {
+    /// A script that is told what happens at intervals of this length, and at ticks of a fourth of it.
+    #[must_use]
+    pub fn every(interval_ns: u64) -> Self {
+        let wants = Wants { tick_ns: Some(interval_ns / 4), interval_ns: Some(interval_ns), ..Wants::default() };
+        Self { wants, steps: Vec::new(), needed_after_ns: None }
+    }
+
+    /// Needs to be asked first so long after the start, then never, if nothing comes.
+    #[must_use]
+    pub fn needed_after(mut self, ns: u64) -> Self {
+        self.needed_after_ns = Some(ns);
+        self
+    }
+
+    /// Commands at the first sample for which `condition` holds, and which comes after the step before.
+    #[must_use]
+    pub fn when(
+        mut self,
+        awaited: &'static str,
+        condition: impl FnMut(&Seen) -> bool + Send + 'static,
+        commands: &[Command],
+    ) -> Self {
+        let condition = Box::new(condition);
+        self.steps.push(Step { awaited, condition, commands: commands.to_vec(), feeds: true });
+        self
+    }
+
+    /// Commands at the next sample.
+    #[must_use]
+    pub fn say(self, commands: &[Command]) -> Self {
+        self.when("a sample", |_| true, commands)
+    }
+
+    /// Waits for so many samples in a row for which `condition` holds.
+    #[must_use]
+    pub fn holds(
+        self,
+        awaited: &'static str,
+        samples: u32,
+        mut condition: impl FnMut(&Seen) -> bool + Send + 'static,
+    ) -> Self {
+        let mut row = 0;
+        let all = move |seen: &Seen| {
+            row = if condition(seen) { row + 1 } else { 0 };
+            row >= samples
+        };
+        self.when(awaited, all, &[])
+    }
+
+    /// Waits for a sample for which `condition` holds.
+    #[must_use]
+    pub fn until(self, awaited: &'static str, condition: impl FnMut(&Seen) -> bool + Send + 'static) -> Self {
+        self.when(awaited, condition, &[])
+    }
+
+    /// No further requests, and a while without any.
+    #[must_use]
+    pub fn until_all_is_quiet(mut self) -> Self {
+        self = self.say(&[]);
+        if let Some(step) = self.steps.last_mut() {
+            step.feeds = false;
+        }
+        self.holds("quiet", 20, Seen::is_quiet)
+    }
+
+    /// What each step waits for, in order.
+    #[must_use]
+    pub fn awaited(&self) -> Vec<&'static str> {
+        self.steps.iter().map(|step| step.awaited).collect()
+    }
+
+    /// The policy that does this, and where it writes what it was told.
+    #[must_use]
+    pub fn policy(self) -> (Box<dyn Policy>, Board) {
+        let board = Board::default();
+        board.shared.done.store(self.steps.is_empty() && self.needed_after_ns.is_none(), SeqCst);
+        let Self { wants, steps, needed_after_ns } = self;
+        let steps = steps.into_iter();
+        (Box::new(Actor { wants, steps, present: None, needed_after_ns, needed_ns: 0, board: board.clone() }), board)
+    }
+}
+
+/// The policy.
+struct Actor {
+    wants: Wants,
+    steps: std::vec::IntoIter<Step>,
+    present: Option<Step>,
+    needed_after_ns: Option<u64>,
+    needed_ns: u64,
+    board: Board,
+}
+
+impl Actor {
+    /// One step at most, so that the next looks at a later sample.
+    fn act(&mut self, seen: &Seen, out: &mut Vec<Command>) {
+        if self.present.is_none() {
+            self.present = self.steps.next();
+        }
+        let Some(step) = &mut self.present else { return };
+        if !(step.condition)(seen) {
+            return;
+        }
+        out.extend_from_slice(&step.commands);
+        if !step.feeds {
+            self.board.shared.fed.store(true, SeqCst);
+        }
+        self.board.log().steps += 1;
+        self.present = self.steps.next();
+        if self.present.is_none() {
+            self.board.shared.done.store(true, SeqCst);
+        }
+    }
+
+    fn needed_ns(&mut self, now_ns: u64) -> u64 {
+        if self.needed_after_ns.is_none() {
+            return now_ns;
+        }
+        if now_ns >= self.needed_ns {
+            self.needed_ns = NEVER;
+            if self.steps.len() == 0 && self.present.is_none() {
+                self.board.shared.done.store(true, SeqCst);
+            }
+        }
+        self.needed_ns
+    }
+}
+
+impl Policy for Actor {
+    fn name(&self) -> &'static str {
+        "script"
+    }
+
+    fn wants(&self) -> Wants {
+        self.wants
+    }
+
+    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+        let mut log = self.board.log();
+        log.started_ns = start.now_ns;
+        log.capabilities = start.capabilities.clone();
+        log.homes = start.homes.iter().map(|home| home.0).collect();
+        log.tick_requests = vec![0; start.homes.len()];
+        self.needed_ns = self.needed_after_ns.map_or(start.now_ns, |after| start.now_ns.saturating_add(after));
+        Ok(self.needed_ns)
+    }
+
+    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
+        let mut log = self.board.log();
+        let requests = tick.counts.iter().map(|count| u64::from(count.requests)).sum();
+        log.ticks.push((tick.now_ns, requests));
+        if !tick.counts.is_sorted_by(|one, other| one.thread < other.thread) {
+            log.wrong.push(format!("counts of a tick are out of order: {:?}", tick.counts));
+        }
+        for count in tick.counts {
+            if count.requests == 0 {
+                log.wrong.push(format!("a tick tells of I/O thread {} without requests", count.thread.0));
+            }
+            match log.tick_requests.get_mut(count.thread.index()) {
+                Some(sum) => *sum += u64::from(count.requests),
+                None => log.wrong.push(format!("a tick tells of I/O thread {}, which does not exist", count.thread.0)),
+            }
+        }
+        drop(log);
+        self.needed_ns(tick.now_ns)
+    }
+
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
+        let seen = Seen {
+            now_ns: sample.now_ns,
+            elapsed_ns: sample.elapsed_ns,
+            cores: sample.cores.to_vec(),
+            threads: sample.threads.to_vec(),
+        };
+        self.board.log().samples.push(seen.clone());
+        self.act(&seen, out);
+        self.needed_ns(sample.now_ns)
+    }
+
+    fn on_refused(&mut self, _now_ns: u64, command: &Command, refusal: Refusal) {
+        self.board.log().refused.push((*command, refusal));
+    }
+
+    fn on_resume(&mut self, _now_ns: u64) {}
+
+    fn view(&self) -> View {
+        View::new()
+    }
+}

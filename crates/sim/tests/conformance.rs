@@ -1,0 +1,55 @@
+//! The simulated plant understands commands as every plant does.
+
+mod support;
+
+use pilotlight_conformance::script::Board;
+use pilotlight_conformance::{Plant, Setup, suite};
+use pilotlight_plant::{Policy, Topology};
+use pilotlight_sim::run_traced;
+use pilotlight_sim::scenario::{Phase, Rate, Scenario, Workload};
+use pilotlight_sim::trace::{Record, What};
+
+const INTERVAL_NS: u64 = 100_000;
+const FED_NS: u64 = 25_000_000;
+
+struct Simulated;
+
+fn scenario(setup: &Setup) -> Scenario {
+    let mut scenario = support::scenario(setup.cores, 2, 0.0, 40_000_000, 1);
+    scenario.topology = Topology::flat(setup.cores).unwrap();
+    scenario.threads = setup.threads;
+    let mut connections = support::connections(setup.fed.len() as u16, setup.threads, 2, 0.0);
+    for (connection, &thread) in connections.iter_mut().zip(&setup.fed) {
+        connection.thread = thread;
+        connection.phases = vec![
+            Phase { label: 0, length_ns: FED_NS, rate: Rate::PerSecond(100_000.0) },
+            Phase { label: 0, length_ns: u64::MAX - FED_NS, rate: Rate::Off },
+        ];
+    }
+    scenario.workload = Workload { connections };
+    scenario
+}
+
+impl Plant for Simulated {
+    fn interval_ns(&self) -> u64 {
+        INTERVAL_NS
+    }
+
+    fn run(&mut self, setup: &Setup, policy: Box<dyn Policy>, _board: &Board) -> Vec<u64> {
+        let mut trace = Vec::new();
+        run_traced(&scenario(setup), policy, &mut trace).unwrap();
+        let mut fed = vec![0; usize::from(setup.threads)];
+        let records = trace.as_chunks().0.iter().filter_map(Record::decode);
+        for record in records.filter(|record| record.what == What::Issued) {
+            fed[usize::from(setup.fed[(record.a >> 40) as usize])] += 1;
+        }
+        fed
+    }
+}
+
+suite!(Simulated);
+
+#[test]
+fn a_thread_that_stays_is_not_on_its_way() {
+    pilotlight_conformance::cases::a_thread_that_stays_is_not_on_its_way(&mut Simulated);
+}
