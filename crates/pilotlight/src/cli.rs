@@ -26,6 +26,7 @@ Examples:
   pilotlight load --runtime 10 --iodepth 32         4 KiB random reads from 127.0.0.1:4420
   pilotlight trace requests.csv.gz                  rates, bursts, sizes of a block trace
   pilotlight doctor                                 what this machine lacks for cores that sleep
+  pilotlight claims                                 what the papers report, and what comes out
 
 Run `pilotlight COMMAND --help` for a command's options and exit codes.";
 
@@ -63,6 +64,9 @@ pub(crate) enum Command {
     Trace(crate::trace::TraceArgs),
     /// Say what this machine offers to cores that sleep, and what would bring the rest
     Doctor(crate::doctor::DoctorArgs),
+
+    /// Compare what the papers report with what comes out here, row by row
+    Claims(crate::claims::ClaimsArgs),
 }
 
 const SERVE_ABOUT: &str = "\
@@ -150,7 +154,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "TIME", help_heading = "Resources")]
     pub(crate) drain_timeout: Option<String>,
 
-    /// What decides which cores are awake and where I/O threads live: static, interrupt or sandman [default: sandman]
+    /// What decides which cores are awake and where I/O threads live: static, interrupt, governor, dynamic,
+    /// hybrid-poll or sandman [default: sandman]
     #[arg(long, value_name = "NAME", help_heading = "Policy")]
     pub(crate) policy: Option<String>,
 

@@ -1,6 +1,7 @@
 //! Pilotlight, the program: command line, configuration, and the commands.
 
 mod admin;
+mod claims;
 mod cli;
 mod config;
 mod demo;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Claims(args) => claims::run(args).map(ExitCode::from),
     };
     outcome.unwrap_or_else(|error| exit::failed(&error).into())
 }

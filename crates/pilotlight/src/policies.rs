@@ -1,8 +1,8 @@
 //! Policies as an operator chooses them: a name and parameters, from the configuration or over the control socket.
 
 use pilotlight_plant::Policy;
-use pilotlight_policy::sandman::{NAME as SANDMAN, Parameters};
-use pilotlight_policy::{BuildError, NAMES, ParameterError, Setting};
+use pilotlight_policy::sandman::NAME as SANDMAN;
+use pilotlight_policy::{BuildError, NAMES, ParameterError, Setting, by_name};
 
 /// The policy of a server that was told nothing: an idle server costs nothing.
 pub(crate) const DEFAULT: &str = SANDMAN;
@@ -54,14 +54,8 @@ impl PolicyChoice {
 
     /// Every parameter of the policy with the value that it has under this choice.
     pub(crate) fn settings(&self) -> Vec<Setting> {
-        if self.name != SANDMAN {
-            return pilotlight_policy::parameters(&self.name).unwrap_or_default();
-        }
-        let mut parameters = Parameters::default();
-        for (key, value) in self.pairs() {
-            let _ = parameters.set(key, value); // what cannot be set was refused when it was chosen
-        }
-        parameters.list()
+        // What cannot be set was refused when it was chosen.
+        by_name(&self.name).map(|entry| (entry.parameters)(&self.pairs())).unwrap_or_default()
     }
 
     fn pairs(&self) -> Vec<(&str, &str)> {
@@ -113,6 +107,7 @@ mod tests {
         };
         assert_eq!(value(PolicyChoice::default(), "window").as_deref(), Some("32"));
         assert_eq!(value(choice("sandman", &[("window", "64")]), "window").as_deref(), Some("64"));
+        assert_eq!(value(choice("dynamic", &[("interval", "1s")]), "interval").as_deref(), Some("1s"));
         assert_eq!(value(choice("static", &[]), "window"), None);
     }
 

@@ -43,7 +43,7 @@ enum What {
 
 #[derive(Args, Clone, Debug)]
 struct PolicyArgs {
-    /// The policy: static, interrupt or sandman
+    /// The policy: static, interrupt, governor, dynamic, hybrid-poll or sandman
     name: String,
 
     /// Parameters, set in this order; what is not given has its default
@@ -63,10 +63,10 @@ fn pair(text: &str) -> Result<(String, String), String> {
 fn policy_help() -> String {
     let mut help = "Policies:\n".to_owned();
     for policy in POLICIES {
-        let _ = writeln!(help, "  {:10} {}", policy.name, policy.summary);
+        let _ = writeln!(help, "  {:12} {}", policy.name, policy.summary);
     }
     for policy in POLICIES {
-        let parameters = (policy.parameters)();
+        let parameters = (policy.parameters)(&[]);
         if !parameters.is_empty() {
             let _ = writeln!(help, "\nParameters of {}, with their defaults:", policy.name);
         }

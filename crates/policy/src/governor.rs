@@ -6,9 +6,9 @@
 //! down, one from `up_from` on a step up (or at once to the highest, `up = max`), and from `max_from` on to the highest.
 //! The three limits are those of SPDK's `gscheduler`, at 1, 50 and 99 %.
 //!
-//! **Properties.** Only changes are commanded. I/O threads are spread evenly and stay. Where nothing arrived and nothing was
-//! in progress there is no load, whatever the core did (keep-alives): so a quiet interval can be left out once all cores
-//! are at their lowest frequency.
+//! **Properties.** Only changes are commanded. I/O threads are spread evenly and stay. Once all cores are at their lowest
+//! frequency, an interval in which nothing arrived and nothing was in progress changes nothing, whatever cores did in it
+//! (keep-alives): it can be left out.
 
 use pilotlight_plant::{
     Command, Completions, CoreId, CoreSample, FrequencyRange, NEVER, Policy, Refusal, Sample, Start, Tick, Topology,
@@ -95,7 +95,7 @@ const TABLE: [Parameter<Parameters>; 6] = [
     },
     Parameter {
         key: "siblings",
-        meaning: "siblings share a clock, so the higher load of the two counts for both (SPDK since 2024)",
+        meaning: "siblings share a clock, so the higher load of the two counts for both (as newer versions of SPDK)",
         allowed: SWITCH,
         get: |p| p.siblings.to_string(),
         set: |p, v| put(&mut p.siblings, v.parse().ok()),

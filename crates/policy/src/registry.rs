@@ -13,8 +13,8 @@ pub struct Entry {
     pub name: &'static str,
     /// What it does, in a line.
     pub summary: &'static str,
-    /// What can be set, with the defaults.
-    pub parameters: fn() -> Vec<Setting>,
+    /// What can be set, with the values that these settings leave; the defaults where they are no good.
+    pub parameters: fn(&[(&str, &str)]) -> Vec<Setting>,
     /// Makes it, with these parameters set in this order.
     pub build: Builder,
 }
@@ -49,37 +49,37 @@ pub const POLICIES: [Entry; 6] = [
     Entry {
         name: "static",
         summary: "every core polls, I/O threads stay where they are (SPDK)",
-        parameters: Vec::new,
+        parameters: |_| Vec::new(),
         build: |settings| without_parameters("static", Static, settings),
     },
     Entry {
         name: "interrupt",
         summary: "every I/O thread waits in the kernel (Linux)",
-        parameters: Vec::new,
+        parameters: |_| Vec::new(),
         build: |settings| without_parameters("interrupt", Interrupt, settings),
     },
     Entry {
         name: governor::NAME,
         summary: "every core polls, as fast as its load asks for (SPDK's governor)",
-        parameters: || governor::Parameters::default().list(),
+        parameters: |settings| governor::Parameters::read(settings).unwrap_or_default().list(),
         build: |settings| Ok(Box::new(Governor::new(governor::Parameters::read(settings)?))),
     },
     Entry {
         name: dynamic::NAME,
         summary: "busy I/O threads fill few cores, the others sleep in the kernel (SPDK's dynamic scheduler)",
-        parameters: || dynamic::Parameters::default().list(),
+        parameters: |settings| dynamic::Parameters::read(settings).unwrap_or_default().list(),
         build: |settings| Ok(Box::new(Dynamic::new(dynamic::Parameters::read(settings)?))),
     },
     Entry {
         name: hybrid_poll::NAME,
         summary: "every core polls, and rests half a request's time between two polls (hybrid polling)",
-        parameters: || hybrid_poll::Parameters::default().list(),
+        parameters: |settings| hybrid_poll::Parameters::read(settings).unwrap_or_default().list(),
         build: |settings| Ok(Box::new(HybridPoll::new(hybrid_poll::Parameters::read(settings)?))),
     },
     Entry {
         name: sandman::NAME,
         summary: "few cores poll, the others sleep until a burst comes (SANDMAN)",
-        parameters: || Parameters::default().list(),
+        parameters: |settings| Parameters::read(settings).unwrap_or_default().list(),
         build: |settings| Ok(Box::new(sandman(settings)?)),
     },
 ];
@@ -93,7 +93,7 @@ pub fn by_name(name: &str) -> Option<Entry> {
 /// What can be set on a policy, with the defaults; `None` if there is no such policy.
 #[must_use]
 pub fn parameters(name: &str) -> Option<Vec<Setting>> {
-    by_name(name).map(|entry| (entry.parameters)())
+    by_name(name).map(|entry| (entry.parameters)(&[]))
 }
 
 /// Makes a policy, with these parameters set in this order.
@@ -110,12 +110,7 @@ pub fn build(name: &str, settings: &[(&str, &str)]) -> Result<Box<dyn Policy>, B
 /// # Errors
 /// If there is no such parameter, or a value is not allowed.
 pub fn sandman(settings: &[(&str, &str)]) -> Result<Sandman, ParameterError> {
-    let mut parameters = Parameters::default();
-    for (key, value) in settings {
-        parameters.set(key, value)?;
-    }
-    parameters.check()?;
-    Ok(Sandman::new(parameters))
+    Parameters::read(settings).map(Sandman::new)
 }
 
 fn without_parameters(
@@ -140,6 +135,15 @@ mod tests {
             assert_eq!(build(name, &[]).unwrap().name(), name);
         }
         assert_eq!(parameters("static"), Some(Vec::new()));
+        let value = |name, key, settings: &[(&str, &str)]| {
+            let list = (by_name(name).unwrap().parameters)(settings);
+            list.into_iter().find(|setting| setting.key == key).unwrap().value
+        };
+        assert_eq!(value("dynamic", "interval", &[]), "10us");
+        assert_eq!(value("dynamic", "interval", &[("interval", "1s")]), "1s");
+        assert_eq!(value("dynamic", "interval", &[("interval", "never")]), "10us");
+        assert_eq!(value("governor", "up_from", &[]), "50%");
+        assert_eq!(value("hybrid-poll", "initial", &[]), "10us");
         assert!(parameters("sandman").unwrap().iter().any(|setting| setting.key == "window"));
     }
 
@@ -151,6 +155,10 @@ mod tests {
         };
         assert!(message("sandmen", &[]).contains("static, interrupt, governor, dynamic, hybrid-poll, sandman"));
         assert!(message("static", &[("window", "4")]).contains("static has no parameter \"window\"; it has none"));
+        assert!(message("governor", &[("min_below", "60")]).contains("min_below must not be above up_from"));
+        assert!(message("dynamic", &[("core_busy", "70")]).contains("core_limit must not be above core_busy"));
+        assert!(message("dynamic", &[("sleep", "goal")]).contains("software or monitor"));
+        assert!(message("hybrid-poll", &[("most", "9us")]).contains("initial must not be above most"));
         assert!(message("sandman", &[("window", "x")]).contains("window is a whole number"));
         assert!(message("sandman", &[("healthy_threshold", "20%")]).contains("idle_threshold"));
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use pilotlight_plant::{CoreId, Topology};
+use pilotlight_policy::POLICIES;
 
 use super::tests::{Bench, flags};
 use super::{AdminSocket, Loaded, Operation};
@@ -156,14 +157,14 @@ fn policies_that_are_none() {
               |
             2 | name = "sandmen"
               |        ^^^^^^^^^
-              = policies: static, interrupt, sandman
+              = policies: static, interrupt, governor, dynamic, hybrid-poll, sandman
         "#]],
     );
     refused_flags(
-        &["--policy=governor"],
+        &["--policy=ondemand"],
         expect![[r#"
-        error: --policy: there is no policy `governor`
-          = policies: static, interrupt, sandman
+        error: --policy: there is no policy `ondemand`
+          = policies: static, interrupt, governor, dynamic, hybrid-poll, sandman
     "#]],
     );
 }
@@ -302,11 +303,17 @@ fn sockets_that_cannot_be() {
 }
 
 #[test]
-fn the_reference_lists_the_parameters_of_sandman() {
+fn the_reference_lists_the_parameters_of_every_policy() {
     let reference = include_str!("../../../../docs/configuration.md");
-    let mut table = "| key | default | values |\n|---|---|---|\n".to_owned();
-    for setting in PolicyChoice::default().settings() {
-        table += &format!("| `{}` | `{}` | {} |\n", setting.key, setting.value, setting.allowed);
+    for policy in POLICIES {
+        let settings = (policy.parameters)(&[]);
+        if settings.is_empty() {
+            continue;
+        }
+        let mut table = format!("The parameters of `{}`:\n\n| key | default | values |\n|---|---|---|\n", policy.name);
+        for setting in settings {
+            table += &format!("| `{}` | `{}` | {} |\n", setting.key, setting.value, setting.allowed);
+        }
+        assert!(reference.contains(&table), "docs/configuration.md does not have this table:\n{table}");
     }
-    assert!(reference.contains(&table), "docs/configuration.md does not have this table:\n{table}");
 }

@@ -142,6 +142,16 @@ pub const RECOMMENDED: [(&str, &str); 9] = [
 ];
 
 impl Parameters {
+    /// With these set, in this order.
+    ///
+    /// # Errors
+    /// If there is no such parameter, or values are not allowed, each by itself or together.
+    pub fn read(settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
+        let read = parameter::read(super::NAME, &TABLE, settings)?;
+        read.check()?;
+        Ok(read)
+    }
+
     /// Sets one.
     ///
     /// # Errors
