@@ -282,6 +282,16 @@ mod tests {
     }
 
     #[test]
+    fn exchanges_find_what_dealing_does_not() {
+        // dealt from the busiest down: 3 + 2 + 2 and 3 + 2
+        let traffic = [3, 3, 2, 2, 2];
+        let groups = deal(&traffic, 2);
+        let load =
+            |group| traffic.iter().zip(&groups).filter(|&(_, &of)| of == group).map(|(load, _)| load).sum::<u64>();
+        assert_eq!((load(0), load(1)), (6, 6));
+    }
+
+    #[test]
     fn of_the_busy_the_ones_of_the_right_size() {
         let gb = |volume: u32, gb: u64, traffic| Candidate { volume, size_bytes: gb * 1_000_000_000, traffic };
         let all = [gb(7, 480, 1), gb(1, 40, 90), gb(2, 500, 80), gb(3, 460, 70), gb(4, 2000, 60), gb(5, 300, 50)];

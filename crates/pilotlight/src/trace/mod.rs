@@ -47,7 +47,7 @@ Exit codes:
 #[command(after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct TraceArgs {
     /// The trace; - for standard input
-    #[arg(value_name = "FILE", required_unless_present = "generate", conflicts_with = "generate")]
+    #[arg(value_name = "FILE", conflicts_with = "generate")]
     pub(crate) file: Option<PathBuf>,
 
     #[command(flatten)]

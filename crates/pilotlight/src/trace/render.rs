@@ -167,6 +167,6 @@ mod tests {
     fn sizes_and_times_have_units() {
         assert_eq!((size(512), size(4096), size(3 << 29)), ("512 B".into(), "4.00 KiB".into(), "1.50 GiB".into()));
         assert_eq!((time(0), time(1000), time(1_800_000_000_000)), ("0 ns".into(), "1 us".into(), "30 min".into()));
-        assert_eq!((time(136_489_000), time(60_055_000_000)), ("136.49 ms".into(), "60.06 s".into()));
+        assert_eq!((time(136_489_000), time(60_055_212_000)), ("136.49 ms".into(), "60.06 s".into()));
     }
 }

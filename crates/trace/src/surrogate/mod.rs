@@ -89,21 +89,34 @@ pub struct Family {
 
 /// One draw of a family: a value for everything.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "as in Family")]
 pub struct Member {
+    /// Fixed.
     pub marginals: Marginals,
+    /// Exponent of the Zipf law of traffic over volumes.
     pub volume_skew: f64,
+    /// Hurst parameter of a volume's load, above 1/2 and below 1.
     pub hurst: f64,
+    /// How far the Markov sources swing a volume's load, as a part of its mean; below 1.
     pub modulation: f64,
+    /// How far the day swings it; below 1.
     pub diurnal: f64,
+    /// Load in a burst over the mean load.
     pub burst_height: f64,
+    /// Length of a burst, in seconds.
     pub burst_length_s: f64,
+    /// The part of the volumes that take part in a burst.
     pub burst_volumes: f64,
+    /// Fewest bursts in a window, over the most.
     pub burst_least: f64,
+    /// Mean number of requests of a batch, at least 1.
     pub batch: f64,
+    /// Requests of 4 KiB, of all; below 3/4.
     pub small: f64,
+    /// Shape of the sizes' tail: the larger, the lighter.
     pub tail: f64,
+    /// The part of a volume that is hot.
     pub hot_space: f64,
+    /// The part of its requests that go there.
     pub hot_traffic: f64,
     /// Requests a second of all volumes together, bursts left out.
     pub mean_iops: f64,

@@ -14,11 +14,9 @@ fn summary(member: &Member, seed: u64, span_ns: u64) -> Summary {
 
 #[test]
 fn published_marginals_hold_for_every_member() {
-    for (family, seed) in
-        [(Family::alibaba(), 1), (Family::alibaba(), 2), (Family::tencent(), 3), (Family::tencent(), 4)]
-    {
+    for (family, seed) in [(Family::alibaba(), 1), (Family::alibaba(), 2), (Family::tencent(), 3)] {
         let marginals = family.marginals;
-        let member = Member { mean_iops: 150.0, ..family.member(seed) };
+        let member = Member { mean_iops: 400.0, ..family.member(seed) };
         let found = summary(&member, seed, 1800 * S);
         let within = |found: f64, published: f64, part: f64| (found / published - 1.0).abs() <= part;
         assert!(within(found.read_share.unwrap(), marginals.read_share, 0.01), "{found:?}");
@@ -26,7 +24,7 @@ fn published_marginals_hold_for_every_member() {
         assert!(within(reads.quartile3_bytes.into(), marginals.read_quartile3_bytes.into(), 0.03), "{reads:?}");
         assert!(within(writes.quartile3_bytes.into(), marginals.write_quartile3_bytes.into(), 0.03), "{writes:?}");
         println!("{seed}: {member:?}\n{:?}", found.bursts);
-        assert!(within(found.bursts.most_per_window as f64, 82.0, 0.10), "{:?}", found.bursts);
+        assert!(within(found.bursts.most_per_window as f64, 82.0, 0.03), "{:?}", found.bursts);
         assert_eq!(found.volumes.volumes, 128);
     }
 }
@@ -64,7 +62,7 @@ fn without_swings_it_is_a_poisson_process_with_zipfs_law() {
 
 #[test]
 fn load_swings_more_with_a_larger_hurst_parameter() {
-    let swinging = |hurst| Member { hurst, modulation: 0.35, mean_iops: 500.0, volumes: 1, ..plain() };
+    let swinging = |hurst| Member { hurst, modulation: 0.35, mean_iops: 200.0, volumes: 1, ..plain() };
     let slow_over_fast = |hurst| {
         let windows = summary(&swinging(hurst), 3, 7200 * S).windows;
         windows[5].dispersion.unwrap() / windows[3].dispersion.unwrap() // 60 s over 1 s
