@@ -82,6 +82,13 @@ impl Ledger {
         until(&self.arrived, at_ns).saturating_sub(until(&self.answered, at_ns.saturating_sub(epsilon_ns)))
     }
 
+    /// When hosts had an answer, in the order of time.
+    fn answers_ns(&self) -> Vec<u64> {
+        let mut all: Vec<u64> = self.received_ns.iter().flatten().copied().filter(|&ns| ns != UNANSWERED).collect();
+        all.sort_unstable();
+        all
+    }
+
     fn take(&mut self, record: Record) {
         let connection = (record.a >> 40) as usize;
         match record.what {
@@ -130,26 +137,38 @@ impl Write for Ledger {
 /// How much later than in one run requests were answered in another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// Requests that were answered in the first run.
-    pub requests: u64,
-    /// Of those, how many came later than epsilon after.
+    /// Answers of the first run.
+    pub answers: u64,
+    /// How many of them had no counterpart of the same rank within epsilon: the n-th answer against the n-th.
     pub late: u64,
-    /// The largest delay in nanoseconds.
+    /// The largest such delay in nanoseconds.
     pub most_ns: u64,
+    /// How many requests were themselves answered later by more than epsilon.
+    pub requests_late: u64,
+    /// The largest delay of a request in nanoseconds.
+    pub request_most_ns: u64,
 }
 
-/// Requests of `other` against those of `base`. One that `other` has not answered at the end is late if it should have been there.
+/// Answers of `other` against those of `base`. One that `other` has not given counts from the end.
 pub(crate) fn lateness(base: &Ledger, other: &Ledger, epsilon_ns: u64, end_ns: u64) -> Lateness {
     let mut lateness = Lateness::default();
     for (before, after) in base.received_ns.iter().zip(&other.received_ns) {
         for (number, &before_ns) in before.iter().enumerate().filter(|&(_, &ns)| ns != UNANSWERED) {
-            let after_ns = after.get(number).copied().unwrap_or(UNANSWERED);
-            let seen_ns = if after_ns == UNANSWERED { end_ns } else { after_ns };
-            let delay_ns = seen_ns.saturating_sub(before_ns);
-            lateness.requests += 1;
-            lateness.late += u64::from(delay_ns > epsilon_ns);
-            lateness.most_ns = lateness.most_ns.max(delay_ns);
+            let delay_ns = delay_ns(before_ns, after.get(number), end_ns);
+            lateness.requests_late += u64::from(delay_ns > epsilon_ns);
+            lateness.request_most_ns = lateness.request_most_ns.max(delay_ns);
         }
     }
-    lateness
+    let (before, after) = (base.answers_ns(), other.answers_ns());
+    for (rank, &before_ns) in before.iter().enumerate() {
+        let delay_ns = delay_ns(before_ns, after.get(rank), end_ns);
+        lateness.late += u64::from(delay_ns > epsilon_ns);
+        lateness.most_ns = lateness.most_ns.max(delay_ns);
+    }
+    Lateness { answers: before.len() as u64, ..lateness }
+}
+
+fn delay_ns(before_ns: u64, after_ns: Option<&u64>, end_ns: u64) -> u64 {
+    let seen_ns = after_ns.copied().filter(|&ns| ns != UNANSWERED).unwrap_or(end_ns);
+    seen_ns.saturating_sub(before_ns)
 }

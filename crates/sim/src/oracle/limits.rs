@@ -11,7 +11,9 @@ use super::OracleError;
 use crate::machine::Machine;
 
 /// One million, for shares.
-pub(crate) const PPM: i128 = 1_000_000;
+pub(crate) const PPM: u64 = 1_000_000;
+/// A slot longer than this would not fit the arithmetic, in nanoseconds.
+pub(crate) const LONGEST_NS: u64 = 10_000_000_000;
 /// What rounding inside the simulator may take away, in microwatts.
 const ROUNDING_UW: i64 = 1_000;
 /// Places at which a convex curve of the other components is replaced by its tangent, in shares of all cores polling.
@@ -126,33 +128,37 @@ impl Limits {
 
     /// Most that `awake` cores do, in millionths of a core at full speed: one of each unit first.
     #[must_use]
-    pub fn capacity_ppm(&self, awake: u16) -> i128 {
-        let alone = i128::from(awake.min(self.units()));
-        let second = i128::from(awake) - alone;
-        alone * i128::from(self.alone_ppm) + second * self.second_ppm()
+    pub fn capacity_ppm(&self, awake: u16) -> u64 {
+        let alone = u64::from(awake.min(self.units()));
+        let second = u64::from(awake) - alone;
+        alone * u64::from(self.alone_ppm) + second * self.second_ppm()
     }
 
-    fn second_ppm(&self) -> i128 {
-        i128::from(self.both_ppm) - i128::from(self.alone_ppm)
+    fn second_ppm(&self) -> u64 {
+        u64::from(self.both_ppm - self.alone_ppm)
+    }
+
+    /// Most work that `awake` cores do in `length_ns`, in nanoseconds of a core; rounded down.
+    #[must_use]
+    pub fn capacity_ns(&self, awake: u16, length_ns: u64) -> u64 {
+        self.capacity_ppm(awake) * length_ns / PPM
     }
 
     /// Fewest cores that can do `work_ns` in `length_ns`; `None` if all of them cannot.
     #[must_use]
     pub fn needed(&self, work_ns: u64, length_ns: u64) -> Option<u16> {
-        let work = i128::from(work_ns) * PPM;
-        (0..=self.cores()).find(|&awake| self.capacity_ppm(awake) * i128::from(length_ns) >= work)
+        (0..=self.cores()).find(|&awake| self.capacity_ppm(awake) * length_ns >= work_ns * PPM)
     }
 
     /// Least time awake, summed over cores, in which `work_ns` can be done within `length_ns`; rounded down.
     #[must_use]
-    pub fn awake_for(&self, work_ns: u64, length_ns: u64) -> i128 {
-        let work = i128::from(work_ns) * PPM;
-        let (units, length) = (i128::from(self.units()), i128::from(length_ns));
-        let alone = i128::from(self.alone_ppm) * units * length;
+    pub fn awake_for(&self, work_ns: u64, length_ns: u64) -> u64 {
+        let (work, all_units_ns) = (work_ns * PPM, u64::from(self.units()) * length_ns);
+        let alone = u64::from(self.alone_ppm) * all_units_ns;
         if work <= alone {
-            return work / i128::from(self.alone_ppm);
+            return work / u64::from(self.alone_ppm);
         }
-        units * length + (work - alone) / self.second_ppm().max(1)
+        all_units_ns + (work - alone) / self.second_ppm().max(1)
     }
 }
 

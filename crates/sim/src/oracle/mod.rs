@@ -34,6 +34,9 @@ pub enum OracleError {
     /// There is nothing to bound.
     #[error("there is no slot: measure for longer than one entry of the series")]
     NoSlots,
+    /// A slot is too long for the arithmetic.
+    #[error("a slot is longer than 10 s: gather fewer entries of the series into one")]
+    LongSlot,
     /// More work than all cores can do.
     #[error("slot {slot} has more work than all cores can do: lengthen the slots or check the machine's `poll` costs")]
     TooMuch {
