@@ -2,9 +2,10 @@
 
 mod support;
 
-use pilotlight_sim::oracle::{Aim, Bracket, States, bracket_of};
+use pilotlight_plant::Topology;
+use pilotlight_sim::oracle::{Aim, Bracket, Fill, Level, Replay, Schedule, States, bracket_of};
 use pilotlight_sim::run;
-use pilotlight_sim::scenario::{Phase, Rate, Scenario};
+use pilotlight_sim::scenario::{Kind, Phase, Rate, Scenario};
 
 const MS: u64 = 1_000_000;
 
@@ -62,6 +63,66 @@ fn the_bracket_of_bursts_is_below_every_policy() {
             assert!(bracket.lower_uj <= energy || (rests && !main_rests), "{name} burns {energy} uJ, {bracket}");
         }
     }
+}
+
+#[test]
+fn the_family_and_the_topology_do_not_matter() {
+    let mut scenario = bursts(true);
+    for (exponent, saves_ppm, paired, depth) in
+        [(2.0, 0, true, u32::MAX), (0.5, 600_000, true, 8), (1.5, 300_000, false, 8)]
+    {
+        scenario.machine.power.family.others_exponent = exponent;
+        scenario.machine.power.family.sibling_saves_ppm = saves_ppm;
+        scenario.topology = if paired { Topology::paired(4) } else { Topology::flat(4) }.unwrap();
+        scenario.workload.connections.iter_mut().for_each(|connection| connection.depth = depth);
+        for deep in [false, true] {
+            let bracket = check(&scenario, Aim::new(States { deep, main_rests: true }));
+            for (name, settings, _) in POLICIES {
+                let policy = pilotlight_policy::registry::build(name, settings).unwrap();
+                let energy = run(&scenario, policy).unwrap().energy.system_uj();
+                // Interrupts of a machine whose kernel rests deep use the deep state.
+                assert!(
+                    bracket.lower_uj <= energy || (name == "interrupt" && !deep),
+                    "{name} burns {energy} uJ, {bracket}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn static_polling_is_static_polling_and_a_bracket_is_what_it_is() {
+    let scenario = bursts(false);
+    let bracket = bracket_of(&scenario, Aim::new(States::SHALLOW)).unwrap();
+    let polling = run(&scenario, support::policy("static", &[])).unwrap();
+    assert_eq!(bracket.static_uj, polling.energy.system_uj());
+    assert_eq!(bracket, bracket_of(&scenario, Aim::new(States::SHALLOW)).unwrap());
+}
+
+#[test]
+fn a_replay_is_the_same_with_and_without_quiet_ticks() {
+    let mut scenario = bursts(true);
+    let level = |awake, not_deep| Level { awake, not_deep };
+    let levels = [(0, level(1, 1)), (20 * MS, level(4, 4)), (40 * MS, level(2, 3)), (50 * MS, level(1, 1))];
+    let mut outcome = |eager| {
+        scenario.eager = eager;
+        let order = Fill::Pairs.order(&scenario.topology);
+        let schedule = Schedule::new(&levels, 3 * MS, MS, order, vec![1; 4]);
+        run(&scenario, Box::new(Replay::new(schedule))).unwrap()
+    };
+    let (lazy, eager) = (outcome(false), outcome(true));
+    assert!(lazy.decisions.asked <= eager.decisions.asked);
+    assert_eq!((lazy.energy, lazy.latency, lazy.series), (eager.energy, eager.latency, eager.series));
+    // After the warm-up; deeper counts as a sleep too.
+    assert_eq!((lazy.decisions.sleeps, lazy.decisions.wakes, lazy.decisions.refused), (4, 3, 0));
+}
+
+#[test]
+fn requests_of_a_trace_are_refused_by_name() {
+    let mut scenario = bursts(false);
+    scenario.workload.connections[1].request = Kind::Traced;
+    let error = bracket_of(&scenario, Aim::new(States::SHALLOW)).unwrap_err();
+    assert!(error.to_string().contains("give its connections rates instead"), "{error}");
 }
 
 /// SANDMAN's machine under a stable load and under bursts (Figs 3 and 4, shortened): what docs/oracle.md shows.

@@ -78,7 +78,8 @@ impl Ledger {
 
     /// Requests between arrival and answer, or late by less than epsilon, at a moment of the grid.
     pub(crate) fn open_requests(&self, at_ns: u64, epsilon_ns: u64) -> u64 {
-        let until = |bins: &[Bin], ns: u64| bins.iter().take((ns / self.bin_ns) as usize).map(|bin| bin.requests).sum::<u64>();
+        let until =
+            |bins: &[Bin], ns: u64| bins.iter().take((ns / self.bin_ns) as usize).map(|bin| bin.requests).sum::<u64>();
         until(&self.arrived, at_ns).saturating_sub(until(&self.answered, at_ns.saturating_sub(epsilon_ns)))
     }
 

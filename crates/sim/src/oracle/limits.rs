@@ -75,7 +75,9 @@ pub struct Limits {
 
 impl Limits {
     /// The limits of a machine with these cores, from below: one for each place at which a convex curve of the other components
-    /// (`others_exponent` above 1) is replaced by its tangent. Each is a valid limit, so the best bound of all counts.
+    /// (`others_exponent` above 1) is replaced by its tangent; and where there are more physical cores than were measured, of which
+    /// the first that are not deep may burn nothing for it, one that counts those beyond and one that counts none. Each is a valid
+    /// limit, so the best bound of all counts.
     ///
     /// # Errors
     /// If a sleeping core burns more than one that sleeps less deep, or siblings hinder each other more than by half.
@@ -101,11 +103,21 @@ impl Limits {
             both_ppm: 2_000_000,
             power: UnitPower { fixed_uw: 0, package_uw: 0, not_deep_uw: 0, alone_uw: 0, both_uw: 0 },
         };
-        let most = units as f64 / f64::from(power.physical_cores.max(1));
-        Ok(lines(power.family.others_exponent, most)
-            .into_iter()
-            .map(|line| Self { power: unit_power(machine, units as i64, line), ..base })
-            .collect())
+        let measured = power.physical_cores.max(1);
+        let most = units as f64 / f64::from(measured);
+        let beyond = (units as i64 - i64::from(measured)).max(0);
+        let mut all = Vec::new();
+        for line in lines(power.family.others_exponent, most) {
+            let power = unit_power(machine, line);
+            all.push(Self {
+                power: UnitPower { fixed_uw: power.fixed_uw - beyond * power.not_deep_uw, ..power },
+                ..base
+            });
+            if beyond > 0 && states.deep {
+                all.push(Self { power: UnitPower { not_deep_uw: 0, ..power }, ..base });
+            }
+        }
+        Ok(all)
     }
 
     /// Logical cores.
@@ -182,7 +194,7 @@ fn lines(exponent: f64, most: f64) -> Vec<(f64, f64)> {
 }
 
 /// As [`crate::power`] says, with the other components' curve as a line.
-fn unit_power(machine: &Machine, units: i64, (at_nothing, slope): (f64, f64)) -> UnitPower {
+fn unit_power(machine: &Machine, (at_nothing, slope): (f64, f64)) -> UnitPower {
     let power = &machine.power;
     let (cpu, others) = (power.cpu_uw, power.others_uw);
     let measured = i64::from(power.physical_cores.max(1));
@@ -192,9 +204,8 @@ fn unit_power(machine: &Machine, units: i64, (at_nothing, slope): (f64, f64)) ->
     let not_deep_uw = (sleep_uw - package_uw) / measured + watts(others.shallow - others.deep) / measured;
     let follow = (others.poll - others.shallow) as f64;
     let polling_uw = watts(cpu.poll - cpu.shallow) / measured + (follow * slope / measured as f64) as i64;
-    let beyond = (units - measured).max(0);
     UnitPower {
-        fixed_uw: watts(cpu.deep + others.deep) + (follow * at_nothing) as i64 - beyond * not_deep_uw - ROUNDING_UW,
+        fixed_uw: watts(cpu.deep + others.deep) + (follow * at_nothing) as i64 - ROUNDING_UW,
         package_uw,
         not_deep_uw,
         alone_uw: polling_uw * (1_000_000 - i64::from(power.family.sibling_saves_ppm)) / 1_000_000,

@@ -9,8 +9,8 @@ mod limits;
 mod prices;
 mod replay;
 
-pub use bracket::{Aim, Bracket, UTILISATIONS_PERMILLE, bracket, bracket_of};
 pub use bound::{Bound, Level, lower_bound};
+pub use bracket::{Aim, Bracket, UTILISATIONS_PERMILLE, bracket, bracket_of};
 pub use demand::{Demand, Grain, Plan, Slot, Span};
 pub use ledger::Lateness;
 pub use limits::{Limits, States, UnitPower};
@@ -29,7 +29,9 @@ pub enum OracleError {
     #[error("{0}")]
     Run(String),
     /// Requests come from a trace, which is read once.
-    #[error("the oracle runs a scenario several times, and requests of a trace come only once: give its connections rates instead")]
+    #[error(
+        "the oracle runs a scenario several times, and requests of a trace come only once: give its connections rates instead"
+    )]
     Traced,
     /// There is nothing to bound.
     #[error("there is no slot: measure for longer than one entry of the series")]

@@ -5,7 +5,8 @@
 //! them to be awake when they are needed ([`Schedule::new`]).
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick, Topology, Unsupported, View, Wants,
+    Capabilities, Command, CoreId, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick, Topology, Unsupported,
+    View, Wants,
 };
 
 use super::bound::Level;
@@ -66,7 +67,8 @@ impl Schedule {
     #[must_use]
     pub fn new(levels: &[(u64, Level)], lead_ns: u64, tick_ns: u64, order: Vec<CoreId>, loads: Vec<u64>) -> Self {
         let mut changes: Vec<Change> = Vec::new();
-        let mut points: Vec<u64> = levels.iter().flat_map(|&(at_ns, _)| [at_ns, at_ns.saturating_sub(lead_ns)]).collect();
+        let mut points: Vec<u64> =
+            levels.iter().flat_map(|&(at_ns, _)| [at_ns, at_ns.saturating_sub(lead_ns)]).collect();
         points.sort_unstable();
         points.dedup();
         let mut first = 0;
@@ -142,7 +144,8 @@ impl Replay {
         for &core in &order[..awake] {
             self.wake(now_ns, core, out);
         }
-        let ready: Vec<CoreId> = order[..awake].iter().copied().filter(|core| self.ready_ns[core.index()] == 0).collect();
+        let ready: Vec<CoreId> =
+            order[..awake].iter().copied().filter(|core| self.ready_ns[core.index()] == 0).collect();
         self.spread(&ready, out);
         for (place, &core) in order.iter().enumerate().skip(awake) {
             let shallow = place < usize::from(level.not_deep);
@@ -186,10 +189,14 @@ impl Replay {
         }
         for _ in 0..homes.len() {
             let by_load = |&&core: &&CoreId| load(&homes, core);
-            let (Some(&from), Some(&to)) = (awake.iter().max_by_key(by_load), awake.iter().min_by_key(by_load)) else { break };
+            let (Some(&from), Some(&to)) = (awake.iter().max_by_key(by_load), awake.iter().min_by_key(by_load)) else {
+                break;
+            };
             let gap = load(&homes, from) - load(&homes, to);
             let helps = |&thread: &usize| homes[thread] == from && loads[thread] > 0 && loads[thread] < gap;
-            let Some(thread) = (0..homes.len()).filter(helps).max_by_key(|&thread| loads[thread].min(gap - loads[thread])) else {
+            let Some(thread) =
+                (0..homes.len()).filter(helps).max_by_key(|&thread| loads[thread].min(gap - loads[thread]))
+            else {
                 break;
             };
             homes[thread] = to;
