@@ -14,5 +14,6 @@ pub mod metrics;
 pub mod quantity;
 pub mod read;
 pub mod results;
+pub mod summary;
 pub mod sweep;
 pub mod variant;

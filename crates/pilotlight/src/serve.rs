@@ -2,6 +2,7 @@
 
 mod banner;
 mod descriptors;
+mod frequencies;
 mod reload;
 mod server;
 mod signals;

@@ -12,7 +12,7 @@ use pilotlight_plant::{
 use crate::cells::{ThreadCell, add};
 use crate::director::{Director, Instruction};
 use crate::inbox::Inbox;
-use crate::io_thread::{Completions, IoThread, Polled};
+use crate::io_thread::{IoThread, Polled};
 use crate::kernel_wait::KernelWait;
 use crate::reactor::{Event, Idle, Peer, Reactor, Slot};
 
@@ -45,7 +45,7 @@ impl Pair {
             id += 1;
             reactor(CoreId(id - 1), inbox, &peers)
         });
-        let slot = Slot { thread: Box::new(Still), cell: Arc::default(), completions: Completions::Poll };
+        let slot = Slot::new(Box::new(Still), Arc::default());
         reactors[0].slots.push(slot);
         Self { reactors, home: 0 }
     }
@@ -83,6 +83,7 @@ fn reactor(id: CoreId, inbox: Inbox<Event>, peers: &Arc<[Peer]>) -> Reactor {
         last_request_ns: 0,
         fruitless: 0,
         kernel_wait: KernelWait::default(),
+        on_time: false,
     }
 }
 
@@ -137,7 +138,7 @@ impl Gathering {
         let inbox = Inbox::<Event>::new(8);
         let peers: Arc<[Peer]> = Arc::new([Peer { events: inbox.sender(), cell: Arc::default() }]);
         let topology = Topology::flat(1).unwrap_or_else(|_| unreachable!("there is a core"));
-        let mut director = Director::new(peers, topology, Capabilities::default(), None, Arc::default());
+        let mut director = Director::new(peers, topology, Capabilities::default(), None, None, Arc::default());
         let cells: Vec<Arc<ThreadCell>> = (0..threads).map(|_| Arc::default()).collect();
         let (reply, _answer) = sync_channel(1);
         director.instruct(Instruction::Policy { policy: Box::new(Listener), cells: cells.clone(), reply });

@@ -12,6 +12,7 @@ use pilotlight_plant::{Completions, CoreId, CoreState, Depth};
 
 use crate::clock;
 use crate::histogram::{Histogram, HistogramSnapshot};
+use crate::io_thread::Polled;
 
 /// Depths in which a reactor of ours can sleep.
 pub const SLEEPS: [Depth; 3] = [Depth::MonitorWait, Depth::SoftwareWait, Depth::ServerSleep];
@@ -181,9 +182,21 @@ pub(crate) struct ThreadCell {
     pub(crate) moves: AtomicU64,
     pub(crate) home: AtomicU16,
     pub(crate) finished: AtomicBool,
-    /// Whether it is to wait in the kernel.
-    interrupts: AtomicBool,
+    /// How it is to wait: `POLL`, `INTERRUPT`, or the length of its rests above them.
+    completions: AtomicU64,
+    /// Whether anybody wants to know about service times.
+    pub(crate) service: AtomicBool,
+    /// Requests that were answered, or given up; only while wanted, as what follows.
+    pub(crate) answered: AtomicU64,
+    /// Requests in progress, integrated over time, in request-nanoseconds.
+    pub(crate) in_progress_ns: AtomicU64,
+    /// Requests in progress after the last poll.
+    pub(crate) in_progress: AtomicU32,
 }
+
+/// What [`ThreadCell`] writes for a thread that polls all the time, and for one that waits in the kernel.
+const POLL: u64 = 0;
+const INTERRUPT: u64 = 1;
 
 /// What an I/O thread has done since it started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,11 +227,31 @@ impl ThreadCell {
     }
 
     pub(crate) fn completions(&self) -> Completions {
-        if self.interrupts.load(Relaxed) { Completions::Interrupt } else { Completions::Poll }
+        match self.completions.load(Relaxed) {
+            POLL => Completions::Poll,
+            INTERRUPT => Completions::Interrupt,
+            rest => Completions::Hybrid { rest_ns: (rest - INTERRUPT - 1) as u32 },
+        }
     }
 
     pub(crate) fn set_completions(&self, how: Completions) {
-        self.interrupts.store(how == Completions::Interrupt, Relaxed);
+        let word = match how {
+            Completions::Poll => POLL,
+            Completions::Interrupt => INTERRUPT,
+            Completions::Hybrid { rest_ns } => INTERRUPT + 1 + u64::from(rest_ns),
+        };
+        self.completions.store(word, Relaxed);
+    }
+
+    /// A poll from `begin_ns` to `end_ns` after one that ended at `before_ns` with so many requests in progress. A request counts
+    /// from the beginning of the poll that took it to the end of the one that answered it.
+    pub(crate) fn served(&self, before: (u64, u32), polled: &Polled, begin_ns: u64, end_ns: u64) {
+        let (before_ns, waited) = (before.0, u64::from(before.1));
+        let held = waited + u64::from(polled.requests);
+        let between_ns = begin_ns.saturating_sub(before_ns);
+        add(&self.in_progress_ns, waited * between_ns + held * (end_ns - begin_ns));
+        add(&self.answered, held.saturating_sub(u64::from(polled.in_progress)));
+        self.in_progress.store(polled.in_progress, Relaxed);
     }
 
     pub(crate) fn home(&self) -> CoreId {
@@ -241,6 +274,32 @@ impl ThreadCell {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn how_a_thread_waits_is_read_as_it_was_written() {
+        let cell = ThreadCell::default();
+        assert_eq!(cell.completions(), Completions::Poll);
+        for rest_ns in [0, 1, 10_000, u32::MAX] {
+            for how in [Completions::Interrupt, Completions::Hybrid { rest_ns }, Completions::Poll] {
+                cell.set_completions(how);
+                assert_eq!(cell.completions(), how);
+            }
+        }
+    }
+
+    /// Little's law: the integral is the sum of the times that requests were there.
+    #[test]
+    fn service_times_add_up() {
+        let cell = ThreadCell::default();
+        let polled = |requests, in_progress| Polled { requests, in_progress, ..Polled::default() };
+        cell.served((0, 0), &polled(2, 2), 10, 13); // two come at 10
+        cell.served((13, 2), &polled(1, 1), 20, 24); // one comes at 20, two are answered until 24
+        cell.served((24, 1), &polled(0, 0), 30, 31);
+        assert_eq!(cell.in_progress_ns.load(Relaxed), 2 * (24 - 10) + (31 - 20));
+        assert_eq!((cell.answered.load(Relaxed), cell.in_progress.load(Relaxed)), (3, 0));
+        cell.served((31, 0), &polled(4, 0), 40, 42);
+        assert_eq!(cell.in_progress_ns.load(Relaxed), 39 + 4 * 2, "answered in the poll that took them");
+    }
 
     #[test]
     fn time_asleep_never_goes_back_so_no_sleep_counts_twice() {

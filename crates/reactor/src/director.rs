@@ -11,7 +11,8 @@
 //! kept here while a ring is full.
 //!
 //! Ticks in which nothing arrived, and intervals without requests, are left out until the moment that the policy has
-//! named: the contract says that this changes nothing.
+//! named: the contract says that this changes nothing. Whether requests were in progress is known, and looked at, where the
+//! policy wants to know about service times.
 //!
 //! # The properties
 //! - At most one hand-over of an I/O thread is on its way.
@@ -30,11 +31,15 @@ use pilotlight_plant::{
 
 use crate::cells::{ThreadCell, add};
 use crate::clock;
+use crate::frequency::Frequencies;
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::reactor::{Event, Peer};
 
+mod gather;
 #[cfg(test)]
 mod tests;
+
+use gather::Seen;
 
 /// What the director is told from outside.
 pub(crate) enum Instruction {
@@ -104,19 +109,13 @@ struct Order {
     sent: Option<CoreId>,
 }
 
-/// What was read last, to tell what has come since.
-#[derive(Clone, Copy, Default)]
-struct Seen {
-    requests: u64,
-    busy_ns: u64,
-}
-
 /// Runs a policy.
 pub(crate) struct Director {
     peers: Arc<[Peer]>,
     topology: Topology,
     capabilities: Capabilities,
     quiet_ns: Option<u64>,
+    frequencies: Option<Arc<dyn Frequencies>>,
     cell: Arc<DirectorCell>,
 
     policy: Option<Box<dyn Policy>>,
@@ -153,6 +152,7 @@ impl Director {
         topology: Topology,
         capabilities: Capabilities,
         quiet_ns: Option<u64>,
+        frequencies: Option<Arc<dyn Frequencies>>,
         cell: Arc<DirectorCell>,
     ) -> Self {
         let cores = topology.len();
@@ -161,6 +161,7 @@ impl Director {
             topology,
             capabilities,
             quiet_ns,
+            frequencies,
             cell,
             policy: None,
             wants: Wants::default(),
@@ -204,6 +205,11 @@ impl Director {
     fn set_due(&mut self) {
         let busy = !self.ordered.is_empty() || !self.unsent.is_empty();
         self.due_ns = if busy { 0 } else { self.tick_due_ns.min(self.interval_due_ns) };
+    }
+
+    /// When [`Director::step`] has something to do again.
+    pub(crate) fn next_step_ns(&self) -> u64 {
+        self.due_ns
     }
 
     /// Whether the whole server may wait in the kernel at `now_ns`, after `quiet_for_ns` without a request on the main core:
@@ -305,6 +311,9 @@ impl Director {
                 self.wake(core, now_ns); // found awake, it is not to fall asleep by the last policy's command
             }
         }
+        if let Some(frequencies) = &self.frequencies {
+            frequencies.restore(); // what the policy before has set
+        }
         self.begin_with_polling();
         self.carry_out(now_ns);
         self.set_due();
@@ -313,7 +322,10 @@ impl Director {
 
     /// Whoever waits in the kernel for its I/O threads ends that.
     fn begin_with_polling(&mut self) {
-        self.cells.iter().for_each(|cell| cell.set_completions(Completions::Poll));
+        for cell in &self.cells {
+            cell.set_completions(Completions::Poll);
+            cell.service.store(self.wants.service, Relaxed);
+        }
         fence(SeqCst); // before the look at who owns any; see `Reactor::waits_as_told`
         for core in 0..self.peers.len() {
             if self.peers[core].cell.io_threads.load(Relaxed) > 0 {
@@ -327,7 +339,7 @@ impl Director {
         self.tick_due_ns = self.wants.tick_ns.map_or(NEVER, |tick| now_ns + tick);
         self.last_interval_ns = now_ns;
         self.interval_due_ns = self.wants.interval_ns.map_or(NEVER, |interval| now_ns + interval);
-        self.on_tick = self.cells.iter().map(|cell| seen(cell)).collect();
+        self.on_tick = self.cells.iter().map(|cell| Seen::of(cell)).collect();
         self.on_interval.clone_from(&self.on_tick);
         self.cores_on_interval = self.core_totals();
     }
@@ -353,45 +365,15 @@ impl Director {
         self.carry_out(now_ns);
     }
 
-    /// What every I/O thread has polled since the last tick: one load from each.
-    fn gather(&mut self) {
-        self.counts.clear();
-        let busy = self.wants.tick_busy;
-        for (thread, (cell, seen)) in self.cells.iter().zip(&mut self.on_tick).enumerate() {
-            let requests = cell.requests.load(Relaxed);
-            if requests == seen.requests {
-                continue;
-            }
-            let busy_ns = if busy { cell.busy_ns.load(Relaxed) } else { 0 };
-            self.counts.push(ThreadCount {
-                thread: ThreadId(thread as u16),
-                requests: (requests - seen.requests) as u32,
-                busy_ns: busy_ns.saturating_sub(seen.busy_ns),
-            });
-            *seen = Seen { requests, busy_ns };
-        }
-    }
-
-    fn core_totals(&self) -> Vec<CoreSample> {
-        self.topology.cores().map(|core| self.core_total(core)).collect()
-    }
-
-    /// What a core has done since it started.
-    fn core_total(&self, core: CoreId) -> CoreSample {
-        let cell = &self.peers[core.index()].cell;
-        let busy_ns = cell.busy_ns.load(Relaxed);
-        CoreSample { state: self.state(core), busy_ns, awake_ns: busy_ns + cell.idle_ns.load(Relaxed) }
-    }
-
     fn interval(&mut self, now_ns: u64) {
         let elapsed_ns = now_ns - self.last_interval_ns;
         self.last_interval_ns = now_ns;
         self.interval_due_ns =
             self.wants.interval_ns.map_or(NEVER, |every| next_on_grid(self.interval_due_ns, every, now_ns));
         add(&self.cell.intervals, 1);
-        let requests = self.fill_threads();
+        let quiet = self.fill_threads();
         self.fill_cores();
-        if requests == 0 && now_ns < self.next_needed_ns {
+        if quiet && now_ns < self.next_needed_ns {
             return;
         }
         let Some(policy) = &mut self.policy else { return };
@@ -399,36 +381,6 @@ impl Director {
         let sample = Sample { now_ns, elapsed_ns, cores: &self.cores, threads: &self.threads };
         self.next_needed_ns = policy.on_interval(&sample, &mut self.commands);
         self.carry_out(now_ns);
-    }
-
-    fn fill_threads(&mut self) -> u64 {
-        self.threads.clear();
-        let mut all = 0;
-        for ((cell, before), order) in self.cells.iter().zip(&mut self.on_interval).zip(&self.orders) {
-            let now = seen(cell);
-            let requests = now.requests - before.requests;
-            all += requests;
-            let home = order.to.unwrap_or_else(|| cell.home());
-            self.threads.push(ThreadSample {
-                home,
-                requests,
-                busy_ns: now.busy_ns - before.busy_ns,
-                ..ThreadSample::default()
-            });
-            *before = now;
-        }
-        all
-    }
-
-    fn fill_cores(&mut self) {
-        self.cores.clear();
-        for core in self.topology.cores() {
-            let now = self.core_total(core);
-            let before = &mut self.cores_on_interval[core.index()];
-            let (busy_ns, awake_ns) = (now.busy_ns - before.busy_ns, now.awake_ns - before.awake_ns);
-            self.cores.push(CoreSample { state: now.state, busy_ns, awake_ns });
-            *before = now;
-        }
     }
 
     fn carry_out(&mut self, now_ns: u64) {
@@ -468,8 +420,10 @@ impl Director {
                 self.wake(core, now_ns);
                 Ok(())
             }
-            Command::Frequency { .. } | Command::Completions { how: Completions::Hybrid { .. }, .. } => {
-                Err(Refusal::Unsupported)
+            Command::Frequency { core, khz } => {
+                self.peers.get(core.index()).ok_or(Refusal::Unknown)?;
+                let frequencies = self.frequencies.as_ref().ok_or(Refusal::Unsupported)?;
+                frequencies.set(core, khz).map_err(|_| Refusal::Unsupported)
             }
             Command::Completions { thread, how } => {
                 let cell = self.cells.get(thread.index()).ok_or(Refusal::Unknown)?;
@@ -555,12 +509,17 @@ impl Director {
     }
 }
 
+impl Drop for Director {
+    /// Whatever its policy has set of the machine is put back.
+    fn drop(&mut self) {
+        if let Some(frequencies) = &self.frequencies {
+            frequencies.restore();
+        }
+    }
+}
+
 /// The first moment after `now_ns` on the grid that `due_ns` is on, which has come. Late once, late no more.
 fn next_on_grid(due_ns: u64, every_ns: u64, now_ns: u64) -> u64 {
     let every_ns = every_ns.max(1);
     due_ns + ((now_ns - due_ns) / every_ns + 1) * every_ns
-}
-
-fn seen(cell: &ThreadCell) -> Seen {
-    Seen { requests: cell.requests.load(Relaxed), busy_ns: cell.busy_ns.load(Relaxed) }
 }

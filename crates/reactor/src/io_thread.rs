@@ -9,6 +9,8 @@ pub use pilotlight_plant::Completions;
 pub struct Polled {
     /// I/O commands that arrived in this step. What keeps connections alive is no load and does not count.
     pub requests: u32,
+    /// I/O commands that have arrived and are not answered, after this step.
+    pub in_progress: u32,
     /// Whether any work was done.
     pub busy: bool,
     /// The I/O thread has nothing left to do and is to be dropped.

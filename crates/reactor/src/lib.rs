@@ -14,6 +14,7 @@
 //! | [`io_thread`] | what a reactor polls |
 //! | `reactor` | the loop of one core: poll, rest, hand over |
 //! | `director` | a policy on the main core: what it is told, and how its commands are carried out |
+//! | [`frequency`] | what sets the frequencies of cores, behind a trait |
 //! | [`runtime`] | start, adoption, change of policy, statistics, end |
 //! | [`cells`], [`histogram`] | accounting |
 //! | [`clock`] | monotonic nanoseconds, CPU time |
@@ -24,6 +25,7 @@ pub mod cells;
 pub mod clock;
 mod director;
 mod doorbell;
+pub mod frequency;
 pub mod histogram;
 pub mod inbox;
 pub mod io_thread;
@@ -36,6 +38,7 @@ pub mod wait;
 
 pub use cells::{IoThreadStats, ReactorStats, SleepStats};
 pub use director::DirectorStats;
+pub use frequency::Frequencies;
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use inbox::{Inbox, Sender};
 pub use io_thread::{Completions, IoThread, Polled};

@@ -5,8 +5,9 @@
 //!
 //! # The words
 //! To *hand over* an I/O thread is to put its box into the ring of its new home. To *rest* is what a round without work
-//! ends with: polling on, *sleeping* (a worker without I/O threads that was told to; a message ends it), or *waiting in the
-//! kernel* (for the sockets of its I/O threads too: interrupts, or the whole server is quiet).
+//! ends with: polling on, a *pause* of fixed length (hybrid polling; a message ends it too), *sleeping* (a worker without I/O
+//! threads that was told to; a message ends it), or *waiting in the kernel* (for the sockets of its I/O threads too:
+//! interrupts, or the whole server is quiet).
 //!
 //! # The properties
 //! - An I/O thread is in exactly one place: a reactor's slots, or one event ring. Only the reactor that owns the box touches
@@ -15,12 +16,13 @@
 //!   wake-ups and found nothing to do after that.
 //! - A full ring of the new home loses nothing: the old home keeps the I/O thread, serves it and tries again.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
 use pilotlight_plant::{CoreId, CoreState, Depth, ThreadId};
-use rustix::thread::sched_yield;
+use rustix::thread::{sched_yield, set_current_timer_slack};
 
 use crate::cells::{ReactorCell, ThreadCell, add};
 use crate::clock;
@@ -85,6 +87,15 @@ pub(crate) struct Slot {
     pub(crate) cell: Arc<ThreadCell>,
     /// What the I/O thread has been told last.
     pub(crate) completions: Completions,
+    /// When its last poll ended, and how many requests were in progress then.
+    polled: (u64, u32),
+}
+
+impl Slot {
+    /// An I/O thread that polls.
+    pub(crate) fn new(thread: Box<dyn IoThread>, cell: Arc<ThreadCell>) -> Self {
+        Self { thread, cell, completions: Completions::default(), polled: (0, 0) }
+    }
 }
 
 /// A reactor as others see it.
@@ -115,12 +126,15 @@ pub(crate) struct Reactor {
     /// Loops that found no work and were not slept through, for ever.
     pub(crate) fruitless: u32,
     pub(crate) kernel_wait: KernelWait,
+    /// Whether the kernel was asked to end waits on time.
+    pub(crate) on_time: bool,
 }
 
 /// How a round without work ends.
 enum Rest {
     Poll,
     Sleep(Depth),
+    Pause { until_ns: u64 },
     Kernel { depth: Depth, until_ns: u64 },
 }
 
@@ -229,9 +243,14 @@ impl Reactor {
         while at < self.slots.len() {
             let slot = &mut self.slots[at];
             slot.renew_completions();
-            let polled = slot.thread.poll(*now);
+            let begin = *now;
+            let polled = slot.thread.poll(begin);
             let end = clock::now_ns();
-            let spent = end - *now;
+            let spent = end - begin;
+            if slot.cell.service.load(Relaxed) {
+                slot.cell.served(slot.polled, &polled, begin, end);
+            }
+            slot.polled = (end, polled.in_progress);
             let (of_core, of_thread) = if polled.busy {
                 (&self.cell.busy_ns, &slot.cell.busy_ns)
             } else {
@@ -265,13 +284,14 @@ impl Reactor {
 
     fn rest(&mut self, now: &mut u64) {
         match self.way_to_rest(*now) {
-            Rest::Poll => self.pause(),
+            Rest::Poll => self.spin(),
+            Rest::Pause { until_ns } => self.pause(until_ns, now),
             Rest::Sleep(depth) => self.fall_asleep(depth, now),
             Rest::Kernel { depth, until_ns } => self.wait_in_kernel(depth, until_ns, now),
         }
     }
 
-    fn pause(&mut self) {
+    fn spin(&mut self) {
         self.fruitless = self.fruitless.wrapping_add(1);
         match self.idle {
             Idle::Spin => std::hint::spin_loop(),
@@ -286,20 +306,65 @@ impl Reactor {
         }
         let interrupts = |slot: &Slot| slot.completions == Completions::Interrupt;
         let interrupts = !self.slots.is_empty() && self.slots.iter().all(interrupts);
+        let pause = || match self.pause_ns() {
+            0 => Rest::Poll,
+            ns => Rest::Pause { until_ns: now.saturating_add(ns) },
+        };
         if let Some(director) = &self.director {
             let depth = if director.is_quiet(now, now.saturating_sub(self.last_request_ns)) {
                 Depth::ServerSleep
             } else if interrupts && director.may_wait() {
                 Depth::SoftwareWait
             } else {
-                return Rest::Poll;
+                return pause();
             };
             return Rest::Kernel { depth, until_ns: director.due_ns() };
         }
         match self.sleep {
             Some(depth) if self.slots.is_empty() => Rest::Sleep(depth),
             _ if interrupts => Rest::Kernel { depth: Depth::SoftwareWait, until_ns: u64::MAX },
-            _ => Rest::Poll,
+            _ => pause(),
+        }
+    }
+
+    /// The shortest pause that an I/O thread here is to have between two polls; 0 if one is to be polled all the time.
+    fn pause_ns(&self) -> u64 {
+        let rest = |slot: &Slot| match slot.completions {
+            Completions::Poll => Some(0),
+            Completions::Hybrid { rest_ns } => Some(u64::from(rest_ns)),
+            Completions::Interrupt => None, // polled with the others
+        };
+        self.slots.iter().filter_map(rest).min().unwrap_or(0)
+    }
+
+    /// Rests until then, until a message comes, or until the director is due.
+    fn pause(&mut self, mut until_ns: u64, now: &mut u64) {
+        if let Some(director) = &self.director {
+            until_ns = until_ns.min(director.next_step_ns());
+        }
+        let depth = if self.monitor.is_some() { Depth::MonitorWait } else { Depth::SoftwareWait };
+        if until_ns <= *now {
+            return self.spin();
+        }
+        self.end_pauses_on_time();
+        self.cell.fall_asleep(depth, *now);
+        let paused_from = *now;
+        while self.inbox.is_empty() && *now < until_ns {
+            match self.monitor {
+                Some(monitor) => self.inbox.wait_monitor(monitor, until_ns),
+                None => self.inbox.wait_futex(until_ns),
+            }
+            *now = clock::now_ns();
+        }
+        self.slots.iter().for_each(|slot| slot.cell.slept(depth, *now - paused_from));
+        self.cell.wake(*now);
+    }
+
+    /// The kernel ends waits up to 50 us late so as to end several together (`prctl(2)`, `PR_SET_TIMERSLACK`); as long as a
+    /// pause is to be.
+    fn end_pauses_on_time(&mut self) {
+        if !std::mem::replace(&mut self.on_time, true) {
+            let _ = set_current_timer_slack(NonZeroU64::new(1)); // refused nowhere; a pause would be longer
         }
     }
 

@@ -12,8 +12,9 @@ use rustix::thread::{CpuSet, sched_setaffinity, sched_yield};
 use crate::cells::{IoThreadStats, ReactorStats, ThreadCell};
 use crate::clock;
 use crate::director::{Director, DirectorCell, DirectorStats, Instruction};
+use crate::frequency::Frequencies;
 use crate::inbox::{Inbox, Sender};
-use crate::io_thread::{Completions, IoThread};
+use crate::io_thread::IoThread;
 use crate::kernel_wait::KernelWait;
 use crate::reactor::{Event, Idle, Peer, Reactor, Slot};
 use crate::wait::{self, Monitor};
@@ -42,6 +43,8 @@ pub struct RuntimeOptions {
     /// Time without a request after which every core waits in the kernel, in nanoseconds, if the policy lets it; `None`:
     /// never.
     pub quiet_ns: Option<u64>,
+    /// What sets the frequencies of cores, if anything can.
+    pub frequencies: Option<Arc<dyn Frequencies>>,
 }
 
 impl RuntimeOptions {
@@ -50,7 +53,7 @@ impl RuntimeOptions {
     #[must_use]
     pub fn new(cores: Vec<Option<u32>>, idle: Idle) -> Self {
         let topology = Topology::flat(cores.len().max(1) as u16).unwrap_or_else(|_| unreachable!("there is a core"));
-        Self { cores, topology, idle, monitor: wait::available(), quiet_ns: Some(DEFAULT_QUIET_NS) }
+        Self { cores, topology, idle, monitor: wait::available(), quiet_ns: Some(DEFAULT_QUIET_NS), frequencies: None }
     }
 }
 
@@ -157,7 +160,8 @@ impl Runtime {
     fn reactor(&self, id: CoreId, inbox: Inbox<Event>, options: &RuntimeOptions) -> Reactor {
         let director = (id == self.main).then(|| {
             let (topology, capabilities) = (options.topology.clone(), self.capabilities.clone());
-            Director::new(Arc::clone(&self.peers), topology, capabilities, options.quiet_ns, Arc::clone(&self.director))
+            let (peers, frequencies) = (Arc::clone(&self.peers), options.frequencies.clone());
+            Director::new(peers, topology, capabilities, options.quiet_ns, frequencies, Arc::clone(&self.director))
         });
         Reactor {
             id,
@@ -174,6 +178,7 @@ impl Runtime {
             last_request_ns: 0,
             fruitless: 0,
             kernel_wait: KernelWait::default(),
+            on_time: false,
         }
     }
 
@@ -189,7 +194,7 @@ impl Runtime {
         assert_eq!(thread.id() as usize, threads.len(), "I/O threads are numbered in the order in which they come");
         threads.push(Arc::clone(&cell));
         drop(threads);
-        let slot = Slot { thread, cell, completions: Completions::default() };
+        let slot = Slot::new(thread, cell);
         send(&self.peers[core.index()].events, Event::Adopt { slot, sent_ns: clock::now_ns() });
     }
 
@@ -279,7 +284,8 @@ fn capabilities(options: &RuntimeOptions) -> Capabilities {
         sleeps.push(MONITOR_WAKE);
     }
     sleeps.push(SOFTWARE_WAKE);
-    Capabilities { sleeps, moves: true, move_ns: 100, interrupts: true, ..Capabilities::default() }
+    let frequency = options.frequencies.as_ref().map(|frequencies| frequencies.range());
+    Capabilities { sleeps, moves: true, move_ns: 100, interrupts: true, rests: true, frequency }
 }
 
 fn pin(core: u32) -> std::io::Result<()> {

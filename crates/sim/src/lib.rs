@@ -2,6 +2,7 @@
 //!
 //! Deterministic: one scenario and one seed give one trace, byte for byte.
 
+pub mod accountant;
 pub mod engine;
 pub mod histogram;
 pub mod machine;

@@ -2,7 +2,7 @@
 
 use pilotlight_plant::Topology;
 
-use crate::machine::Machine;
+use crate::machine::{Machine, Power};
 use crate::ssd::SsdModel;
 
 /// A run, but for the policy.
@@ -10,6 +10,9 @@ use crate::ssd::SsdModel;
 pub struct Scenario {
     /// The machine.
     pub machine: Machine,
+    /// Further members of the family of its power, that are to be accounted for beside it. What happens is the same under each: their
+    /// `kernel_idles_deep` counts for nothing.
+    pub family: Vec<Power>,
     /// Logical cores in use; the first is the main core unless the topology says otherwise.
     pub topology: Topology,
     /// I/O threads; thread `i` begins on core `i` modulo the number of cores.

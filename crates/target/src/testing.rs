@@ -112,6 +112,7 @@ impl Bench {
         let missed = self.wake().is_some_and(|limit_ns| self.now_ns + ns < limit_ns) && !rung;
         self.now_ns += ns;
         let polled = self.thread.poll(self.now_ns);
+        assert_eq!(polled.in_progress, self.thread.usage().commands, "what is in progress after a poll");
         assert!(
             !missed || self.thread.came_to_nothing(),
             "something was to be done, and a thread that waits misses it"

@@ -62,6 +62,8 @@ pub struct TargetThread {
     next_tick_ns: u64,
     next_relief_ns: u64,
     open: u32,
+    /// I/O commands that have arrived and are not answered, of all links.
+    in_progress: u32,
     draining: bool,
     /// Where it was last polled, and when.
     polled_at: usize,
@@ -76,6 +78,8 @@ pub struct TargetThread {
 pub struct Usage {
     /// Connections, those included that are over and have requests in the backends.
     pub connections: u32,
+    /// I/O commands that have arrived and are not answered.
+    pub commands: u32,
     /// Buffers that are out of the pool.
     pub buffers: usize,
     /// Bytes that queues hold, as the books have it.
@@ -131,6 +135,7 @@ impl TargetThread {
             next_tick_ns: 0,
             next_relief_ns: 0,
             open: 0,
+            in_progress: 0,
             draining: false,
             polled_at: 0,
             polled_ns: 0,
@@ -147,7 +152,10 @@ impl TargetThread {
         self.links.iter().flatten().for_each(|link| link.conn.assert_bounded());
         let memory = &self.resources.memory;
         let in_backends = self.resources.namespaces.in_flight();
-        Usage { connections: self.open, buffers: memory.pool.outstanding(), booked: memory.booked(), in_backends }
+        let commands = self.links.iter().flatten().map(|link| link.conn.requests_in_progress()).sum();
+        assert_eq!(self.in_progress, commands, "commands in progress are counted as they come and go");
+        let buffers = memory.pool.outstanding();
+        Usage { connections: self.open, commands, buffers, booked: memory.booked(), in_backends }
     }
 
     /// Whether the last poll came to nothing, deadlines included: for tests.
@@ -269,6 +277,7 @@ impl TargetThread {
             interest: readable(),
             listed: false,
             shut: false,
+            counted: 0,
         }));
         self.open += 1;
         self.resources.counters.set_connections(u64::from(self.open));
@@ -305,6 +314,8 @@ impl TargetThread {
             link.conn.lost(&mut self.resources.cx(now_ns, address));
         }
         self.deadlines[at] = link.conn.deadline_ns();
+        let (now, before) = link.recount();
+        self.in_progress = self.in_progress + now - before;
         if link.conn.is_over() {
             self.bury(index, now_ns);
         } else if link.conn.has_waiting() && !link.listed {
@@ -319,6 +330,8 @@ impl TargetThread {
         let address = link.address;
         let mut cx = self.resources.cx(now_ns, address);
         link.conn.lost(&mut cx);
+        let (now, before) = link.recount();
+        self.in_progress = self.in_progress + now - before;
         if link.socket.take().is_some() {
             self.resources.shared.connection_closed();
         }
@@ -474,7 +487,7 @@ impl IoThread for TargetThread {
         self.resources.out.flush();
         self.resources.departures.record(now_ns, &self.resources.counters.latency);
         let finished = self.draining && self.open == 0 && self.resources.namespaces.in_flight() == 0;
-        Polled { requests, busy, finished }
+        Polled { requests, in_progress: self.in_progress, busy, finished }
     }
 
     fn set_completions(&mut self, how: Completions) {

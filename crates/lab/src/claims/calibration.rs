@@ -1,6 +1,6 @@
 //! Which rows were fitted on: reads `calibration.toml`, the list of free constants.
 //!
-//! Only what the comparison needs is read: each `[[constant]]` has a `name` and `fitted_on`, a list of ids of claims and names of
+//! Only what the comparison needs is read: each `[[constant]]` has a `key` and `fitted_on`, a list of ids of claims and names of
 //! files. Its range and source are for whoever draws it.
 
 use std::collections::BTreeSet;
@@ -18,8 +18,8 @@ pub struct Calibration {
 /// A free constant.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Constant {
-    /// Its name.
-    pub name: String,
+    /// Its name, as a dotted key of the machine.
+    pub key: String,
     /// Ids of claims and names of files that it was fitted on; empty if it was chosen by its source alone.
     #[serde(default)]
     pub fitted_on: Vec<String>,
@@ -29,7 +29,7 @@ impl Calibration {
     /// Reads the file's text.
     ///
     /// # Errors
-    /// If it is not TOML, or a constant has no name.
+    /// If it is not TOML, or a constant has no key.
     pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
         toml::from_str(text)
     }
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn fitted_rows_are_collected() {
-        let text = "[[constant]]\nname='a'\nlow=1\nfitted_on=['row-1', 'x.csv']\n[[constant]]\nname='b'\n";
+        let text = "[[constant]]\nkey='a'\nlow=1\nfitted_on=['row-1', 'x.csv']\n[[constant]]\nkey='b'\n";
         let calibration = Calibration::parse(text).unwrap();
         assert_eq!(calibration.fitted_on(), BTreeSet::from(["row-1".to_owned(), "x.csv".to_owned()]));
         assert!(Calibration::parse("[[constant]]\nlow=1\n").is_err());

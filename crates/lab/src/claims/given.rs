@@ -33,7 +33,7 @@ pub struct Given {
 /// In words, if there is nothing to compare.
 pub fn check(claim: &Claim, check: &Check, sources: &Sources<'_>) -> Result<Given, String> {
     match check {
-        Check::Value { file, key, factor, expect } => value(claim, sources, (file, key), *factor, expect.as_ref()),
+        Check::Value { file, keys, factor, expect } => value(claim, sources, (file, keys), *factor, expect.as_ref()),
         Check::Formula(text) => {
             let ours = formula::value(text, &|name| sources.look_up(name)).map_err(|error| error.to_string())?;
             judge(claim, ours, format!("= {text}"))
@@ -84,24 +84,24 @@ fn last_digit(printed: f64) -> f64 {
 fn value(
     claim: &Claim,
     sources: &Sources<'_>,
-    (file, key): (&str, &str),
+    (file, keys): (&str, &[String]),
     factor: f64,
     expect: Option<&toml::Value>,
 ) -> Result<Given, String> {
     let text = (sources.file)(file).ok_or_else(|| format!("there is no {file}"))?;
     let table: toml::Table =
         toml::from_str(&text).map_err(|error| format!("{file} is no TOML: {}", error.message()))?;
-    let found = at(&toml::Value::Table(table), key).ok_or_else(|| format!("{file} has no {key}"))?;
-    let note = format!("{file}: {key}");
-    let number = numeric(&found);
-    match (expect, number) {
-        (Some(expect), _) => {
-            let verdict = if alike(expect, &found) { Verdict::Agrees } else { Verdict::Differs };
-            Ok(Given { ours: Some(Printed::Text(found.to_string())), verdict, note })
-        }
-        (None, Some(number)) => judge(claim, number * factor, note),
-        (None, None) => Err(format!("{note} is no number")),
+    let table = toml::Value::Table(table);
+    let find = |key: &String| at(&table, key).ok_or_else(|| format!("{file} has no {key}"));
+    let found: Vec<toml::Value> = keys.iter().map(find).collect::<Result<_, _>>()?;
+    let note = format!("{file}: {}", keys.join(" + "));
+    if let (Some(expect), [found]) = (expect, &found[..]) {
+        let verdict = if alike(expect, found) { Verdict::Agrees } else { Verdict::Differs };
+        return Ok(Given { ours: Some(Printed::Text(found.to_string())), verdict, note });
     }
+    let numbers: Option<Vec<f64>> = found.iter().map(numeric).collect();
+    let sum: f64 = numbers.ok_or_else(|| format!("{note} is no number"))?.iter().sum();
+    judge(claim, sum * factor, note)
 }
 
 fn numeric(value: &toml::Value) -> Option<f64> {
@@ -124,11 +124,11 @@ fn alike(a: &toml::Value, b: &toml::Value) -> bool {
     }
 }
 
-/// The value at a path of keys, joined by dots. In a list a number is an index from 0, and `len`, `min`, `max` are what they
-/// say.
+/// The value at a path of keys, joined by dots; a key that has dots itself stands in quotes. In a list a number is an index from
+/// 0, `last`, `len`, `min` and `max` are what they say, and any other word is the table whose `name`, `key` or `label` it is.
 fn at(value: &toml::Value, path: &str) -> Option<toml::Value> {
     let mut value = value.clone();
-    for key in path.split('.') {
+    for key in segments(path) {
         value = match &value {
             toml::Value::Table(table) => table.get(key)?.clone(),
             toml::Value::Array(list) => of_list(list, key)?,
@@ -138,13 +138,33 @@ fn at(value: &toml::Value, path: &str) -> Option<toml::Value> {
     Some(value)
 }
 
+/// `fact."core.kiops".value` in its parts.
+fn segments(path: &str) -> Vec<&str> {
+    let (mut rest, mut segments) = (path, Vec::new());
+    while !rest.is_empty() {
+        let quoted = rest.strip_prefix('"').and_then(|inner| inner.split_once('"'));
+        let (segment, after) = quoted.unwrap_or_else(|| rest.split_at(rest.find('.').unwrap_or(rest.len())));
+        segments.push(segment);
+        rest = after.strip_prefix('.').unwrap_or(after);
+    }
+    segments
+}
+
 fn of_list(list: &[toml::Value], key: &str) -> Option<toml::Value> {
     let numbers = || list.iter().filter_map(numeric);
+    let named = |item: &&toml::Value| {
+        let is = |name| item.get(name).and_then(toml::Value::as_str) == Some(key);
+        ["name", "key", "label"].into_iter().any(is)
+    };
     match key {
         "len" => i64::try_from(list.len()).ok().map(toml::Value::Integer),
+        "last" => list.last().cloned(),
         "min" => numbers().reduce(f64::min).map(toml::Value::Float),
         "max" => numbers().reduce(f64::max).map(toml::Value::Float),
-        index => list.get(index.parse::<usize>().ok()?).cloned(),
+        name => match name.parse::<usize>() {
+            Ok(index) => list.get(index).cloned(),
+            Err(_) => list.iter().find(named).cloned(),
+        },
     }
 }
 
@@ -163,8 +183,8 @@ mod tests {
     use super::super::claim::tests::claim;
     use super::*;
 
-    const PROFILE: &str =
-        "cores = 48\n[power.cpu_uw]\npoll = 244_000_000\n[sweep]\nrate = [10, 20, 40.5]\nfine = ['5us', '10us']\n";
+    const PROFILE: &str = "cores = 48\n[power.cpu_uw]\npoll = 244_000_000\n[sweep]\nrate = [10, 20, 40.5]\nfine = ['5us', '10us']\n\
+                           [[fact]]\nkey = 'core.kiops'\nvalue = 800\n";
 
     fn of(value: Printed, kind: Kind, check: &Check) -> Result<Given, String> {
         let sources = Sources {
@@ -184,7 +204,7 @@ mod tests {
     }
 
     fn file(key: &str, factor: f64) -> Check {
-        Check::Value { file: "p.toml".to_owned(), key: key.to_owned(), factor, expect: None }
+        Check::Value { file: "p.toml".to_owned(), keys: vec![key.to_owned()], factor, expect: None }
     }
 
     fn verdict(value: f64, kind: Kind, check: &Check) -> Verdict {
@@ -198,14 +218,19 @@ mod tests {
         assert_eq!(verdict(40.5, Kind::Input, &file("sweep.rate.max", 1.0)), Verdict::Agrees);
         assert_eq!(verdict(3.0, Kind::Input, &file("sweep.rate.len", 1.0)), Verdict::Agrees);
         assert_eq!(verdict(20.0, Kind::Input, &file("sweep.rate.1", 1.0)), Verdict::Agrees);
+        assert_eq!(verdict(40.5, Kind::Input, &file("sweep.rate.last", 1.0)), Verdict::Agrees);
         assert_eq!(verdict(5.0, Kind::Input, &file("sweep.fine.min", 1e6)), Verdict::Agrees);
+        assert_eq!(verdict(800.0, Kind::Input, &file("fact.\"core.kiops\".value", 1.0)), Verdict::Agrees);
+        let keys = vec!["cores".to_owned(), "sweep.rate.0".to_owned()];
+        let sum = Check::Value { file: "p.toml".to_owned(), keys, factor: 1.0, expect: None };
+        assert_eq!(verdict(58.0, Kind::Input, &sum), Verdict::Agrees);
     }
 
     #[test]
     fn words_are_compared_with_what_is_expected() {
         let expect = |list: &str| Check::Value {
             file: "p.toml".to_owned(),
-            key: "sweep.rate".to_owned(),
+            keys: vec!["sweep.rate".to_owned()],
             factor: 1.0,
             expect: Some(toml::from_str::<toml::Table>(&format!("v = {list}")).unwrap()["v"].clone()),
         };

@@ -38,7 +38,7 @@ pub fn table(lab: &Lab<'_>, report: &Report, calibration: &Calibration) -> Vec<L
         let ids: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
         let on_it =
             |constant: &&super::calibration::Constant| constant.fitted_on.iter().any(|on| ids.contains(on.as_str()));
-        let fitted: Vec<String> = calibration.constants.iter().filter(on_it).map(|c| c.name.clone()).collect();
+        let fitted: Vec<String> = calibration.constants.iter().filter(on_it).map(|c| c.key.clone()).collect();
         let verdicts = || rows.iter().map(|row| row.otherwise.unwrap_or(row.verdict));
         let come_out = verdicts().filter(|verdict| *verdict == Verdict::ComesOut).count();
         let without = if fitted.is_empty() { Some(come_out) } else { without(lab, figure, &ids) };
@@ -83,7 +83,7 @@ mod tests {
             "e,,default,p,c,W,40,40",
             "e,,without:Fig 3,p,a,W,90,90",
         ]);
-        let text = "[[constant]]\nname='x'\nfitted_on=['a']\n[[constant]]\nname='y'\nfitted_on=['a', 'b']\n";
+        let text = "[[constant]]\nkey='x'\nfitted_on=['a']\n[[constant]]\nkey='y'\nfitted_on=['a', 'b']\n";
         let calibration = Calibration::parse(text).unwrap();
         let lab = Lab {
             claims: &claims,

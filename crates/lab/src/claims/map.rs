@@ -45,8 +45,8 @@ pub enum Check {
     Value {
         /// The file, relative to the repository.
         file: String,
-        /// Where in it.
-        key: String,
+        /// Where in it; the values of several keys are added.
+        keys: Vec<String>,
         /// From the file's unit to the claim's.
         factor: f64,
         /// What has to stand there, for a claim in words.
@@ -198,12 +198,20 @@ pub(super) struct RawRow {
     margin: Option<f64>,
     margin_of: Option<String>,
     file: Option<String>,
-    key: Option<String>,
+    key: Option<Keys>,
     expect: Option<toml::Value>,
     formula: Option<String>,
     test: Option<String>,
     reading: Option<String>,
     cause: Option<String>,
+}
+
+/// One key of a file, or several whose values are added.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a key, or a list of keys")]
+enum Keys {
+    One(String),
+    Several(Vec<String>),
 }
 
 /// A term as it is written: a policy or formula, or a table.
@@ -297,9 +305,16 @@ fn test(text: &str) -> Result<Check, Problem> {
 }
 
 fn value(raw: RawRow) -> Result<Check, Problem> {
+    let keys = match raw.key.ok_or_else(missing("key"))? {
+        Keys::One(key) => vec![key],
+        Keys::Several(keys) => keys,
+    };
+    if keys.is_empty() || (raw.expect.is_some() && keys.len() > 1) {
+        return Err(("key", "is one key, or several whose values are added".to_owned()));
+    }
     Ok(Check::Value {
         file: raw.file.ok_or_else(missing("file"))?,
-        key: raw.key.ok_or_else(missing("key"))?,
+        keys,
         factor: raw.factor.unwrap_or(1.0),
         expect: raw.expect,
     })
@@ -430,6 +445,8 @@ mod tests {
             ("id='x'\nholds=['a < b']\nmargin_of='c'", "row x", "margin_of: there is no term c"),
             ("id='x'\nholds=['a < b']\nterms={a={policy='p', colour=1}}", "row x", "terms"),
             ("id='x'\nfile='a'", "row x", "key: is missing"),
+            ("id='x'\nfile='a'\nkey=['b', 'c']\nexpect='d'", "row x", "key: is one key"),
+            ("id='x'\nfile='a'\nkey=3", "row x", "a key, or a list of keys"),
             ("id='x'\nfile='a'\nkey='b'\nfactor='c'", "row x", "factor"),
             ("id='x'\ntest='a'", "row x", "test: "),
             ("id='x'\nmetric='w'", "row x", "a key: one of holds"),

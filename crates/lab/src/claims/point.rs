@@ -32,11 +32,11 @@ enum Test {
 }
 
 impl Point {
-    /// Reads `rate_kiops=5120;drives=16`; `None` if a part has no `=` or a key comes twice.
+    /// Reads `rate_kiops=5120;drives=16`, or `-` where nothing is varied; `None` if a part has no `=` or a key comes twice.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut values = BTreeMap::new();
-        for part in parts(text) {
+        for part in parts(text).filter(|part| *part != "-") {
             let (key, value) = part.split_once('=')?;
             if values.insert(key.trim().to_owned(), value.trim().to_owned()).is_some() {
                 return None;
@@ -154,5 +154,6 @@ mod tests {
         assert_eq!(Point::parse("b=1;a=2"), Point::parse("a=2; b=1"));
         assert_eq!(Point::parse("a=1;a=2"), None);
         assert_eq!(Point::parse("a"), None);
+        assert_eq!(Point::parse("-"), Some(Point::default()));
     }
 }

@@ -85,12 +85,13 @@ pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
     let text = file(path)?;
     let name = path.display().to_string();
     let mut table = read::parse(&name, &text)?;
-    let changes = apply(&mut table, request, &name)?;
+    let asked = asked(&table, request);
+    let changes = points::set_all(&mut table, &asked, &name)?;
     let experiment: Experiment = read::table(table.clone(), &name)?;
     let profile = file(&home.join("profiles").join(format!("{}.toml", experiment.profile)))?;
     let calibration = file(&home.join("calibration.toml"))?;
     let machine = MachineFiles::parse(&profile, &calibration)?;
-    let points = expand(&table, &changes, &name)?;
+    let points = expand(&table, &asked, &name)?;
     let (drives, texts) = drives(&home, &points)?;
     let hash =
         machine::hash([profile.as_str(), calibration.as_str()].into_iter().chain(texts.iter().map(String::as_str)));
@@ -125,21 +126,17 @@ fn file(path: &Path) -> Result<String, LoadError> {
     std::fs::read_to_string(path).map_err(|error| unreadable(path, error))
 }
 
-/// Applies what is asked beside the file; returns the changes of the machine.
-fn apply(table: &mut Table, request: &Request, file: &str) -> Result<Vec<(String, toml::Value)>, LoadError> {
-    let mut changes = Vec::new();
+/// What is asked beside the file, as dotted keys; it wins over the file and over axes.
+fn asked(table: &Table, request: &Request) -> Vec<(String, toml::Value)> {
+    let mut asked = Vec::new();
     if request.smoke {
-        let smoke = table.get("smoke").and_then(|smoke| smoke.as_table()).cloned().unwrap_or_default();
-        table.insert("replications".into(), 2.into());
-        points::set_all(table, &smoke, &mut changes, file)?;
+        let smoke = table.get("smoke").and_then(toml::Value::as_table).cloned().unwrap_or_default();
+        asked.push(("replications".to_owned(), 2.into()));
+        asked.extend(smoke);
     }
-    for (key, text) in &request.set {
-        points::set_one(table, key, crate::dotted::value(text), &mut changes, file)?;
-    }
-    if let Some(replications) = request.replications {
-        table.insert("replications".into(), i64::from(replications).into());
-    }
-    Ok(changes)
+    asked.extend(request.set.iter().map(|(key, text)| (key.clone(), crate::dotted::value(text))));
+    asked.extend(request.replications.map(|count| ("replications".to_owned(), i64::from(count).into())));
+    asked
 }
 
 type Models = (Vec<(String, SsdModel)>, Vec<String>);

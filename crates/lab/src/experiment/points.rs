@@ -71,13 +71,13 @@ struct Place {
     set: Vec<(String, Value)>,
 }
 
-/// The points of an experiment. `changes` of the machine hold at each of them.
+/// The points of an experiment. What is `asked` beside the file, as dotted keys, holds at each of them, whatever an axis says.
 ///
 /// # Errors
 /// If an axis says nothing, a key leads nowhere, or the file with a point's values is not one.
-pub fn expand(table: &Table, changes: &[(String, Value)], file: &str) -> Result<Vec<Point>, PointsError> {
-    let whole: Experiment =
-        read::table(table.clone(), file).map_err(|error| PointsError::Read { point: String::new(), error })?;
+pub fn expand(table: &Table, asked: &[(String, Value)], file: &str) -> Result<Vec<Point>, PointsError> {
+    let read = read::table(table.clone(), file);
+    let whole: Experiment = read.map_err(|error| PointsError::Read { point: String::new(), error })?;
     let mut combinations: Vec<Vec<Place>> = vec![Vec::new()];
     for axis in &whole.axes {
         let places = places(axis, file)?;
@@ -86,20 +86,19 @@ pub fn expand(table: &Table, changes: &[(String, Value)], file: &str) -> Result<
         };
         combinations = combinations.iter().flat_map(longer).collect();
     }
-    combinations.iter().map(|places| point(table, changes, places, file)).collect()
+    let asked: Vec<_> = asked.iter().filter(|(key, _)| !key.starts_with("axis.")).cloned().collect();
+    combinations.iter().map(|places| point(table, &asked, places, file)).collect()
 }
 
-fn point(table: &Table, changes: &[(String, Value)], places: &[Place], file: &str) -> Result<Point, PointsError> {
+fn point(table: &Table, asked: &[(String, Value)], places: &[Place], file: &str) -> Result<Point, PointsError> {
     let mut table = table.clone();
     table.remove("axis");
-    let mut changes = changes.to_vec();
-    for (key, value) in places.iter().flat_map(|place| &place.set) {
-        set_one(&mut table, key, value.clone(), &mut changes, file)?;
-    }
+    let keys: Vec<_> = places.iter().flat_map(|place| &place.set).chain(asked).cloned().collect();
+    let changes = set_all(&mut table, &keys, file)?;
     let coordinates: Vec<Coordinate> = places.iter().map(|place| place.coordinate.clone()).collect();
     let name = name(&coordinates);
-    let experiment =
-        read::table(table, file).map_err(|error| PointsError::Read { point: format!("at {name}: "), error })?;
+    let read = read::table(table, file);
+    let experiment = read.map_err(|error| PointsError::Read { point: format!("at {name}: "), error })?;
     Ok(Point { name, coordinates, experiment, changes })
 }
 
@@ -108,35 +107,20 @@ fn name(coordinates: &[Coordinate]) -> String {
     if parts.is_empty() { "-".into() } else { parts.join(";") }
 }
 
-/// Sets every key of a table of dotted keys.
+/// Sets dotted keys of the file; returns those of the machine, without their `machine.`.
 ///
 /// # Errors
 /// If one leads nowhere.
-pub fn set_all(
-    table: &mut Table,
-    keys: &Table,
-    changes: &mut Vec<(String, Value)>,
-    file: &str,
-) -> Result<(), PointsError> {
-    keys.iter().try_for_each(|(key, value)| set_one(table, key, value.clone(), changes, file))
-}
-
-/// Sets one dotted key, of the file or (`machine.`) of the machine.
-///
-/// # Errors
-/// If it leads nowhere.
-pub fn set_one(
-    table: &mut Table,
-    key: &str,
-    value: Value,
-    changes: &mut Vec<(String, Value)>,
-    file: &str,
-) -> Result<(), PointsError> {
-    if let Some(key) = key.strip_prefix("machine.") {
-        changes.push((key.to_owned(), value));
-        return Ok(());
+pub fn set_all(table: &mut Table, keys: &[(String, Value)], file: &str) -> Result<Vec<(String, Value)>, PointsError> {
+    let mut machine = Vec::new();
+    for (key, value) in keys {
+        match key.strip_prefix("machine.") {
+            Some(key) => machine.push((key.to_owned(), value.clone())),
+            None => dotted::set(table, key, value.clone())
+                .map_err(|error| PointsError::Key { file: file.to_owned(), error })?,
+        }
     }
-    dotted::set(table, key, value).map_err(|error| PointsError::Key { file: file.to_owned(), error })
+    Ok(machine)
 }
 
 fn places(axis: &Axis, file: &str) -> Result<Vec<Place>, PointsError> {
@@ -301,6 +285,15 @@ mod tests {
         assert_eq!(points[3].changes, [("poll.loop_ns".to_owned(), Value::Integer(60))]);
         assert_eq!(points[3].experiment.policies[1].settings["z"], Value::Integer(3));
         assert_eq!(points[3].experiment.workload[0].rate, Some(crate::quantity::Rate::PerSecond(20_000.0)));
+    }
+
+    #[test]
+    fn what_is_asked_beside_the_file_wins_over_axes() {
+        let axes = "[[axis]]\nname = 'seed'\nkey = 'seed'\nvalues = [1, 2]";
+        let table = read::parse("t.toml", &format!("{BASE}\n{axes}")).unwrap();
+        let asked = [("seed".to_owned(), Value::Integer(9)), ("machine.poll.batch".to_owned(), Value::Integer(8))];
+        let points = expand(&table, &asked, "t.toml").unwrap();
+        assert!(points.iter().all(|point| point.experiment.seed == 9 && point.changes.len() == 1));
     }
 
     #[test]

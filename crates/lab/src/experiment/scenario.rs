@@ -72,6 +72,7 @@ pub fn build(
     let workload = workload(experiment, cores.threads, drives.len())?;
     Ok(Scenario {
         machine,
+        family: Vec::new(),
         topology: topology(cores)?,
         threads: cores.threads,
         drives,

@@ -3,14 +3,17 @@
 //! A trait, so that what a reload does can be tested without sockets and cores.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use pilotlight_actuators::cpufreq;
 use pilotlight_plant::{Policy, Unsupported, View};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 use pilotlight_target::{DrainError, Server, ServerError, ServerStats};
 
+use super::frequencies;
 use crate::config::{Operation, Reactors};
 
 /// A server that runs.
@@ -48,7 +51,8 @@ fn options(operation: &Operation) -> RuntimeOptions {
     let Reactors { cores, topology } = operation.reactors.clone();
     let idle = if operation.reactors.is_test_mode() { Idle::Yield } else { Idle::Spin };
     let quiet_ns = operation.sleep_after.map(|quiet| quiet.as_nanos() as u64);
-    RuntimeOptions { topology, quiet_ns, ..RuntimeOptions::new(cores, idle) }
+    let frequencies = frequencies::open(Path::new(cpufreq::ROOT), &cores);
+    RuntimeOptions { topology, quiet_ns, frequencies, ..RuntimeOptions::new(cores, idle) }
 }
 
 impl Running for Server {

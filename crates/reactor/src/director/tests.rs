@@ -63,7 +63,7 @@ fn stage(cores: u16, ring: usize, threads: usize, script: Vec<Vec<Command>>) -> 
         ..Capabilities::default()
     };
     let topology = Topology::flat(cores).expect("cores");
-    let mut director = Director::new(peers, topology, capabilities, Some(0), Arc::default());
+    let mut director = Director::new(peers, topology, capabilities, Some(0), None, Arc::default());
     let cells: Vec<Arc<ThreadCell>> = (0..threads).map(|_| Arc::default()).collect();
     let (reply, answer) = sync_channel(1);
     director.instruct(Instruction::Policy { policy: Box::new(Script(script)), cells: cells.clone(), reply });

@@ -49,6 +49,7 @@ fn reactors(cores: u16, ring: usize) -> Vec<Reactor> {
         last_request_ns: 0,
         fruitless: 0,
         kernel_wait: KernelWait::default(),
+        on_time: false,
     };
     inboxes.into_iter().zip(0..).map(reactor).collect()
 }
@@ -102,7 +103,7 @@ proptest! {
         let cells: Vec<Arc<ThreadCell>> = (0..THREADS).map(|_| Arc::default()).collect();
         for (id, cell) in (0..).zip(&cells) {
             let thread = Box::new(Counted { id, polls: Arc::clone(&polls), drops: Arc::clone(&drops) });
-            reactors[0].adopt(Slot { thread, cell: Arc::clone(cell), completions: Completions::Poll });
+            reactors[0].adopt(Slot::new(thread, Arc::clone(cell)));
         }
         let mut goals = [CoreId(0); THREADS as usize];
         let mut now = 0;

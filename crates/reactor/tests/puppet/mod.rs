@@ -123,7 +123,7 @@ impl IoThread for Probe {
         let requests = self.shown.waiting.swap(0, SeqCst);
         let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
         self.shown.polled_now.store(false, SeqCst);
-        Polled { requests, busy: requests > 0, finished: self.shown.finish.load(SeqCst) }
+        Polled { requests, in_progress: 0, busy: requests > 0, finished: self.shown.finish.load(SeqCst) }
     }
     fn set_completions(&mut self, how: Completions) {
         self.completions = how;

@@ -16,8 +16,10 @@ const POINTS: usize = 8;
 /// Requests simulated for each point, while looking around and at the end.
 const ROUGH: usize = 20_000;
 const FINE: usize = 60_000;
-const SCREENED: u64 = 2_000;
+const SCREENED: u64 = 1_600;
 const KEPT: usize = 6;
+const POLISHED: usize = 2;
+const ROUNDS: usize = 8;
 /// Which of `NAMES` belong to reads, to writes and to what they do to each other.
 const READS: [usize; 5] = [0, 1, 2, 3, 15];
 const WRITES: [usize; 4] = [4, 5, 6, 16];
@@ -35,7 +37,7 @@ const NAMES: [&str; 18] = [
     "program_ns",
     "program_spread_share",
     "program_bytes",
-    "buffer_bytes",
+    "buffer_share",
     "erase_ns",
     "programs_per_erase",
     "queues",
@@ -55,7 +57,7 @@ const AXES: [Axis; 18] = [
     axis(1.5e6, 0.2e6, 5e6),
     axis(0.4, 0.02, 1.0),
     axis(64e3, 8192.0, 600e3),
-    axis(16e6, 0.5e6, 200e6),
+    axis(3.0, 0.02, 60.0),
     axis(3e6, 0.3e6, 12e6),
     axis(60.0, 8.0, 2000.0),
     axis(8.0, 1.0, 32.0),
@@ -77,6 +79,7 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
     let at = |wanted: &str| values[NAMES.iter().position(|name| *name == wanted).expect("one of NAMES")];
     let ns = |wanted: &str| at(wanted).round() as u64;
     let program_ns = ns("program_ns");
+    let (dies, program_bytes) = (at("dies").round(), at("program_bytes").round());
     SsdModel {
         name: name.to_owned(),
         source: String::new(),
@@ -92,7 +95,7 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
             write_lane_ns: ns("write_lane_ns"),
         },
         flash: Flash {
-            dies: at("dies").round() as u32,
+            dies: dies as u32,
             page_bytes: 4096,
             read_ns: ns("read_ns"),
             read_spread_ns: ns("read_spread_ns").min(ns("read_ns")),
@@ -102,8 +105,8 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
         program: Some(Program {
             program_ns,
             program_spread_ns: (at("program_spread_share") * program_ns as f64) as u64,
-            program_bytes: at("program_bytes").round() as u32,
-            buffer_bytes: ns("buffer_bytes"),
+            program_bytes: program_bytes as u32,
+            buffer_bytes: ((1.0 + at("buffer_share")) * dies * program_bytes).ceil() as u64,
             erase_ns: ns("erase_ns"),
             programs_per_erase: at("programs_per_erase").round() as u32,
             suspend_ns: suspends.then(|| ns("suspend_ns")),
@@ -122,10 +125,10 @@ pub(crate) fn loss(model: &SsdModel, wanted: &Wanted, requests: usize) -> f64 {
     wanted.iter().map(of_point).sum::<f64>() / (4 * wanted.len()) as f64
 }
 
-fn wanted(drive: &Drive, shares: &[u32]) -> Wanted {
+fn wanted(drive: &Drive, shares: &[u32], points: usize) -> Wanted {
     let mut wanted = Wanted::new();
     for share in shares {
-        let points = drive.get(share).map(|curve| curve.sample(0.05, 0.95, POINTS)).unwrap_or_default();
+        let points = drive.get(share).map(|curve| curve.sample(0.05, 0.95, points)).unwrap_or_default();
         wanted.extend(points.into_iter().map(|point| (*share, point)));
     }
     wanted
@@ -145,37 +148,48 @@ fn step(values: &mut [f64], chosen: &[usize], rounds: usize, suspends: bool, wan
     least
 }
 
+/// What is being looked for: values, whether programs can be suspended, and how far off they are.
+type Found = (f64, Vec<f64>, bool);
+
 /// Fits the full model to the curves of a drive at `FITTED`.
 pub(crate) fn full(name: &str, drive: &Drive) -> SsdModel {
     let mut values: Vec<f64> = AXES.iter().map(|axis| axis.start).collect();
-    step(&mut values, &READS, 14, false, &wanted(drive, &[0]), ROUGH);
-    step(&mut values, &WRITES, 10, false, &wanted(drive, &[1000]), ROUGH);
-    let (mut values, suspends) = screened(name, drive, &values);
-    let all: Vec<usize> = if suspends { (0..18).collect() } else { (0..17).collect() };
-    let least = step(&mut values, &all, 14, suspends, &wanted(drive, &FITTED), FINE);
-    eprintln!("{name}: loss {least:.4}");
+    step(&mut values, &READS, 14, false, &wanted(drive, &[0], POINTS), FINE);
+    step(&mut values, &WRITES, 10, false, &wanted(drive, &[1000], POINTS), ROUGH);
+    let mixes = wanted(drive, &[500, 1000], POINTS);
+    let near = screened(drive, &values).into_iter().map(|one| searched(one, &MIXES, &mixes, ROUGH));
+    let all: Vec<usize> = (0..AXES.len()).collect();
+    let curves = wanted(drive, &FITTED, POINTS);
+    let polished = best(near.collect(), POLISHED).into_iter().map(|one| searched(one, &all, &curves, FINE));
+    let (least, values, suspends) = searched(best(polished.collect(), 1).remove(0), &all, &curves, FINE);
+    eprintln!("{name}: loss {least:.4}, suspends {suspends}");
     model(name, &values, suspends)
 }
 
-/// Draws of the parameters of mixes over their whole range; the best few searched on from there; the best of these.
-fn screened(name: &str, drive: &Drive, values: &[f64]) -> (Vec<f64>, bool) {
-    let mixes = wanted(drive, &[500, 1000]);
+/// Draws of the parameters of mixes over their whole range: the best few.
+fn screened(drive: &Drive, values: &[f64]) -> Vec<Found> {
+    let few = wanted(drive, &[500, 1000], POINTS / 2);
     let stream = Stream::new(3, Purpose::Constants, 0);
-    let mut drawn: Vec<(f64, Vec<f64>, bool)> = (0..SCREENED)
-        .map(|index| {
-            let (values, suspends) = (draw(values, &stream, index), index % 2 == 1);
-            (loss(&model("", &values, suspends), &mixes, ROUGH), values, suspends)
-        })
-        .collect();
-    drawn.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let searched = drawn.into_iter().take(KEPT).map(|(before, mut values, suspends)| {
-        let chosen: &[usize] = if suspends { &MIXES } else { &MIXES[..MIXES.len() - 1] };
-        let after = step(&mut values, chosen, 8, suspends, &mixes, ROUGH);
-        eprintln!("{name}: suspends {suspends}, loss on mixes {before:.4}, then {after:.4}: {values:.0?}");
-        (after, values, suspends)
-    });
-    let best = searched.min_by(|one, other| one.0.total_cmp(&other.0)).expect("KEPT is not 0");
-    (best.1, best.2)
+    let one = |index| {
+        let (values, suspends) = (draw(values, &stream, index), index % 4 == 3);
+        (loss(&model("", &values, suspends), &few, ROUGH), values, suspends)
+    };
+    best((0..SCREENED).map(one).collect(), KEPT)
+}
+
+fn best(mut found: Vec<Found>, count: usize) -> Vec<Found> {
+    found.sort_by(|one, other| one.0.total_cmp(&other.0));
+    found.truncate(count);
+    found
+}
+
+/// Searches on from what was found, among the parameters `chosen`.
+fn searched((_, mut values, suspends): Found, chosen: &[usize], wanted: &Wanted, requests: usize) -> Found {
+    let unused = if suspends { AXES.len() } else { AXES.len() - 1 };
+    let chosen: Vec<usize> = chosen.iter().copied().filter(|&index| index < unused).collect();
+    let least = step(&mut values, &chosen, ROUNDS, suspends, wanted, requests);
+    eprintln!("  loss {least:.4}, suspends {suspends}: {values:.0?}");
+    (least, values, suspends)
 }
 
 /// `values` with those of the mix drawn, their logarithms uniform.
@@ -193,6 +207,6 @@ pub(crate) fn baseline(name: &str, drive: &Drive) -> SsdModel {
     let mut values: Vec<f64> = AXES.iter().map(|axis| axis.start).collect();
     values[2] = 0.0;
     (values[13], values[14], values[15]) = (1.0, 0.0, 1e12);
-    step(&mut values, &[0, 1, 3], 14, false, &wanted(drive, &[0]), FINE);
+    step(&mut values, &[0, 1, 3], 14, false, &wanted(drive, &[0], POINTS), FINE);
     SsdModel { program: None, ..model(name, &values, false) }
 }

@@ -157,7 +157,7 @@ impl<'a> World<'a> {
                 Core::new(core.0, core == topology.main(), ring)
             })
             .collect();
-        let mut meter = Meter::new(&scenario.machine, topology);
+        let mut meter = Meter::new(&scenario.machine, &scenario.family, topology);
         let director = Director::start(policy, topology, scenario.eager, &mut cores, &mut meter, &mut floor)?;
         let ports = scenario.machine.network.ports as usize;
         let data_comes_in = connections.iter().any(|connection| collect::largest_request(connection) > 0);

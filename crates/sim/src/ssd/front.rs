@@ -33,7 +33,8 @@ impl Front {
     /// When a command of `bytes` that comes at `at` is inside.
     #[inline]
     pub(super) fn enter(&mut self, at: u64, bytes: u32) -> u64 {
-        self.commands.pass(at, (self.byte_cost * u64::from(bytes)) >> BYTE_BITS)
+        let bytes_ps = (u128::from(self.byte_cost) * u128::from(bytes)) >> BYTE_BITS;
+        self.commands.pass(at, bytes_ps as u64)
     }
 
     /// When a command that is `done` can be reported: not before those that came a window earlier in its queue.
@@ -60,7 +61,8 @@ impl Front {
     }
 }
 
-/// A stage that takes one command at a time, and for each at least so long.
+/// A stage that takes one command at a time, and for each at least so long. It counts in picoseconds, so that a limit of millions
+/// per second is met; time ends after 213 days.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     command_ps: u64,

@@ -295,6 +295,15 @@ impl Connection {
         std::mem::take(&mut self.requests)
     }
 
+    /// Commands that have arrived on an I/O queue and are not answered.
+    #[must_use]
+    pub fn requests_in_progress(&self) -> u32 {
+        match (&self.role, &self.queue) {
+            (Role::Io(_), Some(queue)) => queue.slots.in_use() as u32,
+            _ => 0,
+        }
+    }
+
     /// The beginning of a PDU, kept from the last read; it is to stand before the bytes of the next.
     pub fn take_kept(&mut self, into: &mut [u8]) -> usize {
         let len = self.stash.len();

@@ -33,6 +33,8 @@ pub(super) struct Link {
     pub(super) listed: bool,
     /// Whether the sending side has been shut down.
     pub(super) shut: bool,
+    /// I/O commands that had arrived and were not answered, when last counted.
+    pub(super) counted: u32,
 }
 
 /// Everything but the links, so that both can be borrowed at once.
@@ -67,6 +69,12 @@ impl Resources {
 }
 
 impl Link {
+    /// I/O commands that have arrived and are not answered; and how many there were when this was last asked.
+    pub(super) fn recount(&mut self) -> (u32, u32) {
+        let before = std::mem::replace(&mut self.counted, self.conn.requests_in_progress());
+        (self.counted, before)
+    }
+
     /// Reads once and acts on what came.
     pub(super) fn read(&mut self, res: &mut Resources, now_ns: u64) {
         let Some(socket) = &self.socket else { return };

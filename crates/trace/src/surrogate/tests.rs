@@ -18,7 +18,7 @@ fn published_marginals_hold_for_every_member() {
         [(Family::alibaba(), 1), (Family::alibaba(), 2), (Family::tencent(), 3), (Family::tencent(), 4)]
     {
         let marginals = family.marginals;
-        let member = Member { mean_iops: 400.0, ..family.member(seed) };
+        let member = Member { mean_iops: 150.0, ..family.member(seed) };
         let found = summary(&member, seed, 1800 * S);
         let within = |found: f64, published: f64, part: f64| (found / published - 1.0).abs() <= part;
         assert!(within(found.read_share.unwrap(), marginals.read_share, 0.01), "{found:?}");

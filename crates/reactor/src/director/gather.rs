@@ -1,0 +1,99 @@
+//! What the director reads from the cells of reactors and I/O threads: what a tick and an interval are made of.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use pilotlight_plant::{CoreId, CoreSample, ThreadCount, ThreadId, ThreadSample};
+
+use super::Director;
+use crate::cells::ThreadCell;
+
+/// What was read last, to tell what has come since.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Seen {
+    requests: u64,
+    busy_ns: u64,
+    answered: u64,
+    in_progress_ns: u64,
+}
+
+impl Seen {
+    pub(super) fn of(cell: &ThreadCell) -> Self {
+        Self {
+            requests: cell.requests.load(Relaxed),
+            busy_ns: cell.busy_ns.load(Relaxed),
+            answered: cell.answered.load(Relaxed),
+            in_progress_ns: cell.in_progress_ns.load(Relaxed),
+        }
+    }
+}
+
+impl Director {
+    /// What every I/O thread has polled since the last tick: one load from each.
+    pub(super) fn gather(&mut self) {
+        self.counts.clear();
+        let busy = self.wants.tick_busy;
+        for (thread, (cell, seen)) in self.cells.iter().zip(&mut self.on_tick).enumerate() {
+            let requests = cell.requests.load(Relaxed);
+            if requests == seen.requests && !busy {
+                continue;
+            }
+            let busy_ns = if busy { cell.busy_ns.load(Relaxed) } else { 0 };
+            let before = std::mem::replace(seen, Seen { requests, busy_ns, ..*seen });
+            if requests == before.requests {
+                continue; // what it did all the same is no part of the next tick in which something comes
+            }
+            self.counts.push(ThreadCount {
+                thread: ThreadId(thread as u16),
+                requests: (requests - before.requests) as u32,
+                busy_ns: busy_ns.saturating_sub(before.busy_ns),
+            });
+        }
+    }
+
+    pub(super) fn core_totals(&self) -> Vec<CoreSample> {
+        self.topology.cores().map(|core| self.core_total(core)).collect()
+    }
+
+    /// What a core has done since it started.
+    fn core_total(&self, core: CoreId) -> CoreSample {
+        let cell = &self.peers[core.index()].cell;
+        let busy_ns = cell.busy_ns.load(Relaxed);
+        CoreSample { state: self.state(core), busy_ns, awake_ns: busy_ns + cell.idle_ns.load(Relaxed) }
+    }
+
+    /// What every I/O thread did since the last interval; whether all of it was quiet.
+    pub(super) fn fill_threads(&mut self) -> bool {
+        self.threads.clear();
+        let mut quiet = true;
+        for ((cell, before), order) in self.cells.iter().zip(&mut self.on_interval).zip(&self.orders) {
+            let now = Seen::of(cell);
+            let home = order.to.unwrap_or_else(|| cell.home());
+            let sample = ThreadSample {
+                home,
+                requests: now.requests - before.requests,
+                busy_ns: now.busy_ns - before.busy_ns,
+                answered: now.answered - before.answered,
+                in_progress_ns: now.in_progress_ns - before.in_progress_ns,
+            };
+            quiet &= sample.requests == 0;
+            if self.wants.service {
+                let none = sample.answered == 0 && sample.in_progress_ns == 0;
+                quiet &= none && cell.in_progress.load(Relaxed) == 0;
+            }
+            self.threads.push(sample);
+            *before = now;
+        }
+        quiet
+    }
+
+    pub(super) fn fill_cores(&mut self) {
+        self.cores.clear();
+        for core in self.topology.cores() {
+            let now = self.core_total(core);
+            let before = &mut self.cores_on_interval[core.index()];
+            let (busy_ns, awake_ns) = (now.busy_ns - before.busy_ns, now.awake_ns - before.awake_ns);
+            self.cores.push(CoreSample { state: now.state, busy_ns, awake_ns });
+            *before = now;
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Hybrid polling, service times, and frequencies: what the director does with the commands of the policies that need them.
+
+mod puppet;
+
+use std::io;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use pilotlight_plant::{
+    Command, Completions, CoreId, FrequencyRange, NEVER, Policy, Refusal, Sample, Start, ThreadId, Tick, Unsupported,
+    View, Wants,
+};
+use pilotlight_reactor::{Frequencies, Idle, IoThread, Polled, Runtime, RuntimeOptions, RuntimeStats};
+use puppet::{EVERY_MS, PATIENCE, Shown, Strings, eventually, probe, puppet, start};
+
+/// A rest so long that a test which waited for its end would fail.
+const FOR_EVER_NS: u32 = u32::MAX;
+
+/// A runtime with one I/O thread for each of these cores, which the test's puppet rules.
+fn ruled(cores: usize, homes: &[u16], wants: Wants) -> (Runtime, Vec<Arc<Shown>>, Strings) {
+    let runtime = start(cores);
+    let adopt = |(id, &home): (u32, &u16)| {
+        let (shown, thread) = probe(id);
+        runtime.adopt(CoreId(home), thread);
+        shown
+    };
+    let shown = (0..).zip(homes).map(adopt).collect();
+    let (strings, policy) = puppet(wants);
+    runtime.set_policy(policy).expect("it needs nothing");
+    (runtime, shown, strings)
+}
+
+fn hybrid(thread: u16, rest_ns: u32) -> Command {
+    Command::Completions { thread: ThreadId(thread), how: Completions::Hybrid { rest_ns } }
+}
+
+/// Polls in a time.
+fn polls_in(shown: &Shown, time: Duration) -> u64 {
+    let before = shown.polls();
+    std::thread::sleep(time);
+    shown.polls() - before
+}
+
+/// Most polls in a millisecond, over a tenth of a second or however long it takes to look.
+fn polls_per_ms(shown: &Shown) -> f64 {
+    let began = Instant::now();
+    let polls = polls_in(shown, Duration::from_millis(100));
+    polls as f64 / began.elapsed().as_secs_f64() / 1e3
+}
+
+fn rests(stats: &RuntimeStats, core: usize) -> u64 {
+    stats.reactors[core].asleep[1].wakes
+}
+
+#[test]
+fn a_core_rests_between_two_polls_that_find_nothing_and_its_books_say_so() {
+    let (runtime, shown, strings) = ruled(2, &[1], EVERY_MS);
+    strings.say(hybrid(0, 20_000_000));
+    eventually("rests", || rests(&runtime.stats(), 1) > 2);
+    let polls = polls_per_ms(&shown[0]);
+    assert!(polls <= 0.07, "{polls} polls in 1 ms with rests of 20 ms");
+    let stats = runtime.stats();
+    assert!(stats.threads[0].asleep_ns[1] >= 60_000_000, "{:?}", stats.threads[0].asleep_ns);
+}
+
+#[test]
+fn a_rest_ends_for_a_message_and_for_the_end() {
+    let (mut runtime, shown, strings) = ruled(2, &[1, 0], EVERY_MS);
+    strings.say(hybrid(0, FOR_EVER_NS));
+    eventually("a rest", || polls_in(&shown[0], Duration::from_millis(5)) == 0);
+    strings.go(1, 1);
+    eventually("a move into the rest", || runtime.stats().threads[1].home == CoreId(1));
+    shown[1].is_polled_again(); // it polls all the time, so nobody rests beside it
+    shown[0].is_polled_again();
+    strings.say(hybrid(1, FOR_EVER_NS));
+    eventually("both rest", || polls_in(&shown[1], Duration::from_millis(5)) == 0);
+    strings.say(Command::Completions { thread: ThreadId(0), how: Completions::Poll });
+    shown[0].is_polled_again();
+    strings.say(hybrid(0, FOR_EVER_NS));
+    eventually("both rest again", || polls_in(&shown[0], Duration::from_millis(5)) == 0);
+    let began = Instant::now();
+    runtime.stop();
+    assert!(began.elapsed() < Duration::from_secs(2), "the end came after {:?}", began.elapsed());
+}
+
+#[test]
+fn the_shortest_rest_of_a_core_counts() {
+    let (runtime, shown, strings) = ruled(2, &[1, 1], EVERY_MS);
+    strings.say(hybrid(0, FOR_EVER_NS));
+    strings.say(hybrid(1, 1_000_000));
+    eventually("rests", || rests(&runtime.stats(), 1) > 2);
+    let polls = polls_per_ms(&shown[0]);
+    assert!(polls > 0.0 && polls <= 1.05, "{polls} polls in 1 ms with rests of 1 ms");
+}
+
+#[test]
+fn the_main_core_rests_no_longer_than_until_the_policy_is_due() {
+    let (runtime, shown, strings) = ruled(1, &[0], EVERY_MS);
+    strings.say(hybrid(0, FOR_EVER_NS));
+    eventually("a rest", || rests(&runtime.stats(), 0) > 2);
+    let intervals = runtime.stats().director.intervals;
+    eventually("intervals", || runtime.stats().director.intervals > intervals + 10);
+    strings.say(Command::Completions { thread: ThreadId(0), how: Completions::Poll });
+    eventually("polling", || polls_in(&shown[0], Duration::from_millis(20)) > 1_000);
+}
+
+/// Takes requests when told to, and answers them so long after.
+struct Slow {
+    orders: mpsc::Receiver<u32>,
+    answered_at: Vec<u64>,
+    takes_ns: u64,
+}
+
+impl IoThread for Slow {
+    fn id(&self) -> u32 {
+        0
+    }
+    fn poll(&mut self, now_ns: u64) -> Polled {
+        let in_progress = self.answered_at.len();
+        self.answered_at.retain(|&at_ns| at_ns > now_ns);
+        let busy = self.answered_at.len() < in_progress;
+        let requests = self.orders.try_iter().sum();
+        self.answered_at.extend((0..requests).map(|_| now_ns + self.takes_ns));
+        let in_progress = self.answered_at.len() as u32;
+        Polled { requests, in_progress, busy: busy || requests > 0, finished: false }
+    }
+}
+
+/// Passes on what it is told in each interval.
+struct Listener {
+    wants: Wants,
+    told: mpsc::Sender<(u64, u64, u64)>,
+}
+
+impl Policy for Listener {
+    fn name(&self) -> &'static str {
+        "listener"
+    }
+    fn wants(&self) -> Wants {
+        self.wants
+    }
+    fn start(&mut self, _start: &Start<'_>, _out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+        Ok(NEVER)
+    }
+    fn on_tick(&mut self, _tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
+        NEVER
+    }
+    fn on_interval(&mut self, sample: &Sample<'_>, _out: &mut Vec<Command>) -> u64 {
+        let thread = &sample.threads[0];
+        let _ = self.told.send((thread.requests, thread.answered, thread.in_progress_ns));
+        NEVER
+    }
+    fn on_refused(&mut self, _now_ns: u64, _command: &Command, _refusal: Refusal) {}
+    fn on_resume(&mut self, _now_ns: u64) {}
+    fn view(&self) -> View {
+        View::new()
+    }
+}
+
+fn listener(wants: Wants) -> (mpsc::Receiver<(u64, u64, u64)>, Box<Listener>) {
+    let (told, heard) = mpsc::channel();
+    (heard, Box::new(Listener { wants, told }))
+}
+
+/// What is heard of three requests that take 30 ms each, with intervals of 1 ms.
+fn three_slow_requests(service: bool) -> Vec<(u64, u64, u64)> {
+    let runtime = start(1);
+    let (order, orders) = mpsc::channel();
+    runtime.adopt(CoreId(0), Box::new(Slow { orders, answered_at: Vec::new(), takes_ns: 30_000_000 }));
+    let (heard, policy) = listener(Wants { service, ..EVERY_MS });
+    runtime.set_policy(policy).expect("it needs nothing");
+    order.send(3).expect("it lives");
+    std::thread::sleep(Duration::from_millis(200));
+    heard.try_iter().collect()
+}
+
+#[test]
+fn service_times_are_told_and_an_interval_with_something_in_progress_is_not_left_out() {
+    let heard = three_slow_requests(true);
+    let sum = heard.iter().fold((0, 0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2));
+    assert_eq!((sum.0, sum.1), (3, 3));
+    assert!((90_000_000..600_000_000).contains(&sum.2), "{} request-nanoseconds", sum.2);
+    assert!(heard.len() > 2, "{heard:?}");
+    let quiet = heard.iter().filter(|one| **one == (0, 0, 0)).count();
+    assert!(quiet < heard.len() / 2 + 2, "{quiet} of {} intervals are quiet, and were not left out", heard.len());
+}
+
+#[test]
+fn who_does_not_ask_is_told_of_requests_alone() {
+    assert_eq!(three_slow_requests(false), [(3, 0, 0)]);
+}
+
+/// Frequencies that are written down; the core 1 refuses.
+#[derive(Debug, Default)]
+struct Book(Mutex<Vec<(u16, u32)>>);
+
+const RESTORED: (u16, u32) = (u16::MAX, 0);
+
+impl Book {
+    fn lines(&self) -> Vec<(u16, u32)> {
+        self.0.lock().expect("nobody panics").clone()
+    }
+    fn add(&self, line: (u16, u32)) {
+        self.0.lock().expect("nobody panics").push(line);
+    }
+}
+
+impl Frequencies for Book {
+    fn range(&self) -> FrequencyRange {
+        FrequencyRange { min_khz: 400_000, max_khz: 3_600_000, step_khz: 100_000, set_ns: 1, latency_ns: 1 }
+    }
+    fn set(&self, core: CoreId, khz: u32) -> io::Result<()> {
+        if core == CoreId(1) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        self.add((core.0, khz));
+        Ok(())
+    }
+    fn restore(&self) {
+        self.add(RESTORED);
+    }
+}
+
+#[test]
+fn frequencies_are_set_refused_and_put_back() {
+    let book = Arc::new(Book::default());
+    let options = RuntimeOptions::new(vec![None; 2], Idle::Yield);
+    let frequencies: Arc<dyn Frequencies> = Arc::clone(&book) as _;
+    let options = RuntimeOptions { monitor: None, frequencies: Some(frequencies), ..options };
+    let mut runtime = Runtime::start(&options).expect("starts");
+    assert_eq!(runtime.capabilities().frequency, Some(book.range()));
+    let (strings, policy) = puppet(EVERY_MS);
+    runtime.set_policy(policy).expect("it needs nothing");
+    let set = |core, khz| strings.say(Command::Frequency { core: CoreId(core), khz });
+    set(0, 500_000);
+    set(1, 600_000);
+    set(2, 700_000);
+    let refused = || strings.refused.recv_timeout(PATIENCE).expect("a refusal").1;
+    assert_eq!((refused(), refused()), (Refusal::Unsupported, Refusal::Unknown));
+    runtime.set_policy(puppet(EVERY_MS).1).expect("it needs nothing");
+    runtime.stop();
+    assert_eq!(book.lines(), [RESTORED, (0, 500_000), RESTORED, RESTORED], "at each change of policy, and at the end");
+}
+
+#[test]
+fn where_nothing_sets_frequencies_the_command_is_refused() {
+    let (runtime, shown, strings) = ruled(1, &[0], EVERY_MS);
+    assert_eq!(runtime.capabilities().frequency, None);
+    strings.say(Command::Frequency { core: CoreId(0), khz: 1 });
+    assert_eq!(strings.refused.recv_timeout(PATIENCE).expect("a refusal").1, Refusal::Unsupported);
+    assert!(shown[0].polls.load(SeqCst) > 0);
+}
