@@ -40,9 +40,10 @@ fn check(scenario: &Scenario, aim: Aim) -> Bracket {
 /// A policy, its settings, and whether its main core rests too.
 type Entry = (&'static str, &'static [(&'static str, &'static str)], bool);
 
-const POLICIES: [Entry; 4] = [
+const POLICIES: [Entry; 5] = [
     ("static", &[], false),
     ("sandman", &[("coarse_interval", "5ms"), ("server_sleep", "false")], false),
+    ("sandman", &[("guards", "recommended"), ("coarse_interval", "5ms"), ("server_sleep", "false")], false),
     ("hybrid-poll", &[], true),
     ("interrupt", &[], true),
 ];
@@ -118,6 +119,16 @@ fn a_replay_is_the_same_with_and_without_quiet_ticks() {
 }
 
 #[test]
+fn each_request_can_be_held_to_the_terms() {
+    let scenario = bursts(false);
+    let aim = Aim { epsilon_ns: 50_000, each_request: true, late_ppm: 0, ..Aim::new(States::SHALLOW) };
+    let bracket = check(&scenario, aim);
+    assert_eq!(bracket.lateness.by_request.map(|delays| delays.late), Some(0));
+    let looser = bracket_of(&scenario, Aim { epsilon_ns: 500_000, ..aim }).unwrap();
+    assert!(looser.lower_uj <= bracket.lower_uj && looser.upper_uj <= bracket.upper_uj, "{bracket}\n{looser}");
+}
+
+#[test]
 fn requests_of_a_trace_are_refused_by_name() {
     let mut scenario = bursts(false);
     scenario.workload.connections[1].request = Kind::Traced;
@@ -149,7 +160,7 @@ fn the_paper_s_machine() {
                 let energy = outcome.energy.system_uj();
                 let p99 = outcome.latency[0].1.quantile(0.99);
                 let above = bracket.above_shallow_uj(energy) as f64 / 1e6;
-                println!("  {name}: {above:.3} J above C-1, p99 {:.1} us", p99 as f64 / 1e3);
+                println!("  {name} {settings:?}: {above:.3} J above C-1, p99 {:.1} us", p99 as f64 / 1e3);
                 assert!(rests || bracket.lower_uj <= energy, "{name}");
             }
         }

@@ -54,7 +54,7 @@ mod replay;
 pub use bound::{Bound, Level, lower_bound};
 pub use bracket::{Aim, Bracket, UTILISATIONS_PERMILLE, bracket, bracket_of};
 pub use demand::{Demand, Grain, Plan, Slot, Span};
-pub use ledger::Lateness;
+pub use ledger::{Delays, Lateness};
 pub use limits::{Limits, States, UnitPower};
 pub use replay::{Change, Fill, Replay, Schedule};
 
