@@ -3,7 +3,9 @@
 mod support;
 
 use pilotlight_plant::Topology;
-use pilotlight_sim::oracle::{Aim, Bracket, Fill, Level, Replay, Schedule, States, bracket_of};
+use pilotlight_sim::oracle::{
+    Aim, Bracket, Fill, Level, Limits, Plan, Replay, Schedule, Span, States, bracket_of, lower_bound,
+};
 use pilotlight_sim::run;
 use pilotlight_sim::scenario::{Kind, Phase, Rate, Scenario};
 
@@ -183,4 +185,22 @@ fn paper_bursts() -> Scenario {
             vec![phase(500 * MS, Rate::PerSecond(125e3 / 48.0)), phase(50 * MS, Rate::PerSecond(2_400e3 / 48.0))];
     }
     scenario
+}
+
+/// What the lower bound alone costs: 48 cores, 1,000 slots of 10 ms, a burst of 20 cores' work in every tenth of them.
+#[test]
+#[ignore = "a measurement"]
+fn what_the_program_costs() {
+    let scenario = stable(320e3);
+    for states in [States::SHALLOW, States::ALL] {
+        let limits = Limits::of(&scenario.machine, &scenario.topology, states).unwrap();
+        let (mut plan, mut done) = (Plan::default(), 0);
+        for slot in 0..1_000_u64 {
+            done += if slot % 50 < 5 { 200 * MS } else { MS / 2 };
+            plan.spans.push(Span { length_ns: 10 * MS, least_ns: done - MS / 4, most_ns: done });
+        }
+        let begun = std::time::Instant::now();
+        lower_bound(&limits, &plan).unwrap();
+        println!("{states:?}: 1,000 slots in {:.2} s", begun.elapsed().as_secs_f64());
+    }
 }

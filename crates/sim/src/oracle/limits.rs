@@ -16,6 +16,8 @@ pub(crate) const PPM: u64 = 1_000_000;
 pub(crate) const LONGEST_NS: u64 = 10_000_000_000;
 /// What rounding inside the simulator may take away, in microwatts.
 const ROUNDING_UW: i64 = 1_000;
+/// What rounding inside the simulator may add to a core's speed, in millionths: a core's factor is rounded down to 1/65536.
+const ROUNDING_PPM: u32 = 50;
 /// Places at which a convex curve of the other components is replaced by its tangent, in shares of all cores polling.
 const TANGENTS: [f64; 6] = [0.05, 0.15, 0.3, 0.5, 0.75, 1.0];
 
@@ -99,8 +101,8 @@ impl Limits {
             states,
             shallow_exit_ns: shallow_exit_ns(machine),
             deep_exit_ns: machine.kernel.deep_exit_ns.max(shallow_exit_ns(machine)),
-            alone_ppm: 1_000_000 + machine.speed.sibling_gain_ppm,
-            both_ppm: 2_000_000,
+            alone_ppm: 1_000_000 + machine.speed.sibling_gain_ppm + ROUNDING_PPM,
+            both_ppm: 2_000_000 + ROUNDING_PPM,
             power: UnitPower { fixed_uw: 0, package_uw: 0, not_deep_uw: 0, alone_uw: 0, both_uw: 0 },
         };
         let measured = power.physical_cores.max(1);
