@@ -187,7 +187,7 @@ fn paper_bursts() -> Scenario {
     scenario
 }
 
-/// What the lower bound alone costs: 48 cores, 1,000 slots of 10 ms, a burst of 20 cores' work in every tenth of them.
+/// What the lower bound alone costs: 48 cores, 1,000 slots of 10 ms, 20 cores' work in every tenth of them.
 #[test]
 #[ignore = "a measurement"]
 fn what_the_program_costs() {
