@@ -146,7 +146,7 @@ fn the_paper_s_machine() {
     for (label, scenario) in [
         ("stable, 320 k", stable(320e3)),
         ("stable, 2,560 k", stable(2_560e3)),
-        ("bursts, 125 k for 500 ms, then 2,500 k for 50 ms", paper_bursts()),
+        ("bursts, 125 k for 500 ms, then 2,400 k for 50 ms", paper_bursts()),
     ] {
         for states in [States::SHALLOW, States::ALL] {
             let mut scenario = scenario.clone();
