@@ -1,6 +1,7 @@
 //! Dotted keys into TOML: `workload.hosts.rate`, `policy.sandman.settings.window`, `power.family.package_ppm`.
 //!
-//! A segment names a key of a table; in an array of tables it is an element's `label` or `name`, or its number.
+//! A segment names a key of a table; in an array of tables it is an element's `label` or `name`, or its number. A table that is set
+//! under its own name where an array has none of it is added.
 
 use toml::{Table, Value};
 
@@ -122,6 +123,7 @@ impl<'a> Place<'a> {
             }
             Self::Array(array) => match position(array, last) {
                 Some(at) => array[at] = value,
+                None if name_of(&value) == Some(last) => array.push(value),
                 None => return Err(missing(array, key, last)),
             },
         }
@@ -153,6 +155,14 @@ mod tests {
         assert_eq!(get(&table, "policy.1.settings.n"), Some(&Value::Integer(3)));
         assert_eq!(get(&table, "policy.x.settings.m"), Some(&Value::String("5us".into())));
         assert_eq!(get(&table, "policy.z"), None);
+    }
+
+    #[test]
+    fn a_named_table_can_be_added() {
+        let mut table = table();
+        set(&mut table, "policy.z", value("{ label = 'z', n = 4 }")).unwrap();
+        assert_eq!(get(&table, "policy.z.n"), Some(&Value::Integer(4)));
+        assert!(set(&mut table, "policy.w", value("{ label = 'z' }")).is_err());
     }
 
     #[test]

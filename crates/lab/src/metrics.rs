@@ -3,7 +3,7 @@
 use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::outcome::{Outcome, Stretch};
 
-use crate::experiment::schema::{Detect, Experiment};
+use crate::experiment::schema::{Cores, Detect, Experiment};
 
 /// A number of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,10 +26,12 @@ pub struct Context<'a> {
     pub experiment: &'a Experiment,
     /// Names of the phases, by number.
     pub labels: &'a [String],
-    /// Logical cores.
-    pub cores: u16,
+    /// Logical cores and I/O threads.
+    pub cores: Cores,
     /// Time that was cut off, in nanoseconds.
     pub warm_up_ns: u64,
+    /// CPU time of a request on the polled path at full speed, in nanoseconds.
+    pub request_ns: u32,
 }
 
 const QUANTILES: [(&str, f64); 4] =
@@ -77,7 +79,7 @@ fn traffic(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
 }
 
 fn of_histogram(prefix: &str, histogram: &Histogram, time_ns: u64, all: &mut Vec<Metric>) {
-    push(all, &format!("{prefix}iops"), "1/s", histogram.count() as f64 / (time_ns as f64 / 1e9));
+    push(all, &format!("{prefix}iops"), "IOPS", histogram.count() as f64 / (time_ns as f64 / 1e9));
     if histogram.count() == 0 {
         return;
     }
@@ -114,13 +116,25 @@ fn decisions(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     let answered: u64 = outcome.latency.iter().map(|(_, histogram)| histogram.count()).sum();
     push(all, "switches_per_io", "1", d.switches as f64 / answered as f64);
     push(all, "deciding_share", "1", d.deciding_ns as f64 / outcome.measured_ns as f64);
+    let said = |name: &str| outcome.view.iter().find(|(key, _)| *key == name).and_then(|(_, value)| value.parse().ok());
+    if let Some(surges) = said("surges")
+        && d.judged > 0
+    {
+        let surges: f64 = surges;
+        push(all, "surges_per_s", "1/s", surges / (seconds + context.warm_up_ns as f64 / 1e9));
+        push(all, "accuracy_percent", "%", 100.0 * (1.0 - surges / d.judged as f64));
+    }
+    push(all, "algorithm_us", "us", d.deciding_ns as f64 / 1e3 / d.asked as f64);
     push(all, "lateness_us", "us", d.late_ns as f64 / 1e3 / d.asked as f64);
     let measured = measured(outcome, context);
     let time = measured.len() as f64 * context.experiment.series.0 as f64;
     let awake: u64 = measured.iter().map(|stretch| stretch.awake_ns).sum();
     let capacity: u64 = measured.iter().map(|stretch| stretch.capacity_ns).sum();
     push(all, "cores_awake", "cores", awake as f64 / time);
-    push(all, "capacity_share", "1", capacity as f64 / time / f64::from(context.cores));
+    let reserved = capacity as f64 / time;
+    push(all, "capacity_share", "1", reserved / f64::from(context.cores.cores));
+    let required = answered as f64 * f64::from(context.request_ns) / outcome.measured_ns as f64;
+    push(all, "wasted_over_required", "1", (reserved - required) / required);
 }
 
 /// The entries of the series after the warm-up.
@@ -134,7 +148,7 @@ fn measured<'a>(outcome: &'a Outcome, context: &Context<'_>) -> &'a [Stretch] {
 pub fn of_stretch(name: &str, stretch: &Stretch, length_ns: u64, cores: u16) -> Option<(&'static str, f64)> {
     let ns = length_ns as f64;
     Some(match name {
-        "iops" => ("1/s", stretch.answered as f64 / ns * 1e9),
+        "iops" => ("IOPS", stretch.answered as f64 / ns * 1e9),
         "latency_mean_us" => ("us", stretch.latency_ns as f64 / 1e3 / (stretch.answered.max(1)) as f64),
         "system_power_w" => ("W", stretch.energy.system_uj() as f64 * 1e3 / ns),
         "cpu_power_w" => ("W", stretch.energy.cpu_uj as f64 * 1e3 / ns),
@@ -149,16 +163,21 @@ fn series(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     let length = context.experiment.series.0;
     for name in &context.experiment.output.series {
         for (at, stretch) in outcome.series.iter().enumerate() {
-            let Some((unit, value)) = of_stretch(name, stretch, length, context.cores) else { break };
+            let Some((unit, value)) = of_stretch(name, stretch, length, context.cores.cores) else { break };
             let time = at as f64 * length as f64 / 1e6;
             all.push(Metric { name: format!("{name}@{time}ms"), unit, value });
         }
     }
 }
 
-/// How many phases of a label there were after the warm-up, and in how many an I/O thread moved soon enough.
+/// Accuracy of detection. Of bursts (`output.detect`): in how many an I/O thread moved soon enough. Under stable load: how many of
+/// (I/O thread, tick) pairs are without a move (errata 1: the paper does not say what its accuracy is of).
 fn detection(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
-    let Some(Detect { label, within }) = &context.experiment.output.detect else { return };
+    let Some(Detect { label, within }) = &context.experiment.output.detect else {
+        let chances = outcome.decisions.asked as f64 * f64::from(context.cores.threads);
+        push(all, "accuracy_percent", "%", 100.0 * (1.0 - outcome.decisions.moves as f64 / chances));
+        return;
+    };
     let length = context.experiment.series.0;
     let entries = (within.0.div_ceil(length)).max(1) as usize;
     let starts = starts(context.experiment, label).filter(|&start| start >= context.warm_up_ns);
@@ -171,6 +190,7 @@ fn detection(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     }
     push(all, "phases", "phases", phases as f64);
     push(all, "phases_detected", "phases", detected as f64);
+    push(all, "accuracy_percent", "%", 100.0 * detected as f64 / phases as f64);
 }
 
 /// Where phases of a label begin, in nanoseconds; of the first group that has one.

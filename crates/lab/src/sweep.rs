@@ -12,18 +12,36 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use pilotlight_plant::Policy;
+use pilotlight_sim::Source;
+use pilotlight_sim::machine::PollCosts;
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
 use pilotlight_stats::warmup;
 
 use crate::experiment::schema::{PolicySpec, WarmUp};
-use crate::experiment::{Bench, Point, scenario};
+use crate::experiment::{Bench, Point, replay, scenario};
 use crate::metrics::{self, Context};
 use crate::results::{About, Journal, Results, ResultsError, Run, RunKey, Value};
 use crate::variant::Variant;
 
-/// What runs a scenario under a policy.
-pub type Engine = dyn Fn(&Scenario, Box<dyn Policy>) -> Result<Outcome, String> + Sync;
+/// What runs a scenario under a policy, with the requests of a trace if there is one.
+pub type Engine = dyn for<'a> Fn(&'a Scenario, Box<dyn Policy>, Option<Source<'a>>) -> Result<Outcome, String> + Sync;
+
+/// The simulator.
+///
+/// # Errors
+/// In words, if the scenario cannot be run.
+pub fn simulator<'a>(
+    scenario: &'a Scenario,
+    policy: Box<dyn Policy>,
+    source: Option<Source<'a>>,
+) -> Result<Outcome, String> {
+    let outcome = match source {
+        Some(source) => pilotlight_sim::run_replay(scenario, policy, source),
+        None => pilotlight_sim::run(scenario, policy),
+    };
+    outcome.map_err(|error| error.to_string())
+}
 
 /// Told after each run: finished and all runs.
 pub type Watcher<'a> = dyn Fn(usize, usize, &RunKey) + Sync + 'a;
@@ -182,19 +200,26 @@ impl<'a> Sweep<'a> {
         let outcome = self.simulate(job, job.replication, warm_up, engine).map_err(failed)?;
         let experiment = &self.point(job).experiment;
         let labels = scenario::labels(experiment);
-        let cores = self.policy(job).topology.unwrap_or(experiment.topology).cores;
-        let context = Context { experiment, labels: &labels, cores, warm_up_ns: warm_up };
+        let cores = self.policy(job).topology.unwrap_or(experiment.topology);
+        let machine = self.bench.machine.machine(&self.changes(job)).map_err(|error| failed(error.to_string()))?;
+        let PollCosts { receive_ns, submit_ns, complete_ns, respond_ns, .. } = machine.poll;
+        let request_ns = receive_ns + submit_ns + complete_ns + respond_ns;
+        let context = Context { experiment, labels: &labels, cores, warm_up_ns: warm_up, request_ns };
         let value =
             |metric: metrics::Metric| Value { metric: metric.name, unit: metric.unit.to_owned(), value: metric.value };
         let values = metrics::metrics(&outcome, &context).into_iter().map(value).collect();
         Ok(Run { seed: seed(experiment.seed, job.replication), values })
     }
 
+    /// Changes of the machine: of the variant, then of the point, then of the policy.
+    fn changes(&self, job: &Job) -> Vec<(String, toml::Value)> {
+        let by_policy = self.policy(job).machine.iter().map(|(key, value)| (key.clone(), value.clone()));
+        self.variants[job.variant].changes.iter().chain(&self.point(job).changes).cloned().chain(by_policy).collect()
+    }
+
     fn simulate(&self, job: &Job, replication: u32, warm_up_ns: u64, engine: &Engine) -> Result<Outcome, String> {
         let (point, policy) = (self.point(job), self.policy(job));
-        let by_policy = policy.machine.iter().map(|(key, value)| (key.clone(), value.clone()));
-        let changes: Vec<_> =
-            self.variants[job.variant].changes.iter().chain(&point.changes).cloned().chain(by_policy).collect();
+        let changes = self.changes(job);
         let machine = self.bench.machine.machine(&changes).map_err(|error| error.to_string())?;
         let seed = seed(point.experiment.seed, replication);
         let mut scenario = scenario::build(&point.experiment, policy, machine, &self.bench.drives, seed)
@@ -203,7 +228,10 @@ impl<'a> Sweep<'a> {
         let settings = scenario::settings(policy);
         let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         let policy = pilotlight_policy::build(&policy.name, &settings).map_err(|error| error.to_string())?;
-        engine(&scenario, policy)
+        let trace = point.experiment.trace.as_ref();
+        let drives = scenario.drives.len() as u16;
+        let source = trace.map(|trace| replay::source(trace, drives, scenario.duration_ns, seed)).transpose()?;
+        engine(&scenario, policy, source)
     }
 
     /// The time that is cut off in every run of a cell.

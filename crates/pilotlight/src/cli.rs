@@ -64,6 +64,8 @@ pub(crate) enum Command {
     Trace(crate::trace::TraceArgs),
     /// Say what this machine offers to cores that sleep, and what would bring the rest
     Doctor(crate::doctor::DoctorArgs),
+    /// Run an experiment of the papers on the simulator
+    Sim(crate::sim::SimArgs),
 
     /// Compare what the papers report with what comes out here, row by row
     Claims(crate::claims::ClaimsArgs),

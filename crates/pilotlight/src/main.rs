@@ -13,6 +13,7 @@ mod namespace;
 mod policies;
 mod serve;
 mod set;
+mod sim;
 mod status;
 mod table;
 mod trace;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Sim(args) => sim::run(args),
         Command::Claims(args) => claims::run(args).map(ExitCode::from),
     };
     outcome.unwrap_or_else(|error| exit::failed(&error).into())

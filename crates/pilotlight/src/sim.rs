@@ -12,7 +12,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use pilotlight_lab::experiment::{self, Bench, Request};
 use pilotlight_lab::results::{Results, RunKey};
-use pilotlight_lab::sweep::Sweep;
+use pilotlight_lab::sweep::{self, Sweep};
 use pilotlight_lab::variant::{self, Choice, Variant};
 
 use crate::exit::Exit;
@@ -68,7 +68,13 @@ pub(crate) struct SimArgs {
     perturb: Option<u32>,
 
     /// Beside the default machine COUNT draws of all free constants over their ranges (Latin hypercube)
-    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true, help_heading = "Variants of the machine")]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 0,
+        hide_default_value = true,
+        help_heading = "Variants of the machine"
+    )]
     lhs: usize,
 
     /// Runs at a time [default: one a core]
@@ -106,7 +112,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
             return Ok(Exit::Refused.into());
         }
     };
-    let results = sweep(args, &bench, &variants)?;
+    let results = run_all(args, &bench, &variants)?;
     output::write(args, &bench, &results)?;
     Ok(Exit::Clean.into())
 }
@@ -132,9 +138,11 @@ fn place(args: &SimArgs, bench: &Bench, ending: &str) -> PathBuf {
     args.out.join(format!("{}.{ending}", bench.experiment.name))
 }
 
-fn sweep(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<Results> {
-    std::fs::create_dir_all(&args.out).with_context(|| format!("folder {}", args.out.display()))?;
+fn run_all(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<Results> {
     let path = place(args, bench, "csv");
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).with_context(|| format!("folder {}", folder.display()))?;
+    }
     if args.fresh {
         forget(&path)?;
     }
@@ -145,15 +153,16 @@ fn sweep(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<
         bar.set_position(done as u64);
         bar.set_message(format!("{} {}", key.policy, key.point));
     };
-    let engine = |scenario: &_, policy| pilotlight_sim::run(scenario, policy).map_err(|error| error.to_string());
-    let results = sweep.run(&path, workers, &engine, &watcher);
+    let results = sweep.run(&path, workers, &sweep::simulator, &watcher);
     bar.finish_and_clear();
     results.with_context(|| format!("what was finished is kept in {}", path.display()))
 }
 
 fn forget(path: &Path) -> anyhow::Result<()> {
     match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).with_context(|| path.display().to_string()),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| path.display().to_string())
+        }
         _ => Ok(()),
     }
 }

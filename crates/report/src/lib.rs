@@ -1,8 +1,13 @@
 //! Result tables (CSV, JSON, Parquet) and self-contained HTML reports.
 //!
-//! Knows nothing of what is reported: whoever has results makes [`Table`]s of them, with a unit for each column.
+//! Knows nothing of what is reported: whoever has results makes [`Table`]s of them, with a unit for each column, [`Chart`]s,
+//! and a [`Report`] of both.
 
+pub mod chart;
 pub mod file;
+pub mod html;
 pub mod table;
 
+pub use chart::Chart;
+pub use html::{Block, Report, Section};
 pub use table::{Cell, Column, Kind, Table};

@@ -1,6 +1,7 @@
 //! Experiments: files in, points out, and a scenario for each run.
 
 pub mod points;
+pub mod replay;
 pub mod scenario;
 pub mod schema;
 
@@ -102,7 +103,7 @@ pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
 /// What a run's result depends on: neither words nor charts, nor how many runs there are.
 fn question(table: &Table) -> String {
     let mut table = table.clone();
-    for key in ["figure", "title", "about", "replications", "smoke"] {
+    for key in ["figure", "title", "about", "given", "replications", "smoke"] {
         table.remove(key);
     }
     if let Some(output) = table.get_mut("output").and_then(toml::Value::as_table_mut) {

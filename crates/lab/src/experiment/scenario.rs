@@ -6,6 +6,7 @@ use pilotlight_sim::scenario::{self as sim, Connection, Kind, Scenario, Workload
 use pilotlight_sim::ssd::SsdModel;
 use toml::Value;
 
+use super::replay;
 use super::schema::{Cores, DriveUse, Experiment, Group, PolicySpec, Request, Selection, Spacing};
 use crate::quantity::{Depth, Rate};
 
@@ -26,9 +27,6 @@ pub enum ScenarioError {
     /// A drive's model was not read.
     #[error("drive {0}: its profile was not read")]
     Drive(String),
-    /// A replay.
-    #[error("trace {0}: the simulator cannot replay it yet")]
-    Trace(String),
     /// Too many names of phases.
     #[error("there are more than 256 labels of phases")]
     Labels,
@@ -45,6 +43,9 @@ pub fn labels(experiment: &Experiment) -> Vec<String> {
             group.phases.iter().map(|phase| phase.label.clone()).collect()
         }
     };
+    if experiment.trace.is_some() {
+        labels.push("load".to_owned());
+    }
     for label in experiment.workload.iter().flat_map(of_group) {
         if !labels.contains(&label) {
             labels.push(label);
@@ -56,7 +57,7 @@ pub fn labels(experiment: &Experiment) -> Vec<String> {
 /// What is run at a point under a policy.
 ///
 /// # Errors
-/// If the experiment asks for threads, drives or rates that there are not, or for a replay.
+/// If the experiment asks for threads, drives or rates that there are not.
 pub fn build(
     experiment: &Experiment,
     policy: &PolicySpec,
@@ -64,9 +65,6 @@ pub fn build(
     models: &[(String, SsdModel)],
     seed: u64,
 ) -> Result<Scenario, ScenarioError> {
-    if let Some(trace) = &experiment.trace {
-        return Err(ScenarioError::Trace(trace.source.clone()));
-    }
     let cores = policy.topology.unwrap_or(experiment.topology);
     let drives = drives(experiment, models)?;
     let workload = workload(experiment, cores.threads, drives.len())?;
@@ -104,7 +102,9 @@ fn workload(experiment: &Experiment, threads: u16, drives: usize) -> Result<Work
     if labels.len() > 256 {
         return Err(ScenarioError::Labels);
     }
-    let mut connections = Vec::new();
+    let number = u16::try_from(drives).unwrap_or(u16::MAX);
+    let traced = experiment.trace.as_ref().map(|trace| replay::connections(trace, threads, number));
+    let mut connections = traced.unwrap_or_default();
     for group in &experiment.workload {
         let wrong = |reason: &str| ScenarioError::Group { group: group.name.clone(), reason: reason.to_owned() };
         let on = Dealt::new(group, threads, drives).map_err(wrong)?;

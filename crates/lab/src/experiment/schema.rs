@@ -32,6 +32,9 @@ pub struct Experiment {
     /// The seed of the first replication.
     #[serde(default = "one")]
     pub seed: u64,
+    /// What the paper prints of the workload, for whoever checks that; the simulator does not read it.
+    #[serde(default)]
+    pub given: Table,
     /// Keys that `--smoke` sets, by dotted key.
     #[serde(default)]
     pub smoke: Table,
@@ -308,6 +311,11 @@ pub struct Trace {
     pub client_sets: u16,
     /// Threads of each client.
     pub threads_per_client: u16,
+    /// Most requests of each thread in progress.
+    pub depth: u32,
+    /// Of surrogates: requests a second of all volumes, bursts left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_iops: Option<f64>,
     /// Time in the trace at which the replay begins.
     #[serde(default)]
     pub begin: Time,

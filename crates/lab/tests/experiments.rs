@@ -1,0 +1,88 @@
+//! Every committed experiment is read, expands, and makes scenarios that a policy of the program can be started on.
+
+use std::path::{Path, PathBuf};
+
+use pilotlight_lab::experiment::schema::Experiment;
+use pilotlight_lab::experiment::{self, Bench, Request, replay, scenario};
+use pilotlight_lab::read;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn files() -> Vec<PathBuf> {
+    let folder = std::fs::read_dir(root().join("experiments/sandman")).unwrap();
+    let mut files: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|ending| ending == "toml"));
+    files.sort();
+    files
+}
+
+fn check(bench: &Bench, file: &str) {
+    for point in &bench.points {
+        for policy in &point.experiment.policies {
+            let changes: Vec<_> = policy.machine.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+            let machine = bench.machine.machine(&[point.changes.clone(), changes].concat());
+            let machine = machine.unwrap_or_else(|error| panic!("{file}: {error}"));
+            let scenario = scenario::build(&point.experiment, policy, machine, &bench.drives, 1);
+            let scenario = scenario.unwrap_or_else(|error| panic!("{file} at {}: {error}", point.name));
+            assert!(!scenario.workload.connections.is_empty(), "{file}");
+            assert!(
+                scenario.workload.connections.iter().all(|connection| connection.thread < scenario.threads),
+                "{file}"
+            );
+            let settings = scenario::settings(policy);
+            let settings: Vec<(&str, &str)> =
+                settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            let built = pilotlight_policy::build(&policy.name, &settings);
+            assert!(built.is_ok(), "{file}: {}: {:?}", policy.label, built.err());
+        }
+        if let Some(trace) = &point.experiment.trace {
+            replay::source(trace, 16, 1_000_000, 1).unwrap_or_else(|error| panic!("{file}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn every_experiment_can_be_run() {
+    let files = files();
+    assert!(files.len() >= 18, "{files:?}");
+    for path in &files {
+        let file = path.file_name().unwrap().to_string_lossy().into_owned();
+        for smoke in [false, true] {
+            let request = Request { smoke, ..Request::default() };
+            let bench = experiment::load(path, &request).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(format!("{}.toml", bench.experiment.name), file, "an experiment is called as its file");
+            assert!(smoke || bench.experiment.replications >= 10, "{file}");
+            check(&bench, &file);
+        }
+    }
+}
+
+#[test]
+fn every_chart_shows_what_there_is() {
+    for path in files() {
+        let bench = experiment::load(&path, &Request::default()).unwrap_or_else(|error| panic!("{error}"));
+        let axes: Vec<&str> = bench.experiment.axes.iter().map(|axis| axis.name.as_str()).collect();
+        let output = &bench.experiment.output;
+        for chart in &output.charts {
+            let file = path.display();
+            assert!(chart.x.is_empty() || axes.contains(&chart.x.as_str()), "{file}: {}", chart.title);
+            let bare = chart.metric.rsplit('.').next().unwrap_or_default();
+            let kept = |metric: &String| *metric == chart.metric || metric == bare;
+            let over_time = output.series.contains(&chart.metric);
+            assert!(output.metrics.iter().any(kept) || over_time, "{file}: {} is not kept", chart.metric);
+        }
+    }
+}
+
+#[test]
+fn every_experiment_is_written_and_read_back() {
+    for path in files() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let first: Experiment = read::table(read::parse("file", &text).unwrap(), "file").unwrap();
+        let again = toml::to_string(&first).unwrap();
+        let second: Experiment = read::table(read::parse("again", &again).unwrap(), "again").unwrap();
+        assert_eq!(first, second, "{}", path.display());
+    }
+}

@@ -1,0 +1,144 @@
+//! Sweeps: the same file of results with one worker and with two, after an interruption, and on the simulator itself.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pilotlight_lab::experiment::{self, Bench, Request};
+use pilotlight_lab::figure;
+use pilotlight_lab::results::Results;
+use pilotlight_lab::summary;
+use pilotlight_lab::sweep::{Engine, Sweep, simulator};
+use pilotlight_lab::variant::{self, Choice, Variant};
+use pilotlight_sim::histogram::Histogram;
+use pilotlight_sim::outcome::{Energy, Outcome, Requests, Stretch};
+
+/// Tiny: a core, 3 ms, two policies, two rates, three replications.
+fn bench(set: &[(&str, &str)]) -> Bench {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/sandman/fig3.toml");
+    let mut keys = vec![
+        ("topology", "{ cores = 2, siblings = true, threads = 2 }"),
+        ("policy", "[{ label = 'static', name = 'static' }, { label = 'hybrid', name = 'hybrid-poll' }]"),
+        ("drive.pm1743.count", "2"),
+        ("axis.rate.values", "[[20000, '3ms'], [40000, '3ms']]"),
+        ("duration", "3ms"),
+        ("series", "100us"),
+        ("warm_up", "{ rule = 'mser-5', least = '300us', most = '1ms' }"),
+        ("smoke", "{}"),
+    ];
+    keys.extend(set);
+    let set = keys.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    experiment::load(&path, &Request { set, smoke: false, replications: Some(3) }).unwrap()
+}
+
+fn variants(bench: &Bench) -> Vec<Variant> {
+    variant::variants(&bench.machine.calibration, &Choice::default()).unwrap()
+}
+
+/// A run that takes no time: numbers that follow from scenario and seed.
+fn stand_in(scenario: &pilotlight_sim::scenario::Scenario) -> Outcome {
+    let mut latency = Histogram::default();
+    latency.record(10_000 + scenario.seed * 100);
+    let energy = Energy { cpu_uj: 5_000 * scenario.seed, drives_uj: 1, others_uj: 1 };
+    Outcome {
+        measured_ns: scenario.duration_ns - scenario.warm_up_ns,
+        requests: Requests::default(),
+        latency: vec![(0, latency)],
+        label_ns: vec![(0, scenario.duration_ns)],
+        energy,
+        series: vec![Stretch { energy, answered: 1, latency_ns: 5, ..Stretch::default() }; 30],
+        decisions: pilotlight_sim::outcome::Decisions::default(),
+        saturated: scenario.seed == 2 && scenario.threads == 2,
+    }
+}
+
+fn run(bench: &Bench, file: &Path, workers: usize, engine: &Engine) -> Result<Results, String> {
+    let variants = variants(bench);
+    let sweep = Sweep::new(bench, &variants);
+    let workers = NonZeroUsize::new(workers).unwrap();
+    sweep.run(file, workers, engine, &|_, _, _| {}).map_err(|error| error.to_string())
+}
+
+fn place(folder: &tempfile::TempDir, name: &str) -> PathBuf {
+    folder.path().join(name)
+}
+
+#[test]
+fn one_worker_and_two_leave_the_same_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = bench(&[]);
+    let texts = [1, 2].map(|workers| {
+        let file = place(&folder, &format!("{workers}.csv"));
+        let results = run(&bench, &file, workers, &simulator).unwrap();
+        assert_eq!(results.runs.len(), 12);
+        std::fs::read_to_string(file).unwrap()
+    });
+    assert_eq!(texts[0], texts[1]);
+    assert!(texts[0].starts_with(&format!("# profile=sandman-epyc-9454p hash={}\n", bench.hash)));
+}
+
+#[test]
+fn an_interrupted_sweep_goes_on_and_ends_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = bench(&[]);
+    let (whole, broken) = (place(&folder, "whole.csv"), place(&folder, "broken.csv"));
+    run(&bench, &whole, 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
+    let calls = AtomicUsize::new(0);
+    let fails = |scenario: &pilotlight_sim::scenario::Scenario| {
+        if calls.fetch_add(1, Ordering::Relaxed) < 7 { Ok(stand_in(scenario)) } else { Err("no more".to_owned()) }
+    };
+    let message = run(&bench, &broken, 1, &|scenario, _, _| fails(scenario)).unwrap_err();
+    assert!(message.contains("no more") && message.contains("static"), "{message}");
+    // and killed in the middle of a row
+    let half =
+        std::fs::read_to_string(&broken).unwrap() + "fig3,rate=40000,default,hybrid,2,3,iops,IOPS,1\nfig3,rate=400";
+    std::fs::write(&broken, half).unwrap();
+    let again = AtomicUsize::new(0);
+    let counted = |scenario: &pilotlight_sim::scenario::Scenario| {
+        again.fetch_add(1, Ordering::Relaxed);
+        Ok(stand_in(scenario))
+    };
+    run(&bench, &broken, 2, &|scenario, _, _| counted(scenario)).unwrap();
+    assert_eq!(std::fs::read_to_string(&whole).unwrap(), std::fs::read_to_string(&broken).unwrap());
+    // 12 runs and a pilot for each of 4 cells, less what was there
+    assert!(again.load(Ordering::Relaxed) < 16, "{again:?}");
+}
+
+#[test]
+fn results_of_another_machine_are_set_aside() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = place(&folder, "r.csv");
+    let engine = |scenario: &pilotlight_sim::scenario::Scenario| Ok(stand_in(scenario));
+    run(&bench(&[]), &file, 1, &|scenario, _, _| engine(scenario)).unwrap();
+    let other = bench(&[("machine.poll.loop_ns", "77")]);
+    run(&other, &file, 1, &|scenario, _, _| engine(scenario)).unwrap();
+    let kept = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(kept, 2, "the old results lie beside the new ones");
+    assert_eq!(Results::read(&file).unwrap().about.question, other.question);
+}
+
+#[test]
+fn seeds_follow_from_the_replication_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = place(&folder, "r.csv");
+    let results = run(&bench(&[]), &file, 2, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
+    assert!(results.runs.iter().all(|(key, run)| run.seed == u64::from(key.replication) + 1));
+}
+
+#[test]
+fn the_report_holds_every_chart_and_what_is_saturated() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = bench(&[]);
+    let results = run(&bench, &place(&folder, "r.csv"), 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
+    let cells = summary::summarise(&bench.points, &results);
+    let report = figure::report(&bench, &cells).html();
+    assert!(report.contains("Could not keep up") && report.contains(&bench.hash));
+    let kept = run(&bench, &place(&folder, "s.csv"), 1, &|scenario, _, _| {
+        Ok(Outcome { saturated: false, ..stand_in(scenario) })
+    });
+    let report = figure::report(&bench, &summary::summarise(&bench.points, &kept.unwrap())).html();
+    for chart in &bench.experiment.output.charts {
+        assert!(report.contains(&format!("aria-label=\"{}\"", chart.title)), "{}", chart.title);
+    }
+    assert!(!report.contains("http"), "a report needs no network");
+}

@@ -1,0 +1,106 @@
+//! What a sweep leaves: a table for people, files for programs, a report.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
+use pilotlight_lab::experiment::Bench;
+use pilotlight_lab::experiment::schema::ChartKind;
+use pilotlight_lab::figure;
+use pilotlight_lab::results::Results;
+use pilotlight_lab::summary::{self, Cell, Measured};
+use pilotlight_report::table::short;
+
+use super::{SimArgs, place};
+use crate::table::Table;
+
+/// Metrics that people see where an experiment draws no chart of its own.
+const USUAL: [&str; 4] = ["system_power_w", "iops", "latency_p99_us", "cores_awake"];
+
+/// Prints the summary and writes everything.
+pub(super) fn write(args: &SimArgs, bench: &Bench, results: &Results) -> anyhow::Result<()> {
+    let cells = summary::summarise(&bench.points, results);
+    let table = figure::table(bench, &cells);
+    let json = serde_json::json!({
+        "experiment": bench.experiment.name, "figure": bench.experiment.figure, "title": bench.experiment.title,
+        "profile": bench.machine.name, "hash": bench.hash, "question": bench.question, "confidence": 0.95,
+        "watts": "modelled", "rows": table.json(),
+    });
+    save(&place(args, bench, "json"), &serde_json::to_vec_pretty(&json)?)?;
+    save(&place(args, bench, "html"), figure::report(bench, &cells).html().as_bytes())?;
+    if args.parquet {
+        let notes = [("profile", &bench.machine.name), ("hash", &bench.hash), ("question", &bench.question)];
+        let notes = notes.map(|(key, value)| (key.to_owned(), value.clone()));
+        save(&place(args, bench, "table.parquet"), &table.parquet(Vec::new(), &notes)?)?;
+    } else {
+        save(&place(args, bench, "table.csv"), table.csv(&[stamp(bench)]).as_bytes())?;
+    }
+    if args.json {
+        println!("{json}");
+    } else {
+        print!("{}", people(args, bench, &cells));
+    }
+    Ok(())
+}
+
+fn save(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    fs::write(path, bytes).with_context(|| path.display().to_string())
+}
+
+fn stamp(bench: &Bench) -> String {
+    format!("profile={} hash={}", bench.machine.name, bench.hash)
+}
+
+fn people(args: &SimArgs, bench: &Bench, cells: &[Cell]) -> String {
+    let experiment = &bench.experiment;
+    let metrics = shown(bench, cells);
+    let axes = experiment
+        .axes
+        .iter()
+        .map(|axis| if axis.unit.is_empty() { axis.name.clone() } else { format!("{} ({})", axis.name, axis.unit) });
+    let headings: Vec<String> = axes.chain(["<policy".to_owned()]).chain(metrics.iter().cloned()).collect();
+    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+    let mut table = Table::new(&headings);
+    for cell in cells {
+        let place = cell.coordinates.iter().map(|at| at.label.clone());
+        let values = metrics.iter().map(|metric| value(cell, metric));
+        table.row(place.chain([cell.policy.clone()]).chain(values));
+    }
+    format!(
+        "{}: {}\n{}, {} points, 95 % intervals over replications, watts modelled\n\n{table}\n{}\n",
+        experiment.figure,
+        experiment.title,
+        stamp(bench),
+        bench.points.len(),
+        args.out.join(format!("{}.*", experiment.name)).display(),
+    )
+}
+
+/// What the experiment draws, or else the usual; only what there is.
+fn shown(bench: &Bench, cells: &[Cell]) -> Vec<String> {
+    let charts = bench.experiment.output.charts.iter().filter(|chart| chart.kind != ChartKind::Series);
+    let mut metrics: Vec<String> = charts.map(|chart| chart.metric.clone()).collect();
+    metrics.extend(USUAL.map(str::to_owned));
+    let mut shown: Vec<String> = Vec::new();
+    for metric in metrics {
+        if !shown.contains(&metric) && cells.iter().any(|cell| cell.get(&metric).is_some()) {
+            shown.push(metric);
+        }
+    }
+    shown
+}
+
+fn value(cell: &Cell, metric: &str) -> String {
+    if cell.saturated > 0 {
+        return format!("saturated {}/{}", cell.saturated, cell.runs);
+    }
+    match cell.get(metric) {
+        Some(Measured { estimate: Some(estimate), family, .. }) => {
+            let half = (estimate.high - estimate.low) / 2.0;
+            let spread = if half.is_finite() { format!(" ± {}", short(half)) } else { String::new() };
+            let family = family.map_or(String::new(), |(low, high)| format!(" [{} to {}]", short(low), short(high)));
+            format!("{}{spread}{family}", short(estimate.value))
+        }
+        _ => "-".to_owned(),
+    }
+}

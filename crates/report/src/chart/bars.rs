@@ -1,0 +1,63 @@
+//! Bars by category, in groups, each with its interval.
+
+use super::axis::{Axis, Ruler};
+use super::lines::draw_y;
+use super::svg::{Anchor, BOTTOM, COLOURS, Canvas, HEIGHT, LEFT, RIGHT, TOP};
+use crate::table::short;
+
+/// Bars by category.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bars {
+    /// What it shows.
+    pub title: String,
+    /// The axis upwards; bars begin at zero, or at the lowest tick of a logarithmic axis.
+    pub y: Axis,
+    /// Names of the bars in a group.
+    pub series: Vec<String>,
+    /// The groups: a name, and a bar for each series.
+    pub groups: Vec<(String, Vec<Option<Bar>>)>,
+}
+
+/// A bar.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bar {
+    /// How high.
+    pub value: f64,
+    /// The ends of its interval.
+    pub band: Option<(f64, f64)>,
+}
+
+impl Bars {
+    pub(super) fn svg(&self) -> String {
+        let bars = || self.groups.iter().flat_map(|(_, bars)| bars).flatten();
+        let bands = bars().filter_map(|bar| bar.band).flat_map(|(low, high)| [low, high]);
+        let values: Vec<f64> = bars().map(|bar| bar.value).chain(bands).collect();
+        let ruler = Ruler::new(&Axis { from_zero: true, ..self.y.clone() }, &values);
+        let mut canvas = Canvas::new(HEIGHT);
+        draw_y(&mut canvas, &ruler, &self.y.label);
+        let wide = (RIGHT - LEFT) / self.groups.len().max(1) as f64;
+        for (at, (name, bars)) in self.groups.iter().enumerate() {
+            let left = LEFT + at as f64 * wide;
+            canvas.text((left + wide / 2.0, BOTTOM + 18.0), Anchor::Middle, name);
+            self.group(&mut canvas, &ruler, (left + wide * 0.08, wide * 0.84), name, bars);
+        }
+        canvas.finish(&self.title)
+    }
+
+    fn group(&self, canvas: &mut Canvas, ruler: &Ruler, (left, wide): (f64, f64), name: &str, bars: &[Option<Bar>]) {
+        let each = wide / self.series.len().max(1) as f64;
+        let height = |value: f64| BOTTOM - ruler.share(value) * (BOTTOM - TOP);
+        for (at, bar) in bars.iter().enumerate() {
+            let Some(bar) = bar else { continue };
+            let (x, top) = (left + at as f64 * each, height(bar.value));
+            let series = self.series.get(at).map_or("", String::as_str);
+            let style = format!(r#"class="f c{}""#, at % COLOURS);
+            let title = format!("{series}, {name}: {}", short(bar.value));
+            canvas.rect((x + each * 0.06, top), (each * 0.88, BOTTOM - top), &style, &title);
+            if let Some((low, high)) = bar.band.filter(|(low, high)| low.is_finite() && high.is_finite()) {
+                let middle = x + each / 2.0;
+                canvas.line((middle, height(low)), (middle, height(high)), "whisker");
+            }
+        }
+    }
+}

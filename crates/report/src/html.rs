@@ -1,0 +1,184 @@
+//! Reports: one HTML file that needs nothing else, neither network nor script. Light and dark follow the reader's system; wide
+//! tables scroll within themselves, so that the page fits a telephone.
+
+use crate::chart::Chart;
+use crate::table::{Cell, Kind, Table};
+
+/// A report.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Its title.
+    pub title: String,
+    /// Lines under the title: what it was made of.
+    pub notes: Vec<String>,
+    /// Its sections.
+    pub sections: Vec<Section>,
+}
+
+/// A section.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Section {
+    /// Its title; none if empty.
+    pub title: String,
+    /// What it holds, in order. Charts that follow each other stand side by side where there is room.
+    pub blocks: Vec<Block>,
+}
+
+/// A part of a section.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Block {
+    /// A paragraph.
+    Text(String),
+    /// A chart.
+    Chart(Chart),
+    /// A table.
+    Table(Table),
+    /// HTML as it is; whoever makes it has escaped what is not markup.
+    Html(String),
+}
+
+const STYLE: &str = include_str!("style.css");
+
+fn escape(text: &str) -> String {
+    crate::chart::escape(text)
+}
+
+impl Report {
+    /// The whole page.
+    #[must_use]
+    pub fn html(&self) -> String {
+        let title = escape(&self.title);
+        let notes: String = self.notes.iter().map(|note| format!("<p class=\"note\">{}</p>", escape(note))).collect();
+        let sections: String = self.sections.iter().map(section).collect();
+        format!(
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+             <meta name=\"color-scheme\" content=\"light dark\"><title>{title}</title><style>{STYLE}</style></head>\n\
+             <body><main><h1>{title}</h1>{notes}{sections}</main></body></html>\n"
+        )
+    }
+}
+
+fn section(section: &Section) -> String {
+    let mut html = String::from("<section>");
+    if !section.title.is_empty() {
+        html += &format!("<h2>{}</h2>", escape(&section.title));
+    }
+    for run in section.blocks.chunk_by(|a, b| is_chart(a) && is_chart(b)) {
+        let inner: String = run.iter().map(block).collect();
+        html += &if is_chart(&run[0]) { format!("<div class=\"charts\">{inner}</div>") } else { inner };
+    }
+    html + "</section>\n"
+}
+
+fn is_chart(block: &Block) -> bool {
+    matches!(block, Block::Chart(_))
+}
+
+fn block(block: &Block) -> String {
+    match block {
+        Block::Text(text) => format!("<p>{}</p>", escape(text)),
+        Block::Chart(chart) => chart.html(),
+        Block::Table(table) => html_table(table),
+        Block::Html(html) => html.clone(),
+    }
+}
+
+fn html_table(table: &Table) -> String {
+    let class = |kind: Kind| if kind == Kind::Text { "" } else { " class=\"n\"" };
+    let head =
+        table.columns.iter().map(|column| format!("<th{}>{}</th>", class(column.kind), escape(&column.heading())));
+    let head: String = head.collect();
+    let cell = |(cell, kind): (&Cell, Kind)| format!("<td{}>{}</td>", class(kind), escape(&cell.show()));
+    let kinds = || table.columns.iter().map(|column| column.kind);
+    let row = |row: &Vec<Cell>| format!("<tr>{}</tr>", row.iter().zip(kinds()).map(cell).collect::<String>());
+    let rows: String = table.rows.iter().map(row).collect();
+    let caption =
+        if table.title.is_empty() { String::new() } else { format!("<caption>{}</caption>", escape(&table.title)) };
+    format!(
+        "<div class=\"scroll\" tabindex=\"0\"><table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::{Axis, Bar, Bars, Heat, Line, Lines, Place, Scale};
+    use crate::table::Column;
+
+    fn report() -> Report {
+        let place = |x: f64, y: f64| Place { x, y: Some(y), band: Some((y - 1.0, y + 1.0)) };
+        let broken = Place { x: 40.0, y: None, band: None };
+        let lines = Lines {
+            title: "power over rate".into(),
+            x: Axis { label: "rate (IOPS)".into(), scale: Scale::Log2, from_zero: false },
+            y: Axis { label: "power (W)".into(), ..Axis::default() },
+            lines: vec![Line { name: "a<b".into(), places: vec![place(10.0, 5.0), place(20.0, 6.0), broken] }],
+        };
+        let bars = Bars {
+            title: "bars".into(),
+            y: Axis::default(),
+            series: vec!["static".into()],
+            groups: vec![("g".into(), vec![Some(Bar { value: 3.0, band: Some((2.0, 4.0)) })])],
+        };
+        let heat = Heat {
+            title: "heat".into(),
+            columns: vec!["c".into()],
+            rows: vec![("r".into(), vec![Some(2.0)])],
+            ..Heat::default()
+        };
+        let table = Table {
+            title: "t".into(),
+            columns: vec![Column::number("power", "W")],
+            rows: vec![vec![Cell::Number(716.0)]],
+        };
+        let charts = [Chart::Lines(lines), Chart::Bars(bars), Chart::Heat(heat)].map(Block::Chart);
+        let blocks = [Block::Text("one & two".into())].into_iter().chain(charts).chain([Block::Table(table)]).collect();
+        Report {
+            title: "A <report>".into(),
+            notes: vec!["hash=1".into()],
+            sections: vec![Section { title: "s".into(), blocks }],
+        }
+    }
+
+    #[test]
+    fn a_report_holds_every_chart_and_needs_no_network() {
+        let html = report().html();
+        for title in ["power over rate", "bars", "heat"] {
+            assert!(html.contains(&format!("aria-label=\"{title}\"")), "{title}");
+        }
+        assert_eq!(html.matches("<svg viewBox").count(), 3, "legends have a class");
+        for outside in ["http:", "https:", "src=", "@import", "url(", "<script"] {
+            assert!(!html.contains(outside), "{outside}");
+        }
+        assert!(html.contains("716.0") && html.contains("power (W)"));
+    }
+
+    #[test]
+    fn text_is_never_markup() {
+        let html = report().html();
+        assert!(html.contains("A &lt;report&gt;") && html.contains("a&lt;b") && html.contains("one &amp; two"));
+        assert!(!html.contains("A <report>") && !html.contains("a<b"));
+    }
+
+    #[test]
+    fn every_element_is_closed() {
+        let html = report().html();
+        for element in ["svg", "figure", "title", "table", "section", "div", "ul", "li", "text", "main"] {
+            let opened = html.matches(&format!("<{element}>")).count() + html.matches(&format!("<{element} ")).count();
+            assert_eq!(opened, html.matches(&format!("</{element}>")).count(), "{element}");
+        }
+    }
+
+    #[test]
+    fn a_broken_line_is_two() {
+        let mut report = report();
+        let Block::Chart(Chart::Lines(lines)) = &mut report.sections[0].blocks[1] else { panic!("not lines") };
+        lines.lines[0].places.push(Place { x: 80.0, y: Some(7.0), band: None });
+        assert_eq!(
+            report.html().matches("<path class=\"l c0").count(),
+            2 + 1 + 1,
+            "two stretches, and a key in each legend"
+        );
+    }
+}
