@@ -17,7 +17,7 @@
 
 use super::OracleError;
 use super::demand::{Plan, Span};
-use super::limits::{Limits, PPM};
+use super::limits::{LONGEST_NS, Limits, PPM};
 use super::prices::{Family, Prices, families};
 
 /// Cores held through a slot.
@@ -63,27 +63,51 @@ pub(crate) fn works(plan: &Plan) -> Vec<Work> {
 /// # Errors
 /// If the cores cannot do the work, whatever they burn.
 pub fn lower_bound(all_limits: &[Limits], plan: &Plan) -> Result<Bound, OracleError> {
-    let mut best: Option<(i128, Program<'_>)> = None;
     let works = works(plan);
+    if works.iter().any(|work| work.length_ns > LONGEST_NS) {
+        return Err(OracleError::LongSlot);
+    }
     let due_ns = i128::from(plan.due_ns());
+    let mut best = Best::default();
     for limits in all_limits {
-        for family in families(limits) {
-            for total_uw in totals(limits, &family) {
-                let program = Program { limits: *limits, family: family.clone(), total_uw, due_ns, works: &works };
-                let least_fj = program.least_fj()?;
-                if best.as_ref().is_none_or(|(fj, _)| *fj < least_fj) {
-                    best = Some((least_fj, program));
-                }
-            }
+        let families = families(limits);
+        let program = |family: &Family, total_uw| {
+            let family = family.clone();
+            Program { limits: *limits, family, total_uw, due_ns, works: &works }
+        };
+        for total_uw in totals(limits, &families[0]) {
+            best.try_out(program(&families[0], total_uw))?;
+        }
+        for family in &families[1..] {
+            let total_uw = best.program.as_ref().map_or(0, |program| program.total_uw);
+            best.try_out(program(family, total_uw))?;
         }
     }
-    let (least_fj, program) = best.ok_or(OracleError::NoSlots)?;
-    Ok(Bound { least_fj, levels: program.path()? })
+    let program = best.program.ok_or(OracleError::NoSlots)?;
+    Ok(Bound { least_fj: best.fj, levels: program.path()? })
+}
+
+/// The largest bound so far.
+#[derive(Default)]
+struct Best<'a> {
+    fj: i128,
+    program: Option<Program<'a>>,
+}
+
+impl<'a> Best<'a> {
+    fn try_out(&mut self, program: Program<'a>) -> Result<(), OracleError> {
+        let fj = program.least_fj()?;
+        if self.program.is_none() || fj > self.fj {
+            (self.fj, self.program) = (fj, Some(program));
+        }
+        Ok(())
+    }
 }
 
 /// Prices of all work together that are worth trying: what a core's worth of work costs under one of the lines.
 fn totals(limits: &Limits, family: &Family) -> Vec<i128> {
-    let each = |prices: &Prices| prices.work_uw + prices.awake_uw * PPM / i128::from(limits.alone_ppm);
+    let alone_ppm = i128::from(limits.alone_ppm);
+    let each = |prices: &Prices| prices.work_uw + prices.awake_uw * i128::from(PPM) / alone_ppm;
     let mut totals: Vec<i128> = family.prices.iter().map(each).chain([0]).collect();
     totals.sort_unstable();
     totals.dedup();
@@ -261,14 +285,14 @@ impl Program<'_> {
 
     /// `awake` cores awake all the time, without those that are not deep; the package is on.
     fn held_fj(&self, prices: &Prices, work: &Work, awake: u16) -> i128 {
-        let length = i128::from(work.length_ns);
-        let most = (self.limits.capacity_ppm(awake) * length / PPM).min(i128::from(work.most_ns));
-        if most < i128::from(work.least_ns) {
+        let most = self.limits.capacity_ns(awake, work.length_ns).min(work.most_ns);
+        if most < work.least_ns {
             return NEVER;
         }
         let margin = prices.work_uw - self.total_uw;
-        let done = margin * if margin >= 0 { i128::from(work.least_ns) } else { most };
-        length * (prices.base_uw + prices.package_uw + prices.awake_uw * i128::from(awake)) + done
+        let done = if margin >= 0 { work.least_ns } else { most };
+        let each_ns = prices.base_uw + prices.package_uw + prices.awake_uw * i128::from(awake);
+        i128::from(work.length_ns) * each_ns + margin * i128::from(done)
     }
 
     /// `awake` cores are just enough for the work. `also`: the cores awake are also all that are not deep, at this price each.
@@ -276,25 +300,24 @@ impl Program<'_> {
         if awake <= self.limits.min_awake() {
             return NEVER;
         }
-        let length = i128::from(work.length_ns);
-        let one_less = self.limits.capacity_ppm(awake - 1) * length;
-        if i128::from(work.most_ns) * PPM <= one_less {
+        if work.most_ns * PPM <= self.limits.capacity_ppm(awake - 1) * work.length_ns {
             return NEVER;
         }
-        let least = (one_less / PPM).max(i128::from(work.least_ns));
-        let most = (self.limits.capacity_ppm(awake) * length / PPM).min(i128::from(work.most_ns));
+        let least = self.limits.capacity_ns(awake - 1, work.length_ns).max(work.least_ns);
+        let most = self.limits.capacity_ns(awake, work.length_ns).min(work.most_ns);
         if most < least {
             return NEVER;
         }
-        let cost = |done: i128| {
-            let awake_ns = self.limits.awake_for(done as u64, work.length_ns);
+        let length = i128::from(work.length_ns);
+        let cost = |done: u64| {
+            let awake_ns = self.limits.awake_for(done, work.length_ns);
+            let package_ns = awake_ns / u64::from(self.limits.cores());
+            let awake_ns = i128::from(awake_ns);
             let shared = match also {
-                Some(not_deep_uw) => {
-                    not_deep_uw * awake_ns + prices.package_uw * awake_ns / i128::from(self.limits.cores())
-                }
+                Some(not_deep_uw) => not_deep_uw * awake_ns + prices.package_uw * i128::from(package_ns),
                 None => prices.package_uw * length,
             };
-            (prices.work_uw - self.total_uw) * done + prices.awake_uw * awake_ns + shared
+            (prices.work_uw - self.total_uw) * i128::from(done) + prices.awake_uw * awake_ns + shared
         };
         length * prices.base_uw + cost(least).min(cost(most))
     }

@@ -141,7 +141,7 @@ fn every_path(program: &Program<'_>, works: &[Work], from: Option<Level>, slot: 
     let cores = limits.cores();
     let mut least = i128::MAX / 4;
     for awake in limits.min_awake()..=cores {
-        if limits.capacity_ppm(awake) * i128::from(work.length_ns) < i128::from(work.least_ns) * 1_000_000 {
+        if limits.capacity_ppm(awake) * work.length_ns < work.least_ns * 1_000_000 {
             continue;
         }
         for not_deep in if limits.states.deep { awake } else { cores }..=cores {
@@ -189,7 +189,7 @@ fn any_case() -> impl Strategy<Value = Case> {
                     break;
                 }
                 let length_ns = count * STEP_NS;
-                let capacity = limits.capacity_ppm(limits.cores()) as u64 * length_ns / 1_000_000;
+                let capacity = limits.capacity_ppm(limits.cores()) * length_ns / 1_000_000;
                 most_ns += capacity * permille / 1_000;
                 plan.spans.push(Span { length_ns, least_ns: most_ns.saturating_sub(slack_ns), most_ns });
                 steps.push(count);

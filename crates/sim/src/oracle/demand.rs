@@ -168,4 +168,34 @@ mod tests {
         assert_eq!(plan.before, Span { length_ns: 0, least_ns: 5, most_ns: 11 });
         assert_eq!((plan.spans.len(), plan.length_ns(), plan.due_ns()), (2, 20, 7));
     }
+
+    proptest::proptest! {
+        /// Static polling itself is always in time.
+        #[test]
+        fn what_static_polling_did_is_between_what_it_had_to_and_what_it_could(
+            slots in proptest::collection::vec((1..20_u64, 0..50_u64, 0..50_u64), 1..40),
+            epsilon_ns in 0..60_u64,
+            from_ns in 0..60_u64,
+            least_ns in 1..40_u64,
+        ) {
+            let (mut waiting, mut done) = (0, vec![(0, 0)]);
+            let slots = slots.into_iter().map(|(length_ns, work_ns, could_ns)| {
+                waiting += work_ns;
+                let done_static_ns = could_ns.min(waiting);
+                waiting -= done_static_ns;
+                let &(at_ns, before) = done.last().unwrap();
+                done.push((at_ns + length_ns, before + done_static_ns));
+                Slot { length_ns, work_ns, done_static_ns }
+            });
+            let demand = Demand { slots: slots.collect(), epsilon_ns };
+            let plan = demand.plan(from_ns, Grain { least_ns, most_ns: 2 * least_ns });
+            let all: u64 = demand.slots.iter().map(|slot| slot.length_ns).sum();
+            let mut at_ns = all - plan.length_ns();
+            for span in std::iter::once(&plan.before).chain(&plan.spans) {
+                at_ns += span.length_ns;
+                let did = done.iter().find(|&&(end_ns, _)| end_ns == at_ns).unwrap().1;
+                proptest::prop_assert!(span.least_ns <= did && did <= span.most_ns, "{span:?} at {at_ns}: {did}");
+            }
+        }
+    }
 }

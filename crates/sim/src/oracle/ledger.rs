@@ -19,8 +19,10 @@ pub(crate) struct Ledger {
     pub(crate) answered: Vec<Bin>,
     /// Requests that arrived, by I/O thread.
     pub(crate) threads: Vec<u64>,
-    /// When the host had the answer, by connection and number.
-    pub(crate) received_ns: Vec<Vec<u64>>,
+    /// When hosts had an answer, in the order of time.
+    answers_ns: Vec<u64>,
+    /// The same by connection and number, where it is asked for.
+    received_ns: Option<Vec<Vec<u64>>>,
     part: Vec<u8>,
 }
 
@@ -32,7 +34,7 @@ pub(crate) struct Bin {
 }
 
 /// No answer yet.
-pub(crate) const UNANSWERED: u64 = u64::MAX;
+const UNANSWERED: u64 = u64::MAX;
 
 /// Least time of a core at full speed that a request takes, in nanoseconds: what its steps cost, without loops, queues and threads.
 pub(crate) fn request_ns(costs: &PollCosts, connection: &Connection) -> u64 {
@@ -51,7 +53,7 @@ pub(crate) fn request_ns(costs: &PollCosts, connection: &Connection) -> u64 {
 }
 
 impl Ledger {
-    pub(crate) fn new(scenario: &Scenario, bin_ns: u64) -> Self {
+    pub(crate) fn new(scenario: &Scenario, bin_ns: u64, each_request: bool) -> Self {
         let bins = vec![Bin::default(); scenario.duration_ns.div_ceil(bin_ns) as usize];
         let connections = &scenario.workload.connections;
         Self {
@@ -61,7 +63,8 @@ impl Ledger {
             arrived: bins.clone(),
             answered: bins,
             threads: vec![0; usize::from(scenario.threads)],
-            received_ns: vec![Vec::new(); connections.len()],
+            answers_ns: Vec::new(),
+            received_ns: each_request.then(|| vec![Vec::new(); connections.len()]),
             part: Vec::with_capacity(Record::BYTES),
         }
     }
@@ -93,11 +96,10 @@ impl Ledger {
             What::Received => {
                 let left_ns = record.at_ns.saturating_sub(self.half_trip_ns);
                 count(&mut self.answered, left_ns / self.bin_ns, self.work_ns[connection]);
-                let (number, times) = ((record.a & ((1 << 40) - 1)) as usize, &mut self.received_ns[connection]);
-                if times.len() <= number {
-                    times.resize(number + 1, UNANSWERED);
+                self.answers_ns.push(record.at_ns);
+                if let Some(received_ns) = &mut self.received_ns {
+                    note(&mut received_ns[connection], (record.a & ((1 << 40) - 1)) as usize, record.at_ns);
                 }
-                times[number] = record.at_ns;
             }
             _ => {}
         }
@@ -109,6 +111,13 @@ fn count(bins: &mut [Bin], at: u64, work_ns: u64) {
         bin.requests += 1;
         bin.work_ns += work_ns;
     }
+}
+
+fn note(times: &mut Vec<u64>, number: usize, at_ns: u64) {
+    if times.len() <= number {
+        times.resize(number + 1, UNANSWERED);
+    }
+    times[number] = at_ns;
 }
 
 impl Write for Ledger {
@@ -128,29 +137,50 @@ impl Write for Ledger {
     }
 }
 
-/// How much later than in one run requests were answered in another.
+/// Answers that came later in one run than in another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lateness {
-    /// Requests that were answered in the first run.
-    pub requests: u64,
-    /// Of those, how many came later than epsilon after.
+pub struct Delays {
+    /// How many came later by more than epsilon.
     pub late: u64,
     /// The largest delay in nanoseconds.
     pub most_ns: u64,
 }
 
-/// Requests of `other` against those of `base`. One that `other` has not answered at the end is late if it should have been there.
-pub(crate) fn lateness(base: &Ledger, other: &Ledger, epsilon_ns: u64, end_ns: u64) -> Lateness {
-    let mut lateness = Lateness::default();
-    for (before, after) in base.received_ns.iter().zip(&other.received_ns) {
-        for (number, &before_ns) in before.iter().enumerate().filter(|&(_, &ns)| ns != UNANSWERED) {
-            let after_ns = after.get(number).copied().unwrap_or(UNANSWERED);
-            let seen_ns = if after_ns == UNANSWERED { end_ns } else { after_ns };
-            let delay_ns = seen_ns.saturating_sub(before_ns);
-            lateness.requests += 1;
-            lateness.late += u64::from(delay_ns > epsilon_ns);
-            lateness.most_ns = lateness.most_ns.max(delay_ns);
-        }
+impl Delays {
+    /// An answer that has not come counts from the end.
+    fn add(&mut self, before_ns: u64, after_ns: Option<&u64>, epsilon_ns: u64, end_ns: u64) {
+        let seen_ns = after_ns.copied().filter(|&ns| ns != UNANSWERED).unwrap_or(end_ns);
+        let delay_ns = seen_ns.saturating_sub(before_ns);
+        self.late += u64::from(delay_ns > epsilon_ns);
+        self.most_ns = self.most_ns.max(delay_ns);
     }
-    lateness
+}
+
+/// How much later than in one run requests were answered in another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lateness {
+    /// Answers of the first run.
+    pub answers: u64,
+    /// The n-th answer of all against the n-th.
+    pub by_rank: Delays,
+    /// Each request against itself, where that was asked for.
+    pub by_request: Option<Delays>,
+}
+
+/// Answers of `other` against those of `base`.
+pub(crate) fn lateness(base: &Ledger, other: &Ledger, epsilon_ns: u64, end_ns: u64) -> Lateness {
+    let mut by_rank = Delays::default();
+    for (rank, &before_ns) in base.answers_ns.iter().enumerate() {
+        by_rank.add(before_ns, other.answers_ns.get(rank), epsilon_ns, end_ns);
+    }
+    let by_request = base.received_ns.as_ref().zip(other.received_ns.as_ref()).map(|(before, after)| {
+        let mut delays = Delays::default();
+        for (before, after) in before.iter().zip(after) {
+            for (number, &before_ns) in before.iter().enumerate().filter(|&(_, &ns)| ns != UNANSWERED) {
+                delays.add(before_ns, after.get(number), epsilon_ns, end_ns);
+            }
+        }
+        delays
+    });
+    Lateness { answers: base.answers_ns.len() as u64, by_rank, by_request }
 }

@@ -11,9 +11,13 @@ use super::OracleError;
 use crate::machine::Machine;
 
 /// One million, for shares.
-pub(crate) const PPM: i128 = 1_000_000;
+pub(crate) const PPM: u64 = 1_000_000;
+/// A slot longer than this would not fit the arithmetic, in nanoseconds.
+pub(crate) const LONGEST_NS: u64 = 10_000_000_000;
 /// What rounding inside the simulator may take away, in microwatts.
 const ROUNDING_UW: i64 = 1_000;
+/// What rounding inside the simulator may add to a core's speed, in millionths: a core's factor is rounded down to 1/65536.
+const ROUNDING_PPM: u32 = 50;
 /// Places at which a convex curve of the other components is replaced by its tangent, in shares of all cores polling.
 const TANGENTS: [f64; 6] = [0.05, 0.15, 0.3, 0.5, 0.75, 1.0];
 
@@ -73,7 +77,9 @@ pub struct Limits {
 
 impl Limits {
     /// The limits of a machine with these cores, from below: one for each place at which a convex curve of the other components
-    /// (`others_exponent` above 1) is replaced by its tangent. Each is a valid limit, so the best bound of all counts.
+    /// (`others_exponent` above 1) is replaced by its tangent; and where there are more physical cores than were measured, of which
+    /// the first that are not deep may burn nothing for it, one that counts those beyond and one that counts none. Each is a valid
+    /// limit, so the best bound of all counts.
     ///
     /// # Errors
     /// If a sleeping core burns more than one that sleeps less deep, or siblings hinder each other more than by half.
@@ -95,15 +101,25 @@ impl Limits {
             states,
             shallow_exit_ns: shallow_exit_ns(machine),
             deep_exit_ns: machine.kernel.deep_exit_ns.max(shallow_exit_ns(machine)),
-            alone_ppm: 1_000_000 + machine.speed.sibling_gain_ppm,
-            both_ppm: 2_000_000,
+            alone_ppm: 1_000_000 + machine.speed.sibling_gain_ppm + ROUNDING_PPM,
+            both_ppm: 2_000_000 + ROUNDING_PPM,
             power: UnitPower { fixed_uw: 0, package_uw: 0, not_deep_uw: 0, alone_uw: 0, both_uw: 0 },
         };
-        let most = units as f64 / f64::from(power.physical_cores.max(1));
-        Ok(lines(power.family.others_exponent, most)
-            .into_iter()
-            .map(|line| Self { power: unit_power(machine, units as i64, line), ..base })
-            .collect())
+        let measured = power.physical_cores.max(1);
+        let most = units as f64 / f64::from(measured);
+        let beyond = (units as i64 - i64::from(measured)).max(0);
+        let mut all = Vec::new();
+        for line in lines(power.family.others_exponent, most) {
+            let power = unit_power(machine, line);
+            all.push(Self {
+                power: UnitPower { fixed_uw: power.fixed_uw - beyond * power.not_deep_uw, ..power },
+                ..base
+            });
+            if beyond > 0 && states.deep {
+                all.push(Self { power: UnitPower { not_deep_uw: 0, ..power }, ..base });
+            }
+        }
+        Ok(all)
     }
 
     /// Logical cores.
@@ -126,33 +142,37 @@ impl Limits {
 
     /// Most that `awake` cores do, in millionths of a core at full speed: one of each unit first.
     #[must_use]
-    pub fn capacity_ppm(&self, awake: u16) -> i128 {
-        let alone = i128::from(awake.min(self.units()));
-        let second = i128::from(awake) - alone;
-        alone * i128::from(self.alone_ppm) + second * self.second_ppm()
+    pub fn capacity_ppm(&self, awake: u16) -> u64 {
+        let alone = u64::from(awake.min(self.units()));
+        let second = u64::from(awake) - alone;
+        alone * u64::from(self.alone_ppm) + second * self.second_ppm()
     }
 
-    fn second_ppm(&self) -> i128 {
-        i128::from(self.both_ppm) - i128::from(self.alone_ppm)
+    fn second_ppm(&self) -> u64 {
+        u64::from(self.both_ppm - self.alone_ppm)
+    }
+
+    /// Most work that `awake` cores do in `length_ns`, in nanoseconds of a core; rounded down.
+    #[must_use]
+    pub fn capacity_ns(&self, awake: u16, length_ns: u64) -> u64 {
+        self.capacity_ppm(awake) * length_ns / PPM
     }
 
     /// Fewest cores that can do `work_ns` in `length_ns`; `None` if all of them cannot.
     #[must_use]
     pub fn needed(&self, work_ns: u64, length_ns: u64) -> Option<u16> {
-        let work = i128::from(work_ns) * PPM;
-        (0..=self.cores()).find(|&awake| self.capacity_ppm(awake) * i128::from(length_ns) >= work)
+        (0..=self.cores()).find(|&awake| self.capacity_ppm(awake) * length_ns >= work_ns * PPM)
     }
 
     /// Least time awake, summed over cores, in which `work_ns` can be done within `length_ns`; rounded down.
     #[must_use]
-    pub fn awake_for(&self, work_ns: u64, length_ns: u64) -> i128 {
-        let work = i128::from(work_ns) * PPM;
-        let (units, length) = (i128::from(self.units()), i128::from(length_ns));
-        let alone = i128::from(self.alone_ppm) * units * length;
+    pub fn awake_for(&self, work_ns: u64, length_ns: u64) -> u64 {
+        let (work, all_units_ns) = (work_ns * PPM, u64::from(self.units()) * length_ns);
+        let alone = u64::from(self.alone_ppm) * all_units_ns;
         if work <= alone {
-            return work / i128::from(self.alone_ppm);
+            return work / u64::from(self.alone_ppm);
         }
-        units * length + (work - alone) / self.second_ppm().max(1)
+        all_units_ns + (work - alone) / self.second_ppm().max(1)
     }
 }
 
@@ -176,7 +196,7 @@ fn lines(exponent: f64, most: f64) -> Vec<(f64, f64)> {
 }
 
 /// As [`crate::power`] says, with the other components' curve as a line.
-fn unit_power(machine: &Machine, units: i64, (at_nothing, slope): (f64, f64)) -> UnitPower {
+fn unit_power(machine: &Machine, (at_nothing, slope): (f64, f64)) -> UnitPower {
     let power = &machine.power;
     let (cpu, others) = (power.cpu_uw, power.others_uw);
     let measured = i64::from(power.physical_cores.max(1));
@@ -186,9 +206,8 @@ fn unit_power(machine: &Machine, units: i64, (at_nothing, slope): (f64, f64)) ->
     let not_deep_uw = (sleep_uw - package_uw) / measured + watts(others.shallow - others.deep) / measured;
     let follow = (others.poll - others.shallow) as f64;
     let polling_uw = watts(cpu.poll - cpu.shallow) / measured + (follow * slope / measured as f64) as i64;
-    let beyond = (units - measured).max(0);
     UnitPower {
-        fixed_uw: watts(cpu.deep + others.deep) + (follow * at_nothing) as i64 - beyond * not_deep_uw - ROUNDING_UW,
+        fixed_uw: watts(cpu.deep + others.deep) + (follow * at_nothing) as i64 - ROUNDING_UW,
         package_uw,
         not_deep_uw,
         alone_uw: polling_uw * (1_000_000 - i64::from(power.family.sibling_saves_ppm)) / 1_000_000,

@@ -10,7 +10,9 @@
 //! it is given `awake + second x work`; two that wake together, or one alone, leave still more room because `both <= 2 alone`.
 //! A core that wakes from the deep state counts as deep, so its share `not_deep` is added.
 
-use super::limits::{Limits, PPM};
+use super::limits::{self, Limits};
+
+const PPM: i128 = limits::PPM as i128;
 
 /// Prices in microwatts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
