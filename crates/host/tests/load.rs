@@ -5,7 +5,7 @@ mod toy;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-use pilotlight_host::load::{LoadSpec, OpenLoop, Report, run};
+use pilotlight_host::load::{Commands, LoadSpec, OpenLoop, Report, TraceCommand, replay, run};
 use pilotlight_host::schedule::{Phase, Process, Schedule};
 use pilotlight_host::{ConnectOptions, HostError, Narrow};
 use pilotlight_nvme::pdu::Digests;
@@ -236,6 +236,68 @@ fn bursts_are_reported_by_phase() {
     let report = load(&toy, &spec);
     let ios: Vec<u64> = report.phases.iter().map(|p| p.ios).collect();
     assert!(ios[0].abs_diff(100) <= 3 && ios[1].abs_diff(500) <= 3, "{ios:?}");
+    toy.finish();
+}
+
+/// Commands every 2 ms, alternately a read and a write, over 64 blocks.
+fn trace(count: u64) -> impl Iterator<Item = TraceCommand> + Send {
+    let command =
+        |n: u64| TraceCommand { at_ns: n * 2 * MS, reads: n.is_multiple_of(2), offset: n % 64 * 4096, bytes: 4096 };
+    (0..count).map(command)
+}
+
+fn replay_of(toy: &Toy, spec: &LoadSpec, commands: Commands<'static>) -> Result<Report, HostError> {
+    let options = ConnectOptions::new(toy.addr, NQN);
+    replay(&options, spec, Box::new(|_| commands), &AtomicBool::new(false), &mut |_| {})
+}
+
+#[test]
+fn a_trace_is_replayed_at_its_times() {
+    let toy = Toy::start(Config { blocks: 64, ..Config::default() });
+    let spec = LoadSpec { depth: 16, jobs: 3, threads: 2, block_bytes: 8192, ..base() };
+    let report = replay_of(&toy, &spec, Box::new(trace(200))).expect("the run ends well");
+    let open = report.open_loop.expect("open");
+    assert_eq!((report.total.ios, report.total.errors, open.started, open.unstarted), (200, 0, 200, 0));
+    assert_eq!((report.read.expect("reads").ios, report.write.expect("writes").data_bytes), (100, 100 * 4096));
+    assert_eq!((report.settings.rw, report.settings.arrivals), ("trace", "trace"));
+    // the last is due after 398 ms
+    assert!(report.elapsed_ns >= 398 * MS && report.elapsed_ns < 20_000 * MS, "{}", report.elapsed_ns);
+    assert!(open.start_delay_p50_ns <= open.start_delay_p99_ns && open.late <= 200);
+    toy.finish();
+}
+
+#[test]
+fn a_replay_may_end_before_its_trace() {
+    let toy = Toy::start(Config { blocks: 64, ..Config::default() });
+    let spec = LoadSpec { depth: 4, runtime_ns: Some(100 * MS), ..base() };
+    let report = replay_of(&toy, &spec, Box::new(trace(u64::MAX >> 24))).expect("the run ends well");
+    let open = report.open_loop.expect("open");
+    assert!((49..=50).contains(&(open.started + open.unstarted)), "{open:?}");
+    toy.finish();
+}
+
+#[test]
+fn writes_of_a_trace_land_where_it_says() {
+    let toy = Toy::start(Config { blocks: 64, ..Config::default() });
+    let write = |n: u64| TraceCommand { at_ns: 0, reads: false, offset: n * 2 * 4096, bytes: 4096 };
+    let spec = LoadSpec { depth: 4, block_bytes: 4096, ..base() };
+    replay_of(&toy, &spec, Box::new((0..32).map(write))).expect("the run ends well");
+    let store = toy.store();
+    for (at, block) in store.chunks(4096).take(64).enumerate() {
+        assert_eq!(block.iter().any(|&byte| byte != 0), at % 2 == 0, "block {at}");
+    }
+    drop(store);
+    toy.finish();
+}
+
+#[test]
+fn what_a_trace_cannot_ask_for_is_refused() {
+    let toy = Toy::start(Config { blocks: 64, ..Config::default() });
+    let beyond = TraceCommand { at_ns: 0, reads: true, offset: 64 * 4096, bytes: 4096 };
+    let refused = replay_of(&toy, &base(), Box::new(std::iter::once(beyond)));
+    assert!(matches!(refused, Err(HostError::Unsupported(why)) if why.contains("does not fit")));
+    let spec = LoadSpec { verify: true, read_percent: 50, ..base() };
+    assert!(matches!(replay_of(&toy, &spec, Box::new(trace(1))), Err(HostError::Unsupported(_))));
     toy.finish();
 }
 

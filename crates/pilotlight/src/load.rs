@@ -1,32 +1,40 @@
 //! `pilotlight load`: drives a target over NVMe/TCP and says what came of it. Options are named as in fio.
 
+mod replay;
+
 use std::io::IsTerminal;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use pilotlight_host::load::{LoadSpec, OpenLoop, Progress, Report, run as run_load};
+use pilotlight_host::load::{self, LoadSpec, OpenLoop, Progress, Report};
 use pilotlight_host::schedule::{Process, Schedule};
 use pilotlight_host::{ConnectOptions, HostError, discover, units};
 use pilotlight_nvme::pdu::Digests;
+use pilotlight_trace::read::OpenError;
+use replay::{Replay, ReplayArgs, Told};
+use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 /// Commands in flight per connection in an open loop, where nothing else is asked for.
 const OPEN_LOOP_DEPTH: u16 = 128;
+/// Bytes of a command, and the most of one in a replay.
+const BLOCK: u64 = 4 << 10;
+const REPLAY_BLOCK: u64 = 128 << 10;
 
 const ABOUT: &str = "\
 Drive a target over NVMe/TCP and measure it.
 
 Options are named as in fio and mean the same; sizes are powers of 1024, rates powers of 1000. Without --rate_iops a \
 connection keeps --iodepth commands in flight (closed loop). With it, commands are due at times of their own and latency \
-counts from when they were due (open loop).";
+counts from when they were due (open loop). With --trace a block trace says what is due and when.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,6 +44,8 @@ Examples:
   pilotlight load --rate_iops 50k --rate_process poisson --runtime 30 --json
   pilotlight load --rate_iops 400k --schedule 5%:1s,100%:200ms --runtime 12
                                                                 bursts: 20 k a second, 400 k for 200 ms
+  pilotlight load --trace usr_0.csv.gz --speed 10               a trace (see pilotlight trace), ten times as fast
+  pilotlight load --trace t.csv.zst --spread 1s --numjobs 4     one whose clock ticks every second
 
 Exit codes:
   0  every command succeeded and every block held what it must
@@ -118,10 +128,9 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 50, help_heading = "Work")]
     rwmixread: u8,
 
-    /// Bytes per command
-    #[arg(long, alias = "blocksize", value_name = "SIZE", default_value = "4k", value_parser = units::bytes)]
-    #[arg(help_heading = "Work")]
-    bs: u64,
+    /// Bytes per command; in a replay the most [default: 4k, replay: 128k]
+    #[arg(long, alias = "blocksize", value_name = "SIZE", value_parser = units::bytes, help_heading = "Work")]
+    bs: Option<u64>,
 
     /// Commands in flight per connection; in an open loop the most [default: 1, open loop: 128]
     #[arg(long, value_name = "COUNT", help_heading = "Work")]
@@ -181,6 +190,9 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "PHASES", help_heading = "Rate")]
     schedule: Option<String>,
 
+    #[command(flatten)]
+    replay: ReplayArgs,
+
     /// Write blocks that carry address, generation and checksum; check every read, and everything at the end
     #[arg(long, help_heading = "Checks")]
     verify: bool,
@@ -220,6 +232,11 @@ pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
         Ok(prepared) => prepared,
         Err(e) => return Ok(refuse(&e)),
     };
+    let replay = match args.open_trace() {
+        Ok(replay) => replay,
+        Err(e @ OpenError::Io { .. }) => return Err(e.into()),
+        Err(e) => return Ok(refuse(&e.into())),
+    };
     match &args.nqn {
         Some(nqn) => options.subnqn.clone_from(nqn),
         None => match only_subsystem(&options)? {
@@ -233,10 +250,16 @@ pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
         signal_hook::flag::register(signal, stop.clone())?;
     }
     let bar = progress_bar(spec.runtime_ns.map(|ns| ns + spec.ramp_ns));
-    let result = run_load(&options, &spec, &stop, &mut |p| tell(&bar, &p));
+    let mut watch = |p| tell(&bar, &p);
+    let told = replay.as_ref().map(Replay::told);
+    let result = match replay {
+        None => load::run(&options, &spec, &stop, &mut watch),
+        Some(replay) => load::replay(&options, &spec, Box::new(|space| replay.commands(space)), &stop, &mut watch),
+    };
     bar.finish_and_clear();
+    let told = told.map(|told| told.lock().unwrap_or_else(PoisonError::into_inner).clone());
     match result {
-        Ok(report) => print(&report, args.json),
+        Ok(report) => print(&report, told.as_ref(), args.json),
         Err(e @ HostError::Unsupported(_)) => Ok(refuse(&e.into())),
         Err(e) => Err(e).with_context(|| format!("load on {} at {}", options.subnqn, options.addr)),
     }
@@ -247,18 +270,30 @@ fn refuse(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-fn print(report: &Report, json: bool) -> anyhow::Result<ExitCode> {
+/// What came of it; of a replay also what was in the trace, under the key `trace`.
+#[derive(Serialize)]
+struct Printed<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<&'a Told>,
+}
+
+fn print(report: &Report, trace: Option<&Told>, json: bool) -> anyhow::Result<ExitCode> {
     if json {
-        println!("{}", serde_json::to_string_pretty(report)?);
+        println!("{}", serde_json::to_string_pretty(&Printed { report, trace })?);
     } else {
-        print!("{report}");
+        print!("{report}{}", trace.map_or(String::new(), Told::text));
     }
-    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+    Ok(if report.is_clean() && trace.is_none_or(Told::is_whole) { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
 impl LoadArgs {
     fn spec(&self) -> anyhow::Result<LoadSpec> {
         let open = self.open_loop()?;
+        self.replay.check()?;
+        let is_replay = self.replay.trace.is_some();
+        let block = self.bs.unwrap_or(if is_replay { REPLAY_BLOCK } else { BLOCK });
         let random = matches!(self.rw, Rw::Randread | Rw::Randwrite | Rw::Randrw);
         let read_percent = match self.rw {
             Rw::Read | Rw::Randread => 100,
@@ -271,8 +306,8 @@ impl LoadArgs {
             random,
             read_percent,
             trim_percent: self.trim_mix,
-            block_bytes: u32::try_from(self.bs).context("--bs is too large; most targets take up to 128k or 1m")?,
-            depth: self.iodepth.unwrap_or(if open.is_some() { OPEN_LOOP_DEPTH } else { 1 }),
+            block_bytes: u32::try_from(block).context("--bs is too large; most targets take up to 128k or 1m")?,
+            depth: self.iodepth.unwrap_or(if open.is_some() || is_replay { OPEN_LOOP_DEPTH } else { 1 }),
             jobs: self.numjobs,
             threads: self.threads.unwrap_or(cpus.min(self.numjobs).max(1)),
             cpus: self.cpu.clone(),
@@ -292,6 +327,10 @@ impl LoadArgs {
         };
         spec.check()?;
         Ok(spec)
+    }
+
+    fn open_trace(&self) -> Result<Option<Replay>, OpenError> {
+        self.replay.trace.as_ref().map(|file| self.replay.open(file, self.randseed)).transpose()
     }
 
     /// Rates are per connection, as in fio.

@@ -1,6 +1,7 @@
 //! Pilotlight, the program: command line, configuration, and the commands.
 
 mod admin;
+mod claims;
 mod cli;
 mod config;
 mod demo;
@@ -14,6 +15,7 @@ mod serve;
 mod set;
 mod status;
 mod table;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -30,8 +32,10 @@ fn main() -> ExitCode {
         Command::Set(args) => set::run(args).map(ExitCode::from),
         Command::Namespace(args) => namespace::run(args).map(ExitCode::from),
         Command::Load(args) => load::run(args),
+        Command::Trace(args) => trace::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Claims(args) => claims::run(args).map(ExitCode::from),
     };
     outcome.unwrap_or_else(|error| exit::failed(&error).into())
 }

@@ -1,15 +1,15 @@
 //! What a machine burns in which state, as a file says it (`profiles/*.toml`).
 //!
 //! A profile holds what is taken as given, each figure with its source. Watts that follow from one are *modelled*, and every
-//! output that shows them says so and names the profile.
+//! output that shows them says so and names the profile. The files hold more than is read here: the simulator's part
+//! (frequencies, costs, sources) is the lab's to read and to check.
 
 use serde::Deserialize;
 
 use crate::topology::Depth;
 
 /// The power of a machine's cores by state.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PowerProfile {
     /// The name that outputs give.
     pub name: String,
@@ -21,9 +21,22 @@ pub struct PowerProfile {
     pub cpu_uw: StatePower,
 }
 
+/// What is read of a file.
+#[derive(Deserialize)]
+struct File {
+    name: String,
+    source: String,
+    cores: u32,
+    power: Power,
+}
+
+#[derive(Deserialize)]
+struct Power {
+    cpu_uw: StatePower,
+}
+
 /// Microwatts of a CPU whose cores are all in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct StatePower {
     /// Every core polls at the highest frequency.
     pub poll: u64,
@@ -50,12 +63,11 @@ impl PowerProfile {
     /// # Errors
     /// If it is not written as a profile is, or a deeper state burns more than a shallower one.
     pub fn parse(text: &str) -> Result<Self, ProfileError> {
-        let profile: Self = toml::from_str(text)?;
-        let StatePower { poll, shallow, deep } = profile.cpu_uw;
-        if profile.cores == 0 || poll < shallow || shallow < deep {
-            return Err(ProfileError::Order(profile.name));
+        let File { name, source, cores, power: Power { cpu_uw } } = toml::from_str(text)?;
+        if cores == 0 || cpu_uw.poll < cpu_uw.shallow || cpu_uw.shallow < cpu_uw.deep {
+            return Err(ProfileError::Order(name));
         }
-        Ok(profile)
+        Ok(Self { name, source, cores, cpu_uw })
     }
 
     /// What one logical core adds by being at `depth` rather than deep asleep, in microwatts: an equal share of what all

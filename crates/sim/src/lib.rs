@@ -2,9 +2,11 @@
 //!
 //! Deterministic: one scenario and one seed give one trace, byte for byte.
 
+pub mod accountant;
 pub mod engine;
 pub mod histogram;
 pub mod machine;
+pub mod oracle;
 pub mod outcome;
 pub mod power;
 pub mod rng;
@@ -12,4 +14,4 @@ pub mod scenario;
 pub mod ssd;
 pub mod trace;
 
-pub use engine::{RunError, run, run_traced};
+pub use engine::{RunError, Source, run, run_replay, run_traced};

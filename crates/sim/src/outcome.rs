@@ -16,6 +16,8 @@ pub struct Outcome {
     pub label_ns: Vec<(u8, u64)>,
     /// Energy by component.
     pub energy: Energy,
+    /// The same, by member of [`crate::scenario::Scenario::family`].
+    pub family: Vec<Energy>,
     /// What happened in each stretch of [`crate::scenario::Scenario::series_ns`], warm-up included.
     pub series: Vec<Stretch>,
     /// What the policy has caused.
@@ -47,6 +49,13 @@ pub struct Energy {
 }
 
 impl Energy {
+    /// Adds more.
+    pub fn add(&mut self, more: &Self) {
+        self.cpu_uj += more.cpu_uj;
+        self.drives_uj += more.drives_uj;
+        self.others_uj += more.others_uj;
+    }
+
     /// The whole machine.
     #[must_use]
     pub fn system_uj(&self) -> u64 {

@@ -9,7 +9,7 @@
 //! `a b`, one alone for the rest of each, none for what remains. A core without a sibling counts as half of a pair whose other half
 //! never wakes.
 
-use crate::machine::{Family, Power};
+use crate::machine::{Family, Power, Speed};
 use crate::trace::State;
 
 /// One million, for shares.
@@ -20,10 +20,43 @@ pub(crate) const PPM: u64 = 1_000_000;
 pub struct Spent {
     /// Time awake, in nanoseconds.
     pub awake_ns: u64,
-    /// Its frequency as a share of the way from the lowest to the highest, in millionths.
-    pub speed_ppm: u32,
+    /// Its frequency, in steps above the lowest.
+    pub step: usize,
     /// The state it rests in, where it rests.
     pub low: State,
+}
+
+/// How two siblings were awake in an epoch, taken as independent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overlap {
+    /// Both, in nanoseconds.
+    both_ns: u64,
+    /// Only the first, and its frequency.
+    first: (u64, usize),
+    /// Only the second, and its frequency.
+    second: (u64, usize),
+    /// Whether at least one of them was not in the deep state all the time.
+    pub not_deep: bool,
+}
+
+impl Overlap {
+    /// Of an epoch of `dt_ns`; a core without a sibling is alone.
+    #[must_use]
+    pub fn new(dt_ns: u64, first: Spent, second: Option<Spent>) -> Self {
+        let second = second.unwrap_or(Spent { awake_ns: 0, step: 0, low: State::Deep });
+        let both_ns = first.awake_ns * second.awake_ns / dt_ns;
+        let not_deep = |spent: Spent| spent.awake_ns > 0 || spent.low == State::Shallow;
+        Self {
+            both_ns,
+            first: (first.awake_ns - both_ns, first.step),
+            second: (second.awake_ns - both_ns, second.step),
+            not_deep: not_deep(first) || not_deep(second),
+        }
+    }
+
+    fn is_asleep(&self) -> bool {
+        self.both_ns + self.first.0 + self.second.0 == 0
+    }
 }
 
 /// The power model of a machine.
@@ -36,9 +69,9 @@ pub struct PowerModel {
     pair_shallow_uw: u64,
     /// A physical core that polls at the highest frequency over one in the shallow state.
     pair_poll_uw: u64,
-    /// The same at the lowest frequency, in millionths.
-    cpu_slow_ppm: u64,
-    others_slow_ppm: u64,
+    /// What a polling core draws at each frequency, of what it draws at the highest, in millionths.
+    cpu_levels: Vec<u64>,
+    others_levels: Vec<u64>,
     others_deep_uw: u64,
     others_shallow_uw: u64,
     others_poll_uw: u64,
@@ -60,44 +93,49 @@ fn share_of(part: u64, whole: u64) -> u64 {
     (part * PPM).checked_div(whole).unwrap_or(0)
 }
 
+/// What a polling core draws at each frequency, from the lowest to the highest, in millionths.
+fn levels(slow_ppm: u64, speed: &Speed, exponent: f64) -> Vec<u64> {
+    let range = u64::from(speed.max_khz - speed.min_khz);
+    let steps = range / u64::from(speed.step_khz.max(1));
+    let level = |step: u64| {
+        let share_ppm = (step * u64::from(speed.step_khz) * PPM).checked_div(range).map_or(PPM, |ppm| ppm.min(PPM));
+        let curve = (share_ppm as f64 / 1e6).powf(exponent);
+        if share_ppm == PPM { PPM } else { slow_ppm + ((PPM - slow_ppm) as f64 * curve) as u64 }
+    };
+    let beyond = u64::from(!range.is_multiple_of(u64::from(speed.step_khz.max(1))));
+    (0..=steps + beyond).map(level).collect()
+}
+
 /// What gives `ppm` when the exponent is applied to it: the measured state at the lowest frequency stays as it is.
 fn root(ppm: u64, exponent: f64) -> u64 {
     ((ppm as f64 / 1e6).powf(1.0 / exponent) * 1e6).round() as u64
 }
 
 impl PowerModel {
-    /// The model of these figures.
+    /// The model of these figures, for cores with these frequencies.
     #[must_use]
-    pub fn new(power: &Power) -> Self {
+    pub fn new(power: &Power, speed: &Speed) -> Self {
         let (cpu, others) = (power.cpu_uw, power.others_uw);
         let pairs = u64::from(power.physical_cores.max(1));
         let sleep_uw = cpu.shallow - cpu.deep;
         let package_uw = sleep_uw * u64::from(power.family.package_ppm) / PPM;
+        let cpu_slow_ppm = share_of(cpu.slow - cpu.shallow, cpu.poll - cpu.shallow);
+        let others_slow_ppm =
+            root(share_of(others.slow - others.shallow, others.poll - others.shallow), power.family.others_exponent);
+        let levels = |slow_ppm| levels(slow_ppm, speed, power.family.frequency_exponent);
         Self {
             pairs,
             cpu_deep_uw: cpu.deep,
             package_uw,
             pair_shallow_uw: (sleep_uw - package_uw) / pairs,
             pair_poll_uw: (cpu.poll - cpu.shallow) / pairs,
-            cpu_slow_ppm: share_of(cpu.slow - cpu.shallow, cpu.poll - cpu.shallow),
-            others_slow_ppm: root(
-                share_of(others.slow - others.shallow, others.poll - others.shallow),
-                power.family.others_exponent,
-            ),
+            cpu_levels: levels(cpu_slow_ppm),
+            others_levels: levels(others_slow_ppm),
             others_deep_uw: others.deep,
             others_shallow_uw: others.shallow - others.deep,
             others_poll_uw: others.poll - others.shallow,
             family: power.family,
         }
-    }
-
-    /// What a polling core draws at a frequency, of what it draws at the highest, above the shallow state; in millionths.
-    fn level(&self, slow_ppm: u64, speed_ppm: u32) -> u64 {
-        if u64::from(speed_ppm) >= PPM {
-            return PPM;
-        }
-        let curve = (f64::from(speed_ppm) / 1e6).powf(self.family.frequency_exponent);
-        slow_ppm + ((PPM - slow_ppm) as f64 * curve) as u64
     }
 
     /// Both awake: the faster one, and what the slower one adds.
@@ -107,33 +145,26 @@ impl PowerModel {
     }
 
     /// The polling level of a pair, in millionths times nanoseconds.
-    fn polling(&self, dt_ns: u64, (a, level_a): (u64, u64), (b, level_b): (u64, u64)) -> u128 {
-        if a == 0 && b == 0 {
-            return 0;
-        }
-        let product = |one: u64, other: u64| u128::from(one) * u128::from(other) / u128::from(dt_ns);
-        let both = product(a, b) * u128::from(self.both(level_a, level_b));
-        let only_a = (u128::from(a) - product(a, b)) * u128::from(self.both(level_a, 0));
-        let only_b = (u128::from(b) - product(a, b)) * u128::from(self.both(level_b, 0));
-        both + only_a + only_b
+    fn polling(&self, levels: &[u64], overlap: &Overlap) -> u64 {
+        let (a, b) = (levels[overlap.first.1], levels[overlap.second.1]);
+        let alone = overlap.first.0 * self.both(a, 0) + overlap.second.0 * self.both(b, 0);
+        overlap.both_ns * self.both(a, b) + alone
     }
 
-    /// What a physical core burns in `dt_ns`, without the package's part, and whether it keeps the package awake.
+    /// What a physical core burns in `dt_ns`, without the package's part. `extra`: it is beyond those that the figures are about.
     #[must_use]
-    pub fn pair(&self, dt_ns: u64, a: Spent, b: Option<Spent>, extra: bool) -> (Epoch, bool) {
-        let b = b.unwrap_or(Spent { awake_ns: 0, speed_ppm: 0, low: State::Deep });
-        let level = |slow, spent: Spent| (spent.awake_ns, self.level(slow, spent.speed_ppm));
-        let cpu = self.polling(dt_ns, level(self.cpu_slow_ppm, a), level(self.cpu_slow_ppm, b));
-        let others = self.polling(dt_ns, level(self.others_slow_ppm, a), level(self.others_slow_ppm, b));
-        let awake = a.awake_ns > 0 || b.awake_ns > 0;
-        let shallow = awake || a.low == State::Shallow || b.low == State::Shallow;
-        let mut epoch =
-            Epoch { cpu_fj: cpu * u128::from(self.pair_poll_uw) / u128::from(PPM), polling: others, not_deep: 0 };
-        if shallow && !extra {
-            epoch.cpu_fj += u128::from(self.pair_shallow_uw) * u128::from(dt_ns);
-            epoch.not_deep = u128::from(PPM) * u128::from(dt_ns);
+    pub fn pair(&self, dt_ns: u64, overlap: &Overlap, extra: bool) -> Epoch {
+        let mut epoch = Epoch::default();
+        if !overlap.is_asleep() {
+            let polling = u128::from(self.polling(&self.cpu_levels, overlap));
+            epoch.cpu_fj = polling * u128::from(self.pair_poll_uw) / u128::from(PPM);
+            epoch.polling = u128::from(self.polling(&self.others_levels, overlap));
         }
-        (epoch, shallow)
+        if overlap.not_deep && !extra {
+            epoch.cpu_fj += u128::from(self.pair_shallow_uw * dt_ns);
+            epoch.not_deep = u128::from(PPM * dt_ns);
+        }
+        epoch
     }
 
     /// What the package burns in `dt_ns`.
@@ -165,8 +196,19 @@ mod tests {
     use super::*;
     use crate::machine::ByState;
 
+    const SPEED: Speed = Speed {
+        min_khz: 400_000,
+        max_khz: 3_650_000,
+        step_khz: 50_000,
+        transition_ns: 450_000,
+        transition_restarts: false,
+        stalled_ppm: 0,
+        sibling_gain_ppm: 0,
+    };
+    const FASTEST: usize = 65;
+
     fn model(family: Family) -> PowerModel {
-        PowerModel::new(&Power {
+        let power = Power {
             physical_cores: 24,
             cpu_uw: ByState { poll: 244_000_000, slow: 144_000_000, shallow: 134_000_000, deep: 52_000_000 },
             others_uw: ByState { poll: 398_000_000, slow: 242_000_000, shallow: 204_000_000, deep: 126_000_000 },
@@ -174,7 +216,8 @@ mod tests {
             read_4k_nj: 20_000,
             write_4k_nj: 20_000,
             family,
-        })
+        };
+        PowerModel::new(&power, &SPEED)
     }
 
     const FAMILIES: [Family; 2] = [
@@ -199,7 +242,8 @@ mod tests {
         let dt = 10_000;
         let (mut cpu, mut polling, mut not_deep, mut any) = (0, 0, 0, false);
         for _ in 0..24 {
-            let (epoch, shallow) = model.pair(dt, spent, Some(spent), false);
+            let overlap = Overlap::new(dt, spent, Some(spent));
+            let (epoch, shallow) = (model.pair(dt, &overlap, false), overlap.not_deep);
             cpu += epoch.cpu_fj;
             polling += epoch.polling;
             not_deep += epoch.not_deep;
@@ -213,13 +257,13 @@ mod tests {
     fn every_member_of_the_family_has_the_measured_states() {
         for family in FAMILIES {
             let model = model(family);
-            for (awake_ns, speed_ppm, low, cpu, others) in [
-                (10_000, 1_000_000, State::Shallow, 244.0, 398.0),
+            for (awake_ns, step, low, cpu, others) in [
+                (10_000, FASTEST, State::Shallow, 244.0, 398.0),
                 (10_000, 0, State::Shallow, 144.0, 242.0),
                 (0, 0, State::Shallow, 134.0, 204.0),
                 (0, 0, State::Deep, 52.0, 126.0),
             ] {
-                let got = watts(&model, Spent { awake_ns, speed_ppm, low });
+                let got = watts(&model, Spent { awake_ns, step, low });
                 assert!((got.0 - cpu).abs() < 0.01 && (got.1 - others).abs() < 0.01, "{got:?} for {cpu} {others}");
             }
         }
@@ -227,11 +271,11 @@ mod tests {
 
     #[test]
     fn one_sibling_saves_what_the_family_says() {
-        let awake = Spent { awake_ns: 10_000, speed_ppm: 1_000_000, low: State::Shallow };
+        let awake = Spent { awake_ns: 10_000, step: FASTEST, low: State::Shallow };
         let asleep = Spent { awake_ns: 0, ..awake };
         for (family, share) in [(FAMILIES[0], 1.0), (FAMILIES[1], 0.5)] {
             let model = model(family);
-            let polls = |a, b| model.pair(10_000, a, Some(b), true).0.cpu_fj as f64;
+            let polls = |a, b| model.pair(10_000, &Overlap::new(10_000, a, Some(b)), true).cpu_fj as f64;
             let got = polls(awake, asleep) / polls(awake, awake);
             assert!((got - share).abs() < 1e-3, "{got}");
         }
@@ -239,14 +283,14 @@ mod tests {
 
     #[test]
     fn longer_and_faster_is_never_cheaper() {
-        let spent = |awake_ns, speed_ppm| Spent { awake_ns, speed_ppm, low: State::Shallow };
+        let spent = |awake_ns, step| Spent { awake_ns, step, low: State::Shallow };
         for family in FAMILIES {
             let model = model(family);
-            let fj = |a, b| model.pair(10_000, a, Some(b), false).0.cpu_fj;
+            let fj = |a, b| model.pair(10_000, &Overlap::new(10_000, a, Some(b)), false).cpu_fj;
             for share in 0..10 {
                 let (less, more) = (share * 1_000, share * 1_000 + 1_000);
-                assert!(fj(spent(less, 500_000), spent(3_000, 0)) <= fj(spent(more, 500_000), spent(3_000, 0)));
-                let (slow, fast) = (share as u32 * 100_000, share as u32 * 100_000 + 100_000);
+                assert!(fj(spent(less, 32), spent(3_000, 0)) <= fj(spent(more, 32), spent(3_000, 0)));
+                let (slow, fast) = (share as usize * 6, share as usize * 6 + 6);
                 assert!(fj(spent(5_000, slow), spent(3_000, 0)) <= fj(spent(5_000, fast), spent(3_000, 0)));
             }
         }

@@ -2,7 +2,7 @@
 
 use pilotlight_plant::Topology;
 
-use crate::machine::Machine;
+use crate::machine::{Machine, Power};
 use crate::ssd::SsdModel;
 
 /// A run, but for the policy.
@@ -10,6 +10,9 @@ use crate::ssd::SsdModel;
 pub struct Scenario {
     /// The machine.
     pub machine: Machine,
+    /// Further members of the family of its power, that are to be accounted for beside it. What happens is the same under each: their
+    /// `kernel_idles_deep` counts for nothing.
+    pub family: Vec<Power>,
     /// Logical cores in use; the first is the main core unless the topology says otherwise.
     pub topology: Topology,
     /// I/O threads; thread `i` begins on core `i` modulo the number of cores.
@@ -77,6 +80,32 @@ pub enum Kind {
         /// Bytes from target to host.
         bytes_out: u32,
     },
+    /// What a trace says ([`Arrival`]); `phases` and `spacing` are not used.
+    Traced,
+}
+
+/// A request of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When the host is to send it, in nanoseconds. Sent later where `depth` holds it back.
+    pub at_ns: u64,
+    /// The connection, of kind [`Kind::Traced`].
+    pub connection: u32,
+    /// What it asks for.
+    pub what: Traced,
+}
+
+/// What a request of a trace asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traced {
+    /// The drive.
+    pub drive: u16,
+    /// Whether it writes.
+    pub write: bool,
+    /// Where on the drive, in bytes.
+    pub offset: u64,
+    /// How much, in bytes.
+    pub bytes: u32,
 }
 
 /// A step of a request.

@@ -1,5 +1,6 @@
 //! What a simulated drive promises, whatever its profile and load.
 
+use pilotlight_sim::rng::{Purpose, Stream};
 use pilotlight_sim::ssd::{Activity, Op, Request, Ssd, SsdModel};
 use proptest::prelude::*;
 
@@ -11,7 +12,7 @@ struct Drive {
     max_iops: u32,
     window: u32,
     lanes: u32,
-    buffer_bytes: u32,
+    buffer_units: u32,
     suspend: bool,
     spare_permille: u32,
 }
@@ -30,7 +31,13 @@ impl Drive {
              [program]\nprogram_ns = 400000\nprogram_spread_ns = 100000\nprogram_bytes = {UNIT}\nbuffer_bytes = {}\n\
              erase_ns = 2000000\nprograms_per_erase = 5\n{suspend}\n\
              [gc]\nspare_permille = {}\npool_bytes = 655360\nstart_permille = 1000\nduty_permille = 300\n",
-            self.max_iops, self.window, self.lanes, self.dies, self.placement, self.buffer_bytes, self.spare_permille
+            self.max_iops,
+            self.window,
+            self.lanes,
+            self.dies,
+            self.placement,
+            u64::from(self.buffer_units * self.dies) * UNIT,
+            self.spare_permille
         );
         SsdModel::parse(&text).unwrap()
     }
@@ -39,14 +46,14 @@ impl Drive {
 fn drives() -> impl Strategy<Value = Drive> {
     let front = (prop_oneof![Just(0), 1_000..1_000_000_u32], 0..8_u32, 0..4_u32);
     let placement = prop_oneof![Just("random"), Just("striped"), Just("first-free")];
-    (1..9_u32, placement, front, 0..500_000_u32, any::<bool>(), 20..1500_u32).prop_map(
-        |(dies, placement, (max_iops, window, lanes), buffer_bytes, suspend, spare_permille)| Drive {
+    (1..9_u32, placement, front, 1..30_u32, any::<bool>(), 20..1500_u32).prop_map(
+        |(dies, placement, (max_iops, window, lanes), buffer_units, suspend, spare_permille)| Drive {
             dies,
             placement,
             max_iops,
             window,
             lanes,
-            buffer_bytes,
+            buffer_units,
             suspend,
             spare_permille,
         },
@@ -167,6 +174,25 @@ fn a_full_buffer_holds_writes_back_to_the_rate_of_programs() {
     assert!((rate / programs - 1.0).abs() < 0.02, "{rate} bytes/ns against {programs}");
 }
 
+/// What comes in one moment is acknowledged at once as far as the buffer goes, and not a byte further.
+#[test]
+fn the_buffer_holds_what_the_profile_says() {
+    let mut ssd = heavy_writer("");
+    let at_once = (0..100).filter(|_| write_at(&mut ssd, 0) == 0).count();
+    assert_eq!(at_once * 4096, 262_144);
+}
+
+/// With a window of two a completion waits for all but the last two before it.
+#[test]
+fn completions_wait_for_those_a_window_earlier() {
+    let text = "name='w'\nsource='w'\n[front]\nqueues=1\nreorder_window=2\n[flash]\ndies=2\npage_bytes=4096\n\
+                read_ns=50000\nplacement='striped'";
+    let mut ssd = Ssd::new(&SsdModel::parse(text).unwrap());
+    let mut read = |die: u64| ssd.submit(&Request { at_ns: 0, op: Op::Read, offset: die * 4096, bytes: 4096, draw: 0 });
+    let done: Vec<u64> = [0, 0, 0, 1, 1, 1].map(&mut read).to_vec();
+    assert_eq!(done, [50_000, 100_000, 150_000, 100_000, 150_000, 150_000]);
+}
+
 const GC: &str = "[gc]\nspare_permille=250\npool_bytes=3276800\nstart_permille=1000\nduty_permille=500";
 
 /// A spare share of 25 % costs 2.5 programs for each of the host's: random writes at two fifths of the rate.
@@ -225,7 +251,7 @@ fn after_a_step_the_backlog_drains() {
 #[test]
 fn a_read_suspends_a_program_and_pays_it_back() {
     let text = "name='s'\nsource='s'\n[flash]\ndies=1\npage_bytes=4096\nread_ns=50000\n[program]\nprogram_ns=400000\n\
-                program_bytes=4096\nbuffer_bytes=0\nsuspend_ns=30000";
+                program_bytes=4096\nbuffer_bytes=4096\nsuspend_ns=30000";
     let mut ssd = Ssd::new(&SsdModel::parse(text).unwrap());
     assert_eq!(write_at(&mut ssd, 0), 0);
     assert_eq!(read_at(&mut ssd, 100_000, 0), 180_000);
@@ -251,7 +277,8 @@ fn a_wrong_profile_names_the_key() {
     for (more, key) in [
         ("read_spread_ns=60000", "flash.read_spread_ns"),
         ("[program]\nprogram_ns=1\nprogram_bytes=0\nbuffer_bytes=0", "program.program_bytes"),
-        ("[program]\nprogram_ns=1\nprogram_bytes=1\nbuffer_bytes=0\nerase_ns=5", "program.programs_per_erase"),
+        ("[program]\nprogram_ns=1\nprogram_bytes=1\nbuffer_bytes=8\nerase_ns=5", "program.programs_per_erase"),
+        ("[program]\nprogram_ns=1\nprogram_bytes=4\nbuffer_bytes=31", "program.buffer_bytes"),
         ("colour='red'", "colour"),
     ] {
         let error = SsdModel::parse(&format!("{good}{more}")).unwrap_err().to_string();
@@ -267,4 +294,25 @@ fn every_profile_of_the_repository_is_a_drive() {
         let model = SsdModel::parse(&std::fs::read_to_string(&path).unwrap());
         assert!(model.is_ok(), "{}: {}", path.display(), model.unwrap_err());
     }
+}
+
+/// GB/s and requests per second of reads that all come at once.
+fn flood(ssd: &mut Ssd, requests: u64, bytes: u32) -> (f64, f64) {
+    let read = |index: u64| {
+        let draw = Stream::new(1, Purpose::Devices, 0).at(index);
+        Request { at_ns: 0, op: Op::Read, offset: index * u64::from(bytes), bytes, draw }
+    };
+    let last_ns = (0..requests).map(|index| ssd.submit(&read(index))).max().unwrap_or(1) as f64;
+    (requests as f64 * f64::from(bytes) / last_ns, requests as f64 / last_ns * 1e9)
+}
+
+/// The two figures that SANDMAN prints of its drives (section 1): 2,500 k random reads of 4 KiB, 14 GB/s.
+#[test]
+fn the_drive_of_sandman_reads_as_printed() {
+    let text = include_str!("../../../profiles/ssd/pm1743.toml");
+    let model = SsdModel::parse(text).unwrap();
+    let (_, iops) = flood(&mut Ssd::new(&model), 1_000_000, 4096);
+    assert!((iops / 2_500_000.0 - 1.0).abs() < 0.05, "{iops} reads/s");
+    let (gigabytes, _) = flood(&mut Ssd::new(&model), 20_000, 131_072);
+    assert!((gigabytes / 14.0 - 1.0).abs() < 0.01, "{gigabytes} GB/s");
 }

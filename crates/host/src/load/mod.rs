@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`spec`] | the description of a run, checked against the namespace |
 //! | `picker` | which command comes next |
+//! | [`replay`] | a trace's commands on their way to the threads |
+//! | `due` | what is due when: arrivals or a trace |
 //! | `worker` | one thread's polling loop over its connections |
 //! | `stats` | counts and histograms of one thread; they are merged, percentiles never averaged |
 //! | [`report`] | the result, as a table and as JSON |
@@ -14,14 +16,17 @@
 //! the first completion in it was found, so the time the host spends on building and parsing batches counts as latency:
 //! the figures err on the large side.
 
+mod due;
 mod picker;
+pub mod replay;
 pub mod report;
 mod run;
 pub mod spec;
 mod stats;
 mod worker;
 
+pub use replay::{Commands, Space, TraceCommand};
 pub use report::Report;
-pub use run::{Progress, run};
+pub use run::{Progress, replay, run};
 pub use spec::{LoadSpec, OpenLoop, SpecError};
 pub(crate) use stats::new_histogram;

@@ -91,7 +91,13 @@ pub struct OpenReport {
     pub started: u64,
     /// Requests that were due before the end and never found a free slot: if not 0, latencies lack the worst.
     pub unstarted: u64,
-    /// The longest that a request which was due waited for a free slot or for the host.
+    /// Requests sent more than 100 us after they were due.
+    pub late: u64,
+    /// How long requests which were due waited for a free slot or for the host: the median.
+    pub start_delay_p50_ns: u64,
+    /// 99 in 100 waited no longer.
+    pub start_delay_p99_ns: u64,
+    /// The longest.
     pub start_delay_max_ns: u64,
 }
 
@@ -109,7 +115,7 @@ pub struct VerifyReport {
 /// What was run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
-    /// Access pattern, as fio names it.
+    /// Access pattern, as fio names it; `trace` for a replay.
     pub rw: &'static str,
     /// Reads, in percent of reads and writes.
     pub read_percent: u8,
@@ -121,7 +127,7 @@ pub struct Settings {
     pub numjobs: u16,
     /// Threads.
     pub threads: u16,
-    /// `closed`, `linear` or `poisson`.
+    /// `closed`, `linear`, `poisson` or `trace`.
     pub arrivals: &'static str,
     /// Seed.
     pub seed: u64,
@@ -164,7 +170,7 @@ pub struct Report {
 pub const FORMAT: u32 = 1;
 
 impl Report {
-    pub(crate) fn new(spec: &LoadSpec, stats: &Stats, counted_from_ns: u64) -> Self {
+    pub(crate) fn new(spec: &LoadSpec, stats: &Stats, counted_from_ns: u64, replay: bool) -> Self {
         let elapsed_ns = stats.last_ns.saturating_sub(counted_from_ns);
         let op = |kind: Kind| {
             let k = &stats.kinds[kind as usize];
@@ -172,7 +178,7 @@ impl Report {
         };
         Self {
             format: FORMAT,
-            settings: settings(spec),
+            settings: settings(spec, replay),
             elapsed_ns,
             total: total(stats, elapsed_ns),
             read: op(Kind::Read),
@@ -181,12 +187,7 @@ impl Report {
             deallocate: op(Kind::Deallocate),
             flush: op(Kind::Flush),
             phases: phases(spec, stats),
-            open_loop: spec.open.as_ref().map(|open| OpenReport {
-                wanted_iops: open.schedule.mean_iops(),
-                started: stats.started,
-                unstarted: stats.unstarted,
-                start_delay_max_ns: stats.start_delay_max_ns,
-            }),
+            open_loop: wanted_iops(spec, stats, elapsed_ns, replay).map(|wanted_iops| open_loop(stats, wanted_iops)),
             verify: spec.verify.then_some(VerifyReport {
                 blocks_checked: stats.blocks_checked,
                 blocks_read_back: stats.blocks_read_back,
@@ -201,6 +202,27 @@ impl Report {
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.total.errors == 0 && self.verify.is_none_or(|v| v.mismatches == 0)
+    }
+}
+
+/// What an open loop asked for; of a trace, what was due while it lasted.
+fn wanted_iops(spec: &LoadSpec, stats: &Stats, elapsed_ns: u64, replay: bool) -> Option<f64> {
+    if replay {
+        let due = (stats.started + stats.unstarted) as f64;
+        return Some(if elapsed_ns == 0 { 0.0 } else { due * 1e9 / elapsed_ns as f64 });
+    }
+    spec.open.as_ref().map(|open| open.schedule.mean_iops())
+}
+
+fn open_loop(stats: &Stats, wanted_iops: f64) -> OpenReport {
+    OpenReport {
+        wanted_iops,
+        started: stats.started,
+        unstarted: stats.unstarted,
+        late: stats.late,
+        start_delay_p50_ns: stats.start_delay.value_at_quantile(0.5),
+        start_delay_p99_ns: stats.start_delay.value_at_quantile(0.99),
+        start_delay_max_ns: stats.start_delay_max_ns,
     }
 }
 
@@ -238,8 +260,9 @@ fn phases(spec: &LoadSpec, stats: &Stats) -> Vec<PhaseReport> {
     open.schedule.phases().iter().zip(&stats.phases).map(report).collect()
 }
 
-fn settings(spec: &LoadSpec) -> Settings {
+fn settings(spec: &LoadSpec, replay: bool) -> Settings {
     let rw = match (spec.random, spec.read_percent) {
+        _ if replay => "trace",
         (true, 100) => "randread",
         (true, 0) => "randwrite",
         (true, _) => "randrw",
@@ -248,6 +271,7 @@ fn settings(spec: &LoadSpec) -> Settings {
         (false, _) => "rw",
     };
     let arrivals = match spec.open.as_ref().map(|o| o.process) {
+        _ if replay => "trace",
         None => "closed",
         Some(Process::Linear) => "linear",
         Some(Process::Poisson) => "poisson",
@@ -342,10 +366,13 @@ impl Report {
         if let Some(o) = &self.open_loop {
             writeln!(
                 f,
-                "open loop: {:.0} IOPS wanted, {} sent, {} never sent, at most {:.1} us late; latency counts from when due",
+                "open loop: {:.0} IOPS wanted, {} sent, {} never sent, {} of them over 100 us late (p99 {:.1} us, at most {:.1} us late); \
+                 latency counts from when due",
                 o.wanted_iops,
                 o.started,
                 o.unstarted,
+                o.late,
+                o.start_delay_p99_ns as f64 / 1000.0,
                 o.start_delay_max_ns as f64 / 1000.0
             )?;
         }

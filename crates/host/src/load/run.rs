@@ -9,7 +9,9 @@ use crate::controller::{ConnectOptions, Controller, QueueSpec};
 use crate::error::HostError;
 use crate::info::NamespaceInfo;
 use crate::ledger::Ledger;
+use crate::load::due::Due;
 use crate::load::picker::Picker;
+use crate::load::replay::{Commands, Feed, Space, deal, feeds};
 use crate::load::report::Report;
 use crate::load::spec::{Layout, LoadSpec};
 use crate::load::stats::Stats;
@@ -47,21 +49,61 @@ pub fn run(
     stop: &AtomicBool,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Report, HostError> {
+    run_with(options, spec, None, stop, watch)
+}
+
+/// Replays a trace against the target that `options` names: every command is due at its time, whatever became of those
+/// before. Of `spec` hold the namespace, its part, connections, threads, the most in flight, `block_bytes` as the most
+/// bytes of a command, and the time after which to stop; `commands` is told the space that they have to fit.
+///
+/// # Errors
+/// As [`run`]; and where a command does not fit.
+pub fn replay<'a>(
+    options: &ConnectOptions,
+    spec: &LoadSpec,
+    commands: Box<dyn FnOnce(Space) -> Commands<'a> + 'a>,
+    stop: &AtomicBool,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Report, HostError> {
+    if spec.verify || spec.open.is_some() || spec.trim_percent > 0 {
+        let why = "a trace says itself what is sent and when: no verification, rate or trims beside it";
+        return Err(HostError::Unsupported(why.to_owned()));
+    }
+    run_with(options, spec, Some(commands), stop, watch)
+}
+
+/// What makes a trace's commands.
+type Maker<'a> = Box<dyn FnOnce(Space) -> Commands<'a> + 'a>;
+
+fn run_with(
+    options: &ConnectOptions,
+    spec: &LoadSpec,
+    trace: Option<Maker<'_>>,
+    stop: &AtomicBool,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<Report, HostError> {
     spec.check().map_err(|e| HostError::Unsupported(e.to_string()))?;
+    let replay = trace.is_some();
     let mut controller = Controller::connect(options.clone())?;
     let ns = controller.namespace(spec.nsid)?;
     let layout = spec.layout(&ns, controller.info()).map_err(|e| HostError::Unsupported(e.to_string()))?;
     controller.set_queue_count(spec.jobs)?;
-    let setup = Setup { spec, ns, layout, limits: limits(spec, &layout, u64::MAX) };
+    let space = Space {
+        bytes: layout.regions * u64::from(spec.block_bytes),
+        block_bytes: layout.block_size,
+        most_bytes: spec.block_bytes,
+    };
+    let commands = trace.map(|trace| trace(space));
+    let setup = Setup { spec, ns, layout, space, limits: limits(spec, &layout, u64::MAX, replay) };
     let mut crews = setup.crews(&controller)?;
     let start_ns = clock::now_ns() + LINE_UP_NS;
-    crews.iter_mut().for_each(|c| c.limits = limits(spec, &layout, start_ns));
-    let stats = setup.drive(crews, &mut controller, options.kato_ms, stop, watch)?;
+    crews.iter_mut().for_each(|c| c.limits = limits(spec, &layout, start_ns, replay));
+    let stats = setup.drive(crews, commands, &mut controller, options.kato_ms, stop, watch)?;
     controller.shutdown()?;
-    Ok(Report::new(spec, &stats, start_ns + spec.ramp_ns))
+    Ok(Report::new(spec, &stats, start_ns + spec.ramp_ns, replay))
 }
 
-fn limits(spec: &LoadSpec, layout: &Layout, start_ns: u64) -> Limits {
+fn limits(spec: &LoadSpec, layout: &Layout, start_ns: u64, replay: bool) -> Limits {
     let ramp_end_ns = start_ns.saturating_add(spec.ramp_ns);
     Limits {
         nsid: spec.nsid,
@@ -73,7 +115,7 @@ fn limits(spec: &LoadSpec, layout: &Layout, start_ns: u64) -> Limits {
         start_ns,
         ramp_end_ns,
         end_ns: spec.runtime_ns.map_or(u64::MAX, |ns| ramp_end_ns.saturating_add(ns)),
-        ios: ios_per_connection(spec, layout),
+        ios: if replay { spec.ios.unwrap_or(u64::MAX) } else { ios_per_connection(spec, layout) },
         timeout_ms: spec.timeout_ms,
         yield_when_idle: spec.yield_when_idle,
     }
@@ -101,6 +143,7 @@ struct Setup<'a> {
     spec: &'a LoadSpec,
     ns: NamespaceInfo,
     layout: Layout,
+    space: Space,
     limits: Limits,
 }
 
@@ -156,10 +199,20 @@ impl Setup<'_> {
         Some(Arrivals::new(schedule, open.process, rng, crew.limits.start_ns, first_gap))
     }
 
+    /// What is due for a crew: a trace's commands, arrivals, or nothing where the loop is closed.
+    fn due(&self, crew: &Crew, feed: Option<Feed>) -> Option<Due> {
+        let start_ns = crew.limits.start_ns;
+        match feed {
+            Some(feed) => Some(Due::Trace { feed, start_ns }),
+            None => self.arrivals(crew).map(Due::Arrivals),
+        }
+    }
+
     /// Runs the crews, each on a thread, to their end.
     fn drive(
         &self,
         crews: Vec<Crew>,
+        commands: Option<Commands<'_>>,
         controller: &mut Controller,
         kato_ms: u32,
         stop: &AtomicBool,
@@ -171,11 +224,14 @@ impl Setup<'_> {
         let halt = AtomicBool::new(false);
         let (done, ended) = channel();
         std::thread::scope(|scope| {
+            let (senders, feeds) = feeds(if commands.is_some() { crews.len() } else { 0 });
+            let dealing = commands.map(|commands| scope.spawn(|| deal(commands, &self.layout, &self.space, senders)));
+            let mut feeds = feeds.into_iter();
             for (crew, counters) in crews.into_iter().zip(&counters) {
                 let (done, halt, go_on) = (done.clone(), &halt, self.spec.continue_on_error);
-                let arrivals = self.arrivals(&crew);
+                let due = self.due(&crew, feeds.next());
                 scope.spawn(move || {
-                    let result = work(crew, arrivals, phases, counters, halt);
+                    let result = work(crew, due, phases, counters, halt);
                     let faulty = !go_on && !result.0.samples.is_empty();
                     halt.fetch_or(faulty || result.1.is_err(), Relaxed);
                     let _ = done.send(result); // the receiver lives until all have been heard
@@ -183,14 +239,19 @@ impl Setup<'_> {
             }
             drop(done);
             let mut watcher = Watcher { controller, kato_ms, start_ns, counters: &counters, stop, halt: &halt, watch };
-            watcher.gather(&ended, phases)
+            let stats = watcher.gather(&ended, phases)?;
+            match dealing.map(std::thread::ScopedJoinHandle::join) {
+                Some(Ok(Err(why))) => Err(HostError::Unsupported(why)),
+                Some(Err(panic)) => std::panic::resume_unwind(panic),
+                _ => Ok(stats),
+            }
         })
     }
 }
 
 fn work(
     crew: Crew,
-    arrivals: Option<Arrivals>,
+    due: Option<Due>,
     phases: usize,
     counters: &Counters,
     halt: &AtomicBool,
@@ -200,7 +261,7 @@ fn work(
     {
         return (Stats::new(phases), Err(HostError::io(format!("cannot pin to CPU {cpu}"), e)));
     }
-    Worker::new(crew.lanes, crew.limits, crew.ledger, arrivals, phases, (counters, halt)).run()
+    Worker::new(crew.lanes, crew.limits, crew.ledger, due, phases, (counters, halt)).run()
 }
 
 /// The main thread's part while the others work.

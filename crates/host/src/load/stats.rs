@@ -9,6 +9,9 @@ const MAX_LATENCY_NS: u64 = 1_000_000_000_000;
 /// Bad blocks and failed commands that are told in words; the rest is counted.
 const MAX_SAMPLES: usize = 8;
 
+/// A request sent so long after it was due is late, in nanoseconds.
+pub(crate) const LATE_NS: u64 = 100_000;
+
 /// Latencies in nanoseconds with three significant digits.
 pub(crate) fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3)
@@ -32,8 +35,11 @@ pub(crate) struct Stats {
     pub(crate) phases: Vec<Histogram<u64>>,
     /// When the last counted command ended, monotonic nanoseconds.
     pub(crate) last_ns: u64,
-    /// Open loop: how long a request that was due waited for a free slot at most, in nanoseconds.
+    /// Open loop: how long requests that were due waited for a free slot or for the host, in nanoseconds.
+    pub(crate) start_delay: Histogram<u64>,
     pub(crate) start_delay_max_ns: u64,
+    /// Open loop: requests sent later than [`LATE_NS`].
+    pub(crate) late: u64,
     /// Open loop: requests due before the end that were never sent.
     pub(crate) unstarted: u64,
     /// Open loop: requests that were sent.
@@ -53,7 +59,9 @@ impl Stats {
             kinds: std::array::from_fn(|_| kind()),
             phases: if phases > 1 { vec![new_histogram(); phases] } else { Vec::new() },
             last_ns: 0,
+            start_delay: new_histogram(),
             start_delay_max_ns: 0,
+            late: 0,
             unstarted: 0,
             started: 0,
             blocks_checked: 0,
@@ -71,7 +79,17 @@ impl Stats {
             k.latency.reset();
         }
         self.phases.iter_mut().for_each(Histogram::reset);
-        (self.start_delay_max_ns, self.started) = (0, 0);
+        self.start_delay.reset();
+        (self.start_delay_max_ns, self.late, self.started) = (0, 0, 0);
+    }
+
+    /// Open loop: counts a request that is sent so long after it was due.
+    #[inline]
+    pub(crate) fn start(&mut self, delay_ns: u64) {
+        self.started += 1;
+        self.late += u64::from(delay_ns > LATE_NS);
+        self.start_delay.saturating_record(delay_ns);
+        self.start_delay_max_ns = self.start_delay_max_ns.max(delay_ns);
     }
 
     /// Counts a command that succeeded.
@@ -116,6 +134,8 @@ impl Stats {
         }
         self.last_ns = self.last_ns.max(other.last_ns);
         self.start_delay_max_ns = self.start_delay_max_ns.max(other.start_delay_max_ns);
+        self.start_delay += &other.start_delay;
+        self.late += other.late;
         self.unstarted += other.unstarted;
         self.started += other.started;
         self.blocks_checked += other.blocks_checked;

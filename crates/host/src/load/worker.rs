@@ -17,10 +17,10 @@ use crate::clock;
 use crate::connection::{Connection, SCRATCH_LEN};
 use crate::error::HostError;
 use crate::ledger::Ledger;
+use crate::load::due::Due;
 use crate::load::picker::{Kind, Picker};
 use crate::load::stats::Stats;
 use crate::queue::{Completed, Transfer};
-use crate::schedule::Arrivals;
 
 /// Turns without news between two looks at the clock.
 const SPINS_PER_CLOCK: u32 = 32;
@@ -105,7 +105,7 @@ struct Core {
 pub(crate) struct Worker<'a> {
     lanes: Vec<Lane>,
     core: Core,
-    arrivals: Option<Arrivals>,
+    due: Option<Due>,
     next_lane: usize,
     scratch: Vec<u8>,
     counters: &'a Counters,
@@ -117,7 +117,7 @@ impl<'a> Worker<'a> {
         lanes: Vec<Lane>,
         limits: Limits,
         ledger: Option<Ledger>,
-        arrivals: Option<Arrivals>,
+        due: Option<Due>,
         phases: usize,
         (counters, stop): (&'a Counters, &'a AtomicBool),
     ) -> Self {
@@ -130,7 +130,7 @@ impl<'a> Worker<'a> {
             ramped: false,
             stopping: false,
         };
-        Self { lanes, core, arrivals, next_lane: 0, scratch: vec![0; SCRATCH_LEN], counters, stop }
+        Self { lanes, core, due, next_lane: 0, scratch: vec![0; SCRATCH_LEN], counters, stop }
     }
 
     /// Does the work; what has been gathered is returned in any case.
@@ -154,7 +154,7 @@ impl<'a> Worker<'a> {
         self.core.read_back = Some(ranges.into_iter());
         self.core.stopping = false;
         self.core.limits.end_ns = u64::MAX;
-        self.arrivals = None;
+        self.due = None;
         self.lanes.iter_mut().for_each(|l| l.left = u64::MAX);
         self.drive()
     }
@@ -180,8 +180,11 @@ impl<'a> Worker<'a> {
             }
             self.core.look_at_the_time(self.stop);
             let in_flight: u32 = self.lanes.iter_mut().map(|l| l.connection.queue().in_flight()).sum();
-            if in_flight == 0 && (self.core.stopping || self.nothing_left()) {
-                return Ok(());
+            if in_flight == 0 {
+                if self.core.stopping || self.nothing_left() {
+                    return Ok(());
+                }
+                last_news_ns = self.core.now_ns; // nobody owes an answer
             }
             let silent_ms = self.core.now_ns.saturating_sub(last_news_ns) / 1_000_000;
             if in_flight > 0 && silent_ms > self.core.limits.timeout_ms {
@@ -193,7 +196,7 @@ impl<'a> Worker<'a> {
     fn nothing_left(&self) -> bool {
         match &self.core.read_back {
             Some(ranges) => ranges.len() == 0,
-            None => self.lanes.iter().all(|l| l.left == 0),
+            None => self.due.as_ref().is_some_and(Due::is_over) || self.lanes.iter().all(|l| l.left == 0),
         }
     }
 
@@ -202,12 +205,12 @@ impl<'a> Worker<'a> {
         let mut news = false;
         for lane in &mut self.lanes {
             news |= self.core.receive(lane, &mut self.scratch)?;
-            if self.arrivals.is_none() {
-                while self.core.issue(lane, self.core.now_ns, 0) {}
+            if self.due.is_none() {
+                while self.core.issue(lane, self.core.now_ns, 0, None) {}
                 lane.connection.flush()?;
             }
         }
-        if self.arrivals.is_some() {
+        if self.due.is_some() {
             self.core.now_ns = clock::now_ns();
             self.start_due();
             for lane in &mut self.lanes {
@@ -219,14 +222,13 @@ impl<'a> Worker<'a> {
 
     /// Open loop: starts what is due, as far as there are free slots, on one connection after the other.
     fn start_due(&mut self) {
-        let Some(arrivals) = &mut self.arrivals else { return };
+        let Some(due) = &mut self.due else { return };
         let (now_ns, until_ns) = (self.core.now_ns, self.core.limits.end_ns);
-        while arrivals.due_ns() <= now_ns && arrivals.due_ns() < until_ns {
-            let (due_ns, phase) = (arrivals.due_ns(), arrivals.phase() as u8);
+        while let Some(next) = due.next().filter(|next| next.due_ns <= now_ns && next.due_ns < until_ns) {
             let n = self.lanes.len();
             let started = (0..n).any(|i| {
                 let lane = (self.next_lane + i) % n;
-                let started = self.core.issue(&mut self.lanes[lane], due_ns, phase);
+                let started = self.core.issue(&mut self.lanes[lane], next.due_ns, next.phase, next.command);
                 if started {
                     self.next_lane = (lane + 1) % n;
                 }
@@ -235,23 +237,21 @@ impl<'a> Worker<'a> {
             if !started {
                 return;
             }
-            self.core.stats.started += 1;
-            let delay_ns = now_ns - due_ns;
-            self.core.stats.start_delay_max_ns = self.core.stats.start_delay_max_ns.max(delay_ns);
-            arrivals.advance();
+            self.core.stats.start(now_ns - next.due_ns);
+            due.advance();
         }
     }
 
     /// Open loop: counts what was due before the end and never sent.
     fn count_unstarted(&mut self) {
-        let Some(arrivals) = &mut self.arrivals else { return };
+        let Some(due) = &mut self.due else { return };
         let until_ns = self.core.limits.end_ns.min(self.core.now_ns);
         if self.lanes.iter().all(|l| l.left == 0) {
             return; // it ended because all were sent
         }
-        while arrivals.due_ns() < until_ns {
+        while due.next_waiting().is_some_and(|next| next.due_ns < until_ns) {
             self.core.stats.unstarted += 1;
-            arrivals.advance();
+            due.advance();
         }
     }
 
@@ -342,9 +342,10 @@ impl Core {
         self.stopping |= !self.limits.continue_on_error;
     }
 
-    /// Starts a command on a connection; false if there is no free slot or nothing to do.
+    /// Starts a command on a connection, the one given or the picker's choice; false if there is no free slot or nothing to
+    /// do.
     #[inline]
-    fn issue(&mut self, lane: &mut Lane, start_ns: u64, phase: u8) -> bool {
+    fn issue(&mut self, lane: &mut Lane, start_ns: u64, phase: u8, given: Option<(Kind, u64, u32)>) -> bool {
         if self.stopping || lane.left == 0 {
             return false;
         }
@@ -354,7 +355,7 @@ impl Core {
             lane.writes_since_flush = 0;
             Some((Kind::Flush, 0, 0))
         } else {
-            self.choose(&mut lane.picker)
+            given.or_else(|| self.choose(&mut lane.picker))
         };
         let Some((kind, lba, blocks)) = next else {
             lane.connection.queue().release(cid);

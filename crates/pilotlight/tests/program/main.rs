@@ -7,3 +7,4 @@ mod host_load;
 mod policies;
 mod process;
 mod signals;
+mod trace;

@@ -7,15 +7,26 @@
 use crate::curves::{Drive, Point};
 use crate::load::latency_us;
 use crate::search::{Axis, search};
+use pilotlight_sim::rng::{Purpose, Stream, unit};
 use pilotlight_sim::ssd::{Flash, Front, Placement, Program, Service, SsdModel};
 
 /// Write shares that models are fitted on, in permille.
 pub(crate) const FITTED: [u32; 3] = [0, 500, 1000];
 const POINTS: usize = 8;
-const REQUESTS: usize = 60_000;
+/// Requests simulated for each point, while looking around and at the end.
+const ROUGH: usize = 20_000;
+const FINE: usize = 60_000;
+const SCREENED: u64 = 1_600;
+const KEPT: usize = 6;
+const POLISHED: usize = 2;
+const ROUNDS: usize = 8;
+/// Which of `NAMES` belong to reads, to writes and to what they do to each other.
+const READS: [usize; 5] = [0, 1, 2, 3, 15];
+const WRITES: [usize; 4] = [4, 5, 6, 16];
+const MIXES: [usize; 9] = [7, 8, 9, 10, 11, 12, 13, 14, 17];
 
 /// What is searched, in the units of the profile.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "read_latency_ns",
     "read_ns",
     "read_spread_ns",
@@ -26,15 +37,16 @@ const NAMES: [&str; 17] = [
     "program_ns",
     "program_spread_share",
     "program_bytes",
-    "buffer_bytes",
+    "buffer_share",
     "erase_ns",
     "programs_per_erase",
     "queues",
     "window",
     "max_iops",
+    "max_write_iops",
     "suspend_ns",
 ];
-const AXES: [Axis; 17] = [
+const AXES: [Axis; 18] = [
     axis(20e3, 1e3, 100e3),
     axis(56e3, 20e3, 100e3),
     axis(9e3, 1.0, 25e3),
@@ -42,16 +54,17 @@ const AXES: [Axis; 17] = [
     axis(3e3, 100.0, 20e3),
     axis(9.0, 1.0, 64.0),
     axis(14e3, 1e3, 40e3),
-    axis(1.5e6, 0.1e6, 6e6),
-    axis(0.4, 0.001, 1.0),
-    axis(64e3, 4096.0, 1e6),
-    axis(16e6, 1e5, 1e9),
-    axis(3e6, 1e4, 20e6),
-    axis(60.0, 1.0, 2000.0),
-    axis(8.0, 1.0, 64.0),
-    axis(900.0, 64.0, 65536.0),
+    axis(1.5e6, 0.2e6, 5e6),
+    axis(0.4, 0.02, 1.0),
+    axis(64e3, 8192.0, 600e3),
+    axis(3.0, 0.02, 60.0),
+    axis(3e6, 0.3e6, 12e6),
+    axis(60.0, 8.0, 2000.0),
+    axis(8.0, 1.0, 32.0),
+    axis(900.0, 200.0, 20000.0),
     axis(1.1e6, 0.3e6, 10e6),
-    axis(100e3, 1e3, 2e6),
+    axis(0.6e6, 0.2e6, 10e6),
+    axis(100e3, 20e3, 1e6),
 ];
 
 const fn axis(start: f64, low: f64, high: f64) -> Axis {
@@ -66,6 +79,7 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
     let at = |wanted: &str| values[NAMES.iter().position(|name| *name == wanted).expect("one of NAMES")];
     let ns = |wanted: &str| at(wanted).round() as u64;
     let program_ns = ns("program_ns");
+    let (dies, program_bytes) = (at("dies").round(), at("program_bytes").round());
     SsdModel {
         name: name.to_owned(),
         source: String::new(),
@@ -73,6 +87,7 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
             read_latency_ns: ns("read_latency_ns"),
             write_latency_ns: ns("write_latency_ns"),
             max_iops: ns("max_iops"),
+            max_write_iops: ns("max_write_iops"),
             max_bytes_per_s: 0,
             queues: at("queues").round() as u32,
             reorder_window: (at("window") / at("queues").round()).round() as u32,
@@ -80,7 +95,7 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
             write_lane_ns: ns("write_lane_ns"),
         },
         flash: Flash {
-            dies: at("dies").round() as u32,
+            dies: dies as u32,
             page_bytes: 4096,
             read_ns: ns("read_ns"),
             read_spread_ns: ns("read_spread_ns").min(ns("read_ns")),
@@ -90,8 +105,8 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
         program: Some(Program {
             program_ns,
             program_spread_ns: (at("program_spread_share") * program_ns as f64) as u64,
-            program_bytes: at("program_bytes").round() as u32,
-            buffer_bytes: ns("buffer_bytes"),
+            program_bytes: program_bytes as u32,
+            buffer_bytes: ((1.0 + at("buffer_share")) * dies * program_bytes).ceil() as u64,
             erase_ns: ns("erase_ns"),
             programs_per_erase: at("programs_per_erase").round() as u32,
             suspend_ns: suspends.then(|| ns("suspend_ns")),
@@ -104,60 +119,87 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
 pub(crate) fn loss(model: &SsdModel, wanted: &Wanted, requests: usize) -> f64 {
     let of_point = |(writes, point): &(u32, Point)| {
         let simulated = latency_us(model, *writes, point.rate, requests);
-        let errors = simulated.iter().zip(point.latency_us).map(|(ours, theirs)| (ours / theirs).ln().abs().min(3.0));
+        let errors = simulated.iter().zip(point.latency_us).map(|(ours, theirs)| (ours / theirs).ln().abs().min(1.5));
         errors.skip(usize::from(*writes == 500)).sum::<f64>()
     };
     wanted.iter().map(of_point).sum::<f64>() / (4 * wanted.len()) as f64
 }
 
-fn wanted(drive: &Drive, shares: &[u32]) -> Wanted {
+fn wanted(drive: &Drive, shares: &[u32], points: usize) -> Wanted {
     let mut wanted = Wanted::new();
     for share in shares {
-        let points = drive.get(share).map(|curve| curve.sample(0.05, 0.95, POINTS)).unwrap_or_default();
+        let points = drive.get(share).map(|curve| curve.sample(0.05, 0.95, points)).unwrap_or_default();
         wanted.extend(points.into_iter().map(|point| (*share, point)));
     }
     wanted
 }
 
 /// A step of the fit: the values at `chosen` are searched, the rest stays.
-fn step(values: &mut [f64], chosen: &[usize], rounds: usize, suspends: bool, wanted: &Wanted) -> f64 {
+fn step(values: &mut [f64], chosen: &[usize], rounds: usize, suspends: bool, wanted: &Wanted, requests: usize) -> f64 {
     let axes: Vec<Axis> = chosen.iter().map(|&index| Axis { start: values[index], ..AXES[index] }).collect();
     let with = |tried: &[f64]| {
         let mut all = values.to_vec();
         chosen.iter().zip(tried).for_each(|(&index, &value)| all[index] = value);
         all
     };
-    let (found, least) = search(&axes, rounds, |tried| loss(&model("", &with(tried), suspends), wanted, REQUESTS));
+    let (found, least) = search(&axes, rounds, |tried| loss(&model("", &with(tried), suspends), wanted, requests));
     let all = with(&found);
     values.copy_from_slice(&all);
     least
 }
 
-/// Fits the full model to the curves of a drive at `FITTED`, from several starts, with and without suspension; the best.
+/// What is being looked for: values, whether programs can be suspended, and how far off they are.
+type Found = (f64, Vec<f64>, bool);
+
+/// Fits the full model to the curves of a drive at `FITTED`.
 pub(crate) fn full(name: &str, drive: &Drive) -> SsdModel {
-    let mut best = (SsdModel { program: None, ..baseline(name, drive) }, f64::INFINITY);
-    for suspends in [false, true] {
-        for (program_ns, program_bytes) in [(0.35e6, 24e3), (1.0e6, 64e3), (3.2e6, 200e3)] {
-            let (values, loss) = staged(drive, suspends, program_ns, program_bytes);
-            eprintln!("{name}: suspends {suspends}, programs from {program_ns} ns: loss {loss:.4} {values:.0?}");
-            if loss < best.1 {
-                best = (model(name, &values, suspends), loss);
-            }
-        }
-    }
-    best.0
+    let mut values: Vec<f64> = AXES.iter().map(|axis| axis.start).collect();
+    step(&mut values, &READS, 14, false, &wanted(drive, &[0], POINTS), FINE);
+    step(&mut values, &WRITES, 10, false, &wanted(drive, &[1000], POINTS), ROUGH);
+    let mixes = wanted(drive, &[500, 1000], POINTS);
+    let near = screened(drive, &values).into_iter().map(|one| searched(one, &MIXES, &mixes, ROUGH));
+    let all: Vec<usize> = (0..AXES.len()).collect();
+    let curves = wanted(drive, &FITTED, POINTS);
+    let polished = best(near.collect(), POLISHED).into_iter().map(|one| searched(one, &all, &curves, FINE));
+    let (least, values, suspends) = searched(best(polished.collect(), 1).remove(0), &all, &curves, FINE);
+    eprintln!("{name}: loss {least:.4}, suspends {suspends}");
+    model(name, &values, suspends)
 }
 
-fn staged(drive: &Drive, suspends: bool, program_ns: f64, program_bytes: f64) -> (Vec<f64>, f64) {
-    let mut values: Vec<f64> = AXES.iter().map(|axis| axis.start).collect();
-    (values[7], values[9]) = (program_ns, program_bytes);
-    let last = if suspends { 17 } else { 16 };
-    step(&mut values, &[0, 1, 2, 3, 15], 14, suspends, &wanted(drive, &[0]));
-    step(&mut values, &[4, 5, 6], 10, suspends, &wanted(drive, &[1000]));
-    let mixes = wanted(drive, &[500, 1000]);
-    step(&mut values, &(7..last).collect::<Vec<_>>(), 12, suspends, &mixes);
-    let least = step(&mut values, &(0..last).collect::<Vec<_>>(), 12, suspends, &wanted(drive, &FITTED));
-    (values, least)
+/// Draws of the parameters of mixes over their whole range: the best few.
+fn screened(drive: &Drive, values: &[f64]) -> Vec<Found> {
+    let few = wanted(drive, &[500, 1000], POINTS / 2);
+    let stream = Stream::new(3, Purpose::Constants, 0);
+    let one = |index| {
+        let (values, suspends) = (draw(values, &stream, index), index % 4 == 3);
+        (loss(&model("", &values, suspends), &few, ROUGH), values, suspends)
+    };
+    best((0..SCREENED).map(one).collect(), KEPT)
+}
+
+fn best(mut found: Vec<Found>, count: usize) -> Vec<Found> {
+    found.sort_by(|one, other| one.0.total_cmp(&other.0));
+    found.truncate(count);
+    found
+}
+
+/// Searches on from what was found, among the parameters `chosen`.
+fn searched((_, mut values, suspends): Found, chosen: &[usize], wanted: &Wanted, requests: usize) -> Found {
+    let unused = if suspends { AXES.len() } else { AXES.len() - 1 };
+    let chosen: Vec<usize> = chosen.iter().copied().filter(|&index| index < unused).collect();
+    let least = step(&mut values, &chosen, ROUNDS, suspends, wanted, requests);
+    eprintln!("  loss {least:.4}, suspends {suspends}: {values:.0?}");
+    (least, values, suspends)
+}
+
+/// `values` with those of the mix drawn, their logarithms uniform.
+fn draw(values: &[f64], stream: &Stream, index: u64) -> Vec<f64> {
+    let mut drawn = values.to_vec();
+    for (nth, &at) in MIXES.iter().enumerate() {
+        let (low, high) = (AXES[at].low.ln(), AXES[at].high.ln());
+        drawn[at] = (low + (high - low) * unit(stream.at(index * 100 + nth as u64))).exp();
+    }
+    drawn
 }
 
 /// The baseline: uniform random dies, an M/D/1 each, three parameters, fitted to reads alone.
@@ -165,6 +207,6 @@ pub(crate) fn baseline(name: &str, drive: &Drive) -> SsdModel {
     let mut values: Vec<f64> = AXES.iter().map(|axis| axis.start).collect();
     values[2] = 0.0;
     (values[13], values[14], values[15]) = (1.0, 0.0, 1e12);
-    step(&mut values, &[0, 1, 3], 14, false, &wanted(drive, &[0]));
+    step(&mut values, &[0, 1, 3], 14, false, &wanted(drive, &[0], POINTS), FINE);
     SsdModel { program: None, ..model(name, &values, false) }
 }

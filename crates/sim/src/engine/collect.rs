@@ -1,13 +1,13 @@
 //! What is kept of a run.
 
 use super::director::Director;
-use super::floor::Submission;
+use super::floor::{Floor, Submission};
 use super::host::{Contents, Sent};
-use super::meter::{Meter, Total};
+use super::meter::{Meter, Total, members};
 use crate::histogram::Histogram;
-use crate::machine::Machine;
+use crate::machine::Power;
 use crate::outcome::{Decisions, Energy, Outcome, Requests, Stretch};
-use crate::power::PowerModel;
+use crate::power::{Epoch, PowerModel};
 use crate::scenario::{Connection, Kind, Scenario};
 
 /// Femtojoule in a microjoule.
@@ -20,7 +20,8 @@ pub(crate) struct Collector {
     warm_up_ns: u64,
     duration_ns: u64,
     stretch_ns: u64,
-    power: PowerModel,
+    /// The machine's power, and further members of its family; with each what is not yet a microjoule, and what was measured.
+    members: Vec<Member>,
     latency: Vec<(u8, Histogram)>,
     label_ns: Vec<(u8, u64)>,
     series: Vec<Stretch>,
@@ -32,11 +33,41 @@ pub(crate) struct Collector {
     before: Decisions,
     switches_before: u64,
     moves_before: u64,
-    /// CPU energy that is not yet a microjoule.
-    rest_fj: u128,
     requests: Requests,
     /// Sent, and answered, in the first half.
     first_half: (u64, u64),
+}
+
+/// A member of the family of power models.
+#[derive(Debug)]
+struct Member {
+    power: Power,
+    model: PowerModel,
+    /// CPU energy that is not yet a microjoule.
+    rest_fj: u128,
+    measured: Energy,
+}
+
+impl Member {
+    fn new(power: &Power, scenario: &Scenario) -> Self {
+        let model = PowerModel::new(power, &scenario.machine.speed);
+        Self { power: *power, model, rest_fj: 0, measured: Energy::default() }
+    }
+
+    /// What a stretch took, in which drives have read and written so many bytes.
+    fn stretch(&mut self, epoch: &Epoch, stretch_ns: u64, (read, written): (u64, u64)) -> Energy {
+        let cpu_fj = epoch.cpu_fj + self.rest_fj;
+        self.rest_fj = cpu_fj % FJ;
+        let others_uw = self.model.others_uw(stretch_ns, epoch.polling, epoch.not_deep);
+        let over = |uw: u64| (u128::from(uw) * u128::from(stretch_ns) / FJ) as u64;
+        let Power { read_4k_nj, write_4k_nj, drives_idle_uw, .. } = self.power;
+        let moved_nj = u128::from(read) * u128::from(read_4k_nj) + u128::from(written) * u128::from(write_4k_nj);
+        Energy {
+            cpu_uj: (cpu_fj / FJ) as u64,
+            drives_uj: over(drives_idle_uw) + (moved_nj / 4_096_000) as u64,
+            others_uj: over(others_uw),
+        }
+    }
 }
 
 impl Collector {
@@ -54,7 +85,7 @@ impl Collector {
             warm_up_ns: scenario.warm_up_ns,
             duration_ns: scenario.duration_ns,
             stretch_ns: scenario.series_ns,
-            power: PowerModel::new(&scenario.machine.power),
+            members: members(&scenario.machine, &scenario.family).map(|power| Member::new(power, scenario)).collect(),
             latency: labels.iter().map(|&label| (label, Histogram::default())).collect(),
             label_ns: labels.iter().map(|&label| (label, label_ns(scenario, label))).collect(),
             series: vec![Stretch::default(); stretches],
@@ -64,7 +95,6 @@ impl Collector {
             before: Decisions::default(),
             switches_before: 0,
             moves_before: 0,
-            rest_fj: 0,
             requests: Requests::default(),
             first_half: (0, 0),
         }
@@ -116,40 +146,35 @@ impl Collector {
     }
 
     /// A stretch has ended.
-    pub(crate) fn stretch(&mut self, meter: &mut Meter, director: &mut Director, machine: &Machine) {
-        let Total { epoch, awake_ns, capacity_ns } = std::mem::take(&mut meter.total);
+    pub(crate) fn stretch(&mut self, meter: &mut Meter, director: &mut Director, floor: &Floor<'_>) {
+        let members = self.members.len();
+        let Total { epochs, awake_ns, capacity_ns } = meter.take();
+        debug_assert_eq!(epochs.len(), members);
         let Some(stretch) = self.series.get_mut(self.ended) else { return };
-        let (read, written) = self.drives[self.ended];
-        let cpu_fj = epoch.cpu_fj + self.rest_fj;
-        self.rest_fj = cpu_fj % FJ;
-        let others_uw = self.power.others_uw(self.stretch_ns, epoch.polling, epoch.not_deep);
-        let over = |uw: u64| (u128::from(uw) * u128::from(self.stretch_ns) / FJ) as u64;
-        let power = &machine.power;
-        let moved_nj =
-            u128::from(read) * u128::from(power.read_4k_nj) + u128::from(written) * u128::from(power.write_4k_nj);
-        stretch.energy = Energy {
-            cpu_uj: (cpu_fj / FJ) as u64,
-            drives_uj: over(power.drives_idle_uw) + (moved_nj / 4_096_000) as u64,
-            others_uj: over(others_uw),
-        };
+        let measured = self.ended as u64 * self.stretch_ns >= self.warm_up_ns;
+        for (index, (member, epoch)) in self.members.iter_mut().zip(&epochs).enumerate() {
+            let energy = member.stretch(epoch, self.stretch_ns, self.drives[self.ended]);
+            if measured {
+                member.measured.add(&energy);
+            }
+            if index == 0 {
+                stretch.energy = energy;
+            }
+        }
         stretch.awake_ns = awake_ns;
         stretch.capacity_ns = capacity_ns;
         stretch.moves = director.moves - std::mem::replace(&mut self.moves_before, director.moves);
         self.ended += 1;
         if self.ended as u64 * self.stretch_ns == self.warm_up_ns {
             self.before = director.decisions;
+            self.switches_before = floor.switches;
         }
     }
 
-    /// At the end of the warm-up, what had been counted until then.
-    pub(crate) fn finish(self, director: &Director, switches: u64, _in_target: u64) -> Outcome {
-        let measured = (self.warm_up_ns / self.stretch_ns) as usize;
-        let mut energy = Energy::default();
-        for stretch in &self.series[measured..] {
-            energy.cpu_uj += stretch.energy.cpu_uj;
-            energy.drives_uj += stretch.energy.drives_uj;
-            energy.others_uj += stretch.energy.others_uj;
-        }
+    pub(crate) fn finish(self, director: &Director, switches: u64) -> Outcome {
+        let mut energy = self.members.iter().map(|member| member.measured);
+        let own = energy.next().unwrap_or_default();
+        let family = energy.collect();
         let Requests { issued, answered, .. } = self.requests;
         let (sent_first, answered_first) = self.first_half;
         let growth = (issued - answered).saturating_sub(sent_first - answered_first) as f64;
@@ -161,7 +186,8 @@ impl Collector {
             requests: Requests { in_progress: issued - answered, ..self.requests },
             latency: self.latency,
             label_ns: self.label_ns,
-            energy,
+            energy: own,
+            family,
             series: self.series,
             decisions,
             saturated,
@@ -205,6 +231,7 @@ pub(crate) fn largest_request(connection: &Connection) -> u32 {
         Kind::Plain { writes_ppm: 0, .. } => 0,
         Kind::Plain { bytes, .. } => *bytes,
         Kind::Steps { bytes_in, .. } => *bytes_in,
+        Kind::Traced => u32::MAX, // not known before
     }
 }
 
@@ -213,6 +240,7 @@ pub(crate) fn bytes_in(connection: &Connection, contents: &Contents, number: u64
     match &connection.request {
         Kind::Plain { writes_ppm, bytes, .. } if contents.writes(number, *writes_ppm) => *bytes,
         Kind::Plain { .. } => 0,
+        Kind::Traced => Some(contents.traced(number)).filter(|traced| traced.write).map_or(0, |traced| traced.bytes),
         Kind::Steps { bytes_in, .. } => *bytes_in,
     }
 }
@@ -222,6 +250,7 @@ pub(crate) fn bytes_out(connection: &Connection, contents: &Contents, number: u6
     match &connection.request {
         Kind::Plain { writes_ppm, bytes, .. } if !contents.writes(number, *writes_ppm) => *bytes,
         Kind::Plain { .. } => 0,
+        Kind::Traced => Some(contents.traced(number)).filter(|traced| !traced.write).map_or(0, |traced| traced.bytes),
         Kind::Steps { bytes_out, .. } => *bytes_out,
     }
 }

@@ -123,6 +123,7 @@ impl Core {
     /// Busy with something else than its I/O threads, at a boundary: deciding, or commanding.
     pub(crate) fn spend(&mut self, cost_ns: u32) -> u64 {
         let took_ns = scaled(cost_ns, self.factor);
+        self.busy_ns += took_ns; // as SPDK counts events
         self.awake(took_ns);
         self.now_ns
     }
@@ -137,11 +138,11 @@ impl Core {
         }
     }
 
-    /// Goes on until its next step would begin at `until_ns` or later. `true` if it has stopped before, at [`Core::now_ns`], to ask
-    /// the policy.
+    /// Goes on until its next step would begin at `until_ns` or later, or until it has sent another core a message. `true` if it has
+    /// stopped before, at [`Core::now_ns`], to ask the policy.
     pub(crate) fn advance(&mut self, floor: &mut Floor<'_>, until_ns: u64, skip: bool) -> bool {
         loop {
-            if self.mode == Mode::Polls && self.now_ns >= until_ns {
+            if (self.mode == Mode::Polls && self.now_ns >= until_ns) || !floor.mail.is_empty() {
                 return false;
             }
             if let Some(place) = self.place {

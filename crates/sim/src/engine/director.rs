@@ -126,6 +126,9 @@ impl Director {
         let states = vec![CoreSample::new(CoreState::Awake); cores.len()];
         let homes: Vec<_> = floor.threads.iter().map(|thread| CoreId(thread.destination)).collect();
         let start = Start { now_ns: 0, topology, capabilities: &director.capabilities, cores: &states, homes: &homes };
+        if let Some(every_ns) = wants.tick_ns.or(wants.interval_ns) {
+            meter.fill(floor.machine.director.fill_ns, every_ns, cores);
+        }
         director.next_needed_ns = director.policy.start(&start, &mut director.commands)?;
         director.carry_out(cores, meter, floor);
         floor.ask_ns = director.due_ns();

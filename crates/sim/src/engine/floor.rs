@@ -7,7 +7,7 @@ use pilotlight_plant::Completions;
 
 use super::host::{Contents, Sent};
 use crate::machine::Machine;
-use crate::scenario::{Connection, Kind, Step};
+use crate::scenario::{Connection, Kind, Step, Traced};
 use crate::ssd::Op;
 use crate::trace::{Recorder, What};
 
@@ -200,14 +200,12 @@ impl<'a> Floor<'a> {
     }
 
     /// The host has its answer.
-    pub(crate) fn finish(&mut self, job: u32) -> Sent {
+    pub(crate) fn finish(&mut self, job: u32) {
         self.unused.push(job);
-        self.jobs[job as usize].sent
-    }
-
-    /// Requests in the target or its queues.
-    pub(crate) fn in_progress(&self) -> u64 {
-        (self.jobs.len() - self.unused.len()) as u64
+        let sent = self.jobs[job as usize].sent;
+        if self.connections[sent.connection as usize].request == Kind::Traced {
+            self.contents[sent.connection as usize].forget(sent.number);
+        }
     }
 }
 
@@ -317,6 +315,10 @@ impl<'f, 'a> PollStep<'f, 'a> {
         let Job { sent, step, .. } = self.floor.jobs[job as usize];
         let connections = self.floor.connections;
         match &connections[sent.connection as usize].request {
+            Kind::Traced if step == 0 => {
+                let Traced { write, bytes, .. } = self.floor.contents[sent.connection as usize].traced(sent.number);
+                self.submit(job, 0, write, bytes);
+            }
             Kind::Plain { writes_ppm, bytes, .. } if step == 0 => {
                 let writes_ppm = *writes_ppm;
                 let write = self.floor.contents[sent.connection as usize].writes(sent.number, writes_ppm);
@@ -373,6 +375,12 @@ impl Submission {
         let sent = floor.job(self.job).sent;
         let connection = &floor.connections[sent.connection as usize];
         let contents = &floor.contents[sent.connection as usize];
+        if connection.request == Kind::Traced {
+            let Traced { drive, offset, .. } = contents.traced(sent.number);
+            let op = if self.write { Op::Write } else { Op::Read };
+            let draw = contents.device_draw(sent.number, 0);
+            return (drive, crate::ssd::Request { at_ns: self.at_ns, op, offset, bytes: self.bytes, draw });
+        }
         let (first, count) = connection.drives;
         let part = u64::from(self.part);
         let base = u64::from(contents.drive(sent.number, 0, count));

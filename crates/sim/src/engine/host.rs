@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use crate::rng::{Purpose, Stream, below, unit};
-use crate::scenario::{Connection, Rate, Spacing};
+use crate::scenario::{Connection, Kind, Rate, Spacing, Traced};
 
 /// A request on its way to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +44,8 @@ pub(crate) struct Host {
     sent: u64,
     times: Stream,
     modes: Stream,
+    /// When what a trace says is to be sent; `None` without a trace.
+    traced: Option<VecDeque<u64>>,
 }
 
 impl Host {
@@ -67,9 +69,21 @@ impl Host {
             sent: 0,
             times: Stream::new(seed, Purpose::Arrivals, u64::from(index) * 4),
             modes: Stream::new(seed, Purpose::Arrivals, u64::from(index) * 4 + 1),
+            traced: None,
         };
+        if connection.request == Kind::Traced {
+            (host.traced, host.phases, host.phase_end_ns) =
+                (Some(VecDeque::new()), vec![(u64::MAX, Rate::Off, 0)], u64::MAX);
+        }
         host.begin(0);
         host
+    }
+
+    /// A trace has a request for this connection, to be sent not before `at_ns`.
+    pub(crate) fn trace(&mut self, at_ns: u64) {
+        let Some(traced) = &mut self.traced else { return };
+        traced.push_back(at_ns);
+        self.due_ns = traced[0];
     }
 
     /// When it sends next, if nothing is answered until then.
@@ -140,6 +154,11 @@ impl Host {
 
     /// The due time after that of the request just sent, at `sent_ns`.
     fn advance(&mut self, sent_ns: u64) {
+        if let Some(traced) = &mut self.traced {
+            traced.pop_front();
+            self.due_ns = traced.front().copied().unwrap_or(u64::MAX);
+            return;
+        }
         match self.phases[self.phase].1 {
             Rate::PerSecond(rate) => {
                 // A host that is held back does not send what it has missed all at once.
@@ -190,6 +209,9 @@ impl Host {
 pub(crate) struct Contents {
     draws: Stream,
     devices: Stream,
+    /// What a trace asks for, from request `first` on.
+    traced: VecDeque<Option<Traced>>,
+    first: u64,
 }
 
 /// Bytes of a drive that requests at random are spread over.
@@ -201,6 +223,29 @@ impl Contents {
         Self {
             draws: Stream::new(seed, Purpose::Arrivals, index * 4 + 2),
             devices: Stream::new(seed, Purpose::Devices, index),
+            traced: VecDeque::new(),
+            first: 0,
+        }
+    }
+
+    /// What the next request of a trace asks for.
+    pub(crate) fn trace(&mut self, traced: Traced) {
+        self.traced.push_back(Some(traced));
+    }
+
+    /// What request `number` of a trace asks for.
+    pub(crate) fn traced(&self, number: u64) -> Traced {
+        self.traced.get((number - self.first) as usize).copied().flatten().unwrap_or_default()
+    }
+
+    /// Request `number` of a trace is done.
+    pub(crate) fn forget(&mut self, number: u64) {
+        if let Some(traced) = self.traced.get_mut((number - self.first) as usize) {
+            *traced = None;
+        }
+        while self.traced.front().is_some_and(Option::is_none) {
+            self.traced.pop_front();
+            self.first += 1;
         }
     }
 

@@ -8,8 +8,8 @@ use pilotlight_plant::Topology;
 
 use super::core::Core;
 use super::floor::Floor;
-use crate::machine::{Machine, Speed};
-use crate::power::{Epoch, PPM, PowerModel, Spent};
+use crate::machine::{Machine, Power, Speed};
+use crate::power::{Epoch, Overlap, PPM, PowerModel, Spent};
 use crate::trace::{State, What};
 
 /// Length of an epoch in nanoseconds.
@@ -28,54 +28,93 @@ struct Watched {
 
 #[derive(Debug)]
 pub(crate) struct Meter {
-    model: PowerModel,
+    /// The machine's power, and further members of its family.
+    models: Vec<PowerModel>,
     speed: Speed,
+    /// Share of each core's time that goes into filling statistics for the policy, in millionths.
+    filling_ppm: u64,
     siblings: Vec<Option<usize>>,
     cores: Vec<Watched>,
     /// Until when all is accounted for.
     pub(crate) until_ns: u64,
     /// Since the last time that it was asked.
     pub(crate) total: Total,
+    /// What the last epoch took.
+    unit: Total,
     /// The last moment at which anything has changed.
     calm_ns: u64,
-    /// What an epoch takes while nothing changes.
-    steady: Option<Total>,
+    /// Whether the next epoch takes the same, if nothing changes.
+    steady: bool,
 }
 
 /// What has been spent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Total {
-    pub(crate) epoch: Epoch,
+    /// By member of the family.
+    pub(crate) epochs: Vec<Epoch>,
     pub(crate) awake_ns: u64,
     /// Time awake times frequency over the highest one.
     pub(crate) capacity_ns: u64,
 }
 
 impl Total {
+    fn new(members: usize) -> Self {
+        Self { epochs: vec![Epoch::default(); members], ..Self::default() }
+    }
+
     fn add(&mut self, other: &Self, times: u64) {
-        self.epoch.cpu_fj += other.epoch.cpu_fj * u128::from(times);
-        self.epoch.polling += other.epoch.polling * u128::from(times);
-        self.epoch.not_deep += other.epoch.not_deep * u128::from(times);
+        for (epoch, more) in self.epochs.iter_mut().zip(&other.epochs) {
+            epoch.cpu_fj += more.cpu_fj * u128::from(times);
+            epoch.polling += more.polling * u128::from(times);
+            epoch.not_deep += more.not_deep * u128::from(times);
+        }
         self.awake_ns += other.awake_ns * times;
         self.capacity_ns += other.capacity_ns * times;
     }
+
+    fn clear(&mut self) {
+        self.epochs.fill(Epoch::default());
+        (self.awake_ns, self.capacity_ns) = (0, 0);
+    }
+}
+
+/// The machine's own power, and further members of its family.
+pub(crate) fn members<'a>(machine: &'a Machine, family: &'a [Power]) -> impl Iterator<Item = &'a Power> {
+    std::iter::once(&machine.power).chain(family)
 }
 
 impl Meter {
-    pub(crate) fn new(machine: &Machine, topology: &Topology) -> Self {
-        let spent = Spent { awake_ns: 0, speed_ppm: PPM as u32, low: State::Shallow };
+    pub(crate) fn new(machine: &Machine, family: &[Power], topology: &Topology) -> Self {
+        let spent = Spent { awake_ns: 0, step: 0, low: State::Shallow };
+        let models: Vec<_> = members(machine, family).map(|power| PowerModel::new(power, &machine.speed)).collect();
         let watched =
             Watched { state: State::Awake, low: State::Shallow, khz: machine.speed.max_khz, ordered: None, spent };
         Self {
-            model: PowerModel::new(&machine.power),
+            total: Total::new(models.len()),
+            unit: Total::new(models.len()),
+            models,
             speed: machine.speed,
+            filling_ppm: 0,
             siblings: topology.cores().map(|core| topology.sibling(core).map(|other| other.index())).collect(),
             cores: vec![watched; topology.len()],
             until_ns: 0,
-            total: Total::default(),
             calm_ns: 0,
-            steady: None,
+            steady: false,
         }
+    }
+
+    /// Every core fills statistics for `fill_ns`, once in `every_ns` (SANDMAN, Table 3).
+    pub(crate) fn fill(&mut self, fill_ns: u32, every_ns: u64, cores: &mut [Core]) {
+        self.filling_ppm = u64::from(fill_ns) * PPM / every_ns.max(1);
+        for (index, core) in cores.iter_mut().enumerate() {
+            core.set_factor(self.factor(index));
+        }
+    }
+
+    /// What was spent since the last call.
+    pub(crate) fn take(&mut self) -> Total {
+        let none = Total::new(self.models.len());
+        std::mem::replace(&mut self.total, none)
     }
 
     /// Whether cores are as they were for some epochs, and will be unless something is ordered or answered.
@@ -100,15 +139,15 @@ impl Meter {
             _ => at_ns + transition_ns,
         };
         watched.ordered = Some((khz, from_ns));
-        self.steady = None;
+        self.steady = false;
     }
 
     /// Accounts for the time until `to_ns`, a whole number of epochs, and sets the speed of every core from then on.
     pub(crate) fn account(&mut self, to_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>) {
         while self.until_ns < to_ns {
             let quiet = cores.iter().all(|core| core.changes.front().is_none_or(|&(at_ns, _)| at_ns >= to_ns));
-            if let (Some(total), true) = (self.steady, quiet) {
-                self.total.add(&total, (to_ns - self.until_ns) / EPOCH_NS);
+            if self.steady && quiet {
+                self.total.add(&self.unit, (to_ns - self.until_ns) / EPOCH_NS);
                 self.until_ns = to_ns;
             } else {
                 self.epoch(cores, floor);
@@ -122,11 +161,11 @@ impl Meter {
         for (index, core) in cores.iter_mut().enumerate() {
             self.drain(index, core, to_ns);
         }
-        let total = self.sum(EPOCH_NS);
-        self.total.add(&total, 1);
+        self.sum();
+        self.total.add(&self.unit, 1);
         self.until_ns = to_ns;
         let settled = self.settle(to_ns, cores, floor);
-        self.steady = (settled && self.calm_ns == before_ns).then_some(total);
+        self.steady = settled && self.calm_ns == before_ns;
     }
 
     /// How a core spent the time until `to_ns`.
@@ -148,31 +187,35 @@ impl Meter {
         if watched.state == State::Awake {
             awake_ns += to_ns - from_ns;
         }
-        let range = u64::from(self.speed.max_khz - self.speed.min_khz).max(1);
-        let speed_ppm = (u64::from(watched.khz - self.speed.min_khz) * PPM / range) as u32;
-        watched.spent = Spent { awake_ns, speed_ppm, low: watched.low };
+        let above = watched.khz - self.speed.min_khz;
+        watched.spent = Spent { awake_ns, step: above.div_ceil(self.speed.step_khz.max(1)) as usize, low: watched.low };
     }
 
-    fn sum(&self, dt_ns: u64) -> Total {
-        let mut total = Total::default();
+    /// What the epoch took.
+    fn sum(&mut self) {
+        let Self { models, cores, siblings, unit, speed, .. } = self;
+        unit.clear();
         let (mut any, mut pairs) = (false, 0);
-        for (index, core) in self.cores.iter().enumerate() {
-            total.awake_ns += core.spent.awake_ns;
-            total.capacity_ns += core.spent.awake_ns * u64::from(core.khz) / u64::from(self.speed.max_khz);
-            let sibling = self.siblings[index];
+        for (index, core) in cores.iter().enumerate() {
+            unit.awake_ns += core.spent.awake_ns;
+            unit.capacity_ns += core.spent.awake_ns * u64::from(core.khz) / u64::from(speed.max_khz);
+            let sibling = siblings[index];
             if sibling.is_some_and(|sibling| sibling < index) {
                 continue;
             }
-            let other = sibling.map(|sibling| self.cores[sibling].spent);
-            let (epoch, not_deep) = self.model.pair(dt_ns, core.spent, other, pairs >= self.model.pairs());
-            total.epoch.cpu_fj += epoch.cpu_fj;
-            total.epoch.polling += epoch.polling;
-            total.epoch.not_deep += epoch.not_deep;
-            any |= not_deep;
+            let overlap = Overlap::new(EPOCH_NS, core.spent, sibling.map(|sibling| cores[sibling].spent));
+            for (epoch, model) in unit.epochs.iter_mut().zip(models.iter()) {
+                let pair = model.pair(EPOCH_NS, &overlap, pairs >= model.pairs());
+                epoch.cpu_fj += pair.cpu_fj;
+                epoch.polling += pair.polling;
+                epoch.not_deep += pair.not_deep;
+            }
+            any |= overlap.not_deep;
             pairs += 1;
         }
-        total.epoch.cpu_fj += self.model.package_fj(dt_ns, any);
-        total
+        for (epoch, model) in unit.epochs.iter_mut().zip(models.iter()) {
+            epoch.cpu_fj += model.package_fj(EPOCH_NS, any);
+        }
     }
 
     /// Frequencies that hold now, and the speed that follows; whether no speed has changed.
@@ -209,6 +252,7 @@ impl Meter {
             }
         };
         let gain = PPM + u64::from(sibling_gain_ppm) * rested_ppm / PPM;
-        ((stalled + clocked) * (1 << 16) / gain) as u32
+        let cost = (stalled + clocked) * (PPM + self.filling_ppm) / PPM;
+        (cost * (1 << 16) / gain) as u32
     }
 }

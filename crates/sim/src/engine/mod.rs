@@ -36,7 +36,7 @@ pub use director::{capabilities, command_code};
 pub use meter::EPOCH_NS;
 
 use crate::outcome::Outcome;
-use crate::scenario::{Connection, Scenario};
+use crate::scenario::{Arrival, Connection, Scenario};
 use crate::ssd::Ssd;
 use crate::trace::{Recorder, What};
 use collect::Collector;
@@ -78,6 +78,24 @@ pub fn run_traced(scenario: &Scenario, policy: Box<dyn Policy>, out: &mut dyn Wr
     World::new(scenario, policy, Some(out))?.run(window::run)
 }
 
+/// Runs a scenario whose connections of kind [`crate::scenario::Kind::Traced`] send what `source` says, in its order, which must be
+/// that of time.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_replay<'a>(
+    scenario: &'a Scenario,
+    policy: Box<dyn Policy>,
+    source: Source<'a>,
+) -> Result<Outcome, RunError> {
+    let mut world = World::new(scenario, policy, None)?;
+    world.source = Some(source);
+    world.run(window::run)
+}
+
+/// Requests of a trace, in the order of time.
+pub type Source<'a> = Box<dyn Iterator<Item = Arrival> + 'a>;
+
 /// As [`run_traced`], by the engine that is only there to check the other.
 ///
 /// # Errors
@@ -94,6 +112,9 @@ pub(crate) struct World<'a> {
     cores: Vec<Core>,
     floor: Floor<'a>,
     hosts: Vec<Host>,
+    source: Option<Source<'a>>,
+    /// The next request of the source.
+    coming: Option<Arrival>,
     drives: Vec<Ssd>,
     /// Towards the target, and towards the hosts.
     ingress: Vec<Link>,
@@ -110,6 +131,7 @@ pub(crate) struct World<'a> {
     submissions: Vec<Submission>,
     answers: Vec<Answer>,
     order: Order,
+    involved: Vec<usize>,
 }
 
 impl<'a> World<'a> {
@@ -135,7 +157,7 @@ impl<'a> World<'a> {
                 Core::new(core.0, core == topology.main(), ring)
             })
             .collect();
-        let mut meter = Meter::new(&scenario.machine, topology);
+        let mut meter = Meter::new(&scenario.machine, &scenario.family, topology);
         let director = Director::start(policy, topology, scenario.eager, &mut cores, &mut meter, &mut floor)?;
         let ports = scenario.machine.network.ports as usize;
         let data_comes_in = connections.iter().any(|connection| collect::largest_request(connection) > 0);
@@ -145,6 +167,8 @@ impl<'a> World<'a> {
             cores,
             floor,
             hosts: connections.iter().enumerate().map(|(index, one)| Host::new(index, one, seed)).collect(),
+            source: None,
+            coming: None,
             drives: scenario.drives.iter().map(Ssd::new).collect(),
             ingress: vec![Link::default(); ports],
             egress: vec![Link::default(); ports],
@@ -157,13 +181,14 @@ impl<'a> World<'a> {
             submissions: Vec::new(),
             answers: Vec::new(),
             order: Order::default(),
+            involved: Vec::new(),
         })
     }
 
     fn run(mut self, engine: fn(&mut Self)) -> Result<Outcome, RunError> {
+        self.coming = self.source.as_mut().and_then(Iterator::next);
         engine(&mut self);
-        let in_progress = self.floor.in_progress();
-        let outcome = self.collector.finish(&self.director, self.floor.switches, in_progress);
+        let outcome = self.collector.finish(&self.director, self.floor.switches);
         self.floor.recorder.finish()?;
         Ok(outcome)
     }
@@ -176,6 +201,15 @@ impl<'a> World<'a> {
     fn window_ns(&self) -> u64 {
         let drives = self.drives.iter().map(Ssd::least_latency_ns).min().unwrap_or(u64::MAX);
         drives.min(self.scenario.machine.network.round_trip_ns).max(1)
+    }
+
+    /// Hosts are told what a trace has for them before `until_ns`.
+    fn read_trace(&mut self, until_ns: u64) {
+        while let Some(Arrival { at_ns, connection, what }) = self.coming.filter(|arrival| arrival.at_ns < until_ns) {
+            self.hosts[connection as usize].trace(at_ns);
+            self.floor.contents[connection as usize].trace(what);
+            self.coming = self.source.as_mut().and_then(Iterator::next);
+        }
     }
 
     /// What hosts have sent arrives, in the order in which it was sent.
@@ -206,11 +240,12 @@ impl<'a> World<'a> {
 
     /// An answer reaches the network card.
     fn answer(&mut self, answer: &Answer) {
-        let sent = self.floor.finish(answer.job);
+        let sent = self.floor.job(answer.job).sent;
         let connection = &self.floor.connections[sent.connection as usize];
         let network = self.scenario.machine.network;
         let port = sent.connection as usize % self.egress.len();
         let bytes = collect::bytes_out(connection, &self.floor.contents[sent.connection as usize], sent.number);
+        self.floor.finish(answer.job);
         let left_ns = self.egress[port].send(answer.at_ns, bytes + network.overhead_bytes, network.port_mbit_s);
         let received_ns = left_ns + self.half_trip_ns();
         self.collector.received(&sent, received_ns);
@@ -236,7 +271,7 @@ impl<'a> World<'a> {
             let end_ns = to_ns.min((self.meter.until_ns / step + 1) * step);
             self.meter.account(end_ns, &mut self.cores, &mut self.floor);
             if end_ns.is_multiple_of(step) {
-                self.collector.stretch(&mut self.meter, &mut self.director, &self.scenario.machine);
+                self.collector.stretch(&mut self.meter, &mut self.director, &self.floor);
             }
         }
     }

@@ -43,7 +43,8 @@ fn next_event(world: &World<'_>) -> u64 {
     let due = world.floor.due_ns.iter().copied().min().unwrap_or(u64::MAX);
     let submitted = world.floor.submissions.iter().map(|submission| submission.at_ns).min().unwrap_or(u64::MAX);
     let answered = world.floor.answers.iter().map(|answer| answer.at_ns).min().unwrap_or(u64::MAX);
-    sent.min(due).min(submitted).min(answered)
+    let traced = world.coming.map_or(u64::MAX, |arrival| arrival.at_ns.saturating_add(half_ns));
+    sent.min(due).min(submitted).min(answered).min(traced)
 }
 
 /// One window, from `from_ns` until `until_ns` or until the policy is asked; where it has ended.
@@ -60,6 +61,7 @@ fn window(world: &mut World<'_>, from_ns: u64, until_ns: u64) -> u64 {
 
 fn arrivals(world: &mut World<'_>, until_ns: u64) {
     let until_ns = until_ns.saturating_sub(world.half_trip_ns());
+    world.read_trace(until_ns);
     let mut sent = std::mem::take(&mut world.sent);
     for host in &mut world.hosts {
         host.send(until_ns, &mut sent);
@@ -90,20 +92,52 @@ fn alone(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
     (until_ns, asks)
 }
 
-/// Step by step, in the order of time: I/O threads are on their way between cores.
+/// Some I/O threads are on their way: the cores between which they are go step by step in the order of time, the others alone.
 fn together(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
-    loop {
-        let floor = &world.floor;
-        let next = |&(_, ref core): &(usize, &super::core::Core)| core.next_ns(floor);
-        let mut order: Vec<_> =
-            world.cores.iter().enumerate().map(|(index, core)| (next(&(index, core)), index)).collect();
-        order.sort_unstable_by_key(|&(at_ns, index)| (at_ns, index != world.main, index));
-        let (at_ns, index) = order[0];
-        if at_ns >= until_ns {
-            return (until_ns, false);
+    let mut involved = std::mem::take(&mut world.involved);
+    involve(world, &mut involved);
+    let World { cores, floor, main, .. } = world;
+    let mut end = (until_ns, false);
+    if !involved.contains(main) && cores[*main].advance(floor, until_ns, true) {
+        end = (cores[*main].now_ns, true);
+    }
+    let end = in_turn(world, &involved, end);
+    let World { cores, floor, main, .. } = world;
+    for (index, core) in cores.iter_mut().enumerate() {
+        if index != *main && !involved.contains(&index) {
+            core.advance(floor, end.0, true);
         }
-        if world.cores[index].advance(&mut world.floor, at_ns + 1, false) {
-            return (at_ns, true);
+    }
+    world.involved = involved;
+    end
+}
+
+/// The cores that can send each other I/O threads, or get any.
+fn involve(world: &World<'_>, involved: &mut Vec<usize>) {
+    involved.clear();
+    let moving = world.floor.threads.iter().filter(|thread| thread.home != Some(thread.destination));
+    involved.extend(moving.flat_map(|thread| thread.home.into_iter().chain([thread.destination])).map(usize::from));
+    involved.extend(world.cores.iter().enumerate().filter(|(_, core)| core.has_mail()).map(|(index, _)| index));
+    involved.sort_unstable();
+    involved.dedup();
+}
+
+/// Goes on with the earliest of some cores, up to where the next one begins or one sends another something.
+fn in_turn(world: &mut World<'_>, involved: &[usize], (until_ns, asks): (u64, bool)) -> (u64, bool) {
+    loop {
+        let World { cores, floor, main, .. } = &mut *world;
+        let (mut first, mut second_ns) = ((u64::MAX, true, 0), u64::MAX);
+        for &index in involved {
+            let next = (cores[index].next_ns(floor), index != *main, index);
+            second_ns = second_ns.min(first.0.max(next.0));
+            first = first.min(next);
+        }
+        let (at_ns, _, index) = first;
+        if at_ns >= until_ns {
+            return (until_ns, asks);
+        }
+        if cores[index].advance(floor, second_ns.clamp(at_ns + 1, until_ns), true) {
+            return (cores[index].now_ns, true);
         }
         world.deliver();
     }

@@ -79,7 +79,8 @@ impl Writer {
         let every = u64::from(program.programs_per_erase);
         Self {
             program: *program,
-            backlog_ns: (u128::from(program.buffer_bytes) * u128::from(program.program_ns) / each) as u64,
+            backlog_ns: (u128::from(program.buffer_bytes) * u128::from(program.program_ns) / each) as u64
+                - program.program_ns,
             filled: 0,
             die: 0,
             until_erase: (0..dies).map(|die| (1 + die * every / dies) as u32).collect(),
@@ -100,20 +101,20 @@ impl Writer {
             self.filled += part;
             if self.filled == unit {
                 self.filled = 0;
-                self.store(room, draw.wrapping_add(left), dies, activity);
+                self.store(at, room, draw.wrapping_add(left), dies, activity);
             }
         }
         room
     }
 
-    /// Programs the unit that is full.
-    fn store(&mut self, at: u64, draw: u64, dies: &mut [Die], activity: &mut Activity) {
+    /// Programs the unit that is full at `at`; garbage collection begins with what it must copy for that `now`.
+    fn store(&mut self, now: u64, at: u64, draw: u64, dies: &mut [Die], activity: &mut Activity) {
         let unit = u64::from(self.program.program_bytes);
         while self.collector.as_ref().is_some_and(|collector| collector.pool < unit) {
-            self.copy(at, dies, activity);
+            self.copy(now, dies, activity);
         }
         if let Some(collector) = &mut self.collector {
-            collector.take(unit, at);
+            collector.take(unit, now);
         }
         activity.host_programs += 1;
         self.put(self.die, at, 0, draw, dies, activity);

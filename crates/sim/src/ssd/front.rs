@@ -9,9 +9,9 @@ const BYTE_BITS: u32 = 20;
 /// Where commands enter.
 #[derive(Clone, Debug)]
 pub(super) struct Front {
-    command_ps: u64,
+    commands: Limit,
+    writes: Limit,
     byte_cost: u64,
-    free_ps: u64,
     queues: Vec<Queue>,
     lanes: Vec<u64>,
     lane_ns: u64,
@@ -21,9 +21,9 @@ impl Front {
     pub(super) fn new(front: &Parameters) -> Self {
         let queues = if front.reorder_window == 0 { 0 } else { front.queues.max(1) };
         Self {
-            command_ps: 1_000_000_000_000_u64.checked_div(front.max_iops).unwrap_or(0),
+            commands: Limit::new(front.max_iops),
+            writes: Limit::new(front.max_write_iops),
             byte_cost: (1_000_000_000_000_u64 << BYTE_BITS).checked_div(front.max_bytes_per_s).unwrap_or(0),
-            free_ps: 0,
             queues: vec![Queue::new(front.reorder_window); queues as usize],
             lanes: vec![0; front.write_lanes as usize],
             lane_ns: front.write_lane_ns,
@@ -33,12 +33,8 @@ impl Front {
     /// When a command of `bytes` that comes at `at` is inside.
     #[inline]
     pub(super) fn enter(&mut self, at: u64, bytes: u32) -> u64 {
-        let cost = self.command_ps.max((self.byte_cost * u64::from(bytes)) >> BYTE_BITS);
-        if cost == 0 {
-            return at;
-        }
-        self.free_ps = self.free_ps.max(at * 1000) + cost;
-        self.free_ps / 1000
+        let bytes_ps = (u128::from(self.byte_cost) * u128::from(bytes)) >> BYTE_BITS;
+        self.commands.pass(at, bytes_ps as u64)
     }
 
     /// When a command that is `done` can be reported: not before those that came a window earlier in its queue.
@@ -54,6 +50,7 @@ impl Front {
     /// When a write that is inside since `at` has passed its lane.
     #[inline]
     pub(super) fn lane(&mut self, at: u64, drawn: u64) -> u64 {
+        let at = self.writes.pass(at, 0);
         if self.lanes.is_empty() {
             return at;
         }
@@ -61,6 +58,31 @@ impl Front {
         let lane = &mut self.lanes[chosen];
         *lane = at.max(*lane) + self.lane_ns;
         *lane
+    }
+}
+
+/// A stage that takes one command at a time, and for each at least so long. It counts in picoseconds, so that a limit of millions
+/// per second is met; time ends after 213 days.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    command_ps: u64,
+    free_ps: u64,
+}
+
+impl Limit {
+    fn new(per_second: u64) -> Self {
+        Self { command_ps: 1_000_000_000_000_u64.checked_div(per_second).unwrap_or(0), free_ps: 0 }
+    }
+
+    /// When a command that comes at `at` is through, if it needs `needed_ps` for reasons of its own.
+    #[inline]
+    fn pass(&mut self, at: u64, needed_ps: u64) -> u64 {
+        let cost = self.command_ps.max(needed_ps);
+        if cost == 0 {
+            return at;
+        }
+        self.free_ps = self.free_ps.max(at * 1000) + cost;
+        self.free_ps / 1000
     }
 }
 

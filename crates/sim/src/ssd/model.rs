@@ -36,6 +36,8 @@ pub struct Front {
     pub write_latency_ns: u64,
     /// Commands the controller starts per second.
     pub max_iops: u64,
+    /// Writes it takes per second, of these.
+    pub max_write_iops: u64,
     /// Bytes the host interface carries per second.
     pub max_bytes_per_s: u64,
     /// Queues of commands, each with a window of its own; a command goes to any of them. Nothing without `reorder_window`.
@@ -105,7 +107,7 @@ pub struct Program {
     pub program_spread_ns: u64,
     /// What one program stores on a die (all planes and bits of a word line that it writes at once).
     pub program_bytes: u32,
-    /// Data that is acknowledged and not yet programmed, at most. Every die owns an equal part.
+    /// Data that is acknowledged and not yet programmed, at most. Every die owns an equal part, of a program or more.
     pub buffer_bytes: u64,
     /// Time of an erase; 0: never.
     #[serde(default)]
@@ -178,7 +180,7 @@ impl SsdModel {
         require("flash.read_ns", flash.read_ns, flash.read_ns < YEAR_NS, "under a year")?;
         let spread = flash.read_spread_ns;
         require("flash.read_spread_ns", spread, spread <= flash.read_ns, "at most flash.read_ns")?;
-        self.program.as_ref().map_or(Ok(()), Program::check)?;
+        self.program.as_ref().map_or(Ok(()), |program| program.check(flash.dies))?;
         self.gc.as_ref().map_or(Ok(()), |gc| gc.check(self.program.as_ref()))
     }
 }
@@ -186,8 +188,10 @@ impl SsdModel {
 const YEAR_NS: u64 = 31_536_000_000_000_000;
 
 impl Program {
-    fn check(&self) -> Result<(), SsdModelError> {
+    fn check(&self, dies: u32) -> Result<(), SsdModelError> {
         require("program.program_bytes", u64::from(self.program_bytes), self.program_bytes > 0, "a program has bytes")?;
+        let enough = self.buffer_bytes >= u64::from(dies) * u64::from(self.program_bytes);
+        require("program.buffer_bytes", self.buffer_bytes, enough, "flash.dies times program.program_bytes, or more")?;
         require("program.program_ns", self.program_ns, self.program_ns < YEAR_NS, "under a year")?;
         let spread = self.program_spread_ns;
         require("program.program_spread_ns", spread, spread <= self.program_ns, "at most program.program_ns")?;

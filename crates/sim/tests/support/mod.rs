@@ -92,6 +92,7 @@ pub(crate) fn connections(count: u16, threads: u16, drives: u16, rate: f64) -> V
 pub(crate) fn scenario(cores: u16, drives: u16, rate: f64, duration_ns: u64, seed: u64) -> Scenario {
     Scenario {
         machine: machine(),
+        family: Vec::new(),
         topology: Topology::paired(cores).unwrap(),
         threads: cores,
         drives: vec![drive(); usize::from(drives)],

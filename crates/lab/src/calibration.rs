@@ -1,0 +1,249 @@
+//! `calibration.toml`: every free constant, with the range in which it may lie and what it was fitted on.
+
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use pilotlight_stats::latin::{self, Range};
+
+use crate::read::{self, ReadError};
+
+/// The free constants of a simulated machine.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// The constants.
+    #[serde(default, rename = "constant")]
+    pub constants: Vec<Constant>,
+    /// Members of the family of machines that the printed figures allow.
+    #[serde(default, rename = "family")]
+    pub families: Vec<Family>,
+}
+
+/// A free constant.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Constant {
+    /// Where it goes, as a dotted key of [`pilotlight_sim::machine::Machine`].
+    pub key: String,
+    /// Its value, in the unit of its key.
+    pub value: Value,
+    /// The least that it may be.
+    #[serde(default)]
+    pub low: Option<Value>,
+    /// The most that it may be.
+    #[serde(default)]
+    pub high: Option<Value>,
+    /// How draws are spread over the range.
+    #[serde(default)]
+    pub scale: Scale,
+    /// Where value and range are from.
+    pub source: String,
+    /// Claims and files that it was fitted on.
+    pub fitted_on: Vec<String>,
+    /// Anything else.
+    #[serde(default)]
+    pub note: String,
+}
+
+/// How draws are spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scale {
+    /// Evenly.
+    #[default]
+    Linear,
+    /// Evenly in the logarithm.
+    Log,
+}
+
+/// A member of the family: the calibration with some constants at other values.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Family {
+    /// What outputs call it.
+    pub name: String,
+    /// The values, by dotted key.
+    pub set: Table,
+}
+
+/// Why a calibration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CalibrationError {
+    /// It is not written as a calibration is.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A constant stands in it twice.
+    #[error("calibration: {0} stands in it twice: remove one")]
+    Twice(String),
+    /// A range is none, or does not hold the value.
+    #[error("calibration: {0}: write low <= value <= high, of the type of the value, and above 0 on a log scale")]
+    Range(String),
+    /// A family sets what is no constant.
+    #[error("calibration: family {family} sets {key}, which is no constant here")]
+    Family {
+        /// The family.
+        family: String,
+        /// The key.
+        key: String,
+    },
+    /// There is no such constant to perturb.
+    #[error("calibration: there is no constant {0} with a number for a value")]
+    Unknown(String),
+}
+
+impl Calibration {
+    /// Reads a calibration.
+    ///
+    /// # Errors
+    /// If it is not written as one is, a constant stands in it twice, or a range does not hold its value.
+    pub fn parse(text: &str) -> Result<Self, CalibrationError> {
+        let calibration: Self = read::table(read::parse("calibration", text)?, "calibration")?;
+        calibration.check()?;
+        Ok(calibration)
+    }
+
+    fn check(&self) -> Result<(), CalibrationError> {
+        for (at, constant) in self.constants.iter().enumerate() {
+            if self.constants[..at].iter().any(|other| other.key == constant.key) {
+                return Err(CalibrationError::Twice(constant.key.clone()));
+            }
+            constant.check()?;
+        }
+        for family in &self.families {
+            if let Some((key, _)) = family.set.iter().find(|(key, _)| self.constant(key).is_none()) {
+                return Err(CalibrationError::Family { family: family.name.clone(), key: key.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The constant of this key.
+    #[must_use]
+    pub fn constant(&self, key: &str) -> Option<&Constant> {
+        self.constants.iter().find(|constant| constant.key == key)
+    }
+
+    /// The value of a constant, moved by so many percent.
+    ///
+    /// # Errors
+    /// If there is no such constant, or it is no number.
+    pub fn moved(&self, key: &str, percent: i32) -> Result<Value, CalibrationError> {
+        let constant = self.constant(key).filter(|constant| constant.is_number());
+        let constant = constant.ok_or_else(|| CalibrationError::Unknown(key.to_owned()))?;
+        Ok(constant.of(constant.number() * (1.0 + f64::from(percent) / 100.0)))
+    }
+
+    /// Constants that are numbers.
+    pub fn numbers(&self) -> impl Iterator<Item = &Constant> {
+        self.constants.iter().filter(|constant| constant.is_number())
+    }
+
+    /// `draws` sets of values for all constants with a range, each range filled evenly (Latin hypercube).
+    ///
+    /// # Errors
+    /// If a range is none.
+    pub fn hypercube(&self, draws: usize, seed: u64) -> Result<Vec<Vec<(String, Value)>>, CalibrationError> {
+        let free: Vec<(&Constant, Range)> = self.constants.iter().filter_map(|c| Some((c, c.range()?))).collect();
+        let ranges: Vec<Range> = free.iter().map(|(_, range)| range.clone()).collect();
+        let drawn =
+            latin::hypercube(&ranges, draws, seed).map_err(|error| CalibrationError::Range(error.to_string()))?;
+        let set =
+            |values: Vec<f64>| free.iter().zip(values).map(|((c, _), value)| (c.key.clone(), c.of(value))).collect();
+        Ok(drawn.into_iter().map(set).collect())
+    }
+}
+
+impl Constant {
+    fn check(&self) -> Result<(), CalibrationError> {
+        let wrong = || CalibrationError::Range(self.key.clone());
+        let (low, high) = match (&self.low, &self.high) {
+            (None, None) => return Ok(()),
+            (Some(low), Some(high)) => (low, high),
+            _ => return Err(wrong()),
+        };
+        let ends = [low, high].map(number);
+        let [Some(low), Some(high)] = ends else { return Err(wrong()) };
+        let holds = low <= self.number() && self.number() <= high;
+        let log_works = self.scale == Scale::Linear || low > 0.0;
+        if holds && log_works { Ok(()) } else { Err(wrong()) }
+    }
+
+    /// Whether it can be moved by a percentage.
+    #[must_use]
+    pub fn is_number(&self) -> bool {
+        matches!(self.value, Value::Integer(_) | Value::Float(_))
+    }
+
+    fn number(&self) -> f64 {
+        number(&self.value).unwrap_or(f64::NAN)
+    }
+
+    /// A number as a value of this constant's type.
+    fn of(&self, value: f64) -> Value {
+        match self.value {
+            Value::Integer(_) => Value::Integer(value.round() as i64),
+            Value::Boolean(_) => Value::Boolean(value >= 0.5),
+            _ => Value::Float(value),
+        }
+    }
+
+    fn range(&self) -> Option<Range> {
+        let (low, high) = (number(self.low.as_ref()?)?, number(self.high.as_ref()?)?);
+        let scale = match self.scale {
+            Scale::Linear => latin::Scale::Linear,
+            Scale::Log => latin::Scale::Log,
+        };
+        Some(Range { name: self.key.clone(), low, high, scale })
+    }
+}
+
+fn number(value: &Value) -> Option<f64> {
+    match *value {
+        Value::Integer(value) => Some(value as f64),
+        Value::Float(value) => Some(value),
+        Value::Boolean(value) => Some(f64::from(u8::from(value))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMMITTED: &str = include_str!("../../../calibration.toml");
+
+    fn constant(key: &str, rest: &str) -> String {
+        format!("[[constant]]\nkey = '{key}'\nsource = 's'\nfitted_on = []\n{rest}\n")
+    }
+
+    #[test]
+    fn the_committed_one_is_read_and_drawn() {
+        let calibration = Calibration::parse(COMMITTED).unwrap();
+        let draws = calibration.hypercube(20, 1).unwrap();
+        for draw in &draws {
+            for (key, value) in draw {
+                let constant = calibration.constant(key).unwrap();
+                let (low, high) = (number(constant.low.as_ref().unwrap()), number(constant.high.as_ref().unwrap()));
+                assert!(low <= number(value) && number(value) <= high, "{key} = {value}");
+                assert_eq!(value.type_str(), constant.value.type_str(), "{key}");
+            }
+        }
+        let deep =
+            draws.iter().flatten().filter(|(key, value)| key.ends_with("idles_deep") && value.as_bool() == Some(true));
+        assert_eq!(deep.count(), 10, "a yes or no is drawn in equal parts");
+        assert_eq!(calibration.moved("poll.loop_ns", -20).unwrap(), Value::Integer(80));
+        assert!(calibration.moved("speed.transition_restarts", 20).is_err());
+    }
+
+    #[test]
+    fn mistakes_name_the_constant() {
+        let message = |text: &str| Calibration::parse(text).unwrap_err().to_string();
+        let twice = constant("a.b", "value = 1") + &constant("a.b", "value = 2");
+        assert!(message(&twice).contains("a.b stands in it twice"));
+        assert!(message(&constant("a.b", "value = 3\nlow = 1\nhigh = 2")).contains("a.b: write low <= value"));
+        assert!(message(&constant("a.b", "value = 1\nlow = 0\nhigh = 2\nscale = 'log'")).contains("a.b"));
+        assert!(message(&constant("a.b", "value = 1\nlows = 2")).contains("lows"));
+        let family = constant("a.b", "value = 1") + "[[family]]\nname = 'f'\nset = { 'a.c' = 2 }\n";
+        assert!(message(&family).contains("family f sets a.c"));
+    }
+}

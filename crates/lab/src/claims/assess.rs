@@ -1,0 +1,390 @@
+//! One claim against one map: evaluates, takes the hull over the family, judges.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pilotlight_stats::Estimate;
+use serde::Serialize;
+
+use super::claim::{Claim, Kind, Printed, Relation};
+use super::given::{self, Sources};
+use super::map::{Check, Map, Order, Row};
+use super::order::{Evaluation, Finding};
+use super::quantity::Quantity;
+use super::results::{DEFAULT, Store};
+use super::verdict::{self, Holds, Verdict};
+
+/// Everything that claims are compared with.
+pub struct Lab<'a> {
+    /// The claims.
+    pub claims: &'a [Claim],
+    /// Which output answers which claim.
+    pub map: &'a Map,
+    /// The outputs.
+    pub store: &'a Store,
+    /// Ids of rows that constants were fitted on.
+    pub calibrated: &'a BTreeSet<String>,
+    /// The text of a file of the project; `None` if there is none.
+    pub file: &'a dyn Fn(&str) -> Option<String>,
+    /// The default of a policy's parameter.
+    pub parameter: &'a dyn Fn(&str, &str) -> Option<String>,
+}
+
+/// What is said of a claim.
+#[derive(Clone, Debug, Serialize)]
+pub struct Assessment {
+    /// The claim's id.
+    pub id: String,
+    /// The paper.
+    pub seed: String,
+    /// The figure, table or section.
+    pub figure: String,
+    /// What kind of statement it is.
+    pub kind: Kind,
+    /// What is measured.
+    pub metric: String,
+    /// How ours has to relate.
+    pub relation: Option<Relation>,
+    /// What the paper prints.
+    pub paper: Printed,
+    /// What a trivial policy gives.
+    pub null: Option<f64>,
+    /// The unit of numbers.
+    pub unit: String,
+    /// Ours with its 95 % interval, over the family where there is one.
+    pub ours: Option<Estimate>,
+    /// Ours where it is not from results.
+    pub given: Option<Printed>,
+    /// Ours at the middle of the interval, against the paper: in percent of `|paper - null|`.
+    pub error_percent: Option<f64>,
+    /// What came of each statement of an order.
+    pub findings: Vec<Finding>,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// What the verdict would be if nothing overrode it (`calibrated`, `surrogate`).
+    pub otherwise: Option<Verdict>,
+    /// Whether meeting it would be evidence: not where the trivial policy meets the bound too.
+    pub evidence: bool,
+    /// Members of the model family that the interval is over; 0 if there is none.
+    pub family: usize,
+    /// Where it was found, or what is missing.
+    pub note: String,
+    /// How the paper was read.
+    pub reading: Option<String>,
+    /// Why it does not come out.
+    pub cause: Option<String>,
+}
+
+/// What a claim is evaluated for.
+#[derive(Clone, Copy, Debug)]
+pub enum Scope<'a> {
+    /// The default variant and every member of the family.
+    Family,
+    /// One variant alone.
+    Variant(&'a str),
+}
+
+impl Lab<'_> {
+    /// Every claim, in order.
+    #[must_use]
+    pub fn assess_all(&self) -> Vec<Assessment> {
+        let printed = self.printed();
+        self.claims.iter().map(|claim| self.assess(claim, Scope::Family, &printed)).collect()
+    }
+
+    /// What the papers print, by id.
+    #[must_use]
+    pub fn printed(&self) -> BTreeMap<&str, f64> {
+        self.claims.iter().filter_map(|claim| Some((claim.id.as_str(), claim.value.number()?))).collect()
+    }
+
+    /// One claim.
+    #[must_use]
+    pub fn assess(&self, claim: &Claim, scope: Scope<'_>, printed: &BTreeMap<&str, f64>) -> Assessment {
+        let mut assessment = blank(claim);
+        let Some(row) = self.map.rows.get(&claim.id) else {
+            if let Some(reason) = self.map.not_modelled.get(&claim.id) {
+                (assessment.verdict, assessment.note) = (Verdict::NotModelled, reason.clone());
+            }
+            return assessment;
+        };
+        (assessment.reading, assessment.cause) = (row.reading.clone(), row.cause.clone());
+        let look_up = |id: &str| printed.get(id).copied();
+        let sources = Sources { file: self.file, parameter: self.parameter, printed: &look_up };
+        if let Err(missing) = self.evaluate(claim, row, scope, &sources, &mut assessment) {
+            (assessment.verdict, assessment.note) = (Verdict::NoResult, missing);
+        }
+        self.overrule(claim, &mut assessment);
+        assessment
+    }
+
+    fn evaluate(
+        &self,
+        claim: &Claim,
+        row: &Row,
+        scope: Scope<'_>,
+        sources: &Sources<'_>,
+        into: &mut Assessment,
+    ) -> Result<(), String> {
+        match &row.check {
+            Check::Quantity(quantity) => self.quantity(claim, quantity, scope, into),
+            Check::Order(order) => self.order(order, scope, sources, into),
+            given => {
+                let found = given::check(claim, given, sources)?;
+                (into.given, into.verdict, into.note) = (found.ours, found.verdict, found.note);
+                Ok(())
+            }
+        }?;
+        into.verdict = if claim.kind.is_result() { into.verdict } else { as_given(into.verdict) };
+        Ok(())
+    }
+
+    fn quantity(
+        &self,
+        claim: &Claim,
+        quantity: &Quantity,
+        scope: Scope<'_>,
+        into: &mut Assessment,
+    ) -> Result<(), String> {
+        let (Some(paper), Some(relation)) = (claim.value.number(), claim.relation) else {
+            return Err("the claim has no number and relation to compare a quantity with; say holds".to_owned());
+        };
+        let variants = self.variants(&quantity.of.experiment, scope);
+        let found: Result<Vec<_>, _> =
+            variants.iter().map(|variant| quantity.evaluate(self.store, variant, &claim.unit)).collect();
+        let found = found?;
+        let first = found.first().ok_or("no variant")?;
+        let hull = found.iter().skip(1).fold(first.estimate, |hull, next| hull.hull(next.estimate));
+        let ours = Estimate { value: first.estimate.value, ..hull };
+        into.note = format!("{}, {}", quantity.of.experiment, first.point.words());
+        into.error_percent = verdict::error(relation, paper, claim.null, ours.value).map(|share| 100.0 * share);
+        into.verdict =
+            verdict::numeric(relation, paper, claim.null, ours).ok_or("the relation has no number; say holds")?;
+        (into.ours, into.family) = (Some(ours), variants.len() - 1);
+        Ok(())
+    }
+
+    fn order(
+        &self,
+        order: &Order,
+        scope: Scope<'_>,
+        sources: &Sources<'_>,
+        into: &mut Assessment,
+    ) -> Result<(), String> {
+        let variants = self.variants(&order.from.experiment, scope);
+        let look_up = |name: super::formula::Name<'_>| sources.look_up(name);
+        let mut verdicts = BTreeSet::new();
+        for variant in &variants {
+            let findings = Evaluation { store: self.store, variant, look_up: &look_up }.of(order)?;
+            verdicts.insert(Holds::all(findings.iter().map(|finding| finding.holds)));
+            into.findings.extend(findings);
+        }
+        let first = verdicts.first().copied().unwrap_or(Verdict::Undecided);
+        into.verdict = if verdicts.len() == 1 { first } else { Verdict::Undecided };
+        into.family = variants.len() - 1;
+        let open = into.findings.iter().filter(|finding| finding.holds != Holds::Yes).count();
+        into.note = format!("{} of {} pairs hold", into.findings.len() - open, into.findings.len());
+        Ok(())
+    }
+
+    /// The variants of a scope, the default (where there is one) first.
+    fn variants<'b>(&'b self, experiment: &str, scope: Scope<'b>) -> Vec<&'b str> {
+        let Scope::Variant(variant) = scope else {
+            return [DEFAULT].into_iter().chain(self.store.variants("family:", Some(experiment))).collect();
+        };
+        vec![variant]
+    }
+
+    /// Fitted rows and rows without their trace are not evidence, whatever came of them.
+    fn overrule(&self, claim: &Claim, assessment: &mut Assessment) {
+        let was = assessment.verdict;
+        if !claim.kind.is_result() || was == Verdict::NoResult {
+            return;
+        }
+        let over = match self.calibrated.contains(&claim.id) {
+            true => Verdict::Calibrated,
+            false if claim.needs_trace.is_some() => Verdict::Surrogate,
+            false => return,
+        };
+        (assessment.verdict, assessment.otherwise) = (over, Some(was));
+    }
+}
+
+/// A derived order is arithmetic too: it agrees or differs.
+fn as_given(verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::ComesOut | Verdict::Agrees => Verdict::Agrees,
+        Verdict::Near | Verdict::Misses | Verdict::Undecided | Verdict::Differs => Verdict::Differs,
+        other => other,
+    }
+}
+
+fn blank(claim: &Claim) -> Assessment {
+    let trivial =
+        |relation| claim.value.number().is_some_and(|paper| verdict::trivial_meets(relation, paper, claim.null));
+    Assessment {
+        id: claim.id.clone(),
+        seed: claim.seed.clone(),
+        figure: claim.figure(),
+        kind: claim.kind,
+        metric: claim.metric.clone(),
+        relation: claim.relation,
+        paper: claim.value.clone(),
+        null: claim.null,
+        unit: claim.unit.clone(),
+        ours: None,
+        given: None,
+        error_percent: None,
+        findings: Vec::new(),
+        verdict: Verdict::NotMapped,
+        otherwise: None,
+        evidence: !claim.relation.is_some_and(trivial),
+        family: 0,
+        note: String::new(),
+        reading: None,
+        cause: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::claim::tests::claim;
+    use super::super::map;
+    use super::super::report::Report;
+    use super::super::results::tests::store;
+    use super::*;
+
+    const MAP: &str = "\
+[[row]]
+id = 'saving'
+experiment = 'e'
+metric = 'w'
+policy = 'sandman'
+versus = 'static'
+compare = 'reduction %'
+[[row]]
+id = 'order'
+experiment = 'e'
+metric = 'w'
+holds = ['sandman < static']
+cause = 'the profile does not say'
+[[row]]
+id = 'elsewhere'
+experiment = 'f'
+metric = 'w'
+policy = 'sandman'
+compare = 'value'
+[[row]]
+id = 'derived'
+holds = ['idle < load']
+terms = { idle = '134', load = '244' }
+[[row]]
+id = 'stranger'
+formula = '1'
+[[not_modelled]]
+id = 'fans'
+reason = 'the model has no fans'
+";
+
+    fn number(id: &str, relation: Relation, value: f64) -> Claim {
+        Claim { null: Some(0.0), ..claim(id, Kind::Predict, Some(relation), Printed::Number(value)) }
+    }
+
+    fn order(id: &str, kind: Kind) -> Claim {
+        claim(id, kind, Some(Relation::Order), Printed::Text("a < b".to_owned()))
+    }
+
+    fn claims() -> Vec<Claim> {
+        vec![
+            number("saving", Relation::Eq, 40.0),
+            order("order", Kind::Order),
+            number("elsewhere", Relation::Eq, 40.0),
+            order("derived", Kind::Derived),
+            number("fans", Relation::Eq, 8.0),
+            number("unmapped", Relation::Le, 5.0),
+        ]
+    }
+
+    const NOISY: [&str; 2] = ["e,,default,sandman,w,W,60,61,62", "e,,default,static,w,W,100,101,102"];
+
+    fn report(claims: &[Claim], results: &[&str], calibrated: &[&str]) -> Report {
+        let map = map::parse(&[("map".to_owned(), MAP.to_owned())]).unwrap();
+        let calibrated = calibrated.iter().map(|id| (*id).to_owned()).collect();
+        let store = store(results);
+        let nothing = |_: &str| None;
+        let lab =
+            Lab { claims, map: &map, store: &store, calibrated: &calibrated, file: &nothing, parameter: &|_, _| None };
+        Report::new(&lab, None)
+    }
+
+    fn verdict(report: &Report, id: &str) -> Verdict {
+        report.rows.iter().find(|row| row.id == id).unwrap().verdict
+    }
+
+    #[test]
+    fn every_claim_has_one_verdict_and_is_counted_once() {
+        let report = report(&claims(), &NOISY, &[]);
+        let expected = [
+            ("saving", Verdict::ComesOut),
+            ("order", Verdict::ComesOut),
+            ("elsewhere", Verdict::NoResult),
+            ("derived", Verdict::Agrees),
+            ("fans", Verdict::NotModelled),
+            ("unmapped", Verdict::NotMapped),
+        ];
+        for (id, expected) in expected {
+            assert_eq!(verdict(&report, id), expected, "{id}");
+        }
+        let counted: usize = [&report.results, &report.no_evidence, &report.given]
+            .into_iter()
+            .flat_map(|seeds| seeds.values().flat_map(|counts| counts.values()))
+            .sum();
+        assert_eq!(counted, claims().len());
+        assert_eq!(report.unused, ["stranger"]);
+        let bound = report.rows.iter().find(|row| row.id == "unmapped").unwrap();
+        assert!(!bound.evidence && report.no_evidence["sandman"][&Verdict::NotMapped] == 1);
+    }
+
+    #[test]
+    fn one_replication_decides_nothing() {
+        let report = report(&claims(), &["e,,default,sandman,w,W,60", "e,,default,static,w,W,100"], &[]);
+        assert_eq!(verdict(&report, "saving"), Verdict::Undecided);
+        assert_eq!(verdict(&report, "order"), Verdict::Undecided);
+        let causeless: Vec<&str> = report.without_cause().iter().map(|row| row.id.as_str()).collect();
+        assert_eq!(causeless, ["saving"]);
+    }
+
+    #[test]
+    fn a_family_that_disagrees_is_undecided() {
+        let with = |saving: &str, other: &str| {
+            let results = [NOISY[0], NOISY[1], saving, other];
+            let report = report(&claims(), &results, &[]);
+            (verdict(&report, "saving"), verdict(&report, "order"))
+        };
+        let other = "e,,family:1,static,w,W,100,101,102";
+        let same = with("e,,family:1,sandman,w,W,59,60,61", other);
+        assert_eq!(same, (Verdict::ComesOut, Verdict::ComesOut));
+        let less = with("e,,family:1,sandman,w,W,80,81,82", other);
+        assert_eq!(less, (Verdict::Undecided, Verdict::ComesOut));
+        let none = with("e,,family:1,sandman,w,W,110,111,112", other);
+        assert_eq!(none, (Verdict::Undecided, Verdict::Undecided));
+    }
+
+    #[test]
+    fn fitted_rows_and_rows_without_their_trace_are_no_evidence() {
+        let mut claims = claims();
+        claims[1].needs_trace = Some("alibaba".to_owned());
+        claims[2].needs_trace = Some("alibaba".to_owned());
+        let report = report(&claims, &NOISY, &["saving"]);
+        assert_eq!(verdict(&report, "saving"), Verdict::Calibrated);
+        assert_eq!(verdict(&report, "order"), Verdict::Surrogate);
+        assert_eq!(verdict(&report, "elsewhere"), Verdict::NoResult);
+        assert_eq!(report.rows[0].otherwise, Some(Verdict::ComesOut));
+    }
+
+    #[test]
+    fn a_row_of_words_cannot_be_compared_with_a_quantity() {
+        let report = report(&[order("saving", Kind::Order)], &NOISY, &[]);
+        assert_eq!(report.rows[0].verdict, Verdict::NoResult);
+        assert!(report.rows[0].note.contains("say holds"), "{}", report.rows[0].note);
+    }
+}

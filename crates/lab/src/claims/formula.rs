@@ -1,0 +1,153 @@
+//! Arithmetic for rows that are taken as given: `100 * [sandman-t1-idle-cpu-w] / [sandman-t1-idle-system-w]`.
+//!
+//! Numbers, `+ - * /`, brackets `( )`, ids of claims in `[ ]`, which stand for what the paper prints there, and
+//! `{policy.parameter}`, which stands for its default: percentages as printed, times in seconds.
+
+/// Why a formula has no value.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("formula {formula:?}: {problem}")]
+pub struct FormulaError {
+    /// The formula.
+    pub formula: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// What a formula can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name<'a> {
+    /// A claim, by its id.
+    Claim(&'a str),
+    /// A parameter, as `policy.parameter`.
+    Parameter(&'a str),
+}
+
+/// The value of a formula; `look_up` gives the value of a name.
+///
+/// # Errors
+/// If it is not written as a formula is, or names a row without a number.
+pub fn value(formula: &str, look_up: &dyn Fn(Name<'_>) -> Option<f64>) -> Result<f64, FormulaError> {
+    let mut reader = Reader { rest: formula, look_up };
+    let problem = match reader.sum() {
+        Ok(value) if reader.rest.trim().is_empty() && value.is_finite() => return Ok(value),
+        Ok(value) if reader.rest.trim().is_empty() => format!("its value is {value}"),
+        Ok(_) => format!("{:?} cannot follow what is before it", reader.rest.trim()),
+        Err(problem) => problem,
+    };
+    Err(FormulaError { formula: formula.to_owned(), problem })
+}
+
+struct Reader<'a> {
+    rest: &'a str,
+    look_up: &'a dyn Fn(Name<'_>) -> Option<f64>,
+}
+
+impl<'a> Reader<'a> {
+    fn sum(&mut self) -> Result<f64, String> {
+        let mut value = self.product()?;
+        loop {
+            if self.take('+') {
+                value += self.product()?;
+            } else if self.take('-') {
+                value -= self.product()?;
+            } else {
+                return Ok(value);
+            }
+        }
+    }
+
+    fn product(&mut self) -> Result<f64, String> {
+        let mut value = self.atom()?;
+        loop {
+            if self.take('*') {
+                value *= self.atom()?;
+            } else if self.take('/') {
+                value /= self.atom()?;
+            } else {
+                return Ok(value);
+            }
+        }
+    }
+
+    fn atom(&mut self) -> Result<f64, String> {
+        if self.take('(') {
+            let value = self.sum()?;
+            return if self.take(')') { Ok(value) } else { Err("a ) is missing".to_owned()) };
+        }
+        if self.take('[') {
+            return self.name(']', Name::Claim);
+        }
+        if self.take('{') {
+            return self.name('}', Name::Parameter);
+        }
+        let number = self.until(|c| !(c.is_ascii_digit() || c == '.' || c == '_'));
+        number.replace('_', "").parse().map_err(|_| format!("a number, [id] or ( was expected at {:?}", self.rest))
+    }
+
+    fn name(&mut self, end: char, name: impl Fn(&'a str) -> Name<'a>) -> Result<f64, String> {
+        let text = self.until(|c| c == end);
+        match (self.take(end), (self.look_up)(name(text))) {
+            (false, _) => Err(format!("{text} has no {end}")),
+            (true, None) => Err(format!("{text} is nothing that has a number")),
+            (true, Some(value)) => Ok(value),
+        }
+    }
+
+    /// Takes this character, if it comes next.
+    fn take(&mut self, wanted: char) -> bool {
+        let rest = self.rest.trim_start().strip_prefix(wanted);
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
+    }
+
+    fn until(&mut self, end: impl Fn(char) -> bool) -> &'a str {
+        let text = self.rest.trim_start();
+        let (taken, rest) = text.split_at(text.find(end).unwrap_or(text.len()));
+        self.rest = rest;
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(formula: &str) -> Result<f64, String> {
+        let look_up = |name: Name<'_>| match name {
+            Name::Claim("a-b") => Some(4.0),
+            Name::Parameter("sandman.z") => Some(1.96),
+            _ => None,
+        };
+        value(formula, &look_up).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn arithmetic() {
+        for (formula, expected) in [
+            ("1 + 2 * 3", 7.0),
+            ("(1 + 2) * 3", 9.0),
+            ("100 * [a-b] / (10_000 + [a-b])", 400.0 / 10_004.0),
+            ("2 * {sandman.z}", 3.92),
+            ("8 - 4 - 2", 2.0),
+            ("8 / 4 / 2", 1.0),
+        ] {
+            assert_eq!(of(formula), Ok(expected), "{formula}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (formula, part) in [
+            ("1 +", "a number, [id] or ( was expected"),
+            ("[sandman.z]", "sandman.z is nothing that has a number"),
+            ("{a-b}", "a-b is nothing"),
+            ("[a-b", "has no ]"),
+            ("(1", "a ) is missing"),
+            ("1 1", "cannot follow"),
+            ("1 / 0", "its value is inf"),
+        ] {
+            let error = of(formula).unwrap_err();
+            assert!(error.contains(part), "{formula}: {error}");
+        }
+    }
+}

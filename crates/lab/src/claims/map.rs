@@ -1,0 +1,470 @@
+//! The map: which output answers which claim. docs/claims.md describes the format for people.
+//!
+//! A row selects; it does no arithmetic beyond the claim's own difference or ratio. What is malformed is refused with the row's
+//! id and the key, so that a typing error never becomes a row that is silently not checked.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::order::{Statement, Term};
+use super::point::Pattern;
+use super::quantity::{Compare, Over, Quantity, Selection};
+
+/// How far apart two systems may be to be called alike, relative to the larger, where a row says nothing.
+pub const MARGIN: f64 = 0.10;
+
+/// All map rows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Map {
+    /// By the claim's id.
+    pub rows: BTreeMap<String, Row>,
+    /// The reviewed list: why a claim is not modelled, by its id.
+    pub not_modelled: BTreeMap<String, String>,
+}
+
+/// How one claim is checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// What is compared.
+    pub check: Check,
+    /// How the paper was read, where it can be read in more than one way.
+    pub reading: Option<String>,
+    /// Why the row does not come out, as far as is known.
+    pub cause: Option<String>,
+}
+
+/// What a claim is compared with.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Check {
+    /// A number from results.
+    Quantity(Quantity),
+    /// Statements about results.
+    Order(Order),
+    /// A value in a file of the project.
+    Value {
+        /// The file, relative to the repository.
+        file: String,
+        /// Where in it; the values of several keys are added.
+        keys: Vec<String>,
+        /// From the file's unit to the claim's.
+        factor: f64,
+        /// What has to stand there, for a claim in words.
+        expect: Option<toml::Value>,
+    },
+    /// Arithmetic on claims and defaults of parameters.
+    Formula(String),
+    /// A rule in words, shown by a test.
+    Test {
+        /// The file, relative to the repository.
+        file: String,
+        /// The name of the function.
+        name: String,
+    },
+}
+
+/// Statements that must all hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Order {
+    /// Where terms are looked up that say nothing else.
+    pub from: Selection,
+    /// The statements.
+    pub statements: Vec<Statement>,
+    /// Terms by name; other names are policies.
+    pub terms: BTreeMap<String, Term>,
+    /// How far apart alike may be, relative to the larger of two, or to `margin_of`.
+    pub margin: f64,
+    /// The term that the margin is relative to.
+    pub margin_of: Option<String>,
+}
+
+/// Why a map is refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum MapError {
+    /// The file is not TOML, or has other tables than those of a map.
+    #[error("{file}: {problem}")]
+    File {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A row is malformed.
+    #[error("{file}: row {id}: {key}: {problem}")]
+    Row {
+        /// The file.
+        file: String,
+        /// The row's id, or its number where it has none.
+        id: String,
+        /// The key.
+        key: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+/// A key and what is wrong with it.
+pub(super) type Problem = (&'static str, String);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFile {
+    #[serde(default)]
+    row: Vec<toml::Table>,
+    #[serde(default)]
+    not_modelled: Vec<toml::Table>,
+}
+
+/// Reads maps, given as `(name, text)`.
+///
+/// # Errors
+/// If one is malformed, or a claim is mapped twice.
+pub fn parse(files: &[(String, String)]) -> Result<Map, MapError> {
+    let mut map = Map::default();
+    for (file, text) in files {
+        let raw: RawFile =
+            toml::from_str(text).map_err(|error| MapError::File { file: file.clone(), problem: error.to_string() })?;
+        for (number, table) in raw.row.into_iter().enumerate() {
+            let (id, row) = named(file, number, table, row)?;
+            put(file, &mut map.rows, id, row)?;
+        }
+        for (number, table) in raw.not_modelled.into_iter().enumerate() {
+            let (id, reason) = named(file, number, table, reason)?;
+            put(file, &mut map.not_modelled, id, reason)?;
+        }
+        if let Some(id) = map.rows.keys().find(|id| map.not_modelled.contains_key(*id)) {
+            return Err(refused(file, id, ("id", "is mapped and on the list of what is not modelled".to_owned())));
+        }
+    }
+    Ok(map)
+}
+
+fn refused(file: &str, id: &str, (key, problem): Problem) -> MapError {
+    MapError::Row { file: file.to_owned(), id: id.to_owned(), key: key.to_owned(), problem }
+}
+
+fn put<T>(file: &str, rows: &mut BTreeMap<String, T>, id: String, row: T) -> Result<(), MapError> {
+    if rows.contains_key(&id) {
+        return Err(refused(file, &id, ("id", "is there twice".to_owned())));
+    }
+    rows.insert(id, row);
+    Ok(())
+}
+
+/// Takes the id off a table and reads the rest, so that every complaint has the id.
+fn named<T: for<'de> Deserialize<'de>, R>(
+    file: &str,
+    number: usize,
+    mut table: toml::Table,
+    read: impl Fn(T) -> Result<R, Problem>,
+) -> Result<(String, R), MapError> {
+    let Some(toml::Value::String(id)) = table.remove("id") else {
+        return Err(refused(file, &format!("number {}", number + 1), ("id", "is missing or no text".to_owned())));
+    };
+    let row = match toml::Value::Table(table).try_into::<T>() {
+        Ok(raw) => read(raw),
+        Err(error) => Err(("a key", error.to_string().trim().replace('\n', " "))),
+    };
+    row.map(|row| (id.clone(), row)).map_err(|problem| refused(file, &id, problem))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawReason {
+    reason: String,
+}
+
+fn reason(raw: RawReason) -> Result<String, Problem> {
+    let words = raw.reason.split_whitespace().count();
+    if words < 3 { Err(("reason", "say why in a sentence".to_owned())) } else { Ok(raw.reason) }
+}
+
+/// A row as it is written.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRow {
+    pub(super) experiment: Option<String>,
+    pub(super) metric: Option<String>,
+    pub(super) policy: Option<String>,
+    pub(super) point: Option<String>,
+    pub(super) versus: Option<RawTerm>,
+    pub(super) compare: Option<Compare>,
+    pub(super) over: Option<Over>,
+    pub(super) also: Option<Vec<RawSelection>>,
+    pub(super) unit: Option<String>,
+    factor: Option<f64>,
+    holds: Option<Vec<String>>,
+    terms: Option<BTreeMap<String, RawTerm>>,
+    margin: Option<f64>,
+    margin_of: Option<String>,
+    file: Option<String>,
+    key: Option<Keys>,
+    expect: Option<toml::Value>,
+    formula: Option<String>,
+    test: Option<String>,
+    reading: Option<String>,
+    cause: Option<String>,
+}
+
+/// One key of a file, or several whose values are added.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a key, or a list of keys")]
+enum Keys {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// A term as it is written: a policy or formula, or a table.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a text, or a table with experiment, metric, policy, point, versus, compare")]
+pub(super) enum RawTerm {
+    Text(String),
+    Table(Box<RawSelection>),
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawSelection {
+    pub(super) experiment: Option<String>,
+    pub(super) metric: Option<String>,
+    pub(super) policy: Option<String>,
+    pub(super) point: Option<String>,
+    pub(super) versus: Option<Box<RawTerm>>,
+    pub(super) compare: Option<Compare>,
+}
+
+/// What kind of row it is, by the key that only such a row has; with the keys that go with it.
+const SHAPES: [(&str, &[&str]); 5] = [
+    ("holds", &["experiment", "metric", "point", "terms", "margin", "margin_of"]),
+    ("formula", &[]),
+    ("test", &[]),
+    ("file", &["key", "factor", "expect"]),
+    ("experiment", &["metric", "policy", "point", "versus", "compare", "over", "also", "unit", "factor"]),
+];
+
+fn row(mut raw: RawRow) -> Result<Row, Problem> {
+    let (reading, cause) = (raw.reading.take(), raw.cause.take());
+    let set = raw.keys();
+    let Some((shape, others)) = SHAPES.iter().find(|(shape, _)| set.contains(shape)) else {
+        let shapes = SHAPES.map(|(shape, _)| shape).join(", ");
+        return Err(("a key", format!("one of {shapes} says what the claim is compared with; none is there")));
+    };
+    if let Some(key) = set.iter().find(|key| *key != shape && !others.contains(key)) {
+        return Err((key, format!("does not go with {shape}")));
+    }
+    let check = match *shape {
+        "holds" => Check::Order(order(raw)?),
+        "formula" => Check::Formula(raw.formula.unwrap_or_default()),
+        "test" => test(raw.test.as_deref().unwrap_or_default())?,
+        "file" => value(raw)?,
+        _ => Check::Quantity(quantity(raw)?),
+    };
+    Ok(Row { check, reading, cause })
+}
+
+impl RawRow {
+    /// The keys that are set.
+    fn keys(&self) -> Vec<&'static str> {
+        let all = [
+            ("experiment", self.experiment.is_some()),
+            ("metric", self.metric.is_some()),
+            ("policy", self.policy.is_some()),
+            ("point", self.point.is_some()),
+            ("versus", self.versus.is_some()),
+            ("compare", self.compare.is_some()),
+            ("over", self.over.is_some()),
+            ("also", self.also.is_some()),
+            ("unit", self.unit.is_some()),
+            ("factor", self.factor.is_some()),
+            ("holds", self.holds.is_some()),
+            ("terms", self.terms.is_some()),
+            ("margin", self.margin.is_some()),
+            ("margin_of", self.margin_of.is_some()),
+            ("file", self.file.is_some()),
+            ("key", self.key.is_some()),
+            ("expect", self.expect.is_some()),
+            ("formula", self.formula.is_some()),
+            ("test", self.test.is_some()),
+        ];
+        all.into_iter().filter(|(_, set)| *set).map(|(key, _)| key).collect()
+    }
+}
+
+fn missing(key: &'static str) -> impl Fn() -> Problem {
+    move || (key, "is missing".to_owned())
+}
+
+pub(super) fn pattern(text: Option<&str>) -> Result<Option<Pattern>, Problem> {
+    let parsed = |text| Pattern::parse(text).ok_or_else(|| ("point", format!("{text:?} is no list of key=value")));
+    text.map(parsed).transpose()
+}
+
+fn test(text: &str) -> Result<Check, Problem> {
+    let (file, name) = text.split_once("::").ok_or(("test", format!("{text:?} is not written FILE::NAME")))?;
+    Ok(Check::Test { file: file.to_owned(), name: name.to_owned() })
+}
+
+fn value(raw: RawRow) -> Result<Check, Problem> {
+    let keys = match raw.key.ok_or_else(missing("key"))? {
+        Keys::One(key) => vec![key],
+        Keys::Several(keys) => keys,
+    };
+    if keys.is_empty() || (raw.expect.is_some() && keys.len() > 1) {
+        return Err(("key", "is one key, or several whose values are added".to_owned()));
+    }
+    Ok(Check::Value {
+        file: raw.file.ok_or_else(missing("file"))?,
+        keys,
+        factor: raw.factor.unwrap_or(1.0),
+        expect: raw.expect,
+    })
+}
+
+fn quantity(raw: RawRow) -> Result<Quantity, Problem> {
+    let compare = raw.compare.ok_or_else(missing("compare"))?;
+    let experiment = raw.experiment.ok_or_else(missing("experiment"))?;
+    let metric = raw.metric.ok_or_else(missing("metric"))?;
+    let policy = raw.policy.ok_or_else(missing("policy"))?;
+    let point = pattern(raw.point.as_deref())?.unwrap_or_default();
+    let of = Selection { experiment, metric, policy, point, fixed: true, own_metric: true };
+    let versus = raw.versus.map(|versus| versus_of(&of, versus)).transpose()?;
+    if versus.is_some() != compare.needs_versus() {
+        let problem = if versus.is_some() { "does not go with compare = \"value\"" } else { "is missing" };
+        return Err(("versus", problem.to_owned()));
+    }
+    let also = raw.also.unwrap_or_default().into_iter();
+    let also = also.map(|raw| Ok((of.with(&raw)?, versus.as_ref().map(|v| v.moved(&raw)).transpose()?)));
+    let also = also.collect::<Result<Vec<_>, Problem>>()?;
+    Ok(Quantity { of, versus, compare, over: raw.over, also, unit: raw.unit, factor: raw.factor.unwrap_or(1.0) })
+}
+
+/// What `of` is compared with: a policy, or a selection that differs from it in some keys.
+fn versus_of(of: &Selection, versus: RawTerm) -> Result<Selection, Problem> {
+    match versus {
+        RawTerm::Text(policy) => Ok(Selection { policy, fixed: false, ..of.clone() }),
+        RawTerm::Table(raw) if raw.versus.is_some() || raw.compare.is_some() => {
+            Err(("versus", "cannot be compared with something itself".to_owned()))
+        }
+        RawTerm::Table(raw) => of.with(&raw),
+    }
+}
+
+fn order(raw: RawRow) -> Result<Order, Problem> {
+    let statements = raw.holds.unwrap_or_default();
+    let statements: Vec<Statement> = statements.iter().map(|text| Statement::parse(text)).collect::<Result<_, _>>()?;
+    if statements.is_empty() {
+        return Err(("holds", "has no statement".to_owned()));
+    }
+    let from = Selection {
+        experiment: raw.experiment.unwrap_or_default(),
+        metric: raw.metric.unwrap_or_default(),
+        policy: String::new(),
+        point: pattern(raw.point.as_deref())?.unwrap_or_default(),
+        fixed: false,
+        own_metric: false,
+    };
+    let terms = raw.terms.unwrap_or_default().into_iter();
+    let terms: BTreeMap<_, _> =
+        terms.map(|(name, raw)| Ok((name, term(&from, raw)?))).collect::<Result<_, Problem>>()?;
+    let named = |name: &String| terms.contains_key(name) || statements.iter().any(|s| s.names().contains(&name));
+    if let Some(name) = raw.margin_of.as_ref().filter(|name| !named(name)) {
+        return Err(("margin_of", format!("there is no term {name}")));
+    }
+    let margin = raw.margin.unwrap_or(MARGIN);
+    if !(0.0..1.0).contains(&margin) {
+        return Err(("margin", format!("{margin} is no share between 0 and 1")));
+    }
+    Ok(Order { from, statements, terms, margin, margin_of: raw.margin_of })
+}
+
+fn term(from: &Selection, raw: RawTerm) -> Result<Term, Problem> {
+    let raw = match raw {
+        RawTerm::Text(formula) => return Ok(Term::Formula(formula)),
+        RawTerm::Table(raw) => raw,
+    };
+    let of = from.with(&raw)?;
+    match (raw.compare, raw.versus) {
+        (None, None) => Ok(Term::Values(of)),
+        (Some(compare), Some(versus)) if compare.needs_versus() => {
+            let versus = versus_of(&of, *versus)?;
+            let versus = Selection { fixed: versus.fixed || of.fixed, ..versus };
+            Ok(Term::Compared { of, versus, compare })
+        }
+        _ => Err(("terms", "versus and compare go together".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Map, String> {
+        parse(&[("map.toml".to_owned(), text.to_owned())]).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_shape_is_read() {
+        let map = read(
+            "[[row]]\nid='q'\nexperiment='e'\nmetric='w'\npolicy='sandman'\nversus='static'\ncompare='reduction %'\n\
+             [[row]]\nid='o'\nexperiment='e'\nmetric='w'\nholds=['a < {b, c}']\n\
+             [[row]]\nid='v'\nfile='profiles/p.toml'\nkey='a.b'\nfactor=0.001\n\
+             [[row]]\nid='f'\nformula='1 + 1'\n\
+             [[row]]\nid='t'\ntest='crates/x/tests/y.rs::z'\n\
+             [[not_modelled]]\nid='n'\nreason='the model has no fans'\n",
+        );
+        let map = map.unwrap();
+        assert_eq!(map.rows.keys().collect::<Vec<_>>(), ["f", "o", "q", "t", "v"]);
+        assert!(matches!(&map.rows["q"].check, Check::Quantity(q) if q.versus.as_ref().unwrap().policy == "static"));
+    }
+
+    #[test]
+    fn what_is_malformed_is_refused_with_id_and_key() {
+        let cases = [
+            ("id='x'\nexperimant='e'", "row x", "experimant"),
+            ("id='x'\nexperiment='e'\nmetric='w'\npolicy='p'", "row x", "compare: is missing"),
+            ("id='x'\nexperiment='e'\nmetric='w'\npolicy='p'\ncompare='ratio'", "row x", "versus: is missing"),
+            (
+                "id='x'\nexperiment='e'\nmetric='w'\npolicy='p'\nversus='q'\ncompare='value'",
+                "row x",
+                "versus: does not",
+            ),
+            ("id='x'\nexperiment='e'\nmetric='w'\npolicy='p'\ncompare='quotient'", "row x", "compare"),
+            (
+                "id='x'\nexperiment='e'\nmetric='w'\npolicy='p'\ncompare='value'\npoint='fast'",
+                "row x",
+                "point: \"fast\"",
+            ),
+            (
+                "id='x'\nexperiment='e'\nmetric='w'\npolicy='p'\ncompare='value'\nmargin=0.1",
+                "row x",
+                "margin: does not go",
+            ),
+            ("id='x'\nholds=['a <']\nexperiment='e'", "row x", "holds: "),
+            ("id='x'\nholds=[]\nexperiment='e'", "row x", "holds: has no statement"),
+            ("id='x'\nholds=['a < b']\nmargin=10", "row x", "margin: 10 is no share"),
+            ("id='x'\nholds=['a < b']\nmargin_of='c'", "row x", "margin_of: there is no term c"),
+            ("id='x'\nholds=['a < b']\nterms={a={policy='p', colour=1}}", "row x", "terms"),
+            ("id='x'\nfile='a'", "row x", "key: is missing"),
+            ("id='x'\nfile='a'\nkey=['b', 'c']\nexpect='d'", "row x", "key: is one key"),
+            ("id='x'\nfile='a'\nkey=3", "row x", "a key, or a list of keys"),
+            ("id='x'\nfile='a'\nkey='b'\nfactor='c'", "row x", "factor"),
+            ("id='x'\ntest='a'", "row x", "test: "),
+            ("id='x'\nmetric='w'", "row x", "a key: one of holds"),
+            ("metric='w'", "row number 1", "id: is missing"),
+        ];
+        for (text, id, part) in cases {
+            let error = read(&format!("[[row]]\n{text}\n")).unwrap_err();
+            assert!(error.contains(id) && error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_claim_has_one_row() {
+        let row = "[[row]]\nid='x'\nformula='1'\n";
+        assert!(read(&format!("{row}{row}")).unwrap_err().contains("row x: id: is there twice"));
+        let listed = "[[not_modelled]]\nid='x'\nreason='no fans at all'\n";
+        assert!(read(&format!("{row}{listed}")).unwrap_err().contains("row x: id: is mapped and"));
+        assert!(read("[[not_modelled]]\nid='x'\nreason='no'\n").unwrap_err().contains("row x: reason"));
+        assert!(read("[[rows]]\nid='x'\n").unwrap_err().contains("rows"));
+    }
+}

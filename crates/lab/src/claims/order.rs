@@ -1,0 +1,433 @@
+//! Statements about the order of systems, such as `latency_p99_us @ rate_kiops>=640: sandman ~ static < {dynamic, governor}`.
+//!
+//! A chain of classes. Members of one class stand in `{ }`, separated by `,` (nothing is said about them) or `~` (they are
+//! alike, each with each); without braces `a ~ b` is a class too. `<` says that every member of the class before it is less
+//! than every member of the class after it; `<=` that it is not greater by more than the margin. What is before `:` says which
+//! metric, after `@` at which points, where it is not the row's. A statement holds if it holds at every point that matches.
+
+use std::collections::BTreeMap;
+
+use pilotlight_stats::{CONFIDENCE, Estimate, mean};
+use serde::Serialize;
+
+use super::formula::{self, Name};
+use super::map::{Order, Problem};
+use super::point::{Pattern, Point};
+use super::quantity::{Compare, Selection, pair};
+use super::results::{Series, Store};
+use super::verdict::{self, Holds};
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Statement {
+    metric: Option<String>,
+    point: Option<Pattern>,
+    pairs: Vec<Pair>,
+}
+
+/// Two terms and how they relate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    left: String,
+    sign: Sign,
+    right: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sign {
+    Less,
+    NotAbove,
+    Alike,
+}
+
+/// What a name in a statement stands for, where it is no policy.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Term {
+    /// Values of results.
+    Values(Selection),
+    /// Values compared with others, replication by replication.
+    Compared {
+        /// What is compared.
+        of: Selection,
+        /// With what.
+        versus: Selection,
+        /// How.
+        compare: Compare,
+    },
+    /// Arithmetic on claims.
+    Formula(String),
+}
+
+/// What came of a pair of terms at a point.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// The pair, for example `sandman < static`.
+    pub pair: String,
+    /// The metric.
+    pub metric: String,
+    /// The point; empty where there is only one.
+    pub point: String,
+    /// The variant.
+    pub variant: String,
+    /// Right less left.
+    pub difference: Estimate,
+    /// How far apart they may be, where the relation has a margin.
+    pub margin: Option<f64>,
+    /// Whether it holds.
+    pub holds: Holds,
+}
+
+impl Statement {
+    pub(super) fn parse(text: &str) -> Result<Self, Problem> {
+        let wrong = |problem: String| ("holds", format!("{text:?}: {problem}"));
+        let (prefix, chain) = text.split_once(':').unwrap_or(("", text));
+        let (metric, point) = prefix.split_once('@').unwrap_or((prefix, ""));
+        let point = Some(point.trim()).filter(|point| !point.is_empty());
+        let point =
+            point.map(|point| Pattern::parse(point).ok_or_else(|| wrong(format!("{point} is no list of key=value"))));
+        let metric = Some(metric.trim().to_owned()).filter(|metric| !metric.is_empty());
+        let pairs = Reader { rest: chain }.chain().map_err(wrong)?;
+        Ok(Self { metric, point: point.transpose()?, pairs })
+    }
+
+    /// Every name in it, once.
+    #[must_use]
+    pub fn names(&self) -> Vec<&String> {
+        let mut names: Vec<&String> = self.pairs.iter().flat_map(|pair| [&pair.left, &pair.right]).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
+/// Reads a chain.
+struct Reader<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Reader<'a> {
+    fn chain(&mut self) -> Result<Vec<Pair>, String> {
+        let mut pairs = Vec::new();
+        let mut left = self.class(&mut pairs)?;
+        while let Some(sign) = self.less() {
+            let right = self.class(&mut pairs)?;
+            relate(&left, sign, &right, &mut pairs);
+            left = right;
+        }
+        match (self.rest.trim().is_empty(), pairs.is_empty()) {
+            (false, _) => Err(format!("{:?} cannot follow what is before it", self.rest.trim())),
+            (true, true) => Err("says nothing: there is no <, <= or ~".to_owned()),
+            (true, false) => Ok(pairs),
+        }
+    }
+
+    fn less(&mut self) -> Option<Sign> {
+        if self.take("<=") {
+            return Some(Sign::NotAbove);
+        }
+        self.take("<").then_some(Sign::Less)
+    }
+
+    /// Items that are alike; what they say of each other goes to `pairs`.
+    fn class(&mut self, pairs: &mut Vec<Pair>) -> Result<Vec<&'a str>, String> {
+        let mut members = self.item(pairs)?;
+        while self.take("~") {
+            let more = self.item(pairs)?;
+            relate(&members, Sign::Alike, &more, pairs);
+            members.extend(more);
+        }
+        Ok(members)
+    }
+
+    /// A name, or classes in braces.
+    fn item(&mut self, pairs: &mut Vec<Pair>) -> Result<Vec<&'a str>, String> {
+        if !self.take("{") {
+            return Ok(vec![self.name()?]);
+        }
+        let mut members = self.class(pairs)?;
+        while self.take(",") {
+            members.extend(self.class(pairs)?);
+        }
+        if self.take("}") { Ok(members) } else { Err(format!("a }} is missing before {:?}", self.rest.trim())) }
+    }
+
+    fn name(&mut self) -> Result<&'a str, String> {
+        let text = self.rest.trim_start();
+        let end = text.find(|c: char| !(c.is_alphanumeric() || "_-+.".contains(c))).unwrap_or(text.len());
+        if end == 0 {
+            return Err(format!("a name was expected at {text:?}"));
+        }
+        let (name, rest) = text.split_at(end);
+        self.rest = rest;
+        Ok(name)
+    }
+
+    fn take(&mut self, wanted: &str) -> bool {
+        let rest = self.rest.trim_start().strip_prefix(wanted);
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
+    }
+}
+
+fn relate(left: &[&str], sign: Sign, right: &[&str], pairs: &mut Vec<Pair>) {
+    for left in left {
+        let each = right.iter().map(|right| Pair { left: (*left).to_owned(), sign, right: (*right).to_owned() });
+        pairs.extend(each);
+    }
+}
+
+/// Values of a term at a point.
+enum Values {
+    Exact(f64),
+    Replications(Series),
+}
+
+impl Values {
+    fn mean(&self) -> f64 {
+        match self {
+            Self::Exact(value) => *value,
+            Self::Replications(series) => series.values().sum::<f64>() / series.len() as f64,
+        }
+    }
+
+    /// `self - other`, paired.
+    fn less(&self, other: &Self) -> Result<Estimate, String> {
+        let differences: Vec<f64> = match (self, other) {
+            (Self::Exact(a), Self::Exact(b)) => return Ok(Estimate::exact(a - b)),
+            (Self::Exact(a), Self::Replications(b)) => b.values().map(|b| a - b).collect(),
+            (Self::Replications(a), Self::Exact(b)) => a.values().map(|a| a - b).collect(),
+            (Self::Replications(a), Self::Replications(b)) => {
+                let (a, b) = pair(a, b);
+                a.iter().zip(b).map(|(a, b)| a - b).collect()
+            }
+        };
+        mean::mean(&differences, CONFIDENCE).ok_or_else(|| "no replication in common".to_owned())
+    }
+}
+
+/// Where an order is evaluated.
+pub struct Evaluation<'a> {
+    /// The results.
+    pub store: &'a Store,
+    /// The variant.
+    pub variant: &'a str,
+    /// Values of names in formulas.
+    pub look_up: &'a dyn Fn(Name<'_>) -> Option<f64>,
+}
+
+impl Evaluation<'_> {
+    /// Every pair of every statement at every point that matches.
+    ///
+    /// # Errors
+    /// In words, if results are missing.
+    pub fn of(&self, order: &Order) -> Result<Vec<Finding>, String> {
+        let mut findings = Vec::new();
+        for statement in &order.statements {
+            let terms = Self::terms(order, statement);
+            for point in self.points(&terms)? {
+                self.at(order, statement, &terms, &point, &mut findings)?;
+            }
+        }
+        Ok(findings)
+    }
+
+    /// What the names of a statement (and of the margin) stand for.
+    fn terms<'a>(order: &'a Order, statement: &'a Statement) -> BTreeMap<&'a str, Term> {
+        let named = |name: &'a String| {
+            let known = order.terms.get(name).cloned();
+            let policy = || Term::Values(Selection { policy: name.clone(), ..order.from.clone() });
+            (name.as_str(), known.unwrap_or_else(policy).within(statement))
+        };
+        statement.names().into_iter().chain(&order.margin_of).map(named).collect()
+    }
+
+    /// The points of the first term that is not fixed to one; where all are, one without a name.
+    fn points(&self, terms: &BTreeMap<&str, Term>) -> Result<Vec<Point>, String> {
+        let free = terms.values().find_map(Term::free);
+        let Some(selection) = free else { return Ok(vec![Point::default()]) };
+        let points = selection.points(self.store, self.variant)?;
+        Ok(points.into_iter().map(|(point, _)| point.clone()).collect())
+    }
+
+    fn at(
+        &self,
+        order: &Order,
+        statement: &Statement,
+        terms: &BTreeMap<&str, Term>,
+        point: &Point,
+        findings: &mut Vec<Finding>,
+    ) -> Result<(), String> {
+        let values = |name: &str| self.values(&terms[name], point);
+        let scale = order.margin_of.as_deref().map(values).transpose()?.map(|scale| scale.mean().abs());
+        for Pair { left, sign, right } in &statement.pairs {
+            let (a, b) = (values(left)?, values(right)?);
+            let difference = b.less(&a)?;
+            let margin = order.margin * scale.unwrap_or_else(|| a.mean().abs().max(b.mean().abs()));
+            let (mark, holds) = match sign {
+                Sign::Less => ("<", verdict::less(difference)),
+                Sign::NotAbove => ("<=", verdict::not_above(difference, margin)),
+                Sign::Alike => ("~", verdict::alike(difference, margin)),
+            };
+            findings.push(Finding {
+                pair: format!("{left} {mark} {right}"),
+                metric: statement.metric.clone().unwrap_or_else(|| order.from.metric.clone()),
+                point: point.to_string(),
+                variant: self.variant.to_owned(),
+                difference,
+                margin: (*sign != Sign::Less).then_some(margin),
+                holds,
+            });
+        }
+        Ok(())
+    }
+
+    fn values(&self, term: &Term, point: &Point) -> Result<Values, String> {
+        match term {
+            Term::Values(of) => Ok(Values::Replications(of.beside(self.store, self.variant, point)?.clone())),
+            Term::Compared { of, versus, compare } => {
+                let of = of.beside(self.store, self.variant, point)?;
+                let versus = versus.beside(self.store, self.variant, point)?;
+                let each = of.iter().filter_map(|(i, x)| Some((*i, compare.once(*x, *versus.get(i)?))));
+                Ok(Values::Replications(each.collect()))
+            }
+            Term::Formula(formula) => {
+                formula::value(formula, self.look_up).map(Values::Exact).map_err(|error| error.to_string())
+            }
+        }
+    }
+}
+
+impl Term {
+    /// With the metric and the point that a statement says, where the term says nothing else.
+    fn within(self, statement: &Statement) -> Self {
+        let inside = |mut selection: Selection| {
+            if let (Some(metric), false) = (&statement.metric, selection.own_metric) {
+                selection.metric.clone_from(metric);
+            }
+            if let (Some(point), false) = (&statement.point, selection.fixed) {
+                selection.point = point.clone();
+            }
+            selection
+        };
+        match self {
+            Self::Values(of) => Self::Values(inside(of)),
+            Self::Compared { of, versus, compare } => {
+                Self::Compared { of: inside(of), versus: inside(versus), compare }
+            }
+            Self::Formula(formula) => Self::Formula(formula),
+        }
+    }
+
+    /// The selection that ranges over points, if there is one.
+    fn free(&self) -> Option<&Selection> {
+        match self {
+            Self::Values(of) | Self::Compared { of, .. } => Some(of).filter(|of| !of.fixed),
+            Self::Formula(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::map::{Check, parse};
+    use super::super::results::tests::store;
+    use super::*;
+
+    fn pairs(text: &str) -> Vec<String> {
+        let sign = |sign| match sign {
+            Sign::Less => "<",
+            Sign::NotAbove => "<=",
+            Sign::Alike => "~",
+        };
+        let statement = Statement::parse(text).unwrap();
+        statement.pairs.iter().map(|pair| format!("{}{}{}", pair.left, sign(pair.sign), pair.right)).collect()
+    }
+
+    #[test]
+    fn chains_and_sets_become_pairs() {
+        assert_eq!(pairs("a < b <= c"), ["a<b", "b<=c"]);
+        assert_eq!(pairs("a ~ b ~ c < d"), ["a~b", "a~c", "b~c", "a<d", "b<d", "c<d"]);
+        assert_eq!(pairs("{a, b} < {c ~ d}"), ["c~d", "a<c", "a<d", "b<c", "b<d"]);
+        assert_eq!(pairs("{a ~ b, c} < d"), ["a~b", "a<d", "b<d", "c<d"]);
+        assert_eq!(pairs("{a, b} ~ c"), ["a~c", "b~c"]);
+        assert_eq!(pairs("w_us @ rate>=640, drives=1: hybrid-poll<governor+sc.1"), ["hybrid-poll<governor+sc.1"]);
+    }
+
+    #[test]
+    fn what_is_no_statement_is_refused() {
+        for (text, part) in [
+            ("a", "says nothing"),
+            ("", "a name was expected"),
+            ("a <", "a name was expected"),
+            ("{a, b < c", "} is missing"),
+            ("a < b c", "cannot follow"),
+            ("{a < b} < c", "} is missing"),
+            ("w @ rate: a < b", "no list of key=value"),
+        ] {
+            let (key, problem) = Statement::parse(text).unwrap_err();
+            assert!(key == "holds" && problem.contains(part), "{text}: {problem}");
+        }
+    }
+
+    fn order(keys: &str) -> Order {
+        let text = format!("[[row]]\nid='x'\nexperiment='e'\nmetric='w'\n{keys}\n");
+        let map = parse(&[("map".to_owned(), text)]).unwrap();
+        let Check::Order(order) = map.rows["x"].check.clone() else { panic!("not an order") };
+        order
+    }
+
+    fn holds(keys: &str, store: &Store) -> Result<Vec<(String, Holds)>, String> {
+        let look_up = |name: Name<'_>| (name == Name::Claim("c")).then_some(100.0);
+        let findings = Evaluation { store, variant: "default", look_up: &look_up }.of(&order(keys))?;
+        Ok(findings.into_iter().map(|f| (format!("{} @ {}", f.pair, f.point), f.holds)).collect())
+    }
+
+    fn sweep() -> Store {
+        store(&[
+            "e,rate=10,default,a,w,W,60,70,80",
+            "e,rate=10,default,b,w,W,61,71,82",
+            "e,rate=20,default,a,w,W,60,70,80",
+            "e,rate=20,default,b,w,W,50,70,95",
+            "e,rate=10,default,a,v,us,5,5,5",
+            "e,rate=10,default,b,v,us,9,9,9",
+        ])
+    }
+
+    #[test]
+    fn differences_are_paired_so_that_a_small_one_is_seen() {
+        // b - a is 1, 1.1 and 1.2, while each alone ranges over 20
+        let store = store(&["e,rate=10,default,a,w,W,60,70,80", "e,rate=10,default,b,w,W,61,71.1,81.2"]);
+        let found = holds("holds=['a < b', 'b <= a', 'a ~ b', 'b < a']", &store).unwrap();
+        let expected = [Holds::Yes, Holds::Yes, Holds::Yes, Holds::No];
+        assert_eq!(found.iter().map(|(_, holds)| *holds).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_statement_is_asked_at_every_point_that_matches() {
+        let found = holds("holds=['a ~ b']", &sweep()).unwrap();
+        let expected = [("a ~ b @ rate=10".to_owned(), Holds::Yes), ("a ~ b @ rate=20".to_owned(), Holds::Open)];
+        assert_eq!(found, expected);
+        let found = holds("holds=['v @ rate<=10: a < b', 'v: b < a']", &sweep()).unwrap();
+        assert_eq!(found.iter().map(|(_, holds)| *holds).collect::<Vec<_>>(), [Holds::Yes, Holds::No]);
+    }
+
+    #[test]
+    fn terms_name_points_metrics_formulas_and_comparisons() {
+        let terms = "terms={slow={policy='a', point='rate=10'}, fast={policy='b', point='rate=20'}, hundred='[c]', \
+                     saved={policy='a', versus='b', compare='difference', point='rate=10'}}\n";
+        let one =
+            |statement: &str| holds(&format!("{terms}holds=['{statement}']"), &sweep()).unwrap().first().unwrap().1;
+        assert_eq!(one("slow < fast"), Holds::Open);
+        assert_eq!(one("slow < hundred"), Holds::Yes);
+        assert_eq!(one("saved < hundred"), Holds::Yes);
+        let with_scale = format!("{terms}margin_of='hundred'\nholds=['saved <= slow', 'saved ~ saved']");
+        assert!(holds(&with_scale, &sweep()).unwrap().iter().all(|(_, holds)| *holds == Holds::Yes));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let missing = |statement: &str| holds(&format!("holds=['{statement}']"), &sweep()).unwrap_err();
+        assert_eq!(missing("a < c"), "e has no w of c at rate=10 (variant default)");
+        assert_eq!(missing("u: a < b"), "e has no u of a (variant default)");
+    }
+}

@@ -1,0 +1,133 @@
+//! Constants that serve one figure: moves each free constant and looks which verdicts change.
+//!
+//! Results hold a variant `perturb:NAME:+20` and one `perturb:NAME:-20` for a constant that was moved by 20 %. A constant that
+//! changes rows of one figure only is suspect: it may have been chosen for that figure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::assess::{Assessment, Lab, Scope};
+use super::results::DEFAULT;
+use super::verdict::Verdict;
+
+/// What moving a constant changes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Moved {
+    /// The constant.
+    pub constant: String,
+    /// Rows that could be compared.
+    pub compared: usize,
+    /// Rows whose verdict changes.
+    pub changes: Vec<Change>,
+    /// Whether they are all of one figure.
+    pub suspect: bool,
+}
+
+/// A verdict that changes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// The claim.
+    pub id: String,
+    /// Its paper and figure.
+    pub figure: String,
+    /// The change of the constant, for example `+20`.
+    pub by: String,
+    /// The verdict before.
+    pub from: Verdict,
+    /// The verdict after.
+    pub to: Verdict,
+}
+
+/// What moving each constant changes.
+#[must_use]
+pub fn moved(lab: &Lab<'_>) -> Vec<Moved> {
+    let base = assess(lab, DEFAULT);
+    let mut by_constant: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
+    for variant in lab.store.variants("perturb:", None) {
+        let Some((constant, by)) = variant.trim_start_matches("perturb:").rsplit_once(':') else { continue };
+        by_constant.entry(constant).or_default().push((by, variant));
+    }
+    by_constant.into_iter().map(|(constant, moves)| one(lab, &base, constant, &moves)).collect()
+}
+
+fn one(lab: &Lab<'_>, base: &BTreeMap<String, Assessment>, constant: &str, moves: &[(&str, &str)]) -> Moved {
+    let mut compared = BTreeSet::new();
+    let mut changes = Vec::new();
+    for (by, variant) in moves {
+        for (id, after) in assess(lab, variant) {
+            let Some(before) = base.get(&id) else { continue };
+            compared.insert(id.clone());
+            if before.verdict != after.verdict {
+                let figure = format!("{} {}", after.seed, after.figure);
+                changes.push(Change { id, figure, by: (*by).to_owned(), from: before.verdict, to: after.verdict });
+            }
+        }
+    }
+    let figures: BTreeSet<&str> = changes.iter().map(|change| change.figure.as_str()).collect();
+    Moved { constant: constant.to_owned(), compared: compared.len(), suspect: figures.len() == 1, changes }
+}
+
+/// The results that there are for one variant alone, by id, with the verdict that nothing overrode.
+pub(super) fn assess(lab: &Lab<'_>, variant: &str) -> BTreeMap<String, Assessment> {
+    let printed = lab.printed();
+    let results = lab.claims.iter().filter(|claim| claim.kind.is_result() && lab.map.rows.contains_key(&claim.id));
+    let mut assessed = BTreeMap::new();
+    for claim in results {
+        let mut row = lab.assess(claim, Scope::Variant(variant), &printed);
+        row.verdict = row.otherwise.unwrap_or(row.verdict);
+        if row.verdict != Verdict::NoResult {
+            assessed.insert(claim.id.clone(), row);
+        }
+    }
+    assessed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::claim::tests::claim;
+    use super::super::claim::{Claim, Kind, Printed, Relation};
+    use super::super::map;
+    use super::super::results::tests::store;
+    use super::*;
+
+    fn row(id: &str, figure: &str) -> Claim {
+        let row = claim(id, Kind::Predict, Some(Relation::Eq), Printed::Number(40.0));
+        Claim { place: figure.to_owned(), ..row }
+    }
+
+    #[test]
+    fn a_constant_that_serves_one_figure_is_suspect() {
+        let claims = [row("a", "Fig 3"), row("b", "Fig 4")];
+        let one = |id: &str, metric: &str| {
+            format!("[[row]]\nid='{id}'\nexperiment='e'\nmetric='{metric}'\npolicy='p'\ncompare='value'\n")
+        };
+        let map = map::parse(&[("map".to_owned(), one("a", "w") + &one("b", "v"))]).unwrap();
+        let store = store(&[
+            "e,,default,p,w,W,40,40",
+            "e,,default,p,v,W,40,40",
+            "e,,perturb:sim.loop_ns:+20,p,w,W,40,40",
+            "e,,perturb:sim.loop_ns:+20,p,v,W,50,50",
+            "e,,perturb:sim.batch:+20,p,w,W,10,10",
+            "e,,perturb:sim.batch:-20,p,v,W,10,10",
+            "e,,perturb:sim.idle:-20,p,w,W,41,41",
+        ]);
+        let (calibrated, nothing) = (BTreeSet::from(["a".to_owned()]), |_: &str| None);
+        let lab = Lab {
+            claims: &claims,
+            map: &map,
+            store: &store,
+            calibrated: &calibrated,
+            file: &nothing,
+            parameter: &|_, _| None,
+        };
+        let found: Vec<(String, bool, usize, usize)> =
+            moved(&lab).into_iter().map(|m| (m.constant, m.suspect, m.compared, m.changes.len())).collect();
+        let expected = [
+            ("sim.batch".to_owned(), false, 2, 2), // both figures
+            ("sim.idle".to_owned(), false, 1, 0),
+            ("sim.loop_ns".to_owned(), true, 2, 1),
+        ];
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,159 @@
+//! Points of a sweep, and which of them a map row means.
+//!
+//! A point is a `;`-joined list of `key=value`, in any order. A pattern is a list of conditions such as `rate_kiops>=640`,
+//! joined by `;` or `,`; a point matches if it meets them all, so the empty pattern matches every point.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+/// Where in its sweep an experiment was run: values by key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Point(BTreeMap<String, String>);
+
+/// Conditions on points.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pattern(Vec<Condition>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Condition {
+    key: String,
+    test: Test,
+    value: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Test {
+    Is,
+    AtLeast,
+    AtMost,
+}
+
+impl Point {
+    /// Reads `rate_kiops=5120;drives=16`, or `-` where nothing is varied; `None` if a part has no `=` or a key comes twice.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut values = BTreeMap::new();
+        for part in parts(text).filter(|part| *part != "-") {
+            let (key, value) = part.split_once('=')?;
+            if values.insert(key.trim().to_owned(), value.trim().to_owned()).is_some() {
+                return None;
+            }
+        }
+        Some(Self(values))
+    }
+
+    /// The point for a reader; an experiment without a sweep has one without a name.
+    #[must_use]
+    pub fn words(&self) -> String {
+        if self.0.is_empty() { "its only point".to_owned() } else { self.to_string() }
+    }
+}
+
+/// By key, then by value, numbers as numbers: so that sweeps are printed in their order.
+impl Ord for Point {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let each = self.0.iter().zip(&other.0).map(|((a, x), (b, y))| a.cmp(b).then_with(|| by_value(x, y)));
+        each.fold(Ordering::Equal, Ordering::then).then(self.0.len().cmp(&other.0.len()))
+    }
+}
+
+impl PartialOrd for Point {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+fn by_value(a: &str, b: &str) -> Ordering {
+    match (number(a), number(b)) {
+        (Some(x), Some(y)) => x.total_cmp(&y).then_with(|| a.cmp(b)),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => a.cmp(b),
+    }
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> = self.0.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        parts.join(";").fmt(f)
+    }
+}
+
+impl Pattern {
+    /// Reads `rate_kiops>=640; drives=16`; `None` if a part is no condition.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        parts(text).map(Condition::parse).collect::<Option<_>>().map(Self)
+    }
+
+    /// Whether the point meets every condition.
+    #[must_use]
+    pub fn matches(&self, point: &Point) -> bool {
+        self.0.iter().all(|condition| condition.holds(point))
+    }
+}
+
+impl Condition {
+    fn parse(text: &str) -> Option<Self> {
+        let (sign, test) = [(">=", Test::AtLeast), ("<=", Test::AtMost), ("=", Test::Is)]
+            .into_iter()
+            .find(|(sign, _)| text.contains(sign))?;
+        let (key, value) = text.split_once(sign)?;
+        let (key, value) = (key.trim(), value.trim());
+        let sound = !key.is_empty() && (test == Test::Is || number(value).is_some());
+        sound.then(|| Self { key: key.to_owned(), test, value: value.to_owned() })
+    }
+
+    fn holds(&self, point: &Point) -> bool {
+        let Some(value) = point.0.get(&self.key) else { return false };
+        match (self.test, number(value), number(&self.value)) {
+            (Test::Is, Some(ours), Some(wanted)) => ours == wanted,
+            (Test::Is, ..) => *value == self.value,
+            (Test::AtLeast, Some(ours), Some(bound)) => ours >= bound,
+            (Test::AtMost, Some(ours), Some(bound)) => ours <= bound,
+            _ => false,
+        }
+    }
+}
+
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    text.split([';', ',']).map(str::trim).filter(|part| !part.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_select_points() {
+        let point = Point::parse("rate_kiops=640;workload=nor-r").unwrap();
+        let matches = |text: &str| Pattern::parse(text).unwrap().matches(&point);
+        for yes in ["", "rate_kiops=640", "rate_kiops = 640.0", "workload=nor-r, rate_kiops>=640", "rate_kiops<=1e3"] {
+            assert!(matches(yes), "{yes}");
+        }
+        for no in ["rate_kiops=64", "rate_kiops>=641", "workload=deg-r", "other=1", "workload>=3"] {
+            assert!(!matches(no), "{no}");
+        }
+        for wrong in ["rate", "rate>=fast", "=3"] {
+            assert_eq!(Pattern::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sweeps_stand_in_their_order() {
+        let mut points = ["rate=10240", "rate=80", "rate=640"].map(|text| Point::parse(text).unwrap());
+        points.sort();
+        assert_eq!(points.map(|point| point.to_string()), ["rate=80", "rate=640", "rate=10240"]);
+        assert_eq!(Point::parse("b=1;a=2"), Point::parse("a=2; b=1"));
+        assert_eq!(Point::parse("a=1;a=2"), None);
+        assert_eq!(Point::parse("a"), None);
+        assert_eq!(Point::parse("-"), Some(Point::default()));
+    }
+}

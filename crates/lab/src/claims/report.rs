@@ -1,0 +1,90 @@
+//! All assessments, and how they are counted.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::assess::{Assessment, Lab};
+use super::results::Stamp;
+use super::verdict::Verdict;
+
+/// What came of all claims.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Results by seed and verdict: rows that must come out and whose coming out is evidence.
+    pub results: BTreeMap<String, Counts>,
+    /// The same for bounds that the trivial policy meets too: no evidence.
+    pub no_evidence: BTreeMap<String, Counts>,
+    /// What is taken as given, by seed.
+    pub given: BTreeMap<String, Counts>,
+    /// Profiles that the results were made with.
+    pub profiles: Vec<Stamp>,
+    /// Rows of the map that no claim has.
+    pub unused: Vec<String>,
+    /// Every claim.
+    pub rows: Vec<Assessment>,
+}
+
+/// Rows by verdict.
+pub type Counts = BTreeMap<Verdict, usize>;
+
+impl Report {
+    /// Assesses every claim; with `seed`, only those of one paper.
+    #[must_use]
+    pub fn new(lab: &Lab<'_>, seed: Option<&str>) -> Self {
+        let mut rows = lab.assess_all();
+        rows.retain(|row| seed.is_none_or(|seed| row.seed == seed));
+        let known = |id: &&String| !lab.claims.iter().any(|claim| claim.id == **id);
+        Self {
+            results: count(rows.iter().filter(|row| row.kind.is_result() && row.evidence)),
+            no_evidence: count(rows.iter().filter(|row| row.kind.is_result() && !row.evidence)),
+            given: count(rows.iter().filter(|row| !row.kind.is_result())),
+            profiles: lab.store.stamps().to_vec(),
+            unused: lab.map.rows.keys().chain(lab.map.not_modelled.keys()).filter(known).cloned().collect(),
+            rows,
+        }
+    }
+
+    /// Rows of results by figure, figures in their natural order, with the seed first.
+    #[must_use]
+    pub fn by_figure(&self) -> Vec<((&str, &str), Vec<&Assessment>)> {
+        let mut figures: BTreeMap<(&str, FigureOrder<'_>), Vec<&Assessment>> = BTreeMap::new();
+        for row in self.rows.iter().filter(|row| row.kind.is_result()) {
+            figures.entry((&row.seed, figure_order(&row.figure))).or_default().push(row);
+        }
+        figures.into_iter().map(|((seed, (_, _, figure)), rows)| ((seed, figure), rows)).collect()
+    }
+
+    /// Results that miss or are undecided and whose row says no cause.
+    #[must_use]
+    pub fn without_cause(&self) -> Vec<&Assessment> {
+        let open = |row: &&Assessment| {
+            let verdict = row.otherwise.unwrap_or(row.verdict);
+            matches!(verdict, Verdict::Misses | Verdict::Undecided) && row.cause.is_none() && row.kind.is_result()
+        };
+        self.rows.iter().filter(open).collect()
+    }
+}
+
+/// Tables, then figures, then sections, each by number.
+type FigureOrder<'a> = (u8, u32, &'a str);
+
+/// Where a figure stands among others.
+#[must_use]
+pub fn figure_order(figure: &str) -> FigureOrder<'_> {
+    let class = match figure {
+        _ if figure.starts_with("Table") => 0,
+        _ if figure.starts_with("Fig") => 1,
+        _ => 2,
+    };
+    let digits: String = figure.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
+    (class, digits.parse().unwrap_or(0), figure)
+}
+
+fn count<'a>(rows: impl Iterator<Item = &'a Assessment>) -> BTreeMap<String, Counts> {
+    let mut seeds: BTreeMap<String, Counts> = BTreeMap::new();
+    for row in rows {
+        *seeds.entry(row.seed.clone()).or_default().entry(row.verdict).or_default() += 1;
+    }
+    seeds
+}

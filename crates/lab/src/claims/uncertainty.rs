@@ -1,0 +1,168 @@
+//! How far results follow from constants that nobody printed: draws of all free constants over their ranges.
+//!
+//! Results hold variants `lhs:0`, `lhs:1`, ... (a Latin hypercube), and a table says which constants each of them has. For each
+//! row the middle 95 % of the draws is printed, and the constant whose partial rank correlation with ours is strongest.
+
+use std::collections::BTreeMap;
+
+use pilotlight_stats::rank;
+use serde::{Deserialize, Serialize};
+
+use super::assess::{Assessment, Lab};
+use super::claim::Printed;
+use super::perturb::assess;
+use super::verdict::Verdict;
+
+/// Draws by variant: values by constant.
+pub type Draws = BTreeMap<String, BTreeMap<String, f64>>;
+
+/// What the draws do to a row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// The claim.
+    pub id: String,
+    /// Its paper and figure.
+    pub figure: String,
+    /// What the paper prints.
+    pub paper: Printed,
+    /// The unit of numbers.
+    pub unit: String,
+    /// Draws with results.
+    pub draws: usize,
+    /// Lower end of the middle 95 % of ours; `None` for orders.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// Share of draws in which the row comes out.
+    pub comes_out: f64,
+    /// The constant that matters most, with its rank correlation.
+    pub most: Option<(String, f64)>,
+}
+
+/// Why a table of draws cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}: {error}; columns are variant,constant,value")]
+pub struct DrawsError {
+    file: String,
+    error: csv::Error,
+}
+
+#[derive(Deserialize)]
+struct Line {
+    variant: String,
+    constant: String,
+    value: f64,
+}
+
+/// Reads a table `variant,constant,value`.
+///
+/// # Errors
+/// If a line is malformed.
+pub fn draws(file: &str, text: &str) -> Result<Draws, DrawsError> {
+    let mut draws = Draws::new();
+    let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
+    for line in reader.deserialize() {
+        let Line { variant, constant, value } = line.map_err(|error| DrawsError { file: file.to_owned(), error })?;
+        draws.entry(variant).or_default().insert(constant, value);
+    }
+    Ok(draws)
+}
+
+/// Every result that has draws.
+#[must_use]
+pub fn spreads(lab: &Lab<'_>, draws: &Draws) -> Vec<Spread> {
+    let mut rows: BTreeMap<String, Vec<(&str, Assessment)>> = BTreeMap::new();
+    for variant in lab.store.variants("lhs:", None) {
+        for (id, row) in assess(lab, variant) {
+            rows.entry(id).or_default().push((variant, row));
+        }
+    }
+    rows.into_values().filter_map(|drawn| spread(&drawn, draws)).collect()
+}
+
+fn spread(drawn: &[(&str, Assessment)], draws: &Draws) -> Option<Spread> {
+    let (_, first) = drawn.first()?;
+    let mut values: Vec<f64> = drawn.iter().filter_map(|(_, row)| row.ours.map(|ours| ours.value)).collect();
+    let comes_out = drawn.iter().filter(|(_, row)| row.verdict == Verdict::ComesOut).count();
+    // for an order, what depends on the constants is whether it holds
+    let of =
+        |row: &Assessment| row.ours.map_or(f64::from(u8::from(row.verdict == Verdict::ComesOut)), |ours| ours.value);
+    let outputs: Vec<(&str, f64)> = drawn.iter().map(|(variant, row)| (*variant, of(row))).collect();
+    values.sort_by(f64::total_cmp);
+    Some(Spread {
+        id: first.id.clone(),
+        figure: format!("{} {}", first.seed, first.figure),
+        paper: first.paper.clone(),
+        unit: first.unit.clone(),
+        draws: drawn.len(),
+        low: at_share(&values, 0.025),
+        high: at_share(&values, 0.975),
+        comes_out: comes_out as f64 / drawn.len() as f64,
+        most: strongest(&outputs, draws),
+    })
+}
+
+/// The value below which a share of the sorted ones lies; of few values the ends.
+fn at_share(sorted: &[f64], share: f64) -> Option<f64> {
+    let place = (share * (sorted.len().checked_sub(1)?) as f64).round() as usize;
+    sorted.get(place).copied()
+}
+
+/// The constant with the strongest rank correlation: partial where there are draws enough, else alone.
+fn strongest(outputs: &[(&str, f64)], draws: &Draws) -> Option<(String, f64)> {
+    let known: Vec<(&BTreeMap<String, f64>, f64)> =
+        outputs.iter().filter_map(|(variant, value)| Some((draws.get(*variant)?, *value))).collect();
+    let names: Vec<&String> = known.first()?.0.keys().collect();
+    let column =
+        |name: &&String| -> Option<Vec<f64>> { known.iter().map(|(draw, _)| draw.get(*name).copied()).collect() };
+    let columns: Vec<Vec<f64>> = names.iter().map(column).collect::<Option<_>>()?;
+    let output: Vec<f64> = known.iter().map(|(_, value)| *value).collect();
+    let alone = || columns.iter().map(|column| rank::spearman(column, &output).unwrap_or(0.0)).collect();
+    let strengths: Vec<f64> = rank::partial(&columns, &output).unwrap_or_else(alone);
+    let most = names.iter().zip(strengths).max_by(|(_, a), (_, b)| a.abs().total_cmp(&b.abs()))?;
+    (most.1 != 0.0).then(|| ((*most.0).clone(), most.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::claim::tests::claim;
+    use super::super::claim::{Kind, Relation};
+    use super::super::map;
+    use super::super::results::tests::store;
+    use super::*;
+
+    #[test]
+    fn the_constant_that_matters_is_named_and_the_interval_is_that_of_the_draws() {
+        let row = claim("a", Kind::Predict, Some(Relation::Eq), Printed::Number(40.0));
+        let text = "[[row]]\nid='a'\nexperiment='e'\nmetric='w'\npolicy='p'\ncompare='value'\n";
+        let map = map::parse(&[("map".to_owned(), text.to_owned())]).unwrap();
+        let lines: Vec<String> = (0..20).map(|i| format!("e,,lhs:{i},p,w,W,{v},{v}", v = 30 + i)).collect();
+        let mut table = "variant,constant,value\n".to_owned();
+        for i in 0..20 {
+            table += &format!("lhs:{i},cause,{}\nlhs:{i},noise,{}\n", 100 - i, (i * 7) % 20);
+        }
+        let draws = draws("constants.csv", &table).unwrap();
+        let store = store(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+        let lab = Lab {
+            claims: &[row],
+            map: &map,
+            store: &store,
+            calibrated: &BTreeSet::new(),
+            file: &|_| None,
+            parameter: &|_, _| None,
+        };
+        let spread = spreads(&lab, &draws).pop().unwrap();
+        assert_eq!((spread.draws, spread.low, spread.high), (20, Some(30.0), Some(49.0)));
+        assert_eq!(spread.comes_out, 7.0 / 20.0); // 37 to 43
+        let (name, strength) = spread.most.unwrap();
+        assert!(name == "cause" && strength < -0.9, "{name} {strength}");
+    }
+
+    #[test]
+    fn a_malformed_table_is_refused() {
+        let error = draws("constants.csv", "variant,constant,value\nlhs:1,a,many\n").unwrap_err().to_string();
+        assert!(error.contains("constants.csv") && error.contains("line: 2"), "{error}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Dotted keys into TOML: `workload.hosts.rate`, `policy.sandman.settings.window`, `power.family.package_ppm`.
+//!
+//! A segment names a key of a table; in an array of tables it is an element's `label` or `name`, or its number.
+
+use toml::{Table, Value};
+
+/// Why a dotted key leads nowhere.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DottedError {
+    /// An array has no such element.
+    #[error("{key}: there is no {segment:?}; there are: {known}")]
+    Element {
+        /// The whole key.
+        key: String,
+        /// Where it ends.
+        segment: String,
+        /// The elements that there are.
+        known: String,
+    },
+    /// A value in between is neither a table nor an array.
+    #[error("{key}: {segment:?} is beyond a plain value")]
+    Leaf {
+        /// The whole key.
+        key: String,
+        /// What is beyond it.
+        segment: String,
+    },
+}
+
+/// Sets the value at a key; tables on the way are made where missing.
+///
+/// # Errors
+/// If the way leads through a plain value, or to an element that an array does not have.
+pub fn set(table: &mut Table, key: &str, value: Value) -> Result<(), DottedError> {
+    let Some((last, way)) = split(key) else { return Ok(()) };
+    let mut at = Place::Table(table);
+    for segment in way {
+        at = at.enter(key, segment)?;
+    }
+    at.put(key, last, value)
+}
+
+/// The value at a key.
+#[must_use]
+pub fn get<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+    let mut segments = key.split('.');
+    let mut at = table.get(segments.next()?)?;
+    for segment in segments {
+        at = match at {
+            Value::Table(table) => table.get(segment)?,
+            Value::Array(array) => array.get(position(array, segment)?)?,
+            _ => return None,
+        };
+    }
+    Some(at)
+}
+
+/// Every plain value with its key, in order. Arrays count as plain.
+pub fn leaves(table: &Table) -> Vec<(String, &Value)> {
+    let mut found = Vec::new();
+    gather("", table, &mut found);
+    found
+}
+
+fn gather<'a>(prefix: &str, table: &'a Table, found: &mut Vec<(String, &'a Value)>) {
+    for (key, value) in table {
+        let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        match value {
+            Value::Table(inner) => gather(&key, inner, found),
+            leaf => found.push((key, leaf)),
+        }
+    }
+}
+
+fn split(key: &str) -> Option<(&str, Vec<&str>)> {
+    let mut segments: Vec<&str> = key.split('.').collect();
+    let last = segments.pop()?;
+    Some((last, segments))
+}
+
+fn name_of(value: &Value) -> Option<&str> {
+    let table = value.as_table()?;
+    ["label", "name"].iter().find_map(|key| table.get(*key)?.as_str())
+}
+
+fn position(array: &[Value], segment: &str) -> Option<usize> {
+    let named = array.iter().position(|element| name_of(element) == Some(segment));
+    named.or_else(|| segment.parse().ok().filter(|&at| at < array.len()))
+}
+
+fn missing(array: &[Value], key: &str, segment: &str) -> DottedError {
+    let known: Vec<&str> = array.iter().filter_map(name_of).collect();
+    let known = if known.is_empty() { format!("{} without names", array.len()) } else { known.join(", ") };
+    DottedError::Element { key: key.to_owned(), segment: segment.to_owned(), known }
+}
+
+enum Place<'a> {
+    Table(&'a mut Table),
+    Array(&'a mut Vec<Value>),
+}
+
+impl<'a> Place<'a> {
+    fn enter(self, key: &str, segment: &str) -> Result<Self, DottedError> {
+        let value = match self {
+            Self::Table(table) => table.entry(segment.to_owned()).or_insert_with(|| Value::Table(Table::new())),
+            Self::Array(array) => {
+                let Some(at) = position(array, segment) else { return Err(missing(array, key, segment)) };
+                &mut array[at]
+            }
+        };
+        match value {
+            Value::Table(table) => Ok(Self::Table(table)),
+            Value::Array(array) => Ok(Self::Array(array)),
+            _ => Err(DottedError::Leaf { key: key.to_owned(), segment: segment.to_owned() }),
+        }
+    }
+
+    fn put(self, key: &str, last: &str, value: Value) -> Result<(), DottedError> {
+        match self {
+            Self::Table(table) => {
+                table.insert(last.to_owned(), value);
+            }
+            Self::Array(array) => match position(array, last) {
+                Some(at) => array[at] = value,
+                None => return Err(missing(array, key, last)),
+            },
+        }
+        Ok(())
+    }
+}
+
+/// Reads a value as it is written behind `--set KEY=`: TOML where it is, text where it is not.
+#[must_use]
+pub fn value(text: &str) -> Value {
+    let document = format!("value = {text}");
+    let parsed = document.parse::<Table>().ok().and_then(|mut table| table.remove("value"));
+    parsed.unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        "a = 1\n[[policy]]\nlabel = 'x'\n[[policy]]\nlabel = 'y'\nsettings = { n = 2 }\n".parse().unwrap()
+    }
+
+    #[test]
+    fn elements_are_found_by_name_and_by_number() {
+        let mut table = table();
+        set(&mut table, "policy.y.settings.n", value("3")).unwrap();
+        set(&mut table, "policy.0.settings.m", value("5us")).unwrap();
+        assert_eq!(get(&table, "policy.1.settings.n"), Some(&Value::Integer(3)));
+        assert_eq!(get(&table, "policy.x.settings.m"), Some(&Value::String("5us".into())));
+        assert_eq!(get(&table, "policy.z"), None);
+    }
+
+    #[test]
+    fn mistakes_name_the_key_and_what_there_is() {
+        let error = set(&mut table(), "policy.z.settings.n", value("3")).unwrap_err();
+        assert_eq!(error.to_string(), "policy.z.settings.n: there is no \"z\"; there are: x, y");
+        let error = set(&mut table(), "a.b.c", value("3")).unwrap_err();
+        assert!(error.to_string().contains("a.b.c"), "{error}");
+    }
+
+    #[test]
+    fn what_is_written_as_toml_is_toml() {
+        assert_eq!(value("true"), Value::Boolean(true));
+        assert_eq!(value("[1, 2]"), Value::Array(vec![1.into(), 2.into()]));
+        assert_eq!(value("sandman"), Value::String("sandman".into()));
+    }
+
+    #[test]
+    fn leaves_have_their_whole_key() {
+        let keys: Vec<String> =
+            leaves(&"a = 1\n[b]\nc = [2]\nd.e = 3".parse().unwrap()).into_iter().map(|(key, _)| key).collect();
+        assert_eq!(keys, ["a", "b.c", "b.d.e"]);
+    }
+}

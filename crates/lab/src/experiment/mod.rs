@@ -1,0 +1,158 @@
+//! Experiments: files in, points out, and a scenario for each run.
+
+pub mod points;
+pub mod scenario;
+pub mod schema;
+
+use std::path::{Path, PathBuf};
+
+use toml::Table;
+
+pub use points::{Coordinate, Point, PointsError, expand};
+pub use schema::Experiment;
+
+use crate::machine::{self, MachineError, MachineFiles};
+use crate::read::{self, ReadError};
+use pilotlight_sim::ssd::SsdModel;
+
+/// An experiment with everything that its runs need.
+#[derive(Clone, Debug)]
+pub struct Bench {
+    /// The experiment as it stands in its file.
+    pub experiment: Experiment,
+    /// Its points.
+    pub points: Vec<Point>,
+    /// The machine's files.
+    pub machine: MachineFiles,
+    /// Models of drives, by name of the profile.
+    pub drives: Vec<(String, SsdModel)>,
+    /// Names the machine: profile, calibration and drives.
+    pub hash: String,
+    /// Names what is asked: the file, and what was set beside it.
+    pub question: String,
+}
+
+/// What is asked beside the file.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// `--set KEY=VALUE`, in order; keys of the machine begin with `machine.`.
+    pub set: Vec<(String, String)>,
+    /// Whether the file's `smoke` keys hold.
+    pub smoke: bool,
+    /// Replications, where not the file's.
+    pub replications: Option<u32>,
+}
+
+/// Why an experiment cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A file cannot be read.
+    #[error("{path}: {error}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// No folder above the file holds `calibration.toml`.
+    #[error("{0}: no folder above it holds calibration.toml and profiles/: keep experiments beside them")]
+    Home(String),
+    /// A file is not written as it should be.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The experiment does not expand.
+    #[error(transparent)]
+    Points(#[from] PointsError),
+    /// There is no such machine.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// A drive's profile is not written as it should be.
+    #[error("profiles/ssd/{name}.toml: {reason}")]
+    Drive {
+        /// Which.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Reads an experiment with all that it names.
+///
+/// # Errors
+/// If a file cannot be read or is not written as it should be; the message names file and key.
+pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
+    let home = home(path)?;
+    let text = file(path)?;
+    let name = path.display().to_string();
+    let mut table = read::parse(&name, &text)?;
+    let asked = asked(&table, request);
+    let changes = points::set_all(&mut table, &asked, &name)?;
+    let experiment: Experiment = read::table(table.clone(), &name)?;
+    let profile = file(&home.join("profiles").join(format!("{}.toml", experiment.profile)))?;
+    let calibration = file(&home.join("calibration.toml"))?;
+    let machine = MachineFiles::parse(&profile, &calibration)?;
+    let points = expand(&table, &asked, &name)?;
+    let (drives, texts) = drives(&home, &points)?;
+    let hash =
+        machine::hash([profile.as_str(), calibration.as_str()].into_iter().chain(texts.iter().map(String::as_str)));
+    let question = machine::hash([question(&table).as_str(), format!("{changes:?}").as_str()]);
+    Ok(Bench { experiment, points, machine, drives, hash, question })
+}
+
+/// What a run's result depends on: neither words nor charts, nor how many runs there are.
+fn question(table: &Table) -> String {
+    let mut table = table.clone();
+    for key in ["figure", "title", "about", "replications", "smoke"] {
+        table.remove(key);
+    }
+    if let Some(output) = table.get_mut("output").and_then(toml::Value::as_table_mut) {
+        output.remove("chart");
+    }
+    table.to_string()
+}
+
+/// The folder that holds profiles and calibration.
+fn home(path: &Path) -> Result<PathBuf, LoadError> {
+    let absolute = path.canonicalize().map_err(|error| unreadable(path, error))?;
+    let folder = absolute.ancestors().skip(1).find(|folder| folder.join("calibration.toml").is_file());
+    folder.map(Path::to_path_buf).ok_or_else(|| LoadError::Home(path.display().to_string()))
+}
+
+fn unreadable(path: &Path, error: std::io::Error) -> LoadError {
+    LoadError::File { path: path.display().to_string(), error }
+}
+
+fn file(path: &Path) -> Result<String, LoadError> {
+    std::fs::read_to_string(path).map_err(|error| unreadable(path, error))
+}
+
+/// What is asked beside the file, as dotted keys; it wins over the file and over axes.
+fn asked(table: &Table, request: &Request) -> Vec<(String, toml::Value)> {
+    let mut asked = Vec::new();
+    if request.smoke {
+        let smoke = table.get("smoke").and_then(toml::Value::as_table).cloned().unwrap_or_default();
+        asked.push(("replications".to_owned(), 2.into()));
+        asked.extend(smoke);
+    }
+    asked.extend(request.set.iter().map(|(key, text)| (key.clone(), crate::dotted::value(text))));
+    asked.extend(request.replications.map(|count| ("replications".to_owned(), i64::from(count).into())));
+    asked
+}
+
+type Models = (Vec<(String, SsdModel)>, Vec<String>);
+
+fn drives(home: &Path, points: &[Point]) -> Result<Models, LoadError> {
+    let mut names: Vec<String> =
+        points.iter().flat_map(|point| &point.experiment.drives).map(|drives| drives.profile.clone()).collect();
+    names.sort();
+    names.dedup();
+    let mut models = (Vec::new(), Vec::new());
+    for name in names {
+        let text = file(&home.join("profiles/ssd").join(format!("{name}.toml")))?;
+        let model = SsdModel::parse(&text);
+        let model = model.map_err(|error| LoadError::Drive { name: name.clone(), reason: error.to_string() })?;
+        models.0.push((name, model));
+        models.1.push(text);
+    }
+    Ok(models)
+}

@@ -1,0 +1,230 @@
+//! From a point and a policy to what the simulator runs.
+
+use pilotlight_plant::{Topology, TopologyError};
+use pilotlight_sim::machine::Machine;
+use pilotlight_sim::scenario::{self as sim, Connection, Kind, Scenario, Workload};
+use pilotlight_sim::ssd::SsdModel;
+use toml::Value;
+
+use super::schema::{Cores, DriveUse, Experiment, Group, PolicySpec, Request, Selection, Spacing};
+use crate::quantity::{Depth, Rate};
+
+/// Why a point cannot be run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ScenarioError {
+    /// Cores that are none.
+    #[error("topology: {0}")]
+    Topology(#[from] TopologyError),
+    /// Something about a group of connections.
+    #[error("workload {group}: {reason}")]
+    Group {
+        /// The group.
+        group: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A drive's model was not read.
+    #[error("drive {0}: its profile was not read")]
+    Drive(String),
+    /// A replay.
+    #[error("trace {0}: the simulator cannot replay it yet")]
+    Trace(String),
+    /// Too many names of phases.
+    #[error("there are more than 256 labels of phases")]
+    Labels,
+}
+
+/// The names of phases, in the order in which they first appear; the simulator knows them by number.
+#[must_use]
+pub fn labels(experiment: &Experiment) -> Vec<String> {
+    let mut labels: Vec<String> = Vec::new();
+    let of_group = |group: &Group| -> Vec<String> {
+        if group.phases.is_empty() {
+            vec![group.label.clone()]
+        } else {
+            group.phases.iter().map(|phase| phase.label.clone()).collect()
+        }
+    };
+    for label in experiment.workload.iter().flat_map(of_group) {
+        if !labels.contains(&label) {
+            labels.push(label);
+        }
+    }
+    labels
+}
+
+/// What is run at a point under a policy.
+///
+/// # Errors
+/// If the experiment asks for threads, drives or rates that there are not, or for a replay.
+pub fn build(
+    experiment: &Experiment,
+    policy: &PolicySpec,
+    machine: Machine,
+    models: &[(String, SsdModel)],
+    seed: u64,
+) -> Result<Scenario, ScenarioError> {
+    if let Some(trace) = &experiment.trace {
+        return Err(ScenarioError::Trace(trace.source.clone()));
+    }
+    let cores = policy.topology.unwrap_or(experiment.topology);
+    let drives = drives(experiment, models)?;
+    let workload = workload(experiment, cores.threads, drives.len())?;
+    Ok(Scenario {
+        machine,
+        family: Vec::new(),
+        topology: topology(cores)?,
+        threads: cores.threads,
+        drives,
+        workload,
+        duration_ns: experiment.duration.0,
+        warm_up_ns: 0,
+        series_ns: experiment.series.0,
+        seed,
+        eager: false,
+    })
+}
+
+fn topology(cores: Cores) -> Result<Topology, TopologyError> {
+    if cores.siblings { Topology::paired(cores.cores) } else { Topology::flat(cores.cores) }
+}
+
+fn drives(experiment: &Experiment, models: &[(String, SsdModel)]) -> Result<Vec<SsdModel>, ScenarioError> {
+    let mut drives = Vec::new();
+    for group in &experiment.drives {
+        let found = models.iter().find(|(name, _)| *name == group.profile);
+        let (_, model) = found.ok_or_else(|| ScenarioError::Drive(group.profile.clone()))?;
+        drives.extend(std::iter::repeat_n(model.clone(), usize::from(group.count)));
+    }
+    Ok(drives)
+}
+
+fn workload(experiment: &Experiment, threads: u16, drives: usize) -> Result<Workload, ScenarioError> {
+    let labels = labels(experiment);
+    if labels.len() > 256 {
+        return Err(ScenarioError::Labels);
+    }
+    let mut connections = Vec::new();
+    for group in &experiment.workload {
+        let wrong = |reason: &str| ScenarioError::Group { group: group.name.clone(), reason: reason.to_owned() };
+        let on = Dealt::new(group, threads, drives).map_err(wrong)?;
+        let phases = phases(group, &labels).map_err(wrong)?;
+        let one = |at: u32| Connection {
+            thread: on.thread(at),
+            drives: on.drives(at, group.connections),
+            request: kind(&group.request),
+            depth: match group.depth {
+                Depth::AtMost(depth) => depth,
+                Depth::Open => u32::MAX,
+            },
+            spacing: spacing(group.spacing),
+            phases: phases.clone(),
+            think_ns: group.think.0,
+        };
+        connections.extend((0..group.connections).map(one));
+    }
+    Ok(Workload { connections })
+}
+
+/// Which threads and drives a group's connections use.
+struct Dealt {
+    threads: (u16, u16),
+    drives: (u16, u16),
+    each: bool,
+}
+
+impl Dealt {
+    fn new(group: &Group, threads: u16, drives: usize) -> Result<Self, &'static str> {
+        let drives = u16::try_from(drives).map_err(|_| "there are too many drives")?;
+        let threads = match group.threads {
+            Selection::All => (0, threads),
+            Selection::Range(from, count) if u32::from(from) + u32::from(count) <= u32::from(threads) => (from, count),
+            Selection::Range(..) => return Err("it names I/O threads that there are not"),
+        };
+        let (range, each) = match group.drives {
+            DriveUse::One => ((0, drives), false),
+            DriveUse::All => ((0, drives), true),
+            DriveUse::Range(from, count) => ((from, count), true),
+        };
+        let there = u32::from(range.0) + u32::from(range.1) <= u32::from(drives) && range.1 > 0;
+        if group.connections == 0 || threads.1 == 0 || !there {
+            return Err("it needs a connection, an I/O thread, and drives that there are");
+        }
+        Ok(Self { threads, drives: range, each })
+    }
+
+    fn thread(&self, connection: u32) -> u16 {
+        self.threads.0 + (connection % u32::from(self.threads.1)) as u16
+    }
+
+    /// In equal blocks, so that an I/O thread's connections lead to different drives.
+    fn drives(&self, connection: u32, connections: u32) -> (u16, u16) {
+        if self.each {
+            return self.drives;
+        }
+        let at = u64::from(connection) * u64::from(self.drives.1) / u64::from(connections);
+        (self.drives.0 + at as u16, 1)
+    }
+}
+
+fn phases(group: &Group, labels: &[String]) -> Result<Vec<sim::Phase>, &'static str> {
+    let number = |label: &String| labels.iter().position(|known| known == label).unwrap_or(0) as u8;
+    let rate = |rate: Rate| connection_rate(group, rate);
+    match (group.rate, group.phases.is_empty()) {
+        (Some(every), true) => {
+            Ok(vec![sim::Phase { label: number(&group.label), length_ns: 1_000_000_000, rate: rate(every)? }])
+        }
+        (None, false) => {
+            let phase = |phase: &super::schema::Phase| {
+                Ok(sim::Phase { label: number(&phase.label), length_ns: phase.length.0, rate: rate(phase.rate)? })
+            };
+            group.phases.iter().map(phase).collect()
+        }
+        _ => Err("give either `rate` or `phase`s"),
+    }
+}
+
+fn connection_rate(group: &Group, rate: Rate) -> Result<sim::Rate, &'static str> {
+    let each = |all: f64| sim::Rate::PerSecond(all / f64::from(group.connections));
+    match rate {
+        Rate::PerSecond(0.0) | Rate::Off => Ok(sim::Rate::Off),
+        Rate::PerSecond(rate) => Ok(each(rate)),
+        Rate::Share(share) => group.max_iops.map(|max| each(share * max)).ok_or("a rate in % needs `max_iops`"),
+        Rate::Unlimited if group.depth == Depth::Open => Err("an unlimited rate needs a depth"),
+        Rate::Unlimited => Ok(sim::Rate::Unlimited),
+    }
+}
+
+fn kind(request: &Request) -> Kind {
+    match request {
+        Request::Plain { size, writes, sequential } => Kind::Plain {
+            writes_ppm: (writes.clamp(0.0, 1.0) * 1e6).round() as u32,
+            bytes: size.0,
+            sequential: *sequential,
+        },
+        Request::Steps { steps, bytes_in, bytes_out } => {
+            let step = |step: &super::schema::Step| sim::Step {
+                reads: step.reads,
+                writes: step.writes,
+                bytes: step.size.0,
+                parity_kib: step.parity.0 / 1024,
+            };
+            Kind::Steps { steps: steps.iter().map(step).collect(), bytes_in: bytes_in.0, bytes_out: bytes_out.0 }
+        }
+    }
+}
+
+fn spacing(spacing: Spacing) -> sim::Spacing {
+    match spacing {
+        Spacing::Paced => sim::Spacing::Paced,
+        Spacing::Poisson => sim::Spacing::Poisson,
+        Spacing::Mmpp { ratio, high_share, high } => sim::Spacing::Mmpp { ratio, high_share, high_ns: high.0 as f64 },
+    }
+}
+
+/// A policy's settings as it reads them.
+#[must_use]
+pub fn settings(policy: &PolicySpec) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    policy.settings.iter().map(|(key, value)| (key.clone(), text(value))).collect()
+}

@@ -1,0 +1,459 @@
+//! What stands in an experiment's file (`experiments/*.toml`). Unknown keys are refused; docs/experiments.md tells it to people.
+
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use crate::quantity::{Depth, Rate, Size, Time};
+
+/// An experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// What results call it.
+    pub name: String,
+    /// The figure or table, with the paper's section.
+    pub figure: String,
+    /// What is shown, in a line.
+    pub title: String,
+    /// More, for the report.
+    #[serde(default)]
+    pub about: String,
+    /// The machine: `profiles/NAME.toml`.
+    pub profile: String,
+    /// Simulated time of a run, warm-up included.
+    pub duration: Time,
+    /// What is cut off at the beginning.
+    pub warm_up: WarmUp,
+    /// Length of an entry of a time series.
+    #[serde(default = "ten_ms")]
+    pub series: Time,
+    /// Runs of each point, each with a seed of its own.
+    pub replications: u32,
+    /// The seed of the first replication.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// Keys that `--smoke` sets, by dotted key.
+    #[serde(default)]
+    pub smoke: Table,
+    /// Cores and I/O threads.
+    pub topology: Cores,
+    /// Drives, in groups of equal ones.
+    #[serde(rename = "drive")]
+    pub drives: Vec<Drives>,
+    /// What hosts ask for, in groups of equal connections.
+    #[serde(default, rename = "workload")]
+    pub workload: Vec<Group>,
+    /// A trace that is replayed, beside the workload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Trace>,
+    /// What decides.
+    #[serde(rename = "policy")]
+    pub policies: Vec<PolicySpec>,
+    /// What is varied.
+    #[serde(default, rename = "axis")]
+    pub axes: Vec<Axis>,
+    /// What is kept and drawn.
+    #[serde(default)]
+    pub output: Output,
+}
+
+fn ten_ms() -> Time {
+    Time(10_000_000)
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// What is cut off at the beginning of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", tag = "rule")]
+pub enum WarmUp {
+    /// So much.
+    Fixed {
+        /// The time.
+        time: Time,
+    },
+    /// What MSER-5 says of a pilot run's power and latency over time, but at least so much.
+    #[serde(rename = "mser-5")]
+    Mser5 {
+        /// The least.
+        least: Time,
+        /// The most; what needs longer is warned of.
+        most: Time,
+    },
+}
+
+/// Cores and I/O threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cores {
+    /// Logical cores.
+    pub cores: u16,
+    /// Whether 0 and 1, 2 and 3, and so on are siblings.
+    pub siblings: bool,
+    /// I/O threads.
+    pub threads: u16,
+}
+
+/// Equal drives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Drives {
+    /// The model: `profiles/ssd/NAME.toml`.
+    pub profile: String,
+    /// How many.
+    pub count: u16,
+}
+
+/// Equal connections.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// How keys address it.
+    pub name: String,
+    /// How many.
+    pub connections: u32,
+    /// The I/O threads that they are dealt to, one after the other.
+    #[serde(default)]
+    pub threads: Selection,
+    /// The drives that each uses.
+    #[serde(default)]
+    pub drives: DriveUse,
+    /// What a request is.
+    pub request: Request,
+    /// Most requests of each connection in progress.
+    pub depth: Depth,
+    /// How due times are spaced.
+    #[serde(default)]
+    pub spacing: Spacing,
+    /// Time between an answer and the next request that it lets go.
+    #[serde(default)]
+    pub think: Time,
+    /// What `%` in a rate is of: requests a second of the whole group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_iops: Option<f64>,
+    /// Requests of the whole group, all the time; or else `phase`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// Times with one rate each, repeated.
+    #[serde(default, rename = "phase", skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<Phase>,
+    /// What results call requests that have no phase.
+    #[serde(default = "load")]
+    pub label: String,
+}
+
+fn load() -> String {
+    "load".into()
+}
+
+/// A time with one rate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    /// What results call it.
+    pub label: String,
+    /// How long.
+    pub length: Time,
+    /// Requests of the whole group.
+    pub rate: Rate,
+}
+
+/// `"all"`, or `[from, count]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Value", into = "Value")]
+pub enum Selection {
+    /// Every one.
+    #[default]
+    All,
+    /// These.
+    Range(u16, u16),
+}
+
+/// The drives that a connection uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Value", into = "Value")]
+pub enum DriveUse {
+    /// `"one"`: one drive; the connections are dealt to drives in equal blocks.
+    #[default]
+    One,
+    /// `"all"`: every drive, each as often as the others.
+    All,
+    /// `[from, count]`: these, each as often as the others.
+    Range(u16, u16),
+}
+
+fn pair(value: &Value) -> Option<(u16, u16)> {
+    let [from, count] = value.as_array()?.as_slice() else { return None };
+    let small = |value: &Value| u16::try_from(value.as_integer()?).ok();
+    Some((small(from)?, small(count).filter(|&count| count > 0)?))
+}
+
+impl TryFrom<Value> for Selection {
+    type Error = String;
+    fn try_from(value: Value) -> Result<Self, String> {
+        if value.as_str() == Some("all") {
+            return Ok(Self::All);
+        }
+        let range = pair(&value).map(|(from, count)| Self::Range(from, count));
+        range.ok_or_else(|| format!("{value} is not \"all\" or [first, count]"))
+    }
+}
+
+impl From<Selection> for Value {
+    fn from(selection: Selection) -> Self {
+        match selection {
+            Selection::All => "all".into(),
+            Selection::Range(from, count) => vec![i64::from(from), i64::from(count)].into(),
+        }
+    }
+}
+
+impl TryFrom<Value> for DriveUse {
+    type Error = String;
+    fn try_from(value: Value) -> Result<Self, String> {
+        match value.as_str() {
+            Some("one") => return Ok(Self::One),
+            Some("all") => return Ok(Self::All),
+            _ => {}
+        }
+        let range = pair(&value).map(|(from, count)| Self::Range(from, count));
+        range.ok_or_else(|| format!("{value} is not \"one\", \"all\" or [first, count]"))
+    }
+}
+
+impl From<DriveUse> for Value {
+    fn from(drives: DriveUse) -> Self {
+        match drives {
+            DriveUse::One => "one".into(),
+            DriveUse::All => "all".into(),
+            DriveUse::Range(from, count) => vec![i64::from(from), i64::from(count)].into(),
+        }
+    }
+}
+
+/// What a request is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", tag = "kind")]
+pub enum Request {
+    /// One read or write.
+    Plain {
+        /// Its size.
+        size: Size,
+        /// Share of writes, 0 to 1.
+        #[serde(default)]
+        writes: f64,
+        /// One after the other on each drive.
+        #[serde(default)]
+        sequential: bool,
+    },
+    /// Steps that follow each other (RAID).
+    Steps {
+        /// The steps.
+        steps: Vec<Step>,
+        /// From host to target.
+        bytes_in: Size,
+        /// From target to host.
+        bytes_out: Size,
+    },
+}
+
+/// A step of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// Commands that read, each on another drive.
+    #[serde(default)]
+    pub reads: u8,
+    /// Commands that write, each on another drive.
+    #[serde(default)]
+    pub writes: u8,
+    /// Size of each.
+    pub size: Size,
+    /// Parity computed before the step.
+    #[serde(default)]
+    pub parity: Size,
+}
+
+/// How due times are spaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", tag = "kind")]
+pub enum Spacing {
+    /// At equal distances.
+    Paced,
+    /// Independently of each other.
+    #[default]
+    Poisson,
+    /// Poisson at a rate that changes between a low and a high one.
+    Mmpp {
+        /// High over low rate.
+        ratio: f64,
+        /// Share of time at the high rate.
+        high_share: f64,
+        /// Mean time at the high rate.
+        high: Time,
+    },
+}
+
+/// A trace to replay.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trace {
+    /// Where requests come from: `surrogate:NAME` (made to published figures) or the path of a file.
+    pub source: String,
+    /// How many volumes, each on a partition of its own.
+    pub volumes: u16,
+    /// Sets of volumes with equal load, each a client (SANDMAN, section 5.6).
+    pub client_sets: u16,
+    /// Threads of each client.
+    pub threads_per_client: u16,
+    /// Time in the trace at which the replay begins.
+    #[serde(default)]
+    pub begin: Time,
+    /// How much faster than the trace's own time.
+    #[serde(default = "unity")]
+    pub speed: f64,
+}
+
+fn unity() -> f64 {
+    1.0
+}
+
+/// A policy with its parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicySpec {
+    /// What results call it.
+    pub label: String,
+    /// Its name in the program.
+    pub name: String,
+    /// Its parameters.
+    #[serde(default)]
+    pub settings: Table,
+    /// Cores and I/O threads, where not the experiment's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<Cores>,
+    /// Changes of the machine under this policy, by dotted key.
+    #[serde(default)]
+    pub machine: Table,
+}
+
+/// What is varied: keys with a list or range of values, or named cases.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Axis {
+    /// What results call it.
+    pub name: String,
+    /// Unit of the values.
+    #[serde(default)]
+    pub unit: String,
+    /// How a chart draws it, and how `from` to `to` is divided.
+    #[serde(default)]
+    pub scale: AxisScale,
+    /// A dotted key, or several that are set together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Value>,
+    /// The values; with several keys, lists with a value for each.
+    #[serde(default)]
+    pub values: Vec<Value>,
+    /// The first value of a range.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<f64>,
+    /// The last value of a range.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<f64>,
+    /// How many values a range has; on a log2 scale without it: each twice the one before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
+    /// Named cases, each with keys to set.
+    #[serde(default, rename = "case", skip_serializing_if = "Vec::is_empty")]
+    pub cases: Vec<Case>,
+}
+
+/// How an axis is divided and drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AxisScale {
+    /// Evenly.
+    #[default]
+    Linear,
+    /// By factors of two.
+    Log2,
+}
+
+/// A named case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// What results call it.
+    pub label: String,
+    /// What it sets, by dotted key.
+    pub set: Table,
+}
+
+/// What is kept and drawn.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Output {
+    /// Metrics to keep; none named: all.
+    #[serde(default)]
+    pub metrics: Vec<String>,
+    /// Metrics to keep over time: `iops`, `system_power_w`, `cores_awake`, `capacity_share`, `moves`.
+    #[serde(default)]
+    pub series: Vec<String>,
+    /// Detection: phases of this label that an I/O thread moved in, soon enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detect: Option<Detect>,
+    /// Charts.
+    #[serde(default, rename = "chart")]
+    pub charts: Vec<Chart>,
+}
+
+/// When a phase counts as detected.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Detect {
+    /// The phases.
+    pub label: String,
+    /// A thread moved within so much of its beginning, in whole entries of the series.
+    pub within: Time,
+}
+
+/// A chart.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Chart {
+    /// What it shows, and where in the paper.
+    pub title: String,
+    /// What kind.
+    pub kind: ChartKind,
+    /// The metric.
+    pub metric: String,
+    /// The axis along x; for bars without one: the policies.
+    #[serde(default)]
+    pub x: String,
+    /// The axis along y, for heat maps.
+    #[serde(default)]
+    pub y: String,
+    /// What stands at the y axis.
+    #[serde(default)]
+    pub label: String,
+    /// Whether y is logarithmic.
+    #[serde(default)]
+    pub log_y: bool,
+}
+
+/// Kinds of charts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChartKind {
+    /// A line for each policy, with its interval.
+    Lines,
+    /// A bar for each policy, in groups.
+    Bars,
+    /// Colours over two axes, a map for each policy.
+    Heat,
+    /// A line over time for each policy.
+    Series,
+}

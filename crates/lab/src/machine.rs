@@ -1,0 +1,213 @@
+//! A machine from its two files: what is printed about it (`profiles/NAME.toml`) and what is free (`calibration.toml`).
+//!
+//! Both are merged by dotted key. A key that both give, that neither gives, or that the machine does not have is an error
+//! that names it: nothing is ever filled in silently. The profile's `[sources]` must name every figure in it.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+use toml::{Table, Value};
+
+use pilotlight_sim::machine::Machine;
+
+use crate::calibration::{Calibration, CalibrationError};
+use crate::dotted;
+use crate::read::{self, ReadError};
+
+/// Keys of a profile that say what it is, and are no part of the machine.
+const ABOUT: [&str; 4] = ["source", "cores", "sources", "fact"];
+
+/// Both files, read.
+#[derive(Clone, Debug)]
+pub struct MachineFiles {
+    /// The profile's name.
+    pub name: String,
+    /// Figures of the profile, by dotted key, each with where it is printed.
+    pub sources: BTreeMap<String, String>,
+    /// Figures that are printed and not used.
+    pub facts: Vec<Fact>,
+    /// The free constants.
+    pub calibration: Calibration,
+    profile: Table,
+    /// Names the contents of both files: 12 hexadecimal digits.
+    pub hash: String,
+}
+
+/// A figure that is printed and not used by the simulator.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fact {
+    /// What it is.
+    pub key: String,
+    /// Its value.
+    pub value: Value,
+    /// Its unit.
+    pub unit: String,
+    /// Where it is printed.
+    pub source: String,
+}
+
+/// What a profile says beside the machine.
+#[derive(Deserialize)]
+struct About {
+    name: String,
+    #[serde(default)]
+    sources: BTreeMap<String, String>,
+    #[serde(default)]
+    fact: Vec<Fact>,
+}
+
+/// Why there is no machine.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// A file is not written as it should be.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The calibration cannot be used.
+    #[error(transparent)]
+    Calibration(#[from] CalibrationError),
+    /// Both files give a key.
+    #[error("{0} is given by the profile and by the calibration: remove one")]
+    Twice(String),
+    /// A figure has no source, or a source no figure.
+    #[error("profile {profile}: [sources] and figures do not match at {key}: each figure needs its source")]
+    Source {
+        /// The profile.
+        profile: String,
+        /// The key that stands in one and not in the other.
+        key: String,
+    },
+    /// A key cannot be set.
+    #[error(transparent)]
+    Key(#[from] dotted::DottedError),
+    /// A change is about what neither file gives.
+    #[error("machine.{0}: neither profile nor calibration has this key")]
+    Unknown(String),
+}
+
+/// Names texts: the first 12 hexadecimal digits of their SHA-256.
+#[must_use]
+pub fn hash<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut hasher = Sha256::new();
+    for text in texts {
+        hasher.update((text.len() as u64).to_le_bytes());
+        hasher.update(text);
+    }
+    hasher.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl MachineFiles {
+    /// Reads both files.
+    ///
+    /// # Errors
+    /// If one is not written as it should be, or a figure of the profile has no source.
+    pub fn parse(profile: &str, calibration: &str) -> Result<Self, MachineError> {
+        let hash = hash([profile, calibration]);
+        let mut table = read::parse("profile", profile)?;
+        let about: About = read::table(table.clone(), "profile")?;
+        ABOUT.iter().for_each(|key| drop(table.remove(*key)));
+        let calibration = Calibration::parse(calibration)?;
+        let files =
+            Self { name: about.name, sources: about.sources, facts: about.fact, calibration, profile: table, hash };
+        files.check_sources()?;
+        files.machine(&[])?;
+        Ok(files)
+    }
+
+    fn check_sources(&self) -> Result<(), MachineError> {
+        let figures: Vec<String> = dotted::leaves(&self.profile).into_iter().map(|(key, _)| key).collect();
+        let is_about = |key: &str| key == "name" || ABOUT.contains(&key);
+        let unsourced = figures.iter().find(|key| !is_about(key) && !self.sources.contains_key(*key));
+        let unfigured = self.sources.keys().find(|key| !is_about(key) && !figures.contains(key));
+        match unsourced.or(unfigured) {
+            Some(key) => Err(MachineError::Source { profile: self.name.clone(), key: key.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// The machine, with these values in the place of those in the files.
+    ///
+    /// # Errors
+    /// If a key is given twice or not at all, a value is of another type, or a change is about no key of either file.
+    pub fn machine(&self, changes: &[(String, Value)]) -> Result<Machine, MachineError> {
+        let mut merged = self.profile.clone();
+        for constant in &self.calibration.constants {
+            if dotted::get(&merged, &constant.key).is_some() {
+                return Err(MachineError::Twice(constant.key.clone()));
+            }
+            dotted::set(&mut merged, &constant.key, constant.value.clone())?;
+        }
+        for (key, value) in changes {
+            if dotted::get(&merged, key).is_none() {
+                return Err(MachineError::Unknown(key.clone()));
+            }
+            dotted::set(&mut merged, key, value.clone())?;
+        }
+        Ok(read::table(merged, "profile and calibration together")?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROFILE: &str = include_str!("../../../profiles/sandman-epyc-9454p.toml");
+    const CALIBRATION: &str = include_str!("../../../calibration.toml");
+
+    fn message(profile: &str, calibration: &str) -> String {
+        MachineFiles::parse(profile, calibration).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_paper_s_machine_is_assembled() {
+        let files = MachineFiles::parse(PROFILE, CALIBRATION).unwrap();
+        let machine = files.machine(&[]).unwrap();
+        assert_eq!(machine.name, "sandman-epyc-9454p");
+        assert_eq!((machine.sleep.monitor_wake_ns, machine.poll.batch), (3_000, 32));
+        let poll = machine.power.cpu_uw.poll + machine.power.others_uw.poll + machine.power.drives_idle_uw;
+        assert_eq!(poll, 716_000_000, "Table 2: the components make up the system");
+        let decide = machine.director.decide_ns + 48 * machine.director.decide_thread_ns;
+        assert_eq!(decide, 1_990, "Table 3: 1.99 us with 48 threads");
+        assert_eq!(files.hash.len(), 12);
+    }
+
+    #[test]
+    fn changes_are_applied_and_must_be_about_a_key() {
+        let files = MachineFiles::parse(PROFILE, CALIBRATION).unwrap();
+        let change = |key: &str, value: Value| files.machine(&[(key.to_owned(), value)]);
+        assert_eq!(change("poll.loop_ns", 7.into()).unwrap().poll.loop_ns, 7);
+        assert!(change("poll.loops_ns", 7.into()).unwrap_err().to_string().contains("poll.loops_ns"));
+        let wrong = change("poll.loop_ns", "seven".into()).unwrap_err().to_string();
+        assert!(wrong.contains("poll.loop_ns"), "{wrong}");
+    }
+
+    #[test]
+    fn what_is_missing_or_given_twice_is_named() {
+        let twice = CALIBRATION.replace("speed.step_khz", "speed.max_khz");
+        assert!(message(PROFILE, &twice).contains("speed.max_khz is given by the profile and by the calibration"));
+        let renamed = CALIBRATION.replace("key = \"poll.batch\"", "key = \"poll.batsch\"");
+        let unknown = message(PROFILE, &renamed);
+        assert!(unknown.contains("poll") && unknown.contains("batsch"), "{unknown}");
+        let at = CALIBRATION.find("[[constant]]\nkey = \"poll.batch\"").unwrap();
+        let end = at + CALIBRATION[at + 1..].find("[[constant]]").unwrap();
+        let missing = message(PROFILE, &format!("{}{}", &CALIBRATION[..at], &CALIBRATION[end + 1..]));
+        assert!(missing.contains("poll") && missing.contains("batch"), "{missing}");
+    }
+
+    #[test]
+    fn every_figure_needs_its_source() {
+        let without = PROFILE.replace("\"network.ports\" = \"section 5\"\n", "");
+        assert!(message(&without, CALIBRATION).contains("network.ports"));
+        let ghost = PROFILE.replace("[sources]\n", "[sources]\n\"network.lanes\" = \"s\"\n");
+        assert!(message(&ghost, CALIBRATION).contains("network.lanes"));
+    }
+
+    #[test]
+    fn the_hash_changes_with_either_file() {
+        let first = MachineFiles::parse(PROFILE, CALIBRATION).unwrap().hash;
+        let second = MachineFiles::parse(PROFILE, &CALIBRATION.replace("value = 100\n", "value = 101\n")).unwrap().hash;
+        assert_ne!(first, second);
+        assert_ne!(hash(["ab", "c"]), hash(["a", "bc"]));
+    }
+}

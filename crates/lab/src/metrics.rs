@@ -1,0 +1,194 @@
+//! The numbers that are kept of a run, with their units in their names.
+
+use pilotlight_sim::histogram::Histogram;
+use pilotlight_sim::outcome::{Outcome, Stretch};
+
+use crate::experiment::schema::{Detect, Experiment};
+
+/// A number of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// Its name, with the unit at its end; of one label's phases: `LABEL.NAME`; of one moment: `NAME@MILLISECONDSms`.
+    pub name: String,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Its value.
+    pub value: f64,
+}
+
+/// What says that the plant could not keep up. It is the last metric of every run.
+pub const SATURATED: &str = "saturated";
+
+/// A run's surroundings, as metrics need them.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The experiment at its point.
+    pub experiment: &'a Experiment,
+    /// Names of the phases, by number.
+    pub labels: &'a [String],
+    /// Logical cores.
+    pub cores: u16,
+    /// Time that was cut off, in nanoseconds.
+    pub warm_up_ns: u64,
+}
+
+const QUANTILES: [(&str, f64); 4] =
+    [("latency_p50_us", 0.5), ("latency_p99_us", 0.99), ("latency_p99_9_us", 0.999), ("latency_p99_99_us", 0.9999)];
+
+/// The numbers of a run, in a fixed order, [`SATURATED`] last.
+#[must_use]
+pub fn metrics(outcome: &Outcome, context: &Context<'_>) -> Vec<Metric> {
+    let mut all = Vec::new();
+    traffic(outcome, context, &mut all);
+    power(outcome, &mut all);
+    decisions(outcome, context, &mut all);
+    detection(outcome, context, &mut all);
+    all.retain(|metric| kept(&metric.name, &context.experiment.output.metrics));
+    series(outcome, context, &mut all);
+    all.push(Metric { name: "warm_up_ms".into(), unit: "ms", value: context.warm_up_ns as f64 / 1e6 });
+    all.push(Metric { name: SATURATED.into(), unit: "1", value: f64::from(u8::from(outcome.saturated)) });
+    all
+}
+
+/// Whether a metric is among those named, with or without a label before it.
+fn kept(name: &str, wanted: &[String]) -> bool {
+    let bare = name.rsplit_once('.').map_or(name, |(_, bare)| bare);
+    wanted.is_empty() || wanted.iter().any(|want| want == name || want == bare)
+}
+
+fn push(all: &mut Vec<Metric>, name: &str, unit: &'static str, value: f64) {
+    if value.is_finite() {
+        all.push(Metric { name: name.to_owned(), unit, value });
+    }
+}
+
+fn traffic(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
+    let mut whole = Histogram::default();
+    outcome.latency.iter().for_each(|(_, histogram)| whole.merge(histogram));
+    of_histogram("", &whole, outcome.measured_ns, all);
+    if context.labels.len() < 2 {
+        return;
+    }
+    for (label, histogram) in &outcome.latency {
+        let Some(name) = context.labels.get(usize::from(*label)) else { continue };
+        let time = outcome.label_ns.iter().find(|(other, _)| other == label).map_or(0, |&(_, ns)| ns);
+        of_histogram(&format!("{name}."), histogram, time, all);
+    }
+}
+
+fn of_histogram(prefix: &str, histogram: &Histogram, time_ns: u64, all: &mut Vec<Metric>) {
+    push(all, &format!("{prefix}iops"), "1/s", histogram.count() as f64 / (time_ns as f64 / 1e9));
+    if histogram.count() == 0 {
+        return;
+    }
+    push(all, &format!("{prefix}latency_mean_us"), "us", histogram.mean() / 1e3);
+    for (name, share) in QUANTILES {
+        push(all, &format!("{prefix}{name}"), "us", histogram.quantile(share) as f64 / 1e3);
+    }
+}
+
+fn power(outcome: &Outcome, all: &mut Vec<Metric>) {
+    let energy = &outcome.energy;
+    let seconds = outcome.measured_ns as f64 / 1e9;
+    let watts = |uj: u64| uj as f64 / 1e6 / seconds;
+    push(all, "cpu_power_w", "W", watts(energy.cpu_uj));
+    push(all, "drives_power_w", "W", watts(energy.drives_uj));
+    push(all, "others_power_w", "W", watts(energy.others_uj));
+    push(all, "system_power_w", "W", watts(energy.system_uj()));
+    push(all, "energy_j", "J", energy.system_uj() as f64 / 1e6);
+}
+
+fn decisions(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
+    let d = &outcome.decisions;
+    let seconds = outcome.measured_ns as f64 / 1e9;
+    let rates = [
+        ("moves_per_s", d.moves),
+        ("sleeps_per_s", d.sleeps),
+        ("wakes_per_s", d.wakes),
+        ("frequencies_per_s", d.frequencies),
+        ("asked_per_s", d.asked),
+        ("refused_per_s", d.refused),
+        ("switches_per_s", d.switches),
+    ];
+    rates.into_iter().for_each(|(name, count)| push(all, name, "1/s", count as f64 / seconds));
+    let answered: u64 = outcome.latency.iter().map(|(_, histogram)| histogram.count()).sum();
+    push(all, "switches_per_io", "1", d.switches as f64 / answered as f64);
+    push(all, "deciding_share", "1", d.deciding_ns as f64 / outcome.measured_ns as f64);
+    push(all, "lateness_us", "us", d.late_ns as f64 / 1e3 / d.asked as f64);
+    let measured = measured(outcome, context);
+    let time = measured.len() as f64 * context.experiment.series.0 as f64;
+    let awake: u64 = measured.iter().map(|stretch| stretch.awake_ns).sum();
+    let capacity: u64 = measured.iter().map(|stretch| stretch.capacity_ns).sum();
+    push(all, "cores_awake", "cores", awake as f64 / time);
+    push(all, "capacity_share", "1", capacity as f64 / time / f64::from(context.cores));
+}
+
+/// The entries of the series after the warm-up.
+fn measured<'a>(outcome: &'a Outcome, context: &Context<'_>) -> &'a [Stretch] {
+    let first = context.warm_up_ns.div_ceil(context.experiment.series.0) as usize;
+    outcome.series.get(first..).unwrap_or_default()
+}
+
+/// One value of an entry of the series.
+#[must_use]
+pub fn of_stretch(name: &str, stretch: &Stretch, length_ns: u64, cores: u16) -> Option<(&'static str, f64)> {
+    let ns = length_ns as f64;
+    Some(match name {
+        "iops" => ("1/s", stretch.answered as f64 / ns * 1e9),
+        "latency_mean_us" => ("us", stretch.latency_ns as f64 / 1e3 / (stretch.answered.max(1)) as f64),
+        "system_power_w" => ("W", stretch.energy.system_uj() as f64 * 1e3 / ns),
+        "cpu_power_w" => ("W", stretch.energy.cpu_uj as f64 * 1e3 / ns),
+        "cores_awake" => ("cores", stretch.awake_ns as f64 / ns),
+        "capacity_share" => ("1", stretch.capacity_ns as f64 / ns / f64::from(cores)),
+        "moves" => ("moves", stretch.moves as f64),
+        _ => return None,
+    })
+}
+
+fn series(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
+    let length = context.experiment.series.0;
+    for name in &context.experiment.output.series {
+        for (at, stretch) in outcome.series.iter().enumerate() {
+            let Some((unit, value)) = of_stretch(name, stretch, length, context.cores) else { break };
+            let time = at as f64 * length as f64 / 1e6;
+            all.push(Metric { name: format!("{name}@{time}ms"), unit, value });
+        }
+    }
+}
+
+/// How many phases of a label there were after the warm-up, and in how many an I/O thread moved soon enough.
+fn detection(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
+    let Some(Detect { label, within }) = &context.experiment.output.detect else { return };
+    let length = context.experiment.series.0;
+    let entries = (within.0.div_ceil(length)).max(1) as usize;
+    let starts = starts(context.experiment, label).filter(|&start| start >= context.warm_up_ns);
+    let (mut phases, mut detected) = (0_u64, 0_u64);
+    for start in starts {
+        let from = (start / length) as usize;
+        let Some(soon) = outcome.series.get(from..from + entries) else { break };
+        phases += 1;
+        detected += u64::from(soon.iter().any(|stretch| stretch.moves > 0));
+    }
+    push(all, "phases", "phases", phases as f64);
+    push(all, "phases_detected", "phases", detected as f64);
+}
+
+/// Where phases of a label begin, in nanoseconds; of the first group that has one.
+fn starts(experiment: &Experiment, label: &str) -> impl Iterator<Item = u64> {
+    let group = experiment.workload.iter().find(|group| group.phases.iter().any(|phase| phase.label == label));
+    let phases = group.map(|group| group.phases.as_slice()).unwrap_or_default();
+    let period: u64 = phases.iter().map(|phase| phase.length.0).sum();
+    let mut offset = 0;
+    let mut offsets = Vec::new();
+    for phase in phases {
+        if phase.label == label {
+            offsets.push(offset);
+        }
+        offset += phase.length.0;
+    }
+    let end = experiment.duration.0;
+    let rounds = end.checked_div(period).map_or(0, |rounds| rounds + 1);
+    (0..rounds)
+        .flat_map(move |round| offsets.clone().into_iter().map(move |offset| round * period + offset))
+        .filter(move |&start| start < end)
+}

@@ -1,0 +1,361 @@
+//! Claims for people: counts by paper and verdict, then rows by figure, within 120 columns.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use pilotlight_lab::claims::Report;
+use pilotlight_lab::claims::assess::Assessment;
+use pilotlight_lab::claims::claim::Printed;
+use pilotlight_lab::claims::html::{short, verdict_words};
+use pilotlight_lab::claims::leave_out::LeftOut;
+use pilotlight_lab::claims::order::Finding;
+use pilotlight_lab::claims::perturb::Moved;
+use pilotlight_lab::claims::report::Counts;
+use pilotlight_lab::claims::uncertainty::Spread;
+use pilotlight_lab::claims::verdict::{Holds, Verdict};
+
+use super::Output;
+use crate::table::Table;
+
+/// Columns of a line.
+const WIDTH: usize = 120;
+
+/// How text looks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Style {
+    /// Whether verdicts have colours.
+    pub(super) colour: bool,
+}
+
+impl Style {
+    fn verdict(self, row: &Assessment) -> String {
+        let words = verdict_words(row);
+        let code = match row.verdict {
+            _ if !self.colour => return words,
+            Verdict::ComesOut | Verdict::Agrees => "32",
+            Verdict::Near => "36",
+            Verdict::Misses | Verdict::Differs => "31",
+            Verdict::Undecided => "33",
+            _ => "2",
+        };
+        format!("\x1b[{code}m{words}\x1b[0m")
+    }
+
+    fn heading(self, text: &str) -> String {
+        if self.colour { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Everything; rows that no map has only if `unmapped`.
+pub(super) fn all(output: &Output, unmapped: bool, style: Style) -> String {
+    let report = &output.report;
+    let mut text = counted(report, style);
+    for ((seed, figure), rows) in report.by_figure() {
+        let rows: Vec<&Assessment> =
+            rows.into_iter().filter(|row| unmapped || row.verdict != Verdict::NotMapped).collect();
+        if !rows.is_empty() {
+            let _ = writeln!(text, "\n{}", style.heading(&format!("{seed}, {figure}")));
+            text += &figure_rows(&rows, style);
+        }
+    }
+    text += &given(report, unmapped, style);
+    if let Some(moved) = &output.perturbed {
+        text += &perturbed(moved, style);
+    }
+    if let Some(spreads) = &output.uncertainty {
+        text += &uncertain(spreads, style);
+    }
+    text + &closing(report)
+}
+
+/// The counts.
+fn counted(report: &Report, style: Style) -> String {
+    let mut text = String::new();
+    for (title, seeds, verdicts) in [
+        ("Results: what must come out, and is evidence if it does", &report.results, &Verdict::OF_RESULTS[..]),
+        ("Bounds that a trivial policy meets too: no evidence", &report.no_evidence, &Verdict::OF_RESULTS),
+        ("Taken as given: checked, not counted as results", &report.given, &Verdict::OF_GIVEN),
+    ] {
+        if !seeds.is_empty() {
+            let separator = if text.is_empty() { "" } else { "\n" };
+            let _ = writeln!(text, "{separator}{}", style.heading(title));
+            text += &count_table(seeds, verdicts).to_string();
+        }
+    }
+    text
+}
+
+fn count_table(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> Table {
+    let heads: Vec<&str> =
+        ["<paper", "rows"].into_iter().chain(verdicts.iter().map(|verdict| verdict.words())).collect();
+    let mut table = Table::new(&heads);
+    for (seed, counts) in seeds {
+        table.row(count_row(seed, counts, verdicts));
+    }
+    table
+}
+
+fn count_row(seed: &str, counts: &Counts, verdicts: &[Verdict]) -> Vec<String> {
+    let total: usize = counts.values().sum();
+    let each = verdicts.iter().map(|verdict| counts.get(verdict).copied().unwrap_or(0).to_string());
+    [seed.to_owned(), total.to_string()].into_iter().chain(each).collect()
+}
+
+/// Rows of a figure, each with what is to be said of it below.
+fn figure_rows(rows: &[&Assessment], style: Style) -> String {
+    let mut table = Table::new(&["<  row", "<paper", "here", "<95 % interval", "<verdict"]);
+    for row in rows {
+        let (here, interval) = ours(row);
+        table.row([format!("  {}", name(row)), paper(row), here, interval, style.verdict(row)]);
+    }
+    let table = table.to_string();
+    let mut lines = table.lines();
+    let mut text = format!("{}\n", lines.next().unwrap_or_default());
+    for (line, row) in lines.zip(rows) {
+        let _ = writeln!(text, "{line}");
+        for remark in remarks(row) {
+            text += &wrapped(&remark, "      ");
+        }
+    }
+    text
+}
+
+/// The id without the paper, which stands above.
+fn name(row: &Assessment) -> &str {
+    row.id.strip_prefix(row.seed.as_str()).map_or(&row.id, |rest| rest.trim_start_matches('-'))
+}
+
+fn paper(row: &Assessment) -> String {
+    let relation = row.relation.map(|relation| relation.to_string()).unwrap_or_default();
+    match &row.paper {
+        Printed::Number(number) => format!("{relation} {number} {}", row.unit).trim().to_owned(),
+        Printed::Text(_) => relation,
+    }
+}
+
+fn ours(row: &Assessment) -> (String, String) {
+    match (&row.ours, &row.given) {
+        (Some(ours), _) => (short(ours.value), format!("{} to {}", short(ours.low), short(ours.high))),
+        (None, Some(Printed::Number(given))) => (short(*given), String::new()),
+        _ => (String::new(), String::new()),
+    }
+}
+
+/// What is said below a row.
+fn remarks(row: &Assessment) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if let Printed::Text(text) = &row.paper {
+        remarks.push(format!("paper: {text}"));
+    }
+    let family = if row.family > 0 { format!(" (and {} of the family)", row.family) } else { String::new() };
+    remarks.push(format!("{}{family}", row.note));
+    remarks.extend(row.findings.iter().filter(|finding| finding.holds != Holds::Yes).take(3).map(finding));
+    remarks.extend(row.reading.as_ref().map(|reading| format!("reading: {reading}")));
+    remarks.extend(row.cause.as_ref().filter(|_| not_out(row)).map(|cause| format!("cause: {cause}")));
+    remarks.retain(|remark| !remark.trim().is_empty());
+    remarks
+}
+
+fn not_out(row: &Assessment) -> bool {
+    !matches!(row.otherwise.unwrap_or(row.verdict), Verdict::ComesOut | Verdict::Agrees)
+}
+
+fn finding(finding: &Finding) -> String {
+    let Finding { pair, metric, point, variant, difference, margin, holds } = finding;
+    let holds = if *holds == Holds::No { "does not hold" } else { "open" };
+    let place = if point.is_empty() { String::new() } else { format!(" at {point}") };
+    let margin = margin.map(|margin| format!(", margin {}", short(margin))).unwrap_or_default();
+    let (low, high) = (short(difference.low), short(difference.high));
+    let right_less_left = format!("right less left {} ({low} to {high}){margin}", short(difference.value));
+    format!("{pair}: {holds}: {metric}{place} ({variant}): {right_less_left}")
+}
+
+fn given(report: &Report, unmapped: bool, style: Style) -> String {
+    let shown = |row: &&Assessment| match row.verdict {
+        Verdict::Agrees => false,
+        Verdict::NotMapped => unmapped,
+        _ => true,
+    };
+    let rows: Vec<&Assessment> = report.rows.iter().filter(|row| !row.kind.is_result()).filter(shown).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!("\n{}\n{}", style.heading("Taken as given, where it does not agree"), figure_rows(&rows, style))
+}
+
+fn perturbed(moved: &[Moved], style: Style) -> String {
+    let mut text = format!("\n{}\n", style.heading("Constants moved by 20 %: verdicts that change"));
+    if moved.is_empty() {
+        return text + "  no results of variants perturb:CONSTANT:+20 and -20\n";
+    }
+    let mut table = Table::new(&["<  constant", "rows compared", "changed", "<"]);
+    for constant in moved {
+        let suspect = if constant.suspect { "suspect: one figure only" } else { "" };
+        let counts = [constant.compared, constant.changes.len()].map(|count| count.to_string());
+        let [compared, changed] = counts;
+        table.row([format!("  {}", constant.constant), compared, changed, suspect.to_owned()]);
+    }
+    let _ = write!(text, "{table}");
+    for change in moved.iter().filter(|constant| constant.suspect).flat_map(|constant| &constant.changes) {
+        let (from, to) = (change.from.words(), change.to.words());
+        text += &wrapped(&format!("{} {}: {from} becomes {to} ({})", change.id, change.by, change.figure), "      ");
+    }
+    text
+}
+
+fn uncertain(spreads: &[Spread], style: Style) -> String {
+    let mut text = format!("\n{}\n", style.heading("Draws of all constants over their ranges"));
+    if spreads.is_empty() {
+        return text + "  no results of variants lhs:N, or no table of the constants drawn\n";
+    }
+    let mut table =
+        Table::new(&["<  row", "<paper", "draws", "<middle 95 %", "comes out", "<constant that matters most"]);
+    for spread in spreads {
+        let middle = spread.low.zip(spread.high).map(|(low, high)| format!("{} to {}", short(low), short(high)));
+        let most = spread.most.as_ref().map(|(name, strength)| format!("{name} ({strength:+.2})"));
+        let paper = spread.paper.number().map(|number| format!("{number} {}", spread.unit));
+        table.row([
+            format!("  {}", spread.id),
+            paper.unwrap_or_default(),
+            spread.draws.to_string(),
+            middle.unwrap_or_default(),
+            format!("{:.0} %", 100.0 * spread.comes_out),
+            most.unwrap_or_default(),
+        ]);
+    }
+    let _ = write!(text, "{table}");
+    text
+}
+
+fn closing(report: &Report) -> String {
+    let mut text = String::new();
+    let causeless = report.without_cause();
+    if !causeless.is_empty() {
+        let ids: Vec<&str> = causeless.iter().map(|row| row.id.as_str()).collect();
+        text += &wrapped(&format!("Missed or undecided, and the map says no cause: {}", ids.join(", ")), "");
+    }
+    if !report.unused.is_empty() {
+        text += &wrapped(&format!("Rows of the map that no claim has: {}", report.unused.join(", ")), "");
+    }
+    for stamp in &report.profiles {
+        text += &wrapped(&format!("{}: profile {}, {}", stamp.file, stamp.profile, stamp.hash), "");
+    }
+    text += "A value comes out under 10 % of |paper - trivial|, is near under 25 %, and is undecided where its 95 % interval \
+             straddles.\n";
+    format!("\n{text}")
+}
+
+/// Lines of at most [`WIDTH`] columns, each after `indent`.
+fn wrapped(text: &str, indent: &str) -> String {
+    let mut lines = String::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if !line.is_empty() && indent.len() + line.chars().count() + 1 + word.chars().count() > WIDTH {
+            let _ = writeln!(lines, "{indent}{line}");
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line += word;
+    }
+    let _ = writeln!(lines, "{indent}{line}");
+    lines
+}
+
+/// The counts as Markdown.
+pub(super) fn verdicts(report: &Report) -> String {
+    let mut text = String::new();
+    for (title, seeds, verdicts) in [
+        ("paper", &report.results, &Verdict::OF_RESULTS[..]),
+        ("paper (bounds that a trivial policy meets)", &report.no_evidence, &Verdict::OF_RESULTS),
+        ("paper (taken as given)", &report.given, &Verdict::OF_GIVEN),
+    ] {
+        if seeds.is_empty() {
+            continue;
+        }
+        let heads: Vec<&str> = verdicts.iter().map(|verdict| verdict.words()).collect();
+        let _ = writeln!(text, "| {title} | rows | {} |\n|---|{}", heads.join(" | "), "---:|".repeat(heads.len() + 1));
+        for (seed, counts) in seeds {
+            let _ = writeln!(text, "| {} |", count_row(seed, counts, verdicts).join(" | "));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The leave-one-figure-out table as Markdown.
+pub(super) fn left_out(rows: &[LeftOut], constants: usize, report: &Report) -> String {
+    let results = |verdict| report.results.values().filter_map(|counts| counts.get(&verdict)).sum::<usize>();
+    let total: usize = report.results.values().flat_map(BTreeMap::values).sum();
+    let (out, calibrated) = (results(Verdict::ComesOut), results(Verdict::Calibrated));
+    let mut text = format!(
+        "{constants} free constants; {total} results, of which {out} come out and {calibrated} were fitted on.\n\n"
+    );
+    if rows.is_empty() {
+        return text + "No figure has results yet.\n";
+    }
+    text += "| figure | rows with results | come out | constants fitted on it | come out without it |\n";
+    text += "|---|---:|---:|---|---:|\n";
+    for LeftOut { seed, figure, rows, come_out, fitted, without } in rows {
+        let fitted = if fitted.is_empty() { "none".to_owned() } else { fitted.join(", ") };
+        let without = without.map_or_else(|| "not run".to_owned(), |count| count.to_string());
+        let _ = writeln!(text, "| {seed}, {figure} | {rows} | {come_out} | {fitted} | {without} |");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use pilotlight_lab::claims::assess::Lab;
+    use pilotlight_lab::claims::claim;
+    use pilotlight_lab::claims::map;
+    use pilotlight_lab::claims::results::Store;
+
+    use super::*;
+
+    /// The project's own claims and map on results that there are none of.
+    fn report() -> Report {
+        let read = |name: &str, text: &str| [(name.to_owned(), text.to_owned())];
+        let claims = claim::parse(&read("claims", include_str!("../../../../experiments/claims.toml"))).unwrap();
+        let map = map::parse(&read("map", include_str!("../../../../experiments/claims-map.toml"))).unwrap();
+        let lab = Lab {
+            claims: &claims,
+            map: &map,
+            store: &Store::default(),
+            calibrated: &BTreeSet::new(),
+            file: &|_| None,
+            parameter: &super::super::default_of,
+        };
+        Report::new(&lab, None)
+    }
+
+    #[test]
+    fn the_project_s_own_rows_fit_120_columns() {
+        let output = Output { report: report(), perturbed: Some(Vec::new()), uncertainty: Some(Vec::new()) };
+        let text = all(&output, true, Style { colour: false });
+        for line in text.lines() {
+            assert!(line.chars().count() <= WIDTH, "{}: {line}", line.chars().count());
+        }
+        assert!(!text.contains('\x1b'));
+        assert!(all(&output, false, Style { colour: true }).contains("\x1b[1msandman, Fig 3\x1b[0m"));
+    }
+
+    #[test]
+    fn every_result_of_sandman_is_mapped_or_on_the_list() {
+        let report = report();
+        let sandman = report.rows.iter().filter(|row| row.seed == "sandman");
+        let missing: Vec<&str> =
+            sandman.filter(|row| row.verdict == Verdict::NotMapped).map(|row| row.id.as_str()).collect();
+        assert_eq!(missing, [""; 0]);
+        assert_eq!(report.unused, [""; 0]);
+    }
+
+    #[test]
+    fn long_remarks_are_wrapped() {
+        let text = wrapped(&"word ".repeat(60), "    ");
+        assert!(text.lines().count() == 3 && text.lines().all(|line| line.len() <= WIDTH && line.starts_with("    w")));
+    }
+}

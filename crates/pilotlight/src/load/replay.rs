@@ -1,0 +1,181 @@
+//! `pilotlight load --trace`: a trace's requests against a target, each at its time.
+//!
+//! A request's offset is taken modulo the namespace (or the part of it that --offset and --size name) and made whole blocks; one
+//! that is larger than --bs is sent as several commands, due at the same time. All volumes share the namespace.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use clap::Args;
+use pilotlight_host::load::{Commands, Space, TraceCommand};
+use pilotlight_host::units;
+use pilotlight_trace::read::{Faults, OpenError, Tolerant};
+use pilotlight_trace::transform::{Scaled, Spread, wrapped};
+use pilotlight_trace::{Op, Reader, Request};
+use serde::Serialize;
+
+use crate::trace::ReadingArgs;
+
+/// Options of a replay.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ReplayArgs {
+    /// Replay a block trace: requests at its times, offsets (modulo the namespace), sizes and types; - for standard input
+    #[arg(long, value_name = "FILE", help_heading = "Replay")]
+    #[arg(conflicts_with_all = ["rw", "rwmixread", "rate_iops", "schedule", "verify", "trim_mix"])]
+    pub(crate) trace: Option<PathBuf>,
+
+    /// How many times as fast as the trace: 10 replays an hour in six minutes
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, help_heading = "Replay")]
+    pub(crate) speed: f64,
+
+    /// Spread requests over ticks of the trace's clock, such as 1s for tencent, instead of sending each tick's at once
+    #[arg(long, value_name = "TIME", value_parser = units::duration_ns, help_heading = "Replay")]
+    pub(crate) spread: Option<u64>,
+
+    #[command(flatten)]
+    reading: ReadingArgs,
+}
+
+/// What is told of the trace after its replay.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Told {
+    file: PathBuf,
+    format: &'static str,
+    speed: f64,
+    /// Requests that were read; one may be several commands.
+    requests: u64,
+    malformed_lines: u64,
+    malformed_first: Vec<String>,
+    /// Requests that came too late to be sorted by time.
+    late_requests: u64,
+    /// Why reading ended before the end of the trace.
+    ended: Option<String>,
+}
+
+/// A trace that is open, and where it says in the end what was in it.
+pub(super) struct Replay {
+    requests: Tolerant,
+    told: Arc<Mutex<Told>>,
+    args: ReplayArgs,
+    seed: u64,
+}
+
+impl ReplayArgs {
+    /// Opens the trace.
+    pub(super) fn open(&self, file: &Path, seed: u64) -> Result<Replay, OpenError> {
+        let reader = Reader::open(file, &self.reading.options())?;
+        let told = Told { file: file.into(), format: reader.format().name(), speed: self.speed, ..Told::default() };
+        let requests = reader.tolerant(self.reading.strict);
+        Ok(Replay { requests, told: Arc::new(Mutex::new(told)), args: self.clone(), seed })
+    }
+
+    /// What is wrong with the options, if anything.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(self.speed.is_finite() && self.speed > 0.0, "--speed {} is no number above 0", self.speed);
+        anyhow::ensure!(self.spread != Some(0), "--spread 0 spreads nothing; give the trace's tick, such as 1s");
+        Ok(())
+    }
+}
+
+impl Replay {
+    /// Where to look, after the replay, for what was in the trace.
+    pub(super) fn told(&self) -> Arc<Mutex<Told>> {
+        Arc::clone(&self.told)
+    }
+
+    /// The commands for a space.
+    pub(super) fn commands(self, space: Space) -> Commands<'static> {
+        let Self { requests, told, args, seed } = self;
+        let counted = Counted { requests, count: 0, told };
+        let requests: Box<dyn Iterator<Item = Request> + Send> = match args.spread {
+            Some(tick_ns) => Box::new(Spread::new(counted, tick_ns, seed)),
+            None => Box::new(counted),
+        };
+        Box::new(Scaled::new(requests, args.speed).flat_map(move |request| pieces(&request, space)))
+    }
+}
+
+/// Requests on their way; tells what was in the trace when it is dropped.
+struct Counted {
+    requests: Tolerant,
+    count: u64,
+    told: Arc<Mutex<Told>>,
+}
+
+impl Iterator for Counted {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        let request = self.requests.next()?;
+        self.count += 1;
+        Some(request)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let Faults { count, first, ended } = self.requests.faults();
+        told.requests = self.count;
+        told.malformed_lines = *count;
+        told.malformed_first = first.iter().map(ToString::to_string).collect();
+        told.late_requests = self.requests.reader().late();
+        told.ended = ended.as_ref().map(ToString::to_string);
+    }
+}
+
+/// A request as commands of at most what a command may have.
+fn pieces(request: &Request, space: Space) -> impl Iterator<Item = TraceCommand> + use<> {
+    let (offset, bytes) = wrapped(request.offset, request.bytes, space.bytes, space.block_bytes);
+    let (at_ns, reads) = (request.at_ns, request.op == Op::Read);
+    (0..bytes).step_by(space.most_bytes as usize).map(move |from| TraceCommand {
+        at_ns,
+        reads,
+        offset: offset + u64::from(from),
+        bytes: (bytes - from).min(space.most_bytes),
+    })
+}
+
+impl Told {
+    /// Whether the trace was read as far as the replay went.
+    pub(super) fn is_whole(&self) -> bool {
+        self.ended.is_none()
+    }
+
+    pub(super) fn text(&self) -> String {
+        let file = self.file.display();
+        let mut text = format!(
+            "trace: {} requests of {file} ({}) at {} times its speed\n",
+            self.requests, self.format, self.speed
+        );
+        if self.late_requests > 0 {
+            text += &format!("trace: {} requests were too far out of order to be sorted\n", self.late_requests);
+        }
+        if self.malformed_lines > 0 {
+            text += &format!("trace: {} malformed lines were left out:\n", self.malformed_lines);
+            self.malformed_first.iter().for_each(|line| text += &format!("  {line}\n"));
+        }
+        if let Some(why) = &self.ended {
+            text += &format!("trace: reading ended before its end: {why}\n");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_requests_are_cut_and_all_fit() {
+        let space = Space { bytes: 1 << 20, block_bytes: 4096, most_bytes: 8192 };
+        let request = |offset, bytes| Request { at_ns: 7, volume: 0, op: Op::Write, offset, bytes };
+        let cut = |offset, bytes| -> Vec<(u64, u32)> {
+            pieces(&request(offset, bytes), space).map(|piece| (piece.offset, piece.bytes)).collect()
+        };
+        assert_eq!(cut((5 << 20) + 4096, 20_000), [(4096, 8192), (12_288, 4096 * 2), (20_480, 4096)]);
+        assert_eq!(cut((1 << 20) - 512, 512), [((1 << 20) - 4096, 4096)]);
+        assert_eq!(cut(1, 1), [(0, 4096)]);
+        assert_eq!(cut(0, 2 << 20).len(), 128, "no more than the space");
+    }
+}

@@ -1,0 +1,186 @@
+//! A trace read once: statistics, a copy where one is wanted, and the bar meanwhile.
+
+use std::fs;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pilotlight_trace::read::{Faults, OpenError, Position};
+use pilotlight_trace::stats::Summary;
+use pilotlight_trace::{Reader, Request, Stats, Writer};
+use serde::Serialize;
+
+use super::{TraceArgs, refuse, render};
+use crate::exit::Exit;
+
+/// Requests between two looks at the clock.
+const LOOK_EVERY: u64 = 1 << 16;
+/// How long it takes until a bar is shown.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is printed of a trace.
+#[derive(Serialize)]
+pub(super) struct Report<'a> {
+    /// Version of this structure; keys are only ever added.
+    pub(super) version: u32,
+    pub(super) file: &'a Path,
+    /// The trace's format, or that it was generated.
+    pub(super) format: &'a str,
+    /// Lines that are no requests.
+    pub(super) malformed_lines: u64,
+    /// The first of them in words.
+    pub(super) malformed_first: Vec<String>,
+    /// Requests that came too late to be sorted.
+    pub(super) late_requests: u64,
+    /// Names of the volumes, where the trace has names; at most 16.
+    pub(super) volume_names: Vec<&'a str>,
+    pub(super) statistics: Summary,
+}
+
+/// Version of [`Report`].
+pub(super) const VERSION: u32 = 1;
+/// Names that are told.
+const NAMES: u32 = 16;
+
+pub(super) fn run(args: &TraceArgs, file: &Path) -> anyhow::Result<ExitCode> {
+    let reader = match Reader::open(file, &args.reading.options()) {
+        Ok(reader) => reader,
+        Err(error @ OpenError::Io { .. }) => return Err(error.into()),
+        Err(error) => return Ok(refuse(&error.to_string())),
+    };
+    let mut pass = Pass::new(args, Bar::of_file(reader.position()))?;
+    let mut requests = reader.tolerant(args.reading.strict);
+    for request in requests.by_ref() {
+        pass.take(&request)?;
+    }
+    let statistics = pass.finish()?;
+    let (faults, reader) = (requests.faults(), requests.reader());
+    let report = Report {
+        version: VERSION,
+        file,
+        format: reader.format().name(),
+        malformed_lines: faults.count,
+        malformed_first: faults.first.iter().map(ToString::to_string).collect(),
+        late_requests: reader.late(),
+        volume_names: (0..NAMES).map_while(|volume| reader.volume_name(volume)).collect(),
+        statistics,
+    };
+    print(&report, args.json)?;
+    Ok(ended(faults))
+}
+
+/// A trace that was not read to its end is a failure.
+fn ended(faults: &Faults) -> ExitCode {
+    let Some(malformed) = &faults.ended else { return Exit::Clean.into() };
+    let why = if malformed.is_fatal() { "" } else { " (--strict)" };
+    eprintln!("error: reading ended before the end of the trace{why}: {malformed}");
+    Exit::Failed.into()
+}
+
+pub(super) fn print(report: &Report<'_>, json: bool) -> anyhow::Result<()> {
+    let text = if json { serde_json::to_string_pretty(report)? + "\n" } else { render::text(report) };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()), // who read it has seen enough
+        result => Ok(result?),
+    }
+}
+
+/// What requests go through, be they read or generated.
+pub(super) struct Pass {
+    stats: Stats,
+    output: Option<(Writer<fs::File>, PathBuf)>,
+    bar: Bar,
+}
+
+impl Pass {
+    pub(super) fn new(args: &TraceArgs, bar: Bar) -> anyhow::Result<Self> {
+        let output = args.output.as_ref().map(|path| create(path)).transpose()?;
+        Ok(Self { stats: Stats::new(args.bursts.rule()), output, bar })
+    }
+
+    pub(super) fn take(&mut self, request: &Request) -> anyhow::Result<()> {
+        self.stats.add(request);
+        if let Some((writer, path)) = &mut self.output {
+            writer.write(request).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if self.stats.requests().is_multiple_of(LOOK_EVERY) {
+            self.bar.tell(self.stats.requests(), request.at_ns);
+        }
+        Ok(())
+    }
+
+    /// Ends the copy, which has its name only now: none is ever half there.
+    pub(super) fn finish(self) -> anyhow::Result<Summary> {
+        self.bar.bar.finish_and_clear();
+        if let Some((writer, path)) = self.output {
+            let cannot = || format!("cannot write {}", path.display());
+            writer.finish().with_context(cannot)?.sync_all().with_context(cannot)?;
+            fs::rename(part_of(&path), &path).with_context(cannot)?;
+        }
+        Ok(self.stats.summary())
+    }
+}
+
+fn create(path: &Path) -> anyhow::Result<(Writer<fs::File>, PathBuf)> {
+    let cannot = || format!("cannot write {}", path.display());
+    let file = fs::File::create(part_of(path)).with_context(cannot)?;
+    Ok((Writer::new(file, path).with_context(cannot)?, path.to_owned()))
+}
+
+/// What a file is called while it is written.
+fn part_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    name.into()
+}
+
+/// How far it has come; shown on a terminal when it takes long.
+pub(super) struct Bar {
+    bar: ProgressBar,
+    started: Instant,
+    of: Of,
+}
+
+/// What the bar's length means.
+enum Of {
+    /// Bytes of a file.
+    File(Position),
+    /// Nanoseconds of a span.
+    Span,
+}
+
+impl Bar {
+    fn of_file(position: Position) -> Self {
+        Self::new(position.total_bytes(), Of::File(position))
+    }
+
+    pub(super) fn of_span(span_ns: u64) -> Self {
+        Self::new(Some(span_ns), Of::Span)
+    }
+
+    fn new(length: Option<u64>, of: Of) -> Self {
+        let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::hidden());
+        let template = if length.is_some() { "{wide_bar} {percent} %, {msg}" } else { "{spinner} {msg}" };
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        Self { bar: bar.with_style(style), started: Instant::now(), of }
+    }
+
+    fn tell(&mut self, requests: u64, at_ns: u64) {
+        let elapsed = self.started.elapsed();
+        if elapsed < PATIENCE || !std::io::stderr().is_terminal() {
+            return;
+        }
+        if self.bar.is_hidden() {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.bar.set_position(match &self.of {
+            Of::File(position) => position.read_bytes(),
+            Of::Span => at_ns,
+        });
+        let per_s = requests as f64 / elapsed.as_secs_f64();
+        self.bar.set_message(format!("{requests} requests, {:.2} M/s", per_s / 1e6));
+    }
+}

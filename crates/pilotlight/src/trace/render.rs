@@ -1,0 +1,172 @@
+//! The statistics of a trace for people: units everywhere.
+
+use std::fmt::Write as _;
+
+use pilotlight_trace::stats::{BurstSummary, SizeSummary, Summary, WindowSummary};
+
+use super::analyse::Report;
+use crate::table::Table;
+
+/// What stands where there is nothing to say.
+const NOTHING: &str = "-";
+
+pub(super) fn text(report: &Report<'_>) -> String {
+    let all = &report.statistics;
+    let mut out = String::new();
+    line(&mut out, "trace", &format!("{} ({})", report.file.display(), report.format));
+    line(&mut out, "requests", &requests(all));
+    line(&mut out, "span", &format!("{}; the clock ticks every {}", time(all.span_ns), time(all.clock_step_ns)));
+    line(&mut out, "reads", &reads(all));
+    line(&mut out, "working set", &working_set(all));
+    line(&mut out, "volumes", &volumes(report));
+    line(&mut out, "bursts", &bursts(&all.bursts));
+    let _ = write!(out, "\n{}\n{}", rates(all), sizes(all));
+    malformed(&mut out, report);
+    out
+}
+
+fn line(out: &mut String, heading: &str, text: &str) {
+    let _ = writeln!(out, "{heading:12}  {text}");
+}
+
+fn requests(all: &Summary) -> String {
+    let rate = all.mean_rate_iops.map_or(String::new(), |iops| format!("; {iops:.1} IOPS"));
+    let bytes = all.mean_rate_bytes_per_s.map_or(String::new(), |per_s| format!(", {:.3} MB/s", per_s / 1e6));
+    format!("{}, {}{rate}{bytes} in the mean", all.requests, size(all.bytes))
+}
+
+fn reads(all: &Summary) -> String {
+    let percent = |share: Option<f64>| share.map_or(NOTHING.to_owned(), |share| format!("{:.1} %", share * 100.0));
+    format!("{} of requests, {} of bytes", percent(all.read_share), percent(all.read_bytes_share))
+}
+
+fn working_set(all: &Summary) -> String {
+    let set = &all.working_set;
+    let exact = if set.exact { "" } else { ", estimated, standard error 0.41 %" };
+    format!("{} in {} blocks of 4 KiB{exact}", size(set.bytes), set.blocks)
+}
+
+fn volumes(report: &Report<'_>) -> String {
+    let volumes = &report.statistics.volumes;
+    let mut text = volumes.volumes.to_string();
+    if let (Some(first), Some(tenth)) = (volumes.busiest_share, volumes.busiest_tenth_share) {
+        let _ = write!(text, "; {:.1} % of requests to the busiest", first * 100.0);
+        let _ = write!(text, ", {:.1} % to the busiest tenth", tenth * 100.0);
+    }
+    if !report.volume_names.is_empty() {
+        let more = volumes.volumes > report.volume_names.len() as u64;
+        let _ = write!(text, "; {}{}", report.volume_names.join(" "), if more { " ..." } else { "" });
+    }
+    text
+}
+
+fn bursts(bursts: &BurstSummary) -> String {
+    let rule = &bursts.rule;
+    let mean = bursts.mean_per_window.map_or(String::new(), |mean| format!(", {mean:.1} in the mean"));
+    format!(
+        "{}; at most {} in {}{mean} (bins of {} with at least {} times the mean of the {} before, and {} requests)",
+        bursts.bursts,
+        bursts.most_per_window,
+        time(rule.window_ns),
+        time(rule.bin_ns),
+        rule.factor,
+        rule.background_bins,
+        rule.least_requests
+    )
+}
+
+fn rates(all: &Summary) -> Table {
+    let mut table = Table::new(&["window", "peak requests", "peak IOPS", "whole windows", "dispersion"]);
+    for window in &all.windows {
+        table.row(rate(window, all.clock_step_ns));
+    }
+    table
+}
+
+/// A window shorter than a tick of the trace's clock says nothing.
+fn rate(window: &WindowSummary, clock_step_ns: u64) -> [String; 5] {
+    if window.width_ns < clock_step_ns {
+        return [time(window.width_ns), NOTHING.into(), NOTHING.into(), NOTHING.into(), "the clock is too slow".into()];
+    }
+    [
+        time(window.width_ns),
+        window.peak_requests.to_string(),
+        format!("{:.0}", window.peak_rate_iops),
+        window.whole_windows.to_string(),
+        window.dispersion.map_or(NOTHING.to_owned(), |index| format!("{index:.2}")),
+    ]
+}
+
+fn sizes(all: &Summary) -> Table {
+    let headings = ["<bytes", "least", "quartile 1", "median", "quartile 3", "99 %", "most"];
+    let mut table = Table::new(&headings);
+    for (name, sizes) in [("reads", &all.read_sizes), ("writes", &all.write_sizes)] {
+        if let Some(sizes) = sizes {
+            table.row(quantiles(name, sizes));
+        }
+    }
+    table
+}
+
+fn quantiles(name: &str, sizes: &SizeSummary) -> [String; 7] {
+    let about = if sizes.exact { "" } else { "~" };
+    let text = |bytes: u32| format!("{about}{bytes}");
+    [
+        name.to_owned(),
+        sizes.min_bytes.to_string(),
+        text(sizes.quartile1_bytes),
+        text(sizes.median_bytes),
+        text(sizes.quartile3_bytes),
+        text(sizes.p99_bytes),
+        text(sizes.max_bytes),
+    ]
+}
+
+fn malformed(out: &mut String, report: &Report<'_>) {
+    if report.late_requests > 0 {
+        let _ = write!(out, "\n{} requests came too late to be sorted and", report.late_requests);
+        let _ = writeln!(out, " got the time of the one before (--reorder-window sorts more)");
+    }
+    if report.malformed_lines > 0 {
+        let _ = writeln!(out, "\n{} malformed lines were left out:", report.malformed_lines);
+        for line in &report.malformed_first {
+            let _ = writeln!(out, "  {line}");
+        }
+        if report.malformed_lines > report.malformed_first.len() as u64 {
+            let _ = writeln!(out, "  ...");
+        }
+    }
+}
+
+/// Bytes with three digits.
+fn size(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let fitting = units.iter().find(|(_, shift)| bytes >= 1 << shift);
+    fitting
+        .map_or(format!("{bytes} B"), |(unit, shift)| format!("{:.2} {unit}", bytes as f64 / (1_u64 << shift) as f64))
+}
+
+/// A time in the unit that fits.
+fn time(ns: u64) -> String {
+    let units =
+        [("h", 3_600_000_000_000), ("min", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000)];
+    let fits = |unit_ns: u64| ns >= 2 * unit_ns || ns > 0 && ns.is_multiple_of(unit_ns);
+    let fitting = units.iter().find(|(_, unit_ns)| fits(*unit_ns));
+    fitting.map_or(format!("{ns} ns"), |(unit, unit_ns)| {
+        let count = ns as f64 / *unit_ns as f64;
+        let digits = if ns.is_multiple_of(*unit_ns) { 0 } else { 2 };
+        format!("{count:.digits$} {unit}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_have_units() {
+        assert_eq!((size(512), size(4096), size(3 << 29)), ("512 B".into(), "4.00 KiB".into(), "1.50 GiB".into()));
+        assert_eq!((time(0), time(1000), time(1_800_000_000_000)), ("0 ns".into(), "1 us".into(), "30 min".into()));
+        assert_eq!((time(136_489_000), time(60_055_000_000)), ("136.49 ms".into(), "60.06 s".into()));
+    }
+}

@@ -1,0 +1,141 @@
+//! `pilotlight trace`, and replays of traces with `pilotlight load --trace`, as their users meet them.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::process::{Server, run, text};
+
+fn tpcc() -> String {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../trace/tests/data/mqsim/tpcc-small.trace.gz"].iter().collect();
+    path.to_str().expect("text").to_owned()
+}
+
+fn trace(args: &[&str]) -> Output {
+    run(&[&["trace"], args].concat())
+}
+
+fn json(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn a_real_trace_is_described_for_people_and_for_programs() {
+    let table = text(&trace(&[&tpcc()]).stdout);
+    for wanted in ["(mqsim)", "6999, 56.95 MiB; 51278.9 IOPS", "82000", "volumes       16", "quartile 3"] {
+        assert!(table.contains(wanted), "no `{wanted}` in\n{table}");
+    }
+    let report = json(&trace(&[&tpcc(), "--json"]));
+    assert_eq!(report["statistics"]["requests"], 6999);
+    assert_eq!(report["statistics"]["windows"][0]["peak_rate_iops"], 82_000.0);
+    assert_eq!((&report["version"], &report["format"]), (&1.into(), &"mqsim".into()));
+}
+
+#[test]
+fn malformed_lines_are_told_and_strict_ends_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.csv", "time_us,op,offset,bytes\n1,R,0,512\nnonsense\n2,W,0,512\n");
+    let output = trace(&[&file]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).contains("line 3 has 1 fields"), "{}", text(&output.stdout));
+    let strict = trace(&[&file, "--strict"]);
+    assert_eq!(strict.status.code(), Some(1));
+    assert!(text(&strict.stderr).contains("line 3"), "{}", text(&strict.stderr));
+}
+
+#[test]
+fn what_is_no_trace_is_refused_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.txt", "hello\n");
+    for (args, code, says) in [
+        (vec![file.as_str()], 2, "--format"),
+        (vec![file.as_str(), "--format", "spc"], 2, "blkparse"),
+        (vec!["/no/such/file"], 1, "/no/such/file"),
+        (vec!["--generate", "alibaba", "--hours", "0"], 2, "--hours"),
+        (vec![], 2, "--generate"),
+    ] {
+        let output = trace(&args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(says), "{args:?}: {}", text(&output.stderr));
+    }
+}
+
+fn write(dir: &Path, name: &str, content: &str) -> String {
+    let path = dir.join(name);
+    std::fs::write(&path, content).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_surrogate_is_the_same_every_time_and_read_as_it_was_drawn() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let generate = |name: &str, seed: &str| {
+        let output = path(name);
+        let args = ["--generate", "tencent", "--hours", "0.05", "--rate-iops", "300", "--seed", seed, "--json"];
+        let report = json(&trace(&[&args[..], &["-o", &output]].concat()));
+        (report["statistics"].clone(), std::fs::read(output).unwrap())
+    };
+    let (drawn, first) = generate("a.csv.zst", "7");
+    assert_eq!(generate("b.csv.zst", "7").1, first);
+    assert_ne!(generate("c.csv.zst", "8").1, first);
+    let read = &json(&trace(&[&path("a.csv.zst"), "--json"]))["statistics"];
+    for key in ["requests", "bytes", "read_share", "read_sizes", "working_set", "volumes"] {
+        assert_eq!(read[key], drawn[key], "{key}");
+    }
+    assert!(!dir.path().join("a.csv.zst.part").exists());
+}
+
+#[test]
+fn a_trace_is_replayed_against_a_server() {
+    let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:16MiB"]);
+    let target = server.address().to_string();
+    let output = run(&[
+        "load",
+        "--yield",
+        "--target",
+        &target,
+        "--trace",
+        &tpcc(),
+        "--speed",
+        "0.2",
+        "--numjobs",
+        "2",
+        "--json",
+    ]);
+    let report = json(&output);
+    assert_eq!((&report["trace"]["requests"], &report["trace"]["format"]), (&6999.into(), &"mqsim".into()));
+    assert_eq!(report["total"]["ios"], 6999, "no request is larger than a command");
+    assert_eq!((&report["total"]["errors"], &report["settings"]["rw"]), (&0.into(), &"trace".into()));
+    assert_eq!(report["open_loop"]["unstarted"], 0);
+    assert!(report["open_loop"]["late"].is_u64() && report["open_loop"]["start_delay_p99_ns"].is_u64());
+    // 136 ms at a fifth of the speed
+    assert!(report["elapsed_ns"].as_u64() >= Some(680_000_000), "{}", report["elapsed_ns"]);
+    assert_eq!(report["read"]["ios"].as_u64().zip(report["write"]["ios"].as_u64()).map(|(r, w)| r + w), Some(6999));
+}
+
+#[test]
+fn a_replay_tells_what_was_malformed_and_refuses_what_does_not_go_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = "time_us,op,offset,bytes\n0,R,99999999999,300000\nnonsense\n10,W,512,1\n";
+    let file = write(dir.path(), "a.csv", rows);
+    let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:16MiB"]);
+    let target = server.address().to_string();
+    let load = |more: &[&str]| run(&[&["load", "--yield", "--target", &target, "--trace", &file], more].concat());
+    let output = load(&[]);
+    let table = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{table}{}", text(&output.stderr));
+    for wanted in ["open (trace)", "4 sent, 0 never sent", "2 requests of", "1 malformed", "line 3"] {
+        assert!(table.contains(wanted), "no `{wanted}` in\n{table}"); // 300,000 bytes are three commands
+    }
+    assert_eq!(load(&["--strict"]).status.code(), Some(1));
+    for (more, says) in
+        [(vec!["--verify"], "--verify"), (vec!["--rate_iops", "5"], "--rate_iops"), (vec!["--speed", "0"], "--speed")]
+    {
+        let refused = load(&more);
+        assert_eq!(refused.status.code(), Some(2), "{more:?}");
+        assert!(text(&refused.stderr).contains(says), "{more:?}: {}", text(&refused.stderr));
+    }
+}

@@ -1,0 +1,322 @@
+//! Energy: how long each core was in which state and at which frequency, times watts.
+//!
+//! The rule (power.rs says why): within an epoch of 10 us, the logical cores of a physical core are awake for `a` and `b`
+//! nanoseconds, both of them for `a b / 10 us`; what they draw above the shallow state follows from these times and the frequencies at
+//! the beginning of the epoch. A physical core that was awake at all, or rests shallow, also draws what shallow is over deep. Where a
+//! figure is not whole it is rounded down: the time of both to nanoseconds, a share to millionths, energy of a physical core and epoch
+//! to femtojoules. Energy that is less than a microjoule at the end of a stretch is left to the next.
+
+use super::{Findings, Law};
+use crate::machine::Power;
+use crate::outcome::{Energy, Outcome, Stretch};
+use crate::scenario::Scenario;
+use crate::trace::{Record, State, What};
+
+const EPOCH_NS: u64 = 10_000;
+const MILLION: u64 = 1_000_000;
+/// Femtojoules (microwatts times nanoseconds) in a microjoule.
+const MICROJOULE: u128 = 1_000_000_000;
+
+/// One logical core.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    state: State,
+    /// The state it last rested in.
+    low: State,
+    khz: u32,
+    /// Time awake in the present epoch, until `since_ns`.
+    awake_ns: u64,
+    since_ns: u64,
+}
+
+/// What is summed up over a stretch.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    cpu_fj: u128,
+    /// Physical cores that poll, in millionths times nanoseconds.
+    polling: u128,
+    /// Physical cores that are not deep, likewise.
+    not_deep: u128,
+    awake_ns: u64,
+    capacity_ns: u64,
+}
+
+/// What cores draw above the shallow state, as it follows from frequency.
+#[derive(Clone, Copy, Debug)]
+struct Curve {
+    /// At the lowest frequency, in millionths of what it is at the highest.
+    slow: u64,
+    exponent: f64,
+}
+
+pub(super) struct EnergyBook<'a> {
+    scenario: &'a Scenario,
+    cores: Vec<Watched>,
+    /// Logical cores that share a physical one.
+    pairs: Vec<(usize, Option<usize>)>,
+    epoch_ns: u64,
+    sums: Sums,
+    rest_fj: u128,
+    read_bytes: u64,
+    written_bytes: u64,
+    series: Vec<Stretch>,
+}
+
+impl<'a> EnergyBook<'a> {
+    pub(super) fn new(scenario: &'a Scenario) -> Self {
+        let topology = &scenario.topology;
+        let core = Watched {
+            state: State::Awake,
+            low: State::Shallow,
+            khz: scenario.machine.speed.max_khz,
+            awake_ns: 0,
+            since_ns: 0,
+        };
+        let pairs = topology.cores().map(|core| (core.index(), topology.sibling(core).map(|other| other.index())));
+        Self {
+            scenario,
+            cores: vec![core; topology.len()],
+            pairs: pairs.filter(|&(one, other)| other.is_none_or(|other| one < other)).collect(),
+            epoch_ns: 0,
+            sums: Sums::default(),
+            rest_fj: 0,
+            read_bytes: 0,
+            written_bytes: 0,
+            series: Vec::new(),
+        }
+    }
+
+    pub(super) fn enter(&mut self, record: &Record, findings: &mut Findings) {
+        if record.at_ns >= self.scenario.duration_ns {
+            return;
+        }
+        self.epochs(record.at_ns);
+        let Some(core) = self.cores.get_mut(record.a as usize) else { return };
+        if record.what == What::Frequency {
+            let speed = self.scenario.machine.speed;
+            if !(u64::from(speed.min_khz)..=u64::from(speed.max_khz)).contains(&record.b) {
+                findings.add(Law::Bounds, format!("core {} has no frequency of {} kHz", record.a, record.b));
+            }
+            core.khz = record.b as u32;
+            return;
+        }
+        core.pass(record.at_ns);
+        core.state = match record.b {
+            0 => State::Awake,
+            1 => State::Shallow,
+            _ => State::Deep,
+        };
+        if core.state != State::Awake {
+            core.low = core.state;
+        }
+    }
+
+    /// A drive is to move data.
+    pub(super) fn moved(&mut self, at_ns: u64, bytes: u32, write: bool) {
+        if at_ns >= self.scenario.duration_ns {
+            return;
+        }
+        let sum = if write { &mut self.written_bytes } else { &mut self.read_bytes };
+        *sum += u64::from(bytes);
+    }
+
+    /// Ends the epochs that end at `at_ns` or before. After the first of them nothing changes.
+    fn epochs(&mut self, at_ns: u64) {
+        for first in [true, false] {
+            let epochs = (at_ns - self.epoch_ns) / EPOCH_NS;
+            if epochs == 0 {
+                return;
+            }
+            self.sum_up(if first { 1 } else { epochs });
+        }
+    }
+
+    fn sum_up(&mut self, epochs: u64) {
+        let end_ns = self.epoch_ns + EPOCH_NS;
+        for core in &mut self.cores {
+            core.pass(end_ns);
+        }
+        let mut one = Sums::default();
+        let mut any = false;
+        for core in &self.cores {
+            one.awake_ns += core.awake_ns;
+            one.capacity_ns += core.awake_ns * u64::from(core.khz) / u64::from(self.scenario.machine.speed.max_khz);
+        }
+        for (index, &(a, b)) in self.pairs.iter().enumerate() {
+            any |= self.pair(index, self.cores[a], b.map(|b| self.cores[b]), &mut one);
+        }
+        let power = &self.scenario.machine.power;
+        let package_uw = power.cpu_uw.deep + if any { package_uw(power) } else { 0 };
+        one.cpu_fj += u128::from(package_uw) * u128::from(EPOCH_NS);
+        self.sums.add(&one, epochs);
+        self.epoch_ns += epochs * EPOCH_NS;
+        for core in &mut self.cores {
+            core.awake_ns = 0;
+            core.since_ns = self.epoch_ns;
+        }
+    }
+
+    /// One physical core over an epoch; whether it keeps the package from the deep state.
+    fn pair(&self, index: usize, a: Watched, b: Option<Watched>, sums: &mut Sums) -> bool {
+        let power = &self.scenario.machine.power;
+        let (cpu, others) = (power.cpu_uw, power.others_uw);
+        let exponent = power.family.frequency_exponent;
+        let curve =
+            |poll: u64, slow: u64, shallow: u64| Curve { slow: millionths(slow - shallow, poll - shallow), exponent };
+        let drawn = self.above_shallow(curve(cpu.poll, cpu.slow, cpu.shallow), a, b);
+        let each_uw = (cpu.poll - cpu.shallow) / count(power);
+        sums.cpu_fj += drawn * u128::from(each_uw) / u128::from(MILLION);
+        // The others' exponent comes on top, and has to leave the measured slow state as it is.
+        let Curve { slow, exponent } = curve(others.poll, others.slow, others.shallow);
+        let slow = ((slow as f64 / MILLION as f64).powf(1.0 / power.family.others_exponent) * MILLION as f64).round();
+        sums.polling += self.above_shallow(Curve { slow: slow as u64, exponent }, a, b);
+        let keeps = |core: Watched| core.awake_ns > 0 || core.low == State::Shallow;
+        let keeps = keeps(a) || b.is_some_and(keeps);
+        if keeps && (index as u64) < count(power) {
+            let each_uw = (cpu.shallow - cpu.deep - package_uw(power)) / count(power);
+            sums.cpu_fj += u128::from(each_uw) * u128::from(EPOCH_NS);
+            sums.not_deep += u128::from(MILLION) * u128::from(EPOCH_NS);
+        }
+        keeps
+    }
+
+    /// In millionths of a physical core that polls at the highest frequency, times nanoseconds.
+    fn above_shallow(&self, curve: Curve, a: Watched, b: Option<Watched>) -> u128 {
+        let level_a = self.level(curve, a.khz);
+        let (b_ns, level_b) = b.map_or((0, 0), |b| (b.awake_ns, self.level(curve, b.khz)));
+        let both_ns = a.awake_ns * b_ns / EPOCH_NS;
+        let saved = u64::from(self.scenario.machine.power.family.sibling_saves_ppm);
+        let alone = |level: u64| level * (MILLION - saved) / MILLION;
+        let together = (level_a.max(level_b) * (MILLION - saved) + level_a.min(level_b) * saved) / MILLION;
+        u128::from(both_ns * together + (a.awake_ns - both_ns) * alone(level_a) + (b_ns - both_ns) * alone(level_b))
+    }
+
+    fn level(&self, curve: Curve, khz: u32) -> u64 {
+        let speed = self.scenario.machine.speed;
+        let range = u64::from(speed.max_khz - speed.min_khz).max(1);
+        let way = u64::from(khz.saturating_sub(speed.min_khz)) * MILLION / range;
+        if way >= MILLION {
+            return MILLION;
+        }
+        curve.slow + ((MILLION - curve.slow) as f64 * (way as f64 / MILLION as f64).powf(curve.exponent)) as u64
+    }
+
+    pub(super) fn stretch(&mut self, end_ns: u64) {
+        self.epochs(end_ns);
+        let sums = std::mem::take(&mut self.sums);
+        let power = &self.scenario.machine.power;
+        let cpu_fj = sums.cpu_fj + std::mem::take(&mut self.rest_fj);
+        self.rest_fj = cpu_fj % MICROJOULE;
+        let over = |uw: u64| (u128::from(uw) * u128::from(self.scenario.series_ns) / MICROJOULE) as u64;
+        let moved_nj = u128::from(std::mem::take(&mut self.read_bytes)) * u128::from(power.read_4k_nj)
+            + u128::from(std::mem::take(&mut self.written_bytes)) * u128::from(power.write_4k_nj);
+        let energy = Energy {
+            cpu_uj: (cpu_fj / MICROJOULE) as u64,
+            drives_uj: over(power.drives_idle_uw) + (moved_nj / (4_096 * 1_000)) as u64,
+            others_uj: over(self.others_uw(&sums)),
+        };
+        let (awake_ns, capacity_ns) = (sums.awake_ns, sums.capacity_ns);
+        self.series.push(Stretch { energy, awake_ns, capacity_ns, ..Stretch::default() });
+    }
+
+    /// Fans, memory, network and losses follow the mean over a stretch.
+    fn others_uw(&self, sums: &Sums) -> u64 {
+        let power = &self.scenario.machine.power;
+        let uw = power.others_uw;
+        let all = u128::from(self.scenario.series_ns) * u128::from(count(power));
+        let not_deep = ((sums.not_deep / all) as u64).min(MILLION);
+        let polling = (sums.polling / all) as f64 / MILLION as f64;
+        let fans = (uw.poll - uw.shallow) as f64 * polling.powf(power.family.others_exponent);
+        uw.deep + (uw.shallow - uw.deep) * not_deep / MILLION + fans as u64
+    }
+
+    pub(super) fn finish(&self, outcome: &Outcome, findings: &mut Findings) -> Energy {
+        let measured = (self.scenario.warm_up_ns / self.scenario.series_ns) as usize;
+        let mut all = Energy::default();
+        for (index, (own, claimed)) in self.series.iter().zip(&outcome.series).enumerate() {
+            let at_ns = (index as u64 + 1) * self.scenario.series_ns;
+            let mut same =
+                |what, own: u64, claimed: u64| findings.same(Law::Energy, at_ns, what, own.into(), claimed.into());
+            same("CPU energy in a stretch, in uJ", own.energy.cpu_uj, claimed.energy.cpu_uj);
+            same("drives' energy in a stretch, in uJ", own.energy.drives_uj, claimed.energy.drives_uj);
+            same("others' energy in a stretch, in uJ", own.energy.others_uj, claimed.energy.others_uj);
+            same("time awake in a stretch, in ns", own.awake_ns, claimed.awake_ns);
+            same("capacity in a stretch, in ns", own.capacity_ns, claimed.capacity_ns);
+            self.check_bounds(at_ns, &claimed.energy, findings);
+            if index >= measured {
+                all.cpu_uj += own.energy.cpu_uj;
+                all.drives_uj += own.energy.drives_uj;
+                all.others_uj += own.energy.others_uj;
+            }
+        }
+        let end_ns = self.scenario.duration_ns;
+        findings.same(Law::Energy, end_ns, "CPU energy, in uJ", all.cpu_uj.into(), outcome.energy.cpu_uj.into());
+        findings.same(
+            Law::Energy,
+            end_ns,
+            "drives' energy, in uJ",
+            all.drives_uj.into(),
+            outcome.energy.drives_uj.into(),
+        );
+        findings.same(
+            Law::Energy,
+            end_ns,
+            "others' energy, in uJ",
+            all.others_uj.into(),
+            outcome.energy.others_uj.into(),
+        );
+        all
+    }
+
+    /// No less than with every core deep, no more than with every core polling at the highest frequency.
+    fn check_bounds(&self, at_ns: u64, energy: &Energy, findings: &mut Findings) {
+        let power = &self.scenario.machine.power;
+        let (cpu, others) = (power.cpu_uw, power.others_uw);
+        let more = (self.pairs.len() as f64 / count(power) as f64).max(1.0);
+        let step = self.scenario.series_ns as f64;
+        let mut within = |what: &str, uj: u64, least_uw: u64, most_uw: f64| {
+            let (least, most) = (least_uw as f64 * step / 1e9, most_uw * step / 1e9);
+            if (uj as f64) < least - 2.0 || uj as f64 > most + 2.0 {
+                let text = format!("{what}: {uj} uJ in a stretch, and {least:.0} to {most:.0} are possible");
+                findings.claim(Law::Bounds, at_ns, text);
+            }
+        };
+        within("CPU", energy.cpu_uj, cpu.deep, cpu.shallow as f64 + (cpu.poll - cpu.shallow) as f64 * more);
+        let fans = (others.poll - others.shallow) as f64 * more.powf(power.family.others_exponent);
+        within("others", energy.others_uj, others.deep, others.shallow as f64 + fans);
+        within("drives", energy.drives_uj, power.drives_idle_uw, f64::INFINITY);
+    }
+}
+
+impl Watched {
+    fn pass(&mut self, at_ns: u64) {
+        if self.state == State::Awake {
+            self.awake_ns += at_ns - self.since_ns;
+        }
+        self.since_ns = at_ns;
+    }
+}
+
+impl Sums {
+    fn add(&mut self, one: &Self, times: u64) {
+        self.cpu_fj += one.cpu_fj * u128::from(times);
+        self.polling += one.polling * u128::from(times);
+        self.not_deep += one.not_deep * u128::from(times);
+        self.awake_ns += one.awake_ns * times;
+        self.capacity_ns += one.capacity_ns * times;
+    }
+}
+
+/// Physical cores that the figures are about.
+fn count(power: &Power) -> u64 {
+    u64::from(power.physical_cores.max(1))
+}
+
+/// What the package draws while any physical core is not deep, over what it draws else.
+fn package_uw(power: &Power) -> u64 {
+    (power.cpu_uw.shallow - power.cpu_uw.deep) * u64::from(power.family.package_ppm) / MILLION
+}
+
+fn millionths(part: u64, whole: u64) -> u64 {
+    (part * MILLION).checked_div(whole).unwrap_or(0)
+}

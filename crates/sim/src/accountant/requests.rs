@@ -1,0 +1,315 @@
+//! Requests: each one's way through the target, and how many are on it.
+
+use std::collections::HashMap;
+
+use super::{Audit, Findings, Law};
+use crate::outcome::Outcome;
+use crate::scenario::{Connection, Kind, Scenario};
+use crate::trace::{Record, What};
+
+/// How far a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Issued,
+    Arrived,
+    Polled,
+    Answered,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    stage: Stage,
+    issued_ns: u64,
+    /// Whether it brought data.
+    brought: bool,
+    submitted: usize,
+    completed: usize,
+    /// When its last record was.
+    since_ns: u64,
+}
+
+/// A command that belongs to a request.
+#[derive(Clone, Copy, Debug)]
+struct Planned {
+    /// Commands of earlier steps: they are completed before.
+    after: usize,
+    bytes: u32,
+    /// `None`: as the request, which brings data if it writes.
+    write: Option<bool>,
+}
+
+/// What a drive was asked to move.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moved {
+    pub(super) bytes: u32,
+    pub(super) write: bool,
+}
+
+/// What a stretch has seen.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    answered: u64,
+    /// Requests in progress, integrated, in request-nanoseconds.
+    area: u128,
+    /// Time so far of the requests that are in progress at the end.
+    open_ns: u128,
+}
+
+pub(super) struct RequestBook<'a> {
+    scenario: &'a Scenario,
+    plans: Vec<Vec<Planned>>,
+    /// The number of the next request to be sent, and to be polled, by connection.
+    next: Vec<u64>,
+    next_polled: Vec<u64>,
+    /// When each I/O thread last did something for a request.
+    active_ns: Vec<u64>,
+    in_progress: HashMap<u64, Progress>,
+    issued: u64,
+    answered: u64,
+    /// Of those sent after the warm-up.
+    measured: u64,
+    /// Requests in progress, and when they were sent, summed; counted apart from `in_progress`.
+    now: u64,
+    sent_ns: u128,
+    since_ns: u64,
+    present: Seen,
+    series: Vec<Seen>,
+}
+
+impl<'a> RequestBook<'a> {
+    pub(super) fn new(scenario: &'a Scenario) -> Self {
+        let connections = &scenario.workload.connections;
+        Self {
+            scenario,
+            plans: connections.iter().map(plan).collect(),
+            next: vec![0; connections.len()],
+            next_polled: vec![0; connections.len()],
+            active_ns: vec![0; usize::from(scenario.threads)],
+            in_progress: HashMap::new(),
+            issued: 0,
+            answered: 0,
+            measured: 0,
+            now: 0,
+            sent_ns: 0,
+            since_ns: 0,
+            present: Seen::default(),
+            series: Vec::new(),
+        }
+    }
+
+    /// Enters a record about a request; what a drive is to move for it.
+    pub(super) fn enter(&mut self, record: &Record, findings: &mut Findings) -> Option<Moved> {
+        match record.what {
+            What::Issued => {
+                self.issue(record, findings);
+                return None;
+            }
+            What::Arrived | What::Polled | What::Submitted | What::Completed | What::Answered | What::Received => {}
+            _ => return None,
+        }
+        let name = record.a;
+        let Some(progress) = self.in_progress.get_mut(&name) else {
+            findings.add(Law::Requests, format!("{:?} of {}, which is not in progress", record.what, called(name)));
+            return None;
+        };
+        let connection = (name >> 40) as usize;
+        let plan = &self.plans[connection];
+        progress.since_ns = record.at_ns;
+        if matches!(record.what, What::Polled | What::Submitted | What::Answered) {
+            self.active_ns[usize::from(self.scenario.workload.connections[connection].thread)] = record.at_ns;
+        }
+        let mut broken =
+            |how: String| findings.add(Law::Requests, format!("{:?} of {}: {how}", record.what, called(name)));
+        match record.what {
+            What::Arrived => step(progress, Stage::Issued, Stage::Arrived, &mut broken),
+            What::Polled => {
+                let next = &mut self.next_polled[connection];
+                if *next != number(name) {
+                    broken(format!("it is request {next}'s turn"));
+                }
+                *next = number(name) + 1;
+                step(progress, Stage::Arrived, Stage::Polled, &mut broken);
+            }
+            What::Submitted => {
+                let (first, count) = self.scenario.workload.connections[connection].drives;
+                if !(u64::from(first)..u64::from(first) + u64::from(count)).contains(&record.b) {
+                    broken(format!("its connection does not use drive {}", record.b));
+                }
+                return submit(progress, plan, &mut broken);
+            }
+            What::Completed => complete(progress, &mut broken),
+            What::Answered => {
+                if progress.completed < plan.len() {
+                    broken(format!("{} of {} commands are completed", progress.completed, plan.len()));
+                }
+                step(progress, Stage::Polled, Stage::Answered, &mut broken);
+            }
+            _ => self.receive(record, findings),
+        }
+        None
+    }
+
+    fn issue(&mut self, record: &Record, findings: &mut Findings) {
+        let connection = (record.a >> 40) as usize;
+        match self.next.get_mut(connection) {
+            Some(next) if *next == number(record.a) => *next += 1,
+            _ => findings.add(Law::Requests, format!("{} is not its connection's next request", called(record.a))),
+        }
+        if connection >= self.plans.len() {
+            return;
+        }
+        let (issued_ns, brought) = (record.at_ns, record.b > 0);
+        let since_ns = issued_ns;
+        let progress = Progress { stage: Stage::Issued, issued_ns, brought, submitted: 0, completed: 0, since_ns };
+        self.in_progress.insert(record.a, progress);
+        self.integrate(record.at_ns);
+        self.issued += 1;
+        self.now += 1;
+        self.sent_ns += u128::from(issued_ns);
+    }
+
+    fn receive(&mut self, record: &Record, findings: &mut Findings) {
+        let Some(progress) = self.in_progress.remove(&record.a) else { return };
+        let latency_ns = record.at_ns - progress.issued_ns;
+        if progress.stage != Stage::Answered {
+            findings.add(Law::Requests, format!("{} is received while it is {:?}", called(record.a), progress.stage));
+        }
+        if record.b != latency_ns {
+            findings.add(Law::Requests, format!("{} took {latency_ns} ns, not {}", called(record.a), record.b));
+        }
+        if record.at_ns >= self.scenario.duration_ns {
+            return; // on its way at the end
+        }
+        self.integrate(record.at_ns);
+        self.answered += 1;
+        self.present.answered += 1;
+        self.measured += u64::from(progress.issued_ns >= self.scenario.warm_up_ns);
+        self.now = self.now.saturating_sub(1);
+        self.sent_ns -= u128::from(progress.issued_ns);
+    }
+
+    fn integrate(&mut self, at_ns: u64) {
+        self.present.area += u128::from(self.now) * u128::from(at_ns.saturating_sub(self.since_ns));
+        self.since_ns = self.since_ns.max(at_ns);
+    }
+
+    pub(super) fn stretch(&mut self, end_ns: u64) {
+        self.integrate(end_ns);
+        self.present.open_ns = u128::from(self.now) * u128::from(end_ns) - self.sent_ns;
+        self.series.push(std::mem::take(&mut self.present));
+    }
+
+    /// Requests that are in progress at the end and should not be: a trace says when what a drive or a wire does will be done, and an
+    /// I/O thread does something at least every `patience_ns` while there is something to do.
+    pub(super) fn find_lost(&self, patience_ns: u64, findings: &mut Findings) {
+        let end_ns = self.scenario.duration_ns;
+        let mut open: Vec<_> = self.in_progress.iter().collect();
+        open.sort_unstable_by_key(|&(name, _)| name);
+        for (&name, progress) in open {
+            let thread = self.scenario.workload.connections[(name >> 40) as usize].thread;
+            let active_ns = self.active_ns[usize::from(thread)].max(progress.since_ns);
+            let lost = match progress.stage {
+                Stage::Issued => true,
+                Stage::Answered => progress.since_ns < end_ns,
+                _ if progress.submitted > progress.completed => true,
+                Stage::Arrived | Stage::Polled => end_ns.saturating_sub(active_ns) > patience_ns,
+            };
+            if lost {
+                let text = format!(
+                    "{} is lost: {:?} at {} ns is the last of it",
+                    called(name),
+                    progress.stage,
+                    progress.since_ns
+                );
+                findings.claim(Law::Requests, end_ns, text);
+            }
+        }
+    }
+
+    pub(super) fn finish(&self, outcome: &Outcome, findings: &mut Findings) -> Audit {
+        let end_ns = self.scenario.duration_ns;
+        let claimed = outcome.requests;
+        let mut same = |what, counted: u64, claimed: u64| {
+            findings.same(Law::Requests, end_ns, what, u128::from(counted), u128::from(claimed));
+        };
+        same("requests issued", self.issued, claimed.issued);
+        same("requests answered", self.answered, claimed.answered);
+        same("requests in progress at the end", self.now, claimed.in_progress);
+        same("requests out and in progress", self.issued, self.answered + self.now);
+        same("stretches", self.series.len() as u64, outcome.series.len() as u64);
+        let histograms = outcome.latency.iter().map(|(_, histogram)| histogram.count()).sum();
+        same("latencies of requests sent after the warm-up", self.measured, histograms);
+        let mut open_ns = 0;
+        for (index, (seen, claimed)) in self.series.iter().zip(&outcome.series).enumerate() {
+            let at_ns = (index as u64 + 1) * self.scenario.series_ns;
+            findings.same(Law::Requests, at_ns, "answers in a stretch", seen.answered.into(), claimed.answered.into());
+            let area = u128::from(claimed.latency_ns) + seen.open_ns;
+            findings.same(Law::Little, at_ns, "requests in progress, integrated", seen.area + open_ns, area);
+            open_ns = seen.open_ns;
+        }
+        let area: u128 = self.series.iter().map(|seen| seen.area).sum();
+        Audit {
+            issued: self.issued,
+            answered: self.answered,
+            in_progress: self.now,
+            mean_in_progress: area as f64 / end_ns as f64,
+            ..Audit::default()
+        }
+    }
+}
+
+/// Which of its connection's requests this is.
+fn number(name: u64) -> u64 {
+    name & ((1 << 40) - 1)
+}
+
+fn called(name: u64) -> String {
+    format!("request {} of connection {}", number(name), name >> 40)
+}
+
+/// The commands of a connection's requests, in order.
+fn plan(connection: &Connection) -> Vec<Planned> {
+    match &connection.request {
+        Kind::Plain { bytes, .. } => vec![Planned { after: 0, bytes: *bytes, write: None }],
+        // A trace has no sizes in its records: the drives' energy of a replay is not audited.
+        Kind::Traced => vec![Planned { after: 0, bytes: 0, write: None }],
+        Kind::Steps { steps, .. } => {
+            let mut plan = Vec::new();
+            for step in steps {
+                let after = plan.len();
+                let commands = (0..step.reads + step.writes).map(|part| Some(part >= step.reads));
+                plan.extend(commands.map(|write| Planned { after, bytes: step.bytes, write }));
+            }
+            plan
+        }
+    }
+}
+
+fn step(progress: &mut Progress, from: Stage, to: Stage, broken: &mut impl FnMut(String)) {
+    if progress.stage != from {
+        broken(format!("it is {:?}, not {from:?}", progress.stage));
+    }
+    progress.stage = to;
+}
+
+fn submit(progress: &mut Progress, plan: &[Planned], broken: &mut impl FnMut(String)) -> Option<Moved> {
+    if progress.stage != Stage::Polled {
+        broken(format!("it is {:?}, not Polled", progress.stage));
+    }
+    let Some(planned) = plan.get(progress.submitted) else {
+        broken(format!("it has only {} commands", plan.len()));
+        return None;
+    };
+    if progress.completed < planned.after {
+        broken(format!("{} of {} commands that it waits for are completed", progress.completed, planned.after));
+    }
+    progress.submitted += 1;
+    Some(Moved { bytes: planned.bytes, write: planned.write.unwrap_or(progress.brought) })
+}
+
+fn complete(progress: &mut Progress, broken: &mut impl FnMut(String)) {
+    if progress.completed >= progress.submitted {
+        broken("its commands were completed before".to_owned());
+    }
+    progress.completed += 1;
+}

@@ -1,0 +1,338 @@
+//! The bracket: no schedule burns less than this, and here is one that burns that.
+//!
+//! Static polling is run once, and what arrived and was answered when is read from its trace. From that comes the least energy
+//! ([`super::lower_bound`]) and a schedule of counts. The schedule is replayed ([`super::Replay`]) with so many cores that none would be
+//! busy for more than a share of the time. The largest share at which requests come in time is searched by halving the list
+//! [`UTILISATIONS_PERMILLE`]; that fewer cores make more requests late is assumed there, so a share above the one found may hold too. Where
+//! none does, static polling itself is the schedule.
+
+use std::fmt;
+
+use pilotlight_plant::SleepGoal;
+
+use super::bound::{Level, lower_bound};
+use super::demand::{Grain, Plan};
+use super::ledger::{Lateness, Ledger, lateness};
+use super::limits::{Limits, States};
+use super::replay::{Fill, Replay, Schedule};
+use super::{Bound, OracleError};
+use crate::histogram::Histogram;
+use crate::machine::Machine;
+use crate::outcome::Outcome;
+use crate::scenario::{Connection, Kind, Scenario};
+
+/// How busy the cores of a schedule may be at most, from the fewest cores to the most.
+pub const UTILISATIONS_PERMILLE: [u64; 11] = [950, 900, 850, 800, 700, 600, 500, 400, 300, 200, 100];
+/// Femtojoule in a microjoule.
+const FJ: i128 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+
+/// What is asked of the oracle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aim {
+    /// The sleep states.
+    pub states: States,
+    /// How much later than under static polling a request may be answered, in nanoseconds.
+    pub epsilon_ns: u64,
+    /// How many requests may be later all the same in the upper bound's schedule, in millionths. The lower bound allows none.
+    pub late_ppm: u64,
+    /// The longest slot of the lower bound, in nanoseconds.
+    pub slot_ns: u64,
+}
+
+impl Aim {
+    /// 200 us later at most, but for one request in a thousand; slots of at most 10 ms.
+    #[must_use]
+    pub fn new(states: States) -> Self {
+        Self { states, epsilon_ns: 200_000, late_ppm: 1_000, slot_ns: 10 * MS }
+    }
+}
+
+/// What the clairvoyant limit is, at least and at most, over the measured time of a scenario; energy of the whole machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bracket {
+    /// What was asked.
+    pub aim: Aim,
+    /// Measured time in nanoseconds.
+    pub measured_ns: u64,
+    /// No schedule burns less, in microjoules.
+    pub lower_uj: u64,
+    /// A schedule burns this, in microjoules.
+    pub upper_uj: u64,
+    /// Static polling burns this, in microjoules.
+    pub static_uj: u64,
+    /// Every core in the shallow state all the time, and the drives as they were, in microjoules.
+    pub floor_shallow_uj: u64,
+    /// Every core in the deep state all the time, and the drives as they were, in microjoules.
+    pub floor_deep_uj: u64,
+    /// The upper bound's requests beside static polling's.
+    pub lateness: Lateness,
+    /// 99 % of requests are answered within this under static polling, in nanoseconds.
+    pub static_p99_ns: u64,
+    /// The same under the upper bound's schedule, in nanoseconds.
+    pub upper_p99_ns: u64,
+    /// How busy the schedule's cores were to be at most, in thousandths; `None` where only static polling was in time.
+    pub utilisation_permille: Option<u64>,
+    /// Slots of the lower bound: length in nanoseconds, and the counts on its cheapest path.
+    pub slots: Vec<(u64, Level)>,
+}
+
+impl Bracket {
+    /// Joules of a run above every core in the shallow state, in microjoules.
+    #[must_use]
+    pub fn above_shallow_uj(&self, energy_uj: u64) -> i64 {
+        energy_uj.cast_signed() - self.floor_shallow_uj.cast_signed()
+    }
+
+    /// Joules of a run above every core in the deep state, in microjoules.
+    #[must_use]
+    pub fn above_deep_uj(&self, energy_uj: u64) -> i64 {
+        energy_uj.cast_signed() - self.floor_deep_uj.cast_signed()
+    }
+}
+
+impl fmt::Display for Bracket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let watts = |uj: u64| uj as f64 * 1e3 / self.measured_ns.max(1) as f64;
+        let joules = |uj: i64| uj as f64 / 1e6;
+        let us = |ns: u64| ns as f64 / 1e3;
+        let states = if self.aim.states.deep { "shallow and deep" } else { "shallow" };
+        writeln!(
+            f,
+            "oracle ({states} sleep, at most {:.0} us after static polling): {:.2} to {:.2} W (static polling {:.2} W)",
+            us(self.aim.epsilon_ns),
+            watts(self.lower_uj),
+            watts(self.upper_uj),
+            watts(self.static_uj),
+        )?;
+        for (name, floor) in [("C-1", self.floor_shallow_uj), ("deep-idle", self.floor_deep_uj)] {
+            let above = |uj: u64| joules(uj.cast_signed() - floor.cast_signed());
+            writeln!(
+                f,
+                "  above the {name} floor of {:.2} W: {:.3} to {:.3} J (static polling {:.3} J)",
+                watts(floor),
+                above(self.lower_uj),
+                above(self.upper_uj),
+                above(self.static_uj),
+            )?;
+        }
+        write!(
+            f,
+            "  upper bound: {} of {} requests later, by {:.1} us at most; p99 {:.1} us (static polling {:.1} us)",
+            self.lateness.late,
+            self.lateness.requests,
+            us(self.lateness.most_ns),
+            us(self.upper_p99_ns),
+            us(self.static_p99_ns),
+        )
+    }
+}
+
+/// The bracket of a scenario, asked as [`Aim::new`] does.
+///
+/// # Errors
+/// As [`bracket_of`].
+pub fn bracket(scenario: &Scenario, states: States) -> Result<Bracket, OracleError> {
+    bracket_of(scenario, Aim::new(states))
+}
+
+/// The bracket of a scenario.
+///
+/// # Errors
+/// If the scenario cannot be run, the machine's figures contradict each other, or the cores cannot do the work.
+pub fn bracket_of(scenario: &Scenario, aim: Aim) -> Result<Bracket, OracleError> {
+    let question = Question::new(scenario, aim)?;
+    let bound = lower_bound(&question.limits, &question.plan)?;
+    let (found, utilisation_permille) = question.search(&bound)?;
+    let base = &question.base;
+    let floor = |deep| question.with_drives_uj(floor_uw(&scenario.machine, question.limits[0].units(), deep));
+    let lengths = question.plan.spans.iter().map(|span| span.length_ns);
+    Ok(Bracket {
+        aim,
+        measured_ns: base.outcome.measured_ns,
+        lower_uj: question.lower_uj(bound.least_fj),
+        upper_uj: found.outcome.energy.system_uj(),
+        static_uj: base.outcome.energy.system_uj(),
+        floor_shallow_uj: floor(false),
+        floor_deep_uj: floor(true),
+        lateness: lateness(&base.ledger, &found.ledger, aim.epsilon_ns, scenario.duration_ns),
+        static_p99_ns: p99_ns(&base.outcome),
+        upper_p99_ns: p99_ns(&found.outcome),
+        utilisation_permille,
+        slots: lengths.zip(bound.levels).collect(),
+    })
+}
+
+/// A run and what was written down of it.
+struct Seen {
+    outcome: Outcome,
+    ledger: Ledger,
+}
+
+/// Everything that the bounds are worked out from.
+struct Question<'a> {
+    scenario: &'a Scenario,
+    aim: Aim,
+    bin_ns: u64,
+    limits: Vec<Limits>,
+    /// Static polling.
+    base: Seen,
+    plan: Plan,
+    /// The warm-up.
+    before: Plan,
+}
+
+impl<'a> Question<'a> {
+    fn new(scenario: &'a Scenario, aim: Aim) -> Result<Self, OracleError> {
+        let connections = &scenario.workload.connections;
+        if connections.iter().any(|connection| connection.request == Kind::Traced) {
+            return Err(OracleError::Traced);
+        }
+        let limits = Limits::of(&scenario.machine, &scenario.topology, aim.states)?;
+        let bin_ns = gcd(scenario.series_ns.max(1), MS);
+        let all = Level { awake: limits[0].cores(), not_deep: limits[0].cores() };
+        let base = see(scenario, bin_ns, Schedule::new(&[(0, all)], 0, MS, Vec::new(), Vec::new()))?;
+        let demand = base.ledger.demand(aim.epsilon_ns);
+        let least_ns = (4 * aim.epsilon_ns).next_multiple_of(bin_ns).max(bin_ns);
+        let grain = Grain { least_ns, most_ns: aim.slot_ns.max(least_ns) };
+        let plan = demand.plan(scenario.warm_up_ns, grain);
+        let mut before = demand;
+        before.slots.truncate((scenario.warm_up_ns / bin_ns) as usize);
+        let before = before.plan(0, grain);
+        Ok(Self { scenario, aim, bin_ns, limits, base, plan, before })
+    }
+
+    /// The replay with the fewest cores that is in time.
+    fn search(&self, bound: &Bound) -> Result<(Seen, Option<u64>), OracleError> {
+        let mut best = None;
+        let (mut from, mut to) = (0, UTILISATIONS_PERMILLE.len());
+        while from < to {
+            let middle = usize::midpoint(from, to);
+            let seen = see(self.scenario, self.bin_ns, self.schedule(bound, UTILISATIONS_PERMILLE[middle]))?;
+            if self.in_time(&seen) {
+                best = Some((seen, Some(UTILISATIONS_PERMILLE[middle])));
+                to = middle;
+            } else {
+                from = middle + 1;
+            }
+        }
+        let cheaper = best.filter(|(seen, _)| seen.outcome.energy.system_uj() < self.base.outcome.energy.system_uj());
+        match cheaper {
+            Some(found) => Ok(found),
+            None => {
+                let all = Level { awake: self.limits[0].cores(), not_deep: self.limits[0].cores() };
+                let still = Schedule::new(&[(0, all)], 0, MS, Vec::new(), Vec::new());
+                Ok((see(self.scenario, self.bin_ns, still)?, None))
+            }
+        }
+    }
+
+    fn in_time(&self, seen: &Seen) -> bool {
+        let late = lateness(&self.base.ledger, &seen.ledger, self.aim.epsilon_ns, self.scenario.duration_ns);
+        u128::from(late.late) * 1_000_000 <= u128::from(late.requests) * u128::from(self.aim.late_ppm)
+    }
+
+    /// The counts of the cheapest path, or more where cores would be busier than `permille` of the time.
+    fn schedule(&self, bound: &Bound, permille: u64) -> Schedule {
+        let limits = &self.limits[0];
+        let cores = limits.cores();
+        let mut levels = Vec::new();
+        let mut begin_ns = 0;
+        let sleeping = vec![Level { awake: 1, not_deep: cores }; self.before.spans.len()];
+        for (plan, counts) in [(&self.before, &sleeping), (&self.plan, &bound.levels)] {
+            let mut arrived_ns = plan.before.most_ns;
+            for (span, least) in plan.spans.iter().zip(counts) {
+                let work_ns = (span.most_ns - std::mem::replace(&mut arrived_ns, span.most_ns)) * 1_000 / permille;
+                let awake = limits.needed(work_ns, span.length_ns).unwrap_or(cores).max(least.awake).max(1);
+                levels.push((begin_ns, Level { awake, not_deep: least.not_deep.max(awake) }));
+                begin_ns += span.length_ns;
+            }
+        }
+        let lead_ns = self.lead_ns();
+        let power = &limits.power;
+        let spread = power.alone_uw * i64::from(limits.both_ppm) < power.both_uw * i64::from(limits.alone_ppm);
+        let fill = if spread { Fill::Spread } else { Fill::Pairs };
+        Schedule::new(
+            &levels,
+            lead_ns,
+            self.bin_ns,
+            fill.order(&self.scenario.topology),
+            self.base.ledger.threads.clone(),
+        )
+    }
+
+    /// How long before they are needed cores are woken: a tick may be that late, and where the way out of sleep is long, I/O threads
+    /// follow at the next.
+    fn lead_ns(&self) -> u64 {
+        let capabilities = crate::engine::capabilities(&self.scenario.machine);
+        let goal = if self.aim.states.deep { SleepGoal::DEEPEST } else { SleepGoal::SHALLOWEST };
+        let wake_ns = capabilities.sleep_for(goal).map_or(0, |sleep| sleep.wake_ns);
+        2 * self.bin_ns + wake_ns
+    }
+
+    /// CPU and others at this power for the measured time, and the drives as they were under static polling.
+    fn with_drives_uj(&self, uw: u64) -> u64 {
+        let Outcome { measured_ns, energy, .. } = &self.base.outcome;
+        (u128::from(uw) * u128::from(*measured_ns) / FJ.unsigned_abs()) as u64 + energy.drives_uj
+    }
+
+    /// The bound on CPU and others, and on the drives: those of static polling less what requests in progress at either end may
+    /// shift out of the measured time. The simulator rounds each component of each entry of the series down.
+    fn lower_uj(&self, least_fj: i128) -> u64 {
+        let (begin_ns, end_ns) = (self.scenario.warm_up_ns, self.scenario.duration_ns);
+        let open = |at_ns| self.base.ledger.open_requests(at_ns, self.aim.epsilon_ns);
+        let most_nj = most_drive_nj(self.scenario);
+        let edges_uj = (u128::from(open(begin_ns) + open(end_ns)) * u128::from(most_nj) / 1_000) as u64;
+        let rounded_uj = 3 * (end_ns - begin_ns) / self.scenario.series_ns;
+        let cores_uj = u64::try_from(least_fj / FJ).unwrap_or(0);
+        (cores_uj + self.base.outcome.energy.drives_uj).saturating_sub(edges_uj + rounded_uj)
+    }
+}
+
+/// Runs a schedule.
+fn see(scenario: &Scenario, bin_ns: u64, schedule: Schedule) -> Result<Seen, OracleError> {
+    let mut ledger = Ledger::new(scenario, bin_ns);
+    let outcome = crate::run_traced(scenario, Box::new(Replay::new(schedule)), &mut ledger)
+        .map_err(|error| OracleError::Run(error.to_string()))?;
+    Ok(Seen { outcome, ledger })
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// CPU and others with every unit in one sleep state, in microwatts.
+fn floor_uw(machine: &Machine, units: u16, deep: bool) -> u64 {
+    let (cpu, others) = (machine.power.cpu_uw, machine.power.others_uw);
+    if deep {
+        return cpu.deep + others.deep;
+    }
+    let measured = u64::from(machine.power.physical_cores.max(1));
+    let sleep_uw = cpu.shallow - cpu.deep;
+    let package_uw = sleep_uw * u64::from(machine.power.family.package_ppm) / 1_000_000;
+    let each = (sleep_uw - package_uw + others.shallow - others.deep) * u64::from(units).min(measured) / measured;
+    cpu.deep + others.deep + package_uw + each
+}
+
+/// Energy of the drives for the dearest request, in nanojoules.
+fn most_drive_nj(scenario: &Scenario) -> u64 {
+    let power = &scenario.machine.power;
+    let each = |bytes: u32, writes: bool| {
+        let nj = if writes { power.write_4k_nj.max(power.read_4k_nj) } else { power.read_4k_nj };
+        u64::from(bytes) * nj / 4_096
+    };
+    let of = |connection: &Connection| match &connection.request {
+        Kind::Plain { writes_ppm, bytes, .. } => each(*bytes, *writes_ppm > 0),
+        Kind::Steps { steps, .. } => {
+            steps.iter().map(|step| u64::from(step.reads + step.writes) * each(step.bytes, true)).sum()
+        }
+        Kind::Traced => 0, // refused before
+    };
+    scenario.workload.connections.iter().map(of).max().unwrap_or(0)
+}
+
+fn p99_ns(outcome: &Outcome) -> u64 {
+    let mut all = Histogram::default();
+    outcome.latency.iter().for_each(|(_, histogram)| all.merge(histogram));
+    all.quantile(0.99)
+}

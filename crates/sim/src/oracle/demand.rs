@@ -1,0 +1,171 @@
+//! What has to be done by when: work as a fluid, in nanoseconds of a core at full speed.
+
+/// Work over a run, slot by slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// The slots, in the order of time.
+    pub slots: Vec<Slot>,
+    /// How much later than under static polling a request may be answered, in nanoseconds.
+    pub epsilon_ns: u64,
+}
+
+/// A stretch of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// Its length in nanoseconds.
+    pub length_ns: u64,
+    /// Work that arrives in it, in nanoseconds of a core.
+    pub work_ns: u64,
+    /// Work that static polling has finished in it, in nanoseconds of a core.
+    pub done_static_ns: u64,
+}
+
+/// A slot of the oracle: what must and what can have been done by its end, since the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Its length in nanoseconds.
+    pub length_ns: u64,
+    /// Work that must be done by its end, in nanoseconds of a core.
+    pub least_ns: u64,
+    /// Work that has arrived by its end, in nanoseconds of a core.
+    pub most_ns: u64,
+}
+
+/// The spans of a measured time, and what held when it began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// What must and what can have been done before, as the end of a span of no length.
+    pub before: Span,
+    /// The spans, in the order of time.
+    pub spans: Vec<Span>,
+}
+
+impl Plan {
+    /// Work that must be done in the measured time, in nanoseconds of a core.
+    #[must_use]
+    pub fn due_ns(&self) -> u64 {
+        self.spans.last().map_or(0, |last| last.least_ns.saturating_sub(self.before.most_ns))
+    }
+
+    /// Length of the measured time in nanoseconds.
+    #[must_use]
+    pub fn length_ns(&self) -> u64 {
+        self.spans.iter().map(|span| span.length_ns).sum()
+    }
+}
+
+/// How slots are gathered into spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grain {
+    /// A span is at least so long, in nanoseconds.
+    pub least_ns: u64,
+    /// And at most so long, in nanoseconds.
+    pub most_ns: u64,
+}
+
+impl Demand {
+    /// From what arrived and what static polling has finished in each stretch of `length_ns`, in requests that need `request_ns` each.
+    #[must_use]
+    pub fn of_requests(length_ns: u64, arrived: &[u64], finished: &[u64], request_ns: u64, epsilon_ns: u64) -> Self {
+        let slot = |(arrived, finished): (&u64, &u64)| Slot {
+            length_ns,
+            work_ns: arrived * request_ns,
+            done_static_ns: finished * request_ns,
+        };
+        Self { slots: arrived.iter().zip(finished).map(slot).collect(), epsilon_ns }
+    }
+
+    /// The slots gathered into spans: one ends where the next slot's work differs from its own mean by more than a core, once it has
+    /// the least length, or at the most length. What must be done by an end is what static polling had done at the
+    /// last end of a slot that is epsilon or more before it: never too much. Slots that begin before `from_ns` are no part of a span;
+    /// what they leave is in [`Plan::before`].
+    #[must_use]
+    pub fn plan(&self, from_ns: u64, grain: Grain) -> Plan {
+        let mut plan = Plan::default();
+        let (mut due, mut now_ns, mut arrived) = (Due::new(self), 0, 0);
+        let (mut length_ns, mut work_ns) = (0, 0);
+        for (index, slot) in self.slots.iter().enumerate() {
+            let is_before = now_ns < from_ns;
+            now_ns += slot.length_ns;
+            arrived += slot.work_ns;
+            if is_before {
+                plan.before = Span { length_ns: 0, least_ns: due.by(now_ns), most_ns: arrived };
+                continue;
+            }
+            length_ns += slot.length_ns;
+            work_ns += slot.work_ns;
+            let next = self.slots.get(index + 1);
+            let full = next.is_none_or(|next| length_ns + next.length_ns > grain.most_ns);
+            let turns = next.is_some_and(|next| length_ns >= grain.least_ns && differs(work_ns, length_ns, next));
+            if full || turns {
+                plan.spans.push(Span { length_ns, least_ns: due.by(now_ns), most_ns: arrived });
+                (length_ns, work_ns) = (0, 0);
+            }
+        }
+        plan
+    }
+}
+
+fn differs(work_ns: u64, length_ns: u64, next: &Slot) -> bool {
+    let product = |work: u64, length: u64| u128::from(work) * u128::from(length);
+    let (mine, its) = (product(work_ns, next.length_ns), product(next.work_ns, length_ns));
+    mine.abs_diff(its) > product(length_ns, next.length_ns)
+}
+
+/// What static polling had done some time ago.
+struct Due<'a> {
+    slots: std::slice::Iter<'a, Slot>,
+    next: Option<&'a Slot>,
+    epsilon_ns: u64,
+    end_ns: u64,
+    done_ns: u64,
+}
+
+impl<'a> Due<'a> {
+    fn new(demand: &'a Demand) -> Self {
+        let mut slots = demand.slots.iter();
+        let next = slots.next();
+        Self { slots, next, epsilon_ns: demand.epsilon_ns, end_ns: 0, done_ns: 0 }
+    }
+
+    fn by(&mut self, now_ns: u64) -> u64 {
+        while let Some(slot) = self.next.filter(|slot| self.end_ns + slot.length_ns + self.epsilon_ns <= now_ns) {
+            self.end_ns += slot.length_ns;
+            self.done_ns += slot.done_static_ns;
+            self.next = self.slots.next();
+        }
+        self.done_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demand(work: &[u64], epsilon_ns: u64) -> Demand {
+        Demand::of_requests(10, work, work, 1, epsilon_ns)
+    }
+
+    #[test]
+    fn what_is_due_is_what_was_done_epsilon_ago() {
+        let spans = demand(&[5, 6, 7, 8], 10).plan(0, Grain { least_ns: 10, most_ns: 10 }).spans;
+        let expected = [(0, 5), (5, 11), (11, 18), (18, 26)];
+        assert_eq!(spans.iter().map(|span| (span.least_ns, span.most_ns)).collect::<Vec<_>>(), expected);
+        let spans = demand(&[5, 6, 7, 8], 1).plan(0, Grain { least_ns: 10, most_ns: 10 }).spans;
+        assert_eq!(spans.iter().map(|span| span.least_ns).collect::<Vec<_>>(), [0, 5, 11, 18]);
+    }
+
+    #[test]
+    fn a_span_ends_where_the_load_turns() {
+        let spans = demand(&[5, 5, 5, 45, 45, 5, 5, 5, 5], 0).plan(0, Grain { least_ns: 20, most_ns: 30 }).spans;
+        assert_eq!(spans.iter().map(|span| span.length_ns).collect::<Vec<_>>(), [30, 20, 30, 10]);
+        assert_eq!(spans.last().map(|span| (span.least_ns, span.most_ns)), Some((125, 125)));
+    }
+
+    #[test]
+    fn what_was_before_the_measured_time_is_kept_apart() {
+        let plan = demand(&[5, 6, 7, 8], 10).plan(20, Grain { least_ns: 10, most_ns: 10 });
+        assert_eq!(plan.before, Span { length_ns: 0, least_ns: 5, most_ns: 11 });
+        assert_eq!((plan.spans.len(), plan.length_ns(), plan.due_ns()), (2, 20, 7));
+    }
+}

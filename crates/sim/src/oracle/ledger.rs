@@ -1,0 +1,156 @@
+//! What arrived and what was answered when, read from a run's trace as it is written.
+
+use std::io::{self, Write};
+
+use super::demand::{Demand, Slot};
+use crate::machine::PollCosts;
+use crate::scenario::{Connection, Kind, Scenario};
+use crate::trace::{Record, What};
+
+/// Requests and their work in each bin of a run.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    bin_ns: u64,
+    half_trip_ns: u64,
+    /// Work of a request, by connection, in nanoseconds of a core.
+    work_ns: Vec<u64>,
+    pub(crate) arrived: Vec<Bin>,
+    /// Counted when the answer must have left the target at the latest for the host to have it when it had it.
+    pub(crate) answered: Vec<Bin>,
+    /// Requests that arrived, by I/O thread.
+    pub(crate) threads: Vec<u64>,
+    /// When the host had the answer, by connection and number.
+    pub(crate) received_ns: Vec<Vec<u64>>,
+    part: Vec<u8>,
+}
+
+/// A stretch of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bin {
+    pub(crate) requests: u64,
+    pub(crate) work_ns: u64,
+}
+
+/// No answer yet.
+pub(crate) const UNANSWERED: u64 = u64::MAX;
+
+/// Least time of a core at full speed that a request takes, in nanoseconds: what its steps cost, without loops, queues and threads.
+pub(crate) fn request_ns(costs: &PollCosts, connection: &Connection) -> u64 {
+    let command = u64::from(costs.submit_ns + costs.complete_ns);
+    let commands = match &connection.request {
+        Kind::Plain { .. } | Kind::Traced => command,
+        Kind::Steps { steps, .. } => steps
+            .iter()
+            .map(|step| {
+                u64::from(step.reads + step.writes) * command
+                    + u64::from(step.parity_kib) * u64::from(costs.parity_ns_per_kib)
+            })
+            .sum(),
+    };
+    u64::from(costs.receive_ns + costs.respond_ns) + commands
+}
+
+impl Ledger {
+    pub(crate) fn new(scenario: &Scenario, bin_ns: u64) -> Self {
+        let bins = vec![Bin::default(); scenario.duration_ns.div_ceil(bin_ns) as usize];
+        let connections = &scenario.workload.connections;
+        Self {
+            bin_ns,
+            half_trip_ns: scenario.machine.network.round_trip_ns / 2,
+            work_ns: connections.iter().map(|one| request_ns(&scenario.machine.poll, one)).collect(),
+            arrived: bins.clone(),
+            answered: bins,
+            threads: vec![0; usize::from(scenario.threads)],
+            received_ns: vec![Vec::new(); connections.len()],
+            part: Vec::with_capacity(Record::BYTES),
+        }
+    }
+
+    /// As work over slots of a bin each.
+    pub(crate) fn demand(&self, epsilon_ns: u64) -> Demand {
+        let slot = |(arrived, answered): (&Bin, &Bin)| Slot {
+            length_ns: self.bin_ns,
+            work_ns: arrived.work_ns,
+            done_static_ns: answered.work_ns,
+        };
+        Demand { slots: self.arrived.iter().zip(&self.answered).map(slot).collect(), epsilon_ns }
+    }
+
+    /// Requests between arrival and answer, or late by less than epsilon, at a moment of the grid.
+    pub(crate) fn open_requests(&self, at_ns: u64, epsilon_ns: u64) -> u64 {
+        let until =
+            |bins: &[Bin], ns: u64| bins.iter().take((ns / self.bin_ns) as usize).map(|bin| bin.requests).sum::<u64>();
+        until(&self.arrived, at_ns).saturating_sub(until(&self.answered, at_ns.saturating_sub(epsilon_ns)))
+    }
+
+    fn take(&mut self, record: Record) {
+        let connection = (record.a >> 40) as usize;
+        match record.what {
+            What::Arrived => {
+                self.threads[record.b as usize] += 1;
+                count(&mut self.arrived, record.at_ns / self.bin_ns, self.work_ns[connection]);
+            }
+            What::Received => {
+                let left_ns = record.at_ns.saturating_sub(self.half_trip_ns);
+                count(&mut self.answered, left_ns / self.bin_ns, self.work_ns[connection]);
+                let (number, times) = ((record.a & ((1 << 40) - 1)) as usize, &mut self.received_ns[connection]);
+                if times.len() <= number {
+                    times.resize(number + 1, UNANSWERED);
+                }
+                times[number] = record.at_ns;
+            }
+            _ => {}
+        }
+    }
+}
+
+fn count(bins: &mut [Bin], at: u64, work_ns: u64) {
+    if let Some(bin) = bins.get_mut(at as usize) {
+        bin.requests += 1;
+        bin.work_ns += work_ns;
+    }
+}
+
+impl Write for Ledger {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(Record::BYTES - self.part.len());
+        self.part.extend_from_slice(&bytes[..taken]);
+        if let Ok(whole) = <&[u8; Record::BYTES]>::try_from(self.part.as_slice()) {
+            let record = Record::decode(whole).ok_or_else(|| io::Error::other("a trace has an unknown record"))?;
+            self.part.clear();
+            self.take(record);
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// How much later than in one run requests were answered in another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lateness {
+    /// Requests that were answered in the first run.
+    pub requests: u64,
+    /// Of those, how many came later than epsilon after.
+    pub late: u64,
+    /// The largest delay in nanoseconds.
+    pub most_ns: u64,
+}
+
+/// Requests of `other` against those of `base`. One that `other` has not answered at the end is late if it should have been there.
+pub(crate) fn lateness(base: &Ledger, other: &Ledger, epsilon_ns: u64, end_ns: u64) -> Lateness {
+    let mut lateness = Lateness::default();
+    for (before, after) in base.received_ns.iter().zip(&other.received_ns) {
+        for (number, &before_ns) in before.iter().enumerate().filter(|&(_, &ns)| ns != UNANSWERED) {
+            let after_ns = after.get(number).copied().unwrap_or(UNANSWERED);
+            let seen_ns = if after_ns == UNANSWERED { end_ns } else { after_ns };
+            let delay_ns = seen_ns.saturating_sub(before_ns);
+            lateness.requests += 1;
+            lateness.late += u64::from(delay_ns > epsilon_ns);
+            lateness.most_ns = lateness.most_ns.max(delay_ns);
+        }
+    }
+    lateness
+}

@@ -1,0 +1,306 @@
+//! A policy that knows what will be needed: it carries out a schedule of counts.
+//!
+//! Cores are taken in a fixed order, the main core first. So many of them are awake and share the I/O threads by their load, so many
+//! more rest in the shallow state, the others in the deepest that the plant has. A schedule asks for cores early enough for
+//! them to be awake when they are needed ([`Schedule::new`]).
+
+use pilotlight_plant::{
+    Capabilities, Command, CoreId, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick, Topology, Unsupported,
+    View, Wants,
+};
+
+use super::bound::Level;
+
+/// From when on how many cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// From when on, in nanoseconds.
+    pub at_ns: u64,
+    /// How many.
+    pub level: Level,
+}
+
+/// What a [`Replay`] carries out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// The changes, in the order of time; the first level holds from the beginning.
+    changes: Vec<Change>,
+    /// Time between two looks at the schedule, in nanoseconds.
+    tick_ns: u64,
+    /// Cores in the order in which they are used.
+    order: Vec<CoreId>,
+    /// Load of each I/O thread, in any unit.
+    loads: Vec<u64>,
+}
+
+/// In which order cores are used, after the main core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// Both siblings of a physical core, then the next.
+    Pairs,
+    /// One of each physical core, then their siblings.
+    Spread,
+}
+
+impl Fill {
+    /// The cores of a plant in this order.
+    #[must_use]
+    pub fn order(self, topology: &Topology) -> Vec<CoreId> {
+        let mut cores: Vec<CoreId> = std::iter::once(topology.main()).chain(topology.workers()).collect();
+        let first = |core: CoreId| topology.sibling(core).map_or(core, |sibling| sibling.min(core));
+        let main = first(topology.main());
+        let second = |core: CoreId| match topology.sibling(core) {
+            Some(sibling) if sibling == topology.main() => true,
+            Some(sibling) => core != topology.main() && sibling < core,
+            None => false,
+        };
+        match self {
+            Self::Pairs => cores.sort_by_key(|&core| (first(core) != main, first(core), second(core))),
+            Self::Spread => cores.sort_by_key(|&core| (second(core), first(core) != main, first(core))),
+        }
+        cores
+    }
+}
+
+impl Schedule {
+    /// Levels of stretches as `(begin, level)`, in the order of time. Every rise is moved `lead_ns` ahead.
+    #[must_use]
+    pub fn new(levels: &[(u64, Level)], lead_ns: u64, tick_ns: u64, order: Vec<CoreId>, loads: Vec<u64>) -> Self {
+        let mut changes: Vec<Change> = Vec::new();
+        let mut points: Vec<u64> =
+            levels.iter().flat_map(|&(at_ns, _)| [at_ns, at_ns.saturating_sub(lead_ns)]).collect();
+        points.sort_unstable();
+        points.dedup();
+        let mut first = 0;
+        for at_ns in points {
+            while levels.get(first + 1).is_some_and(|&(begin_ns, _)| begin_ns <= at_ns) {
+                first += 1;
+            }
+            let ahead = levels[first..].iter().take_while(|&&(begin_ns, _)| begin_ns <= at_ns + lead_ns);
+            let level = ahead.fold(Level::default(), |most, &(_, level)| Level {
+                awake: most.awake.max(level.awake),
+                not_deep: most.not_deep.max(level.not_deep),
+            });
+            if changes.last().is_none_or(|last| last.level != level) {
+                changes.push(Change { at_ns, level });
+            }
+        }
+        Self { changes, tick_ns, order, loads }
+    }
+}
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    schedule: Schedule,
+    /// The change that comes next.
+    next: usize,
+    homes: Vec<CoreId>,
+    /// What each core has been told: how deep to sleep, or to be awake.
+    told: Vec<Option<SleepGoal>>,
+    /// From when on each core can take I/O threads, in nanoseconds.
+    ready_ns: Vec<u64>,
+    capabilities: Capabilities,
+    refused: bool,
+}
+
+/// A core that is back within this is given I/O threads at once, in nanoseconds; else when it is awake.
+const AT_ONCE_NS: u64 = 10_000;
+
+impl Replay {
+    /// A policy that carries out `schedule`.
+    #[must_use]
+    pub fn new(schedule: Schedule) -> Self {
+        Self {
+            schedule,
+            next: 0,
+            homes: Vec::new(),
+            told: Vec::new(),
+            ready_ns: Vec::new(),
+            capabilities: Capabilities::default(),
+            refused: false,
+        }
+    }
+
+    /// What holds at `now_ns` is carried out; when it can do something next.
+    fn follow(&mut self, now_ns: u64, out: &mut Vec<Command>) -> u64 {
+        let changes = &self.schedule.changes;
+        let due = changes.partition_point(|change| change.at_ns <= now_ns).max(1);
+        let ready = self.ready_ns.iter().any(|&ready_ns| (1..=now_ns).contains(&ready_ns));
+        if (due > self.next || self.refused || ready) && !changes.is_empty() {
+            let level = changes[due - 1].level;
+            self.next = due;
+            self.refused = false;
+            self.carry_out(now_ns, level, out);
+        }
+        let change_ns = self.schedule.changes.get(self.next).map_or(u64::MAX, |change| change.at_ns);
+        let ready_ns = self.ready_ns.iter().copied().filter(|&ready_ns| ready_ns > 0).min();
+        if self.refused { now_ns } else { change_ns.min(ready_ns.unwrap_or(u64::MAX)) }
+    }
+
+    fn carry_out(&mut self, now_ns: u64, level: Level, out: &mut Vec<Command>) {
+        let order = self.schedule.order.clone();
+        let awake = usize::from(level.awake.max(1)).min(order.len());
+        for &core in &order[..awake] {
+            self.wake(now_ns, core, out);
+        }
+        let ready: Vec<CoreId> =
+            order[..awake].iter().copied().filter(|core| self.ready_ns[core.index()] == 0).collect();
+        self.spread(&ready, out);
+        for (place, &core) in order.iter().enumerate().skip(awake) {
+            let shallow = place < usize::from(level.not_deep);
+            let goal = if shallow { SleepGoal::SHALLOWEST } else { SleepGoal::DEEPEST };
+            self.ready_ns[core.index()] = 0;
+            if self.told[core.index()] != Some(goal) {
+                self.told[core.index()] = Some(goal);
+                out.push(Command::Sleep { core, goal });
+            }
+        }
+    }
+
+    /// Wakes a core that sleeps, and notes when it will be awake, or that it is.
+    fn wake(&mut self, now_ns: u64, core: CoreId, out: &mut Vec<Command>) {
+        let ready_ns = &mut self.ready_ns[core.index()];
+        if *ready_ns <= now_ns {
+            *ready_ns = 0;
+        }
+        let Some(goal) = self.told[core.index()].take() else { return };
+        out.push(Command::Wake { core });
+        let Some(sleep) = self.capabilities.sleep_for(goal) else { return };
+        if sleep.wake_ns > AT_ONCE_NS {
+            // Each waker before this one in the list has taken its time too.
+            *ready_ns = now_ns + sleep.wake_ns + sleep.waker_ns * out.len() as u64;
+        }
+    }
+
+    /// Threads of cores that are to sleep go to those with the least load; then the fullest give to the emptiest while that helps.
+    fn spread(&mut self, awake: &[CoreId], out: &mut Vec<Command>) {
+        let mut homes = self.homes.clone();
+        let loads = &self.schedule.loads;
+        let load = |homes: &[CoreId], core: CoreId| -> u64 {
+            homes.iter().zip(loads).filter(|(home, _)| **home == core).map(|(_, load)| load).sum()
+        };
+        for thread in 0..homes.len() {
+            if !awake.contains(&homes[thread])
+                && let Some(&to) = awake.iter().min_by_key(|&&core| load(&homes, core))
+            {
+                homes[thread] = to;
+            }
+        }
+        for _ in 0..homes.len() {
+            let by_load = |&&core: &&CoreId| load(&homes, core);
+            let (Some(&from), Some(&to)) = (awake.iter().max_by_key(by_load), awake.iter().min_by_key(by_load)) else {
+                break;
+            };
+            let gap = load(&homes, from) - load(&homes, to);
+            let helps = |&thread: &usize| homes[thread] == from && loads[thread] > 0 && loads[thread] < gap;
+            let Some(thread) =
+                (0..homes.len()).filter(helps).max_by_key(|&thread| loads[thread].min(gap - loads[thread]))
+            else {
+                break;
+            };
+            homes[thread] = to;
+        }
+        for (thread, (before, &to)) in self.homes.iter_mut().zip(&homes).enumerate() {
+            if *before != to {
+                *before = to;
+                out.push(Command::Move { thread: ThreadId(thread as u16), to });
+            }
+        }
+    }
+}
+
+impl Policy for Replay {
+    fn name(&self) -> &'static str {
+        "oracle-replay"
+    }
+
+    fn wants(&self) -> Wants {
+        // Without a change to come it has nothing to look for, and costs the main core nothing.
+        let tick_ns = (self.schedule.changes.len() > 1).then_some(self.schedule.tick_ns);
+        Wants { tick_ns, ..Wants::default() }
+    }
+
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+        self.homes = start.homes.to_vec();
+        self.told = vec![None; start.topology.len()];
+        self.ready_ns = vec![0; start.topology.len()];
+        self.capabilities = start.capabilities.clone();
+        self.schedule.loads.resize(self.homes.len(), 0);
+        Ok(self.follow(start.now_ns, out))
+    }
+
+    fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> u64 {
+        self.follow(tick.now_ns, out)
+    }
+
+    fn on_interval(&mut self, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> u64 {
+        u64::MAX
+    }
+
+    fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {
+        if let Command::Sleep { core, .. } = *command {
+            self.told[core.index()] = None;
+            self.refused = true;
+        }
+    }
+
+    fn on_resume(&mut self, _now_ns: u64) {}
+
+    fn view(&self) -> View {
+        vec![("changes_left", (self.schedule.changes.len() - self.next).to_string())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_plant::{Capabilities, CoreSample, CoreState};
+
+    use super::*;
+
+    fn level(awake: u16) -> Level {
+        Level { awake, not_deep: 4 }
+    }
+
+    fn replay(levels: &[(u64, Level)], fill: Fill) -> (Replay, Vec<Command>) {
+        let topology = Topology::paired(4).unwrap();
+        let mut replay = Replay::new(Schedule::new(levels, 10, 5, fill.order(&topology), vec![1; 4]));
+        let mut out = Vec::new();
+        let capabilities = Capabilities::default();
+        let cores = [CoreSample::new(CoreState::Awake); 4];
+        let homes = [0, 1, 2, 3].map(CoreId);
+        let start = Start { now_ns: 0, topology: &topology, capabilities: &capabilities, cores: &cores, homes: &homes };
+        replay.start(&start, &mut out).unwrap();
+        (replay, out)
+    }
+
+    #[test]
+    fn rises_are_early_and_falls_on_time() {
+        let schedule = Schedule::new(&[(0, level(1)), (100, level(3)), (200, level(2))], 10, 5, Vec::new(), Vec::new());
+        let changes: Vec<_> = schedule.changes.iter().map(|change| (change.at_ns, change.level.awake)).collect();
+        assert_eq!(changes, [(0, 1), (90, 3), (200, 2)]);
+    }
+
+    #[test]
+    fn siblings_are_filled_or_spared() {
+        let topology = Topology::new(CoreId(3), [1, 0, 3, 2].map(|core| Some(CoreId(core))).to_vec()).unwrap();
+        assert_eq!(Fill::Pairs.order(&topology), [3, 2, 0, 1].map(CoreId));
+        assert_eq!(Fill::Spread.order(&topology), [3, 0, 2, 1].map(CoreId));
+    }
+
+    #[test]
+    fn threads_leave_before_a_core_sleeps_and_come_back_evenly() {
+        let (mut replay, out) = replay(&[(0, level(1)), (100, level(2))], Fill::Pairs);
+        let moves = |out: &[Command]| out.iter().filter(|command| matches!(command, Command::Move { .. })).count();
+        let sleeps = |out: &[Command]| out.iter().filter(|command| matches!(command, Command::Sleep { .. })).count();
+        assert_eq!((moves(&out), sleeps(&out)), (3, 3));
+        assert!(matches!(out[0], Command::Move { .. }), "moves come before sleeps");
+        let mut out = Vec::new();
+        let tick = |now_ns| Tick { now_ns, elapsed_ns: 5, counts: &[] };
+        assert_eq!(replay.on_tick(&tick(50), &mut out), 90);
+        assert!(out.is_empty());
+        assert_eq!(replay.on_tick(&tick(95), &mut out), u64::MAX);
+        assert_eq!(out[0], Command::Wake { core: CoreId(1) });
+        assert_eq!((moves(&out), sleeps(&out)), (2, 0));
+    }
+}

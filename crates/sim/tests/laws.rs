@@ -1,0 +1,118 @@
+//! The laws of `docs/simulator-laws.md`, checked by the accountant on runs of every policy.
+
+mod support;
+
+use pilotlight_sim::accountant::{Accountant, Audit};
+use pilotlight_sim::run_traced;
+use pilotlight_sim::scenario::{Kind, Phase, Rate, Scenario, Spacing, Step};
+use support::{policy, scenario};
+
+/// Every policy, at short intervals so that a small run shows them.
+const POLICIES: [(&str, &[(&str, &str)]); 9] = [
+    ("static", &[]),
+    ("interrupt", &[]),
+    ("governor", &[("interval", "1ms")]),
+    ("dynamic", &[]),
+    ("dynamic", &[("interval", "1ms")]),
+    ("hybrid-poll", &[]),
+    ("sandman", &[("coarse_interval", "2ms")]),
+    ("sandman", &[("coarse_interval", "2ms"), ("guards", "recommended")]),
+    ("sandman", &[("coarse_interval", "2ms"), ("sleep", "software"), ("detect", "load")]),
+];
+
+fn audited(scenario: &Scenario, name: &str, settings: &[(&str, &str)]) -> Audit {
+    let mut accountant = Accountant::new(scenario);
+    let outcome = run_traced(scenario, policy(name, settings), &mut accountant).unwrap();
+    let violations = match accountant.finish(&outcome) {
+        Ok(audit) => return audit,
+        Err(violations) => violations,
+    };
+    let lines: Vec<_> = violations.iter().take(10).map(|violation| format!("  {violation}\n")).collect();
+    panic!("{name} {settings:?} breaks {} laws:\n{}", violations.len(), lines.concat());
+}
+
+/// Every policy on a scenario; what it made happen, summed.
+fn all_policies(scenario: &Scenario) -> Audit {
+    POLICIES.iter().fold(Audit::default(), |mut sum, (name, settings)| {
+        let audit = audited(scenario, name, settings);
+        assert!(audit.answered > 100, "{name} {settings:?}: {audit:?}");
+        sum.moves += audit.moves;
+        sum.rests += audit.rests;
+        sum.in_progress += audit.in_progress;
+        sum
+    })
+}
+
+fn bursts(cores: u16, seed: u64) -> Scenario {
+    let mut scenario = scenario(cores, 2, 0.0, 20_000_000, seed);
+    for connection in &mut scenario.workload.connections {
+        connection.phases = vec![
+            Phase { label: 0, length_ns: 3_000_000, rate: Rate::PerSecond(5_000.0) },
+            Phase { label: 1, length_ns: 1_000_000, rate: Rate::PerSecond(150_000.0) },
+        ];
+    }
+    scenario.series_ns = 2_500_000;
+    scenario.warm_up_ns = 5_000_000;
+    scenario
+}
+
+#[test]
+fn bursts_break_no_law() {
+    for seed in 0..2 {
+        let sum = all_policies(&bursts(6, seed));
+        assert!(sum.moves > 50 && sum.rests > 100 && sum.in_progress > 0, "nothing was put to the test: {sum:?}");
+    }
+}
+
+#[test]
+fn little_load_and_far_too_much_break_no_law() {
+    for (rate, duration_ns) in [(1_000.0, 120_000_000), (600_000.0, 8_000_000), (6_000_000.0, 2_000_000)] {
+        all_policies(&scenario(4, 2, rate, duration_ns, 3));
+    }
+}
+
+#[test]
+fn writes_and_closed_loops_break_no_law() {
+    let mut scenario = bursts(5, 4);
+    for (index, connection) in scenario.workload.connections.iter_mut().enumerate() {
+        connection.request = Kind::Plain { writes_ppm: 400_000, bytes: 16_384, sequential: index % 2 == 0 };
+        if index % 2 == 1 {
+            connection.depth = 4;
+            connection.spacing = Spacing::Paced;
+            connection.think_ns = 5_000;
+        }
+    }
+    all_policies(&scenario);
+}
+
+/// RAID-5: a small write reads old data and parity, computes, writes both.
+#[test]
+fn raid_steps_break_no_law() {
+    let mut scenario = bursts(4, 5);
+    scenario.drives = vec![support::drive(); 5];
+    let read = Step { reads: 2, writes: 0, bytes: 4_096, parity_kib: 0 };
+    let write = Step { reads: 0, writes: 2, bytes: 4_096, parity_kib: 8 };
+    let both = Step { reads: 1, writes: 2, bytes: 8_192, parity_kib: 0 };
+    for (index, connection) in scenario.workload.connections.iter_mut().enumerate() {
+        connection.drives = (0, 5);
+        let steps = if index % 2 == 0 { vec![read, write] } else { vec![write, both, read] };
+        connection.request = Kind::Steps { steps, bytes_in: 4_096, bytes_out: 0 };
+    }
+    all_policies(&scenario);
+}
+
+/// Kernels that idle deep, packages, siblings and fans as the family of power models has them at its other end.
+#[test]
+fn every_end_of_the_power_family_breaks_no_law() {
+    for (package_ppm, sibling_saves_ppm, deep) in [(0, 0, true), (1_000_000, 500_000, true), (300_000, 250_000, false)]
+    {
+        let mut scenario = bursts(7, 6);
+        let family = &mut scenario.machine.power.family;
+        (family.package_ppm, family.sibling_saves_ppm, family.kernel_idles_deep) =
+            (package_ppm, sibling_saves_ppm, deep);
+        (family.frequency_exponent, family.others_exponent) = (3.0, 1.7);
+        scenario.machine.power.physical_cores = 3;
+        scenario.machine.kernel.deep_residency_ns = 20_000;
+        all_policies(&scenario);
+    }
+}

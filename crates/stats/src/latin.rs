@@ -1,0 +1,173 @@
+//! Latin hypercube: draws of several uncertain constants that fill each range evenly.
+//!
+//! With n draws every constant's range is cut into n equal parts, and each part is used once; which parts meet is chosen at
+//! random. So a few dozen draws cover every range, where independent draws would leave holes.
+
+/// How a constant's values are spread over its range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scale {
+    /// Evenly.
+    #[default]
+    Linear,
+    /// Evenly in the logarithm, for what is uncertain by a factor.
+    Log,
+}
+
+/// The range of a constant, in its own unit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Range {
+    /// Its name.
+    pub name: String,
+    /// The least value.
+    pub low: f64,
+    /// The greatest value.
+    pub high: f64,
+    /// How values are spread.
+    pub scale: Scale,
+}
+
+/// Why nothing is drawn.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RangeError {
+    /// The ends are not finite or the wrong way round.
+    #[error("range of {name}: {low} to {high} is no range: write the least value first")]
+    Ends {
+        /// The constant.
+        name: String,
+        /// The lower end as given.
+        low: f64,
+        /// The upper end as given.
+        high: f64,
+    },
+    /// A logarithm needs positive values.
+    #[error("range of {name}: a logarithmic range begins above 0, not at {low}")]
+    Log {
+        /// The constant.
+        name: String,
+        /// The lower end as given.
+        low: f64,
+    },
+}
+
+impl Range {
+    fn check(&self) -> Result<(), RangeError> {
+        let Self { name, low, high, scale } = self;
+        if !(low.is_finite() && high.is_finite() && low <= high) {
+            return Err(RangeError::Ends { name: name.clone(), low: *low, high: *high });
+        }
+        if *scale == Scale::Log && *low <= 0.0 {
+            return Err(RangeError::Log { name: name.clone(), low: *low });
+        }
+        Ok(())
+    }
+
+    /// The value at a share of the range.
+    fn at(&self, share: f64) -> f64 {
+        let value = match self.scale {
+            Scale::Linear => self.low + share * (self.high - self.low),
+            Scale::Log => self.low * (self.high / self.low).powf(share),
+        };
+        value.clamp(self.low, self.high)
+    }
+}
+
+/// `draws` points; each holds a value for every range, in their order. The same seed gives the same points.
+///
+/// # Errors
+/// If a range is none.
+pub fn hypercube(ranges: &[Range], draws: usize, seed: u64) -> Result<Vec<Vec<f64>>, RangeError> {
+    ranges.iter().try_for_each(Range::check)?;
+    let mut points = vec![Vec::with_capacity(ranges.len()); draws];
+    let mut random = SplitMix::new(seed);
+    for range in ranges {
+        for (point, part) in points.iter_mut().zip(permutation(draws, &mut random)) {
+            point.push(range.at((part as f64 + random.unit()) / draws as f64));
+        }
+    }
+    Ok(points)
+}
+
+/// The numbers below `n` in random order (Fisher and Yates).
+fn permutation(n: usize, random: &mut SplitMix) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..n).collect();
+    for i in (1..n).rev() {
+        order.swap(i, random.below(i + 1));
+    }
+    order
+}
+
+/// A small generator of random numbers (Steele, Lea and Flood's SplitMix64).
+#[derive(Clone, Debug)]
+pub(crate) struct SplitMix(u64);
+
+impl SplitMix {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to below 1.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        ((u128::from(self.next()) * n as u128) >> 64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn range(low: f64, high: f64, scale: Scale) -> Range {
+        Range { name: "sim.loop_ns".to_owned(), low, high, scale }
+    }
+
+    proptest! {
+        #[test]
+        fn every_part_of_every_range_is_drawn_once(seed: u64, draws in 1_usize..60) {
+            let ranges = [range(-3.0, 5.0, Scale::Linear), range(0.01, 100.0, Scale::Log)];
+            let points = hypercube(&ranges, draws, seed).unwrap();
+            let shares: [fn(f64) -> f64; 2] = [|x| (x + 3.0) / 8.0, |x| (x / 0.01).log10() / 4.0];
+            for (column, share) in shares.into_iter().enumerate() {
+                let part = |point: &Vec<f64>| ((share(point[column]) * draws as f64) as usize).min(draws - 1);
+                let mut parts: Vec<usize> = points.iter().map(part).collect();
+                parts.sort_unstable();
+                let missing = (0..draws).filter(|part| parts.binary_search(part).is_err()).count();
+                prop_assert!(missing <= 1, "{missing} of {draws}"); // rounding at an edge
+            }
+            prop_assert_eq!(hypercube(&ranges, draws, seed).unwrap(), points);
+        }
+    }
+
+    #[test]
+    fn another_seed_is_another_draw() {
+        let ranges = [range(0.0, 1.0, Scale::Linear)];
+        assert_ne!(hypercube(&ranges, 10, 1), hypercube(&ranges, 10, 2));
+    }
+
+    #[test]
+    fn what_is_no_range_is_refused_by_name() {
+        let refused = |range| hypercube(&[range], 3, 0).unwrap_err().to_string();
+        assert!(refused(range(2.0, 1.0, Scale::Linear)).contains("sim.loop_ns"));
+        assert!(refused(range(0.0, 1.0, Scale::Log)).contains("above 0"));
+        assert!(refused(range(f64::NAN, 1.0, Scale::Linear)).contains("no range"));
+    }
+
+    #[test]
+    fn the_generator_is_the_published_one() {
+        let mut random = SplitMix::new(1_234_567);
+        assert_eq!(random.next(), 6_457_827_717_110_365_317);
+        assert_eq!(random.next(), 3_203_168_211_198_807_973);
+    }
+}

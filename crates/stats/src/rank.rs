@@ -1,0 +1,143 @@
+//! Which constant matters: correlations of ranks, which see any monotone dependence and no outlier.
+//!
+//! Spearman's coefficient looks at one constant alone. The partial coefficient (PRCC) first takes away what the other
+//! constants explain linearly in ranks, so that it is not misled by constants that happen to be drawn alike.
+
+use crate::mean::covariance;
+
+/// Ranks from 1; equal values share the mean of theirs.
+#[must_use]
+pub fn ranks(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    let mut ranks = vec![0.0; values.len()];
+    let mut place = 0;
+    for equal in order.chunk_by(|&a, &b| values[a] == values[b]) {
+        let rank = place as f64 + (equal.len() as f64 + 1.0) / 2.0;
+        equal.iter().for_each(|&i| ranks[i] = rank);
+        place += equal.len();
+    }
+    ranks
+}
+
+/// Spearman's rank correlation, from -1 to 1; `None` where one does not vary or the lengths differ.
+#[must_use]
+pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
+    correlation(&ranks(a), &ranks(b))
+}
+
+fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
+    let scale = (covariance(a, a)? * covariance(b, b)?).sqrt();
+    let together = covariance(a, b)?;
+    (scale > 0.0).then(|| (together / scale).clamp(-1.0, 1.0))
+}
+
+/// The partial rank correlation of each input (a column of draws) with the output; `None` where there are too few draws, an
+/// input does not vary, or inputs cannot be told apart.
+#[must_use]
+pub fn partial(inputs: &[Vec<f64>], output: &[f64]) -> Option<Vec<f64>> {
+    if output.len() < inputs.len() + 3 {
+        return None;
+    }
+    let mut columns: Vec<Vec<f64>> = inputs.iter().map(|column| ranks(column)).collect();
+    columns.push(ranks(output));
+    let matrix: Option<Vec<Vec<f64>>> =
+        columns.iter().map(|a| columns.iter().map(|b| correlation(a, b)).collect()).collect();
+    let inverse = invert(matrix?)?;
+    let last = inputs.len();
+    let each = |i: usize| -inverse[i][last] / (inverse[i][i] * inverse[last][last]).sqrt();
+    Some((0..last).map(each).collect())
+}
+
+/// The inverse of a matrix (Gauss and Jordan with pivots); `None` if it is singular.
+fn invert(mut matrix: Vec<Vec<f64>>) -> Option<Vec<Vec<f64>>> {
+    let n = matrix.len();
+    for (i, row) in matrix.iter_mut().enumerate() {
+        row.extend((0..n).map(|j| f64::from(u8::from(i == j))));
+    }
+    for column in 0..n {
+        let pivot = (column..n).max_by(|&a, &b| matrix[a][column].abs().total_cmp(&matrix[b][column].abs()))?;
+        if matrix[pivot][column].abs() < 1e-10 {
+            return None;
+        }
+        matrix.swap(column, pivot);
+        eliminate(&mut matrix, column);
+    }
+    Some(matrix.into_iter().map(|row| row[n..].to_vec()).collect())
+}
+
+/// Makes the column that of the unit matrix.
+fn eliminate(matrix: &mut [Vec<f64>], column: usize) {
+    let scale = matrix[column][column];
+    matrix[column].iter_mut().for_each(|x| *x /= scale);
+    let pivot = matrix[column].clone();
+    for (i, row) in matrix.iter_mut().enumerate().filter(|(i, _)| *i != column) {
+        debug_assert_ne!(i, column);
+        let factor = row[column];
+        row.iter_mut().zip(&pivot).for_each(|(x, p)| *x -= factor * p);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::sample::Dice;
+
+    #[test]
+    fn equal_values_share_a_rank() {
+        assert_eq!(ranks(&[3.0, 1.0, 3.0, 2.0]), [3.5, 1.0, 3.5, 2.0]);
+        assert_eq!(ranks(&[]), [0.0; 0]);
+    }
+
+    #[test]
+    fn spearman_by_its_formula() {
+        // without ties 1 - 6 sum d^2 / (n (n^2 - 1)): here the differences are 4 ones
+        let rho = spearman(&[1.0, 2.0, 3.0, 4.0, 5.0], &[20.0, 10.0, 40.0, 30.0, 99.0]).unwrap();
+        assert!((rho - 0.8).abs() < 1e-12);
+        assert_eq!(spearman(&[1.0, 1.0], &[1.0, 2.0]), None);
+    }
+
+    #[test]
+    fn the_constant_that_matters_is_found_and_the_one_that_does_not_is_not() {
+        let mut dice = Dice::new(4);
+        let inputs: Vec<Vec<f64>> = (0..3).map(|_| (0..200).map(|_| dice.uniform()).collect()).collect();
+        let output: Vec<f64> =
+            (0..200).map(|i| (5.0 * inputs[0][i]).exp() - 10.0 * inputs[1][i] + 0.1 * dice.normal()).collect();
+        let found = partial(&inputs, &output).unwrap();
+        assert!(found[0] > 0.9 && found[1] < -0.5 && found[2].abs() < 0.2, "{found:?}");
+    }
+
+    #[test]
+    fn a_companion_of_the_cause_is_not_blamed() {
+        // the second input follows the first, the output only the first
+        let mut dice = Dice::new(5);
+        let cause: Vec<f64> = (0..300).map(|_| dice.normal()).collect();
+        let companion: Vec<f64> = cause.iter().map(|x| x + 0.7 * dice.normal()).collect();
+        let output: Vec<f64> = cause.iter().map(|x| x + 0.3 * dice.normal()).collect();
+        assert!(spearman(&companion, &output).unwrap() > 0.7);
+        let found = partial(&[cause, companion], &output).unwrap();
+        assert!(found[0] > 0.8 && found[1].abs() < 0.2, "{found:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_none() {
+        let column = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        assert_eq!(partial(&[column.clone(), column.clone()], &[2.0, 1.0, 4.0, 3.0, 6.0, 5.0]), None);
+        assert_eq!(partial(std::slice::from_ref(&column), &[1.0, 2.0]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn for_one_input_both_coefficients_are_the_same(
+            pairs in prop::collection::vec((-10.0_f64..10.0, -10.0_f64..10.0), 6..30),
+        ) {
+            let (a, b): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();
+            let (rho, partial) = (spearman(&a, &b), partial(std::slice::from_ref(&a), &b));
+            if let (Some(rho), Some(partial)) = (rho, partial) {
+                prop_assert!((rho - partial[0]).abs() < 1e-6);
+            }
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Which volumes are replayed, who sends their requests, and where to: SANDMAN 5.6.
+//!
+//! The paper: of each trace the 128 high-load volumes closest to 480 GB, on 128 partitions of 480 GB of 16 SSDs; 12 sets of
+//! clients that get even traffic, 8 to 12 volumes each, 8 threads a set. What it leaves open is decided here:
+//!
+//! - *High-load* are the busiest quarter of the volumes, and at least as many as are wanted ([`Plan::busiest_share`]).
+//! - Sets have at least 3/4 and at most 9/8 of the mean number of volumes: 8 to 12 of 128 in 12.
+//! - Volumes are dealt to sets from the busiest down, each to the set with the least traffic that may still take one; then
+//!   volumes are moved and swapped between the busiest and the quietest set for as long as that brings them closer. Threads
+//!   of a set are dealt its volumes in the same way.
+//! - The i-th volume by number gets partition i, and partition i lies on SSD i / (partitions per SSD).
+//!
+//! **Properties** (tested): the traffic of any two sets differs by no more than the traffic of one volume, the busiest; of
+//! two threads of a set too. Why: where the difference is larger, either a volume of the busier side can be swapped for a
+//! quieter one of the other, or the busier side has more volumes, and then may give one away.
+
+use serde::Serialize;
+
+use crate::stats::VolumeTraffic;
+
+/// A volume that may be replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its number.
+    pub volume: u32,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Its traffic: requests, or bytes, as the caller likes.
+    pub traffic: u64,
+}
+
+impl From<VolumeTraffic> for Candidate {
+    /// Traffic in requests, and as the size the end of the farthest request.
+    fn from(traffic: VolumeTraffic) -> Self {
+        Self { volume: traffic.volume, size_bytes: traffic.end_bytes, traffic: traffic.requests }
+    }
+}
+
+/// How volumes are placed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// Volumes, and partitions.
+    pub volumes: usize,
+    /// The part of all volumes that count as high-load.
+    pub busiest_share: f64,
+    /// Bytes of a partition, and of the volumes that are looked for.
+    pub partition_bytes: u64,
+    /// SSDs that the partitions lie on.
+    pub ssds: usize,
+    /// Sets of clients.
+    pub sets: usize,
+    /// Threads of a set.
+    pub threads: usize,
+}
+
+impl Default for Plan {
+    /// SANDMAN 5.6.
+    fn default() -> Self {
+        Self { volumes: 128, busiest_share: 0.25, partition_bytes: 480_000_000_000, ssds: 16, sets: 12, threads: 8 }
+    }
+}
+
+/// Where a volume went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// The volume.
+    pub volume: u32,
+    /// The set of clients that sends its requests.
+    pub set: u32,
+    /// The thread of the set.
+    pub thread: u32,
+    /// The partition that they go to.
+    pub partition: u32,
+    /// The SSD that it lies on.
+    pub ssd: u32,
+    /// The volume's traffic.
+    pub traffic: u64,
+}
+
+/// Where all volumes went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Placement {
+    /// By the number of the volume.
+    pub places: Vec<Place>,
+    /// Bytes of a partition.
+    pub partition_bytes: u64,
+}
+
+impl Placement {
+    /// Where a volume went; `None` if it was not selected.
+    #[must_use]
+    pub fn of(&self, volume: u32) -> Option<&Place> {
+        let at = self.places.binary_search_by_key(&volume, |place| place.volume).ok()?;
+        self.places.get(at)
+    }
+}
+
+/// Selects volumes and places them.
+#[must_use]
+pub fn assign(candidates: &[Candidate], plan: &Plan) -> Placement {
+    let selected = select(candidates, plan);
+    let traffic: Vec<u64> = selected.iter().map(|volume| volume.traffic).collect();
+    let sets = deal(&traffic, plan.sets);
+    let mut threads = vec![0; selected.len()];
+    for set in 0..plan.sets {
+        let members: Vec<usize> = (0..selected.len()).filter(|&at| sets[at] == set).collect();
+        let loads: Vec<u64> = members.iter().map(|&at| traffic[at]).collect();
+        for (&at, thread) in members.iter().zip(deal(&loads, plan.threads)) {
+            threads[at] = thread;
+        }
+    }
+    let per_ssd = plan.volumes.div_ceil(plan.ssds.max(1)).max(1);
+    let place = |(at, volume): (usize, &Candidate)| Place {
+        volume: volume.volume,
+        set: sets[at] as u32,
+        thread: threads[at] as u32,
+        partition: at as u32,
+        ssd: (at / per_ssd) as u32,
+        traffic: volume.traffic,
+    };
+    Placement { places: selected.iter().enumerate().map(place).collect(), partition_bytes: plan.partition_bytes }
+}
+
+/// Of the busiest volumes, those whose size is closest to a partition's; by number.
+fn select(candidates: &[Candidate], plan: &Plan) -> Vec<Candidate> {
+    let mut all = candidates.to_vec();
+    all.sort_unstable_by_key(|volume| (std::cmp::Reverse(volume.traffic), volume.volume));
+    let busy = (all.len() as f64 * plan.busiest_share).ceil() as usize;
+    all.truncate(busy.max(plan.volumes));
+    all.sort_by_key(|volume| (volume.size_bytes.abs_diff(plan.partition_bytes), volume.volume));
+    all.truncate(plan.volumes);
+    all.sort_unstable_by_key(|volume| volume.volume);
+    all
+}
+
+/// Groups while they are filled.
+struct Groups<'a> {
+    traffic: &'a [u64],
+    members: Vec<Vec<usize>>,
+    loads: Vec<u64>,
+    least: usize,
+    most: usize,
+}
+
+/// Deals items to `groups` groups of about the same number and traffic; the group of each item.
+fn deal(traffic: &[u64], groups: usize) -> Vec<usize> {
+    let groups = groups.max(1);
+    let mean = traffic.len() as f64 / groups as f64;
+    let mut all = Groups {
+        traffic,
+        members: vec![Vec::new(); groups],
+        loads: vec![0; groups],
+        least: ((mean * 0.75) as usize).max(usize::from(traffic.len() >= groups)),
+        most: (mean * 1.125).ceil() as usize,
+    };
+    all.fill();
+    while all.improve() {}
+    let mut group_of = vec![0; traffic.len()];
+    for (group, members) in all.members.iter().enumerate() {
+        members.iter().for_each(|&item| group_of[item] = group);
+    }
+    group_of
+}
+
+impl Groups<'_> {
+    /// From the busiest item down, each to the quietest group that may take one.
+    fn fill(&mut self) {
+        let mut items: Vec<usize> = (0..self.traffic.len()).collect();
+        items.sort_by_key(|&item| (std::cmp::Reverse(self.traffic[item]), item));
+        for (done, &item) in items.iter().enumerate() {
+            let lacking: usize = self.members.iter().map(|members| self.least.saturating_sub(members.len())).sum();
+            let room = if items.len() - done > lacking { self.most } else { self.least };
+            let groups = (0..self.members.len()).filter(|&group| self.members[group].len() < room);
+            let group = groups.min_by_key(|&group| (self.loads[group], group)).unwrap_or(0);
+            self.members[group].push(item);
+            self.loads[group] += self.traffic[item];
+        }
+    }
+
+    /// Brings the busiest and the quietest group closer by one move or swap; whether there was one.
+    fn improve(&mut self) -> bool {
+        let groups = 0..self.members.len();
+        let Some(busy) = groups.clone().max_by_key(|&group| (self.loads[group], group)) else { return false };
+        let Some(quiet) = groups.min_by_key(|&group| (self.loads[group], group)) else { return false };
+        let apart = self.loads[busy] - self.loads[quiet];
+        let Some((from, to)) = self.best_exchange(busy, quiet, apart) else { return false };
+        let given = self.members[busy].swap_remove(from);
+        let taken = to.map(|to| self.members[quiet].swap_remove(to));
+        let moved = self.traffic[given] - taken.map_or(0, |item| self.traffic[item]);
+        self.members[quiet].push(given);
+        self.members[busy].extend(taken);
+        self.loads[busy] -= moved;
+        self.loads[quiet] += moved;
+        true
+    }
+
+    /// Which member to give and which to take for it (none for a move), so that they differ least; `None` if nothing
+    /// brings them closer.
+    fn best_exchange(&self, busy: usize, quiet: usize, apart: u64) -> Option<(usize, Option<usize>)> {
+        let may_move = self.members[busy].len() > self.least && self.members[quiet].len() < self.most;
+        let takes = (0..self.members[quiet].len()).map(Some).chain(may_move.then_some(None));
+        let pairs = takes.flat_map(|to| (0..self.members[busy].len()).map(move |from| (from, to)));
+        let difference = |&(from, to): &(usize, Option<usize>)| {
+            let given = self.traffic[self.members[busy][from]];
+            let taken = to.map_or(0, |to| self.traffic[self.members[quiet][to]]);
+            let moved = given.checked_sub(taken).filter(|&moved| moved > 0 && moved < apart)?;
+            Some((apart - moved).abs_diff(moved))
+        };
+        pairs.filter_map(|pair| Some((difference(&pair)?, pair))).min().map(|(_, pair)| pair)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
+
+    fn volumes(traffic: &[u64]) -> Vec<Candidate> {
+        let candidate = |(volume, &traffic): (usize, &u64)| Candidate {
+            volume: volume as u32,
+            size_bytes: 480_000_000_000,
+            traffic,
+        };
+        traffic.iter().enumerate().map(candidate).collect()
+    }
+
+    /// How many members each group has, and its traffic.
+    fn groups(places: &[Place], key: impl Fn(&Place) -> u32, count: usize) -> Vec<(usize, u64)> {
+        let mut all = vec![(0, 0); count];
+        for place in places {
+            let group = &mut all[key(place) as usize];
+            *group = (group.0 + 1, group.1 + place.traffic);
+        }
+        all
+    }
+
+    fn spread(groups: &[(usize, u64)]) -> u64 {
+        groups.iter().map(|g| g.1).max().unwrap_or(0) - groups.iter().map(|g| g.1).min().unwrap_or(0)
+    }
+
+    /// Traffic as even or as skewed as it may be.
+    fn any_traffic() -> impl Strategy<Value = Vec<u64>> {
+        proptest::collection::vec((0_u32..40, any::<u16>()), 128)
+            .prop_map(|all| all.into_iter().map(|(shift, n)| u64::from(n) << shift >> 16).collect())
+    }
+
+    proptest! {
+        #[test]
+        fn sets_and_threads_are_balanced(traffic in any_traffic()) {
+            let placement = assign(&volumes(&traffic), &Plan::default());
+            let busiest = |places: &[Place]| places.iter().map(|place| place.traffic).max().unwrap_or(0);
+            let sets = groups(&placement.places, |place| place.set, 12);
+            prop_assert!(sets.iter().all(|&(volumes, _)| (8..=12).contains(&volumes)), "{sets:?}");
+            prop_assert!(spread(&sets) <= busiest(&placement.places), "{sets:?}");
+            for set in 0..12 {
+                let own: Vec<Place> = placement.places.iter().copied().filter(|place| place.set == set).collect();
+                let threads = groups(&own, |place| place.thread, 8);
+                prop_assert!(threads.iter().all(|&(volumes, _)| (1..=2).contains(&volumes)), "{threads:?}");
+                prop_assert!(spread(&threads) <= busiest(&own), "{threads:?}");
+            }
+            let ssds = groups(&placement.places, |place| place.ssd, 16);
+            prop_assert!(ssds.iter().all(|&(partitions, _)| partitions == 8));
+        }
+
+        #[test]
+        fn the_order_of_the_candidates_changes_nothing(traffic in any_traffic(), turn in 0_usize..128) {
+            let mut turned = volumes(&traffic);
+            let expected = assign(&turned, &Plan::default());
+            turned.rotate_left(turn);
+            prop_assert_eq!(assign(&turned, &Plan::default()), expected);
+        }
+
+        #[test]
+        fn any_number_of_anything_is_placed(
+            traffic in proptest::collection::vec(0_u64..1000, 0..40), sets in 1_usize..15, threads in 1_usize..5,
+        ) {
+            let plan = Plan { volumes: 30, sets, threads, ..Plan::default() };
+            let placement = assign(&volumes(&traffic), &plan);
+            prop_assert_eq!(placement.places.len(), traffic.len().min(30));
+            prop_assert!(placement.places.iter().all(|p| p.set < sets as u32 && p.thread < threads as u32));
+        }
+    }
+
+    #[test]
+    fn of_the_busy_the_ones_of_the_right_size() {
+        let gb = |volume: u32, gb: u64, traffic| Candidate { volume, size_bytes: gb * 1_000_000_000, traffic };
+        let all = [gb(7, 480, 1), gb(1, 40, 90), gb(2, 500, 80), gb(3, 460, 70), gb(4, 2000, 60), gb(5, 300, 50)];
+        let plan = Plan { volumes: 2, busiest_share: 0.5, ..Plan::default() };
+        let chosen: Vec<u32> = assign(&all, &plan).places.iter().map(|place| place.volume).collect();
+        assert_eq!(chosen, [2, 3], "7 is of the right size but quiet");
+    }
+}

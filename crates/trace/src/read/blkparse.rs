@@ -1,0 +1,125 @@
+//! Text of `blkparse` in its default format: `8,0 3 1 0.000000000 697 Q W 223490 + 8 [kjournald]`.
+//!
+//! Source: blkparse(1), "Default output" and "Action identifiers": device as major and minor, CPU, sequence number,
+//! seconds with nanoseconds, process, action, RWBS, and for a queued or issued request the first sector, `+` and the number
+//! of sectors of 512 bytes. Of the events of a request one action is taken: `Q`, queued, is when it came (the default);
+//! `D`, issued, is when the driver got it. Other actions, requests without data (flushes), discards and the summary at the
+//! end are skipped. The volume is the device number as Linux packs it: major x 2^20 + minor.
+
+use super::fields::{LineParser, Raw, SECTOR, decimal, is_remark, sectors_u32, times, whole_u32, words};
+use crate::request::{Op, Reason};
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+pub(super) struct Blkparse {
+    /// `Q` or `D`.
+    pub(super) action: u8,
+}
+
+impl LineParser for Blkparse {
+    fn parse(&mut self, line: &[u8]) -> Result<Option<Raw>, Reason> {
+        if is_remark(line) {
+            return Ok(None);
+        }
+        let mut all = [&line[..0]; 10];
+        let mut found = 0;
+        for (place, word) in all.iter_mut().zip(words(line)) {
+            *place = word;
+            found += 1;
+        }
+        let [device, cpu, _sequence, at, _process, action, rwbs, sector, plus, sectors] = all;
+        let Some(comma) = device.iter().position(|&b| b == b',').filter(|_| found >= 6) else {
+            return summary(device).ok_or(Reason::Fields { expected: "6 or more", found });
+        };
+        let (major, minor) = (whole_u32(&device[..comma], "major")?, whole_u32(&device[comma + 1..], "minor")?);
+        if major > 0xfff || minor > 0xf_ffff {
+            return Err(Reason::TooLarge { field: "device" });
+        }
+        whole_u32(cpu, "cpu")?;
+        let clock_ns = decimal(at, NS_PER_S, "time")?;
+        if action != [self.action] || plus != b"+" {
+            return Ok(None);
+        }
+        let Some(op) = operation(rwbs) else { return Ok(None) };
+        let raw = Raw {
+            clock_ns,
+            volume: (major << 20) | minor,
+            op,
+            offset: times(sector, SECTOR, "sector")?,
+            bytes: sectors_u32(sectors, "sectors")?,
+        };
+        raw.checked().map(Some)
+    }
+}
+
+/// Reads have `R`, writes `W` in what blkparse calls RWBS; discards (`D`) move no data.
+fn operation(rwbs: &[u8]) -> Option<Op> {
+    if rwbs.contains(&b'D') {
+        return None;
+    }
+    let reads = rwbs.contains(&b'R').then_some(Op::Read);
+    reads.or(rwbs.contains(&b'W').then_some(Op::Write))
+}
+
+/// Lines of the summary: `CPU0 (sda):`, `Total (sda):`, ` Reads Queued: ...`, `Throughput ...`, `Events ...`, `Skips: ...`.
+fn summary(first: &[u8]) -> Option<Option<Raw>> {
+    const FIRST: [&[u8]; 12] = [
+        b"Total",
+        b"Reads",
+        b"Writes",
+        b"Read",
+        b"Write",
+        b"IO",
+        b"Throughput",
+        b"Events",
+        b"Skips:",
+        b"Input",
+        b"PC",
+        b"Allocation",
+    ];
+    (FIRST.contains(&first) || first.starts_with(b"CPU")).then_some(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of blkparse(1), a flush and a discard, and the summary.
+    const TEXT: &str = "\
+  8,0    3        1     0.000000000   697  G   W 223490 + 8 [kjournald]
+  8,0    3        2     0.000001829   697  P   R [kjournald]
+  8,0    3        3     0.000002197   697  Q   W 223490 + 8 [kjournald]
+  8,0    3        4     0.000005533   697  M   W 223498 + 8 [kjournald]
+  8,0    3       11     0.000016520   697  D   W 223490 + 56 [kjournald]
+  8,0    1        2     0.000020000     0  C   R 16 + 8 [0]
+259,3    1        3     1.500000000   697  Q  RA 16 + 8 [fio]
+  8,0    1        4     1.600000000   697  Q FWS [fio]
+  8,0    1        5     1.700000000   697  Q   D 0 + 4096 [fstrim]
+CPU3 (8,0):
+ Reads Queued:           0,        0KiB\t Writes Queued:           7,      128KiB
+Total (8,0):
+Throughput (R/W): 0KiB/s / 575KiB/s
+Events (8,0): 18 entries
+Skips: 0 forward (0 -   0.0%)";
+
+    fn all(action: u8) -> Vec<Raw> {
+        let mut parser = Blkparse { action };
+        TEXT.lines().filter_map(|line| parser.parse(line.as_bytes()).unwrap()).collect()
+    }
+
+    #[test]
+    fn one_action_of_each_request() {
+        let [queued, other] = all(b'Q')[..] else { panic!("{:?}", all(b'Q')) };
+        let volume = 8 << 20;
+        assert_eq!(queued, Raw { clock_ns: 2197, volume, op: Op::Write, offset: 223_490 * 512, bytes: 4096 });
+        assert_eq!((other.clock_ns, other.volume, other.op), (1_500_000_000, (259 << 20) | 3, Op::Read));
+        assert_eq!(all(b'D').iter().map(|raw| raw.bytes).collect::<Vec<_>>(), [56 * 512]);
+    }
+
+    #[test]
+    fn what_is_no_event_is_malformed() {
+        for line in ["garbage", "8,0 3 1 0.0 697", "8,0 3 1 now 697 Q W 1 + 8", "8,x 3 1 0.0 697 Q W 1 + 8"] {
+            assert!(Blkparse { action: b'Q' }.parse(line.as_bytes()).is_err(), "{line}");
+        }
+    }
+}

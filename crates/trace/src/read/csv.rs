@@ -1,0 +1,147 @@
+//! Plain CSV with a heading: `time_ns,volume,op,offset,bytes`, in any order.
+//!
+//! The project's own format. The heading names the columns: `time_ns`, `time_us` or `time_s` (microseconds and seconds may
+//! have a part behind a point), `op` (`R`, `W`, `read` or `write`), `offset` and `bytes`; `volume` may be left out (one
+//! volume, 0). Other columns are passed over. Volumes are all numbers below 2^32 or all names: the first line decides.
+
+use super::fields::{LineParser, Raw, decimal, is_remark, whole, whole_u32};
+use super::format::Names;
+use crate::request::{Op, Reason};
+
+/// Columns in the order in which they are looked up.
+#[derive(Clone, Copy, Debug)]
+struct Columns {
+    time: usize,
+    /// Nanoseconds of the time's unit.
+    unit_ns: u64,
+    volume: Option<usize>,
+    op: usize,
+    offset: usize,
+    bytes: usize,
+    /// How many there are.
+    count: usize,
+}
+
+impl Columns {
+    fn of(heading: &[u8]) -> Option<Self> {
+        let names: Vec<String> = heading
+            .split(|&b| b == b',')
+            .map(|name| String::from_utf8_lossy(name.trim_ascii()).to_ascii_lowercase())
+            .collect();
+        let find = |wanted: &str| names.iter().position(|name| name == wanted);
+        let units = [("time_ns", 1), ("time_us", 1000), ("time_s", 1_000_000_000)];
+        let (time, unit_ns) = units.iter().find_map(|&(name, unit_ns)| Some((find(name)?, unit_ns)))?;
+        Some(Self {
+            time,
+            unit_ns,
+            volume: find("volume"),
+            op: find("op")?,
+            offset: find("offset")?,
+            bytes: find("bytes")?,
+            count: names.len(),
+        })
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Csv {
+    columns: Option<Columns>,
+    /// Whether volumes are names; known from the first request on.
+    named: Option<bool>,
+    names: Names,
+}
+
+impl Csv {
+    fn volume(&mut self, field: &[u8]) -> Result<u32, Reason> {
+        let named = *self.named.get_or_insert_with(|| whole_u32(field, "volume").is_err());
+        if named { self.names.number(field, None) } else { whole_u32(field, "volume") }
+    }
+}
+
+impl LineParser for Csv {
+    fn parse(&mut self, line: &[u8]) -> Result<Option<Raw>, Reason> {
+        if is_remark(line) {
+            return Ok(None);
+        }
+        let Some(columns) = self.columns else {
+            self.columns = Some(Columns::of(line).ok_or(Reason::Heading)?);
+            return Ok(None);
+        };
+        let nothing = &line[..0];
+        let (mut time, mut volume, mut op, mut offset, mut bytes) = (nothing, None, nothing, nothing, nothing);
+        let mut found = 0;
+        for (at, field) in line.split(|&b| b == b',').map(<[u8]>::trim_ascii).enumerate() {
+            found += 1;
+            match at {
+                _ if at == columns.time => time = field,
+                _ if at == columns.op => op = field,
+                _ if at == columns.offset => offset = field,
+                _ if at == columns.bytes => bytes = field,
+                _ if Some(at) == columns.volume => volume = Some(field),
+                _ => {}
+            }
+        }
+        if found != columns.count {
+            return Err(Reason::Fields { expected: "as many as the heading", found });
+        }
+        let raw = Raw {
+            clock_ns: decimal(time, columns.unit_ns, "time")?,
+            volume: 0,
+            op: operation(op)?,
+            offset: whole(offset, "offset")?,
+            bytes: whole_u32(bytes, "bytes")?,
+        };
+        let raw = raw.checked()?;
+        let volume = volume.map_or(Ok(0), |field| self.volume(field))?;
+        Ok(Some(Raw { volume, ..raw }))
+    }
+
+    fn volume_name(&self, volume: u32) -> Option<&str> {
+        self.names.name(volume)
+    }
+}
+
+fn operation(field: &[u8]) -> Result<Op, Reason> {
+    let is = |name: &str| field.eq_ignore_ascii_case(name.as_bytes());
+    match field {
+        _ if is("r") || is("read") => Ok(Op::Read),
+        _ if is("w") || is("write") => Ok(Op::Write),
+        _ => Err(Reason::Operation { field: "op", what: "R, W, read or write" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Vec<Result<Option<Raw>, Reason>> {
+        let mut csv = Csv::default();
+        text.lines().map(|line| csv.parse(line.as_bytes())).collect()
+    }
+
+    #[test]
+    fn columns_go_by_their_names() {
+        let all = parse("bytes, op,latency,time_us,offset\n4096,R,7,1.5,8192\n512,write,,2,0");
+        let first = Raw { clock_ns: 1500, volume: 0, op: Op::Read, offset: 8192, bytes: 4096 };
+        let second = Raw { clock_ns: 2000, volume: 0, op: Op::Write, offset: 0, bytes: 512 };
+        assert_eq!(all, [Ok(None), Ok(Some(first)), Ok(Some(second))]);
+    }
+
+    #[test]
+    fn volumes_are_numbers_or_names() {
+        let volumes = |rows: &str| {
+            let all = parse(&format!("time_ns,volume,op,offset,bytes\n{rows}"));
+            all.into_iter().skip(1).map(|r| r.ok().flatten().map(|raw| raw.volume)).collect::<Vec<_>>()
+        };
+        assert_eq!(volumes("1,70,R,0,1\n1,3,R,0,1\n1,a,R,0,1"), [Some(70), Some(3), None]);
+        assert_eq!(volumes("1,a,R,0,1\n1,3,R,0,1\n1,a,R,0,1"), [Some(0), Some(1), Some(0)]);
+    }
+
+    #[test]
+    fn a_heading_is_needed() {
+        assert_eq!(parse("1,2,R,0,1"), [Err(Reason::Heading)]);
+        let all = parse("time_s,op,offset,bytes\n1,R,0\n1,X,0,1");
+        assert_eq!(all[1], Err(Reason::Fields { expected: "as many as the heading", found: 3 }));
+        assert!(matches!(all[2], Err(Reason::Operation { .. })));
+    }
+}

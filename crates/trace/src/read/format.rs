@@ -1,0 +1,214 @@
+//! The formats, and which one a file's beginning is.
+//!
+//! A format is told from content alone: that of the first lines which a format's own parser takes for the most requests is
+//! the file's. Where none takes any, or two take as many, the user is asked.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use super::fields::LineParser;
+use super::reader::Options;
+use super::{MAX_LINE, MAX_VOLUMES, alibaba, blkparse, csv, mqsim, msr, tencent, vscsi};
+use crate::request::Reason;
+
+/// Lines that are looked at.
+const LOOK_AT: usize = 100;
+
+/// A format of block traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Alibaba block traces of 2020.
+    Alibaba,
+    /// Tencent CBS.
+    Tencent,
+    /// MSR Cambridge.
+    Msr,
+    /// MQSim and DiskSim.
+    Mqsim,
+    /// CloudPhysics, binary or text.
+    Vscsi,
+    /// Text of `blkparse`.
+    Blkparse,
+    /// Plain CSV with a heading.
+    Csv,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Alibaba, Self::Tencent, Self::Msr, Self::Mqsim, Self::Vscsi, Self::Blkparse, Self::Csv];
+
+    /// What it is called on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Alibaba => "alibaba",
+            Self::Tencent => "tencent",
+            Self::Msr => "msr",
+            Self::Mqsim => "mqsim",
+            Self::Vscsi => "vscsi",
+            Self::Blkparse => "blkparse",
+            Self::Csv => "csv",
+        }
+    }
+
+    pub(super) fn parser(self, options: &Options) -> Box<dyn LineParser> {
+        match self {
+            Self::Alibaba => Box::new(alibaba::Alibaba),
+            Self::Tencent => Box::new(tencent::Tencent),
+            Self::Msr => Box::new(msr::Msr::default()),
+            Self::Mqsim => Box::new(mqsim::Mqsim),
+            Self::Vscsi => Box::new(vscsi::Text::default()),
+            Self::Blkparse => Box::new(blkparse::Blkparse { action: options.blkparse_action.letter() }),
+            Self::Csv => Box::new(csv::Csv::default()),
+        }
+    }
+
+    /// The format of a file that begins like this.
+    pub(super) fn of(beginning: &[u8], options: &Options) -> Option<Self> {
+        if is_binary(beginning) {
+            return vscsi::Layout::of(beginning).map(|_| Self::Vscsi);
+        }
+        let mut scores: Vec<(Score, Self)> =
+            Self::ALL.iter().filter_map(|&format| Some((score(format, beginning, options)?, format))).collect();
+        scores.sort_unstable();
+        match scores[..] {
+            [.., (second, _), (best, _)] if second == best => None,
+            [.., (_, format)] => Some(format),
+            [] => None,
+        }
+    }
+}
+
+/// Text has no bytes below a blank but white ones.
+pub(super) fn is_binary(beginning: &[u8]) -> bool {
+    beginning.iter().any(|&b| b < b' ' && !b.is_ascii_whitespace())
+}
+
+/// Requests, and lines that at least are not malformed.
+type Score = (usize, usize);
+
+/// How well a format fits: `None` if it takes no line.
+fn score(format: Format, beginning: &[u8], options: &Options) -> Option<Score> {
+    let mut parser = format.parser(options);
+    let (mut requests, mut other) = (0, 0);
+    // The last line may be cut off: it is left out unless it is the only one.
+    let mut lines: Vec<&[u8]> = beginning.split(|&b| b == b'\n').take(LOOK_AT + 1).collect();
+    if lines.len() > 1 {
+        lines.pop();
+    }
+    for line in lines.iter().map(|line| line.trim_ascii()).filter(|line| !line.is_empty() && line.len() <= MAX_LINE) {
+        match parser.parse(line) {
+            Ok(Some(_)) => requests += 1,
+            Ok(None) => other += 1,
+            Err(_) => {}
+        }
+    }
+    (requests + other > 0).then_some((requests, other))
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is no format's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no trace format `{0}`; there are alibaba, tencent, msr, mqsim, vscsi, blkparse and csv")]
+pub struct UnknownFormat(String);
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        Self::ALL.into_iter().find(|format| format.name() == name).ok_or_else(|| UnknownFormat(name.to_owned()))
+    }
+}
+
+/// Numbers for names, in the order of appearance.
+#[derive(Default)]
+pub(super) struct Names {
+    numbers: HashMap<Vec<u8>, u32>,
+    names: Vec<String>,
+    key: Vec<u8>,
+}
+
+impl Names {
+    /// The number of a name, or of a name and a part of what it names.
+    pub(super) fn number(&mut self, name: &[u8], part: Option<u32>) -> Result<u32, Reason> {
+        self.key.clear();
+        self.key.extend_from_slice(name);
+        if let Some(part) = part {
+            self.key.push(b'.');
+            self.key.extend_from_slice(part.to_string().as_bytes());
+        }
+        if let Some(&number) = self.numbers.get(&self.key) {
+            return Ok(number);
+        }
+        if self.names.len() >= MAX_VOLUMES {
+            return Err(Reason::TooManyVolumes);
+        }
+        let number = self.names.len() as u32;
+        self.names.push(String::from_utf8_lossy(&self.key).into_owned());
+        self.numbers.insert(self.key.clone(), number);
+        Ok(number)
+    }
+
+    pub(super) fn name(&self, number: u32) -> Option<&str> {
+        self.names.get(number as usize).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Option<Format> {
+        Format::of(text.as_bytes(), &Options::default())
+    }
+
+    #[test]
+    fn every_format_is_told_from_its_content() {
+        for (text, format) in [
+            ("0,R,126703644672,4096,1577808000000626\n0,W,1,2,3", Format::Alibaba),
+            ("device_id,opcode,offset,length,timestamp\n0,R,126703644672,4096,1577808000000626", Format::Alibaba),
+            ("1538323200,12910952,128,0,1063\n", Format::Tencent),
+            ("128166372003061629,usr,0,Read,7014609920,24576,41286\n", Format::Msr),
+            ("938513000 4 264719034 16 0\n938828000 3 197570570 16 0\n", Format::Mqsim),
+            ("1 33898 2a 512 42932745\n", Format::Vscsi),
+            ("version,time,op,size,lbn\n1,33898,2a,512,42932745\n", Format::Vscsi),
+            ("  8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]\n", Format::Blkparse),
+            ("  8,0    3        1     0.000000000   697  P   N [kjournald]\n", Format::Blkparse),
+            ("# made by hand\ntime_s,op,offset,bytes\n1,R,0,4096\n", Format::Csv),
+            ("time_s,op,offset,bytes\n", Format::Csv),
+        ] {
+            assert_eq!(of(text), Some(format), "{text}");
+        }
+    }
+
+    #[test]
+    fn malformed_lines_do_not_hide_a_format() {
+        assert_eq!(of("nonsense\n938513000 4 264719034 16 0\nx\n938828000 3 197570570 16 1\n"), Some(Format::Mqsim));
+    }
+
+    #[test]
+    fn what_is_no_trace_has_no_format() {
+        for text in ["", "\n\n", "hello\n", "1,2,3\n", "\0\u{1}\u{2}"] {
+            assert_eq!(of(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_the_command_line() {
+        for format in Format::ALL {
+            assert_eq!(format.name().parse(), Ok(format));
+        }
+        let error = "spc".parse::<Format>().unwrap_err().to_string();
+        assert!(Format::ALL.iter().all(|format| error.contains(format.name())), "{error}");
+    }
+}

@@ -1,0 +1,206 @@
+//! The iterator over a trace's requests.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::fields::{LineParser, Raw};
+use super::format::{Format, is_binary};
+use super::lines::Lines;
+use super::order::Order;
+use super::source::{Input, Position, Source};
+use super::tolerant::Tolerant;
+use super::vscsi;
+use crate::request::{Malformed, Request};
+
+/// Which action of `blkparse` stands for a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BlkparseAction {
+    /// `Q`: when it was queued.
+    #[default]
+    Queued,
+    /// `D`: when it was issued to the driver.
+    Issued,
+}
+
+impl BlkparseAction {
+    pub(super) fn letter(self) -> u8 {
+        match self {
+            Self::Queued => b'Q',
+            Self::Issued => b'D',
+        }
+    }
+}
+
+/// How a trace is read.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The format, where it is not to be told from the content.
+    pub format: Option<Format>,
+    /// Requests that are held back to be sorted by time; see [`super`].
+    pub window: usize,
+    /// Which lines of `blkparse` are taken.
+    pub blkparse_action: BlkparseAction,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { format: None, window: 1024, blkparse_action: BlkparseAction::default() }
+    }
+}
+
+/// Why a trace cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It cannot be read.
+    #[error("cannot read the trace {path}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Nothing is in it.
+    #[error("the trace {0} is empty")]
+    Empty(PathBuf),
+    /// An archive of several files.
+    #[error("{0} is a tar archive: give its files one after the other, as in `tar -xOf {0} | pilotlight trace -`")]
+    Archive(PathBuf),
+    /// No format fits its beginning, or several do.
+    #[error(
+        "cannot tell the format of {0} from its first lines; name it with --format: \
+         alibaba, tencent, msr, mqsim, vscsi, blkparse or csv"
+    )]
+    Unknown(PathBuf),
+}
+
+/// Where requests come from, as the format has it.
+enum Feed {
+    Text(Lines<Input>, Box<dyn LineParser>),
+    Binary(vscsi::Binary<Input>),
+}
+
+impl Feed {
+    fn next(&mut self) -> Option<Result<Raw, Malformed>> {
+        let (lines, parser) = match self {
+            Self::Binary(records) => return records.next(),
+            Self::Text(lines, parser) => (lines, parser),
+        };
+        loop {
+            let parsed = match lines.next()? {
+                Ok(line) => parser.parse(line),
+                Err(malformed) => return Some(Err(malformed)),
+            };
+            match parsed {
+                Ok(None) => {}
+                Ok(Some(raw)) => return Some(Ok(raw)),
+                Err(reason) => return Some(Err(lines.malformed(reason))),
+            }
+        }
+    }
+}
+
+/// The requests of a trace in the order of time, and its malformed lines in between.
+pub struct Reader {
+    feed: Feed,
+    order: Order,
+    format: Format,
+    position: Position,
+    first_ns: Option<u64>,
+    ended: bool,
+}
+
+impl Reader {
+    /// Opens a file, or standard input for `-`.
+    ///
+    /// # Errors
+    /// [`OpenError`] where it cannot be read or its format cannot be told.
+    pub fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
+        let source = Source::open(path).map_err(|source| OpenError::Io { path: path.into(), source })?;
+        Self::start(source, path, options)
+    }
+
+    /// Reads from anything.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn new(input: impl Read + Send + 'static, options: &Options) -> Result<Self, OpenError> {
+        let path = Path::new("(stream)");
+        let source = Source::new(input, None).map_err(|source| OpenError::Io { path: path.into(), source })?;
+        Self::start(source, path, options)
+    }
+
+    fn start(source: Source, path: &Path, options: &Options) -> Result<Self, OpenError> {
+        let Source { beginning, input, position } = source;
+        if beginning.is_empty() {
+            return Err(OpenError::Empty(path.into()));
+        }
+        if beginning.get(257..262) == Some(b"ustar") {
+            return Err(OpenError::Archive(path.into()));
+        }
+        let format = options.format.or_else(|| Format::of(&beginning, options));
+        let format = format.ok_or_else(|| OpenError::Unknown(path.into()))?;
+        let layout = vscsi::Layout::of(&beginning).filter(|_| format == Format::Vscsi && is_binary(&beginning));
+        let feed = match layout {
+            Some(layout) => Feed::Binary(vscsi::Binary::new(input, layout)),
+            None => Feed::Text(Lines::new(input), format.parser(options)),
+        };
+        Ok(Self { feed, order: Order::new(options.window), format, position, first_ns: None, ended: false })
+    }
+
+    /// The format, as named or as told from the content.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// How far into the file reading has come.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.position.clone()
+    }
+
+    /// Requests so far that came too late even for the window, and got the time of the one before.
+    #[must_use]
+    pub fn late(&self) -> u64 {
+        self.order.late()
+    }
+
+    /// What a volume is called in the trace, where it has names.
+    #[must_use]
+    pub fn volume_name(&self, volume: u32) -> Option<&str> {
+        match &self.feed {
+            Feed::Text(_, parser) => parser.volume_name(volume),
+            Feed::Binary(_) => None,
+        }
+    }
+
+    /// The requests alone; malformed lines are counted, and the first are kept. A strict one ends at the first.
+    #[must_use]
+    pub fn tolerant(self, strict: bool) -> Tolerant {
+        Tolerant::new(self, strict)
+    }
+
+    fn pop(&mut self) -> Option<Request> {
+        let raw = self.order.pop()?;
+        let first_ns = *self.first_ns.get_or_insert(raw.clock_ns);
+        Some(raw.since(first_ns))
+    }
+}
+
+impl Iterator for Reader {
+    type Item = Result<Request, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.ended && !self.order.is_full() {
+            match self.feed.next() {
+                Some(Ok(raw)) => self.order.push(raw),
+                Some(Err(malformed)) => {
+                    self.ended = malformed.is_fatal();
+                    return Some(Err(malformed));
+                }
+                None => self.ended = true,
+            }
+        }
+        self.pop().map(Ok)
+    }
+}

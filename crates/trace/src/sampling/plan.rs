@@ -1,0 +1,153 @@
+//! Which windows are measured.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use crate::random::Stream;
+
+/// How windows are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Rule {
+    /// Windows to draw, beside the exact ones.
+    pub draws: usize,
+    /// Strata; fewer where there are too few windows for two draws of each.
+    pub strata: usize,
+    /// A window is in a burst if its load is at least this many times the mean of those before it.
+    pub burst_factor: f64,
+    /// How many windows before it make up that mean.
+    pub background: usize,
+    /// Windows before and after a burst that are exact too.
+    pub guard: usize,
+}
+
+impl Default for Rule {
+    fn default() -> Self {
+        Self { draws: 120, strata: 12, burst_factor: 2.0, background: 60, guard: 1 }
+    }
+}
+
+/// Windows of about the same load.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Stratum {
+    /// How many windows it has.
+    pub windows: usize,
+    /// Those that are measured, by number.
+    pub drawn: Vec<usize>,
+}
+
+/// Which windows are measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// All windows in and around bursts, by number.
+    pub exact: Vec<usize>,
+    /// The others, from the least load to the most.
+    pub strata: Vec<Stratum>,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// An interval takes two draws of a stratum.
+    #[error("a plan needs at least 2 draws, for there is no interval from one window")]
+    TooFewDraws,
+}
+
+/// Purpose of the draws.
+const DRAWS: u64 = 201;
+
+impl Plan {
+    /// A plan for a trace whose windows have these loads. The same seed gives the same plan.
+    ///
+    /// # Errors
+    /// [`PlanError`] where no interval could come of it.
+    pub fn new(loads: &[u64], rule: &Rule, seed: u64) -> Result<Self, PlanError> {
+        if rule.draws < 2 {
+            return Err(PlanError::TooFewDraws);
+        }
+        let exact = around_bursts(loads, rule);
+        let mut rest: Vec<usize> = (0..loads.len()).filter(|window| !exact.contains(window)).collect();
+        rest.sort_by_key(|&window| (loads[window], window));
+        let strata = cut(&rest, rule.strata.clamp(1, rule.draws / 2));
+        let counts = deal(&strata, loads, rule.draws);
+        let drawn = |(at, (windows, count)): (usize, (&&[usize], usize))| Stratum {
+            windows: windows.len(),
+            drawn: draw(windows, count, &mut Stream::new(seed, DRAWS, at as u64)),
+        };
+        let strata = strata.iter().zip(counts).enumerate().map(drawn).collect();
+        Ok(Self { exact: exact.into_iter().collect(), strata })
+    }
+
+    /// All windows that are measured, by number.
+    #[must_use]
+    pub fn windows(&self) -> Vec<usize> {
+        let drawn = self.strata.iter().flat_map(|stratum| &stratum.drawn);
+        let all: BTreeSet<usize> = self.exact.iter().chain(drawn).copied().collect();
+        all.into_iter().collect()
+    }
+}
+
+/// Windows in bursts, and so many beside them.
+fn around_bursts(loads: &[u64], rule: &Rule) -> BTreeSet<usize> {
+    let mut exact = BTreeSet::new();
+    let background = rule.background.max(1);
+    let mut sum = 0_u64;
+    for (window, &load) in loads.iter().enumerate() {
+        let count = window.min(background);
+        if count > 0 && load > 0 && load as f64 >= rule.burst_factor * sum as f64 / count as f64 {
+            let last = (window + rule.guard).min(loads.len() - 1);
+            exact.extend(window.saturating_sub(rule.guard)..=last);
+        }
+        sum += load;
+        if window >= background {
+            sum -= loads[window - background];
+        }
+    }
+    exact
+}
+
+/// Cuts into so many parts of about the same length, none of them of one window only, where possible.
+fn cut(windows: &[usize], parts: usize) -> Vec<&[usize]> {
+    if windows.is_empty() {
+        return Vec::new();
+    }
+    let parts = parts.min(windows.len() / 2).max(1);
+    (0..parts).map(|at| &windows[windows.len() * at / parts..windows.len() * (at + 1) / parts]).collect()
+}
+
+/// How many windows of each stratum are drawn: two, and the rest by size times spread, never more than there are.
+fn deal(strata: &[&[usize]], loads: &[u64], draws: usize) -> Vec<usize> {
+    let weights: Vec<f64> =
+        strata.iter().map(|windows| windows.len() as f64 * (deviation(windows, loads) + 1.0)).collect();
+    let mut counts: Vec<usize> = strata.iter().map(|windows| windows.len().min(2)).collect();
+    let mut left = draws.saturating_sub(counts.iter().sum());
+    while left > 0 {
+        // to whom a further draw is worth most: the largest weight by draw
+        let open = (0..strata.len()).filter(|&at| counts[at] < strata[at].len());
+        let worth = |at: usize| weights[at] / counts[at] as f64;
+        let Some(next) = open.max_by(|&a, &b| worth(a).total_cmp(&worth(b)).then(b.cmp(&a))) else { break };
+        counts[next] += 1;
+        left -= 1;
+    }
+    counts
+}
+
+fn deviation(windows: &[usize], loads: &[u64]) -> f64 {
+    let count = windows.len() as f64;
+    let mean = windows.iter().map(|&window| loads[window] as f64).sum::<f64>() / count;
+    (windows.iter().map(|&window| (loads[window] as f64 - mean).powi(2)).sum::<f64>() / count).sqrt()
+}
+
+/// Draws without replacement (Floyd's algorithm), by number.
+fn draw(windows: &[usize], count: usize, stream: &mut Stream) -> Vec<usize> {
+    let mut chosen = BTreeSet::new();
+    for top in windows.len() - count..windows.len() {
+        let at = stream.below(top as u64 + 1) as usize;
+        if !chosen.insert(at) {
+            chosen.insert(top);
+        }
+    }
+    let mut drawn: Vec<usize> = chosen.into_iter().map(|at| windows[at]).collect();
+    drawn.sort_unstable();
+    drawn
+}

@@ -1,0 +1,91 @@
+//! Plans against days that are known whole.
+
+use super::*;
+use crate::random::Stream;
+use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
+
+/// A day of 10 s windows: load swings, bursts come, and joules follow load with a knee and noise that grows with it.
+fn day(seed: u64) -> (Vec<u64>, Vec<f64>) {
+    let mut stream = Stream::new(seed, 7, 0);
+    let mut normal = move || (0..12).map(|_| stream.unit()).sum::<f64>() - 6.0;
+    let mut level = 0.0;
+    let load = |window: usize| {
+        level = 0.98 * level + 0.08 * normal();
+        let burst = if window % 173 == 50 { 6.0 } else { 1.0 };
+        (20_000.0 * burst * f64::exp(level)) as u64
+    };
+    let loads: Vec<u64> = (0..8640).map(load).collect();
+    let mut noise = Stream::new(seed, 8, 0);
+    let joules = |&load: &u64| 1500.0 + 40.0 * (load as f64).powf(0.4) * (0.9 + 0.2 * noise.unit());
+    let joules = loads.iter().map(joules).collect();
+    (loads, joules)
+}
+
+#[test]
+fn the_interval_holds_the_truth_in_95_of_100_draws() {
+    let (loads, joules) = day(1);
+    let truth: f64 = joules.iter().sum();
+    let rule = Rule { draws: 60, ..Rule::default() };
+    let (mut held, mut sum, mut width) = (0, 0.0, 0.0);
+    let runs = 2000;
+    for seed in 0..runs {
+        let plan = Plan::new(&loads, &rule, seed).unwrap();
+        let estimate = plan.estimate(|window| joules.get(window).copied()).unwrap();
+        held += u64::from((estimate.low..=estimate.high).contains(&truth));
+        sum += estimate.total / truth;
+        width += (estimate.high - estimate.low) / truth;
+    }
+    let share = held as f64 / runs as f64;
+    println!("held in {share}, mean {}, width {}", sum / runs as f64, width / runs as f64);
+    assert!((0.93..=0.975).contains(&share), "{share}"); // binomial deviation 0.005
+    assert!((sum / runs as f64 - 1.0).abs() < 0.0005, "unbiased: {}", sum / runs as f64);
+    assert!(width / (runs as f64) < 0.03, "60 of some 8,500 windows tell the day within 1.5 % to either side");
+}
+
+#[test]
+fn bursts_and_what_is_beside_them_are_exact() {
+    let mut loads = vec![100; 200];
+    loads[90..92].fill(500);
+    let plan = Plan::new(&loads, &Rule { guard: 2, ..Rule::default() }, 1).unwrap();
+    assert_eq!(plan.exact, [88, 89, 90, 91, 92, 93]);
+    assert!(plan.strata.iter().flat_map(|stratum| &stratum.drawn).all(|window| !plan.exact.contains(window)));
+    assert_eq!(plan, Plan::new(&loads, &Rule { guard: 2, ..Rule::default() }, 1).unwrap());
+}
+
+#[test]
+fn what_was_not_measured_is_named() {
+    let plan = Plan::new(&[1, 2, 3, 4], &Rule::default(), 1).unwrap();
+    let missing = plan.windows()[1];
+    assert_eq!(plan.estimate(|window| (window != missing).then_some(1.0)), Err(Unmeasured(missing)));
+    assert_eq!(Plan::new(&[1, 2], &Rule { draws: 1, ..Rule::default() }, 1), Err(PlanError::TooFewDraws));
+}
+
+#[test]
+fn loads_are_counts_by_window() {
+    let request = |at_ns| Request { at_ns, volume: 0, op: crate::Op::Read, offset: 0, bytes: 1 };
+    let loads = Loads::of([0, 5, 9, 10, 35].into_iter().map(request), 10).unwrap();
+    assert_eq!(loads.requests, [3, 1, 0, 1]);
+    assert!(Loads::of([u64::MAX].into_iter().map(request), 10).is_err());
+}
+
+proptest! {
+    #[test]
+    fn a_plan_draws_what_it_may_and_all_of_it_is_exact(
+        loads in proptest::collection::vec(0_u64..1000, 0..120), draws in 2_usize..200, strata in 1_usize..20, seed: u64,
+    ) {
+        let rule = Rule { draws, strata, ..Rule::default() };
+        let plan = Plan::new(&loads, &rule, seed).unwrap();
+        let drawn: usize = plan.strata.iter().map(|stratum| stratum.drawn.len()).sum();
+        let rest: usize = plan.strata.iter().map(|stratum| stratum.windows).sum();
+        prop_assert_eq!(rest + plan.exact.len(), loads.len());
+        prop_assert_eq!(drawn, draws.min(rest));
+        prop_assert_eq!(plan.windows().len(), drawn + plan.exact.len());
+        prop_assert!(plan.strata.iter().all(|stratum| stratum.drawn.len() >= stratum.windows.min(2)));
+        let estimate = plan.estimate(|window| loads.get(window).map(|&load| load as f64)).unwrap();
+        let truth = loads.iter().sum::<u64>() as f64;
+        prop_assert!(estimate.low <= estimate.total && estimate.total <= estimate.high);
+        if drawn == rest {
+            prop_assert!((estimate.total - truth).abs() < 1e-6 && estimate.high - estimate.low < 1e-6);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! When bursts are, and over which volumes.
+//!
+//! A window of 30 minutes has its bursts from its own stream, so that they are known without those before. One window of the
+//! span, drawn at random, has the published most; each other one a number drawn evenly from `least` times the most up to
+//! the most. Bursts of a window are placed at random with at least [`APART_NS`] of rest between them and at both ends of the window. A
+//! window that the span cuts short has its part of the number.
+
+use crate::random::{Stream, mix};
+use crate::surrogate::Member;
+
+/// Width of a window.
+pub(super) const WINDOW_NS: u64 = 1_800_000_000_000;
+/// Rest between bursts: more than two bins of a second, so that a whole bin of it is seen.
+const APART_NS: u64 = 2_500_000_000;
+/// Purposes of draws.
+const BUSIEST: u64 = 2;
+const NUMBER: u64 = 3;
+const STARTS: u64 = 4;
+const VOLUMES: u64 = 5;
+
+/// A burst.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Burst {
+    pub(super) start_ns: u64,
+    pub(super) end_ns: u64,
+    /// What the rate of a volume that takes part is multiplied by.
+    pub(super) factor: f64,
+    /// Tells which volumes take part.
+    key: u64,
+    share: f64,
+    /// The volume that takes part if no other does.
+    last_resort: u32,
+}
+
+impl Burst {
+    /// Whether a volume takes part.
+    pub(super) fn has(&self, volume: u32) -> bool {
+        volume == self.last_resort || self.drawn(volume)
+    }
+
+    fn drawn(&self, volume: u32) -> bool {
+        let hash = mix(self.key ^ mix(u64::from(volume)));
+        (hash >> 11) as f64 / (1_u64 << 53) as f64 <= self.share
+    }
+}
+
+/// All bursts of a span.
+#[derive(Clone, Debug)]
+pub(super) struct Schedule {
+    seed: u64,
+    span_ns: u64,
+    busiest: u64,
+    most: u32,
+    least: f64,
+    length_ns: u64,
+    height: f64,
+    volumes_share: f64,
+    /// Each volume's part of the load.
+    parts: Vec<f64>,
+}
+
+impl Schedule {
+    pub(super) fn new(member: &Member, seed: u64, span_ns: u64, parts: Vec<f64>) -> Self {
+        let whole = (span_ns / WINDOW_NS).max(1);
+        Self {
+            seed,
+            span_ns,
+            busiest: Stream::new(seed, BUSIEST, 0).below(whole),
+            most: member.marginals.most_bursts,
+            least: member.burst_least,
+            length_ns: (member.burst_length_s * 1e9) as u64,
+            height: member.burst_height,
+            volumes_share: member.burst_volumes,
+            parts,
+        }
+    }
+
+    /// The bursts that begin in a window, in order.
+    pub(super) fn window(&self, window: u64) -> Vec<Burst> {
+        let begin_ns = window.saturating_mul(WINDOW_NS);
+        let length_ns = self.span_ns.saturating_sub(begin_ns).min(WINDOW_NS);
+        let each_ns = self.length_ns + APART_NS;
+        let part = length_ns as f64 / WINDOW_NS as f64;
+        let room = length_ns.saturating_sub(APART_NS) / each_ns;
+        let count = ((self.number(window) * part).round() as u64).min(room);
+        let free_ns = length_ns.saturating_sub(APART_NS + count * each_ns);
+        let mut stream = Stream::new(self.seed, STARTS, window);
+        let mut starts: Vec<u64> = (0..count).map(|_| stream.below(free_ns.max(1))).collect();
+        starts.sort_unstable();
+        let burst = |(at, start): (u64, &u64)| self.burst(window, at, begin_ns + APART_NS + start + at * each_ns);
+        (0..).zip(&starts).map(burst).collect()
+    }
+
+    fn number(&self, window: u64) -> f64 {
+        let least = self.least.clamp(0.0, 1.0);
+        let share = Stream::new(self.seed, NUMBER, window).between((least, 1.0));
+        if window == self.busiest { f64::from(self.most) } else { f64::from(self.most) * share }
+    }
+
+    /// The volumes that take part carry all of what the load rises by, each according to its part.
+    fn burst(&self, window: u64, at: u64, start_ns: u64) -> Burst {
+        let mut stream = Stream::new(self.seed, VOLUMES, window << 16 | at);
+        let mut burst = Burst {
+            start_ns,
+            end_ns: start_ns + self.length_ns,
+            factor: 1.0,
+            key: stream.draw(),
+            share: self.volumes_share,
+            last_resort: stream.below(self.parts.len().max(1) as u64) as u32,
+        };
+        let taking: f64 = (0..).zip(&self.parts).filter(|&(volume, _)| burst.has(volume)).map(|(_, part)| part).sum();
+        burst.factor = 1.0 + (self.height - 1.0).max(0.0) / taking.max(1e-9);
+        burst
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::surrogate::Family;
+
+    fn schedule(seed: u64, hours: u64) -> Schedule {
+        let member = Family::alibaba().member(seed);
+        Schedule::new(&member, seed, hours * 2 * WINDOW_NS, vec![0.5, 0.3, 0.2])
+    }
+
+    #[test]
+    fn bursts_are_apart_and_the_busiest_window_has_the_most() {
+        for seed in 0..20 {
+            let schedule = schedule(seed, 3);
+            let windows: Vec<Vec<Burst>> = (0..6).map(|window| schedule.window(window)).collect();
+            assert_eq!(windows.iter().map(Vec::len).max(), Some(82));
+            let all: Vec<Burst> = windows.concat();
+            assert!(all.windows(2).all(|pair| pair[1].start_ns >= pair[0].end_ns + APART_NS));
+            assert!(schedule.window(6).is_empty(), "behind the span");
+        }
+    }
+
+    #[test]
+    fn the_load_of_a_burst_is_as_high_as_asked() {
+        let schedule = schedule(4, 1);
+        for burst in schedule.window(0) {
+            let load = |volume: u32| if burst.has(volume) { burst.factor } else { 1.0 };
+            let total: f64 = (0..3).map(|volume| load(volume) * schedule.parts[volume as usize]).sum();
+            assert!((total - schedule.height).abs() < 1e-9, "{total}");
+        }
+    }
+}

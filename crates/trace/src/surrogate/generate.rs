@@ -1,0 +1,95 @@
+//! All volumes' requests in one stream, by time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use crate::request::Request;
+use crate::surrogate::Member;
+use crate::surrogate::bursts::{Burst, Schedule, WINDOW_NS};
+use crate::surrogate::volume::{Common, Volume};
+
+/// Windows of bursts that are kept.
+const KEPT: usize = 4;
+
+/// Streams a member's requests; times count from the beginning of the span.
+#[derive(Clone, Debug)]
+pub struct Generator {
+    common: Common,
+    span_ns: u64,
+    volumes: Vec<Volume>,
+    /// The next request of each volume: when, and whose. Ties go to the lower number.
+    next: BinaryHeap<Reverse<(u64, u32)>>,
+    bursts: Windows,
+}
+
+impl Generator {
+    /// The requests of `member` for `span_ns` nanoseconds. The same member, seed and span give the same requests.
+    #[must_use]
+    pub fn new(member: &Member, seed: u64, span_ns: u64) -> Self {
+        let parts = parts(member.volumes, member.volume_skew);
+        let volume = |(number, part): (u32, &f64)| Volume::new(number, part * member.mean_iops, member, seed);
+        let mut this = Self {
+            common: Common::new(member),
+            span_ns,
+            volumes: (0..).zip(&parts).map(volume).collect(),
+            next: BinaryHeap::with_capacity(parts.len()),
+            bursts: Windows { schedule: Schedule::new(member, seed, span_ns, parts), kept: BTreeMap::new() },
+        };
+        (0..member.volumes).for_each(|number| this.schedule(number));
+        this
+    }
+
+    fn schedule(&mut self, number: u32) {
+        let bursts = &mut self.bursts;
+        let volume = &mut self.volumes[number as usize];
+        let at_ns = volume.arrive(&self.common, self.span_ns, |at_ns| bursts.after(at_ns));
+        self.next.extend(at_ns.map(|at_ns| Reverse((at_ns, number))));
+    }
+}
+
+impl Iterator for Generator {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        let Reverse((_, number)) = self.next.pop()?;
+        let request = self.volumes[number as usize].request(&self.common);
+        self.schedule(number);
+        Some(request)
+    }
+}
+
+/// Each volume's part of the load: `rank^-skew`, with ranks dealt by number.
+fn parts(volumes: u32, skew: f64) -> Vec<f64> {
+    let weights: Vec<f64> = (1..=volumes).map(|rank| f64::from(rank).powf(-skew)).collect();
+    let total: f64 = weights.iter().sum();
+    weights.iter().map(|weight| weight / total).collect()
+}
+
+/// The windows of bursts that volumes are in: they are at about the same time, and what was dropped is drawn again.
+#[derive(Clone, Debug)]
+struct Windows {
+    schedule: Schedule,
+    kept: BTreeMap<u64, Vec<Burst>>,
+}
+
+impl Windows {
+    /// The first burst that ends after a time, if it is in this window or the next.
+    fn after(&mut self, at_ns: u64) -> Option<Burst> {
+        let window = at_ns / WINDOW_NS;
+        (window..window + 2).find_map(|window| {
+            let bursts = self.window(window);
+            let at = bursts.partition_point(|burst| burst.end_ns <= at_ns);
+            bursts.get(at).copied()
+        })
+    }
+
+    fn window(&mut self, window: u64) -> &[Burst] {
+        if !self.kept.contains_key(&window) {
+            if self.kept.len() >= KEPT {
+                self.kept.pop_first();
+            }
+            self.kept.insert(window, self.schedule.window(window));
+        }
+        &self.kept[&window]
+    }
+}

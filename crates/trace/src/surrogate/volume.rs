@@ -1,0 +1,189 @@
+//! One volume's requests.
+//!
+//! The rate is a product: the volume's mean, the day, the Markov sources, a burst. All are constant between *changes*, so the
+//! time to the next batch is exponential up to the next change, and is drawn anew from there (an exponential has no
+//! memory). A batch's requests follow each other closely, each where the one before ended.
+
+use crate::random::Stream;
+use crate::request::{Op, Request};
+use crate::surrogate::Member;
+use crate::surrogate::bursts::Burst;
+use crate::surrogate::sizes::Sizes;
+
+/// Shortest time constant of the Markov sources, and how many there are, a factor of 4 apart: 2 s to 8,192 s.
+const FASTEST_NS: f64 = 2e9;
+const SOURCES: usize = 7;
+/// How long the day's swing is taken as constant.
+const DAY_STEP_NS: u64 = 60_000_000_000;
+const DAY_NS: f64 = 86_400e9;
+/// Mean gap within a batch.
+const BATCH_GAP_NS: f64 = 50_000.0;
+/// Offsets are whole blocks of so many bytes.
+const BLOCK: u64 = 4096;
+/// Purposes of draws.
+const ARRIVALS: u64 = 10;
+const SWINGS: u64 = 11;
+const REQUESTS: u64 = 12;
+
+/// A source that is up or down.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    up: bool,
+    next_ns: u64,
+    mean_ns: f64,
+    weight: f64,
+}
+
+/// What all volumes share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Common {
+    pub(super) member: Member,
+    reads: Sizes,
+    writes: Sizes,
+}
+
+impl Common {
+    pub(super) fn new(member: &Member) -> Self {
+        let sizes = |quartile| Sizes::new(quartile, member.small, member.tail);
+        Self {
+            member: *member,
+            reads: sizes(member.marginals.read_quartile3_bytes),
+            writes: sizes(member.marginals.write_quartile3_bytes),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Volume {
+    pub(super) number: u32,
+    mean_iops: f64,
+    arrivals: Stream,
+    swings: Stream,
+    requests: Stream,
+    sources: [Source; SOURCES],
+    /// Where its clock stands.
+    at_ns: u64,
+    /// Requests of the batch that are still to come.
+    batch_left: u64,
+    next_offset: u64,
+}
+
+impl Volume {
+    pub(super) fn new(number: u32, mean_iops: f64, member: &Member, seed: u64) -> Self {
+        let mut swings = Stream::new(seed, SWINGS, u64::from(number));
+        Self {
+            number,
+            mean_iops,
+            arrivals: Stream::new(seed, ARRIVALS, u64::from(number)),
+            sources: sources(member.hurst, &mut swings),
+            swings,
+            requests: Stream::new(seed, REQUESTS, u64::from(number)),
+            at_ns: 0,
+            batch_left: 0,
+            next_offset: 0,
+        }
+    }
+
+    /// When the next request comes, given the burst that is on or comes next; `None` if that is after `until_ns`.
+    ///
+    /// `burst_at` tells the first burst that ends after a time.
+    pub(super) fn arrive(
+        &mut self,
+        common: &Common,
+        until_ns: u64,
+        mut burst_at: impl FnMut(u64) -> Option<Burst>,
+    ) -> Option<u64> {
+        if self.batch_left > 0 {
+            self.batch_left -= 1;
+            self.at_ns += self.arrivals.exponential(BATCH_GAP_NS) as u64;
+            return (self.at_ns < until_ns).then_some(self.at_ns);
+        }
+        while self.at_ns < until_ns {
+            self.swing();
+            let burst = burst_at(self.at_ns).filter(|burst| burst.has(self.number));
+            let change_ns = self.next_change(burst.as_ref()).min(until_ns);
+            let rate = self.rate(common, burst.as_ref()) / common.member.batch.max(1.0);
+            let gap_ns = self.arrivals.exponential(1e9 / rate.max(1e-12));
+            if gap_ns < (change_ns - self.at_ns) as f64 {
+                self.at_ns += gap_ns as u64;
+                self.batch_left = self.batch(common.member.batch) - 1;
+                self.next_offset = self.place(&common.member);
+                return Some(self.at_ns);
+            }
+            self.at_ns = change_ns;
+        }
+        None
+    }
+
+    /// A geometric number, at least 1.
+    fn batch(&mut self, mean: f64) -> u64 {
+        if mean <= 1.0 {
+            return 1;
+        }
+        let going_on = 1.0 - 1.0 / mean;
+        1 + (self.arrivals.unit().ln() / going_on.ln()) as u64
+    }
+
+    /// When the rate changes next.
+    fn next_change(&self, burst: Option<&Burst>) -> u64 {
+        let day_ns = (self.at_ns / DAY_STEP_NS + 1) * DAY_STEP_NS;
+        let source_ns = self.sources.iter().map(|source| source.next_ns).min().unwrap_or(u64::MAX);
+        let burst_ns = burst.map_or(u64::MAX, |b| if b.start_ns > self.at_ns { b.start_ns } else { b.end_ns });
+        day_ns.min(source_ns).min(burst_ns)
+    }
+
+    fn rate(&self, common: &Common, burst: Option<&Burst>) -> f64 {
+        let member = &common.member;
+        let step = (self.at_ns / DAY_STEP_NS * DAY_STEP_NS) as f64;
+        let day = 1.0 + member.diurnal * (step / DAY_NS * std::f64::consts::TAU).sin();
+        let swing: f64 = self.sources.iter().map(|s| if s.up { s.weight } else { -s.weight }).sum();
+        let factor = burst.filter(|b| b.start_ns <= self.at_ns && self.at_ns < b.end_ns).map_or(1.0, |b| b.factor);
+        self.mean_iops * day * (1.0 + member.modulation * swing) * factor
+    }
+
+    /// Turns the sources whose time has come.
+    fn swing(&mut self) {
+        for source in &mut self.sources {
+            if source.next_ns <= self.at_ns {
+                source.up = !source.up;
+                source.next_ns = self.at_ns + 1 + self.swings.exponential(source.mean_ns) as u64;
+            }
+        }
+    }
+
+    /// Where a batch begins: the first part of a volume is hot.
+    fn place(&mut self, member: &Member) -> u64 {
+        let blocks = (member.volume_bytes / BLOCK).max(1);
+        let hot = ((blocks as f64 * member.hot_space) as u64).clamp(1, blocks);
+        let is_hot = hot == blocks || self.requests.unit() <= member.hot_traffic;
+        let block = if is_hot { self.requests.below(hot) } else { hot + self.requests.below(blocks - hot) };
+        block * BLOCK
+    }
+
+    /// The request that has arrived.
+    pub(super) fn request(&mut self, common: &Common) -> Request {
+        let member = &common.member;
+        let reads = self.requests.unit() <= member.marginals.read_share;
+        let (op, sizes) = if reads { (Op::Read, &common.reads) } else { (Op::Write, &common.writes) };
+        let bytes = sizes.draw(&mut self.requests);
+        let end = self.next_offset + u64::from(bytes);
+        let offset = if end <= member.volume_bytes { self.next_offset } else { 0 };
+        self.next_offset = (offset + u64::from(bytes)).next_multiple_of(BLOCK);
+        Request { at_ns: self.at_ns, volume: self.number, op, offset, bytes }
+    }
+}
+
+/// Sources whose weights sum to 1; the square of a weight falls with its time constant as `tau^(2H-2)`.
+fn sources(hurst: f64, swings: &mut Stream) -> [Source; SOURCES] {
+    let weight = |scale: usize| 4_f64.powf(scale as f64 * (hurst - 1.0));
+    let total: f64 = (0..SOURCES).map(weight).sum();
+    std::array::from_fn(|scale| {
+        let mean_ns = FASTEST_NS * 4_f64.powi(scale as i32);
+        Source {
+            up: swings.draw() & 1 == 0,
+            next_ns: swings.exponential(mean_ns) as u64,
+            mean_ns,
+            weight: weight(scale) / total,
+        }
+    })
+}
