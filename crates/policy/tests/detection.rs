@@ -5,6 +5,7 @@
 #[allow(dead_code)]
 mod experiment;
 #[path = "../examples/detection/workload.rs"]
+#[allow(dead_code)]
 mod workload;
 
 use experiment::{Burst, Lateness, Setting, Stable, Steady, bursts, stable};

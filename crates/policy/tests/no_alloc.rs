@@ -1,18 +1,21 @@
-//! A fine tick allocates nothing, surges, late ticks and quiet times included: a counting allocator looks on. One test, as the
-//! count is the process's.
+//! What policies do every 10 us allocates nothing: fine ticks with surges, late ones and quiet times included, and the intervals of
+//! those that are asked that often. A counting allocator looks on. One test, as the count is the process's.
 
 #[path = "support/dice.rs"]
 mod dice;
+#[path = "support/machine.rs"]
+mod machine;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dice::Dice;
+use machine::capabilities;
 use pilotlight_plant::{
-    Capabilities, CoreId, CoreSample, CoreState, Depth, Policy, Refusal, SleepCost, Start, ThreadCount, ThreadId, Tick,
-    Topology,
+    Command, CoreId, CoreSample, CoreState, Depth, Policy, Refusal, Sample, Start, ThreadCount, ThreadId, ThreadSample,
+    Tick, Topology,
 };
-use pilotlight_policy::registry::sandman;
+use pilotlight_policy::build;
 
 /// Counts what it is asked for.
 struct Counting;
@@ -38,42 +41,89 @@ static COUNTING: Counting = Counting;
 
 const THREADS: u16 = 40;
 
-#[test]
-fn a_fine_tick_allocates_nothing() {
-    for guards in ["printed", "recommended"] {
-        let topology = Topology::paired(16).unwrap();
-        let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker_ns: 0, wake_ns: 3_000 }];
-        let capabilities = Capabilities { moves: true, sleeps, ..Capabilities::default() };
-        let state = |core: CoreId| if core.0 == 0 { CoreState::Awake } else { CoreState::Asleep(Depth::MonitorWait) };
-        let cores: Vec<_> = topology.cores().map(|core| CoreSample::new(state(core))).collect();
-        let homes = vec![CoreId(0); THREADS.into()];
-        let mut policy = sandman(&[("guards", guards)]).unwrap();
-        let mut out = Vec::with_capacity(4 * usize::from(THREADS));
-        let plant = Start { now_ns: 0, topology: &topology, capabilities: &capabilities, cores: &cores, homes: &homes };
-        policy.start(&plant, &mut out).unwrap();
+/// A policy in charge of a plant whose workers sleep.
+fn start(name: &str, settings: &[(&str, &str)]) -> Box<dyn Policy> {
+    let topology = Topology::paired(16).unwrap();
+    let state = |core: CoreId| if core.0 == 0 { CoreState::Awake } else { CoreState::Asleep(Depth::MonitorWait) };
+    let cores: Vec<_> = topology.cores().map(|core| CoreSample::new(state(core))).collect();
+    let homes = vec![CoreId(0); THREADS.into()];
+    let capabilities = capabilities();
+    let mut policy = build(name, settings).unwrap();
+    let plant = Start { now_ns: 0, topology: &topology, capabilities: &capabilities, cores: &cores, homes: &homes };
+    policy.start(&plant, &mut Vec::new()).unwrap();
+    policy
+}
 
-        let mut dice = Dice(5);
-        let mut counts = Vec::with_capacity(THREADS.into());
-        let (mut now_ns, mut moves) = (0, 0);
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
-        for _ in 0..20_000 {
-            let quiet_ns = if dice.below(50) == 0 { 10_000 * dice.below(400) } else { 0 };
-            let elapsed_ns = 10_000 * if dice.below(50) == 0 { 1 + dice.below(100) } else { 1 };
-            now_ns += quiet_ns + elapsed_ns;
-            let most = if dice.below(200) == 0 { 4_000 } else { 4 };
-            counts.clear();
-            for thread in (0..THREADS).map(ThreadId) {
-                let requests = dice.below(most) as u32;
-                if requests > 0 {
-                    counts.push(ThreadCount { thread, requests, busy_ns: 0 });
-                }
-            }
-            out.clear();
-            policy.on_tick(&Tick { now_ns, elapsed_ns, counts: &counts }, &mut out);
-            moves += out.len();
-            out.iter().rev().for_each(|command| policy.on_refused(now_ns, command, Refusal::Unsupported));
-        }
-        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "{guards}");
-        assert!(moves > 100, "{guards}: {moves} commands");
+#[test]
+fn what_is_done_every_10_us_allocates_nothing() {
+    for settings in [&[("guards", "printed")][..], &[("guards", "recommended")], &[("detect", "load")]] {
+        ticks(settings);
     }
+    for name in ["governor", "dynamic", "hybrid-poll"] {
+        intervals(name);
+    }
+}
+
+fn ticks(settings: &[(&str, &str)]) {
+    let mut policy = start("sandman", settings);
+    let mut out = Vec::with_capacity(4 * usize::from(THREADS));
+    let mut dice = Dice(5);
+    let mut counts = Vec::with_capacity(THREADS.into());
+    let (mut now_ns, mut moves) = (0, 0);
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    for _ in 0..20_000 {
+        let quiet_ns = if dice.below(50) == 0 { 10_000 * dice.below(400) } else { 0 };
+        let elapsed_ns = 10_000 * if dice.below(50) == 0 { 1 + dice.below(100) } else { 1 };
+        now_ns += quiet_ns + elapsed_ns;
+        let most = if dice.below(200) == 0 { 4_000 } else { 4 };
+        counts.clear();
+        for thread in (0..THREADS).map(ThreadId) {
+            let requests = dice.below(most) as u32;
+            if requests > 0 {
+                counts.push(ThreadCount { thread, requests, busy_ns: 200 * u64::from(requests) });
+            }
+        }
+        out.clear();
+        policy.on_tick(&Tick { now_ns, elapsed_ns, counts: &counts }, &mut out);
+        moves += out.len();
+        out.iter().rev().for_each(|command| policy.on_refused(now_ns, command, Refusal::Unsupported));
+    }
+    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "{settings:?}");
+    assert!(moves > 100, "{settings:?}: {moves} commands");
+}
+
+fn intervals(name: &str) {
+    let mut policy = start(name, &[("interval", "10us")]);
+    let mut out = Vec::with_capacity(4 * usize::from(THREADS));
+    let mut dice = Dice(5);
+    let mut threads = vec![ThreadSample::default(); THREADS.into()];
+    let mut cores = vec![CoreSample { state: CoreState::Awake, busy_ns: 0, awake_ns: 10_000 }; 16];
+    let (mut now_ns, mut commands, mut before) = (0, 0, 0);
+    for interval in 0..20_000 {
+        if interval == 1 {
+            before = ALLOCATIONS.load(Ordering::Relaxed); // the first one makes the room that is kept
+        }
+        now_ns += 10_000;
+        cores.iter_mut().for_each(|core| core.busy_ns = 0);
+        for thread in &mut threads {
+            let requests = dice.below(4);
+            (thread.requests, thread.answered) = (requests, requests);
+            (thread.busy_ns, thread.in_progress_ns) = (requests * 500, requests * dice.below(90_000));
+            let core = &mut cores[thread.home.index()];
+            core.busy_ns = (core.busy_ns + thread.busy_ns).min(core.awake_ns);
+        }
+        out.clear();
+        policy.on_interval(&Sample { now_ns, elapsed_ns: 10_000, cores: &cores, threads: &threads }, &mut out);
+        commands += out.len();
+        for command in &out {
+            match *command {
+                Command::Move { thread, to } => threads[thread.index()].home = to,
+                Command::Sleep { core, .. } => cores[core.index()].awake_ns = 0,
+                Command::Wake { core } => cores[core.index()].awake_ns = 10_000,
+                Command::Completions { .. } | Command::Frequency { .. } => {}
+            }
+        }
+    }
+    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "{name}");
+    assert!(commands > 10, "{name}: {commands} commands");
 }

@@ -12,12 +12,12 @@ use pilotlight_policy::{ParameterError, Sandman};
 
 use crate::workload::{Arrivals, Core, Place, REQUEST_NS, Random, Shape};
 
-const CORES: u16 = 48;
+pub(crate) const CORES: u16 = 48;
 /// I/O threads (5.3: "48 cores running 48 threads").
 pub(crate) const THREADS: usize = 48;
 /// The fine interval (4.4.2).
 pub(crate) const TICK_NS: u64 = 10_000;
-const SECOND_NS: u64 = 1_000_000_000;
+pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 /// What one SSD can do (2.2), in requests a second.
 pub(crate) const SSD_IOPS: f64 = 2_500_000.0;
 

@@ -1,15 +1,18 @@
 //! Section 5.3 of SANDMAN, "Accuracy of burst detection", on the policy alone: false moves under steady load, bursts found.
 //!
 //! ```text
+//! cargo run --release -p pilotlight-policy --example detection -- --grid SECONDS [--json] [--seed N] [--iops N ...]
 //! cargo run --release -p pilotlight-policy --example detection [-- --json] [--runs N] [--ticks N] [--seed N] [--iops N ...] [--only NAME | --set KEY=VALUE ...]
 //! ```
 //!
 //! The paper: two minutes for each rate, 100 iterations; 93.45 to 95.78 % of what it does not say are right under steady load,
 //! and 97.84 % of bursts are found. Here a run is 5,000 ticks (0.05 s) unless `--ticks` says otherwise, so that the table takes
-//! about a minute; 12,000,000 ticks are two minutes.
+//! about a minute; 12,000,000 ticks are two minutes. With `--grid` it is another table: false moves per second and cores awake
+//! (`grid.rs`).
 
 mod binomial;
 mod experiment;
+mod grid;
 mod workload;
 
 use std::sync::Mutex;
@@ -23,6 +26,8 @@ use workload::{Place, Shape};
 /// What the rows are about.
 struct Options {
     json: bool,
+    /// Seconds for each row of the other table.
+    grid: Option<u64>,
     runs: u64,
     ticks: u64,
     seed: u64,
@@ -81,8 +86,7 @@ struct Report {
     bursts: Vec<BurstRow>,
 }
 
-const USAGE: &str =
-    "usage: detection [--json] [--runs N] [--ticks N] [--seed N] [--iops N ...] [--only SETTING | --set KEY=VALUE ...]";
+const USAGE: &str = "usage: detection --grid SECONDS [--json] [--seed N] [--iops N ...]\n   or: detection [--json] [--runs N] [--ticks N] [--seed N] [--iops N ...] [--only SETTING | --set KEY=VALUE ...]";
 
 fn main() {
     let (options, settings) = match options().and_then(|options| wanted(&options).map(|settings| (options, settings))) {
@@ -92,6 +96,9 @@ fn main() {
             std::process::exit(2);
         }
     };
+    if let Some(seconds) = options.grid {
+        return measure_grid(&options, seconds);
+    }
     let report = measure(&options, &settings);
     if options.json {
         println!("{}", serde_json::to_string_pretty(&report).expect("a report can be written"));
@@ -101,14 +108,23 @@ fn main() {
 }
 
 fn options() -> Result<Options, String> {
-    let mut options =
-        Options { json: false, runs: 100, ticks: 5_000, seed: 1, only: None, iops: Vec::new(), own: Vec::new() };
+    let mut options = Options {
+        json: false,
+        grid: None,
+        runs: 100,
+        ticks: 5_000,
+        seed: 1,
+        only: None,
+        iops: Vec::new(),
+        own: Vec::new(),
+    };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
         let number = |text: String| text.parse().map_err(|_| format!("{argument} needs a number, not {text}"));
         match argument.as_str() {
             "--json" => options.json = true,
+            "--grid" => options.grid = Some(number(value()?)?),
             "--runs" => options.runs = number(value()?)?,
             "--ticks" => options.ticks = number(value()?)?,
             "--seed" => options.seed = number(value()?)?,
@@ -118,7 +134,7 @@ fn options() -> Result<Options, String> {
             _ => return Err(format!("{argument} is not known")),
         }
     }
-    if options.runs == 0 || options.ticks == 0 {
+    if options.runs == 0 || options.ticks == 0 || options.grid == Some(0) {
         return Err("there must be a run and a tick".to_owned());
     }
     Ok(options)
@@ -186,6 +202,26 @@ enum Job {
 enum Rows {
     Stable(Vec<StableRow>),
     Burst(Vec<BurstRow>),
+}
+
+/// The rates of the grid, unless others are asked for: few requests a tick for all threads, one for some, and many for each.
+const GRID_IOPS: [u64; 4] = [10_000, 320_000, 2_560_000, 10_240_000];
+
+fn measure_grid(options: &Options, seconds: u64) {
+    let rates = if options.iops.is_empty() { &GRID_IOPS[..] } else { &options.iops };
+    let settings = grid::settings();
+    let mut jobs = Vec::new();
+    for shape in grid::SHAPES {
+        for &iops in rates {
+            jobs.extend(settings.iter().map(|setting| (shape, iops, setting)));
+        }
+    }
+    let rows = in_parallel(&jobs, |&(shape, iops, setting)| grid::row(shape, iops, setting, seconds, options.seed));
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&rows).expect("rows can be written"));
+    } else {
+        grid::print(&rows, seconds);
+    }
 }
 
 fn measure(options: &Options, settings: &[Setting]) -> Report {

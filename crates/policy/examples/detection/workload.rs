@@ -1,5 +1,5 @@
-//! Requests as they arrive at I/O threads: steady with chance (Poisson) or without (paced), and bursts; the same for the same
-//! seed.
+//! Requests as they arrive at I/O threads: steady with chance (Poisson) or without (paced), steady on the whole but not at each
+//! moment (MMPP), and bursts; the same for the same seed.
 
 /// xoshiro256++, seeded by SplitMix64 (Blackman and Vigna).
 #[derive(Clone, Debug)]
@@ -44,13 +44,24 @@ pub(crate) enum Shape {
     Poisson,
     /// At equal distances, as a host that limits its rate sends them; each I/O thread with a phase of its own.
     Paced,
+    /// A Markov-modulated Poisson process of two states, each I/O thread with its own: a tenth of the time, 10 ms on average,
+    /// five times the mean rate; else what leaves the mean as it is (an assumption: no paper here prints one).
+    Mmpp,
 }
+
+/// Mean rate in the high state of [`Shape::Mmpp`], over the mean.
+const HIGH: f64 = 5.0;
+/// Share of time in it.
+const HIGH_SHARE: f64 = 0.1;
+/// Ticks of 10 us in which a thread stays there, on average.
+const HIGH_TICKS: f64 = 1_000.0;
 
 impl Shape {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Poisson => "Poisson",
             Self::Paced => "paced",
+            Self::Mmpp => "MMPP",
         }
     }
 }
@@ -62,6 +73,9 @@ pub(crate) enum Arrivals {
     Poisson(Vec<u64>),
     /// Requests in a tick and the phase of each thread, of 2^32.
     Paced { step: u64, phases: Vec<u64> },
+    /// As `Poisson` in the low and the high state, the chance to leave each in a tick, of 2^64, and for how many ticks each
+    /// thread has been in the high one.
+    Mmpp { at_most: [Vec<u64>; 2], leave: [u64; 2], high: Vec<Option<u64>> },
 }
 
 impl Arrivals {
@@ -69,6 +83,15 @@ impl Arrivals {
     pub(crate) fn new(shape: Shape, rate: f64, threads: usize, random: &mut Random) -> Self {
         match shape {
             Shape::Poisson => Self::Poisson(poisson(rate)),
+            Shape::Mmpp => {
+                let low = (1.0 - HIGH_SHARE * HIGH) / (1.0 - HIGH_SHARE);
+                let low_ticks = HIGH_TICKS * (1.0 - HIGH_SHARE) / HIGH_SHARE;
+                Self::Mmpp {
+                    at_most: [low, HIGH].map(|times| poisson(rate * times)),
+                    leave: [low_ticks, HIGH_TICKS].map(|ticks| (2f64.powi(64) / ticks) as u64),
+                    high: (0..threads).map(|_| (random.share() < HIGH_SHARE).then_some(u64::MAX / 2)).collect(),
+                }
+            }
             Shape::Paced => Self::Paced {
                 step: (rate * f64::from(u32::MAX)) as u64,
                 phases: (0..threads).map(|_| random.next() >> 32).collect(),
@@ -79,9 +102,15 @@ impl Arrivals {
     /// What a thread gets in the next tick.
     pub(crate) fn next(&mut self, thread: usize, random: &mut Random) -> u32 {
         match self {
-            Self::Poisson(at_most) => {
-                let chance = random.next();
-                at_most.iter().take_while(|&&bound| chance >= bound).count() as u32
+            Self::Poisson(at_most) => draw(at_most, random),
+            Self::Mmpp { at_most, leave, high } => {
+                let state = usize::from(high[thread].is_some());
+                if random.next() < leave[state] {
+                    high[thread] = if state == 0 { Some(0) } else { None };
+                } else if let Some(ticks) = &mut high[thread] {
+                    *ticks += 1;
+                }
+                draw(&at_most[usize::from(high[thread].is_some())], random)
             }
             Self::Paced { step, phases } => {
                 let sum = phases[thread] + *step;
@@ -90,6 +119,21 @@ impl Arrivals {
             }
         }
     }
+}
+
+impl Arrivals {
+    /// Whether a thread's rate rose in the last so many ticks: a move is right then.
+    pub(crate) fn has_risen(&self, thread: usize, within: u64) -> bool {
+        match self {
+            Self::Mmpp { high, .. } => high[thread].is_some_and(|ticks| ticks < within),
+            Self::Poisson(_) | Self::Paced { .. } => false,
+        }
+    }
+}
+
+fn draw(at_most: &[u64], random: &mut Random) -> u32 {
+    let chance = random.next();
+    at_most.iter().take_while(|&&bound| chance >= bound).count() as u32
 }
 
 /// The distribution function of a Poisson variable, as far as it is under 1 - 2^-60.
@@ -163,7 +207,7 @@ impl Core {
         self.every_ns = 1e9 / per_second;
         for thread in 0..self.next_ns.len() {
             let first = match shape {
-                Shape::Poisson => random.exponential(),
+                Shape::Poisson | Shape::Mmpp => random.exponential(),
                 Shape::Paced => random.share(),
             };
             self.next_ns[thread] = now_ns as f64 + self.every_ns * first;
@@ -189,7 +233,7 @@ impl Core {
             self.waiting[thread] += 1;
             self.next_ns[thread] += self.every_ns
                 * match self.shape {
-                    Shape::Poisson => random.exponential(),
+                    Shape::Poisson | Shape::Mmpp => random.exponential(),
                     Shape::Paced => 1.0,
                 };
         }

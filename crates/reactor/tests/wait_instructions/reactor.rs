@@ -4,8 +4,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use pilotlight_plant::{
-    Command, CoreId, CoreState, Depth, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick, Unsupported, View,
-    Wants,
+    Command, Completions, CoreId, CoreState, Depth, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,
+    Unsupported, View, Wants,
 };
 use pilotlight_reactor::{Idle, IoThread, Monitor, Polled, Runtime, RuntimeOptions};
 
@@ -88,9 +88,16 @@ fn a_move_wakes(how: Monitor, emulator: &'static Emulator) {
         say(Command::Move { thread, to: worker });
         eventually("the move", || runtime.stats().threads[0].home == worker);
     }
+    // Between two polls it rests in the instruction too, and a message ends the rest long before its time.
+    say(Command::Completions { thread, how: Completions::Hybrid { rest_ns: u32::MAX } });
+    eventually("a rest", || runtime.stats().reactors[1].state == CoreState::Asleep(Depth::MonitorWait));
+    let began = Instant::now();
+    say(Command::Move { thread, to: main });
+    eventually("the move out of a rest", || runtime.stats().threads[0].home == main);
+    assert!(began.elapsed() < Duration::from_secs(2), "it came after {:?}", began.elapsed());
     let asleep = &runtime.stats().reactors[1].asleep[0];
     println!("{how:?}: {} sleeps, {:?}, {emulator:?}", asleep.wakes, asleep.latency);
-    assert_eq!(asleep.wakes, u64::from(ROUNDS));
+    assert_eq!(asleep.wakes, u64::from(ROUNDS) + 1, "and one rest");
     assert!(is_native(how) || emulator.traps(ops(how).1) > 0, "it slept in the instruction: {emulator:?}");
 }
 
