@@ -116,6 +116,14 @@ fn decisions(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     let answered: u64 = outcome.latency.iter().map(|(_, histogram)| histogram.count()).sum();
     push(all, "switches_per_io", "1", d.switches as f64 / answered as f64);
     push(all, "deciding_share", "1", d.deciding_ns as f64 / outcome.measured_ns as f64);
+    let said = |name: &str| outcome.view.iter().find(|(key, _)| *key == name).and_then(|(_, value)| value.parse().ok());
+    if let Some(surges) = said("surges")
+        && d.judged > 0
+    {
+        let surges: f64 = surges;
+        push(all, "surges_per_s", "1/s", surges / (seconds + context.warm_up_ns as f64 / 1e9));
+        push(all, "accuracy_percent", "%", 100.0 * (1.0 - surges / d.judged as f64));
+    }
     push(all, "algorithm_us", "us", d.deciding_ns as f64 / 1e3 / d.asked as f64);
     push(all, "lateness_us", "us", d.late_ns as f64 / 1e3 / d.asked as f64);
     let measured = measured(outcome, context);

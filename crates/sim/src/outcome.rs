@@ -22,6 +22,8 @@ pub struct Outcome {
     pub series: Vec<Stretch>,
     /// What the policy has caused.
     pub decisions: Decisions,
+    /// What the policy says of itself at the end, since the start: names with units, and values.
+    pub view: Vec<(&'static str, String)>,
     /// Requests that were due but not yet answered at the end, and at half-time: a plant that cannot keep up.
     pub saturated: bool,
 }
@@ -85,6 +87,8 @@ pub struct Stretch {
 pub struct Decisions {
     /// Ticks and intervals that the policy was asked at.
     pub asked: u64,
+    /// I/O threads that had polled requests, summed over ticks: how often it was decided whether one has surged.
+    pub judged: u64,
     /// I/O threads moved.
     pub moves: u64,
     /// Cores told to sleep.

@@ -35,6 +35,7 @@ fn check(scenario: &Scenario, aim: Aim) -> Bracket {
 }
 
 /// Policies, their settings, and whether their main core rests too.
+#[allow(clippy::type_complexity)] // a table
 const POLICIES: [(&str, &[(&str, &str)], bool); 5] = [
     ("static", &[], false),
     ("sandman", &[("coarse_interval", "5ms"), ("server_sleep", "false")], false),

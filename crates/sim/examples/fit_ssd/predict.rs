@@ -11,13 +11,31 @@ fn at_rate(curve: &Curve, rate: f64) -> [f64; 4] {
     std::array::from_fn(|index| low.latency_us[index] + share * (high.latency_us[index] - low.latency_us[index]))
 }
 
-/// Latency at `rate` with `writes` of 1000, from the nearest curves on either side among those that `usable` allows: at equal
-/// rate, the logarithm linear in the write share. Nothing where one side is missing.
-pub(crate) fn interpolate(drive: &Drive, usable: impl Fn(u32) -> bool, writes: u32, rate: f64) -> Option<[f64; 4]> {
+/// What is linear in the write share between two curves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// Latency.
+    Linear,
+    /// Its logarithm.
+    Logarithm,
+}
+
+/// Latency at `rate` with `writes` of 1000, from the nearest curves on either side among those that `usable` allows, at equal
+/// rate. Nothing where one side is missing.
+pub(crate) fn interpolate(
+    drive: &Drive,
+    usable: impl Fn(u32) -> bool,
+    scale: Scale,
+    writes: u32,
+    rate: f64,
+) -> Option<[f64; 4]> {
     let allowed = |(share, curve): &(&u32, &Curve)| usable(**share) && !curve.points.is_empty();
     let (below, low) = drive.range(..=writes).rfind(&allowed)?;
     let (above, high) = drive.range(writes..).find(&allowed)?;
     let (low, high) = (at_rate(low, rate), at_rate(high, rate));
     let share = if above > below { f64::from(writes - below) / f64::from(above - below) } else { 0.0 };
-    Some(std::array::from_fn(|index| low[index] * (high[index] / low[index]).powf(share)))
+    Some(std::array::from_fn(|index| match scale {
+        Scale::Linear => low[index] + share * (high[index] - low[index]),
+        Scale::Logarithm => low[index] * (high[index] / low[index]).powf(share),
+    }))
 }

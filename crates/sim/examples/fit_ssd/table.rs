@@ -3,7 +3,7 @@
 use crate::curves::{Curve, Drive};
 use crate::fit::{self, FITTED};
 use crate::load::latency_us;
-use crate::predict::interpolate;
+use crate::predict::{Scale, interpolate};
 use pilotlight_sim::ssd::SsdModel;
 use std::collections::BTreeMap;
 
@@ -59,14 +59,19 @@ fn rows(
     };
     add("model", &|rate| Some(latency_us(model, share, rate, REQUESTS)));
     if share == 0 {
-        let dies = fit::baseline("", drive);
-        add("M/D/1 dies fitted to this curve", &|rate| Some(latency_us(&dies, 0, rate, REQUESTS)));
+        let dies = fit::baseline(drive);
+        add("M/D/1 dies, fitted to this curve", &|rate| Some(latency_us(&dies, 0, rate, REQUESTS)));
     }
+    let mut curves = |name, of: &Drive, usable: &dyn Fn(u32) -> bool, scale| {
+        add(name, &|rate| interpolate(of, usable, scale, share, rate));
+    };
     if !own || !FITTED.contains(&share) {
-        add("curves the model was fitted to", &|rate| interpolate(fitted, |one| FITTED.contains(&one), share, rate));
+        curves("same curves, linear", fitted, &|one| FITTED.contains(&one), Scale::Linear);
+        curves("same curves, logarithm", fitted, &|one| FITTED.contains(&one), Scale::Logarithm);
     }
     if (1..1000).contains(&share) {
-        add("all other mixes of this drive", &|rate| interpolate(drive, |one| one != share, share, rate));
+        curves("all other mixes, linear", drive, &|one| one != share, Scale::Linear);
+        curves("all other mixes, logarithm", drive, &|one| one != share, Scale::Logarithm);
     }
     rows
 }

@@ -190,6 +190,7 @@ impl Collector {
             family,
             series: self.series,
             decisions,
+            view: director.view(),
             saturated,
         }
     }
@@ -198,6 +199,7 @@ impl Collector {
 fn since(now: &Decisions, before: &Decisions) -> Decisions {
     Decisions {
         asked: now.asked - before.asked,
+        judged: now.judged - before.judged,
         moves: now.moves - before.moves,
         sleeps: now.sleeps - before.sleeps,
         wakes: now.wakes - before.wakes,

@@ -6,7 +6,7 @@
 
 use pilotlight_plant::{
     Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Depth, FrequencyRange, NEVER, Policy, Refusal,
-    Sample, SleepCost, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, Wants,
+    Sample, SleepCost, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, View, Wants,
 };
 
 use super::core::Core;
@@ -135,6 +135,10 @@ impl Director {
         Ok(director)
     }
 
+    pub(crate) fn view(&self) -> View {
+        self.policy.view()
+    }
+
     fn due_ns(&self) -> u64 {
         self.tick_due_ns.min(self.interval_due_ns)
     }
@@ -186,6 +190,7 @@ impl Director {
             return;
         }
         self.decisions.asked += 1;
+        self.decisions.judged += self.counts.len() as u64;
         if !self.counts.is_empty() {
             floor.recorder.note(now_ns, What::Asked, 1, all);
         }
