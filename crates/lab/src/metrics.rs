@@ -116,14 +116,6 @@ fn decisions(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     let answered: u64 = outcome.latency.iter().map(|(_, histogram)| histogram.count()).sum();
     push(all, "switches_per_io", "1", d.switches as f64 / answered as f64);
     push(all, "deciding_share", "1", d.deciding_ns as f64 / outcome.measured_ns as f64);
-    let said = |name: &str| outcome.view.iter().find(|(key, _)| *key == name).and_then(|(_, value)| value.parse().ok());
-    if let Some(surges) = said("surges")
-        && d.judged > 0
-    {
-        let surges: f64 = surges;
-        push(all, "surges_per_s", "1/s", surges / (seconds + context.warm_up_ns as f64 / 1e9));
-        push(all, "accuracy_percent", "%", 100.0 * (1.0 - surges / d.judged as f64));
-    }
     push(all, "algorithm_us", "us", d.deciding_ns as f64 / 1e3 / d.asked as f64);
     push(all, "lateness_us", "us", d.late_ns as f64 / 1e3 / d.asked as f64);
     let measured = measured(outcome, context);
@@ -170,12 +162,22 @@ fn series(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     }
 }
 
-/// Accuracy of detection. Of bursts (`output.detect`): in how many an I/O thread moved soon enough. Under stable load: how many of
-/// (I/O thread, tick) pairs are without a move (errata 1: the paper does not say what its accuracy is of).
+/// Under stable load every surge that a policy has seen is a mistake: of all (I/O thread, tick) pairs that it judged (errata 1: the
+/// paper does not say what its accuracy is of).
+fn stable(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
+    let said = |name: &str| outcome.view.iter().find(|(key, _)| *key == name).and_then(|(_, value)| value.parse().ok());
+    let (Some(surges), judged) = (said("surges"), outcome.decisions.judged) else { return };
+    let (surges, ns): (f64, u64) = (surges, outcome.measured_ns + context.warm_up_ns);
+    if judged > 0 {
+        push(all, "surges_per_s", "1/s", surges * 1e9 / ns as f64);
+        push(all, "accuracy_percent", "%", 100.0 * (1.0 - surges / judged as f64));
+    }
+}
+
+/// Accuracy of detection. Of bursts (`output.detect`): in how many an I/O thread moved soon enough; else see [`stable`].
 fn detection(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     let Some(Detect { label, within }) = &context.experiment.output.detect else {
-        let chances = outcome.decisions.asked as f64 * f64::from(context.cores.threads);
-        push(all, "accuracy_percent", "%", 100.0 * (1.0 - outcome.decisions.moves as f64 / chances));
+        stable(outcome, context, all);
         return;
     };
     let length = context.experiment.series.0;

@@ -48,6 +48,20 @@ pub fn variants(calibration: &Calibration, choice: &Choice) -> Result<Vec<Varian
     Ok(all)
 }
 
+/// The constants of each draw as a table `variant,constant,value`; `None` if there are no draws. Yes and no are 1 and 0.
+#[must_use]
+pub fn draws(variants: &[Variant]) -> Option<String> {
+    let mut text = String::from("variant,constant,value\n");
+    let drawn: Vec<&Variant> = variants.iter().filter(|variant| variant.name.starts_with("lhs:")).collect();
+    for Variant { name, changes } in &drawn {
+        for (key, value) in changes {
+            let value = value.as_bool().map_or_else(|| value.to_string(), |yes| u8::from(yes).to_string());
+            text += &format!("{name},{key},{value}\n");
+        }
+    }
+    (!drawn.is_empty()).then_some(text)
+}
+
 fn families(calibration: &Calibration) -> impl Iterator<Item = Variant> + '_ {
     calibration.families.iter().map(|family| Variant {
         name: format!("family:{}", family.name),
@@ -91,5 +105,8 @@ mod tests {
             [("power.family.kernel_idles_deep".to_owned(), Value::Boolean(true))]
         );
         assert!(find("lhs:3/3").changes.len() > 20);
+        let table = draws(&all).unwrap();
+        assert!(table.lines().nth(1).unwrap().starts_with("lhs:1/3,"), "{table}");
+        assert_eq!(draws(&all[..1]), None);
     }
 }

@@ -12,6 +12,7 @@ use pilotlight_lab::sweep::{Engine, Sweep, simulator};
 use pilotlight_lab::variant::{self, Choice, Variant};
 use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::outcome::{Energy, Outcome, Requests, Stretch};
+use pilotlight_sim::scenario::Scenario;
 
 /// Tiny: a core, 3 ms, two policies, two rates, three replications.
 fn bench(set: &[(&str, &str)]) -> Bench {
@@ -36,7 +37,7 @@ fn variants(bench: &Bench) -> Vec<Variant> {
 }
 
 /// A run that takes no time: numbers that follow from scenario and seed.
-fn stand_in(scenario: &pilotlight_sim::scenario::Scenario) -> Outcome {
+fn stand_in(scenario: &Scenario) -> Outcome {
     let mut latency = Histogram::default();
     latency.record(10_000 + scenario.seed * 100);
     let energy = Energy { cpu_uj: 5_000 * scenario.seed, drives_uj: 1, others_uj: 1 };
@@ -48,6 +49,7 @@ fn stand_in(scenario: &pilotlight_sim::scenario::Scenario) -> Outcome {
         energy,
         series: vec![Stretch { energy, answered: 1, latency_ns: 5, ..Stretch::default() }; 30],
         decisions: pilotlight_sim::outcome::Decisions::default(),
+        view: Vec::new(),
         saturated: scenario.seed == 2 && scenario.threads == 2,
     }
 }
@@ -84,7 +86,7 @@ fn an_interrupted_sweep_goes_on_and_ends_the_same() {
     let (whole, broken) = (place(&folder, "whole.csv"), place(&folder, "broken.csv"));
     run(&bench, &whole, 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
     let calls = AtomicUsize::new(0);
-    let fails = |scenario: &pilotlight_sim::scenario::Scenario| {
+    let fails = |scenario: &Scenario| {
         if calls.fetch_add(1, Ordering::Relaxed) < 7 { Ok(stand_in(scenario)) } else { Err("no more".to_owned()) }
     };
     let message = run(&bench, &broken, 1, &|scenario, _, _| fails(scenario)).unwrap_err();
@@ -94,7 +96,7 @@ fn an_interrupted_sweep_goes_on_and_ends_the_same() {
         std::fs::read_to_string(&broken).unwrap() + "fig3,rate=40000,default,hybrid,2,3,iops,IOPS,1\nfig3,rate=400";
     std::fs::write(&broken, half).unwrap();
     let again = AtomicUsize::new(0);
-    let counted = |scenario: &pilotlight_sim::scenario::Scenario| {
+    let counted = |scenario: &Scenario| {
         again.fetch_add(1, Ordering::Relaxed);
         Ok(stand_in(scenario))
     };
@@ -108,7 +110,7 @@ fn an_interrupted_sweep_goes_on_and_ends_the_same() {
 fn results_of_another_machine_are_set_aside() {
     let folder = tempfile::tempdir().unwrap();
     let file = place(&folder, "r.csv");
-    let engine = |scenario: &pilotlight_sim::scenario::Scenario| Ok(stand_in(scenario));
+    let engine = |scenario: &Scenario| Ok(stand_in(scenario));
     run(&bench(&[]), &file, 1, &|scenario, _, _| engine(scenario)).unwrap();
     let other = bench(&[("machine.poll.loop_ns", "77")]);
     run(&other, &file, 1, &|scenario, _, _| engine(scenario)).unwrap();

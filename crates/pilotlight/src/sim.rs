@@ -113,7 +113,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let results = run_all(args, &bench, &variants)?;
-    output::write(args, &bench, &results)?;
+    output::write(args, &bench, &variants, &results)?;
     Ok(Exit::Clean.into())
 }
 

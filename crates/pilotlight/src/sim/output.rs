@@ -9,6 +9,7 @@ use pilotlight_lab::experiment::schema::ChartKind;
 use pilotlight_lab::figure;
 use pilotlight_lab::results::Results;
 use pilotlight_lab::summary::{self, Cell, Measured};
+use pilotlight_lab::variant::{self, Variant};
 use pilotlight_report::table::short;
 
 use super::{SimArgs, place};
@@ -18,7 +19,7 @@ use crate::table::Table;
 const USUAL: [&str; 4] = ["system_power_w", "iops", "latency_p99_us", "cores_awake"];
 
 /// Prints the summary and writes everything.
-pub(super) fn write(args: &SimArgs, bench: &Bench, results: &Results) -> anyhow::Result<()> {
+pub(super) fn write(args: &SimArgs, bench: &Bench, variants: &[Variant], results: &Results) -> anyhow::Result<()> {
     let cells = summary::summarise(&bench.points, results);
     let table = figure::table(bench, &cells);
     let json = serde_json::json!({
@@ -27,6 +28,9 @@ pub(super) fn write(args: &SimArgs, bench: &Bench, results: &Results) -> anyhow:
         "watts": "modelled", "rows": table.json(),
     });
     save(&place(args, bench, "json"), &serde_json::to_vec_pretty(&json)?)?;
+    if let Some(draws) = variant::draws(variants) {
+        save(&place(args, bench, "draws.csv"), draws.as_bytes())?;
+    }
     save(&place(args, bench, "html"), figure::report(bench, &cells).html().as_bytes())?;
     if args.parquet {
         let notes = [("profile", &bench.machine.name), ("hash", &bench.hash), ("question", &bench.question)];
