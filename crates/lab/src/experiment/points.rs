@@ -82,7 +82,7 @@ pub fn expand(table: &Table, asked: &[(String, Value)], file: &str) -> Result<Ve
     for axis in &whole.axes {
         let places = places(axis, file)?;
         let longer = |before: &Vec<Place>| {
-            places.iter().map(|place| [before.as_slice(), &[place.clone()]].concat()).collect::<Vec<_>>()
+            places.iter().map(|place| [before.as_slice(), std::slice::from_ref(place)].concat()).collect::<Vec<_>>()
         };
         combinations = combinations.iter().flat_map(longer).collect();
     }
@@ -178,7 +178,7 @@ fn range(axis: &Axis, from: f64, to: f64) -> Result<Vec<Value>, &'static str> {
     let log = axis.scale == AxisScale::Log2;
     let doublings = || ((to / from).log2().round() as u32).saturating_add(1);
     let count = axis.count.or_else(|| log.then(doublings)).ok_or("a linear range needs `count`")?;
-    if !(from < to) || count < 2 || (log && from <= 0.0) {
+    if from.partial_cmp(&to) != Some(std::cmp::Ordering::Less) || count < 2 || (log && from <= 0.0) {
         return Err("a range rises from `from` to `to`, above 0 on a log2 scale, with at least 2 values");
     }
     let at = |step: u32| {
