@@ -1,6 +1,6 @@
 //! Dotted keys into TOML: `workload.hosts.rate`, `policy.sandman.settings.window`, `power.family.package_ppm`.
 //!
-//! A segment names a key of a table; in an array of tables it is an element's `label` or `name`, or its number. A table that is set
+//! A segment names a key of a table; in an array of tables it is an element's `label`, `name` or `profile`, or its number. A table that is set
 //! under its own name where an array has none of it is added.
 
 use toml::{Table, Value};
@@ -79,19 +79,26 @@ fn split(key: &str) -> Option<(&str, Vec<&str>)> {
     Some((last, segments))
 }
 
-fn name_of(value: &Value) -> Option<&str> {
-    let table = value.as_table()?;
-    ["label", "name"].iter().find_map(|key| table.get(*key)?.as_str())
+/// What elements of arrays are called by, the first before the second: groups of connections have a label for results beside their name.
+const NAMES: [&str; 3] = ["label", "name", "profile"];
+
+fn called<'a>(value: &'a Value, by: &str) -> Option<&'a str> {
+    value.as_table()?.get(by)?.as_str()
 }
 
 fn position(array: &[Value], segment: &str) -> Option<usize> {
-    let named = array.iter().position(|element| name_of(element) == Some(segment));
+    let by = |key: &&str| array.iter().position(|element| called(element, key) == Some(segment));
+    let named = NAMES.iter().find_map(by);
     named.or_else(|| segment.parse().ok().filter(|&at| at < array.len()))
 }
 
 fn missing(array: &[Value], key: &str, segment: &str) -> DottedError {
-    let known: Vec<&str> = array.iter().filter_map(name_of).collect();
-    let known = if known.is_empty() { format!("{} without names", array.len()) } else { known.join(", ") };
+    let distinct = |by: &&str| {
+        let names: Option<Vec<&str>> = array.iter().map(|element| called(element, by)).collect();
+        names.filter(|names| names.iter().enumerate().all(|(at, name)| !names[..at].contains(name)))
+    };
+    let known = NAMES.iter().find_map(distinct).filter(|names| !names.is_empty());
+    let known = known.map_or_else(|| format!("{} without names", array.len()), |names| names.join(", "));
     DottedError::Element { key: key.to_owned(), segment: segment.to_owned(), known }
 }
 
@@ -123,7 +130,7 @@ impl<'a> Place<'a> {
             }
             Self::Array(array) => match position(array, last) {
                 Some(at) => array[at] = value,
-                None if name_of(&value) == Some(last) => array.push(value),
+                None if NAMES.iter().any(|by| called(&value, by) == Some(last)) => array.push(value),
                 None => return Err(missing(array, key, last)),
             },
         }
@@ -155,6 +162,15 @@ mod tests {
         assert_eq!(get(&table, "policy.1.settings.n"), Some(&Value::Integer(3)));
         assert_eq!(get(&table, "policy.x.settings.m"), Some(&Value::String("5us".into())));
         assert_eq!(get(&table, "policy.z"), None);
+    }
+
+    #[test]
+    fn a_label_comes_before_a_name_and_hides_none() {
+        let text = "[[group]]\nname = 'a'\nlabel = 'same'\n[[group]]\nname = 'b'\nlabel = 'same'";
+        let mut table: Table = text.parse().unwrap();
+        set(&mut table, "group.b.n", value("1")).unwrap();
+        assert_eq!(get(&table, "group.1.n"), Some(&Value::Integer(1)));
+        assert!(set(&mut table, "group.c.n", value("1")).unwrap_err().to_string().ends_with("there are: a, b"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! All runs of an experiment as one list, on all cores.
 //!
-//! *Words.* A *cell* is a point, a variant and a policy; a *run* is a cell and a replication. *Rules.* One run per thread, taken
+//! *Words.* A *cell* is a point, a variant and a policy; a *run* is a cell and a replication. A variant that differs from the default
+//! in nothing but power *rides* on the default's run, which accounts for its energy too. *Rules.* One run per thread, taken
 //! from the list in turn. A run's seed follows from its replication alone, so that all cells meet the same random numbers. A run
 //! depends on nothing but itself and its cell's warm-up, which depends on the cell alone; so results do not depend on the number
 //! of workers, nor on interruptions. What has been finished is in the file at once, and is not run again.
@@ -13,7 +14,7 @@ use std::sync::{Mutex, OnceLock};
 
 use pilotlight_plant::Policy;
 use pilotlight_sim::Source;
-use pilotlight_sim::machine::PollCosts;
+use pilotlight_sim::machine::{Machine, PollCosts};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
 use pilotlight_stats::warmup;
@@ -22,10 +23,11 @@ use crate::experiment::schema::{PolicySpec, WarmUp};
 use crate::experiment::{Bench, Point, replay, scenario};
 use crate::metrics::{self, Context};
 use crate::results::{About, Journal, Results, ResultsError, Run, RunKey, Value};
-use crate::variant::Variant;
+use crate::variant::{self, Variant};
 
 /// What runs a scenario under a policy, with the requests of a trace if there is one.
-pub type Engine = dyn for<'a> Fn(&'a Scenario, Box<dyn Policy>, Option<Source<'a>>) -> Result<Outcome, String> + Sync;
+pub type Engine<'e> =
+    dyn for<'a> Fn(&'a Scenario, Box<dyn Policy>, Option<Source<'a>>) -> Result<Outcome, String> + Sync + 'e;
 
 /// The simulator.
 ///
@@ -93,7 +95,7 @@ impl<'a> Sweep<'a> {
         let mut cells = 0;
         for (point, at) in bench.points.iter().enumerate() {
             for policy in 0..at.experiment.policies.len() {
-                for variant in 0..variants.len() {
+                for variant in (0..variants.len()).filter(|&variant| !variants[variant].rides()) {
                     let replications = 0..at.experiment.replications;
                     jobs.extend(replications.map(|replication| Job {
                         point,
@@ -125,13 +127,24 @@ impl<'a> Sweep<'a> {
     /// Every run, in the order of the file.
     #[must_use]
     pub fn order(&self) -> Vec<RunKey> {
-        self.jobs.iter().map(|job| self.key(job)).collect()
+        self.jobs.iter().flat_map(|job| self.keys(job)).collect()
     }
 
-    fn key(&self, job: &Job) -> RunKey {
+    /// What a job's run gives: its own results, and those of the variants that ride on it.
+    fn keys(&self, job: &Job) -> Vec<RunKey> {
+        let own = std::iter::once(&self.variants[job.variant]);
+        own.chain(self.riders(job)).map(|variant| self.key(job, variant)).collect()
+    }
+
+    fn riders(&self, job: &Job) -> impl Iterator<Item = &'a Variant> {
+        let carries = self.variants[job.variant].name == variant::DEFAULT;
+        self.variants.iter().filter(move |variant| carries && variant.rides())
+    }
+
+    fn key(&self, job: &Job, variant: &Variant) -> RunKey {
         RunKey {
             point: self.point(job).name.clone(),
-            variant: self.variants[job.variant].name.clone(),
+            variant: variant.name.clone(),
             policy: self.policy(job).label.clone(),
             replication: job.replication,
         }
@@ -153,12 +166,12 @@ impl<'a> Sweep<'a> {
         &self,
         path: &Path,
         workers: NonZeroUsize,
-        engine: &Engine,
+        engine: &Engine<'_>,
         watcher: &Watcher<'_>,
     ) -> Result<Results, SweepError> {
         let journal = Journal::open(path, &about(self.bench))?;
-        let missing: Vec<&Job> =
-            self.jobs.iter().filter(|job| !journal.results.runs.contains_key(&self.key(job))).collect();
+        let there = |key: &RunKey| journal.results.runs.contains_key(key);
+        let missing: Vec<&Job> = self.jobs.iter().filter(|job| !self.keys(job).iter().all(there)).collect();
         let shared = Shared {
             next: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
@@ -177,12 +190,12 @@ impl<'a> Sweep<'a> {
         failed.into_values().next().map_or(Ok(results), Err)
     }
 
-    fn work(&self, missing: &[&Job], shared: &Shared, engine: &Engine, watcher: &Watcher<'_>) {
+    fn work(&self, missing: &[&Job], shared: &Shared, engine: &Engine<'_>, watcher: &Watcher<'_>) {
         while !shared.stop.load(Ordering::Relaxed) {
             let at = shared.next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = missing.get(at) else { return };
-            let key = self.key(job);
-            let added = self.one(job, engine).and_then(|run| shared.add(&key, run));
+            let key = self.key(job, &self.variants[job.variant]);
+            let added = self.one(job, engine).and_then(|runs| shared.add(runs));
             match added {
                 Ok(()) => watcher(shared.done.fetch_add(1, Ordering::Relaxed) + 1, self.jobs.len(), &key),
                 Err(error) => shared.fail(at, error),
@@ -190,41 +203,55 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn one(&self, job: &Job, engine: &Engine) -> Result<Run, SweepError> {
+    fn one(&self, job: &Job, engine: &Engine<'_>) -> Result<Vec<(RunKey, Run)>, SweepError> {
+        let variant = &self.variants[job.variant];
         let failed = |reason: String| {
-            let RunKey { point, variant, policy, .. } = self.key(job);
+            let RunKey { point, variant, policy, .. } = self.key(job, variant);
             SweepError::Run { policy, point, variant, reason }
         };
         let warm_up = self.warm_ups[job.cell].get_or_init(|| self.warm_up(job, engine));
         let warm_up = warm_up.clone().map_err(failed)?;
-        let outcome = self.simulate(job, job.replication, warm_up, engine).map_err(failed)?;
+        let mut outcome = self.simulate(job, job.replication, warm_up, engine).map_err(failed)?;
+        let energies = std::mem::take(&mut outcome.family);
+        let mut runs = vec![(self.key(job, variant), self.measure(job, &outcome, warm_up).map_err(failed)?)];
+        for (rider, energy) in self.riders(job).zip(energies) {
+            outcome.energy = energy;
+            runs.push((self.key(job, rider), self.measure(job, &outcome, warm_up).map_err(failed)?));
+        }
+        Ok(runs)
+    }
+
+    /// The numbers of a run.
+    fn measure(&self, job: &Job, outcome: &Outcome, warm_up_ns: u64) -> Result<Run, String> {
         let experiment = &self.point(job).experiment;
         let labels = scenario::labels(experiment);
         let cores = self.policy(job).topology.unwrap_or(experiment.topology);
-        let machine = self.bench.machine.machine(&self.changes(job)).map_err(|error| failed(error.to_string()))?;
+        let machine = self.machine(job, &self.variants[job.variant])?;
         let PollCosts { receive_ns, submit_ns, complete_ns, respond_ns, .. } = machine.poll;
         let request_ns = receive_ns + submit_ns + complete_ns + respond_ns;
-        let context = Context { experiment, labels: &labels, cores, warm_up_ns: warm_up, request_ns };
+        let context = Context { experiment, labels: &labels, cores, warm_up_ns, request_ns };
         let value =
             |metric: metrics::Metric| Value { metric: metric.name, unit: metric.unit.to_owned(), value: metric.value };
-        let values = metrics::metrics(&outcome, &context).into_iter().map(value).collect();
+        let values = metrics::metrics(outcome, &context).into_iter().map(value).collect();
         Ok(Run { seed: seed(experiment.seed, job.replication), values })
     }
 
-    /// Changes of the machine: of the variant, then of the point, then of the policy.
-    fn changes(&self, job: &Job) -> Vec<(String, toml::Value)> {
+    /// The machine: changes of the variant, then of the point, then of the policy.
+    fn machine(&self, job: &Job, variant: &Variant) -> Result<Machine, String> {
         let by_policy = self.policy(job).machine.iter().map(|(key, value)| (key.clone(), value.clone()));
-        self.variants[job.variant].changes.iter().chain(&self.point(job).changes).cloned().chain(by_policy).collect()
+        let changes = variant.changes.iter().chain(&self.point(job).changes).cloned().chain(by_policy);
+        self.bench.machine.machine(&changes.collect::<Vec<_>>()).map_err(|error| error.to_string())
     }
 
-    fn simulate(&self, job: &Job, replication: u32, warm_up_ns: u64, engine: &Engine) -> Result<Outcome, String> {
+    fn simulate(&self, job: &Job, replication: u32, warm_up_ns: u64, engine: &Engine<'_>) -> Result<Outcome, String> {
         let (point, policy) = (self.point(job), self.policy(job));
-        let changes = self.changes(job);
-        let machine = self.bench.machine.machine(&changes).map_err(|error| error.to_string())?;
+        let machine = self.machine(job, &self.variants[job.variant])?;
         let seed = seed(point.experiment.seed, replication);
         let mut scenario = scenario::build(&point.experiment, policy, machine, &self.bench.drives, seed)
             .map_err(|error| error.to_string())?;
         scenario.warm_up_ns = warm_up_ns;
+        let family = self.riders(job).map(|rider| Ok(self.machine(job, rider)?.power));
+        scenario.family = family.collect::<Result<_, String>>()?;
         let settings = scenario::settings(policy);
         let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         let policy = pilotlight_policy::build(&policy.name, &settings).map_err(|error| error.to_string())?;
@@ -235,7 +262,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// The time that is cut off in every run of a cell.
-    fn warm_up(&self, job: &Job, engine: &Engine) -> Result<u64, String> {
+    fn warm_up(&self, job: &Job, engine: &Engine<'_>) -> Result<u64, String> {
         let experiment = &self.point(job).experiment;
         let (least, most) = match experiment.warm_up {
             WarmUp::Fixed { time } => return Ok(time.0),
@@ -276,9 +303,9 @@ struct Shared {
 }
 
 impl Shared {
-    fn add(&self, key: &RunKey, run: Run) -> Result<(), SweepError> {
+    fn add(&self, runs: Vec<(RunKey, Run)>) -> Result<(), SweepError> {
         let mut journal = self.journal.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        Ok(journal.add(key.clone(), run)?)
+        runs.into_iter().try_for_each(|(key, run)| Ok(journal.add(key, run)?))
     }
 
     fn fail(&self, at: usize, error: SweepError) {

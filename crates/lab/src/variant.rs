@@ -13,6 +13,15 @@ pub struct Variant {
     pub changes: Vec<(String, Value)>,
 }
 
+impl Variant {
+    /// Whether nothing but power differs: then what happens is the same as under the default, and one run serves both.
+    #[must_use]
+    pub fn rides(&self) -> bool {
+        let power = |key: &str| key.starts_with("power.") && key != "power.family.kernel_idles_deep";
+        !self.changes.is_empty() && self.name.starts_with("family:") && self.changes.iter().all(|(key, _)| power(key))
+    }
+}
+
 /// Which variants are run beside the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {

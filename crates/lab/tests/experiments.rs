@@ -38,7 +38,8 @@ fn check(bench: &Bench, file: &str) {
             assert!(built.is_ok(), "{file}: {}: {:?}", policy.label, built.err());
         }
         if let Some(trace) = &point.experiment.trace {
-            replay::source(trace, 16, 1_000_000, 1).unwrap_or_else(|error| panic!("{file}: {error}"));
+            let source = replay::source(trace, 16, 1_000_000, 1);
+            assert!(source.is_ok(), "{file}: {:?}", source.err());
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pilotlight_lab::experiment::{self, Bench, Request};
 use pilotlight_lab::figure;
-use pilotlight_lab::results::Results;
+use pilotlight_lab::results::{Results, RunKey};
 use pilotlight_lab::summary;
 use pilotlight_lab::sweep::{Engine, Sweep, simulator};
 use pilotlight_lab::variant::{self, Choice, Variant};
@@ -50,11 +50,12 @@ fn stand_in(scenario: &Scenario) -> Outcome {
         series: vec![Stretch { energy, answered: 1, latency_ns: 5, ..Stretch::default() }; 30],
         decisions: pilotlight_sim::outcome::Decisions::default(),
         view: Vec::new(),
+        family: Vec::new(),
         saturated: scenario.seed == 2 && scenario.threads == 2,
     }
 }
 
-fn run(bench: &Bench, file: &Path, workers: usize, engine: &Engine) -> Result<Results, String> {
+fn run(bench: &Bench, file: &Path, workers: usize, engine: &Engine<'_>) -> Result<Results, String> {
     let variants = variants(bench);
     let sweep = Sweep::new(bench, &variants);
     let workers = NonZeroUsize::new(workers).unwrap();
@@ -80,6 +81,29 @@ fn one_worker_and_two_leave_the_same_file() {
 }
 
 #[test]
+fn members_of_the_family_that_differ_in_power_alone_ride_and_come_out_as_if_run_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = bench(&[]);
+    let choice = Choice { family: true, ..Choice::default() };
+    let family = variant::variants(&bench.machine.calibration, &choice).unwrap();
+    let member = family.iter().find(|variant| variant.name == "family:sibling-half").unwrap();
+    assert!(member.rides() && !family.iter().find(|variant| variant.name == "family:idle-deep").unwrap().rides());
+    // under a name that does not ride, the same changes take a run of their own
+    let alone = [family[0].clone(), Variant { name: "alone".into(), ..member.clone() }];
+    let results = [&family[..], &alone].map(|variants| {
+        let file = place(&folder, &format!("{}.csv", variants.len()));
+        Sweep::new(&bench, variants).run(&file, NonZeroUsize::MIN, &simulator, &|_, _, _| {}).unwrap()
+    });
+    let mut differ = 0;
+    for (key, run) in results[1].runs.iter().filter(|(key, _)| key.variant == "alone") {
+        let named = |name: &str| RunKey { variant: name.into(), ..key.clone() };
+        assert_eq!(&results[0].runs[&named("family:sibling-half")], run, "{key:?}");
+        differ += u32::from(&results[0].runs[&named("default")] != run);
+    }
+    assert!(differ > 0, "the member is another machine");
+}
+
+#[test]
 fn an_interrupted_sweep_goes_on_and_ends_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
@@ -90,7 +114,7 @@ fn an_interrupted_sweep_goes_on_and_ends_the_same() {
         if calls.fetch_add(1, Ordering::Relaxed) < 7 { Ok(stand_in(scenario)) } else { Err("no more".to_owned()) }
     };
     let message = run(&bench, &broken, 1, &|scenario, _, _| fails(scenario)).unwrap_err();
-    assert!(message.contains("no more") && message.contains("static"), "{message}");
+    assert!(message.contains("no more") && message.contains("rate=20000"), "{message}");
     // and killed in the middle of a row
     let half =
         std::fs::read_to_string(&broken).unwrap() + "fig3,rate=40000,default,hybrid,2,3,iops,IOPS,1\nfig3,rate=400";
