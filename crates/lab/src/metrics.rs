@@ -170,7 +170,9 @@ fn stable(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     let (surges, ns): (f64, u64) = (surges, outcome.measured_ns + context.warm_up_ns);
     if judged > 0 {
         push(all, "surges_per_s", "1/s", surges * 1e9 / ns as f64);
-        push(all, "accuracy_percent", "%", 100.0 * (1.0 - surges / judged as f64));
+        // surges are counted from the beginning, what was judged after the warm-up
+        let measured = surges * outcome.measured_ns as f64 / ns as f64;
+        push(all, "accuracy_percent", "%", 100.0 * (1.0 - measured / judged as f64).max(0.0));
     }
 }
 

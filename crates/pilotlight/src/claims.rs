@@ -236,7 +236,7 @@ fn in_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(wrong)?;
     let mut files: Vec<PathBuf> =
         entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>().with_context(wrong)?;
-    files.retain(|path| path.extension().is_some_and(|end| end == "csv") && !path.ends_with("constants.csv"));
+    files.retain(|path| is_results(path));
     files.sort();
     Ok(files)
 }
@@ -280,6 +280,12 @@ fn print(text: &str) -> anyhow::Result<Exit> {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("cannot print"),
         _ => Ok(Exit::Clean),
     }
+}
+
+/// Whether a file in a folder holds results: beside them stand tables for people and the draws of constants.
+fn is_results(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.ends_with(".csv") && !name.ends_with(".table.csv") && !name.ends_with("constants.csv")
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ fn people(args: &SimArgs, bench: &Bench, cells: &[Cell]) -> String {
     )
 }
 
-/// What the experiment draws, or else the usual; only what there is.
+/// What the experiment draws, and the usual; of what has neither, everything but what is over time.
 fn shown(bench: &Bench, cells: &[Cell]) -> Vec<String> {
     let charts = bench.experiment.output.charts.iter().filter(|chart| chart.kind != ChartKind::Series);
     let mut metrics: Vec<String> = charts.map(|chart| chart.metric.clone()).collect();
@@ -90,6 +90,13 @@ fn shown(bench: &Bench, cells: &[Cell]) -> Vec<String> {
         if !shown.contains(&metric) && cells.iter().any(|cell| cell.get(&metric).is_some()) {
             shown.push(metric);
         }
+    }
+    if shown.is_empty() {
+        let plain = cells.iter().flat_map(|cell| &cell.values).map(|value| &value.metric);
+        let mut plain: Vec<String> = plain.filter(|metric| !metric.contains('@')).cloned().collect();
+        plain.sort();
+        plain.dedup();
+        return plain;
     }
     shown
 }
@@ -102,6 +109,7 @@ fn value(cell: &Cell, metric: &str) -> String {
         Some(Measured { estimate: Some(estimate), family, .. }) => {
             let half = (estimate.high - estimate.low) / 2.0;
             let spread = if half.is_finite() { format!(" ± {}", short(half)) } else { String::new() };
+            let family = family.filter(|(low, high)| low < high);
             let family = family.map_or(String::new(), |(low, high)| format!(" [{} to {}]", short(low), short(high)));
             format!("{}{spread}{family}", short(estimate.value))
         }
