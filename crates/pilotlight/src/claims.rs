@@ -282,10 +282,11 @@ fn print(text: &str) -> anyhow::Result<Exit> {
     }
 }
 
-/// Whether a file in a folder holds results: beside them stand tables for people and the draws of constants.
+/// Whether a file in a folder holds results, as `fig3.csv` does. With a second dot it is a table for people, a table of draws, or
+/// results of another machine that were set aside.
 fn is_results(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name.ends_with(".csv") && !name.ends_with(".table.csv") && !name.ends_with("constants.csv")
+    name.strip_suffix(".csv").is_some_and(|stem| !stem.contains('.') && stem != "constants")
 }
 
 #[cfg(test)]
