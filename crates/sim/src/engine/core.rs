@@ -322,7 +322,11 @@ impl Core {
         match say {
             Say::Sleep { deep, exit_ns } => self.to_sleep = Some((deep, exit_ns)),
             Say::Wake => self.to_sleep = None,
-            Say::Give(thread) => self.give(floor, thread),
+            Say::Give(thread, order) => {
+                if floor.threads[usize::from(thread)].orders == order {
+                    self.give(floor, thread);
+                }
+            }
             Say::Take(thread) => {
                 self.to_sleep = None;
                 self.fruitless = false;

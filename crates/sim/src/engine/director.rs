@@ -372,6 +372,8 @@ impl Director {
             floor.moving -= 1;
         }
         io.destination = to.0;
+        io.orders += 1;
+        let order = io.orders;
         if home == to.0 {
             return Ok(());
         }
@@ -379,7 +381,7 @@ impl Director {
         self.decisions.moves += 1;
         let sent_ns = cores[main].spend(STORE_NS);
         let at_ns = self.ready_ns[to.index()].max(sent_ns);
-        cores[usize::from(home)].deliver(Message { at_ns, say: Say::Give(thread.0) });
+        cores[usize::from(home)].deliver(Message { at_ns, say: Say::Give(thread.0, order) });
         Ok(())
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct IoThread {
     pub(crate) how: Completions,
     /// Where it is to live; where it lives is in the ring of a core.
     pub(crate) destination: u16,
+    /// How often it has been ordered elsewhere: an order that was overtaken by another counts for nothing.
+    pub(crate) orders: u32,
     /// The core in whose ring it is; `None` on its way.
     pub(crate) home: Option<u16>,
     /// Requests at its network queue: since when, which.
@@ -36,6 +38,7 @@ impl IoThread {
         Self {
             how: Completions::Poll,
             destination: home,
+            orders: 0,
             home: Some(home),
             received: VecDeque::new(),
             completed: BinaryHeap::new(),
@@ -103,8 +106,8 @@ pub(crate) struct Message {
 /// What a message says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Say {
-    /// Look whether this I/O thread is to leave.
-    Give(u16),
+    /// This I/O thread is to leave, by this order.
+    Give(u16, u32),
     /// Here is an I/O thread.
     Take(u16),
     /// Sleep when you have none, deep or not; how long the way back takes.

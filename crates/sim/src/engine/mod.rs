@@ -319,9 +319,9 @@ fn check(scenario: &Scenario) -> Result<(), RunError> {
             ));
         }
         if let Kind::Steps { steps, .. } = &connection.request
-            && (steps.is_empty() || steps.iter().any(|step| step.reads + step.writes == 0))
+            && steps.iter().any(|step| step.reads + step.writes == 0)
         {
-            return wrong(format!("connection {index}: a request needs a step, and every step a command"));
+            return wrong(format!("connection {index}: every step of a request needs a command"));
         }
         if connection.phases.is_empty() || connection.phases.iter().any(|phase| phase.length_ns == 0) {
             return wrong(format!("connection {index} needs a phase, and every phase a length"));
