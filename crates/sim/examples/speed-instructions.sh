@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 
-limit=${LIMIT:-2450}
+limit=${LIMIT:-2640}
 program=target/release/examples/speed
 
 # counted MILLISECONDS: "instructions requests".
