@@ -136,9 +136,12 @@ fn the_systems_limit_ends_umwait_early() {
     }
     EMULATOR.limit_umwait(100_000); // the kernel's default: IA32_UMWAIT_CONTROL
     let mut inbox = Inbox::<u64>::new(1);
-    inbox.wait_monitor(Monitor::Umwait, NO_LIMIT);
-    assert_eq!(inbox.take(), None, "early, without a message");
-    assert!(is_native(Monitor::Umwait) || EMULATOR.woken_by_limit() == 1, "{EMULATOR:?}");
+    // A thread that the kernel suspends between deadline and wait comes late to both: then once more.
+    for _ in 0..20 {
+        inbox.wait_monitor(Monitor::Umwait, NO_LIMIT);
+        assert_eq!(inbox.take(), None, "early, without a message");
+    }
+    assert!(is_native(Monitor::Umwait) || EMULATOR.woken_by_limit() > 0, "{EMULATOR:?}");
 }
 
 #[test]
