@@ -78,6 +78,16 @@ fn expected_loads_are_those_of_the_requests() {
     assert!(peak > 1.5, "bursts are in it: {peak}");
 }
 
+#[test]
+fn batches_cost_a_busy_volume_no_requests() {
+    for (mean_iops, seconds) in [(300.0, 600), (100_000.0, 5)] {
+        let member = Member { batch: 4.0, volumes: 1, mean_iops, ..plain() };
+        let found = summary(&member, 8, seconds * S).mean_rate_iops.unwrap();
+        let deviation = (7.0 * mean_iops / seconds as f64).sqrt();
+        assert!((found - mean_iops).abs() < 4.0 * deviation + 0.002 * mean_iops, "{found}");
+    }
+}
+
 /// A member without swings, bursts and batches, whose law is known.
 fn plain() -> Member {
     let mut member = Family::alibaba().member(1);

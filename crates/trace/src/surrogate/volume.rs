@@ -20,8 +20,9 @@ const SOURCES: usize = 7;
 /// How long the day's swing is taken as constant.
 const DAY_STEP_NS: u64 = 60_000_000_000;
 const DAY_NS: f64 = 86_400e9;
-/// Mean gap within a batch.
+/// Largest mean gap within a batch; and at a high rate so much of a request's mean share of time.
 const BATCH_GAP_NS: f64 = 50_000.0;
+const BATCH_GAP_SHARE: f64 = 0.5;
 /// Offsets are whole blocks of so many bytes.
 const BLOCK: u64 = 4096;
 /// Requests of one segment do not depend on those of another.
@@ -86,6 +87,7 @@ pub(super) struct Volume {
     at_ns: u64,
     /// Requests of the batch that are still to come.
     batch_left: u64,
+    batch_gap_ns: f64,
     next_offset: u64,
 }
 
@@ -103,6 +105,7 @@ impl Volume {
             segment_end_ns: 0,
             at_ns: 0,
             batch_left: 0,
+            batch_gap_ns: 0.0,
             next_offset: 0,
         };
         volume.begin(0);
@@ -137,7 +140,7 @@ impl Volume {
     ) -> Option<u64> {
         if self.batch_left > 0 {
             self.batch_left -= 1;
-            self.at_ns += self.arrivals.exponential(BATCH_GAP_NS) as u64;
+            self.at_ns += self.arrivals.exponential(self.batch_gap_ns) as u64;
             if self.at_ns < self.segment_end_ns {
                 return (self.at_ns < until_ns).then_some(self.at_ns);
             }
@@ -149,8 +152,11 @@ impl Volume {
             }
             let burst = self.turn(self.at_ns, &mut burst_at);
             let change_ns = self.next_change(burst.as_ref()).min(until_ns).min(self.segment_end_ns);
-            let rate = self.rate(common, burst.as_ref()) / common.member.batch.max(1.0);
-            let gap_ns = self.arrivals.exponential(1e9 / rate.max(1e-12));
+            let each_ns = 1e9 / self.rate(common, burst.as_ref()).max(1e-12);
+            let batch = common.member.batch.max(1.0);
+            self.batch_gap_ns = BATCH_GAP_NS.min(BATCH_GAP_SHARE * each_ns);
+            // what a batch takes is no time in which the next is waited for
+            let gap_ns = self.arrivals.exponential(batch * each_ns - (batch - 1.0) * self.batch_gap_ns);
             if gap_ns < (change_ns - self.at_ns) as f64 {
                 self.at_ns += gap_ns as u64;
                 self.batch_left = self.batch(common.member.batch) - 1;

@@ -213,7 +213,9 @@ fn units(plan: &Plan) -> Vec<Unit> {
     for window in plan.windows() {
         let exact = |window: usize| plan.stratum_of[window].is_none();
         match units.last_mut() {
-            Some(last) if last.first + last.windows == window && exact(window) && exact(window - 1) => last.windows += 1,
+            Some(last) if last.first + last.windows == window && exact(window) && exact(window - 1) => {
+                last.windows += 1
+            }
             _ => units.push(Unit { first: window, windows: 1 }),
         }
     }

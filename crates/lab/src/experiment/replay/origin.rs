@@ -187,7 +187,8 @@ fn sizes(path: &str) -> Result<BTreeMap<u32, u64>, String> {
         if line.is_empty() || line.starts_with('#') || (number == 0 && line.starts_with("device_id")) {
             continue;
         }
-        let pair = line.split_once(',').and_then(|(id, size)| Some((id.trim().parse().ok()?, size.trim().parse().ok()?)));
+        let pair =
+            line.split_once(',').and_then(|(id, size)| Some((id.trim().parse().ok()?, size.trim().parse().ok()?)));
         let wrong = || format!("sizes {path}: line {}: {line:?} is not device_id,capacity in bytes", number + 1);
         let (volume, size): (u32, u64) = pair.ok_or_else(wrong)?;
         sizes.insert(volume, size);
