@@ -35,6 +35,9 @@ enum Mode {
 pub(crate) struct Core {
     pub(crate) id: u16,
     is_main: bool,
+    /// Whether a loop has begun since the policy was last asked: however long it takes to decide and command, requests are
+    /// polled in between.
+    has_looped: bool,
     mode: Mode,
     /// When its next step begins; before that nothing can change what it does.
     pub(crate) now_ns: u64,
@@ -115,6 +118,7 @@ impl Core {
         Self {
             id,
             is_main,
+            has_looped: true,
             mode: Mode::Polls,
             now_ns: 0,
             place: None,
@@ -226,6 +230,7 @@ impl Core {
         let pass_ns = empty.pass_ns(self.now_ns, &self.ring, &floor.due_ns, plain_until_ns, until_ns);
         if pass_ns > 0 {
             self.awake(pass_ns);
+            self.has_looped = true;
             self.fruitless = true;
         } else {
             self.begin_loop(floor);
@@ -247,7 +252,7 @@ impl Core {
             self.turn(floor, self.now_ns, if deep { State::Deep } else { State::Shallow });
             return Boundary::Again;
         }
-        if self.is_main && floor.ask_ns <= self.now_ns {
+        if self.is_main && floor.ask_ns <= self.now_ns && std::mem::take(&mut self.has_looped) {
             return Boundary::Ask;
         }
         if std::mem::take(&mut self.fruitless) && self.rest(floor) {
@@ -257,6 +262,7 @@ impl Core {
     }
 
     fn begin_loop(&mut self, floor: &Floor<'_>) {
+        self.has_looped = true;
         let fixed_ns = self.empty_loop(floor).fixed_ns;
         self.awake(fixed_ns);
         self.found = false;
