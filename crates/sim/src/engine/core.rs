@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use pilotlight_plant::Completions;
 
-use super::floor::{Floor, Message, PollStep, Say, scaled};
+use super::floor::{At, Floor, Message, Say, scaled};
 use crate::trace::{State, What};
 
 /// What a core is about.
@@ -283,7 +283,8 @@ impl Core {
             self.awake(step_ns);
             return;
         }
-        let polled = PollStep::new(floor, self.id, thread, self.now_ns, self.factor, self.number).run();
+        let at = At { core: self.id, now_ns: self.now_ns, factor: self.factor, number: self.number };
+        let polled = floor.poll(thread, at);
         self.number = polled.number;
         self.awake(polled.took_ns);
         self.busy_ns += polled.took_ns;
