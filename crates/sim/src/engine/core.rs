@@ -303,26 +303,21 @@ impl Core {
 
     /// After a loop that found nothing: what its threads wait by.
     fn rest(&mut self, floor: &mut Floor<'_>) -> bool {
-        let (mut polls, mut interrupts, mut rest_ns) = (false, false, u32::MAX);
-        for &thread in &self.ring {
-            match floor.threads[usize::from(thread)].how {
-                Completions::Poll => polls = true,
-                Completions::Interrupt => interrupts = true,
-                Completions::Hybrid { rest_ns: its } => rest_ns = rest_ns.min(its),
+        let now_ns = self.now_ns;
+        let rests = self.ring.iter().map(|&thread| floor.threads[usize::from(thread)].rest_ns(now_ns));
+        // One that waits for interrupts is polled with the others, if there are any.
+        let Some(rest_ns) = rests.clone().flatten().min() else {
+            if self.ring.is_empty() || (self.is_main && floor.ask_ns != u64::MAX) {
+                return false;
             }
-        }
-        if polls || (!interrupts && rest_ns == u32::MAX) || (self.is_main && floor.ask_ns != u64::MAX && interrupts) {
-            return false;
-        }
-        if rest_ns == u32::MAX {
             self.idle(floor);
             return true;
-        }
-        if rest_ns == 0 {
+        };
+        if rest_ns == 0 || (self.is_main && floor.ask_ns != u64::MAX && rests.clone().any(|rest| rest.is_none())) {
             return false;
         }
         self.turn(floor, self.now_ns, State::Shallow);
-        self.now_ns += u64::from(rest_ns);
+        self.now_ns += rest_ns;
         self.turn(floor, self.now_ns, State::Awake);
         self.awake(floor.machine.sleep.rest_wake_ns);
         true

@@ -31,6 +31,8 @@ pub(crate) struct IoThread {
     pub(crate) in_progress: u64,
     in_progress_ns: u64,
     since_ns: u64,
+    /// When it got the first request in progress.
+    first_ns: u64,
 }
 
 impl IoThread {
@@ -48,6 +50,7 @@ impl IoThread {
             in_progress: 0,
             in_progress_ns: 0,
             since_ns: 0,
+            first_ns: 0,
         }
     }
 
@@ -55,6 +58,11 @@ impl IoThread {
         let received = self.received.front().map_or(u64::MAX, |&(at_ns, _)| at_ns);
         let completed = self.completed.first().map_or(u64::MAX, |&(at_ns, ..)| at_ns);
         received.min(completed)
+    }
+
+    /// How long it may be left alone, by the way in which it waits.
+    pub(crate) fn rest_ns(&self, now_ns: u64) -> Option<u64> {
+        self.how.rest_ns((self.in_progress > 0).then_some(self.first_ns), now_ns)
     }
 
     /// Requests in progress, integrated until `now_ns`.
@@ -290,6 +298,9 @@ impl PollStep<'_, '_> {
             let Some(&(_, place)) = self.io.received.front().filter(|&&(at_ns, _)| at_ns <= now_ns) else { break };
             self.io.received.pop_front();
             self.io.polled += 1;
+            if self.io.in_progress == 0 {
+                self.io.first_ns = now_ns;
+            }
             self.io.in_progress += 1;
             self.spend(self.costs.receive_ns + self.extra_ns);
             let job = &self.jobs[place as usize];
