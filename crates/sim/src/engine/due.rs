@@ -11,30 +11,71 @@ use std::collections::BinaryHeap;
 /// Most others that one insertion moves.
 const MOVES: usize = 64;
 
-/// A queue of values, the least first.
+/// Values in the order in which they came.
+#[derive(Debug)]
+pub(crate) struct Line<T> {
+    /// From `first` on; what is before has been taken.
+    values: Vec<T>,
+    first: usize,
+}
+
+impl<T: Copy> Line<T> {
+    pub(crate) fn new() -> Self {
+        Self { values: Vec::new(), first: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) {
+        self.values.push(value);
+    }
+
+    #[inline]
+    pub(crate) fn first(&self) -> Option<&T> {
+        self.values.get(self.first)
+    }
+
+    /// Takes the first if `wanted`.
+    #[inline]
+    pub(crate) fn pop_if(&mut self, wanted: impl Fn(&T) -> bool) -> Option<T> {
+        let first = *self.first().filter(|first| wanted(first))?;
+        self.first += 1;
+        if self.first * 2 >= self.values.len() + MOVES {
+            self.forget();
+        }
+        Some(first)
+    }
+
+    /// Gives back the room of what has been taken, once it is half of all.
+    #[inline(never)]
+    fn forget(&mut self) {
+        self.values.drain(..self.first);
+        self.first = 0;
+    }
+}
+
+/// Values, the least first.
 #[derive(Debug)]
 pub(crate) struct Due<T> {
-    /// In rising order from `first` on; what is before has been taken.
-    near: Vec<T>,
-    first: usize,
+    /// In rising order.
+    near: Line<T>,
     /// What would have had to move too many.
     far: BinaryHeap<Reverse<T>>,
 }
 
 impl<T: Ord + Copy> Due<T> {
     pub(crate) fn new() -> Self {
-        Self { near: Vec::new(), first: 0, far: BinaryHeap::new() }
+        Self { near: Line::new(), far: BinaryHeap::new() }
     }
 
     #[inline]
     pub(crate) fn push(&mut self, value: T) {
-        let behind = self.near.len().saturating_sub(MOVES).max(self.first);
-        if self.near.len() - self.first > MOVES && self.near[behind] > value {
+        let near = &mut self.near.values[self.near.first..];
+        if near.len() > MOVES && near[near.len() - MOVES] > value {
             self.far.push(Reverse(value));
             return;
         }
         self.near.push(value);
-        let near = &mut self.near[behind..];
+        let near = &mut self.near.values[self.near.first..];
         let mut at = near.len() - 1;
         while at > 0 && near[at - 1] > value {
             near[at] = near[at - 1];
@@ -45,7 +86,7 @@ impl<T: Ord + Copy> Due<T> {
 
     #[inline]
     pub(crate) fn first(&self) -> Option<&T> {
-        let near = self.near.get(self.first);
+        let near = self.near.first();
         let Some(Reverse(far)) = self.far.peek() else { return near };
         near.filter(|near| *near <= far).or(Some(far))
     }
@@ -53,24 +94,11 @@ impl<T: Ord + Copy> Due<T> {
     /// Takes the first if `wanted`.
     #[inline]
     pub(crate) fn pop_if(&mut self, wanted: impl Fn(&T) -> bool) -> Option<T> {
-        let near = self.near.get(self.first);
-        if !self.far.is_empty() && near != self.first() {
+        if !self.far.is_empty() && self.near.first() != self.first() {
             self.far.peek().filter(|Reverse(far)| wanted(far))?;
             return self.far.pop().map(|Reverse(far)| far);
         }
-        let first = *near.filter(|near| wanted(near))?;
-        self.first += 1;
-        self.forget();
-        Some(first)
-    }
-
-    /// Gives back the room of what has been taken, once it is half of all.
-    #[inline]
-    fn forget(&mut self) {
-        if self.first * 2 >= self.near.len() + MOVES {
-            self.near.drain(..self.first);
-            self.first = 0;
-        }
+        self.near.pop_if(wanted)
     }
 }
 
@@ -106,6 +134,6 @@ mod tests {
             assert!(due.pop_if(|&first| first <= value).is_some());
             assert!(due.pop_if(|&first| first > value).is_some());
         }
-        assert!(due.near.capacity() < 1_000, "{}", due.near.capacity());
+        assert!(due.near.values.capacity() < 1_000, "{}", due.near.values.capacity());
     }
 }

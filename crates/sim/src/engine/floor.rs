@@ -1,10 +1,8 @@
 //! What all cores share: I/O threads, requests in progress, and what they have handed to drives, network and each other.
 
-use std::collections::VecDeque;
-
 use pilotlight_plant::Completions;
 
-use super::due::Due;
+use super::due::{Due, Line};
 use super::host::Contents;
 use super::request::{Command, Job, Plan};
 use crate::machine::{Machine, PollCosts};
@@ -22,7 +20,7 @@ pub(crate) struct IoThread {
     /// The core in whose ring it is; `None` on its way.
     pub(crate) home: Option<u16>,
     /// Requests at its network queue: since when, which.
-    received: VecDeque<(u64, u32)>,
+    received: Line<(u64, u32)>,
     /// Commands that drives have completed or will have: when, which request by number and by place.
     completed: Due<(u64, u64, u32)>,
     pub(crate) polled: u64,
@@ -42,7 +40,7 @@ impl IoThread {
             destination: home,
             orders: 0,
             home: Some(home),
-            received: VecDeque::new(),
+            received: Line::new(),
             completed: Due::new(),
             polled: 0,
             answered: 0,
@@ -55,7 +53,7 @@ impl IoThread {
     }
 
     fn due_ns(&self) -> u64 {
-        let received = self.received.front().map_or(u64::MAX, |&(at_ns, _)| at_ns);
+        let received = self.received.first().map_or(u64::MAX, |&(at_ns, _)| at_ns);
         let completed = self.completed.first().map_or(u64::MAX, |&(at_ns, ..)| at_ns);
         received.min(completed)
     }
@@ -143,6 +141,8 @@ pub(crate) struct Floor<'a> {
     /// When the policy is to be asked next; the main core stops there.
     pub(crate) ask_ns: u64,
     pub(crate) switches: u64,
+    /// Of submissions and answers: those of a core leave in this order.
+    numbers: u32,
     pub(crate) recorder: Recorder<'a>,
 }
 
@@ -172,6 +172,7 @@ impl<'a> Floor<'a> {
             changed_ns: 0,
             ask_ns: u64::MAX,
             switches: 0,
+            numbers: 0,
             recorder,
         }
     }
@@ -182,7 +183,7 @@ impl<'a> Floor<'a> {
         let thread = usize::from(job.thread);
         self.recorder.note(at_ns, What::Arrived, job.name(), u64::from(job.thread));
         let place = self.place(job);
-        self.threads[thread].received.push_back((at_ns, place));
+        self.threads[thread].received.push((at_ns, place));
         let due = &mut self.due_ns[thread];
         *due = (*due).min(at_ns);
     }
@@ -199,10 +200,9 @@ impl<'a> Floor<'a> {
 
     /// A drive will have completed a command.
     #[inline]
-    pub(crate) fn complete(&mut self, at_ns: u64, place: u32) {
-        let job = &self.jobs[place as usize];
-        let thread = usize::from(job.thread);
-        self.threads[thread].completed.push((at_ns, job.name(), place));
+    pub(crate) fn complete(&mut self, at_ns: u64, thread: u16, name: u64, place: u32) {
+        let thread = usize::from(thread);
+        self.threads[thread].completed.push((at_ns, name, place));
         let due = &mut self.due_ns[thread];
         *due = (*due).min(at_ns);
     }
@@ -237,15 +237,6 @@ pub(crate) struct At {
     pub(crate) now_ns: u64,
     /// Cost of a nanosecond at full speed, in 1/65536.
     pub(crate) factor: u32,
-    /// Of the core's submissions and answers.
-    pub(crate) number: u32,
-}
-
-/// What a poll step did.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Polled {
-    pub(crate) took_ns: u64,
-    pub(crate) number: u32,
 }
 
 /// One poll step of one I/O thread: it sees what is there at `now_ns`; its answers and commands leave as the time for them has been
@@ -259,6 +250,7 @@ struct PollStep<'f, 'a> {
     submissions: &'f mut Vec<Submission>,
     answers: &'f mut Vec<Answer>,
     recorder: &'f mut Recorder<'a>,
+    numbers: &'f mut u32,
     /// What it has spent so far, at full speed.
     cost_ns: u32,
     /// What its way of waiting adds to a request.
@@ -266,21 +258,24 @@ struct PollStep<'f, 'a> {
 }
 
 impl Floor<'_> {
-    /// A poll step of a thread that has something to do.
-    pub(crate) fn poll(&mut self, thread: u16, at: At) -> Polled {
-        let Self { machine, plans, threads, jobs, submissions, answers, recorder, due_ns, empty_step_ns, .. } = self;
+    /// A poll step of a thread that has something to do; how long it takes.
+    #[inline]
+    pub(crate) fn poll(&mut self, thread: u16, at: At) -> u64 {
+        let Self { machine, plans, threads, jobs, submissions, answers, recorder, due_ns, .. } = self;
         let io = &mut threads[usize::from(thread)];
         let extra_ns = if io.how == Completions::Interrupt { machine.kernel.request_ns } else { 0 };
-        let (costs, cost_ns) = (&machine.poll, *empty_step_ns);
+        let (costs, cost_ns) = (&machine.poll, self.empty_step_ns);
         io.in_progress_ns(at.now_ns);
-        let mut step = PollStep { at, costs, plans, io, jobs, submissions, answers, recorder, cost_ns, extra_ns };
+        let numbers = &mut self.numbers;
+        let mut step =
+            PollStep { at, costs, plans, io, jobs, submissions, answers, recorder, numbers, cost_ns, extra_ns };
         step.receive();
         step.complete();
-        let PollStep { at: At { number, factor, .. }, io, cost_ns, .. } = step;
-        let took_ns = scaled(cost_ns, factor);
+        let PollStep { io, cost_ns, .. } = step;
+        let took_ns = scaled(cost_ns, at.factor);
         io.busy_ns += took_ns;
         due_ns[usize::from(thread)] = io.due_ns();
-        Polled { took_ns, number }
+        took_ns
     }
 }
 
@@ -295,8 +290,7 @@ impl PollStep<'_, '_> {
     fn receive(&mut self) {
         let now_ns = self.at.now_ns;
         for _ in 0..self.costs.batch {
-            let Some(&(_, place)) = self.io.received.front().filter(|&&(at_ns, _)| at_ns <= now_ns) else { break };
-            self.io.received.pop_front();
+            let Some((_, place)) = self.io.received.pop_if(|&(at_ns, _)| at_ns <= now_ns) else { break };
             self.io.polled += 1;
             if self.io.in_progress == 0 {
                 self.io.first_ns = now_ns;
@@ -332,7 +326,7 @@ impl PollStep<'_, '_> {
     }
 
     /// The commands of a request's next step, or its answer.
-    #[inline(never)]
+    #[inline(always)] // a call would need the whole step in memory
     fn begin_step(&mut self, place: u32) {
         let Job { connection, step, .. } = self.jobs[place as usize];
         match self.plans[connection as usize].step(step) {
@@ -341,6 +335,7 @@ impl PollStep<'_, '_> {
         }
     }
 
+    #[inline]
     fn commands(&mut self, place: u32, step: Step) {
         self.spend(step.parity_kib * self.costs.parity_ns_per_kib);
         for part in 0..step.reads + step.writes {
@@ -366,8 +361,9 @@ impl PollStep<'_, '_> {
         self.recorder.note(at_ns, What::Answered, self.jobs[place as usize].name(), u64::from(self.at.core));
     }
 
+    #[inline]
     fn next_number(&mut self) -> u32 {
-        self.at.number = self.at.number.wrapping_add(1);
-        self.at.number
+        *self.numbers = self.numbers.wrapping_add(1);
+        *self.numbers
     }
 }

@@ -244,14 +244,14 @@ impl<'a> World<'a> {
     #[inline]
     fn submit(&mut self, submission: &Submission) {
         let job = self.floor.job(submission.job);
-        let (connection, name) = (job.connection as usize, job.name());
+        let (connection, thread, name) = (job.connection as usize, job.thread, job.name());
         let contents = &self.floor.contents[connection];
         let (drive, request) = self.floor.plans[connection].command(contents, job, &submission.command());
         let done_ns = self.drives[usize::from(drive)].submit(&request);
         self.floor.recorder.note(submission.at_ns, What::Submitted, name, u64::from(drive));
         self.floor.recorder.note(done_ns, What::Completed, name, u64::from(drive));
         self.collector.submitted(submission);
-        self.floor.complete(done_ns, submission.job);
+        self.floor.complete(done_ns, thread, name, submission.job);
     }
 
     /// An answer reaches the network card.
