@@ -1,26 +1,30 @@
-//! `pilotlight sim`: runs an experiment's file on the simulator, and writes what came out.
+//! `pilotlight sim`: runs an experiment's file, or a list of them, on the simulator, and writes what came out.
 
+mod all;
 mod output;
+mod progress;
 
-use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use pilotlight_lab::experiment::{self, Bench, Request};
-use pilotlight_lab::results::{Results, RunKey};
+use pilotlight_lab::journal;
+use pilotlight_lab::matrix::Matrix;
+use pilotlight_lab::results::Results;
 use pilotlight_lab::sweep::{self, Sweep};
 use pilotlight_lab::variant::{self, Choice, Variant};
 
 use crate::exit::Exit;
+use progress::Progress;
 
 const ABOUT: &str = "\
 Run an experiment on the simulator: every point, policy and seed of a file (experiments/*.toml), on all cores.
 
-Each finished run is added to one file of results at once; what is there is not run again, so that a sweep can be interrupted. \
+A file may also be a list of experiments (experiments/all.toml). Each finished run is added to one file of results at once; what \
+is there is not run again, so that a sweep can be interrupted. \
 Results of another machine (profile, calibration, drives) or of another question are set aside, never mixed. Watts are \
 modelled, from the profile that is named with its hash.";
 
@@ -32,6 +36,7 @@ Examples:
   pilotlight sim experiments/sandman/fig3.toml --set machine.poll.loop_ns=150
   pilotlight sim experiments/sandman/fig4.toml --family                    every machine that the printed figures allow
   pilotlight sim experiments/sandman/fig4.toml --perturb 20 --lhs 50       how much the free constants matter
+  pilotlight sim --all                                                     the whole matrix (experiments/all.toml)
 
 Exit codes:
   0  every run is in the file of results
@@ -43,9 +48,13 @@ Exit codes:
 #[command(long_about = ABOUT, after_long_help = EXAMPLES)]
 #[command(after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct SimArgs {
-    /// The experiment (docs/experiments.md)
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// The experiment, or a list of experiments (docs/experiments.md)
+    #[arg(value_name = "FILE", required_unless_present = "all")]
+    file: Option<PathBuf>,
+
+    /// The whole matrix: experiments/all.toml here or in a folder above
+    #[arg(long, conflicts_with = "file", help_heading = "What is run")]
+    all: bool,
 
     /// A key of the file at another value, or of the machine (machine.poll.loop_ns=150); repeatable
     #[arg(long, value_name = "KEY=VALUE", help_heading = "What is run")]
@@ -85,7 +94,7 @@ pub(crate) struct SimArgs {
     #[arg(long, help_heading = "How")]
     fresh: bool,
 
-    /// Folder for results, NAME.csv, and what is made of them
+    /// Folder for results, NAME.csv.zst (NAME.csv while it runs), and what is made of them
     #[arg(long, value_name = "DIR", default_value = "results", help_heading = "Output")]
     out: PathBuf,
 
@@ -102,19 +111,34 @@ pub(crate) struct SimArgs {
     parquet: bool,
 }
 
-/// Runs an experiment.
+/// Runs an experiment, or all of a list.
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
-    let prepared = request(args).and_then(|request| prepare(args, &request));
-    let (bench, variants) = match prepared {
-        Ok(prepared) => prepared,
+    match prepare(args) {
+        Ok(Prepared::One(bench, variants)) => one(args, &bench, &variants),
+        Ok(Prepared::List(entries)) => all::run(args, &entries),
         Err(error) => {
             crate::exit::failed(&error);
-            return Ok(Exit::Refused.into());
+            Ok(Exit::Refused.into())
         }
-    };
-    let results = run_all(args, &bench, &variants)?;
-    output::write(args, &bench, &variants, &results)?;
-    Ok(Exit::Clean.into())
+    }
+}
+
+/// What is to be run, read and checked.
+enum Prepared {
+    One(Box<Bench>, Vec<Variant>),
+    List(Vec<all::Entry>),
+}
+
+fn prepare(args: &SimArgs) -> anyhow::Result<Prepared> {
+    let request = request(args)?;
+    let file = file(args)?;
+    let choice = Choice { family: args.family, perturb: args.perturb, draws: args.lhs };
+    if Matrix::is_one(&file)? {
+        return Ok(Prepared::List(all::entries(args, &file, &request, &choice)?));
+    }
+    let bench = experiment::load(&file, &request)?;
+    let variants = variant::variants(&bench.machine.calibration, &choice)?;
+    Ok(Prepared::One(Box::new(bench), variants))
 }
 
 fn request(args: &SimArgs) -> anyhow::Result<Request> {
@@ -126,51 +150,59 @@ fn request(args: &SimArgs) -> anyhow::Result<Request> {
     Ok(Request { set, smoke: args.smoke, replications: args.replications })
 }
 
-fn prepare(args: &SimArgs, request: &Request) -> anyhow::Result<(Bench, Vec<Variant>)> {
-    let bench = experiment::load(&args.file, request)?;
-    let choice = Choice { family: args.family, perturb: args.perturb, draws: args.lhs };
-    let variants = variant::variants(&bench.machine.calibration, &choice)?;
-    Ok((bench, variants))
+/// The list of everything.
+const ALL: &str = "experiments/all.toml";
+
+/// The file that is meant; `experiments/all` is `experiments/all.toml`.
+fn file(args: &SimArgs) -> anyhow::Result<PathBuf> {
+    let Some(file) = &args.file else {
+        let here = std::env::current_dir().context("cannot tell the present folder")?;
+        let found = here.ancestors().map(|folder| folder.join(ALL)).find(|file| file.is_file());
+        return found.with_context(|| format!("there is no {ALL} here or above: run it in the repository"));
+    };
+    let longer = PathBuf::from(format!("{}.toml", file.display()));
+    Ok(if !file.exists() && longer.is_file() { longer } else { file.clone() })
 }
 
-/// The file `NAME.ENDING` in the folder for results.
-fn place(args: &SimArgs, bench: &Bench, ending: &str) -> PathBuf {
-    args.out.join(format!("{}.{ending}", bench.experiment.name))
+fn one(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<ExitCode> {
+    let sweep = Sweep::new(bench, variants);
+    let place = place(&args.out, bench, "csv");
+    make_room(args, &place)?;
+    let there = there(&sweep, bench, &place)?;
+    let progress = Progress::new(there, workers(args), args.json);
+    let results = sweep_into(&sweep, &place, workers(args), &progress);
+    progress.finish();
+    output::write(args, &args.out, bench, variants, &results?)?;
+    Ok(Exit::Clean.into())
 }
 
-fn run_all(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<Results> {
-    let path = place(args, bench, "csv");
-    if let Some(folder) = path.parent() {
+/// What is missing of a sweep, in seconds of a core, as estimated.
+fn there(sweep: &Sweep<'_>, bench: &Bench, place: &Path) -> anyhow::Result<f64> {
+    let known = journal::read(place)?.filter(|known| known.about.same(&bench.about()));
+    Ok(sweep.missing_s(&known.unwrap_or_default()))
+}
+
+/// Makes the folder for results, and forgets what is there if that is asked.
+fn make_room(args: &SimArgs, place: &Path) -> anyhow::Result<()> {
+    if let Some(folder) = place.parent() {
         std::fs::create_dir_all(folder).with_context(|| format!("folder {}", folder.display()))?;
     }
     if args.fresh {
-        forget(&path)?;
+        journal::forget(place)?;
     }
-    let workers = args.workers.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
-    let sweep = Sweep::new(bench, variants);
-    let bar = bar(sweep.len(), args.json);
-    let watcher = |done: usize, _: usize, key: &RunKey| {
-        bar.set_position(done as u64);
-        bar.set_message(format!("{} {}", key.policy, key.point));
-    };
-    let results = sweep.run(&path, workers, &sweep::simulator, &watcher);
-    bar.finish_and_clear();
-    results.with_context(|| format!("what was finished is kept in {}", path.display()))
+    Ok(())
 }
 
-fn forget(path: &Path) -> anyhow::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| path.display().to_string())
-        }
-        _ => Ok(()),
-    }
+fn sweep_into(sweep: &Sweep<'_>, place: &Path, workers: NonZeroUsize, progress: &Progress) -> anyhow::Result<Results> {
+    let results = sweep.run(place, workers, &sweep::simulator, &|done| progress.done(done));
+    results.with_context(|| format!("what was finished is kept in {}", place.display()))
 }
 
-fn bar(runs: usize, quiet: bool) -> ProgressBar {
-    if quiet || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {elapsed} gone, {eta} left  {msg}");
-    ProgressBar::new(runs as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+fn workers(args: &SimArgs) -> NonZeroUsize {
+    args.workers.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+}
+
+/// The file `NAME.ENDING` in a folder for results.
+fn place(out: &Path, bench: &Bench, ending: &str) -> PathBuf {
+    out.join(format!("{}.{ending}", bench.experiment.name))
 }
