@@ -63,8 +63,8 @@ fn kept(name: &str, wanted: &[String]) -> bool {
 #[must_use]
 pub fn kept_of(variant: &Variant, name: &str) -> bool {
     let power = name.ends_with("_power_w") || name == "energy_j" || name == SATURATED;
-    let over_time = name.contains('@');
-    !(variant.rides() && !power) && (!over_time || variant.name == variant::DEFAULT)
+    let default_only = name.contains('@');
+    (power || !variant.rides()) && (!default_only || variant.name == variant::DEFAULT)
 }
 
 fn push(all: &mut Vec<Metric>, name: &str, unit: &'static str, value: f64) {
