@@ -5,6 +5,7 @@
 //! runs that list on all cores and keeps one file ([`results`], [`journal`]) of long rows; [`summary`] makes values with intervals
 //! of it, and [`figure`] tables and charts. [`matrix`] lists experiments that are run one after the other.
 
+pub mod audit;
 pub mod calibration;
 pub mod claims;
 pub mod cost;
@@ -17,7 +18,9 @@ pub mod matrix;
 pub mod metrics;
 pub mod quantity;
 pub mod read;
+pub mod recheck;
 pub mod results;
+pub mod sentinel;
 pub mod stale;
 pub mod summary;
 pub mod sweep;

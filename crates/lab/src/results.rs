@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -214,6 +214,30 @@ pub fn text(path: &Path) -> Result<String, ResultsError> {
     let known: BTreeSet<&str> = known.lines().skip_while(|line| *line != HEADER).skip(1).collect();
     let news = text.lines().filter(|line| !known.contains(line));
     Ok(news.fold(String::new(), |text, line| text + line + "\n"))
+}
+
+/// Whether a file's name is that of results: `fig3.csv` or `fig3.csv.zst`. With a further dot it is a table for people, a table of
+/// draws, or results of another machine that were set aside.
+#[must_use]
+pub fn is_results(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = name.strip_suffix(PACKED).unwrap_or(name);
+    name.strip_suffix(".csv").is_some_and(|stem| !stem.contains('.') && stem != "constants")
+}
+
+/// The files of results in a folder, by name; none where there is no folder.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    let mut files = entries.collect::<std::io::Result<Vec<PathBuf>>>()?;
+    files.retain(|path| is_results(path));
+    files.sort();
+    Ok(files)
 }
 
 fn unpacked(path: &Path) -> Result<String, ResultsError> {

@@ -62,7 +62,8 @@ mod tests {
         assert_eq!(about.file, "experiments/sandman/fig3.toml");
         assert_eq!(reason(&about, home()), None);
         let mut old = about.clone();
-        ("0".clone_into(&mut old.hash), "0".clone_into(&mut old.parts.calibration));
+        "0".clone_into(&mut old.hash);
+        "0".clone_into(&mut old.parts.calibration);
         assert_eq!(reason(&old, home()).unwrap(), "calibration.toml changed since");
         let old = About { question: "0".into(), ..about.clone() };
         assert_eq!(reason(&old, home()).unwrap(), "experiments/sandman/fig3.toml changed since");

@@ -183,6 +183,34 @@ impl<'a> Sweep<'a> {
         &self.point(job).experiment.policies[job.policy]
     }
 
+    /// Every run: its number, its name (without members that ride on it), and its estimated cost alone, in seconds of a core, with the
+    /// run that looks for its warm-up.
+    pub fn list(&self) -> impl Iterator<Item = (usize, RunKey, f64)> {
+        let entry = |(at, job): (usize, &Job)| {
+            let experiment = &self.point(job).experiment;
+            let pilots = f64::from(u8::from(matches!(experiment.warm_up, WarmUp::Mser5 { .. })));
+            let once_s = cost::once_s(experiment, self.policy(job));
+            (at, self.key(job, &self.variants[job.variant]), once_s * (1.0 + pilots))
+        };
+        self.jobs.iter().enumerate().map(entry)
+    }
+
+    /// A run of [`Sweep::list`], in words.
+    #[must_use]
+    pub fn name(&self, job: usize) -> String {
+        let RunKey { point, variant, policy, replication } =
+            self.key(&self.jobs[job], &self.variants[self.jobs[job].variant]);
+        format!("at {point}, {policy}, {variant}, replication {replication}")
+    }
+
+    /// Runs one again, whatever is in a file: it, and the members of the family that ride on it.
+    ///
+    /// # Errors
+    /// If it cannot be made or fails.
+    pub fn again(&self, job: usize, engine: &Engine<'_>) -> Result<Vec<(RunKey, Run)>, SweepError> {
+        self.one(&self.jobs[job], engine)
+    }
+
     /// Runs what is not in the file yet, and returns all of it.
     ///
     /// # Errors
@@ -285,6 +313,19 @@ impl<'a> Sweep<'a> {
 
     fn simulate(&self, job: &Job, replication: u32, warm_up_ns: u64, engine: &Engine<'_>) -> Result<Outcome, String> {
         let (point, policy) = (self.point(job), self.policy(job));
+        let scenario = self.scenario(job, replication, warm_up_ns)?;
+        let settings = scenario::settings(policy);
+        let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let policy = pilotlight_policy::build(&policy.name, &settings).map_err(|error| error.to_string())?;
+        let trace = point.experiment.trace.as_ref();
+        let drives = scenario.drives.len() as u16;
+        let source =
+            trace.map(|trace| replay::source(trace, drives, scenario.duration_ns, scenario.seed)).transpose()?;
+        engine(&scenario, policy, source)
+    }
+
+    fn scenario(&self, job: &Job, replication: u32, warm_up_ns: u64) -> Result<Scenario, String> {
+        let (point, policy) = (self.point(job), self.policy(job));
         let machine = self.machine(job, &self.variants[job.variant])?;
         let seed = seed(point.experiment.seed, replication);
         let mut scenario = scenario::build(&point.experiment, policy, machine, &self.bench.drives, seed)
@@ -292,13 +333,7 @@ impl<'a> Sweep<'a> {
         scenario.warm_up_ns = warm_up_ns;
         let family = self.riders(job).map(|rider| Ok(self.machine(job, rider)?.power));
         scenario.family = family.collect::<Result<_, String>>()?;
-        let settings = scenario::settings(policy);
-        let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        let policy = pilotlight_policy::build(&policy.name, &settings).map_err(|error| error.to_string())?;
-        let trace = point.experiment.trace.as_ref();
-        let drives = scenario.drives.len() as u16;
-        let source = trace.map(|trace| replay::source(trace, drives, scenario.duration_ns, seed)).transpose()?;
-        engine(&scenario, policy, source)
+        Ok(scenario)
     }
 
     /// The time that is cut off in every run of a cell.

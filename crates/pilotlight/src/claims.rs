@@ -234,21 +234,11 @@ fn results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in or(&args.results, root.join(RESULTS)) {
         if path.is_dir() {
-            files.extend(in_folder(&path)?);
+            files.extend(results::files(&path).with_context(|| format!("cannot read {}", path.display()))?);
         } else if path.exists() || !args.results.is_empty() {
             files.push(path);
         }
     }
-    Ok(files)
-}
-
-fn in_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let wrong = || format!("cannot read {}", folder.display());
-    let entries = std::fs::read_dir(folder).with_context(wrong)?;
-    let mut files: Vec<PathBuf> =
-        entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>().with_context(wrong)?;
-    files.retain(|path| is_results(path));
-    files.sort();
     Ok(files)
 }
 
@@ -291,15 +281,6 @@ fn print(text: &str) -> anyhow::Result<Exit> {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("cannot print"),
         _ => Ok(Exit::Clean),
     }
-}
-
-/// Whether a file in a folder holds results, as `fig3.csv` and `fig3.csv.zst` do. With a second dot it is a table for people, a
-/// table of draws, or
-/// results of another machine that were set aside.
-fn is_results(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let name = name.strip_suffix(results::PACKED).unwrap_or(name);
-    name.strip_suffix(".csv").is_some_and(|stem| !stem.contains('.') && stem != "constants")
 }
 
 #[cfg(test)]

@@ -1,18 +1,22 @@
 //! `pilotlight sim`: runs an experiment's file, or a list of them, on the simulator, and writes what came out.
 
 mod all;
+mod check;
 mod output;
 mod progress;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use pilotlight_lab::audit::{Audited, Auditor};
 use pilotlight_lab::experiment::{self, Bench, Request};
 use pilotlight_lab::journal;
 use pilotlight_lab::matrix::Matrix;
+use pilotlight_lab::quantity::Time;
 use pilotlight_lab::results::Results;
 use pilotlight_lab::sweep::{self, Sweep};
 use pilotlight_lab::variant::{self, Choice, Variant};
@@ -37,10 +41,12 @@ Examples:
   pilotlight sim experiments/sandman/fig4.toml --family                    every machine that the printed figures allow
   pilotlight sim experiments/sandman/fig4.toml --perturb 20 --lhs 50       how much the free constants matter
   pilotlight sim --all                                                     the whole matrix (experiments/all.toml)
+  pilotlight sim --all --smoke --audit --out /tmp/smoke                    everything, short, held to the laws
+  pilotlight sim --recheck 1% --at-most 60s                                are the results in results/ still what comes out?
 
 Exit codes:
   0  every run is in the file of results
-  1  a run or a file failed; what was finished is kept
+  1  a run or a file failed, or broke a law; what was finished is kept. A check found a number that differs
   2  the command line or a file was refused; nothing was run";
 
 /// Options of `pilotlight sim`.
@@ -49,7 +55,7 @@ Exit codes:
 #[command(after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct SimArgs {
     /// The experiment, or a list of experiments (docs/experiments.md)
-    #[arg(value_name = "FILE", required_unless_present = "all")]
+    #[arg(value_name = "FILE", required_unless_present_any = ["all", "sentinels", "recheck"])]
     file: Option<PathBuf>,
 
     /// The whole matrix: experiments/all.toml here or in a folder above
@@ -86,6 +92,30 @@ pub(crate) struct SimArgs {
     )]
     lhs: usize,
 
+    /// Compute a random share of what is in --out again (`1%`), and compare each number exactly
+    #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with_all = ["file", "all"], help_heading = "Checks")]
+    recheck: Option<f64>,
+
+    /// Which share that is
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "recheck", help_heading = "Checks")]
+    seed: u64,
+
+    /// Leave out runs that are estimated not to fit into so much time (`60s`)
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "recheck", help_heading = "Checks")]
+    at_most: Option<Duration>,
+
+    /// Compare numbers of short runs with those pinned in experiments/sentinels.toml
+    #[arg(long, conflicts_with_all = ["file", "all", "recheck"], help_heading = "Checks")]
+    sentinels: bool,
+
+    /// Pin what comes out now, after a change that was meant
+    #[arg(long, requires = "sentinels", help_heading = "Checks")]
+    bless: bool,
+
+    /// Hold the first replication of everything that is run to the laws of docs/simulator-laws.md
+    #[arg(long, help_heading = "Checks")]
+    audit: bool,
+
     /// Runs at a time [default: one a core]
     #[arg(long, value_name = "COUNT", help_heading = "How")]
     workers: Option<NonZeroUsize>,
@@ -111,8 +141,27 @@ pub(crate) struct SimArgs {
     parquet: bool,
 }
 
-/// Runs an experiment, or all of a list.
+/// A share, as `1%` or 0.01.
+fn share(text: &str) -> Result<f64, String> {
+    let number = |text: &str| text.trim().parse::<f64>().ok();
+    let share = text.strip_suffix('%').map_or_else(|| number(text), |percent| Some(number(percent)? / 100.0));
+    let within = |share: &f64| *share > 0.0 && *share <= 1.0;
+    share.filter(within).ok_or_else(|| "write a share of at most everything, as 1% or 0.01".to_owned())
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let time = Time::parse(text).map(|time| Duration::from_nanos(time.0));
+    time.ok_or_else(|| "write a time, as 60s or 5min".to_owned())
+}
+
+/// Runs an experiment, or all of a list, or checks what is committed.
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
+    if args.sentinels {
+        return check::sentinels(args);
+    }
+    if let Some(share) = args.recheck {
+        return check::recheck(args, share);
+    }
     match prepare(args) {
         Ok(Prepared::One(bench, variants)) => one(args, &bench, &variants),
         Ok(Prepared::List(entries)) => all::run(args, &entries),
@@ -155,13 +204,16 @@ const ALL: &str = "experiments/all.toml";
 
 /// The file that is meant; `experiments/all` is `experiments/all.toml`.
 fn file(args: &SimArgs) -> anyhow::Result<PathBuf> {
-    let Some(file) = &args.file else {
-        let here = std::env::current_dir().context("cannot tell the present folder")?;
-        let found = here.ancestors().map(|folder| folder.join(ALL)).find(|file| file.is_file());
-        return found.with_context(|| format!("there is no {ALL} here or above: run it in the repository"));
-    };
+    let Some(file) = &args.file else { return found(ALL) };
     let longer = PathBuf::from(format!("{}.toml", file.display()));
     Ok(if !file.exists() && longer.is_file() { longer } else { file.clone() })
+}
+
+/// A file of the repository, here or in a folder above.
+fn found(name: &str) -> anyhow::Result<PathBuf> {
+    let here = std::env::current_dir().context("cannot tell the present folder")?;
+    let found = here.ancestors().map(|folder| folder.join(name)).find(|file| file.is_file());
+    found.with_context(|| format!("there is no {name} here or above: run it in the repository"))
 }
 
 fn one(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<ExitCode> {
@@ -170,9 +222,11 @@ fn one(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<Ex
     make_room(args, &place)?;
     let there = there(&sweep, bench, &place)?;
     let progress = Progress::new(there, workers(args), args.json);
-    let results = sweep_into(&sweep, &place, workers(args), &progress);
+    let auditor = Auditor::new(bench.experiment.seed);
+    let results = sweep_into(args, &sweep, &place, &auditor, &progress);
     progress.finish();
     output::write(args, &args.out, bench, variants, &results?)?;
+    tell_audited(args, auditor.audited());
     Ok(Exit::Clean.into())
 }
 
@@ -193,9 +247,26 @@ fn make_room(args: &SimArgs, place: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn sweep_into(sweep: &Sweep<'_>, place: &Path, workers: NonZeroUsize, progress: &Progress) -> anyhow::Result<Results> {
-    let results = sweep.run(place, workers, &sweep::simulator, &|done| progress.done(done));
+fn sweep_into(
+    args: &SimArgs,
+    sweep: &Sweep<'_>,
+    place: &Path,
+    auditor: &Auditor,
+    progress: &Progress,
+) -> anyhow::Result<Results> {
+    let watcher = |done: &sweep::Progress<'_>| progress.done(done);
+    let results = if args.audit {
+        sweep.run(place, workers(args), &|scenario, policy, source| auditor.run(scenario, policy, source), &watcher)
+    } else {
+        sweep.run(place, workers(args), &sweep::simulator, &watcher)
+    };
     results.with_context(|| format!("what was finished is kept in {}", place.display()))
+}
+
+fn tell_audited(args: &SimArgs, Audited { runs, records, requests }: Audited) {
+    if args.audit && !args.json {
+        println!("{runs} runs audited, {records} records of {requests} requests: no law broken");
+    }
 }
 
 fn workers(args: &SimArgs) -> NonZeroUsize {

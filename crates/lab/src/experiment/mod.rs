@@ -41,6 +41,13 @@ pub struct Bench {
 }
 
 impl Bench {
+    /// The same with so many replications at each point.
+    #[must_use]
+    pub fn with_replications(mut self, count: u32) -> Self {
+        self.points.iter_mut().for_each(|point| point.experiment.replications = count);
+        self
+    }
+
     /// What its results say of themselves.
     #[must_use]
     pub fn about(&self) -> About {

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use pilotlight_lab::audit::{Audited, Auditor};
 use pilotlight_lab::experiment::{Bench, Request};
 use pilotlight_lab::matrix::Matrix;
 use pilotlight_lab::sweep::Sweep;
 use pilotlight_lab::variant::{self, Choice, Variant};
 
 use super::progress::Progress;
-use super::{SimArgs, make_room, output, place, sweep_into, there, workers};
+use super::{SimArgs, make_room, output, place, sweep_into, tell_audited, there, workers};
 use crate::exit::Exit;
 
 /// An experiment of the list, with its folder for results.
@@ -41,16 +42,20 @@ pub(super) fn run(args: &SimArgs, entries: &[Entry]) -> anyhow::Result<ExitCode>
         }
         missing_s.push(there(&Sweep::new(&entry.bench, &entry.variants), &entry.bench, &place)?);
     }
+    let mut audited = Audited::default();
     let progress = Progress::new(missing_s.iter().sum(), workers(args), args.json);
     for (at, (entry, missing_s)) in entries.iter().zip(missing_s).enumerate() {
         let Entry { pass, bench, variants, out } = entry;
         let sweep = Sweep::new(bench, variants);
         let name = &bench.experiment.name;
         progress.begin(&format!("{pass} {name} ({} of {})", at + 1, entries.len()), sweep.len(), missing_s);
-        let results = sweep_into(&sweep, &place(out, bench, "csv"), workers(args), &progress)?;
+        let auditor = Auditor::new(bench.experiment.seed);
+        let results = sweep_into(args, &sweep, &place(out, bench, "csv"), &auditor, &progress)?;
+        audited.add(auditor.audited());
         output::save_all(args, out, bench, variants, &results)?;
     }
     progress.finish();
+    tell_audited(args, audited);
     println!("{} experiments are in {}; `pilotlight claims` compares them", entries.len(), args.out.display());
     Ok(Exit::Clean.into())
 }
