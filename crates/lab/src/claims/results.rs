@@ -135,7 +135,10 @@ impl Store {
     }
 
     fn column(&self, from: &Column<'_>) -> Option<&ByPoint> {
-        self.experiments.get(from.experiment)?.get(from.metric)?.get(from.policy)?.get(from.variant)
+        let variants = self.experiments.get(from.experiment)?.get(from.metric)?.get(from.policy)?;
+        // of members of the family that differ in power alone only power is kept: the rest is the default's
+        let as_default = || variants.get(DEFAULT).filter(|_| from.variant.starts_with("family:"));
+        variants.get(from.variant).or_else(as_default)
     }
 
     /// Names of all variants with this beginning, of one experiment or (`None`) of all.
@@ -208,6 +211,9 @@ pub(crate) mod tests {
         let column = Column { experiment: "e", metric: "w", policy: "static", variant: "default" };
         let point = Point::parse("rate=5").unwrap();
         assert_eq!(store.series(&column, &point), Some(&Series::from([(0, 1.0), (1, 2.0)])));
+        let of = |variant| store.series(&Column { variant, ..column }, &point);
+        assert_eq!(of("family:f"), of("default"), "what a member does not have is the default's");
+        assert_eq!(of("lhs:9"), None);
         assert_eq!(store.variants("lhs:", None), ["lhs:9", "lhs:10"]);
         assert_eq!(store.variants("lhs:", Some("f")), [""; 0]);
         assert_eq!(store.unit("e", "w"), Some("W"));
