@@ -404,7 +404,7 @@ pub fn command_code(command: &Command) -> (u64, u64) {
             let how = match how {
                 Completions::Poll => 0,
                 Completions::Interrupt => 1,
-                Completions::Hybrid { rest_ns } => 2 + u64::from(rest_ns),
+                Completions::Hybrid { idle_ns, rest_ns } => 2 + u64::from(idle_ns.max(rest_ns)),
             };
             (4, pair(thread.0, how))
         }

@@ -31,6 +31,8 @@ pub(crate) struct IoThread {
     pub(crate) in_progress: u64,
     in_progress_ns: u64,
     since_ns: u64,
+    /// When it got the first request in progress.
+    first_ns: u64,
 }
 
 impl IoThread {
@@ -48,6 +50,7 @@ impl IoThread {
             in_progress: 0,
             in_progress_ns: 0,
             since_ns: 0,
+            first_ns: 0,
         }
     }
 
@@ -55,6 +58,11 @@ impl IoThread {
         let received = self.received.front().map_or(u64::MAX, |&(at_ns, _)| at_ns);
         let completed = self.completed.peek().map_or(u64::MAX, |&Reverse((at_ns, ..))| at_ns);
         received.min(completed)
+    }
+
+    /// How long it may be left alone, by the way in which it waits.
+    pub(crate) fn rest_ns(&self, now_ns: u64) -> Option<u64> {
+        self.how.rest_ns((self.in_progress > 0).then_some(self.first_ns), now_ns)
     }
 
     /// Requests in progress, integrated until `now_ns`.
@@ -120,7 +128,8 @@ pub(crate) struct Floor<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) connections: &'a [Connection],
     pub(crate) contents: Vec<Contents>,
-    pub(crate) queues: u32,
+    /// What a poll step costs that finds nothing.
+    pub(crate) empty_step_ns: u32,
     pub(crate) threads: Vec<IoThread>,
     /// When each thread next has something to do, as far as is known.
     pub(crate) due_ns: Vec<u64>,
@@ -154,7 +163,7 @@ impl<'a> Floor<'a> {
             machine,
             connections,
             contents,
-            queues,
+            empty_step_ns: machine.poll.thread_ns + machine.poll.queue_ns * queues,
             threads,
             due_ns,
             jobs: Vec::new(),
@@ -235,7 +244,6 @@ pub(crate) struct PollStep<'f, 'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Polled {
     pub(crate) took_ns: u64,
-    pub(crate) found: bool,
     pub(crate) number: u32,
 }
 
@@ -247,23 +255,21 @@ pub(crate) fn scaled(cost_ns: u32, factor: u32) -> u64 {
 
 impl<'f, 'a> PollStep<'f, 'a> {
     pub(crate) fn new(floor: &'f mut Floor<'a>, core: u16, thread: u16, now_ns: u64, factor: u32, number: u32) -> Self {
-        let cost_ns = empty_step_ns(floor.machine, floor.queues);
+        let cost_ns = floor.empty_step_ns;
         Self { floor, core, thread, now_ns, factor, cost_ns, number }
     }
 
+    /// What there is, and there is something.
     pub(crate) fn run(mut self) -> Polled {
         let thread = usize::from(self.thread);
-        let found = self.floor.due_ns[thread] <= self.now_ns;
-        if found {
-            self.receive();
-            self.complete();
-            self.floor.due_ns[thread] = self.floor.threads[thread].due_ns();
-        }
+        self.floor.threads[thread].in_progress_ns(self.now_ns);
+        self.receive();
+        self.complete();
         let took_ns = scaled(self.cost_ns, self.factor);
-        if found {
-            self.floor.threads[thread].busy_ns += took_ns;
-        }
-        Polled { took_ns, found, number: self.number }
+        let io = &mut self.floor.threads[thread];
+        io.busy_ns += took_ns;
+        self.floor.due_ns[thread] = io.due_ns();
+        Polled { took_ns, number: self.number }
     }
 
     fn spend(&mut self, cost_ns: u32) -> u64 {
@@ -284,7 +290,9 @@ impl<'f, 'a> PollStep<'f, 'a> {
             }
             io.received.pop_front();
             io.polled += 1;
-            io.in_progress_ns(self.now_ns);
+            if io.in_progress == 0 {
+                io.first_ns = self.now_ns;
+            }
             io.in_progress += 1;
             self.spend(costs.receive_ns + extra);
             let name = name(&self.floor.jobs[job as usize].sent);
@@ -353,7 +361,6 @@ impl<'f, 'a> PollStep<'f, 'a> {
         let at_ns = self.spend(self.floor.machine.poll.respond_ns);
         let io = &mut self.floor.threads[usize::from(self.thread)];
         io.answered += 1;
-        io.in_progress_ns(self.now_ns);
         io.in_progress -= 1;
         let number = self.next_number();
         self.floor.answers.push(Answer { at_ns, core: self.core, number, job });
@@ -365,11 +372,6 @@ impl<'f, 'a> PollStep<'f, 'a> {
         self.number = self.number.wrapping_add(1);
         self.number
     }
-}
-
-/// What a poll step costs that finds nothing.
-pub(crate) fn empty_step_ns(machine: &Machine, queues: u32) -> u32 {
-    machine.poll.thread_ns + machine.poll.queue_ns * queues
 }
 
 impl Submission {

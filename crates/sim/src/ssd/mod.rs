@@ -191,7 +191,7 @@ impl Ssd {
         let flash = &self.reads.flash;
         let service = match flash.service {
             Service::Uniform => around(flash.read_ns, flash.read_spread_ns, draw),
-            Service::Exponential => (-rng::unit(remix(draw, 0)).ln() * flash.read_ns as f64) as u64,
+            Service::Exponential => (rng::exponential(remix(draw, 0)) * flash.read_ns as f64) as u64,
         };
         self.activity.page_reads += 1;
         self.activity.die_busy_ns += service;
