@@ -5,6 +5,7 @@ use pilotlight_sim::outcome::{Outcome, Stretch};
 
 use crate::experiment::replay::Day;
 use crate::experiment::schema::{Cores, Detect, Experiment};
+use crate::variant::{self, Variant};
 
 /// A number of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +59,15 @@ pub fn metrics(outcome: &Outcome, day: Option<&Day>, context: &Context<'_>) -> V
 fn kept(name: &str, wanted: &[String]) -> bool {
     let bare = name.rsplit_once('.').map_or(name, |(_, bare)| bare);
     wanted.is_empty() || wanted.iter().any(|want| want == name || want == bare)
+}
+
+/// Whether a number is kept of a run of this variant.
+#[must_use]
+pub fn kept_of(variant: &Variant, name: &str) -> bool {
+    let energy = ["energy_j", "joules_per_day", "kwh_per_month", SATURATED].contains(&name);
+    let power = energy || name.ends_with("_power_w");
+    let default_only = name.contains('@');
+    (power || !variant.rides()) && (!default_only || variant.name == variant::DEFAULT)
 }
 
 fn push(all: &mut Vec<Metric>, name: &str, unit: &'static str, value: f64) {

@@ -352,6 +352,18 @@ pub enum MeanRate {
     Drawn([f64; 2]),
 }
 
+impl MeanRate {
+    /// Its mean, over draws.
+    #[must_use]
+    pub fn mean(self) -> f64 {
+        match self {
+            Self::Given(rate) => rate,
+            Self::Drawn([low, high]) if low < high => (high - low) / (high / low).ln(),
+            Self::Drawn([low, _]) => low,
+        }
+    }
+}
+
 /// Which windows of a replay are simulated (docs/traces.md).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
