@@ -16,7 +16,7 @@ fn run(smoke: bool) -> (Results, Vec<String>) {
     let variants = variant::variants(&bench.machine.calibration, &Choice::default()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let workers = NonZeroUsize::new(2).unwrap();
-    let watcher = |done: usize, all: usize, key: &pilotlight_lab::results::RunKey| println!("{done}/{all} {key:?}");
+    let watcher = |done: &sweep::Progress<'_>| println!("{}/{} {:?}", done.finished, done.of, done.run);
     let sweep = Sweep::new(&bench, &variants);
     let results = sweep.run(&folder.path().join("results.csv"), workers, &sweep::simulator, &watcher).unwrap();
     let policies = bench.experiment.policies.iter().map(|policy| policy.label.clone()).collect();

@@ -113,7 +113,8 @@ pub enum LoadError {
 /// If a file cannot be read or is not written as it should be; the message names file and key.
 pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
     let home = home(path)?;
-    load_text(&path.display().to_string(), &file(path)?, request, &|name| file(&home.join(name)))
+    let bench = load_text(&path.display().to_string(), &file(path)?, request, &|name| file(&home.join(name)))?;
+    Ok(Bench { file: below(path, &home), ..bench })
 }
 
 /// Reads an experiment from its text, which messages call `name`. What it names comes from `files`, by its path in the repository:
@@ -140,7 +141,7 @@ pub fn load_text(name: &str, text: &str, request: &Request, files: &Files<'_>) -
     };
     let question = machine::hash([question(&table).as_str(), format!("{changes:?}").as_str()]);
     let asked = Asked { set: request.set.clone(), smoke: request.smoke };
-    Ok(Bench { experiment, points, machine, drives, hash, parts, question, file: below(path, &home), asked })
+    Ok(Bench { experiment, points, machine, drives, hash, parts, question, file: name.to_owned(), asked })
 }
 
 /// A file's path from a folder above it, with `/` between its parts.
