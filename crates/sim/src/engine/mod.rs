@@ -152,7 +152,11 @@ impl<'a> World<'a> {
         let (seed, network) = (scenario.seed, scenario.machine.network);
         let mut floor = Floor::new(
             &scenario.machine,
-            connections.iter().enumerate().map(|(index, one)| Plan::new(index, one, network.ports, seed)).collect(),
+            connections
+                .iter()
+                .enumerate()
+                .map(|(index, one)| Plan::new(index, one, network.ports, &scenario.drives, seed))
+                .collect(),
             scenario.drives.len() as u32,
             (0..scenario.threads).map(|thread| IoThread::new(home(thread))).collect(),
             Recorder::new(out),
