@@ -18,6 +18,8 @@ use pilotlight_lab::claims::perturb::{self, Moved};
 use pilotlight_lab::claims::results::Store;
 use pilotlight_lab::claims::uncertainty::{self, Spread};
 use pilotlight_lab::claims::{Report, html_section};
+use pilotlight_lab::results::{self, About};
+use pilotlight_lab::stale;
 use serde::Serialize;
 
 use crate::exit::Exit;
@@ -117,6 +119,8 @@ enum Table {
 struct Output {
     #[serde(flatten)]
     report: Report,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stale: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     perturbed: Option<Vec<Moved>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,11 +154,12 @@ fn answer(args: &ClaimsArgs) -> anyhow::Result<String> {
     }
     let perturbed = args.perturb.then(|| perturb::moved(&lab));
     let uncertainty = args.uncertainty.then(|| spreads(&lab, &files, args)).transpose()?;
-    let output = Output { report, perturbed, uncertainty };
+    let output = Output { report, stale: files.stale, perturbed, uncertainty };
     if args.json {
         return Ok(serde_json::to_string_pretty(&output)? + "\n");
     }
-    Ok(text::all(&output, args.all, text::Style { colour: colour() }))
+    let stale = output.stale.iter().map(|file| format!("stale: {file}; run it again with `pilotlight sim`\n"));
+    Ok(stale.collect::<String>() + &text::all(&output, args.all, text::Style { colour: colour() }))
 }
 
 /// The default of a policy's parameter.
@@ -177,6 +182,8 @@ struct Files {
     claims: Vec<Claim>,
     map: Map,
     store: Store,
+    /// Files of results that are not of today's profile, calibration or experiment, and why.
+    stale: Vec<String>,
     calibration: Calibration,
 }
 
@@ -185,9 +192,12 @@ impl Files {
         let root = root(args)?;
         let claims = claim::parse(&texts(&or(&args.claims, root.join(CLAIMS)))?)?;
         let map = map::parse(&texts(&or(&args.map, root.join(MAP)))?)?;
-        let mut store = Store::default();
+        let (mut store, mut stale) = (Store::default(), Vec::new());
         for path in results(args, &root)? {
-            store.add(&path.display().to_string(), &read(&path)?)?;
+            let text = results::text(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            store.add(&path.display().to_string(), &text)?;
+            let reason = stale::reason(&About::of(&text), &root);
+            stale.extend(reason.map(|reason| format!("{}: {reason}", path.display())));
         }
         let path = root.join(CALIBRATION);
         let calibration = if path.exists() {
@@ -195,7 +205,7 @@ impl Files {
         } else {
             Calibration::default()
         };
-        Ok(Self { root, claims, map, store, calibration })
+        Ok(Self { root, claims, map, store, stale, calibration })
     }
 }
 
@@ -218,26 +228,17 @@ fn or(given: &[PathBuf], default: PathBuf) -> Vec<PathBuf> {
     if given.is_empty() { vec![default] } else { given.to_vec() }
 }
 
-/// Files of results; folders stand for the CSV files in them. The default folder may be missing: then nothing was run yet.
+/// Files of results; folders stand for the CSV files in them, packed or not. The default folder may be missing: then nothing was run
+/// yet.
 fn results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in or(&args.results, root.join(RESULTS)) {
         if path.is_dir() {
-            files.extend(in_folder(&path)?);
+            files.extend(results::files(&path).with_context(|| format!("cannot read {}", path.display()))?);
         } else if path.exists() || !args.results.is_empty() {
             files.push(path);
         }
     }
-    Ok(files)
-}
-
-fn in_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let wrong = || format!("cannot read {}", folder.display());
-    let entries = std::fs::read_dir(folder).with_context(wrong)?;
-    let mut files: Vec<PathBuf> =
-        entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>().with_context(wrong)?;
-    files.retain(|path| is_results(path));
-    files.sort();
     Ok(files)
 }
 
@@ -280,13 +281,6 @@ fn print(text: &str) -> anyhow::Result<Exit> {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("cannot print"),
         _ => Ok(Exit::Clean),
     }
-}
-
-/// Whether a file in a folder holds results, as `fig3.csv` does. With a second dot it is a table for people, a table of draws, or
-/// results of another machine that were set aside.
-fn is_results(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name.strip_suffix(".csv").is_some_and(|stem| !stem.contains('.') && stem != "constants")
 }
 
 #[cfg(test)]

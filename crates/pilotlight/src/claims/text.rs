@@ -335,7 +335,8 @@ mod tests {
 
     #[test]
     fn the_project_s_own_rows_fit_120_columns() {
-        let output = Output { report: report(), perturbed: Some(Vec::new()), uncertainty: Some(Vec::new()) };
+        let output =
+            Output { report: report(), stale: Vec::new(), perturbed: Some(Vec::new()), uncertainty: Some(Vec::new()) };
         let text = all(&output, true, Style { colour: false });
         for line in text.lines() {
             assert!(line.chars().count() <= WIDTH, "{}: {line}", line.chars().count());

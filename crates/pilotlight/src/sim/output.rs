@@ -19,7 +19,30 @@ use crate::table::Table;
 const USUAL: [&str; 4] = ["system_power_w", "iops", "latency_p99_us", "cores_awake"];
 
 /// Prints the summary and writes everything.
-pub(super) fn write(args: &SimArgs, bench: &Bench, variants: &[Variant], results: &Results) -> anyhow::Result<()> {
+pub(super) fn write(
+    args: &SimArgs,
+    out: &Path,
+    bench: &Bench,
+    variants: &[Variant],
+    results: &Results,
+) -> anyhow::Result<()> {
+    let (cells, json) = save_all(args, out, bench, variants, results)?;
+    if args.json {
+        println!("{json}");
+    } else {
+        print!("{}", people(out, bench, &cells));
+    }
+    Ok(())
+}
+
+/// Writes everything, and returns the summary, also as JSON.
+pub(super) fn save_all(
+    args: &SimArgs,
+    out: &Path,
+    bench: &Bench,
+    variants: &[Variant],
+    results: &Results,
+) -> anyhow::Result<(Vec<Cell>, serde_json::Value)> {
     let cells = summary::summarise(&bench.points, results);
     let table = figure::table(bench, &cells);
     let json = serde_json::json!({
@@ -27,24 +50,19 @@ pub(super) fn write(args: &SimArgs, bench: &Bench, variants: &[Variant], results
         "profile": bench.machine.name, "hash": bench.hash, "question": bench.question, "confidence": 0.95,
         "watts": "modelled", "rows": table.json(),
     });
-    save(&place(args, bench, "json"), &serde_json::to_vec_pretty(&json)?)?;
+    save(&place(out, bench, "json"), &serde_json::to_vec_pretty(&json)?)?;
     if let Some(draws) = variant::draws(variants) {
-        save(&place(args, bench, "draws.csv"), draws.as_bytes())?;
+        save(&place(out, bench, "draws.csv"), draws.as_bytes())?;
     }
-    save(&place(args, bench, "html"), figure::report(bench, &cells).html().as_bytes())?;
+    save(&place(out, bench, "html"), figure::report(bench, &cells).html().as_bytes())?;
     if args.parquet {
         let notes = [("profile", &bench.machine.name), ("hash", &bench.hash), ("question", &bench.question)];
         let notes = notes.map(|(key, value)| (key.to_owned(), value.clone()));
-        save(&place(args, bench, "table.parquet"), &table.parquet(Vec::new(), &notes)?)?;
+        save(&place(out, bench, "table.parquet"), &table.parquet(Vec::new(), &notes)?)?;
     } else {
-        save(&place(args, bench, "table.csv"), table.csv(&[stamp(bench)]).as_bytes())?;
+        save(&place(out, bench, "table.csv"), table.csv(&[stamp(bench)]).as_bytes())?;
     }
-    if args.json {
-        println!("{json}");
-    } else {
-        print!("{}", people(args, bench, &cells));
-    }
-    Ok(())
+    Ok((cells, json))
 }
 
 fn save(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
@@ -55,7 +73,7 @@ fn stamp(bench: &Bench) -> String {
     format!("profile={} hash={}", bench.machine.name, bench.hash)
 }
 
-fn people(args: &SimArgs, bench: &Bench, cells: &[Cell]) -> String {
+fn people(out: &Path, bench: &Bench, cells: &[Cell]) -> String {
     let experiment = &bench.experiment;
     let metrics = shown(bench, cells);
     let axes = experiment
@@ -76,7 +94,7 @@ fn people(args: &SimArgs, bench: &Bench, cells: &[Cell]) -> String {
         experiment.title,
         stamp(bench),
         bench.points.len(),
-        args.out.join(format!("{}.*", experiment.name)).display(),
+        out.join(format!("{}.*", experiment.name)).display(),
     )
 }
 

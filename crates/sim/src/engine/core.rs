@@ -35,6 +35,9 @@ enum Mode {
 pub(crate) struct Core {
     pub(crate) id: u16,
     is_main: bool,
+    /// Whether a loop has begun since the policy was last asked: however long it takes to decide and command, requests are
+    /// polled in between.
+    has_looped: bool,
     mode: Mode,
     /// When its next step begins; before that nothing can change what it does.
     pub(crate) now_ns: u64,
@@ -113,6 +116,7 @@ impl Core {
         Self {
             id,
             is_main,
+            has_looped: true,
             mode: Mode::Polls,
             now_ns: 0,
             place: None,
@@ -225,6 +229,7 @@ impl Core {
     /// something.
     fn plain(&mut self, floor: &mut Floor<'_>, plain_until_ns: u64, until_ns: u64) {
         let empty = self.empty_loop(floor);
+        self.has_looped = true;
         while self.place.is_none() && self.now_ns < plain_until_ns.min(until_ns) {
             let pass_ns = empty.pass_ns(self.now_ns, &self.ring, &floor.due_ns, plain_until_ns, until_ns);
             self.now_ns += pass_ns;
@@ -253,7 +258,7 @@ impl Core {
             self.turn(floor, self.now_ns, if deep { State::Deep } else { State::Shallow });
             return Boundary::Again;
         }
-        if self.is_main && floor.ask_ns <= self.now_ns {
+        if self.is_main && floor.ask_ns <= self.now_ns && std::mem::take(&mut self.has_looped) {
             return Boundary::Ask;
         }
         if std::mem::take(&mut self.fruitless) && self.rest(floor) {
@@ -263,6 +268,7 @@ impl Core {
     }
 
     fn begin_loop(&mut self, floor: &Floor<'_>) {
+        self.has_looped = true;
         self.now_ns += self.empty_loop(floor).fixed_ns;
         self.found = false;
         self.place = Some(0);

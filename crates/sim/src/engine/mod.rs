@@ -96,6 +96,21 @@ pub fn run_replay<'a>(
     world.run(window::run)
 }
 
+/// As [`run_replay`], and writes everything that happens to `out`.
+///
+/// # Errors
+/// As [`run_traced`].
+pub fn run_replay_traced<'a>(
+    scenario: &'a Scenario,
+    policy: Box<dyn Policy>,
+    source: Source<'a>,
+    out: &'a mut dyn Write,
+) -> Result<Outcome, RunError> {
+    let mut world = World::new(scenario, policy, Some(out))?;
+    world.source = Some(source);
+    world.run(window::run)
+}
+
 /// Requests of a trace, in the order of time.
 pub type Source<'a> = Box<dyn Iterator<Item = Arrival> + 'a>;
 
