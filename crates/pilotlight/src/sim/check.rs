@@ -145,6 +145,6 @@ fn in_parallel<T: Send>(
             *place.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result);
         }
     };
-    std::thread::scope(|scope| (0..workers.get().min(count)).for_each(|_| drop(scope.spawn(&work))));
+    std::thread::scope(|scope| (0..workers.get().min(count)).for_each(|_| drop(scope.spawn(work))));
     done.into_iter().map(|place| place.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)).collect()
 }
