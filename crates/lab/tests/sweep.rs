@@ -117,6 +117,27 @@ fn members_of_the_family_that_differ_in_power_alone_ride_and_come_out_as_if_run_
 }
 
 #[test]
+fn a_constant_of_power_that_is_moved_rides_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = bench(&[]);
+    let choice = Choice { perturb: Some(20), ..Choice::default() };
+    let name = "perturb:power.read_4k_nj:+20";
+    let moved = variant::variants(&bench.machine.calibration, &choice).unwrap();
+    let rider = moved.iter().find(|variant| variant.name == name).unwrap().clone();
+    let alone = Variant { name: "alone".into(), ..rider.clone() };
+    let both = [moved[0].clone(), rider, alone];
+    let file = place(&folder, "moved.csv");
+    let results = Sweep::new(&bench, &both).run(&file, NonZeroUsize::MIN, &simulator, &|_, _, _| {}).unwrap();
+    let mut differ = 0;
+    for (key, run) in results.runs.iter().filter(|(key, _)| key.variant == "alone") {
+        let named = |name: &str| RunKey { variant: name.into(), ..key.clone() };
+        assert_eq!(&results.runs[&named(name)], run, "{key:?}");
+        differ += u32::from(&results.runs[&named("default")] != run);
+    }
+    assert!(differ > 0, "it draws more");
+}
+
+#[test]
 fn an_interrupted_sweep_goes_on_and_ends_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);

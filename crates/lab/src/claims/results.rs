@@ -5,12 +5,16 @@
 //! experiment,point,variant,policy,replication,seed,metric,unit,value
 //! sandman/fig3,rate_kiops=5120,default,static,0,1,system_power_w,W,715.2
 //! ```
+//!
+//! Latencies of runs whose metric `saturated` is 1 are infinite here ([`super::saturated`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::point::{Pattern, Point};
+use super::saturated::grows;
+use crate::metrics::SATURATED;
 
 /// The variant that nothing was changed in.
 pub const DEFAULT: &str = "default";
@@ -75,16 +79,55 @@ impl Store {
         let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
         let header = reader.headers().map_err(|error| wrong(file, 1, &error))?.clone();
         let mut record = csv::StringRecord::new();
+        let mut touched = BTreeSet::<String>::new();
         loop {
             let line = reader.position().line();
             let more = reader.read_record(&mut record).map_err(|error| wrong(file, line, &error))?;
             if !more {
+                touched.iter().for_each(|experiment| self.unbind(experiment));
                 return Ok(());
             }
             let line = record.position().map_or(line, csv::Position::line);
-            let cell = record.deserialize(Some(&header)).map_err(|error| wrong(file, line, &error))?;
+            let cell: Line = record.deserialize(Some(&header)).map_err(|error| wrong(file, line, &error))?;
+            if !touched.contains(&cell.experiment) {
+                touched.insert(cell.experiment.clone());
+            }
             self.put(cell).map_err(|problem| ResultsError { file: file.to_owned(), line, problem })?;
         }
+    }
+
+    /// Latencies of saturated runs have no end.
+    fn unbind(&mut self, experiment: &str) {
+        let runs: Vec<(String, String, Point, u32)> = self.saturated_runs(experiment);
+        let metrics = self.experiments.get_mut(experiment).into_iter().flatten();
+        for (_, by_policy) in metrics.filter(|(metric, _)| grows(metric)) {
+            for (policy, variant, point, replication) in &runs {
+                let by_point = by_policy.get_mut(policy).and_then(|variants| variants.get_mut(variant));
+                let value = by_point.and_then(|points| points.get_mut(point)?.get_mut(replication));
+                value.into_iter().for_each(|value| *value = f64::INFINITY);
+            }
+        }
+    }
+
+    fn saturated_runs(&self, experiment: &str) -> Vec<(String, String, Point, u32)> {
+        let mut runs = Vec::new();
+        let flags = self.experiments.get(experiment).and_then(|metrics| metrics.get(SATURATED));
+        for (policy, variants) in flags.into_iter().flatten() {
+            for (variant, points) in variants {
+                for (point, series) in points {
+                    let full = series.iter().filter(|(_, flag)| **flag == 1.0);
+                    runs.extend(full.map(|(at, _)| (policy.clone(), variant.clone(), point.clone(), *at)));
+                }
+            }
+        }
+        runs
+    }
+
+    /// How many runs at a point could not keep up, and how many there are.
+    #[must_use]
+    pub fn saturated(&self, from: &Column<'_>, point: &Point) -> (usize, usize) {
+        let flags = self.series(&Column { metric: SATURATED, ..*from }, point);
+        flags.map_or((0, 0), |flags| (flags.values().filter(|flag| **flag == 1.0).count(), flags.len()))
     }
 
     fn put(&mut self, line: Line) -> Result<(), String> {
@@ -217,6 +260,29 @@ pub(crate) mod tests {
         assert_eq!(store.variants("lhs:", None), ["lhs:9", "lhs:10"]);
         assert_eq!(store.variants("lhs:", Some("f")), [""; 0]);
         assert_eq!(store.unit("e", "w"), Some("W"));
+    }
+
+    #[test]
+    fn latencies_of_saturated_runs_have_no_end_and_watts_stay() {
+        let store = store(&[
+            "e,rate=5,default,static,b.latency_p99_us,us,7,8,9",
+            "e,rate=5,default,static,w,W,1,2,3",
+            "e,rate=5,default,static,saturated,1,0,1,0",
+            "e,rate=6,default,static,b.latency_p99_us,us,7,8,9",
+            "e,rate=5,default,other,b.latency_p99_us,us,7,8,9",
+        ]);
+        let column = |policy, metric| Column { experiment: "e", metric, policy, variant: "default" };
+        let point = |text: &str| Point::parse(text).unwrap();
+        let series = |policy, metric, at: &str| store.series(&column(policy, metric), &point(at)).unwrap().clone();
+        let latency = "b.latency_p99_us";
+        assert_eq!(series("static", latency, "rate=5"), Series::from([(0, 7.0), (1, f64::INFINITY), (2, 9.0)]));
+        for (policy, metric, at) in
+            [("static", "w", "rate=5"), ("static", latency, "rate=6"), ("other", latency, "rate=5")]
+        {
+            assert!(series(policy, metric, at).values().all(|value| value.is_finite()), "{policy} {metric} {at}");
+        }
+        assert_eq!(store.saturated(&column("static", "w"), &point("rate=5")), (1, 3));
+        assert_eq!(store.saturated(&column("other", "w"), &point("rate=5")), (0, 0));
     }
 
     #[test]
