@@ -37,6 +37,9 @@ pub struct Pass {
     /// So many draws of all free constants.
     #[serde(default)]
     pub lhs: usize,
+    /// Brackets of the clairvoyant limit for runs of at most so many requests.
+    #[serde(default)]
+    pub oracle: Option<f64>,
     /// Replications, where not the file's.
     #[serde(default)]
     pub replications: Option<u32>,
@@ -76,6 +79,8 @@ pub struct Entry {
     pub bench: Bench,
     /// The variants.
     pub choice: Choice,
+    /// Brackets for runs of at most so many requests.
+    pub oracle: Option<f64>,
     /// The folder within that of results.
     pub out: PathBuf,
 }
@@ -147,7 +152,8 @@ impl Pass {
             ..Choice::default()
         };
         let out = if request.smoke { PathBuf::new() } else { self.out.clone() };
-        Ok(Entry { pass: self.name.clone(), bench: experiment::load(file, &asked)?, choice, out })
+        let (pass, oracle) = (self.name.clone(), self.oracle.filter(|_| !request.smoke));
+        Ok(Entry { pass, bench: experiment::load(file, &asked)?, choice, oracle, out })
     }
 }
 

@@ -22,11 +22,11 @@ use pilotlight_stats::warmup;
 
 use crate::cost;
 use crate::experiment::replay::{self, Day, Replays};
-use crate::experiment::schema::{PolicySpec, WarmUp};
+use crate::experiment::schema::{Experiment, PolicySpec, WarmUp};
 use crate::experiment::{Bench, Point, scenario};
 use crate::journal::Journal;
 use crate::metrics::{self, Context};
-use crate::results::{Results, ResultsError, Run, RunKey, Value};
+use crate::results::{About, Results, ResultsError, Run, RunKey, Value};
 use crate::variant::{self, Variant};
 
 /// What runs a scenario under a policy, with the requests of a trace if there is one.
@@ -211,6 +211,26 @@ impl<'a> Sweep<'a> {
         format!("at {point}, {policy}, {variant}, replication {replication}")
     }
 
+    /// The experiment at its point and the policy of a run.
+    #[must_use]
+    pub fn asked(&self, job: usize) -> (&Experiment, &PolicySpec) {
+        (&self.point(&self.jobs[job]).experiment, self.policy(&self.jobs[job]))
+    }
+
+    /// What a run simulates.
+    ///
+    /// # Errors
+    /// In words, if the experiment asks for what there is not.
+    pub fn scenario_of(&self, job: usize, warm_up_ns: u64) -> Result<Scenario, String> {
+        self.scenario(&self.jobs[job], self.jobs[job].replication, warm_up_ns)
+    }
+
+    /// What its results say of themselves.
+    #[must_use]
+    pub fn about(&self) -> About {
+        self.bench.about()
+    }
+
     /// Runs one again, whatever is in a file: it, and the members of the family that ride on it.
     ///
     /// # Errors
@@ -230,7 +250,7 @@ impl<'a> Sweep<'a> {
         engine: &Engine<'_>,
         watcher: &Watcher<'_>,
     ) -> Result<Results, SweepError> {
-        let journal = Journal::open(path, &self.bench.about())?;
+        let journal = Journal::open(path, &self.about())?;
         let missing = self.missing(&journal.results);
         let shared = Shared {
             next: AtomicUsize::new(0),
@@ -376,7 +396,7 @@ pub fn seed(first: u64, replication: u32) -> u64 {
 }
 
 /// Noise has no more digits, and files half the size.
-fn nine_digits(value: f64) -> f64 {
+pub(crate) fn nine_digits(value: f64) -> f64 {
     format!("{value:.8e}").parse().unwrap_or(value)
 }
 

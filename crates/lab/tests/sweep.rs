@@ -233,12 +233,12 @@ fn the_report_holds_every_chart_and_what_is_saturated() {
     let bench = bench(&[]);
     let results = run(&bench, &place(&folder, "r.csv"), 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
     let cells = summary::summarise(&bench.points, &results);
-    let report = figure::report(&bench, &cells).html();
+    let report = figure::report(&bench, &cells, &[]).html();
     assert!(report.contains("Could not keep up") && report.contains(&bench.hash));
     let kept = run(&bench, &place(&folder, "s.csv"), 1, &|scenario, _, _| {
         Ok(Outcome { saturated: false, ..stand_in(scenario) })
     });
-    let report = figure::report(&bench, &summary::summarise(&bench.points, &kept.unwrap())).html();
+    let report = figure::report(&bench, &summary::summarise(&bench.points, &kept.unwrap()), &[]).html();
     for chart in &bench.experiment.output.charts {
         assert!(report.contains(&format!("aria-label=\"{}\"", chart.title)), "{}", chart.title);
     }

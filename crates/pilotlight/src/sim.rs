@@ -17,6 +17,7 @@ use pilotlight_lab::audit::{Audited, Auditor};
 use pilotlight_lab::experiment::{self, Bench, Request};
 use pilotlight_lab::journal;
 use pilotlight_lab::matrix::Matrix;
+use pilotlight_lab::oracle;
 use pilotlight_lab::quantity::Time;
 use pilotlight_lab::results::Results;
 use pilotlight_lab::sweep::{self, Sweep};
@@ -43,6 +44,7 @@ Examples:
   pilotlight sim experiments/sandman/fig4.toml --perturb 20 --lhs 50       how much the free constants matter
   pilotlight sim --replay io_traces.csv.gz --sizes device_size.csv         your own trace: joules a day, kWh a month
   pilotlight sim --replay web.csv --policy spdk-static --policy sandman --json
+  pilotlight sim experiments/sandman/fig3.toml --oracle                    what a schedule that knows the future would burn
   pilotlight sim --all                                                     the whole matrix (experiments/all.toml)
   pilotlight sim --all --smoke --audit --out /tmp/smoke                    everything, short, held to the laws
   pilotlight sim --recheck 1% --at-most 60s                                are the results in results/ still what comes out?
@@ -121,6 +123,10 @@ pub(crate) struct SimArgs {
     /// Hold the first replication of everything that is run to the laws of docs/simulator-laws.md
     #[arg(long, help_heading = "Checks")]
     audit: bool,
+
+    /// Also bound what could have been saved, for runs of at most so many requests (docs/oracle.md)
+    #[arg(long, value_name = "REQUESTS", num_args = 0..=1, default_missing_value = "5e6", help_heading = "What is run")]
+    oracle: Option<f64>,
 
     /// Runs at a time [default: one a core]
     #[arg(long, value_name = "COUNT", help_heading = "How")]
@@ -226,23 +232,23 @@ fn found(name: &str) -> anyhow::Result<PathBuf> {
 }
 
 fn one(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<ExitCode> {
-    let (results, audited) = swept(args, bench, variants)?;
-    output::write(args, &args.out, bench, variants, &results)?;
+    let (done, audited) = swept(args, bench, variants)?;
+    output::write(args, &args.out, bench, variants, &done)?;
     tell_audited(args, audited);
     Ok(Exit::Clean.into())
 }
 
 /// Runs what is missing.
-fn swept(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<(Results, Audited)> {
+fn swept(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<(Done, Audited)> {
     let sweep = Sweep::new(bench, variants);
     let place = place(&args.out, bench, "csv");
     make_room(args, &place)?;
     let there = there(&sweep, bench, &place)?;
     let progress = Progress::new(there, workers(args), args.json);
     let auditor = Auditor::new(bench.experiment.seed);
-    let results = sweep_into(args, &sweep, &place, &auditor, &progress);
+    let done = sweep_into(args, &sweep, &place, &auditor, args.oracle, &progress);
     progress.finish();
-    Ok((results?, auditor.audited()))
+    Ok((done?, auditor.audited()))
 }
 
 /// What is missing of a sweep, in seconds of a core, as estimated.
@@ -262,20 +268,31 @@ fn make_room(args: &SimArgs, place: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A finished sweep.
+struct Done {
+    results: Results,
+    /// What has no bracket, in lines for people; empty where none was asked for.
+    unbounded: Vec<String>,
+}
+
 fn sweep_into(
     args: &SimArgs,
     sweep: &Sweep<'_>,
     place: &Path,
     auditor: &Auditor,
+    oracle: Option<f64>,
     progress: &Progress,
-) -> anyhow::Result<Results> {
+) -> anyhow::Result<Done> {
     let watcher = |done: &sweep::Progress<'_>| progress.done(done);
     let results = if args.audit {
         sweep.run(place, workers(args), &|scenario, policy, source| auditor.run(scenario, policy, source), &watcher)
     } else {
         sweep.run(place, workers(args), &sweep::simulator, &watcher)
     };
-    results.with_context(|| format!("what was finished is kept in {}", place.display()))
+    let results = results.with_context(|| format!("what was finished is kept in {}", place.display()))?;
+    let Some(most) = oracle else { return Ok(Done { results, unbounded: Vec::new() }) };
+    let (results, unbounded) = oracle::add(sweep, place, most, workers(args), &|at, of| progress.bracket(at, of))?;
+    Ok(Done { results, unbounded: oracle::words(&unbounded) })
 }
 
 fn tell_audited(args: &SimArgs, Audited { runs, records, requests }: Audited) {

@@ -18,6 +18,7 @@ pub(super) struct Entry {
     pass: String,
     bench: Bench,
     variants: Vec<Variant>,
+    oracle: Option<f64>,
     out: PathBuf,
 }
 
@@ -25,7 +26,8 @@ pub(super) struct Entry {
 pub(super) fn entries(args: &SimArgs, list: &Path, request: &Request, choice: &Choice) -> anyhow::Result<Vec<Entry>> {
     let ready = |entry: pilotlight_lab::matrix::Entry| {
         let variants = variant::variants(&entry.bench.machine.calibration, &entry.choice)?;
-        Ok(Entry { pass: entry.pass, bench: entry.bench, variants, out: args.out.join(entry.out) })
+        let (out, oracle) = (args.out.join(entry.out), args.oracle.or(entry.oracle));
+        Ok(Entry { pass: entry.pass, bench: entry.bench, variants, oracle, out })
     };
     Matrix::read(list)?.entries(list, request, choice)?.into_iter().map(ready).collect()
 }
@@ -45,14 +47,14 @@ pub(super) fn run(args: &SimArgs, entries: &[Entry]) -> anyhow::Result<ExitCode>
     let mut audited = Audited::default();
     let progress = Progress::new(missing_s.iter().sum(), workers(args), args.json);
     for (at, (entry, missing_s)) in entries.iter().zip(missing_s).enumerate() {
-        let Entry { pass, bench, variants, out } = entry;
+        let Entry { pass, bench, variants, oracle, out } = entry;
         let sweep = Sweep::new(bench, variants);
         let name = &bench.experiment.name;
         progress.begin(&format!("{pass} {name} ({} of {})", at + 1, entries.len()), sweep.len(), missing_s);
         let auditor = Auditor::new(bench.experiment.seed);
-        let results = sweep_into(args, &sweep, &place(out, bench, "csv"), &auditor, &progress)?;
+        let done = sweep_into(args, &sweep, &place(out, bench, "csv"), &auditor, *oracle, &progress)?;
         audited.add(auditor.audited());
-        output::save_all(args, out, bench, variants, &results)?;
+        output::save_all(args, out, bench, variants, &done)?;
     }
     progress.finish();
     tell_audited(args, audited);

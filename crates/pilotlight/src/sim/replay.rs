@@ -201,8 +201,8 @@ pub(super) fn run(args: &SimArgs, source: &str) -> anyhow::Result<ExitCode> {
     };
     // what is in the trace is not part of the question: results of before are never added to
     let args = &SimArgs { fresh: true, ..args.clone() };
-    let (results, audited) = super::swept(args, &bench, &variants)?;
-    let (cells, _) = super::output::save_all(args, &args.out, &bench, &variants, &results)?;
+    let (done, audited) = super::swept(args, &bench, &variants)?;
+    let (cells, _) = super::output::save_all(args, &args.out, &bench, &variants, &done)?;
     tell(args, source, &bench, &cells)?;
     super::tell_audited(args, audited);
     Ok(crate::exit::Exit::Clean.into())
