@@ -143,12 +143,13 @@ impl Pass {
             replications: request.replications.or(self.replications.filter(|_| !request.smoke)),
             ..request.clone()
         };
-        let own = Choice { family: self.family, perturb: self.perturb, draws: self.lhs };
+        let own = Choice { family: self.family, perturb: self.perturb, draws: self.lhs, ..Choice::default() };
         let own = if request.smoke { Choice::default() } else { own };
         let choice = Choice {
             family: own.family || beside.family,
             perturb: beside.perturb.or(own.perturb),
             draws: own.draws.max(beside.draws),
+            ..Choice::default()
         };
         let out = if request.smoke { PathBuf::new() } else { self.out.clone() };
         let (pass, oracle) = (self.name.clone(), self.oracle.filter(|_| !request.smoke));

@@ -135,6 +135,7 @@ pub fn variants_of(bench: &Bench, results: &Results) -> Result<Vec<Variant>, cra
         family: names().any(|name| name.starts_with("family:")),
         perturb: names().filter(|name| name.starts_with("perturb:")).find_map(percent),
         draws: names().filter(|name| name.starts_with("lhs:")).find_map(draws).unwrap_or(0),
+        ..Choice::default()
     };
     variant::variants(&bench.machine.calibration, &choice)
 }
