@@ -149,6 +149,12 @@ impl Store {
         &self.stamps
     }
 
+    /// Whether there are no results at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.experiments.is_empty()
+    }
+
     /// Whether there are results of this experiment.
     #[must_use]
     pub fn has(&self, experiment: &str) -> bool {
