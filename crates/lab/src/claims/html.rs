@@ -275,7 +275,14 @@ fn drawn(html: &mut String, spreads: &[Spread]) {
 #[must_use]
 pub fn short(value: f64) -> String {
     if !value.is_finite() {
-        return if value.is_nan() { "?" } else if value > 0.0 { "∞" } else { "-∞" }.to_owned();
+        return if value.is_nan() {
+            "?"
+        } else if value > 0.0 {
+            "∞"
+        } else {
+            "-∞"
+        }
+        .to_owned();
     }
     let digits = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
     let decimals = usize::try_from(3 - digits).unwrap_or(0).min(6);
@@ -335,7 +342,9 @@ mod tests {
     const NOTHING: More<'_> = More { left_out: &[], moved: None, spreads: None };
 
     fn balanced(html: &str) {
-        for tag in ["section", "table", "thead", "tbody", "caption", "tr", "td", "th", "details", "ul", "li", "p", "div"] {
+        for tag in
+            ["section", "table", "thead", "tbody", "caption", "tr", "td", "th", "details", "ul", "li", "p", "div"]
+        {
             let count = |mark: &str| html.matches(mark).count();
             assert_eq!(count(&format!("<{tag}>")) + count(&format!("<{tag} ")), count(&format!("</{tag}>")), "{tag}");
         }
