@@ -179,8 +179,10 @@ impl Store {
 
     fn column(&self, from: &Column<'_>) -> Option<&ByPoint> {
         let variants = self.experiments.get(from.experiment)?.get(from.metric)?.get(from.policy)?;
-        // of members of the family that differ in power alone only power is kept: the rest is the default's
-        let as_default = || variants.get(DEFAULT).filter(|_| from.variant.starts_with("family:"));
+        // of machines that differ in power alone only power is kept: the rest is the default's
+        let kinds = ["family:", "perturb:", "without:"];
+        let rides = kinds.iter().any(|kind| from.variant.starts_with(kind));
+        let as_default = || variants.get(DEFAULT).filter(|_| rides);
         variants.get(from.variant).or_else(as_default)
     }
 
