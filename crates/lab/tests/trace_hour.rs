@@ -1,4 +1,4 @@
-//! A replay by windows against the same time replayed exactly: `experiments/sandman/trace-hour.toml`. CI runs its short form; the
+//! A replay by windows against the same time replayed exactly: `experiments/traces/trace-hour.toml`. CI runs its short form; the
 //! whole hour by `cargo test --release -p pilotlight-lab --test trace_hour -- --ignored --nocapture`.
 
 use std::num::NonZeroUsize;
@@ -10,7 +10,7 @@ use pilotlight_lab::sweep::{self, Sweep};
 use pilotlight_lab::variant::{self, Choice};
 
 fn run(smoke: bool) -> (Results, Vec<String>) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/sandman/trace-hour.toml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/traces/trace-hour.toml");
     let request = Request { smoke, replications: Some(1), ..Request::default() };
     let bench = experiment::load(&path, &request).unwrap();
     let variants = variant::variants(&bench.machine.calibration, &Choice::default()).unwrap();
