@@ -4,6 +4,7 @@ use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::outcome::{Outcome, Stretch};
 
 use crate::experiment::schema::{Cores, Detect, Experiment};
+use crate::variant::{self, Variant};
 
 /// A number of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +57,14 @@ pub fn metrics(outcome: &Outcome, context: &Context<'_>) -> Vec<Metric> {
 fn kept(name: &str, wanted: &[String]) -> bool {
     let bare = name.rsplit_once('.').map_or(name, |(_, bare)| bare);
     wanted.is_empty() || wanted.iter().any(|want| want == name || want == bare)
+}
+
+/// Whether a number is kept of a run of this variant.
+#[must_use]
+pub fn kept_of(variant: &Variant, name: &str) -> bool {
+    let power = name.ends_with("_power_w") || name == "energy_j" || name == SATURATED;
+    let default_only = name.contains('@');
+    (power || !variant.rides()) && (!default_only || variant.name == variant::DEFAULT)
 }
 
 fn push(all: &mut Vec<Metric>, name: &str, unit: &'static str, value: f64) {

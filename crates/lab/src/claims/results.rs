@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::point::{Pattern, Point};
 use super::saturated::grows;
 use crate::metrics::SATURATED;
+use crate::variant::WITHOUT;
 
 /// The variant that nothing was changed in.
 pub const DEFAULT: &str = "default";
@@ -184,7 +185,16 @@ impl Store {
     }
 
     fn column(&self, from: &Column<'_>) -> Option<&ByPoint> {
-        self.experiments.get(from.experiment)?.get(from.metric)?.get(from.policy)?.get(from.variant)
+        let variants = self.experiments.get(from.experiment)?.get(from.metric)?.get(from.policy)?;
+        variants.get(from.variant).or_else(|| variants.get(DEFAULT).filter(|_| self.rode(from)))
+    }
+
+    /// Whether a variant differs from the default in power alone: then only power is kept of it, and the rest is the default's.
+    fn rode(&self, from: &Column<'_>) -> bool {
+        let flags = || self.experiments.get(from.experiment)?.get(SATURATED)?.get(from.policy);
+        let was_run = || flags().is_some_and(|variants| variants.contains_key(from.variant));
+        let moved = from.variant.starts_with("perturb:") || from.variant.starts_with(WITHOUT);
+        from.variant.starts_with("family:") || (moved && was_run())
     }
 
     /// Names of all variants with this beginning, of one experiment or (`None`) of all.
@@ -257,9 +267,27 @@ pub(crate) mod tests {
         let column = Column { experiment: "e", metric: "w", policy: "static", variant: "default" };
         let point = Point::parse("rate=5").unwrap();
         assert_eq!(store.series(&column, &point), Some(&Series::from([(0, 1.0), (1, 2.0)])));
+        let of = |variant| store.series(&Column { variant, ..column }, &point);
+        assert_eq!(of("family:f"), of("default"), "what a member does not have is the default's");
+        assert_eq!(of("lhs:9"), None);
         assert_eq!(store.variants("lhs:", None), ["lhs:9", "lhs:10"]);
         assert_eq!(store.variants("lhs:", Some("f")), [""; 0]);
         assert_eq!(store.unit("e", "w"), Some("W"));
+    }
+
+    #[test]
+    fn a_variant_that_differs_in_power_alone_has_the_default_s_latency_once_it_was_run() {
+        let store = store(&[
+            "e,,default,static,latency_p99_us,us,7",
+            "e,,default,static,saturated,1,0",
+            "e,,perturb:power.x:+20,static,saturated,1,0",
+        ]);
+        let of = |variant| {
+            let column = Column { experiment: "e", metric: "latency_p99_us", policy: "static", variant };
+            store.series(&column, &Point::default()).is_some()
+        };
+        assert!(of("perturb:power.x:+20"));
+        assert!(!of("perturb:poll.y:+20") && !of("without:sandman/Fig 3"), "not run");
     }
 
     #[test]

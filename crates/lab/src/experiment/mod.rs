@@ -14,6 +14,7 @@ pub use schema::Experiment;
 
 use crate::machine::{self, MachineError, MachineFiles};
 use crate::read::{self, ReadError};
+use crate::results::{About, Asked, Parts};
 use pilotlight_sim::ssd::SsdModel;
 
 /// An experiment with everything that its runs need.
@@ -29,8 +30,37 @@ pub struct Bench {
     pub drives: Vec<(String, SsdModel)>,
     /// Names the machine: profile, calibration and drives.
     pub hash: String,
+    /// The same, apart.
+    pub parts: Parts,
     /// Names what is asked: the file, and what was set beside it.
     pub question: String,
+    /// The file, from the folder that holds `calibration.toml`.
+    pub file: String,
+    /// What was set beside it.
+    pub asked: Asked,
+}
+
+impl Bench {
+    /// The same with so many replications at each point.
+    #[must_use]
+    pub fn with_replications(mut self, count: u32) -> Self {
+        self.points.iter_mut().for_each(|point| point.experiment.replications = count);
+        self
+    }
+
+    /// What its results say of themselves.
+    #[must_use]
+    pub fn about(&self) -> About {
+        About {
+            experiment: self.experiment.name.clone(),
+            profile: self.machine.name.clone(),
+            hash: self.hash.clone(),
+            parts: self.parts.clone(),
+            question: self.question.clone(),
+            file: self.file.clone(),
+            asked: self.asked.clone(),
+        }
+    }
 }
 
 /// What is asked beside the file.
@@ -96,8 +126,21 @@ pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
     let (drives, texts) = drives(&home, &points)?;
     let hash =
         machine::hash([profile.as_str(), calibration.as_str()].into_iter().chain(texts.iter().map(String::as_str)));
+    let parts = Parts {
+        profile: machine::hash([profile.as_str()]),
+        calibration: machine::hash([calibration.as_str()]),
+        drives: machine::hash(texts.iter().map(String::as_str)),
+    };
     let question = machine::hash([question(&table).as_str(), format!("{changes:?}").as_str()]);
-    Ok(Bench { experiment, points, machine, drives, hash, question })
+    let asked = Asked { set: request.set.clone(), smoke: request.smoke };
+    Ok(Bench { experiment, points, machine, drives, hash, parts, question, file: below(path, &home), asked })
+}
+
+/// A file's path from a folder above it, with `/` between its parts.
+fn below(path: &Path, home: &Path) -> String {
+    let absolute = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let path = absolute.strip_prefix(home).unwrap_or(&absolute);
+    path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
 /// What a run's result depends on: neither words nor charts, nor how many runs there are.
@@ -113,7 +156,10 @@ fn question(table: &Table) -> String {
 }
 
 /// The folder that holds profiles and calibration.
-fn home(path: &Path) -> Result<PathBuf, LoadError> {
+///
+/// # Errors
+/// If no folder above holds them.
+pub fn home(path: &Path) -> Result<PathBuf, LoadError> {
     let absolute = path.canonicalize().map_err(|error| unreadable(path, error))?;
     let folder = absolute.ancestors().skip(1).find(|folder| folder.join("calibration.toml").is_file());
     folder.map(Path::to_path_buf).ok_or_else(|| LoadError::Home(path.display().to_string()))

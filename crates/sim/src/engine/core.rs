@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use pilotlight_plant::Completions;
 
-use super::floor::{Floor, Message, PollStep, Say, scaled};
+use super::floor::{At, Floor, Message, Say, scaled};
 use crate::trace::{State, What};
 
 /// What a core is about.
@@ -35,6 +35,9 @@ enum Mode {
 pub(crate) struct Core {
     pub(crate) id: u16,
     is_main: bool,
+    /// Whether a loop has begun since the policy was last asked: however long it takes to decide and command, requests are
+    /// polled in between.
+    has_looped: bool,
     mode: Mode,
     /// When its next step begins; before that nothing can change what it does.
     pub(crate) now_ns: u64,
@@ -57,9 +60,9 @@ pub(crate) struct Core {
     state: State,
     /// What idle times the kernel expects.
     expected_idle_ns: u64,
-    number: u32,
     pub(crate) busy_ns: u64,
-    pub(crate) awake_ns: u64,
+    /// How much of the time until `now_ns` it has not been awake.
+    rested_ns: u64,
 }
 
 /// A loop that finds nothing: how long it takes, at the core's speed.
@@ -115,6 +118,7 @@ impl Core {
         Self {
             id,
             is_main,
+            has_looped: true,
             mode: Mode::Polls,
             now_ns: 0,
             place: None,
@@ -128,14 +132,18 @@ impl Core {
             changes: VecDeque::new(),
             state: State::Awake,
             expected_idle_ns: 0,
-            number: 0,
             busy_ns: 0,
-            awake_ns: 0,
+            rested_ns: 0,
         }
     }
 
     pub(crate) fn is_asleep(&self) -> bool {
         matches!(self.mode, Mode::Sleeps { .. })
+    }
+
+    /// How long it has been awake.
+    pub(crate) fn awake_ns(&self) -> u64 {
+        self.now_ns - self.rested_ns
     }
 
     pub(crate) fn factor(&self) -> u32 {
@@ -165,7 +173,7 @@ impl Core {
     pub(crate) fn spend(&mut self, cost_ns: u32) -> u64 {
         let took_ns = scaled(cost_ns, self.factor);
         self.busy_ns += took_ns; // as SPDK counts events
-        self.awake(took_ns);
+        self.now_ns += took_ns;
         self.now_ns
     }
 
@@ -219,16 +227,21 @@ impl Core {
         *self.empty_loop.get_or_insert_with(|| EmptyLoop::new(&self.ring, self.factor, floor))
     }
 
-    /// At a boundary that is for polling only: passes over loops that find nothing, and begins one that may find something.
-    #[inline]
-    fn plain(&mut self, floor: &Floor<'_>, plain_until_ns: u64, until_ns: u64) {
+    /// Loops whose boundaries are for polling only: passes over those that find nothing, and walks through the one that may find
+    /// something.
+    fn plain(&mut self, floor: &mut Floor<'_>, plain_until_ns: u64, until_ns: u64) {
         let empty = self.empty_loop(floor);
-        let pass_ns = empty.pass_ns(self.now_ns, &self.ring, &floor.due_ns, plain_until_ns, until_ns);
-        if pass_ns > 0 {
-            self.awake(pass_ns);
-            self.fruitless = true;
-        } else {
-            self.begin_loop(floor);
+        self.has_looped = true;
+        while self.place.is_none() && self.now_ns < plain_until_ns.min(until_ns) {
+            let pass_ns = empty.pass_ns(self.now_ns, &self.ring, &floor.due_ns, plain_until_ns, until_ns);
+            self.now_ns += pass_ns;
+            if pass_ns > 0 && self.now_ns >= plain_until_ns.min(until_ns) {
+                self.fruitless = true;
+                return;
+            }
+            self.now_ns += empty.fixed_ns;
+            self.found = false;
+            self.poll(floor, 0, until_ns);
         }
     }
 
@@ -247,7 +260,7 @@ impl Core {
             self.turn(floor, self.now_ns, if deep { State::Deep } else { State::Shallow });
             return Boundary::Again;
         }
-        if self.is_main && floor.ask_ns <= self.now_ns {
+        if self.is_main && floor.ask_ns <= self.now_ns && std::mem::take(&mut self.has_looped) {
             return Boundary::Ask;
         }
         if std::mem::take(&mut self.fruitless) && self.rest(floor) {
@@ -257,13 +270,14 @@ impl Core {
     }
 
     fn begin_loop(&mut self, floor: &Floor<'_>) {
-        let fixed_ns = self.empty_loop(floor).fixed_ns;
-        self.awake(fixed_ns);
+        self.has_looped = true;
+        self.now_ns += self.empty_loop(floor).fixed_ns;
         self.found = false;
-        self.place = (!self.ring.is_empty()).then_some(0);
+        self.place = Some(0);
     }
 
     /// The steps of the present loop from `place` on that begin before `until_ns`.
+    #[inline]
     fn poll(&mut self, floor: &mut Floor<'_>, place: usize, until_ns: u64) {
         for place in place..self.ring.len() {
             if self.now_ns >= until_ns {
@@ -280,19 +294,19 @@ impl Core {
     fn step(&mut self, floor: &mut Floor<'_>, thread: u16) {
         if floor.due_ns[usize::from(thread)] > self.now_ns {
             let step_ns = self.empty_loop(floor).step_ns;
-            self.awake(step_ns);
+            self.now_ns += step_ns;
             return;
         }
-        let polled = PollStep::new(floor, self.id, thread, self.now_ns, self.factor, self.number).run();
-        self.number = polled.number;
-        self.awake(polled.took_ns);
-        self.busy_ns += polled.took_ns;
+        let took_ns = floor.poll(thread, At { core: self.id, now_ns: self.now_ns, factor: self.factor });
+        self.now_ns += took_ns;
+        self.busy_ns += took_ns;
         self.found = true;
     }
 
-    fn awake(&mut self, ns: u64) {
-        self.now_ns += ns;
-        self.awake_ns += ns;
+    /// Not awake until `until_ns`.
+    fn rest_until(&mut self, until_ns: u64) {
+        self.rested_ns += until_ns - self.now_ns;
+        self.now_ns = until_ns;
     }
 
     /// When its I/O threads next have something to do, as far as is known.
@@ -316,9 +330,9 @@ impl Core {
             return false;
         }
         self.turn(floor, self.now_ns, State::Shallow);
-        self.now_ns += rest_ns;
+        self.rest_until(self.now_ns + rest_ns);
         self.turn(floor, self.now_ns, State::Awake);
-        self.awake(floor.machine.sleep.rest_wake_ns);
+        self.now_ns += floor.machine.sleep.rest_wake_ns;
         true
     }
 
@@ -344,9 +358,9 @@ impl Core {
         self.expected_idle_ns = (self.expected_idle_ns * 7 + (woken_ns - since_ns)) / 8;
         self.turn(floor, woken_ns, State::Awake);
         self.mode = Mode::Polls;
-        self.now_ns = woken_ns;
+        self.rest_until(woken_ns);
         let before_ns = self.now_ns;
-        self.awake(exit_ns + scaled(kernel.interrupt_ns + kernel.switch_ns, self.factor));
+        self.now_ns += exit_ns + scaled(kernel.interrupt_ns + kernel.switch_ns, self.factor);
         self.busy_ns += self.now_ns - before_ns;
         floor.switches += 1;
         Boundary::Again
@@ -366,8 +380,8 @@ impl Core {
         self.turn(floor, woken_ns, State::Awake);
         self.mode = Mode::Polls;
         self.to_sleep = None;
-        self.now_ns = woken_ns;
-        self.awake(exit_ns);
+        self.rest_until(woken_ns);
+        self.now_ns += exit_ns;
         Boundary::Again
     }
 
@@ -418,7 +432,7 @@ impl Core {
         self.empty_loop = None;
         floor.threads[usize::from(thread)].home = None;
         floor.recorder.note(self.now_ns, What::Left, u64::from(thread), u64::from(self.id));
-        self.awake(scaled(floor.machine.director.move_ns, self.factor));
+        self.now_ns += scaled(floor.machine.director.move_ns, self.factor);
         floor.mail.push((to, Message { at_ns: self.now_ns, say: Say::Take(thread) }));
     }
 }

@@ -249,9 +249,9 @@ impl Director {
         for (index, (core, before)) in cores.iter().zip(&mut self.cores_before).enumerate() {
             let asleep = self.asleep[index].filter(|_| core.is_asleep());
             let state = asleep.map_or(CoreState::Awake, CoreState::Asleep);
-            let (busy_ns, awake_ns) = (core.busy_ns - before.0, core.awake_ns - before.1);
+            let (busy_ns, awake_ns) = (core.busy_ns - before.0, core.awake_ns() - before.1);
             self.cores.push(CoreSample { state, busy_ns, awake_ns });
-            *before = (core.busy_ns, core.awake_ns);
+            *before = (core.busy_ns, core.awake_ns());
         }
     }
 

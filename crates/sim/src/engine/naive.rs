@@ -61,7 +61,7 @@ fn send(world: &mut World<'_>, at_ns: u64) {
     }
     sent.sort_unstable();
     for sent in sent {
-        world.arrive(sent);
+        world.arrive(&sent);
     }
 }
 

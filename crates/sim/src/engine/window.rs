@@ -19,8 +19,10 @@ pub(crate) fn run(world: &mut World<'_>) {
 
 /// How far a window may reach that begins at `from_ns`.
 fn limit(world: &World<'_>, from_ns: u64, longest_ns: u64) -> u64 {
-    let next_ns = next_event(world);
-    let mut until_ns = (from_ns + longest_ns).max(next_ns);
+    let mut until_ns = from_ns + longest_ns;
+    if !world.floor.due_ns.iter().any(|&due_ns| due_ns < until_ns) {
+        until_ns = until_ns.max(next_event(world)); // looked for among all, but only where it may be far
+    }
     if !is_calm(world) {
         until_ns = until_ns.min((from_ns / EPOCH_NS + 1) * EPOCH_NS);
     }
@@ -66,15 +68,15 @@ fn arrivals(world: &mut World<'_>, until_ns: u64) {
     for host in &mut world.hosts {
         host.send(until_ns, &mut sent);
     }
+    let mut order = std::mem::take(&mut world.order);
     if world.in_order {
-        let mut order = std::mem::take(&mut world.order);
         let from_ns = sent.iter().map(|sent| sent.at_ns).min().unwrap_or(0);
         order.until(&sent, from_ns, until_ns, |sent| (sent.at_ns, 0));
-        order.places().for_each(|place| world.arrive(sent[place]));
-        world.order = order;
     } else {
-        sent.iter().for_each(|&sent| world.arrive(sent));
+        order.as_they_are(sent.len());
     }
+    order.places().for_each(|place| world.arrive(&sent[place]));
+    world.order = order;
     sent.clear();
     world.sent = sent;
 }
