@@ -16,6 +16,8 @@ pub mod journal;
 pub mod machine;
 pub mod matrix;
 pub mod metrics;
+pub mod oracle;
+pub mod parallel;
 pub mod quantity;
 pub mod read;
 pub mod recheck;

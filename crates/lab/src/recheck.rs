@@ -123,7 +123,7 @@ fn differs(then: &Run, now: &Run) -> Option<(String, Option<f64>, Option<f64>)> 
     first.map(|(metric, then, now)| (metric.clone(), then, now))
 }
 
-/// The variants that a file of results has runs of.
+/// The variants that a file of results has runs of, but for those that leave a figure out: those depend on the list of claims.
 ///
 /// # Errors
 /// If the calibration cannot be varied so.
@@ -135,6 +135,7 @@ pub fn variants_of(bench: &Bench, results: &Results) -> Result<Vec<Variant>, cra
         family: names().any(|name| name.starts_with("family:")),
         perturb: names().filter(|name| name.starts_with("perturb:")).find_map(percent),
         draws: names().filter(|name| name.starts_with("lhs:")).find_map(draws).unwrap_or(0),
+        ..Choice::default()
     };
     variant::variants(&bench.machine.calibration, &choice)
 }

@@ -127,7 +127,7 @@ fn a_constant_of_power_that_is_moved_rides_too() {
     let alone = Variant { name: "alone".into(), ..rider.clone() };
     let both = [moved[0].clone(), rider, alone];
     let file = place(&folder, "moved.csv");
-    let results = Sweep::new(&bench, &both).run(&file, NonZeroUsize::MIN, &simulator, &|_, _, _| {}).unwrap();
+    let results = Sweep::new(&bench, &both).run(&file, NonZeroUsize::MIN, &simulator, &|_| {}).unwrap();
     let mut differ = 0;
     for (key, run) in results.runs.iter().filter(|(key, _)| key.variant == "alone") {
         let named = |name: &str| RunKey { variant: name.into(), ..key.clone() };
@@ -233,12 +233,12 @@ fn the_report_holds_every_chart_and_what_is_saturated() {
     let bench = bench(&[]);
     let results = run(&bench, &place(&folder, "r.csv"), 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
     let cells = summary::summarise(&bench.points, &results);
-    let report = figure::report(&bench, &cells).html();
+    let report = figure::report(&bench, &cells, &[]).html();
     assert!(report.contains("Could not keep up") && report.contains(&bench.hash));
     let kept = run(&bench, &place(&folder, "s.csv"), 1, &|scenario, _, _| {
         Ok(Outcome { saturated: false, ..stand_in(scenario) })
     });
-    let report = figure::report(&bench, &summary::summarise(&bench.points, &kept.unwrap())).html();
+    let report = figure::report(&bench, &summary::summarise(&bench.points, &kept.unwrap()), &[]).html();
     for chart in &bench.experiment.output.charts {
         assert!(report.contains(&format!("aria-label=\"{}\"", chart.title)), "{}", chart.title);
     }

@@ -4,6 +4,7 @@ mod all;
 mod check;
 mod output;
 mod progress;
+mod replay;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -13,9 +14,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use pilotlight_lab::audit::{Audited, Auditor};
+use pilotlight_lab::calibration::Calibration;
+use pilotlight_lab::claims::{claim, leave_out};
 use pilotlight_lab::experiment::{self, Bench, Request};
 use pilotlight_lab::journal;
-use pilotlight_lab::matrix::Matrix;
+use pilotlight_lab::matrix::{Fitted, Matrix};
+use pilotlight_lab::oracle;
 use pilotlight_lab::quantity::Time;
 use pilotlight_lab::results::Results;
 use pilotlight_lab::sweep::{self, Sweep};
@@ -40,6 +44,9 @@ Examples:
   pilotlight sim experiments/sandman/fig3.toml --set machine.poll.loop_ns=150
   pilotlight sim experiments/sandman/fig4.toml --family                    every machine that the printed figures allow
   pilotlight sim experiments/sandman/fig4.toml --perturb 20 --lhs 50       how much the free constants matter
+  pilotlight sim --replay io_traces.csv.gz --sizes device_size.csv         your own trace: joules a day, kWh a month
+  pilotlight sim --replay web.csv --policy spdk-static --policy sandman --json
+  pilotlight sim experiments/sandman/fig3.toml --oracle                    what a schedule that knows the future would burn
   pilotlight sim --all                                                     the whole matrix (experiments/all.toml)
   pilotlight sim --all --smoke --audit --out /tmp/smoke                    everything, short, held to the laws
   pilotlight sim --recheck 1% --at-most 60s                                are the results in results/ still what comes out?
@@ -55,12 +62,15 @@ Exit codes:
 #[command(after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct SimArgs {
     /// The experiment, or a list of experiments (docs/experiments.md)
-    #[arg(value_name = "FILE", required_unless_present_any = ["all", "sentinels", "recheck"])]
+    #[arg(value_name = "FILE", required_unless_present_any = ["all", "sentinels", "recheck", "replay"])]
     file: Option<PathBuf>,
 
     /// The whole matrix: experiments/all.toml here or in a folder above
     #[arg(long, conflicts_with = "file", help_heading = "What is run")]
     all: bool,
+
+    #[command(flatten)]
+    replay: replay::ReplayArgs,
 
     /// A key of the file at another value, or of the machine (machine.poll.loop_ns=150); repeatable
     #[arg(long, value_name = "KEY=VALUE", help_heading = "What is run")]
@@ -116,6 +126,14 @@ pub(crate) struct SimArgs {
     #[arg(long, help_heading = "Checks")]
     audit: bool,
 
+    /// Also bound what could have been saved, for runs of at most so many requests (docs/oracle.md)
+    #[arg(long, value_name = "REQUESTS", num_args = 0..=1, default_missing_value = "5e6", help_heading = "What is run")]
+    oracle: Option<f64>,
+
+    /// Beside the default machine one for each figure that constants were fitted on, without what was fitted on it
+    #[arg(long, help_heading = "Variants of the machine")]
+    leave_out: bool,
+
     /// Runs at a time [default: one a core]
     #[arg(long, value_name = "COUNT", help_heading = "How")]
     workers: Option<NonZeroUsize>,
@@ -162,6 +180,9 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
     if let Some(share) = args.recheck {
         return check::recheck(args, share);
     }
+    if let Some(source) = &args.replay.replay {
+        return replay::run(args, source);
+    }
     match prepare(args) {
         Ok(Prepared::One(bench, variants)) => one(args, &bench, &variants),
         Ok(Prepared::List(entries)) => all::run(args, &entries),
@@ -181,9 +202,11 @@ enum Prepared {
 fn prepare(args: &SimArgs) -> anyhow::Result<Prepared> {
     let request = request(args)?;
     let file = file(args)?;
-    let choice = Choice { family: args.family, perturb: args.perturb, draws: args.lhs };
+    let fitted = fitted(&experiment::home(&file)?)?;
+    let without = if args.leave_out { fitted.clone() } else { Fitted::new() };
+    let choice = Choice { family: args.family, perturb: args.perturb, draws: args.lhs, without };
     if Matrix::is_one(&file)? {
-        return Ok(Prepared::List(all::entries(args, &file, &request, &choice)?));
+        return Ok(Prepared::List(all::entries(args, &file, &request, &choice, &fitted)?));
     }
     let bench = experiment::load(&file, &request)?;
     let variants = variant::variants(&bench.machine.calibration, &choice)?;
@@ -197,6 +220,18 @@ fn request(args: &SimArgs) -> anyhow::Result<Request> {
     };
     let set = args.set.iter().map(pair).collect::<anyhow::Result<_>>()?;
     Ok(Request { set, smoke: args.smoke, replications: args.replications })
+}
+
+/// The figures of the claims that constants were fitted on.
+fn fitted(home: &Path) -> anyhow::Result<Fitted> {
+    let claims = home.join("experiments/claims.toml");
+    if !claims.is_file() {
+        return Ok(Fitted::new());
+    }
+    let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+    let rows = claim::parse(&[(claims.display().to_string(), read(&claims)?)])?;
+    let calibration = Calibration::parse(&read(&home.join("calibration.toml"))?)?;
+    Ok(leave_out::fitted(&rows, &calibration))
 }
 
 /// The list of everything.
@@ -217,17 +252,23 @@ fn found(name: &str) -> anyhow::Result<PathBuf> {
 }
 
 fn one(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<ExitCode> {
+    let (done, audited) = swept(args, bench, variants)?;
+    output::write(args, &args.out, bench, variants, &done)?;
+    tell_audited(args, audited);
+    Ok(Exit::Clean.into())
+}
+
+/// Runs what is missing.
+fn swept(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<(Done, Audited)> {
     let sweep = Sweep::new(bench, variants);
     let place = place(&args.out, bench, "csv");
     make_room(args, &place)?;
     let there = there(&sweep, bench, &place)?;
     let progress = Progress::new(there, workers(args), args.json);
     let auditor = Auditor::new(bench.experiment.seed);
-    let results = sweep_into(args, &sweep, &place, &auditor, &progress);
+    let done = sweep_into(args, &sweep, &place, &auditor, args.oracle, &progress);
     progress.finish();
-    output::write(args, &args.out, bench, variants, &results?)?;
-    tell_audited(args, auditor.audited());
-    Ok(Exit::Clean.into())
+    Ok((done?, auditor.audited()))
 }
 
 /// What is missing of a sweep, in seconds of a core, as estimated.
@@ -247,20 +288,31 @@ fn make_room(args: &SimArgs, place: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A finished sweep.
+struct Done {
+    results: Results,
+    /// What has no bracket, in lines for people; empty where none was asked for.
+    unbounded: Vec<String>,
+}
+
 fn sweep_into(
     args: &SimArgs,
     sweep: &Sweep<'_>,
     place: &Path,
     auditor: &Auditor,
+    oracle: Option<f64>,
     progress: &Progress,
-) -> anyhow::Result<Results> {
+) -> anyhow::Result<Done> {
     let watcher = |done: &sweep::Progress<'_>| progress.done(done);
     let results = if args.audit {
         sweep.run(place, workers(args), &|scenario, policy, source| auditor.run(scenario, policy, source), &watcher)
     } else {
         sweep.run(place, workers(args), &sweep::simulator, &watcher)
     };
-    results.with_context(|| format!("what was finished is kept in {}", place.display()))
+    let results = results.with_context(|| format!("what was finished is kept in {}", place.display()))?;
+    let Some(most) = oracle else { return Ok(Done { results, unbounded: Vec::new() }) };
+    let (results, unbounded) = oracle::add(sweep, place, most, workers(args), &|at, of| progress.bracket(at, of))?;
+    Ok(Done { results, unbounded: oracle::words(&unbounded) })
 }
 
 fn tell_audited(args: &SimArgs, Audited { runs, records, requests }: Audited) {

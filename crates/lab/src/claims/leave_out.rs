@@ -116,10 +116,7 @@ mod tests {
     use super::*;
 
     fn row(id: &str, place: &str) -> Claim {
-        Claim {
-            place: place.to_owned(),
-            ..claim(id, Kind::Predict, Some(Relation::Eq), Printed::Number(40.0))
-        }
+        Claim { place: place.to_owned(), ..claim(id, Kind::Predict, Some(Relation::Eq), Printed::Number(40.0)) }
     }
 
     fn calibration() -> Calibration {

@@ -463,7 +463,8 @@ mod tests {
         }
         assert_eq!(holds("holds=['b < a']", &store).unwrap()[0].1, Holds::Yes, "watts are as measured");
         let look_up = |_: Name<'_>| None;
-        let findings = Evaluation { store: &store, variant: "default", look_up: &look_up }.of(&order("holds=['b < a']"));
+        let findings =
+            Evaluation { store: &store, variant: "default", look_up: &look_up }.of(&order("holds=['b < a']"));
         assert_eq!(findings.unwrap()[0].saturated[0].to_string(), "b in e 10/10", "but it is said");
     }
 

@@ -395,7 +395,11 @@ mod tests {
         assert_eq!(less.estimate.value, 100.0);
         let watts = of("compare='reduction %'\nversus='static'", "sandman", "w");
         assert!((watts.estimate.value - 40.0).abs() < 1e-9 && watts.saturated.len() == 1, "{watts:?}");
-        let every = of("compare='increase %'\nversus='sandman'\nover='max'\nalso=[{point='rate=20'}]", "static", "latency_p99_us");
+        let every = of(
+            "compare='increase %'\nversus='sandman'\nover='max'\nalso=[{point='rate=20'}]",
+            "static",
+            "latency_p99_us",
+        );
         assert_eq!((every.estimate.value, every.point.to_string().as_str()), (f64::INFINITY, "rate=10"));
     }
 

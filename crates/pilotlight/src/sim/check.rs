@@ -1,14 +1,12 @@
 //! Checks of what is committed: numbers of short runs (`--sentinels`), and results computed again (`--recheck`).
 
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use pilotlight_lab::experiment::Bench;
+use pilotlight_lab::parallel;
 use pilotlight_lab::recheck::{self, Candidate, Sample};
 use pilotlight_lab::results::{self, Results};
 use pilotlight_lab::sentinel::{self, Finding};
@@ -26,7 +24,7 @@ const SENTINELS: &str = "experiments/sentinels.toml";
 pub(super) fn sentinels(args: &SimArgs) -> anyhow::Result<ExitCode> {
     let path = found(SENTINELS)?;
     let watched = sentinel::watched(&path, &sentinel::read(&path)?)?;
-    let looked = in_parallel(workers(args), watched.len(), None, |at| watched[at].look(&sweep::simulator));
+    let looked = parallel::each(workers(args), watched.len(), None, |at| watched[at].look(&sweep::simulator));
     let looked: Vec<Vec<Finding>> = looked.into_iter().flatten().collect::<Result<_, _>>()?;
     let findings: Vec<Finding> = looked.into_iter().flatten().collect();
     let changed: Vec<&Finding> = findings.iter().filter(|finding| !finding.holds()).collect();
@@ -69,7 +67,7 @@ pub(super) fn recheck(args: &SimArgs, share: f64) -> anyhow::Result<ExitCode> {
     let sample = recheck::sample(runs.collect(), share, budget_s);
     let until = args.at_most.map(|seconds| begun + seconds);
     let compare = |at: usize| one(&committed, &sweeps, &sample.chosen[at]);
-    let verdicts = in_parallel(workers, sample.chosen.len(), until, compare);
+    let verdicts = parallel::each(workers, sample.chosen.len(), until, compare);
     let equal: Vec<bool> = verdicts.into_iter().flatten().collect::<anyhow::Result<_>>()?;
     tell(&sample, &equal, args.seed, begun.elapsed());
     Ok(if equal.iter().all(|&equal| equal) { Exit::Clean } else { Exit::Failed }.into())
@@ -126,25 +124,4 @@ fn today(results: &Results) -> anyhow::Result<(Bench, Vec<Variant>)> {
     let most = results.runs.keys().map(|key| key.replication + 1).max().unwrap_or(0);
     let variants = recheck::variants_of(&bench, results)?;
     Ok((bench.with_replications(most), variants))
-}
-
-/// Does all of it on so many threads, in order; what is not begun in time is not done.
-fn in_parallel<T: Send>(
-    workers: NonZeroUsize,
-    count: usize,
-    until: Option<Instant>,
-    task: impl Fn(usize) -> T + Sync,
-) -> Vec<Option<T>> {
-    let next = AtomicUsize::new(0);
-    let done: Vec<Mutex<Option<T>>> = (0..count).map(|_| Mutex::new(None)).collect();
-    let work = || {
-        while until.is_none_or(|until| Instant::now() < until) {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(place) = done.get(at) else { return };
-            let result = task(at);
-            *place.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result);
-        }
-    };
-    std::thread::scope(|scope| (0..workers.get().min(count)).for_each(|_| drop(scope.spawn(&work))));
-    done.into_iter().map(|place| place.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)).collect()
 }

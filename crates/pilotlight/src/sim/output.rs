@@ -7,12 +7,12 @@ use anyhow::Context as _;
 use pilotlight_lab::experiment::Bench;
 use pilotlight_lab::experiment::schema::ChartKind;
 use pilotlight_lab::figure;
-use pilotlight_lab::results::Results;
 use pilotlight_lab::summary::{self, Cell, Measured};
 use pilotlight_lab::variant::{self, Variant};
+use pilotlight_report::Column;
 use pilotlight_report::table::short;
 
-use super::{SimArgs, place};
+use super::{Done, SimArgs, place};
 use crate::table::Table;
 
 /// Metrics that people see where an experiment draws no chart of its own.
@@ -24,13 +24,13 @@ pub(super) fn write(
     out: &Path,
     bench: &Bench,
     variants: &[Variant],
-    results: &Results,
+    done: &Done,
 ) -> anyhow::Result<()> {
-    let (cells, json) = save_all(args, out, bench, variants, results)?;
+    let (cells, json) = save_all(args, out, bench, variants, done)?;
     if args.json {
         println!("{json}");
     } else {
-        print!("{}", people(out, bench, &cells));
+        print!("{}{}", people(out, bench, &cells), limits(bench, &cells, &done.unbounded));
     }
     Ok(())
 }
@@ -41,20 +41,20 @@ pub(super) fn save_all(
     out: &Path,
     bench: &Bench,
     variants: &[Variant],
-    results: &Results,
+    done: &Done,
 ) -> anyhow::Result<(Vec<Cell>, serde_json::Value)> {
-    let cells = summary::summarise(&bench.points, results);
+    let cells = summary::summarise(&bench.points, &done.results);
     let table = figure::table(bench, &cells);
     let json = serde_json::json!({
         "experiment": bench.experiment.name, "figure": bench.experiment.figure, "title": bench.experiment.title,
         "profile": bench.machine.name, "hash": bench.hash, "question": bench.question, "confidence": 0.95,
-        "watts": "modelled", "rows": table.json(),
+        "watts": "modelled", "rows": table.json(), "not_bounded": done.unbounded,
     });
     save(&place(out, bench, "json"), &serde_json::to_vec_pretty(&json)?)?;
     if let Some(draws) = variant::draws(variants) {
         save(&place(out, bench, "draws.csv"), draws.as_bytes())?;
     }
-    save(&place(out, bench, "html"), figure::report(bench, &cells).html().as_bytes())?;
+    save(&place(out, bench, "html"), figure::report(bench, &cells, &done.unbounded).html().as_bytes())?;
     if args.parquet {
         let notes = [("profile", &bench.machine.name), ("hash", &bench.hash), ("question", &bench.question)];
         let notes = notes.map(|(key, value)| (key.to_owned(), value.clone()));
@@ -96,6 +96,18 @@ fn people(out: &Path, bench: &Bench, cells: &[Cell]) -> String {
         bench.points.len(),
         out.join(format!("{}.*", experiment.name)).display(),
     )
+}
+
+/// What each policy burnt above the floors beside the clairvoyant limit.
+fn limits(bench: &Bench, cells: &[Cell], unbounded: &[String]) -> String {
+    let mut text = String::new();
+    if let Some(limits) = figure::limits(bench, cells) {
+        let headings: Vec<String> = limits.columns.iter().map(Column::heading).collect();
+        let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
+        limits.rows.iter().for_each(|row| table.row(row.iter().map(pilotlight_report::Cell::show)));
+        text = format!("\n{}, of the first replication (docs/oracle.md)\n\n{table}", limits.title);
+    }
+    unbounded.iter().fold(text, |text, line| text + line + "\n")
 }
 
 /// What the experiment draws, and the usual; of what has neither, everything but what is over time.

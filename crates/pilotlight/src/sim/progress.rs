@@ -69,6 +69,16 @@ impl Progress {
         }
     }
 
+    /// A bracket of the clairvoyant limit is found.
+    pub(super) fn bracket(&self, at: usize, of: usize) {
+        let mut state = self.state();
+        self.bar.set_message(format!("{} {at} of {of} brackets", state.name));
+        if self.lines && state.said.elapsed() >= QUIET {
+            eprintln!("{}: {at} of {of} brackets", state.name);
+            state.said = Instant::now();
+        }
+    }
+
     /// Nothing more comes.
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
