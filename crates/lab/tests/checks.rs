@@ -122,8 +122,8 @@ fn the_first_replications_are_audited() {
     let sweep = Sweep::new(&bench, &variants);
     let auditor = Auditor::new(bench.experiment.seed);
     let run = |name: &str, auditor: &Auditor| {
-        let engine = |scenario: &_, policy, _: Option<_>| auditor.run(scenario, policy, None);
-        sweep.run(&folder.path().join(name), NonZeroUsize::MIN, &engine, &|_| {})
+        let file = folder.path().join(name);
+        sweep.run(&file, NonZeroUsize::MIN, &|scenario, policy, _| auditor.run(scenario, policy, None), &|_| {})
     };
     run("r.csv", &auditor).unwrap();
     let audited = auditor.audited();
@@ -138,9 +138,11 @@ fn replays_are_audited() {
     let bench = small("fig15-alibaba.toml", &[("policy", "[{ label = 'sandman', name = 'sandman' }]")]);
     let variants = variants(&bench, false);
     let auditor = Auditor::new(bench.experiment.seed);
-    let engine = |scenario: &_, policy, source| auditor.run(scenario, policy, source);
     let sweep = Sweep::new(&bench, &variants);
-    sweep.run(&folder.path().join("r.csv"), NonZeroUsize::MIN, &engine, &|_| {}).unwrap();
+    let file = folder.path().join("r.csv");
+    sweep
+        .run(&file, NonZeroUsize::MIN, &|scenario, policy, source| auditor.run(scenario, policy, source), &|_| {})
+        .unwrap();
     assert_eq!(auditor.audited().runs, 1);
     assert!(auditor.audited().requests > 100, "{:?}", auditor.audited());
 }
