@@ -278,7 +278,14 @@ fn drawn(html: &mut String, spreads: &[Spread]) {
 #[must_use]
 pub fn short(value: f64) -> String {
     if !value.is_finite() {
-        return if value.is_nan() { "?" } else if value > 0.0 { "∞" } else { "-∞" }.to_owned();
+        return if value.is_nan() {
+            "?"
+        } else if value > 0.0 {
+            "∞"
+        } else {
+            "-∞"
+        }
+        .to_owned();
     }
     let digits = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
     let decimals = usize::try_from(3 - digits).unwrap_or(0).min(6);
@@ -338,7 +345,9 @@ mod tests {
     const NOTHING: More<'_> = More { stale: &[], left_out: &[], moved: None, spreads: None };
 
     fn balanced(html: &str) {
-        for tag in ["section", "table", "thead", "tbody", "caption", "tr", "td", "th", "details", "ul", "li", "p", "div"] {
+        for tag in
+            ["section", "table", "thead", "tbody", "caption", "tr", "td", "th", "details", "ul", "li", "p", "div"]
+        {
             let count = |mark: &str| html.matches(mark).count();
             assert_eq!(count(&format!("<{tag}>")) + count(&format!("<{tag} ")), count(&format!("</{tag}>")), "{tag}");
         }
@@ -374,7 +383,8 @@ mod tests {
             elsewhere: None,
         };
         let moved = Moved { constant: "batch".into(), compared: 3, changes: Vec::new(), suspect: true };
-        let more = More { stale: &["old.csv".to_owned()], left_out: &[left], moved: Some(&[moved]), spreads: Some(&[]) };
+        let more =
+            More { stale: &["old.csv".to_owned()], left_out: &[left], moved: Some(&[moved]), spreads: Some(&[]) };
         let html = page(&Report::new(&lab, None), &more);
         for part in [
             "<tr class=\"row verdict-misses\"><th scope=\"row\">o</th>",

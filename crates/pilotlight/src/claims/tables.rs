@@ -277,7 +277,10 @@ mod tests {
         let report = super::super::text::tests::report();
         let table = material(&report, |material| markdown(Table::Rows, Some("sandman"), material));
         assert_eq!(table.lines().count(), 2 + 55);
-        assert!(table.contains("| sandman-s52-lat-order | Fig 4 | sandman ~ hybrid-poll ~ spdk-static < dynamic"), "{table}");
+        assert!(
+            table.contains("| sandman-s52-lat-order | Fig 4 | sandman ~ hybrid-poll ~ spdk-static < dynamic"),
+            "{table}"
+        );
         assert!(table.lines().all(|line| line.matches(" | ").count() == 5), "{table}");
     }
 }
