@@ -127,7 +127,7 @@ fn a_constant_of_power_that_is_moved_rides_too() {
     let alone = Variant { name: "alone".into(), ..rider.clone() };
     let both = [moved[0].clone(), rider, alone];
     let file = place(&folder, "moved.csv");
-    let results = Sweep::new(&bench, &both).run(&file, NonZeroUsize::MIN, &simulator, &|_, _, _| {}).unwrap();
+    let results = Sweep::new(&bench, &both).run(&file, NonZeroUsize::MIN, &simulator, &|_| {}).unwrap();
     let mut differ = 0;
     for (key, run) in results.runs.iter().filter(|(key, _)| key.variant == "alone") {
         let named = |name: &str| RunKey { variant: name.into(), ..key.clone() };
