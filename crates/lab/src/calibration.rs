@@ -10,7 +10,7 @@ use pilotlight_stats::latin::{self, Range};
 use crate::read::{self, ReadError};
 
 /// The free constants of a simulated machine.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
     /// The constants.

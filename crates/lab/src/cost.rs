@@ -3,7 +3,7 @@
 //! A request costs so much whatever happens, a simulated second so much more for ticks, loops and idle cores. Closed loops have no
 //! rate: they are taken to go as fast as drives, cores and depth let them.
 
-use crate::experiment::schema::{Experiment, Group, PolicySpec, WarmUp};
+use crate::experiment::schema::{Experiment, Group, MeanRate, PolicySpec, WarmUp};
 use crate::quantity::{Depth, Rate};
 
 /// Of a request, in seconds of a core (docs/simulator.md: speed).
@@ -29,21 +29,33 @@ pub fn run_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
 #[must_use]
 pub fn once_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
     let cores = policy.topology.unwrap_or(experiment.topology).cores;
-    let seconds = experiment.duration.seconds();
+    let seconds = simulated_s(experiment);
     seconds * (requests_per_s(experiment, cores) * REQUEST_S + f64::from(cores) * CORE_SECOND_S)
 }
 
 /// Requests of a whole run.
 #[must_use]
 pub fn requests(experiment: &Experiment) -> f64 {
-    experiment.duration.seconds() * requests_per_s(experiment, experiment.topology.cores)
+    simulated_s(experiment) * requests_per_s(experiment, experiment.topology.cores)
+}
+
+/// Of a replay by windows these, with their run-ins.
+fn simulated_s(experiment: &Experiment) -> f64 {
+    let whole = experiment.duration.seconds();
+    let Some(sample) = experiment.trace.as_ref().and_then(|trace| trace.sample) else { return whole };
+    if sample.exact_time >= experiment.duration && sample.exact_requests > 0 {
+        return whole;
+    }
+    let windows = (sample.windows + sample.around_bursts) as f64;
+    (windows * (sample.window.seconds() + sample.run_in.seconds())).min(whole)
 }
 
 fn requests_per_s(experiment: &Experiment, cores: u16) -> f64 {
     let drives: u32 = experiment.drives.iter().map(|drives| u32::from(drives.count)).sum();
     let most = (f64::from(cores) * CORE_IOPS).min(f64::from(drives) * DRIVE_IOPS);
     let groups: f64 = experiment.workload.iter().map(|group| group_per_s(group, most)).sum();
-    let traced = experiment.trace.as_ref().map_or(0.0, |trace| trace.mean_iops.unwrap_or(1e6) * trace.speed);
+    let traced =
+        experiment.trace.as_ref().map_or(0.0, |trace| trace.mean_iops.map_or(1e6, MeanRate::mean) * trace.speed);
     groups.min(2.0 * most) + traced
 }
 

@@ -21,8 +21,9 @@ use pilotlight_sim::scenario::Scenario;
 use pilotlight_stats::warmup;
 
 use crate::cost;
+use crate::experiment::replay::{self, Day, Replays};
 use crate::experiment::schema::{Experiment, PolicySpec, WarmUp};
-use crate::experiment::{Bench, Point, replay, scenario};
+use crate::experiment::{Bench, Point, scenario};
 use crate::journal::Journal;
 use crate::metrics::{self, Context};
 use crate::results::{About, Results, ResultsError, Run, RunKey, Value};
@@ -101,6 +102,13 @@ pub struct Sweep<'a> {
     variants: &'a [Variant],
     jobs: Vec<Job>,
     warm_ups: Vec<OnceLock<Result<u64, String>>>,
+    replays: Replays,
+}
+
+/// What came of a run, and of a replay by windows what it says beside.
+struct Ran {
+    outcome: Outcome,
+    day: Option<Day>,
 }
 
 impl<'a> Sweep<'a> {
@@ -111,7 +119,8 @@ impl<'a> Sweep<'a> {
         let mut cells = 0;
         for (point, at) in bench.points.iter().enumerate() {
             for policy in 0..at.experiment.policies.len() {
-                for variant in (0..variants.len()).filter(|&variant| !variants[variant].rides()) {
+                let spec = &at.experiment.policies[policy];
+                for variant in (0..variants.len()).filter(|&variant| !variants[variant].rides_under(spec)) {
                     let replications = 0..at.experiment.replications;
                     jobs.extend(replications.map(|replication| Job {
                         point,
@@ -125,7 +134,7 @@ impl<'a> Sweep<'a> {
             }
         }
         let warm_ups = std::iter::repeat_with(OnceLock::new).take(cells).collect();
-        Self { bench, variants, jobs, warm_ups }
+        Self { bench, variants, jobs, warm_ups, replays: Replays::default() }
     }
 
     /// How many runs there are.
@@ -163,7 +172,8 @@ impl<'a> Sweep<'a> {
 
     fn riders(&self, job: &Job) -> impl Iterator<Item = &'a Variant> {
         let carries = self.variants[job.variant].name == variant::DEFAULT;
-        self.variants.iter().filter(move |variant| carries && variant.rides())
+        let policy = self.policy(job);
+        self.variants.iter().filter(move |variant| carries && variant.rides_under(policy))
     }
 
     fn key(&self, job: &Job, variant: &Variant) -> RunKey {
@@ -290,22 +300,22 @@ impl<'a> Sweep<'a> {
         };
         let warm_up = self.warm_ups[job.cell].get_or_init(|| self.warm_up(job, engine));
         let warm_up = warm_up.clone().map_err(failed)?;
-        let mut outcome = self.simulate(job, job.replication, warm_up, engine).map_err(failed)?;
-        let energies = std::mem::take(&mut outcome.family);
-        let measured = |outcome: &Outcome, variant: &Variant| {
-            let run = self.measure(job, outcome, variant, warm_up).map_err(failed);
+        let mut ran = self.simulate(job, job.replication, warm_up, engine).map_err(failed)?;
+        let energies = std::mem::take(&mut ran.outcome.family);
+        let measured = |ran: &Ran, variant: &Variant| {
+            let run = self.measure(job, ran, variant, warm_up).map_err(failed);
             run.map(|run| (self.key(job, variant), run))
         };
-        let mut runs = vec![measured(&outcome, variant)?];
+        let mut runs = vec![measured(&ran, variant)?];
         for (rider, energy) in self.riders(job).zip(energies) {
-            outcome.energy = energy;
-            runs.push(measured(&outcome, rider)?);
+            ran.outcome.energy = energy;
+            runs.push(measured(&ran, rider)?);
         }
         Ok(runs)
     }
 
     /// The numbers of a run.
-    fn measure(&self, job: &Job, outcome: &Outcome, variant: &Variant, warm_up_ns: u64) -> Result<Run, String> {
+    fn measure(&self, job: &Job, ran: &Ran, variant: &Variant, warm_up_ns: u64) -> Result<Run, String> {
         let experiment = &self.point(job).experiment;
         let labels = scenario::labels(experiment);
         let cores = self.policy(job).topology.unwrap_or(experiment.topology);
@@ -318,7 +328,7 @@ impl<'a> Sweep<'a> {
             unit: metric.unit.to_owned(),
             value: nine_digits(metric.value),
         };
-        let mut all = metrics::metrics(outcome, &context);
+        let mut all = metrics::metrics(&ran.outcome, ran.day.as_ref(), &context);
         all.retain(|metric| metrics::kept_of(variant, &metric.name));
         let values = all.into_iter().map(value).collect();
         Ok(Run { seed: seed(experiment.seed, job.replication), values })
@@ -331,17 +341,22 @@ impl<'a> Sweep<'a> {
         self.bench.machine.machine(&changes.collect::<Vec<_>>()).map_err(|error| error.to_string())
     }
 
-    fn simulate(&self, job: &Job, replication: u32, warm_up_ns: u64, engine: &Engine<'_>) -> Result<Outcome, String> {
+    fn simulate(&self, job: &Job, replication: u32, warm_up_ns: u64, engine: &Engine<'_>) -> Result<Ran, String> {
         let (point, policy) = (self.point(job), self.policy(job));
         let scenario = self.scenario(job, replication, warm_up_ns)?;
         let settings = scenario::settings(policy);
         let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        let policy = pilotlight_policy::build(&policy.name, &settings).map_err(|error| error.to_string())?;
+        let build = || pilotlight_policy::build(&policy.name, &settings).map_err(|error| error.to_string());
         let trace = point.experiment.trace.as_ref();
+        if let Some((trace, sample)) = trace.and_then(|trace| Some((trace, trace.sample.as_ref()?))) {
+            let run = replay::day::Run { trace, sample, scenario: &scenario, policy: &build, engine };
+            let (outcome, day) = self.replays.run(&run)?;
+            return Ok(Ran { outcome, day: Some(day) });
+        }
         let drives = scenario.drives.len() as u16;
         let source =
             trace.map(|trace| replay::source(trace, drives, scenario.duration_ns, scenario.seed)).transpose()?;
-        engine(&scenario, policy, source)
+        Ok(Ran { outcome: engine(&scenario, build()?, source)?, day: None })
     }
 
     fn scenario(&self, job: &Job, replication: u32, warm_up_ns: u64) -> Result<Scenario, String> {
@@ -359,11 +374,14 @@ impl<'a> Sweep<'a> {
     /// The time that is cut off in every run of a cell.
     fn warm_up(&self, job: &Job, engine: &Engine<'_>) -> Result<u64, String> {
         let experiment = &self.point(job).experiment;
+        if experiment.trace.as_ref().is_some_and(|trace| trace.sample.is_some()) {
+            return Ok(0); // each window has a run-in of its own
+        }
         let (least, most) = match experiment.warm_up {
             WarmUp::Fixed { time } => return Ok(time.0),
             WarmUp::Mser5 { least, most } => (least, most),
         };
-        let pilot = self.simulate(job, 0, 0, engine)?;
+        let pilot = self.simulate(job, 0, 0, engine)?.outcome;
         let series = experiment.series.0;
         let power = pilot.series.iter().map(|stretch| stretch.energy.system_uj() as f64);
         let latency = pilot.series.iter().map(|stretch| stretch.latency_ns as f64 / stretch.answered.max(1) as f64);

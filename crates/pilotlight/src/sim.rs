@@ -4,6 +4,7 @@ mod all;
 mod check;
 mod output;
 mod progress;
+mod replay;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -43,6 +44,8 @@ Examples:
   pilotlight sim experiments/sandman/fig3.toml --set machine.poll.loop_ns=150
   pilotlight sim experiments/sandman/fig4.toml --family                    every machine that the printed figures allow
   pilotlight sim experiments/sandman/fig4.toml --perturb 20 --lhs 50       how much the free constants matter
+  pilotlight sim --replay io_traces.csv.gz --sizes device_size.csv         your own trace: joules a day, kWh a month
+  pilotlight sim --replay web.csv --policy spdk-static --policy sandman --json
   pilotlight sim experiments/sandman/fig3.toml --oracle                    what a schedule that knows the future would burn
   pilotlight sim --all                                                     the whole matrix (experiments/all.toml)
   pilotlight sim --all --smoke --audit --out /tmp/smoke                    everything, short, held to the laws
@@ -59,12 +62,15 @@ Exit codes:
 #[command(after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct SimArgs {
     /// The experiment, or a list of experiments (docs/experiments.md)
-    #[arg(value_name = "FILE", required_unless_present_any = ["all", "sentinels", "recheck"])]
+    #[arg(value_name = "FILE", required_unless_present_any = ["all", "sentinels", "recheck", "replay"])]
     file: Option<PathBuf>,
 
     /// The whole matrix: experiments/all.toml here or in a folder above
     #[arg(long, conflicts_with = "file", help_heading = "What is run")]
     all: bool,
+
+    #[command(flatten)]
+    replay: replay::ReplayArgs,
 
     /// A key of the file at another value, or of the machine (machine.poll.loop_ns=150); repeatable
     #[arg(long, value_name = "KEY=VALUE", help_heading = "What is run")]
@@ -174,6 +180,9 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
     if let Some(share) = args.recheck {
         return check::recheck(args, share);
     }
+    if let Some(source) = &args.replay.replay {
+        return replay::run(args, source);
+    }
     match prepare(args) {
         Ok(Prepared::One(bench, variants)) => one(args, &bench, &variants),
         Ok(Prepared::List(entries)) => all::run(args, &entries),
@@ -243,6 +252,14 @@ fn found(name: &str) -> anyhow::Result<PathBuf> {
 }
 
 fn one(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<ExitCode> {
+    let (done, audited) = swept(args, bench, variants)?;
+    output::write(args, &args.out, bench, variants, &done)?;
+    tell_audited(args, audited);
+    Ok(Exit::Clean.into())
+}
+
+/// Runs what is missing.
+fn swept(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<(Done, Audited)> {
     let sweep = Sweep::new(bench, variants);
     let place = place(&args.out, bench, "csv");
     make_room(args, &place)?;
@@ -251,9 +268,7 @@ fn one(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<Ex
     let auditor = Auditor::new(bench.experiment.seed);
     let done = sweep_into(args, &sweep, &place, &auditor, args.oracle, &progress);
     progress.finish();
-    output::write(args, &args.out, bench, variants, &done?)?;
-    tell_audited(args, auditor.audited());
-    Ok(Exit::Clean.into())
+    Ok((done?, auditor.audited()))
 }
 
 /// What is missing of a sweep, in seconds of a core, as estimated.

@@ -39,5 +39,4 @@ pub mod saturated;
 pub mod uncertainty;
 pub mod verdict;
 
-pub use html::html_section;
 pub use report::Report;

@@ -113,17 +113,25 @@ pub enum LoadError {
 /// If a file cannot be read or is not written as it should be; the message names file and key.
 pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
     let home = home(path)?;
-    let text = file(path)?;
-    let name = path.display().to_string();
-    let mut table = read::parse(&name, &text)?;
+    let bench = load_text(&path.display().to_string(), &file(path)?, request, &|name| file(&home.join(name)))?;
+    Ok(Bench { file: below(path, &home), ..bench })
+}
+
+/// Reads an experiment from its text, which messages call `name`. What it names comes from `files`, by its path in the repository:
+/// `calibration.toml`, `profiles/NAME.toml`, `profiles/ssd/NAME.toml`.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_text(name: &str, text: &str, request: &Request, files: &Files<'_>) -> Result<Bench, LoadError> {
+    let mut table = read::parse(name, text)?;
     let asked = asked(&table, request);
-    let changes = points::set_all(&mut table, &asked, &name)?;
-    let experiment: Experiment = read::table(table.clone(), &name)?;
-    let profile = file(&home.join("profiles").join(format!("{}.toml", experiment.profile)))?;
-    let calibration = file(&home.join("calibration.toml"))?;
+    let changes = points::set_all(&mut table, &asked, name)?;
+    let experiment: Experiment = read::table(table.clone(), name)?;
+    let profile = files(&format!("profiles/{}.toml", experiment.profile))?;
+    let calibration = files("calibration.toml")?;
     let machine = MachineFiles::parse(&profile, &calibration)?;
-    let points = expand(&table, &asked, &name)?;
-    let (drives, texts) = drives(&home, &points)?;
+    let points = expand(&table, &asked, name)?;
+    let (drives, texts) = drives(files, &points)?;
     let hash =
         machine::hash([profile.as_str(), calibration.as_str()].into_iter().chain(texts.iter().map(String::as_str)));
     let parts = Parts {
@@ -133,7 +141,7 @@ pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
     };
     let question = machine::hash([question(&table).as_str(), format!("{changes:?}").as_str()]);
     let asked = Asked { set: request.set.clone(), smoke: request.smoke };
-    Ok(Bench { experiment, points, machine, drives, hash, parts, question, file: below(path, &home), asked })
+    Ok(Bench { experiment, points, machine, drives, hash, parts, question, file: name.to_owned(), asked })
 }
 
 /// A file's path from a folder above it, with `/` between its parts.
@@ -142,6 +150,9 @@ fn below(path: &Path, home: &Path) -> String {
     let path = absolute.strip_prefix(home).unwrap_or(&absolute);
     path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
 }
+
+/// The text of a file that an experiment names.
+pub type Files<'f> = dyn Fn(&str) -> Result<String, LoadError> + 'f;
 
 /// What a run's result depends on: neither words nor charts, nor how many runs there are.
 fn question(table: &Table) -> String {
@@ -188,14 +199,14 @@ fn asked(table: &Table, request: &Request) -> Vec<(String, toml::Value)> {
 
 type Models = (Vec<(String, SsdModel)>, Vec<String>);
 
-fn drives(home: &Path, points: &[Point]) -> Result<Models, LoadError> {
+fn drives(files: &Files<'_>, points: &[Point]) -> Result<Models, LoadError> {
     let mut names: Vec<String> =
         points.iter().flat_map(|point| &point.experiment.drives).map(|drives| drives.profile.clone()).collect();
     names.sort();
     names.dedup();
     let mut models = (Vec::new(), Vec::new());
     for name in names {
-        let text = file(&home.join("profiles/ssd").join(format!("{name}.toml")))?;
+        let text = files(&format!("profiles/ssd/{name}.toml"))?;
         let model = SsdModel::parse(&text);
         let model = model.map_err(|error| LoadError::Drive { name: name.clone(), reason: error.to_string() })?;
         models.0.push((name, model));

@@ -3,8 +3,7 @@
 use pilotlight_plant::Completions;
 
 use super::due::{Due, Line};
-use super::host::Contents;
-use super::request::{Command, Job, Plan};
+use super::request::{Command, Job, Plan, Shape};
 use crate::machine::{Machine, PollCosts};
 use crate::scenario::Step;
 use crate::trace::{Recorder, What};
@@ -122,7 +121,6 @@ pub(crate) enum Say {
 pub(crate) struct Floor<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) plans: Vec<Plan<'a>>,
-    pub(crate) contents: Vec<Contents>,
     /// What a poll step costs that finds nothing.
     pub(crate) empty_step_ns: u32,
     pub(crate) threads: Vec<IoThread>,
@@ -150,7 +148,6 @@ impl<'a> Floor<'a> {
     pub(crate) fn new(
         machine: &'a Machine,
         plans: Vec<Plan<'a>>,
-        contents: Vec<Contents>,
         queues: u32,
         threads: Vec<IoThread>,
         recorder: Recorder<'a>,
@@ -159,7 +156,6 @@ impl<'a> Floor<'a> {
         Self {
             machine,
             plans,
-            contents,
             empty_step_ns: machine.poll.thread_ns + machine.poll.queue_ns * queues,
             threads,
             due_ns,
@@ -217,8 +213,8 @@ impl<'a> Floor<'a> {
     pub(crate) fn finish(&mut self, place: u32) -> Job {
         self.unused.push(place);
         let job = self.jobs[place as usize];
-        if self.plans[job.connection as usize].is_traced() {
-            self.contents[job.connection as usize].forget(job.number);
+        if job.shape == Shape::Traced {
+            self.plans[job.connection as usize].contents.forget(job.number);
         }
         job
     }
@@ -259,7 +255,7 @@ struct PollStep<'f, 'a> {
 
 impl Floor<'_> {
     /// A poll step of a thread that has something to do; how long it takes.
-    #[inline]
+    #[inline(never)] // once, with all that it calls inside; the compiler else shares parts of it, at 100 instructions a request
     pub(crate) fn poll(&mut self, thread: u16, at: At) -> u64 {
         let Self { machine, plans, threads, jobs, submissions, answers, recorder, due_ns, .. } = self;
         let io = &mut threads[usize::from(thread)];
@@ -286,7 +282,7 @@ impl PollStep<'_, '_> {
         self.at.now_ns + scaled(self.cost_ns, self.at.factor)
     }
 
-    #[inline]
+    #[inline(always)]
     fn receive(&mut self) {
         let now_ns = self.at.now_ns;
         for _ in 0..self.costs.batch {
@@ -299,7 +295,7 @@ impl PollStep<'_, '_> {
             self.spend(self.costs.receive_ns + self.extra_ns);
             let job = &self.jobs[place as usize];
             self.recorder.note(now_ns, What::Polled, job.name(), u64::from(self.at.core));
-            if job.stepped {
+            if job.shape == Shape::Steps {
                 self.begin_step(place);
             } else {
                 let Job { write, bytes, .. } = *job;
@@ -308,7 +304,7 @@ impl PollStep<'_, '_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn complete(&mut self) {
         let now_ns = self.at.now_ns;
         for _ in 0..self.costs.batch {
@@ -316,7 +312,7 @@ impl PollStep<'_, '_> {
             self.spend(self.costs.complete_ns);
             let job = &mut self.jobs[place as usize];
             job.left -= 1;
-            if !job.stepped {
+            if job.shape != Shape::Steps {
                 self.answer(place);
             } else if job.left == 0 {
                 job.step += 1;
@@ -335,7 +331,7 @@ impl PollStep<'_, '_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn commands(&mut self, place: u32, step: Step) {
         self.spend(step.parity_kib * self.costs.parity_ns_per_kib);
         for part in 0..step.reads + step.writes {
@@ -343,7 +339,7 @@ impl PollStep<'_, '_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn submit(&mut self, place: u32, part: u8, write: bool, bytes: u32) {
         let at_ns = self.spend(self.costs.submit_ns);
         self.jobs[place as usize].left += 1;
@@ -351,7 +347,7 @@ impl PollStep<'_, '_> {
         self.submissions.push(Submission { at_ns, core: self.at.core, number, job: place, part, write, bytes });
     }
 
-    #[inline]
+    #[inline(always)]
     fn answer(&mut self, place: u32) {
         let at_ns = self.spend(self.costs.respond_ns);
         self.io.answered += 1;

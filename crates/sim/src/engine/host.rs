@@ -29,8 +29,10 @@ pub(crate) struct Host {
     spacing: Spacing,
     think_ns: u64,
     phases: Vec<(u64, Rate, u8)>,
-    /// The present phase and when it ends.
+    /// The present phase, its rate and label, and when it ends.
     phase: usize,
+    rate: Rate,
+    label: u8,
     phase_end_ns: u64,
     /// When the next request is due; `u64::MAX` if none is in this phase.
     due_ns: u64,
@@ -62,6 +64,8 @@ impl Host {
             think_ns: connection.think_ns,
             phases: connection.phases.iter().map(|phase| (phase.length_ns, phase.rate, phase.label)).collect(),
             phase: 0,
+            rate: Rate::Off,
+            label: 0,
             phase_end_ns: connection.phases.first().map_or(u64::MAX, |phase| phase.length_ns),
             due_ns: u64::MAX,
             mean_ns: 0.0,
@@ -110,9 +114,11 @@ impl Host {
                 self.next_phase();
                 continue;
             }
-            out.push(Sent { at_ns, connection: self.index, number: self.sent, label: self.phases[self.phase].2 });
+            out.push(Sent { at_ns, connection: self.index, number: self.sent, label: self.label });
             self.sent += 1;
-            self.free.pop_front();
+            if self.depth != u32::MAX {
+                self.free.pop_front();
+            }
             self.advance(at_ns);
         }
     }
@@ -142,10 +148,11 @@ impl Host {
         self.fraction = 0.0;
         self.high_until_ns = begun_ns as f64;
         self.due_ns = begun_ns;
-        let Some(&(_, rate, _)) = self.phases.get(self.phase) else {
+        let Some(&(_, rate, label)) = self.phases.get(self.phase) else {
             self.due_ns = u64::MAX;
             return;
         };
+        (self.rate, self.label) = (rate, label);
         match (rate, self.spacing) {
             (Rate::Unlimited, _) => {}
             (Rate::PerSecond(rate), Spacing::Paced) if rate > 0.0 => {
@@ -168,7 +175,7 @@ impl Host {
             self.due_ns = traced.front().copied().unwrap_or(u64::MAX);
             return;
         }
-        match self.phases[self.phase].1 {
+        match self.rate {
             Rate::PerSecond(_) => {
                 // A host that is held back does not send what it has missed all at once.
                 let from = if self.depth == u32::MAX { self.due_ns } else { sent_ns };
@@ -231,7 +238,7 @@ pub(crate) struct Contents {
 }
 
 /// Bytes of a drive that requests at random are spread over.
-const SPAN: u64 = 1 << 40;
+pub(crate) const SPAN: u64 = 1 << 40;
 
 impl Contents {
     pub(crate) fn new(index: usize, seed: u64) -> Self {

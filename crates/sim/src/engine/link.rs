@@ -31,10 +31,9 @@ impl Link {
         let (_, whole_ns, fraction) = self.known;
         self.free_ns += whole_ns;
         self.fraction += fraction;
-        if self.fraction >= self.mbit_s {
-            self.fraction -= self.mbit_s;
-            self.free_ns += 1;
-        }
+        let carry = u64::from(self.fraction >= self.mbit_s); // no branch: nobody could predict it
+        self.fraction -= carry * self.mbit_s;
+        self.free_ns += carry;
         self.free_ns
     }
 }

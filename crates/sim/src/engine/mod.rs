@@ -45,7 +45,7 @@ use collect::Collector;
 use core::Core;
 use director::Director;
 use floor::{Answer, Floor, IoThread, Submission};
-use host::{Contents, Host, Sent};
+use host::{Host, Sent};
 use link::Link;
 use meter::Meter;
 use order::Order;
@@ -137,6 +137,8 @@ pub(crate) struct World<'a> {
     /// The next request of the source.
     coming: Option<Arrival>,
     drives: Vec<Ssd>,
+    /// Time from a host to the target or back, without waiting.
+    half_trip_ns: u64,
     /// Towards the target, and towards the hosts.
     ingress: Vec<Link>,
     egress: Vec<Link>,
@@ -165,8 +167,11 @@ impl<'a> World<'a> {
         let (seed, network) = (scenario.seed, scenario.machine.network);
         let mut floor = Floor::new(
             &scenario.machine,
-            connections.iter().enumerate().map(|(index, one)| Plan::new(index, one, network.ports)).collect(),
-            (0..connections.len()).map(|index| Contents::new(index, seed)).collect(),
+            connections
+                .iter()
+                .enumerate()
+                .map(|(index, one)| Plan::new(index, one, network.ports, &scenario.drives, seed))
+                .collect(),
             scenario.drives.len() as u32,
             (0..scenario.threads).map(|thread| IoThread::new(home(thread))).collect(),
             Recorder::new(out),
@@ -191,6 +196,7 @@ impl<'a> World<'a> {
             source: None,
             coming: None,
             drives: scenario.drives.iter().map(Ssd::new).collect(),
+            half_trip_ns: network.round_trip_ns / 2,
             ingress: links.clone(),
             egress: links,
             data_comes_in,
@@ -214,10 +220,6 @@ impl<'a> World<'a> {
         Ok(outcome)
     }
 
-    fn half_trip_ns(&self) -> u64 {
-        self.scenario.machine.network.round_trip_ns / 2
-    }
-
     /// The longest time in which nothing that happens can influence another core: no drive completes what it gets, and no host
     /// that waits for an answer sends the next request.
     fn window_ns(&self) -> u64 {
@@ -233,7 +235,7 @@ impl<'a> World<'a> {
     fn read_trace(&mut self, until_ns: u64) {
         while let Some(Arrival { at_ns, connection, what }) = self.coming.filter(|arrival| arrival.at_ns < until_ns) {
             self.hosts[connection as usize].trace(at_ns);
-            self.floor.contents[connection as usize].trace(what);
+            self.floor.plans[connection as usize].contents.trace(what);
             self.coming = self.source.as_mut().and_then(Iterator::next);
         }
     }
@@ -241,11 +243,10 @@ impl<'a> World<'a> {
     /// What hosts have sent arrives, in the order in which it was sent.
     #[inline]
     fn arrive(&mut self, sent: &Sent) {
-        let connection = sent.connection as usize;
-        let plan = &self.floor.plans[connection];
-        let job = plan.job(&self.floor.contents[connection], sent);
+        let plan = &self.floor.plans[sent.connection as usize];
+        let job = plan.job(sent);
         let bytes = plan.bytes_in(&job);
-        let mut at_ns = sent.at_ns + self.half_trip_ns();
+        let mut at_ns = sent.at_ns + self.half_trip_ns;
         if self.data_comes_in {
             let overhead_bytes = self.scenario.machine.network.overhead_bytes;
             at_ns = self.ingress[plan.port as usize].send(at_ns, bytes + overhead_bytes);
@@ -259,9 +260,8 @@ impl<'a> World<'a> {
     #[inline]
     fn submit(&mut self, submission: &Submission) {
         let job = self.floor.job(submission.job);
-        let (connection, thread, name) = (job.connection as usize, job.thread, job.name());
-        let contents = &self.floor.contents[connection];
-        let (drive, request) = self.floor.plans[connection].command(contents, job, &submission.command());
+        let (thread, name) = (job.thread, job.name());
+        let (drive, request) = self.floor.plans[job.connection as usize].command(job, &submission.command());
         let done_ns = self.drives[usize::from(drive)].submit(&request);
         self.floor.recorder.note(submission.at_ns, What::Submitted, name, u64::from(drive));
         self.floor.recorder.note(done_ns, What::Completed, name, u64::from(drive));
@@ -274,10 +274,9 @@ impl<'a> World<'a> {
     fn answer(&mut self, answer: &Answer) {
         let job = self.floor.finish(answer.job);
         let connection = job.connection as usize;
-        let plan = &self.floor.plans[connection];
-        let bytes = plan.bytes_out(&job) + self.scenario.machine.network.overhead_bytes;
-        let left_ns = self.egress[plan.port as usize].send(answer.at_ns, bytes);
-        let received_ns = left_ns + self.half_trip_ns();
+        let port = self.floor.plans[connection].port as usize;
+        let bytes = job.bytes_out() + self.scenario.machine.network.overhead_bytes;
+        let received_ns = self.egress[port].send(answer.at_ns, bytes) + self.half_trip_ns;
         self.collector.received(&job, received_ns);
         self.floor.recorder.note(received_ns, What::Received, job.name(), received_ns - job.sent_ns);
         self.hosts[connection].answered(received_ns);

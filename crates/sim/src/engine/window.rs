@@ -12,7 +12,7 @@ pub(crate) fn run(world: &mut World<'_>) {
         from_ns = window(world, from_ns, until_ns);
         let grid_ns = from_ns / EPOCH_NS * EPOCH_NS;
         world.account(grid_ns);
-        let half_ns = world.half_trip_ns();
+        let half_ns = world.half_trip_ns;
         world.floor.recorder.settle(grid_ns.saturating_sub(half_ns)); // hosts have sent before it arrives
     }
 }
@@ -40,7 +40,7 @@ fn is_calm(world: &World<'_>) -> bool {
 
 /// The next moment at which anything comes to a core.
 fn next_event(world: &World<'_>) -> u64 {
-    let half_ns = world.half_trip_ns();
+    let half_ns = world.half_trip_ns;
     let sent = world.hosts.iter().map(|host| host.next_event_ns().saturating_add(half_ns)).min().unwrap_or(u64::MAX);
     let due = world.floor.due_ns.iter().copied().min().unwrap_or(u64::MAX);
     let submitted = world.floor.submissions.iter().map(|submission| submission.at_ns).min().unwrap_or(u64::MAX);
@@ -62,7 +62,7 @@ fn window(world: &mut World<'_>, from_ns: u64, until_ns: u64) -> u64 {
 }
 
 fn arrivals(world: &mut World<'_>, until_ns: u64) {
-    let until_ns = until_ns.saturating_sub(world.half_trip_ns());
+    let until_ns = until_ns.saturating_sub(world.half_trip_ns);
     world.read_trace(until_ns);
     let mut sent = std::mem::take(&mut world.sent);
     for host in &mut world.hosts {
@@ -150,9 +150,7 @@ fn drives(world: &mut World<'_>, from_ns: u64, until_ns: u64) {
     let mut order = std::mem::take(&mut world.order);
     order.until(&submissions, from_ns, until_ns, |submission| (submission.at_ns, submission.core));
     order.places().for_each(|place| world.submit(&submissions[place]));
-    if order.len() < submissions.len() {
-        world.floor.submissions.extend(submissions.iter().filter(|submission| submission.at_ns >= until_ns));
-    }
+    world.floor.submissions.extend(order.later().map(|place| submissions[place]));
     submissions.clear();
     world.submissions = submissions;
     world.order = order;
@@ -163,9 +161,7 @@ fn network(world: &mut World<'_>, from_ns: u64, until_ns: u64) {
     let mut order = std::mem::take(&mut world.order);
     order.until(&answers, from_ns, until_ns, |answer| (answer.at_ns, answer.core));
     order.places().for_each(|place| world.answer(&answers[place]));
-    if order.len() < answers.len() {
-        world.floor.answers.extend(answers.iter().filter(|answer| answer.at_ns >= until_ns));
-    }
+    world.floor.answers.extend(order.later().map(|place| answers[place]));
     answers.clear();
     world.answers = answers;
     world.order = order;
