@@ -110,6 +110,7 @@ fn a_sentinel_is_a_number_of_the_run_that_it_names() {
 fn small_experiment() -> experiment::Experiment {
     let mut experiment = stable().experiment;
     experiment.axes.clear();
+    experiment.smoke.clear();
     experiment.policies.truncate(1);
     experiment
 }
@@ -121,11 +122,10 @@ fn the_first_replications_are_audited() {
     let variants = variants(&bench, false);
     let sweep = Sweep::new(&bench, &variants);
     let auditor = Auditor::new(bench.experiment.seed);
-    let run = |name: &str, auditor: &Auditor| {
-        let file = folder.path().join(name);
-        sweep.run(&file, NonZeroUsize::MIN, &|scenario, policy, _| auditor.run(scenario, policy, None), &|_| {})
-    };
-    run("r.csv", &auditor).unwrap();
+    let file = folder.path().join("r.csv");
+    let run =
+        sweep.run(&file, NonZeroUsize::MIN, &|scenario, policy, source| auditor.run(scenario, policy, source), &|_| {});
+    run.unwrap();
     let audited = auditor.audited();
     assert_eq!(audited.runs, 6);
     assert!(audited.requests > 6 * 300 && audited.records > 7 * audited.requests, "{audited:?}");
@@ -140,9 +140,9 @@ fn replays_are_audited() {
     let auditor = Auditor::new(bench.experiment.seed);
     let sweep = Sweep::new(&bench, &variants);
     let file = folder.path().join("r.csv");
-    sweep
-        .run(&file, NonZeroUsize::MIN, &|scenario, policy, source| auditor.run(scenario, policy, source), &|_| {})
-        .unwrap();
+    let run =
+        sweep.run(&file, NonZeroUsize::MIN, &|scenario, policy, source| auditor.run(scenario, policy, source), &|_| {});
+    run.unwrap();
     assert_eq!(auditor.audited().runs, 1);
     assert!(auditor.audited().requests > 100, "{:?}", auditor.audited());
 }
