@@ -3,6 +3,7 @@
 //! A pass runs its experiments with the same variants of the machine and as many replications. Passes over the same experiment add to
 //! the same file of results, so a later one may bring more variants with fewer replications.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -37,6 +38,9 @@ pub struct Pass {
     /// So many draws of all free constants.
     #[serde(default)]
     pub lhs: usize,
+    /// A machine for each figure that constants were fitted on, without what was fitted on it.
+    #[serde(default)]
+    pub leave_out: bool,
     /// Brackets of the clairvoyant limit for runs of at most so many requests.
     #[serde(default)]
     pub oracle: Option<f64>,
@@ -103,16 +107,23 @@ impl Matrix {
         Ok(read::table(read::parse(&name, &text(path)?)?, &name)?)
     }
 
-    /// Every experiment of it, in order. A smoke test runs each once, whatever the passes say.
+    /// Every experiment of it, in order, with variants that are asked for `beside` those of its pass. A smoke test runs each once,
+    /// whatever the passes say. `fitted`: figures with the constants that were fitted on them, for passes that leave them out.
     ///
     /// # Errors
     /// If one cannot be run; then none is.
-    pub fn entries(&self, list: &Path, request: &Request, beside: &Choice) -> Result<Vec<Entry>, MatrixError> {
+    pub fn entries(
+        &self,
+        list: &Path,
+        request: &Request,
+        beside: &Choice,
+        fitted: &Fitted,
+    ) -> Result<Vec<Entry>, MatrixError> {
         let folder = list.parent().unwrap_or(Path::new("."));
         let mut entries: Vec<Entry> = Vec::new();
         for pass in &self.passes {
             for file in pass.files(folder)? {
-                let entry = pass.entry(&file, request, beside)?;
+                let entry = pass.entry(&file, request, beside, fitted)?;
                 let known = |other: &Entry| other.bench.file == entry.bench.file;
                 if !(request.smoke && entries.iter().any(known)) {
                     entries.push(entry);
@@ -137,25 +148,30 @@ impl Pass {
         Ok(files)
     }
 
-    fn entry(&self, file: &Path, request: &Request, beside: &Choice) -> Result<Entry, LoadError> {
+    fn choice(&self, beside: &Choice, fitted: &Fitted) -> Choice {
+        Choice {
+            family: self.family || beside.family,
+            perturb: beside.perturb.or(self.perturb),
+            draws: self.lhs.max(beside.draws),
+            without: if self.leave_out { fitted.clone() } else { beside.without.clone() },
+        }
+    }
+
+    fn entry(&self, file: &Path, request: &Request, beside: &Choice, fitted: &Fitted) -> Result<Entry, LoadError> {
         let asked = Request {
             smoke: request.smoke || self.smoke,
             replications: request.replications.or(self.replications.filter(|_| !request.smoke)),
             ..request.clone()
         };
-        let own = Choice { family: self.family, perturb: self.perturb, draws: self.lhs, ..Choice::default() };
-        let own = if request.smoke { Choice::default() } else { own };
-        let choice = Choice {
-            family: own.family || beside.family,
-            perturb: beside.perturb.or(own.perturb),
-            draws: own.draws.max(beside.draws),
-            ..Choice::default()
-        };
+        let choice = if request.smoke { beside.clone() } else { self.choice(beside, fitted) };
         let out = if request.smoke { PathBuf::new() } else { self.out.clone() };
         let (pass, oracle) = (self.name.clone(), self.oracle.filter(|_| !request.smoke));
         Ok(Entry { pass, bench: experiment::load(file, &asked)?, choice, oracle, out })
     }
 }
+
+/// Figures, each with the keys of the constants that were fitted on it.
+pub type Fitted = BTreeMap<String, Vec<String>>;
 
 fn failed(path: &Path) -> impl Fn(std::io::Error) -> MatrixError + '_ {
     |error| MatrixError::File { path: path.display().to_string(), error }
@@ -188,7 +204,7 @@ mod tests {
         let matrix = Matrix::read(&list()).unwrap();
         assert!(Matrix::is_one(&list()).unwrap());
         assert!(!Matrix::is_one(&list().with_file_name("sandman/fig3.toml")).unwrap());
-        let entries = matrix.entries(&list(), &Request::default(), &Choice::default()).unwrap();
+        let entries = matrix.entries(&list(), &Request::default(), &Choice::default(), &Fitted::new()).unwrap();
         let there = std::fs::read_dir(list().with_file_name("sandman")).unwrap();
         for file in there.map(|file| file.unwrap().file_name().into_string().unwrap()) {
             let path = format!("experiments/sandman/{file}");
@@ -203,7 +219,7 @@ mod tests {
     fn a_smoke_test_runs_each_experiment_once_and_nothing_beside() {
         let matrix = Matrix::read(&list()).unwrap();
         let request = Request { smoke: true, ..Request::default() };
-        let entries = matrix.entries(&list(), &request, &Choice::default()).unwrap();
+        let entries = matrix.entries(&list(), &request, &Choice::default(), &Fitted::new()).unwrap();
         let mut names: Vec<&str> = entries.iter().map(|entry| entry.bench.experiment.name.as_str()).collect();
         let count = names.len();
         names.sort_unstable();

@@ -123,7 +123,7 @@ fn differs(then: &Run, now: &Run) -> Option<(String, Option<f64>, Option<f64>)> 
     first.map(|(metric, then, now)| (metric.clone(), then, now))
 }
 
-/// The variants that a file of results has runs of.
+/// The variants that a file of results has runs of, but for those that leave a figure out: those depend on the list of claims.
 ///
 /// # Errors
 /// If the calibration cannot be varied so.

@@ -119,7 +119,8 @@ impl<'a> Sweep<'a> {
         let mut cells = 0;
         for (point, at) in bench.points.iter().enumerate() {
             for policy in 0..at.experiment.policies.len() {
-                for variant in (0..variants.len()).filter(|&variant| !variants[variant].rides()) {
+                let spec = &at.experiment.policies[policy];
+                for variant in (0..variants.len()).filter(|&variant| !variants[variant].rides_under(spec)) {
                     let replications = 0..at.experiment.replications;
                     jobs.extend(replications.map(|replication| Job {
                         point,
@@ -171,7 +172,8 @@ impl<'a> Sweep<'a> {
 
     fn riders(&self, job: &Job) -> impl Iterator<Item = &'a Variant> {
         let carries = self.variants[job.variant].name == variant::DEFAULT;
-        self.variants.iter().filter(move |variant| carries && variant.rides())
+        let policy = self.policy(job);
+        self.variants.iter().filter(move |variant| carries && variant.rides_under(policy))
     }
 
     fn key(&self, job: &Job, variant: &Variant) -> RunKey {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use toml::Value;
 
 use crate::calibration::{Calibration, CalibrationError};
+use crate::experiment::schema::PolicySpec;
 
 /// A machine with some values changed.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,11 +20,33 @@ impl Variant {
     /// Whether nothing but power differs: then what happens is the same as under the default, and one run serves both.
     #[must_use]
     pub fn rides(&self) -> bool {
-        let power = |key: &str| key.starts_with("power.") && key != "power.family.kernel_idles_deep";
+        self.differs_only(|key| key.starts_with("power.") && key != IDLES_DEEP)
+    }
+
+    /// [`Variant::rides`] under a policy: how deep the kernel's idle cores sleep changes nothing where no core ever idles there.
+    #[must_use]
+    pub fn rides_under(&self, policy: &PolicySpec) -> bool {
+        self.rides() || (!enters_the_kernel(policy) && self.differs_only(|key| key.starts_with("power.")))
+    }
+
+    fn differs_only(&self, power: impl Fn(&str) -> bool) -> bool {
         let kinds = ["family:", "perturb:", WITHOUT];
         let kind = kinds.iter().any(|kind| self.name.starts_with(kind));
         kind && !self.changes.is_empty() && self.changes.iter().all(|(key, _)| power(key))
     }
+}
+
+const IDLES_DEEP: &str = "power.family.kernel_idles_deep";
+
+/// Whether cores can come to rest in the kernel: what waits for interrupts, what software wakes, and what may be either.
+fn enters_the_kernel(policy: &PolicySpec) -> bool {
+    let monitors = policy.settings.get("sleep").and_then(Value::as_str).is_none_or(|sleep| sleep == "monitor");
+    let polls = match policy.name.as_str() {
+        "static" | "governor" | "hybrid-poll" => true,
+        "sandman" => monitors && policy.settings.get("detect").is_none(),
+        _ => false,
+    };
+    !polls || !policy.machine.is_empty()
 }
 
 /// Which variants are run beside the default.

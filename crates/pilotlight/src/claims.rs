@@ -20,6 +20,8 @@ use pilotlight_lab::claims::perturb::{self, Moved};
 use pilotlight_lab::claims::results::Store;
 use pilotlight_lab::claims::uncertainty::{self, Spread};
 use pilotlight_lab::claims::{Report, html};
+use pilotlight_lab::results::{self, About};
+use pilotlight_lab::stale;
 use serde::Serialize;
 
 use crate::exit::Exit;
@@ -117,6 +119,8 @@ pub(crate) struct ClaimsArgs {
 struct Output {
     #[serde(flatten)]
     report: Report,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stale: Vec<String>,
     /// Each figure, and what comes out where nothing was fitted on it.
     leave_one_out: Vec<LeftOut>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -148,14 +152,15 @@ fn told(args: &ClaimsArgs, files: &Files, lab: &Lab<'_>) -> anyhow::Result<Strin
     }
     let perturbed = args.perturb.then(|| perturb::moved(lab));
     let uncertainty = args.uncertainty.then(|| spreads(lab, &files.root, args)).transpose()?;
-    let output = Output { report, leave_one_out, perturbed, uncertainty };
+    let output = Output { report, stale: files.stale.clone(), leave_one_out, perturbed, uncertainty };
     if let Some(path) = &args.html {
         std::fs::write(path, page(&output)).with_context(|| format!("cannot write {}", path.display()))?;
     }
     if args.json {
         return Ok(serde_json::to_string_pretty(&output)? + "\n");
     }
-    Ok(text::all(&output, args.all, text::Style { colour: colour() }))
+    let stale = output.stale.iter().map(|file| format!("stale: {file}; run it again with `pilotlight sim`\n"));
+    Ok(stale.collect::<String>() + &text::all(&output, args.all, text::Style { colour: colour() }))
 }
 
 /// The default of a policy's parameter.
@@ -176,7 +181,7 @@ fn beside_results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>
     for path in or(&args.results, root.join(RESULTS)) {
         let folder = if path.is_dir() { Some(path.as_path()) } else { path.parent() };
         let folder = folder.map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
-        tables.extend(folder.filter(|folder| folder.is_dir()).map(|folder| in_folder(folder, is_draws)).transpose()?);
+        tables.extend(folder.filter(|folder| folder.is_dir()).map(draws_in).transpose()?);
     }
     let mut tables: Vec<PathBuf> = tables.into_iter().flatten().collect();
     tables.sort();
@@ -190,6 +195,8 @@ struct Files {
     claims: Vec<Claim>,
     map: Map,
     store: Store,
+    /// Files of results that are not of today's profile, calibration or experiment, and why.
+    stale: Vec<String>,
     calibration: Calibration,
 }
 
@@ -198,9 +205,12 @@ impl Files {
         let root = root(args)?;
         let claims = claim::parse(&texts(&or(&args.claims, root.join(CLAIMS)))?)?;
         let map = map::parse(&texts(&or(&args.map, root.join(MAP)))?)?;
-        let mut store = Store::default();
+        let (mut store, mut stale) = (Store::default(), Vec::new());
         for path in results(args, &root)? {
-            store.add(&path.display().to_string(), &read(&path)?)?;
+            let text = results::text(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            store.add(&path.display().to_string(), &text)?;
+            let reason = stale::reason(&About::of(&text), &root);
+            stale.extend(reason.map(|reason| format!("{}: {reason}", path.display())));
         }
         let path = root.join(CALIBRATION);
         let calibration = if path.exists() {
@@ -208,7 +218,7 @@ impl Files {
         } else {
             Calibration::default()
         };
-        Ok(Self { root, claims, map, store, calibration })
+        Ok(Self { root, claims, map, store, stale, calibration })
     }
 
     /// What `then` makes of all of it.
@@ -243,12 +253,13 @@ fn or(given: &[PathBuf], default: PathBuf) -> Vec<PathBuf> {
     if given.is_empty() { vec![default] } else { given.to_vec() }
 }
 
-/// Files of results; folders stand for the CSV files in them. The default folder may be missing: then nothing was run yet.
+/// Files of results; folders stand for the CSV files in them, packed or not. The default folder may be missing: then nothing was run
+/// yet.
 fn results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in or(&args.results, root.join(RESULTS)) {
         if path.is_dir() {
-            files.extend(in_folder(&path, is_results)?);
+            files.extend(results::files(&path).with_context(|| format!("cannot read {}", path.display()))?);
         } else if path.exists() || !args.results.is_empty() {
             files.push(path);
         }
@@ -256,13 +267,13 @@ fn results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn in_folder(folder: &Path, wanted: fn(&Path) -> bool) -> anyhow::Result<Vec<PathBuf>> {
+/// The tables of draws in a folder, such as `fig3.draws.csv`.
+fn draws_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let wrong = || format!("cannot read {}", folder.display());
     let entries = std::fs::read_dir(folder).with_context(wrong)?;
     let mut files: Vec<PathBuf> =
         entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>().with_context(wrong)?;
-    files.retain(|path| wanted(path));
-    files.sort();
+    files.retain(|path| path.to_string_lossy().ends_with(DRAWS));
     Ok(files)
 }
 
@@ -276,8 +287,9 @@ fn texts(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
 
 /// A page that holds everything.
 fn page(output: &Output) -> String {
-    let Output { report, leave_one_out, perturbed, uncertainty } = output;
-    let more = html::More { left_out: leave_one_out, moved: perturbed.as_deref(), spreads: uncertainty.as_deref() };
+    let Output { report, stale, leave_one_out, perturbed, uncertainty } = output;
+    let (moved, spreads) = (perturbed.as_deref(), uncertainty.as_deref());
+    let more = html::More { stale, left_out: leave_one_out, moved, spreads };
     html::page(report, &more)
 }
 
@@ -293,18 +305,6 @@ fn print(text: &str) -> anyhow::Result<Exit> {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("cannot print"),
         _ => Ok(Exit::Clean),
     }
-}
-
-/// Whether a file in a folder is a table of draws, as `fig3.draws.csv` is.
-fn is_draws(path: &Path) -> bool {
-    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.ends_with(DRAWS))
-}
-
-/// Whether a file in a folder holds results, as `fig3.csv` does. With a second dot it is a table for people, a table of draws, or
-/// results of another machine that were set aside.
-fn is_results(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name.strip_suffix(".csv").is_some_and(|stem| !stem.contains('.'))
 }
 
 #[cfg(test)]

@@ -14,9 +14,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use pilotlight_lab::audit::{Audited, Auditor};
+use pilotlight_lab::calibration::Calibration;
+use pilotlight_lab::claims::{claim, leave_out};
 use pilotlight_lab::experiment::{self, Bench, Request};
 use pilotlight_lab::journal;
-use pilotlight_lab::matrix::Matrix;
+use pilotlight_lab::matrix::{Fitted, Matrix};
 use pilotlight_lab::oracle;
 use pilotlight_lab::quantity::Time;
 use pilotlight_lab::results::Results;
@@ -128,6 +130,10 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "REQUESTS", num_args = 0..=1, default_missing_value = "5e6", help_heading = "What is run")]
     oracle: Option<f64>,
 
+    /// Beside the default machine one for each figure that constants were fitted on, without what was fitted on it
+    #[arg(long, help_heading = "Variants of the machine")]
+    leave_out: bool,
+
     /// Runs at a time [default: one a core]
     #[arg(long, value_name = "COUNT", help_heading = "How")]
     workers: Option<NonZeroUsize>,
@@ -196,9 +202,11 @@ enum Prepared {
 fn prepare(args: &SimArgs) -> anyhow::Result<Prepared> {
     let request = request(args)?;
     let file = file(args)?;
-    let choice = Choice { family: args.family, perturb: args.perturb, draws: args.lhs, ..Choice::default() };
+    let fitted = fitted(&experiment::home(&file)?)?;
+    let without = if args.leave_out { fitted.clone() } else { Fitted::new() };
+    let choice = Choice { family: args.family, perturb: args.perturb, draws: args.lhs, without };
     if Matrix::is_one(&file)? {
-        return Ok(Prepared::List(all::entries(args, &file, &request, &choice)?));
+        return Ok(Prepared::List(all::entries(args, &file, &request, &choice, &fitted)?));
     }
     let bench = experiment::load(&file, &request)?;
     let variants = variant::variants(&bench.machine.calibration, &choice)?;
@@ -212,6 +220,18 @@ fn request(args: &SimArgs) -> anyhow::Result<Request> {
     };
     let set = args.set.iter().map(pair).collect::<anyhow::Result<_>>()?;
     Ok(Request { set, smoke: args.smoke, replications: args.replications })
+}
+
+/// The figures of the claims that constants were fitted on.
+fn fitted(home: &Path) -> anyhow::Result<Fitted> {
+    let claims = home.join("experiments/claims.toml");
+    if !claims.is_file() {
+        return Ok(Fitted::new());
+    }
+    let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+    let rows = claim::parse(&[(claims.display().to_string(), read(&claims)?)])?;
+    let calibration = Calibration::parse(&read(&home.join("calibration.toml"))?)?;
+    Ok(leave_out::fitted(&rows, &calibration))
 }
 
 /// The list of everything.

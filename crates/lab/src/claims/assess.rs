@@ -404,6 +404,21 @@ reason = 'the model has no fans'
         assert_eq!(verdict(&report, "order"), Verdict::Surrogate);
         assert_eq!(verdict(&report, "elsewhere"), Verdict::NoResult);
         assert_eq!(report.rows[0].otherwise, Some(Verdict::ComesOut));
+        let counts = &report.results["sandman"];
+        assert_eq!((counts[&Verdict::Calibrated], counts.get(&Verdict::ComesOut)), (1, None), "{counts:?}");
+    }
+
+    #[test]
+    fn the_trivial_value_of_a_claim_enters_its_verdict() {
+        // a saving of 40 % against 38.6 % or so: near 40, but of the 2 % above a trivial 38 % most is missing
+        let with = |null| {
+            let claims = [Claim { null: Some(null), ..number("saving", Relation::Eq, 40.0) }];
+            let report =
+                report(&claims, &["e,,default,sandman,w,W,61,61,61", "e,,default,static,w,W,100,100,100"], &[]);
+            (report.rows[0].verdict, report.rows[0].error_percent.unwrap().round())
+        };
+        assert_eq!(with(0.0), (Verdict::ComesOut, 3.0));
+        assert_eq!(with(38.0), (Verdict::Misses, 50.0));
     }
 
     #[test]

@@ -21,6 +21,8 @@ const STYLE: &str = include_str!("page.css");
 /// What stands beside the report, as far as it was asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct More<'a> {
+    /// Results that are not of today's files.
+    pub stale: &'a [String],
     /// Each figure without what was fitted on it.
     pub left_out: &'a [LeftOut],
     /// What moving each constant changes.
@@ -55,6 +57,7 @@ pub fn section(report: &Report, more: &More<'_>) -> String {
         &Verdict::OF_RESULTS,
     );
     counts(&mut html, "Taken as given", &report.given, &Verdict::OF_GIVEN);
+    listed(&mut html, "Stale results, to be run again", more.stale);
     let causeless: Vec<&str> = report.without_cause().iter().map(|row| row.id.as_str()).collect();
     listed(&mut html, "Missed or undecided, and the map says no cause", &causeless);
     listed(&mut html, "Rows of the map that no claim has", &report.unused);
@@ -339,7 +342,7 @@ mod tests {
         balanced(&html);
     }
 
-    const NOTHING: More<'_> = More { left_out: &[], moved: None, spreads: None };
+    const NOTHING: More<'_> = More { stale: &[], left_out: &[], moved: None, spreads: None };
 
     fn balanced(html: &str) {
         for tag in
@@ -380,7 +383,8 @@ mod tests {
             elsewhere: None,
         };
         let moved = Moved { constant: "batch".into(), compared: 3, changes: Vec::new(), suspect: true };
-        let more = More { left_out: &[left], moved: Some(&[moved]), spreads: Some(&[]) };
+        let more =
+            More { stale: &["old.csv".to_owned()], left_out: &[left], moved: Some(&[moved]), spreads: Some(&[]) };
         let html = page(&Report::new(&lab, None), &more);
         for part in [
             "<tr class=\"row verdict-misses\"><th scope=\"row\">o</th>",
@@ -394,6 +398,7 @@ mod tests {
             "<td>13.16 %</td>",
             "<td>loop_ns</td><td>not run</td>",
             "<td>one figure only</td>",
+            "to be run again: old.csv",
         ] {
             assert!(html.contains(part), "{part}: {html}");
         }

@@ -355,6 +355,19 @@ mod tests {
     }
 
     #[test]
+    fn replications_meet_their_own_kind_only() {
+        let mut store = Store::default();
+        let line =
+            |policy: &str, replication: u32, value: u32| format!("e,-,default,{policy},{replication},1,w,W,{value}\n");
+        let of = line("sandman", 0, 10) + &line("sandman", 1, 20) + &line("sandman", 2, 30);
+        let versus = line("static", 1, 25) + &line("static", 2, 35) + &line("static", 3, 99);
+        let header = "experiment,point,variant,policy,replication,seed,metric,unit,value\n";
+        store.add("r.csv", &(header.to_owned() + &of + &versus)).unwrap();
+        let found = quantity("compare='difference'\nversus='static'").evaluate(&store, "default", "W").unwrap();
+        assert_eq!((found.estimate.low, found.estimate.high, found.estimate.n), (-5.0, -5.0, 2));
+    }
+
+    #[test]
     fn extremes_over_a_sweep_say_where() {
         let keys = "versus='static'\ncompare='reduction %'\nover=";
         let most = of(&format!("{keys}'max'"), &sweep()).unwrap();

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::point::{Pattern, Point};
 use super::saturated::grows;
 use crate::metrics::SATURATED;
+use crate::variant::WITHOUT;
 
 /// The variant that nothing was changed in.
 pub const DEFAULT: &str = "default";
@@ -185,9 +186,15 @@ impl Store {
 
     fn column(&self, from: &Column<'_>) -> Option<&ByPoint> {
         let variants = self.experiments.get(from.experiment)?.get(from.metric)?.get(from.policy)?;
-        // of members of the family that differ in power alone only power is kept: the rest is the default's
-        let as_default = || variants.get(DEFAULT).filter(|_| from.variant.starts_with("family:"));
-        variants.get(from.variant).or_else(as_default)
+        variants.get(from.variant).or_else(|| variants.get(DEFAULT).filter(|_| self.rode(from)))
+    }
+
+    /// Whether a variant differs from the default in power alone: then only power is kept of it, and the rest is the default's.
+    fn rode(&self, from: &Column<'_>) -> bool {
+        let flags = || self.experiments.get(from.experiment)?.get(SATURATED)?.get(from.policy);
+        let was_run = || flags().is_some_and(|variants| variants.contains_key(from.variant));
+        let moved = from.variant.starts_with("perturb:") || from.variant.starts_with(WITHOUT);
+        from.variant.starts_with("family:") || (moved && was_run())
     }
 
     /// Names of all variants with this beginning, of one experiment or (`None`) of all.
@@ -266,6 +273,21 @@ pub(crate) mod tests {
         assert_eq!(store.variants("lhs:", None), ["lhs:9", "lhs:10"]);
         assert_eq!(store.variants("lhs:", Some("f")), [""; 0]);
         assert_eq!(store.unit("e", "w"), Some("W"));
+    }
+
+    #[test]
+    fn a_variant_that_differs_in_power_alone_has_the_default_s_latency_once_it_was_run() {
+        let store = store(&[
+            "e,,default,static,latency_p99_us,us,7",
+            "e,,default,static,saturated,1,0",
+            "e,,perturb:power.x:+20,static,saturated,1,0",
+        ]);
+        let of = |variant| {
+            let column = Column { experiment: "e", metric: "latency_p99_us", policy: "static", variant };
+            store.series(&column, &Point::default()).is_some()
+        };
+        assert!(of("perturb:power.x:+20"));
+        assert!(!of("perturb:poll.y:+20") && !of("without:sandman/Fig 3"), "not run");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use pilotlight_lab::audit::{Audited, Auditor};
 use pilotlight_lab::experiment::{Bench, Request};
-use pilotlight_lab::matrix::Matrix;
+use pilotlight_lab::matrix::{Fitted, Matrix};
 use pilotlight_lab::sweep::Sweep;
 use pilotlight_lab::variant::{self, Choice, Variant};
 
@@ -23,13 +23,19 @@ pub(super) struct Entry {
 }
 
 /// Everything that a list names; a mistake in any of it is found before anything is run.
-pub(super) fn entries(args: &SimArgs, list: &Path, request: &Request, choice: &Choice) -> anyhow::Result<Vec<Entry>> {
+pub(super) fn entries(
+    args: &SimArgs,
+    list: &Path,
+    request: &Request,
+    choice: &Choice,
+    fitted: &Fitted,
+) -> anyhow::Result<Vec<Entry>> {
     let ready = |entry: pilotlight_lab::matrix::Entry| {
         let variants = variant::variants(&entry.bench.machine.calibration, &entry.choice)?;
         let (out, oracle) = (args.out.join(entry.out), args.oracle.or(entry.oracle));
         Ok(Entry { pass: entry.pass, bench: entry.bench, variants, oracle, out })
     };
-    Matrix::read(list)?.entries(list, request, choice)?.into_iter().map(ready).collect()
+    Matrix::read(list)?.entries(list, request, choice, fitted)?.into_iter().map(ready).collect()
 }
 
 /// Runs what is missing of all of them.

@@ -8,9 +8,9 @@
 //! next step on.
 //!
 //! **Speed.** Loops that find nothing are not walked through: how many there are follows from when each thread is next due, with one
-//! division ([`EmptyLoop`]). That leaves one step for what comes together, and the loops that a window's end cuts (of 573,000
-//! steps that the bench walked through, 392,000 found nothing). While nothing else can be due at a boundary than polling, nothing
-//! else is looked for there ([`Core::plain_until_ns`]).
+//! division ([`EmptyLoop`]). So nearly every step finds something: of the 573,000 steps that a fifth of a million requests used to
+//! take, 211,000 did not; 4,000 of those are left, where a window's end cuts a loop. While nothing else can be due at a boundary than
+//! polling, nothing else is looked for there ([`Core::plain_until_ns`]).
 
 use std::collections::VecDeque;
 

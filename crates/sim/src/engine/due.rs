@@ -1,7 +1,7 @@
 //! What comes to an I/O thread, the earliest first.
 //!
 //! Drives complete commands nearly in the order in which they got them: a new completion belongs behind all but a few of those
-//! that are known already. So a sorted list with insertion from the end does less than a heap (115 instead of 198 instructions
+//! that are known already. So a sorted list with insertion from the end does less than a heap (133 instead of 198 instructions
 //! for each request, `valgrind --tool=callgrind` on `examples/speed`). Where it would do much more, behind an erase for example,
 //! what is far off goes to a heap.
 
@@ -110,10 +110,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_heap(steps in prop::collection::vec((any::<bool>(), 0..1_000_u64, 0..3_u64), 0..600)) {
+        fn it_is_a_heap(steps in prop::collection::vec((0..4_u8, 0..1_000_u64, 0..3_u64), 0..600)) {
             let (mut due, mut heap) = (Due::new(), BinaryHeap::new());
-            for (index, (push, value, rise)) in steps.into_iter().enumerate() {
-                if push {
+            for (index, (kind, value, rise)) in steps.into_iter().enumerate() {
+                if kind > 0 {
                     let value = value + index as u64 * rise;
                     due.push(value);
                     heap.push(Reverse(value));
