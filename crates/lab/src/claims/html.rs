@@ -9,6 +9,7 @@ use super::claim::{Kind, Printed};
 use super::leave_out::LeftOut;
 use super::order::Finding;
 use super::perturb::{Change, Moved};
+use super::quantity::Full;
 use super::report::{Counts, Report};
 use super::uncertainty::Spread;
 use super::verdict::{Holds, Verdict};
@@ -160,8 +161,21 @@ pub fn verdict_words(row: &Assessment) -> String {
 /// Which runs that a row rests on could not keep up; `None` if all could.
 #[must_use]
 pub fn saturated_words(row: &Assessment) -> Option<String> {
-    let each: Vec<String> = row.saturated.iter().map(ToString::to_string).collect();
-    (!each.is_empty()).then(|| format!("saturated (latency without end, watts as measured): {}", each.join(", ")))
+    let mut places: BTreeMap<(&str, &str), Vec<&Full>> = BTreeMap::new();
+    for full in &row.saturated {
+        places.entry((&full.experiment, &full.policy)).or_default().push(full);
+    }
+    let each: Vec<String> =
+        places.into_iter().map(|((experiment, policy), at)| place(experiment, policy, &at)).collect();
+    (!each.is_empty()).then(|| format!("saturated (no latency, watts as measured): {}", each.join("; ")))
+}
+
+/// `governor in fig3 at rate=1280000, rate=2560000 (20 of 20 runs)`
+fn place(experiment: &str, policy: &str, at: &[&Full]) -> String {
+    let points: Vec<&str> = at.iter().map(|full| full.point.as_str()).filter(|point| !point.is_empty()).collect();
+    let points = if points.is_empty() { String::new() } else { format!(" at {}", points.join(", ")) };
+    let count = |of: fn(&Full) -> usize| at.iter().map(|full| of(full)).sum::<usize>();
+    format!("{policy} in {experiment}{points} ({} of {} runs)", count(|full| full.saturated), count(|full| full.runs))
 }
 
 fn note(row: &Assessment) -> String {
@@ -390,7 +404,7 @@ mod tests {
             "<tr class=\"row verdict-misses\"><th scope=\"row\">o</th>",
             "order a &lt; b &amp; c",
             "reading: as read; cause: why",
-            "a in e at rate=5 2/2",
+            "a in e at rate=5 (2 of 2 runs)",
             "a &lt; b: holds 0, open 0, not 1",
             "left saturated",
             "= 40 W (trivial: 2)",
