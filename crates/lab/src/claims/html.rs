@@ -94,13 +94,15 @@ fn table(html: &mut String, title: &str, heads: &[&str], rows: &[(String, Vec<St
     if rows.is_empty() {
         return;
     }
-    let heads: String = heads.iter().map(|head| format!("<th scope=\"col\">{head}</th>")).collect();
+    let top: String = heads.iter().map(|head| format!("<th scope=\"col\">{head}</th>")).collect();
     let _ = writeln!(html, "<div class=\"wide\"><table>\n<caption>{}</caption>", text(title));
-    let _ = writeln!(html, "<thead><tr>{heads}</tr></thead>\n<tbody>");
+    let _ = writeln!(html, "<thead><tr>{top}</tr></thead>\n<tbody>");
     for (class, cells) in rows {
         let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
         let first = cells.first().map(|cell| format!("<th scope=\"row\">{cell}</th>")).unwrap_or_default();
-        let cells: String = cells.iter().skip(1).map(|cell| format!("<td>{cell}</td>")).collect();
+        // narrow screens show the head beside each cell
+        let cells = heads.iter().zip(cells).skip(1).map(|(head, cell)| format!("<td data-head=\"{head}\">{cell}</td>"));
+        let cells: String = cells.collect();
         let _ = writeln!(html, "<tr{class}>{first}{cells}</tr>");
     }
     *html += "</tbody>\n</table></div>\n";
@@ -409,9 +411,9 @@ mod tests {
             "left saturated",
             "= 40 W (trivial: 2)",
             "45 to 45",
-            "<td>13.16 %</td>",
-            "<td>loop_ns</td><td>not run</td>",
-            "<td>one figure only</td>",
+            "\"error\">13.16 %</td>",
+            "\"constants fitted on it\">loop_ns</td>",
+            "\"suspect\">one figure only</td>",
             "to be run again: old.csv",
         ] {
             assert!(html.contains(part), "{part}: {html}");
