@@ -49,7 +49,7 @@ fn differences(smoke: bool, slack: f64) -> Vec<(String, f64)> {
 #[test]
 fn a_short_time_by_windows_is_as_exactly() {
     for (policy, difference) in differences(true, 0.02) {
-        assert!(difference.abs() < 0.03, "{policy}: {difference}"); // 20 windows of 100: the hour has more
+        assert!(difference.abs() < 0.03, "{policy}: {difference}"); // 10 windows of 30: the hour has more
     }
 }
 

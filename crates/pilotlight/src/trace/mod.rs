@@ -35,6 +35,7 @@ Examples:
   pilotlight trace --generate alibaba --seed 7 --hours 2 -o surrogate.csv.zst
   pilotlight load --trace surrogate.csv.zst --speed 10
                                                     replay it against a target
+  pilotlight sim --replay web.csv.zst               what a day of it would cost under each policy
 
 Exit codes:
   0  read to its end; malformed lines, if any, are counted

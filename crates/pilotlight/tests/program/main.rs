@@ -6,5 +6,6 @@ mod demo;
 mod host_load;
 mod policies;
 mod process;
+mod replay;
 mod signals;
 mod trace;

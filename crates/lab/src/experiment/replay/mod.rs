@@ -1,7 +1,7 @@
 //! Replays: a trace's volumes on the drives, its clients' threads as connections (SANDMAN, section 5.6).
 //!
 //! A surrogate is another member of its family for each seed, so that replications range over what is not published. Who gets how
-//! much is dealt by a first pass: of a file over all of it, of a surrogate over its first ten seconds.
+//! much is dealt by a first pass: of a file over all of it, of a surrogate over its first second.
 //!
 //! | file | what it holds |
 //! |---|---|

@@ -14,7 +14,7 @@ use crate::experiment::schema::{MeanRate, Trace};
 /// How a surrogate is called.
 const SURROGATE: &str = "surrogate:";
 /// Requests of a surrogate are counted for so long to deal its volumes.
-const LOOK_NS: u64 = 10_000_000_000;
+const LOOK_NS: u64 = 1_000_000_000;
 /// Most windows that loads are gathered for.
 const MOST_WINDOWS: u64 = 1 << 24;
 
