@@ -7,10 +7,36 @@
 //!
 //! Nothing here changes anything on the machine. What cannot be read says why and what would help; it is never 0 W.
 
+pub mod battery;
+pub mod catalogue;
+pub mod clock;
+pub mod command;
+pub mod cputime;
 pub mod decimal;
+pub mod diskstats;
 pub mod energy;
+pub mod frequency;
+pub mod hook;
+pub mod http;
+pub mod hwmon;
+pub mod idle;
+pub mod ipmi;
+pub mod kernel;
+pub mod modelled;
+pub mod netio;
+pub mod nvme;
+pub mod powersensor3;
+pub mod rapl;
+pub mod rapl_perf;
+pub mod recording;
+pub mod redfish;
 pub mod roots;
+pub mod sampler;
 pub mod sensor;
+mod sys;
 
+pub use catalogue::{Config, Found, survey};
+pub use recording::Recording;
 pub use roots::Roots;
+pub use sampler::{Planned, Sampler};
 pub use sensor::{Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit, Why};
