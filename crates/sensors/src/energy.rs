@@ -119,7 +119,7 @@ pub enum EnergyError {
         why: Option<String>,
     },
     /// Nothing was read for too long.
-    #[error("no samples from {from_ns} to {to_ns} ns, longer than power may be interpolated over: {}", why.as_deref().unwrap_or("the sampler came too late"))]
+    #[error("no samples from {from_ns} to {to_ns} ns, over which power is not interpolated: {}", why.as_deref().unwrap_or("the sampler came too late"))]
     Gap {
         /// The last sample before, in nanoseconds.
         from_ns: u64,

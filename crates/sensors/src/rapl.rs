@@ -102,7 +102,7 @@ fn domains(zones: &[Zone], options: &Options) -> Vec<Domain> {
             "core" => (Part::Core(number), above, true),
             "uncore" => (Part::Uncore(number), above, false),
             "dram" => (Part::Dram(number), psys, true),
-            _ if package_number(&zone.name).is_some() => (Part::Package(number), psys, true),
+            _ if package_number(&zone.name).is_some() => (package_part(&zone.name, number), psys, true),
             other => (Part::Unknown(other.into()), above, false),
         };
         let name = match above {
@@ -120,12 +120,17 @@ fn counts(zone: &Zone, part: &Part, always_moves: bool, options: &Options) -> Co
     Counts {
         // The range is the greatest value that the counter shows.
         modulus_uj: Some(zone.range_uj.saturating_add(1)),
-        least_uw: if matches!(part, Part::Package(_)) { options.least_package_uw } else { 0 },
+        least_uw: if matches!(part, Part::Package(_) | Part::Die(..)) { options.least_package_uw } else { 0 },
         greatest_uw: if *part == Part::Platform { GREATEST_PLATFORM_UW.max(package) } else { package },
         update_ns: UPDATE_NS,
         falls: false,
         always_moves,
     }
+}
+
+fn package_part(name: &str, package: u32) -> Part {
+    let die = name.split_once("-die-").and_then(|(_, die)| die.parse().ok());
+    die.map_or(Part::Package(package), |die| Part::Die(package, die))
 }
 
 /// 1 of `package-1` and of `package-1-die-0`.

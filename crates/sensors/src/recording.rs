@@ -4,11 +4,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{self, ClockReading, Jump};
-use crate::energy::{self, Energy, EnergyError, Point, Share, Window};
+use crate::energy::{self, Energy, EnergyError, Law, Point, Share, Window};
 use crate::sensor::Domain;
 
-/// A power may be interpolated over so many intervals of its sensor before that is a gap.
+/// A power may be interpolated over so many intervals of its sensor before that is a gap,
 const INTERVALS_TO_A_GAP: u64 = 5;
+/// and over so long in any case, in nanoseconds: a busy machine lets a sampler wait.
+const NO_GAP_NS: u64 = 1_000_000_000;
 /// Clocks may differ by so much, in nanoseconds, before that is a jump.
 const JUMP_NS: u64 = 10_000_000;
 
@@ -140,13 +142,21 @@ impl Track {
     /// Energy of a domain in `window`.
     ///
     /// # Errors
-    /// Where it is not known; gaps name what the sensor said.
+    /// Where it is not known; gaps name what the sensor said. Powers are not interpolated over readings that failed; a counter
+    /// counts on meanwhile.
     pub fn energy(&self, domain: usize, window: Window) -> Result<Energy, EnergyError> {
-        let law = energy::law(&self.domains[domain], self.interval_ns.saturating_mul(INTERVALS_TO_A_GAP))?;
-        energy::energy(&self.points[domain], window, law).map_err(|error| {
-            let gap = error.unknown_time().and_then(|(from, to)| self.gap_in(Window { from_ns: from, to_ns: to }));
+        let longest_gap_ns = self.interval_ns.saturating_mul(INTERVALS_TO_A_GAP).max(NO_GAP_NS);
+        let law = energy::law(&self.domains[domain], longest_gap_ns)?;
+        let found = energy::energy(&self.points[domain], window, law).map_err(|error| {
+            let gap = error.unknown_time().and_then(|(from_ns, to_ns)| self.gap_in(Window { from_ns, to_ns }));
             error.because(gap.map(|gap| gap.why.as_str()))
-        })
+        })?;
+        match (law, self.gap_in(window)) {
+            (Law::Power { .. }, Some(gap)) => {
+                Err(EnergyError::Gap { from_ns: gap.from_ns, to_ns: gap.to_ns, why: Some(gap.why.clone()) })
+            }
+            _ => Ok(found),
+        }
     }
 
     fn gap_in(&self, window: Window) -> Option<&SensorGap> {

@@ -213,6 +213,8 @@ pub enum Part {
     Cpu,
     /// One package (socket).
     Package(u32),
+    /// One die of a package, where the hardware counts dies.
+    Die(u32, u32),
     /// The cores of a package.
     Core(u32),
     /// What RAPL calls uncore of a package: the graphics.
@@ -232,13 +234,14 @@ pub enum Part {
 impl Part {
     /// Whether power of `other` is, or may be, counted within this part too.
     pub fn contains(&self, other: &Self) -> bool {
-        use Part::{Core, Cpu, Dram, None, Package, Platform, System, Uncore, Unknown};
+        use Part::{Core, Cpu, Die, Dram, None, Package, Platform, System, Uncore, Unknown};
         match (self, other) {
             (None, _) | (_, None) => false,
             (Unknown(_) | System, _) | (_, Unknown(_)) => true,
-            (Platform, part) => matches!(part, Platform | Cpu | Package(_) | Core(_) | Uncore(_) | Dram(_)),
-            (Cpu, part) => matches!(part, Cpu | Package(_) | Core(_) | Uncore(_)),
-            (Package(a), Package(b) | Core(b) | Uncore(b)) => a == b,
+            (Platform, part) => matches!(part, Platform | Cpu | Package(_) | Die(..) | Core(_) | Uncore(_) | Dram(_)),
+            (Cpu, part) => matches!(part, Cpu | Package(_) | Die(..) | Core(_) | Uncore(_)),
+            // Which die cores are on is not told.
+            (Package(a) | Die(a, _), Core(b) | Uncore(b)) | (Package(a), Package(b) | Die(b, _)) => a == b,
             (a, b) => a == b,
         }
     }
@@ -256,6 +259,7 @@ impl fmt::Display for Part {
             Self::Platform => f.write_str("the platform (psys)"),
             Self::Cpu => f.write_str("all CPU packages"),
             Self::Package(n) => write!(f, "package {n}"),
+            Self::Die(package, die) => write!(f, "die {die} of package {package}"),
             Self::Core(n) => write!(f, "the cores of package {n}"),
             Self::Uncore(n) => write!(f, "the uncore of package {n}"),
             Self::Dram(n) => write!(f, "the memory at package {n}"),
@@ -358,7 +362,7 @@ mod tests {
 
     #[test]
     fn packages_contain_cores_but_not_memory() {
-        use Part::{Core, Cpu, Dram, Drive, Package, Platform, System, Uncore, Unknown};
+        use Part::{Core, Cpu, Die, Dram, Drive, Package, Platform, System, Uncore, Unknown};
         let overlapping = [
             (System, Drive("nvme0".into())),
             (Platform, Dram(1)),
@@ -367,10 +371,14 @@ mod tests {
             (Package(0), Core(0)),
             (Package(0), Uncore(0)),
             (Package(0), Package(0)),
+            (Package(1), Die(1, 0)),
+            (Die(1, 0), Core(1)),
             (Unknown("hwmon3".into()), Package(0)),
         ];
         let apart = [
             (Package(0), Dram(0)),
+            (Die(0, 0), Die(0, 1)),
+            (Die(0, 0), Package(1)),
             (Package(0), Package(1)),
             (Package(0), Core(1)),
             (Core(0), Uncore(0)),

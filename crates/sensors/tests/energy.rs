@@ -142,6 +142,44 @@ proptest! {
     }
 
     #[test]
+    fn what_stops_half_way_is_never_energy(points in powers(), kept in 0.0..1.0, end in 0.01..1.0) {
+        let window = Window { from_ns: points[0].at_ns, to_ns: window_in(&points, 0.0, end).to_ns };
+        let kept = &points[..(points.len() as f64 * kept) as usize];
+        let found = energy(kept, window, Law::Power { longest_gap_ns: S });
+        let last_ns = kept.last().map_or(window.from_ns, |point| point.at_ns);
+        if last_ns >= window.to_ns {
+            prop_assert!(found.is_ok());
+        } else {
+            prop_assert_eq!(found.unwrap_err().unknown_time(), Some((last_ns, window.to_ns)));
+        }
+    }
+
+    #[test]
+    fn a_clock_that_stood_or_went_back_anywhere_is_seen(points in powers(), at in 0.0..1.0, back_ns in 0..30_u64) {
+        let mut points = points;
+        let index = 1 + ((points.len() - 1) as f64 * at) as usize;
+        points[index].at_ns = points[index - 1].at_ns.saturating_sub(back_ns);
+        let window = Window { from_ns: points[0].at_ns, to_ns: points[0].at_ns + 1 };
+        let found = energy(&points, window, Law::Power { longest_gap_ns: S });
+        prop_assert!(matches!(found, Err(EnergyError::TimeBack { .. })), "{:?}", found);
+    }
+
+    #[test]
+    fn a_sum_is_refused_exactly_where_two_parts_share_a_leaf(parts in prop::collection::vec(0..11_usize, 0..6)) {
+        // Each part as what it is made of, in letters: cores a b, rest of the packages c d, memory e f, drive g, rest h i.
+        let all = [
+            ("abcdefghi", Part::System), ("abcdefh", Part::Platform), ("abcd", Part::Cpu), ("ac", Part::Package(0)),
+            ("bd", Part::Package(1)), ("a", Part::Core(0)), ("b", Part::Core(1)), ("e", Part::Dram(0)), ("f", Part::Dram(1)),
+            ("g", Part::Drive("nvme0".into())), ("i", Part::Other("fans".into())),
+        ];
+        let shares: Vec<Share> = parts.iter().map(|&part| Share { name: all[part].0.into(), part: all[part].1.clone(), uj: 3 }).collect();
+        let mut leaves: Vec<char> = parts.iter().flat_map(|&part| all[part].0.chars()).collect();
+        leaves.sort_unstable();
+        let twice = leaves.windows(2).any(|pair| pair[0] == pair[1]);
+        prop_assert_eq!(sum(&shares).ok(), (!twice).then_some(3 * parts.len() as i64));
+    }
+
+    #[test]
     fn windows_that_follow_each_other_add_up(points in powers(), middle in 0.01..0.99) {
         let all = window_in(&points, 0.0, 1.0);
         let cut = window_in(&points, 0.0, middle).to_ns;

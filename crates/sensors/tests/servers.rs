@@ -164,3 +164,56 @@ fn a_bmc_without_power_says_so() {
     let missing = redfish(Endpoint { url, ..Endpoint::default() }, None).err().unwrap();
     assert_eq!((missing.why, missing.what.as_str()), (Why::Absent, "no chassis gives a power"));
 }
+
+/// Ends with the test.
+struct Server(std::process::Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `openssl s_server` that gives the files of `folder`, with a certificate of its own for 127.0.0.1.
+fn serve_https(folder: &std::path::Path) -> Option<(Server, String)> {
+    use std::process::{Command, Stdio};
+    let quiet = |command: &mut Command| {
+        command.current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
+    };
+    let words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout key.pem -out certificate.pem -days 2 \
+                 -subj /CN=bmc -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE";
+    let made = quiet(Command::new("openssl").args(words.split_whitespace()))?.wait().ok()?;
+    let port = TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
+    let words = format!("s_server -WWW -accept 127.0.0.1:{port} -cert certificate.pem -key key.pem");
+    let server = Server(quiet(Command::new("openssl").args(words.split_whitespace()))?);
+    let up = (0..200).any(|_| {
+        thread::sleep(std::time::Duration::from_millis(20));
+        TcpStream::connect(("127.0.0.1", port)).is_ok()
+    });
+    (made.success() && up).then_some((server, format!("https://127.0.0.1:{port}")))
+}
+
+#[test]
+#[cfg(feature = "tls")]
+fn https_is_trusted_only_with_its_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("netio.json"), NETIO).unwrap();
+    let Some((_server, url)) = serve_https(folder.path()) else {
+        println!("skipped: there is no openssl that could serve https");
+        return;
+    };
+    let open = |endpoint: Endpoint| {
+        Config::Netio(netio::Options { endpoint, outputs: vec!["1".into()] }).open(&Roots::default())
+    };
+    let plain = Endpoint { url, ..Endpoint::default() };
+    let untrusted = open(plain.clone()).err().unwrap();
+    assert_eq!(untrusted.why, Why::Unreachable);
+    assert!(untrusted.to_string().to_lowercase().contains("certificate"), "{untrusted}");
+    let certificate = folder.path().join("certificate.pem");
+    let mut trusted = open(Endpoint { ca_file: Some(certificate), ..plain.clone() }).unwrap();
+    assert_eq!(values(&mut *trusted), [61_000_000]);
+    assert!(open(Endpoint { insecure: true, ..plain.clone() }).is_ok());
+    let missing = open(Endpoint { ca_file: Some("/no/such/file".into()), ..plain }).err().unwrap();
+    assert_eq!(missing.why, Why::NotConfigured);
+}

@@ -218,6 +218,21 @@ fn a_counter_that_stays_at_zero_is_no_sensor() {
 }
 
 #[test]
+fn dies_of_a_package_are_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    for (zone, name) in [("intel-rapl:0", "package-0-die-0"), ("intel-rapl:1", "package-0-die-1")] {
+        let zone = folder.path().join("sys/class/powercap").join(zone);
+        std::fs::create_dir_all(&zone).unwrap();
+        for (file, text) in [("name", name), ("energy_uj", "7"), ("max_energy_range_uj", "262143328850")] {
+            std::fs::write(zone.join(file), text).unwrap();
+        }
+    }
+    let rapl = Config::by_name("rapl").unwrap().open(&Roots::below(folder.path())).unwrap();
+    let expected = [("package-0-die-0", Part::Die(0, 0), None), ("package-0-die-1", Part::Die(0, 1), None)];
+    assert_eq!(shape(&*rapl), expected);
+}
+
+#[test]
 fn configurations_are_refused_where_they_say_what_is_unknown() {
     let parse = |text: &str| serde_json::from_str::<Config>(text);
     let rapl = parse(r#"{"sensor": "rapl", "greatest_package_uw": 400000000}"#).unwrap();
