@@ -94,26 +94,48 @@ fn a_sensor_that_takes_longer_than_its_interval_misses() {
     assert!(at(quick).is_sorted() && at(sleepy).is_sorted());
 }
 
-/// A power that fails while `broken` is set.
-fn breakable(broken: &Arc<AtomicBool>) -> Box<dyn Sensor> {
-    let broken = broken.clone();
-    let read = move |into: &mut Vec<Reading>| {
-        if broken.load(Ordering::Relaxed) {
-            return Err(ReadError::Content("the BMC does not answer".into()));
+/// A switch that breaks a sensor, and how often it was read.
+#[derive(Clone, Default)]
+struct Switch {
+    broken: Arc<AtomicBool>,
+    reads: Arc<AtomicU64>,
+}
+
+impl Switch {
+    /// A power that fails while the switch says so.
+    fn sensor(&self) -> Box<dyn Sensor> {
+        let switch = self.clone();
+        let read = move |into: &mut Vec<Reading>| {
+            switch.reads.fetch_add(1, Ordering::Relaxed);
+            if switch.broken.load(Ordering::Relaxed) {
+                return Err(ReadError::Content("the BMC does not answer".into()));
+            }
+            into.push(Reading { domain: 0, value: 7_000_000 });
+            Ok(())
+        };
+        Box::new(Hook::new("bmc", vec![Domain::power("system", Part::System)], 2 * MS, read))
+    }
+
+    fn set_broken(&self, broken: bool) {
+        self.broken.store(broken, Ordering::Relaxed);
+    }
+
+    /// Until the sensor has been read some more.
+    fn wait(&self) {
+        let enough = self.reads.load(Ordering::Relaxed) + 4;
+        while self.reads.load(Ordering::Relaxed) < enough {
+            thread::sleep(Duration::from_millis(1));
         }
-        into.push(Reading { domain: 0, value: 7_000_000 });
-        Ok(())
-    };
-    Box::new(Hook::new("bmc", vec![Domain::power("system", Part::System)], 2 * MS, read))
+    }
 }
 
 #[test]
 fn a_needed_sensor_that_fails_ends_the_run() {
-    let broken = Arc::new(AtomicBool::new(false));
-    let sampler = Sampler::start(vec![Planned::new(breakable(&broken)), five_watts()]).unwrap();
+    let switch = Switch::default();
+    let sampler = Sampler::start(vec![Planned::new(switch.sensor()), five_watts()]).unwrap();
     let from_ns = sampler.mark("load");
-    thread::sleep(Duration::from_millis(30));
-    broken.store(true, Ordering::Relaxed);
+    switch.wait();
+    switch.set_broken(true);
     while sampler.failure().is_none() {
         thread::sleep(Duration::from_millis(1));
     }
@@ -126,7 +148,7 @@ fn a_needed_sensor_that_fails_ends_the_run() {
     assert_eq!(why.as_deref(), Some("the BMC does not answer"));
     assert!(gap_ns > from_ns && gap_ns <= failure.at_ns);
     // What fails at once does not even begin.
-    let StartError::Sensor(failure) = Sampler::start(vec![Planned::new(breakable(&broken))]).err().unwrap() else {
+    let StartError::Sensor(failure) = Sampler::start(vec![Planned::new(switch.sensor())]).err().unwrap() else {
         panic!()
     };
     assert_eq!(failure.sensor, "bmc");
@@ -134,15 +156,14 @@ fn a_needed_sensor_that_fails_ends_the_run() {
 
 #[test]
 fn an_optional_sensor_leaves_a_gap_with_its_reason() {
-    let broken = Arc::new(AtomicBool::new(false));
-    let planned = Planned { optional: true, ..Planned::new(breakable(&broken)) };
+    let switch = Switch::default();
+    let planned = Planned { optional: true, ..Planned::new(switch.sensor()) };
     let sampler = Sampler::start(vec![planned, five_watts()]).unwrap();
     let from_ns = sampler.mark("load");
-    for is_broken in [true, false] {
-        thread::sleep(Duration::from_millis(40));
-        broken.store(is_broken, Ordering::Relaxed);
+    for broken in [false, true, false] {
+        switch.set_broken(broken);
+        switch.wait();
     }
-    thread::sleep(Duration::from_millis(40));
     let to_ns = sampler.mark("end");
     let (recording, failure) = sampler.stop();
     assert_eq!(failure, None);
@@ -152,6 +173,11 @@ fn an_optional_sensor_leaves_a_gap_with_its_reason() {
     let said = recording.energy(0, 0, window).unwrap_err().to_string();
     assert!(said.contains("the BMC does not answer"), "{said}");
     assert!(recording.energy(1, 0, window).is_ok(), "the other sensor has no gap");
+    let before = Window { from_ns, to_ns: gaps[0].from_ns - MS };
+    if let Ok(energy) = recording.energy(0, 0, before) {
+        let truth = 7.0 * before.length_ns() as f64 / 1_000.0;
+        assert!((energy.uj as f64 - truth).abs() <= 0.5, "what lies before the gap is known: {energy:?} of {truth} uJ");
+    }
 }
 
 #[test]
