@@ -166,8 +166,10 @@ fn a_bmc_without_power_says_so() {
 }
 
 /// Ends with the test.
+#[cfg(feature = "tls")]
 struct Server(std::process::Child);
 
+#[cfg(feature = "tls")]
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -176,6 +178,7 @@ impl Drop for Server {
 }
 
 /// `openssl s_server` that gives the files of `folder`, with a certificate of its own for 127.0.0.1.
+#[cfg(feature = "tls")]
 fn serve_https(folder: &std::path::Path) -> Option<(Server, String)> {
     use std::process::{Command, Stdio};
     let quiet = |command: &mut Command| {
