@@ -19,7 +19,7 @@ const DENIED: &str = "run as root, or let a group read the files with a udev rul
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Names of chips to read; all where it is empty.
+    /// Names of chips to read; all where it is empty. Where several have a name, `name@hwmonN` is one of them.
     pub chips: Vec<String>,
     /// What a domain is about, by its name (`chip/label`).
     pub parts: BTreeMap<String, Part>,
@@ -47,11 +47,10 @@ impl Open for Hwmon {
         let root = roots.sys.join("class/hwmon");
         let missing = |error| Missing::file(NAME, &root, &error, HELP, DENIED);
         let mut found = Self { domains: Vec::new(), channels: Vec::new() };
-        for folder in roots::names(&root).map_err(missing)? {
-            let folder = root.join(folder);
-            let Ok(chip) = roots::text(&folder.join("name")) else { continue };
-            if options.chips.is_empty() || options.chips.contains(&chip) {
-                found.add_chip(&folder, &chip, options);
+        for chip in chips(&root).map_err(missing)? {
+            if options.chips.is_empty() || options.chips.contains(&chip.driver) || options.chips.contains(&chip.name) {
+                found.add_powers(&chip, options);
+                found.add_energies(&chip, options);
             }
         }
         if found.domains.is_empty() {
@@ -63,61 +62,101 @@ impl Open for Hwmon {
     }
 }
 
+/// A chip's folder.
+struct Chip {
+    folder: PathBuf,
+    /// The driver's name for it.
+    driver: String,
+    /// The same, with the folder's name where several chips have it.
+    name: String,
+    files: Vec<String>,
+}
+
+fn chips(root: &Path) -> std::io::Result<Vec<Chip>> {
+    let mut chips = Vec::new();
+    for name in roots::names(root)? {
+        let folder = root.join(&name);
+        let Ok(driver) = roots::text(&folder.join("name")) else { continue };
+        let files = roots::names(&folder).unwrap_or_default();
+        chips.push(Chip { name: format!("{driver}@{name}"), folder, driver, files });
+    }
+    let drivers: Vec<String> = chips.iter().map(|chip| chip.driver.clone()).collect();
+    for chip in &mut chips {
+        if drivers.iter().filter(|driver| **driver == chip.driver).count() == 1 {
+            chip.name.clone_from(&chip.driver);
+        }
+    }
+    Ok(chips)
+}
+
+impl Chip {
+    /// The numbers of files such as `power1_input`.
+    fn numbers(&self, prefix: &str, suffix: &str) -> Vec<String> {
+        let number = |file: &String| Some(file.strip_prefix(prefix)?.strip_suffix(suffix)?.to_owned());
+        self.files.iter().filter_map(number).filter(|n| n.bytes().all(|b| b.is_ascii_digit())).collect()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn label(&self, channel: &str) -> Option<String> {
+        roots::text(&self.file(&format!("{channel}_label"))).ok()
+    }
+
+    fn domain_name(&self, channel: &str) -> String {
+        format!("{}/{}", self.name, self.label(channel).unwrap_or_else(|| channel.to_owned()))
+    }
+
+    /// The ACPI power meter is defined as the whole system's (ACPI 6.5, 10.4); of all others nothing is known.
+    fn part(&self, channel: &str) -> Part {
+        if self.driver == "power_meter" { Part::System } else { Part::Unknown(self.domain_name(channel)) }
+    }
+}
+
 impl Hwmon {
-    fn add_chip(&mut self, folder: &Path, chip: &str, options: &Options) {
-        let files = roots::names(folder).unwrap_or_default();
-        let numbered = |prefix: &str, suffix: &str| -> Vec<String> {
-            let number = |file: &String| Some(file.strip_prefix(prefix)?.strip_suffix(suffix)?.to_owned());
-            files.iter().filter_map(number).filter(|n| n.bytes().all(|b| b.is_ascii_digit())).collect()
-        };
-        let label = |what: &str| roots::text(&folder.join(format!("{what}_label"))).unwrap_or_else(|_| what.to_owned());
-        let mut powers = numbered("power", "_input");
-        for n in &powers {
-            let file = folder.join(format!("power{n}_input"));
-            self.add(
-                Domain::power(format!("{chip}/{}", label(&format!("power{n}"))), part(chip, n)),
-                Channel::Micro(file),
-                options,
-            );
+    /// Powers; where a chip has none, products of current and voltage.
+    fn add_powers(&mut self, chip: &Chip, options: &Options) {
+        let before = self.domains.len();
+        let inputs = chip.numbers("power", "_input");
+        let averages =
+            chip.numbers("power", "_average").into_iter().filter(|n| !inputs.contains(n)).map(|n| (n, "average"));
+        for (n, what) in inputs.iter().map(|n| (n.clone(), "input")).chain(averages) {
+            let channel = format!("power{n}");
+            let file = chip.file(&format!("{channel}_{what}"));
+            self.add(Domain::power(chip.domain_name(&channel), chip.part(&channel)), Channel::Micro(file), options);
         }
-        for n in numbered("power", "_average").into_iter().filter(|n| !powers.contains(n)).collect::<Vec<_>>() {
-            let file = folder.join(format!("power{n}_average"));
-            self.add(
-                Domain::power(format!("{chip}/{}", label(&format!("power{n}"))), part(chip, &n)),
-                Channel::Micro(file),
-                options,
-            );
-            powers.push(n);
+        if self.domains.len() == before {
+            self.add_products(chip, options);
         }
-        // Energy per core of amd_energy would be counted within the socket's.
-        for n in numbered("energy", "_input") {
-            let name = label(&format!("energy{n}"));
-            let socket =
-                name.strip_prefix("Esocket").and_then(|socket| socket.parse().ok()).filter(|_| chip == "amd_energy");
-            if chip == "amd_energy" && socket.is_none() {
-                continue;
-            }
-            let part = socket.map_or_else(|| part(chip, &n), Part::Package);
+    }
+
+    /// Energies. Those of cores of `amd_energy` would be counted within the socket's.
+    fn add_energies(&mut self, chip: &Chip, options: &Options) {
+        for n in chip.numbers("energy", "_input") {
+            let channel = format!("energy{n}");
+            let socket = chip.label(&channel).and_then(|label| label.strip_prefix("Esocket")?.parse().ok());
+            let part = match (chip.driver.as_str(), socket) {
+                ("amd_energy", Some(socket)) => Part::Package(socket),
+                ("amd_energy", None) => continue,
+                _ => chip.part(&channel),
+            };
             let kind = Kind::EnergyCounter(Counts { always_moves: socket.is_some(), ..Counts::endless() });
-            let domain = Domain::new(format!("{chip}/{name}"), kind, Unit::MicroJoule, part);
-            self.add(domain, Channel::Micro(folder.join(format!("energy{n}_input"))), options);
-        }
-        if powers.is_empty() {
-            self.add_products(folder, chip, &numbered("curr", "_input"), &numbered("in", "_input"), options);
+            let domain = Domain::new(chip.domain_name(&channel), kind, Unit::MicroJoule, part);
+            self.add(domain, Channel::Micro(chip.file(&format!("{channel}_input"))), options);
         }
     }
 
     /// Current times voltage, where labels say that both are of the same rail.
-    fn add_products(&mut self, folder: &Path, chip: &str, currents: &[String], voltages: &[String], options: &Options) {
-        let label = |what: &str, n: &String| roots::text(&folder.join(format!("{what}{n}_label"))).ok();
-        for current in currents {
-            let Some(rail) = label("curr", current) else { continue };
-            let Some(voltage) = voltages.iter().find(|voltage| label("in", voltage).as_ref() == Some(&rail)) else {
-                continue;
-            };
-            let file = |what: &str, n: &String| folder.join(format!("{what}{n}_input"));
-            let channel = Channel::Product(file("curr", current), file("in", voltage));
-            self.add(Domain::power(format!("{chip}/{rail}"), part(chip, current)), channel, options);
+    fn add_products(&mut self, chip: &Chip, options: &Options) {
+        let voltages = chip.numbers("in", "_input");
+        for current in chip.numbers("curr", "_input").into_iter().map(|n| format!("curr{n}")) {
+            let Some(rail) = chip.label(&current) else { continue };
+            let same_rail = |n: &&String| chip.label(&format!("in{n}")).as_ref() == Some(&rail);
+            let Some(voltage) = voltages.iter().find(same_rail) else { continue };
+            let file = |channel: &str| chip.file(&format!("{channel}_input"));
+            let channel = Channel::Product(file(&current), file(&format!("in{voltage}")));
+            self.add(Domain::power(chip.domain_name(&current), chip.part(&current)), channel, options);
         }
     }
 
@@ -128,11 +167,6 @@ impl Hwmon {
         self.domains.push(domain);
         self.channels.push(channel);
     }
-}
-
-/// The ACPI power meter is defined as the whole system's (ACPI 6.5, 10.4); of all others nothing is known.
-fn part(chip: &str, number: &str) -> Part {
-    if chip == "power_meter" { Part::System } else { Part::Unknown(format!("{chip} {number}")) }
 }
 
 impl Sensor for Hwmon {

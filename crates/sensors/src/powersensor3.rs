@@ -140,9 +140,11 @@ fn domains(sensors: &[Configuration; SENSORS], pairs: &[usize], part: Option<Par
     let counts = Counts { falls: true, update_ns: 50_000, ..Counts::endless() };
     let domain = |name: String, part| Domain::new(name, Kind::EnergyCounter(counts), Unit::MicroJoule, part);
     let total = domain("total".into(), part.unwrap_or_else(|| Part::Unknown("what PowerSensor3 measures".into())));
+    let alike = |name: &str| pairs.iter().filter(|&&pair| sensors[2 * pair].pair_name == name).count();
     let pair = |&pair: &usize| {
         let name = match sensors[2 * pair].pair_name.as_str() {
             "" => format!("pair-{pair}"),
+            name if alike(name) > 1 => format!("{name}#{pair}"),
             name => name.to_owned(),
         };
         domain(name.clone(), Part::Unknown(name)).within(Some(0))

@@ -83,15 +83,22 @@ fn rapl_of_amd_takes_its_core_for_a_core_and_not_for_memory() {
 #[test]
 fn chips_measure_power_and_current_times_voltage() {
     let mut chips = open("hwmon", "intel-server-2p").unwrap();
-    let expected = [("power_meter/power1_uw", 214_000_000), ("ina3221/NVME_3V3_uw", 1_250 * 3_312)];
+    let expected = [
+        ("power_meter/power1_uw", 214_000_000),
+        ("ina3221/NVME_3V3_uw", 1_250 * 3_312),
+        ("ina219@hwmon9/power1_uw", 9_000_000),
+        ("ina219@hwmon10/power1_uw", 10_000_000),
+    ];
     assert_eq!(read(&mut *chips), values(&expected));
     assert_eq!(chips.domains()[0].part, Part::System);
     // What a rail feeds is for a person to say.
     assert!(matches!(chips.domains()[1].part, Part::Unknown(_)));
     let mut options = pilotlight_sensors::hwmon::Options::default();
     options.parts.insert("ina3221/NVME_3V3".into(), Part::Drive("nvme0".into()));
+    options.chips = vec!["power_meter".into(), "ina3221".into()];
     let told = Config::Hwmon(options).open(&tree("intel-server-2p")).unwrap();
     assert_eq!(told.domains()[1].part, Part::Drive("nvme0".into()));
+    assert_eq!(told.domains().len(), 2);
 }
 
 #[test]
@@ -196,6 +203,19 @@ fn a_survey_finds_what_a_server_has_and_what_it_may_not_read() {
     // A file in the place of the drive's device does not answer admin commands.
     let nvme = found.iter().filter_map(|found| found.as_ref().err()).find(|missing| missing.sensor == "nvme").unwrap();
     assert!(nvme.what.starts_with("nvme0 does not answer"), "{nvme}");
+}
+
+#[test]
+fn columns_have_names_of_their_own() {
+    for tree_name in ["intel-client", "intel-server-2p", "amd", "none"] {
+        for found in survey(&tree(tree_name)).into_iter().flatten() {
+            let mut columns: Vec<String> = found.domains.iter().map(|domain| domain.column()).collect();
+            columns.sort_unstable();
+            assert!(columns.windows(2).all(|pair| pair[0] != pair[1]), "{tree_name}: {columns:?}");
+            let no_loop = |(index, parent): (usize, Option<usize>)| parent.is_none_or(|parent| parent != index);
+            assert!(found.domains.iter().map(|domain| domain.parent).enumerate().all(no_loop));
+        }
+    }
 }
 
 #[test]

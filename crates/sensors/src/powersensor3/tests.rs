@@ -148,7 +148,7 @@ fn a_device_on_a_serial_line_is_read_and_its_end_is_said() {
     let options = Options { device: Some("ttyACM0".into()), part: Some(Part::Drive("nvme0".into())) };
     let mut sensor = PowerSensor3::open(&Roots::below(folder.path()), &options).unwrap();
     let names: Vec<&str> = sensor.domains().iter().map(|domain| domain.name.as_str()).collect();
-    assert_eq!(names, ["total", "PCIe 3.3V", "PCIe 3.3V"]);
+    assert_eq!(names, ["total", "PCIe 3.3V#0", "PCIe 3.3V#1"]);
     let mut last = Vec::new();
     let ended = loop {
         let mut readings = Vec::new();

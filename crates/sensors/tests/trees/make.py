@@ -70,6 +70,10 @@ server |= {f"{chip}/name": "power_meter", f"{chip}/power1_average": "214000000",
 chip = "sys/class/hwmon/hwmon1"
 server |= {f"{chip}/name": "ina3221", f"{chip}/curr1_input": "1250", f"{chip}/curr1_label": "NVME_3V3", f"{chip}/in1_input": "3312",
            f"{chip}/in1_label": "NVME_3V3", f"{chip}/in2_input": "12010", f"{chip}/in2_label": "FAN_12V"}
+# Two more chips of one kind.
+for number in (10, 9):
+    chip = f"sys/class/hwmon/hwmon{number}"
+    server |= {f"{chip}/name": "ina219", f"{chip}/power1_input": f"{number}000000", f"{chip}/power1_average": "1"}
 server |= {"sys/class/hwmon/hwmon2/name": "coretemp", "sys/class/hwmon/hwmon2/temp1_input": "45000"}
 server["dev/nvme0"] = "no character device"
 write("intel-server-2p", server)
