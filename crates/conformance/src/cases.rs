@@ -206,7 +206,7 @@ pub fn what_does_not_exist_is_refused(plant: &mut dyn Plant) {
 /// Capabilities say what is refused, and what is not.
 pub fn what_the_plant_cannot_do_is_refused(plant: &mut dyn Plant) {
     let frequency = Command::Frequency { core: CoreId(0), khz: u32::MAX };
-    let hybrid = completions(0, Completions::Hybrid { rest_ns: 1_000 });
+    let hybrid = completions(0, Completions::Hybrid { idle_ns: 1_000, rest_ns: 1_000 });
     let script = script(plant).say(&[frequency, hybrid]).holds("requests", 3, |seen| is_served(seen, 0));
     let (log, _) = play(plant, &setup(2, 1, &[0]), script);
     let can = &log.capabilities;
@@ -241,7 +241,7 @@ pub fn a_thread_that_waits_for_interrupts_is_served_and_moves(plant: &mut dyn Pl
 /// Rests between polls, where the plant can.
 pub fn hybrid_polling_serves(plant: &mut dyn Plant) {
     let script = script(plant)
-        .say(&[completions(1, Completions::Hybrid { rest_ns: 5_000 })])
+        .say(&[completions(1, Completions::Hybrid { idle_ns: 5_000, rest_ns: 5_000 })])
         .holds("requests on core 1", 3, |seen| is_served(seen, 1))
         .say(&[go(1, 0)])
         .holds("requests on core 0", 3, |seen| is_served(seen, 1) && lives(seen, 1, 0) && !seen.serves(1));

@@ -1,5 +1,7 @@
 //! `calibration.toml`: every free constant, with the range in which it may lie and what it was fitted on.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -8,7 +10,7 @@ use pilotlight_stats::latin::{self, Range};
 use crate::read::{self, ReadError};
 
 /// The free constants of a simulated machine.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
     /// The constants.
@@ -133,6 +135,12 @@ impl Calibration {
         Ok(constant.of(constant.number() * (1.0 + f64::from(percent) / 100.0)))
     }
 
+    /// Claims and files that constants were fitted on.
+    #[must_use]
+    pub fn fitted_on(&self) -> BTreeSet<String> {
+        self.constants.iter().flat_map(|constant| constant.fitted_on.iter().cloned()).collect()
+    }
+
     /// Constants that are numbers.
     pub fn numbers(&self) -> impl Iterator<Item = &Constant> {
         self.constants.iter().filter(|constant| constant.is_number())
@@ -172,6 +180,14 @@ impl Constant {
     #[must_use]
     pub fn is_number(&self) -> bool {
         matches!(self.value, Value::Integer(_) | Value::Float(_))
+    }
+
+    /// What would be taken for it by its range alone: the middle, of a range on a log scale the geometric one. `None` if it
+    /// has no range, or is a yes or no.
+    #[must_use]
+    pub fn middle(&self) -> Option<Value> {
+        let Range { low, high, .. } = self.range().filter(|_| self.is_number())?;
+        Some(self.of(if self.scale == Scale::Log { (low * high).sqrt() } else { f64::midpoint(low, high) }))
     }
 
     fn number(&self) -> f64 {
@@ -233,6 +249,23 @@ mod tests {
         assert_eq!(deep.count(), 10, "a yes or no is drawn in equal parts");
         assert_eq!(calibration.moved("poll.loop_ns", -20).unwrap(), Value::Integer(80));
         assert!(calibration.moved("speed.transition_restarts", 20).is_err());
+    }
+
+    #[test]
+    fn the_middle_of_a_range_follows_its_scale() {
+        let middle = |rest: &str| Calibration::parse(&constant("a", rest)).unwrap().constants[0].middle();
+        assert_eq!(middle("value = 10\nlow = 10\nhigh = 90"), Some(Value::Integer(50)));
+        assert_eq!(middle("value = 10\nlow = 10\nhigh = 90\nscale = 'log'"), Some(Value::Integer(30)));
+        assert_eq!(middle("value = 1.0\nlow = 0.5\nhigh = 2.0"), Some(Value::Float(1.25)));
+        assert_eq!(middle("value = 10"), None);
+        assert_eq!(middle("value = true\nlow = false\nhigh = true"), None);
+    }
+
+    #[test]
+    fn what_constants_were_fitted_on_is_collected() {
+        let text = constant("a", "value = 1").replace("[]", "['row', 'x.csv']") + &constant("b", "value = 1");
+        let fitted = Calibration::parse(&text).unwrap().fitted_on();
+        assert_eq!(fitted, BTreeSet::from(["row".to_owned(), "x.csv".to_owned()]));
     }
 
     #[test]

@@ -7,9 +7,10 @@ use pilotlight_report::{Block, Cell, Column, Report, Section, Table};
 use crate::experiment::Bench;
 use crate::summary::{self, Measured};
 
-/// The report of an experiment: its charts, what could not keep up, and the summary.
+/// The report of an experiment: its charts, what could not keep up, the clairvoyant limit where it was looked for (with what has
+/// none, a line each), and the summary.
 #[must_use]
-pub fn report(bench: &Bench, cells: &[summary::Cell]) -> Report {
+pub fn report(bench: &Bench, cells: &[summary::Cell], unbounded: &[String]) -> Report {
     let experiment = &bench.experiment;
     let mut blocks: Vec<Block> = Vec::new();
     if !experiment.about.is_empty() {
@@ -27,8 +28,54 @@ pub fn report(bench: &Bench, cells: &[summary::Cell]) -> Report {
                 experiment.replications
             ),
         ],
-        sections: vec![charts, summary],
+        sections: [charts].into_iter().chain(limit(bench, cells, unbounded)).chain([summary]).collect(),
     }
+}
+
+fn limit(bench: &Bench, cells: &[summary::Cell], unbounded: &[String]) -> Option<Section> {
+    let table = limits(bench, cells).map(Block::Table);
+    let mut blocks: Vec<Block> = table.into_iter().chain(unbounded.iter().cloned().map(Block::Text)).collect();
+    if blocks.is_empty() {
+        return None;
+    }
+    blocks.insert(0, Block::Text(LIMIT.into()));
+    Some(Section { title: "The clairvoyant limit".into(), blocks })
+}
+
+const LIMIT: &str = "Of the first replication. No schedule of sleeping cores burns less than the lower bound, and one burns the upper \
+    (docs/oracle.md). The C-1 columns are for the sleep states that the policy has, the deep ones for all states.";
+
+/// Joules above both floors beside the clairvoyant limit, for each cell that has a bracket; nothing where none has.
+#[must_use]
+pub fn limits(bench: &Bench, cells: &[summary::Cell]) -> Option<Table> {
+    let bounded: Vec<&summary::Cell> = cells.iter().filter(|cell| cell.get("oracle_lower_j").is_some()).collect();
+    if bounded.is_empty() {
+        return None;
+    }
+    let mut columns: Vec<Column> =
+        bench.experiment.axes.iter().map(|axis| axis_column(&axis.name, &axis.unit, cells)).collect();
+    columns.push(Column::text("policy"));
+    columns.extend(
+        ["above C-1", "limit from", "to", "above deep idle", "limit from", "to"].map(|n| Column::number(n, "J")),
+    );
+    let row = |cell: &&summary::Cell| {
+        let mut row: Vec<Cell> = cell.coordinates.iter().zip(&columns).map(|(at, column)| place(at, column)).collect();
+        row.push(Cell::text(&cell.policy));
+        let joules = |metric: &str| cell.get(metric).and_then(|measured| Some(measured.estimate?.value));
+        let above = |metric: &str, floor: &str| Some(joules(metric)? - joules(floor)?);
+        let numbers = [
+            joules("joules_above_c1_floor"),
+            above("oracle_lower_j", "c1_floor_j"),
+            above("oracle_upper_j", "c1_floor_j"),
+            joules("joules_above_deep_floor"),
+            above("oracle_all_states_lower_j", "deep_floor_j"),
+            above("oracle_all_states_upper_j", "deep_floor_j"),
+        ];
+        row.extend(numbers.map(|number| number.map_or(Cell::Nothing, Cell::number)));
+        row
+    };
+    let rows = bounded.iter().map(row).collect();
+    Some(Table { title: "Joules above each floor, and the clairvoyant limit".into(), rows, columns })
 }
 
 fn summary_blocks(bench: &Bench, cells: &[summary::Cell]) -> Vec<Block> {

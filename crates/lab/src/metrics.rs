@@ -3,7 +3,9 @@
 use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::outcome::{Outcome, Stretch};
 
+use crate::experiment::replay::Day;
 use crate::experiment::schema::{Cores, Detect, Experiment};
+use crate::variant::{self, Variant};
 
 /// A number of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,14 +39,15 @@ pub struct Context<'a> {
 const QUANTILES: [(&str, f64); 4] =
     [("latency_p50_us", 0.5), ("latency_p99_us", 0.99), ("latency_p99_9_us", 0.999), ("latency_p99_99_us", 0.9999)];
 
-/// The numbers of a run, in a fixed order, [`SATURATED`] last.
+/// The numbers of a run, and of a replay by windows those of its `day`, in a fixed order, [`SATURATED`] last.
 #[must_use]
-pub fn metrics(outcome: &Outcome, context: &Context<'_>) -> Vec<Metric> {
+pub fn metrics(outcome: &Outcome, day: Option<&Day>, context: &Context<'_>) -> Vec<Metric> {
     let mut all = Vec::new();
     traffic(outcome, context, &mut all);
     power(outcome, &mut all);
     decisions(outcome, context, &mut all);
     detection(outcome, context, &mut all);
+    all.extend(day.into_iter().flat_map(|day| day.metrics(outcome.energy.system_uj() as f64 / 1e6)));
     all.retain(|metric| kept(&metric.name, &context.experiment.output.metrics));
     series(outcome, context, &mut all);
     all.push(Metric { name: "warm_up_ms".into(), unit: "ms", value: context.warm_up_ns as f64 / 1e6 });
@@ -56,6 +59,15 @@ pub fn metrics(outcome: &Outcome, context: &Context<'_>) -> Vec<Metric> {
 fn kept(name: &str, wanted: &[String]) -> bool {
     let bare = name.rsplit_once('.').map_or(name, |(_, bare)| bare);
     wanted.is_empty() || wanted.iter().any(|want| want == name || want == bare)
+}
+
+/// Whether a number is kept of a run of this variant.
+#[must_use]
+pub fn kept_of(variant: &Variant, name: &str) -> bool {
+    let energy = ["energy_j", "joules_per_day", "kwh_per_month", SATURATED].contains(&name);
+    let power = energy || name.ends_with("_power_w");
+    let default_only = name.contains('@');
+    (power || !variant.rides()) && (!default_only || variant.name == variant::DEFAULT)
 }
 
 fn push(all: &mut Vec<Metric>, name: &str, unit: &'static str, value: f64) {

@@ -1,13 +1,15 @@
-//! The one file that holds an experiment's results: a long CSV, a row for each number of each run.
+//! An experiment's results: a long CSV, a row for each number of each run, plain or packed with zstd (`NAME.csv.zst`).
 //!
-//! Comment lines name the machine and what was asked; a file of another machine or another question is never added to. A run's
-//! rows end with the metric `saturated`; a run without that row was interrupted, and is not there.
+//! Comment lines name the machine, what was asked, and how to ask it again. A run's rows end with the metric `saturated`; a run
+//! without that row was interrupted, and is not there. [`crate::journal`] writes such files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
 
 use crate::metrics::SATURATED;
 
@@ -68,10 +70,36 @@ pub struct About {
     pub experiment: String,
     /// The profile's name.
     pub profile: String,
-    /// The machine's hash.
+    /// The machine's hash: profile, calibration and drives together.
     pub hash: String,
+    /// The same, apart.
+    pub parts: Parts,
     /// What is asked, as a hash.
     pub question: String,
+    /// The experiment's file, from the folder that holds `calibration.toml`; empty where it is not known.
+    pub file: String,
+    /// What was asked beside the file.
+    pub asked: Asked,
+}
+
+/// Hashes of the files that make up a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// `profiles/NAME.toml`.
+    pub profile: String,
+    /// `calibration.toml`.
+    pub calibration: String,
+    /// The profiles of the drives.
+    pub drives: String,
+}
+
+/// What was asked beside the file, so that it can be asked again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Keys and values, as on the command line.
+    pub set: Vec<(String, String)>,
+    /// Whether the file's `smoke` keys held.
+    pub smoke: bool,
 }
 
 /// Results in memory.
@@ -107,29 +135,120 @@ pub enum ResultsError {
 }
 
 impl ResultsError {
-    fn file(path: &Path, error: std::io::Error) -> Self {
+    pub(crate) fn file(path: &Path, error: std::io::Error) -> Self {
         Self::File { path: path.display().to_string(), error }
     }
 }
 
 impl About {
-    fn lines(&self) -> String {
-        let Self { experiment, profile, hash, question } = self;
-        format!("# profile={profile} hash={hash}\n# experiment={experiment} question={question}\n{HEADER}\n")
+    /// What the comment lines of a text say.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        let mut about = Self::default();
+        text.lines().map_while(|line| line.strip_prefix('#')).for_each(|comment| about.take(comment));
+        about
+    }
+
+    /// Whether runs of both may stand in one file: the same machine, asked the same.
+    #[must_use]
+    pub fn same(&self, other: &Self) -> bool {
+        let identity =
+            |about: &Self| [&about.experiment, &about.profile, &about.hash, &about.question].map(String::clone);
+        identity(self) == identity(other)
+    }
+
+    /// The head of a file.
+    pub(crate) fn lines(&self) -> String {
+        let Self { experiment, profile, hash, parts, question, file, asked } = self;
+        let mut lines = format!("# profile={profile} hash={hash}\n# experiment={experiment} question={question}\n");
+        if !file.is_empty() {
+            let Parts { profile, calibration, drives } = parts;
+            let asked = serde_json::to_string(asked).unwrap_or_default();
+            let _ = writeln!(lines, "# profile_hash={profile} calibration_hash={calibration} drives_hash={drives}");
+            let _ = write!(lines, "# file={file}\n# asked={asked}\n");
+        }
+        lines + HEADER + "\n"
     }
 
     fn take(&mut self, comment: &str) {
+        let comment = comment.trim();
+        if let Some(file) = comment.strip_prefix("file=") {
+            return file.clone_into(&mut self.file);
+        }
+        if let Some(asked) = comment.strip_prefix("asked=") {
+            self.asked = serde_json::from_str(asked).unwrap_or_default();
+            return;
+        }
         for (key, value) in comment.split_whitespace().filter_map(|word| word.split_once('=')) {
             let place = match key {
                 "profile" => &mut self.profile,
                 "hash" => &mut self.hash,
                 "experiment" => &mut self.experiment,
                 "question" => &mut self.question,
+                "profile_hash" => &mut self.parts.profile,
+                "calibration_hash" => &mut self.parts.calibration,
+                "drives_hash" => &mut self.parts.drives,
                 _ => continue,
             };
             value.clone_into(place);
         }
     }
+}
+
+/// What the name of a packed file ends with.
+pub const PACKED: &str = ".zst";
+
+/// The text of a file of results, packed or plain. Beside a packed file a plain one holds what has come since; of that, rows that
+/// are in the packed one already (a sweep was killed just then) are left out.
+///
+/// # Errors
+/// If a file cannot be read.
+pub fn text(path: &Path) -> Result<String, ResultsError> {
+    let text = unpacked(path)?;
+    let mut packed = path.as_os_str().to_owned();
+    packed.push(PACKED);
+    if !Path::new(&packed).is_file() {
+        return Ok(text);
+    }
+    let known = unpacked(Path::new(&packed))?;
+    let known: BTreeSet<&str> = known.lines().skip_while(|line| *line != HEADER).skip(1).collect();
+    let news = text.lines().filter(|line| !known.contains(line));
+    Ok(news.fold(String::new(), |text, line| text + line + "\n"))
+}
+
+/// Whether a file's name is that of results: `fig3.csv` or `fig3.csv.zst`. With a further dot it is a table for people, a table of
+/// draws, or results of another machine that were set aside.
+#[must_use]
+pub fn is_results(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = name.strip_suffix(PACKED).unwrap_or(name);
+    name.strip_suffix(".csv").is_some_and(|stem| !stem.contains('.') && stem != "constants")
+}
+
+/// The files of results in a folder, by name; none where there is no folder.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    let mut files = entries.collect::<std::io::Result<Vec<PathBuf>>>()?;
+    files.retain(|path| is_results(path));
+    files.sort();
+    Ok(files)
+}
+
+fn unpacked(path: &Path) -> Result<String, ResultsError> {
+    let failed = |error| ResultsError::file(path, error);
+    if !path.to_string_lossy().ends_with(PACKED) {
+        return fs::read_to_string(path).map_err(failed);
+    }
+    let mut text = String::new();
+    let file = fs::File::open(path).map_err(failed)?;
+    zstd::Decoder::new(file).and_then(|mut decoder| decoder.read_to_string(&mut text)).map_err(failed)?;
+    Ok(text)
 }
 
 /// The rows of a run.
@@ -145,12 +264,12 @@ pub fn rows(experiment: &str, key: &RunKey, run: &Run) -> String {
 }
 
 impl Results {
-    /// Reads a file. A last line without its end, and a last run without its end, count as not there.
+    /// Reads a file, packed or plain. A last line without its end, and a last run without its end, count as not there.
     ///
     /// # Errors
     /// If the file cannot be read, or a line is no row.
     pub fn read(path: &Path) -> Result<Self, ResultsError> {
-        let text = fs::read_to_string(path).map_err(|error| ResultsError::file(path, error))?;
+        let text = unpacked(path)?;
         Self::parse(&text).map_err(|(line, reason)| ResultsError::Row {
             path: path.display().to_string(),
             line,
@@ -198,78 +317,11 @@ impl Results {
         Ok(())
     }
 
-    /// The whole file, with the runs in this order.
+    /// The whole file, with the runs in the order of their keys.
     #[must_use]
-    pub fn text(&self, order: &[RunKey]) -> String {
+    pub fn text(&self) -> String {
         let mut text = self.about.lines();
-        let ordered = order.iter().filter_map(|key| Some((key, self.runs.get(key)?)));
-        ordered.for_each(|(key, run)| text += &rows(&self.about.experiment, key, run));
+        self.runs.iter().for_each(|(key, run)| text += &rows(&self.about.experiment, key, run));
         text
     }
-}
-
-/// An open file of results: what is there, and the place where more goes.
-#[derive(Debug)]
-pub struct Journal {
-    path: PathBuf,
-    file: fs::File,
-    /// What is there.
-    pub results: Results,
-}
-
-impl Journal {
-    /// Opens the file, or begins it. One of another machine or question is set aside as `NAME.HASH-QUESTION.csv`.
-    ///
-    /// # Errors
-    /// If it cannot be read, written or set aside.
-    pub fn open(path: &Path, about: &About) -> Result<Self, ResultsError> {
-        let before = if path.exists() { Results::read(path)? } else { Results::default() };
-        let results = if before.about == *about {
-            before
-        } else {
-            set_aside(path, &before.about)?;
-            Results { about: about.clone(), runs: BTreeMap::new() }
-        };
-        // Rows of interrupted runs go; whoever reads the file meanwhile sees the old or the new one.
-        let keys: Vec<RunKey> = results.runs.keys().cloned().collect();
-        replace(path, &results.text(&keys))?;
-        let file = OpenOptions::new().append(true).open(path).map_err(|error| ResultsError::file(path, error))?;
-        Ok(Self { path: path.to_owned(), file, results })
-    }
-
-    /// Adds a finished run, in one write.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn add(&mut self, key: RunKey, run: Run) -> Result<(), ResultsError> {
-        let text = rows(&self.results.about.experiment, &key, &run);
-        self.file.write_all(text.as_bytes()).map_err(|error| ResultsError::file(&self.path, error))?;
-        self.results.runs.insert(key, run);
-        Ok(())
-    }
-
-    /// Writes the file anew, runs in this order and those that the order does not name behind them.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn finish(self, order: &[RunKey]) -> Result<Results, ResultsError> {
-        let others = self.results.runs.keys().filter(|key| !order.contains(key)).cloned();
-        let order: Vec<RunKey> = order.iter().cloned().chain(others).collect();
-        replace(&self.path, &self.results.text(&order))?;
-        Ok(self.results)
-    }
-}
-
-fn set_aside(path: &Path, about: &About) -> Result<(), ResultsError> {
-    if !path.exists() {
-        return Ok(());
-    }
-    let kept = path.with_extension(format!("{}-{}.csv", about.hash, about.question));
-    fs::rename(path, &kept).map_err(|error| ResultsError::file(path, error))
-}
-
-fn replace(path: &Path, text: &str) -> Result<(), ResultsError> {
-    let beside = path.with_extension("csv.new");
-    let write = || fs::write(&beside, text).and_then(|()| fs::rename(&beside, path));
-    write().map_err(|error| ResultsError::file(path, error))
 }

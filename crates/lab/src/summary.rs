@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use pilotlight_stats::{CONFIDENCE, Estimate, mean};
 
 use crate::experiment::{Coordinate, Point};
+use crate::metrics::SATURATED;
+use crate::oracle;
 use crate::results::{Results, Run, RunKey};
 use crate::variant;
 
@@ -82,6 +84,14 @@ fn cell(point: &Point, policy: &str, index: &Index<'_>) -> Option<Cell> {
     let variants = index.runs.get(&(point.name.as_str(), policy))?;
     let runs = variants.get(variant::DEFAULT)?;
     let saturated = runs.iter().filter(|run| run.saturated()).count();
+    let bounds = variants.get(oracle::VARIANT).and_then(|runs| runs.first()).into_iter().flat_map(|run| &run.values);
+    let bounds = bounds.filter(|value| value.metric != SATURATED).map(|value| Measured {
+        metric: value.metric.clone(),
+        unit: value.unit.clone(),
+        estimate: Some(Estimate::unbounded(value.value, 1)),
+        family: None,
+        drawn: None,
+    });
     let values = runs[0].values.iter().map(|first| {
         let estimate = if saturated == 0 { mean::mean(&column(runs, &first.metric), CONFIDENCE) } else { None };
         Measured {
@@ -96,7 +106,7 @@ fn cell(point: &Point, policy: &str, index: &Index<'_>) -> Option<Cell> {
         coordinates: point.coordinates.clone(),
         point: point.name.clone(),
         policy: policy.to_owned(),
-        values: values.collect(),
+        values: values.chain(bounds).collect(),
         runs: runs.len(),
         saturated,
     })

@@ -4,7 +4,8 @@
 //! in nothing but power *rides* on the default's run, which accounts for its energy too. *Rules.* One run per thread, taken
 //! from the list in turn. A run's seed follows from its replication alone, so that all cells meet the same random numbers. A run
 //! depends on nothing but itself and its cell's warm-up, which depends on the cell alone; so results do not depend on the number
-//! of workers, nor on interruptions. What has been finished is in the file at once, and is not run again.
+//! of workers, nor on interruptions. What has been finished is in the file at once, and is not run again. Values have nine
+//! significant digits. Of members that ride only power is kept, since the rest is the default's; over time, only the default.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -19,10 +20,13 @@ use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
 use pilotlight_stats::warmup;
 
-use crate::experiment::schema::{PolicySpec, WarmUp};
-use crate::experiment::{Bench, Point, replay, scenario};
+use crate::cost;
+use crate::experiment::replay::{self, Day, Replays};
+use crate::experiment::schema::{Experiment, PolicySpec, WarmUp};
+use crate::experiment::{Bench, Point, scenario};
+use crate::journal::Journal;
 use crate::metrics::{self, Context};
-use crate::results::{About, Journal, Results, ResultsError, Run, RunKey, Value};
+use crate::results::{About, Results, ResultsError, Run, RunKey, Value};
 use crate::variant::{self, Variant};
 
 /// What runs a scenario under a policy, with the requests of a trace if there is one.
@@ -45,8 +49,21 @@ pub fn simulator<'a>(
     outcome.map_err(|error| error.to_string())
 }
 
-/// Told after each run: finished and all runs.
-pub type Watcher<'a> = dyn Fn(usize, usize, &RunKey) + Sync + 'a;
+/// A run that has just been finished.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// Which.
+    pub run: &'a RunKey,
+    /// How many have been finished, those that were there included.
+    pub finished: usize,
+    /// How many there are.
+    pub of: usize,
+    /// What the run was estimated to cost, in seconds of a core ([`cost`]).
+    pub cost_s: f64,
+}
+
+/// Told after each run.
+pub type Watcher<'a> = dyn Fn(&Progress<'_>) + Sync + 'a;
 
 /// Why a sweep ended early. What was finished before is in the file.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +102,13 @@ pub struct Sweep<'a> {
     variants: &'a [Variant],
     jobs: Vec<Job>,
     warm_ups: Vec<OnceLock<Result<u64, String>>>,
+    replays: Replays,
+}
+
+/// What came of a run, and of a replay by windows what it says beside.
+struct Ran {
+    outcome: Outcome,
+    day: Option<Day>,
 }
 
 impl<'a> Sweep<'a> {
@@ -95,7 +119,8 @@ impl<'a> Sweep<'a> {
         let mut cells = 0;
         for (point, at) in bench.points.iter().enumerate() {
             for policy in 0..at.experiment.policies.len() {
-                for variant in (0..variants.len()).filter(|&variant| !variants[variant].rides()) {
+                let spec = &at.experiment.policies[policy];
+                for variant in (0..variants.len()).filter(|&variant| !variants[variant].rides_under(spec)) {
                     let replications = 0..at.experiment.replications;
                     jobs.extend(replications.map(|replication| Job {
                         point,
@@ -109,7 +134,7 @@ impl<'a> Sweep<'a> {
             }
         }
         let warm_ups = std::iter::repeat_with(OnceLock::new).take(cells).collect();
-        Self { bench, variants, jobs, warm_ups }
+        Self { bench, variants, jobs, warm_ups, replays: Replays::default() }
     }
 
     /// How many runs there are.
@@ -124,10 +149,19 @@ impl<'a> Sweep<'a> {
         self.jobs.is_empty()
     }
 
-    /// Every run, in the order of the file.
+    /// What is not among these results yet, in seconds of a core, as estimated.
     #[must_use]
-    pub fn order(&self) -> Vec<RunKey> {
-        self.jobs.iter().flat_map(|job| self.keys(job)).collect()
+    pub fn missing_s(&self, results: &Results) -> f64 {
+        self.missing(results).into_iter().map(|job| self.cost_s(job)).sum()
+    }
+
+    fn missing(&self, results: &Results) -> Vec<&Job> {
+        let there = |key: &RunKey| results.runs.contains_key(key);
+        self.jobs.iter().filter(|job| !self.keys(job).iter().all(there)).collect()
+    }
+
+    fn cost_s(&self, job: &Job) -> f64 {
+        cost::run_s(&self.point(job).experiment, self.policy(job))
     }
 
     /// What a job's run gives: its own results, and those of the variants that ride on it.
@@ -138,7 +172,8 @@ impl<'a> Sweep<'a> {
 
     fn riders(&self, job: &Job) -> impl Iterator<Item = &'a Variant> {
         let carries = self.variants[job.variant].name == variant::DEFAULT;
-        self.variants.iter().filter(move |variant| carries && variant.rides())
+        let policy = self.policy(job);
+        self.variants.iter().filter(move |variant| carries && variant.rides_under(policy))
     }
 
     fn key(&self, job: &Job, variant: &Variant) -> RunKey {
@@ -158,6 +193,54 @@ impl<'a> Sweep<'a> {
         &self.point(job).experiment.policies[job.policy]
     }
 
+    /// Every run: its number, its name (without members that ride on it), and its estimated cost alone, in seconds of a core, with the
+    /// run that looks for its warm-up.
+    pub fn list(&self) -> impl Iterator<Item = (usize, RunKey, f64)> {
+        let entry = |(at, job): (usize, &Job)| {
+            let experiment = &self.point(job).experiment;
+            let pilots = f64::from(u8::from(matches!(experiment.warm_up, WarmUp::Mser5 { .. })));
+            let once_s = cost::once_s(experiment, self.policy(job));
+            (at, self.key(job, &self.variants[job.variant]), once_s * (1.0 + pilots))
+        };
+        self.jobs.iter().enumerate().map(entry)
+    }
+
+    /// A run of [`Sweep::list`], in words.
+    #[must_use]
+    pub fn name(&self, job: usize) -> String {
+        let RunKey { point, variant, policy, replication } =
+            self.key(&self.jobs[job], &self.variants[self.jobs[job].variant]);
+        format!("at {point}, {policy}, {variant}, replication {replication}")
+    }
+
+    /// The experiment at its point and the policy of a run.
+    #[must_use]
+    pub fn asked(&self, job: usize) -> (&Experiment, &PolicySpec) {
+        (&self.point(&self.jobs[job]).experiment, self.policy(&self.jobs[job]))
+    }
+
+    /// What a run simulates.
+    ///
+    /// # Errors
+    /// In words, if the experiment asks for what there is not.
+    pub fn scenario_of(&self, job: usize, warm_up_ns: u64) -> Result<Scenario, String> {
+        self.scenario(&self.jobs[job], self.jobs[job].replication, warm_up_ns)
+    }
+
+    /// What its results say of themselves.
+    #[must_use]
+    pub fn about(&self) -> About {
+        self.bench.about()
+    }
+
+    /// Runs one again, whatever is in a file: it, and the members of the family that ride on it.
+    ///
+    /// # Errors
+    /// If it cannot be made or fails.
+    pub fn again(&self, job: usize, engine: &Engine<'_>) -> Result<Vec<(RunKey, Run)>, SweepError> {
+        self.one(&self.jobs[job], engine)
+    }
+
     /// Runs what is not in the file yet, and returns all of it.
     ///
     /// # Errors
@@ -169,9 +252,8 @@ impl<'a> Sweep<'a> {
         engine: &Engine<'_>,
         watcher: &Watcher<'_>,
     ) -> Result<Results, SweepError> {
-        let journal = Journal::open(path, &about(self.bench))?;
-        let there = |key: &RunKey| journal.results.runs.contains_key(key);
-        let missing: Vec<&Job> = self.jobs.iter().filter(|job| !self.keys(job).iter().all(there)).collect();
+        let journal = Journal::open(path, &self.about())?;
+        let missing = self.missing(&journal.results);
         let shared = Shared {
             next: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
@@ -186,8 +268,10 @@ impl<'a> Sweep<'a> {
         });
         let journal = shared.journal.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         let failed = shared.failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let results = journal.finish(&self.order())?;
-        failed.into_values().next().map_or(Ok(results), Err)
+        match failed.into_values().next() {
+            Some(error) => Err(error),
+            None => Ok(journal.finish()?),
+        }
     }
 
     fn work(&self, missing: &[&Job], shared: &Shared, engine: &Engine<'_>, watcher: &Watcher<'_>) {
@@ -197,7 +281,12 @@ impl<'a> Sweep<'a> {
             let key = self.key(job, &self.variants[job.variant]);
             let added = self.one(job, engine).and_then(|runs| shared.add(runs));
             match added {
-                Ok(()) => watcher(shared.done.fetch_add(1, Ordering::Relaxed) + 1, self.jobs.len(), &key),
+                Ok(()) => watcher(&Progress {
+                    run: &key,
+                    finished: shared.done.fetch_add(1, Ordering::Relaxed) + 1,
+                    of: self.jobs.len(),
+                    cost_s: self.cost_s(job),
+                }),
                 Err(error) => shared.fail(at, error),
             }
         }
@@ -211,18 +300,22 @@ impl<'a> Sweep<'a> {
         };
         let warm_up = self.warm_ups[job.cell].get_or_init(|| self.warm_up(job, engine));
         let warm_up = warm_up.clone().map_err(failed)?;
-        let mut outcome = self.simulate(job, job.replication, warm_up, engine).map_err(failed)?;
-        let energies = std::mem::take(&mut outcome.family);
-        let mut runs = vec![(self.key(job, variant), self.measure(job, &outcome, warm_up).map_err(failed)?)];
+        let mut ran = self.simulate(job, job.replication, warm_up, engine).map_err(failed)?;
+        let energies = std::mem::take(&mut ran.outcome.family);
+        let measured = |ran: &Ran, variant: &Variant| {
+            let run = self.measure(job, ran, variant, warm_up).map_err(failed);
+            run.map(|run| (self.key(job, variant), run))
+        };
+        let mut runs = vec![measured(&ran, variant)?];
         for (rider, energy) in self.riders(job).zip(energies) {
-            outcome.energy = energy;
-            runs.push((self.key(job, rider), self.measure(job, &outcome, warm_up).map_err(failed)?));
+            ran.outcome.energy = energy;
+            runs.push(measured(&ran, rider)?);
         }
         Ok(runs)
     }
 
     /// The numbers of a run.
-    fn measure(&self, job: &Job, outcome: &Outcome, warm_up_ns: u64) -> Result<Run, String> {
+    fn measure(&self, job: &Job, ran: &Ran, variant: &Variant, warm_up_ns: u64) -> Result<Run, String> {
         let experiment = &self.point(job).experiment;
         let labels = scenario::labels(experiment);
         let cores = self.policy(job).topology.unwrap_or(experiment.topology);
@@ -230,9 +323,14 @@ impl<'a> Sweep<'a> {
         let PollCosts { receive_ns, submit_ns, complete_ns, respond_ns, .. } = machine.poll;
         let request_ns = receive_ns + submit_ns + complete_ns + respond_ns;
         let context = Context { experiment, labels: &labels, cores, warm_up_ns, request_ns };
-        let value =
-            |metric: metrics::Metric| Value { metric: metric.name, unit: metric.unit.to_owned(), value: metric.value };
-        let values = metrics::metrics(outcome, &context).into_iter().map(value).collect();
+        let value = |metric: metrics::Metric| Value {
+            metric: metric.name,
+            unit: metric.unit.to_owned(),
+            value: nine_digits(metric.value),
+        };
+        let mut all = metrics::metrics(&ran.outcome, ran.day.as_ref(), &context);
+        all.retain(|metric| metrics::kept_of(variant, &metric.name));
+        let values = all.into_iter().map(value).collect();
         Ok(Run { seed: seed(experiment.seed, job.replication), values })
     }
 
@@ -243,7 +341,25 @@ impl<'a> Sweep<'a> {
         self.bench.machine.machine(&changes.collect::<Vec<_>>()).map_err(|error| error.to_string())
     }
 
-    fn simulate(&self, job: &Job, replication: u32, warm_up_ns: u64, engine: &Engine<'_>) -> Result<Outcome, String> {
+    fn simulate(&self, job: &Job, replication: u32, warm_up_ns: u64, engine: &Engine<'_>) -> Result<Ran, String> {
+        let (point, policy) = (self.point(job), self.policy(job));
+        let scenario = self.scenario(job, replication, warm_up_ns)?;
+        let settings = scenario::settings(policy);
+        let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let build = || pilotlight_policy::build(&policy.name, &settings).map_err(|error| error.to_string());
+        let trace = point.experiment.trace.as_ref();
+        if let Some((trace, sample)) = trace.and_then(|trace| Some((trace, trace.sample.as_ref()?))) {
+            let run = replay::day::Run { trace, sample, scenario: &scenario, policy: &build, engine };
+            let (outcome, day) = self.replays.run(&run)?;
+            return Ok(Ran { outcome, day: Some(day) });
+        }
+        let drives = scenario.drives.len() as u16;
+        let source =
+            trace.map(|trace| replay::source(trace, drives, scenario.duration_ns, scenario.seed)).transpose()?;
+        Ok(Ran { outcome: engine(&scenario, build()?, source)?, day: None })
+    }
+
+    fn scenario(&self, job: &Job, replication: u32, warm_up_ns: u64) -> Result<Scenario, String> {
         let (point, policy) = (self.point(job), self.policy(job));
         let machine = self.machine(job, &self.variants[job.variant])?;
         let seed = seed(point.experiment.seed, replication);
@@ -252,23 +368,20 @@ impl<'a> Sweep<'a> {
         scenario.warm_up_ns = warm_up_ns;
         let family = self.riders(job).map(|rider| Ok(self.machine(job, rider)?.power));
         scenario.family = family.collect::<Result<_, String>>()?;
-        let settings = scenario::settings(policy);
-        let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        let policy = pilotlight_policy::build(&policy.name, &settings).map_err(|error| error.to_string())?;
-        let trace = point.experiment.trace.as_ref();
-        let drives = scenario.drives.len() as u16;
-        let source = trace.map(|trace| replay::source(trace, drives, scenario.duration_ns, seed)).transpose()?;
-        engine(&scenario, policy, source)
+        Ok(scenario)
     }
 
     /// The time that is cut off in every run of a cell.
     fn warm_up(&self, job: &Job, engine: &Engine<'_>) -> Result<u64, String> {
         let experiment = &self.point(job).experiment;
+        if experiment.trace.as_ref().is_some_and(|trace| trace.sample.is_some()) {
+            return Ok(0); // each window has a run-in of its own
+        }
         let (least, most) = match experiment.warm_up {
             WarmUp::Fixed { time } => return Ok(time.0),
             WarmUp::Mser5 { least, most } => (least, most),
         };
-        let pilot = self.simulate(job, 0, 0, engine)?;
+        let pilot = self.simulate(job, 0, 0, engine)?.outcome;
         let series = experiment.series.0;
         let power = pilot.series.iter().map(|stretch| stretch.energy.system_uj() as f64);
         let latency = pilot.series.iter().map(|stretch| stretch.latency_ns as f64 / stretch.answered.max(1) as f64);
@@ -284,13 +397,9 @@ pub fn seed(first: u64, replication: u32) -> u64 {
     first.wrapping_add(u64::from(replication))
 }
 
-fn about(bench: &Bench) -> About {
-    About {
-        experiment: bench.experiment.name.clone(),
-        profile: bench.machine.name.clone(),
-        hash: bench.hash.clone(),
-        question: bench.question.clone(),
-    }
+/// Noise has no more digits, and files half the size.
+pub(crate) fn nine_digits(value: f64) -> f64 {
+    format!("{value:.8e}").parse().unwrap_or(value)
 }
 
 /// What workers share.
@@ -304,8 +413,7 @@ struct Shared {
 
 impl Shared {
     fn add(&self, runs: Vec<(RunKey, Run)>) -> Result<(), SweepError> {
-        let mut journal = self.journal.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        runs.into_iter().try_for_each(|(key, run)| Ok(journal.add(key, run)?))
+        Ok(self.journal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).add(runs)?)
     }
 
     fn fail(&self, at: usize, error: SweepError) {

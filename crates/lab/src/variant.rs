@@ -1,13 +1,16 @@
-//! Variants of a machine: members of the family, one constant moved, all constants drawn.
+//! Variants of a machine: members of the family, one constant moved, all constants drawn, those fitted on a figure put back.
+
+use std::collections::BTreeMap;
 
 use toml::Value;
 
 use crate::calibration::{Calibration, CalibrationError};
+use crate::experiment::schema::PolicySpec;
 
 /// A machine with some values changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// As results have it: `default`, `family:NAME`, `perturb:KEY:+20`, `lhs:3/100`.
+    /// As results have it: `default`, `family:NAME`, `perturb:KEY:+20`, `lhs:3/100`, `without:sandman/Table 3`.
     pub name: String,
     /// The values, by dotted key.
     pub changes: Vec<(String, Value)>,
@@ -17,9 +20,33 @@ impl Variant {
     /// Whether nothing but power differs: then what happens is the same as under the default, and one run serves both.
     #[must_use]
     pub fn rides(&self) -> bool {
-        let power = |key: &str| key.starts_with("power.") && key != "power.family.kernel_idles_deep";
-        !self.changes.is_empty() && self.name.starts_with("family:") && self.changes.iter().all(|(key, _)| power(key))
+        self.differs_only(|key| key.starts_with("power.") && key != IDLES_DEEP)
     }
+
+    /// [`Variant::rides`] under a policy: how deep the kernel's idle cores sleep changes nothing where no core ever idles there.
+    #[must_use]
+    pub fn rides_under(&self, policy: &PolicySpec) -> bool {
+        self.rides() || (!enters_the_kernel(policy) && self.differs_only(|key| key.starts_with("power.")))
+    }
+
+    fn differs_only(&self, power: impl Fn(&str) -> bool) -> bool {
+        let kinds = ["family:", "perturb:", WITHOUT];
+        let kind = kinds.iter().any(|kind| self.name.starts_with(kind));
+        kind && !self.changes.is_empty() && self.changes.iter().all(|(key, _)| power(key))
+    }
+}
+
+const IDLES_DEEP: &str = "power.family.kernel_idles_deep";
+
+/// Whether cores can come to rest in the kernel: what waits for interrupts, what software wakes, and what may be either.
+fn enters_the_kernel(policy: &PolicySpec) -> bool {
+    let monitors = policy.settings.get("sleep").and_then(Value::as_str).is_none_or(|sleep| sleep == "monitor");
+    let polls = match policy.name.as_str() {
+        "static" | "governor" | "hybrid-poll" => true,
+        "sandman" => monitors && policy.settings.get("detect").is_none(),
+        _ => false,
+    };
+    !polls || !policy.machine.is_empty()
 }
 
 /// Which variants are run beside the default.
@@ -31,10 +58,15 @@ pub struct Choice {
     pub perturb: Option<u32>,
     /// So many draws of all constants over their ranges.
     pub draws: usize,
+    /// Figures that are left out, with the keys of the constants that were fitted on them.
+    pub without: BTreeMap<String, Vec<String>>,
 }
 
 /// The name of the machine as the files have it.
 pub const DEFAULT: &str = "default";
+
+/// How variants begin that leave a figure out.
+pub const WITHOUT: &str = "without:";
 
 /// The seed of the draws: the same draws for every experiment, so that their results can be compared.
 const SEED: u64 = 0x1a7;
@@ -54,7 +86,18 @@ pub fn variants(calibration: &Calibration, choice: &Choice) -> Result<Vec<Varian
     if choice.draws > 0 {
         all.extend(drawn(calibration, choice.draws)?);
     }
+    all.extend(choice.without.iter().filter_map(|(figure, keys)| without(calibration, figure, keys)));
     Ok(all)
+}
+
+/// The machine that had not seen a figure: what was fitted on it is what one would take by the range alone, its middle. `None` if
+/// that changes nothing.
+fn without(calibration: &Calibration, figure: &str, keys: &[String]) -> Option<Variant> {
+    let fitted = keys.iter().filter_map(|key| calibration.constant(key));
+    let back = fitted.filter_map(|constant| Some((constant, constant.middle()?)));
+    let moved = back.filter(|(constant, middle)| *middle != constant.value);
+    let changes: Vec<_> = moved.map(|(constant, middle)| (constant.key.clone(), middle)).collect();
+    (!changes.is_empty()).then(|| Variant { name: format!("{WITHOUT}{figure}"), changes })
 }
 
 /// The constants of each draw as a table `variant,constant,value`; `None` if there are no draws. Yes and no are 1 and 0.
@@ -103,7 +146,11 @@ mod tests {
     #[test]
     fn names_say_what_is_changed() {
         let calibration = Calibration::parse(include_str!("../../../calibration.toml")).unwrap();
-        let choice = Choice { family: true, perturb: Some(20), draws: 3 };
+        let without = BTreeMap::from([
+            ("sandman/Table 1".to_owned(), vec!["power.read_4k_nj".to_owned()]),
+            ("sandman/s2.2".to_owned(), vec!["poll.receive_ns".to_owned()]),
+        ]);
+        let choice = Choice { family: true, perturb: Some(20), draws: 3, without };
         let all = variants(&calibration, &choice).unwrap();
         let find = |name: &str| all.iter().find(|variant| variant.name == name).unwrap();
         assert_eq!(all[0].name, DEFAULT);
@@ -114,6 +161,12 @@ mod tests {
             [("power.family.kernel_idles_deep".to_owned(), Value::Boolean(true))]
         );
         assert!(find("lhs:3/3").changes.len() > 20);
+        let left_out = find("without:sandman/Table 1");
+        assert_eq!(left_out.changes, [("power.read_4k_nj".to_owned(), Value::Integer(19_000))]);
+        assert!(left_out.rides() && find("perturb:power.read_4k_nj:+20").rides(), "power alone");
+        assert!(!find("perturb:poll.loop_ns:+20").rides() && !find("family:idle-deep").rides());
+        let as_before = |variant: &Variant| variant.name == "without:sandman/s2.2";
+        assert!(!all.iter().any(as_before), "it stands at the middle of its range as it is");
         let table = draws(&all).unwrap();
         assert!(table.lines().nth(1).unwrap().starts_with("lhs:1/3,"), "{table}");
         assert_eq!(draws(&all[..1]), None);

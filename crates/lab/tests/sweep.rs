@@ -4,9 +4,10 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pilotlight_lab::experiment::{self, Bench, Request};
+use pilotlight_lab::experiment::{self, Bench, Point, Request};
 use pilotlight_lab::figure;
-use pilotlight_lab::results::{Results, RunKey};
+use pilotlight_lab::journal;
+use pilotlight_lab::results::{self, Results, RunKey};
 use pilotlight_lab::summary;
 use pilotlight_lab::sweep::{Engine, Sweep, simulator};
 use pilotlight_lab::variant::{self, Choice, Variant};
@@ -59,7 +60,12 @@ fn run(bench: &Bench, file: &Path, workers: usize, engine: &Engine<'_>) -> Resul
     let variants = variants(bench);
     let sweep = Sweep::new(bench, &variants);
     let workers = NonZeroUsize::new(workers).unwrap();
-    sweep.run(file, workers, engine, &|_, _, _| {}).map_err(|error| error.to_string())
+    sweep.run(file, workers, engine, &|_| {}).map_err(|error| error.to_string())
+}
+
+fn packed(file: &Path) -> Vec<u8> {
+    assert!(!file.exists(), "the journal of a finished sweep is gone");
+    std::fs::read(journal::packed(file)).unwrap()
 }
 
 fn place(folder: &tempfile::TempDir, name: &str) -> PathBuf {
@@ -70,14 +76,16 @@ fn place(folder: &tempfile::TempDir, name: &str) -> PathBuf {
 fn one_worker_and_two_leave_the_same_file() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
-    let texts = [1, 2].map(|workers| {
+    let files = [1, 2].map(|workers| {
         let file = place(&folder, &format!("{workers}.csv"));
         let results = run(&bench, &file, workers, &simulator).unwrap();
         assert_eq!(results.runs.len(), 12);
-        std::fs::read_to_string(file).unwrap()
+        assert_eq!(Results::read(&journal::packed(&file)).unwrap(), results);
+        packed(&file)
     });
-    assert_eq!(texts[0], texts[1]);
-    assert!(texts[0].starts_with(&format!("# profile=sandman-epyc-9454p hash={}\n", bench.hash)));
+    assert_eq!(files[0], files[1]);
+    let text = results::text(&journal::packed(&place(&folder, "1.csv"))).unwrap();
+    assert!(text.starts_with(&format!("# profile=sandman-epyc-9454p hash={}\n", bench.hash)));
 }
 
 #[test]
@@ -92,15 +100,41 @@ fn members_of_the_family_that_differ_in_power_alone_ride_and_come_out_as_if_run_
     let alone = [family[0].clone(), Variant { name: "alone".into(), ..member.clone() }];
     let results = [&family[..], &alone].map(|variants| {
         let file = place(&folder, &format!("{}.csv", variants.len()));
-        Sweep::new(&bench, variants).run(&file, NonZeroUsize::MIN, &simulator, &|_, _, _| {}).unwrap()
+        Sweep::new(&bench, variants).run(&file, NonZeroUsize::MIN, &simulator, &|_| {}).unwrap()
     });
     let mut differ = 0;
     for (key, run) in results[1].runs.iter().filter(|(key, _)| key.variant == "alone") {
-        let named = |name: &str| RunKey { variant: name.into(), ..key.clone() };
-        assert_eq!(&results[0].runs[&named("family:sibling-half")], run, "{key:?}");
-        differ += u32::from(&results[0].runs[&named("default")] != run);
+        let named = |name: &str| &results[0].runs[&RunKey { variant: name.into(), ..key.clone() }];
+        let rider = named("family:sibling-half");
+        let names: Vec<&str> = rider.values.iter().map(|value| value.metric.as_str()).collect();
+        // nothing but power is kept, since the rest is the default's
+        assert_eq!(names, ["cpu_power_w", "drives_power_w", "others_power_w", "system_power_w", "saturated"]);
+        assert!(rider.values.iter().all(|value| run.get(&value.metric) == Some(value.value)), "{key:?}");
+        assert_eq!(named("default").get("latency_p99_us"), run.get("latency_p99_us"));
+        differ += u32::from(named("default").get("cpu_power_w") != run.get("cpu_power_w"));
     }
     assert!(differ > 0, "the member is another machine");
+}
+
+#[test]
+fn a_constant_of_power_that_is_moved_rides_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = bench(&[]);
+    let choice = Choice { perturb: Some(20), ..Choice::default() };
+    let name = "perturb:power.read_4k_nj:+20";
+    let moved = variant::variants(&bench.machine.calibration, &choice).unwrap();
+    let rider = moved.iter().find(|variant| variant.name == name).unwrap().clone();
+    let alone = Variant { name: "alone".into(), ..rider.clone() };
+    let both = [moved[0].clone(), rider, alone];
+    let file = place(&folder, "moved.csv");
+    let results = Sweep::new(&bench, &both).run(&file, NonZeroUsize::MIN, &simulator, &|_| {}).unwrap();
+    let mut differ = 0;
+    for (key, run) in results.runs.iter().filter(|(key, _)| key.variant == "alone") {
+        let named = |name: &str| RunKey { variant: name.into(), ..key.clone() };
+        assert_eq!(&results.runs[&named(name)], run, "{key:?}");
+        differ += u32::from(&results.runs[&named("default")] != run);
+    }
+    assert!(differ > 0, "it draws more");
 }
 
 #[test]
@@ -125,9 +159,51 @@ fn an_interrupted_sweep_goes_on_and_ends_the_same() {
         Ok(stand_in(scenario))
     };
     run(&bench, &broken, 2, &|scenario, _, _| counted(scenario)).unwrap();
-    assert_eq!(std::fs::read_to_string(&whole).unwrap(), std::fs::read_to_string(&broken).unwrap());
+    assert_eq!(packed(&whole), packed(&broken));
     // 12 runs and a pilot for each of 4 cells, less what was there
     assert!(again.load(Ordering::Relaxed) < 16, "{again:?}");
+}
+
+#[test]
+fn more_replications_add_to_what_is_packed_and_nothing_to_do_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (bench, longer) = (bench(&[]), bench(&[("replications", "3")]));
+    let fewer =
+        Bench { points: bench.points.iter().map(|point| with_one_replication(point.clone())).collect(), ..bench };
+    let file = place(&folder, "r.csv");
+    let runs = AtomicUsize::new(0);
+    let engine = |scenario: &Scenario| {
+        runs.fetch_add(1, Ordering::Relaxed);
+        Ok(stand_in(scenario))
+    };
+    assert_eq!(run(&fewer, &file, 1, &|scenario, _, _| engine(scenario)).unwrap().runs.len(), 4);
+    assert_eq!(run(&longer, &file, 1, &|scenario, _, _| engine(scenario)).unwrap().runs.len(), 12);
+    let (bytes, count) = (packed(&file), runs.load(Ordering::Relaxed));
+    assert_eq!(count, 4 + 8 + 2 * 4, "a run each, and a pilot for each cell and call");
+    assert_eq!(run(&fewer, &file, 1, &|scenario, _, _| engine(scenario)).unwrap().runs.len(), 12);
+    assert_eq!((packed(&file), runs.load(Ordering::Relaxed)), (bytes, count));
+}
+
+fn with_one_replication(mut point: Point) -> Point {
+    point.experiment.replications = 1;
+    point
+}
+
+/// A sweep that is killed between packing and removing the journal leaves runs in both files.
+#[test]
+fn runs_in_both_files_count_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = bench(&[]);
+    let file = place(&folder, "r.csv");
+    run(&bench, &file, 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
+    let bytes = packed(&file);
+    let text = results::text(&journal::packed(&file)).unwrap();
+    std::fs::write(&file, text.clone() + "fig3,rate=20000,default,static,9,10,iops,IOPS,5\n").unwrap();
+    let rest = results::text(&file).unwrap();
+    assert_eq!(rest.lines().filter(|line| line.starts_with("fig3,")).count(), 1, "what is packed is told once: {rest}");
+    assert_eq!(journal::read(&file).unwrap().unwrap().runs.len(), 12);
+    run(&bench, &file, 1, &|_, _, _| Err("nothing is to be run".into())).unwrap();
+    assert_eq!(packed(&file), bytes);
 }
 
 #[test]
@@ -140,7 +216,7 @@ fn results_of_another_machine_are_set_aside() {
     run(&other, &file, 1, &|scenario, _, _| engine(scenario)).unwrap();
     let kept = std::fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(kept, 2, "the old results lie beside the new ones");
-    assert_eq!(Results::read(&file).unwrap().about.question, other.question);
+    assert_eq!(journal::read(&file).unwrap().unwrap().about.question, other.question);
 }
 
 #[test]
@@ -157,12 +233,12 @@ fn the_report_holds_every_chart_and_what_is_saturated() {
     let bench = bench(&[]);
     let results = run(&bench, &place(&folder, "r.csv"), 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
     let cells = summary::summarise(&bench.points, &results);
-    let report = figure::report(&bench, &cells).html();
+    let report = figure::report(&bench, &cells, &[]).html();
     assert!(report.contains("Could not keep up") && report.contains(&bench.hash));
     let kept = run(&bench, &place(&folder, "s.csv"), 1, &|scenario, _, _| {
         Ok(Outcome { saturated: false, ..stand_in(scenario) })
     });
-    let report = figure::report(&bench, &summary::summarise(&bench.points, &kept.unwrap())).html();
+    let report = figure::report(&bench, &summary::summarise(&bench.points, &kept.unwrap()), &[]).html();
     for chart in &bench.experiment.output.charts {
         assert!(report.contains(&format!("aria-label=\"{}\"", chart.title)), "{}", chart.title);
     }

@@ -1,31 +1,37 @@
 //! `pilotlight claims`: what the papers report, row by row, beside what comes out of the simulator.
 //!
-//! The files are found here and handed to `pilotlight_lab::claims`, which judges; `text` prints for people.
+//! The files are found here and handed to `pilotlight_lab::claims`, which judges; `text` prints for people, `tables` makes the
+//! tables of the documentation.
 
+mod tables;
 mod text;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use pilotlight_lab::calibration::Calibration;
 use pilotlight_lab::claims::assess::Lab;
-use pilotlight_lab::claims::calibration::Calibration;
 use pilotlight_lab::claims::claim::{self, Claim};
 use pilotlight_lab::claims::leave_out::{self, LeftOut};
 use pilotlight_lab::claims::map::{self, Map};
 use pilotlight_lab::claims::perturb::{self, Moved};
 use pilotlight_lab::claims::results::Store;
 use pilotlight_lab::claims::uncertainty::{self, Spread};
-use pilotlight_lab::claims::{Report, html_section};
+use pilotlight_lab::claims::{Report, html};
+use pilotlight_lab::results::{self, About};
+use pilotlight_lab::stale;
 use serde::Serialize;
 
 use crate::exit::Exit;
+use tables::Table;
 
 const CLAIMS: &str = "experiments/claims.toml";
 const MAP: &str = "experiments/claims-map.toml";
 const RESULTS: &str = "results";
-const CONSTANTS: &str = "results/constants.csv";
+/// What tables of draws end with; they stand beside the results.
+const DRAWS: &str = ".draws.csv";
 const CALIBRATION: &str = "calibration.toml";
 
 const ABOUT: &str = "\
@@ -42,7 +48,8 @@ Examples:
   pilotlight claims --claims more.toml --map more-map.toml
   pilotlight claims --perturb                       constants that change rows of one figure only
   pilotlight claims --uncertainty                   intervals over draws of all constants
-  pilotlight claims --table leave-one-out           the table of docs/claims.md
+  pilotlight claims --table leave-one-out           a table of the documentation
+  pilotlight claims --write-tables                  all of them, into README.md and docs/
 
 Exit codes:
   0  told, whatever the verdicts are
@@ -65,9 +72,9 @@ pub(crate) struct ClaimsArgs {
     #[arg(long, value_name = "FILE")]
     results: Vec<PathBuf>,
 
-    /// Which constants were drawn for the variants lhs:N [default: results/constants.csv]
+    /// Which constants were drawn for the variants lhs:N; repeatable [default: NAME.draws.csv beside the results]
     #[arg(long, value_name = "FILE")]
-    constants: Option<PathBuf>,
+    constants: Vec<PathBuf>,
 
     /// Where profiles/, experiments/ and calibration.toml are [default: the nearest folder upward that has
     /// experiments/claims-map.toml]
@@ -87,8 +94,12 @@ pub(crate) struct ClaimsArgs {
     uncertainty: bool,
 
     /// Print one table of the documentation, as Markdown, and nothing else
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["json", "perturb", "uncertainty"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["json", "perturb", "uncertainty", "write_tables"])]
     table: Option<Table>,
+
+    /// Put every table between its marks into README.md and docs/*.md
+    #[arg(long, conflicts_with_all = ["json", "perturb", "uncertainty", "seed_paper"])]
+    write_tables: bool,
 
     /// Also print rows that no map has yet
     #[arg(long)]
@@ -103,20 +114,15 @@ pub(crate) struct ClaimsArgs {
     html: Option<PathBuf>,
 }
 
-/// A table of the documentation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Table {
-    /// Rows by paper and verdict
-    Verdicts,
-    /// Each figure with the constants fitted on it, and what comes out without it
-    LeaveOneOut,
-}
-
 /// Everything that is printed.
 #[derive(Serialize)]
 struct Output {
     #[serde(flatten)]
     report: Report,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stale: Vec<String>,
+    /// Each figure, and what comes out where nothing was fitted on it.
+    leave_one_out: Vec<LeftOut>,
     #[serde(skip_serializing_if = "Option::is_none")]
     perturbed: Option<Vec<Moved>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,30 +137,30 @@ pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<Exit> {
 /// What is printed; writes the page.
 fn answer(args: &ClaimsArgs) -> anyhow::Result<String> {
     let files = Files::read(args)?;
-    let file = |path: &str| std::fs::read_to_string(files.root.join(path)).ok();
-    let fitted_on = files.calibration.fitted_on();
-    let lab = Lab {
-        claims: &files.claims,
-        map: &files.map,
-        store: &files.store,
-        calibrated: &fitted_on,
-        file: &file,
-        parameter: &default_of,
-    };
-    let report = Report::new(&lab, args.seed_paper.as_deref());
-    if let Some(path) = &args.html {
-        std::fs::write(path, page(&report)).with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    files.judged(|lab| told(args, &files, lab))
+}
+
+fn told(args: &ClaimsArgs, files: &Files, lab: &Lab<'_>) -> anyhow::Result<String> {
+    let report = Report::new(lab, args.seed_paper.as_deref());
+    let leave_one_out = leave_out::table(lab, &files.calibration);
+    let material = tables::Material { report: &report, left_out: &leave_one_out, calibration: &files.calibration };
     if let Some(table) = args.table {
-        return Ok(markdown(table, &lab, &report, &files.calibration));
+        return Ok(tables::markdown(table, args.seed_paper.as_deref(), &material));
     }
-    let perturbed = args.perturb.then(|| perturb::moved(&lab));
-    let uncertainty = args.uncertainty.then(|| spreads(&lab, &files, args)).transpose()?;
-    let output = Output { report, perturbed, uncertainty };
+    if args.write_tables {
+        return tables::write(&files.root, &material);
+    }
+    let perturbed = args.perturb.then(|| perturb::moved(lab));
+    let uncertainty = args.uncertainty.then(|| spreads(lab, &files.root, args)).transpose()?;
+    let output = Output { report, stale: files.stale.clone(), leave_one_out, perturbed, uncertainty };
+    if let Some(path) = &args.html {
+        std::fs::write(path, page(&output)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     if args.json {
         return Ok(serde_json::to_string_pretty(&output)? + "\n");
     }
-    Ok(text::all(&output, args.all, text::Style { colour: colour() }))
+    let stale = output.stale.iter().map(|file| format!("stale: {file}; run it again with `pilotlight sim`\n"));
+    Ok(stale.collect::<String>() + &text::all(&output, args.all, text::Style { colour: colour() }))
 }
 
 /// The default of a policy's parameter.
@@ -163,12 +169,24 @@ fn default_of(policy: &str, key: &str) -> Option<String> {
     parameters.into_iter().find(|setting| setting.key == key).map(|setting| setting.value)
 }
 
-fn spreads(lab: &Lab<'_>, files: &Files, args: &ClaimsArgs) -> anyhow::Result<Vec<Spread>> {
-    let path = args.constants.clone().unwrap_or_else(|| files.root.join(CONSTANTS));
-    if !path.exists() && args.constants.is_none() {
-        return Ok(Vec::new()); // nothing was drawn yet
+/// What the draws do; nothing where nothing was drawn yet.
+fn spreads(lab: &Lab<'_>, root: &Path, args: &ClaimsArgs) -> anyhow::Result<Vec<Spread>> {
+    let tables = if args.constants.is_empty() { beside_results(args, root)? } else { args.constants.clone() };
+    Ok(uncertainty::spreads(lab, &uncertainty::draws(&texts(&tables)?)?))
+}
+
+/// Tables of draws in the folders of the results, and beside files of results.
+fn beside_results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut tables = Vec::new();
+    for path in or(&args.results, root.join(RESULTS)) {
+        let folder = if path.is_dir() { Some(path.as_path()) } else { path.parent() };
+        let folder = folder.map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+        tables.extend(folder.filter(|folder| folder.is_dir()).map(draws_in).transpose()?);
     }
-    Ok(uncertainty::spreads(lab, &uncertainty::draws(&path.display().to_string(), &read(&path)?)?))
+    let mut tables: Vec<PathBuf> = tables.into_iter().flatten().collect();
+    tables.sort();
+    tables.dedup();
+    Ok(tables)
 }
 
 /// What a command needs, read.
@@ -177,6 +195,8 @@ struct Files {
     claims: Vec<Claim>,
     map: Map,
     store: Store,
+    /// Files of results that are not of today's profile, calibration or experiment, and why.
+    stale: Vec<String>,
     calibration: Calibration,
 }
 
@@ -185,9 +205,12 @@ impl Files {
         let root = root(args)?;
         let claims = claim::parse(&texts(&or(&args.claims, root.join(CLAIMS)))?)?;
         let map = map::parse(&texts(&or(&args.map, root.join(MAP)))?)?;
-        let mut store = Store::default();
+        let (mut store, mut stale) = (Store::default(), Vec::new());
         for path in results(args, &root)? {
-            store.add(&path.display().to_string(), &read(&path)?)?;
+            let text = results::text(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            store.add(&path.display().to_string(), &text)?;
+            let reason = stale::reason(&About::of(&text), &root);
+            stale.extend(reason.map(|reason| format!("{}: {reason}", path.display())));
         }
         let path = root.join(CALIBRATION);
         let calibration = if path.exists() {
@@ -195,7 +218,19 @@ impl Files {
         } else {
             Calibration::default()
         };
-        Ok(Self { root, claims, map, store, calibration })
+        Ok(Self { root, claims, map, store, stale, calibration })
+    }
+
+    /// What `then` makes of all of it.
+    fn judged<R>(&self, then: impl FnOnce(&Lab<'_>) -> R) -> R {
+        then(&Lab {
+            claims: &self.claims,
+            map: &self.map,
+            store: &self.store,
+            calibrated: &self.calibration.fitted_on(),
+            file: &|path| std::fs::read_to_string(self.root.join(path)).ok(),
+            parameter: &default_of,
+        })
     }
 }
 
@@ -218,12 +253,13 @@ fn or(given: &[PathBuf], default: PathBuf) -> Vec<PathBuf> {
     if given.is_empty() { vec![default] } else { given.to_vec() }
 }
 
-/// Files of results; folders stand for the CSV files in them. The default folder may be missing: then nothing was run yet.
+/// Files of results; folders stand for the CSV files in them, packed or not. The default folder may be missing: then nothing was run
+/// yet.
 fn results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in or(&args.results, root.join(RESULTS)) {
         if path.is_dir() {
-            files.extend(in_folder(&path)?);
+            files.extend(results::files(&path).with_context(|| format!("cannot read {}", path.display()))?);
         } else if path.exists() || !args.results.is_empty() {
             files.push(path);
         }
@@ -231,13 +267,13 @@ fn results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn in_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+/// The tables of draws in a folder, such as `fig3.draws.csv`.
+fn draws_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let wrong = || format!("cannot read {}", folder.display());
     let entries = std::fs::read_dir(folder).with_context(wrong)?;
     let mut files: Vec<PathBuf> =
         entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>().with_context(wrong)?;
-    files.retain(|path| is_results(path));
-    files.sort();
+    files.retain(|path| path.to_string_lossy().ends_with(DRAWS));
     Ok(files)
 }
 
@@ -249,23 +285,12 @@ fn texts(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
     paths.iter().map(|path| Ok((path.display().to_string(), read(path)?))).collect()
 }
 
-fn markdown(table: Table, lab: &Lab<'_>, report: &Report, calibration: &Calibration) -> String {
-    match table {
-        Table::Verdicts => text::verdicts(report),
-        Table::LeaveOneOut => {
-            let rows: Vec<LeftOut> = leave_out::table(lab, report, calibration);
-            text::left_out(&rows, calibration.constants.len(), report)
-        }
-    }
-}
-
-/// A page that holds the section alone.
-fn page(report: &Report) -> String {
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>Claims</title></head>\n<body>\n{}</body>\n\
-         </html>\n",
-        html_section(report)
-    )
+/// A page that holds everything.
+fn page(output: &Output) -> String {
+    let Output { report, stale, leave_one_out, perturbed, uncertainty } = output;
+    let (moved, spreads) = (perturbed.as_deref(), uncertainty.as_deref());
+    let more = html::More { stale, left_out: leave_one_out, moved, spreads };
+    html::page(report, &more)
 }
 
 /// Whether standard output takes colours.
@@ -280,13 +305,6 @@ fn print(text: &str) -> anyhow::Result<Exit> {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("cannot print"),
         _ => Ok(Exit::Clean),
     }
-}
-
-/// Whether a file in a folder holds results, as `fig3.csv` does. With a second dot it is a table for people, a table of draws, or
-/// results of another machine that were set aside.
-fn is_results(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name.strip_suffix(".csv").is_some_and(|stem| !stem.contains('.') && stem != "constants")
 }
 
 #[cfg(test)]
@@ -348,8 +366,8 @@ compare = 'reduction %'
             (CLAIMS, CLAIM),
             (MAP, ROW),
             ("results/fig4.csv", results.as_str()),
-            (CONSTANTS, constants.as_str()),
-            (CALIBRATION, "[[constant]]\nkey = 'poll.loop_ns'\nfitted_on = []\n"),
+            ("results/fig4.draws.csv", constants.as_str()),
+            (CALIBRATION, "[[constant]]\nkey = 'poll.loop_ns'\nvalue = 1\nsource = 's'\nfitted_on = []\n"),
         ] {
             std::fs::write(folder.path().join(file), text).unwrap();
         }
@@ -385,8 +403,10 @@ compare = 'reduction %'
         assert!(text.contains("poll.loop_ns (-1.00)"), "{text}");
         let table = ask(folder.path(), &["--table", "leave-one-out"]).unwrap();
         assert!(table.starts_with("1 free constants; 1 results, of which 1 come out"), "{table}");
-        assert!(table.contains("| sandman, Fig 4 | 1 | 1 | none | 1 |"), "{table}");
+        assert!(table.contains("| sandman, Fig 4 | 1 | 1 | none | 1 | none |"), "{table}");
         assert!(ask(folder.path(), &["--table", "verdicts"]).unwrap().contains("| sandman | 1 | 1 |"));
+        let rows = ask(folder.path(), &["--table", "rows"]).unwrap();
+        assert!(rows.contains("| sandman-saving | Fig 4 | = 40 % | 39.94 ("), "{rows}");
     }
 
     #[test]

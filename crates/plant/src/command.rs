@@ -66,12 +66,31 @@ pub enum Completions {
     Poll,
     /// Its reactor waits in the kernel until a socket, a device or a message has something.
     Interrupt,
-    /// Its reactor rests after each round that found nothing, then polls again (hybrid polling). With several I/O threads on a
-    /// core the shortest rest counts; one that polls all the time leaves none.
+    /// Its reactor rests after a round that found nothing (hybrid polling). With several I/O threads on a core the shortest rest
+    /// counts; one that is to be polled leaves none.
     Hybrid {
-        /// Length of a rest in nanoseconds.
+        /// Length of each rest while the I/O thread has nothing in progress, in nanoseconds.
+        idle_ns: u32,
+        /// How long after its first request in progress it may rest, in nanoseconds; from then on it is polled until nothing is in
+        /// progress.
         rest_ns: u32,
     },
+}
+
+impl Completions {
+    /// How long an I/O thread that waits in this way may be left alone: `since_ns` is when it got its first request in progress,
+    /// if it has any. `None` if it does not say, and is polled with the others.
+    #[must_use]
+    pub fn rest_ns(self, since_ns: Option<u64>, now_ns: u64) -> Option<u64> {
+        match (self, since_ns) {
+            (Self::Poll, _) => Some(0),
+            (Self::Interrupt, _) => None,
+            (Self::Hybrid { idle_ns, .. }, None) => Some(u64::from(idle_ns)),
+            (Self::Hybrid { rest_ns, .. }, Some(since_ns)) => {
+                Some((since_ns + u64::from(rest_ns)).saturating_sub(now_ns))
+            }
+        }
+    }
 }
 
 /// Why a plant did not do what it was told.

@@ -197,6 +197,10 @@ pub(crate) struct ThreadCell {
 /// What [`ThreadCell`] writes for a thread that polls all the time, and for one that waits in the kernel.
 const POLL: u64 = 0;
 const INTERRUPT: u64 = 1;
+/// Two rests of 31 bits each beside it.
+const HYBRID: u64 = 1 << 63;
+/// The longest rest, about 2 s.
+const LONGEST: u32 = u32::MAX >> 1;
 
 /// What an I/O thread has done since it started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,7 +234,7 @@ impl ThreadCell {
         match self.completions.load(Relaxed) {
             POLL => Completions::Poll,
             INTERRUPT => Completions::Interrupt,
-            rest => Completions::Hybrid { rest_ns: (rest - INTERRUPT - 1) as u32 },
+            rests => Completions::Hybrid { idle_ns: (rests >> 31) as u32 & LONGEST, rest_ns: rests as u32 & LONGEST },
         }
     }
 
@@ -238,7 +242,9 @@ impl ThreadCell {
         let word = match how {
             Completions::Poll => POLL,
             Completions::Interrupt => INTERRUPT,
-            Completions::Hybrid { rest_ns } => INTERRUPT + 1 + u64::from(rest_ns),
+            Completions::Hybrid { idle_ns, rest_ns } => {
+                HYBRID | u64::from(idle_ns.min(LONGEST)) << 31 | u64::from(rest_ns.min(LONGEST))
+            }
         };
         self.completions.store(word, Relaxed);
     }
@@ -279,12 +285,14 @@ mod tests {
     fn how_a_thread_waits_is_read_as_it_was_written() {
         let cell = ThreadCell::default();
         assert_eq!(cell.completions(), Completions::Poll);
-        for rest_ns in [0, 1, 10_000, u32::MAX] {
-            for how in [Completions::Interrupt, Completions::Hybrid { rest_ns }, Completions::Poll] {
+        for (idle_ns, rest_ns) in [(0, 0), (0, 1), (1, 0), (10_000, 40_000), (LONGEST, 3), (3, LONGEST)] {
+            for how in [Completions::Interrupt, Completions::Hybrid { idle_ns, rest_ns }, Completions::Poll] {
                 cell.set_completions(how);
                 assert_eq!(cell.completions(), how);
             }
         }
+        cell.set_completions(Completions::Hybrid { idle_ns: u32::MAX, rest_ns: u32::MAX });
+        assert_eq!(cell.completions(), Completions::Hybrid { idle_ns: LONGEST, rest_ns: LONGEST });
     }
 
     /// Little's law: the integral is the sum of the times that requests were there.

@@ -89,12 +89,14 @@ pub(crate) struct Slot {
     pub(crate) completions: Completions,
     /// When its last poll ended, and how many requests were in progress then.
     polled: (u64, u32),
+    /// When it got the first of them, if there are any: the beginning of that poll.
+    since_ns: Option<u64>,
 }
 
 impl Slot {
     /// An I/O thread that polls.
     pub(crate) fn new(thread: Box<dyn IoThread>, cell: Arc<ThreadCell>) -> Self {
-        Self { thread, cell, completions: Completions::default(), polled: (0, 0) }
+        Self { thread, cell, completions: Completions::default(), polled: (0, 0), since_ns: None }
     }
 }
 
@@ -251,6 +253,7 @@ impl Reactor {
                 slot.cell.served(slot.polled, &polled, begin, end);
             }
             slot.polled = (end, polled.in_progress);
+            slot.since_ns = if polled.in_progress == 0 { None } else { slot.since_ns.or(Some(begin)) };
             let (of_core, of_thread) = if polled.busy {
                 (&self.cell.busy_ns, &slot.cell.busy_ns)
             } else {
@@ -306,7 +309,7 @@ impl Reactor {
         }
         let interrupts = |slot: &Slot| slot.completions == Completions::Interrupt;
         let interrupts = !self.slots.is_empty() && self.slots.iter().all(interrupts);
-        let pause = || match self.pause_ns() {
+        let pause = || match self.pause_ns(now) {
             0 => Rest::Poll,
             ns => Rest::Pause { until_ns: now.saturating_add(ns) },
         };
@@ -328,12 +331,8 @@ impl Reactor {
     }
 
     /// The shortest pause that an I/O thread here is to have between two polls; 0 if one is to be polled all the time.
-    fn pause_ns(&self) -> u64 {
-        let rest = |slot: &Slot| match slot.completions {
-            Completions::Poll => Some(0),
-            Completions::Hybrid { rest_ns } => Some(u64::from(rest_ns)),
-            Completions::Interrupt => None, // polled with the others
-        };
+    fn pause_ns(&self, now: u64) -> u64 {
+        let rest = |slot: &Slot| slot.completions.rest_ns(slot.since_ns, now);
         self.slots.iter().filter_map(rest).min().unwrap_or(0)
     }
 

@@ -31,8 +31,9 @@ fn ruled(cores: usize, homes: &[u16], wants: Wants) -> (Runtime, Vec<Arc<Shown>>
     (runtime, shown, strings)
 }
 
+/// Rests of this length, whether anything is in progress or not.
 fn hybrid(thread: u16, rest_ns: u32) -> Command {
-    Command::Completions { thread: ThreadId(thread), how: Completions::Hybrid { rest_ns } }
+    Command::Completions { thread: ThreadId(thread), how: Completions::Hybrid { idle_ns: rest_ns, rest_ns } }
 }
 
 /// Polls in a time.

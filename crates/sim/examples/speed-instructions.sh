@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 
-limit=${LIMIT:-2640}
+limit=${LIMIT:-1548}
 program=target/release/examples/speed
 
 # counted MILLISECONDS: "instructions requests".

@@ -61,6 +61,20 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
+    /// Adds all values of another, each as often as `weight` says. Buckets hold whole numbers: what is left of one goes to the
+    /// next, and what is left at the end stays in `carry`, so that no value is lost or made up over many calls.
+    pub fn merge_weighted(&mut self, other: &Self, weight: f64, carry: &mut f64) {
+        for (mine, &theirs) in self.counts.iter_mut().zip(&other.counts).filter(|&(_, &theirs)| theirs > 0) {
+            let exact = theirs as f64 * weight + *carry;
+            let whole = exact.floor().max(0.0);
+            *carry = exact - whole;
+            *mine += whole as u64;
+            self.count += whole as u64;
+        }
+        self.sum += (other.sum as f64 * weight) as u64;
+        self.max = self.max.max(other.max);
+    }
+
     /// How many values.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -117,6 +131,19 @@ mod tests {
             let upper = upper(bucket(value));
             prop_assert!(upper >= value);
             prop_assert!(upper - value <= value / 128);
+        }
+
+        #[test]
+        fn whole_weights_are_merging_as_often(values in prop::collection::vec(0..1_000_000_u64, 1..50), weight in 1..20_u64) {
+            let (mut one, mut often, mut weighted) = (Histogram::default(), Histogram::default(), Histogram::default());
+            values.iter().for_each(|&value| one.record(value));
+            (0..weight).for_each(|_| often.merge(&one));
+            weighted.merge_weighted(&one, weight as f64, &mut 0.0);
+            prop_assert_eq!(&weighted, &often);
+            let mut carry = 0.0;
+            let mut thirds = Histogram::default();
+            (0..3).for_each(|_| thirds.merge_weighted(&one, weight as f64 / 3.0, &mut carry));
+            prop_assert!(thirds.count().abs_diff(often.count()) <= 1, "{} {}", thirds.count(), often.count());
         }
 
         #[test]

@@ -14,4 +14,4 @@ pub mod scenario;
 pub mod ssd;
 pub mod trace;
 
-pub use engine::{RunError, Source, run, run_replay, run_traced};
+pub use engine::{RunError, Source, run, run_replay, run_replay_traced, run_traced};

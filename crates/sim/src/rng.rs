@@ -2,7 +2,8 @@
 //!
 //! Nobody's draws depend on how often somebody else has drawn, so two policies meet the same arrivals and the same drives
 //! (common random numbers), and an engine may draw in any order. The mixing is that of SplitMix64 (Steele, Lea and Flood,
-//! OOPSLA 2014), applied to a key and a Weyl sequence.
+//! OOPSLA 2014), applied to a key and a Weyl sequence. Nothing here calls the platform's mathematics, whose last digits differ
+//! from one to the next: a seed gives the same numbers everywhere.
 
 /// What the numbers of a stream are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +67,9 @@ impl Stream {
     }
 
     /// The next draw, exponential with this mean.
+    #[inline]
     pub fn exponential(&mut self, mean: f64) -> f64 {
-        -self.unit().ln() * mean
+        exponential(self.draw()) * mean
     }
 }
 
@@ -83,9 +85,76 @@ pub fn unit(drawn: u64) -> f64 {
     ((drawn >> 11) + 1) as f64 / (1_u64 << 53) as f64
 }
 
+/// A draw as an exponential number of mean 1: the negative logarithm of [`unit`], within 1e-14.
+///
+/// A table over the first seven bits and a short series: with them a simulated request takes 66 instructions less than with the
+/// platform's `ln` and `fract` (`valgrind --tool=callgrind` on `examples/speed`).
+#[must_use]
+#[inline]
+pub fn exponential(drawn: u64) -> f64 {
+    let bits = (((drawn >> 11) + 1) as f64).to_bits();
+    let halvings = 53 - ((bits >> MANTISSA_BITS) as i32 - 1023);
+    let (inverse, ln) = LOGARITHMS[(bits >> (MANTISSA_BITS - TABLE_BITS)) as usize % LOGARITHMS.len()];
+    let mantissa = f64::from_bits((bits & ((1 << MANTISSA_BITS) - 1)) | (1023 << MANTISSA_BITS));
+    let r = mantissa * inverse - 1.0; // from 0 to 1/128: the first term left out is below 3e-16
+    let series = r * (1.0 + r * (-1.0 / 2.0 + r * (1.0 / 3.0 + r * (-1.0 / 4.0 + r * (1.0 / 5.0 + r * (-1.0 / 6.0))))));
+    (f64::from(halvings) * std::f64::consts::LN_2 - ln - series).max(0.0)
+}
+
+const MANTISSA_BITS: u32 = 52;
+const TABLE_BITS: u32 = 7;
+
+/// `(1 / x, ln x)` for x from 1 to 2 in steps of 1/128.
+static LOGARITHMS: [(f64, f64); 1 << TABLE_BITS] = {
+    let mut table = [(1.0, 0.0); 1 << TABLE_BITS];
+    let mut at = 1;
+    while at < table.len() {
+        let x = 1.0 + at as f64 / table.len() as f64;
+        table[at] = (1.0 / x, ln_near_one(x));
+        at += 1;
+    }
+    table
+};
+
+/// ln x for x from 1 to 2: the series of the inverse hyperbolic tangent, at compile time.
+const fn ln_near_one(x: f64) -> f64 {
+    let z = (x - 1.0) / (x + 1.0);
+    let (mut power, mut sum, mut odd) = (z, 0.0, 1);
+    while odd < 40 {
+        sum += power / odd as f64;
+        power *= z * z;
+        odd += 2;
+    }
+    2.0 * sum
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn an_exponential_number_is_a_logarithm(drawn in any::<u64>(), zeros in 0..64_u32) {
+            for drawn in [drawn >> zeros, !(drawn >> zeros), 0, u64::MAX] {
+                let (ours, exact) = (exponential(drawn), -unit(drawn).ln());
+                prop_assert!((ours - exact).abs() < 1e-14 && ours >= 0.0, "{drawn}: {ours} for {exact}");
+            }
+        }
+    }
+
+    /// The largest distance between the shares below each value, drawn and expected (Kolmogorov and Smirnov).
+    #[test]
+    fn exponential_numbers_are_distributed_so() {
+        let mut stream = Stream::new(5, Purpose::Arrivals, 0);
+        let mut drawn: Vec<f64> = (0..200_000).map(|_| stream.exponential(1.0)).collect();
+        drawn.sort_unstable_by(f64::total_cmp);
+        let count = drawn.len() as f64;
+        let distance = |(rank, value): (usize, &f64)| (1.0 - (-value).exp() - (rank as f64 + 0.5) / count).abs();
+        let largest = drawn.iter().enumerate().map(distance).fold(0.0, f64::max);
+        assert!(largest < 1.63 / count.sqrt(), "{largest}: beyond what one seed in a hundred gives");
+    }
 
     #[test]
     fn a_draw_does_not_depend_on_the_order_of_draws() {

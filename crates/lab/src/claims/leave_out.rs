@@ -1,90 +1,151 @@
 //! Leave one figure out: what comes out where nothing was fitted on it.
 //!
-//! For each figure: the constants that were fitted on rows of it, and its rows that come out, with all constants and in the
-//! variant `without:FIGURE` (say `without:Fig 11`), for which those constants are fitted on the other figures or, where there is
-//! nothing else, stand at the middle of their range. Where no constant was fitted on a figure, leaving it out changes nothing.
+//! For each figure: the constants that were fitted on rows of it, and how many of its results come out with them and without. In the
+//! variant `without:PAPER/FIGURE` (say `without:sandman/Table 3`) those constants stand at the middle of their ranges, which is what
+//! one would take by the range alone: nothing of the figure is in them any more. Where no constant was fitted on a figure, or all
+//! stand at the middle as they are, leaving it out changes nothing. What else a figure's constants carry is told too: results of other
+//! figures whose verdict changes. All of it for one machine alone, without the family.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use super::assess::{Assessment, Lab};
-use super::calibration::Calibration;
-use super::perturb::assess;
-use super::report::Report;
+use super::claim::Claim;
+use super::perturb::{Change, assess, changes};
+use super::report::figure_order;
+use super::results::DEFAULT;
 use super::verdict::Verdict;
+use crate::calibration::{Calibration, Constant};
+use crate::variant::WITHOUT;
 
 /// A figure of a paper.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LeftOut {
     /// The paper.
     pub seed: String,
     /// The figure, table or section.
     pub figure: String,
-    /// Rows with results.
+    /// Results of it that could be compared.
     pub rows: usize,
     /// Those that come out (fitted ones included, with what they would be).
     pub come_out: usize,
     /// Constants that were fitted on it.
     pub fitted: Vec<String>,
-    /// Rows that come out without it; `None` if that was not run.
+    /// Whether leaving it out moves a constant.
+    pub moves: bool,
+    /// Its results that come out without it; `None` if that was not run for all of them.
     pub without: Option<usize>,
+    /// Results of other figures whose verdict changes; `None` if that was not run for any.
+    pub elsewhere: Option<Vec<Change>>,
 }
 
-/// Every figure that has results.
+/// Figures that constants were fitted on, as `PAPER/FIGURE`, each with the keys of these constants.
 #[must_use]
-pub fn table(lab: &Lab<'_>, report: &Report, calibration: &Calibration) -> Vec<LeftOut> {
-    let figure = |((seed, figure), rows): ((&str, &str), Vec<&Assessment>)| {
-        let ids: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
-        let on_it =
-            |constant: &&super::calibration::Constant| constant.fitted_on.iter().any(|on| ids.contains(on.as_str()));
-        let fitted: Vec<String> = calibration.constants.iter().filter(on_it).map(|c| c.key.clone()).collect();
-        let verdicts = || rows.iter().map(|row| row.otherwise.unwrap_or(row.verdict));
-        let come_out = verdicts().filter(|verdict| *verdict == Verdict::ComesOut).count();
-        let without = if fitted.is_empty() { Some(come_out) } else { without(lab, figure, &ids) };
-        let rows = verdicts().filter(|verdict| has_result(*verdict)).count();
-        LeftOut { seed: seed.to_owned(), figure: figure.to_owned(), rows, come_out, fitted, without }
+pub fn fitted(claims: &[Claim], calibration: &Calibration) -> BTreeMap<String, Vec<String>> {
+    let figures: BTreeMap<&str, String> = claims.iter().map(|claim| (claim.id.as_str(), name(claim))).collect();
+    let mut fitted: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for constant in &calibration.constants {
+        let of: BTreeSet<&String> = constant.fitted_on.iter().filter_map(|id| figures.get(id.as_str())).collect();
+        of.into_iter().for_each(|figure| fitted.entry(figure.clone()).or_default().push(constant.key.clone()));
+    }
+    fitted
+}
+
+/// A figure as variants have it: without commas, for it stands in a file of results.
+fn name(claim: &Claim) -> String {
+    format!("{}/{}", claim.seed, claim.figure()).replace(',', " ")
+}
+
+/// Every figure that has results that could be compared, or that constants were fitted on.
+#[must_use]
+pub fn table(lab: &Lab<'_>, calibration: &Calibration) -> Vec<LeftOut> {
+    let base = assess(lab, DEFAULT);
+    let fitted = fitted(lab.claims, calibration);
+    let mut figures: BTreeMap<String, &Claim> = BTreeMap::new();
+    for claim in lab.claims.iter().filter(|claim| base.contains_key(&claim.id) || fitted.contains_key(&name(claim))) {
+        figures.entry(name(claim)).or_insert(claim);
+    }
+    let one = |(figure, claim): (&String, &&Claim)| {
+        let keys = fitted.get(figure).cloned().unwrap_or_default();
+        of_figure(lab, &base, calibration, (figure, claim), keys)
     };
-    report.by_figure().into_iter().map(figure).filter(|figure| figure.rows > 0).collect()
+    let mut rows: Vec<LeftOut> = figures.iter().map(one).collect();
+    rows.sort_by(|a, b| (&a.seed, figure_order(&a.figure)).cmp(&(&b.seed, figure_order(&b.figure))));
+    rows
 }
 
-fn has_result(verdict: Verdict) -> bool {
-    !matches!(verdict, Verdict::NoResult | Verdict::NotMapped | Verdict::NotModelled)
+fn of_figure(
+    lab: &Lab<'_>,
+    base: &BTreeMap<String, Assessment>,
+    calibration: &Calibration,
+    (figure, claim): (&str, &Claim),
+    fitted: Vec<String>,
+) -> LeftOut {
+    let ids: BTreeSet<&str> =
+        lab.claims.iter().filter(|claim| name(claim) == *figure).map(|claim| claim.id.as_str()).collect();
+    let own = |rows: &BTreeMap<String, Assessment>| -> (usize, usize) {
+        let own = rows.values().filter(|row| ids.contains(row.id.as_str()));
+        own.fold((0, 0), |(all, out), row| (all + 1, out + usize::from(row.verdict == Verdict::ComesOut)))
+    };
+    let (rows, come_out) = own(base);
+    let moves = fitted.iter().filter_map(|key| calibration.constant(key)).any(moved);
+    let (without, elsewhere) = if moves {
+        let after = assess(lab, &format!("{WITHOUT}{figure}"));
+        let elsewhere = changes(base, &after, "without").into_iter().filter(|change| !ids.contains(change.id.as_str()));
+        let (run, out) = own(&after);
+        ((run == rows).then_some(out), (!after.is_empty()).then(|| elsewhere.collect()))
+    } else {
+        (Some(come_out), Some(Vec::new()))
+    };
+    let (seed, figure) = (claim.seed.clone(), claim.figure());
+    LeftOut { seed, figure, rows, come_out, fitted, moves, without, elsewhere }
 }
 
-fn without(lab: &Lab<'_>, figure: &str, ids: &BTreeSet<&str>) -> Option<usize> {
-    let rows = assess(lab, &format!("without:{figure}"));
-    let of_figure = || rows.values().filter(|row| ids.contains(row.id.as_str()));
-    let come_out = of_figure().filter(|row| row.verdict == Verdict::ComesOut).count();
-    (of_figure().count() > 0).then_some(come_out)
+/// Whether leaving out what a constant was fitted on moves it.
+fn moved(constant: &Constant) -> bool {
+    constant.middle().is_some_and(|middle| middle != constant.value)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::claim::tests::claim;
-    use super::super::claim::{Claim, Kind, Printed, Relation};
+    use super::super::claim::{Kind, Printed, Relation};
     use super::super::map;
     use super::super::results::tests::store;
     use super::*;
 
+    fn row(id: &str, place: &str) -> Claim {
+        Claim { place: place.to_owned(), ..claim(id, Kind::Predict, Some(Relation::Eq), Printed::Number(40.0)) }
+    }
+
+    fn calibration() -> Calibration {
+        let constant = |key: &str, rest: &str| format!("[[constant]]\nkey='{key}'\nsource='s'\n{rest}\n");
+        let text = constant("x", "value=1\nlow=1\nhigh=9\nfitted_on=['a', 'f.csv']")
+            + &constant("y", "value=1\nlow=1\nhigh=9\nfitted_on=['a', 'b']")
+            + &constant("z", "value=5\nlow=1\nhigh=9\nfitted_on=['e']")
+            + &constant("free", "value=1\nfitted_on=[]");
+        Calibration::parse(&text).unwrap()
+    }
+
     #[test]
     fn a_figure_that_was_fitted_on_is_asked_again_without_it() {
-        let row = |id: &str, place: &str| Claim {
-            place: place.to_owned(),
-            ..claim(id, Kind::Predict, Some(Relation::Eq), Printed::Number(40.0))
-        };
-        let claims = [row("a", "Fig 3"), row("b", "Fig 4"), row("c", "Fig 5"), row("d", "Fig 6")];
+        let input = Claim { kind: Kind::Input, ..row("e", "Table 1") };
+        let claims =
+            [row("a", "Fig 3"), row("b", "Fig 4"), row("c", "Fig 5"), row("d", "Fig 6"), input, row("f", "Fig 10")];
         let one =
             |id: &str| format!("[[row]]\nid='{id}'\nexperiment='e'\nmetric='{id}'\npolicy='p'\ncompare='value'\n");
-        let map = map::parse(&[("map".to_owned(), ["a", "b", "c", "d"].map(one).concat())]).unwrap();
+        let map = map::parse(&[("map".to_owned(), ["a", "b", "c", "d", "f"].map(one).concat())]).unwrap();
         let store = store(&[
             "e,,default,p,a,W,40,40",
             "e,,default,p,b,W,40,40",
             "e,,default,p,c,W,40,40",
-            "e,,without:Fig 3,p,a,W,90,90",
+            "e,,default,p,f,W,90,90",
+            "e,,without:sandman/Fig 3,p,a,W,90,90",
+            "e,,without:sandman/Fig 3,p,c,W,10,10",
+            "e,,without:sandman/Fig 3,p,f,W,91,91",
         ]);
-        let text = "[[constant]]\nkey='x'\nfitted_on=['a']\n[[constant]]\nkey='y'\nfitted_on=['a', 'b']\n";
-        let calibration = Calibration::parse(text).unwrap();
+        let calibration = calibration();
         let lab = Lab {
             claims: &claims,
             map: &map,
@@ -93,8 +154,30 @@ mod tests {
             file: &|_| None,
             parameter: &|_, _| None,
         };
-        let rows = table(&lab, &Report::new(&lab, None), &calibration);
-        let found: Vec<_> = rows.iter().map(|r| (r.figure.as_str(), r.come_out, r.fitted.len(), r.without)).collect();
-        assert_eq!(found, [("Fig 3", 1, 2, Some(0)), ("Fig 4", 1, 1, None), ("Fig 5", 1, 0, Some(1))]);
+        let rows = table(&lab, &calibration);
+        let changed = |row: &LeftOut| row.elsewhere.as_ref().map(|all| all.iter().map(|c| c.id.clone()).collect());
+        let found: Vec<(&str, usize, usize, Option<usize>, Option<Vec<String>>)> = rows
+            .iter()
+            .map(|row| (row.figure.as_str(), row.come_out, row.fitted.len(), row.without, changed(row)))
+            .collect();
+        let expected = [
+            ("Table 1", 0, 1, Some(0), Some(vec![])), // z stands at the middle as it is
+            ("Fig 3", 1, 2, Some(0), Some(vec!["c".to_owned()])),
+            ("Fig 4", 1, 1, None, None), // not run
+            ("Fig 5", 1, 0, Some(1), Some(vec![])),
+            ("Fig 10", 0, 0, Some(0), Some(vec![])),
+        ];
+        assert_eq!(found, expected);
+        assert!(rows[1].moves && !rows[0].moves);
+    }
+
+    #[test]
+    fn figures_that_were_fitted_on_have_their_constants() {
+        let claims = [row("a", "Fig 3"), row("b", "s5; Fig 3(b)"), row("e", "Table 1")];
+        let found = fitted(&claims, &calibration());
+        let expected = [("sandman/Fig 3", vec!["x", "y"]), ("sandman/Table 1", vec!["z"])];
+        let expected: BTreeMap<String, Vec<String>> =
+            expected.map(|(figure, keys)| (figure.to_owned(), keys.into_iter().map(str::to_owned).collect())).into();
+        assert_eq!(found, expected);
     }
 }

@@ -23,7 +23,6 @@
 //! policy meets is no evidence, and is counted apart.
 
 pub mod assess;
-pub mod calibration;
 pub mod claim;
 pub mod formula;
 pub mod given;
@@ -36,8 +35,8 @@ pub mod point;
 pub mod quantity;
 pub mod report;
 pub mod results;
+pub mod saturated;
 pub mod uncertainty;
 pub mod verdict;
 
-pub use html::html_section;
 pub use report::Report;

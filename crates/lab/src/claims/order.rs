@@ -7,14 +7,15 @@
 
 use std::collections::BTreeMap;
 
-use pilotlight_stats::{CONFIDENCE, Estimate, mean};
+use pilotlight_stats::Estimate;
 use serde::Serialize;
 
 use super::formula::{self, Name};
-use super::map::{Order, Problem};
+use super::map::{Order, Problem, margin_of};
 use super::point::{Pattern, Point};
-use super::quantity::{Compare, Selection, pair};
+use super::quantity::{Compare, Full, Selection, pair};
 use super::results::{Series, Store};
+use super::saturated;
 use super::verdict::{self, Holds};
 
 /// A statement.
@@ -75,6 +76,8 @@ pub struct Finding {
     pub margin: Option<f64>,
     /// Whether it holds.
     pub holds: Holds,
+    /// Runs of either that could not keep up.
+    pub saturated: Vec<Full>,
 }
 
 impl Statement {
@@ -190,6 +193,11 @@ impl Values {
         }
     }
 
+    /// What a margin can be a share of: nothing is a share of a value without end.
+    fn size(&self) -> f64 {
+        Some(self.mean().abs()).filter(|size| size.is_finite()).unwrap_or(0.0)
+    }
+
     /// `self - other`, paired.
     fn less(&self, other: &Self) -> Result<Estimate, String> {
         let differences: Vec<f64> = match (self, other) {
@@ -201,7 +209,7 @@ impl Values {
                 a.iter().zip(b).map(|(a, b)| a - b).collect()
             }
         };
-        mean::mean(&differences, CONFIDENCE).ok_or_else(|| "no replication in common".to_owned())
+        saturated::estimate(&differences).ok_or_else(|| "no replication in common".to_owned())
     }
 }
 
@@ -258,11 +266,13 @@ impl Evaluation<'_> {
         findings: &mut Vec<Finding>,
     ) -> Result<(), String> {
         let values = |name: &str| self.values(&terms[name], point);
-        let scale = order.margin_of.as_deref().map(values).transpose()?.map(|scale| scale.mean().abs());
+        let metric = statement.metric.as_ref().unwrap_or(&order.from.metric);
+        let share = order.margin.unwrap_or_else(|| margin_of(metric));
+        let scale = order.margin_of.as_deref().map(values).transpose()?.map(|scale| scale.size());
         for Pair { left, sign, right } in &statement.pairs {
             let (a, b) = (values(left)?, values(right)?);
             let difference = b.less(&a)?;
-            let margin = order.margin * scale.unwrap_or_else(|| a.mean().abs().max(b.mean().abs()));
+            let margin = share * scale.unwrap_or_else(|| a.size().max(b.size()));
             let (mark, holds) = match sign {
                 Sign::Less => ("<", verdict::less(difference)),
                 Sign::NotAbove => ("<=", verdict::not_above(difference, margin)),
@@ -270,15 +280,26 @@ impl Evaluation<'_> {
             };
             findings.push(Finding {
                 pair: format!("{left} {mark} {right}"),
-                metric: statement.metric.clone().unwrap_or_else(|| order.from.metric.clone()),
+                metric: metric.clone(),
                 point: point.to_string(),
                 variant: self.variant.to_owned(),
                 difference,
                 margin: (*sign != Sign::Less).then_some(margin),
                 holds,
+                saturated: [left, right].into_iter().flat_map(|name| self.full(&terms[name.as_str()], point)).collect(),
             });
         }
         Ok(())
+    }
+
+    /// Runs of a term that could not keep up.
+    fn full(&self, term: &Term, point: &Point) -> Vec<Full> {
+        let selections = match term {
+            Term::Values(of) => vec![of],
+            Term::Compared { of, versus, .. } => vec![of, versus],
+            Term::Formula(_) => Vec::new(),
+        };
+        selections.into_iter().filter_map(|of| of.saturated(self.store, self.variant, point)).collect()
     }
 
     fn values(&self, term: &Term, point: &Point) -> Result<Values, String> {
@@ -409,6 +430,55 @@ mod tests {
         assert_eq!(found, expected);
         let found = holds("holds=['v @ rate<=10: a < b', 'v: b < a']", &sweep()).unwrap();
         assert_eq!(found.iter().map(|(_, holds)| *holds).collect::<Vec<_>>(), [Holds::Yes, Holds::No]);
+    }
+
+    #[test]
+    fn a_saturated_latency_is_above_every_other_and_next_to_none() {
+        let full = |policy: &str, flags: &str| format!("e,,default,{policy},saturated,1,{flags}");
+        let lines = [
+            "e,,default,a,latency_p99_us,us,60,61,62,60,61,62,60,61,62,60".to_owned(),
+            "e,,default,b,latency_p99_us,us,10,10,10,10,10,10,10,10,10,10".to_owned(),
+            "e,,default,c,latency_p99_us,us,10,10,10,10,10,10,10,10,10,10".to_owned(),
+            "e,,default,d,latency_p99_us,us,50,50,50,50,50,50,50,50,50,50".to_owned(),
+            "e,,default,a,w,W,90,91,92,90,91,92,90,91,92,90".to_owned(),
+            "e,,default,b,w,W,80,80,80,80,80,80,80,80,80,80".to_owned(),
+            full("b", "1,1,1,1,1,1,1,1,1,1"),
+            full("c", "1,1,1,1,1,1,1,1,1,1"),
+            full("d", "0,0,0,1,1,0,0,0,0,0"),
+        ];
+        let store = store(&lines.each_ref().map(String::as_str));
+        let one = |statement: &str| {
+            let found = holds(&format!("holds=['latency_p99_us: {statement}']"), &store).unwrap();
+            found.first().unwrap().1
+        };
+        // although the saturated run printed less
+        assert_eq!(one("a < b"), Holds::Yes);
+        assert_eq!(one("b < a"), Holds::No);
+        assert_eq!(one("a <= b"), Holds::Yes);
+        assert_eq!(one("b <= a"), Holds::No);
+        assert_eq!(one("a ~ b"), Holds::No);
+        // of two that are both saturated, and of one that is so now and then, nothing is said
+        for open in ["b < c", "b ~ c", "c <= b", "a < d", "a ~ d"] {
+            assert_eq!(one(open), Holds::Open, "{open}");
+        }
+        assert_eq!(holds("holds=['b < a']", &store).unwrap()[0].1, Holds::Yes, "watts are as measured");
+        let look_up = |_: Name<'_>| None;
+        let findings =
+            Evaluation { store: &store, variant: "default", look_up: &look_up }.of(&order("holds=['b < a']"));
+        assert_eq!(findings.unwrap()[0].saturated[0].to_string(), "b in e 10/10", "but it is said");
+    }
+
+    #[test]
+    fn alike_means_less_for_watts_than_for_latency() {
+        let two = |metric: &str, unit: &str| {
+            let line = |policy: &str, value: u32| format!("e,,default,{policy},{metric},{unit},{value},{value}");
+            let lines = [line("a", 100), line("b", 107)];
+            holds(&format!("holds=['{metric}: a ~ b']"), &store(&lines.each_ref().map(String::as_str))).unwrap()[0].1
+        };
+        assert_eq!(two("latency_p99_us", "us"), Holds::Yes);
+        for (metric, unit) in [("cpu_power_w", "W"), ("energy_j", "J"), ("burst.iops", "IOPS")] {
+            assert_eq!(two(metric, unit), Holds::No, "{metric}");
+        }
     }
 
     #[test]

@@ -53,19 +53,29 @@ pub fn moved(lab: &Lab<'_>) -> Vec<Moved> {
 
 fn one(lab: &Lab<'_>, base: &BTreeMap<String, Assessment>, constant: &str, moves: &[(&str, &str)]) -> Moved {
     let mut compared = BTreeSet::new();
-    let mut changes = Vec::new();
+    let mut changed = Vec::new();
     for (by, variant) in moves {
-        for (id, after) in assess(lab, variant) {
-            let Some(before) = base.get(&id) else { continue };
-            compared.insert(id.clone());
-            if before.verdict != after.verdict {
-                let figure = format!("{} {}", after.seed, after.figure);
-                changes.push(Change { id, figure, by: (*by).to_owned(), from: before.verdict, to: after.verdict });
-            }
-        }
+        let after = assess(lab, variant);
+        compared.extend(after.keys().filter(|id| base.contains_key(*id)).cloned());
+        changed.extend(changes(base, &after, by));
     }
-    let figures: BTreeSet<&str> = changes.iter().map(|change| change.figure.as_str()).collect();
-    Moved { constant: constant.to_owned(), compared: compared.len(), suspect: figures.len() == 1, changes }
+    let figures: BTreeSet<&str> = changed.iter().map(|change| change.figure.as_str()).collect();
+    let suspect = figures.len() == 1;
+    Moved { constant: constant.to_owned(), compared: compared.len(), suspect, changes: changed }
+}
+
+/// The verdicts that change from one set of results to another.
+pub(super) fn changes(
+    base: &BTreeMap<String, Assessment>,
+    after: &BTreeMap<String, Assessment>,
+    by: &str,
+) -> Vec<Change> {
+    let changed = |(id, after): (&String, &Assessment)| {
+        let before = base.get(id).filter(|before| before.verdict != after.verdict)?;
+        let figure = format!("{} {}", after.seed, after.figure);
+        Some(Change { id: id.clone(), figure, by: by.to_owned(), from: before.verdict, to: after.verdict })
+    };
+    after.iter().filter_map(changed).collect()
 }
 
 /// The results that there are for one variant alone, by id, with the verdict that nothing overrode.

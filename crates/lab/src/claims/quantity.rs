@@ -4,12 +4,15 @@
 //! same arrivals and devices. Where a row is about a whole sweep, the extreme over its points is taken, its interval from the
 //! extreme of lower and of upper ends.
 
-use pilotlight_stats::{CONFIDENCE, Estimate, mean, paired};
-use serde::Deserialize;
+use std::fmt;
+
+use pilotlight_stats::{CONFIDENCE, Estimate, paired};
+use serde::{Deserialize, Serialize};
 
 use super::map::{Problem, RawSelection, pattern};
 use super::point::{Pattern, Point};
 use super::results::{Column, Series, Store};
+use super::saturated;
 
 /// Which values.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -84,6 +87,34 @@ pub struct Found {
     pub estimate: Estimate,
     /// The point; for an extreme, the one where it is.
     pub point: Point,
+    /// Runs that could not keep up, among all that it was found from.
+    pub saturated: Vec<Full>,
+}
+
+/// Runs that could not keep up.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Full {
+    /// The experiment.
+    pub experiment: String,
+    /// The policy.
+    pub policy: String,
+    /// The point.
+    pub point: String,
+    /// How many of them.
+    pub saturated: usize,
+    /// Of how many.
+    pub runs: usize,
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { experiment, policy, point, saturated, runs } = self;
+        write!(f, "{policy} in {experiment}")?;
+        if !point.is_empty() {
+            write!(f, " at {point}")?;
+        }
+        write!(f, " {saturated}/{runs}")
+    }
 }
 
 impl Compare {
@@ -116,10 +147,14 @@ impl Compare {
         }
     }
 
-    /// All replications; `None` where a ratio has no value.
+    /// All replications; `None` where a ratio has no value. Of those that are saturated see [`saturated`].
     fn estimate(self, of: &[f64], versus: &[f64]) -> Option<Estimate> {
+        if !of.iter().chain(versus).all(|value| value.is_finite()) {
+            let each: Vec<f64> = of.iter().zip(versus).map(|(of, versus)| self.once(*of, *versus)).collect();
+            return saturated::median(&each);
+        }
         match self {
-            Self::Value => mean::mean(of, CONFIDENCE),
+            Self::Value => saturated::estimate(of),
             Self::Difference => paired::difference(of, versus, CONFIDENCE),
             _ => paired::ratio(of, versus, CONFIDENCE).map(|ratio| self.of_ratio(ratio)),
         }
@@ -174,6 +209,16 @@ impl Selection {
         }
     }
 
+    /// Runs that could not keep up, at `point` or at the one point that it names.
+    #[must_use]
+    pub fn saturated(&self, store: &Store, variant: &str, point: &Point) -> Option<Full> {
+        let own = self.fixed.then(|| store.points(&self.column(variant), &self.point).next()).flatten();
+        let point = own.map_or(point, |(point, _)| point);
+        let (saturated, runs) = store.saturated(&self.column(variant), point);
+        let Self { experiment, policy, .. } = self.clone();
+        (saturated > 0).then(|| Full { experiment, policy, point: point.to_string(), saturated, runs })
+    }
+
     fn nothing(&self, store: &Store, variant: &str, point: Option<&Point>) -> String {
         let Self { experiment, metric, policy, .. } = self;
         if !store.has(experiment) {
@@ -218,12 +263,15 @@ impl Quantity {
         variant: &str,
     ) -> Result<Vec<Found>, String> {
         let each = |(point, series): (&Point, &Series)| {
-            let versus = versus.map(|versus| versus.beside(store, variant, point)).transpose()?;
-            let (of, versus) = pair(series, versus.unwrap_or(series));
-            let estimate = self.compare.estimate(&of, &versus);
+            let beside = versus.map(|versus| versus.beside(store, variant, point)).transpose()?;
+            let (values, others) = pair(series, beside.unwrap_or(series));
+            let estimate = self.compare.estimate(&values, &others);
             let estimate = estimate
                 .ok_or_else(|| format!("no value at {}: no replication in common, or 0 below", point.words()))?;
-            Ok(Found { estimate, point: point.clone() })
+            let full = |selection: Selection| selection.saturated(store, variant, point);
+            let here = Selection { fixed: false, ..of.clone() };
+            let saturated = [Some(here), versus.cloned()].into_iter().flatten().filter_map(full).collect();
+            Ok(Found { estimate, point: point.clone(), saturated })
         };
         of.points(store, variant)?.into_iter().map(each).collect()
     }
@@ -245,9 +293,10 @@ impl Quantity {
         };
         let (value, low, high) = (extreme(|e| e.value), extreme(|e| e.low), extreme(|e| e.high));
         let n = found.iter().map(|found| found.estimate.n).min().unwrap_or(0);
+        let saturated = found.iter().flat_map(|found| found.saturated.clone()).collect();
         let place = found.into_iter().find(|found| found.estimate.value == value);
         let point = place.map(|found| found.point).unwrap_or_default();
-        Ok(Found { estimate: Estimate { value, low, high, n }, point })
+        Ok(Found { estimate: Estimate { value, low, high, n }, point, saturated })
     }
 }
 
@@ -306,6 +355,19 @@ mod tests {
     }
 
     #[test]
+    fn replications_meet_their_own_kind_only() {
+        let mut store = Store::default();
+        let line =
+            |policy: &str, replication: u32, value: u32| format!("e,-,default,{policy},{replication},1,w,W,{value}\n");
+        let of = line("sandman", 0, 10) + &line("sandman", 1, 20) + &line("sandman", 2, 30);
+        let versus = line("static", 1, 25) + &line("static", 2, 35) + &line("static", 3, 99);
+        let header = "experiment,point,variant,policy,replication,seed,metric,unit,value\n";
+        store.add("r.csv", &(header.to_owned() + &of + &versus)).unwrap();
+        let found = quantity("compare='difference'\nversus='static'").evaluate(&store, "default", "W").unwrap();
+        assert_eq!((found.estimate.low, found.estimate.high, found.estimate.n), (-5.0, -5.0, 2));
+    }
+
+    #[test]
     fn extremes_over_a_sweep_say_where() {
         let keys = "versus='static'\ncompare='reduction %'\nover=";
         let most = of(&format!("{keys}'max'"), &sweep()).unwrap();
@@ -314,6 +376,44 @@ mod tests {
         let least = of(&format!("{keys}'min'"), &sweep()).unwrap();
         assert!((least.estimate.value - 10.0).abs() < 1e-9 && least.point.to_string() == "rate=20");
         assert!(of("compare='value'", &sweep()).unwrap_err().contains("2 points match"));
+    }
+
+    #[test]
+    fn a_saturated_policy_has_no_latency_but_watts() {
+        let latency = |text: &str| format!("e,rate=10,default,{text}");
+        let lines = [
+            latency("sandman,latency_p99_us,us,50,50,50"),
+            latency("static,latency_p99_us,us,90,99,95"),
+            latency("static,saturated,1,1,1,1"),
+            latency("sandman,w,W,60,60,60"),
+            latency("static,w,W,100,100,100"),
+            "e,rate=20,default,sandman,latency_p99_us,us,50,50,50".to_owned(),
+            "e,rate=20,default,static,latency_p99_us,us,49,50,51".to_owned(),
+        ];
+        let store = store(&lines.each_ref().map(String::as_str));
+        let of = |keys: &str, policy: &str, metric: &str| {
+            let text = format!(
+                "[[row]]\nid='x'\nexperiment='e'\nmetric='{metric}'\npolicy='{policy}'\npoint='rate=10'\n{keys}\n"
+            );
+            let map = parse(&[("map".to_owned(), text)]).unwrap();
+            let Check::Quantity(quantity) = map.rows["x"].check.clone() else { panic!("not a quantity") };
+            quantity.evaluate(&store, "default", "us").unwrap()
+        };
+        let value = of("compare='value'", "static", "latency_p99_us");
+        assert_eq!((value.estimate.low, value.estimate.high), (f64::INFINITY, f64::INFINITY));
+        assert_eq!(value.saturated[0].to_string(), "static in e at rate=10 3/3");
+        let more = of("compare='increase %'\nversus='sandman'", "static", "latency_p99_us");
+        assert_eq!((more.estimate.low, more.saturated.len()), (f64::INFINITY, 1));
+        let less = of("compare='reduction %'\nversus='static'", "sandman", "latency_p99_us");
+        assert_eq!(less.estimate.value, 100.0);
+        let watts = of("compare='reduction %'\nversus='static'", "sandman", "w");
+        assert!((watts.estimate.value - 40.0).abs() < 1e-9 && watts.saturated.len() == 1, "{watts:?}");
+        let every = of(
+            "compare='increase %'\nversus='sandman'\nover='max'\nalso=[{point='rate=20'}]",
+            "static",
+            "latency_p99_us",
+        );
+        assert_eq!((every.estimate.value, every.point.to_string().as_str()), (f64::INFINITY, "rate=10"));
     }
 
     #[test]

@@ -5,12 +5,17 @@
 //! experiment,point,variant,policy,replication,seed,metric,unit,value
 //! sandman/fig3,rate_kiops=5120,default,static,0,1,system_power_w,W,715.2
 //! ```
+//!
+//! Latencies of runs whose metric `saturated` is 1 are infinite here ([`super::saturated`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::point::{Pattern, Point};
+use super::saturated::grows;
+use crate::metrics::SATURATED;
+use crate::variant::WITHOUT;
 
 /// The variant that nothing was changed in.
 pub const DEFAULT: &str = "default";
@@ -75,16 +80,55 @@ impl Store {
         let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
         let header = reader.headers().map_err(|error| wrong(file, 1, &error))?.clone();
         let mut record = csv::StringRecord::new();
+        let mut touched = BTreeSet::<String>::new();
         loop {
             let line = reader.position().line();
             let more = reader.read_record(&mut record).map_err(|error| wrong(file, line, &error))?;
             if !more {
+                touched.iter().for_each(|experiment| self.unbind(experiment));
                 return Ok(());
             }
             let line = record.position().map_or(line, csv::Position::line);
-            let cell = record.deserialize(Some(&header)).map_err(|error| wrong(file, line, &error))?;
+            let cell: Line = record.deserialize(Some(&header)).map_err(|error| wrong(file, line, &error))?;
+            if !touched.contains(&cell.experiment) {
+                touched.insert(cell.experiment.clone());
+            }
             self.put(cell).map_err(|problem| ResultsError { file: file.to_owned(), line, problem })?;
         }
+    }
+
+    /// Latencies of saturated runs have no end.
+    fn unbind(&mut self, experiment: &str) {
+        let runs: Vec<(String, String, Point, u32)> = self.saturated_runs(experiment);
+        let metrics = self.experiments.get_mut(experiment).into_iter().flatten();
+        for (_, by_policy) in metrics.filter(|(metric, _)| grows(metric)) {
+            for (policy, variant, point, replication) in &runs {
+                let by_point = by_policy.get_mut(policy).and_then(|variants| variants.get_mut(variant));
+                let value = by_point.and_then(|points| points.get_mut(point)?.get_mut(replication));
+                value.into_iter().for_each(|value| *value = f64::INFINITY);
+            }
+        }
+    }
+
+    fn saturated_runs(&self, experiment: &str) -> Vec<(String, String, Point, u32)> {
+        let mut runs = Vec::new();
+        let flags = self.experiments.get(experiment).and_then(|metrics| metrics.get(SATURATED));
+        for (policy, variants) in flags.into_iter().flatten() {
+            for (variant, points) in variants {
+                for (point, series) in points {
+                    let full = series.iter().filter(|(_, flag)| **flag == 1.0);
+                    runs.extend(full.map(|(at, _)| (policy.clone(), variant.clone(), point.clone(), *at)));
+                }
+            }
+        }
+        runs
+    }
+
+    /// How many runs at a point could not keep up, and how many there are.
+    #[must_use]
+    pub fn saturated(&self, from: &Column<'_>, point: &Point) -> (usize, usize) {
+        let flags = self.series(&Column { metric: SATURATED, ..*from }, point);
+        flags.map_or((0, 0), |flags| (flags.values().filter(|flag| **flag == 1.0).count(), flags.len()))
     }
 
     fn put(&mut self, line: Line) -> Result<(), String> {
@@ -104,6 +148,12 @@ impl Store {
     #[must_use]
     pub fn stamps(&self) -> &[Stamp] {
         &self.stamps
+    }
+
+    /// Whether there are no results at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.experiments.is_empty()
     }
 
     /// Whether there are results of this experiment.
@@ -135,7 +185,16 @@ impl Store {
     }
 
     fn column(&self, from: &Column<'_>) -> Option<&ByPoint> {
-        self.experiments.get(from.experiment)?.get(from.metric)?.get(from.policy)?.get(from.variant)
+        let variants = self.experiments.get(from.experiment)?.get(from.metric)?.get(from.policy)?;
+        variants.get(from.variant).or_else(|| variants.get(DEFAULT).filter(|_| self.rode(from)))
+    }
+
+    /// Whether a variant differs from the default in power alone: then only power is kept of it, and the rest is the default's.
+    fn rode(&self, from: &Column<'_>) -> bool {
+        let flags = || self.experiments.get(from.experiment)?.get(SATURATED)?.get(from.policy);
+        let was_run = || flags().is_some_and(|variants| variants.contains_key(from.variant));
+        let moved = from.variant.starts_with("perturb:") || from.variant.starts_with(WITHOUT);
+        from.variant.starts_with("family:") || (moved && was_run())
     }
 
     /// Names of all variants with this beginning, of one experiment or (`None`) of all.
@@ -208,9 +267,50 @@ pub(crate) mod tests {
         let column = Column { experiment: "e", metric: "w", policy: "static", variant: "default" };
         let point = Point::parse("rate=5").unwrap();
         assert_eq!(store.series(&column, &point), Some(&Series::from([(0, 1.0), (1, 2.0)])));
+        let of = |variant| store.series(&Column { variant, ..column }, &point);
+        assert_eq!(of("family:f"), of("default"), "what a member does not have is the default's");
+        assert_eq!(of("lhs:9"), None);
         assert_eq!(store.variants("lhs:", None), ["lhs:9", "lhs:10"]);
         assert_eq!(store.variants("lhs:", Some("f")), [""; 0]);
         assert_eq!(store.unit("e", "w"), Some("W"));
+    }
+
+    #[test]
+    fn a_variant_that_differs_in_power_alone_has_the_default_s_latency_once_it_was_run() {
+        let store = store(&[
+            "e,,default,static,latency_p99_us,us,7",
+            "e,,default,static,saturated,1,0",
+            "e,,perturb:power.x:+20,static,saturated,1,0",
+        ]);
+        let of = |variant| {
+            let column = Column { experiment: "e", metric: "latency_p99_us", policy: "static", variant };
+            store.series(&column, &Point::default()).is_some()
+        };
+        assert!(of("perturb:power.x:+20"));
+        assert!(!of("perturb:poll.y:+20") && !of("without:sandman/Fig 3"), "not run");
+    }
+
+    #[test]
+    fn latencies_of_saturated_runs_have_no_end_and_watts_stay() {
+        let store = store(&[
+            "e,rate=5,default,static,b.latency_p99_us,us,7,8,9",
+            "e,rate=5,default,static,w,W,1,2,3",
+            "e,rate=5,default,static,saturated,1,0,1,0",
+            "e,rate=6,default,static,b.latency_p99_us,us,7,8,9",
+            "e,rate=5,default,other,b.latency_p99_us,us,7,8,9",
+        ]);
+        let column = |policy, metric| Column { experiment: "e", metric, policy, variant: "default" };
+        let point = |text: &str| Point::parse(text).unwrap();
+        let series = |policy, metric, at: &str| store.series(&column(policy, metric), &point(at)).unwrap().clone();
+        let latency = "b.latency_p99_us";
+        assert_eq!(series("static", latency, "rate=5"), Series::from([(0, 7.0), (1, f64::INFINITY), (2, 9.0)]));
+        for (policy, metric, at) in
+            [("static", "w", "rate=5"), ("static", latency, "rate=6"), ("other", latency, "rate=5")]
+        {
+            assert!(series(policy, metric, at).values().all(|value| value.is_finite()), "{policy} {metric} {at}");
+        }
+        assert_eq!(store.saturated(&column("static", "w"), &point("rate=5")), (1, 3));
+        assert_eq!(store.saturated(&column("other", "w"), &point("rate=5")), (0, 0));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! How far results follow from constants that nobody printed: draws of all free constants over their ranges.
 //!
-//! Results hold variants `lhs:0`, `lhs:1`, ... (a Latin hypercube), and a table says which constants each of them has. For each
-//! row the middle 95 % of the draws is printed, and the constant whose partial rank correlation with ours is strongest.
+//! Results hold variants `lhs:1/50`, `lhs:2/50`, ... (a Latin hypercube), and tables beside them say which constants each of them
+//! has. The draws are the same for every experiment; where two tables differ, the constants' ranges have changed in between, and
+//! the results cannot be compared. For each row the middle 95 % of the draws is printed, and the constant whose partial rank
+//! correlation with ours is strongest. A draw in which a policy is saturated has no latency: it is one of the highest.
 
 use std::collections::BTreeMap;
 
@@ -41,10 +43,32 @@ pub struct Spread {
 
 /// Why a table of draws cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("{file}: {error}; columns are variant,constant,value")]
-pub struct DrawsError {
-    file: String,
-    error: csv::Error,
+pub enum DrawsError {
+    /// It is not written as one.
+    #[error("{file}: {error}; columns are variant,constant,value")]
+    Syntax {
+        /// The file.
+        file: String,
+        /// Where and what.
+        error: csv::Error,
+    },
+    /// A draw has two values of a constant.
+    #[error(
+        "{file}: {variant} has {constant} at {value} and elsewhere at {other}: the ranges in calibration.toml have changed; run \
+         the older experiment again"
+    )]
+    Differs {
+        /// The second file.
+        file: String,
+        /// The draw.
+        variant: String,
+        /// The constant.
+        constant: String,
+        /// Its value there.
+        value: f64,
+        /// Its value in another file.
+        other: f64,
+    },
 }
 
 #[derive(Deserialize)]
@@ -54,18 +78,29 @@ struct Line {
     value: f64,
 }
 
-/// Reads a table `variant,constant,value`.
+/// Reads tables `variant,constant,value`, given as `(name, text)`, into one.
 ///
 /// # Errors
-/// If a line is malformed.
-pub fn draws(file: &str, text: &str) -> Result<Draws, DrawsError> {
+/// If a line is malformed, or two tables have different values for one draw.
+pub fn draws(files: &[(String, String)]) -> Result<Draws, DrawsError> {
     let mut draws = Draws::new();
-    let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
-    for line in reader.deserialize() {
-        let Line { variant, constant, value } = line.map_err(|error| DrawsError { file: file.to_owned(), error })?;
-        draws.entry(variant).or_default().insert(constant, value);
+    for (file, text) in files {
+        let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
+        for line in reader.deserialize() {
+            let line: Line = line.map_err(|error| DrawsError::Syntax { file: file.clone(), error })?;
+            put(&mut draws, file, line)?;
+        }
     }
     Ok(draws)
+}
+
+fn put(draws: &mut Draws, file: &str, line: Line) -> Result<(), DrawsError> {
+    let Line { variant, constant, value } = line;
+    let other = draws.entry(variant.clone()).or_default().insert(constant.clone(), value);
+    match other.filter(|other| *other != value) {
+        Some(other) => Err(DrawsError::Differs { file: file.to_owned(), variant, constant, value, other }),
+        None => Ok(()),
+    }
 }
 
 /// Every result that has draws.
@@ -143,7 +178,7 @@ mod tests {
         for i in 0..20 {
             table += &format!("lhs:{i},cause,{}\nlhs:{i},noise,{}\n", 100 - i, (i * 7) % 20);
         }
-        let draws = draws("constants.csv", &table).unwrap();
+        let draws = draws(&[("e.draws.csv".to_owned(), table)]).unwrap();
         let store = store(&lines.iter().map(String::as_str).collect::<Vec<_>>());
         let lab = Lab {
             claims: &[row],
@@ -161,8 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_table_is_refused() {
-        let error = draws("constants.csv", "variant,constant,value\nlhs:1,a,many\n").unwrap_err().to_string();
-        assert!(error.contains("constants.csv") && error.contains("line: 2"), "{error}");
+    fn tables_are_joined_and_must_agree() {
+        let table = |name: &str, line: &str| (name.to_owned(), format!("variant,constant,value\n{line}\n"));
+        let (a, b) = (table("a.draws.csv", "lhs:1/2,x,3"), table("b.draws.csv", "lhs:1/2,x,3\nlhs:2/2,x,4"));
+        let joined = draws(&[a.clone(), b]).unwrap();
+        assert_eq!((joined["lhs:1/2"]["x"], joined["lhs:2/2"]["x"]), (3.0, 4.0));
+        let error = draws(&[a, table("c.draws.csv", "lhs:1/2,x,5")]).unwrap_err().to_string();
+        assert!(error.starts_with("c.draws.csv: lhs:1/2 has x at 5 and elsewhere at 3"), "{error}");
+        let error = draws(&[table("d.draws.csv", "lhs:1,a,many")]).unwrap_err().to_string();
+        assert!(error.contains("d.draws.csv") && error.contains("line: 2"), "{error}");
     }
 }

@@ -14,6 +14,7 @@ pub use schema::Experiment;
 
 use crate::machine::{self, MachineError, MachineFiles};
 use crate::read::{self, ReadError};
+use crate::results::{About, Asked, Parts};
 use pilotlight_sim::ssd::SsdModel;
 
 /// An experiment with everything that its runs need.
@@ -29,8 +30,37 @@ pub struct Bench {
     pub drives: Vec<(String, SsdModel)>,
     /// Names the machine: profile, calibration and drives.
     pub hash: String,
+    /// The same, apart.
+    pub parts: Parts,
     /// Names what is asked: the file, and what was set beside it.
     pub question: String,
+    /// The file, from the folder that holds `calibration.toml`.
+    pub file: String,
+    /// What was set beside it.
+    pub asked: Asked,
+}
+
+impl Bench {
+    /// The same with so many replications at each point.
+    #[must_use]
+    pub fn with_replications(mut self, count: u32) -> Self {
+        self.points.iter_mut().for_each(|point| point.experiment.replications = count);
+        self
+    }
+
+    /// What its results say of themselves.
+    #[must_use]
+    pub fn about(&self) -> About {
+        About {
+            experiment: self.experiment.name.clone(),
+            profile: self.machine.name.clone(),
+            hash: self.hash.clone(),
+            parts: self.parts.clone(),
+            question: self.question.clone(),
+            file: self.file.clone(),
+            asked: self.asked.clone(),
+        }
+    }
 }
 
 /// What is asked beside the file.
@@ -83,22 +113,46 @@ pub enum LoadError {
 /// If a file cannot be read or is not written as it should be; the message names file and key.
 pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
     let home = home(path)?;
-    let text = file(path)?;
-    let name = path.display().to_string();
-    let mut table = read::parse(&name, &text)?;
+    let bench = load_text(&path.display().to_string(), &file(path)?, request, &|name| file(&home.join(name)))?;
+    Ok(Bench { file: below(path, &home), ..bench })
+}
+
+/// Reads an experiment from its text, which messages call `name`. What it names comes from `files`, by its path in the repository:
+/// `calibration.toml`, `profiles/NAME.toml`, `profiles/ssd/NAME.toml`.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_text(name: &str, text: &str, request: &Request, files: &Files<'_>) -> Result<Bench, LoadError> {
+    let mut table = read::parse(name, text)?;
     let asked = asked(&table, request);
-    let changes = points::set_all(&mut table, &asked, &name)?;
-    let experiment: Experiment = read::table(table.clone(), &name)?;
-    let profile = file(&home.join("profiles").join(format!("{}.toml", experiment.profile)))?;
-    let calibration = file(&home.join("calibration.toml"))?;
+    let changes = points::set_all(&mut table, &asked, name)?;
+    let experiment: Experiment = read::table(table.clone(), name)?;
+    let profile = files(&format!("profiles/{}.toml", experiment.profile))?;
+    let calibration = files("calibration.toml")?;
     let machine = MachineFiles::parse(&profile, &calibration)?;
-    let points = expand(&table, &asked, &name)?;
-    let (drives, texts) = drives(&home, &points)?;
+    let points = expand(&table, &asked, name)?;
+    let (drives, texts) = drives(files, &points)?;
     let hash =
         machine::hash([profile.as_str(), calibration.as_str()].into_iter().chain(texts.iter().map(String::as_str)));
+    let parts = Parts {
+        profile: machine::hash([profile.as_str()]),
+        calibration: machine::hash([calibration.as_str()]),
+        drives: machine::hash(texts.iter().map(String::as_str)),
+    };
     let question = machine::hash([question(&table).as_str(), format!("{changes:?}").as_str()]);
-    Ok(Bench { experiment, points, machine, drives, hash, question })
+    let asked = Asked { set: request.set.clone(), smoke: request.smoke };
+    Ok(Bench { experiment, points, machine, drives, hash, parts, question, file: name.to_owned(), asked })
 }
+
+/// A file's path from a folder above it, with `/` between its parts.
+fn below(path: &Path, home: &Path) -> String {
+    let absolute = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let path = absolute.strip_prefix(home).unwrap_or(&absolute);
+    path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
+}
+
+/// The text of a file that an experiment names.
+pub type Files<'f> = dyn Fn(&str) -> Result<String, LoadError> + 'f;
 
 /// What a run's result depends on: neither words nor charts, nor how many runs there are.
 fn question(table: &Table) -> String {
@@ -113,7 +167,10 @@ fn question(table: &Table) -> String {
 }
 
 /// The folder that holds profiles and calibration.
-fn home(path: &Path) -> Result<PathBuf, LoadError> {
+///
+/// # Errors
+/// If no folder above holds them.
+pub fn home(path: &Path) -> Result<PathBuf, LoadError> {
     let absolute = path.canonicalize().map_err(|error| unreadable(path, error))?;
     let folder = absolute.ancestors().skip(1).find(|folder| folder.join("calibration.toml").is_file());
     folder.map(Path::to_path_buf).ok_or_else(|| LoadError::Home(path.display().to_string()))
@@ -142,14 +199,14 @@ fn asked(table: &Table, request: &Request) -> Vec<(String, toml::Value)> {
 
 type Models = (Vec<(String, SsdModel)>, Vec<String>);
 
-fn drives(home: &Path, points: &[Point]) -> Result<Models, LoadError> {
+fn drives(files: &Files<'_>, points: &[Point]) -> Result<Models, LoadError> {
     let mut names: Vec<String> =
         points.iter().flat_map(|point| &point.experiment.drives).map(|drives| drives.profile.clone()).collect();
     names.sort();
     names.dedup();
     let mut models = (Vec::new(), Vec::new());
     for name in names {
-        let text = file(&home.join("profiles/ssd").join(format!("{name}.toml")))?;
+        let text = files(&format!("profiles/ssd/{name}.toml"))?;
         let model = SsdModel::parse(&text);
         let model = model.map_err(|error| LoadError::Drive { name: name.clone(), reason: error.to_string() })?;
         models.0.push((name, model));

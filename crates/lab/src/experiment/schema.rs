@@ -313,19 +313,83 @@ pub struct Trace {
     pub threads_per_client: u16,
     /// Most requests of each thread in progress.
     pub depth: u32,
-    /// Of surrogates: requests a second of all volumes, bursts left out.
+    /// Of surrogates: requests a second of all volumes, bursts left out; or `[low, high]`: each seed draws one, evenly over its
+    /// logarithm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mean_iops: Option<f64>,
+    pub mean_iops: Option<MeanRate>,
+    /// Of files: the format, where it is not to be told from the content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+    /// Of files: sizes of the volumes, CSV of `device_id,capacity` in bytes (Alibaba's `device_size.csv`); else the end of the
+    /// farthest request is a volume's size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sizes: Option<String>,
+    /// Of files: a tick of the trace's clock that requests are spread over (Tencent: 1 s).
+    #[serde(default)]
+    pub spread: Time,
     /// Time in the trace at which the replay begins.
     #[serde(default)]
     pub begin: Time,
     /// How much faster than the trace's own time.
     #[serde(default = "unity")]
     pub speed: f64,
+    /// Replays a sample of windows, and estimates the whole; without it, everything is replayed in one go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Sample>,
 }
 
 fn unity() -> f64 {
     1.0
+}
+
+/// A rate, or a range that one is drawn from.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum MeanRate {
+    /// This, in requests a second.
+    Given(f64),
+    /// Between these.
+    Drawn([f64; 2]),
+}
+
+impl MeanRate {
+    /// Its mean, over draws.
+    #[must_use]
+    pub fn mean(self) -> f64 {
+        match self {
+            Self::Given(rate) => rate,
+            Self::Drawn([low, high]) if low < high => (high - low) / (high / low).ln(),
+            Self::Drawn([low, _]) => low,
+        }
+    }
+}
+
+/// Which windows of a replay are simulated (docs/traces.md).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sample {
+    /// Windows to draw.
+    pub windows: usize,
+    /// Width of a window; `series` is a multiple of it.
+    pub window: Time,
+    /// What is simulated before each window and not measured, so that the policy is where it would be.
+    pub run_in: Time,
+    /// Strata.
+    #[serde(default = "twelve")]
+    pub strata: usize,
+    /// Most windows in and around bursts that are all simulated, beside those drawn; where there are more, bursts are strata.
+    #[serde(default)]
+    pub around_bursts: usize,
+    /// A replay of no more requests than this, and no longer than `exact_time`, is simulated whole.
+    #[serde(default)]
+    pub exact_requests: u64,
+    /// See `exact_requests`.
+    #[serde(default)]
+    pub exact_time: Time,
+}
+
+fn twelve() -> usize {
+    12
 }
 
 /// A policy with its parameters.

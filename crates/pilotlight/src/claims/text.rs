@@ -6,9 +6,7 @@ use std::fmt::Write as _;
 use pilotlight_lab::claims::Report;
 use pilotlight_lab::claims::assess::Assessment;
 use pilotlight_lab::claims::claim::Printed;
-use pilotlight_lab::claims::html::{short, verdict_words};
-use pilotlight_lab::claims::leave_out::LeftOut;
-use pilotlight_lab::claims::order::Finding;
+use pilotlight_lab::claims::html::{finding_words, saturated_words, short, verdict_words};
 use pilotlight_lab::claims::perturb::Moved;
 use pilotlight_lab::claims::report::Counts;
 use pilotlight_lab::claims::uncertainty::Spread;
@@ -95,7 +93,7 @@ fn count_table(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> Table 
     table
 }
 
-fn count_row(seed: &str, counts: &Counts, verdicts: &[Verdict]) -> Vec<String> {
+pub(super) fn count_row(seed: &str, counts: &Counts, verdicts: &[Verdict]) -> Vec<String> {
     let total: usize = counts.values().sum();
     let each = verdicts.iter().map(|verdict| counts.get(verdict).copied().unwrap_or(0).to_string());
     [seed.to_owned(), total.to_string()].into_iter().chain(each).collect()
@@ -135,6 +133,7 @@ fn paper(row: &Assessment) -> String {
 
 fn ours(row: &Assessment) -> (String, String) {
     match (&row.ours, &row.given) {
+        (Some(ours), _) if !ours.value.is_finite() => ("saturated".to_owned(), String::new()),
         (Some(ours), _) => (short(ours.value), format!("{} to {}", short(ours.low), short(ours.high))),
         (None, Some(Printed::Number(given))) => (short(*given), String::new()),
         _ => (String::new(), String::new()),
@@ -149,7 +148,8 @@ fn remarks(row: &Assessment) -> Vec<String> {
     }
     let family = if row.family > 0 { format!(" (and {} of the family)", row.family) } else { String::new() };
     remarks.push(format!("{}{family}", row.note));
-    remarks.extend(row.findings.iter().filter(|finding| finding.holds != Holds::Yes).take(3).map(finding));
+    remarks.extend(row.findings.iter().filter(|finding| finding.holds != Holds::Yes).take(3).map(finding_words));
+    remarks.extend(saturated_words(row));
     remarks.extend(row.reading.as_ref().map(|reading| format!("reading: {reading}")));
     remarks.extend(row.cause.as_ref().filter(|_| not_out(row)).map(|cause| format!("cause: {cause}")));
     remarks.retain(|remark| !remark.trim().is_empty());
@@ -158,16 +158,6 @@ fn remarks(row: &Assessment) -> Vec<String> {
 
 fn not_out(row: &Assessment) -> bool {
     !matches!(row.otherwise.unwrap_or(row.verdict), Verdict::ComesOut | Verdict::Agrees)
-}
-
-fn finding(finding: &Finding) -> String {
-    let Finding { pair, metric, point, variant, difference, margin, holds } = finding;
-    let holds = if *holds == Holds::No { "does not hold" } else { "open" };
-    let place = if point.is_empty() { String::new() } else { format!(" at {point}") };
-    let margin = margin.map(|margin| format!(", margin {}", short(margin))).unwrap_or_default();
-    let (low, high) = (short(difference.low), short(difference.high));
-    let right_less_left = format!("right less left {} ({low} to {high}){margin}", short(difference.value));
-    format!("{pair}: {holds}: {metric}{place} ({variant}): {right_less_left}")
 }
 
 fn given(report: &Report, unmapped: bool, style: Style) -> String {
@@ -264,50 +254,8 @@ fn wrapped(text: &str, indent: &str) -> String {
     lines
 }
 
-/// The counts as Markdown.
-pub(super) fn verdicts(report: &Report) -> String {
-    let mut text = String::new();
-    for (title, seeds, verdicts) in [
-        ("paper", &report.results, &Verdict::OF_RESULTS[..]),
-        ("paper (bounds that a trivial policy meets)", &report.no_evidence, &Verdict::OF_RESULTS),
-        ("paper (taken as given)", &report.given, &Verdict::OF_GIVEN),
-    ] {
-        if seeds.is_empty() {
-            continue;
-        }
-        let heads: Vec<&str> = verdicts.iter().map(|verdict| verdict.words()).collect();
-        let _ = writeln!(text, "| {title} | rows | {} |\n|---|{}", heads.join(" | "), "---:|".repeat(heads.len() + 1));
-        for (seed, counts) in seeds {
-            let _ = writeln!(text, "| {} |", count_row(seed, counts, verdicts).join(" | "));
-        }
-        text.push('\n');
-    }
-    text
-}
-
-/// The leave-one-figure-out table as Markdown.
-pub(super) fn left_out(rows: &[LeftOut], constants: usize, report: &Report) -> String {
-    let results = |verdict| report.results.values().filter_map(|counts| counts.get(&verdict)).sum::<usize>();
-    let total: usize = report.results.values().flat_map(BTreeMap::values).sum();
-    let (out, calibrated) = (results(Verdict::ComesOut), results(Verdict::Calibrated));
-    let mut text = format!(
-        "{constants} free constants; {total} results, of which {out} come out and {calibrated} were fitted on.\n\n"
-    );
-    if rows.is_empty() {
-        return text + "No figure has results yet.\n";
-    }
-    text += "| figure | rows with results | come out | constants fitted on it | come out without it |\n";
-    text += "|---|---:|---:|---|---:|\n";
-    for LeftOut { seed, figure, rows, come_out, fitted, without } in rows {
-        let fitted = if fitted.is_empty() { "none".to_owned() } else { fitted.join(", ") };
-        let without = without.map_or_else(|| "not run".to_owned(), |count| count.to_string());
-        let _ = writeln!(text, "| {seed}, {figure} | {rows} | {come_out} | {fitted} | {without} |");
-    }
-    text
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeSet;
 
     use pilotlight_lab::claims::assess::Lab;
@@ -318,7 +266,7 @@ mod tests {
     use super::*;
 
     /// The project's own claims and map on results that there are none of.
-    fn report() -> Report {
+    pub(in super::super) fn report() -> Report {
         let read = |name: &str, text: &str| [(name.to_owned(), text.to_owned())];
         let claims = claim::parse(&read("claims", include_str!("../../../../experiments/claims.toml"))).unwrap();
         let map = map::parse(&read("map", include_str!("../../../../experiments/claims-map.toml"))).unwrap();
@@ -335,7 +283,9 @@ mod tests {
 
     #[test]
     fn the_project_s_own_rows_fit_120_columns() {
-        let output = Output { report: report(), perturbed: Some(Vec::new()), uncertainty: Some(Vec::new()) };
+        let (report, perturbed, uncertainty) = (report(), Some(Vec::new()), Some(Vec::new()));
+        let (stale, leave_one_out) = (Vec::new(), Vec::new());
+        let output = Output { report, stale, leave_one_out, perturbed, uncertainty };
         let text = all(&output, true, Style { colour: false });
         for line in text.lines() {
             assert!(line.chars().count() <= WIDTH, "{}: {line}", line.chars().count());

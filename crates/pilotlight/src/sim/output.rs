@@ -7,44 +7,62 @@ use anyhow::Context as _;
 use pilotlight_lab::experiment::Bench;
 use pilotlight_lab::experiment::schema::ChartKind;
 use pilotlight_lab::figure;
-use pilotlight_lab::results::Results;
 use pilotlight_lab::summary::{self, Cell, Measured};
 use pilotlight_lab::variant::{self, Variant};
+use pilotlight_report::Column;
 use pilotlight_report::table::short;
 
-use super::{SimArgs, place};
+use super::{Done, SimArgs, place};
 use crate::table::Table;
 
 /// Metrics that people see where an experiment draws no chart of its own.
 const USUAL: [&str; 4] = ["system_power_w", "iops", "latency_p99_us", "cores_awake"];
 
 /// Prints the summary and writes everything.
-pub(super) fn write(args: &SimArgs, bench: &Bench, variants: &[Variant], results: &Results) -> anyhow::Result<()> {
-    let cells = summary::summarise(&bench.points, results);
+pub(super) fn write(
+    args: &SimArgs,
+    out: &Path,
+    bench: &Bench,
+    variants: &[Variant],
+    done: &Done,
+) -> anyhow::Result<()> {
+    let (cells, json) = save_all(args, out, bench, variants, done)?;
+    if args.json {
+        println!("{json}");
+    } else {
+        print!("{}{}", people(out, bench, &cells), limits(bench, &cells, &done.unbounded));
+    }
+    Ok(())
+}
+
+/// Writes everything, and returns the summary, also as JSON.
+pub(super) fn save_all(
+    args: &SimArgs,
+    out: &Path,
+    bench: &Bench,
+    variants: &[Variant],
+    done: &Done,
+) -> anyhow::Result<(Vec<Cell>, serde_json::Value)> {
+    let cells = summary::summarise(&bench.points, &done.results);
     let table = figure::table(bench, &cells);
     let json = serde_json::json!({
         "experiment": bench.experiment.name, "figure": bench.experiment.figure, "title": bench.experiment.title,
         "profile": bench.machine.name, "hash": bench.hash, "question": bench.question, "confidence": 0.95,
-        "watts": "modelled", "rows": table.json(),
+        "watts": "modelled", "rows": table.json(), "not_bounded": done.unbounded,
     });
-    save(&place(args, bench, "json"), &serde_json::to_vec_pretty(&json)?)?;
+    save(&place(out, bench, "json"), &serde_json::to_vec_pretty(&json)?)?;
     if let Some(draws) = variant::draws(variants) {
-        save(&place(args, bench, "draws.csv"), draws.as_bytes())?;
+        save(&place(out, bench, "draws.csv"), draws.as_bytes())?;
     }
-    save(&place(args, bench, "html"), figure::report(bench, &cells).html().as_bytes())?;
+    save(&place(out, bench, "html"), figure::report(bench, &cells, &done.unbounded).html().as_bytes())?;
     if args.parquet {
         let notes = [("profile", &bench.machine.name), ("hash", &bench.hash), ("question", &bench.question)];
         let notes = notes.map(|(key, value)| (key.to_owned(), value.clone()));
-        save(&place(args, bench, "table.parquet"), &table.parquet(Vec::new(), &notes)?)?;
+        save(&place(out, bench, "table.parquet"), &table.parquet(Vec::new(), &notes)?)?;
     } else {
-        save(&place(args, bench, "table.csv"), table.csv(&[stamp(bench)]).as_bytes())?;
+        save(&place(out, bench, "table.csv"), table.csv(&[stamp(bench)]).as_bytes())?;
     }
-    if args.json {
-        println!("{json}");
-    } else {
-        print!("{}", people(args, bench, &cells));
-    }
-    Ok(())
+    Ok((cells, json))
 }
 
 fn save(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
@@ -55,7 +73,7 @@ fn stamp(bench: &Bench) -> String {
     format!("profile={} hash={}", bench.machine.name, bench.hash)
 }
 
-fn people(args: &SimArgs, bench: &Bench, cells: &[Cell]) -> String {
+fn people(out: &Path, bench: &Bench, cells: &[Cell]) -> String {
     let experiment = &bench.experiment;
     let metrics = shown(bench, cells);
     let axes = experiment
@@ -76,8 +94,20 @@ fn people(args: &SimArgs, bench: &Bench, cells: &[Cell]) -> String {
         experiment.title,
         stamp(bench),
         bench.points.len(),
-        args.out.join(format!("{}.*", experiment.name)).display(),
+        out.join(format!("{}.*", experiment.name)).display(),
     )
+}
+
+/// What each policy burnt above the floors beside the clairvoyant limit.
+fn limits(bench: &Bench, cells: &[Cell], unbounded: &[String]) -> String {
+    let mut text = String::new();
+    if let Some(limits) = figure::limits(bench, cells) {
+        let headings: Vec<String> = limits.columns.iter().map(Column::heading).collect();
+        let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
+        limits.rows.iter().for_each(|row| table.row(row.iter().map(pilotlight_report::Cell::show)));
+        text = format!("\n{}, of the first replication (docs/oracle.md)\n\n{table}", limits.title);
+    }
+    unbounded.iter().fold(text, |text, line| text + line + "\n")
 }
 
 /// What the experiment draws, and the usual; of what has neither, everything but what is over time.

@@ -94,7 +94,7 @@ fn a_move_wakes(how: Monitor, emulator: &'static Emulator) {
         eventually("the move", || runtime.stats().threads[0].home == worker);
     }
     // Between two polls it rests in the instruction too, and a message ends the rest long before its time.
-    say(Command::Completions { thread, how: Completions::Hybrid { rest_ns: u32::MAX } });
+    say(Command::Completions { thread, how: Completions::Hybrid { idle_ns: u32::MAX, rest_ns: 0 } });
     eventually("a rest", || runtime.stats().reactors[1].state == CoreState::Asleep(Depth::MonitorWait));
     let began = Instant::now();
     say(Command::Move { thread, to: main });

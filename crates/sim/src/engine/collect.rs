@@ -2,13 +2,14 @@
 
 use super::director::Director;
 use super::floor::{Floor, Submission};
-use super::host::{Contents, Sent};
+use super::host::Sent;
 use super::meter::{Meter, Total, members};
+use super::request::Job;
 use crate::histogram::Histogram;
 use crate::machine::Power;
 use crate::outcome::{Decisions, Energy, Outcome, Requests, Stretch};
 use crate::power::{Epoch, PowerModel};
-use crate::scenario::{Connection, Kind, Scenario};
+use crate::scenario::Scenario;
 
 /// Femtojoule in a microjoule.
 const FJ: u128 = 1_000_000_000;
@@ -104,11 +105,13 @@ impl Collector {
         self.stretch_ns
     }
 
+    #[inline]
     pub(crate) fn issued(&mut self, sent: &Sent) {
         self.requests.issued += 1;
         self.first_half.0 += u64::from(sent.at_ns < self.duration_ns / 2);
     }
 
+    #[inline]
     pub(crate) fn submitted(&mut self, submission: &Submission) {
         let stretch = self.stretch_of(submission.at_ns);
         let Some((read, written)) = self.drives.get_mut(stretch) else { return };
@@ -116,25 +119,27 @@ impl Collector {
         *moved += u64::from(submission.bytes);
     }
 
-    pub(crate) fn received(&mut self, sent: &Sent, at_ns: u64) {
+    #[inline]
+    pub(crate) fn received(&mut self, job: &Job, at_ns: u64) {
         if at_ns >= self.duration_ns {
             return; // on its way at the end
         }
         self.requests.answered += 1;
         self.first_half.1 += u64::from(at_ns < self.duration_ns / 2);
-        let latency_ns = at_ns - sent.at_ns;
+        let latency_ns = at_ns - job.sent_ns;
         let stretch = self.stretch_of(at_ns);
         let stretch = &mut self.series[stretch];
         stretch.answered += 1;
         stretch.latency_ns += latency_ns;
-        if sent.at_ns >= self.warm_up_ns
-            && let Some((_, histogram)) = self.latency.iter_mut().find(|(label, _)| *label == sent.label)
+        if job.sent_ns >= self.warm_up_ns
+            && let Some((_, histogram)) = self.latency.iter_mut().find(|(label, _)| *label == job.label)
         {
             histogram.record(latency_ns);
         }
     }
 
     /// The stretch of a moment; a division only where it is another one than before.
+    #[inline]
     fn stretch_of(&mut self, at_ns: u64) -> usize {
         let (stretch, from_ns, until_ns) = self.present;
         if (from_ns..until_ns).contains(&at_ns) {
@@ -225,34 +230,4 @@ fn label_ns(scenario: &Scenario, label: u8) -> u64 {
         phase += 1;
     }
     sum
-}
-
-/// The most data that a request of a connection brings.
-pub(crate) fn largest_request(connection: &Connection) -> u32 {
-    match &connection.request {
-        Kind::Plain { writes_ppm: 0, .. } => 0,
-        Kind::Plain { bytes, .. } => *bytes,
-        Kind::Steps { bytes_in, .. } => *bytes_in,
-        Kind::Traced => u32::MAX, // not known before
-    }
-}
-
-/// Data that a request brings.
-pub(crate) fn bytes_in(connection: &Connection, contents: &Contents, number: u64) -> u32 {
-    match &connection.request {
-        Kind::Plain { writes_ppm, bytes, .. } if contents.writes(number, *writes_ppm) => *bytes,
-        Kind::Plain { .. } => 0,
-        Kind::Traced => Some(contents.traced(number)).filter(|traced| traced.write).map_or(0, |traced| traced.bytes),
-        Kind::Steps { bytes_in, .. } => *bytes_in,
-    }
-}
-
-/// Data that its answer brings.
-pub(crate) fn bytes_out(connection: &Connection, contents: &Contents, number: u64) -> u32 {
-    match &connection.request {
-        Kind::Plain { writes_ppm, bytes, .. } if !contents.writes(number, *writes_ppm) => *bytes,
-        Kind::Plain { .. } => 0,
-        Kind::Traced => Some(contents.traced(number)).filter(|traced| !traced.write).map_or(0, |traced| traced.bytes),
-        Kind::Steps { bytes_out, .. } => *bytes_out,
-    }
 }

@@ -4,14 +4,19 @@
 //! *boundary*: there the core reads messages, asks the policy (the main core), goes to sleep.
 //!
 //! **Rules.** A poll step sees what was there when it began, so a core can advance alone up to a moment before which nothing new
-//! can come from elsewhere. Whole loops that can find nothing are skipped at once; that changes no step that finds something.
-//! What changes a core from outside (messages) is seen at boundaries, what changes its speed holds from the next step on.
+//! can come from elsewhere. What changes a core from outside (messages) is seen at boundaries, what changes its speed holds from the
+//! next step on.
+//!
+//! **Speed.** Loops that find nothing are not walked through: how many there are follows from when each thread is next due, with one
+//! division ([`EmptyLoop`]). So nearly every step finds something: of the 573,000 steps that a fifth of a million requests used to
+//! take, 211,000 did not; 4,000 of those are left, where a window's end cuts a loop. While nothing else can be due at a boundary than
+//! polling, nothing else is looked for there ([`Core::plain_until_ns`]).
 
 use std::collections::VecDeque;
 
 use pilotlight_plant::Completions;
 
-use super::floor::{Floor, Message, PollStep, Say, empty_step_ns, scaled};
+use super::floor::{At, Floor, Message, Say, scaled};
 use crate::trace::{State, What};
 
 /// What a core is about.
@@ -30,6 +35,9 @@ enum Mode {
 pub(crate) struct Core {
     pub(crate) id: u16,
     is_main: bool,
+    /// Whether a loop has begun since the policy was last asked: however long it takes to decide and command, requests are
+    /// polled in between.
+    has_looped: bool,
     mode: Mode,
     /// When its next step begins; before that nothing can change what it does.
     pub(crate) now_ns: u64,
@@ -45,16 +53,50 @@ pub(crate) struct Core {
     to_sleep: Option<(bool, u64)>,
     /// Cost of a nanosecond at full speed, in 1/65536.
     factor: u32,
-    /// A loop that finds nothing, as long as ring, speed and waiting stay as they are: how long it takes, if all its threads poll.
-    empty_loop: Option<Option<u64>>,
+    /// A loop that finds nothing, as long as ring, speed and waiting stay as they are.
+    empty_loop: Option<EmptyLoop>,
     /// Changes of state that the meter has not seen.
     pub(crate) changes: VecDeque<(u64, State)>,
     state: State,
     /// What idle times the kernel expects.
     expected_idle_ns: u64,
-    number: u32,
     pub(crate) busy_ns: u64,
-    pub(crate) awake_ns: u64,
+    /// How much of the time until `now_ns` it has not been awake.
+    rested_ns: u64,
+}
+
+/// A loop that finds nothing: how long it takes, at the core's speed.
+#[derive(Clone, Copy, Debug)]
+struct EmptyLoop {
+    /// Whether all threads of the ring poll; else a core may rest after such a loop.
+    polls: bool,
+    fixed_ns: u64,
+    step_ns: u64,
+    loop_ns: u64,
+}
+
+impl EmptyLoop {
+    fn new(ring: &[u16], factor: u32, floor: &Floor<'_>) -> Self {
+        let fixed_ns = scaled(floor.machine.poll.loop_ns.max(1), factor).max(1);
+        let step_ns = scaled(floor.empty_step_ns, factor);
+        let polls = ring.iter().all(|&thread| floor.threads[usize::from(thread)].how == Completions::Poll);
+        Self { polls, fixed_ns, step_ns, loop_ns: fixed_ns + step_ns * ring.len() as u64 }
+    }
+
+    /// How long loops are to be passed over that begin at `now_ns`: a loop begins before `boundary_ns`, its steps before
+    /// `until_ns`, and each step before its thread is due.
+    #[inline]
+    fn pass_ns(&self, now_ns: u64, ring: &[u16], due_ns: &[u64], boundary_ns: u64, until_ns: u64) -> u64 {
+        let (mut begin_ns, mut offset_ns) = (boundary_ns, self.fixed_ns);
+        for &thread in ring {
+            begin_ns = begin_ns.min(due_ns[usize::from(thread)].saturating_sub(offset_ns));
+            offset_ns += self.step_ns;
+        }
+        // Where a thread is due at once this comes to nothing; a branch would be mispredicted more often than not.
+        let by_begin_ns = begin_ns.saturating_sub(now_ns).saturating_add(self.loop_ns);
+        let by_end_ns = until_ns - now_ns + if ring.is_empty() { 0 } else { self.step_ns };
+        (by_begin_ns.min(by_end_ns) - 1) / self.loop_ns * self.loop_ns
+    }
 }
 
 /// What came of a boundary.
@@ -74,6 +116,7 @@ impl Core {
         Self {
             id,
             is_main,
+            has_looped: true,
             mode: Mode::Polls,
             now_ns: 0,
             place: None,
@@ -87,14 +130,18 @@ impl Core {
             changes: VecDeque::new(),
             state: State::Awake,
             expected_idle_ns: 0,
-            number: 0,
             busy_ns: 0,
-            awake_ns: 0,
+            rested_ns: 0,
         }
     }
 
     pub(crate) fn is_asleep(&self) -> bool {
         matches!(self.mode, Mode::Sleeps { .. })
+    }
+
+    /// How long it has been awake.
+    pub(crate) fn awake_ns(&self) -> u64 {
+        self.now_ns - self.rested_ns
     }
 
     pub(crate) fn factor(&self) -> u32 {
@@ -124,7 +171,7 @@ impl Core {
     pub(crate) fn spend(&mut self, cost_ns: u32) -> u64 {
         let took_ns = scaled(cost_ns, self.factor);
         self.busy_ns += took_ns; // as SPDK counts events
-        self.awake(took_ns);
+        self.now_ns += took_ns;
         self.now_ns
     }
 
@@ -141,24 +188,62 @@ impl Core {
     /// Goes on until its next step would begin at `until_ns` or later, or until it has sent another core a message. `true` if it has
     /// stopped before, at [`Core::now_ns`], to ask the policy.
     pub(crate) fn advance(&mut self, floor: &mut Floor<'_>, until_ns: u64, skip: bool) -> bool {
+        let mut plain_until_ns = if skip { self.plain_until_ns(floor) } else { 0 };
         loop {
-            if (self.mode == Mode::Polls && self.now_ns >= until_ns) || !floor.mail.is_empty() {
+            if self.mode == Mode::Polls && self.now_ns >= until_ns {
                 return false;
             }
             if let Some(place) = self.place {
-                self.step(floor, place);
+                self.poll_on(floor, place, until_ns);
                 continue;
             }
-            match self.boundary(floor, until_ns, skip) {
+            if self.now_ns < plain_until_ns {
+                self.plain(floor, plain_until_ns, until_ns);
+                continue;
+            }
+            match self.boundary(floor, until_ns) {
                 Boundary::Loop => self.begin_loop(floor),
+                Boundary::Again if !floor.mail.is_empty() => return false,
                 Boundary::Again => {}
                 Boundary::Wait => return false,
                 Boundary::Ask => return true,
             }
+            plain_until_ns = if skip { self.plain_until_ns(floor) } else { 0 };
         }
     }
 
-    fn boundary(&mut self, floor: &mut Floor<'_>, until_ns: u64, skip: bool) -> Boundary {
+    /// Until when boundaries are for polling only: no message to read, no sleep to begin, nobody to ask, no reason to rest.
+    fn plain_until_ns(&mut self, floor: &Floor<'_>) -> u64 {
+        if self.mode != Mode::Polls || self.to_sleep.is_some() || !self.empty_loop(floor).polls {
+            return 0;
+        }
+        let message = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
+        if self.is_main { message.min(floor.ask_ns) } else { message }
+    }
+
+    fn empty_loop(&mut self, floor: &Floor<'_>) -> EmptyLoop {
+        *self.empty_loop.get_or_insert_with(|| EmptyLoop::new(&self.ring, self.factor, floor))
+    }
+
+    /// Loops whose boundaries are for polling only: passes over those that find nothing, and walks through the one that may find
+    /// something.
+    fn plain(&mut self, floor: &mut Floor<'_>, plain_until_ns: u64, until_ns: u64) {
+        let empty = self.empty_loop(floor);
+        self.has_looped = true;
+        while self.place.is_none() && self.now_ns < plain_until_ns.min(until_ns) {
+            let pass_ns = empty.pass_ns(self.now_ns, &self.ring, &floor.due_ns, plain_until_ns, until_ns);
+            self.now_ns += pass_ns;
+            if pass_ns > 0 && self.now_ns >= plain_until_ns.min(until_ns) {
+                self.fruitless = true;
+                return;
+            }
+            self.now_ns += empty.fixed_ns;
+            self.found = false;
+            self.poll(floor, 0, until_ns);
+        }
+    }
+
+    fn boundary(&mut self, floor: &mut Floor<'_>, until_ns: u64) -> Boundary {
         match self.mode {
             Mode::Sleeps { since_ns, exit_ns } => return self.wake(floor, until_ns, since_ns, exit_ns),
             Mode::Idles { since_ns, exit_ns } => return self.interrupt(floor, until_ns, since_ns, exit_ns),
@@ -173,39 +258,59 @@ impl Core {
             self.turn(floor, self.now_ns, if deep { State::Deep } else { State::Shallow });
             return Boundary::Again;
         }
-        if self.is_main && floor.ask_ns <= self.now_ns {
+        if self.is_main && floor.ask_ns <= self.now_ns && std::mem::take(&mut self.has_looped) {
             return Boundary::Ask;
         }
         if std::mem::take(&mut self.fruitless) && self.rest(floor) {
             return Boundary::Again;
         }
-        if skip && self.skip(floor, until_ns) { Boundary::Again } else { Boundary::Loop }
+        Boundary::Loop
     }
 
     fn begin_loop(&mut self, floor: &Floor<'_>) {
-        self.awake(scaled(floor.machine.poll.loop_ns.max(1), self.factor).max(1));
+        self.has_looped = true;
+        self.now_ns += self.empty_loop(floor).fixed_ns;
         self.found = false;
-        self.place = (!self.ring.is_empty()).then_some(0);
+        self.place = Some(0);
     }
 
-    fn step(&mut self, floor: &mut Floor<'_>, place: usize) {
-        let thread = self.ring[place];
-        let polled = PollStep::new(floor, self.id, thread, self.now_ns, self.factor, self.number).run();
-        self.number = polled.number;
-        self.awake(polled.took_ns);
-        if polled.found {
-            self.busy_ns += polled.took_ns;
-            self.found = true;
-        }
-        self.place = (place + 1 < self.ring.len()).then_some(place + 1);
-        if self.place.is_none() {
-            self.fruitless = !self.found;
-        }
+    /// The rest of a loop that a window's end has cut.
+    #[inline(never)]
+    fn poll_on(&mut self, floor: &mut Floor<'_>, place: usize, until_ns: u64) {
+        self.poll(floor, place, until_ns);
     }
 
-    fn awake(&mut self, ns: u64) {
-        self.now_ns += ns;
-        self.awake_ns += ns;
+    /// The steps of the present loop from `place` on that begin before `until_ns`.
+    #[inline(always)] // into the loop over loops: 33 instructions for each request
+    fn poll(&mut self, floor: &mut Floor<'_>, place: usize, until_ns: u64) {
+        for place in place..self.ring.len() {
+            if self.now_ns >= until_ns {
+                self.place = Some(place);
+                return;
+            }
+            self.step(floor, self.ring[place]);
+        }
+        self.place = None;
+        self.fruitless = !self.found;
+    }
+
+    #[inline(always)]
+    fn step(&mut self, floor: &mut Floor<'_>, thread: u16) {
+        if floor.due_ns[usize::from(thread)] > self.now_ns {
+            let step_ns = self.empty_loop(floor).step_ns;
+            self.now_ns += step_ns;
+            return;
+        }
+        let took_ns = floor.poll(thread, At { core: self.id, now_ns: self.now_ns, factor: self.factor });
+        self.now_ns += took_ns;
+        self.busy_ns += took_ns;
+        self.found = true;
+    }
+
+    /// Not awake until `until_ns`.
+    fn rest_until(&mut self, until_ns: u64) {
+        self.rested_ns += until_ns - self.now_ns;
+        self.now_ns = until_ns;
     }
 
     /// When its I/O threads next have something to do, as far as is known.
@@ -213,48 +318,25 @@ impl Core {
         self.ring.iter().map(|&thread| floor.due_ns[usize::from(thread)]).min().unwrap_or(u64::MAX)
     }
 
-    /// Passes over whole loops that end before anything can come.
-    fn skip(&mut self, floor: &Floor<'_>, until_ns: u64) -> bool {
-        let ring = &self.ring;
-        let factor = self.factor;
-        let Some(loop_ns) = *self.empty_loop.get_or_insert_with(|| empty_loop_ns(ring, factor, floor)) else {
-            return false;
-        };
-        let message = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
-        let ask = if self.is_main { floor.ask_ns } else { u64::MAX };
-        let bound = until_ns.min(message).min(ask).min(self.due_ns(floor));
-        let idle_ns = bound.saturating_sub(self.now_ns);
-        if idle_ns < loop_ns {
-            return false;
-        }
-        self.awake(idle_ns / loop_ns * loop_ns);
-        true
-    }
-
     /// After a loop that found nothing: what its threads wait by.
     fn rest(&mut self, floor: &mut Floor<'_>) -> bool {
-        let (mut polls, mut interrupts, mut rest_ns) = (false, false, u32::MAX);
-        for &thread in &self.ring {
-            match floor.threads[usize::from(thread)].how {
-                Completions::Poll => polls = true,
-                Completions::Interrupt => interrupts = true,
-                Completions::Hybrid { rest_ns: its } => rest_ns = rest_ns.min(its),
+        let now_ns = self.now_ns;
+        let rests = self.ring.iter().map(|&thread| floor.threads[usize::from(thread)].rest_ns(now_ns));
+        // One that waits for interrupts is polled with the others, if there are any.
+        let Some(rest_ns) = rests.clone().flatten().min() else {
+            if self.ring.is_empty() || (self.is_main && floor.ask_ns != u64::MAX) {
+                return false;
             }
-        }
-        if polls || (!interrupts && rest_ns == u32::MAX) || (self.is_main && floor.ask_ns != u64::MAX && interrupts) {
-            return false;
-        }
-        if rest_ns == u32::MAX {
             self.idle(floor);
             return true;
-        }
-        if rest_ns == 0 {
+        };
+        if rest_ns == 0 || (self.is_main && floor.ask_ns != u64::MAX && rests.clone().any(|rest| rest.is_none())) {
             return false;
         }
         self.turn(floor, self.now_ns, State::Shallow);
-        self.now_ns += u64::from(rest_ns);
+        self.rest_until(self.now_ns + rest_ns);
         self.turn(floor, self.now_ns, State::Awake);
-        self.awake(floor.machine.sleep.rest_wake_ns);
+        self.now_ns += floor.machine.sleep.rest_wake_ns;
         true
     }
 
@@ -280,9 +362,9 @@ impl Core {
         self.expected_idle_ns = (self.expected_idle_ns * 7 + (woken_ns - since_ns)) / 8;
         self.turn(floor, woken_ns, State::Awake);
         self.mode = Mode::Polls;
-        self.now_ns = woken_ns;
+        self.rest_until(woken_ns);
         let before_ns = self.now_ns;
-        self.awake(exit_ns + scaled(kernel.interrupt_ns + kernel.switch_ns, self.factor));
+        self.now_ns += exit_ns + scaled(kernel.interrupt_ns + kernel.switch_ns, self.factor);
         self.busy_ns += self.now_ns - before_ns;
         floor.switches += 1;
         Boundary::Again
@@ -302,8 +384,8 @@ impl Core {
         self.turn(floor, woken_ns, State::Awake);
         self.mode = Mode::Polls;
         self.to_sleep = None;
-        self.now_ns = woken_ns;
-        self.awake(exit_ns);
+        self.rest_until(woken_ns);
+        self.now_ns += exit_ns;
         Boundary::Again
     }
 
@@ -354,16 +436,7 @@ impl Core {
         self.empty_loop = None;
         floor.threads[usize::from(thread)].home = None;
         floor.recorder.note(self.now_ns, What::Left, u64::from(thread), u64::from(self.id));
-        self.awake(scaled(floor.machine.director.move_ns, self.factor));
+        self.now_ns += scaled(floor.machine.director.move_ns, self.factor);
         floor.mail.push((to, Message { at_ns: self.now_ns, say: Say::Take(thread) }));
     }
-}
-
-/// How long a loop takes that finds nothing, if all its threads poll.
-fn empty_loop_ns(ring: &[u16], factor: u32, floor: &Floor<'_>) -> Option<u64> {
-    if ring.iter().any(|&thread| floor.threads[usize::from(thread)].how != Completions::Poll) {
-        return None;
-    }
-    let step_ns = scaled(empty_step_ns(floor.machine, floor.queues), factor);
-    Some(scaled(floor.machine.poll.loop_ns.max(1), factor).max(1) + step_ns * ring.len() as u64)
 }

@@ -249,9 +249,9 @@ impl Director {
         for (index, (core, before)) in cores.iter().zip(&mut self.cores_before).enumerate() {
             let asleep = self.asleep[index].filter(|_| core.is_asleep());
             let state = asleep.map_or(CoreState::Awake, CoreState::Asleep);
-            let (busy_ns, awake_ns) = (core.busy_ns - before.0, core.awake_ns - before.1);
+            let (busy_ns, awake_ns) = (core.busy_ns - before.0, core.awake_ns() - before.1);
             self.cores.push(CoreSample { state, busy_ns, awake_ns });
-            *before = (core.busy_ns, core.awake_ns);
+            *before = (core.busy_ns, core.awake_ns());
         }
     }
 
@@ -404,7 +404,7 @@ pub fn command_code(command: &Command) -> (u64, u64) {
             let how = match how {
                 Completions::Poll => 0,
                 Completions::Interrupt => 1,
-                Completions::Hybrid { rest_ns } => 2 + u64::from(rest_ns),
+                Completions::Hybrid { idle_ns, rest_ns } => 2 + u64::from(idle_ns.max(rest_ns)),
             };
             (4, pair(thread.0, how))
         }

@@ -1,14 +1,11 @@
 //! What all cores share: I/O threads, requests in progress, and what they have handed to drives, network and each other.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
-
 use pilotlight_plant::Completions;
 
-use super::host::{Contents, Sent};
-use crate::machine::Machine;
-use crate::scenario::{Connection, Kind, Step, Traced};
-use crate::ssd::Op;
+use super::due::{Due, Line};
+use super::request::{Command, Job, Plan, Shape};
+use crate::machine::{Machine, PollCosts};
+use crate::scenario::Step;
 use crate::trace::{Recorder, What};
 
 /// An I/O thread.
@@ -22,15 +19,17 @@ pub(crate) struct IoThread {
     /// The core in whose ring it is; `None` on its way.
     pub(crate) home: Option<u16>,
     /// Requests at its network queue: since when, which.
-    received: VecDeque<(u64, u32)>,
+    received: Line<(u64, u32)>,
     /// Commands that drives have completed or will have: when, which request by number and by place.
-    completed: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    completed: Due<(u64, u64, u32)>,
     pub(crate) polled: u64,
     pub(crate) answered: u64,
     pub(crate) busy_ns: u64,
     pub(crate) in_progress: u64,
     in_progress_ns: u64,
     since_ns: u64,
+    /// When it got the first request in progress.
+    first_ns: u64,
 }
 
 impl IoThread {
@@ -40,21 +39,27 @@ impl IoThread {
             destination: home,
             orders: 0,
             home: Some(home),
-            received: VecDeque::new(),
-            completed: BinaryHeap::new(),
+            received: Line::new(),
+            completed: Due::new(),
             polled: 0,
             answered: 0,
             busy_ns: 0,
             in_progress: 0,
             in_progress_ns: 0,
             since_ns: 0,
+            first_ns: 0,
         }
     }
 
     fn due_ns(&self) -> u64 {
-        let received = self.received.front().map_or(u64::MAX, |&(at_ns, _)| at_ns);
-        let completed = self.completed.peek().map_or(u64::MAX, |&Reverse((at_ns, ..))| at_ns);
+        let received = self.received.first().map_or(u64::MAX, |&(at_ns, _)| at_ns);
+        let completed = self.completed.first().map_or(u64::MAX, |&(at_ns, ..)| at_ns);
         received.min(completed)
+    }
+
+    /// How long it may be left alone, by the way in which it waits.
+    pub(crate) fn rest_ns(&self, now_ns: u64) -> Option<u64> {
+        self.how.rest_ns((self.in_progress > 0).then_some(self.first_ns), now_ns)
     }
 
     /// Requests in progress, integrated until `now_ns`.
@@ -63,16 +68,6 @@ impl IoThread {
         self.since_ns = self.since_ns.max(now_ns);
         self.in_progress_ns
     }
-}
-
-/// A request in progress on the target.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Job {
-    pub(crate) sent: Sent,
-    pub(crate) thread: u16,
-    step: u8,
-    /// Commands of the present step that drives have not completed.
-    left: u8,
 }
 
 /// A command on its way to a drive.
@@ -85,6 +80,13 @@ pub(crate) struct Submission {
     pub(crate) part: u8,
     pub(crate) write: bool,
     pub(crate) bytes: u32,
+}
+
+impl Submission {
+    #[inline]
+    pub(crate) fn command(&self) -> Command {
+        Command { at_ns: self.at_ns, part: self.part, write: self.write, bytes: self.bytes }
+    }
 }
 
 /// An answer on its way to the network.
@@ -118,9 +120,9 @@ pub(crate) enum Say {
 
 pub(crate) struct Floor<'a> {
     pub(crate) machine: &'a Machine,
-    pub(crate) connections: &'a [Connection],
-    pub(crate) contents: Vec<Contents>,
-    pub(crate) queues: u32,
+    pub(crate) plans: Vec<Plan<'a>>,
+    /// What a poll step costs that finds nothing.
+    pub(crate) empty_step_ns: u32,
     pub(crate) threads: Vec<IoThread>,
     /// When each thread next has something to do, as far as is known.
     pub(crate) due_ns: Vec<u64>,
@@ -137,14 +139,15 @@ pub(crate) struct Floor<'a> {
     /// When the policy is to be asked next; the main core stops there.
     pub(crate) ask_ns: u64,
     pub(crate) switches: u64,
+    /// Of submissions and answers: those of a core leave in this order.
+    numbers: u32,
     pub(crate) recorder: Recorder<'a>,
 }
 
 impl<'a> Floor<'a> {
     pub(crate) fn new(
         machine: &'a Machine,
-        connections: &'a [Connection],
-        contents: Vec<Contents>,
+        plans: Vec<Plan<'a>>,
         queues: u32,
         threads: Vec<IoThread>,
         recorder: Recorder<'a>,
@@ -152,9 +155,8 @@ impl<'a> Floor<'a> {
         let due_ns = vec![u64::MAX; threads.len()];
         Self {
             machine,
-            connections,
-            contents,
-            queues,
+            plans,
+            empty_step_ns: machine.poll.thread_ns + machine.poll.queue_ns * queues,
             threads,
             due_ns,
             jobs: Vec::new(),
@@ -166,77 +168,56 @@ impl<'a> Floor<'a> {
             changed_ns: 0,
             ask_ns: u64::MAX,
             switches: 0,
+            numbers: 0,
             recorder,
         }
     }
 
     /// A request is at the target's network card.
-    pub(crate) fn arrive(&mut self, at_ns: u64, sent: Sent) {
-        let thread = self.connections[sent.connection as usize].thread;
-        let job = Job { sent, thread, step: 0, left: 0 };
-        let place = match self.unused.pop() {
-            Some(place) => {
-                self.jobs[place as usize] = job;
-                place
-            }
-            None => {
-                self.jobs.push(job);
-                (self.jobs.len() - 1) as u32
-            }
-        };
-        self.recorder.note(at_ns, What::Arrived, name(&sent), u64::from(thread));
-        self.threads[usize::from(thread)].received.push_back((at_ns, place));
-        let due = &mut self.due_ns[usize::from(thread)];
+    #[inline]
+    pub(crate) fn arrive(&mut self, at_ns: u64, job: Job) {
+        let thread = usize::from(job.thread);
+        self.recorder.note(at_ns, What::Arrived, job.name(), u64::from(job.thread));
+        let place = self.place(job);
+        self.threads[thread].received.push((at_ns, place));
+        let due = &mut self.due_ns[thread];
         *due = (*due).min(at_ns);
+    }
+
+    #[inline]
+    fn place(&mut self, job: Job) -> u32 {
+        if let Some(place) = self.unused.pop() {
+            self.jobs[place as usize] = job;
+            return place;
+        }
+        self.jobs.push(job);
+        (self.jobs.len() - 1) as u32
     }
 
     /// A drive will have completed a command.
-    pub(crate) fn complete(&mut self, at_ns: u64, job: u32) {
-        let Job { sent, thread, .. } = self.jobs[job as usize];
-        self.threads[usize::from(thread)].completed.push(Reverse((at_ns, name(&sent), job)));
-        let due = &mut self.due_ns[usize::from(thread)];
+    #[inline]
+    pub(crate) fn complete(&mut self, at_ns: u64, thread: u16, name: u64, place: u32) {
+        let thread = usize::from(thread);
+        self.threads[thread].completed.push((at_ns, name, place));
+        let due = &mut self.due_ns[thread];
         *due = (*due).min(at_ns);
     }
 
-    pub(crate) fn job(&self, job: u32) -> &Job {
-        &self.jobs[job as usize]
+    #[inline]
+    pub(crate) fn job(&self, place: u32) -> &Job {
+        &self.jobs[place as usize]
     }
 
     /// The host has its answer.
-    pub(crate) fn finish(&mut self, job: u32) {
-        self.unused.push(job);
-        let sent = self.jobs[job as usize].sent;
-        if self.connections[sent.connection as usize].request == Kind::Traced {
-            self.contents[sent.connection as usize].forget(sent.number);
+    #[inline]
+    pub(crate) fn finish(&mut self, place: u32) -> Job {
+        self.unused.push(place);
+        let job = self.jobs[place as usize];
+        if job.shape == Shape::Traced {
+            self.plans[job.connection as usize].contents.forget(job.number);
         }
+        job
     }
-}
-
-/// A request by connection and number.
-pub(crate) fn name(sent: &Sent) -> u64 {
-    (u64::from(sent.connection) << 40) | sent.number
-}
-
-/// One poll step of one I/O thread: it sees what is there at `now_ns`; its answers and commands leave as the time for them has been
-/// spent.
-pub(crate) struct PollStep<'f, 'a> {
-    floor: &'f mut Floor<'a>,
-    core: u16,
-    thread: u16,
-    now_ns: u64,
-    /// Cost of a nanosecond at full speed, in 1/65536.
-    factor: u32,
-    cost_ns: u32,
-    /// Of the core's submissions and answers.
-    number: u32,
-}
-
-/// What a poll step did.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Polled {
-    pub(crate) took_ns: u64,
-    pub(crate) found: bool,
-    pub(crate) number: u32,
 }
 
 /// Nanoseconds at full speed as nanoseconds at a core's speed.
@@ -245,158 +226,140 @@ pub(crate) fn scaled(cost_ns: u32, factor: u32) -> u64 {
     (u64::from(cost_ns) * u64::from(factor)) >> 16
 }
 
-impl<'f, 'a> PollStep<'f, 'a> {
-    pub(crate) fn new(floor: &'f mut Floor<'a>, core: u16, thread: u16, now_ns: u64, factor: u32, number: u32) -> Self {
-        let cost_ns = empty_step_ns(floor.machine, floor.queues);
-        Self { floor, core, thread, now_ns, factor, cost_ns, number }
-    }
+/// Where and when a poll step is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub(crate) core: u16,
+    pub(crate) now_ns: u64,
+    /// Cost of a nanosecond at full speed, in 1/65536.
+    pub(crate) factor: u32,
+}
 
-    pub(crate) fn run(mut self) -> Polled {
-        let thread = usize::from(self.thread);
-        let found = self.floor.due_ns[thread] <= self.now_ns;
-        if found {
-            self.receive();
-            self.complete();
-            self.floor.due_ns[thread] = self.floor.threads[thread].due_ns();
-        }
-        let took_ns = scaled(self.cost_ns, self.factor);
-        if found {
-            self.floor.threads[thread].busy_ns += took_ns;
-        }
-        Polled { took_ns, found, number: self.number }
-    }
+/// One poll step of one I/O thread: it sees what is there at `now_ns`; its answers and commands leave as the time for them has been
+/// spent. It borrows the parts of the floor one by one, so that its thread is looked up once.
+struct PollStep<'f, 'a> {
+    at: At,
+    costs: &'f PollCosts,
+    plans: &'f [Plan<'a>],
+    io: &'f mut IoThread,
+    jobs: &'f mut [Job],
+    submissions: &'f mut Vec<Submission>,
+    answers: &'f mut Vec<Answer>,
+    recorder: &'f mut Recorder<'a>,
+    numbers: &'f mut u32,
+    /// What it has spent so far, at full speed.
+    cost_ns: u32,
+    /// What its way of waiting adds to a request.
+    extra_ns: u32,
+}
 
+impl Floor<'_> {
+    /// A poll step of a thread that has something to do; how long it takes.
+    #[inline(never)] // once, with all that it calls inside; the compiler else shares parts of it, at 69 instructions a request
+    pub(crate) fn poll(&mut self, thread: u16, at: At) -> u64 {
+        let Self { machine, plans, threads, jobs, submissions, answers, recorder, due_ns, .. } = self;
+        let io = &mut threads[usize::from(thread)];
+        let extra_ns = if io.how == Completions::Interrupt { machine.kernel.request_ns } else { 0 };
+        let (costs, cost_ns) = (&machine.poll, self.empty_step_ns);
+        io.in_progress_ns(at.now_ns);
+        let numbers = &mut self.numbers;
+        let mut step =
+            PollStep { at, costs, plans, io, jobs, submissions, answers, recorder, numbers, cost_ns, extra_ns };
+        step.receive();
+        step.complete();
+        let PollStep { io, cost_ns, .. } = step;
+        let took_ns = scaled(cost_ns, at.factor);
+        io.busy_ns += took_ns;
+        due_ns[usize::from(thread)] = io.due_ns();
+        took_ns
+    }
+}
+
+impl PollStep<'_, '_> {
+    #[inline]
     fn spend(&mut self, cost_ns: u32) -> u64 {
         self.cost_ns += cost_ns;
-        self.now_ns + scaled(self.cost_ns, self.factor)
+        self.at.now_ns + scaled(self.cost_ns, self.at.factor)
     }
 
+    #[inline(always)]
     fn receive(&mut self) {
-        let costs = &self.floor.machine.poll;
-        let thread = usize::from(self.thread);
-        let interrupts = self.floor.threads[thread].how == Completions::Interrupt;
-        let extra = if interrupts { self.floor.machine.kernel.request_ns } else { 0 };
-        for _ in 0..costs.batch {
-            let io = &mut self.floor.threads[thread];
-            let Some(&(at_ns, job)) = io.received.front() else { break };
-            if at_ns > self.now_ns {
-                break;
+        let now_ns = self.at.now_ns;
+        for _ in 0..self.costs.batch {
+            let Some((_, place)) = self.io.received.pop_if(|&(at_ns, _)| at_ns <= now_ns) else { break };
+            self.io.polled += 1;
+            if self.io.in_progress == 0 {
+                self.io.first_ns = now_ns;
             }
-            io.received.pop_front();
-            io.polled += 1;
-            io.in_progress_ns(self.now_ns);
-            io.in_progress += 1;
-            self.spend(costs.receive_ns + extra);
-            let name = name(&self.floor.jobs[job as usize].sent);
-            self.floor.recorder.note(self.now_ns, What::Polled, name, u64::from(self.core));
-            self.begin_step(job);
+            self.io.in_progress += 1;
+            self.spend(self.costs.receive_ns + self.extra_ns);
+            let job = &self.jobs[place as usize];
+            self.recorder.note(now_ns, What::Polled, job.name(), u64::from(self.at.core));
+            if job.shape == Shape::Steps {
+                self.begin_step(place);
+            } else {
+                let Job { write, bytes, .. } = *job;
+                self.submit(place, 0, write, bytes);
+            }
         }
     }
 
+    #[inline(always)]
     fn complete(&mut self) {
-        let costs = &self.floor.machine.poll;
-        let thread = usize::from(self.thread);
-        for _ in 0..costs.batch {
-            let io = &mut self.floor.threads[thread];
-            let Some(&Reverse((at_ns, _, job))) = io.completed.peek() else { break };
-            if at_ns > self.now_ns {
-                break;
-            }
-            io.completed.pop();
-            self.spend(costs.complete_ns);
-            let left = &mut self.floor.jobs[job as usize].left;
-            *left -= 1;
-            if *left == 0 {
-                self.floor.jobs[job as usize].step += 1;
-                self.begin_step(job);
+        let now_ns = self.at.now_ns;
+        for _ in 0..self.costs.batch {
+            let Some((_, _, place)) = self.io.completed.pop_if(|&(at_ns, ..)| at_ns <= now_ns) else { break };
+            self.spend(self.costs.complete_ns);
+            let job = &mut self.jobs[place as usize];
+            job.left -= 1;
+            if job.shape != Shape::Steps {
+                self.answer(place);
+            } else if job.left == 0 {
+                job.step += 1;
+                self.begin_step(place);
             }
         }
     }
 
     /// The commands of a request's next step, or its answer.
-    fn begin_step(&mut self, job: u32) {
-        let Job { sent, step, .. } = self.floor.jobs[job as usize];
-        let connections = self.floor.connections;
-        match &connections[sent.connection as usize].request {
-            Kind::Traced if step == 0 => {
-                let Traced { write, bytes, .. } = self.floor.contents[sent.connection as usize].traced(sent.number);
-                self.submit(job, 0, write, bytes);
-            }
-            Kind::Plain { writes_ppm, bytes, .. } if step == 0 => {
-                let writes_ppm = *writes_ppm;
-                let write = self.floor.contents[sent.connection as usize].writes(sent.number, writes_ppm);
-                self.submit(job, 0, write, *bytes);
-            }
-            Kind::Steps { steps, .. } if usize::from(step) < steps.len() => {
-                self.commands(job, steps[usize::from(step)])
-            }
-            _ => self.answer(job),
+    #[inline(always)] // a call would need the whole step in memory
+    fn begin_step(&mut self, place: u32) {
+        let Job { connection, step, .. } = self.jobs[place as usize];
+        match self.plans[connection as usize].step(step) {
+            Some(step) => self.commands(place, step),
+            None => self.answer(place),
         }
     }
 
-    fn commands(&mut self, job: u32, step: Step) {
-        self.spend(step.parity_kib * self.floor.machine.poll.parity_ns_per_kib);
+    #[inline(always)]
+    fn commands(&mut self, place: u32, step: Step) {
+        self.spend(step.parity_kib * self.costs.parity_ns_per_kib);
         for part in 0..step.reads + step.writes {
-            self.submit(job, part, part >= step.reads, step.bytes);
+            self.submit(place, part, part >= step.reads, step.bytes);
         }
     }
 
-    fn submit(&mut self, job: u32, part: u8, write: bool, bytes: u32) {
-        let at_ns = self.spend(self.floor.machine.poll.submit_ns);
-        self.floor.jobs[job as usize].left += 1;
+    #[inline(always)]
+    fn submit(&mut self, place: u32, part: u8, write: bool, bytes: u32) {
+        let at_ns = self.spend(self.costs.submit_ns);
+        self.jobs[place as usize].left += 1;
         let number = self.next_number();
-        let submission = Submission { at_ns, core: self.core, number, job, part, write, bytes };
-        self.floor.submissions.push(submission);
+        self.submissions.push(Submission { at_ns, core: self.at.core, number, job: place, part, write, bytes });
     }
 
-    fn answer(&mut self, job: u32) {
-        let at_ns = self.spend(self.floor.machine.poll.respond_ns);
-        let io = &mut self.floor.threads[usize::from(self.thread)];
-        io.answered += 1;
-        io.in_progress_ns(self.now_ns);
-        io.in_progress -= 1;
+    #[inline(always)]
+    fn answer(&mut self, place: u32) {
+        let at_ns = self.spend(self.costs.respond_ns);
+        self.io.answered += 1;
+        self.io.in_progress -= 1;
         let number = self.next_number();
-        self.floor.answers.push(Answer { at_ns, core: self.core, number, job });
-        let name = name(&self.floor.jobs[job as usize].sent);
-        self.floor.recorder.note(at_ns, What::Answered, name, u64::from(self.core));
+        self.answers.push(Answer { at_ns, core: self.at.core, number, job: place });
+        self.recorder.note(at_ns, What::Answered, self.jobs[place as usize].name(), u64::from(self.at.core));
     }
 
+    #[inline]
     fn next_number(&mut self) -> u32 {
-        self.number = self.number.wrapping_add(1);
-        self.number
-    }
-}
-
-/// What a poll step costs that finds nothing.
-pub(crate) fn empty_step_ns(machine: &Machine, queues: u32) -> u32 {
-    machine.poll.thread_ns + machine.poll.queue_ns * queues
-}
-
-impl Submission {
-    /// As the drive gets it: which one, and what.
-    pub(crate) fn request(&self, floor: &Floor<'_>) -> (u16, crate::ssd::Request) {
-        let sent = floor.job(self.job).sent;
-        let connection = &floor.connections[sent.connection as usize];
-        let contents = &floor.contents[sent.connection as usize];
-        if connection.request == Kind::Traced {
-            let Traced { drive, offset, .. } = contents.traced(sent.number);
-            let op = if self.write { Op::Write } else { Op::Read };
-            let draw = contents.device_draw(sent.number, 0);
-            return (drive, crate::ssd::Request { at_ns: self.at_ns, op, offset, bytes: self.bytes, draw });
-        }
-        let (first, count) = connection.drives;
-        let part = u64::from(self.part);
-        let base = u64::from(contents.drive(sent.number, 0, count));
-        let drive = first + ((base + part) % u64::from(count.max(1))) as u16;
-        let sequential = matches!(connection.request, Kind::Plain { sequential: true, .. });
-        let offset = if sequential {
-            (sent.number / u64::from(count.max(1))).wrapping_mul(u64::from(self.bytes)) % (1 << 40)
-        } else {
-            contents.offset(sent.number, part, self.bytes)
-        };
-        let step = u64::from(floor.job(self.job).step);
-        let op = if self.write { Op::Write } else { Op::Read };
-        let draw = contents.device_draw(sent.number, step * 16 + part);
-        (drive, crate::ssd::Request { at_ns: self.at_ns, op, offset, bytes: self.bytes, draw })
+        *self.numbers = self.numbers.wrapping_add(1);
+        *self.numbers
     }
 }

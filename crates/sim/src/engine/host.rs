@@ -29,11 +29,15 @@ pub(crate) struct Host {
     spacing: Spacing,
     think_ns: u64,
     phases: Vec<(u64, Rate, u8)>,
-    /// The present phase and when it ends.
+    /// The present phase, its rate and label, and when it ends.
     phase: usize,
+    rate: Rate,
+    label: u8,
     phase_end_ns: u64,
     /// When the next request is due; `u64::MAX` if none is in this phase.
     due_ns: u64,
+    /// The mean distance of due times in this phase, in nanoseconds; of no meaning without a rate.
+    mean_ns: f64,
     /// Remainder of due times, in fractions of a nanosecond.
     fraction: f64,
     /// Whether the rate is high (MMPP), and until when.
@@ -60,8 +64,11 @@ impl Host {
             think_ns: connection.think_ns,
             phases: connection.phases.iter().map(|phase| (phase.length_ns, phase.rate, phase.label)).collect(),
             phase: 0,
+            rate: Rate::Off,
+            label: 0,
             phase_end_ns: connection.phases.first().map_or(u64::MAX, |phase| phase.length_ns),
             due_ns: u64::MAX,
+            mean_ns: 0.0,
             fraction: 0.0,
             high: false,
             high_until_ns: 0.0,
@@ -87,6 +94,7 @@ impl Host {
     }
 
     /// When it sends next, if nothing is answered until then.
+    #[inline]
     pub(crate) fn next_ns(&self) -> u64 {
         if self.depth == u32::MAX {
             return self.due_ns;
@@ -106,9 +114,11 @@ impl Host {
                 self.next_phase();
                 continue;
             }
-            out.push(Sent { at_ns, connection: self.index, number: self.sent, label: self.phases[self.phase].2 });
+            out.push(Sent { at_ns, connection: self.index, number: self.sent, label: self.label });
             self.sent += 1;
-            self.free.pop_front();
+            if self.depth != u32::MAX {
+                self.free.pop_front();
+            }
             self.advance(at_ns);
         }
     }
@@ -119,6 +129,7 @@ impl Host {
     }
 
     /// An answer has come.
+    #[inline]
     pub(crate) fn answered(&mut self, at_ns: u64) {
         if self.depth != u32::MAX {
             self.free.push_back(at_ns + self.think_ns);
@@ -137,17 +148,22 @@ impl Host {
         self.fraction = 0.0;
         self.high_until_ns = begun_ns as f64;
         self.due_ns = begun_ns;
-        let Some(&(_, rate, _)) = self.phases.get(self.phase) else {
+        let Some(&(_, rate, label)) = self.phases.get(self.phase) else {
             self.due_ns = u64::MAX;
             return;
         };
+        (self.rate, self.label) = (rate, label);
         match (rate, self.spacing) {
             (Rate::Unlimited, _) => {}
             (Rate::PerSecond(rate), Spacing::Paced) if rate > 0.0 => {
                 let first = self.times.unit() * 1e9 / rate;
+                self.mean_ns = 1e9 / rate;
                 self.due_ns = begun_ns.saturating_add(first as u64);
             }
-            (Rate::PerSecond(rate), _) if rate > 0.0 => self.due_ns = self.after(begun_ns, rate),
+            (Rate::PerSecond(rate), _) if rate > 0.0 => {
+                self.mean_ns = 1e9 / rate;
+                self.due_ns = self.after(begun_ns);
+            }
             _ => self.due_ns = u64::MAX,
         }
     }
@@ -159,32 +175,34 @@ impl Host {
             self.due_ns = traced.front().copied().unwrap_or(u64::MAX);
             return;
         }
-        match self.phases[self.phase].1 {
-            Rate::PerSecond(rate) => {
+        match self.rate {
+            Rate::PerSecond(_) => {
                 // A host that is held back does not send what it has missed all at once.
                 let from = if self.depth == u32::MAX { self.due_ns } else { sent_ns };
-                self.due_ns = self.after(from, rate);
+                self.due_ns = self.after(from);
             }
             Rate::Unlimited => {}
             Rate::Off => self.due_ns = u64::MAX,
         }
     }
 
-    fn after(&mut self, from_ns: u64, rate: f64) -> u64 {
-        let mean_ns = 1e9 / rate;
+    #[inline(always)] // one of the two calls is the simulator's hottest
+    fn after(&mut self, from_ns: u64) -> u64 {
         let gap = match self.spacing {
-            Spacing::Paced => mean_ns,
-            Spacing::Poisson => self.times.exponential(mean_ns),
+            Spacing::Paced => self.mean_ns,
+            Spacing::Poisson => self.times.exponential(self.mean_ns),
             Spacing::Mmpp { ratio, high_share, high_ns } => {
-                return self.after_mmpp(from_ns, mean_ns, ratio, high_share, high_ns);
+                return self.after_mmpp(from_ns, self.mean_ns, ratio, high_share, high_ns);
             }
         };
         let exact = gap + self.fraction;
-        self.fraction = exact.fract();
-        from_ns.saturating_add(exact as u64)
+        let whole = exact as i64; // signed, because that is one instruction, and `fract` a call
+        self.fraction = exact - whole as f64;
+        from_ns.saturating_add_signed(whole)
     }
 
     /// Draws anew from each change of the rate on: Poisson processes forget.
+    #[inline(never)]
     fn after_mmpp(&mut self, from_ns: u64, mean_ns: f64, ratio: f64, high_share: f64, high_ns: f64) -> u64 {
         let low_rate = 1.0 / (mean_ns * (high_share * ratio + 1.0 - high_share));
         let mut now = from_ns as f64;
@@ -204,6 +222,11 @@ impl Host {
     }
 }
 
+/// How many pieces of so many bytes a drive has.
+pub(crate) fn places(bytes: u32) -> u64 {
+    (SPAN / u64::from(bytes.max(1))).max(1)
+}
+
 /// What the requests of a connection ask for, drawn from their numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Contents {
@@ -215,7 +238,7 @@ pub(crate) struct Contents {
 }
 
 /// Bytes of a drive that requests at random are spread over.
-const SPAN: u64 = 1 << 40;
+pub(crate) const SPAN: u64 = 1 << 40;
 
 impl Contents {
     pub(crate) fn new(index: usize, seed: u64) -> Self {
@@ -250,6 +273,7 @@ impl Contents {
     }
 
     /// Which of `count` drives command `part` of request `number` goes to.
+    #[inline]
     pub(crate) fn drive(&self, number: u64, part: u64, count: u16) -> u16 {
         if count <= 1 {
             return 0;
@@ -257,18 +281,20 @@ impl Contents {
         below(self.draws.at(number * 64 + 1 + part), u64::from(count)) as u16
     }
 
-    /// Where on the drive, aligned to `bytes`.
-    pub(crate) fn offset(&self, number: u64, part: u64, bytes: u32) -> u64 {
-        let places = (SPAN / u64::from(bytes.max(1))).max(1);
+    /// Where on the drive, which has so many [`places`], aligned to `bytes`.
+    #[inline]
+    pub(crate) fn offset(&self, number: u64, part: u64, places: u64, bytes: u32) -> u64 {
         below(self.draws.at(number * 64 + 32 + part), places) * u64::from(bytes)
     }
 
     /// Whether request `number` is a write.
+    #[inline]
     pub(crate) fn writes(&self, number: u64, writes_ppm: u32) -> bool {
         writes_ppm > 0 && unit(self.draws.at(number * 64)) * 1e6 <= f64::from(writes_ppm)
     }
 
     /// Randomness for the drive.
+    #[inline]
     pub(crate) fn device_draw(&self, number: u64, part: u64) -> u64 {
         self.devices.at(number * 64 + part)
     }

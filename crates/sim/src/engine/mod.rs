@@ -4,8 +4,8 @@
 //! had polled when the policy looked, which command came first at a drive.
 //!
 //! **Words.** A *window* is a stretch of time in which cores cannot influence each other: it is no longer than the least time from
-//! a command at a drive to its completion, and than a round trip over the network, and it ends where the policy is asked. An
-//! *epoch* is the grid on which speed and energy are looked at ([`meter`]).
+//! a command at a drive to its completion, nor, where hosts wait for answers, than a round trip over the network, and it ends
+//! where the policy is asked. An *epoch* is the grid on which speed and energy are looked at ([`meter`]).
 //!
 //! **Algorithm** ([`window`]). In each window: what hosts send arrives; the main core advances, up to where it asks the policy; every
 //! other core advances alone; commands for drives and answers are sorted by (time, core, number) and go through the
@@ -20,12 +20,14 @@
 mod collect;
 mod core;
 mod director;
+mod due;
 mod floor;
 mod host;
 mod link;
 mod meter;
 mod naive;
 mod order;
+mod request;
 mod window;
 
 use std::io::Write;
@@ -42,11 +44,12 @@ use crate::trace::{Recorder, What};
 use collect::Collector;
 use core::Core;
 use director::Director;
-use floor::{Answer, Floor, IoThread, Submission, name};
-use host::{Contents, Host, Sent};
+use floor::{Answer, Floor, IoThread, Submission};
+use host::{Host, Sent};
 use link::Link;
 use meter::Meter;
 use order::Order;
+use request::Plan;
 
 /// Why a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +96,21 @@ pub fn run_replay<'a>(
     world.run(window::run)
 }
 
+/// As [`run_replay`], and writes everything that happens to `out`.
+///
+/// # Errors
+/// As [`run_traced`].
+pub fn run_replay_traced<'a>(
+    scenario: &'a Scenario,
+    policy: Box<dyn Policy>,
+    source: Source<'a>,
+    out: &'a mut dyn Write,
+) -> Result<Outcome, RunError> {
+    let mut world = World::new(scenario, policy, Some(out))?;
+    world.source = Some(source);
+    world.run(window::run)
+}
+
 /// Requests of a trace, in the order of time.
 pub type Source<'a> = Box<dyn Iterator<Item = Arrival> + 'a>;
 
@@ -105,6 +123,9 @@ pub fn run_naive(scenario: &Scenario, policy: Box<dyn Policy>, out: &mut dyn Wri
     World::new(scenario, policy, Some(out))?.run(naive::run)
 }
 
+/// Windows end after this time at the latest, so that what happens in one is little.
+const LONGEST_WINDOW_NS: u64 = 1_000_000;
+
 /// Everything there is.
 pub(crate) struct World<'a> {
     scenario: &'a Scenario,
@@ -116,6 +137,8 @@ pub(crate) struct World<'a> {
     /// The next request of the source.
     coming: Option<Arrival>,
     drives: Vec<Ssd>,
+    /// Time from a host to the target or back, without waiting.
+    half_trip_ns: u64,
     /// Towards the target, and towards the hosts.
     ingress: Vec<Link>,
     egress: Vec<Link>,
@@ -141,11 +164,14 @@ impl<'a> World<'a> {
         let count = topology.len();
         let home = |thread: u16| thread % count as u16;
         let connections = &scenario.workload.connections;
-        let seed = scenario.seed;
+        let (seed, network) = (scenario.seed, scenario.machine.network);
         let mut floor = Floor::new(
             &scenario.machine,
-            connections,
-            (0..connections.len()).map(|index| Contents::new(index, seed)).collect(),
+            connections
+                .iter()
+                .enumerate()
+                .map(|(index, one)| Plan::new(index, one, network.ports, &scenario.drives, seed))
+                .collect(),
             scenario.drives.len() as u32,
             (0..scenario.threads).map(|thread| IoThread::new(home(thread))).collect(),
             Recorder::new(out),
@@ -159,8 +185,8 @@ impl<'a> World<'a> {
             .collect();
         let mut meter = Meter::new(&scenario.machine, &scenario.family, topology);
         let director = Director::start(policy, topology, scenario.eager, &mut cores, &mut meter, &mut floor)?;
-        let ports = scenario.machine.network.ports as usize;
-        let data_comes_in = connections.iter().any(|connection| collect::largest_request(connection) > 0);
+        let links = vec![Link::new(network.port_mbit_s); network.ports as usize];
+        let data_comes_in = connections.iter().any(request::brings_data);
         Ok(Self {
             scenario,
             main: topology.main().index(),
@@ -170,8 +196,9 @@ impl<'a> World<'a> {
             source: None,
             coming: None,
             drives: scenario.drives.iter().map(Ssd::new).collect(),
-            ingress: vec![Link::default(); ports],
-            egress: vec![Link::default(); ports],
+            half_trip_ns: network.round_trip_ns / 2,
+            ingress: links.clone(),
+            egress: links,
             data_comes_in,
             in_order: data_comes_in || share_threads(connections),
             meter,
@@ -193,64 +220,66 @@ impl<'a> World<'a> {
         Ok(outcome)
     }
 
-    fn half_trip_ns(&self) -> u64 {
-        self.scenario.machine.network.round_trip_ns / 2
-    }
-
-    /// The longest time in which nothing that happens can influence another core.
+    /// The longest time in which nothing that happens can influence another core: no drive completes what it gets, and no host
+    /// that waits for an answer sends the next request.
     fn window_ns(&self) -> u64 {
-        let drives = self.drives.iter().map(Ssd::least_latency_ns).min().unwrap_or(u64::MAX);
-        drives.min(self.scenario.machine.network.round_trip_ns).max(1)
+        let connections = &self.scenario.workload.connections;
+        let least = if connections.iter().any(request::writes) { Ssd::least_latency_ns } else { Ssd::least_read_ns };
+        let drives = self.drives.iter().map(least).min().unwrap_or(u64::MAX);
+        let waits = connections.iter().any(|connection| connection.depth != u32::MAX);
+        let hosts = if waits { self.scenario.machine.network.round_trip_ns } else { u64::MAX };
+        drives.min(hosts).clamp(1, LONGEST_WINDOW_NS)
     }
 
     /// Hosts are told what a trace has for them before `until_ns`.
     fn read_trace(&mut self, until_ns: u64) {
         while let Some(Arrival { at_ns, connection, what }) = self.coming.filter(|arrival| arrival.at_ns < until_ns) {
             self.hosts[connection as usize].trace(at_ns);
-            self.floor.contents[connection as usize].trace(what);
+            self.floor.plans[connection as usize].contents.trace(what);
             self.coming = self.source.as_mut().and_then(Iterator::next);
         }
     }
 
     /// What hosts have sent arrives, in the order in which it was sent.
-    fn arrive(&mut self, sent: Sent) {
-        let connection = &self.floor.connections[sent.connection as usize];
-        let network = self.scenario.machine.network;
-        let mut at_ns = sent.at_ns + self.half_trip_ns();
-        let bytes = collect::bytes_in(connection, &self.floor.contents[sent.connection as usize], sent.number);
+    #[inline]
+    fn arrive(&mut self, sent: &Sent) {
+        let plan = &self.floor.plans[sent.connection as usize];
+        let job = plan.job(sent);
+        let bytes = plan.bytes_in(&job);
+        let mut at_ns = sent.at_ns + self.half_trip_ns;
         if self.data_comes_in {
-            let port = sent.connection as usize % self.ingress.len();
-            at_ns = self.ingress[port].send(at_ns, bytes + network.overhead_bytes, network.port_mbit_s);
+            let overhead_bytes = self.scenario.machine.network.overhead_bytes;
+            at_ns = self.ingress[plan.port as usize].send(at_ns, bytes + overhead_bytes);
         }
-        self.collector.issued(&sent);
-        self.floor.recorder.note(sent.at_ns, What::Issued, name(&sent), u64::from(bytes));
-        self.floor.arrive(at_ns, sent);
+        self.collector.issued(sent);
+        self.floor.recorder.note(sent.at_ns, What::Issued, job.name(), u64::from(bytes));
+        self.floor.arrive(at_ns, job);
     }
 
     /// A command reaches its drive.
+    #[inline]
     fn submit(&mut self, submission: &Submission) {
-        let (drive, request) = submission.request(&self.floor);
+        let job = self.floor.job(submission.job);
+        let (thread, name) = (job.thread, job.name());
+        let (drive, request) = self.floor.plans[job.connection as usize].command(job, &submission.command());
         let done_ns = self.drives[usize::from(drive)].submit(&request);
-        let name = name(&self.floor.job(submission.job).sent);
         self.floor.recorder.note(submission.at_ns, What::Submitted, name, u64::from(drive));
         self.floor.recorder.note(done_ns, What::Completed, name, u64::from(drive));
         self.collector.submitted(submission);
-        self.floor.complete(done_ns, submission.job);
+        self.floor.complete(done_ns, thread, name, submission.job);
     }
 
     /// An answer reaches the network card.
+    #[inline]
     fn answer(&mut self, answer: &Answer) {
-        let sent = self.floor.job(answer.job).sent;
-        let connection = &self.floor.connections[sent.connection as usize];
-        let network = self.scenario.machine.network;
-        let port = sent.connection as usize % self.egress.len();
-        let bytes = collect::bytes_out(connection, &self.floor.contents[sent.connection as usize], sent.number);
-        self.floor.finish(answer.job);
-        let left_ns = self.egress[port].send(answer.at_ns, bytes + network.overhead_bytes, network.port_mbit_s);
-        let received_ns = left_ns + self.half_trip_ns();
-        self.collector.received(&sent, received_ns);
-        self.floor.recorder.note(received_ns, What::Received, name(&sent), received_ns - sent.at_ns);
-        self.hosts[sent.connection as usize].answered(received_ns);
+        let job = self.floor.finish(answer.job);
+        let connection = job.connection as usize;
+        let port = self.floor.plans[connection].port as usize;
+        let bytes = job.bytes_out() + self.scenario.machine.network.overhead_bytes;
+        let received_ns = self.egress[port].send(answer.at_ns, bytes) + self.half_trip_ns;
+        self.collector.received(&job, received_ns);
+        self.floor.recorder.note(received_ns, What::Received, job.name(), received_ns - job.sent_ns);
+        self.hosts[connection].answered(received_ns);
     }
 
     /// Hands messages to the cores that they are for.

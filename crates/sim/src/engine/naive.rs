@@ -36,7 +36,7 @@ pub(crate) fn run(world: &mut World<'_>) {
 }
 
 fn next(world: &World<'_>) -> (u64, Event) {
-    let half_ns = world.half_trip_ns();
+    let half_ns = world.half_trip_ns;
     let floor = &world.floor;
     let sent = world.hosts.iter().map(|host| host.next_event_ns().saturating_add(half_ns)).min().unwrap_or(u64::MAX);
     let submitted = floor.submissions.iter().min().map_or(u64::MAX, |submission| submission.at_ns);
@@ -55,13 +55,13 @@ fn next(world: &World<'_>) -> (u64, Event) {
 /// Hosts send what arrives at `at_ns`; several at once in the order of connections.
 fn send(world: &mut World<'_>, at_ns: u64) {
     let mut sent = Vec::new();
-    let until_ns = at_ns - world.half_trip_ns() + 1;
+    let until_ns = at_ns - world.half_trip_ns + 1;
     for host in &mut world.hosts {
         host.send(until_ns, &mut sent);
     }
     sent.sort_unstable();
     for sent in sent {
-        world.arrive(sent);
+        world.arrive(&sent);
     }
 }
 

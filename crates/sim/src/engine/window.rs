@@ -12,15 +12,17 @@ pub(crate) fn run(world: &mut World<'_>) {
         from_ns = window(world, from_ns, until_ns);
         let grid_ns = from_ns / EPOCH_NS * EPOCH_NS;
         world.account(grid_ns);
-        let half_ns = world.half_trip_ns();
+        let half_ns = world.half_trip_ns;
         world.floor.recorder.settle(grid_ns.saturating_sub(half_ns)); // hosts have sent before it arrives
     }
 }
 
 /// How far a window may reach that begins at `from_ns`.
 fn limit(world: &World<'_>, from_ns: u64, longest_ns: u64) -> u64 {
-    let next_ns = next_event(world);
-    let mut until_ns = (from_ns + longest_ns).max(next_ns);
+    let mut until_ns = from_ns + longest_ns;
+    if !world.floor.due_ns.iter().any(|&due_ns| due_ns < until_ns) {
+        until_ns = until_ns.max(next_event(world)); // looked for among all, but only where it may be far
+    }
     if !is_calm(world) {
         until_ns = until_ns.min((from_ns / EPOCH_NS + 1) * EPOCH_NS);
     }
@@ -38,7 +40,7 @@ fn is_calm(world: &World<'_>) -> bool {
 
 /// The next moment at which anything comes to a core.
 fn next_event(world: &World<'_>) -> u64 {
-    let half_ns = world.half_trip_ns();
+    let half_ns = world.half_trip_ns;
     let sent = world.hosts.iter().map(|host| host.next_event_ns().saturating_add(half_ns)).min().unwrap_or(u64::MAX);
     let due = world.floor.due_ns.iter().copied().min().unwrap_or(u64::MAX);
     let submitted = world.floor.submissions.iter().map(|submission| submission.at_ns).min().unwrap_or(u64::MAX);
@@ -60,21 +62,21 @@ fn window(world: &mut World<'_>, from_ns: u64, until_ns: u64) -> u64 {
 }
 
 fn arrivals(world: &mut World<'_>, until_ns: u64) {
-    let until_ns = until_ns.saturating_sub(world.half_trip_ns());
+    let until_ns = until_ns.saturating_sub(world.half_trip_ns);
     world.read_trace(until_ns);
     let mut sent = std::mem::take(&mut world.sent);
     for host in &mut world.hosts {
         host.send(until_ns, &mut sent);
     }
+    let mut order = std::mem::take(&mut world.order);
     if world.in_order {
-        let mut order = std::mem::take(&mut world.order);
         let from_ns = sent.iter().map(|sent| sent.at_ns).min().unwrap_or(0);
         order.until(&sent, from_ns, until_ns, |sent| (sent.at_ns, 0));
-        order.places().for_each(|place| world.arrive(sent[place]));
-        world.order = order;
     } else {
-        sent.iter().for_each(|&sent| world.arrive(sent));
+        order.as_they_are(sent.len());
     }
+    order.places().for_each(|place| world.arrive(&sent[place]));
+    world.order = order;
     sent.clear();
     world.sent = sent;
 }
@@ -148,9 +150,7 @@ fn drives(world: &mut World<'_>, from_ns: u64, until_ns: u64) {
     let mut order = std::mem::take(&mut world.order);
     order.until(&submissions, from_ns, until_ns, |submission| (submission.at_ns, submission.core));
     order.places().for_each(|place| world.submit(&submissions[place]));
-    if order.len() < submissions.len() {
-        world.floor.submissions.extend(submissions.iter().filter(|submission| submission.at_ns >= until_ns));
-    }
+    world.floor.submissions.extend(order.later().map(|place| submissions[place]));
     submissions.clear();
     world.submissions = submissions;
     world.order = order;
@@ -161,9 +161,7 @@ fn network(world: &mut World<'_>, from_ns: u64, until_ns: u64) {
     let mut order = std::mem::take(&mut world.order);
     order.until(&answers, from_ns, until_ns, |answer| (answer.at_ns, answer.core));
     order.places().for_each(|place| world.answer(&answers[place]));
-    if order.len() < answers.len() {
-        world.floor.answers.extend(answers.iter().filter(|answer| answer.at_ns >= until_ns));
-    }
+    world.floor.answers.extend(order.later().map(|place| answers[place]));
     answers.clear();
     world.answers = answers;
     world.order = order;

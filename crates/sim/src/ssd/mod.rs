@@ -83,6 +83,7 @@ pub struct Ssd {
     writer: Option<Writer>,
     write_latency_ns: u64,
     least_ns: u64,
+    least_read_ns: u64,
     activity: Activity,
 }
 
@@ -111,7 +112,8 @@ impl Ssd {
             },
             writer: model.program.as_ref().map(|program| Writer::new(program, model)),
             write_latency_ns: model.front.write_latency_ns,
-            least_ns: least_latency_ns(model),
+            least_ns: least_read_ns(model).min(least_write_ns(model)),
+            least_read_ns: least_read_ns(model),
             activity: Activity::default(),
         }
     }
@@ -133,6 +135,12 @@ impl Ssd {
     #[must_use]
     pub fn least_latency_ns(&self) -> u64 {
         self.least_ns
+    }
+
+    /// What no read can be faster than, in ns.
+    #[must_use]
+    pub fn least_read_ns(&self) -> u64 {
+        self.least_read_ns
     }
 
     /// Lets garbage collection go on until `now_ns`; `submit` does it too. For totals of a drive that nobody asks.
@@ -191,7 +199,7 @@ impl Ssd {
         let flash = &self.reads.flash;
         let service = match flash.service {
             Service::Uniform => around(flash.read_ns, flash.read_spread_ns, draw),
-            Service::Exponential => (-rng::unit(remix(draw, 0)).ln() * flash.read_ns as f64) as u64,
+            Service::Exponential => exponential_ns(flash.read_ns, draw),
         };
         self.activity.page_reads += 1;
         self.activity.die_busy_ns += service;
@@ -211,19 +219,29 @@ impl Ssd {
     }
 }
 
-fn least_latency_ns(model: &SsdModel) -> u64 {
+fn least_read_ns(model: &SsdModel) -> u64 {
     let read = match model.flash.service {
         Service::Uniform => model.flash.read_ns - model.flash.read_spread_ns,
         Service::Exponential => 0,
     };
+    model.front.read_latency_ns + read
+}
+
+fn least_write_ns(model: &SsdModel) -> u64 {
     let lane = if model.front.write_lanes == 0 { 0 } else { model.front.write_lane_ns };
-    (model.front.read_latency_ns + read).min(model.front.write_latency_ns + lane)
+    model.front.write_latency_ns + lane
 }
 
 /// Uniform from `spread` below to `spread` above `mean`, by the low half of a draw (the high half chooses the die).
 #[inline]
 fn around(mean: u64, spread: u64, draw: u64) -> u64 {
     mean - spread + ((2 * spread * (draw & 0xffff_ffff)) >> 32)
+}
+
+/// Exponential, by another draw. Beside the hot path, because only closed forms are so.
+#[inline(never)]
+fn exponential_ns(mean: u64, draw: u64) -> u64 {
+    (rng::exponential(remix(draw, 0)) * mean as f64) as u64
 }
 
 /// Another draw out of one, for page `index` of a request.

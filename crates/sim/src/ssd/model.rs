@@ -173,6 +173,13 @@ impl SsdModel {
         Ok(model)
     }
 
+    /// Whether it makes a difference where requests go that have so many bytes and are aligned to their size: they cross pages, or
+    /// offsets say which die they are for.
+    #[must_use]
+    pub fn minds_offset(&self, bytes: u32) -> bool {
+        self.flash.placement == Placement::Striped || !self.flash.page_bytes.is_multiple_of(bytes.max(1))
+    }
+
     fn check(&self) -> Result<(), SsdModelError> {
         let flash = &self.flash;
         require("flash.dies", u64::from(flash.dies), flash.dies > 0 && flash.dies <= 65_536, "1 to 65536")?;

@@ -5,7 +5,7 @@
 //!
 //! **Words.** The day is cut into *windows* of one width, whose loads (requests) are known from one pass ([`Loads`]). Windows
 //! in and around bursts are *exact*: all are measured, since what they cost follows from what came before, and they differ
-//! most. The others are sorted by load and cut into *strata* of the same number of windows; of each some are drawn at
+//! most; where they are too many for that ([`Rule::most_exact`]), they are strata of their own. The others are sorted by load and cut into *strata* of the same number of windows; of each some are drawn at
 //! random without replacement.
 //!
 //! **Algorithm** (Cochran, *Sampling Techniques*, third edition, chapters 2 and 5). [`Plan::new`] gives every stratum at least two draws

@@ -19,11 +19,13 @@ pub struct Rule {
     pub background: usize,
     /// Windows before and after a burst that are exact too.
     pub guard: usize,
+    /// Most windows in and around bursts that are exact; where there are more, they are strata of their own.
+    pub most_exact: usize,
 }
 
 impl Default for Rule {
     fn default() -> Self {
-        Self { draws: 120, strata: 12, burst_factor: 2.0, background: 60, guard: 1 }
+        Self { draws: 120, strata: 12, burst_factor: 2.0, background: 60, guard: 1, most_exact: usize::MAX }
     }
 }
 
@@ -41,8 +43,10 @@ pub struct Stratum {
 pub struct Plan {
     /// All windows in and around bursts, by number.
     pub exact: Vec<usize>,
-    /// The others, from the least load to the most.
+    /// The others, from the least load to the most; where bursts are too many, they come last.
     pub strata: Vec<Stratum>,
+    /// The stratum of each window; `None` where it is exact.
+    pub stratum_of: Vec<Option<usize>>,
 }
 
 /// Why there is no plan.
@@ -65,17 +69,47 @@ impl Plan {
         if rule.draws < 2 {
             return Err(PlanError::TooFewDraws);
         }
-        let exact = around_bursts(loads, rule);
-        let mut rest: Vec<usize> = (0..loads.len()).filter(|window| !exact.contains(window)).collect();
-        rest.sort_by_key(|&window| (loads[window], window));
-        let strata = cut(&rest, rule.strata.clamp(1, rule.draws / 2));
+        let (exact, apart) = exact_or_apart(loads, rule);
+        let by_load = |mut windows: Vec<usize>| {
+            windows.sort_by_key(|&window| (loads[window], window));
+            windows
+        };
+        let aside = |window: &usize| exact.contains(window) || apart.contains(window);
+        let rest = by_load((0..loads.len()).filter(|window| !aside(window)).collect());
+        let bursts = by_load(apart.iter().copied().collect());
+        let most = rule.draws / 2;
+        let parts = if bursts.is_empty() { 0 } else { (rule.strata / 3).clamp(1, most - 1) };
+        let mut strata = cut(&rest, rule.strata.saturating_sub(parts).clamp(1, most - parts));
+        strata.extend(cut(&bursts, parts));
+        let mut stratum_of = vec![None; loads.len()];
+        for (at, windows) in strata.iter().enumerate() {
+            windows.iter().for_each(|&window| stratum_of[window] = Some(at));
+        }
         let counts = deal(&strata, loads, rule.draws);
         let drawn = |(at, (windows, count)): (usize, (&&[usize], usize))| Stratum {
             windows: windows.len(),
             drawn: draw(windows, count, &mut Stream::new(seed, DRAWS, at as u64)),
         };
         let strata = strata.iter().zip(counts).enumerate().map(drawn).collect();
-        Ok(Self { exact: exact.into_iter().collect(), strata })
+        Ok(Self { exact: exact.into_iter().collect(), strata, stratum_of })
+    }
+
+    /// A plan that measures all of so many windows.
+    #[must_use]
+    pub fn whole(windows: usize) -> Self {
+        Self { exact: (0..windows).collect(), strata: Vec::new(), stratum_of: vec![None; windows] }
+    }
+
+    /// How many windows a measured one stands for, itself included; 0 where it is not measured.
+    #[must_use]
+    pub fn weight(&self, window: usize) -> f64 {
+        match self.stratum_of.get(window) {
+            Some(None) => 1.0,
+            Some(&Some(stratum)) if self.strata[stratum].drawn.contains(&window) => {
+                self.strata[stratum].windows as f64 / self.strata[stratum].drawn.len() as f64
+            }
+            _ => 0.0,
+        }
     }
 
     /// All windows that are measured, by number.
@@ -84,6 +118,17 @@ impl Plan {
         let drawn = self.strata.iter().flat_map(|stratum| &stratum.drawn);
         let all: BTreeSet<usize> = self.exact.iter().chain(drawn).copied().collect();
         all.into_iter().collect()
+    }
+}
+
+/// Windows in and around bursts: those that are exact, or, where they are too many for that, those that are strata of their own
+/// (which takes two draws beside the two of the rest).
+fn exact_or_apart(loads: &[u64], rule: &Rule) -> (BTreeSet<usize>, BTreeSet<usize>) {
+    let bursts = around_bursts(loads, rule);
+    match bursts.len() {
+        count if count <= rule.most_exact => (bursts, BTreeSet::new()),
+        _ if rule.draws < 4 => (BTreeSet::new(), BTreeSet::new()),
+        _ => (BTreeSet::new(), bursts),
     }
 }
 

@@ -53,6 +53,36 @@ fn bursts_and_what_is_beside_them_are_exact() {
 }
 
 #[test]
+fn too_many_bursts_are_strata_of_their_own() {
+    let (loads, joules) = day(2);
+    let truth: f64 = joules.iter().sum();
+    let rule = Rule { draws: 60, most_exact: 10, ..Rule::default() };
+    let bursts = Plan::new(&loads, &Rule { most_exact: usize::MAX, ..rule }, 1).unwrap().exact;
+    assert!(bursts.len() > 100);
+    let (mut held, mut sum) = (0, 0.0);
+    for seed in 0..500 {
+        let plan = Plan::new(&loads, &rule, seed).unwrap();
+        assert!(plan.exact.is_empty() && plan.windows().len() == 60);
+        let quiet = plan.strata.iter().take(8).flat_map(|stratum| &stratum.drawn);
+        assert!(plan.strata.len() == 12 && quiet.into_iter().all(|window| !bursts.contains(window)));
+        let weights: f64 = plan.windows().into_iter().map(|window| plan.weight(window)).sum();
+        assert!((weights - loads.len() as f64).abs() < 1e-6, "{weights}");
+        let estimate = plan.estimate(|window| joules.get(window).copied()).unwrap();
+        held += u32::from((estimate.low..=estimate.high).contains(&truth));
+        sum += estimate.total / truth;
+    }
+    assert!(held > 450 && (sum / 500.0 - 1.0).abs() < 0.002, "{held} {}", sum / 500.0);
+}
+
+#[test]
+fn a_whole_plan_measures_everything() {
+    let plan = Plan::whole(5);
+    assert_eq!((plan.windows(), plan.weight(4), plan.weight(5)), (vec![0, 1, 2, 3, 4], 1.0, 0.0));
+    let estimate = plan.estimate(|window| Some(window as f64)).unwrap();
+    assert_eq!((estimate.total, estimate.low, estimate.high), (10.0, 10.0, 10.0));
+}
+
+#[test]
 fn what_was_not_measured_is_named() {
     let plan = Plan::new(&[1, 2, 3, 4], &Rule::default(), 1).unwrap();
     let missing = plan.windows()[1];

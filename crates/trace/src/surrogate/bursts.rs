@@ -136,6 +136,25 @@ mod tests {
         }
     }
 
+    /// The rule of [`crate::stats::bursts`] needs a whole bin of rest to tell two bursts apart: wherever bins begin, more than
+    /// two bins hold one. At the ends of a window too, and where bursts are as dense as they can be.
+    #[test]
+    fn a_whole_bin_of_rest_lies_between_any_two_bursts() {
+        let bin_ns = crate::stats::BurstRule::default().bin_ns;
+        let bins_between = |earlier: &Burst, later: &Burst| {
+            let first_whole = earlier.end_ns.div_ceil(bin_ns);
+            (later.start_ns / bin_ns).saturating_sub(first_whole)
+        };
+        for (seed, length_s) in (0..20).flat_map(|seed| [(seed, 3.0), (seed, 19.4), (seed, 60.0)]) {
+            let member = Member { burst_length_s: length_s, ..Family::alibaba().member(seed) };
+            let schedule = Schedule::new(&member, seed, 6 * WINDOW_NS, vec![0.5, 0.3, 0.2]);
+            let all: Vec<Burst> = (0..6).flat_map(|window| schedule.window(window)).collect();
+            assert!(all.len() > 150, "{}", all.len());
+            assert!(all.windows(2).all(|pair| pair[1].start_ns >= pair[0].end_ns + 2_500_000_000), "2.5 s of rest");
+            assert!(all.windows(2).all(|pair| bins_between(&pair[0], &pair[1]) >= 1), "a whole bin of rest");
+        }
+    }
+
     #[test]
     fn the_load_of_a_burst_is_as_high_as_asked() {
         let schedule = schedule(4, 1);

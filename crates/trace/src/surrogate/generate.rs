@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use crate::request::Request;
 use crate::surrogate::Member;
 use crate::surrogate::bursts::{Burst, Schedule, WINDOW_NS};
-use crate::surrogate::volume::{Common, Volume};
+use crate::surrogate::volume::{Common, SEGMENT_NS, Volume};
 
 /// Windows of bursts that are kept.
 const KEPT: usize = 4;
@@ -37,6 +37,37 @@ impl Generator {
         };
         (0..member.volumes).for_each(|number| this.schedule(number));
         this
+    }
+
+    /// Goes on from a moment that is no earlier than the one sought before: what comes next is what would have come from there
+    /// on. Costs some steps for every swing of the load in between, but none for requests.
+    pub fn seek(&mut self, from_ns: u64) {
+        self.next.clear();
+        let segment = from_ns / SEGMENT_NS;
+        for number in 0..self.volumes.len() as u32 {
+            self.volumes[number as usize].seek(segment);
+            self.schedule(number);
+        }
+        while self.next.peek().is_some_and(|&Reverse((at_ns, _))| at_ns < from_ns) {
+            Iterator::next(self);
+        }
+    }
+
+    /// How many requests each window of a width is to be expected to have, over the whole span: the integral of the rate that
+    /// arrivals are drawn with. Costs some steps for every swing of the load.
+    #[must_use]
+    pub fn expected_loads(member: &Member, seed: u64, span_ns: u64, window_ns: u64) -> Vec<f64> {
+        let mut this = Self::new(member, seed, span_ns);
+        let Self { common, volumes, bursts, .. } = &mut this;
+        let window_ns = window_ns.max(1);
+        let windows = (0..span_ns.div_ceil(window_ns)).map(|window| window * window_ns);
+        let mut loads = Vec::new();
+        for from_ns in windows {
+            let to_ns = (from_ns + window_ns).min(span_ns);
+            let of = |volume: &mut Volume| volume.expected(common, (from_ns, to_ns), |at_ns| bursts.after(at_ns));
+            loads.push(volumes.iter_mut().map(of).sum());
+        }
+        loads
     }
 
     fn schedule(&mut self, number: u32) {

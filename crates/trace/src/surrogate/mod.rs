@@ -23,7 +23,8 @@
 //! [`crate::stats::bursts`] counts it as one.
 //!
 //! **Properties** (tested): the marginals hold; the same seed gives the same bytes; a volume's arrivals outside bursts do
-//! not depend on how many volumes there are beside it, but for its part of the rate.
+//! not depend on how many volumes there are beside it, but for its part of the rate; a stretch of time can be had without
+//! what comes before it ([`Generator::seek`]).
 //!
 //! KB are taken as 1,000 bytes and sizes are whole sectors of 512 bytes, so a printed quartile is met from below.
 
@@ -126,8 +127,9 @@ pub struct Member {
     pub volume_bytes: u64,
 }
 
-/// Purpose of a member's draws.
+/// Purposes of draws: a member's, and a rate's.
 const MEMBER: u64 = 1;
+const RATE: u64 = 6;
 
 impl Family {
     /// Surrogates of Alibaba's block traces.
@@ -171,6 +173,12 @@ impl Family {
             hot_space: (0.01, 0.2),
             hot_traffic: (0.5, 0.95),
         }
+    }
+
+    /// The mean rate of a seed, in requests a second, between two: drawn evenly over its logarithm.
+    #[must_use]
+    pub fn rate(seed: u64, (low, high): Range) -> f64 {
+        Stream::new(seed, RATE, 0).between((low.ln(), high.ln())).exp()
     }
 
     /// The member of a seed, with 128 volumes of 480 GB and 10,000 IOPS; change what you know better.

@@ -41,6 +41,53 @@ fn the_same_seed_gives_the_same_requests_and_another_others() {
     assert!(one.iter().all(|r| r.offset + u64::from(r.bytes) <= member.volume_bytes && r.at_ns < 20 * S));
 }
 
+#[test]
+fn what_is_sought_is_what_would_have_come() {
+    for seed in 0..3 {
+        let member = Member { mean_iops: 300.0, ..Family::tencent().member(seed) };
+        let all: Vec<Request> = Generator::new(&member, seed, 90 * S).collect();
+        let mut generator = Generator::new(&member, seed, 90 * S);
+        for from_ns in [0, 1, 3 * S + 7, 3 * S + 8, 40 * S, 89 * S + S / 2, 95 * S] {
+            generator.seek(from_ns);
+            let expected: Vec<Request> = all.iter().copied().filter(|request| request.at_ns >= from_ns).collect();
+            let found: Vec<Request> = generator.clone().collect();
+            assert!(found == expected, "seed {seed} from {from_ns} ns: {} of {}", found.len(), expected.len());
+            // whatever it has given out since, and however far its quiet volumes are ahead
+            (0..500).for_each(|_| drop(generator.next()));
+        }
+    }
+}
+
+#[test]
+fn expected_loads_are_those_of_the_requests() {
+    let member = Member { mean_iops: 2000.0, batch: 2.0, ..Family::alibaba().member(5) };
+    let (span, width) = (1800 * S, 7 * S);
+    let expected = Generator::expected_loads(&member, 5, span, width);
+    let mut counts = vec![0_u64; expected.len()];
+    Generator::new(&member, 5, span).for_each(|request| counts[(request.at_ns / width) as usize] += 1);
+    let (mut squares, mut most) = (0.0, 0.0_f64);
+    for (&count, &load) in counts.iter().zip(&expected) {
+        // batches of a geometric size of mean b: variance over mean is 2 b - 1
+        let z = (count as f64 - load) / (3.0 * load).sqrt();
+        squares += z * z;
+        most = most.max(z.abs());
+    }
+    let spread = squares / counts.len() as f64;
+    assert!(most < 5.0 && (0.7..1.3).contains(&spread), "{most} {spread}");
+    let peak = expected.iter().copied().fold(0.0, f64::max) / (2000.0 * 7.0);
+    assert!(peak > 1.5, "bursts are in it: {peak}");
+}
+
+#[test]
+fn batches_cost_a_busy_volume_no_requests() {
+    for (mean_iops, seconds) in [(300.0, 600), (100_000.0, 5)] {
+        let member = Member { batch: 4.0, volumes: 1, mean_iops, ..plain() };
+        let found = summary(&member, 8, seconds * S).mean_rate_iops.unwrap();
+        let deviation = (7.0 * mean_iops / seconds as f64).sqrt();
+        assert!((found - mean_iops).abs() < 4.0 * deviation + 0.002 * mean_iops, "{found}");
+    }
+}
+
 /// A member without swings, bursts and batches, whose law is known.
 fn plain() -> Member {
     let mut member = Family::alibaba().member(1);

@@ -3,8 +3,12 @@
 //! The rate is a product: the volume's mean, the day, the Markov sources, a burst. All are constant between *changes*, so the
 //! time to the next batch is exponential up to the next change, and is drawn anew from there (an exponential has no
 //! memory). A batch's requests follow each other closely, each where the one before ended.
+//!
+//! Every [`SEGMENT_NS`] is such a change too, and there the streams of arrivals and requests begin anew, from their number; a
+//! batch ends with its segment. So any segment is known without those before it: only the sources have to be followed, and
+//! they draw from streams of their own.
 
-use crate::random::Stream;
+use crate::random::{Stream, mix};
 use crate::request::{Op, Request};
 use crate::surrogate::Member;
 use crate::surrogate::bursts::Burst;
@@ -16,10 +20,13 @@ const SOURCES: usize = 7;
 /// How long the day's swing is taken as constant.
 const DAY_STEP_NS: u64 = 60_000_000_000;
 const DAY_NS: f64 = 86_400e9;
-/// Mean gap within a batch.
+/// Largest mean gap within a batch; and at a high rate so much of a request's mean share of time.
 const BATCH_GAP_NS: f64 = 50_000.0;
+const BATCH_GAP_SHARE: f64 = 0.5;
 /// Offsets are whole blocks of so many bytes.
 const BLOCK: u64 = 4096;
+/// Requests of one segment do not depend on those of another.
+pub(super) const SEGMENT_NS: u64 = 1_000_000_000;
 /// Purposes of draws.
 const ARRIVALS: u64 = 10;
 const SWINGS: u64 = 11;
@@ -32,6 +39,17 @@ struct Source {
     next_ns: u64,
     mean_ns: f64,
     weight: f64,
+    swings: Stream,
+}
+
+impl Source {
+    /// Turns it as often as until `at_ns`.
+    fn follow(&mut self, at_ns: u64) {
+        while self.next_ns <= at_ns {
+            self.up = !self.up;
+            self.next_ns += 1 + self.swings.exponential(self.mean_ns) as u64;
+        }
+    }
 }
 
 /// What all volumes share.
@@ -57,31 +75,58 @@ impl Common {
 pub(super) struct Volume {
     pub(super) number: u32,
     mean_iops: f64,
+    seed: u64,
     arrivals: Stream,
-    swings: Stream,
     requests: Stream,
+    /// Where the present segment ends.
+    segment_end_ns: u64,
     sources: [Source; SOURCES],
+    /// The same where it was last sought: a volume may be far ahead of the others.
+    sought: [Source; SOURCES],
     /// Where its clock stands.
     at_ns: u64,
     /// Requests of the batch that are still to come.
     batch_left: u64,
+    batch_gap_ns: f64,
     next_offset: u64,
 }
 
 impl Volume {
     pub(super) fn new(number: u32, mean_iops: f64, member: &Member, seed: u64) -> Self {
-        let mut swings = Stream::new(seed, SWINGS, u64::from(number));
-        Self {
+        let sources = sources(member.hurst, seed, number);
+        let mut volume = Self {
             number,
             mean_iops,
-            arrivals: Stream::new(seed, ARRIVALS, u64::from(number)),
-            sources: sources(member.hurst, &mut swings),
-            swings,
-            requests: Stream::new(seed, REQUESTS, u64::from(number)),
+            seed,
+            arrivals: Stream::new(seed, ARRIVALS, 0),
+            sources,
+            sought: sources,
+            requests: Stream::new(seed, REQUESTS, 0),
+            segment_end_ns: 0,
             at_ns: 0,
             batch_left: 0,
+            batch_gap_ns: 0.0,
             next_offset: 0,
-        }
+        };
+        volume.begin(0);
+        volume
+    }
+
+    /// Goes on from a segment that is no earlier than the one sought before.
+    pub(super) fn seek(&mut self, segment: u64) {
+        self.begin(segment);
+        self.sought.iter_mut().for_each(|source| source.follow(segment * SEGMENT_NS));
+        self.sources = self.sought;
+    }
+
+    /// Begins a segment.
+    fn begin(&mut self, segment: u64) {
+        let index = mix(segment) ^ u64::from(self.number);
+        self.arrivals = Stream::new(self.seed, ARRIVALS, index);
+        self.requests = Stream::new(self.seed, REQUESTS, index);
+        self.batch_left = 0;
+        self.at_ns = segment * SEGMENT_NS;
+        self.segment_end_ns = self.at_ns.saturating_add(SEGMENT_NS);
     }
 
     /// When the next request comes, given the burst that is on or comes next; `None` if that is after `until_ns`.
@@ -95,15 +140,23 @@ impl Volume {
     ) -> Option<u64> {
         if self.batch_left > 0 {
             self.batch_left -= 1;
-            self.at_ns += self.arrivals.exponential(BATCH_GAP_NS) as u64;
-            return (self.at_ns < until_ns).then_some(self.at_ns);
+            self.at_ns += self.arrivals.exponential(self.batch_gap_ns) as u64;
+            if self.at_ns < self.segment_end_ns {
+                return (self.at_ns < until_ns).then_some(self.at_ns);
+            }
+            self.at_ns = self.segment_end_ns;
         }
         while self.at_ns < until_ns {
-            self.swing();
-            let burst = burst_at(self.at_ns).filter(|burst| burst.has(self.number));
-            let change_ns = self.next_change(burst.as_ref()).min(until_ns);
-            let rate = self.rate(common, burst.as_ref()) / common.member.batch.max(1.0);
-            let gap_ns = self.arrivals.exponential(1e9 / rate.max(1e-12));
+            if self.at_ns >= self.segment_end_ns {
+                self.begin(self.at_ns / SEGMENT_NS);
+            }
+            let burst = self.turn(self.at_ns, &mut burst_at);
+            let change_ns = self.next_change(burst.as_ref()).min(until_ns).min(self.segment_end_ns);
+            let each_ns = 1e9 / self.rate(common, burst.as_ref()).max(1e-12);
+            let batch = common.member.batch.max(1.0);
+            self.batch_gap_ns = BATCH_GAP_NS.min(BATCH_GAP_SHARE * each_ns);
+            // what a batch takes is no time in which the next is waited for
+            let gap_ns = self.arrivals.exponential(batch * each_ns - (batch - 1.0) * self.batch_gap_ns);
             if gap_ns < (change_ns - self.at_ns) as f64 {
                 self.at_ns += gap_ns as u64;
                 self.batch_left = self.batch(common.member.batch) - 1;
@@ -113,6 +166,30 @@ impl Volume {
             self.at_ns = change_ns;
         }
         None
+    }
+
+    /// How many requests are to be expected between two moments; time must not go back.
+    pub(super) fn expected(
+        &mut self,
+        common: &Common,
+        (from_ns, to_ns): (u64, u64),
+        mut burst_at: impl FnMut(u64) -> Option<Burst>,
+    ) -> f64 {
+        self.at_ns = from_ns;
+        let mut requests = 0.0;
+        while self.at_ns < to_ns {
+            let burst = self.turn(self.at_ns, &mut burst_at);
+            let change_ns = self.next_change(burst.as_ref()).min(to_ns);
+            requests += self.rate(common, burst.as_ref()) * (change_ns - self.at_ns) as f64 / 1e9;
+            self.at_ns = change_ns;
+        }
+        requests
+    }
+
+    /// Turns the sources whose time has come; the burst that the volume is in, or that comes next.
+    fn turn(&mut self, at_ns: u64, burst_at: &mut impl FnMut(u64) -> Option<Burst>) -> Option<Burst> {
+        self.sources.iter_mut().for_each(|source| source.follow(at_ns));
+        burst_at(at_ns).filter(|burst| burst.has(self.number))
     }
 
     /// A geometric number, at least 1.
@@ -141,16 +218,6 @@ impl Volume {
         self.mean_iops * day * (1.0 + member.modulation * swing) * factor
     }
 
-    /// Turns the sources whose time has come.
-    fn swing(&mut self) {
-        for source in &mut self.sources {
-            if source.next_ns <= self.at_ns {
-                source.up = !source.up;
-                source.next_ns = self.at_ns + 1 + self.swings.exponential(source.mean_ns) as u64;
-            }
-        }
-    }
-
     /// Where a batch begins: the first part of a volume is hot.
     fn place(&mut self, member: &Member) -> u64 {
         let blocks = (member.volume_bytes / BLOCK).max(1);
@@ -174,16 +241,18 @@ impl Volume {
 }
 
 /// Sources whose weights sum to 1; the square of a weight falls with its time constant as `tau^(2H-2)`.
-fn sources(hurst: f64, swings: &mut Stream) -> [Source; SOURCES] {
+fn sources(hurst: f64, seed: u64, volume: u32) -> [Source; SOURCES] {
     let weight = |scale: usize| 4_f64.powf(scale as f64 * (hurst - 1.0));
     let total: f64 = (0..SOURCES).map(weight).sum();
     std::array::from_fn(|scale| {
         let mean_ns = FASTEST_NS * 4_f64.powi(scale as i32);
+        let mut swings = Stream::new(seed, SWINGS, u64::from(volume) * SOURCES as u64 + scale as u64);
         Source {
             up: swings.draw() & 1 == 0,
             next_ns: swings.exponential(mean_ns) as u64,
             mean_ns,
             weight: weight(scale) / total,
+            swings,
         }
     })
 }

@@ -1,0 +1,110 @@
+//! What a run is likely to cost, for estimates of time and to keep checks within theirs. Nothing that comes out depends on it.
+//!
+//! A request costs so much whatever happens, a simulated second so much more for ticks, loops and idle cores. Closed loops have no
+//! rate: they are taken to go as fast as drives, cores and depth let them.
+
+use crate::experiment::schema::{Experiment, Group, MeanRate, PolicySpec, WarmUp};
+use crate::quantity::{Depth, Rate};
+
+/// Of a request, in seconds of a core (docs/simulator.md: speed).
+const REQUEST_S: f64 = 0.45e-6;
+/// Of a simulated second of one core, in seconds of a core.
+const CORE_SECOND_S: f64 = 2e-3;
+/// Requests a second of a drive, of a core; seconds from a request to its answer.
+const DRIVE_IOPS: f64 = 2.5e6;
+const CORE_IOPS: f64 = 8e5;
+const ROUND_S: f64 = 100e-6;
+
+/// A run of an experiment at its point, in seconds of a core, its share of looking for the warm-up included.
+#[must_use]
+pub fn run_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
+    let pilots = match experiment.warm_up {
+        WarmUp::Fixed { .. } => 0.0,
+        WarmUp::Mser5 { .. } => 1.0 / f64::from(experiment.replications.max(1)),
+    };
+    once_s(experiment, policy) * (1.0 + pilots)
+}
+
+/// The same, but for the warm-up.
+#[must_use]
+pub fn once_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
+    let cores = policy.topology.unwrap_or(experiment.topology).cores;
+    let seconds = simulated_s(experiment);
+    seconds * (requests_per_s(experiment, cores) * REQUEST_S + f64::from(cores) * CORE_SECOND_S)
+}
+
+/// Requests of a whole run.
+#[must_use]
+pub fn requests(experiment: &Experiment) -> f64 {
+    simulated_s(experiment) * requests_per_s(experiment, experiment.topology.cores)
+}
+
+/// Of a replay by windows these, with their run-ins.
+fn simulated_s(experiment: &Experiment) -> f64 {
+    let whole = experiment.duration.seconds();
+    let Some(sample) = experiment.trace.as_ref().and_then(|trace| trace.sample) else { return whole };
+    if sample.exact_time >= experiment.duration && sample.exact_requests > 0 {
+        return whole;
+    }
+    let windows = (sample.windows + sample.around_bursts) as f64;
+    (windows * (sample.window.seconds() + sample.run_in.seconds())).min(whole)
+}
+
+fn requests_per_s(experiment: &Experiment, cores: u16) -> f64 {
+    let drives: u32 = experiment.drives.iter().map(|drives| u32::from(drives.count)).sum();
+    let most = (f64::from(cores) * CORE_IOPS).min(f64::from(drives) * DRIVE_IOPS);
+    let groups: f64 = experiment.workload.iter().map(|group| group_per_s(group, most)).sum();
+    let traced =
+        experiment.trace.as_ref().map_or(0.0, |trace| trace.mean_iops.map_or(1e6, MeanRate::mean) * trace.speed);
+    groups.min(2.0 * most) + traced
+}
+
+fn group_per_s(group: &Group, most: f64) -> f64 {
+    let loops = match group.depth {
+        Depth::AtMost(depth) => f64::from(group.connections) * f64::from(depth) / (ROUND_S + group.think.seconds()),
+        Depth::Open => f64::INFINITY,
+    };
+    let of = |rate: Rate| {
+        let rate = match rate {
+            Rate::PerSecond(rate) => rate,
+            Rate::Share(share) => share * group.max_iops.unwrap_or(most),
+            Rate::Unlimited => most,
+            Rate::Off => 0.0,
+        };
+        rate.min(loops)
+    };
+    if let Some(rate) = group.rate {
+        return of(rate);
+    }
+    let length: f64 = group.phases.iter().map(|phase| phase.length.seconds()).sum();
+    let requests: f64 = group.phases.iter().map(|phase| of(phase.rate) * phase.length.seconds()).sum();
+    if length > 0.0 { requests / length } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::experiment::{Request, load};
+
+    #[test]
+    fn requests_are_rate_times_time() {
+        let bench = |name: &str| {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/sandman").join(name);
+            load(&path, &Request::default()).unwrap()
+        };
+        let stable = bench("fig3.toml");
+        let last = &stable.points.last().unwrap().experiment;
+        assert!((requests(last) - last.duration.seconds() * 10.24e6).abs() < 1.0);
+        let bursts = &bench("fig4.toml").points[0].experiment;
+        let rounds = bursts.duration.seconds() / 11.0;
+        assert!(
+            (requests(bursts) / rounds / (10.0 * 125e3 + 2.5e6) - 1.0).abs() < 0.6,
+            "{}",
+            requests(bursts) / rounds
+        );
+        let policy = &last.policies[0];
+        assert!(run_s(last, policy) > once_s(last, policy));
+    }
+}

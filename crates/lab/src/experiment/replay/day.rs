@@ -1,0 +1,293 @@
+//! A replay by windows, and what they say of the whole.
+//!
+//! **Problem.** A day of a trace is too long to simulate, and most of it is alike. Simulated are some windows, and joules of the
+//! whole are estimated from them, with an interval that says how well.
+//!
+//! **Words.** A *window* is `sample.window` wide; a *unit* is a window, or windows in a row that all count for themselves. Before a
+//! unit the `run_in` is simulated and not measured: it is replayed too, so that the policy is where it would be, and cores, drives and
+//! network hold what they would hold. Before the beginning of the trace it is quiet.
+//!
+//! **Algorithm.** Loads of all windows are known: of a file counted in one pass, of a surrogate from its rate.
+//! [`pilotlight_trace::sampling`] plans which windows are simulated, and estimates; the same windows for every policy, as they follow
+//! from trace and seed alone. Where there are few requests and little time (`exact_requests`, `exact_time`) all windows are one unit.
+//! Other figures are added up with the same weights ([`super::total`]).
+//!
+//! **Properties** (tested): a sample of everything is the exact replay; one hour by sample and exactly: docs/traces.md.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pilotlight_plant::Policy;
+use pilotlight_sim::Source;
+use pilotlight_sim::outcome::Outcome;
+use pilotlight_sim::scenario::{Arrival, Scenario};
+use pilotlight_trace::Generator;
+use pilotlight_trace::sampling::{Estimate, Plan, Rule};
+use pilotlight_trace::transform::{Cut, Scaled};
+
+use super::origin::Origin;
+use super::placed;
+use super::total::Total;
+use crate::experiment::schema::{Sample, Trace};
+use crate::metrics::Metric;
+use crate::sweep::Engine;
+
+/// Days of a month, where joules are projected.
+const DAYS_OF_MONTH: f64 = 30.0;
+const S_PER_DAY: f64 = 86_400.0;
+const JOULES_PER_KWH: f64 = 3.6e6;
+/// Most requests of a file's windows that are held at a time (40 bytes each).
+const MOST_HELD: usize = 20_000_000;
+/// A replay is saturated if windows were that hold this part of its time.
+const SATURATED: f64 = 0.1;
+
+/// What a replay by windows says beside its outcome.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Day {
+    /// Simulated time that the outcome is of, in nanoseconds.
+    pub span_ns: u64,
+    /// Windows that were simulated, and all.
+    pub windows: (usize, usize),
+    /// Requests of the whole: of a file counted, of a surrogate expected.
+    pub requests: u64,
+    /// Most requests of a window over the mean.
+    pub peak_over_mean: f64,
+    /// Joules of the whole.
+    pub joules: Estimate,
+    /// Mean rate of a surrogate outside bursts.
+    pub mean_iops: Option<f64>,
+    /// Lines of a file that are no requests.
+    pub malformed: u64,
+}
+
+impl Day {
+    /// Whether all of it was simulated.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.windows.0 == self.windows.1
+    }
+
+    /// The numbers of a replay; `joules` are those of the machine that they are of.
+    #[must_use]
+    pub fn metrics(&self, joules: f64) -> Vec<Metric> {
+        let per_day = S_PER_DAY / (self.span_ns as f64 / 1e9);
+        let own = joules / self.joules.total.max(f64::MIN_POSITIVE);
+        let (low, high) = (self.joules.low * own, self.joules.high * own);
+        let kwh = |joules: f64| joules * per_day * DAYS_OF_MONTH / JOULES_PER_KWH;
+        let metric = |name: &str, unit, value| Metric { name: name.to_owned(), unit, value };
+        vec![
+            metric("joules_per_day", "J", joules * per_day),
+            metric("joules_per_day_low", "J", low * per_day),
+            metric("joules_per_day_high", "J", high * per_day),
+            metric("kwh_per_month", "kWh", kwh(joules)),
+            metric("replayed_windows", "windows", self.windows.0 as f64),
+            metric("replayed_share", "1", self.windows.0 as f64 / self.windows.1 as f64),
+            metric("trace_requests", "requests", self.requests as f64),
+            metric("trace_iops", "IOPS", self.requests as f64 / (self.span_ns as f64 / 1e9)),
+            metric("peak_over_mean", "1", self.peak_over_mean),
+            metric("wasted_over_required_at_peak", "1", self.peak_over_mean - 1.0),
+        ]
+    }
+}
+
+/// Which windows are simulated, and with what.
+#[derive(Debug)]
+struct Prepared {
+    origin: Origin,
+    loads: Vec<u64>,
+    plan: Plan,
+    units: Vec<Unit>,
+    /// Of a file: what each unit replays.
+    held: Vec<Vec<Arrival>>,
+}
+
+/// Windows that are simulated in one go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Unit {
+    first: usize,
+    windows: usize,
+}
+
+/// Prepared replays, so that every policy shares what follows from trace and seed alone.
+#[derive(Debug, Default)]
+pub struct Replays {
+    all: Mutex<BTreeMap<String, Arc<Prepared>>>,
+}
+
+/// A replay that is to be run under a policy.
+#[derive(Clone, Copy)]
+pub struct Run<'a> {
+    /// The trace.
+    pub trace: &'a Trace,
+    /// Which windows.
+    pub sample: &'a Sample,
+    /// The scenario; its duration is that of the trace to be replayed.
+    pub scenario: &'a Scenario,
+    /// Makes a policy for each unit.
+    pub policy: &'a dyn Fn() -> Result<Box<dyn Policy>, String>,
+    /// What simulates.
+    pub engine: &'a Engine<'a>,
+}
+
+impl Replays {
+    /// Replays by windows; the outcome is an estimate of that of all.
+    ///
+    /// # Errors
+    /// In words, if the trace cannot be read, or a window cannot be run.
+    pub fn run(&self, run: &Run<'_>) -> Result<(Outcome, Day), String> {
+        let prepared = self.prepared(run)?;
+        let Prepared { origin, loads, plan, units, held } = &*prepared;
+        let mut total = Total::new(run.scenario, run.sample.window.0, plan);
+        let mut generator = origin.generator();
+        for (at, unit) in units.iter().enumerate() {
+            let scenario = scenario(run, unit);
+            let source: Source<'_> = match &mut generator {
+                Some(generator) => generated(run, origin, generator, unit, scenario.duration_ns),
+                None => Box::new(held[at].iter().copied()),
+            };
+            let outcome = (run.engine)(&scenario, (run.policy)()?, Some(source))?;
+            total.add(unit.first, unit.windows, &outcome, &scenario);
+        }
+        let requests: u64 = loads.iter().sum();
+        let most = loads.iter().copied().max().unwrap_or(0);
+        let day = Day {
+            span_ns: loads.len() as u64 * run.sample.window.0,
+            windows: (total.windows(), loads.len()),
+            requests,
+            peak_over_mean: most as f64 * loads.len() as f64 / requests.max(1) as f64,
+            joules: plan.estimate(|window| total.joules(window)).map_err(|error| error.to_string())?,
+            mean_iops: origin.mean_iops(),
+            malformed: origin.malformed,
+        };
+        let outcome = total.outcome(loads, SATURATED);
+        Ok((outcome, day))
+    }
+
+    /// What does not depend on the policy.
+    fn prepared(&self, run: &Run<'_>) -> Result<Arc<Prepared>, String> {
+        let scenario = run.scenario;
+        let key = format!("{:?} {} {} {}", run.trace, scenario.drives.len(), scenario.duration_ns, scenario.seed);
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(prepared) = all.get(&key) {
+            return Ok(Arc::clone(prepared));
+        }
+        let prepared = Arc::new(prepare(run)?);
+        if all.len() >= 16 {
+            all.clear(); // replications come one after the other: no key comes back later than that
+        }
+        all.insert(key, Arc::clone(&prepared));
+        Ok(prepared)
+    }
+}
+
+fn prepare(run: &Run<'_>) -> Result<Prepared, String> {
+    let Run { trace, sample, scenario, .. } = *run;
+    let window_ns = sample.window.0;
+    if window_ns == 0 || !scenario.series_ns.is_multiple_of(window_ns) {
+        return Err(format!(
+            "trace: sample.window ({window_ns} ns) must be above 0, and `series` ({} ns) a multiple of it",
+            scenario.series_ns
+        ));
+    }
+    let origin = Origin::new(trace, scenario.drives.len() as u16, scenario.duration_ns, scenario.seed)?;
+    let mut loads = origin.loads(window_ns)?;
+    // whole entries of the series: what is missing at the end of a file is quiet
+    loads.resize(loads.len().max(1).next_multiple_of((scenario.series_ns / window_ns) as usize), 0);
+    let requests: u64 = loads.iter().sum();
+    let exact = requests <= sample.exact_requests && loads.len() as u64 * window_ns <= sample.exact_time.0;
+    let rule =
+        Rule { draws: sample.windows, strata: sample.strata, most_exact: sample.around_bursts, ..Rule::default() };
+    let plan = if exact || sample.windows >= loads.len() {
+        Plan::whole(loads.len())
+    } else {
+        Plan::new(&loads, &rule, scenario.seed).map_err(|error| format!("trace: sample: {error}"))?
+    };
+    let units = units(&plan);
+    let held = if origin.mean_iops().is_some() { Vec::new() } else { hold(run, &origin, &units)? };
+    Ok(Prepared { origin, loads, plan, units, held })
+}
+
+/// Exact windows in a row are one unit, every other window is one of its own.
+fn units(plan: &Plan) -> Vec<Unit> {
+    let mut units: Vec<Unit> = Vec::new();
+    for window in plan.windows() {
+        let exact = |window: usize| plan.stratum_of[window].is_none();
+        match units.last_mut() {
+            Some(last) if last.first + last.windows == window && exact(window) && exact(window - 1) => {
+                last.windows += 1
+            }
+            _ => units.push(Unit { first: window, windows: 1 }),
+        }
+    }
+    units
+}
+
+/// A unit with its run-in. Energy is looked at in steps that both are multiples of.
+fn scenario(run: &Run<'_>, unit: &Unit) -> Scenario {
+    let Sample { window, run_in, .. } = *run.sample;
+    let step_ns = greatest_divisor(window.0, run_in.0);
+    Scenario {
+        duration_ns: run_in.0 + unit.windows as u64 * window.0,
+        warm_up_ns: run_in.0,
+        series_ns: step_ns,
+        ..run.scenario.clone()
+    }
+}
+
+fn greatest_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// When a unit's simulated time begins, in the replay's time: before its beginning it is quiet.
+fn begins(run: &Run<'_>, unit: &Unit) -> (u64, u64) {
+    let first_ns = unit.first as u64 * run.sample.window.0;
+    let run_in_ns = run.sample.run_in.0;
+    (first_ns.saturating_sub(run_in_ns), run_in_ns.saturating_sub(first_ns))
+}
+
+fn generated(
+    run: &Run<'_>,
+    origin: &Origin,
+    generator: &mut Generator,
+    unit: &Unit,
+    duration_ns: u64,
+) -> Source<'static> {
+    let (from_ns, quiet_ns) = begins(run, unit);
+    let to_ns = from_ns + duration_ns - quiet_ns;
+    let (own_from, own_to) = (origin.own_ns(from_ns), origin.own_ns(to_ns));
+    generator.seek(own_from);
+    let within = Scaled::new(Cut::new(generator.clone(), own_from, own_to), run.trace.speed);
+    let placed = placed(within, origin.placement.clone(), run.trace.threads_per_client);
+    Box::new(placed.map(move |arrival| Arrival { at_ns: arrival.at_ns + quiet_ns, ..arrival }))
+}
+
+/// What the units of a file replay, in one pass.
+fn hold(run: &Run<'_>, origin: &Origin, units: &[Unit]) -> Result<Vec<Vec<Arrival>>, String> {
+    let mut held: Vec<Vec<Arrival>> = vec![Vec::new(); units.len()];
+    let (mut first, mut count) = (0, 0);
+    let window_ns = run.sample.window.0;
+    let end_ns = |unit: &Unit| (unit.first + unit.windows) as u64 * window_ns;
+    for arrival in placed(origin.requests()?, origin.placement.clone(), run.trace.threads_per_client) {
+        while units.get(first).is_some_and(|unit| end_ns(unit) <= arrival.at_ns) {
+            first += 1;
+        }
+        for (unit, held) in units.iter().zip(&mut held).skip(first) {
+            let (from_ns, quiet_ns) = begins(run, unit);
+            if arrival.at_ns < from_ns {
+                break;
+            }
+            held.push(Arrival { at_ns: arrival.at_ns - from_ns + quiet_ns, ..arrival });
+            count += 1;
+        }
+        if count > MOST_HELD {
+            return Err(format!(
+                "trace {}: the windows hold more than {MOST_HELD} requests; take fewer or narrower ones (sample.windows, sample.window)",
+                run.trace.source
+            ));
+        }
+    }
+    Ok(held)
+}

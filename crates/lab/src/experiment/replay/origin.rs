@@ -1,0 +1,197 @@
+//! Where a replay's requests come from: a surrogate, or a file. Times are those of the replay, from 0.
+
+use std::collections::BTreeMap;
+use std::io::BufRead as _;
+use std::path::Path;
+
+use pilotlight_trace::placement::{Candidate, Placement, Plan, assign};
+use pilotlight_trace::read::Options;
+use pilotlight_trace::transform::{Cut, Scaled, Spread};
+use pilotlight_trace::{Family, Format, Generator, Member, Reader, Request};
+
+use crate::experiment::schema::{MeanRate, Trace};
+
+/// How a surrogate is called.
+const SURROGATE: &str = "surrogate:";
+/// Requests of a surrogate are counted for so long to deal its volumes.
+const LOOK_NS: u64 = 10_000_000_000;
+/// Most windows that loads are gathered for.
+const MOST_WINDOWS: u64 = 1 << 24;
+
+pub(super) type Requests = Box<dyn Iterator<Item = Request>>;
+
+/// A trace that is to be replayed.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    trace: Trace,
+    seed: u64,
+    duration_ns: u64,
+    /// What is drawn; `None` of a file.
+    member: Option<Member>,
+    pub(super) placement: Placement,
+    /// Lines of a file that are no requests.
+    pub(super) malformed: u64,
+}
+
+impl Origin {
+    /// # Errors
+    /// In words, if there is no such surrogate or file.
+    pub(super) fn new(trace: &Trace, drives: u16, duration_ns: u64, seed: u64) -> Result<Self, String> {
+        if !(trace.speed > 0.0 && trace.speed.is_finite()) {
+            return Err(format!("trace: speed: {} is not above 0", trace.speed));
+        }
+        let member = trace.source.strip_prefix(SURROGATE).map(|name| member(trace, name, seed)).transpose()?;
+        let placement = Placement { places: Vec::new(), partition_bytes: 0 };
+        let mut origin = Self { trace: trace.clone(), seed, duration_ns, member, placement, malformed: 0 };
+        let candidates = match &origin.member {
+            Some(member) => candidates(member, seed),
+            None => origin.counted()?,
+        };
+        let plan = Plan {
+            volumes: usize::from(trace.volumes),
+            ssds: usize::from(drives),
+            sets: usize::from(trace.client_sets),
+            threads: usize::from(trace.threads_per_client),
+            ..Plan::default()
+        };
+        origin.placement = assign(&candidates, &plan);
+        Ok(origin)
+    }
+
+    /// Requests a second of a surrogate, bursts left out; `None` of a file.
+    pub(super) fn mean_iops(&self) -> Option<f64> {
+        self.member.map(|member| member.mean_iops)
+    }
+
+    /// All requests, of all volumes.
+    pub(super) fn requests(&self) -> Result<Requests, String> {
+        Ok(match self.generator() {
+            Some(generator) => Box::new(self.cut(generator)),
+            None => self.file()?,
+        })
+    }
+
+    /// A surrogate's generator, in the trace's own time.
+    pub(super) fn generator(&self) -> Option<Generator> {
+        self.member.map(|member| Generator::new(&member, self.seed, self.end_ns()))
+    }
+
+    /// The moment of the trace's own time that is `at_ns` in the replay.
+    pub(super) fn own_ns(&self, at_ns: u64) -> u64 {
+        self.trace.begin.0 + (at_ns as f64 * self.trace.speed) as u64
+    }
+
+    fn end_ns(&self) -> u64 {
+        self.own_ns(self.duration_ns)
+    }
+
+    /// From the trace's own time to that of the replay.
+    pub(super) fn cut<I: Iterator<Item = Request>>(&self, requests: I) -> impl Iterator<Item = Request> + use<I> {
+        Scaled::new(Cut::new(requests, self.trace.begin.0, self.end_ns()), self.trace.speed)
+    }
+
+    fn file(&self) -> Result<Requests, String> {
+        let requests = self.reader()?.filter_map(Result::ok);
+        Ok(match self.trace.spread.0 {
+            0 => Box::new(self.cut(requests)),
+            tick_ns => Box::new(self.cut(Spread::new(requests, tick_ns, self.seed))),
+        })
+    }
+
+    fn reader(&self) -> Result<Reader, String> {
+        let named = |error: &dyn std::fmt::Display| format!("trace {}: {error}", self.trace.source);
+        let format = self.trace.format.as_ref().map(|name| name.parse::<Format>()).transpose();
+        let options = Options { format: format.map_err(|error| named(&error))?, ..Options::default() };
+        Reader::open(Path::new(&self.trace.source), &options).map_err(|error| named(&error))
+    }
+
+    /// What each volume of a file got, with the sizes that are known.
+    fn counted(&mut self) -> Result<Vec<Candidate>, String> {
+        let sizes = self.trace.sizes.as_deref().map(sizes).transpose()?.unwrap_or_default();
+        let mut volumes: BTreeMap<u32, Candidate> = BTreeMap::new();
+        for request in self.reader()? {
+            let Ok(request) = request else {
+                self.malformed += 1;
+                continue;
+            };
+            let new = Candidate { volume: request.volume, size_bytes: 0, traffic: 0 };
+            let volume = volumes.entry(request.volume).or_insert(new);
+            volume.traffic += 1;
+            volume.size_bytes = volume.size_bytes.max(request.offset.saturating_add(u64::from(request.bytes)));
+        }
+        if volumes.is_empty() {
+            return Err(format!("trace {}: it holds no request", self.trace.source));
+        }
+        let sized = |volume: Candidate| Candidate {
+            size_bytes: sizes.get(&volume.volume).copied().unwrap_or(volume.size_bytes),
+            ..volume
+        };
+        Ok(volumes.into_values().map(sized).collect())
+    }
+
+    /// Requests that each window of a width holds, of the volumes that are replayed: of a file counted, of a surrogate expected.
+    pub(super) fn loads(&self, window_ns: u64) -> Result<Vec<u64>, String> {
+        if self.duration_ns / window_ns >= MOST_WINDOWS {
+            return Err(format!("trace: sample.window: more than {MOST_WINDOWS} windows; take wider ones"));
+        }
+        if let Some(member) = &self.member {
+            let own_ns = (window_ns as f64 * self.trace.speed) as u64;
+            let all = Generator::expected_loads(member, self.seed, self.end_ns(), own_ns);
+            let first = (self.trace.begin.0 / own_ns.max(1)) as usize;
+            return Ok(all.get(first..).unwrap_or_default().iter().map(|load| load.round() as u64).collect());
+        }
+        let mut loads: Vec<u64> = Vec::new();
+        for request in self.requests()?.filter(|request| self.placement.of(request.volume).is_some()) {
+            let window = (request.at_ns / window_ns) as usize;
+            loads.resize(loads.len().max(window + 1), 0);
+            loads[window] += 1;
+        }
+        Ok(loads)
+    }
+}
+
+fn member(trace: &Trace, name: &str, seed: u64) -> Result<Member, String> {
+    let family = match name {
+        "alibaba" => Family::alibaba(),
+        "tencent" => Family::tencent(),
+        _ => return Err(format!("trace: there is no surrogate {name:?}; there are: alibaba, tencent")),
+    };
+    if trace.volumes == 0 {
+        return Err("trace: volumes: a surrogate needs at least one".into());
+    }
+    let member = family.member(seed);
+    let mean_iops = match trace.mean_iops {
+        None => member.mean_iops,
+        Some(MeanRate::Given(mean)) => mean,
+        Some(MeanRate::Drawn([low, high])) if low > 0.0 && low <= high => Family::rate(seed, (low, high)),
+        Some(MeanRate::Drawn(range)) => return Err(format!("trace: mean_iops: {range:?} is no range above 0")),
+    };
+    Ok(Member { mean_iops, volumes: u32::from(trace.volumes), ..member })
+}
+
+fn candidates(member: &Member, seed: u64) -> Vec<Candidate> {
+    let mut traffic = vec![0_u64; member.volumes as usize];
+    Generator::new(member, seed, LOOK_NS).for_each(|request| traffic[request.volume as usize] += 1);
+    let candidate = |(volume, traffic): (u32, u64)| Candidate { volume, size_bytes: member.volume_bytes, traffic };
+    (0..).zip(traffic).map(candidate).collect()
+}
+
+/// Sizes by volume from CSV of `device_id,capacity`, capacity in bytes, with or without a heading (README of
+/// <https://github.com/alibaba/block-traces>, schema of `device_size.csv`).
+fn sizes(path: &str) -> Result<BTreeMap<u32, u64>, String> {
+    let file = std::fs::File::open(path).map_err(|error| format!("sizes {path}: {error}"))?;
+    let mut sizes = BTreeMap::new();
+    for (number, line) in std::io::BufReader::new(file).lines().enumerate() {
+        let line = line.map_err(|error| format!("sizes {path}: line {}: {error}", number + 1))?;
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') || (number == 0 && line.starts_with("device_id")) {
+            continue;
+        }
+        let pair =
+            line.split_once(',').and_then(|(id, size)| Some((id.trim().parse().ok()?, size.trim().parse().ok()?)));
+        let wrong = || format!("sizes {path}: line {}: {line:?} is not device_id,capacity in bytes", number + 1);
+        let (volume, size): (u32, u64) = pair.ok_or_else(wrong)?;
+        sizes.insert(volume, size);
+    }
+    Ok(sizes)
+}

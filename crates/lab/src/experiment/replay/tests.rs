@@ -1,0 +1,231 @@
+//! Replays of all in one go, and by windows against all.
+
+use pilotlight_plant::Policy;
+use pilotlight_sim::outcome::Outcome;
+use pilotlight_sim::scenario::Scenario;
+
+use super::*;
+use crate::experiment::schema::{MeanRate, Sample};
+use crate::quantity::Time;
+
+const MS: u64 = 1_000_000;
+
+fn trace(source: &str) -> Trace {
+    Trace {
+        source: source.into(),
+        volumes: 16,
+        client_sets: 4,
+        threads_per_client: 2,
+        depth: 8,
+        mean_iops: Some(MeanRate::Given(20_000.0)),
+        format: None,
+        sizes: None,
+        spread: Time(0),
+        begin: Time(0),
+        speed: 1.0,
+        sample: None,
+    }
+}
+
+#[test]
+fn a_surrogate_is_replayed_in_order_on_all_that_there_is() {
+    let trace = trace("surrogate:alibaba");
+    let arrivals: Vec<Arrival> = source(&trace, 4, 1_000_000_000, 1).unwrap().collect();
+    assert!(arrivals.len() > 5_000 && arrivals.is_sorted_by_key(|arrival| arrival.at_ns));
+    assert!(arrivals.iter().all(|arrival| arrival.connection < 8 && arrival.what.drive < 4));
+    let drives: std::collections::BTreeSet<u16> = arrivals.iter().map(|arrival| arrival.what.drive).collect();
+    assert_eq!(drives.len(), 4);
+    let again: Vec<Arrival> = source(&trace, 4, 1_000_000_000, 1).unwrap().collect();
+    assert_eq!(arrivals, again);
+    assert_eq!(connections(&trace, 3, 4).len(), 8);
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    assert!(source(&trace("surrogate:azure"), 4, 1, 1).err().unwrap().contains("azure"));
+    assert!(source(&trace("/no/such/file"), 4, 1, 1).err().unwrap().contains("/no/such/file"));
+    let range = |low, high| Trace { mean_iops: Some(MeanRate::Drawn([low, high])), ..trace("surrogate:alibaba") };
+    assert!(source(&range(5.0, 1.0), 4, 1, 1).err().unwrap().contains("mean_iops"));
+}
+
+#[test]
+fn a_rate_is_drawn_from_its_range_by_each_seed() {
+    let drawn = |seed| {
+        let trace = Trace { mean_iops: Some(MeanRate::Drawn([1000.0, 100_000.0])), ..trace("surrogate:tencent") };
+        Origin::new(&trace, 4, 1, seed).unwrap().mean_iops().unwrap()
+    };
+    let all: Vec<f64> = (0..50).map(drawn).collect();
+    assert!(all.iter().all(|rate| (1000.0..=100_000.0).contains(rate)));
+    let low = all.iter().filter(|&&rate| rate < 10_000.0).count();
+    assert!((12..=38).contains(&low), "half of them below the middle of the logarithm: {low}");
+}
+
+/// A file of a request of 4 KiB each millisecond, turn by turn of eight volumes.
+fn file(folder: &std::path::Path, requests: u64) -> Trace {
+    let line = |at: u64| format!("{},W,{},4096,{}\n", at % 8, at * 4096, 1_577_808_000_000_000 + at * 1000);
+    let path = folder.join("io_traces.csv");
+    std::fs::write(&path, (0..requests).map(line).collect::<String>()).unwrap();
+    Trace { volumes: 8, ..trace(path.to_str().unwrap()) }
+}
+
+#[test]
+fn sizes_of_devices_choose_the_volumes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut trace = Trace { volumes: 1, ..file(folder.path(), 400) }; // of the busiest quarter, 0 and 1
+    let volumes = |trace: &Trace| {
+        let places = Origin::new(trace, 4, 1_000 * MS, 1).unwrap().placement.places;
+        places.iter().map(|place| place.volume).collect::<Vec<_>>()
+    };
+    let sizes = folder.path().join("device_size.csv");
+    std::fs::write(&sizes, "device_id,capacity\n0,40000000000\n1,500000000000\n").unwrap();
+    trace.sizes = Some(sizes.to_str().unwrap().into());
+    assert_eq!(volumes(&trace), [1], "the closest to 480 GB");
+    std::fs::write(&sizes, "0,480000000000\n1,1\n").unwrap();
+    assert_eq!(volumes(&trace), [0]);
+    std::fs::write(&sizes, "0,480000000000\n1;1\n").unwrap();
+    let error = Origin::new(&trace, 4, 1_000 * MS, 1).unwrap_err();
+    assert!(error.contains("line 2") && error.contains("1;1"), "{error}");
+}
+
+/// An engine that answers at once, takes a microjoule for each request and a joule a second, and tells what it was given.
+fn counting(scenario: &Scenario, source: Option<Source<'_>>, seen: &mut Vec<(u64, u64)>) -> Outcome {
+    let mut outcome = Outcome {
+        measured_ns: scenario.duration_ns - scenario.warm_up_ns,
+        requests: pilotlight_sim::outcome::Requests::default(),
+        latency: vec![(0, pilotlight_sim::histogram::Histogram::default())],
+        label_ns: Vec::new(),
+        energy: pilotlight_sim::outcome::Energy::default(),
+        family: Vec::new(),
+        series: vec![pilotlight_sim::outcome::Stretch::default(); (scenario.duration_ns / scenario.series_ns) as usize],
+        decisions: pilotlight_sim::outcome::Decisions::default(),
+        view: Vec::new(),
+        saturated: false,
+    };
+    for stretch in &mut outcome.series {
+        stretch.energy.cpu_uj = scenario.series_ns / 1000;
+    }
+    let (mut run_in, mut measured) = (0, 0);
+    for arrival in source.into_iter().flatten() {
+        assert!(arrival.at_ns < scenario.duration_ns);
+        if arrival.at_ns < scenario.warm_up_ns {
+            run_in += 1;
+            continue;
+        }
+        measured += 1;
+        outcome.latency[0].1.record(1000);
+        let stretch = &mut outcome.series[(arrival.at_ns / scenario.series_ns) as usize];
+        stretch.answered += 1;
+        stretch.energy.drives_uj += 1;
+    }
+    outcome.requests.answered = run_in + measured;
+    seen.push((run_in, measured));
+    outcome
+}
+
+/// A scenario for so much of a trace.
+fn bare(duration_ns: u64, series_ns: u64) -> Scenario {
+    let text = |path: &str| std::fs::read_to_string(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let files =
+        crate::machine::MachineFiles::parse(&text("profiles/sandman-epyc-9454p.toml"), &text("calibration.toml"));
+    let drive = pilotlight_sim::ssd::SsdModel::parse(&text("profiles/ssd/pm1743.toml")).unwrap();
+    Scenario {
+        machine: files.unwrap().machine(&[]).unwrap(),
+        family: Vec::new(),
+        topology: pilotlight_plant::Topology::flat(4).unwrap(),
+        threads: 4,
+        drives: vec![drive; 4],
+        workload: pilotlight_sim::scenario::Workload::default(),
+        duration_ns,
+        warm_up_ns: 0,
+        series_ns,
+        seed: 1,
+        eager: false,
+    }
+}
+
+fn run_counting(trace: &Trace, scenario: &Scenario) -> (Outcome, Day, Vec<(u64, u64)>) {
+    let seen = std::sync::Mutex::new(Vec::new());
+    let engine = |scenario: &Scenario, _: Box<dyn Policy>, source: Option<Source<'_>>| {
+        Ok(counting(scenario, source, &mut seen.lock().unwrap()))
+    };
+    let policy = || pilotlight_policy::build("static", &[]).map_err(|error| error.to_string());
+    let sample = trace.sample.as_ref().unwrap();
+    let run = day::Run { trace, sample, scenario, policy: &policy, engine: &engine };
+    let (outcome, day) = Replays::default().run(&run).unwrap();
+    (outcome, day, seen.into_inner().unwrap())
+}
+
+fn sample(windows: usize) -> Sample {
+    Sample {
+        windows,
+        window: Time(100 * MS),
+        run_in: Time(50 * MS),
+        strata: 4,
+        around_bursts: 0,
+        exact_requests: 0,
+        exact_time: Time(0),
+    }
+}
+
+#[test]
+fn a_whole_replay_has_every_request_and_joule_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let exact = Sample { exact_requests: 1000, exact_time: Time(2_000 * MS), ..sample(2) };
+    let trace = Trace { sample: Some(exact), ..file(folder.path(), 950) };
+    let (outcome, day, seen) = run_counting(&trace, &bare(3_600_000 * MS, 200 * MS));
+    assert_eq!(seen, [(0, 950)], "one unit, and before its beginning it is quiet");
+    assert_eq!((day.windows, day.requests, day.span_ns), ((10, 10), 950, 1000 * MS));
+    assert!(day.is_exact());
+    assert_eq!((outcome.measured_ns, outcome.latency[0].1.count()), (1000 * MS, 950));
+    assert_eq!(outcome.energy.system_uj(), 1_000_000 + 950);
+    assert!((day.joules.total - 1.00095).abs() < 1e-9 && day.joules.low == day.joules.total);
+    let answered: Vec<u64> = outcome.series.iter().map(|stretch| stretch.answered).collect();
+    assert_eq!(answered, [200, 200, 200, 200, 150]);
+    let value = |name: &str| day.metrics(1.00095).into_iter().find(|metric| metric.name == name).unwrap().value;
+    assert!((value("joules_per_day") - 86_482.08).abs() < 1e-6);
+    assert!((value("kwh_per_month") - 86_482.08 * 30.0 / 3.6e6).abs() < 1e-9);
+}
+
+#[test]
+fn windows_have_their_run_in_and_stand_for_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = Trace { sample: Some(sample(12)), ..file(folder.path(), 10_000) };
+    let (outcome, day, seen) = run_counting(&trace, &bare(3_600_000 * MS, 1000 * MS));
+    assert_eq!((day.windows, day.requests), ((12, 100), 10_000));
+    assert!(seen.iter().all(|&(run_in, measured)| measured == 100 && (run_in == 50 || run_in == 0)), "{seen:?}");
+    assert!(seen.iter().filter(|&&(run_in, _)| run_in == 0).count() <= 1, "only the very first has none: {seen:?}");
+    assert_eq!((outcome.latency[0].1.count(), outcome.measured_ns), (10_000, 10_000 * MS));
+    assert_eq!(outcome.energy.system_uj(), 10_000_000 + 10_000);
+    assert_eq!(outcome.series.len(), 10);
+    assert!(day.joules.high - day.joules.low < 1e-9, "all windows are alike");
+}
+
+#[test]
+fn windows_of_a_surrogate_hold_what_the_whole_holds() {
+    let trace = Trace {
+        mean_iops: Some(MeanRate::Given(3000.0)),
+        sample: Some(Sample { around_bursts: 3, ..sample(20) }),
+        ..trace("surrogate:alibaba")
+    };
+    let scenario = bare(60_000 * MS, 1000 * MS);
+    let (outcome, day, seen) = run_counting(&trace, &scenario);
+    let all: Vec<Arrival> = source(&trace, 4, 60_000 * MS, 1).unwrap().collect();
+    let ratio = day.requests as f64 / all.len() as f64;
+    assert!((ratio - 1.0).abs() < 0.05, "{ratio}");
+    let estimated = outcome.latency[0].1.count() as f64 / all.len() as f64;
+    assert!((estimated - 1.0).abs() < 0.1, "{estimated}");
+    assert!(!day.is_exact() && seen.len() <= 23 && day.windows.1 == 600, "{:?}", day.windows);
+    let again = run_counting(&trace, &scenario);
+    assert_eq!((outcome, day, seen), again);
+}
+
+#[test]
+fn a_window_must_fit_the_series() {
+    let trace = Trace { sample: Some(sample(4)), ..trace("surrogate:alibaba") };
+    let policy = || pilotlight_policy::build("static", &[]).map_err(|error| error.to_string());
+    let engine = |_: &Scenario, _: Box<dyn Policy>, _: Option<Source<'_>>| Err(String::new());
+    let scenario = bare(1000 * MS, 150 * MS);
+    let sample = trace.sample.as_ref().unwrap();
+    let run = day::Run { trace: &trace, sample, scenario: &scenario, policy: &policy, engine: &engine };
+    assert!(Replays::default().run(&run).unwrap_err().contains("sample.window"));
+}

@@ -1,0 +1,151 @@
+//! Where finished runs go while a sweep is under way, so that it can be interrupted at any moment.
+//!
+//! *Words.* The *packed* file `NAME.csv.zst` holds what sweeps that came to their end have left; the *journal* `NAME.csv` beside
+//! it what has been finished since. *Rules.* A finished run is one write to the journal. When a sweep ends, both become a new packed
+//! file, which takes the place of the old one in one step, and then the journal goes. *Properties.* Whatever the moment of a
+//! `kill -9`, the two files together hold every finished run: a torn last run is not counted, and one that is in both counts once.
+//! The packed bytes depend on the runs alone, not on their order, the number of workers, or interruptions.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::results::{About, PACKED, Results, ResultsError, Run, RunKey, rows};
+
+/// Results are packed once and kept for long: small before fast.
+const LEVEL: i32 = 19;
+
+/// An experiment's place for results: what is there, and where more goes.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    /// Open once there is something to write.
+    file: Option<fs::File>,
+    /// What is there.
+    pub results: Results,
+}
+
+impl Journal {
+    /// Opens the place `NAME.csv`. Results of another machine or question are set aside as `NAME.HASH-QUESTION.csv` and `.csv.zst`.
+    ///
+    /// # Errors
+    /// If it cannot be read, written or set aside.
+    pub fn open(path: &Path, about: &About) -> Result<Self, ResultsError> {
+        let mut results = Results { about: about.clone(), runs: BTreeMap::new() };
+        for file in [packed(path), path.to_owned()] {
+            if !file.exists() {
+                continue;
+            }
+            let before = Results::read(&file)?;
+            if before.about.same(about) {
+                results.runs.extend(before.runs);
+            } else {
+                set_aside(&file, path, &before.about)?;
+            }
+        }
+        Ok(Self { path: path.to_owned(), file: None, results })
+    }
+
+    /// Adds finished runs, in one write.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn add(&mut self, runs: Vec<(RunKey, Run)>) -> Result<(), ResultsError> {
+        let experiment = &self.results.about.experiment;
+        let text: String = runs.iter().map(|(key, run)| rows(experiment, key, run)).collect();
+        let path = self.path.clone();
+        self.file()?.write_all(text.as_bytes()).map_err(|error| ResultsError::file(&path, error))?;
+        self.results.runs.extend(runs);
+        Ok(())
+    }
+
+    fn file(&mut self) -> Result<&mut fs::File, ResultsError> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => self.begin()?,
+        };
+        Ok(self.file.insert(file))
+    }
+
+    /// The journal, without what an interruption has left half written.
+    fn begin(&self) -> Result<fs::File, ResultsError> {
+        let about = self.results.about.clone();
+        let runs = if self.path.exists() { Results::read(&self.path)?.runs } else { BTreeMap::new() };
+        replace(&self.path, Results { about, runs }.text().as_bytes())?;
+        OpenOptions::new().append(true).open(&self.path).map_err(|error| ResultsError::file(&self.path, error))
+    }
+
+    /// Packs everything; what is packed already stays as it is.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn finish(self) -> Result<Results, ResultsError> {
+        let failed = |error| ResultsError::file(&self.path, error);
+        if self.path.exists() {
+            let bytes = zstd::encode_all(self.results.text().as_bytes(), LEVEL).map_err(failed)?;
+            replace(&packed(&self.path), &bytes)?;
+            fs::remove_file(&self.path).map_err(failed)?;
+        }
+        Ok(self.results)
+    }
+}
+
+/// What is at a place `NAME.csv`, packed or not; `None` if nothing is.
+///
+/// # Errors
+/// If a file cannot be read, or a line is no row.
+pub fn read(path: &Path) -> Result<Option<Results>, ResultsError> {
+    let mut found: Option<Results> = None;
+    for file in [packed(path), path.to_owned()] {
+        if file.exists() {
+            let more = Results::read(&file)?;
+            match &mut found {
+                Some(results) if results.about.same(&more.about) => results.runs.extend(more.runs),
+                Some(_) => {}
+                None => found = Some(more),
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Removes what is at a place.
+///
+/// # Errors
+/// If it cannot be removed.
+pub fn forget(path: &Path) -> Result<(), ResultsError> {
+    for file in [packed(path), path.to_owned()] {
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(ResultsError::file(&file, error)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// `NAME.csv.zst` beside `NAME.csv`.
+#[must_use]
+pub fn packed(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(PACKED);
+    name.into()
+}
+
+fn set_aside(file: &Path, place: &Path, about: &About) -> Result<(), ResultsError> {
+    let kept = place.with_extension(format!("{}-{}.csv", about.hash, about.question));
+    let kept = if file == place { kept } else { packed(&kept) };
+    fs::rename(file, &kept).map_err(|error| ResultsError::file(file, error))
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), ResultsError> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let write = || {
+        let mut file = fs::File::create(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    };
+    write().map_err(|error| ResultsError::file(path, error))
+}

@@ -1,0 +1,241 @@
+//! The whole matrix: a list of experiments to run one after the other (`experiments/all.toml`), in passes.
+//!
+//! A pass runs its experiments with the same variants of the machine and as many replications. Passes over the same experiment add to
+//! the same file of results, so a later one may bring more variants with fewer replications.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::experiment::{self, Bench, LoadError, Request};
+use crate::read::{self, ReadError};
+use crate::variant::Choice;
+
+/// A list of experiments.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Matrix {
+    /// The passes, in order.
+    #[serde(rename = "pass")]
+    pub passes: Vec<Pass>,
+}
+
+/// Experiments that are run alike.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pass {
+    /// What progress calls it.
+    pub name: String,
+    /// The experiments' files, from the folder that the list is in. A folder stands for every file in it that the pass has not named.
+    pub experiments: Vec<PathBuf>,
+    /// Whether every member of the family is run.
+    #[serde(default)]
+    pub family: bool,
+    /// Every free constant moved by so many percent, both ways.
+    #[serde(default)]
+    pub perturb: Option<u32>,
+    /// So many draws of all free constants.
+    #[serde(default)]
+    pub lhs: usize,
+    /// A machine for each figure that constants were fitted on, without what was fitted on it.
+    #[serde(default)]
+    pub leave_out: bool,
+    /// Brackets of the clairvoyant limit for runs of at most so many requests.
+    #[serde(default)]
+    pub oracle: Option<f64>,
+    /// Replications, where not the file's.
+    #[serde(default)]
+    pub replications: Option<u32>,
+    /// Whether runs are as short as `--smoke` makes them.
+    #[serde(default)]
+    pub smoke: bool,
+    /// A folder within that of results, for what is not to be mixed with the other passes.
+    #[serde(default)]
+    pub out: PathBuf,
+}
+
+/// Why there is no list.
+#[derive(Debug, thiserror::Error)]
+pub enum MatrixError {
+    /// The file cannot be read.
+    #[error("{path}: {error}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// It is not written as it should be.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// An experiment of it cannot be run.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+}
+
+/// An experiment of a pass, ready to be run.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The pass.
+    pub pass: String,
+    /// The experiment.
+    pub bench: Bench,
+    /// The variants.
+    pub choice: Choice,
+    /// Brackets for runs of at most so many requests.
+    pub oracle: Option<f64>,
+    /// The folder within that of results.
+    pub out: PathBuf,
+}
+
+impl Matrix {
+    /// Whether a file is a list of experiments, not an experiment.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn is_one(path: &Path) -> Result<bool, MatrixError> {
+        Ok(read::parse(&path.display().to_string(), &text(path)?)?.contains_key("pass"))
+    }
+
+    /// Reads a list.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not written as one is.
+    pub fn read(path: &Path) -> Result<Self, MatrixError> {
+        let name = path.display().to_string();
+        Ok(read::table(read::parse(&name, &text(path)?)?, &name)?)
+    }
+
+    /// Every experiment of it, in order, with variants that are asked for `beside` those of its pass. A smoke test runs each once,
+    /// whatever the passes say. `fitted`: figures with the constants that were fitted on them, for passes that leave them out.
+    ///
+    /// # Errors
+    /// If one cannot be run; then none is.
+    pub fn entries(
+        &self,
+        list: &Path,
+        request: &Request,
+        beside: &Choice,
+        fitted: &Fitted,
+    ) -> Result<Vec<Entry>, MatrixError> {
+        let folder = list.parent().unwrap_or(Path::new("."));
+        let mut entries: Vec<Entry> = Vec::new();
+        for pass in &self.passes {
+            for file in pass.files(folder)? {
+                let entry = pass.entry(&file, request, beside, fitted)?;
+                let known = |other: &Entry| other.bench.file == entry.bench.file;
+                if !(request.smoke && entries.iter().any(known)) {
+                    entries.push(entry);
+                }
+            }
+        }
+        Ok(entries)
+    }
+}
+
+impl Pass {
+    fn files(&self, folder: &Path) -> Result<Vec<PathBuf>, MatrixError> {
+        let mut files: Vec<PathBuf> = Vec::new();
+        for path in self.experiments.iter().map(|path| folder.join(path)) {
+            let more = if path.is_dir() { inside(&path)? } else { vec![path] };
+            for file in more {
+                if !files.contains(&file) {
+                    files.push(file);
+                }
+            }
+        }
+        Ok(files)
+    }
+
+    fn choice(&self, beside: &Choice, fitted: &Fitted) -> Choice {
+        Choice {
+            family: self.family || beside.family,
+            perturb: beside.perturb.or(self.perturb),
+            draws: self.lhs.max(beside.draws),
+            without: if self.leave_out { fitted.clone() } else { beside.without.clone() },
+        }
+    }
+
+    fn entry(&self, file: &Path, request: &Request, beside: &Choice, fitted: &Fitted) -> Result<Entry, LoadError> {
+        let asked = Request {
+            smoke: request.smoke || self.smoke,
+            replications: request.replications.or(self.replications.filter(|_| !request.smoke)),
+            ..request.clone()
+        };
+        let choice = if request.smoke { beside.clone() } else { self.choice(beside, fitted) };
+        let out = if request.smoke { PathBuf::new() } else { self.out.clone() };
+        let (pass, oracle) = (self.name.clone(), self.oracle.filter(|_| !request.smoke));
+        Ok(Entry { pass, bench: experiment::load(file, &asked)?, choice, oracle, out })
+    }
+}
+
+/// Figures, each with the keys of the constants that were fitted on it.
+pub type Fitted = BTreeMap<String, Vec<String>>;
+
+fn failed(path: &Path) -> impl Fn(std::io::Error) -> MatrixError + '_ {
+    |error| MatrixError::File { path: path.display().to_string(), error }
+}
+
+fn text(path: &Path) -> Result<String, MatrixError> {
+    std::fs::read_to_string(path).map_err(failed(path))
+}
+
+/// The experiments in a folder, by name.
+fn inside(folder: &Path) -> Result<Vec<PathBuf>, MatrixError> {
+    let entries = std::fs::read_dir(folder).map_err(failed(folder))?;
+    let files = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>();
+    let mut files = files.map_err(failed(folder))?;
+    files.retain(|file| file.extension().is_some_and(|ending| ending == "toml"));
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/all.toml")
+    }
+
+    #[test]
+    fn the_committed_list_has_every_experiment() {
+        let matrix = Matrix::read(&list()).unwrap();
+        assert!(Matrix::is_one(&list()).unwrap());
+        assert!(!Matrix::is_one(&list().with_file_name("sandman/fig3.toml")).unwrap());
+        let entries = matrix.entries(&list(), &Request::default(), &Choice::default(), &Fitted::new()).unwrap();
+        let there = std::fs::read_dir(list().with_file_name("sandman")).unwrap();
+        for file in there.map(|file| file.unwrap().file_name().into_string().unwrap()) {
+            let path = format!("experiments/sandman/{file}");
+            assert!(
+                entries.iter().any(|entry| entry.bench.file == path && entry.choice.family),
+                "{path} is not listed"
+            );
+        }
+    }
+
+    #[test]
+    fn a_smoke_test_runs_each_experiment_once_and_nothing_beside() {
+        let matrix = Matrix::read(&list()).unwrap();
+        let request = Request { smoke: true, ..Request::default() };
+        let entries = matrix.entries(&list(), &request, &Choice::default(), &Fitted::new()).unwrap();
+        let mut names: Vec<&str> = entries.iter().map(|entry| entry.bench.experiment.name.as_str()).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        assert!(
+            entries.iter().all(|entry| entry.choice == Choice::default() && entry.bench.experiment.replications == 2)
+        );
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("all.toml");
+        std::fs::write(&file, "[[pass]]\nname = 'p'\nexperiments = []\nfamilly = true\n").unwrap();
+        let message = Matrix::read(&file).unwrap_err().to_string();
+        assert!(message.contains("all.toml") && message.contains("familly"), "{message}");
+    }
+}

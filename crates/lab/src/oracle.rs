@@ -1,0 +1,235 @@
+//! The clairvoyant limit beside what came out: how much energy there was to save, for the first replication of each cell.
+//!
+//! A *bracket* (docs/oracle.md) is found for a scenario, not for a policy: cells whose scenario and warm-up are the same share it. It
+//! stands in the results as the variant `oracle` of each cell: bounds with the sleep states that the policy has, bounds with all
+//! states, both floors, and what the policy burnt above them. What has no bracket is named with its reason.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use pilotlight_sim::machine::Machine;
+use pilotlight_sim::oracle::{Aim, Bracket, States, bracket_of};
+use pilotlight_sim::scenario::Scenario;
+
+use crate::cost;
+use crate::experiment::schema::{Experiment, PolicySpec};
+use crate::journal::Journal;
+use crate::metrics::SATURATED;
+use crate::parallel;
+use crate::quantity::Rate;
+use crate::results::{Results, ResultsError, Run, RunKey, Value};
+use crate::sweep::Sweep;
+use crate::variant;
+
+/// The variant that brackets stand under.
+pub const VARIANT: &str = "oracle";
+
+/// A cell that has no bracket, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unbounded {
+    /// The point's name.
+    pub point: String,
+    /// The policy's label.
+    pub policy: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A cell that is to have one.
+struct Question<'a> {
+    key: RunKey,
+    run: &'a Run,
+    /// With the states that the policy has, and with all.
+    scenarios: [(Scenario, States); 2],
+}
+
+/// Looks for the brackets that results do not have yet, of runs with at most so many requests, and adds them to the file; returns
+/// all of it, and what has no bracket. `watcher` is told how many are found, and how many there are.
+///
+/// # Errors
+/// If the file cannot be read or written.
+pub fn add(
+    sweep: &Sweep<'_>,
+    path: &Path,
+    most_requests: f64,
+    workers: NonZeroUsize,
+    watcher: &(dyn Fn(usize, usize) + Sync),
+) -> Result<(Results, Vec<Unbounded>), ResultsError> {
+    let mut journal = Journal::open(path, &sweep.about())?;
+    let results = journal.results.clone();
+    let (questions, mut unbounded) = questions(sweep, &results, most_requests);
+    let scenarios: Vec<&(Scenario, States)> = questions.iter().flat_map(|question| &question.scenarios).collect();
+    let firsts = firsts(&scenarios);
+    let different: Vec<usize> = (0..scenarios.len()).filter(|&at| firsts[at] == at).collect();
+    let brackets = parallel::each(workers, different.len(), None, |at| {
+        let (scenario, states) = scenarios[different[at]];
+        let bracket = bracket_of(scenario, Aim::new(*states)).map_err(|error| error.to_string());
+        watcher(at + 1, different.len());
+        bracket
+    });
+    let bracket = |at: usize| {
+        let place = different.iter().position(|&first| first == firsts[at])?;
+        brackets[place].as_ref()
+    };
+    let mut runs = Vec::new();
+    for (at, question) in questions.iter().enumerate() {
+        match (bracket(2 * at), bracket(2 * at + 1)) {
+            (Some(Ok(own)), Some(Ok(all))) => runs.push((question.key.clone(), question.answer(own, all))),
+            (Some(Err(reason)), _) | (_, Some(Err(reason))) => unbounded.push(question.without(reason)),
+            _ => {}
+        }
+    }
+    if !runs.is_empty() {
+        journal.add(runs)?;
+    }
+    Ok((journal.finish()?, unbounded))
+}
+
+/// For each scenario the first that is the same.
+fn firsts(scenarios: &[&(Scenario, States)]) -> Vec<usize> {
+    let names: Vec<String> = scenarios.iter().map(|(scenario, states)| format!("{scenario:?} {states:?}")).collect();
+    names.iter().map(|name| names.iter().position(|other| other == name).unwrap_or(0)).collect()
+}
+
+fn questions<'a>(sweep: &Sweep<'_>, results: &'a Results, most_requests: f64) -> (Vec<Question<'a>>, Vec<Unbounded>) {
+    let (mut questions, mut unbounded) = (Vec::new(), Vec::new());
+    let firsts = sweep.list().filter(|(_, key, _)| key.replication == 0 && key.variant == variant::DEFAULT);
+    for (job, key, _) in firsts {
+        let Some(run) = results.runs.get(&key) else { continue };
+        let (experiment, policy) = sweep.asked(job);
+        let RunKey { point, policy: label, .. } = key.clone();
+        let name = RunKey { variant: VARIANT.to_owned(), ..key };
+        let reason = refusal(experiment, policy, run, most_requests);
+        let question = reason.map_or_else(|| question(sweep, job, &name, run), Err);
+        match question {
+            Ok(_) if results.runs.contains_key(&name) => {}
+            Ok(question) => questions.push(question),
+            Err(reason) => unbounded.push(Unbounded { point, policy: label, reason }),
+        }
+    }
+    (questions, unbounded)
+}
+
+/// Why there is no bracket for a cell.
+fn refusal(experiment: &Experiment, policy: &PolicySpec, run: &Run, most_requests: f64) -> Option<String> {
+    let requests = cost::requests(experiment);
+    let reason = if experiment.trace.is_some() {
+        "its requests come from a trace, and the oracle runs a scenario several times"
+    } else if policy.name == "governor" {
+        "it lowers frequencies, and the oracle knows sleep alone"
+    } else if run.saturated() {
+        "it could not keep up"
+    } else if run.get("system_power_w").is_none() {
+        "system_power_w is not among the output's metrics"
+    } else if requests > most_requests {
+        return Some(format!(
+            "{requests:.2e} requests a run are more than the {most_requests:.1e} asked for (--oracle)"
+        ));
+    } else {
+        return None;
+    };
+    Some(reason.to_owned())
+}
+
+/// Whether requests wait for answers, so that arrivals under the policy are not quite those under static polling.
+#[must_use]
+pub fn is_closed(experiment: &Experiment) -> bool {
+    let unlimited = |group: &crate::experiment::schema::Group| {
+        let phases = group.phases.iter().map(|phase| phase.rate);
+        group.rate.into_iter().chain(phases).any(|rate| rate == Rate::Unlimited)
+    };
+    experiment.workload.iter().any(|group| unlimited(group) || group.think.0 > 0)
+}
+
+fn question<'a>(sweep: &Sweep<'_>, job: usize, key: &RunKey, run: &'a Run) -> Result<Question<'a>, String> {
+    let (_, policy) = sweep.asked(job);
+    let warm_up_ns = (run.get("warm_up_ms").unwrap_or(0.0) * 1e6).round() as u64;
+    let mut own = sweep.scenario_of(job, warm_up_ns)?;
+    own.family.clear();
+    let mut all = own.clone();
+    all.machine.power.family.kernel_idles_deep = true; // so that a schedule can tell cores to rest deep
+    let states = states(&policy.name, &own.machine);
+    let scenarios = [(own, states), (all, States { deep: true, ..states })];
+    Ok(Question { key: key.clone(), run, scenarios })
+}
+
+/// The sleep states that a policy has.
+fn states(policy: &str, machine: &Machine) -> States {
+    let kernel = policy == "interrupt";
+    States { deep: kernel && machine.power.family.kernel_idles_deep, main_rests: kernel || policy == "hybrid-poll" }
+}
+
+impl Question<'_> {
+    fn answer(&self, own: &Bracket, all: &Bracket) -> Run {
+        let joules = |uj: u64| uj as f64 / 1e6;
+        let measured_s = own.measured_ns as f64 / 1e9;
+        let burnt_j = self.run.get("system_power_w").unwrap_or(0.0) * measured_s;
+        let numbers = [
+            ("oracle_lower_j", joules(own.lower_uj)),
+            ("oracle_upper_j", joules(own.upper_uj)),
+            ("oracle_all_states_lower_j", joules(all.lower_uj)),
+            ("oracle_all_states_upper_j", joules(all.upper_uj)),
+            ("c1_floor_j", joules(own.floor_shallow_uj)),
+            ("deep_floor_j", joules(own.floor_deep_uj)),
+            ("joules_above_c1_floor", burnt_j - joules(own.floor_shallow_uj)),
+            ("joules_above_deep_floor", burnt_j - joules(own.floor_deep_uj)),
+        ];
+        let value = |(name, value): (&str, f64)| Value {
+            metric: name.to_owned(),
+            unit: "J".to_owned(),
+            value: crate::sweep::nine_digits(value),
+        };
+        let mut values: Vec<Value> = numbers.into_iter().map(value).collect();
+        values.push(Value { metric: SATURATED.to_owned(), unit: "1".to_owned(), value: 0.0 });
+        Run { seed: self.run.seed, values }
+    }
+
+    fn without(&self, reason: &str) -> Unbounded {
+        let RunKey { point, policy, .. } = self.key.clone();
+        Unbounded { point, policy, reason: reason.to_owned() }
+    }
+}
+
+/// A line for each reason: who has no bracket.
+#[must_use]
+pub fn words(unbounded: &[Unbounded]) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for Unbounded { point, policy, reason } in unbounded {
+        let who = if point == "-" { policy.clone() } else { format!("{policy} at {point}") };
+        match reasons.iter_mut().find(|(known, _)| *known == reason.as_str()) {
+            Some((_, names)) => names.push(who),
+            None => reasons.push((reason, vec![who])),
+        }
+    }
+    reasons.into_iter().map(|(reason, names)| format!("not bounded: {} ({reason})", names.join(", "))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_told_once_with_all_that_they_are_of() {
+        let of = |point: &str, policy: &str, reason: &str| Unbounded {
+            point: point.into(),
+            policy: policy.into(),
+            reason: reason.into(),
+        };
+        let all = [of("rate=1", "a", "x"), of("-", "b", "y"), of("rate=2", "a", "x")];
+        assert_eq!(words(&all), ["not bounded: a at rate=1, a at rate=2 (x)", "not bounded: b (y)"]);
+    }
+
+    #[test]
+    fn states_are_those_that_the_policy_has() {
+        let files = crate::machine::MachineFiles::parse(
+            include_str!("../../../profiles/sandman-epyc-9454p.toml"),
+            include_str!("../../../calibration.toml"),
+        );
+        let mut machine = files.unwrap().machine(&[]).unwrap();
+        machine.power.family.kernel_idles_deep = true;
+        assert_eq!(states("sandman", &machine), States::SHALLOW);
+        assert_eq!(states("interrupt", &machine), States { deep: true, main_rests: true });
+        machine.power.family.kernel_idles_deep = false;
+        assert_eq!(states("interrupt", &machine), States { deep: false, main_rests: true });
+    }
+}

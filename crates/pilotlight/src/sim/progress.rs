@@ -1,0 +1,133 @@
+//! How far a sweep is: a bar on a terminal, else a line now and then.
+//!
+//! Runs differ in length by a thousand, so what counts is their estimated cost. How long the rest takes follows from how long
+//! what is finished took.
+
+use std::io::IsTerminal as _;
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use pilotlight_lab::sweep;
+
+/// Lines are at least so far apart.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// The display.
+pub(super) struct Progress {
+    bar: ProgressBar,
+    lines: bool,
+    begun: Instant,
+    workers: f64,
+    /// Of all runs that were missing at the beginning, in seconds of a core.
+    all_s: f64,
+    state: Mutex<State>,
+}
+
+struct State {
+    finished_s: f64,
+    said: Instant,
+    name: String,
+}
+
+impl Progress {
+    /// For runs of so many seconds of a core.
+    pub(super) fn new(all_s: f64, workers: NonZeroUsize, quiet: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let bar = if terminal && !quiet { bar(all_s) } else { ProgressBar::hidden() };
+        let now = Instant::now();
+        let state = State { finished_s: 0.0, said: now, name: String::new() };
+        let workers = workers.get() as f64;
+        Self { bar, lines: !terminal && !quiet, begun: now, workers, all_s, state: Mutex::new(state) }
+    }
+
+    /// Another experiment begins, of so many runs; so many seconds of a core are missing.
+    pub(super) fn begin(&self, name: &str, runs: usize, missing_s: f64) {
+        let mut state = self.state();
+        name.clone_into(&mut state.name);
+        if self.lines && missing_s > 0.0 {
+            let all = time(self.left_s(&state));
+            eprintln!("{name}: {runs} runs, about {}; of all about {all} left", time(missing_s / self.workers));
+            state.said = Instant::now();
+        }
+    }
+
+    /// A run is finished.
+    pub(super) fn done(&self, done: &sweep::Progress<'_>) {
+        let mut state = self.state();
+        state.finished_s += done.cost_s;
+        let left = time(self.left_s(&state));
+        let runs = format!("{} of {} runs", done.finished, done.of);
+        self.bar.set_position(milliseconds(state.finished_s));
+        self.bar.set_message(format!("{left} left  {} {runs}: {} {}", state.name, done.run.policy, done.run.point));
+        if self.lines && state.said.elapsed() >= QUIET {
+            let share = 100.0 * state.finished_s / self.all_s.max(f64::MIN_POSITIVE);
+            let gone = time(self.begun.elapsed().as_secs_f64());
+            eprintln!("{}: {runs}; of all {share:.0} % after {gone}, about {left} left", state.name);
+            state.said = Instant::now();
+        }
+    }
+
+    /// A bracket of the clairvoyant limit is found.
+    pub(super) fn bracket(&self, at: usize, of: usize) {
+        let mut state = self.state();
+        self.bar.set_message(format!("{} {at} of {of} brackets", state.name));
+        if self.lines && state.said.elapsed() >= QUIET {
+            eprintln!("{}: {at} of {of} brackets", state.name);
+            state.said = Instant::now();
+        }
+    }
+
+    /// Nothing more comes.
+    pub(super) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// At the speed so far; before there is one, at that of the estimate.
+    fn left_s(&self, state: &State) -> f64 {
+        left_s(self.all_s, state.finished_s, self.begun.elapsed().as_secs_f64(), self.workers)
+    }
+}
+
+fn left_s(all_s: f64, finished_s: f64, gone_s: f64, workers: f64) -> f64 {
+    let rest_s = (all_s - finished_s).max(0.0);
+    let early = finished_s < 5.0 * workers;
+    if early { rest_s / workers } else { rest_s * gone_s / finished_s }
+}
+
+fn milliseconds(seconds: f64) -> u64 {
+    (seconds * 1e3) as u64
+}
+
+fn bar(all_s: f64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {percent:>3} %, {elapsed} gone, {msg}");
+    ProgressBar::new(milliseconds(all_s)).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// A time as people say it.
+fn time(seconds: f64) -> String {
+    let minutes = (seconds / 60.0).round() as u64;
+    match minutes {
+        0..2 => format!("{seconds:.0} s"),
+        2..120 => format!("{minutes} min"),
+        _ => format!("{} h {} min", minutes / 60, minutes % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_takes_as_long_as_what_is_finished_did() {
+        assert!((left_s(100.0, 0.0, 3.0, 2.0) - 50.0).abs() < 1e-9, "nothing is known yet");
+        assert!((left_s(100.0, 20.0, 40.0, 2.0) - 160.0).abs() < 1e-9);
+        assert!(left_s(100.0, 120.0, 40.0, 2.0).abs() < 1e-9);
+        assert_eq!([time(7.4), time(300.0), time(7_500.0)], ["7 s", "5 min", "2 h 5 min"]);
+    }
+}

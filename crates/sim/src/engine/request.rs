@@ -1,0 +1,210 @@
+//! A request on the target: what its connection says once, and what it is itself.
+//!
+//! What a request is, a read or a write and how large, is found out once, when it arrives, and kept in its [`Job`].
+
+use super::host::{Contents, SPAN, Sent, places};
+use crate::scenario::{Connection, Kind, Step, Traced};
+use crate::ssd::{self, Op, SsdModel};
+
+/// How requests of a connection are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// One command.
+    Plain,
+    /// One command, as a trace says.
+    Traced,
+    /// Steps of several commands.
+    Steps,
+}
+
+/// What all requests of a connection have in common, and what tells them apart.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan<'a> {
+    shape: Shape,
+    sequential: bool,
+    thread: u16,
+    /// Its drives: from, number.
+    drives: (u16, u16),
+    /// The port of each direction that its packets take.
+    pub(crate) port: u32,
+    writes_ppm: u32,
+    /// Size of its one command, or of the data that an answer brings.
+    bytes: u32,
+    /// Data that a request with steps brings.
+    bytes_in: u32,
+    /// Where on a drive its one command can go; 0 where that makes no difference.
+    places: u64,
+    pub(crate) contents: Contents,
+    steps: &'a [Step],
+}
+
+/// A request in progress on the target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    /// When the host has sent it.
+    pub(crate) sent_ns: u64,
+    /// Which of the connection's requests.
+    pub(crate) number: u64,
+    pub(crate) connection: u32,
+    /// Size of its one command; of its answer, where it has steps.
+    pub(crate) bytes: u32,
+    pub(crate) thread: u16,
+    /// Label of the phase that it was due in.
+    pub(crate) label: u8,
+    /// Whether its one command writes.
+    pub(crate) write: bool,
+    pub(crate) shape: Shape,
+    /// The present step, and how many of its commands drives have not completed.
+    pub(crate) step: u8,
+    pub(crate) left: u8,
+}
+
+impl<'a> Plan<'a> {
+    pub(crate) fn new(index: usize, connection: &'a Connection, ports: u32, drives: &[SsdModel], seed: u64) -> Self {
+        let (first, count) = connection.drives;
+        let mut mine = drives.iter().skip(usize::from(first)).take(usize::from(count));
+        let plan = Self {
+            shape: Shape::Traced,
+            sequential: false,
+            thread: connection.thread,
+            drives: connection.drives,
+            port: index as u32 % ports,
+            writes_ppm: 0,
+            bytes: 0,
+            bytes_in: 0,
+            places: 0,
+            contents: Contents::new(index, seed),
+            steps: &[],
+        };
+        match &connection.request {
+            &Kind::Plain { writes_ppm, bytes, sequential } => {
+                let minded = mine.any(|drive| drive.minds_offset(bytes));
+                let places = if minded { places(bytes) } else { 0 };
+                Self { shape: Shape::Plain, writes_ppm, bytes, sequential, places, ..plan }
+            }
+            Kind::Steps { steps, bytes_in, bytes_out } => {
+                Self { shape: Shape::Steps, steps, bytes_in: *bytes_in, bytes: *bytes_out, ..plan }
+            }
+            Kind::Traced => plan,
+        }
+    }
+
+    /// What a request of this connection is.
+    #[inline]
+    pub(crate) fn job(&self, sent: &Sent) -> Job {
+        let (write, bytes) = match self.shape {
+            Shape::Plain => (self.contents.writes(sent.number, self.writes_ppm), self.bytes),
+            Shape::Steps => (false, self.bytes),
+            Shape::Traced => {
+                let Traced { write, bytes, .. } = self.contents.traced(sent.number);
+                (write, bytes)
+            }
+        };
+        Job {
+            sent_ns: sent.at_ns,
+            number: sent.number,
+            connection: sent.connection,
+            bytes,
+            thread: self.thread,
+            label: sent.label,
+            write,
+            shape: self.shape,
+            step: 0,
+            left: 0,
+        }
+    }
+
+    /// A step of its requests; none after the last, or where they have none.
+    pub(crate) fn step(&self, step: u8) -> Option<Step> {
+        self.steps.get(usize::from(step)).copied()
+    }
+
+    /// Data that a request brings.
+    #[inline]
+    pub(crate) fn bytes_in(&self, job: &Job) -> u32 {
+        if job.write { job.bytes } else { self.bytes_in }
+    }
+
+    /// A command as the drive gets it, and which drive.
+    #[inline]
+    pub(crate) fn command(&self, job: &Job, command: &Command) -> (u16, ssd::Request) {
+        let Command { at_ns, part, write, bytes } = *command;
+        let op = if write { Op::Write } else { Op::Read };
+        if self.shape == Shape::Traced {
+            let Traced { drive, offset, .. } = self.contents.traced(job.number);
+            let draw = self.contents.device_draw(job.number, 0);
+            return (drive, ssd::Request { at_ns, op, offset, bytes, draw });
+        }
+        let (first, count) = self.drives;
+        let place = u64::from(self.contents.drive(job.number, 0, count)) + u64::from(part);
+        let place = if place < u64::from(count) { place } else { place % u64::from(count) };
+        let offset = self.offset(job.number, part, bytes);
+        let draw = self.contents.device_draw(job.number, u64::from(job.step) * 16 + u64::from(part));
+        (first + place as u16, ssd::Request { at_ns, op, offset, bytes, draw })
+    }
+
+    /// Where on its drive a command goes.
+    #[inline]
+    fn offset(&self, number: u64, part: u8, bytes: u32) -> u64 {
+        if self.sequential {
+            return (number / u64::from(self.drives.1)).wrapping_mul(u64::from(bytes)) % SPAN;
+        }
+        match self.shape {
+            Shape::Plain if self.places == 0 => 0, // spares a draw: 43 instructions
+            Shape::Plain => self.contents.offset(number, u64::from(part), self.places, bytes),
+            Shape::Steps | Shape::Traced => self.contents.offset(number, u64::from(part), places(bytes), bytes),
+        }
+    }
+}
+
+/// A command of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Command {
+    pub(crate) at_ns: u64,
+    /// Which of the step's commands.
+    pub(crate) part: u8,
+    pub(crate) write: bool,
+    pub(crate) bytes: u32,
+}
+
+impl Job {
+    /// By connection and number.
+    #[inline]
+    pub(crate) fn name(&self) -> u64 {
+        (u64::from(self.connection) << 40) | self.number
+    }
+
+    /// Data that its answer brings.
+    #[inline]
+    pub(crate) fn bytes_out(&self) -> u32 {
+        if self.write { 0 } else { self.bytes }
+    }
+}
+
+/// Whether requests of a connection bring data.
+pub(crate) fn brings_data(connection: &Connection) -> bool {
+    match connection.request {
+        Kind::Plain { writes_ppm, bytes, .. } => writes_ppm > 0 && bytes > 0,
+        Kind::Steps { bytes_in, .. } => bytes_in > 0,
+        Kind::Traced => true, // not known before
+    }
+}
+
+/// Whether commands of a connection write.
+pub(crate) fn writes(connection: &Connection) -> bool {
+    match &connection.request {
+        Kind::Plain { writes_ppm, .. } => *writes_ppm > 0,
+        Kind::Steps { steps, .. } => steps.iter().any(|step| step.writes > 0),
+        Kind::Traced => true, // not known before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_in_progress_fill_half_a_line_of_cache_each() {
+        assert_eq!(size_of::<Job>(), 32);
+    }
+}
