@@ -9,6 +9,7 @@ use super::claim::{Claim, Kind, Printed, Relation};
 use super::given::{self, Sources};
 use super::map::{Check, Map, Order, Row};
 use super::order::{Evaluation, Finding};
+use super::point::Point;
 use super::quantity::{Full, Quantity};
 use super::results::{DEFAULT, Store};
 use super::verdict::{self, Holds, Verdict};
@@ -224,9 +225,9 @@ fn of_input(claim: &Claim, given: &given::Given) -> Verdict {
 
 /// Each place once, with the most of its runs that were saturated in any variant.
 fn once(full: impl Iterator<Item = Full>) -> Vec<Full> {
-    let mut places: BTreeMap<(String, String, String), Full> = BTreeMap::new();
+    let mut places: BTreeMap<(String, String, Option<Point>), Full> = BTreeMap::new();
     for full in full {
-        let place = (full.experiment.clone(), full.policy.clone(), full.point.clone());
+        let place = (full.experiment.clone(), full.policy.clone(), Point::parse(&full.point));
         let known = places.entry(place).or_insert_with(|| full.clone());
         known.saturated = known.saturated.max(full.saturated);
     }

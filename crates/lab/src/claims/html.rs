@@ -9,6 +9,7 @@ use super::claim::{Kind, Printed};
 use super::leave_out::LeftOut;
 use super::order::Finding;
 use super::perturb::{Change, Moved};
+use super::quantity::Full;
 use super::report::{Counts, Report};
 use super::uncertainty::Spread;
 use super::verdict::{Holds, Verdict};
@@ -93,13 +94,15 @@ fn table(html: &mut String, title: &str, heads: &[&str], rows: &[(String, Vec<St
     if rows.is_empty() {
         return;
     }
-    let heads: String = heads.iter().map(|head| format!("<th scope=\"col\">{head}</th>")).collect();
+    let top: String = heads.iter().map(|head| format!("<th scope=\"col\">{head}</th>")).collect();
     let _ = writeln!(html, "<div class=\"wide\"><table>\n<caption>{}</caption>", text(title));
-    let _ = writeln!(html, "<thead><tr>{heads}</tr></thead>\n<tbody>");
+    let _ = writeln!(html, "<thead><tr>{top}</tr></thead>\n<tbody>");
     for (class, cells) in rows {
         let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
         let first = cells.first().map(|cell| format!("<th scope=\"row\">{cell}</th>")).unwrap_or_default();
-        let cells: String = cells.iter().skip(1).map(|cell| format!("<td>{cell}</td>")).collect();
+        // narrow screens show the head beside each cell
+        let cells = heads.iter().zip(cells).skip(1).map(|(head, cell)| format!("<td data-head=\"{head}\">{cell}</td>"));
+        let cells: String = cells.collect();
         let _ = writeln!(html, "<tr{class}>{first}{cells}</tr>");
     }
     *html += "</tbody>\n</table></div>\n";
@@ -160,8 +163,21 @@ pub fn verdict_words(row: &Assessment) -> String {
 /// Which runs that a row rests on could not keep up; `None` if all could.
 #[must_use]
 pub fn saturated_words(row: &Assessment) -> Option<String> {
-    let each: Vec<String> = row.saturated.iter().map(ToString::to_string).collect();
-    (!each.is_empty()).then(|| format!("saturated (latency without end, watts as measured): {}", each.join(", ")))
+    let mut places: BTreeMap<(&str, &str), Vec<&Full>> = BTreeMap::new();
+    for full in &row.saturated {
+        places.entry((&full.experiment, &full.policy)).or_default().push(full);
+    }
+    let each: Vec<String> =
+        places.into_iter().map(|((experiment, policy), at)| place(experiment, policy, &at)).collect();
+    (!each.is_empty()).then(|| format!("saturated (no latency, watts as measured): {}", each.join("; ")))
+}
+
+/// `governor in fig3 at rate=1280000, rate=2560000 (20 of 20 runs)`
+fn place(experiment: &str, policy: &str, at: &[&Full]) -> String {
+    let points: Vec<&str> = at.iter().map(|full| full.point.as_str()).filter(|point| !point.is_empty()).collect();
+    let points = if points.is_empty() { String::new() } else { format!(" at {}", points.join(", ")) };
+    let count = |of: fn(&Full) -> usize| at.iter().map(|full| of(full)).sum::<usize>();
+    format!("{policy} in {experiment}{points} ({} of {} runs)", count(|full| full.saturated), count(|full| full.runs))
 }
 
 fn note(row: &Assessment) -> String {
@@ -390,14 +406,14 @@ mod tests {
             "<tr class=\"row verdict-misses\"><th scope=\"row\">o</th>",
             "order a &lt; b &amp; c",
             "reading: as read; cause: why",
-            "a in e at rate=5 2/2",
+            "a in e at rate=5 (2 of 2 runs)",
             "a &lt; b: holds 0, open 0, not 1",
             "left saturated",
             "= 40 W (trivial: 2)",
             "45 to 45",
-            "<td>13.16 %</td>",
-            "<td>loop_ns</td><td>not run</td>",
-            "<td>one figure only</td>",
+            "\"error\">13.16 %</td>",
+            "\"constants fitted on it\">loop_ns</td>",
+            "\"suspect\">one figure only</td>",
             "to be run again: old.csv",
         ] {
             assert!(html.contains(part), "{part}: {html}");

@@ -131,11 +131,12 @@ mod tests {
     #[test]
     fn a_figure_that_was_fitted_on_is_asked_again_without_it() {
         let input = Claim { kind: Kind::Input, ..row("e", "Table 1") };
-        let claims =
-            [row("a", "Fig 3"), row("b", "Fig 4"), row("c", "Fig 5"), row("d", "Fig 6"), input, row("f", "Fig 10")];
+        let put_in = row("g", "Fig 6");
+        let claims = [row("a", "Fig 3"), row("b", "Fig 4"), row("c", "Fig 5"), put_in, input, row("f", "Fig 10")];
         let one =
             |id: &str| format!("[[row]]\nid='{id}'\nexperiment='e'\nmetric='{id}'\npolicy='p'\ncompare='value'\n");
-        let map = map::parse(&[("map".to_owned(), ["a", "b", "c", "d", "f"].map(one).concat())]).unwrap();
+        let formula = "[[row]]\nid='g'\nformula='40'\n"; // the same whatever was run
+        let map = map::parse(&[("map".to_owned(), ["a", "b", "c", "f"].map(one).concat() + formula)]).unwrap();
         let store = store(&[
             "e,,default,p,a,W,40,40",
             "e,,default,p,b,W,40,40",

@@ -86,7 +86,8 @@ pub(super) fn assess(lab: &Lab<'_>, variant: &str) -> BTreeMap<String, Assessmen
     for claim in results {
         let mut row = lab.assess(claim, Scope::Variant(variant), &printed);
         row.verdict = row.otherwise.unwrap_or(row.verdict);
-        if row.verdict != Verdict::NoResult {
+        // what is put in does not depend on results
+        if row.verdict != Verdict::NoResult && row.given.is_none() {
             assessed.insert(claim.id.clone(), row);
         }
     }

@@ -8,7 +8,7 @@ pub(super) const WIDTH: f64 = 480.0;
 pub(super) const HEIGHT: f64 = 320.0;
 /// Left, right, top and bottom of where data are drawn.
 pub(super) const LEFT: f64 = 62.0;
-pub(super) const RIGHT: f64 = WIDTH - 10.0;
+pub(super) const RIGHT: f64 = WIDTH - 24.0; // half a label stands beyond the last tick
 pub(super) const TOP: f64 = 12.0;
 pub(super) const BOTTOM: f64 = HEIGHT - 46.0;
 /// Series after which colours begin anew.

@@ -1,0 +1,93 @@
+//! Power that flows out of a laptop's batteries: `/sys/class/power_supply` (Documentation/ABI/testing/sysfs-class-power):
+//! `power_now` (microwatts), or `current_now` (microamperes) times `voltage_now` (microvolts).
+//!
+//! Only while a battery discharges is this the power of the system. On mains it is that of charging, or 0: the sensor then
+//! says so instead of giving a number.
+
+use std::path::{Path, PathBuf};
+
+use crate::roots::{self, Roots};
+use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
+
+const NAME: &str = "battery";
+
+/// The batteries of this machine, together.
+#[derive(Debug)]
+pub struct Battery {
+    domains: Vec<Domain>,
+    folders: Vec<PathBuf>,
+}
+
+impl Open for Battery {
+    type Options = ();
+
+    fn open(roots: &Roots, (): &()) -> Result<Self, Missing> {
+        let root = roots.sys.join("class/power_supply");
+        let help = "only machines with a battery have one: use another sensor";
+        let names = roots::names(&root).map_err(|error| Missing::file(NAME, &root, &error, help, help))?;
+        let folders = names.into_iter().map(|name| root.join(name)).filter(|folder| is_battery(folder)).collect();
+        let mut battery = Self { domains: vec![Domain::power("battery", Part::System)], folders };
+        if battery.folders.is_empty() {
+            return Err(Missing::new(NAME, Why::Absent, format!("no battery in {}", root.display()), help));
+        }
+        match battery.read(&mut Vec::new()) {
+            Ok(()) => Ok(battery),
+            Err(error) => {
+                Err(Missing::new(NAME, Why::NotCounting, error.to_string(), "unplug the charger while measuring"))
+            }
+        }
+    }
+}
+
+/// A battery of the system: those of mice and the like have the scope `Device`.
+fn is_battery(folder: &Path) -> bool {
+    let says = |file: &str, text: &str| roots::text(&folder.join(file)).is_ok_and(|found| found == text);
+    says("type", "Battery") && !says("scope", "Device")
+}
+
+impl Sensor for Battery {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn domains(&self) -> &[Domain] {
+        &self.domains
+    }
+
+    fn native_interval_ns(&self) -> u64 {
+        1_000_000_000
+    }
+
+    fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
+        let mut value = 0;
+        for folder in &self.folders {
+            let path = folder.join("status");
+            match roots::text(&path).map_err(|error| ReadError::io(path.display(), error))?.as_str() {
+                "Discharging" => value += power_uw(folder)?,
+                // Of two batteries one may rest while the other discharges.
+                "Not charging" | "Full" | "Unknown" => {}
+                other => {
+                    return Err(ReadError::Content(format!("{} is {other}: not the system's power", folder.display())));
+                }
+            }
+        }
+        if value == 0 {
+            return Err(ReadError::Content("no battery discharges: the system runs from mains".into()));
+        }
+        into.push(Reading { domain: 0, value });
+        Ok(())
+    }
+}
+
+fn power_uw(folder: &Path) -> Result<i64, ReadError> {
+    let number = |file: &str| {
+        let path = folder.join(file);
+        // Some drivers give what flows out as negative.
+        roots::number::<i64>(&path).map(i64::abs).map_err(|error| ReadError::io(path.display(), error))
+    };
+    if let Ok(power) = number("power_now") {
+        return Ok(power);
+    }
+    let (ua, uv) = (number("current_now")?, number("voltage_now")?);
+    Ok((i128::from(ua) * i128::from(uv) / 1_000_000) as i64)
+}

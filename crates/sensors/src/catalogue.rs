@@ -1,0 +1,175 @@
+//! All sensors by name: as a configuration has them, and as a survey of what this machine has.
+
+use serde::{Deserialize, Serialize};
+
+use crate::roots::{self, Roots};
+use crate::sensor::{Domain, Missing, Open, Sensor};
+use crate::{
+    battery, command, cputime, diskstats, frequency, hwmon, idle, ipmi, kernel, modelled, netio, nvme, powersensor3,
+    rapl, rapl_perf, redfish,
+};
+
+/// A sensor as a configuration names it. In TOML: `sensor = "rapl"`, and the options of that sensor beside it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "sensor", rename_all = "kebab-case")]
+pub enum Config {
+    /// [`rapl`].
+    Rapl(rapl::Options),
+    /// [`rapl_perf`].
+    RaplPerf {},
+    /// [`ipmi`].
+    Ipmi {
+        /// How to reach the BMC.
+        #[serde(default)]
+        from: ipmi::Options,
+    },
+    /// [`redfish`].
+    Redfish(redfish::Options),
+    /// [`hwmon`].
+    Hwmon(hwmon::Options),
+    /// [`nvme`].
+    Nvme(nvme::Options),
+    /// [`powersensor3`].
+    #[serde(rename = "powersensor3")]
+    PowerSensor3(powersensor3::Options),
+    /// [`netio`].
+    Netio(netio::Options),
+    /// [`battery`].
+    Battery {},
+    /// [`command`].
+    Command(command::Options),
+    /// [`diskstats`].
+    Diskstats(diskstats::Options),
+    /// [`frequency`].
+    Frequency {},
+    /// [`idle`].
+    Idle {},
+    /// [`cputime`].
+    Cputime {},
+    /// [`kernel`].
+    Kernel {},
+    /// [`modelled`].
+    Modelled(modelled::Options),
+}
+
+impl Config {
+    /// The name under which it is asked for.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Rapl(_) => "rapl",
+            Self::RaplPerf {} => "rapl-perf",
+            Self::Ipmi { .. } => "ipmi",
+            Self::Redfish(_) => "redfish",
+            Self::Hwmon(_) => "hwmon",
+            Self::Nvme(_) => "nvme",
+            Self::PowerSensor3(_) => "powersensor3",
+            Self::Netio(_) => "netio",
+            Self::Battery {} => "battery",
+            Self::Command(options) => &options.name,
+            Self::Diskstats(_) => "diskstats",
+            Self::Frequency {} => "frequency",
+            Self::Idle {} => "idle",
+            Self::Cputime {} => "cputime",
+            Self::Kernel {} => "kernel",
+            Self::Modelled(_) => "modelled",
+        }
+    }
+
+    /// The sensor `name` with its default options; a [`command`] has none.
+    pub fn by_name(name: &str) -> Option<Self> {
+        all().into_iter().chain([Self::Modelled(modelled::Options::default())]).find(|config| config.name() == name)
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// Why it cannot be read, and what would help.
+    pub fn open(&self, roots: &Roots) -> Result<Box<dyn Sensor>, Missing> {
+        match self {
+            Self::Rapl(options) => open::<rapl::Rapl>(roots, options),
+            Self::RaplPerf {} => open::<rapl_perf::RaplPerf>(roots, &()),
+            Self::Ipmi { from } => open::<ipmi::Ipmi>(roots, from),
+            Self::Redfish(options) => open::<redfish::Redfish>(roots, options),
+            Self::Hwmon(options) => open::<hwmon::Hwmon>(roots, options),
+            Self::Nvme(options) => open::<nvme::Nvme>(roots, options),
+            Self::PowerSensor3(options) => open::<powersensor3::PowerSensor3>(roots, options),
+            Self::Netio(options) => open::<netio::Netio>(roots, options),
+            Self::Battery {} => open::<battery::Battery>(roots, &()),
+            Self::Command(options) => open::<command::Command>(roots, options),
+            Self::Diskstats(options) => open::<diskstats::Diskstats>(roots, options),
+            Self::Frequency {} => open::<frequency::Frequency>(roots, &()),
+            Self::Idle {} => open::<idle::Idle>(roots, &()),
+            Self::Cputime {} => open::<cputime::CpuTime>(roots, &()),
+            Self::Kernel {} => open::<kernel::Kernel>(roots, &()),
+            Self::Modelled(options) => open::<modelled::Modelled>(roots, options),
+        }
+    }
+}
+
+fn open<S: Open + 'static>(roots: &Roots, options: &S::Options) -> Result<Box<dyn Sensor>, Missing> {
+    Ok(Box::new(S::open(roots, options)?))
+}
+
+/// Every sensor that can be looked for, with its default options: those of power first.
+pub fn all() -> Vec<Config> {
+    vec![
+        Config::Rapl(rapl::Options::default()),
+        Config::RaplPerf {},
+        Config::Ipmi { from: ipmi::Options::default() },
+        Config::Redfish(redfish::Options::default()),
+        Config::Hwmon(hwmon::Options::default()),
+        Config::Nvme(nvme::Options::default()),
+        Config::PowerSensor3(powersensor3::Options::default()),
+        Config::Netio(netio::Options::default()),
+        Config::Battery {},
+        Config::Diskstats(diskstats::Options::default()),
+        Config::Frequency {},
+        Config::Idle {},
+        Config::Cputime {},
+        Config::Kernel {},
+    ]
+}
+
+/// A sensor that can be read here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// Its name.
+    pub sensor: String,
+    /// What it reads.
+    pub domains: Vec<Domain>,
+    /// How often there is something new, in nanoseconds.
+    pub native_interval_ns: u64,
+}
+
+impl Found {
+    /// Whether it measures power or energy of some part of the machine.
+    pub fn is_power(&self) -> bool {
+        self.domains.iter().any(|domain| domain.part != crate::Part::None)
+    }
+}
+
+/// Looks for every sensor that there is, each NVMe drive for itself. Nothing is changed, and no port or server is touched that
+/// was not named; a BMC is asked for one reading.
+pub fn survey(roots: &Roots) -> Vec<Result<Found, Missing>> {
+    all().into_iter().flat_map(|config| each_drive(roots, config)).map(|config| look(roots, &config)).collect()
+}
+
+fn each_drive(roots: &Roots, config: Config) -> Vec<Config> {
+    let Config::Nvme(options) = &config else { return vec![config] };
+    let is_drive = |name: &String| name.strip_prefix("nvme").is_some_and(|number| number.parse::<u32>().is_ok());
+    let drives: Vec<String> = roots::names(&roots.dev).unwrap_or_default().into_iter().filter(is_drive).collect();
+    if drives.is_empty() {
+        return vec![config];
+    }
+    let of = |drive| Config::Nvme(nvme::Options { drive, ..options.clone() });
+    drives.into_iter().map(of).collect()
+}
+
+fn look(roots: &Roots, config: &Config) -> Result<Found, Missing> {
+    let sensor = config.open(roots)?;
+    Ok(Found {
+        sensor: sensor.name().into(),
+        domains: sensor.domains().to_vec(),
+        native_interval_ns: sensor.native_interval_ns(),
+    })
+}

@@ -1,0 +1,216 @@
+//! Any command or file as a sensor: a number somewhere in a text, in a unit that the configuration gives.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use regex::Regex;
+
+use crate::decimal;
+use crate::http::number_at;
+use crate::roots::Roots;
+use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sys::child;
+
+const PATIENCE_MS: u64 = 5_000;
+
+/// What to run or read, and what the number in it is.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    /// Name of the sensor and its one domain.
+    pub name: String,
+    /// Where the text comes from.
+    pub from: Source,
+    /// Where in the text the number is.
+    #[serde(default)]
+    pub pick: Pick,
+    /// What the number is counted in.
+    pub unit: Given,
+    /// Which part of the machine it is about; only powers and energies have one.
+    #[serde(default)]
+    pub part: Option<Part>,
+    /// How often there is something new, in milliseconds; 1,000 where it is not given.
+    #[serde(default)]
+    pub interval_ms: Option<u64>,
+    /// How long a command may take, in milliseconds; 5,000 where it is not given.
+    #[serde(default)]
+    pub timeout_ms: Option<u64>,
+}
+
+/// Where a text comes from.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// The standard output of a program with its arguments. No shell is involved.
+    Command(Vec<String>),
+    /// A file.
+    File(PathBuf),
+}
+
+/// Where in a text the number is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pick {
+    /// It is all there is.
+    #[default]
+    Whole,
+    /// The first group of the first match of a regular expression.
+    Regex(String),
+    /// A pointer (RFC 6901) into JSON, such as `/power/0/watts`.
+    Pointer(String),
+}
+
+/// What a number is counted in, as people write it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Given {
+    /// Power in kilowatts.
+    #[serde(rename = "kW")]
+    KiloWatt,
+    /// Power in watts.
+    #[serde(rename = "W")]
+    Watt,
+    /// Power in milliwatts.
+    #[serde(rename = "mW")]
+    MilliWatt,
+    /// Power in microwatts.
+    #[serde(rename = "uW")]
+    MicroWatt,
+    /// Energy so far, in kilowatt-hours.
+    #[serde(rename = "kWh")]
+    KiloWattHour,
+    /// Energy so far, in watt-hours.
+    #[serde(rename = "Wh")]
+    WattHour,
+    /// Energy so far, in joules.
+    #[serde(rename = "J")]
+    Joule,
+    /// Energy so far, in millijoules.
+    #[serde(rename = "mJ")]
+    MilliJoule,
+    /// Energy so far, in microjoules.
+    #[serde(rename = "uJ")]
+    MicroJoule,
+    /// A whole number that goes up and down, in this unit.
+    Gauge(String),
+    /// A whole number that only grows, in this unit.
+    Counter(String),
+}
+
+impl Given {
+    /// Kind and unit of the domain, decimal digits to shift by, and what to multiply with afterwards.
+    fn meaning(&self) -> (Kind, Unit, i32, i64) {
+        let power = |digits| (Kind::Power, Unit::MicroWatt, digits, 1);
+        let energy = |digits, factor| (Kind::EnergyCounter(Counts::endless()), Unit::MicroJoule, digits, factor);
+        match self {
+            Self::KiloWatt => power(9),
+            Self::Watt => power(6),
+            Self::MilliWatt => power(3),
+            Self::MicroWatt => power(0),
+            Self::KiloWattHour => energy(11, 36),
+            Self::WattHour => energy(8, 36),
+            Self::Joule => energy(6, 1),
+            Self::MilliJoule => energy(3, 1),
+            Self::MicroJoule => energy(0, 1),
+            Self::Gauge(unit) => (Kind::Gauge, Unit::Named(unit.clone()), 0, 1),
+            Self::Counter(unit) => (Kind::Counter, Unit::Named(unit.clone()), 0, 1),
+        }
+    }
+}
+
+/// A number in a text.
+#[derive(Debug)]
+pub struct Command {
+    options: Options,
+    regex: Option<Regex>,
+    domain: [Domain; 1],
+    digits: i32,
+    factor: i64,
+    helpers_cpu_ns: u64,
+}
+
+impl Open for Command {
+    type Options = Options;
+
+    fn open(_: &Roots, options: &Options) -> Result<Self, Missing> {
+        let regex = match &options.pick {
+            Pick::Regex(pattern) => Some(Regex::new(pattern).map_err(|error| {
+                let what = format!("{pattern:?} is no regular expression: {error}");
+                Missing::new(&options.name, Why::NotConfigured, what, "correct pick.regex")
+            })?),
+            _ => None,
+        };
+        let (kind, unit, digits, factor) = options.unit.meaning();
+        let about_power = matches!(kind, Kind::Power | Kind::EnergyCounter(_));
+        let unknown = if about_power { Part::Unknown(options.name.clone()) } else { Part::None };
+        let part = options.part.clone().filter(|_| about_power).unwrap_or(unknown);
+        let domain = [Domain::new(&*options.name, kind, unit, part)];
+        let mut command = Self { options: options.clone(), regex, domain, digits, factor, helpers_cpu_ns: 0 };
+        command.read(&mut Vec::new()).map_err(|error| {
+            let help = "try the command or file by hand; does pick find the number?";
+            Missing::new(&options.name, Why::Broken, error.to_string(), help)
+        })?;
+        Ok(command)
+    }
+}
+
+impl Command {
+    fn text(&mut self) -> Result<String, ReadError> {
+        match &self.options.from {
+            Source::File(path) => fs::read_to_string(path).map_err(|error| ReadError::io(path.display(), error)),
+            Source::Command(arguments) => {
+                let patience = Duration::from_millis(self.options.timeout_ms.unwrap_or(PATIENCE_MS));
+                let ended = child::run(arguments, patience);
+                let ended =
+                    ended.map_err(|error| ReadError::io(format!("the output of {}", arguments.join(" ")), error))?;
+                self.helpers_cpu_ns += ended.cpu_ns;
+                if !ended.status.success() {
+                    return Err(ReadError::Content(format!("{} ended with {}", arguments.join(" "), ended.status)));
+                }
+                Ok(ended.stdout)
+            }
+        }
+    }
+
+    fn number(&self, text: &str) -> Option<i64> {
+        let shifted = match (&self.options.pick, &self.regex) {
+            (Pick::Pointer(pointer), _) => number_at(&serde_json::from_str(text).ok()?, pointer, self.digits)?,
+            (_, Some(regex)) => decimal::scaled(regex.captures(text)?.get(1)?.as_str(), self.digits)?,
+            _ => decimal::scaled(text, self.digits)?,
+        };
+        shifted.checked_mul(self.factor)
+    }
+}
+
+impl Sensor for Command {
+    fn name(&self) -> &str {
+        &self.options.name
+    }
+
+    fn domains(&self) -> &[Domain] {
+        &self.domain
+    }
+
+    fn native_interval_ns(&self) -> u64 {
+        self.options.interval_ms.unwrap_or(1_000).saturating_mul(1_000_000)
+    }
+
+    fn slow(&self) -> bool {
+        matches!(self.options.from, Source::Command(_))
+    }
+
+    fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
+        let text = self.text()?;
+        let value = self.number(&text).ok_or_else(|| {
+            let start: String = text.chars().take(80).collect();
+            ReadError::Content(format!("there is no number where pick says, in {start:?}"))
+        })?;
+        into.push(Reading { domain: 0, value });
+        Ok(())
+    }
+
+    fn helpers_cpu_ns(&self) -> u64 {
+        self.helpers_cpu_ns
+    }
+}

@@ -1,0 +1,94 @@
+//! What each core spent its time on: the lines `cpuN` of `/proc/stat` (proc_stat(5)), in ticks of 10 ms as nanoseconds.
+//!
+//! Time in `umwait` and the like counts as busy here: the kernel does not know of it.
+
+use std::path::{Path, PathBuf};
+
+use crate::roots::{self, Roots};
+use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit};
+
+const NAME: &str = "cputime";
+const HELP: &str = "is /proc mounted?";
+/// What the first eight columns are.
+const COLUMNS: [&str; 8] = ["user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"];
+
+/// CPU time of all cores.
+#[derive(Debug)]
+pub struct CpuTime {
+    path: PathBuf,
+    domains: Vec<Domain>,
+}
+
+/// One core's time since boot, in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Core {
+    pub(crate) name: String,
+    pub(crate) spent_ns: [i64; 8],
+}
+
+impl Core {
+    pub(crate) fn idle_ns(&self) -> i64 {
+        self.spent_ns[3] + self.spent_ns[4]
+    }
+
+    pub(crate) fn busy_ns(&self) -> i64 {
+        self.spent_ns.iter().sum::<i64>() - self.idle_ns()
+    }
+}
+
+/// All cores of a `/proc/stat`.
+///
+/// # Errors
+/// Of reading.
+pub(crate) fn cores(path: &Path) -> std::io::Result<Vec<Core>> {
+    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1) as i64;
+    let text = roots::text(path)?;
+    let core = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let name = fields.next()?.to_owned();
+        name.strip_prefix("cpu")?.parse::<u32>().ok()?;
+        let mut spent_ns = [0; 8];
+        for spent in &mut spent_ns {
+            *spent = fields.next()?.parse::<i64>().ok()?.saturating_mul(tick_ns);
+        }
+        Some(Core { name, spent_ns })
+    };
+    Ok(text.lines().filter_map(core).collect())
+}
+
+impl Open for CpuTime {
+    type Options = ();
+
+    fn open(roots: &Roots, (): &()) -> Result<Self, Missing> {
+        let path = roots.proc.join("stat");
+        let cores = cores(&path).map_err(|error| Missing::file(NAME, &path, &error, HELP, HELP))?;
+        let of_core =
+            |core: &Core| COLUMNS.map(|what| Domain::counter(format!("{}/{what}", core.name), Unit::NanoSecond));
+        let domains = cores.iter().flat_map(of_core).collect();
+        Ok(Self { path, domains })
+    }
+}
+
+impl Sensor for CpuTime {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn domains(&self) -> &[Domain] {
+        &self.domains
+    }
+
+    fn native_interval_ns(&self) -> u64 {
+        10_000_000
+    }
+
+    fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
+        let cores = cores(&self.path).map_err(|error| ReadError::io(self.path.display(), error))?;
+        let values = cores.iter().flat_map(|core| core.spent_ns);
+        if cores.len() * COLUMNS.len() != self.domains.len() {
+            return Err(ReadError::Content("the number of CPUs has changed".into()));
+        }
+        into.extend(values.enumerate().map(|(domain, value)| Reading { domain, value }));
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! What block devices did: `/proc/diskstats` (Documentation/admin-guide/iostats.rst of the kernel).
+
+use crate::roots::{self, Roots};
+use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+
+const NAME: &str = "diskstats";
+const HELP: &str = "is /proc mounted?";
+/// Sectors are of 512 bytes here, whatever the device has.
+const SECTOR: i64 = 512;
+const NS_PER_MS: i64 = 1_000_000;
+
+/// Which devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// Names such as `nvme0n1`; all whole devices that are not loop, ram or zram where it is empty.
+    pub devices: Vec<String>,
+}
+
+/// Columns after the name: place, name, factor, and whether it is a gauge.
+const COLUMNS: [(usize, &str, Unit, i64, bool); 13] = [
+    (0, "reads", Unit::Count, 1, false),
+    (2, "read", Unit::Byte, SECTOR, false),
+    (3, "read-time", Unit::NanoSecond, NS_PER_MS, false),
+    (4, "writes", Unit::Count, 1, false),
+    (6, "written", Unit::Byte, SECTOR, false),
+    (7, "write-time", Unit::NanoSecond, NS_PER_MS, false),
+    (8, "in-flight", Unit::Count, 1, true),
+    (9, "busy", Unit::NanoSecond, NS_PER_MS, false),
+    (10, "queued", Unit::NanoSecond, NS_PER_MS, false),
+    (11, "discards", Unit::Count, 1, false),
+    (13, "discarded", Unit::Byte, SECTOR, false),
+    (15, "flushes", Unit::Count, 1, false),
+    (16, "flush-time", Unit::NanoSecond, NS_PER_MS, false),
+];
+
+/// Counters of block devices.
+#[derive(Debug)]
+pub struct Diskstats {
+    path: std::path::PathBuf,
+    devices: Vec<String>,
+    domains: Vec<Domain>,
+}
+
+impl Open for Diskstats {
+    type Options = Options;
+
+    fn open(roots: &Roots, options: &Options) -> Result<Self, Missing> {
+        let path = roots.proc.join("diskstats");
+        let text = roots::text(&path).map_err(|error| Missing::file(NAME, &path, &error, HELP, HELP))?;
+        let known: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+        let devices = match options.devices.as_slice() {
+            [] => known.iter().filter(|device| is_whole(roots, device)).map(|&device| device.into()).collect(),
+            named => named.to_vec(),
+        };
+        if let Some(unknown) = devices.iter().find(|device| !known.contains(&device.as_str())) {
+            let what = format!("there is no block device {unknown}");
+            return Err(Missing::new(NAME, Why::NotConfigured, what, format!("there are {}", known.join(", "))));
+        }
+        let of_device = |device: &String| {
+            COLUMNS.map(|(_, name, unit, _, gauge)| {
+                let name = format!("{device}/{name}");
+                if gauge { Domain::gauge(name, unit) } else { Domain::counter(name, unit) }
+            })
+        };
+        let domains = devices.iter().flat_map(of_device).collect();
+        Ok(Self { path, devices, domains })
+    }
+}
+
+/// A device of its own, not a partition, and not made of memory or of files.
+fn is_whole(roots: &Roots, device: &str) -> bool {
+    let made = ["loop", "ram", "zram"].iter().any(|prefix| device.starts_with(prefix));
+    !made && roots.sys.join("block").join(device.replace('/', "!")).exists()
+}
+
+impl Sensor for Diskstats {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn domains(&self) -> &[Domain] {
+        &self.domains
+    }
+
+    fn native_interval_ns(&self) -> u64 {
+        10_000_000
+    }
+
+    fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
+        let text = roots::text(&self.path).map_err(|error| ReadError::io(self.path.display(), error))?;
+        for (index, device) in self.devices.iter().enumerate() {
+            let fields = text.lines().map(|line| line.split_whitespace().skip(2)).find_map(|mut fields| {
+                (fields.next() == Some(device))
+                    .then(|| fields.map_while(|field| field.parse().ok()).collect::<Vec<i64>>())
+            });
+            let fields = fields.ok_or_else(|| ReadError::Content(format!("block device {device} is gone")))?;
+            for (column, (place, _, _, factor, _)) in COLUMNS.iter().enumerate() {
+                // Kernels before 4.18 have no discards, those before 5.5 no flushes.
+                let Some(value) = fields.get(*place) else { break };
+                into.push(Reading { domain: index * COLUMNS.len() + column, value: value.saturating_mul(*factor) });
+            }
+        }
+        Ok(())
+    }
+}

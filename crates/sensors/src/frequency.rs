@@ -1,0 +1,67 @@
+//! How fast each core runs: `scaling_cur_freq` of cpufreq, in kilohertz. With some drivers this is what was asked for last,
+//! not what was measured.
+
+use std::path::PathBuf;
+
+use crate::roots::{self, Roots};
+use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+
+const NAME: &str = "frequency";
+const HELP: &str = "the kernel needs cpufreq with a driver for this CPU, which most virtual machines lack";
+
+/// Frequencies of all CPUs.
+#[derive(Debug)]
+pub struct Frequency {
+    files: Vec<PathBuf>,
+    domains: Vec<Domain>,
+}
+
+impl Open for Frequency {
+    type Options = ();
+
+    fn open(roots: &Roots, (): &()) -> Result<Self, Missing> {
+        let root = roots.sys.join("devices/system/cpu");
+        let names = cpus(roots).map_err(|error| Missing::file(NAME, &root, &error, HELP, HELP))?;
+        let (mut files, mut domains) = (Vec::new(), Vec::new());
+        for cpu in names {
+            let file = root.join(&cpu).join("cpufreq/scaling_cur_freq");
+            if file.exists() {
+                files.push(file);
+                domains.push(Domain::gauge(cpu, Unit::KiloHertz));
+            }
+        }
+        if files.is_empty() {
+            let what = format!("no CPU in {} has cpufreq/scaling_cur_freq", root.display());
+            return Err(Missing::new(NAME, Why::Absent, what, HELP));
+        }
+        Ok(Self { files, domains })
+    }
+}
+
+/// `cpu0`, `cpu1` and so on.
+pub(crate) fn cpus(roots: &Roots) -> std::io::Result<Vec<String>> {
+    let is_cpu = |name: &String| name.strip_prefix("cpu").is_some_and(|n| n.parse::<u32>().is_ok());
+    Ok(roots::names(&roots.sys.join("devices/system/cpu"))?.into_iter().filter(is_cpu).collect())
+}
+
+impl Sensor for Frequency {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn domains(&self) -> &[Domain] {
+        &self.domains
+    }
+
+    fn native_interval_ns(&self) -> u64 {
+        10_000_000
+    }
+
+    fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
+        for (domain, file) in self.files.iter().enumerate() {
+            let value = roots::number(file).map_err(|error| ReadError::io(file.display(), error))?;
+            into.push(Reading { domain, value });
+        }
+        Ok(())
+    }
+}

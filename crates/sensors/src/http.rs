@@ -1,0 +1,142 @@
+//! JSON over HTTP: what Redfish and PDUs speak.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::decimal;
+use crate::sensor::{Missing, ReadError, Why};
+
+/// A server and how to talk to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Endpoint {
+    /// Such as `https://bmc.example`, without a path.
+    pub url: String,
+    /// For basic authentication.
+    pub user: Option<String>,
+    /// The file with the password, which is its first line.
+    pub password_file: Option<PathBuf>,
+    /// A certificate (PEM) to trust besides none: for servers that signed their own.
+    pub ca_file: Option<PathBuf>,
+    /// Trust any certificate. Whoever sits between can then read the password.
+    pub insecure: bool,
+    /// How long an answer may take, in milliseconds; 5 s where it is not given.
+    pub timeout_ms: Option<u64>,
+}
+
+/// A client of one server.
+#[derive(Debug)]
+pub(crate) struct Client {
+    agent: ureq::Agent,
+    url: String,
+    authorization: Option<String>,
+}
+
+impl Client {
+    /// # Errors
+    /// Where the configuration cannot work. Nobody is asked yet.
+    pub(crate) fn new(sensor: &str, endpoint: &Endpoint) -> Result<Self, Missing> {
+        let wrong = |what: String, help: &str| Missing::new(sensor, Why::NotConfigured, what, help);
+        if endpoint.url.is_empty() {
+            return Err(wrong("no url is given".into(), "set url to where it answers, such as http://192.0.2.7"));
+        }
+        if endpoint.url.starts_with("https:") && !cfg!(feature = "tls") {
+            return Err(wrong("this program was built without https".into(), "build it with the feature tls"));
+        }
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(Duration::from_millis(endpoint.timeout_ms.unwrap_or(5_000))))
+            .http_status_as_error(true);
+        #[cfg(feature = "tls")]
+        let config = config.tls_config(tls(endpoint).map_err(|what| wrong(what, "check ca_file"))?);
+        let password = |path: &PathBuf| {
+            let text = fs::read_to_string(path).map_err(|error| {
+                wrong(
+                    format!("cannot read {}: {error}", path.display()),
+                    "put the password there, readable for you alone",
+                )
+            })?;
+            Ok(text.lines().next().unwrap_or("").to_owned())
+        };
+        let password = endpoint.password_file.as_ref().map(password).transpose()?.unwrap_or_default();
+        let authorization =
+            endpoint.user.as_ref().map(|user| format!("Basic {}", base64(&format!("{user}:{password}"))));
+        let url = endpoint.url.trim_end_matches('/').to_owned();
+        Ok(Self { agent: config.build().into(), url, authorization })
+    }
+
+    /// The JSON at `path`.
+    pub(crate) fn get(&self, path: &str) -> Result<Value, ReadError> {
+        let url = format!("{}{path}", self.url);
+        let failed = |what: String| ReadError::Content(format!("{url}: {what}"));
+        let mut request = self.agent.get(&url).header("Accept", "application/json");
+        if let Some(authorization) = &self.authorization {
+            request = request.header("Authorization", authorization);
+        }
+        let mut answer = request.call().map_err(|error| failed(explain(&error)))?;
+        let text = answer.body_mut().read_to_string().map_err(|error| failed(explain(&error)))?;
+        serde_json::from_str(&text).map_err(|error| failed(format!("the answer is no JSON: {error}")))
+    }
+}
+
+fn explain(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::StatusCode(401 | 403) => format!("{error}; check user and password_file"),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(feature = "tls")]
+fn tls(endpoint: &Endpoint) -> Result<ureq::tls::TlsConfig, String> {
+    use ureq::tls::{Certificate, RootCerts, TlsConfig};
+    let config = TlsConfig::builder().disable_verification(endpoint.insecure);
+    let Some(path) = &endpoint.ca_file else { return Ok(config.build()) };
+    let pem = fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let certificate = Certificate::from_pem(&pem).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(config.root_certs(RootCerts::new_with_certs(&[certificate])).build())
+}
+
+/// Base64 (RFC 4648, 4): of basic authentication.
+fn base64(text: &str) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for chunk in text.as_bytes().chunks(3) {
+        let bits = chunk.iter().chain([&0, &0]).take(3).fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte));
+        for place in 0..4 {
+            let digit = ALPHABET[(bits >> (18 - 6 * place) & 63) as usize] as char;
+            out.push(if place <= chunk.len() { digit } else { '=' });
+        }
+    }
+    out
+}
+
+/// The number at `pointer` (RFC 6901) times 10 to the power of `digits`.
+pub(crate) fn number_at(value: &Value, pointer: &str, digits: i32) -> Option<i64> {
+    match value.pointer(pointer)? {
+        Value::Number(number) => decimal::scaled(&number.to_string(), digits),
+        Value::String(text) => decimal::scaled(text, digits),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_as_in_the_rfc() {
+        for (text, coded) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+            assert_eq!(base64(text), coded);
+        }
+    }
+
+    #[test]
+    fn numbers_are_exact() {
+        let value = serde_json::json!({"a": [{"w": 344.25}, {"w": "12"}, {"w": null}]});
+        assert_eq!(number_at(&value, "/a/0/w", 6), Some(344_250_000));
+        assert_eq!(number_at(&value, "/a/1/w", 6), Some(12_000_000));
+        assert_eq!(number_at(&value, "/a/2/w", 6), None);
+    }
+}

@@ -1,0 +1,197 @@
+//! Power of sensor chips: `/sys/class/hwmon` (Documentation/hwmon/sysfs-interface.rst of the kernel): `powerN_input` and
+//! `powerN_average` (microwatts), `energyN_input` (microjoules), and current times voltage where a `currN` (milliamperes)
+//! and an `inN` (millivolts) carry the same label.
+//!
+//! The kernel knows where a chip is, not what it feeds: without `parts` a domain can be looked at but not added to others.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::roots::{self, Roots};
+use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+
+const NAME: &str = "hwmon";
+const HELP: &str =
+    "load the driver of the board's power monitor (acpi_power_meter, ina2xx, a GPU's), or use another sensor";
+const DENIED: &str = "run as root, or let a group read the files with a udev rule";
+
+/// Which chips, and what they feed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// Names of chips to read; all where it is empty. Where several have a name, `name@hwmonN` is one of them.
+    pub chips: Vec<String>,
+    /// What a domain is about, by its name (`chip/label`).
+    pub parts: BTreeMap<String, Part>,
+}
+
+/// Power of sensor chips.
+#[derive(Debug)]
+pub struct Hwmon {
+    domains: Vec<Domain>,
+    channels: Vec<Channel>,
+}
+
+#[derive(Debug)]
+enum Channel {
+    /// A file in microwatts or microjoules.
+    Micro(PathBuf),
+    /// Milliamperes and millivolts.
+    Product(PathBuf, PathBuf),
+}
+
+impl Open for Hwmon {
+    type Options = Options;
+
+    fn open(roots: &Roots, options: &Options) -> Result<Self, Missing> {
+        let root = roots.sys.join("class/hwmon");
+        let missing = |error| Missing::file(NAME, &root, &error, HELP, DENIED);
+        let mut found = Self { domains: Vec::new(), channels: Vec::new() };
+        for chip in chips(&root).map_err(missing)? {
+            if options.chips.is_empty() || options.chips.contains(&chip.driver) || options.chips.contains(&chip.name) {
+                found.add_powers(&chip, options);
+                found.add_energies(&chip, options);
+            }
+        }
+        if found.domains.is_empty() {
+            let what = format!("no chip in {} measures power", root.display());
+            return Err(Missing::new(NAME, Why::Absent, what, HELP));
+        }
+        found.read(&mut Vec::new()).map_err(|error| Missing::new(NAME, Why::Broken, error.to_string(), DENIED))?;
+        Ok(found)
+    }
+}
+
+/// A chip's folder.
+struct Chip {
+    folder: PathBuf,
+    /// The driver's name for it.
+    driver: String,
+    /// The same, with the folder's name where several chips have it.
+    name: String,
+    files: Vec<String>,
+}
+
+fn chips(root: &Path) -> std::io::Result<Vec<Chip>> {
+    let mut chips = Vec::new();
+    for name in roots::names(root)? {
+        let folder = root.join(&name);
+        let Ok(driver) = roots::text(&folder.join("name")) else { continue };
+        let files = roots::names(&folder).unwrap_or_default();
+        chips.push(Chip { name: format!("{driver}@{name}"), folder, driver, files });
+    }
+    let drivers: Vec<String> = chips.iter().map(|chip| chip.driver.clone()).collect();
+    for chip in &mut chips {
+        if drivers.iter().filter(|driver| **driver == chip.driver).count() == 1 {
+            chip.name.clone_from(&chip.driver);
+        }
+    }
+    Ok(chips)
+}
+
+impl Chip {
+    /// The numbers of files such as `power1_input`.
+    fn numbers(&self, prefix: &str, suffix: &str) -> Vec<String> {
+        let number = |file: &String| Some(file.strip_prefix(prefix)?.strip_suffix(suffix)?.to_owned());
+        self.files.iter().filter_map(number).filter(|n| n.bytes().all(|b| b.is_ascii_digit())).collect()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn label(&self, channel: &str) -> Option<String> {
+        roots::text(&self.file(&format!("{channel}_label"))).ok()
+    }
+
+    fn domain_name(&self, channel: &str) -> String {
+        format!("{}/{}", self.name, self.label(channel).unwrap_or_else(|| channel.to_owned()))
+    }
+
+    /// The ACPI power meter is defined as the whole system's (ACPI 6.5, 10.4); of all others nothing is known.
+    fn part(&self, channel: &str) -> Part {
+        if self.driver == "power_meter" { Part::System } else { Part::Unknown(self.domain_name(channel)) }
+    }
+}
+
+impl Hwmon {
+    /// Powers; where a chip has none, products of current and voltage.
+    fn add_powers(&mut self, chip: &Chip, options: &Options) {
+        let before = self.domains.len();
+        let inputs = chip.numbers("power", "_input");
+        let averages =
+            chip.numbers("power", "_average").into_iter().filter(|n| !inputs.contains(n)).map(|n| (n, "average"));
+        for (n, what) in inputs.iter().map(|n| (n.clone(), "input")).chain(averages) {
+            let channel = format!("power{n}");
+            let file = chip.file(&format!("{channel}_{what}"));
+            self.add(Domain::power(chip.domain_name(&channel), chip.part(&channel)), Channel::Micro(file), options);
+        }
+        if self.domains.len() == before {
+            self.add_products(chip, options);
+        }
+    }
+
+    /// Energies. Those of cores of `amd_energy` would be counted within the socket's.
+    fn add_energies(&mut self, chip: &Chip, options: &Options) {
+        for n in chip.numbers("energy", "_input") {
+            let channel = format!("energy{n}");
+            let socket = chip.label(&channel).and_then(|label| label.strip_prefix("Esocket")?.parse().ok());
+            let part = match (chip.driver.as_str(), socket) {
+                ("amd_energy", Some(socket)) => Part::Package(socket),
+                ("amd_energy", None) => continue,
+                _ => chip.part(&channel),
+            };
+            let kind = Kind::EnergyCounter(Counts { always_moves: socket.is_some(), ..Counts::endless() });
+            let domain = Domain::new(chip.domain_name(&channel), kind, Unit::MicroJoule, part);
+            self.add(domain, Channel::Micro(chip.file(&format!("{channel}_input"))), options);
+        }
+    }
+
+    /// Current times voltage, where labels say that both are of the same rail.
+    fn add_products(&mut self, chip: &Chip, options: &Options) {
+        let voltages = chip.numbers("in", "_input");
+        for current in chip.numbers("curr", "_input").into_iter().map(|n| format!("curr{n}")) {
+            let Some(rail) = chip.label(&current) else { continue };
+            let same_rail = |n: &&String| chip.label(&format!("in{n}")).as_ref() == Some(&rail);
+            let Some(voltage) = voltages.iter().find(same_rail) else { continue };
+            let file = |channel: &str| chip.file(&format!("{channel}_input"));
+            let channel = Channel::Product(file(&current), file(&format!("in{voltage}")));
+            self.add(Domain::power(chip.domain_name(&current), chip.part(&current)), channel, options);
+        }
+    }
+
+    fn add(&mut self, mut domain: Domain, channel: Channel, options: &Options) {
+        if let Some(part) = options.parts.get(&domain.name) {
+            domain.part = part.clone();
+        }
+        self.domains.push(domain);
+        self.channels.push(channel);
+    }
+}
+
+impl Sensor for Hwmon {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn domains(&self) -> &[Domain] {
+        &self.domains
+    }
+
+    fn native_interval_ns(&self) -> u64 {
+        // Chips average over tens of milliseconds (ina2xx) to a second (power_meter).
+        100_000_000
+    }
+
+    fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
+        let number = |path: &Path| roots::number::<i64>(path).map_err(|error| ReadError::io(path.display(), error));
+        for (domain, channel) in self.channels.iter().enumerate() {
+            let value = match channel {
+                Channel::Micro(path) => number(path)?,
+                Channel::Product(current, voltage) => number(current)?.saturating_mul(number(voltage)?),
+            };
+            into.push(Reading { domain, value });
+        }
+        Ok(())
+    }
+}

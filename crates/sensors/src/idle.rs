@@ -1,0 +1,72 @@
+//! How long and how often each core was in each idle state: `cpuidle/stateN/time` (microseconds) and `usage`
+//! (Documentation/admin-guide/pm/cpuidle.rst of the kernel).
+
+use std::path::{Path, PathBuf};
+
+use crate::frequency::cpus;
+use crate::roots::{self, Roots};
+use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+
+const NAME: &str = "idle";
+const HELP: &str = "the kernel needs cpuidle with a driver for this CPU (intel_idle, acpi_idle, haltpoll)";
+
+/// Residency of all CPUs in all their idle states.
+#[derive(Debug)]
+pub struct Idle {
+    /// Files, and what their numbers are multiplied with.
+    files: Vec<(PathBuf, i64)>,
+    domains: Vec<Domain>,
+}
+
+impl Open for Idle {
+    type Options = ();
+
+    fn open(roots: &Roots, (): &()) -> Result<Self, Missing> {
+        let root = roots.sys.join("devices/system/cpu");
+        let names = cpus(roots).map_err(|error| Missing::file(NAME, &root, &error, HELP, HELP))?;
+        let mut idle = Self { files: Vec::new(), domains: Vec::new() };
+        for cpu in names {
+            let folder = root.join(&cpu).join("cpuidle");
+            for state in roots::names(&folder).unwrap_or_default() {
+                idle.add(&cpu, &folder.join(state));
+            }
+        }
+        if idle.domains.is_empty() {
+            let what = format!("no CPU in {} has cpuidle states", root.display());
+            return Err(Missing::new(NAME, Why::Absent, what, HELP));
+        }
+        Ok(idle)
+    }
+}
+
+impl Idle {
+    fn add(&mut self, cpu: &str, state: &Path) {
+        let Ok(name) = roots::text(&state.join("name")) else { return };
+        self.domains.push(Domain::counter(format!("{cpu}/{name}/time"), Unit::NanoSecond));
+        self.files.push((state.join("time"), 1_000));
+        self.domains.push(Domain::counter(format!("{cpu}/{name}/usage"), Unit::Count));
+        self.files.push((state.join("usage"), 1));
+    }
+}
+
+impl Sensor for Idle {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn domains(&self) -> &[Domain] {
+        &self.domains
+    }
+
+    fn native_interval_ns(&self) -> u64 {
+        100_000_000
+    }
+
+    fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
+        for (domain, (file, factor)) in self.files.iter().enumerate() {
+            let value: i64 = roots::number(file).map_err(|error| ReadError::io(file.display(), error))?;
+            into.push(Reading { domain, value: value.saturating_mul(*factor) });
+        }
+        Ok(())
+    }
+}

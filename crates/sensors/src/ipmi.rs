@@ -1,0 +1,192 @@
+//! Power of the whole server as its BMC measures it: IPMI-DCMI "Get Power Reading" (DCMI 1.5, 6.6.1), through the kernel's
+//! device `/dev/ipmi0`, or through `ipmitool dcmi power reading` (also over the network).
+//!
+//! A BMC says whole watts, and something new about once a second; what it says lags behind by a second or more.
+
+use std::time::Duration;
+
+use crate::roots::Roots;
+use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
+use crate::sys::{child, ipmi::Bmc};
+
+const NAME: &str = "ipmi";
+/// Network function and command of DCMI's Get Power Reading, and its data: group extension, system power statistics.
+const NETFN_GROUP: u8 = 0x2c;
+const GET_POWER_READING: u8 = 0x02;
+const ASK: [u8; 4] = [GROUP_DCMI, 0x01, 0, 0];
+const GROUP_DCMI: u8 = 0xdc;
+const PATIENCE: Duration = Duration::from_secs(5);
+const ABSENT: &str = "load the kernel modules ipmi_si and ipmi_devintf, or name ipmitool with the arguments of a BMC on the \
+    network; desktops, laptops and virtual machines have no BMC";
+const DENIED: &str = "run as root, or with a udev rule: KERNEL==\"ipmi*\", GROUP=\"power\", MODE=\"0660\"";
+const UNSUPPORTED: &str = "the BMC may lack DCMI power management, or want it switched on; try redfish";
+
+/// How to reach the BMC.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Options {
+    /// The kernel's device with this number: 0 for `/dev/ipmi0`.
+    Device(u32),
+    /// The program `ipmitool`, with what comes before `dcmi power reading`: for another host
+    /// `-I lanplus -H bmc -U user -f password-file`.
+    Tool(Vec<String>),
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::Device(0)
+    }
+}
+
+/// The BMC's power reading.
+#[derive(Debug)]
+pub struct Ipmi {
+    domains: Vec<Domain>,
+    way: Way,
+    helpers_cpu_ns: u64,
+}
+
+#[derive(Debug)]
+enum Way {
+    Device(Bmc),
+    Tool(Vec<String>),
+}
+
+impl Open for Ipmi {
+    type Options = Options;
+
+    fn open(roots: &Roots, options: &Options) -> Result<Self, Missing> {
+        let way = match options {
+            Options::Device(number) => {
+                let path = roots.dev.join(format!("ipmi{number}"));
+                Way::Device(Bmc::open(&path).map_err(|error| Missing::file(NAME, &path, &error, ABSENT, DENIED))?)
+            }
+            Options::Tool(arguments) => {
+                Way::Tool(arguments.iter().cloned().chain(["dcmi", "power", "reading"].map(Into::into)).collect())
+            }
+        };
+        let mut ipmi = Self { domains: vec![Domain::power("system", Part::System)], way, helpers_cpu_ns: 0 };
+        match ipmi.watts() {
+            Ok(_) => Ok(ipmi),
+            Err(error) => Err(Missing::new(NAME, Why::Broken, error.to_string(), UNSUPPORTED)),
+        }
+    }
+}
+
+impl Ipmi {
+    fn watts(&mut self) -> Result<u32, ReadError> {
+        match &mut self.way {
+            Way::Device(bmc) => {
+                let answer = bmc.ask(NETFN_GROUP, GET_POWER_READING, &ASK, PATIENCE);
+                decode(&answer.map_err(|error| ReadError::io("the BMC", error))?)
+            }
+            Way::Tool(arguments) => {
+                let ended = child::run(arguments, PATIENCE);
+                let ended =
+                    ended.map_err(|error| ReadError::io(format!("the output of {}", arguments.join(" ")), error))?;
+                self.helpers_cpu_ns += ended.cpu_ns;
+                if !ended.status.success() {
+                    return Err(ReadError::Content(format!("{} ended with {}", arguments.join(" "), ended.status)));
+                }
+                parse(&ended.stdout)
+            }
+        }
+    }
+}
+
+impl Sensor for Ipmi {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn domains(&self) -> &[Domain] {
+        &self.domains
+    }
+
+    fn native_interval_ns(&self) -> u64 {
+        1_000_000_000
+    }
+
+    fn slow(&self) -> bool {
+        true
+    }
+
+    fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
+        let value = i64::from(self.watts()?) * 1_000_000;
+        into.push(Reading { domain: 0, value });
+        Ok(())
+    }
+
+    fn helpers_cpu_ns(&self) -> u64 {
+        self.helpers_cpu_ns
+    }
+}
+
+/// Watts of an answer: completion code, group, power now, least, greatest, mean (two bytes each), time (four), period (four),
+/// state.
+fn decode(answer: &[u8]) -> Result<u32, ReadError> {
+    let wrong = |what: String| Err(ReadError::Content(format!("the BMC's power reading: {what}")));
+    match *answer {
+        [0xc1, ..] => wrong("not supported (C1h)".into()),
+        [code, ..] if code != 0 => wrong(format!("completion code {code:#04x}")),
+        [0, GROUP_DCMI, low, high, ..] if answer.len() >= 19 => {
+            sensible(u16::from_le_bytes([low, high]).into(), answer[18] & 0x40 != 0)
+        }
+        _ => wrong(format!("{} bytes that are no power reading", answer.len())),
+    }
+}
+
+/// Watts of what `ipmitool dcmi power reading` prints.
+fn parse(text: &str) -> Result<u32, ReadError> {
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
+        line.and_then(|rest| rest.trim_start_matches([' ', ':']).split_whitespace().next())
+    };
+    let active = value("Power reading state is") != Some("deactivated");
+    match value("Instantaneous power reading").and_then(|watts| watts.parse().ok()) {
+        Some(watts) => sensible(watts, active),
+        None => Err(ReadError::Content("ipmitool printed no \"Instantaneous power reading\"".into())),
+    }
+}
+
+fn sensible(watts: u32, active: bool) -> Result<u32, ReadError> {
+    if !active {
+        return Err(ReadError::Content("the BMC's power measurement is switched off".into()));
+    }
+    // A server that answers draws power.
+    if watts == 0 {
+        return Err(ReadError::Content("the BMC says 0 W, which it does where it does not measure".into()));
+    }
+    Ok(watts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(watts: u16, state: u8) -> Vec<u8> {
+        let mut bytes = vec![0, GROUP_DCMI];
+        for value in [watts, 2, 468, 184] {
+            bytes.extend(value.to_le_bytes());
+        }
+        bytes.extend([0; 4]);
+        bytes.extend(1_000_u32.to_le_bytes());
+        bytes.push(state);
+        bytes
+    }
+
+    #[test]
+    fn answers_are_decoded() {
+        assert_eq!(decode(&answer(214, 0x40)).unwrap(), 214);
+        for (bytes, says) in [
+            (answer(0, 0x40), "0 W"),
+            (answer(214, 0), "switched off"),
+            (vec![0xc1], "not supported"),
+            (vec![0xd4, 0], "0xd4"),
+            (vec![0, GROUP_DCMI, 1, 0], "4 bytes"),
+            (vec![], "0 bytes"),
+        ] {
+            assert!(decode(&bytes).unwrap_err().to_string().contains(says), "{bytes:x?}");
+        }
+    }
+}

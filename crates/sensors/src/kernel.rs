@@ -1,0 +1,109 @@
+//! What the kernel was busy with: load average (`/proc/loadavg`), context switches, forks and interrupts (`/proc/stat`), and
+//! interrupts per device (`/proc/interrupts`), summed over CPUs.
+
+use std::path::{Path, PathBuf};
+
+use crate::roots::{self, Roots};
+use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit};
+
+const NAME: &str = "kernel";
+const HELP: &str = "is /proc mounted?";
+
+/// Load, context switches and interrupts.
+#[derive(Debug)]
+pub struct Kernel {
+    proc: PathBuf,
+    domains: Vec<Domain>,
+    /// First columns of `/proc/interrupts`, in the order of their domains.
+    lines: Vec<String>,
+}
+
+/// Domains before those of interrupts.
+const LOAD: usize = 0;
+const SWITCHES: usize = 1;
+const FORKS: usize = 2;
+const INTERRUPTS: usize = 3;
+const FIRST_LINE: usize = 4;
+
+impl Open for Kernel {
+    type Options = ();
+
+    fn open(roots: &Roots, (): &()) -> Result<Self, Missing> {
+        let proc = roots.proc.clone();
+        let missing = |error: ReadError| match error {
+            ReadError::Io { what, source } => Missing::file(NAME, Path::new(&what), &source, HELP, HELP),
+            error => Missing::new(NAME, crate::Why::Broken, error.to_string(), HELP),
+        };
+        let interrupts = interrupts(&proc).map_err(missing)?;
+        let mut domains = vec![
+            Domain::gauge("load-1min", Unit::Milli),
+            Domain::counter("context-switches", Unit::Count),
+            Domain::counter("forks", Unit::Count),
+            Domain::counter("interrupts", Unit::Count),
+        ];
+        let lines = interrupts.iter().map(|line| line.id.clone()).collect();
+        domains.extend(interrupts.into_iter().map(|line| Domain::counter(format!("irq/{}", line.name), Unit::Count)));
+        let mut kernel = Self { proc, domains, lines };
+        kernel.read(&mut Vec::new()).map_err(missing)?;
+        Ok(kernel)
+    }
+}
+
+/// A line of `/proc/interrupts`.
+struct Line {
+    id: String,
+    /// `36:virtio1-req.0` or `RES`.
+    name: String,
+    total: i64,
+}
+
+fn text(path: &Path) -> Result<String, ReadError> {
+    roots::text(path).map_err(|error| ReadError::io(path.display(), error))
+}
+
+fn interrupts(proc: &Path) -> Result<Vec<Line>, ReadError> {
+    let text = text(&proc.join("interrupts"))?;
+    let cpus = text.lines().next().unwrap_or("").split_whitespace().count();
+    let line = |line: &str| {
+        let (id, rest) = line.trim().split_once(':')?;
+        let counts: Vec<i64> = rest.split_whitespace().take(cpus).map_while(|count| count.parse().ok()).collect();
+        let device = rest.split_whitespace().last().filter(|_| id.parse::<u32>().is_ok());
+        let name = device.map_or_else(|| id.to_owned(), |device| format!("{id}:{device}"));
+        Some(Line { id: id.into(), name, total: counts.iter().sum() })
+    };
+    Ok(text.lines().skip(1).filter_map(line).collect())
+}
+
+impl Sensor for Kernel {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn domains(&self) -> &[Domain] {
+        &self.domains
+    }
+
+    fn native_interval_ns(&self) -> u64 {
+        100_000_000
+    }
+
+    fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
+        let mut add = |domain, value| into.push(Reading { domain, value });
+        let load = text(&self.proc.join("loadavg"))?;
+        let load = load.split_whitespace().next().and_then(|load| crate::decimal::scaled(load, 3));
+        add(LOAD, load.ok_or_else(|| ReadError::Content("/proc/loadavg holds no load".into()))?);
+        let stat = text(&self.proc.join("stat"))?;
+        for (domain, name) in [(SWITCHES, "ctxt"), (FORKS, "processes"), (INTERRUPTS, "intr")] {
+            let line = stat.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
+            let value = line.and_then(|value| value.parse().ok());
+            add(domain, value.ok_or_else(|| ReadError::Content(format!("/proc/stat has no {name}")))?);
+        }
+        // Lines of devices that came later are not known; those of devices that went have nothing to say.
+        for line in interrupts(&self.proc)? {
+            if let Some(index) = self.lines.iter().position(|id| *id == line.id) {
+                add(FIRST_LINE + index, line.total);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! Watts and counters in.
+//!
+//! - [`sensor`]: what a sensor is; each sensor is a file of its own below.
+//! - [`sampler`]: reads sensors, each at its own rate, on one clock, and keeps what came when and at what cost.
+//! - [`energy`]: what the readings add up to. Pure.
+//! - [`catalogue`]: all sensors by name, from a configuration; and a survey of what this machine has.
+//!
+//! Nothing here changes anything on the machine. What cannot be read says why and what would help; it is never 0 W.
+
+pub mod battery;
+pub mod catalogue;
+pub mod clock;
+pub mod command;
+pub mod cputime;
+pub mod decimal;
+pub mod diskstats;
+pub mod energy;
+pub mod frequency;
+pub mod hook;
+pub mod http;
+pub mod hwmon;
+pub mod idle;
+pub mod ipmi;
+pub mod kernel;
+pub mod modelled;
+pub mod netio;
+pub mod nvme;
+pub mod powersensor3;
+pub mod rapl;
+pub mod rapl_perf;
+pub mod recording;
+pub mod redfish;
+pub mod roots;
+pub mod sampler;
+pub mod sensor;
+mod sys;
+
+pub use catalogue::{Config, Found, survey};
+pub use recording::Recording;
+pub use roots::Roots;
+pub use sampler::{Planned, Sampler};
+pub use sensor::{Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit, Why};

@@ -1,0 +1,121 @@
+//! A NETIO power distribution unit over HTTP: `netio.json` (NETIO JSON API; the thesis measured its server so, at 500 ms).
+//!
+//! Whole watts of each output (`Load`), and of all (`TotalLoad`). Read access has to be switched on in the unit's web
+//! interface, under M2M API protocols.
+
+use serde_json::Value;
+
+use crate::http::{Client, Endpoint, number_at};
+use crate::roots::Roots;
+use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
+
+const NAME: &str = "netio";
+const PATH: &str = "/netio.json";
+
+/// Which unit, and where the machine is plugged in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// The unit.
+    pub endpoint: Endpoint,
+    /// The outputs that feed the machine under test, by name or number. A machine with two power supplies has two.
+    pub outputs: Vec<String>,
+}
+
+/// The outputs of a unit that feed the machine.
+#[derive(Debug)]
+pub struct Netio {
+    client: Client,
+    domains: Vec<Domain>,
+    outputs: Vec<String>,
+}
+
+impl Open for Netio {
+    type Options = Options;
+
+    fn open(_: &Roots, options: &Options) -> Result<Self, Missing> {
+        let client = Client::new(NAME, &options.endpoint)?;
+        let all = client.get(PATH).map_err(|error| {
+            let help = "is this the unit's address, and is its JSON API switched on (M2M API protocols)?";
+            Missing::new(NAME, Why::Unreachable, error.to_string(), help)
+        })?;
+        if options.outputs.is_empty() {
+            let what = format!("outputs is not set; the unit has {}", known(&all));
+            return Err(Missing::new(NAME, Why::NotConfigured, what, "name those that feed this machine"));
+        }
+        let mut netio = Self { client, domains: domains(&options.outputs), outputs: options.outputs.clone() };
+        let read = netio.read(&mut Vec::new());
+        read.map_err(|error| {
+            let help = format!("the unit has {}; choose outputs that measure", known(&all));
+            Missing::new(NAME, Why::NotConfigured, error.to_string(), help)
+        })?;
+        Ok(netio)
+    }
+}
+
+/// One output is the system; several are its parts.
+fn domains(outputs: &[String]) -> Vec<Domain> {
+    if let [only] = outputs {
+        return vec![Domain::power(&**only, Part::System)];
+    }
+    let one = |output: &String| Domain::power(&**output, Part::Unknown(format!("output {output}"))).within(Some(0));
+    [Domain::power("total", Part::System)].into_iter().chain(outputs.iter().map(one)).collect()
+}
+
+fn outputs(all: &Value) -> impl Iterator<Item = &Value> {
+    all.pointer("/Outputs").and_then(Value::as_array).into_iter().flatten()
+}
+
+fn known(all: &Value) -> String {
+    let name = |output: &Value| Some(format!("{} ({})", output.get("Name")?.as_str()?, output.get("ID")?));
+    let names: Vec<String> = outputs(all).filter_map(name).collect();
+    if names.is_empty() { "no outputs".into() } else { format!("outputs {}", names.join(", ")) }
+}
+
+fn find<'a>(all: &'a Value, wanted: &str) -> Option<&'a Value> {
+    let is = |output: &&Value| {
+        let named = output.get("Name").and_then(Value::as_str) == Some(wanted);
+        let number = wanted.parse::<u64>().ok();
+        named || (number.is_some() && output.get("ID").and_then(Value::as_u64) == number)
+    };
+    outputs(all).find(is)
+}
+
+impl Sensor for Netio {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn domains(&self) -> &[Domain] {
+        &self.domains
+    }
+
+    fn native_interval_ns(&self) -> u64 {
+        500_000_000
+    }
+
+    fn slow(&self) -> bool {
+        true
+    }
+
+    fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
+        let all = self.client.get(PATH)?;
+        let mut all_uw = Vec::new();
+        for wanted in &self.outputs {
+            let output = find(&all, wanted);
+            let output = output.ok_or_else(|| ReadError::Content(format!("the PDU has no output {wanted}")))?;
+            let value = number_at(output, "/Load", 6);
+            all_uw.push(value.ok_or_else(|| ReadError::Content(format!("output {wanted} does not measure its load")))?);
+        }
+        let total: i64 = all_uw.iter().sum();
+        if total == 0 {
+            // Below what the unit resolves, or nothing is plugged in: either way no machine that runs this program.
+            return Err(ReadError::Content("the outputs have a load of 0 W: this machine is not there".into()));
+        }
+        if all_uw.len() > 1 {
+            all_uw.insert(0, total);
+        }
+        into.extend(all_uw.into_iter().enumerate().map(|(domain, value)| Reading { domain, value }));
+        Ok(())
+    }
+}

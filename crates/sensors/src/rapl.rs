@@ -1,0 +1,186 @@
+//! RAPL through powercap: `/sys/class/powercap/intel-rapl:*` (Documentation/power/powercap/powercap.rst of the kernel), on
+//! Intel and AMD alike. Names of zones are read, not assumed: `package-0`, `core`, `uncore`, `dram`, `psys`.
+//!
+//! `psys` contains packages and memory, a package its cores and uncore; memory lies beside the package although its folder
+//! lies within the package's. The same counters seen through another driver (`intel-rapl-mmio`) are left out.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use crate::roots::{self, Roots};
+use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+
+const NAME: &str = "rapl";
+/// The hardware brings its counters up to date about once a millisecond (Intel SDM volume 3, 16.10).
+pub(crate) const UPDATE_NS: u64 = 1_000_000;
+/// No package has more power than this, in microwatts, where nothing else is said: 2 kW.
+const GREATEST_UW: u64 = 2_000_000_000;
+/// No platform has more power than this, in microwatts, where nothing else is said: 8 kW.
+const GREATEST_PLATFORM_UW: u64 = 8_000_000_000;
+/// A counter that shows 0 gets so many milliseconds to move.
+const PATIENCE_MS: u64 = 50;
+
+pub(crate) const ABSENT: &str = "load the kernel module intel_rapl_msr (AMD from family 17h: Linux 5.8 or later); most \
+    virtual machines have none: measure on the host";
+const DENIED: &str = "run as root, give the program cap_dac_read_search, or let a group read it with a udev rule: \
+    SUBSYSTEM==\"powercap\", ACTION==\"add\", RUN+=\"/bin/chgrp -R power /sys%p\", RUN+=\"/bin/chmod -R g+r /sys%p\"";
+pub(crate) const NOT_COUNTING: &str = "virtual machines often show counters that stay at 0: measure on the host";
+
+/// What is known beforehand about the power of a package.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// The least power of a package, in microwatts: decides between numbers of wraps.
+    pub least_package_uw: u64,
+    /// The greatest power of a package, in microwatts; 2 kW where it is not given.
+    pub greatest_package_uw: Option<u64>,
+}
+
+/// RAPL counters of all packages.
+#[derive(Debug)]
+pub struct Rapl {
+    domains: Vec<Domain>,
+    files: Vec<File>,
+}
+
+/// A zone as its folder says.
+struct Zone {
+    folder: String,
+    name: String,
+    range_uj: u64,
+}
+
+impl Open for Rapl {
+    type Options = Options;
+
+    fn open(roots: &Roots, options: &Options) -> Result<Self, Missing> {
+        let root = roots.sys.join("class/powercap");
+        let zones = zones(&root)?;
+        let domains = domains(&zones, options);
+        let files =
+            zones.iter().map(|zone| open(&root.join(&zone.folder).join("energy_uj"))).collect::<Result<_, _>>()?;
+        let mut rapl = Self { domains, files };
+        rapl.check_that_it_counts()?;
+        Ok(rapl)
+    }
+}
+
+fn open(path: &Path) -> Result<File, Missing> {
+    File::open(path).map_err(|error| Missing::file(NAME, path, &error, ABSENT, DENIED))
+}
+
+fn zones(root: &Path) -> Result<Vec<Zone>, Missing> {
+    let missing = |path: &Path, error: &io::Error| Missing::file(NAME, path, error, ABSENT, DENIED);
+    let folders = roots::names(root).map_err(|error| missing(root, &error))?;
+    let mut zones = Vec::new();
+    for folder in folders.into_iter().filter(|folder| folder.starts_with("intel-rapl:")) {
+        let (name, range) = (root.join(&folder).join("name"), root.join(&folder).join("max_energy_range_uj"));
+        let name = roots::text(&name).map_err(|error| missing(&name, &error))?;
+        let range_uj = roots::number(&range).map_err(|error| missing(&range, &error))?;
+        zones.push(Zone { folder, name, range_uj });
+    }
+    if zones.is_empty() {
+        let what = format!("there is no intel-rapl zone in {}", root.display());
+        return Err(Missing::new(NAME, Why::Absent, what, ABSENT));
+    }
+    Ok(zones)
+}
+
+fn domains(zones: &[Zone], options: &Options) -> Vec<Domain> {
+    let psys = zones.iter().position(|zone| zone.name == "psys");
+    let domain = |(index, zone): (usize, &Zone)| {
+        let above = zone.folder.rsplit_once(':').map_or("", |(above, _)| above);
+        let above = zones.iter().position(|other| other.folder == above);
+        let package = above.map_or(zone.name.as_str(), |above| zones[above].name.as_str());
+        let number = package_number(package).unwrap_or(0);
+        let (part, parent, moves) = match zone.name.as_str() {
+            "psys" => (Part::Platform, None, true),
+            "core" => (Part::Core(number), above, true),
+            "uncore" => (Part::Uncore(number), above, false),
+            "dram" => (Part::Dram(number), psys, true),
+            _ if package_number(&zone.name).is_some() => (package_part(&zone.name, number), psys, true),
+            other => (Part::Unknown(other.into()), above, false),
+        };
+        let name = match above {
+            Some(above) => format!("{}/{}", zones[above].name, zone.name),
+            None => zone.name.clone(),
+        };
+        let kind = Kind::EnergyCounter(counts(zone, &part, moves, options));
+        Domain::new(name, kind, Unit::MicroJoule, part).within(parent.filter(|&parent| parent != index))
+    };
+    zones.iter().enumerate().map(domain).collect()
+}
+
+fn counts(zone: &Zone, part: &Part, always_moves: bool, options: &Options) -> Counts {
+    let package = options.greatest_package_uw.unwrap_or(GREATEST_UW);
+    Counts {
+        // The range is the greatest value that the counter shows.
+        modulus_uj: Some(zone.range_uj.saturating_add(1)),
+        least_uw: if matches!(part, Part::Package(_) | Part::Die(..)) { options.least_package_uw } else { 0 },
+        greatest_uw: if *part == Part::Platform { GREATEST_PLATFORM_UW.max(package) } else { package },
+        update_ns: UPDATE_NS,
+        falls: false,
+        always_moves,
+    }
+}
+
+fn package_part(name: &str, package: u32) -> Part {
+    let die = name.split_once("-die-").and_then(|(_, die)| die.parse().ok());
+    die.map_or(Part::Package(package), |die| Part::Die(package, die))
+}
+
+/// 1 of `package-1` and of `package-1-die-0`.
+fn package_number(name: &str) -> Option<u32> {
+    let rest = name.strip_prefix("package-")?;
+    rest.split('-').next()?.parse().ok()
+}
+
+impl Rapl {
+    /// A counter that shows 0 must move soon.
+    fn check_that_it_counts(&mut self) -> Result<(), Missing> {
+        let must_move = |domain: &Domain| matches!(domain.kind, Kind::EnergyCounter(counts) if counts.always_moves);
+        for _ in 0..PATIENCE_MS {
+            let mut readings = Vec::new();
+            self.read(&mut readings).map_err(|error| Missing::new(NAME, Why::Broken, error.to_string(), ABSENT))?;
+            if !readings.iter().any(|reading| reading.value == 0 && must_move(&self.domains[reading.domain])) {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Err(Missing::new(NAME, Why::NotCounting, "a counter of energy stays at 0", NOT_COUNTING))
+    }
+}
+
+impl Sensor for Rapl {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn domains(&self) -> &[Domain] {
+        &self.domains
+    }
+
+    fn native_interval_ns(&self) -> u64 {
+        UPDATE_NS
+    }
+
+    fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
+        for (domain, file) in self.files.iter().enumerate() {
+            let value = value(file).map_err(|error| ReadError::io(&self.domains[domain].name, error))?;
+            into.push(Reading { domain, value });
+        }
+        Ok(())
+    }
+}
+
+/// The number in a file that stays open: the kernel makes it anew for every reading from the start.
+fn value(file: &File) -> io::Result<i64> {
+    let mut buffer = [0; 32];
+    let length = file.read_at(&mut buffer, 0)?;
+    let text = std::str::from_utf8(&buffer[..length]).unwrap_or("").trim();
+    text.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("holds {text:?}, not a number")))
+}

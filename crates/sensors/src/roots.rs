@@ -1,0 +1,99 @@
+//! Where the kernel's files are: `/sys`, `/proc` and `/dev`, or folders that stand in for them in tests. And reading them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The folders under which sensors look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roots {
+    /// `/sys`.
+    pub sys: PathBuf,
+    /// `/proc`.
+    pub proc: PathBuf,
+    /// `/dev`.
+    pub dev: PathBuf,
+}
+
+impl Default for Roots {
+    fn default() -> Self {
+        Self { sys: "/sys".into(), proc: "/proc".into(), dev: "/dev".into() }
+    }
+}
+
+impl Roots {
+    /// The three folders `sys`, `proc` and `dev` below `folder`, as in a recorded tree.
+    pub fn below(folder: impl AsRef<Path>) -> Self {
+        let folder = folder.as_ref();
+        Self { sys: folder.join("sys"), proc: folder.join("proc"), dev: folder.join("dev") }
+    }
+}
+
+/// The text of a small file, without white space around it.
+pub(crate) fn text(path: &Path) -> io::Result<String> {
+    Ok(fs::read_to_string(path)?.trim().to_owned())
+}
+
+/// The whole number in a file.
+///
+/// # Errors
+/// As of reading; `InvalidData` where it holds none.
+pub(crate) fn number<T: std::str::FromStr>(path: &Path) -> io::Result<T> {
+    let text = text(path)?;
+    text.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("holds {text:?}, not a number")))
+}
+
+/// The names in a folder, in the order of the numbers in them (`cpu2` before `cpu10`).
+pub(crate) fn names(folder: &Path) -> io::Result<Vec<String>> {
+    let entries: io::Result<Vec<_>> = fs::read_dir(folder)?.collect();
+    let mut names: Vec<String> =
+        entries?.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort_by_cached_key(|name| natural(name));
+    Ok(names)
+}
+
+/// Texts and numbers of a name in turn, by which it is ordered.
+fn natural(name: &str) -> Vec<(String, Option<u64>)> {
+    let mut parts: Vec<(String, Option<u64>)> = vec![(String::new(), None)];
+    for c in name.chars() {
+        let last = parts.len() - 1;
+        let (text, number) = &mut parts[last];
+        match (c.to_digit(10), *number) {
+            (Some(digit), _) => *number = Some(number.unwrap_or(0).saturating_mul(10).saturating_add(u64::from(digit))),
+            (None, Some(_)) => parts.push((c.into(), None)),
+            (None, None) => text.push(c),
+        }
+    }
+    parts
+}
+
+/// The CPUs of a list such as `0-3,8` (cpumask, online).
+pub(crate) fn cpu_list(text: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        cpus.extend(first.trim().parse::<u32>().ok()?..=last.trim().parse().ok()?);
+    }
+    Some(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_in_the_order_of_their_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["cpu10", "cpu2", "cpu0", "intel-rapl:0:1", "intel-rapl:0"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        assert_eq!(names(folder.path()).unwrap(), ["cpu0", "cpu2", "cpu10", "intel-rapl:0", "intel-rapl:0:1"]);
+    }
+
+    #[test]
+    fn lists_of_cpus() {
+        assert_eq!(cpu_list("0-2,8"), Some(vec![0, 1, 2, 8]));
+        assert_eq!(cpu_list("0"), Some(vec![0]));
+        assert_eq!(cpu_list("x"), None);
+    }
+}

@@ -1,0 +1,373 @@
+//! Reads sensors, each at its own rate, and keeps what came when.
+//!
+//! Fast sensors share one thread; each slow one (another program, a network) has a thread of its own, so that nobody waits
+//! for it. Readings are due at multiples of the interval from the start on. A reading that comes too late for one or more of
+//! those is made once; the rest are counted as missed.
+//!
+//! A sensor that fails ends the run, unless it is optional: then the time until it answers again is a gap with a reason.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::clock::{self, ClockReading, now_ns, thread_cpu_ns};
+use crate::energy::Point;
+use crate::recording::{Marker, Recording, SensorGap, Track};
+use crate::sensor::{Reading, Sensor};
+
+/// The clocks are compared so often, in nanoseconds.
+const CLOCK_INTERVAL_NS: u64 = 1_000_000_000;
+
+/// A sensor and how to read it.
+pub struct Planned {
+    /// What is read.
+    pub sensor: Box<dyn Sensor>,
+    /// How often, in nanoseconds; at its native interval where it is not given.
+    pub interval_ns: Option<u64>,
+    /// Whether a failure is a gap instead of the end of the run.
+    pub optional: bool,
+}
+
+impl Planned {
+    /// At its native interval, and needed.
+    pub fn new(sensor: Box<dyn Sensor>) -> Self {
+        Self { sensor, interval_ns: None, optional: false }
+    }
+}
+
+/// A sensor that was needed failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("sensor {sensor} failed at {at_ns} ns: {why}; mark it as optional to go on without it")]
+pub struct Failure {
+    /// Which.
+    pub sensor: String,
+    /// Monotonic clock, in nanoseconds.
+    pub at_ns: u64,
+    /// What it said.
+    pub why: String,
+}
+
+/// Sampling cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There is no thread for it.
+    #[error("cannot start a thread that samples: {0}")]
+    Thread(#[from] std::io::Error),
+    /// A needed sensor fails at once.
+    #[error(transparent)]
+    Sensor(#[from] Failure),
+}
+
+/// When readings are due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Schedule {
+    due_ns: u64,
+    interval_ns: u64,
+}
+
+impl Schedule {
+    fn new(start_ns: u64, interval_ns: u64) -> Self {
+        Self { due_ns: start_ns, interval_ns: interval_ns.max(1) }
+    }
+
+    /// Goes on to the first time that is due after `now_ns`, where the reading that was due is done. Says how many others have
+    /// passed.
+    fn advance(&mut self, now_ns: u64) -> u64 {
+        let passed = now_ns.saturating_sub(self.due_ns) / self.interval_ns;
+        self.due_ns += (passed + 1) * self.interval_ns;
+        passed
+    }
+}
+
+/// What the threads share.
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    markers: Vec<Marker>,
+    failure: Option<Failure>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Waits until `until_ns`, or until sampling is to stop.
+    fn wait(&self, until_ns: u64) {
+        let mut state = self.state();
+        while !self.stopped() {
+            let left = until_ns.saturating_sub(now_ns());
+            if left == 0 {
+                return;
+            }
+            state =
+                self.changed.wait_timeout(state, Duration::from_nanos(left)).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn end(&self) {
+        let _state = self.state();
+        self.stop.store(true, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
+    fn fail(&self, failure: Failure) {
+        self.state().failure.get_or_insert(failure);
+        self.end();
+    }
+}
+
+/// A sensor that is being read.
+struct Sampled {
+    sensor: Box<dyn Sensor>,
+    schedule: Schedule,
+    optional: bool,
+    track: Track,
+    /// Its place in the order that was given.
+    index: usize,
+    readings: Vec<Reading>,
+}
+
+impl Sampled {
+    fn read(&mut self) -> Result<(), Failure> {
+        self.readings.clear();
+        let (cpu_ns, from_ns) = (thread_cpu_ns(), now_ns());
+        let result = self.sensor.read(&mut self.readings);
+        let to_ns = now_ns();
+        let cost = &mut self.track.cost;
+        cost.reads += 1;
+        cost.wall_ns += to_ns - from_ns;
+        cost.cpu_ns += thread_cpu_ns() - cpu_ns;
+        match result {
+            Ok(()) => self.keep(from_ns, to_ns),
+            Err(error) if self.optional => self.note_gap(from_ns, error.to_string()),
+            Err(error) => {
+                self.note_gap(from_ns, error.to_string());
+                let sensor = self.track.sensor.clone();
+                return Err(Failure { sensor, at_ns: from_ns, why: error.to_string() });
+            }
+        }
+        self.track.missed += self.schedule.advance(to_ns);
+        Ok(())
+    }
+
+    fn keep(&mut self, from_ns: u64, to_ns: u64) {
+        let small = |ns: u64| u32::try_from(ns).unwrap_or(u32::MAX);
+        let at_ns = from_ns + (to_ns - from_ns) / 2;
+        self.track.late_ns.push(small(from_ns.saturating_sub(self.schedule.due_ns)));
+        self.track.took_ns.push(small(to_ns - from_ns));
+        for reading in &self.readings {
+            if let Some(points) = self.track.points.get_mut(reading.domain) {
+                points.push(Point { at_ns, value: reading.value });
+            }
+        }
+        if let Some(gap) = self.track.gaps.last_mut().filter(|gap| gap.to_ns == u64::MAX) {
+            gap.to_ns = at_ns;
+        }
+    }
+
+    /// A gap stays open, to the end of time, until something can be read again.
+    fn note_gap(&mut self, from_ns: u64, why: String) {
+        if self.track.gaps.last().is_none_or(|gap| gap.to_ns != u64::MAX) {
+            self.track.gaps.push(SensorGap { from_ns, to_ns: u64::MAX, why });
+        }
+    }
+
+    fn finish(mut self) -> (usize, Track) {
+        self.track.cost.helpers_cpu_ns = self.sensor.helpers_cpu_ns();
+        let end_ns = now_ns();
+        if let Some(gap) = self.track.gaps.last_mut().filter(|gap| gap.to_ns == u64::MAX) {
+            gap.to_ns = end_ns;
+        }
+        (self.index, self.track)
+    }
+}
+
+/// One thread's sensors.
+struct Group {
+    shared: Arc<Shared>,
+    sensors: Vec<Sampled>,
+    /// The clocks are this thread's to compare.
+    clock: Option<Schedule>,
+    readings: Vec<ClockReading>,
+}
+
+/// What a thread brings home.
+struct Harvest {
+    tracks: Vec<(usize, Track)>,
+    clock: Vec<ClockReading>,
+    cpu_ns: u64,
+}
+
+impl Group {
+    fn run(mut self) -> Harvest {
+        let cpu_ns = thread_cpu_ns();
+        while !self.shared.stopped() {
+            self.shared.wait(self.next_due_ns());
+            if let Err(failure) = self.read_all_due() {
+                self.shared.fail(failure);
+            }
+        }
+        self.last_reading();
+        let tracks = self.sensors.into_iter().map(Sampled::finish).collect();
+        Harvest { tracks, clock: self.readings, cpu_ns: thread_cpu_ns() - cpu_ns }
+    }
+
+    fn next_due_ns(&self) -> u64 {
+        let clock = self.clock.iter().map(|schedule| schedule.due_ns);
+        self.sensors.iter().map(|sampled| sampled.schedule.due_ns).chain(clock).min().unwrap_or(u64::MAX)
+    }
+
+    fn read_all_due(&mut self) -> Result<(), Failure> {
+        for sampled in &mut self.sensors {
+            if sampled.schedule.due_ns <= now_ns() && !self.shared.stopped() {
+                sampled.read()?;
+            }
+        }
+        if let Some(schedule) = &mut self.clock
+            && schedule.due_ns <= now_ns()
+        {
+            let reading = clock::read();
+            schedule.advance(reading.at_ns);
+            self.readings.push(reading);
+        }
+        Ok(())
+    }
+
+    /// Once more at the end, so that the last marker is covered. What fails now has ended the run, or does it no harm.
+    fn last_reading(&mut self) {
+        if self.shared.state().failure.is_none() {
+            for sampled in &mut self.sensors {
+                if let Err(failure) = sampled.read() {
+                    self.shared.fail(failure);
+                }
+            }
+        }
+        if self.clock.is_some() {
+            self.readings.push(clock::read());
+        }
+    }
+}
+
+/// Sampling that goes on.
+pub struct Sampler {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<Harvest>>,
+    started_ns: u64,
+}
+
+impl Sampler {
+    /// Reads every sensor once, then goes on reading.
+    ///
+    /// # Errors
+    /// Where a needed sensor fails at once, or there is no thread.
+    pub fn start(planned: Vec<Planned>) -> Result<Self, StartError> {
+        let started_ns = now_ns();
+        let (mut fast, mut slow) = (Vec::new(), Vec::new());
+        for (index, planned) in planned.into_iter().enumerate() {
+            let interval_ns = planned.interval_ns.unwrap_or_else(|| planned.sensor.native_interval_ns()).max(1);
+            let track = Track::new(planned.sensor.name(), planned.sensor.domains(), interval_ns);
+            let schedule = Schedule::new(now_ns(), interval_ns);
+            let is_slow = planned.sensor.slow();
+            let Planned { sensor, optional, .. } = planned;
+            let mut sampled = Sampled { sensor, schedule, optional, track, index, readings: Vec::new() };
+            sampled.read()?;
+            if is_slow { slow.push(vec![sampled]) } else { fast.push(sampled) }
+        }
+        let shared = Arc::new(Shared::default());
+        let mut sampler = Self { shared, threads: Vec::new(), started_ns };
+        sampler.spawn(fast, true)?;
+        for group in slow {
+            sampler.spawn(group, false)?;
+        }
+        Ok(sampler)
+    }
+
+    fn spawn(&mut self, sensors: Vec<Sampled>, clock: bool) -> Result<(), StartError> {
+        let schedule = Schedule::new(now_ns(), CLOCK_INTERVAL_NS);
+        let clock = clock.then_some(schedule);
+        let group = Group { shared: self.shared.clone(), sensors, clock, readings: Vec::new() };
+        let thread = thread::Builder::new().name("sampler".into()).spawn(move || group.run());
+        self.threads.push(thread.inspect_err(|_| self.shared.end())?);
+        Ok(())
+    }
+
+    /// Marks this moment, which is returned, in nanoseconds of the monotonic clock.
+    pub fn mark(&self, name: impl Into<String>) -> u64 {
+        let mut state = self.shared.state();
+        let at_ns = now_ns();
+        state.markers.push(Marker { at_ns, name: name.into() });
+        at_ns
+    }
+
+    /// The needed sensor that failed, if one has. Nothing is sampled from then on.
+    pub fn failure(&self) -> Option<Failure> {
+        self.shared.state().failure.clone()
+    }
+
+    /// Reads once more, and gives what came. A needed sensor that failed is beside it: what was recorded until then is kept.
+    pub fn stop(mut self) -> (Recording, Option<Failure>) {
+        self.shared.end();
+        let mut recording = Recording::default();
+        let mut tracks = Vec::new();
+        // A thread that panicked has a defect that tests would show; its panic goes on here.
+        for thread in self.threads.drain(..) {
+            let harvest = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            tracks.extend(harvest.tracks);
+            recording.clock.extend(harvest.clock);
+            recording.cpu_ns += harvest.cpu_ns;
+        }
+        tracks.sort_by_key(|(index, _)| *index);
+        recording.tracks = tracks.into_iter().map(|(_, track)| track).collect();
+        recording.wall_ns = now_ns() - self.started_ns;
+        let mut state = self.shared.state();
+        recording.markers = std::mem::take(&mut state.markers);
+        let failure = state.failure.clone();
+        (recording, failure)
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.shared.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_late_reading_counts_what_it_missed() {
+        let mut schedule = Schedule::new(1_000, 10);
+        assert_eq!((schedule.advance(1_003), schedule.due_ns), (0, 1_010));
+        assert_eq!((schedule.advance(1_010), schedule.due_ns), (0, 1_020));
+        assert_eq!((schedule.advance(1_045), schedule.due_ns), (2, 1_050));
+    }
+
+    proptest! {
+        #[test]
+        fn every_due_time_is_read_or_missed(delays in prop::collection::vec(0..100_u64, 1..50), interval in 1..30_u64) {
+            let mut schedule = Schedule::new(0, interval);
+            let (mut now, mut missed) = (0, 0);
+            for delay in &delays {
+                now = now.max(schedule.due_ns) + delay;
+                missed += schedule.advance(now);
+                prop_assert!(schedule.due_ns > now && schedule.due_ns - now <= interval);
+            }
+            prop_assert_eq!(missed + delays.len() as u64, schedule.due_ns / interval);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Runs a program with a limit on its time, and says what CPU time it took.
+
+use std::io::{self, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// More output than this is no reading.
+const LONGEST: usize = 1 << 20;
+
+/// What a program left behind.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    /// User and system time of it and of what it waited for, in nanoseconds.
+    pub(crate) cpu_ns: u64,
+}
+
+/// Runs `arguments`; it and what it started is killed after `patience`.
+///
+/// # Errors
+/// Where it cannot be started, takes too long, or says too much.
+pub(crate) fn run(arguments: &[String], patience: Duration) -> io::Result<Ended> {
+    let (program, rest) =
+        arguments.split_first().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no program is named"))?;
+    let mut command = Command::new(program);
+    command.args(rest).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    let mut child = command.spawn()?;
+    let output = collect(&mut child, Instant::now() + patience);
+    if output.is_err() {
+        kill(&child);
+    }
+    let (status, cpu_ns) = wait(&child)?;
+    Ok(Ended { status, stdout: String::from_utf8_lossy(&output?).into_owned(), cpu_ns })
+}
+
+fn collect(child: &mut Child, until: Instant) -> io::Result<Vec<u8>> {
+    let mut stdout = child.stdout.take().ok_or_else(|| io::Error::other("no standard output"))?;
+    let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let limit = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        if poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&limit))? == 0 {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the program takes too long"));
+        }
+        let length = stdout.read(&mut buffer)?;
+        if length == 0 {
+            return Ok(all);
+        }
+        all.extend_from_slice(&buffer[..length]);
+        if all.len() > LONGEST {
+            return Err(io::Error::other("the program says more than a reading"));
+        }
+    }
+}
+
+fn kill(child: &Child) {
+    if let Some(group) = rustix::process::Pid::from_raw(child.id() as i32) {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+}
+
+fn wait(child: &Child) -> io::Result<(ExitStatus, u64)> {
+    let mut status = 0;
+    // SAFETY: `rusage` is plain numbers, of which all zeroes are valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: both are ours and outlive the call; the child has not been waited for, so its number is still its own.
+        let result = unsafe { libc::wait4(child.id() as libc::pid_t, &raw mut status, 0, &raw mut usage) };
+        if result >= 0 {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
+    Ok((ExitStatus::from_raw(status), ns(usage.ru_utime) + ns(usage.ru_stime)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, patience: Duration) -> io::Result<Ended> {
+        run(&["/bin/sh".into(), "-c".into(), script.into()], patience)
+    }
+
+    #[test]
+    fn output_status_and_cpu_time_come_back() {
+        let ended = shell("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo 42; exit 3", Duration::from_secs(20))
+            .unwrap();
+        assert_eq!((ended.stdout.as_str(), ended.status.code()), ("42\n", Some(3)));
+        assert!(ended.cpu_ns > 0, "{ended:?}");
+    }
+
+    #[test]
+    fn what_takes_too_long_is_killed_with_what_it_started() {
+        let started = Instant::now();
+        let late = shell("sleep 60 & sleep 60", Duration::from_millis(50)).unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        assert!(started.elapsed() < Duration::from_secs(20));
+    }
+}

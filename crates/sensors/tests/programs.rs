@@ -1,0 +1,129 @@
+//! Sensors that run a program or read a file: `command`, and `ipmi` with a program in the place of ipmitool.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use pilotlight_sensors::command::{Given, Options, Pick, Source};
+use pilotlight_sensors::{Config, Kind, Missing, Part, Reading, Roots, Unit, Why, ipmi};
+
+fn options(from: Source, pick: Pick, unit: Given) -> Options {
+    Options { name: "test".into(), from, pick, unit, part: None, interval_ms: None, timeout_ms: None }
+}
+
+fn shell(script: &str) -> Source {
+    Source::Command(vec!["/bin/sh".into(), "-c".into(), script.into()])
+}
+
+fn value(options: Options) -> Result<i64, Missing> {
+    let mut sensor = Config::Command(options).open(&Roots::default())?;
+    let mut readings = Vec::new();
+    sensor.read(&mut readings).unwrap();
+    assert_eq!(readings.len(), 1);
+    Ok(readings[0].value)
+}
+
+#[test]
+fn numbers_are_found_and_scaled() {
+    let watts = Pick::Regex(r"power: ([0-9.]+) W".into());
+    assert_eq!(value(options(shell("echo temp: 40; echo power: 12.345 W"), watts, Given::Watt)), Ok(12_345_000));
+    let pointer = Pick::Pointer("/gpus/1/power".into());
+    let json = "echo '{\"gpus\": [{\"power\": 1}, {\"power\": 80.5}]}'";
+    assert_eq!(value(options(shell(json), pointer, Given::Watt)), Ok(80_500_000));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("meter");
+    fs::write(&path, "1.5\n").unwrap();
+    for (unit, expected) in [
+        (Given::Watt, 1_500_000),
+        (Given::MilliWatt, 1_500),
+        (Given::KiloWatt, 1_500_000_000),
+        (Given::Joule, 1_500_000),
+        (Given::WattHour, 5_400_000_000),
+        (Given::KiloWattHour, 5_400_000_000_000),
+        (Given::Gauge("rpm".into()), 2),
+    ] {
+        assert_eq!(value(options(Source::File(path.clone()), Pick::Whole, unit.clone())), Ok(expected), "{unit:?}");
+    }
+}
+
+#[test]
+fn what_a_number_means_follows_from_its_unit() {
+    let domain = |unit| {
+        Config::Command(options(shell("echo 3"), Pick::Whole, unit)).open(&Roots::default()).unwrap().domains()[0]
+            .clone()
+    };
+    assert_eq!((domain(Given::Watt).kind, domain(Given::Watt).unit), (Kind::Power, Unit::MicroWatt));
+    assert!(matches!(domain(Given::WattHour).kind, Kind::EnergyCounter(_)));
+    assert_eq!(domain(Given::Gauge("rpm".into())).column(), "test_rpm");
+    assert_eq!(domain(Given::Counter("pages".into())).part, Part::None);
+    // What it is about is not known unless it is said.
+    assert!(domain(Given::Watt).part.overlaps(&Part::Package(0)));
+}
+
+#[test]
+fn what_cannot_be_read_is_said() {
+    for (script, pick, says) in [
+        ("exit 3", Pick::Whole, "exit status: 3"),
+        ("echo many", Pick::Whole, "no number where pick says, in \"many\\n\""),
+        ("echo '{}'", Pick::Pointer("/watts".into()), "no number where pick says"),
+        ("echo 5", Pick::Regex("([0-9]+".into()), "no regular expression"),
+        ("sleep 9", Pick::Whole, "takes too long"),
+    ] {
+        let options = Options { timeout_ms: Some(200), ..options(shell(script), pick, Given::Watt) };
+        let missing = value(options).unwrap_err();
+        assert!(missing.to_string().contains(says), "{script}: {missing}");
+    }
+    let absent = options(Source::Command(vec!["/no/such/program".into()]), Pick::Whole, Given::Watt);
+    assert!(value(absent).unwrap_err().to_string().contains("/no/such/program"));
+}
+
+#[test]
+fn cpu_time_of_a_program_is_part_of_the_cost() {
+    let busy = shell("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo 1");
+    let sensor = Config::Command(options(busy, Pick::Whole, Given::Watt)).open(&Roots::default()).unwrap();
+    assert!(sensor.helpers_cpu_ns() > 0);
+}
+
+/// A program that prints what ipmitool 1.8.19 would.
+fn tool(folder: &Path, watts: &str, state: &str) -> Config {
+    let path = folder.join("ipmitool");
+    let script = format!(
+        "#!/bin/sh\n[ \"$*\" = '-I open dcmi power reading' ] || exit 9\ncat <<END\n\n    Instantaneous power reading:              {watts:>8} Watts\n    \
+         Minimum during sampling period:                  2 Watts\n    Maximum during sampling period:                468 Watts\n    \
+         Average power reading over sample period:      184 Watts\n    IPMI timestamp:                           \
+         05/05/24 13:06:44 UTC    Sampling period:                          00000001 Seconds.\n    \
+         Power reading state is:                   {state}\n\nEND\n"
+    );
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let arguments = [path.to_str().unwrap(), "-I", "open"].map(str::to_owned).to_vec();
+    Config::Ipmi { from: ipmi::Options::Tool(arguments) }
+}
+
+#[test]
+fn ipmitool_is_understood() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sensor = tool(folder.path(), "214", "activated").open(&Roots::default()).unwrap();
+    let mut readings = Vec::new();
+    sensor.read(&mut readings).unwrap();
+    assert_eq!(readings, [Reading { domain: 0, value: 214_000_000 }]);
+    assert_eq!(sensor.domains()[0].part, Part::System);
+    for (watts, state, says) in
+        [("0", "activated", "0 W"), ("214", "deactivated", "switched off"), ("", "activated", "no number")]
+    {
+        let Err(missing) = tool(folder.path(), watts, state).open(&Roots::default()) else { panic!("{watts} {state}") };
+        assert_eq!(missing.why, Why::Broken);
+        assert!(missing.to_string().contains(says) || watts.is_empty(), "{missing}");
+    }
+}
+
+#[test]
+fn a_machine_without_a_bmc_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = Config::by_name("ipmi").unwrap().open(&Roots::below(folder.path())).err().unwrap();
+    assert_eq!(missing.why, Why::Absent);
+    // Something else in its place does not answer.
+    fs::create_dir(folder.path().join("dev")).unwrap();
+    fs::write(folder.path().join("dev/ipmi0"), "").unwrap();
+    assert_eq!(Config::by_name("ipmi").unwrap().open(&Roots::below(folder.path())).err().unwrap().why, Why::Broken);
+}

@@ -1,0 +1,279 @@
+//! Sensors on trees of machines; see `trees/README.md`.
+
+use std::path::Path;
+
+use pilotlight_sensors::energy::{Share, sum};
+use pilotlight_sensors::{Config, Kind, Missing, Part, Roots, Sensor, Why, survey};
+
+fn tree(name: &str) -> Roots {
+    Roots::below(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trees").join(name))
+}
+
+fn open(name: &str, tree_name: &str) -> Result<Box<dyn Sensor>, Missing> {
+    Config::by_name(name).unwrap().open(&tree(tree_name))
+}
+
+/// Columns and values of one reading.
+fn read(sensor: &mut dyn Sensor) -> Vec<(String, i64)> {
+    let mut readings = Vec::new();
+    sensor.read(&mut readings).unwrap();
+    readings.iter().map(|reading| (sensor.domains()[reading.domain].column(), reading.value)).collect()
+}
+
+/// Name, part and name of the parent of all domains.
+fn shape(sensor: &dyn Sensor) -> Vec<(&str, Part, Option<&str>)> {
+    let domains = sensor.domains();
+    let name = |index: usize| domains[index].name.as_str();
+    domains.iter().map(|domain| (domain.name.as_str(), domain.part.clone(), domain.parent.map(name))).collect()
+}
+
+fn values(all: &[(&str, i64)]) -> Vec<(String, i64)> {
+    all.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
+}
+
+#[test]
+fn rapl_of_an_intel_client_nests_as_it_does() {
+    let mut rapl = open("rapl", "intel-client").unwrap();
+    let expected = [
+        ("package-0", Part::Package(0), Some("psys")),
+        ("package-0/core", Part::Core(0), Some("package-0")),
+        ("package-0/uncore", Part::Uncore(0), Some("package-0")),
+        ("package-0/dram", Part::Dram(0), Some("psys")),
+        ("psys", Part::Platform, None),
+    ];
+    assert_eq!(shape(&*rapl), expected);
+    let read = read(&mut *rapl);
+    assert_eq!(read[0], ("package-0_uj".to_owned(), 41_236_549_872));
+    assert_eq!(read[4], ("psys_uj".to_owned(), 91_236_549_872));
+    let Kind::EnergyCounter(counts) = rapl.domains()[0].kind else { panic!("a counter") };
+    assert_eq!(counts.modulus_uj, Some(262_143_328_851));
+    // The graphics may stand still, the package may not.
+    let moves = |index: usize| matches!(rapl.domains()[index].kind, Kind::EnergyCounter(c) if c.always_moves);
+    assert_eq!([moves(0), moves(1), moves(2)], [true, true, false]);
+}
+
+#[test]
+fn packages_of_a_server_add_up_and_their_parts_do_not() {
+    let mut rapl = open("rapl", "intel-server-2p").unwrap();
+    let expected = [
+        ("package-0", Part::Package(0), None),
+        ("package-0/dram", Part::Dram(0), None),
+        ("package-1", Part::Package(1), None),
+        ("package-1/dram", Part::Dram(1), None),
+    ];
+    assert_eq!(shape(&*rapl), expected);
+    let share = |index: usize| Share { name: index.to_string(), part: rapl.domains()[index].part.clone(), uj: 1 };
+    assert_eq!(sum(&[share(0), share(1), share(2), share(3)]), Ok(4));
+    // Memory has a shorter counter of its own.
+    let Kind::EnergyCounter(counts) = rapl.domains()[1].kind else { panic!("a counter") };
+    assert_eq!(counts.modulus_uj, Some(65_712_999_614));
+    assert_eq!(read(&mut *rapl)[3].1, 20_000_000_001);
+}
+
+#[test]
+fn rapl_of_amd_takes_its_core_for_a_core_and_not_for_memory() {
+    let rapl = open("rapl", "amd").unwrap();
+    let expected = [("package-0", Part::Package(0), None), ("package-0/core", Part::Core(0), Some("package-0"))];
+    assert_eq!(shape(&*rapl), expected);
+    let mut chips = open("hwmon", "amd").unwrap();
+    assert_eq!(shape(&*chips), [("amd_energy/Esocket0", Part::Package(0), None)], "cores are within the socket");
+    assert_eq!(read(&mut *chips), values(&[("amd_energy/Esocket0_uj", 65_532_000_000)]));
+}
+
+#[test]
+fn chips_measure_power_and_current_times_voltage() {
+    let mut chips = open("hwmon", "intel-server-2p").unwrap();
+    let expected = [
+        ("power_meter/power1_uw", 214_000_000),
+        ("ina3221/NVME_3V3_uw", 1_250 * 3_312),
+        ("ina219@hwmon9/power1_uw", 9_000_000),
+        ("ina219@hwmon10/power1_uw", 10_000_000),
+    ];
+    assert_eq!(read(&mut *chips), values(&expected));
+    assert_eq!(chips.domains()[0].part, Part::System);
+    // What a rail feeds is for a person to say.
+    assert!(matches!(chips.domains()[1].part, Part::Unknown(_)));
+    let mut options = pilotlight_sensors::hwmon::Options::default();
+    options.parts.insert("ina3221/NVME_3V3".into(), Part::Drive("nvme0".into()));
+    options.chips = vec!["power_meter".into(), "ina3221".into()];
+    let told = Config::Hwmon(options).open(&tree("intel-server-2p")).unwrap();
+    assert_eq!(told.domains()[1].part, Part::Drive("nvme0".into()));
+    assert_eq!(told.domains().len(), 2);
+}
+
+#[test]
+fn a_battery_gives_watts_only_while_it_discharges() {
+    let mut battery = open("battery", "intel-client").unwrap();
+    assert_eq!(read(&mut *battery), values(&[("battery_uw", 14_250_000)]));
+    let folder = tempfile::tempdir().unwrap();
+    let supply = folder.path().join("sys/class/power_supply/BAT0");
+    std::fs::create_dir_all(&supply).unwrap();
+    for (file, text) in [("type", "Battery"), ("status", "Full"), ("power_now", "0")] {
+        std::fs::write(supply.join(file), text).unwrap();
+    }
+    let open = || Config::Battery {}.open(&Roots::below(folder.path())).err().unwrap();
+    assert_eq!(open().why, Why::NotCounting);
+    std::fs::write(supply.join("status"), "Charging").unwrap();
+    let charging = open();
+    assert!(
+        charging.to_string().ends_with("is Charging: not the system's power; unplug the charger while measuring"),
+        "{charging}"
+    );
+}
+
+#[test]
+fn counters_beside_watts() {
+    let client = "intel-client";
+    let disk = read(&mut *open("diskstats", client).unwrap());
+    let expected =
+        [("nvme0n1/reads_count", 1_000), ("nvme0n1/read_bytes", 80_000 * 512), ("nvme0n1/read-time_ns", 500_000_000)];
+    assert_eq!(disk[..3], values(&expected));
+    assert_eq!(disk[6], ("nvme0n1/in-flight_count".to_owned(), 3));
+    assert_eq!(disk[11..], values(&[("nvme0n1/flushes_count", 6), ("nvme0n1/flush-time_ns", 12_000_000)]));
+
+    let fast = read(&mut *open("frequency", client).unwrap());
+    assert_eq!(
+        fast,
+        values(&[("cpu0_khz", 3_200_000), ("cpu1_khz", 3_200_001), ("cpu2_khz", 3_200_002), ("cpu3_khz", 3_200_003)])
+    );
+
+    let idle = read(&mut *open("idle", client).unwrap());
+    assert_eq!(idle.len(), 4 * 4 * 2);
+    assert_eq!(idle[2..4], values(&[("cpu0/C1E/time_ns", 2_000_000_000), ("cpu0/C1E/usage_count", 200)]));
+
+    let time = read(&mut *open("cputime", client).unwrap());
+    assert_eq!(time[0], ("cpu0/user_ns".to_owned(), 10_000_000_000));
+    assert_eq!(time[8 + 3], ("cpu1/idle_ns".to_owned(), 79_990_000_000));
+
+    let kernel = read(&mut *open("kernel", client).unwrap());
+    let expected = [
+        ("load-1min_milli", 520),
+        ("context-switches_count", 987_654),
+        ("forks_count", 4_321),
+        ("interrupts_count", 123_456),
+        ("irq/130:nvme0q1_count", 4 * 1_000 + 6),
+        ("irq/LOC_count", 4 * 50_000 + 6),
+        ("irq/ERR_count", 0),
+    ];
+    assert_eq!(kernel, values(&expected));
+}
+
+#[test]
+fn a_disk_that_is_not_there_is_named_with_those_that_are() {
+    let options = pilotlight_sensors::diskstats::Options { devices: vec!["sda".into()] };
+    let missing = Config::Diskstats(options).open(&tree("amd")).err().unwrap();
+    assert_eq!(missing.to_string(), "diskstats: there is no block device sda; there are nvme0n1");
+}
+
+#[test]
+fn what_is_modelled_says_so() {
+    let mut modelled = open("modelled", "intel-client").unwrap();
+    let domain = &modelled.domains()[0];
+    assert_eq!(domain.column(), "cpu-modelled-generic_uj");
+    assert_eq!(domain.origin, pilotlight_sensors::Origin::Modelled { profile: "generic".into() });
+    // Idle: (8000 + 40) ticks of 10 ms less 0 to 3, at 1 W; busy: 1530 ticks and 0 to 3 more, at 5 W; 95.7 s at 10 W.
+    let (idle_s, busy_s) = (4.0 * 80.4 - 0.06, 4.0 * 15.3 + 0.06);
+    let expected = (idle_s * 1.0 + busy_s * 5.0 + 95.7 * 10.0) * 1e6;
+    assert!((read(&mut *modelled)[0].1 as f64 - expected).abs() < 2.0);
+}
+
+#[test]
+fn a_machine_without_sensors_says_what_would_help() {
+    let found = survey(&tree("none"));
+    let power: Vec<&str> =
+        found.iter().flatten().filter(|found| found.is_power()).map(|found| found.sensor.as_str()).collect();
+    assert_eq!(power, [""; 0]);
+    let beside: Vec<&str> = found.iter().flatten().map(|found| found.sensor.as_str()).collect();
+    assert_eq!(beside, ["diskstats", "idle", "cputime", "kernel"]);
+    let missing: Vec<&Missing> = found.iter().filter_map(|found| found.as_ref().err()).collect();
+    let names: Vec<&str> = missing.iter().map(|missing| missing.sensor.as_str()).collect();
+    let expected =
+        ["rapl", "rapl-perf", "ipmi", "redfish", "hwmon", "nvme", "powersensor3", "netio", "battery", "frequency"];
+    assert_eq!(names, expected);
+    assert!(missing.iter().all(|missing| missing.help.len() > 10), "{missing:?}");
+    assert!(missing[0].to_string().contains("intel_rapl_msr"), "{}", missing[0]);
+}
+
+#[test]
+fn a_survey_finds_what_a_server_has_and_what_it_may_not_read() {
+    let found = survey(&tree("intel-server-2p"));
+    let power: Vec<&str> =
+        found.iter().flatten().filter(|found| found.is_power()).map(|found| found.sensor.as_str()).collect();
+    assert_eq!(power, ["rapl", "hwmon"]);
+    // A file in the place of the drive's device does not answer admin commands.
+    let nvme = found.iter().filter_map(|found| found.as_ref().err()).find(|missing| missing.sensor == "nvme").unwrap();
+    assert!(nvme.what.starts_with("nvme0 does not answer"), "{nvme}");
+}
+
+#[test]
+fn columns_have_names_of_their_own() {
+    for tree_name in ["intel-client", "intel-server-2p", "amd", "none"] {
+        for found in survey(&tree(tree_name)).into_iter().flatten() {
+            let mut columns: Vec<String> = found.domains.iter().map(|domain| domain.column()).collect();
+            columns.sort_unstable();
+            assert!(columns.windows(2).all(|pair| pair[0] != pair[1]), "{tree_name}: {columns:?}");
+            let no_loop = |(index, parent): (usize, Option<usize>)| parent.is_none_or(|parent| parent != index);
+            assert!(found.domains.iter().map(|domain| domain.parent).enumerate().all(no_loop));
+        }
+    }
+}
+
+#[test]
+fn a_counter_that_stays_at_zero_is_no_sensor() {
+    let folder = tempfile::tempdir().unwrap();
+    let zone = folder.path().join("sys/class/powercap/intel-rapl:0");
+    std::fs::create_dir_all(&zone).unwrap();
+    for (file, text) in [("name", "package-0\n"), ("energy_uj", "0\n"), ("max_energy_range_uj", "262143328850\n")] {
+        std::fs::write(zone.join(file), text).unwrap();
+    }
+    let roots = Roots::below(folder.path());
+    let open = || Config::by_name("rapl").unwrap().open(&roots);
+    assert_eq!(open().err().unwrap().why, Why::NotCounting);
+    std::fs::write(zone.join("energy_uj"), "5\n").unwrap();
+    assert!(open().is_ok());
+    std::fs::write(zone.join("energy_uj"), "?\n").unwrap();
+    assert_eq!(open().err().unwrap().why, Why::Broken);
+    std::fs::remove_file(zone.join("max_energy_range_uj")).unwrap();
+    assert_eq!(open().err().unwrap().why, Why::Absent);
+}
+
+#[test]
+fn dies_of_a_package_are_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    for (zone, name) in [("intel-rapl:0", "package-0-die-0"), ("intel-rapl:1", "package-0-die-1")] {
+        let zone = folder.path().join("sys/class/powercap").join(zone);
+        std::fs::create_dir_all(&zone).unwrap();
+        for (file, text) in [("name", name), ("energy_uj", "7"), ("max_energy_range_uj", "262143328850")] {
+            std::fs::write(zone.join(file), text).unwrap();
+        }
+    }
+    let rapl = Config::by_name("rapl").unwrap().open(&Roots::below(folder.path())).unwrap();
+    let expected = [("package-0-die-0", Part::Die(0, 0), None), ("package-0-die-1", Part::Die(0, 1), None)];
+    assert_eq!(shape(&*rapl), expected);
+}
+
+#[test]
+fn configurations_are_refused_where_they_say_what_is_unknown() {
+    let parse = |text: &str| serde_json::from_str::<Config>(text);
+    let rapl = parse(r#"{"sensor": "rapl", "greatest_package_uw": 400000000}"#).unwrap();
+    assert_eq!(rapl.name(), "rapl");
+    assert!(parse(r#"{"sensor": "rapl", "greatest": 1}"#).is_err());
+    assert!(parse(r#"{"sensor": "ripple"}"#).is_err());
+    let gpu = r#"{"sensor": "command", "name": "gpu", "from": {"command": ["nvidia-smi"]}, "unit": "W", "part": {"other": "gpu"}}"#;
+    assert_eq!(parse(gpu).unwrap().name(), "gpu");
+    for config in pilotlight_sensors::catalogue::all() {
+        let text = serde_json::to_string(&config).unwrap();
+        assert_eq!(parse(&text).unwrap(), config, "{text}");
+    }
+}
+
+/// Whatever this machine has: nothing fails but with a reason, and no watts are 0.
+#[test]
+fn this_machine_answers_or_says_why_not() {
+    for result in survey(&Roots::default()) {
+        match result {
+            Err(missing) => assert!(!missing.what.is_empty() && !missing.help.is_empty(), "{missing}"),
+            Ok(found) => println!("{}: {} domains", found.sensor, found.domains.len()),
+        }
+    }
+}
