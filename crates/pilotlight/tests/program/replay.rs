@@ -6,8 +6,9 @@ use crate::process::{run, text};
 
 /// 400 requests in 0.4 s, of four volumes.
 fn small(folder: &std::path::Path) -> String {
-    let line =
-        |at: u64| format!("{},{},{},4096,{}\n", at % 4, if at % 3 == 0 { "R" } else { "W" }, at << 16, at * 1000);
+    let line = |at: u64| {
+        format!("{},{},{},4096,{}\n", at % 4, if at.is_multiple_of(3) { "R" } else { "W" }, at << 16, at * 1000)
+    };
     let path = folder.join("io_traces.csv");
     std::fs::write(&path, (0..400).map(line).collect::<String>()).unwrap();
     path.to_str().expect("text").to_owned()
