@@ -167,6 +167,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_thread_rests_when_idle_and_once_after_its_first_request() {
+        let how = Completions::Hybrid { idle_ns: 10, rest_ns: 40 };
+        assert_eq!(how.rest_ns(None, 1_000), Some(10));
+        let rests = [1_000, 1_015, 1_040, 5_000].map(|now_ns| how.rest_ns(Some(1_000), now_ns));
+        assert_eq!(rests, [Some(40), Some(25), Some(0), Some(0)], "then it is polled until nothing is in progress");
+        assert_eq!(Completions::Poll.rest_ns(None, 1_000), Some(0));
+        assert_eq!(Completions::Interrupt.rest_ns(Some(1_000), 1_000), None, "polled with the others");
+    }
+
+    #[test]
     fn a_goal_takes_the_deepest_state_that_is_back_in_time() {
         let cost = |depth, wake_ns| SleepCost { depth, waker_ns: 0, wake_ns };
         let sleeps = vec![cost(Depth::MonitorWait, 3_000), cost(Depth::SoftwareWait, 40_000)];
