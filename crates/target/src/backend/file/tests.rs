@@ -428,11 +428,17 @@ fn waits(limits: Limits) -> (u32, u32) {
 #[test]
 fn a_thread_waits_for_the_device_and_need_not_poll() {
     for limits in [Limits::default(), Limits { direct: false, ..Limits::default() }] {
-        let (rung, polled) = waits(limits);
-        assert!(
-            rung > 100 && polled == 0,
-            "{limits:?}: waited for the bell {rung} times, polled for {polled} requests"
-        );
+        // How many writes are done before anyone could wait for them is up to the machine; that none needs polling is not.
+        let mut rung = 0;
+        for pass in 0.. {
+            assert!(pass < 100, "{limits:?}: waited for the bell {rung} times in {pass} passes");
+            let (more, polled) = waits(limits);
+            assert_eq!(polled, 0, "{limits:?}: requests that had to be polled for");
+            rung += more;
+            if rung > 100 {
+                break;
+            }
+        }
     }
 }
 
