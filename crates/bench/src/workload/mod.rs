@@ -1,6 +1,9 @@
 //! What makes work. A workload knows its knobs, builds command lines and reads what its tool printed; it starts nothing
 //! itself and changes nothing: the runner does, so that what was started is stopped whatever happens.
 
+pub mod command;
+pub mod kinds;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
