@@ -1,6 +1,14 @@
 //! What makes work. A workload knows its knobs, builds command lines and reads what its tool printed; it starts nothing
 //! itself and changes nothing: the runner does, so that what was started is stopped whatever happens.
 
+pub mod catalogue;
+pub mod fio;
+pub mod knob;
+pub mod moments;
+pub(crate) mod program;
+#[cfg(test)]
+pub(crate) mod testing;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
