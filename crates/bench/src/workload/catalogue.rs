@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Problem, Workload, fio};
+use super::{Problem, Workload, db_bench, fio};
 
 /// A workload as an experiment names it. In TOML: `kind = "fio"`, and the keys of that workload beside it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -10,6 +10,8 @@ use super::{Problem, Workload, fio};
 pub enum Config {
     /// [`fio`].
     Fio(fio::Options),
+    /// [`db_bench`].
+    DbBench(db_bench::Options),
 }
 
 impl Config {
@@ -17,6 +19,7 @@ impl Config {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Fio(_) => "fio",
+            Self::DbBench(_) => "db-bench",
         }
     }
 
@@ -27,6 +30,7 @@ impl Config {
     pub fn open(&self) -> Result<Box<dyn Workload>, Problem> {
         Ok(match self {
             Self::Fio(options) => Box::new(fio::Fio::new(options.clone())?),
+            Self::DbBench(options) => Box::new(db_bench::DbBench::new(options.clone())?),
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Asking a tool for its version.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -21,6 +21,11 @@ pub(crate) fn ask<A: AsRef<OsStr>>(program: &Path, arguments: &[A], help: &str) 
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
     Ok(text)
+}
+
+/// A command line.
+pub(crate) fn argv(program: &Path, words: impl IntoIterator<Item = String>) -> Vec<OsString> {
+    std::iter::once(program.as_os_str().to_owned()).chain(words.into_iter().map(OsString::from)).collect()
 }
 
 /// The first word that looks like a version, such as `3.33` in `fio-3.33`: digits with a dot between them.

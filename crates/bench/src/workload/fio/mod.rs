@@ -18,13 +18,12 @@ mod output;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::knob::{self, Knob};
-use super::{Missing, Outcome, Place, Point, Problem, Stage, Step, Value, Workload, program};
+use super::{Missing, Outcome, Place, Point, Problem, Stage, Step, Value, Workload, problem, program};
 use crate::record::{Record, Tool};
 
 /// Versions on whose output the adapter was tried: Debian 12's and 13's.
@@ -212,10 +211,6 @@ fn allowed(key: &str) -> Result<(), Problem> {
     Err(problem(&format!("workload.options.{key}"), &format!("this is set for every run; {instead}")))
 }
 
-fn problem(at: &str, why: &str) -> Problem {
-    Problem { at: at.into(), why: why.into() }
-}
-
 /// fio takes `:` for the end of a name.
 fn fios_path(path: &Path) -> Result<String, Problem> {
     let text = path.to_str().ok_or_else(|| problem("place", "fio takes only names in UTF-8"))?;
@@ -315,10 +310,11 @@ impl Workload for Fio {
         if !is_file || !self.options.fill {
             return Ok(Vec::new());
         }
-        let mut argv: Vec<OsString> = vec![self.options.program.clone().into(), "--name=fill".into()];
-        argv.extend(["--ioengine=psync", "--rw=write", "--bs=1m", "--end_fsync=1", "--eta=never"].map(OsString::from));
-        argv.push(format!("--randseed={}", stage.seed).into());
-        argv.extend(self.place(stage, "psync")?.into_iter().map(OsString::from));
+        let words = "--name=fill --ioengine=psync --rw=write --bs=1m --end_fsync=1 --eta=never".split(' ');
+        let mut words: Vec<String> = words.map(str::to_owned).collect();
+        words.push(format!("--randseed={}", stage.seed));
+        words.extend(self.place(stage, "psync")?);
+        let argv = program::argv(&self.options.program, words);
         Ok(vec![Step { argv, why: "filling the file".into(), ..Step::default() }])
     }
 
@@ -345,8 +341,7 @@ impl Workload for Fio {
         for key in self.options.options.keys() {
             words.push(format!("--{key}={}", knob::argument(point, key)?));
         }
-        let mut argv: Vec<OsString> = vec![self.options.program.clone().into()];
-        argv.extend(words.into_iter().map(OsString::from));
+        let argv = program::argv(&self.options.program, words);
         Ok(Step { argv, limit_s: stage.ramp_s + stage.duration_s + 300.0, why: "fio".into(), ..Step::default() })
     }
 

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::Kind;
 use crate::record::{Class, Record, Tool, What};
 use crate::workload::moments::Moments;
-use crate::workload::{Outcome, Problem};
+use crate::workload::{Outcome, Problem, problem, wall};
 
 #[derive(Deserialize)]
 struct Output {
@@ -79,10 +79,6 @@ impl Latency {
     }
 }
 
-fn problem(at: &str, why: impl Into<String>) -> Problem {
-    Problem { at: at.into(), why: why.into() }
-}
-
 /// What came of a run.
 pub(super) fn record(outcome: &Outcome, kind: Kind) -> Result<Record, Problem> {
     let stdout = String::from_utf8_lossy(&outcome.stdout);
@@ -120,7 +116,7 @@ fn assemble(output: &Output, outcome: &Outcome, kind: Kind, notes: Vec<String>) 
         record.warnings.push("fio printed no histogram (bins): is latency measurement switched off?".into());
     }
     if record.window_ns.is_none() {
-        record.warnings.push("fio's wall-clock times lie outside its run: was the clock set meanwhile?".into());
+        record.warnings.push(wall::CLOCK.into());
     }
     record
 }
@@ -185,15 +181,10 @@ fn class<'a>(what: &What, jobs: impl Iterator<Item = &'a Direction>, kind: Kind)
     })
 }
 
-/// When fio counted, in nanoseconds after it was started.
+/// When fio counted, in nanoseconds after it was started; its clock is read to the millisecond.
 fn window(output: &Output, outcome: &Outcome) -> Option<(u64, u64)> {
     let (from_ms, to_ms) = counted(output)?;
-    let began = i128::from(outcome.began_wall_ns);
-    let after_start = |ms: u64| u64::try_from((i128::from(ms) * 1_000_000 - began).max(0)).ok();
-    let (from, to) = (after_start(from_ms)?, after_start(to_ms)?);
-    // fio's clock is read to the millisecond.
-    let ended = outcome.span_ns.1.saturating_sub(outcome.span_ns.0) + 1_000_000;
-    (from < to && to <= ended).then_some((from, to))
+    wall::window(outcome, from_ms * 1_000_000, to_ms * 1_000_000, 1_000_000)
 }
 
 /// The same in milliseconds since 1970: from the first job's start to the last one's end where fio says so, else up to when it
