@@ -37,15 +37,27 @@ pub(super) fn state_to_return_to(drive: &mut dyn Drive) -> io::Result<String> {
     Ok(if rests { "0".into() } else { value })
 }
 
-pub(super) fn set_state(drive: &mut dyn Drive, value: &str) -> io::Result<()> {
-    let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
-    let (state, hint) = parse_state(value).ok_or_else(|| wrong(format!("{value:?} is no power state")))?;
+/// Whether the drive has this state.
+pub(super) fn check_state(drive: &mut dyn Drive, value: &str) -> io::Result<()> {
     let last = drive.identify()?[NPSS].min(31);
-    if state > last {
-        let only = if last == 0 { "only state 0".into() } else { format!("states 0 to {last}") };
-        return Err(wrong(format!("the drive has {only}")));
+    match (parse(value)?, last) {
+        ((state, _), last) if state <= last => Ok(()),
+        (_, 0) => Err(invalid("the drive has only state 0")),
+        (_, last) => Err(invalid(format!("the drive has states 0 to {last}"))),
     }
+}
+
+pub(super) fn set_state(drive: &mut dyn Drive, value: &str) -> io::Result<()> {
+    let (state, hint) = parse(value)?;
     drive.set_feature(POWER_MANAGEMENT, u32::from(state) | u32::from(hint) << 5, &[])
+}
+
+fn invalid(why: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why.into())
+}
+
+fn parse(value: &str) -> io::Result<(u8, u8)> {
+    parse_state(value).ok_or_else(|| invalid(format!("{value:?} is no power state")))
 }
 
 fn parse_state(value: &str) -> Option<(u8, u8)> {
@@ -71,20 +83,19 @@ pub(super) fn read_transitions(drive: &mut dyn Drive) -> io::Result<String> {
 
 /// `on` or `off` alone keeps the table that is there.
 pub(super) fn set_transitions(drive: &mut dyn Drive, value: &str) -> io::Result<()> {
-    let wrong = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why);
     let mut table = [0; TABLE_BYTES];
     let (switch, digits) = value.split_once(' ').unwrap_or((value, ""));
     let on = switch == ON;
     if digits.is_empty() {
         drive.feature(TRANSITIONS, &mut table)?;
         if on && table.iter().all(|&byte| byte == 0) {
-            return Err(wrong(
+            return Err(invalid(
                 "the drive knows no transitions; the kernel gives it some with its parameter \
                  nvme_core.default_ps_max_latency_us",
             ));
         }
     } else if !parse_digits(digits, &mut table) {
-        return Err(wrong("the table is damaged"));
+        return Err(invalid("the table is damaged"));
     }
     drive.set_feature(TRANSITIONS, on.into(), &table)
 }

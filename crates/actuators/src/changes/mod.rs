@@ -113,7 +113,9 @@ impl Changes {
         if !place.is_within(&self.roots) {
             return Err(Error::Outside(place.to_string()));
         }
-        let before = place.before(self.kernel.as_mut()).map_err(|source| unreadable(&place, source))?;
+        let before = self.before(&place).map_err(|source| unreadable(&place, source))?;
+        let check = place.check(self.kernel.as_mut(), wanted);
+        check.map_err(|source| refused(&place, &before, wanted, source))?;
         if place.obeys(&before, wanted) && !place.drifts() {
             return Ok(());
         }
@@ -123,6 +125,15 @@ impl Changes {
         self.next += 1;
         self.entries.push(entry);
         self.carry_out()
+    }
+
+    /// What to come back to: what we have set ourselves, where it is in force, or what was found.
+    fn before(&mut self, place: &Place) -> std::io::Result<String> {
+        let ours = self.entries.iter().rev().find(|entry| entry.place == *place).and_then(|entry| entry.done.clone());
+        match ours {
+            Some(ours) if place.same(&ours, &place.read(self.kernel.as_mut())?) => Ok(ours),
+            _ => place.before(self.kernel.as_mut()),
+        }
     }
 
     /// Carries out the last entry.

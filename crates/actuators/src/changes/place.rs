@@ -71,11 +71,19 @@ impl Place {
         }
     }
 
-    /// What to come back to, if it is changed now. Differs from [`Place::read`] only for a drive that rests.
+    /// What to come back to, if it is changed now. Differs from `read` only for a drive that rests.
     pub(super) fn before(&self, kernel: &mut dyn Kernel) -> io::Result<String> {
         match self {
             Self::PowerState { drive } => feature::state_to_return_to(kernel.drive(drive)?.as_mut()),
             _ => self.read(kernel),
+        }
+    }
+
+    /// Whether it can have this value at all, as far as that can be said without setting it.
+    pub(super) fn check(&self, kernel: &mut dyn Kernel, wanted: &str) -> io::Result<()> {
+        match self {
+            Self::PowerState { drive } => feature::check_state(kernel.drive(drive)?.as_mut(), wanted),
+            _ => Ok(()),
         }
     }
 
