@@ -1,8 +1,16 @@
 //! What makes work. A workload knows its knobs, builds command lines and reads what its tool printed; it starts nothing
 //! itself and changes nothing: the runner does, so that what was started is stopped whatever happens.
 
+pub mod catalogue;
 pub mod command;
-pub mod kinds;
+pub mod db_bench;
+pub mod fio;
+pub mod knob;
+pub mod moments;
+pub(crate) mod program;
+#[cfg(test)]
+pub(crate) mod testing;
+pub(crate) mod wall;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -62,6 +70,11 @@ pub trait Workload: Send {
         let _ = stage;
         Vec::new()
     }
+}
+
+/// Short for a [`Problem`].
+pub(crate) fn problem(at: impl Into<String>, why: impl Into<String>) -> Problem {
+    Problem { at: at.into(), why: why.into() }
 }
 
 /// One value of a knob.

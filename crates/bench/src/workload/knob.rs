@@ -1,0 +1,120 @@
+//! Knobs: keys of an experiment that hold one value or several, and the point where each has one.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Point, Problem, Value};
+
+/// One value or several, each of them tried. In TOML: `bs = "4k"` or `bs = ["4k", "64k"]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Knob {
+    /// Several, in this order.
+    Several(Vec<Value>),
+    /// Always this one.
+    One(Value),
+}
+
+impl Knob {
+    /// A knob that is always this word.
+    pub fn word(word: &str) -> Self {
+        Self::One(Value::Word(word.into()))
+    }
+
+    /// A knob that is always this number.
+    pub fn integer(value: i64) -> Self {
+        Self::One(Value::Integer(value))
+    }
+
+    /// The values, in order.
+    pub fn values(&self) -> &[Value] {
+        match self {
+            Self::Several(values) => values,
+            Self::One(value) => std::slice::from_ref(value),
+        }
+    }
+
+    /// Refuses a knob without values, and one that names a value twice.
+    ///
+    /// # Errors
+    /// `key` and what is wrong with it.
+    pub fn check(&self, key: &str) -> Result<(), Problem> {
+        let values = self.values();
+        let why = match values.iter().enumerate().find(|(i, value)| values[..*i].contains(value)) {
+            Some((_, twice)) => format!("names {twice} twice"),
+            None if values.is_empty() => "names no value".into(),
+            None => return Ok(()),
+        };
+        Err(Problem { at: key.into(), why })
+    }
+}
+
+/// What the knob `name` stands at.
+///
+/// # Errors
+/// The point has no such knob.
+pub fn at<'a>(point: &'a Point, name: &str) -> Result<&'a Value, Problem> {
+    let missing = || Problem { at: name.into(), why: "the plan gives this knob no value here".into() };
+    point.get(name).ok_or_else(missing)
+}
+
+/// What the knob `name` stands at, as a tool's argument: switches are 1 and 0.
+///
+/// # Errors
+/// The point has no such knob.
+pub fn argument(point: &Point, name: &str) -> Result<String, Problem> {
+    Ok(match at(point, name)? {
+        Value::Switch(on) => u8::from(*on).to_string(),
+        other => other.to_string(),
+    })
+}
+
+/// A whole number that is not negative.
+///
+/// # Errors
+/// It is something else.
+pub fn count(point: &Point, name: &str) -> Result<u64, Problem> {
+    let value = at(point, name)?;
+    let number = match value {
+        Value::Integer(number) => u64::try_from(*number).ok(),
+        Value::Word(word) => word.parse().ok(),
+        _ => None,
+    };
+    number.ok_or_else(|| Problem { at: name.into(), why: format!("{value} is no whole number") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Keys {
+        bs: Knob,
+    }
+
+    fn knob(text: &str) -> Knob {
+        toml::from_str::<Keys>(text).unwrap().bs
+    }
+
+    #[test]
+    fn one_value_and_several_are_read_alike() {
+        assert_eq!(knob("bs = '4k'").values(), [Value::Word("4k".into())]);
+        assert_eq!(knob("bs = [4096, '8k']").values(), [Value::Integer(4096), Value::Word("8k".into())]);
+        assert_eq!(knob("bs = [true, 0.5]").values(), [Value::Switch(true), Value::Number(0.5)]);
+    }
+
+    #[test]
+    fn a_knob_without_values_or_with_one_twice_is_refused_by_its_key() {
+        assert!(knob("bs = [1, 2]").check("workload.bs").is_ok());
+        for text in ["bs = []", "bs = [1, 2, 1]"] {
+            assert_eq!(knob(text).check("workload.bs").unwrap_err().at, "workload.bs");
+        }
+    }
+
+    #[test]
+    fn arguments_are_what_tools_read() {
+        let point = Point::from([("direct".into(), Value::Switch(true)), ("depth".into(), Value::Integer(4))]);
+        assert_eq!(argument(&point, "direct").unwrap(), "1");
+        assert_eq!((argument(&point, "depth").unwrap().as_str(), count(&point, "depth").unwrap()), ("4", 4));
+        assert!(count(&point, "direct").is_err() && argument(&point, "bs").is_err());
+    }
+}
