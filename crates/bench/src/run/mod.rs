@@ -149,6 +149,7 @@ pub fn run(
     settings.folder.save(&settings.folder.results(), &results)?;
     let notes = results.notes.clone();
     settings.folder.write(&settings.folder.table(), &results.table().csv(&notes))?;
+    crate::report::write(settings.folder.root())?;
     outcome.map(|()| results)
 }
 
