@@ -11,6 +11,7 @@ mod load;
 mod log;
 mod namespace;
 mod policies;
+mod restore;
 mod serve;
 mod set;
 mod sim;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Restore(args) => restore::run(args).map(ExitCode::from),
         Command::Sim(args) => sim::run(args),
         Command::Claims(args) => claims::run(args).map(ExitCode::from),
     };
