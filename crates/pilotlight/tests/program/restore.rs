@@ -35,8 +35,9 @@ fn a_device_gets_its_scheduler_back() {
 
 fn scenario(device: &str) {
     let scheduler = format!("/sys/block/{device}/queue/scheduler");
+    let _ = fs::write(&scheduler, "none");
     let before = fs::read_to_string(&scheduler).unwrap();
-    if !before.contains("mq-deadline") || fs::write(&scheduler, "mq-deadline").is_err() {
+    if !before.contains("[none]") || !before.contains("mq-deadline") || fs::write(&scheduler, "mq-deadline").is_err() {
         println!("skipped: the schedulers of {device} are {}", before.trim());
         return;
     }
@@ -59,6 +60,7 @@ fn scenario(device: &str) {
     assert_eq!(code, Some(0));
     assert!(stdout.contains(r#""outcome":"restored""#), "{stdout}");
     assert!(fs::read_to_string(&scheduler).unwrap().contains("[mq-deadline]") && !path.exists());
+    fs::write(&scheduler, "none").unwrap();
 }
 
 #[test]
