@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Problem, Workload, db_bench, fio};
+use super::{Problem, Workload, db_bench, fio, pgbench};
 
 /// A workload as an experiment names it. In TOML: `kind = "fio"`, and the keys of that workload beside it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -12,6 +12,8 @@ pub enum Config {
     Fio(fio::Options),
     /// [`db_bench`].
     DbBench(db_bench::Options),
+    /// [`pgbench`].
+    Pgbench(pgbench::Options),
 }
 
 impl Config {
@@ -20,6 +22,7 @@ impl Config {
         match self {
             Self::Fio(_) => "fio",
             Self::DbBench(_) => "db-bench",
+            Self::Pgbench(_) => "pgbench",
         }
     }
 
@@ -31,6 +34,7 @@ impl Config {
         Ok(match self {
             Self::Fio(options) => Box::new(fio::Fio::new(options.clone())?),
             Self::DbBench(options) => Box::new(db_bench::DbBench::new(options.clone())?),
+            Self::Pgbench(options) => Box::new(pgbench::Pgbench::new(options.clone())?),
         })
     }
 }

@@ -6,6 +6,7 @@ pub mod db_bench;
 pub mod fio;
 pub mod knob;
 pub mod moments;
+pub mod pgbench;
 pub(crate) mod program;
 #[cfg(test)]
 pub(crate) mod testing;

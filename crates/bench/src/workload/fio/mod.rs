@@ -208,7 +208,7 @@ fn main_knobs(options: &Options) -> [(&'static str, &Knob); 5] {
 fn allowed(key: &str) -> Result<(), Problem> {
     let Some((_, instead)) = OWN.iter().find(|(own, _)| *own == key) else { return Ok(()) };
     let instead = if instead.is_empty() { "leave it away".into() } else { format!("use {instead}") };
-    Err(problem(&format!("workload.options.{key}"), &format!("this is set for every run; {instead}")))
+    Err(problem(format!("workload.options.{key}"), format!("this is set for every run; {instead}")))
 }
 
 /// fio takes `:` for the end of a name.
@@ -257,7 +257,7 @@ impl Pattern {
             }
             _ => Err(problem(
                 "workload.rw",
-                &format!("{text:?}: the mix is reads/writes in percent, as in \"randrw 70/30\""),
+                format!("{text:?}: the mix is reads/writes in percent, as in \"randrw 70/30\""),
             )),
         }
     }
@@ -272,7 +272,7 @@ impl Pattern {
 fn time(seconds: f64, key: &str) -> Result<String, Problem> {
     let us = (seconds * 1e6).round();
     if !(0.0..1e15).contains(&us) {
-        return Err(problem(key, &format!("{seconds} s is no time")));
+        return Err(problem(key, format!("{seconds} s is no time")));
     }
     Ok(format!("{us:.0}us"))
 }
