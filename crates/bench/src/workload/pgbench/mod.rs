@@ -33,7 +33,7 @@ const HELP: &str = "apt install postgresql (Debian then also starts a server of 
                     folder of its programs with workload.programs";
 const DEBIAN: &str = "/usr/lib/postgresql";
 /// What the adapter says itself.
-const OWN: [&str; 15] = [
+const OWN: [&str; 16] = [
     "builtin",
     "file",
     "client",
@@ -49,6 +49,7 @@ const OWN: [&str; 15] = [
     "username",
     "no-vacuum",
     "aggregate-interval",
+    "progress",
 ];
 
 /// What is asked of pgbench. In TOML: `kind = "pgbench"`, and these keys. A key that says "one or several" is a knob.
@@ -289,6 +290,8 @@ impl Workload for Pgbench {
         let mut words = self.run(point, seconds, stage)?;
         // The ramp has vacuumed already.
         words.extend((stage.ramp_s > 0.0).then(|| "--no-vacuum".into()));
+        // Else pgbench computes the mean that it prints from the duration, and no deviation. No report comes before a day is over.
+        words.push("--progress=86400".into());
         words.push("--log".into());
         words.push(format!("--log-prefix={}", log_folder(stage).join("log").display()));
         words.extend(self.options.sampling.map(|share| format!("--sampling-rate={share}")));

@@ -105,7 +105,7 @@ fn commands_are_pgbench_s_own() {
     let (pgbench, stage) = (configured(keys), in_folder(Path::new("/d")));
     let [builtin, own] = points(&pgbench).try_into().unwrap();
     let expected = "/pg/pgbench -h /d/pilotlight-postgres -U postgres --builtin=select-only --client=8 --jobs=2 --time=1 \
-        --random-seed=7 --connect --protocol=prepared --rate=100 --no-vacuum --log --log-prefix=/d/pgbench-log/log \
+        --random-seed=7 --connect --protocol=prepared --rate=100 --no-vacuum --progress=86400 --log --log-prefix=/d/pgbench-log/log \
         --sampling-rate=0.1 pgbench_5";
     assert_eq!(words(&pgbench.command(&builtin, &stage).unwrap()).join(" "), expected);
     assert!(words(&pgbench.command(&own, &stage).unwrap()).contains(&"--file=./own.sql".into()));
