@@ -2,8 +2,17 @@
 //!
 //! - [`record`]: what one run of a workload gave, whatever the tool: the same for all of them.
 //! - [`workload`]: tools that make work; each is a file of its own that builds a command line and reads the tool's output.
+//! - [`experiment`]: what is asked, as a file. [`plan`]: every point, their order, and how long it takes.
+//! - [`run`]: does it, and leaves nothing behind, whatever happens. Its journal lets an interrupted run go on.
+//! - [`metrics`]: what a run's figures add up to. Pure. [`results`]: the folder that holds all of it. [`report`]: a page of it.
 
+pub mod experiment;
+pub mod metrics;
+pub mod plan;
 pub mod record;
+pub mod report;
+pub mod results;
+pub mod run;
 pub mod workload;
 
 pub use record::{Class, Latency, Record, Tool, What};

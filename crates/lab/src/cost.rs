@@ -29,21 +29,23 @@ pub fn run_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
 #[must_use]
 pub fn once_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
     let cores = policy.topology.unwrap_or(experiment.topology).cores;
-    let seconds = simulated_s(experiment);
+    let seconds = simulated_s(experiment, policy);
     seconds * (requests_per_s(experiment, cores) * REQUEST_S + f64::from(cores) * CORE_SECOND_S)
 }
 
 /// Requests of a whole run.
 #[must_use]
 pub fn requests(experiment: &Experiment) -> f64 {
-    simulated_s(experiment) * requests_per_s(experiment, experiment.topology.cores)
+    let iops = requests_per_s(experiment, experiment.topology.cores);
+    experiment.policies.first().map_or(0.0, |policy| simulated_s(experiment, policy) * iops)
 }
 
 /// Of a replay by windows these, with their run-ins.
-fn simulated_s(experiment: &Experiment) -> f64 {
+fn simulated_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
     let whole = experiment.duration.seconds();
     let Some(sample) = experiment.trace.as_ref().and_then(|trace| trace.sample) else { return whole };
-    if sample.exact_time >= experiment.duration && sample.exact_requests > 0 {
+    let few = whole * requests_per_s(experiment, experiment.topology.cores) <= sample.exact_requests as f64;
+    if few && sample.under(policy).exact_time >= experiment.duration {
         return whole;
     }
     let windows = (sample.windows + sample.around_bursts) as f64;

@@ -349,6 +349,7 @@ impl<'a> Sweep<'a> {
         let build = || pilotlight_policy::build(&policy.name, &settings).map_err(|error| error.to_string());
         let trace = point.experiment.trace.as_ref();
         if let Some((trace, sample)) = trace.and_then(|trace| Some((trace, trace.sample.as_ref()?))) {
+            let sample = &sample.under(policy);
             let run = replay::day::Run { trace, sample, scenario: &scenario, policy: &build, engine };
             let (outcome, day) = self.replays.run(&run)?;
             return Ok(Ran { outcome, day: Some(day) });

@@ -7,9 +7,10 @@
 
 use std::io;
 
+use pilotlight_drive::{Controller, Drive};
+
 use crate::roots::Roots;
 use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
-use crate::sys::nvme::Controller;
 
 const NAME: &str = "nvme";
 const SMART_LOG: u8 = 0x02;
@@ -38,19 +39,9 @@ impl Default for Options {
     }
 }
 
-/// The admin commands that are needed, so that tests can answer them.
-pub(crate) trait Admin: Send {
-    /// Get Log Page; `data` is a multiple of four bytes.
-    fn log_page(&mut self, id: u8, data: &mut [u8]) -> io::Result<()>;
-    /// Get Features: the current value.
-    fn feature(&mut self, id: u8) -> io::Result<u32>;
-    /// Identify Controller.
-    fn identify(&mut self, data: &mut [u8; 4096]) -> io::Result<()>;
-}
-
 /// A drive that is asked.
 pub struct Nvme {
-    drive: Box<dyn Admin>,
+    drive: Box<dyn Drive>,
     domains: Vec<Domain>,
     /// Greatest power of each state, in microwatts; 0 where the drive does not say.
     states_uw: Vec<i64>,
@@ -78,13 +69,12 @@ impl Open for Nvme {
 }
 
 impl Nvme {
-    fn ask(mut drive: Box<dyn Admin>, options: &Options) -> Result<Self, Missing> {
+    fn ask(mut drive: Box<dyn Drive>, options: &Options) -> Result<Self, Missing> {
         let failed = |error: io::Error| {
             let why = if error.kind() == io::ErrorKind::PermissionDenied { Why::Denied } else { Why::Broken };
             Missing::new(NAME, why, format!("{} does not answer: {error}", options.drive), DENIED)
         };
-        let mut identity = Box::new([0; 4096]);
-        drive.identify(&mut identity).map_err(failed)?;
+        let identity = drive.identify().map_err(failed)?;
         let mut page = [0; 512];
         drive.log_page(SMART_LOG, &mut page).map_err(failed)?;
         let has_interval_power = Smart::decode(&page).interval_uw.is_some();
@@ -114,7 +104,8 @@ impl Nvme {
 
     /// The power state in force (Get Features 02h, bits 4:0).
     fn power_state(&mut self) -> Result<usize, ReadError> {
-        let value = self.drive.feature(POWER_MANAGEMENT).map_err(|error| ReadError::io("the power state", error))?;
+        let value =
+            self.drive.feature(POWER_MANAGEMENT, &mut []).map_err(|error| ReadError::io("the power state", error))?;
         Ok((value & 0x1f) as usize)
     }
 

@@ -81,7 +81,12 @@ pub enum Kind {
         bytes_out: u32,
     },
     /// What a trace says ([`Arrival`]); `phases` and `spacing` are not used.
-    Traced,
+    Traced {
+        /// A dependent replay: a request follows the answer to the one before it after as long as the trace has between the two, less
+        /// this much, in nanoseconds, that the one before is assumed to have taken; never before its time. `None`: every request at its
+        /// time (open loop).
+        service_ns: Option<u64>,
+    },
 }
 
 /// A request of a trace.

@@ -102,7 +102,8 @@ const POLICIES: [(&str, &[(&str, &str)]); 10] = [
 #[test]
 fn a_policy_that_is_asked_at_every_tick_commands_the_same() {
     for (name, settings) in POLICIES {
-        for mut scenario in [bursts(6, 1), scenario(4, 2, 3_000.0, 20_000_000, 2)] {
+        for mut scenario in [bursts(6, 1), scenario(4, 2, 3_000.0, 20_000_000, 2), scenario(6, 2, 300.0, 60_000_000, 3)]
+        {
             let (_, lazy) = traced(run_traced, &scenario, name, settings);
             scenario.eager = true;
             let (_, eager) = traced(run_traced, &scenario, name, settings);
@@ -116,5 +117,6 @@ fn both_engines_agree_under_every_policy() {
     for (name, settings) in POLICIES {
         engines_agree(&bursts(6, 5), name, settings);
         engines_agree(&scenario(4, 1, 1_500_000.0, 3_000_000, 6), name, settings);
+        engines_agree(&scenario(4, 2, 300.0, 60_000_000, 7), name, settings); // long stretches in which nothing comes
     }
 }

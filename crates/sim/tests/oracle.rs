@@ -133,7 +133,7 @@ fn each_request_can_be_held_to_the_terms() {
 #[test]
 fn requests_of_a_trace_are_refused_by_name() {
     let mut scenario = bursts(false);
-    scenario.workload.connections[1].request = Kind::Traced;
+    scenario.workload.connections[1].request = Kind::Traced { service_ns: None };
     let error = bracket_of(&scenario, Aim::new(States::SHALLOW)).unwrap_err();
     assert!(error.to_string().contains("give its connections rates instead"), "{error}");
 }

@@ -2,14 +2,19 @@
 
 mod support;
 
-use pilotlight_sim::run_replay;
 use pilotlight_sim::scenario::{Arrival, Kind, Scenario, Traced};
+use pilotlight_sim::trace::{Record, What};
+use pilotlight_sim::{run_replay, run_replay_traced};
 use support::{policy, scenario};
 
 fn traced(depth: u32) -> Scenario {
+    traced_after(depth, None)
+}
+
+fn traced_after(depth: u32, service_ns: Option<u64>) -> Scenario {
     let mut scenario = scenario(2, 2, 0.0, 10_000_000, 1);
     for connection in &mut scenario.workload.connections {
-        connection.request = Kind::Traced;
+        connection.request = Kind::Traced { service_ns };
         connection.depth = depth;
     }
     scenario
@@ -42,4 +47,43 @@ fn depth_makes_a_replay_dependent() {
     // One at a time, 50 requests on each connection: what waits at the host is no part of a request's latency.
     let last = |outcome: &pilotlight_sim::outcome::Outcome| outcome.latency[0].1.max();
     assert!(last(&one) < last(&open), "{} {}", last(&one), last(&open));
+}
+
+/// What a dependent replay is, one request after the other: answers as they came, gaps as the trace has them.
+#[test]
+fn a_dependent_replay_keeps_the_gaps_after_each_answer() {
+    for (every_ns, service_ns) in [(50_000, 0), (50_000, 40_000), (50_000, 2_000_000), (1_000, 0), (300_000, 100_000)] {
+        let mut trace = Vec::new();
+        let scenario = traced_after(1, Some(service_ns));
+        run_replay_traced(&scenario, policy("static", &[]), Box::new(arrivals(every_ns)), &mut trace).unwrap();
+        let records = trace.as_chunks::<{ Record::BYTES }>().0.iter().map(|bytes| Record::decode(bytes).unwrap());
+        let (mut expected, mut seen) = ([Some(0), Some(every_ns)], [0, 0]);
+        for record in records {
+            let connection = (record.a >> 40) as usize;
+            match record.what {
+                What::Issued => {
+                    assert_eq!(expected[connection].take(), Some(record.at_ns), "{every_ns} {service_ns}");
+                    seen[connection] += 1;
+                }
+                What::Received => {
+                    let gap_ns: u64 = 2 * every_ns; // two connections in turn
+                    let due_ns = (2 * seen[connection] + connection as u64) * every_ns;
+                    expected[connection] = Some(due_ns.max(record.at_ns + gap_ns.saturating_sub(service_ns)));
+                }
+                _ => {}
+            }
+        }
+        assert!(seen[0] > 10 && seen[1] > 10, "{seen:?}");
+    }
+}
+
+#[test]
+fn what_a_trace_could_not_send_makes_it_saturated() {
+    let run = |count: u64| {
+        let arrivals = (0..count).flat_map(|_| arrivals(0));
+        run_replay(&traced(1), policy("static", &[]), Box::new(arrivals)).unwrap()
+    };
+    assert!(!run(1).saturated);
+    let late = run(50);
+    assert!(late.saturated, "{} of 5000 were sent", late.requests.issued);
 }

@@ -2,8 +2,10 @@
 //! itself and changes nothing: the runner does, so that what was started is stopped whatever happens.
 
 pub mod catalogue;
+pub mod command;
 pub mod db_bench;
 pub mod fio;
+pub mod kinds;
 pub mod knob;
 pub mod moments;
 pub mod pgbench;

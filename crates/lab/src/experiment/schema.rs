@@ -327,6 +327,11 @@ pub struct Trace {
     /// Of files: a tick of the trace's clock that requests are spread over (Tencent: 1 s).
     #[serde(default)]
     pub spread: Time,
+    /// Replays dependently: each thread of a client sends a request when the one before it has been answered and as much time has
+    /// gone by as the trace has between the two, less this, which the one before is assumed to have taken; never before the trace
+    /// does. Without it every request is sent at its time, up to `depth` of each thread in progress (open loop).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dependent: Option<Time>,
     /// Time in the trace at which the replay begins.
     #[serde(default)]
     pub begin: Time,
@@ -392,6 +397,14 @@ fn twelve() -> usize {
     12
 }
 
+impl Sample {
+    /// The same, as the policy has it.
+    #[must_use]
+    pub fn under(self, policy: &PolicySpec) -> Self {
+        Self { exact_time: policy.exact_time.unwrap_or(self.exact_time), ..self }
+    }
+}
+
 /// A policy with its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -406,6 +419,9 @@ pub struct PolicySpec {
     /// Cores and I/O threads, where not the experiment's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<Cores>,
+    /// As `trace.sample.exact_time`, for a policy under which quiet time takes long to simulate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exact_time: Option<Time>,
     /// Changes of the machine under this policy, by dotted key.
     #[serde(default)]
     pub machine: Table,

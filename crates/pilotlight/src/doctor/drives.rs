@@ -1,10 +1,10 @@
 //! NVMe drives: which there are, and their power states.
 
+use pilotlight_drive::IDENTIFY_BYTES;
 use serde_json::json;
 
 use super::facts::{Facts, PowerState};
 use super::report::{Reason, Section};
-use super::system::IDENTIFY_BYTES;
 use super::tree::Tree;
 
 const DRIVES: &str = "/sys/class/nvme";

@@ -1,10 +1,11 @@
 //! The system calls that no library wraps: what io_uring accepts, interrupt coalescing of a network interface, and the
 //! power states of an NVMe drive. Nothing is changed by any of them.
 
-use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::Path;
 
+use pilotlight_drive::{Controller, Drive as _, IDENTIFY_BYTES};
 use rustix::io_uring::{IoringSetupFlags, io_uring_params, io_uring_setup};
 
 use super::facts::{Coalescing, Ring};
@@ -70,50 +71,9 @@ pub(super) fn coalescing(interface: &str) -> Option<Coalescing> {
     })
 }
 
-/// Identify (Base 5.1.13), and which structure: of the controller.
-const IDENTIFY: u8 = 0x06;
-const CNS_CONTROLLER: u32 = 1;
-/// Bytes of the structure that Identify returns.
-pub(super) const IDENTIFY_BYTES: usize = 4096;
-/// `_IOWR('N', 0x41, struct nvme_passthru_cmd)` (`linux/nvme_ioctl.h`).
-const NVME_IOCTL_ADMIN_CMD: u32 = 0xc048_4e41;
-
-/// `struct nvme_passthru_cmd` (`linux/nvme_ioctl.h`).
-#[repr(C)]
-#[derive(Default)]
-struct AdminCommand {
-    opcode: u8,
-    flags: u8,
-    reserved: u16,
-    nsid: u32,
-    cdw2: u32,
-    cdw3: u32,
-    metadata: u64,
-    address: u64,
-    metadata_len: u32,
-    data_len: u32,
-    cdw10: u32,
-    cdw11_to_15: [u32; 5],
-    timeout_ms: u32,
-    result: u32,
-}
-
-const _: () = assert!(size_of::<AdminCommand>() == 72);
-
 /// What the drive with the character device `path` says of itself; `None` where that is not allowed.
 pub(super) fn identify(path: &str) -> Option<Box<[u8; IDENTIFY_BYTES]>> {
-    let device = OpenOptions::new().read(true).open(path).ok()?;
-    let mut data = Box::new([0_u8; IDENTIFY_BYTES]);
-    let mut command = AdminCommand {
-        opcode: IDENTIFY,
-        address: data.as_mut_ptr() as u64,
-        data_len: IDENTIFY_BYTES as u32,
-        cdw10: CNS_CONTROLLER,
-        ..AdminCommand::default()
-    };
-    // SAFETY: the command reads at most `data_len` bytes into `data`, which is as long and outlives the call.
-    let result = unsafe { libc::ioctl(device.as_raw_fd(), NVME_IOCTL_ADMIN_CMD as _, &raw mut command) };
-    (result == 0).then_some(data)
+    Controller::open(Path::new(path)).ok()?.identify().ok()
 }
 
 #[cfg(test)]

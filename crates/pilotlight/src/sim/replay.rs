@@ -50,6 +50,11 @@ pub(super) struct ReplayArgs {
     #[arg(long, value_name = "TIME", value_parser = units::duration_ns, requires = "replay")]
     spread: Option<u64>,
 
+    /// Send each request of a client's thread after the answer to the one before, as long after it as in the trace, less TIME that
+    /// the one before is assumed to have taken there (0s: nothing is known) [default: each at its time]
+    #[arg(long, value_name = "TIME", value_parser = units::duration_ns, requires = "replay")]
+    dependent: Option<u64>,
+
     /// So many times as fast as the trace's own time
     #[arg(long, value_name = "FACTOR", requires = "replay")]
     speed: Option<f64>,
@@ -68,6 +73,7 @@ fn prepare(args: &SimArgs, source: &str, mut request: Request) -> anyhow::Result
     add("format", wanted.format.map(|format| quoted(format.name())));
     add("sizes", wanted.sizes.as_deref().map(quoted));
     add("spread", wanted.spread.map(|ns| quoted(&format!("{ns}ns"))));
+    add("dependent", wanted.dependent.map(|ns| quoted(&format!("{ns}ns"))));
     add("speed", wanted.speed.map(|speed| format!("{speed:?}")));
     add("sample.windows", wanted.windows.map(|windows| windows.to_string()));
     request.set.splice(0..0, set);

@@ -3,13 +3,13 @@
 use super::*;
 
 /// Answers as a drive with five power states would, of which two are not operational.
-struct Drive {
+struct Fake {
     smart: [u8; 512],
     measurement: Option<[u8; 64]>,
     state: u32,
 }
 
-impl Admin for Drive {
+impl Drive for Fake {
     fn log_page(&mut self, id: u8, data: &mut [u8]) -> io::Result<()> {
         match (id, &self.measurement) {
             (0x02, _) => data.copy_from_slice(&self.smart),
@@ -19,12 +19,17 @@ impl Admin for Drive {
         Ok(())
     }
 
-    fn feature(&mut self, id: u8) -> io::Result<u32> {
+    fn feature(&mut self, id: u8, _: &mut [u8]) -> io::Result<u32> {
         assert_eq!(id, 0x02);
         Ok(self.state)
     }
 
-    fn identify(&mut self, data: &mut [u8; 4096]) -> io::Result<()> {
+    fn set_feature(&mut self, _: u8, _: u32, _: &[u8]) -> io::Result<()> {
+        panic!("a sensor sets nothing")
+    }
+
+    fn identify(&mut self) -> io::Result<Box<[u8; 4096]>> {
+        let mut data = Box::new([0; 4096]);
         data[263] = 4;
         // Hundredths of watts, and ten-thousandths where Max Power Scale is set.
         for (state, (value, flags)) in [(849_u16, 0), (448, 0), (318, 0), (400, 3), (50, 3)].into_iter().enumerate() {
@@ -32,16 +37,16 @@ impl Admin for Drive {
             data[at..at + 2].copy_from_slice(&value.to_le_bytes());
             data[at + 3] = flags;
         }
-        Ok(())
+        Ok(data)
     }
 }
 
-fn drive() -> Drive {
+fn drive() -> Fake {
     let mut smart = [0; 512];
     smart[1..3].copy_from_slice(&313_u16.to_le_bytes());
     smart[32..48].copy_from_slice(&1_000_000_u128.to_le_bytes());
     smart[48..64].copy_from_slice(&2_500_u128.to_le_bytes());
-    Drive { smart, measurement: None, state: 0 }
+    Fake { smart, measurement: None, state: 0 }
 }
 
 fn read(nvme: &mut Nvme) -> Vec<(String, i64)> {
@@ -70,7 +75,7 @@ fn a_drive_without_power_measurement_gives_everything_else_and_no_watts() {
 
 #[test]
 fn power_state_and_its_limit_follow_the_drive() {
-    let mut nvme = Nvme::ask(Box::new(Drive { state: 4 | 1 << 5, ..drive() }), &Options::default()).unwrap();
+    let mut nvme = Nvme::ask(Box::new(Fake { state: 4 | 1 << 5, ..drive() }), &Options::default()).unwrap();
     let read = read(&mut nvme);
     assert_eq!(read[3..], pairs(&[("power-state_count", 4), ("power-state-limit_uw", 5_000)]));
 }
@@ -102,9 +107,9 @@ fn a_log_that_does_not_measure_is_said_and_no_zero_watts() {
     assert!(absent.to_string().contains("0x4109"), "{absent}");
     let mut page = [0; 64];
     page[4..8].copy_from_slice(&64_u32.to_le_bytes());
-    let idle = Nvme::ask(Box::new(Drive { measurement: Some(page), ..drive() }), &options).err().unwrap();
+    let idle = Nvme::ask(Box::new(Fake { measurement: Some(page), ..drive() }), &options).err().unwrap();
     assert!(idle.to_string().contains("is not measuring"), "{idle}");
     page[0] = 9;
-    let newer = Nvme::ask(Box::new(Drive { measurement: Some(page), ..drive() }), &options).err().unwrap();
+    let newer = Nvme::ask(Box::new(Fake { measurement: Some(page), ..drive() }), &options).err().unwrap();
     assert!(newer.to_string().contains("version 9"), "{newer}");
 }

@@ -305,7 +305,7 @@ impl<'a> Cores<'a> {
 fn patience_ns(scenario: &Scenario, slow: u64) -> u64 {
     let Machine { poll, sleep, kernel, director, .. } = scenario.machine;
     let commands = |kind: &Kind| match kind {
-        Kind::Plain { .. } | Kind::Traced => (1, 0),
+        Kind::Plain { .. } | Kind::Traced { .. } => (1, 0),
         Kind::Steps { steps, .. } => steps.iter().fold((0, 0), |(commands, parity), step| {
             (commands + u64::from(step.reads + step.writes), parity + u64::from(step.parity_kib))
         }),

@@ -85,7 +85,11 @@ impl<'a> EnergyBook<'a> {
             read_bytes: 0,
             written_bytes: 0,
             series: Vec::new(),
-            replays: scenario.workload.connections.iter().any(|connection| connection.request == Kind::Traced),
+            replays: scenario
+                .workload
+                .connections
+                .iter()
+                .any(|connection| matches!(connection.request, Kind::Traced { .. })),
         }
     }
 

@@ -272,7 +272,7 @@ fn called(name: u64) -> String {
 fn plan(connection: &Connection) -> Vec<Planned> {
     match &connection.request {
         Kind::Plain { bytes, .. } => vec![Planned { after: 0, bytes: Some(*bytes), write: None }],
-        Kind::Traced => vec![Planned { after: 0, bytes: None, write: None }],
+        Kind::Traced { .. } => vec![Planned { after: 0, bytes: None, write: None }],
         Kind::Steps { steps, .. } => {
             let mut plan = Vec::new();
             for step in steps {

@@ -176,14 +176,15 @@ impl Collector {
         }
     }
 
-    pub(crate) fn finish(self, director: &Director, switches: u64) -> Outcome {
+    /// `held_back`: requests of a trace that were due and have not been sent.
+    pub(crate) fn finish(self, director: &Director, switches: u64, held_back: u64) -> Outcome {
         let mut energy = self.members.iter().map(|member| member.measured);
         let own = energy.next().unwrap_or_default();
         let family = energy.collect();
         let Requests { issued, answered, .. } = self.requests;
         let (sent_first, answered_first) = self.first_half;
-        let growth = (issued - answered).saturating_sub(sent_first - answered_first) as f64;
-        let saturated = growth > 100.0 && growth > GROWTH * (issued - sent_first) as f64;
+        let growth = ((issued - answered).saturating_sub(sent_first - answered_first) + held_back) as f64;
+        let saturated = growth > 100.0 && growth > GROWTH * (issued - sent_first + held_back) as f64;
         let mut decisions = since(&director.decisions, &self.before);
         decisions.switches = switches - self.switches_before;
         Outcome {

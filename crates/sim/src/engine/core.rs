@@ -175,6 +175,44 @@ impl Core {
         self.now_ns
     }
 
+    /// What [`Core::spend`] takes.
+    pub(crate) fn price_ns(&self, cost_ns: u32) -> u64 {
+        scaled(cost_ns, self.factor)
+    }
+
+    /// How long each loop takes if nothing comes: of a core that polls, is at a boundary and has nothing else to do there.
+    pub(crate) fn steady_loop_ns(&mut self, floor: &Floor<'_>) -> Option<u64> {
+        let at_boundary = self.mode == Mode::Polls && self.place.is_none() && self.to_sleep.is_none();
+        let empty = self.empty_loop(floor);
+        (at_boundary && empty.polls && self.inbox.is_empty()).then_some(empty.loop_ns)
+    }
+
+    /// The first boundary at or after `due_ns`, at least one loop from now.
+    pub(crate) fn next_boundary_ns(&self, loop_ns: u64, due_ns: u64) -> u64 {
+        Self::boundary_after_ns(self.now_ns, loop_ns, due_ns)
+    }
+
+    /// The first boundary at or after `due_ns` of a core whose next loop begins at `now_ns`; at least one loop later.
+    pub(crate) fn boundary_after_ns(now_ns: u64, loop_ns: u64, due_ns: u64) -> u64 {
+        now_ns + due_ns.saturating_sub(now_ns).div_ceil(loop_ns).max(1) * loop_ns
+    }
+
+    /// Has polled in vain until `at_ns`, a boundary, and been busy with something else for `took_ns` from there.
+    pub(crate) fn pass(&mut self, at_ns: u64, took_ns: u64) {
+        self.now_ns = at_ns + took_ns;
+        self.busy_ns += took_ns;
+    }
+
+    /// Whether it waits in the kernel for what comes.
+    pub(crate) fn idles(&self) -> bool {
+        matches!(self.mode, Mode::Idles { .. })
+    }
+
+    /// Whether it stays as it is until something comes for it.
+    pub(crate) fn is_settled(&mut self, floor: &Floor<'_>) -> bool {
+        self.inbox.is_empty() && (self.mode != Mode::Polls || self.empty_loop(floor).polls)
+    }
+
     /// When it does something next, if nothing comes from elsewhere.
     pub(crate) fn next_ns(&self, floor: &Floor<'_>) -> u64 {
         let message = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);

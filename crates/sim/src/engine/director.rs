@@ -40,6 +40,8 @@ pub(crate) struct Director {
     ticked_ns: u64,
     sampled_ns: u64,
     next_needed_ns: u64,
+    /// Whether nothing had come when it last looked, so that the policy was left out.
+    left_out: bool,
     on_tick: Vec<Before>,
     on_interval: Vec<Before>,
     cores_before: Vec<(u64, u64)>,
@@ -114,6 +116,7 @@ impl Director {
             ticked_ns: 0,
             sampled_ns: 0,
             next_needed_ns: NEVER,
+            left_out: false,
             on_tick: vec![Before::default(); threads],
             on_interval: vec![Before::default(); threads],
             cores_before: vec![(0, 0); cores.len()],
@@ -152,27 +155,76 @@ impl Director {
         let now_ns = cores[main].now_ns;
         self.decisions.late_ns += now_ns - self.due_ns();
         let (tick, interval) = (self.tick_due_ns <= now_ns, self.interval_due_ns <= now_ns);
+        let asked = self.decisions.asked;
         if tick {
-            self.tick_due_ns = next_on_grid(self.tick_due_ns, self.wants.tick_ns, now_ns);
+            self.tick_due_ns = self.tick_after_ns(now_ns);
             self.decide(cores, floor);
             self.tick(now_ns, floor);
             self.carry_out(cores, meter, floor);
         }
         if interval {
-            self.interval_due_ns = next_on_grid(self.interval_due_ns, self.wants.interval_ns, now_ns);
+            self.interval_due_ns = self.interval_after_ns(now_ns);
             self.decide(cores, floor);
             self.interval(now_ns, cores, floor);
             self.carry_out(cores, meter, floor);
         }
         floor.ask_ns = self.due_ns();
+        self.left_out = self.decisions.asked == asked;
         self.decisions.deciding_ns += cores[main].now_ns - now_ns;
+    }
+
+    /// Whether the policy was left out when it was last due, and may be left out again.
+    pub(crate) fn leaves_out(&self) -> bool {
+        self.left_out
+    }
+
+    /// Passes over the moments before `until_ns` at which the policy would be left out again, because nothing comes until then: the main
+    /// core spends its time as it would. The last of them is not passed over, so that samples begin where they would. The main
+    /// core has just asked.
+    pub(crate) fn pass(&mut self, main: &mut Core, floor: &mut Floor<'_>, until_ns: u64) {
+        let Some(loop_ns) = main.steady_loop_ns(floor) else { return };
+        let mut until_ns = until_ns.min(self.next_needed_ns);
+        if self.wants.tick_ns.is_some() {
+            until_ns = until_ns.min(self.interval_due_ns); // something may have come since the last one
+        }
+        let took_ns = main.price_ns(self.decide_ns(floor));
+        let mut at_ns = main.next_boundary_ns(loop_ns, self.due_ns());
+        loop {
+            let (tick_ns, interval_ns) = (self.tick_after_ns(at_ns), self.interval_after_ns(at_ns));
+            let next_ns = Core::boundary_after_ns(at_ns + took_ns, loop_ns, tick_ns.min(interval_ns));
+            if next_ns >= until_ns {
+                return;
+            }
+            self.decisions.late_ns += at_ns - self.due_ns();
+            self.decisions.deciding_ns += took_ns;
+            (self.tick_due_ns, self.interval_due_ns) = (tick_ns, interval_ns);
+            floor.ask_ns = self.due_ns();
+            main.pass(at_ns, took_ns);
+            at_ns = next_ns;
+        }
+    }
+
+    /// When the next tick is due after one that is looked at now; unchanged if it is not due.
+    fn tick_after_ns(&self, now_ns: u64) -> u64 {
+        let due_ns = self.tick_due_ns;
+        if due_ns <= now_ns { next_on_grid(due_ns, self.wants.tick_ns, now_ns) } else { due_ns }
+    }
+
+    /// As [`Self::tick_after_ns`], for intervals.
+    fn interval_after_ns(&self, now_ns: u64) -> u64 {
+        let due_ns = self.interval_due_ns;
+        if due_ns <= now_ns { next_on_grid(due_ns, self.wants.interval_ns, now_ns) } else { due_ns }
+    }
+
+    fn decide_ns(&self, floor: &Floor<'_>) -> u32 {
+        let costs = floor.machine.director;
+        costs.decide_ns + costs.decide_thread_ns * floor.threads.len() as u32
     }
 
     /// The main core's time for gathering and deciding.
     fn decide(&mut self, cores: &mut [Core], floor: &Floor<'_>) {
-        let costs = floor.machine.director;
         let main = self.topology.main().index();
-        cores[main].spend(costs.decide_ns + costs.decide_thread_ns * floor.threads.len() as u32);
+        cores[main].spend(self.decide_ns(floor));
     }
 
     fn tick(&mut self, now_ns: u64, floor: &mut Floor<'_>) {

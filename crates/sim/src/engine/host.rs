@@ -50,6 +50,12 @@ pub(crate) struct Host {
     modes: Stream,
     /// When what a trace says is to be sent; `None` without a trace.
     traced: Option<VecDeque<u64>>,
+    /// Of a dependent replay: what a request is assumed to have taken in the trace.
+    service_ns: Option<u64>,
+    /// The trace's time of the request before the next.
+    before_ns: Option<u64>,
+    /// How long the next request comes after a place is free.
+    pause_ns: u64,
 }
 
 impl Host {
@@ -77,8 +83,12 @@ impl Host {
             times: Stream::new(seed, Purpose::Arrivals, u64::from(index) * 4),
             modes: Stream::new(seed, Purpose::Arrivals, u64::from(index) * 4 + 1),
             traced: None,
+            service_ns: None,
+            before_ns: None,
+            pause_ns: 0,
         };
-        if connection.request == Kind::Traced {
+        if let Kind::Traced { service_ns } = connection.request {
+            host.service_ns = service_ns;
             (host.traced, host.phases, host.phase_end_ns) =
                 (Some(VecDeque::new()), vec![(u64::MAX, Rate::Off, 0)], u64::MAX);
         }
@@ -90,7 +100,23 @@ impl Host {
     pub(crate) fn trace(&mut self, at_ns: u64) {
         let Some(traced) = &mut self.traced else { return };
         traced.push_back(at_ns);
-        self.due_ns = traced[0];
+        if traced.len() == 1 {
+            self.next_of_trace();
+        }
+    }
+
+    /// When the next request of the trace is due, and how long after the answer before.
+    fn next_of_trace(&mut self) {
+        let next_ns = self.traced.as_ref().and_then(|traced| traced.front().copied());
+        self.due_ns = next_ns.unwrap_or(u64::MAX);
+        let gap_ns = next_ns.zip(self.before_ns).map_or(0, |(next_ns, before_ns)| next_ns - before_ns);
+        self.pause_ns = self.service_ns.map_or(0, |service_ns| gap_ns.saturating_sub(service_ns));
+    }
+
+    /// Requests of a trace that were due before `until_ns` and have not been sent.
+    pub(crate) fn held_back(&self, until_ns: u64) -> u64 {
+        let due = |traced: &VecDeque<u64>| traced.partition_point(|&at_ns| at_ns < until_ns) as u64;
+        self.traced.as_ref().map_or(0, due)
     }
 
     /// When it sends next, if nothing is answered until then.
@@ -99,7 +125,7 @@ impl Host {
         if self.depth == u32::MAX {
             return self.due_ns;
         }
-        self.free.front().map_or(u64::MAX, |&free| free.max(self.due_ns))
+        self.free.front().map_or(u64::MAX, |&free| (free + self.pause_ns).max(self.due_ns))
     }
 
     /// Sends what is to be sent before `until_ns`. Phases change on the way.
@@ -171,8 +197,8 @@ impl Host {
     /// The due time after that of the request just sent, at `sent_ns`.
     fn advance(&mut self, sent_ns: u64) {
         if let Some(traced) = &mut self.traced {
-            traced.pop_front();
-            self.due_ns = traced.front().copied().unwrap_or(u64::MAX);
+            self.before_ns = traced.pop_front();
+            self.next_of_trace();
             return;
         }
         match self.rate {

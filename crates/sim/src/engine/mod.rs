@@ -215,7 +215,9 @@ impl<'a> World<'a> {
     fn run(mut self, engine: fn(&mut Self)) -> Result<Outcome, RunError> {
         self.coming = self.source.as_mut().and_then(Iterator::next);
         engine(&mut self);
-        let outcome = self.collector.finish(&self.director, self.floor.switches);
+        let duration_ns = self.scenario.duration_ns;
+        let held_back = self.hosts.iter().map(|host| host.held_back(duration_ns)).sum();
+        let outcome = self.collector.finish(&self.director, self.floor.switches, held_back);
         self.floor.recorder.finish()?;
         Ok(outcome)
     }

@@ -85,7 +85,7 @@ impl<'a> Plan<'a> {
             Kind::Steps { steps, bytes_in, bytes_out } => {
                 Self { shape: Shape::Steps, steps, bytes_in: *bytes_in, bytes: *bytes_out, ..plan }
             }
-            Kind::Traced => plan,
+            Kind::Traced { .. } => plan,
         }
     }
 
@@ -186,7 +186,7 @@ pub(crate) fn brings_data(connection: &Connection) -> bool {
     match connection.request {
         Kind::Plain { writes_ppm, bytes, .. } => writes_ppm > 0 && bytes > 0,
         Kind::Steps { bytes_in, .. } => bytes_in > 0,
-        Kind::Traced => true, // not known before
+        Kind::Traced { .. } => true, // not known before
     }
 }
 
@@ -195,7 +195,7 @@ pub(crate) fn writes(connection: &Connection) -> bool {
     match &connection.request {
         Kind::Plain { writes_ppm, .. } => *writes_ppm > 0,
         Kind::Steps { steps, .. } => steps.iter().any(|step| step.writes > 0),
-        Kind::Traced => true, // not known before
+        Kind::Traced { .. } => true, // not known before
     }
 }
 

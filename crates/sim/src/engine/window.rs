@@ -1,6 +1,7 @@
 //! The fast order of events: by windows.
 
 use super::World;
+use super::core::Core;
 use super::meter::EPOCH_NS;
 
 pub(crate) fn run(world: &mut World<'_>) {
@@ -18,24 +19,37 @@ pub(crate) fn run(world: &mut World<'_>) {
 }
 
 /// How far a window may reach that begins at `from_ns`.
-fn limit(world: &World<'_>, from_ns: u64, longest_ns: u64) -> u64 {
+fn limit(world: &mut World<'_>, from_ns: u64, longest_ns: u64) -> u64 {
+    let calm = calm(world);
+    let epoch_ns = (from_ns / EPOCH_NS + 1) * EPOCH_NS;
     let mut until_ns = from_ns + longest_ns;
-    if !world.floor.due_ns.iter().any(|&due_ns| due_ns < until_ns) {
-        until_ns = until_ns.max(next_event(world)); // looked for among all, but only where it may be far
+    if calm != Calm::Lasting {
+        until_ns = until_ns.min(epoch_ns);
     }
-    if !is_calm(world) {
-        until_ns = until_ns.min((from_ns / EPOCH_NS + 1) * EPOCH_NS);
+    if calm != Calm::None && !world.floor.due_ns.iter().any(|&due_ns| due_ns < until_ns) {
+        until_ns = until_ns.max(next_event(world)); // looked for among all, but only where it may be far
     }
     let step = world.scenario.series_ns;
     until_ns.min((from_ns / step + 1) * step)
 }
 
-/// Whether no core will change its state by itself, or by what it has been told.
-fn is_calm(world: &World<'_>) -> bool {
-    let polls = |how| how == pilotlight_plant::Completions::Poll;
-    world.meter.is_calm(world.floor.changed_ns)
-        && world.cores.iter().all(|core| !core.has_mail())
-        && world.floor.threads.iter().all(|thread| polls(thread.how))
+/// Whether cores stay in the states in which they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Calm {
+    /// Some core may change its state by itself, or by what it has been told.
+    None,
+    /// Until something comes for a core that waits for it in the kernel.
+    UntilSomethingComes,
+    /// Whatever comes, unless the policy commands: all that have I/O threads poll.
+    Lasting,
+}
+
+fn calm(world: &mut World<'_>) -> Calm {
+    let World { cores, floor, meter, .. } = world;
+    if !meter.is_calm(floor.changed_ns) || !cores.iter_mut().all(|core| core.is_settled(floor)) {
+        return Calm::None;
+    }
+    if cores.iter().any(Core::idles) { Calm::UntilSomethingComes } else { Calm::Lasting }
 }
 
 /// The next moment at which anything comes to a core.
@@ -57,8 +71,20 @@ fn window(world: &mut World<'_>, from_ns: u64, until_ns: u64) -> u64 {
     network(world, from_ns, until_ns);
     if asks {
         world.ask();
+        pass(world, until_ns);
     }
     until_ns
+}
+
+/// Passes over moments at which the policy would be left out: it has been, and nothing comes for some time.
+fn pass(world: &mut World<'_>, now_ns: u64) {
+    if !world.director.leaves_out() || world.floor.moving > 0 || calm(world) == Calm::None {
+        return;
+    }
+    let step = world.scenario.series_ns;
+    let until_ns = next_event(world).min((now_ns / step + 1) * step).min(world.scenario.duration_ns);
+    let World { cores, floor, director, main, .. } = world;
+    director.pass(&mut cores[*main], floor, until_ns);
 }
 
 fn arrivals(world: &mut World<'_>, until_ns: u64) {

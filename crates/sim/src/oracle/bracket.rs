@@ -196,7 +196,7 @@ struct Question<'a> {
 impl<'a> Question<'a> {
     fn new(scenario: &'a Scenario, aim: Aim) -> Result<Self, OracleError> {
         let connections = &scenario.workload.connections;
-        if connections.iter().any(|connection| connection.request == Kind::Traced) {
+        if connections.iter().any(|connection| matches!(connection.request, Kind::Traced { .. })) {
             return Err(OracleError::Traced);
         }
         let limits = Limits::of(&scenario.machine, &scenario.topology, aim.states)?;
@@ -343,7 +343,7 @@ fn most_drive_nj(scenario: &Scenario) -> u64 {
         Kind::Steps { steps, .. } => {
             steps.iter().map(|step| u64::from(step.reads + step.writes) * each(step.bytes, true)).sum()
         }
-        Kind::Traced => 0, // refused before
+        Kind::Traced { .. } => 0, // refused before
     };
     scenario.workload.connections.iter().map(of).max().unwrap_or(0)
 }

@@ -40,7 +40,7 @@ const UNANSWERED: u64 = u64::MAX;
 pub(crate) fn request_ns(costs: &PollCosts, connection: &Connection) -> u64 {
     let command = u64::from(costs.submit_ns + costs.complete_ns);
     let commands = match &connection.request {
-        Kind::Plain { .. } | Kind::Traced => command,
+        Kind::Plain { .. } | Kind::Traced { .. } => command,
         Kind::Steps { steps, .. } => steps
             .iter()
             .map(|step| {

@@ -166,7 +166,8 @@ impl Replays {
     /// What does not depend on the policy.
     fn prepared(&self, run: &Run<'_>) -> Result<Arc<Prepared>, String> {
         let scenario = run.scenario;
-        let key = format!("{:?} {} {} {}", run.trace, scenario.drives.len(), scenario.duration_ns, scenario.seed);
+        let what = (run.trace, run.sample);
+        let key = format!("{what:?} {} {} {}", scenario.drives.len(), scenario.duration_ns, scenario.seed);
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(prepared) = all.get(&key) {
             return Ok(Arc::clone(prepared));

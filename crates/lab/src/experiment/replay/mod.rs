@@ -31,8 +31,8 @@ pub fn connections(trace: &Trace, threads: u16, drives: u16) -> Vec<Connection> 
     let one = |at: u32| Connection {
         thread: (at % u32::from(threads.max(1))) as u16,
         drives: (0, drives),
-        request: Kind::Traced,
-        depth: trace.depth,
+        request: Kind::Traced { service_ns: trace.dependent.map(|service| service.0) },
+        depth: if trace.dependent.is_some() { 1 } else { trace.depth },
         spacing: Spacing::Poisson,
         phases: vec![Phase { label: 0, length_ns: 1_000_000_000, rate: Rate::Off }],
         think_ns: 0,

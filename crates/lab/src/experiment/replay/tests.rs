@@ -16,6 +16,7 @@ fn trace(source: &str) -> Trace {
         volumes: 16,
         client_sets: 4,
         threads_per_client: 2,
+        dependent: None,
         depth: 8,
         mean_iops: Some(MeanRate::Given(20_000.0)),
         format: None,

@@ -1,0 +1,196 @@
+//! What can be wanted, and the steps that it takes on this machine.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::error::Error;
+use super::kernel::Kernel;
+use super::place::{Accept, Place};
+use super::{cgroup, feature, file};
+use crate::roots::Roots;
+
+/// RAPL rounds a limit to its own unit, an eighth of a watt on the machines known.
+const POWER_STEP_UW: u64 = 125_000;
+
+/// Something that an experiment wants of the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The I/O scheduler of a block device.
+    Scheduler {
+        /// Its name, such as `nvme0n1`.
+        device: String,
+        /// Such as `none` or `mq-deadline`.
+        scheduler: String,
+    },
+    /// Who decides about frequencies of a CPU.
+    Governor {
+        /// The CPU.
+        cpu: u32,
+        /// Such as `performance`.
+        governor: String,
+    },
+    /// Between which frequencies a CPU runs.
+    Frequency {
+        /// The CPU.
+        cpu: u32,
+        /// The lower bound, in kHz; as it is if `None`.
+        min_khz: Option<u64>,
+        /// The upper bound, in kHz; as it is if `None`.
+        max_khz: Option<u64>,
+    },
+    /// What a CPU package may draw over its longer window (RAPL constraint 0).
+    PowerLimit {
+        /// The zone below `/sys/class/powercap`, such as `intel-rapl:0`.
+        zone: String,
+        /// In microwatts.
+        power_uw: u64,
+    },
+    /// A cgroup of version 2 for what is started.
+    Cgroup {
+        /// What its name `pilotlight-...` ends with.
+        name: String,
+        /// Files and what is written to them, such as `memory.max`.
+        limits: Vec<(String, String)>,
+    },
+    /// Any file of one line below `/sys`, `/proc/sys` or `/proc/irq`.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is written to it.
+        value: String,
+    },
+    /// The power state of an NVMe drive (Set Features 02h).
+    PowerState {
+        /// Its controller, such as `nvme0`.
+        drive: String,
+        /// The state, 0 to 31.
+        state: u8,
+    },
+    /// Autonomous power state transitions of an NVMe drive (Set Features 0Ch).
+    Transitions {
+        /// Its controller, such as `nvme0`.
+        drive: String,
+        /// Whether it makes them.
+        on: bool,
+    },
+}
+
+/// One step of a change.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Goes through the journal.
+    Set(Place, String),
+    /// A limit in a cgroup of ours, which goes with it.
+    Limit(PathBuf, String),
+}
+
+impl Change {
+    /// Its steps, as things are now.
+    pub(super) fn steps(&self, kernel: &mut dyn Kernel, roots: &Roots) -> Result<Vec<Step>, Error> {
+        Ok(match self {
+            Self::Scheduler { device, scheduler } => {
+                vec![exact(roots.sys.join("block").join(device).join("queue/scheduler"), scheduler)]
+            }
+            Self::Governor { cpu, governor } => vec![exact(cpufreq(roots, *cpu).join("scaling_governor"), governor)],
+            Self::Frequency { cpu, min_khz, max_khz } => frequency(kernel, &cpufreq(roots, *cpu), *min_khz, *max_khz),
+            Self::PowerLimit { zone, power_uw } => {
+                power_limit(kernel, &roots.sys.join("class/powercap").join(zone), *power_uw)
+            }
+            Self::Cgroup { name, limits } => in_cgroup(kernel, roots, name, limits)?,
+            Self::File { path, value } => vec![exact(path.clone(), value)],
+            Self::PowerState { drive, state } => {
+                vec![Step::Set(Place::PowerState { drive: roots.dev.join(drive) }, state.to_string())]
+            }
+            Self::Transitions { drive, on } => {
+                let switch = if *on { feature::ON } else { feature::OFF };
+                vec![Step::Set(Place::Transitions { drive: roots.dev.join(drive) }, switch.into())]
+            }
+        })
+    }
+}
+
+fn exact(path: PathBuf, value: &str) -> Step {
+    Step::Set(Place::File { path, accept: Accept::Exact }, value.into())
+}
+
+fn cpufreq(roots: &Roots, cpu: u32) -> PathBuf {
+    roots.sys.join(format!("devices/system/cpu/cpu{cpu}/cpufreq"))
+}
+
+/// The lower bound is never above the upper one: which comes first depends on where the bounds are now.
+fn frequency(kernel: &mut dyn Kernel, folder: &Path, min_khz: Option<u64>, max_khz: Option<u64>) -> Vec<Step> {
+    let available = numbers(&kernel.read(&folder.join("scaling_available_frequencies")).unwrap_or_default());
+    let accept = if available.is_empty() { Accept::Exact } else { Accept::Listed(available) };
+    let now = numbers(&kernel.read(&folder.join("scaling_max_freq")).unwrap_or_default()).first().copied();
+    let upwards = min_khz.is_some_and(|min| now.is_some_and(|now| min > now));
+    let step = |name: &str, khz: Option<u64>| {
+        let place = Place::File { path: folder.join(name), accept: accept.clone() };
+        khz.map(|khz| Step::Set(place, khz.to_string()))
+    };
+    let (min, max) = (step("scaling_min_freq", min_khz), step("scaling_max_freq", max_khz));
+    if upwards { [max, min] } else { [min, max] }.into_iter().flatten().collect()
+}
+
+fn numbers(text: &str) -> Vec<u64> {
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+/// A limit that is not enabled limits nothing.
+fn power_limit(kernel: &mut dyn Kernel, zone: &Path, power_uw: u64) -> Vec<Step> {
+    let place = Place::File { path: zone.join("constraint_0_power_limit_uw"), accept: Accept::Within(POWER_STEP_UW) };
+    let mut steps = vec![Step::Set(place, power_uw.to_string())];
+    if kernel.read(&zone.join("enabled")).is_ok_and(|text| file::value(&text) == "0") {
+        steps.push(exact(zone.join("enabled"), "1"));
+    }
+    steps
+}
+
+fn in_cgroup(
+    kernel: &mut dyn Kernel,
+    roots: &Roots,
+    name: &str,
+    limits: &[(String, String)],
+) -> Result<Vec<Step>, Error> {
+    let missing = || "no cgroup of version 2 is mounted at /sys/fs/cgroup: leave [machine.cgroup] out".to_owned();
+    let root = cgroup::root(kernel, roots).ok_or_else(|| Error::Cgroup(missing()))?;
+    if name.is_empty() || name.contains(['/', '.', '\n']) {
+        return Err(Error::Cgroup(format!("{name:?} is no name for a cgroup: letters, digits and `-`")));
+    }
+    let needed: BTreeSet<&str> = limits.iter().map(|(limit, _)| cgroup::controller(limit)).collect();
+    let available = kernel.read(&root.join("cgroup.controllers")).unwrap_or_default();
+    if let Some(lacks) = needed.difference(&cgroup::list(&available)).next() {
+        let root = root.display();
+        return Err(Error::Cgroup(format!(
+            "the controller `{lacks}` is not in {root}/cgroup.controllers: it is bound to cgroups of version 1, or not built \
+             into the kernel; boot with cgroup_no_v1=all, or leave its limits out of [machine.cgroup]"
+        )));
+    }
+    let subtree = root.join(cgroup::SUBTREE);
+    let enabled = kernel.read(&subtree).unwrap_or_default();
+    let both = cgroup::joined(&cgroup::list(&enabled).union(&needed).copied().collect());
+    let folder = cgroup::folder(&root, name);
+    let mut steps = vec![
+        Step::Set(Place::Controllers { path: subtree }, both),
+        Step::Set(Place::Cgroup { path: folder.clone() }, cgroup::THERE.into()),
+    ];
+    steps.extend(limits.iter().map(|(limit, value)| Step::Limit(folder.join(limit), value.clone())));
+    Ok(steps)
+}
+
+/// Sets a limit of a cgroup of ours, and reads it back.
+pub(super) fn limit(kernel: &mut dyn Kernel, path: &Path, wanted: &str) -> Result<(), Error> {
+    let place = path.display().to_string();
+    let help = "the kernel lacks this limit, or the device does not take it: leave the key out";
+    kernel.write(path, wanted).map_err(|source| Error::Write {
+        place: place.clone(),
+        wanted: wanted.into(),
+        source,
+        help: help.into(),
+    })?;
+    let now = kernel.read(path).map_err(|source| Error::Read { place: place.clone(), source, help })?;
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match cgroup::limit_holds(name, &now, wanted) {
+        true => Ok(()),
+        false => Err(Error::Ignored { place, wanted: wanted.into(), now: now.trim().into() }),
+    }
+}

@@ -1,0 +1,120 @@
+//! What can go wrong with changes, and what a person can do about it.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::PathBuf;
+
+use super::restore::{Back, Outcome};
+
+/// Why something could not be changed, or not be put back.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The journal cannot be kept.
+    #[error(
+        "journal {path}: {source}; nothing is changed without one: make the folder writable, or name another place"
+    )]
+    Journal {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A journal in which a line cannot be read.
+    #[error(
+        "journal {path}, line {line}: {source}; put back by hand what the lines `change` name, then remove the file"
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Which line, from 1 on.
+        line: usize,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// The process that made the changes still runs.
+    #[error("journal {path} belongs to {}, which still runs and puts its changes back itself: stop it first", process(*pid))]
+    Lives {
+        /// The file.
+        path: PathBuf,
+        /// Its process, if the journal says it.
+        pid: Option<u32>,
+    },
+    /// Another user's journal.
+    #[error("journal {path} was written by user {owner}: run `pilotlight restore` as that user")]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// The user's number.
+        owner: u32,
+    },
+    /// A run that did not end left its changes behind.
+    #[error("an earlier run was killed and left changes behind ({}): run `pilotlight restore` first", .0.display())]
+    LeftBehind(PathBuf),
+    /// Another process has changed the same thing.
+    #[error("{place} is changed by {} right now: wait until it has ended", process(*pid))]
+    InUse {
+        /// What is changed.
+        place: String,
+        /// The process, if its journal says it.
+        pid: Option<u32>,
+    },
+    /// It is none of the kernel's settings.
+    #[error(
+        "{0} may not be changed: only files below /sys, /proc/sys and /proc/irq, without `..`, and controllers in /dev"
+    )]
+    Outside(String),
+    /// What it is now cannot be read, so it could not be put back.
+    #[error("cannot read {place}: {source}; {help}")]
+    Read {
+        /// What was asked.
+        place: String,
+        /// What the system said.
+        source: io::Error,
+        /// What would help.
+        help: &'static str,
+    },
+    /// The kernel refuses it.
+    #[error("cannot set {place} to {wanted}: {source}; {help}")]
+    Write {
+        /// What was to be changed.
+        place: String,
+        /// To what.
+        wanted: String,
+        /// What the system said.
+        source: io::Error,
+        /// What would help.
+        help: String,
+    },
+    /// The kernel took the value and did nothing.
+    #[error("{place} was set to {wanted}, without an error, and is {now}: the kernel or the hardware ignores it")]
+    Ignored {
+        /// What was to be changed.
+        place: String,
+        /// To what.
+        wanted: String,
+        /// What it is.
+        now: String,
+    },
+    /// What is needed for cgroups is not there.
+    #[error("{0}")]
+    Cgroup(String),
+    /// Not everything is back.
+    #[error("{}", not_back(.0))]
+    NotBack(Vec<Back>),
+}
+
+fn process(pid: Option<u32>) -> String {
+    pid.map_or("a process".into(), |pid| format!("process {pid}"))
+}
+
+fn not_back(all: &[Back]) -> String {
+    let mut text = "not everything could be put back:".to_owned();
+    for back in all.iter().filter(|back| !back.outcome.is_settled()) {
+        let _ = write!(text, "\n  {back}");
+    }
+    if all.iter().any(|back| matches!(back.outcome, Outcome::Foreign)) {
+        text += "\n`pilotlight restore --force` sets it all the same";
+    }
+    text
+}

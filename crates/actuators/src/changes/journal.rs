@@ -1,0 +1,293 @@
+//! The journal: a file that says what was changed before it is changed.
+//!
+//! **Lines**, each a JSON object: who writes it; `change`: what will be set now, and what it was; `done`: it has been set, and
+//! what is in force; `back`: it has been put back. Each line is on the medium before anything else happens.
+//!
+//! **Properties.** A line without its end (the process was killed while it wrote) announces something that had not begun, and
+//! is cut off. The file is locked as long as its writer lives, by the kernel, so that nobody undoes what is still wanted. It
+//! comes under its name only when its first line is complete and locked. It goes when everything is back.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::error::Error;
+use super::place::Place;
+use super::process::Process;
+use crate::roots::Roots;
+
+/// What names of journals end with.
+const EXTENSION: &str = "jsonl";
+const VERSION: u32 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+enum Line {
+    Begin { version: u32, process: Process, command: String },
+    Change { id: u32, place: Place, before: String, wanted: String },
+    Done { id: u32, now: String },
+    Back { id: u32 },
+}
+
+/// Something that was changed, or was about to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) id: u32,
+    pub(super) place: Place,
+    pub(super) before: String,
+    pub(super) wanted: String,
+    /// What was in force afterwards; nothing if it is not known whether it has been set.
+    pub(super) done: Option<String>,
+}
+
+/// What a journal says.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    /// Who wrote it: nothing if he was killed before he could say.
+    pub(super) process: Option<Process>,
+    /// The command line.
+    pub(super) command: String,
+    /// What has not been put back, in the order of changing.
+    pub(super) entries: Vec<Entry>,
+    /// Bytes of whole lines.
+    length: u64,
+}
+
+/// An open journal, ours alone.
+#[derive(Debug)]
+pub(super) struct Journal {
+    path: PathBuf,
+    file: File,
+}
+
+impl Journal {
+    /// A new one.
+    pub(super) fn create(path: &Path, roots: &Roots) -> Result<Self, Error> {
+        let failed = |source| Error::Journal { path: path.to_owned(), source };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+        let draft = path.with_extension("new");
+        let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft);
+        let mut journal = Self { path: path.to_owned(), file: open.map_err(failed)? };
+        journal.file.try_lock().map_err(|_| failed(io::ErrorKind::ResourceBusy.into()))?;
+        let command = std::env::args().collect::<Vec<_>>().join(" ");
+        journal.append(&Line::Begin { version: VERSION, process: Process::own(&roots.proc), command })?;
+        // A hard link, unlike a new name, never takes the place of another journal.
+        fs::hard_link(&draft, path).and_then(|()| fs::remove_file(&draft)).map_err(failed)?;
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
+        Ok(journal)
+    }
+
+    /// One that was left behind; nobody else can have it while this lives.
+    pub(super) fn open(path: &Path) -> Result<(Self, Contents), Error> {
+        let failed = |source| Error::Journal { path: path.to_owned(), source };
+        let file = OpenOptions::new().read(true).append(true).open(path).map_err(failed)?;
+        check_owner(path, &file)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let pid = read(path, &file).ok().and_then(|contents| contents.process).map(|process| process.pid);
+                return Err(Error::Lives { path: path.to_owned(), pid });
+            }
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        let contents = read(path, &file)?;
+        file.set_len(contents.length).map_err(failed)?;
+        Ok((Self { path: path.to_owned(), file }, contents))
+    }
+
+    /// What is about to be changed.
+    pub(super) fn change(&mut self, entry: &Entry) -> Result<(), Error> {
+        let Entry { id, place, before, wanted, .. } = entry.clone();
+        self.append(&Line::Change { id, place, before, wanted })
+    }
+
+    /// It has been changed, and this is in force.
+    pub(super) fn done(&mut self, id: u32, now: &str) -> Result<(), Error> {
+        self.append(&Line::Done { id, now: now.into() })
+    }
+
+    /// It is back.
+    pub(super) fn back(&mut self, id: u32) -> Result<(), Error> {
+        self.append(&Line::Back { id })
+    }
+
+    fn append(&mut self, line: &Line) -> Result<(), Error> {
+        let written = serde_json::to_string(line).map_err(io::Error::other).and_then(|text| {
+            self.file.write_all(format!("{text}\n").as_bytes())?;
+            self.file.sync_all()
+        });
+        written.map_err(|source| Error::Journal { path: self.path.clone(), source })
+    }
+
+    /// Everything is back.
+    pub(super) fn remove(&self) -> Result<(), Error> {
+        match fs::remove_file(&self.path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(Error::Journal { path: self.path.clone(), source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Only what the user himself wrote is believed: a journal says what to write where.
+fn check_owner(path: &Path, file: &File) -> Result<(), Error> {
+    let failed = |source| Error::Journal { path: path.to_owned(), source };
+    let (owner, own) = (file.metadata().map_err(failed)?.uid(), rustix::process::geteuid().as_raw());
+    if owner == own { Ok(()) } else { Err(Error::Owner { path: path.to_owned(), owner }) }
+}
+
+fn read(path: &Path, mut file: &File) -> Result<Contents, Error> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|source| Error::Journal { path: path.to_owned(), source })?;
+    parse(&bytes).map_err(|(line, source)| Error::Damaged { path: path.to_owned(), line, source })
+}
+
+/// What is in a journal that may still be written, without taking it.
+pub(super) fn peek(path: &Path) -> Result<(Contents, bool), Error> {
+    let file = File::open(path).map_err(|source| Error::Journal { path: path.to_owned(), source })?;
+    let contents = read(path, &file)?;
+    Ok((contents, matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))))
+}
+
+fn parse(bytes: &[u8]) -> Result<Contents, (usize, serde_json::Error)> {
+    let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+    let mut contents = Contents { length: whole as u64, ..Contents::default() };
+    let lines = bytes[..whole].split(|&byte| byte == b'\n').enumerate();
+    for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
+        contents.add(serde_json::from_slice(line).map_err(|source| (number + 1, source))?);
+    }
+    Ok(contents)
+}
+
+impl Contents {
+    fn add(&mut self, line: Line) {
+        match line {
+            Line::Begin { process, command, .. } => {
+                self.process = Some(process);
+                self.command = command;
+            }
+            Line::Change { id, place, before, wanted } => {
+                self.entries.push(Entry { id, place, before, wanted, done: None });
+            }
+            Line::Done { id, now } => {
+                self.entries.iter_mut().filter(|entry| entry.id == id).for_each(|entry| entry.done = Some(now.clone()));
+            }
+            Line::Back { id } => self.entries.retain(|entry| entry.id != id),
+        }
+    }
+}
+
+/// The folder in which journals live: `/run/pilotlight/changes` for root, `$XDG_RUNTIME_DIR/pilotlight/changes` for others,
+/// `/tmp/pilotlight-UID/changes` where there is none.
+#[must_use]
+pub fn folder() -> PathBuf {
+    let uid = rustix::process::geteuid().as_raw();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let base = match (uid, runtime) {
+        (0, _) => "/run/pilotlight".into(),
+        (_, Some(folder)) => folder.join("pilotlight"),
+        (_, None) => format!("/tmp/pilotlight-{uid}").into(),
+    };
+    base.join("changes")
+}
+
+/// A name in [`folder`] that no other process has.
+#[must_use]
+pub fn fresh() -> PathBuf {
+    let process = Process::own(Path::new("/proc"));
+    folder().join(format!("{}-{}.{EXTENSION}", process.pid, process.start_ticks.unwrap_or(0)))
+}
+
+/// The journals in a folder, in the order of their names; none if there is no such folder.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn find(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let failed = |source| Error::Journal { path: folder.to_owned(), source };
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let paths: io::Result<Vec<PathBuf>> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
+    let mut paths = paths.map_err(failed)?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == EXTENSION));
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(id: u32) -> Entry {
+        let place = Place::File { path: format!("/sys/x/{id}").into(), accept: super::super::place::Accept::Exact };
+        Entry { id, place, before: "[a] b\n".into(), wanted: "b".into(), done: None }
+    }
+
+    fn written() -> (tempfile::TempDir, PathBuf, Vec<u8>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/1.jsonl");
+        let mut journal = Journal::create(&path, &Roots::default()).unwrap();
+        for id in 0..3 {
+            journal.change(&entry(id)).unwrap();
+            journal.done(id, "a [b]\n").unwrap();
+        }
+        journal.back(2).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        (folder, path, bytes)
+    }
+
+    #[test]
+    fn says_what_is_not_back() {
+        let (_folder, path, _) = written();
+        let (_, contents) = Journal::open(&path).unwrap();
+        assert_eq!(contents.process.unwrap().pid, std::process::id());
+        let expected = [0, 1].map(|id| Entry { done: Some("a [b]\n".into()), ..entry(id) });
+        assert_eq!(contents.entries, expected);
+        assert_eq!(find(path.parent().unwrap()).unwrap(), std::slice::from_ref(&path));
+    }
+
+    #[test]
+    fn a_torn_end_is_cut_off_wherever_it_is() {
+        let (_folder, path, bytes) = written();
+        for end in (0..bytes.len()).step_by(7) {
+            fs::write(&path, &bytes[..end]).unwrap();
+            let lines = bytes[..end].iter().filter(|&&byte| byte == b'\n').count();
+            let (mut journal, contents) = Journal::open(&path).unwrap();
+            let changes = lines.saturating_sub(1).div_ceil(2);
+            assert_eq!(contents.entries.len(), changes, "{end}");
+            journal.change(&entry(9)).unwrap();
+            drop(journal);
+            assert_eq!(Journal::open(&path).unwrap().1.entries.len(), changes + 1, "{end}");
+        }
+    }
+
+    #[test]
+    fn damage_in_the_middle_is_told() {
+        let (_folder, path, bytes) = written();
+        let text = String::from_utf8(bytes).unwrap().replacen("\"id\":1", "\"id\":x", 1);
+        fs::write(&path, text).unwrap();
+        let error = Journal::open(&path).unwrap_err();
+        assert!(error.to_string().contains("line 4"), "{error}");
+    }
+
+    #[test]
+    fn nobody_has_it_twice() {
+        let (_folder, path, _) = written();
+        let held = Journal::open(&path).unwrap();
+        assert!(matches!(Journal::open(&path), Err(Error::Lives { pid: Some(_), .. })));
+        assert!(peek(&path).unwrap().1);
+        drop(held);
+        assert!(!peek(&path).unwrap().1 && Journal::open(&path).is_ok());
+        assert!(Journal::create(&path, &Roots::default()).is_err(), "it is not overwritten");
+    }
+}

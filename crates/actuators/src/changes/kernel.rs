@@ -1,0 +1,75 @@
+//! The few things that are asked of the kernel: files and folders of `/sys` and `/proc`, and drives. A trait, so that tests
+//! can stand in for a kernel that rounds, refuses or ignores.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use pilotlight_drive::{Controller, Drive};
+
+/// What is asked of a kernel.
+pub trait Kernel: Send {
+    /// What a file holds.
+    ///
+    /// # Errors
+    /// As of reading.
+    fn read(&mut self, path: &Path) -> io::Result<String>;
+
+    /// Writes to a file that is there, in one write.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    fn write(&mut self, path: &Path, text: &str) -> io::Result<()>;
+
+    /// Whether there is such a file or folder.
+    fn has(&mut self, path: &Path) -> bool;
+
+    /// Makes a folder: a cgroup.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    fn make_folder(&mut self, path: &Path) -> io::Result<()>;
+
+    /// Removes a folder with what the kernel keeps in it.
+    ///
+    /// # Errors
+    /// The kernel refuses: something is still in use in it.
+    fn remove_folder(&mut self, path: &Path) -> io::Result<()>;
+
+    /// The drive with this character device.
+    ///
+    /// # Errors
+    /// As of opening it.
+    fn drive(&mut self, path: &Path) -> io::Result<Box<dyn Drive>>;
+}
+
+/// The one this program runs on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Linux;
+
+impl Kernel for Linux {
+    fn read(&mut self, path: &Path) -> io::Result<String> {
+        fs::read_to_string(path)
+    }
+
+    fn write(&mut self, path: &Path, text: &str) -> io::Result<()> {
+        // Truncated because a file that stands in for one of the kernel's must not keep a tail; the kernel does not care.
+        OpenOptions::new().write(true).truncate(true).open(path)?.write_all(text.as_bytes())
+    }
+
+    fn has(&mut self, path: &Path) -> bool {
+        path.exists()
+    }
+
+    fn make_folder(&mut self, path: &Path) -> io::Result<()> {
+        fs::create_dir(path)
+    }
+
+    fn remove_folder(&mut self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn drive(&mut self, path: &Path) -> io::Result<Box<dyn Drive>> {
+        Ok(Box::new(Controller::open(path)?))
+    }
+}

@@ -1,0 +1,270 @@
+//! Settings of the machine for an experiment, and back again whatever happens.
+//!
+//! **Problem.** An experiment wants a scheduler, a governor, a power limit, a power state of a drive. Whoever sets them can end
+//! at any moment, also by `kill -9` or a panic, and the machine must then be as it was. Kernels make it harder: they round, they
+//! take values and ignore them, and other programs set the same things.
+//!
+//! **Words.** A [`Change`] is what is wanted; it is carried out in steps. A step gives one [`Place`] a value. The *journal* is a
+//! file with what each place was before it was changed.
+//!
+//! **Algorithm.** For each step: read what is there; write to the journal what it is and what it will be, and flush; set it;
+//! read it back; write to the journal what is in force. Back: the same steps in reverse order, each looked at before it is set
+//! ([`restore`](mod@restore) says how). [`Changes`] does this at the end of its life, and `pilotlight restore` for a process that
+//! has no more life to do it in.
+//!
+//! **Properties.** Nothing is changed whose value before is not on record. Wherever a process is killed, also while it puts back,
+//! the journal brings the machine back to what it was, byte for byte of what can be read. A change that fails is undone as a
+//! whole. A value that the kernel ignored is an error. Putting back twice is putting back once. What other hands have set
+//! meanwhile is not overwritten unasked. While its process lives, a journal is nobody else's.
+
+mod cgroup;
+mod change;
+mod error;
+mod feature;
+mod file;
+mod journal;
+mod kernel;
+mod place;
+mod process;
+pub mod restore;
+
+use std::path::{Path, PathBuf};
+
+pub use change::Change;
+pub use error::Error;
+pub use journal::{find, folder, fresh};
+pub use kernel::{Kernel, Linux};
+pub use place::{Accept, Place};
+pub use process::Process;
+pub use restore::{Back, Options, Outcome, restore, restore_with};
+
+pub(crate) use cgroup::cpus;
+
+use crate::roots::Roots;
+use change::Step;
+use journal::{Entry, Journal};
+
+/// What this process has changed. At the end of its life everything is put back.
+pub struct Changes {
+    path: PathBuf,
+    roots: Roots,
+    kernel: Box<dyn Kernel>,
+    /// From the first change on.
+    journal: Option<Journal>,
+    entries: Vec<Entry>,
+    next: u32,
+    cgroup: Option<PathBuf>,
+}
+
+/// How much had been changed at some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark(u32);
+
+impl Changes {
+    /// Nothing yet. The journal is made at `journal` with the first change; [`fresh`] gives a name in the usual folder.
+    ///
+    /// # Errors
+    /// An earlier run left its changes behind in the same folder.
+    pub fn begin(journal: &Path, roots: Roots) -> Result<Self, Error> {
+        Self::begin_on(journal, roots, Box::new(Linux))
+    }
+
+    /// [`Changes::begin`] on another kernel.
+    ///
+    /// # Errors
+    /// As of [`Changes::begin`].
+    pub fn begin_on(journal: &Path, roots: Roots, kernel: Box<dyn Kernel>) -> Result<Self, Error> {
+        for path in neighbours(journal)? {
+            let (contents, held) = journal::peek(&path)?;
+            let lives = held || contents.process.is_some_and(|process| process.lives(&roots.proc));
+            if !lives && !contents.entries.is_empty() {
+                return Err(Error::LeftBehind(path));
+            }
+        }
+        let path = journal.to_owned();
+        Ok(Self { path, roots, kernel, journal: None, entries: Vec::new(), next: 0, cgroup: None })
+    }
+
+    /// Makes a change: as a whole, or not at all.
+    ///
+    /// # Errors
+    /// It cannot be put on record, the kernel refuses it, or takes it and does nothing. Then all of it is back.
+    pub fn make(&mut self, change: &Change) -> Result<(), Error> {
+        let mark = self.mark();
+        let made = self.steps(change);
+        if made.is_err() {
+            // What is not back stays in the journal, and comes again at the end.
+            let _ = self.put_back_to(mark, Options::default());
+        }
+        made
+    }
+
+    fn steps(&mut self, change: &Change) -> Result<(), Error> {
+        for step in change.steps(self.kernel.as_mut(), &self.roots)? {
+            match step {
+                Step::Set(place, wanted) => self.set(place, &wanted)?,
+                Step::Limit(path, wanted) => change::limit(self.kernel.as_mut(), &path, &wanted)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, place: Place, wanted: &str) -> Result<(), Error> {
+        if !place.is_within(&self.roots) {
+            return Err(Error::Outside(place.to_string()));
+        }
+        let before = self.before(&place).map_err(|source| unreadable(&place, source))?;
+        let check = place.check(self.kernel.as_mut(), wanted);
+        check.map_err(|source| refused(&place, &before, wanted, source))?;
+        if place.obeys(&before, wanted) && !place.drifts() {
+            return Ok(());
+        }
+        self.check_free(&place)?;
+        let entry = Entry { id: self.next, place, before, wanted: wanted.into(), done: None };
+        self.journal()?.change(&entry)?;
+        self.next += 1;
+        self.entries.push(entry);
+        self.carry_out()
+    }
+
+    /// What to come back to: what we have set ourselves, where it is in force, or what was found.
+    fn before(&mut self, place: &Place) -> std::io::Result<String> {
+        let ours = self.entries.iter().rev().find(|entry| entry.place == *place).and_then(|entry| entry.done.clone());
+        match ours {
+            Some(ours) if place.same(&ours, &place.read(self.kernel.as_mut())?) => Ok(ours),
+            _ => place.before(self.kernel.as_mut()),
+        }
+    }
+
+    /// Carries out the last entry.
+    fn carry_out(&mut self) -> Result<(), Error> {
+        let (Some(entry), Some(journal)) = (self.entries.last_mut(), &mut self.journal) else { return Ok(()) };
+        let Entry { id, place, before, wanted, .. } = &*entry;
+        place.set(self.kernel.as_mut(), wanted).map_err(|source| refused(place, before, wanted, source))?;
+        let now = place.read(self.kernel.as_mut()).map_err(|source| unreadable(place, source))?;
+        if !place.obeys(&now, wanted) {
+            let (wanted, now) = (place.shown(wanted), place.shown(&now));
+            return Err(Error::Ignored { place: place.to_string(), wanted, now });
+        }
+        journal.done(*id, &now)?;
+        if matches!(place, Place::Cgroup { .. }) {
+            self.cgroup = Some(place.path().to_owned());
+        }
+        entry.done = Some(now);
+        Ok(())
+    }
+
+    fn journal(&mut self) -> Result<&mut Journal, Error> {
+        let journal = match self.journal.take() {
+            Some(journal) => journal,
+            None => Journal::create(&self.path, &self.roots)?,
+        };
+        Ok(self.journal.insert(journal))
+    }
+
+    /// Two processes that change the same thing would each put back the other's value.
+    fn check_free(&self, place: &Place) -> Result<(), Error> {
+        for path in neighbours(&self.path)? {
+            // One that goes away while it is looked at is in nobody's way.
+            let Ok((contents, true)) = journal::peek(&path) else { continue };
+            if contents.entries.iter().any(|entry| entry.place.path() == place.path()) {
+                let pid = contents.process.map(|process| process.pid);
+                return Err(Error::InUse { place: place.to_string(), pid });
+            }
+        }
+        Ok(())
+    }
+
+    /// How much has been changed so far, to come back to with [`Changes::put_back_to`].
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        Mark(self.next)
+    }
+
+    /// Puts everything back. What someone else has changed meanwhile is left.
+    ///
+    /// # Errors
+    /// [`Error::NotBack`], with what became of each change. The journal then stays, for `pilotlight restore`.
+    pub fn put_back(&mut self) -> Result<Vec<Back>, Error> {
+        self.put_back_to(Mark(0), Options::default())
+    }
+
+    /// Puts back what was changed since `mark`.
+    ///
+    /// # Errors
+    /// As of [`Changes::put_back`].
+    pub fn put_back_to(&mut self, mark: Mark, options: Options) -> Result<Vec<Back>, Error> {
+        let first = self.entries.partition_point(|entry| entry.id < mark.0);
+        let mut all = Vec::new();
+        let mut left = Vec::new();
+        for entry in self.entries.split_off(first).into_iter().rev() {
+            let back = restore::put_back(&entry, &self.roots, options, self.kernel.as_mut());
+            if back.outcome.is_settled() {
+                self.note(&entry);
+            } else {
+                left.push(entry);
+            }
+            all.push(back);
+        }
+        self.entries.extend(left.into_iter().rev());
+        self.end()?;
+        if all.iter().all(|back| back.outcome.is_settled()) { Ok(all) } else { Err(Error::NotBack(all)) }
+    }
+
+    /// Something is back.
+    fn note(&mut self, entry: &Entry) {
+        if let Some(journal) = &mut self.journal {
+            // What cannot be noted is looked at once more another time, and found to be as it was.
+            let _ = journal.back(entry.id);
+        }
+        if self.cgroup.as_deref() == Some(entry.place.path()) {
+            self.cgroup = None;
+        }
+    }
+
+    /// Removes the journal if nothing is in it.
+    fn end(&mut self) -> Result<(), Error> {
+        match self.journal.take_if(|_| self.entries.is_empty()) {
+            Some(journal) => journal.remove(),
+            None => Ok(()),
+        }
+    }
+
+    /// The folder of the cgroup that has been made, if one has: what is started for the run goes into its `cgroup.procs`.
+    #[must_use]
+    pub fn cgroup(&self) -> Option<&Path> {
+        self.cgroup.as_deref()
+    }
+
+    /// Where the journal is, once something has been changed.
+    #[must_use]
+    pub fn journal_path(&self) -> Option<&Path> {
+        self.journal.as_ref().map(Journal::path)
+    }
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        // What is not back stays in the journal.
+        let _ = self.put_back();
+    }
+}
+
+/// The other journals in the same folder.
+fn neighbours(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut all = find(path.parent().unwrap_or(Path::new(".")))?;
+    all.retain(|other| other != path);
+    Ok(all)
+}
+
+fn unreadable(place: &Place, source: std::io::Error) -> Error {
+    Error::Read { place: place.to_string(), help: place.help(&source), source }
+}
+
+fn refused(place: &Place, before: &str, wanted: &str, source: std::io::Error) -> Error {
+    let help = match file::choices(before) {
+        Some(choices) => format!("it offers {}", choices.join(", ")),
+        None => place.help(&source).to_owned(),
+    };
+    Error::Write { place: place.to_string(), wanted: place.shown(wanted), source, help }
+}

@@ -1,0 +1,96 @@
+//! Which process made changes, and whether it still lives: its number alone does not say, as numbers come again.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// A process of one boot of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// When it was started, in clock ticks since the machine was (field 22 of `/proc/PID/stat`); `None` where `/proc` did not
+    /// say.
+    pub start_ticks: Option<u64>,
+    /// Which boot (`/proc/sys/kernel/random/boot_id`); empty where `/proc` did not say.
+    pub boot_id: String,
+}
+
+impl Process {
+    /// This one.
+    #[must_use]
+    pub fn own(proc: &Path) -> Self {
+        let pid = std::process::id();
+        Self { pid, start_ticks: start_ticks(proc, pid), boot_id: boot_id(proc) }
+    }
+
+    /// Whether the machine has not been restarted since.
+    #[must_use]
+    pub fn is_of_this_boot(&self, proc: &Path) -> bool {
+        self.boot_id == boot_id(proc)
+    }
+
+    /// Whether it still runs.
+    #[must_use]
+    pub fn lives(&self, proc: &Path) -> bool {
+        let now = start_ticks(proc, self.pid);
+        self.is_of_this_boot(proc) && now.is_some() && (self.start_ticks.is_none() || now == self.start_ticks)
+    }
+}
+
+fn boot_id(proc: &Path) -> String {
+    fs::read_to_string(proc.join("sys/kernel/random/boot_id")).unwrap_or_default().trim().to_owned()
+}
+
+/// Field 22, counted behind the name, which is in brackets and may hold anything. Nothing for one that has ended and is only
+/// still to be waited for.
+fn start_ticks(proc: &Path, pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(proc.join(pid.to_string()).join("stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let ended = matches!(fields.next()?, "Z" | "X");
+    fields.nth(18).filter(|_| !ended)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(proc: &Path, pid: u32, start: u64) {
+        let folder = proc.join(pid.to_string());
+        fs::create_dir_all(&folder).unwrap();
+        let zeros = "0 ".repeat(18);
+        fs::write(folder.join("stat"), format!("{pid} (a b) S) S {zeros}{start} 1 2 3")).unwrap();
+    }
+
+    #[test]
+    fn this_process_lives() {
+        let own = Process::own(Path::new("/proc"));
+        assert!(own.start_ticks.is_some() && !own.boot_id.is_empty(), "{own:?}");
+        assert!(own.lives(Path::new("/proc")));
+    }
+
+    #[test]
+    fn a_number_that_came_again_is_another_process() {
+        let proc = tempfile::tempdir().unwrap();
+        write(proc.path(), 42, 1000);
+        let process = |start_ticks| Process { pid: 42, start_ticks, boot_id: String::new() };
+        assert!(process(Some(1000)).lives(proc.path()) && process(None).lives(proc.path()));
+        assert!(!process(Some(999)).lives(proc.path()));
+        assert!(!Process { pid: 43, ..process(None) }.lives(proc.path()));
+        assert!(!Process { boot_id: "another".into(), ..process(Some(1000)) }.lives(proc.path()));
+    }
+
+    #[test]
+    fn one_that_was_killed_and_not_yet_waited_for_does_not_live() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process { pid: child.id(), ..Process::own(Path::new("/proc")) };
+        let process = Process { start_ticks: start_ticks(Path::new("/proc"), process.pid), ..process };
+        assert!(process.lives(Path::new("/proc")));
+        child.kill().unwrap();
+        while process.lives(Path::new("/proc")) {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,262 @@
+//! The section `[machine]` of an experiment file: what is set on the machine while the experiment runs. Reading it changes
+//! nothing; [`Machine::changes`] says what it means here, for [`crate::Changes`] to make.
+
+mod find;
+mod units;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::changes::{Change, cpus};
+use crate::roots::Roots;
+
+/// What is to be set. What is left out stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Machine {
+    /// The CPUs that `governor` and the frequencies are about, such as `0-3,8`; all that have cpufreq if left out.
+    pub cpus: Option<String>,
+    /// Who decides about frequencies, such as `performance`.
+    pub governor: Option<String>,
+    /// The lower bound of frequencies, such as `1.2GHz`.
+    pub frequency_min: Option<String>,
+    /// The upper bound of frequencies, such as `2.1GHz`.
+    pub frequency_max: Option<String>,
+    /// What each CPU package may draw, such as `15W` (RAPL).
+    pub power: Option<String>,
+    /// The I/O scheduler of the device, such as `none`.
+    pub scheduler: Option<String>,
+    /// The NVMe power state of the drive.
+    pub power_state: Option<u8>,
+    /// Whether the drive changes its power state by itself (APST).
+    pub transitions: Option<bool>,
+    /// The controller that `power_state` and `transitions` are about, such as `nvme0`; the device's if left out.
+    pub drive: Option<String>,
+    /// Files of one line below `/sys`, `/proc/sys` or `/proc/irq`, and what is written to them; in the order of their paths.
+    pub files: BTreeMap<PathBuf, Text>,
+    /// Limits of what is started.
+    pub cgroup: Option<Cgroup>,
+}
+
+/// Limits of what is started: a cgroup of version 2 that is made for the run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cgroup {
+    /// The CPUs that it may run on, such as `0-1`.
+    pub cpus: Option<String>,
+    /// CPU time, in per cent of one CPU, such as `150%`.
+    pub cpu_time: Option<String>,
+    /// Memory, such as `2GiB`.
+    pub memory: Option<String>,
+    /// Share of the device beside others, 1 to 10,000; 100 is usual.
+    pub io_weight: Option<u16>,
+    /// Latency of the device that others are held back for, such as `10ms`.
+    pub io_latency: Option<String>,
+    /// Most bytes read from the device, such as `500MB/s`.
+    pub read: Option<String>,
+    /// Most bytes written to the device, such as `500MB/s`.
+    pub write: Option<String>,
+    /// Most reads from the device in a second.
+    pub read_iops: Option<u64>,
+    /// Most writes to the device in a second.
+    pub write_iops: Option<u64>,
+}
+
+/// What is written to a file: a text or a number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Text {
+    /// A number.
+    Number(i64),
+    /// A text of one line.
+    Word(String),
+}
+
+/// A key whose value cannot be used on this machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("machine.{key}: {why}")]
+pub struct KeyError {
+    /// The key below `machine`, such as `cgroup.read`.
+    pub key: String,
+    /// What is wrong, and what can be done.
+    pub why: String,
+}
+
+impl KeyError {
+    fn new(key: &str, why: impl Into<String>) -> Self {
+        Self { key: key.into(), why: why.into() }
+    }
+}
+
+/// The period over which CPU time is shared out, in microseconds: the kernel's own choice (`cpu.max`).
+const PERIOD_US: u64 = 100_000;
+
+impl Machine {
+    /// Whether nothing is to be set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What to change, in this order: first what the drive does by itself, last the cgroup. `device` is what the experiment
+    /// works on: a block device, or a file on one. `name` becomes part of the name of the cgroup, such as the process's number.
+    ///
+    /// # Errors
+    /// Which key cannot be used, and why.
+    pub fn changes(&self, roots: &Roots, device: Option<&Path>, name: &str) -> Result<Vec<Change>, KeyError> {
+        let mut all = self.of_drive(roots, device)?;
+        if let Some(scheduler) = &self.scheduler {
+            let device = find::block(roots, device).map_err(|why| KeyError::new("scheduler", why))?;
+            all.push(Change::Scheduler { device, scheduler: scheduler.clone() });
+        }
+        all.extend(self.of_cpus(roots)?);
+        if let Some(power) = &self.power {
+            let wrong = |why: String| KeyError::new("power", why);
+            let power_uw = units::power_uw(power).map_err(wrong)?;
+            let zones = find::packages(roots).map_err(wrong)?;
+            all.extend(zones.into_iter().map(|zone| Change::PowerLimit { zone, power_uw }));
+        }
+        for (path, text) in &self.files {
+            all.push(file(roots, path, text)?);
+        }
+        if let Some(cgroup) = &self.cgroup {
+            all.push(Change::Cgroup { name: name.into(), limits: cgroup.limits(roots, device)? });
+        }
+        Ok(all)
+    }
+
+    fn of_drive(&self, roots: &Roots, device: Option<&Path>) -> Result<Vec<Change>, KeyError> {
+        let key = match (self.transitions, self.power_state) {
+            (Some(_), _) => "transitions",
+            (None, Some(_)) => "power_state",
+            (None, None) => return Ok(Vec::new()),
+        };
+        if self.power_state.is_some_and(|state| state > 31) {
+            return Err(KeyError::new("power_state", "a drive has at most the states 0 to 31"));
+        }
+        let drive = match &self.drive {
+            Some(drive) if find::is_controller(drive) => drive.clone(),
+            Some(drive) => return Err(KeyError::new("drive", format!("`{drive}` is no controller: write nvme0"))),
+            None => find::controller(roots, device).map_err(|why| KeyError::new(key, why))?,
+        };
+        let transitions = self.transitions.map(|on| Change::Transitions { drive: drive.clone(), on });
+        let state = self.power_state.map(|state| Change::PowerState { drive, state });
+        Ok(transitions.into_iter().chain(state).collect())
+    }
+
+    fn of_cpus(&self, roots: &Roots) -> Result<Vec<Change>, KeyError> {
+        let khz = |key: &str, text: &Option<String>| {
+            text.as_deref().map(units::khz).transpose().map_err(|why| KeyError::new(key, why))
+        };
+        let (min_khz, max_khz) =
+            (khz("frequency_min", &self.frequency_min)?, khz("frequency_max", &self.frequency_max)?);
+        if min_khz.zip(max_khz).is_some_and(|(min, max)| min > max) {
+            return Err(KeyError::new("frequency_min", "is above frequency_max"));
+        }
+        let bounds = min_khz.or(max_khz).is_some();
+        if self.governor.is_none() && !bounds {
+            return Ok(Vec::new());
+        }
+        let mut all = Vec::new();
+        for cpu in self.chosen_cpus(roots)? {
+            let governor = |governor: &String| Change::Governor { cpu, governor: governor.clone() };
+            all.extend(self.governor.as_ref().map(governor));
+            all.extend(bounds.then_some(Change::Frequency { cpu, min_khz, max_khz }));
+        }
+        Ok(all)
+    }
+
+    fn chosen_cpus(&self, roots: &Roots) -> Result<Vec<u32>, KeyError> {
+        let has = find::cpus_with_frequencies(roots);
+        let Some(text) = &self.cpus else {
+            let key = if self.governor.is_some() { "governor" } else { "frequency_max" };
+            let why = "no CPU has cpufreq here, as in most virtual machines: leave the key out";
+            return if has.is_empty() { Err(KeyError::new(key, why)) } else { Ok(has) };
+        };
+        let wanted =
+            cpus(text).ok_or_else(|| KeyError::new("cpus", format!("`{text}` is not a list of CPUs such as 0-3,8")))?;
+        match wanted.iter().find(|cpu| !has.contains(cpu)) {
+            Some(cpu) => Err(KeyError::new("cpus", format!("CPU {cpu} has no cpufreq here"))),
+            None => Ok(wanted.into_iter().collect()),
+        }
+    }
+}
+
+fn file(roots: &Roots, path: &Path, text: &Text) -> Result<Change, KeyError> {
+    let wrong = |why: &str| Err(KeyError::new(&format!("files.{:?}", path.display().to_string()), why));
+    let place = roots.place(path);
+    let value = match text {
+        Text::Number(number) => number.to_string(),
+        Text::Word(word) => word.clone(),
+    };
+    if !roots.hold(&place) {
+        return wrong("only files below /sys, /proc/sys and /proc/irq can be set, and without `..`");
+    }
+    if value.trim().is_empty() || value.trim() != value || value.contains('\n') {
+        return wrong("is written as one line: without line breaks, or spaces at its ends");
+    }
+    Ok(Change::File { path: place, value })
+}
+
+impl Cgroup {
+    /// The files of the cgroup and what is written to them.
+    fn limits(&self, roots: &Roots, device: Option<&Path>) -> Result<Vec<(String, String)>, KeyError> {
+        let mut all = Vec::new();
+        let mut add = |file: &str, text: String| all.push((file.to_owned(), text));
+        if let Some(list) = &self.cpus {
+            let wrong = || KeyError::new("cgroup.cpus", format!("`{list}` is not a list of CPUs such as 0-3,8"));
+            cpus(list).ok_or_else(wrong)?;
+            add("cpuset.cpus", list.clone());
+        }
+        if let Some(text) = &self.cpu_time {
+            let permille = units::permille(text).map_err(|why| KeyError::new("cgroup.cpu_time", why))?;
+            add("cpu.max", format!("{} {PERIOD_US}", permille * (PERIOD_US / 1_000)));
+        }
+        if let Some(text) = &self.memory {
+            add("memory.max", units::bytes(text).map_err(|why| KeyError::new("cgroup.memory", why))?.to_string());
+        }
+        if let Some(weight) = self.io_weight {
+            if !(1..=10_000).contains(&weight) {
+                return Err(KeyError::new("cgroup.io_weight", "is 1 to 10000"));
+            }
+            add("io.weight", format!("default {weight}"));
+        }
+        if let Some(text) = &self.io_latency {
+            let us = units::microseconds(text).map_err(|why| KeyError::new("cgroup.io_latency", why))?;
+            add("io.latency", format!("{} target={us}", number(roots, device, "cgroup.io_latency")?));
+        }
+        let most = self.most()?;
+        if let Some((key, ..)) = most.first() {
+            let number = number(roots, device, key)?;
+            let words: Vec<String> = most.iter().map(|(_, word, value)| format!("{word}={value}")).collect();
+            add("io.max", format!("{number} {}", words.join(" ")));
+        }
+        Ok(all)
+    }
+
+    /// Key, word in `io.max`, and value of each limit of the device.
+    fn most(&self) -> Result<Vec<(&'static str, &'static str, u64)>, KeyError> {
+        let rate = |key: &str, text: &Option<String>| {
+            text.as_deref().map(units::bytes_per_s).transpose().map_err(|why| KeyError::new(key, why))
+        };
+        let all = [
+            ("cgroup.read", "rbps", rate("cgroup.read", &self.read)?),
+            ("cgroup.write", "wbps", rate("cgroup.write", &self.write)?),
+            ("cgroup.read_iops", "riops", self.read_iops),
+            ("cgroup.write_iops", "wiops", self.write_iops),
+        ];
+        let set = all.into_iter().filter_map(|(key, word, value)| value.map(|value| (key, word, value)));
+        set.map(|limit| match limit {
+            (key, _, 0) => Err(KeyError::new(key, "is at least 1")),
+            limit => Ok(limit),
+        })
+        .collect()
+    }
+}
+
+/// Major and minor number of the device.
+fn number(roots: &Roots, device: Option<&Path>, key: &str) -> Result<String, KeyError> {
+    find::block(roots, device).and_then(|name| find::number(roots, &name)).map_err(|why| KeyError::new(key, why))
+}

@@ -1,0 +1,103 @@
+//! What of this machine the keys are about: the block device below a path, its NVMe controller, CPUs with frequencies, power
+//! zones of packages.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::roots::Roots;
+
+/// The kernel's name of the whole device that `path` is, is a partition of, or lies on, such as `nvme0n1`.
+pub(super) fn block(roots: &Roots, path: Option<&Path>) -> Result<String, String> {
+    let path = path.ok_or("the experiment names no device or file that this is about")?;
+    let why = || {
+        let path = path.display();
+        format!(
+            "{path} is no block device and does not lie on one that the kernel knows: name a device in the experiment"
+        )
+    };
+    let folder = by_name(roots, path).or_else(|| by_number(roots, path)).ok_or_else(why)?;
+    let whole = if folder.join("partition").exists() { folder.parent().ok_or_else(why)? } else { &folder };
+    name_of(whole).ok_or_else(why)
+}
+
+/// The folder below `/sys` of a device in `/dev`, also by one of its other names there.
+fn by_name(roots: &Roots, path: &Path) -> Option<PathBuf> {
+    let path = fs::canonicalize(roots.place(path)).unwrap_or_else(|_| roots.place(path));
+    if !path.starts_with(&roots.dev) {
+        return None;
+    }
+    fs::canonicalize(roots.sys.join("class/block").join(path.file_name()?)).ok()
+}
+
+fn by_number(roots: &Roots, path: &Path) -> Option<PathBuf> {
+    let about = fs::metadata(path).ok()?;
+    let number = if about.file_type().is_block_device() { about.rdev() } else { about.dev() };
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    fs::canonicalize(roots.sys.join(format!("dev/block/{major}:{minor}"))).ok()
+}
+
+/// Its major and minor number, such as `259:0`.
+pub(super) fn number(roots: &Roots, block: &str) -> Result<String, String> {
+    let path = roots.sys.join("block").join(block).join("dev");
+    let text = fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    Ok(text.trim().to_owned())
+}
+
+/// The NVMe controller of a device, such as `nvme0`. With multipath a device belongs to a subsystem, which can have several.
+pub(super) fn controller(roots: &Roots, path: Option<&Path>) -> Result<String, String> {
+    const HELP: &str = "name its controller with machine.drive, such as drive = \"nvme0\"";
+    let block = block(roots, path).map_err(|why| format!("{why}, or {HELP}"))?;
+    let device = roots.sys.join("block").join(&block).join("device");
+    let none = || format!("{block} is not an NVMe drive's; {HELP}");
+    let folder = fs::canonicalize(device).map_err(|_| none())?;
+    let name = name_of(&folder).ok_or_else(none)?;
+    if is_controller(&name) {
+        return Ok(name);
+    }
+    let entries = fs::read_dir(&folder).map_err(|_| none())?.flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| name_of(&entry.path())).collect();
+    names.retain(|name| is_controller(name));
+    names.sort();
+    match names.as_slice() {
+        [] => Err(none()),
+        [one] => Ok(one.clone()),
+        several => Err(format!("{block} has several controllers ({}); {HELP}", several.join(", "))),
+    }
+}
+
+/// Whether a name is one of a controller: `nvme` and a number.
+pub(super) fn is_controller(name: &str) -> bool {
+    name.strip_prefix("nvme").is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// CPUs that have cpufreq, ascending.
+pub(super) fn cpus_with_frequencies(roots: &Roots) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(roots.sys.join("devices/system/cpu")) else { return Vec::new() };
+    let number = |path: &Path| name_of(path)?.strip_prefix("cpu")?.parse::<u32>().ok();
+    let has = entries.flatten().filter(|entry| entry.path().join("cpufreq/scaling_governor").exists());
+    let mut cpus: Vec<u32> = has.filter_map(|entry| number(&entry.path())).collect();
+    cpus.sort_unstable();
+    cpus
+}
+
+/// Power zones of CPU packages that have a limit, such as `intel-rapl:0`. The same package can have a second zone
+/// (`intel-rapl-mmio`), whose limit stands beside this one.
+pub(super) fn packages(roots: &Roots) -> Result<Vec<String>, String> {
+    let folder = roots.sys.join("class/powercap");
+    let none = || format!("{} has no package with a limit: leave the key out", folder.display());
+    let is_package = |zone: &Path| {
+        let name = fs::read_to_string(zone.join("name")).unwrap_or_default();
+        name.starts_with("package") && zone.join("constraint_0_power_limit_uw").exists()
+    };
+    let entries = fs::read_dir(&folder).map_err(|_| none())?.flatten();
+    let zones = entries.map(|entry| entry.path()).filter(|path| is_package(path));
+    let mut names: Vec<String> = zones.filter_map(|zone| name_of(&zone)).collect();
+    names.retain(|name| !name.contains("mmio"));
+    names.sort();
+    if names.is_empty() { Err(none()) } else { Ok(names) }
+}
+
+fn name_of(path: &Path) -> Option<String> {
+    path.file_name()?.to_str().map(str::to_owned)
+}

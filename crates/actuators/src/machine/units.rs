@@ -1,0 +1,100 @@
+//! Quantities as people write them: `2.1GHz`, `15W`, `500MB/s`. Whole numbers inside; what is finer than those is refused.
+
+type Units = &'static [(&'static str, u64)];
+
+const FREQUENCIES: Units = &[("GHz", 1_000_000), ("MHz", 1_000), ("kHz", 1)];
+const POWERS: Units = &[("mW", 1_000), ("kW", 1_000_000_000), ("W", 1_000_000), ("uW", 1)];
+const TIMES: Units = &[("us", 1), ("ms", 1_000), ("s", 1_000_000)];
+const BYTES: Units = &[
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+    ("kB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("B", 1),
+];
+const SHARES: Units = &[("%", 10)];
+
+/// A frequency in kHz.
+pub(super) fn khz(text: &str) -> Result<u64, String> {
+    above_zero(text, FREQUENCIES, "a frequency such as 2.1GHz (kHz, MHz, GHz)")
+}
+
+/// A power in microwatts.
+pub(super) fn power_uw(text: &str) -> Result<u64, String> {
+    above_zero(text, POWERS, "a power such as 15W (uW, mW, W, kW)")
+}
+
+/// A duration in microseconds.
+pub(super) fn microseconds(text: &str) -> Result<u64, String> {
+    above_zero(text, TIMES, "a time such as 10ms (us, ms, s)")
+}
+
+/// A size in bytes.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    above_zero(text, BYTES, "a size such as 2GiB (B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)")
+}
+
+/// A rate in bytes a second.
+pub(super) fn bytes_per_s(text: &str) -> Result<u64, String> {
+    let what = "a rate such as 500MB/s (a size, and /s)";
+    above_zero(text.trim().strip_suffix("/s").ok_or_else(|| wrong(text, what))?, BYTES, what)
+}
+
+/// A share in thousandths.
+pub(super) fn permille(text: &str) -> Result<u64, String> {
+    above_zero(text, SHARES, "a share of one CPU such as 150%")
+}
+
+fn above_zero(text: &str, units: Units, what: &str) -> Result<u64, String> {
+    quantity(text.trim(), units).filter(|&value| value > 0).ok_or_else(|| wrong(text, what))
+}
+
+fn wrong(text: &str, what: &str) -> String {
+    format!("`{text}` is not {what}")
+}
+
+/// A decimal number and a unit, exactly.
+fn quantity(text: &str, units: Units) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = (&text[..digits], text[digits..].trim_start());
+    let scale = u128::from(units.iter().find(|(name, _)| *name == unit)?.1);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let all: u128 = format!("{whole}{fraction}").parse().ok()?;
+    let parts = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let product = all.checked_mul(scale)?;
+    product.is_multiple_of(parts).then_some(product / parts)?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_whole_numbers() {
+        assert_eq!(khz("2.1GHz"), Ok(2_100_000));
+        assert_eq!(khz("800 MHz"), Ok(800_000));
+        assert_eq!(power_uw("15W"), Ok(15_000_000));
+        assert_eq!(power_uw("12.5W"), Ok(12_500_000));
+        assert_eq!(microseconds("1.5ms"), Ok(1_500));
+        assert_eq!(bytes("2GiB"), Ok(2 << 30));
+        assert_eq!(bytes("0.5KiB"), Ok(512));
+        assert_eq!(bytes_per_s("500MB/s"), Ok(500_000_000));
+        assert_eq!(permille("150%"), Ok(1_500));
+        assert_eq!(permille("0.5%"), Ok(5));
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_refused() {
+        for text in
+            ["", "2.1", "GHz", "2.1Ghz", "-1GHz", "0GHz", "1e3GHz", "1.2.3GHz", "0.0000001kHz", "99999999999999999GHz"]
+        {
+            assert!(khz(text).is_err(), "{text}");
+        }
+        assert!(bytes_per_s("500MB").is_err() && bytes("500MB/s").is_err());
+        assert_eq!(power_uw("15").unwrap_err(), "`15` is not a power such as 15W (uW, mW, W, kW)");
+    }
+}

@@ -1,0 +1,300 @@
+//! A made-up kernel over a tree of files: schedulers in brackets, frequencies that are rounded, files that ignore what is
+//! written, cgroups, a drive. All its state is in the tree. It can keep a picture of the tree and of the journal before and
+//! after each thing that changes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use pilotlight_actuators::Roots;
+use pilotlight_actuators::changes::Kernel;
+use pilotlight_drive::{Drive, IDENTIFY_BYTES};
+use tempfile::TempDir;
+
+/// Every file of a tree, and every folder as `None`.
+pub(crate) type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
+
+/// What there was at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Picture {
+    pub(crate) journal: Option<Vec<u8>>,
+    pub(crate) tree: Tree,
+}
+
+/// A made-up machine.
+pub(crate) struct Machine {
+    pub(crate) folder: TempDir,
+}
+
+pub(crate) const FREQUENCIES: [u64; 4] = [800_000, 1_200_000, 2_400_000, 3_600_000];
+
+impl Machine {
+    pub(crate) fn new() -> Self {
+        let memory = Path::new("/dev/shm");
+        let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        let machine = Self { folder: folder.unwrap() };
+        for (path, text) in [
+            ("sys/block/vda/queue/scheduler", "[none] mq-deadline kyber bfq \n"),
+            ("sys/block/vda/queue/nr_requests", "256\n"),
+            ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
+            ("sys/ignored", "1\n"),
+            ("sys/class/powercap/intel-rapl:0/name", "package-0\n"),
+            ("sys/class/powercap/intel-rapl:0/enabled", "0\n"),
+            ("sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw", "65000000\n"),
+            ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory\n"),
+            ("sys/fs/cgroup/cgroup.subtree_control", "memory\n"),
+            ("sys/fs/cgroup/cgroup.procs", "1\n"),
+            ("proc/sys/vm/swappiness", "60\n"),
+            ("proc/sys/kernel/random/boot_id", "a-boot\n"),
+            ("dev/nvme0", "0 1"),
+        ] {
+            machine.write(path, text);
+        }
+        for cpu in 0..2 {
+            let cpufreq = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq");
+            for (name, text) in [
+                ("scaling_governor", "powersave\n"),
+                ("scaling_min_freq", "800000\n"),
+                ("scaling_max_freq", "2400000\n"),
+                ("scaling_available_frequencies", "3600000 2400000 1200000 800000 \n"),
+            ] {
+                machine.write(&format!("{cpufreq}/{name}"), text);
+            }
+        }
+        machine
+    }
+
+    pub(crate) fn roots(&self) -> Roots {
+        Roots::below(self.folder.path())
+    }
+
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.folder.path().join(path)
+    }
+
+    pub(crate) fn write(&self, path: &str, text: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap()
+    }
+
+    /// Where journals of its tests are.
+    pub(crate) fn journal(&self) -> PathBuf {
+        self.path("run/1.jsonl")
+    }
+
+    pub(crate) fn kernel(&self) -> Box<Fake> {
+        at(self.folder.path())
+    }
+
+    pub(crate) fn tree(&self) -> Tree {
+        tree(self.folder.path())
+    }
+
+    /// Makes everything as it was in a picture.
+    pub(crate) fn set(&self, picture: &Picture) {
+        let now = self.tree();
+        for path in now.keys().rev().filter(|path| !picture.tree.contains_key(*path)) {
+            let _ = fs::remove_file(path).or_else(|_| fs::remove_dir(path));
+        }
+        for (path, content) in picture.tree.iter().filter(|(path, content)| now.get(*path) != Some(content)) {
+            match content {
+                Some(bytes) => fs::write(path, bytes).unwrap(),
+                None => fs::create_dir_all(path).unwrap(),
+            }
+        }
+        let _ = fs::remove_file(self.journal());
+        if let Some(bytes) = &picture.journal {
+            fs::write(self.journal(), bytes).unwrap();
+        }
+    }
+}
+
+/// The kernel of the machine in this folder.
+pub(crate) fn at(root: &Path) -> Box<Fake> {
+    Box::new(Fake { root: root.to_owned(), pictures: None })
+}
+
+fn tree(root: &Path) -> Tree {
+    let mut all = Tree::new();
+    for name in ["sys", "proc", "dev"] {
+        collect(&root.join(name), &mut all);
+    }
+    all
+}
+
+fn collect(folder: &Path, all: &mut Tree) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.is_symlink() {
+            all.insert(path.clone(), None);
+            collect(&path, all);
+        } else if !path.is_symlink() && path.extension().is_none_or(|extension| extension != "draft") {
+            all.insert(path.clone(), Some(fs::read(&path).unwrap()));
+        }
+    }
+}
+
+/// The made-up kernel.
+#[derive(Clone)]
+pub(crate) struct Fake {
+    root: PathBuf,
+    pictures: Option<Arc<Mutex<Vec<Picture>>>>,
+}
+
+impl Fake {
+    /// Keeps pictures from now on.
+    pub(crate) fn watched(mut self) -> (Box<Self>, Arc<Mutex<Vec<Picture>>>) {
+        let pictures: Arc<Mutex<Vec<Picture>>> = Arc::default();
+        self.pictures = Some(pictures.clone());
+        (Box::new(self), pictures)
+    }
+
+    pub(crate) fn picture(&self) {
+        if let Some(pictures) = &self.pictures {
+            let journal = fs::read(self.root.join("run/1.jsonl")).ok();
+            pictures.lock().unwrap().push(Picture { journal, tree: tree(&self.root) });
+        }
+    }
+
+    fn changing<T>(&self, change: impl FnOnce() -> T) -> T {
+        self.picture();
+        let result = change();
+        self.picture();
+        result
+    }
+}
+
+/// At once, as a kernel sets a value: who is killed has done it or not.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let draft = path.with_extension("draft");
+    fs::write(&draft, text)?;
+    fs::rename(draft, path)
+}
+
+fn invalid() -> io::Error {
+    io::Error::from_raw_os_error(22)
+}
+
+/// What a file holds after `text` was written to it.
+fn written(name: &str, old: &str, text: &str) -> io::Result<String> {
+    let word = text.trim();
+    match name {
+        "ignored" => Ok(old.to_owned()),
+        "scheduler" | "enabled" if old.contains('[') => {
+            let words: Vec<&str> = old.split_whitespace().map(|word| word.trim_matches(['[', ']'])).collect();
+            if !words.contains(&word) {
+                return Err(invalid());
+            }
+            let shown = words.iter().map(|other| if *other == word { format!("[{other}]") } else { (*other).into() });
+            let end = if name == "scheduler" { " \n" } else { "\n" };
+            Ok(shown.collect::<Vec<_>>().join(" ") + end)
+        }
+        "scaling_min_freq" | "scaling_max_freq" => {
+            let wanted: u64 = word.parse().map_err(|_| invalid())?;
+            let nearest = FREQUENCIES.iter().min_by_key(|khz| khz.abs_diff(wanted)).unwrap();
+            Ok(format!("{nearest}\n"))
+        }
+        "constraint_0_power_limit_uw" => {
+            Ok(format!("{}\n", word.parse::<u64>().map_err(|_| invalid())? / 125_000 * 125_000))
+        }
+        "cgroup.subtree_control" => {
+            let (sign, name) = word.split_at(1);
+            let mut words: Vec<&str> = old.split_whitespace().filter(|other| *other != name).collect();
+            words.extend((sign == "+").then_some(name));
+            Ok(words.join(" ") + "\n")
+        }
+        _ => Ok(if text.ends_with('\n') { text.into() } else { format!("{text}\n") }),
+    }
+}
+
+impl Kernel for Fake {
+    fn read(&mut self, path: &Path) -> io::Result<String> {
+        fs::read_to_string(path)
+    }
+
+    fn write(&mut self, path: &Path, text: &str) -> io::Result<()> {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let old = fs::read_to_string(path)?;
+        let new = written(name, &old, text)?;
+        self.changing(|| replace(path, &new))
+    }
+
+    fn has(&mut self, path: &Path) -> bool {
+        path.exists()
+    }
+
+    fn make_folder(&mut self, path: &Path) -> io::Result<()> {
+        self.changing(|| {
+            fs::create_dir(path)?;
+            for name in ["cgroup.procs", "memory.max", "cpu.max", "cpuset.cpus", "io.max", "io.weight", "io.latency"] {
+                fs::write(path.join(name), "")?;
+            }
+            Ok(())
+        })
+    }
+
+    fn remove_folder(&mut self, path: &Path) -> io::Result<()> {
+        self.changing(|| fs::remove_dir_all(path))
+    }
+
+    fn drive(&mut self, path: &Path) -> io::Result<Box<dyn Drive>> {
+        fs::metadata(path)?;
+        Ok(Box::new(FakeDrive { path: path.to_owned(), kernel: self.clone() }))
+    }
+}
+
+/// Five power states, of which two are not operational. Its file holds the state and whether transitions are on.
+struct FakeDrive {
+    path: PathBuf,
+    kernel: Fake,
+}
+
+impl FakeDrive {
+    fn state(&self) -> (u32, u32) {
+        let text = fs::read_to_string(&self.path).unwrap();
+        let (state, on) = text.split_once(' ').unwrap();
+        (state.parse().unwrap(), on.parse().unwrap())
+    }
+}
+
+impl Drive for FakeDrive {
+    fn identify(&mut self) -> io::Result<Box<[u8; IDENTIFY_BYTES]>> {
+        let mut data = Box::new([0; IDENTIFY_BYTES]);
+        data[263] = 4;
+        data[265] = 1;
+        [3, 4].into_iter().for_each(|state| data[2048 + 32 * state + 3] = 2);
+        Ok(data)
+    }
+
+    fn log_page(&mut self, _: u8, _: &mut [u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn feature(&mut self, id: u8, data: &mut [u8]) -> io::Result<u32> {
+        match id {
+            2 => Ok(self.state().0),
+            0x0c => {
+                data.fill(0x5a);
+                Ok(self.state().1)
+            }
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn set_feature(&mut self, id: u8, value: u32, data: &[u8]) -> io::Result<()> {
+        let (state, on) = self.state();
+        let new = match id {
+            2 if value & 0x1f < 5 => (value, on),
+            0x0c if data == [0x5a; 256] => (state, value),
+            _ => return Err(invalid()),
+        };
+        self.kernel.changing(|| replace(&self.path, &format!("{} {}", new.0, new.1)))
+    }
+}

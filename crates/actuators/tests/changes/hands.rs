@@ -1,0 +1,158 @@
+//! Other hands: what someone else has set meanwhile, what has gone, a machine that was restarted, two runs at once.
+
+use std::fs;
+
+use pilotlight_actuators::changes::{Change, Changes, Error, Options, Outcome, restore_with};
+
+use crate::fake::Machine;
+
+const SCHEDULER: &str = "sys/block/vda/queue/scheduler";
+const SWAPPINESS: &str = "proc/sys/vm/swappiness";
+
+fn scheduler(name: &str) -> Change {
+    Change::Scheduler { device: "vda".into(), scheduler: name.into() }
+}
+
+fn begin(machine: &Machine, journal: &str) -> Result<Changes, Error> {
+    Changes::begin_on(&machine.path(journal), machine.roots(), machine.kernel())
+}
+
+/// Makes these changes and is killed.
+fn killed(machine: &Machine, changes: &[Change]) {
+    let mut made = begin(machine, "run/1.jsonl").unwrap();
+    changes.iter().for_each(|change| made.make(change).unwrap());
+    let (journal, tree) = (fs::read(machine.journal()).unwrap(), machine.tree());
+    drop(made);
+    machine.set(&crate::fake::Picture { journal: Some(journal), tree });
+}
+
+fn restore(machine: &Machine, force: bool) -> Result<Vec<Outcome>, Error> {
+    let options = Options { force, dry_run: false };
+    let all = restore_with(&machine.journal(), &machine.roots(), options, machine.kernel().as_mut())?;
+    Ok(all.into_iter().map(|back| back.outcome).collect())
+}
+
+#[test]
+fn what_others_have_set_is_told_and_left_unless_forced() {
+    let machine = Machine::new();
+    let swappiness = Change::File { path: machine.path(SWAPPINESS), value: "1".into() };
+    killed(&machine, &[scheduler("bfq"), swappiness]);
+    machine.write(SCHEDULER, "none mq-deadline [kyber] bfq \n");
+    let error = restore(&machine, false).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("kyber, which someone else has set meanwhile; it was none before"), "{text}");
+    assert!(text.contains("--force"), "{text}");
+    assert_eq!(machine.read(SWAPPINESS), "60\n", "the rest is back");
+    assert_eq!(machine.read(SCHEDULER), "none mq-deadline [kyber] bfq \n");
+    assert_eq!(restore(&machine, true).unwrap(), [Outcome::Restored], "only what was left");
+    assert_eq!(machine.read(SCHEDULER), "[none] mq-deadline kyber bfq \n");
+    assert!(!machine.journal().exists());
+}
+
+#[test]
+fn what_others_have_put_back_or_taken_away_is_settled() {
+    let machine = Machine::new();
+    let swappiness = Change::File { path: machine.path(SWAPPINESS), value: "1".into() };
+    killed(&machine, &[scheduler("bfq"), swappiness]);
+    machine.write(SWAPPINESS, "60\n");
+    fs::remove_dir_all(machine.path("sys/block/vda")).unwrap();
+    assert_eq!(restore(&machine, false).unwrap(), [Outcome::Unchanged, Outcome::Gone]);
+    assert!(!machine.journal().exists());
+}
+
+#[test]
+fn after_a_restart_of_the_machine_there_is_nothing_to_do() {
+    let machine = Machine::new();
+    killed(&machine, &[scheduler("bfq")]);
+    machine.write("proc/sys/kernel/random/boot_id", "the next boot\n");
+    machine.write(SCHEDULER, "none [mq-deadline] kyber bfq \n");
+    assert_eq!(restore(&machine, false).unwrap(), [Outcome::Restarted]);
+    assert_eq!(machine.read(SCHEDULER), "none [mq-deadline] kyber bfq \n");
+    assert!(!machine.journal().exists());
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let machine = Machine::new();
+    killed(&machine, &[scheduler("bfq")]);
+    let (tree, journal) = (machine.tree(), fs::read(machine.journal()).unwrap());
+    let options = Options { dry_run: true, force: false };
+    let all = restore_with(&machine.journal(), &machine.roots(), options, machine.kernel().as_mut()).unwrap();
+    assert_eq!(all[0].outcome, Outcome::Would);
+    assert!(all[0].to_string().ends_with("/sys/block/vda/queue/scheduler: bfq -> none (not done)"), "{}", all[0]);
+    assert_eq!((machine.tree(), fs::read(machine.journal()).unwrap()), (tree, journal));
+}
+
+#[test]
+fn a_journal_is_its_process_s_while_that_lives() {
+    let machine = Machine::new();
+    let mut made = begin(&machine, "run/1.jsonl").unwrap();
+    made.make(&scheduler("bfq")).unwrap();
+    let error = restore(&machine, true).unwrap_err();
+    assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+    // Also where the lock is lost, as on some network file systems: the process is asked for.
+    let (journal, tree) = (fs::read(machine.journal()).unwrap(), machine.tree());
+    drop(made);
+    machine.set(&crate::fake::Picture { journal: Some(journal), tree });
+    machine.write(&format!("proc/{}/stat", std::process::id()), &format!("1 (x) S {}7 0", "0 ".repeat(18)));
+    assert!(matches!(restore(&machine, true), Err(Error::Lives { .. })));
+    assert_eq!(machine.read(SCHEDULER), "none mq-deadline kyber [bfq] \n");
+}
+
+#[test]
+fn nothing_is_begun_on_what_a_killed_run_left() {
+    let machine = Machine::new();
+    killed(&machine, &[scheduler("bfq")]);
+    let error = begin(&machine, "run/2.jsonl").err().expect("a machine that is not as it was").to_string();
+    assert!(error.contains("run/1.jsonl") && error.contains("pilotlight restore"), "{error}");
+    restore(&machine, false).unwrap();
+    begin(&machine, "run/2.jsonl").unwrap().make(&scheduler("kyber")).unwrap();
+}
+
+#[test]
+fn two_runs_do_not_change_the_same_thing() {
+    let machine = Machine::new();
+    let mut first = begin(&machine, "run/1.jsonl").unwrap();
+    first.make(&scheduler("bfq")).unwrap();
+    let mut second = begin(&machine, "run/2.jsonl").unwrap();
+    let error = second.make(&scheduler("kyber")).unwrap_err();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    second.make(&Change::File { path: machine.path(SWAPPINESS), value: "1".into() }).unwrap();
+    first.put_back().unwrap();
+    second.make(&scheduler("kyber")).unwrap();
+    drop(second);
+    assert_eq!(machine.read(SCHEDULER), "[none] mq-deadline kyber bfq \n");
+    assert_eq!(machine.read(SWAPPINESS), "60\n");
+}
+
+#[test]
+fn a_drive_that_rests_comes_back_to_state_0_and_one_that_moves_is_not_other_hands() {
+    let machine = Machine::new();
+    let before = machine.tree();
+    machine.write("dev/nvme0", "3 1");
+    let mut made = begin(&machine, "run/1.jsonl").unwrap();
+    made.make(&Change::PowerState { drive: "nvme0".into(), state: 2 }).unwrap();
+    assert_eq!(machine.read("dev/nvme0"), "2 1");
+    machine.write("dev/nvme0", "4 1");
+    made.put_back().unwrap();
+    assert_eq!(machine.tree(), before);
+}
+
+#[test]
+fn back_to_a_mark_is_not_back_to_the_beginning() {
+    let machine = Machine::new();
+    let mut made = begin(&machine, "run/1.jsonl").unwrap();
+    made.make(&scheduler("bfq")).unwrap();
+    let mark = made.mark();
+    made.make(&scheduler("kyber")).unwrap();
+    made.make(&Change::Cgroup { name: "7".into(), limits: Vec::new() }).unwrap();
+    assert_eq!(made.cgroup(), Some(machine.path("sys/fs/cgroup/pilotlight-7").as_path()));
+    made.put_back_to(mark, Options::default()).unwrap();
+    assert_eq!(made.cgroup(), None);
+    assert_eq!(machine.read(SCHEDULER), "none mq-deadline kyber [bfq] \n");
+    assert!(machine.journal().exists());
+    assert_eq!(made.put_back().unwrap().len(), 1);
+    assert!(!machine.journal().exists() && made.journal_path().is_none());
+    made.make(&scheduler("kyber")).unwrap();
+    assert!(machine.journal().exists(), "it can go on");
+}

@@ -1,0 +1,145 @@
+//! The section `[machine]`: what it says, what it means on a made-up machine, and which key is wrong.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use pilotlight_actuators::changes::{Change, Changes};
+
+use crate::fake::Machine;
+
+const ALL: &str = r#"
+cpus = "0-1"
+governor = "performance"
+frequency_min = "1.2GHz"
+frequency_max = "2.4GHz"
+power = "15W"
+scheduler = "mq-deadline"
+power_state = 2
+transitions = false
+files = { "/proc/sys/vm/swappiness" = 1, "/sys/kernel/mm/transparent_hugepage/enabled" = "never" }
+
+[cgroup]
+cpus = "0,1"
+cpu_time = "150%"
+memory = "1GiB"
+io_weight = 200
+io_latency = "10ms"
+read = "500MB/s"
+write_iops = 1000
+"#;
+
+fn machine() -> Machine {
+    let machine = Machine::new();
+    machine.write("sys/devices/nvme0/nvme0n1/dev", "259:0\n");
+    machine.write("sys/devices/nvme0/nvme0n1/queue/scheduler", "[none] mq-deadline \n");
+    machine.write("sys/devices/nvme0/nvme0n1/nvme0n1p1/partition", "1\n");
+    for (name, to) in [("nvme0n1", "devices/nvme0/nvme0n1"), ("nvme0n1p1", "devices/nvme0/nvme0n1/nvme0n1p1")] {
+        std::fs::create_dir_all(machine.path("sys/class/block")).unwrap();
+        symlink(machine.path("sys").join(to), machine.path("sys/class/block").join(name)).unwrap();
+    }
+    symlink(machine.path("sys/devices/nvme0/nvme0n1"), machine.path("sys/block/nvme0n1")).unwrap();
+    symlink(machine.path("sys/devices/nvme0"), machine.path("sys/devices/nvme0/nvme0n1/device")).unwrap();
+    machine.write("dev/nvme0n1", "");
+    machine.write("dev/nvme0n1p1", "");
+    machine
+}
+
+fn changes(machine: &Machine, text: &str) -> Result<Vec<Change>, String> {
+    let section: pilotlight_actuators::Machine = toml::from_str(text).map_err(|error| error.to_string())?;
+    let device = Path::new("/dev/nvme0n1p1");
+    section.changes(&machine.roots(), Some(device), "7").map_err(|error| error.to_string())
+}
+
+#[test]
+fn every_key_means_something() {
+    let machine = machine();
+    let cpu = |cpu| {
+        let governor = Change::Governor { cpu, governor: "performance".into() };
+        [governor, Change::Frequency { cpu, min_khz: Some(1_200_000), max_khz: Some(2_400_000) }]
+    };
+    let file = |path: &str, value: &str| Change::File { path: machine.path(path), value: value.into() };
+    let limits = [
+        ("cpuset.cpus", "0,1"),
+        ("cpu.max", "150000 100000"),
+        ("memory.max", "1073741824"),
+        ("io.weight", "default 200"),
+        ("io.latency", "259:0 target=10000"),
+        ("io.max", "259:0 rbps=500000000 wiops=1000"),
+    ];
+    let mut expected = vec![
+        Change::Transitions { drive: "nvme0".into(), on: false },
+        Change::PowerState { drive: "nvme0".into(), state: 2 },
+        Change::Scheduler { device: "nvme0n1".into(), scheduler: "mq-deadline".into() },
+    ];
+    expected.extend(cpu(0).into_iter().chain(cpu(1)));
+    expected.push(Change::PowerLimit { zone: "intel-rapl:0".into(), power_uw: 15_000_000 });
+    expected.push(file("proc/sys/vm/swappiness", "1"));
+    expected.push(file("sys/kernel/mm/transparent_hugepage/enabled", "never"));
+    let limits = limits.map(|(file, value)| (file.to_owned(), value.to_owned())).to_vec();
+    expected.push(Change::Cgroup { name: "7".into(), limits });
+    assert_eq!(changes(&machine, ALL).unwrap(), expected);
+}
+
+#[test]
+fn all_of_it_can_be_made_and_comes_back() {
+    let machine = machine();
+    let before = machine.tree();
+    let mut made = Changes::begin_on(&machine.journal(), machine.roots(), machine.kernel()).unwrap();
+    for change in changes(&machine, ALL).unwrap() {
+        made.make(&change).unwrap();
+    }
+    assert_eq!(machine.read("sys/fs/cgroup/pilotlight-7/io.max").trim(), "259:0 rbps=500000000 wiops=1000");
+    assert_eq!(machine.read("sys/block/nvme0n1/queue/scheduler"), "none [mq-deadline] \n");
+    assert_eq!(machine.read("dev/nvme0"), "2 0");
+    drop(made);
+    assert_eq!(machine.tree(), before);
+}
+
+#[test]
+fn an_empty_section_changes_nothing() {
+    assert_eq!(changes(&machine(), ""), Ok(Vec::new()));
+    assert!(pilotlight_actuators::Machine::default().is_empty());
+}
+
+#[test]
+fn errors_name_the_key() {
+    let machine = machine();
+    for (text, told) in [
+        ("frequency_max = \"2.4\"", "machine.frequency_max: `2.4` is not a frequency such as 2.1GHz (kHz, MHz, GHz)"),
+        ("frequency_min = \"3GHz\"\nfrequency_max = \"2GHz\"", "machine.frequency_min: is above frequency_max"),
+        ("power = \"15\"", "machine.power: `15` is not a power such as 15W (uW, mW, W, kW)"),
+        ("cpus = \"0-7\"\ngovernor = \"x\"", "machine.cpus: CPU 2 has no cpufreq here"),
+        ("cpus = \"a\"\ngovernor = \"x\"", "machine.cpus: `a` is not a list of CPUs such as 0-3,8"),
+        ("power_state = 32", "machine.power_state: a drive has at most the states 0 to 31"),
+        ("power_state = 1\ndrive = \"sda\"", "machine.drive: `sda` is no controller: write nvme0"),
+        ("files = { \"/etc/passwd\" = \"x\" }", "machine.files.\"/etc/passwd\": only files below /sys"),
+        ("files = { \"/sys/a\" = \"x\\ny\" }", "machine.files.\"/sys/a\": is written as one line"),
+        ("[cgroup]\nread = \"500MB\"", "machine.cgroup.read: `500MB` is not a rate such as 500MB/s"),
+        ("[cgroup]\nwrite_iops = 0", "machine.cgroup.write_iops: is at least 1"),
+        ("[cgroup]\nio_weight = 0", "machine.cgroup.io_weight: is 1 to 10000"),
+        ("governer = \"x\"", "unknown field `governer`"),
+        ("[cgroup]\nmem = \"1GiB\"", "unknown field `mem`"),
+    ] {
+        let error = changes(&machine, text).expect_err(text);
+        assert!(error.contains(told), "{text}: {error}");
+    }
+}
+
+#[test]
+fn what_the_machine_lacks_is_told() {
+    let machine = Machine::new();
+    std::fs::remove_dir_all(machine.path("sys/devices")).unwrap();
+    std::fs::remove_dir_all(machine.path("sys/class")).unwrap();
+    for (text, told) in [
+        ("governor = \"performance\"", "machine.governor: no CPU has cpufreq here"),
+        ("power = \"15W\"", "machine.power: "),
+        ("scheduler = \"none\"", "machine.scheduler: /dev/nvme0n1p1 is no block device"),
+        ("power_state = 1", "machine.power_state: /dev/nvme0n1p1 is no block device"),
+    ] {
+        let error = changes(&machine, text).expect_err(text);
+        assert!(error.contains(told), "{text}: {error}");
+    }
+    let section = pilotlight_actuators::Machine { scheduler: Some("none".into()), ..Default::default() };
+    let error = section.changes(&machine.roots(), None, "7").unwrap_err();
+    assert_eq!(error.to_string(), "machine.scheduler: the experiment names no device or file that this is about");
+}

@@ -1,0 +1,10 @@
+//! What changes the machine puts it back: on a made-up kernel at every moment at which a process can be killed, with processes
+//! that really are, and on a real loop device.
+
+mod crash;
+mod fake;
+mod hands;
+mod kill;
+mod loops;
+mod machine;
+mod refusals;

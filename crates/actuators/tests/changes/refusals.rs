@@ -1,0 +1,65 @@
+//! What is refused, and in which words.
+
+use pilotlight_actuators::changes::{Change, Changes};
+
+use crate::fake::Machine;
+
+fn refused(machine: &Machine, change: &Change) -> String {
+    let before = machine.tree();
+    let mut made = Changes::begin_on(&machine.journal(), machine.roots(), machine.kernel()).unwrap();
+    let error = made.make(change).expect_err("it is refused").to_string();
+    assert_eq!(machine.tree(), before, "a change is made as a whole or not at all");
+    error
+}
+
+fn file(machine: &Machine, path: &str, value: &str) -> Change {
+    Change::File { path: machine.path(path), value: value.into() }
+}
+
+#[test]
+fn the_kernel_s_no_comes_with_what_there_is() {
+    let machine = Machine::new();
+    let error = refused(&machine, &Change::Scheduler { device: "vda".into(), scheduler: "cfq".into() });
+    assert!(error.contains("scheduler to cfq: Invalid argument"), "{error}");
+    assert!(error.ends_with("it offers none, mq-deadline, kyber, bfq"), "{error}");
+    let error = refused(&machine, &Change::Scheduler { device: "sdz".into(), scheduler: "none".into() });
+    assert!(error.contains("cannot read") && error.contains("leave the key out"), "{error}");
+    let error = refused(&machine, &Change::PowerState { drive: "nvme0".into(), state: 5 });
+    assert!(error.contains("the drive has states 0 to 4"), "{error}");
+    let error = refused(&machine, &Change::PowerState { drive: "nvme9".into(), state: 1 });
+    assert!(error.contains("see /dev/nvme*"), "{error}");
+}
+
+#[test]
+fn a_value_that_is_ignored_is_an_error() {
+    let machine = Machine::new();
+    let error = refused(&machine, &file(&machine, "sys/ignored", "2"));
+    assert!(
+        error.ends_with("was set to 2, without an error, and is 1: the kernel or the hardware ignores it"),
+        "{error}"
+    );
+}
+
+#[test]
+fn only_settings_of_the_machine_are_changed() {
+    let machine = Machine::new();
+    machine.write("etc/passwd", "root\n");
+    machine.write("proc/1/oom_score_adj", "0\n");
+    for path in ["etc/passwd", "sys/../etc/passwd", "proc/1/oom_score_adj"] {
+        let error = refused(&machine, &file(&machine, path, "x"));
+        assert!(error.contains("may not be changed: only files below /sys"), "{error}");
+    }
+    machine.write("sys/many", "a\nb\n");
+    let error = refused(&machine, &file(&machine, "sys/many", "c"));
+    assert!(error.contains("it holds 2 lines"), "{error}");
+}
+
+#[test]
+fn a_cgroup_that_fails_half_way_goes_again() {
+    let machine = Machine::new();
+    let cgroup = |limit: &str| Change::Cgroup { name: "1".into(), limits: vec![(limit.into(), "1".into())] };
+    let error = refused(&machine, &cgroup("hugetlb.max"));
+    assert!(error.contains("the controller `hugetlb` is not in"), "{error}");
+    let error = refused(&machine, &cgroup("memory.no-such"));
+    assert!(error.contains("memory.no-such to 1"), "{error}");
+}

@@ -1,0 +1,238 @@
+//! Experiments: a file with what it includes in, everything that is to be done out.
+
+pub mod include;
+pub mod quantity;
+pub mod read;
+pub mod schema;
+
+use std::path::Path;
+
+use toml::{Table, Value};
+
+pub use include::Merged;
+pub use quantity::{Size, Time};
+pub use read::ReadError;
+pub use schema::Experiment;
+
+use crate::workload::{self, Workload, kinds};
+
+/// What the command line asks beside the file. It becomes part of the experiment, so that results say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Names of sensors that are needed beside those of the file.
+    pub sensors: Vec<String>,
+    /// The seed, where not the file's.
+    pub seed: Option<u64>,
+    /// Whether the idle machine is not measured.
+    pub no_baseline: bool,
+}
+
+/// An experiment, read.
+pub struct Loaded {
+    /// As it stands in the file.
+    pub experiment: Experiment,
+    /// The keys it was read from.
+    pub table: Table,
+    /// Where messages say that it is from.
+    pub file: String,
+    /// What makes work.
+    pub workload: Box<dyn Workload>,
+    /// Keys of the machine that are varied, with their values in order.
+    pub vary: Vec<(String, Vec<workload::Value>)>,
+}
+
+/// Reads an experiment.
+///
+/// # Errors
+/// If a file cannot be read or is not written as it should be; the message names file and key.
+pub fn load(path: &Path, asked: &Asked) -> Result<Loaded, ReadError> {
+    from_merged(include::load(path)?, asked)
+}
+
+/// As [`load`], of what has been merged.
+///
+/// # Errors
+/// As [`load`].
+pub fn from_merged(mut merged: Merged, asked: &Asked) -> Result<Loaded, ReadError> {
+    apply(&mut merged.table, asked)?;
+    let file = merged.origin("").to_owned();
+    let blame = |error: ReadError| {
+        let file = merged.origin(error.place.trim_end_matches(": ")).to_owned();
+        ReadError { file, ..error }
+    };
+    let experiment: Experiment = read::table(merged.table.clone(), &file, "").map_err(blame)?;
+    let workload = kinds::read(&experiment.workload, &file).map_err(blame)?;
+    check(&experiment, workload.name()).map_err(|(key, why)| blame(ReadError::key(&file, key, why)))?;
+    let vary = vary(&experiment.vary).map_err(|(key, why)| blame(ReadError::key(&file, &key, why)))?;
+    Ok(Loaded { experiment, table: merged.table, file, workload, vary })
+}
+
+fn apply(table: &mut Table, asked: &Asked) -> Result<(), ReadError> {
+    if let Some(seed) = asked.seed {
+        let seed = i64::try_from(seed).map_err(|_| ReadError::key("--seed", "", format!("{seed} is too large")))?;
+        table.insert("seed".into(), seed.into());
+    }
+    if asked.no_baseline {
+        table.insert("idle_baseline".into(), "0s".into());
+    }
+    for name in &asked.sensors {
+        let config = pilotlight_sensors::Config::by_name(name).ok_or_else(|| unknown_sensor(name))?;
+        let keys = Table::try_from(&config).map_err(|error| ReadError::key("--sensor", name, error.to_string()))?;
+        let sensors = table.entry("sensor").or_insert_with(|| Value::Array(Vec::new()));
+        let Value::Array(sensors) = sensors else { continue }; // the schema refuses it in a moment
+        let same = |other: &Value| other.get("sensor").and_then(Value::as_str) == Some(config.name());
+        match sensors.iter_mut().find(|other| same(other)) {
+            Some(Value::Table(there)) => drop(there.insert("optional".into(), false.into())),
+            _ => sensors.push(Value::Table(keys)),
+        }
+    }
+    Ok(())
+}
+
+fn unknown_sensor(name: &str) -> ReadError {
+    let all = pilotlight_sensors::catalogue::all();
+    let known: Vec<&str> = all.iter().map(pilotlight_sensors::Config::name).chain(["modelled"]).collect();
+    let meant = read::nearest(name, &known).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+    let reason = format!("there is no sensor of this name{meant} There are {}", known.join(", "));
+    ReadError::key("--sensor", name, reason)
+}
+
+type Wrong<K> = (K, String);
+
+fn check(experiment: &Experiment, workload: &str) -> Result<(), Wrong<&'static str>> {
+    let wrong = |key: &'static str, why: &str| Err((key, why.to_owned()));
+    let place = &experiment.place;
+    let places = [place.file.is_some(), place.folder.is_some(), place.device.is_some(), place.nothing];
+    if places.into_iter().filter(|there| *there).count() > 1 {
+        return wrong("place", "give one of file, folder, device and nothing");
+    }
+    if place.file.is_some() && place.size.is_none() {
+        return wrong("place.size", "a file needs its size, such as \"1GiB\"");
+    }
+    if experiment.precondition.is_some() && place.device.is_none() {
+        return wrong("precondition", "only a device can be formatted or filled: give place.device");
+    }
+    if experiment.duration.is_none() && workload != "command" {
+        return wrong("duration", "say how long each point is measured, such as \"30s\"");
+    }
+    if experiment.duration.is_some_and(|duration| duration.0 == 0) {
+        return wrong("duration", "must be above zero");
+    }
+    if experiment.repeats == 0 {
+        return wrong("repeats", "must be at least 1");
+    }
+    match &experiment.stop {
+        Some(stop) if stop.at_least < 2 => wrong("stop.at_least", "an interval needs two repeats"),
+        Some(stop) if stop.at_most < stop.at_least => wrong("stop.at_most", "must not be below stop.at_least"),
+        _ => Ok(()),
+    }
+}
+
+/// `vary.machine.scheduler = ["none", "kyber"]` and the like, by dotted key.
+fn vary(table: &Table) -> Result<Vec<(String, Vec<workload::Value>)>, Wrong<String>> {
+    let mut found = Vec::new();
+    leaves(table, "", &mut found);
+    let knob = |(key, value): (String, Value)| {
+        let whole = format!("vary.{key}");
+        if !key.starts_with("machine.") {
+            return Err((
+                whole,
+                "only keys of machine can be varied here; a workload's knobs stand in [workload]".into(),
+            ));
+        }
+        let values: Result<Vec<workload::Value>, _> = value.try_into();
+        match values {
+            Ok(values) if !values.is_empty() => Ok((key, values)),
+            _ => Err((whole, "give a list of values, such as [\"none\", \"mq-deadline\"]".into())),
+        }
+    };
+    found.into_iter().map(knob).collect()
+}
+
+fn leaves(table: &Table, within: &str, found: &mut Vec<(String, Value)>) {
+    for (key, value) in table {
+        let path = if within.is_empty() { key.clone() } else { format!("{within}.{key}") };
+        match value {
+            Value::Table(inner) => leaves(inner, &path, found),
+            value => found.push((path, value.clone())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: &str = "title = 't'\n[workload]\nkind = 'command'\nargv = ['true']\n";
+
+    fn load(text: &str, asked: &Asked) -> Result<Loaded, String> {
+        let table = read::parse("e.toml", text).unwrap();
+        from_merged(Merged::single("e.toml", table), asked).map_err(|error| error.to_string())
+    }
+
+    fn refused(text: &str) -> String {
+        load(text, &Asked::default()).err().unwrap()
+    }
+
+    #[test]
+    fn the_least_experiment_is_read() {
+        let loaded = load(LEAST, &Asked::default()).unwrap();
+        assert_eq!((loaded.experiment.repeats, loaded.experiment.seed), (1, 1));
+        assert_eq!(loaded.workload.name(), "command");
+    }
+
+    #[test]
+    fn mistakes_name_the_key_and_what_was_meant() {
+        for (text, expected) in [
+            ("durration = '1s'", "e.toml: durration: unknown field"),
+            ("durration = '1s'", "did you mean `duration`?"),
+            ("duration = 10", "e.toml: duration: 10 is not a time with its unit"),
+            ("duration = '0s'", "e.toml: duration: must be above zero"),
+            ("repeats = 0", "e.toml: repeats: must be at least 1"),
+            ("place = { file = 'x' }", "e.toml: place.size: a file needs its size"),
+            ("place = { file = 'x', size = '1MiB', nothing = true }", "give one of"),
+            ("precondition = { fill = 2 }", "e.toml: precondition: only a device"),
+            ("stop = { metric = 'x', within = 5 }", "e.toml: stop.within: 5 is not a share"),
+            ("stop = { metric = 'x', within = '5%', at_least = 1 }", "e.toml: stop.at_least"),
+            ("sensor = [{ sensor = 'rappl' }]", "did you mean `rapl`?"),
+            ("sensor = [{ sensor = 'cputime', interval = 5 }]", "5 is not a time"),
+            ("vary = { depth = [1] }", "e.toml: vary.depth: only keys of machine"),
+        ] {
+            let error = refused(&format!("{text}\n{LEAST}"));
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_included_file() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("common.toml"), "[bind]\ncpu = '1'").unwrap();
+        std::fs::write(folder.path().join("e.toml"), format!("include = ['common.toml']\n{LEAST}")).unwrap();
+        let error = super::load(&folder.path().join("e.toml"), &Asked::default()).err().unwrap().to_string();
+        assert!(error.contains("common.toml: bind.cpu") && error.contains("did you mean `cpus`?"), "{error}");
+    }
+
+    #[test]
+    fn the_command_line_becomes_part_of_the_experiment() {
+        let asked = Asked { sensors: vec!["modelled".into(), "cputime".into()], seed: Some(7), no_baseline: true };
+        let text = format!("idle_baseline = '5s'\nsensor = [{{ sensor = 'cputime', optional = true }}]\n{LEAST}");
+        let experiment = load(&text, &asked).unwrap().experiment;
+        assert_eq!((experiment.seed, experiment.idle_baseline), (7, Time(0)));
+        let sensors: Vec<_> = experiment.sensors.iter().map(|spec| (spec.config.name(), spec.optional)).collect();
+        assert_eq!(sensors, [("cputime", false), ("modelled", false)]);
+        let unknown = Asked { sensors: vec!["raple".into()], ..Asked::default() };
+        assert!(load(LEAST, &unknown).err().unwrap().contains("did you mean rapl?"));
+    }
+
+    #[test]
+    fn an_experiment_is_read_back_as_it_was() {
+        let text = format!(
+            "ramp = '500ms'\nduration = '2s'\nsensor = [{{ sensor = 'rapl', interval = '5ms', optional = true }}]\n\
+             stop = {{ metric = 'io_per_s', within = '5%' }}\nvary = {{ machine.scheduler = ['none', 'kyber'] }}\n{LEAST}"
+        );
+        let loaded = load(&text, &Asked::default()).unwrap();
+        let again = toml::to_string(&loaded.experiment).unwrap();
+        assert_eq!(load(&again, &Asked::default()).unwrap().experiment, loaded.experiment);
+        assert_eq!(loaded.vary[0].0, "machine.scheduler");
+    }
+}

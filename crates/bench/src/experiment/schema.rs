@@ -1,0 +1,237 @@
+//! What stands in an experiment's file. Unknown keys are refused; `docs/bench.md` tells it to people.
+
+use std::path::PathBuf;
+
+use pilotlight_sensors::Config;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use super::quantity::{Size, Time};
+
+/// An experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// What it is about, in a line.
+    pub title: String,
+    /// More, for the report.
+    #[serde(default)]
+    pub about: String,
+    /// Unmeasured time at the start of each command.
+    #[serde(default)]
+    pub ramp: Time,
+    /// Measured time of each command. Only a `command` may do without: it is measured until it ends.
+    #[serde(default)]
+    pub duration: Option<Time>,
+    /// Rest after each measurement.
+    #[serde(default)]
+    pub cool_down: Time,
+    /// How long the idle machine is measured, before the first point and for each setting of the machine; `"0s"` if not at all.
+    #[serde(default)]
+    pub idle_baseline: Time,
+    /// How often each point is measured.
+    #[serde(default = "one")]
+    pub repeats: u32,
+    /// Decides the order of points and what tools draw.
+    #[serde(default = "one_seed")]
+    pub seed: u64,
+    /// Whether power sensors are taken that are not listed.
+    #[serde(default)]
+    pub power_sensors: PowerSensors,
+    /// What is done when a measured command fails.
+    #[serde(default)]
+    pub on_failure: OnFailure,
+    /// What is worked on; a file in the results' folder if not given.
+    #[serde(default)]
+    pub place: PlaceSpec,
+    /// What is done to the device before anything else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precondition: Option<Precondition>,
+    /// What is changed on the machine, and put back.
+    #[serde(default)]
+    pub machine: Table,
+    /// Where the workload may run.
+    #[serde(default)]
+    pub bind: Bind,
+    /// What makes work: `kind`, and the keys of that kind.
+    pub workload: Table,
+    /// Keys of `machine` that are varied beside the workload's own knobs.
+    #[serde(default)]
+    pub vary: Table,
+    /// What is read.
+    #[serde(default, rename = "sensor")]
+    pub sensors: Vec<SensorSpec>,
+    /// Until when points are repeated, instead of `repeats`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Stop>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn one_seed() -> u64 {
+    1
+}
+
+/// Whether power sensors are taken that are not listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PowerSensors {
+    /// Only those that are listed.
+    #[default]
+    Listed,
+    /// Beside them every one that this machine has; none of these is needed.
+    Found,
+}
+
+/// What is done when a measured command fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnFailure {
+    /// The run ends with the reason; it can be resumed.
+    #[default]
+    Stop,
+    /// The point gets no value but the reason, and the run goes on. A resumed run tries it again.
+    GoOn,
+}
+
+/// What is worked on: at most one of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlaceSpec {
+    /// A file that may be made and overwritten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// The size of that file, or of the one in the results' folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// A folder for databases and files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<PathBuf>,
+    /// A block device; everything on it is lost, so the command line must name it as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<PathBuf>,
+    /// The workload needs no place.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nothing: bool,
+}
+
+/// What is done to the device before anything else, as the thesis does (section 5: formatted, then filled).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Precondition {
+    /// Erase it with `nvme format -s 1`.
+    #[serde(default)]
+    pub format: bool,
+    /// Write all of it so often, front to back, with bytes that do not compress.
+    #[serde(default)]
+    pub fill: u32,
+}
+
+/// Where the workload may run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bind {
+    /// CPUs, such as `0-3,8` (`taskset`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<String>,
+    /// The NUMA node whose CPUs and memory are used (`numactl`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa_node: Option<u32>,
+}
+
+/// A sensor, how often it is read, and whether it is needed. In TOML: `sensor = "rapl"` with that sensor's own options, and
+/// `interval` and `optional` beside them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Table", into = "Table")]
+pub struct SensorSpec {
+    /// Which, with its options.
+    pub config: Config,
+    /// How often; as often as there is something new if not given.
+    pub interval: Option<Time>,
+    /// Whether the run goes on without it.
+    pub optional: bool,
+}
+
+/// The keys that every sensor has beside its own.
+#[derive(Default, Serialize, Deserialize)]
+struct Common {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    interval: Option<Time>,
+    #[serde(default)]
+    optional: bool,
+}
+
+impl TryFrom<Table> for SensorSpec {
+    type Error = String;
+
+    fn try_from(mut table: Table) -> Result<Self, String> {
+        let mut common = Table::new();
+        for key in ["interval", "optional"] {
+            common.extend(table.remove(key).map(|value| (key.to_owned(), value)));
+        }
+        let Common { interval, optional } = common.try_into().map_err(|error: toml::de::Error| said(&error))?;
+        let config = super::read::table(table, "", "").map_err(|error| format!("{}{}", error.place, error.reason))?;
+        Ok(Self { config, interval, optional })
+    }
+}
+
+fn said(error: &toml::de::Error) -> String {
+    error.message().to_owned()
+}
+
+impl From<SensorSpec> for Table {
+    fn from(spec: SensorSpec) -> Self {
+        let mut table = Self::try_from(&spec.config).unwrap_or_default();
+        let common = Common { interval: spec.interval, optional: spec.optional };
+        table.extend(Self::try_from(&common).unwrap_or_default());
+        table
+    }
+}
+
+/// A point is repeated until the interval of a metric is narrow enough.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stop {
+    /// The metric, by its column in `results.csv`, such as `io_per_s`.
+    pub metric: String,
+    /// Half of its 95 % interval, as a share of its mean, such as `"5%"`.
+    pub within: Share,
+    /// So many repeats in any case.
+    #[serde(default = "three")]
+    pub at_least: u32,
+    /// So many at most.
+    #[serde(default = "ten")]
+    pub at_most: u32,
+}
+
+fn three() -> u32 {
+    3
+}
+
+fn ten() -> u32 {
+    10
+}
+
+/// A share, written as `"5%"`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Value", into = "String")]
+pub struct Share(pub f64);
+
+impl TryFrom<Value> for Share {
+    type Error = String;
+
+    fn try_from(value: Value) -> Result<Self, String> {
+        let percent = value.as_str().and_then(|text| text.trim().strip_suffix('%')?.trim_end().parse::<f64>().ok());
+        let share =
+            percent.filter(|percent| percent.is_finite() && *percent > 0.0).map(|percent| Self(percent / 100.0));
+        share.ok_or_else(|| format!("{value} is not a share above zero such as \"5%\""))
+    }
+}
+
+impl From<Share> for String {
+    fn from(Share(share): Share) -> Self {
+        format!("{}%", share * 100.0)
+    }
+}

@@ -1,0 +1,59 @@
+//! Work for energy. Formulas of the thesis (section 4.3.1) in the readings of its errata:
+//!
+//! - *per joule*: operations, or bytes, per second over mean watts: what one joule bought.
+//! - *energy-delay product*: energy of one operation times its latency, in J s. The thesis prints W s for what its tool computes, mean power
+//!   times latency; that stands beside it as the *power-delay product*, so that figures can be compared with it.
+
+/// How much of something that came at a rate one joule bought.
+///
+/// # Errors
+/// Without power there is no such number.
+pub fn per_joule(per_s: f64, watts: f64) -> Result<f64, String> {
+    positive(watts)?;
+    Ok(per_s / watts)
+}
+
+/// Energy of one operation times its latency, in J s.
+///
+/// # Errors
+/// Without operations or power there is no such number.
+pub fn energy_delay_js(watts: f64, per_s: f64, latency_ns: f64) -> Result<f64, String> {
+    positive(watts)?;
+    if per_s > 0.0 { Ok(watts / per_s * latency_ns / 1e9) } else { Err("no operation ended".into()) }
+}
+
+/// Mean power times latency, in W s: what the thesis's tool prints as energy-delay product.
+///
+/// # Errors
+/// Without power there is no such number.
+pub fn power_delay_ws(watts: f64, latency_ns: f64) -> Result<f64, String> {
+    positive(watts)?;
+    Ok(watts * latency_ns / 1e9)
+}
+
+fn positive(watts: f64) -> Result<(), String> {
+    if watts > 0.0 { Ok(()) } else { Err(format!("the power is {watts:.3} W, not above zero")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_hand() {
+        // 100,000 I/Os of 4 KiB a second at 5 W: 20,000 I/Os and 81.92 MB a joule
+        assert_eq!(per_joule(100_000.0, 5.0), Ok(20_000.0));
+        assert_eq!(per_joule(100_000.0 * 4096.0, 5.0), Ok(81_920_000.0));
+        // 50 uJ each, for 80 us: 4e-9 J s; and 5 W for 80 us are 4e-4 W s
+        assert!((energy_delay_js(5.0, 100_000.0, 80_000.0).unwrap() - 4e-9).abs() < 1e-21);
+        assert!((power_delay_ws(5.0, 80_000.0).unwrap() - 4e-4).abs() < 1e-15);
+    }
+
+    #[test]
+    fn without_power_or_work_there_is_no_number() {
+        assert!(per_joule(1.0, 0.0).is_err());
+        assert!(per_joule(1.0, -0.5).unwrap_err().contains("-0.500 W"));
+        assert!(energy_delay_js(5.0, 0.0, 1.0).is_err());
+        assert!(power_delay_ws(0.0, 1.0).is_err());
+    }
+}

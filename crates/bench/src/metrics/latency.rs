@@ -1,0 +1,135 @@
+//! Latencies of several classes or jobs as one: their histograms are added, never their means or quantiles.
+
+use crate::record::{Class, Latency};
+
+/// The quantiles that are reported: name and parts per million.
+pub const QUANTILES: [(&str, u32); 4] = [("p50", 500_000), ("p99", 990_000), ("p999", 999_000), ("p9999", 999_900)];
+
+/// Counts by value of all of them together, ascending.
+#[must_use]
+pub fn merge<'a>(histograms: impl Iterator<Item = &'a [(u64, u64)]>) -> Vec<(u64, u64)> {
+    let mut all: Vec<(u64, u64)> = histograms.flatten().copied().collect();
+    all.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::with_capacity(all.len());
+    for (value, count) in all {
+        match merged.last_mut() {
+            Some(last) if last.0 == value => last.1 += count,
+            _ => merged.push((value, count)),
+        }
+    }
+    merged
+}
+
+/// The least value that a share of so many parts per million is at or below; `None` of nothing.
+#[must_use]
+pub fn quantile(histogram: &[(u64, u64)], ppm: u32) -> Option<u64> {
+    let total: u128 = histogram.iter().map(|(_, count)| u128::from(*count)).sum();
+    let rank = (total * u128::from(ppm)).div_ceil(1_000_000).max(1);
+    let mut seen = 0;
+    for &(value, count) in histogram {
+        seen += u128::from(count);
+        if seen >= rank {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// Mean over all operations of several classes, in nanoseconds.
+///
+/// # Errors
+/// Which class has none.
+pub fn mean_ns(classes: &[&Class]) -> Result<f64, String> {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for class in classes.iter().filter(|class| class.operations > 0) {
+        let mean = class.latency.mean_ns.or_else(|| mean_of(&class.latency.histogram));
+        sum += mean.ok_or("the tool does not say the latency of every class")? * class.operations as f64;
+        count += class.operations as f64;
+    }
+    if count > 0.0 { Ok(sum / count) } else { Err("no operation ended".into()) }
+}
+
+/// A quantile over all operations of several classes, in nanoseconds.
+///
+/// # Errors
+/// Why it cannot be told: printed quantiles of several classes do not add up to one.
+pub fn quantile_ns(classes: &[&Class], ppm: u32) -> Result<f64, String> {
+    let with: Vec<&&Class> = classes.iter().filter(|class| class.operations > 0).collect();
+    match with.as_slice() {
+        [] => Err("no operation ended".into()),
+        [class] => alone(&class.latency, ppm),
+        several if several.iter().any(|class| class.latency.histogram.is_empty()) => {
+            Err("the tool gives quantiles of each class but no histograms, which alone could be merged".into())
+        }
+        several => {
+            let merged = merge(several.iter().map(|class| class.latency.histogram.as_slice()));
+            quantile(&merged, ppm).map(|ns| ns as f64).ok_or_else(|| "its histogram is empty".into())
+        }
+    }
+}
+
+fn alone(latency: &Latency, ppm: u32) -> Result<f64, String> {
+    let printed = || latency.printed.iter().find(|(of, _)| *of == ppm).map(|(_, ns)| *ns);
+    let found = quantile(&latency.histogram, ppm).or_else(printed);
+    found.map(|ns| ns as f64).ok_or_else(|| "the tool gives neither a histogram nor this quantile".into())
+}
+
+fn mean_of(histogram: &[(u64, u64)]) -> Option<f64> {
+    let total: f64 = histogram.iter().map(|(_, count)| *count as f64).sum();
+    let sum: f64 = histogram.iter().map(|(value, count)| *value as f64 * *count as f64).sum();
+    (total > 0.0).then(|| sum / total)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::record::What;
+
+    fn class(histogram: Vec<(u64, u64)>) -> Class {
+        let operations = histogram.iter().map(|(_, count)| count).sum();
+        let latency = Latency { histogram, ..Latency::default() };
+        Class { what: What::Read, operations, bytes: None, runtime_ns: 1, latency }
+    }
+
+    #[test]
+    fn two_jobs_by_hand() {
+        // 99 fast and 1 slow; 50 and 50: of all 200, the 198th and later are slow ones of 1,000
+        let (a, b) = (class(vec![(10, 99), (1_000, 1)]), class(vec![(20, 50), (100, 50)]));
+        assert_eq!(quantile_ns(&[&a, &b], 500_000), Ok(20.0), "the 100th of 200: 99 of 10, then 20");
+        assert_eq!(quantile_ns(&[&a, &b], 990_000), Ok(100.0), "the 198th");
+        assert_eq!(quantile_ns(&[&a, &b], 999_000), Ok(1_000.0), "the 200th");
+        // (990 + 1000 + 1000 + 5000) / 200
+        assert_eq!(mean_ns(&[&a, &b]), Ok(39.95));
+    }
+
+    #[test]
+    fn printed_quantiles_are_of_one_class_only() {
+        let mut a = class(vec![]);
+        a.operations = 5;
+        a.latency.printed = vec![(990_000, 77)];
+        assert_eq!(quantile_ns(&[&a], 990_000), Ok(77.0));
+        assert!(quantile_ns(&[&a], 500_000).is_err());
+        assert!(quantile_ns(&[&a, &a], 990_000).unwrap_err().contains("no histograms"));
+        assert!(mean_ns(&[&a]).is_err());
+        let idle = class(vec![]);
+        assert_eq!(quantile_ns(&[&a, &idle], 990_000), Ok(77.0), "a class without operations says nothing");
+    }
+
+    proptest! {
+        /// The quantile of merged histograms is that of all values in one sorted list.
+        #[test]
+        fn merging_is_sorting_everything(
+            jobs in prop::collection::vec(prop::collection::btree_map(0..1_000_u64, 1..20_u64, 1..20), 1..5),
+            ppm in 1..1_000_000_u32,
+        ) {
+            let jobs: Vec<Vec<(u64, u64)>> = jobs.into_iter().map(|job| job.into_iter().collect()).collect();
+            let mut all: Vec<u64> = jobs.iter().flatten().flat_map(|&(v, n)| std::iter::repeat_n(v, n as usize)).collect();
+            all.sort_unstable();
+            let rank = (all.len() as f64 * f64::from(ppm) / 1e6).ceil() as usize;
+            let merged = merge(jobs.iter().map(Vec::as_slice));
+            prop_assert_eq!(quantile(&merged, ppm), Some(all[rank - 1]));
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What a measurement adds up to: one number a metric, each with its unit in its key, or the reason why there is none.
+//!
+//! Keys are columns of `results.csv`: `io_per_s`, `read_latency_p99_us`, `ssd_power_w`, `io_per_j_ssd_cpu`. What rests on a model says so
+//! in its key: `cpu_modelled_generic_power_w`, `io_per_j_cpu_modelled_generic`.
+
+pub mod efficiency;
+pub mod latency;
+pub mod observed;
+pub mod power;
+pub mod scope;
+mod system;
+
+use crate::record::{Class, Record, What};
+use crate::results::entry::{Baseline, Run};
+use power::Taken;
+use scope::Scope;
+
+/// A number, or why there is none.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// Name with its unit, as a column.
+    pub key: String,
+    /// In words.
+    pub title: String,
+    /// The unit.
+    pub unit: String,
+    /// Whether it rests on a model instead of a measurement.
+    pub modelled: bool,
+    /// The number in that unit.
+    pub value: Result<f64, String>,
+}
+
+impl Metric {
+    fn new(key: impl Into<String>, title: impl Into<String>, unit: &str, value: Result<f64, String>) -> Self {
+        let value = value.and_then(|value| if value.is_finite() { Ok(value) } else { Err("not a number".into()) });
+        Self { key: key.into(), title: title.into(), unit: unit.to_owned(), modelled: false, value }
+    }
+}
+
+/// Everything that can be told of a run. `baseline` is the idle machine under the same setting.
+#[must_use]
+pub fn of_run(run: &Run, taken: &Taken, baseline: Option<&Baseline>) -> Vec<Metric> {
+    let mut metrics = Vec::new();
+    let families = families(&run.record);
+    for family in &families {
+        metrics.extend(family.work());
+    }
+    for class in run.record.classes.iter().filter(|class| class.operations > 0) {
+        metrics.extend(of_class(class));
+    }
+    let scopes = scope::scopes(&run.sensed, taken, run.window.length_ns(), baseline);
+    for scope in &scopes {
+        metrics.extend(scope.metrics());
+        families.iter().for_each(|family| metrics.extend(family.efficiency(scope)));
+    }
+    metrics.extend(scope::domains(&run.sensed, run.window.length_ns()));
+    let operations_per_s = families.first().map(Family::per_s);
+    metrics.extend(system::metrics(&run.sensed, operations_per_s));
+    let extra =
+        run.record.extra.iter().map(|(key, value)| Metric::new(key.clone(), key.replace('_', " "), "", Ok(*value)));
+    metrics.extend(extra);
+    metrics
+}
+
+/// Classes that can be added: I/Os, transactions, or operations of an application.
+struct Family<'a> {
+    /// As keys say it.
+    name: &'static str,
+    /// As people say it.
+    title: &'static str,
+    classes: Vec<&'a Class>,
+}
+
+fn families(record: &Record) -> Vec<Family<'_>> {
+    let of = |name, title, fits: fn(&What) -> bool| {
+        let classes = record.classes.iter().filter(|class| fits(&class.what)).collect();
+        Family { name, title, classes }
+    };
+    let all = [
+        of("io", "I/Os", |what| matches!(what, What::Read | What::Write | What::Trim)),
+        of("transaction", "transactions", |what| *what == What::Transaction),
+        of("operation", "operations", |what| matches!(what, What::Operation(_))),
+    ];
+    all.into_iter().filter(|family| !family.classes.is_empty()).collect()
+}
+
+impl Family<'_> {
+    fn per_s(&self) -> f64 {
+        self.classes.iter().map(|class| per_s(class.operations, class.runtime_ns)).sum()
+    }
+
+    /// `None` where the tool does not count the bytes of some class.
+    fn bytes_per_s(&self) -> Option<f64> {
+        self.classes.iter().map(|class| Some(per_s(class.bytes?, class.runtime_ns))).sum()
+    }
+
+    fn work(&self) -> Vec<Metric> {
+        let Self { name, title, .. } = self;
+        let mut metrics =
+            vec![Metric::new(format!("{name}_per_s"), format!("{title} per second"), "1/s", Ok(self.per_s()))];
+        if let Some(bytes) = self.bytes_per_s() {
+            let key = if *name == "io" { "bytes_per_s".to_owned() } else { format!("{name}_bytes_per_s") };
+            metrics.push(Metric::new(key, format!("bytes of {title} per second"), "B/s", Ok(bytes)));
+        }
+        metrics.extend(latencies(name, title, &self.classes));
+        metrics
+    }
+
+    fn efficiency(&self, scope: &Scope) -> Vec<Metric> {
+        let (Self { name, title, .. }, of, words) = (self, scope.key(), scope.words());
+        let watts = || scope.watts.clone();
+        let per_joule = |per_s: f64| watts().and_then(|watts| efficiency::per_joule(per_s, watts));
+        let key = format!("{name}_per_j_{of}");
+        let mut metrics = vec![Metric::new(key, format!("{title} per joule, {words}"), "1/J", per_joule(self.per_s()))];
+        if let Some(bytes) = self.bytes_per_s() {
+            let key = if *name == "io" { format!("bytes_per_j_{of}") } else { format!("{name}_bytes_per_j_{of}") };
+            metrics.push(Metric::new(key, format!("bytes of {title} per joule, {words}"), "B/J", per_joule(bytes)));
+        }
+        let p99 = latency::quantile_ns(&self.classes, 990_000);
+        for (which, latency) in [("mean", latency::mean_ns(&self.classes)), ("p99", p99)] {
+            let both = || Ok((watts()?, latency.clone()?));
+            let edp = both().and_then(|(w, ns)| efficiency::energy_delay_js(w, self.per_s(), ns));
+            let title = format!("energy-delay product of {title}, {which}, {words}");
+            metrics.push(Metric::new(format!("{name}_edp_{which}_js_{of}"), title, "J s", edp));
+            let pdp = both().and_then(|(w, ns)| efficiency::power_delay_ws(w, ns));
+            let title = format!("power times {which} latency of {}, {words}", self.title);
+            metrics.push(Metric::new(format!("{name}_power_delay_{which}_ws_{of}"), title, "W s", pdp));
+        }
+        metrics.iter_mut().for_each(|metric| metric.modelled = scope.is_modelled());
+        metrics
+    }
+}
+
+fn per_s(count: u64, runtime_ns: u64) -> f64 {
+    count as f64 / (runtime_ns.max(1) as f64 / 1e9)
+}
+
+fn latencies(name: &str, title: &str, classes: &[&Class]) -> Vec<Metric> {
+    let us = |ns: Result<f64, String>| ns.map(|ns| ns / 1e3);
+    let mean = Metric::new(
+        format!("{name}_latency_mean_us"),
+        format!("mean latency of {title}"),
+        "us",
+        us(latency::mean_ns(classes)),
+    );
+    let quantile = |(which, ppm): (&str, u32)| {
+        let value = us(latency::quantile_ns(classes, ppm));
+        Metric::new(format!("{name}_latency_{which}_us"), format!("{which} latency of {title}"), "us", value)
+    };
+    [mean].into_iter().chain(latency::QUANTILES.map(quantile)).collect()
+}
+
+fn of_class(class: &Class) -> Vec<Metric> {
+    let (key, title) = match &class.what {
+        What::Read => ("read".to_owned(), "reads".to_owned()),
+        What::Write => ("write".to_owned(), "writes".to_owned()),
+        What::Trim => ("trim".to_owned(), "deallocations".to_owned()),
+        // Their family has no other class: it says the same.
+        What::Transaction => return Vec::new(),
+        What::Operation(name) => (format!("operation_{}", tidy(name)), name.clone()),
+    };
+    let rate = per_s(class.operations, class.runtime_ns);
+    let mut metrics = vec![Metric::new(format!("{key}_per_s"), format!("{title} per second"), "1/s", Ok(rate))];
+    if let Some(bytes) = class.bytes {
+        let rate = per_s(bytes, class.runtime_ns);
+        metrics.push(Metric::new(
+            format!("{key}_bytes_per_s"),
+            format!("bytes of {title} per second"),
+            "B/s",
+            Ok(rate),
+        ));
+    }
+    metrics.extend(latencies(&key, &title, &[class]));
+    metrics
+}
+
+/// A name as part of a column.
+fn tidy(name: &str) -> String {
+    let word = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+    name.chars().map(word).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! Which domains make up the SSD, the CPU and the system.
+//!
+//! *Problem.* Sensors overlap: a package contains its cores, two sensors see the same package, a model stands beside a measurement.
+//! A sum must count nothing twice, and a reader must know what was summed. *Algorithm.* Of the domains that belong to a group, take them
+//! in this order and keep each that overlaps with none that is kept: measured before modelled, outer before inner, and in the order of the
+//! experiment. *Properties.* No two kept domains overlap; what is left out overlaps with what is kept; where a
+//! measured domain covers a part, no model does.
+
+use pilotlight_sensors::energy::{self, Share};
+use pilotlight_sensors::{Origin, Part};
+use serde::{Deserialize, Serialize};
+
+use crate::results::entry::{DomainEnergy, Sensed};
+
+/// Parts of the machine whose watts are told apart, as the thesis does (section 4.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Group {
+    /// Drives.
+    Ssd,
+    /// Packages and the memory at them.
+    Cpu,
+    /// Everything.
+    System,
+}
+
+impl Group {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Ssd, Self::Cpu, Self::System];
+
+    /// As columns say it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ssd => "ssd",
+            Self::Cpu => "cpu",
+            Self::System => "system",
+        }
+    }
+
+    /// How far inside a part of this group lies; `None` of parts of other groups.
+    fn rank(self, part: &Part) -> Option<u8> {
+        match (self, part) {
+            (Self::Ssd, Part::Drive(_)) | (Self::System, Part::System) | (Self::Cpu, Part::Cpu) => Some(0),
+            (Self::Cpu, Part::Package(_) | Part::Dram(_)) => Some(1),
+            (Self::Cpu, Part::Die(..)) => Some(2),
+            (Self::Cpu, Part::Core(_) | Part::Uncore(_)) => Some(3),
+            _ => None,
+        }
+    }
+}
+
+/// What was taken for each group, by name of sensor and domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// For the SSD.
+    pub ssd: Vec<String>,
+    /// For the CPU.
+    pub cpu: Vec<String>,
+    /// For the system.
+    pub system: Vec<String>,
+}
+
+impl Taken {
+    /// Of these domains. `drive` is the one that is worked on: where its power is known, others do not count.
+    #[must_use]
+    pub fn of(domains: &[DomainEnergy], drive: Option<&str>) -> Self {
+        let names = |group| choose(group, domains, drive).into_iter().map(|at| domains[at].name.clone()).collect();
+        Self { ssd: names(Group::Ssd), cpu: names(Group::Cpu), system: names(Group::System) }
+    }
+
+    /// Names of a group.
+    #[must_use]
+    pub fn names(&self, group: Group) -> &[String] {
+        match group {
+            Group::Ssd => &self.ssd,
+            Group::Cpu => &self.cpu,
+            Group::System => &self.system,
+        }
+    }
+}
+
+fn choose(group: Group, domains: &[DomainEnergy], drive: Option<&str>) -> Vec<usize> {
+    let on_drive = |part: &Part| drive.is_some_and(|drive| matches!(part, Part::Drive(name) if name == drive));
+    let narrowed = domains.iter().any(|domain| on_drive(&domain.part));
+    let fits = |domain: &DomainEnergy| group != Group::Ssd || !narrowed || on_drive(&domain.part);
+    let mut candidates: Vec<(bool, u8, usize)> = (domains.iter().enumerate())
+        .filter(|(_, domain)| fits(domain))
+        .filter_map(|(at, domain)| Some((domain.origin != Origin::Measured, group.rank(&domain.part)?, at)))
+        .collect();
+    candidates.sort_unstable();
+    let mut kept: Vec<usize> = Vec::new();
+    for (.., at) in candidates {
+        if kept.iter().all(|other| !domains[*other].part.overlaps(&domains[at].part)) {
+            kept.push(at);
+        }
+    }
+    kept.sort_unstable();
+    kept
+}
+
+/// Energy of a group over a window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// In microjoules.
+    pub uj: i64,
+    /// The profiles of what is modelled in it; empty where all is measured.
+    pub profiles: Vec<String>,
+}
+
+impl Joined {
+    /// Of two groups that lie beside each other.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let mut profiles = [self.profiles.as_slice(), other.profiles.as_slice()].concat();
+        profiles.sort();
+        profiles.dedup();
+        Self { uj: self.uj + other.uj, profiles }
+    }
+}
+
+/// The sum of the domains that were taken for a group.
+///
+/// # Errors
+/// Why it is not known: nothing measures it, or a sensor failed.
+pub fn join(sensed: &Sensed, taken: &Taken, group: Group) -> Result<Joined, String> {
+    let names = taken.names(group);
+    if names.is_empty() {
+        return Err(format!("no sensor reads the power of the {}", group.name()));
+    }
+    let (mut shares, mut profiles) = (Vec::new(), Vec::new());
+    for name in names {
+        let domain = sensed.energies.iter().find(|domain| domain.name == *name);
+        let domain = domain.ok_or_else(|| format!("{name} was not read"))?;
+        let uj = domain.uj.clone().map_err(|why| format!("{name}: {why}"))?;
+        shares.push(Share { name: name.clone(), part: domain.part.clone(), uj });
+        if let Origin::Modelled { profile } = &domain.origin {
+            profiles.push(profile.clone());
+        }
+    }
+    profiles.sort();
+    profiles.dedup();
+    let uj = energy::sum(&shares).map_err(|overlap| overlap.to_string())?;
+    Ok(Joined { uj, profiles })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn domain(name: &str, part: Part) -> DomainEnergy {
+        DomainEnergy { name: name.into(), part, origin: Origin::Measured, uj: Ok(1_000_000) }
+    }
+
+    fn modelled(name: &str, part: Part) -> DomainEnergy {
+        DomainEnergy { origin: Origin::Modelled { profile: "generic".into() }, ..domain(name, part) }
+    }
+
+    #[test]
+    fn an_intel_server_with_two_packages_and_memory() {
+        let domains = [
+            domain("rapl/psys", Part::Platform),
+            domain("rapl/package-0", Part::Package(0)),
+            domain("rapl/package-0/core", Part::Core(0)),
+            domain("rapl/dram-0", Part::Dram(0)),
+            domain("rapl/package-1", Part::Package(1)),
+            domain("perf/package-1", Part::Package(1)),
+            domain("ipmi/system", Part::System),
+            modelled("modelled/cpu", Part::Cpu),
+        ];
+        let taken = Taken::of(&domains, None);
+        assert_eq!(taken.cpu, ["rapl/package-0", "rapl/dram-0", "rapl/package-1"]);
+        assert_eq!(taken.system, ["ipmi/system"]);
+        assert_eq!(taken.ssd, [""; 0]);
+        let sensed = Sensed { energies: domains.to_vec(), ..Sensed::default() };
+        assert_eq!(join(&sensed, &taken, Group::Cpu), Ok(Joined { uj: 3_000_000, profiles: vec![] }));
+        assert!(join(&sensed, &taken, Group::Ssd).unwrap_err().contains("no sensor reads the power of the ssd"));
+    }
+
+    #[test]
+    fn cores_stand_in_for_a_package_that_is_not_there_and_a_model_for_nothing_else() {
+        let domains = [domain("rapl/core", Part::Core(0)), domain("rapl/uncore", Part::Uncore(0))];
+        assert_eq!(Taken::of(&domains, None).cpu, ["rapl/core", "rapl/uncore"]);
+        let only = [modelled("modelled/cpu", Part::Cpu)];
+        let taken = Taken::of(&only, None);
+        let sensed = Sensed { energies: only.to_vec(), ..Sensed::default() };
+        assert_eq!(join(&sensed, &taken, Group::Cpu).unwrap().profiles, ["generic"]);
+    }
+
+    #[test]
+    fn the_drive_that_is_worked_on_counts_alone() {
+        let domains = [domain("a", Part::Drive("nvme0".into())), domain("b", Part::Drive("nvme1".into()))];
+        assert_eq!(Taken::of(&domains, Some("nvme1")).ssd, ["b"]);
+        assert_eq!(Taken::of(&domains, Some("sda")).ssd, ["a", "b"], "its own power is not known");
+        assert_eq!(Taken::of(&domains, None).ssd, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_sensor_that_failed_leaves_no_number() {
+        let failed = DomainEnergy { uj: Err("no samples".into()), ..domain("ipmi/system", Part::System) };
+        let sensed = Sensed { energies: vec![failed.clone()], ..Sensed::default() };
+        let taken = Taken::of(&[failed], None);
+        assert_eq!(join(&sensed, &taken, Group::System), Err("ipmi/system: no samples".into()));
+    }
+
+    fn any_part() -> impl Strategy<Value = Part> {
+        prop_oneof![
+            Just(Part::System),
+            Just(Part::Platform),
+            Just(Part::Cpu),
+            (0..3_u32).prop_map(Part::Package),
+            (0..3_u32, 0..2_u32).prop_map(|(package, die)| Part::Die(package, die)),
+            (0..3_u32).prop_map(Part::Core),
+            (0..3_u32).prop_map(Part::Dram),
+            (0..3_u32).prop_map(|n| Part::Drive(format!("nvme{n}"))),
+            Just(Part::Unknown("x".into())),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_counted_twice_and_nothing_is_left_out(parts in prop::collection::vec((any_part(), any::<bool>()), 0..12)) {
+            let named = |(at, (part, measured)): (usize, &(Part, bool))| {
+                let name = at.to_string();
+                if *measured { domain(&name, part.clone()) } else { modelled(&name, part.clone()) }
+            };
+            let domains: Vec<DomainEnergy> = parts.iter().enumerate().map(named).collect();
+            for group in Group::ALL {
+                let kept = choose(group, &domains, None);
+                for (at, first) in kept.iter().enumerate() {
+                    for second in &kept[at + 1..] {
+                        prop_assert!(!domains[*first].part.overlaps(&domains[*second].part));
+                    }
+                }
+                for (at, domain) in domains.iter().enumerate().filter(|(_, domain)| group.rank(&domain.part).is_some()) {
+                    let covered = |other: &usize| domains[*other].part.overlaps(&domain.part);
+                    prop_assert!(kept.contains(&at) || kept.iter().any(covered));
+                }
+            }
+        }
+    }
+}

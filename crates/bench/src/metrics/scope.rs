@@ -1,0 +1,139 @@
+//! What energy is counted: of the SSD, of the CPU, of both, of the system; each as it is, and above what the idle machine takes.
+
+use pilotlight_sensors::Origin;
+
+use super::power::{self, Group, Joined, Taken};
+use super::{Metric, tidy};
+use crate::results::entry::{Baseline, Sensed};
+
+/// What energy is counted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scope {
+    /// `ssd`, `cpu`, `ssd_cpu` or `system`.
+    name: &'static str,
+    /// Whether what the idle machine takes is left out.
+    above_idle: bool,
+    /// The profiles of what is modelled in it.
+    profiles: Vec<String>,
+    /// Energy over the window, in joules.
+    pub joules: Result<f64, String>,
+    /// Mean power over the window, in watts.
+    pub watts: Result<f64, String>,
+}
+
+const SCOPES: [(&str, &[Group]); 4] = [
+    ("ssd", &[Group::Ssd]),
+    ("cpu", &[Group::Cpu]),
+    ("ssd_cpu", &[Group::Ssd, Group::Cpu]),
+    ("system", &[Group::System]),
+];
+
+/// All of them. Without an idle baseline there are none above it.
+#[must_use]
+pub fn scopes(sensed: &Sensed, taken: &Taken, window_ns: u64, baseline: Option<&Baseline>) -> Vec<Scope> {
+    let one = |(name, groups): (&'static str, &[Group])| {
+        let all = joined(sensed, taken, groups).map(|joined| joined.uj as f64);
+        let scope = |above_idle, uj: Result<f64, String>| Scope {
+            name,
+            above_idle,
+            profiles: profiles(sensed, taken, groups),
+            joules: uj.clone().map(|uj| uj / 1e6),
+            watts: uj.map(|uj| uj * 1e3 / window_ns.max(1) as f64),
+        };
+        let above = baseline.map(|baseline| {
+            let idle_uw = idle_uw(baseline, taken, groups).map_err(|why| format!("idle baseline: {why}"));
+            scope(true, all.clone().and_then(|uj| Ok(uj - idle_uw? * window_ns as f64 / 1e9)))
+        });
+        [Some(scope(false, all)), above].into_iter().flatten()
+    };
+    SCOPES.into_iter().flat_map(one).collect()
+}
+
+fn joined(sensed: &Sensed, taken: &Taken, groups: &[Group]) -> Result<Joined, String> {
+    let mut sum = Joined { uj: 0, profiles: Vec::new() };
+    for group in groups {
+        sum = sum.and(&power::join(sensed, taken, *group)?);
+    }
+    Ok(sum)
+}
+
+fn idle_uw(baseline: &Baseline, taken: &Taken, groups: &[Group]) -> Result<f64, String> {
+    let uj = joined(&baseline.sensed, taken, groups)?.uj;
+    Ok(uj as f64 * 1e9 / baseline.window.length_ns().max(1) as f64)
+}
+
+/// Of what was taken, whether its energy is known or not: so that a column keeps its name.
+fn profiles(sensed: &Sensed, taken: &Taken, groups: &[Group]) -> Vec<String> {
+    let names: Vec<&String> = groups.iter().flat_map(|group| taken.names(*group)).collect();
+    let of_model = sensed.energies.iter().filter(|domain| names.contains(&&domain.name)).filter_map(|domain| {
+        if let Origin::Modelled { profile } = &domain.origin { Some(profile.clone()) } else { None }
+    });
+    let mut profiles: Vec<String> = of_model.collect();
+    profiles.sort();
+    profiles.dedup();
+    profiles
+}
+
+impl Scope {
+    /// As keys say it: `ssd_cpu`, `cpu_modelled_generic_above_idle`.
+    #[must_use]
+    pub fn key(&self) -> String {
+        let idle = if self.above_idle { "_above_idle" } else { "" };
+        format!("{}{idle}", self.subject())
+    }
+
+    fn subject(&self) -> String {
+        let model: String = self.profiles.iter().map(|profile| format!("_{}", tidy(profile))).collect();
+        if self.is_modelled() { format!("{}_modelled{model}", self.name) } else { self.name.to_owned() }
+    }
+
+    /// As people say it.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let name = match self.name {
+            "ssd" => "SSD",
+            "cpu" => "CPU",
+            "ssd_cpu" => "SSD + CPU",
+            _ => "system",
+        };
+        let model =
+            if self.is_modelled() { format!(", modelled ({})", self.profiles.join(", ")) } else { String::new() };
+        let idle = if self.above_idle { ", above idle" } else { "" };
+        format!("{name}{model}{idle}")
+    }
+
+    /// Whether some of it is modelled.
+    #[must_use]
+    pub fn is_modelled(&self) -> bool {
+        !self.profiles.is_empty()
+    }
+
+    /// Power and energy.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<Metric> {
+        let (subject, words) = (self.subject(), self.words());
+        let idle = if self.above_idle { "_above_idle" } else { "" };
+        let metric = |what: &str, unit: &str, suffix: &str, value: &Result<f64, String>| {
+            let key = format!("{subject}_{what}{idle}_{suffix}");
+            let metric = Metric::new(key, format!("{what}, {words}"), unit, value.clone());
+            Metric { modelled: self.is_modelled(), ..metric }
+        };
+        vec![metric("power", "W", "w", &self.watts), metric("energy", "J", "j", &self.joules)]
+    }
+}
+
+/// Power and energy of every domain by its own name, whatever group it is in.
+#[must_use]
+pub fn domains(sensed: &Sensed, window_ns: u64) -> Vec<Metric> {
+    let one = |domain: &crate::results::entry::DomainEnergy| {
+        let (name, modelled) = (tidy(&domain.name), domain.origin != Origin::Measured);
+        let uj = domain.uj.clone().map(|uj| uj as f64);
+        let words = format!("{} ({})", domain.name, domain.part);
+        let watts = uj.clone().map(|uj| uj * 1e3 / window_ns.max(1) as f64);
+        let power = Metric::new(format!("domain_{name}_power_w"), format!("power, {words}"), "W", watts);
+        let energy =
+            Metric::new(format!("domain_{name}_energy_j"), format!("energy, {words}"), "J", uj.map(|uj| uj / 1e6));
+        [power, energy].map(|metric| Metric { modelled, ..metric })
+    };
+    sensed.energies.iter().flat_map(one).collect()
+}

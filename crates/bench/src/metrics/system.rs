@@ -1,0 +1,61 @@
+//! What the machine was busy with: CPU time, frequency, load, context switches, interrupts, and what sampling cost.
+
+use super::Metric;
+use crate::results::entry::Sensed;
+
+/// Whatever was read of these; and, for each operation, where their rate is known.
+pub(super) fn metrics(sensed: &Sensed, operations_per_s: Option<f64>) -> Vec<Metric> {
+    let mut metrics = Vec::new();
+    let mut add = |key: &str, title: &str, unit: &str, value: Option<f64>| {
+        metrics.extend(value.map(|value| Metric::new(key, title, unit, Ok(value))));
+    };
+    let spent = |columns: &[&str]| cpu_cores(sensed, columns);
+    add("cpu_busy_cores", "CPU time per time", "cores", spent(&["user", "nice", "system", "irq", "softirq"]));
+    add("cpu_user_cores", "CPU time per time, in user space", "cores", spent(&["user", "nice"]));
+    add("cpu_system_cores", "CPU time per time, in the kernel", "cores", spent(&["system", "irq", "softirq"]));
+    add("cpu_stolen_cores", "CPU time that the hypervisor gave to others", "cores", spent(&["steal"]));
+    add(
+        "cpu_frequency_ghz",
+        "frequency, mean of all CPUs",
+        "GHz",
+        mean_of(sensed, "frequency/", "_khz").map(|khz| khz / 1e6),
+    );
+    add("load_1min", "load average", "", observed(sensed, "kernel/load-1min_milli").map(|milli| milli / 1e3));
+    for (key, title, column) in [
+        ("context_switches", "context switches", "kernel/context-switches_count_per_s"),
+        ("interrupts", "interrupts", "kernel/interrupts_count_per_s"),
+    ] {
+        let rate = observed(sensed, column);
+        add(&format!("{key}_per_s"), &format!("{title} per second"), "1/s", rate);
+        let each = rate.zip(operations_per_s.filter(|rate| *rate > 0.0)).map(|(rate, operations)| rate / operations);
+        add(&format!("{key}_per_operation"), &format!("{title} per operation"), "", each);
+    }
+    let percent = sensed.sampling_cost_ppm as f64 / 1e4;
+    add("sampling_cost_percent", "CPU time of sampling, of one CPU", "%", Some(percent));
+    metrics
+}
+
+fn observed(sensed: &Sensed, column: &str) -> Option<f64> {
+    sensed.observed.get(column).copied()
+}
+
+/// CPU time of some kinds, of all CPUs together, as a number of CPUs.
+fn cpu_cores(sensed: &Sensed, kinds: &[&str]) -> Option<f64> {
+    let of_kind = |column: &str| {
+        let rest = column.strip_prefix("cputime/")?.strip_suffix("_ns_per_s")?;
+        rest.split_once('/').map(|(_, kind)| kinds.contains(&kind))
+    };
+    let found: Vec<f64> = sensed
+        .observed
+        .iter()
+        .filter(|(column, _)| of_kind(column) == Some(true))
+        .map(|(_, rate)| rate / 1e9)
+        .collect();
+    (!found.is_empty()).then(|| found.iter().sum())
+}
+
+fn mean_of(sensed: &Sensed, prefix: &str, suffix: &str) -> Option<f64> {
+    let fits = |column: &&String| column.starts_with(prefix) && column.ends_with(suffix);
+    let found: Vec<f64> = sensed.observed.keys().filter(fits).filter_map(|column| observed(sensed, column)).collect();
+    pilotlight_stats::mean::average(&found)
+}

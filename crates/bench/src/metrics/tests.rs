@@ -1,0 +1,159 @@
+//! A run of which every figure is known by hand.
+
+use std::collections::BTreeMap;
+
+use pilotlight_sensors::energy::Window;
+use pilotlight_sensors::{Origin, Part};
+
+use super::*;
+use crate::plan::Key;
+use crate::record::Latency;
+use crate::results::entry::{DomainEnergy, Sensed};
+use crate::workload::Point;
+
+const S: u64 = 1_000_000_000;
+
+fn class(what: What, operations: u64, ns: u64) -> Class {
+    let latency = Latency { mean_ns: Some(ns as f64), histogram: vec![(ns, operations)], ..Latency::default() };
+    Class { what, operations, bytes: Some(operations * 4096), runtime_ns: 2 * S, latency }
+}
+
+fn domain(name: &str, part: Part, joules: i64) -> DomainEnergy {
+    DomainEnergy { name: name.into(), part, origin: Origin::Measured, uj: Ok(joules * 1_000_000) }
+}
+
+/// Two seconds: 150,000 reads of 100 us and 50,000 writes of 300 us; SSD 10 J, CPU 80 J, system 200 J.
+fn run() -> Run {
+    let classes = vec![class(What::Read, 150_000, 100_000), class(What::Write, 50_000, 300_000)];
+    let observed = BTreeMap::from([
+        ("cputime/cpu0/user_ns_per_s".to_owned(), 0.25e9),
+        ("cputime/cpu1/softirq_ns_per_s".to_owned(), 0.5e9),
+        ("cputime/cpu1/idle_ns_per_s".to_owned(), 0.5e9),
+        ("frequency/cpu0_khz".to_owned(), 2_000_000.0),
+        ("frequency/cpu1_khz".to_owned(), 3_000_000.0),
+        ("kernel/context-switches_count_per_s".to_owned(), 250_000.0),
+    ]);
+    let energies = vec![
+        domain("nvme/nvme0", Part::Drive("nvme0".into()), 10),
+        domain("rapl/package-0", Part::Package(0), 80),
+        domain("ipmi/system", Part::System, 200),
+    ];
+    Run {
+        key: Key { point: 0, repeat: 0 },
+        knobs: Point::new(),
+        began_wall_ns: 0,
+        span: Window { from_ns: 0, to_ns: 3 * S },
+        window: Window { from_ns: S, to_ns: 3 * S },
+        record: Record { classes, ..Record::default() },
+        sensed: Sensed { energies, observed, ..Sensed::default() },
+    }
+}
+
+/// Four seconds of 2 W, 20 W and 60 W.
+fn baseline() -> Baseline {
+    let energies = vec![
+        domain("nvme/nvme0", Part::Drive("nvme0".into()), 8),
+        domain("rapl/package-0", Part::Package(0), 80),
+        domain("ipmi/system", Part::System, 240),
+    ];
+    let window = Window { from_ns: 0, to_ns: 4 * S };
+    Baseline { setting: Point::new(), window, sensed: Sensed { energies, ..Sensed::default() } }
+}
+
+fn taken(run: &Run) -> Taken {
+    Taken::of(&run.sensed.energies, None)
+}
+
+#[track_caller]
+fn check(metrics: &[Metric], key: &str, expected: f64) {
+    let metric = metrics.iter().find(|metric| metric.key == key);
+    let found = metric.unwrap_or_else(|| panic!("no {key}")).value.clone().unwrap();
+    assert!((found / expected - 1.0).abs() < 1e-12, "{key}: {found}, expected {expected}");
+}
+
+#[test]
+fn everything_by_hand() {
+    let run = run();
+    let metrics = of_run(&run, &taken(&run), Some(&baseline()));
+    for (key, expected) in [
+        ("io_per_s", 100_000.0),
+        ("bytes_per_s", 409_600_000.0),
+        ("read_per_s", 75_000.0),
+        ("write_bytes_per_s", 102_400_000.0),
+        ("io_latency_mean_us", 150.0),
+        ("io_latency_p50_us", 100.0),
+        ("io_latency_p99_us", 300.0),
+        ("read_latency_p99_us", 100.0),
+        ("ssd_power_w", 5.0),
+        ("cpu_energy_j", 80.0),
+        ("ssd_cpu_power_w", 45.0),
+        ("system_power_w", 100.0),
+        ("io_per_j_ssd", 20_000.0),
+        ("io_per_j_ssd_cpu", 100_000.0 / 45.0),
+        ("io_per_j_system", 1_000.0),
+        ("bytes_per_j_system", 4_096_000.0),
+        // 1 mJ each, for 150 us and for 300 us
+        ("io_edp_mean_js_system", 1e-3 * 150e-6),
+        ("io_edp_p99_js_system", 1e-3 * 300e-6),
+        ("io_power_delay_mean_ws_system", 100.0 * 150e-6),
+        // above 2 W, 20 W and 60 W
+        ("ssd_power_above_idle_w", 3.0),
+        ("ssd_cpu_energy_above_idle_j", 2.0 * (45.0 - 22.0)),
+        ("io_per_j_system_above_idle", 100_000.0 / 40.0),
+        ("io_edp_mean_js_ssd_cpu_above_idle", 23.0 / 100_000.0 * 150e-6),
+        ("domain_rapl_package_0_power_w", 40.0),
+        ("cpu_busy_cores", 0.75),
+        ("cpu_frequency_ghz", 2.5),
+        ("context_switches_per_operation", 2.5),
+    ] {
+        check(&metrics, key, expected);
+    }
+}
+
+#[test]
+fn keys_are_unique() {
+    let run = run();
+    let mut keys: Vec<String> =
+        of_run(&run, &taken(&run), Some(&baseline())).into_iter().map(|metric| metric.key).collect();
+    keys.sort();
+    let before = keys.len();
+    keys.dedup();
+    assert_eq!(keys.len(), before);
+}
+
+#[test]
+fn without_sensors_there_are_reasons_and_no_zero_watts() {
+    let mut run = run();
+    run.sensed.energies.clear();
+    let metrics = of_run(&run, &taken(&run), None);
+    let value = |key: &str| metrics.iter().find(|metric| metric.key == key).map(|metric| metric.value.clone());
+    assert!(value("ssd_power_w").unwrap().unwrap_err().contains("no sensor"));
+    assert!(value("io_per_j_system").unwrap().is_err());
+    assert_eq!(value("ssd_power_above_idle_w"), None, "nothing is above a baseline that was not asked for");
+}
+
+#[test]
+fn what_is_modelled_says_so() {
+    let mut run = run();
+    let origin = Origin::Modelled { profile: "generic".into() };
+    run.sensed.energies = vec![DomainEnergy { origin, ..domain("modelled/cpu", Part::Cpu, 80) }];
+    let metrics = of_run(&run, &taken(&run), None);
+    check(&metrics, "cpu_modelled_generic_power_w", 40.0);
+    check(&metrics, "io_per_j_cpu_modelled_generic", 2_500.0);
+    let power = metrics.iter().find(|metric| metric.key == "cpu_modelled_generic_power_w").unwrap();
+    assert!(power.modelled && power.title.contains("modelled (generic)"), "{power:?}");
+    let watts = metrics.iter().filter(|metric| metric.unit == "W" && metric.value.is_ok());
+    assert!(
+        watts.clone().count() == 2 && watts.clone().all(|metric| metric.modelled && metric.key.contains("modelled"))
+    );
+}
+
+#[test]
+fn transactions_have_their_own_efficiency() {
+    let mut run = run();
+    run.record.classes = vec![class(What::Transaction, 2_000, 5_000_000)];
+    let metrics = of_run(&run, &taken(&run), None);
+    check(&metrics, "transaction_per_j_system", 10.0);
+    check(&metrics, "transaction_latency_mean_us", 5_000.0);
+    assert!(!metrics.iter().any(|metric| metric.key == "io_per_s"));
+}

@@ -1,0 +1,204 @@
+//! What is measured, in which order, and how long that takes.
+//!
+//! *Words.* A *point* is one combination of knobs; a *repeat* is one measurement of it; a *round* is one repeat of every point that
+//! still needs one. *Properties.* The points are the cartesian product of the knobs, the last knob varying fastest. Each round
+//! visits each of its points once, in an order that follows from the seed and the round alone: so what drifts with time (heat, a drive that
+//! fills) is spread over all points, and an interrupted run goes on as it would have gone.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::experiment::{Experiment, Loaded};
+use crate::workload::{Point, Value};
+
+/// A command needs about so long to start and end, in seconds.
+const OVERHEAD_S: f64 = 0.3;
+
+/// What is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The experiment's title.
+    pub title: String,
+    /// Names of the knobs, in order.
+    pub knobs: Vec<String>,
+    /// Every point.
+    pub points: Vec<Point>,
+    /// Repeats of each point: at least and at most. They differ where a rule decides.
+    pub repeats: (u32, u32),
+    /// Decides the order.
+    pub seed: u64,
+    /// Names what is asked: the experiment without its title, and its points.
+    pub hash: String,
+    /// Time of one measurement, in seconds: ramp, duration, cool-down and what starting takes.
+    pub each_s: f64,
+    /// Time of idle baselines, in seconds.
+    pub baselines_s: f64,
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Key {
+    /// Index of the point.
+    pub point: usize,
+    /// Which repeat of it, from 0.
+    pub repeat: u32,
+}
+
+impl Plan {
+    /// Of an experiment.
+    #[must_use]
+    pub fn new(loaded: &Loaded) -> Self {
+        let Loaded { experiment, workload, vary, .. } = loaded;
+        let knobs: Vec<(String, Vec<Value>)> = workload.knobs().into_iter().chain(vary.iter().cloned()).collect();
+        let points = product(&knobs);
+        let repeats = experiment
+            .stop
+            .as_ref()
+            .map_or((experiment.repeats, experiment.repeats), |stop| (stop.at_least, stop.at_most));
+        let settings: usize = vary.iter().map(|(_, values)| values.len()).product();
+        Self {
+            title: experiment.title.clone(),
+            knobs: knobs.into_iter().map(|(name, _)| name).collect(),
+            repeats,
+            seed: experiment.seed,
+            hash: hash(experiment, &points),
+            each_s: each_s(experiment),
+            baselines_s: experiment.idle_baseline.seconds() * settings as f64,
+            points,
+        }
+    }
+
+    /// The points of a round, of those for which `wanted` holds, in the order in which they are visited.
+    pub fn round(&self, round: u32, wanted: impl Fn(usize) -> bool) -> Vec<usize> {
+        order(self.seed, round, self.points.len()).into_iter().filter(|point| wanted(*point)).collect()
+    }
+
+    /// How long it takes, in seconds: at least and at most.
+    #[must_use]
+    pub fn takes_s(&self) -> (f64, f64) {
+        let all = |repeats: u32| self.baselines_s + self.each_s * self.points.len() as f64 * f64::from(repeats);
+        (all(self.repeats.0), all(self.repeats.1))
+    }
+
+    /// Seed for what a tool draws in a measurement.
+    #[must_use]
+    pub fn seed_of(&self, key: Key) -> u64 {
+        let mut state = self.seed ^ ((key.point as u64) << 20) ^ u64::from(key.repeat);
+        // Tools read seeds as signed or as 32-bit numbers.
+        splitmix(&mut state) >> 33
+    }
+}
+
+fn each_s(experiment: &Experiment) -> f64 {
+    let duration_s = experiment.duration.map_or(0.0, |duration| duration.seconds());
+    experiment.ramp.seconds() + duration_s + experiment.cool_down.seconds() + OVERHEAD_S
+}
+
+/// Every combination; the last knob varies fastest.
+#[must_use]
+pub fn product(knobs: &[(String, Vec<Value>)]) -> Vec<Point> {
+    knobs.iter().fold(vec![Point::new()], |points, (name, values)| {
+        let with = |point: &Point, value: &Value| {
+            let mut point = point.clone();
+            point.insert(name.clone(), value.clone());
+            point
+        };
+        points.iter().flat_map(|point| values.iter().map(move |value| with(point, value))).collect()
+    })
+}
+
+/// The numbers below `count` in a random order that follows from seed and round (Fisher and Yates).
+#[must_use]
+pub fn order(seed: u64, round: u32, count: usize) -> Vec<usize> {
+    let mut state = seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ u64::from(round);
+    let mut order: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        let drawn = (u128::from(splitmix(&mut state)) * (last as u128 + 1)) >> 64;
+        order.swap(last, drawn as usize);
+    }
+    order
+}
+
+/// The next number of a stream (Steele, Lea and Flood's SplitMix).
+fn splitmix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn hash(experiment: &Experiment, points: &[Point]) -> String {
+    let experiment = Experiment { title: String::new(), about: String::new(), ..experiment.clone() };
+    let text = serde_json::to_string(&(experiment, points)).unwrap_or_default();
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether a point has been repeated often enough for a rule: `values` are those of its metric so far.
+#[must_use]
+pub fn enough(values: &[f64], within: f64, at_least: u32, at_most: u32) -> bool {
+    if values.len() < at_least as usize {
+        return false;
+    }
+    if values.len() >= at_most as usize {
+        return true;
+    }
+    let estimate = pilotlight_stats::mean::mean(values, pilotlight_stats::CONFIDENCE);
+    estimate.is_some_and(|estimate| (estimate.high - estimate.low) / 2.0 <= within * estimate.value.abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn knob(name: &str, values: &[i64]) -> (String, Vec<Value>) {
+        (name.to_owned(), values.iter().map(|&value| Value::Integer(value)).collect())
+    }
+
+    #[test]
+    fn points_are_the_product_and_the_last_knob_is_fastest() {
+        let points = product(&[knob("a", &[1, 2]), knob("b", &[3, 4, 5])]);
+        let pairs: Vec<String> = points.iter().map(|point| format!("{}{}", point["a"], point["b"])).collect();
+        assert_eq!(pairs, ["13", "14", "15", "23", "24", "25"]);
+        assert_eq!(product(&[]), [Point::new()]);
+    }
+
+    #[test]
+    fn the_rule_looks_at_the_half_width() {
+        // mean 100, s = 1, t(2) = 4.3027: half width 2.484
+        let values = [99.0, 100.0, 101.0];
+        assert!(enough(&values, 0.025, 3, 10));
+        assert!(!enough(&values, 0.0248, 3, 10));
+        assert!(!enough(&values, 0.5, 4, 10), "at least four");
+        assert!(enough(&values, 0.0, 2, 3), "at most three");
+        assert!(!enough(&[0.0, 1.0, -1.0], 0.05, 3, 10), "a mean of zero is never narrow");
+    }
+
+    #[test]
+    fn rounds_differ_and_so_do_seeds() {
+        assert_ne!(order(1, 0, 20), order(1, 1, 20));
+        assert_ne!(order(1, 0, 20), order(2, 0, 20));
+    }
+
+    proptest! {
+        #[test]
+        fn every_round_visits_each_point_once_in_an_order_that_repeats(seed: u64, round in 0..100_u32, count in 0..50_usize) {
+            let visited = order(seed, round, count);
+            prop_assert_eq!(&visited, &order(seed, round, count));
+            let mut sorted = visited;
+            sorted.sort_unstable();
+            prop_assert_eq!(sorted, (0..count).collect::<Vec<_>>());
+        }
+    }
+
+    /// Each point comes first about as often as any other.
+    #[test]
+    fn orders_favour_nobody() {
+        let mut first = [0_u32; 5];
+        (0..5_000).for_each(|seed| first[order(seed, 0, 5)[0]] += 1);
+        assert!(first.iter().all(|&times| (900..1_100).contains(&times)), "{first:?}");
+    }
+}

@@ -1,0 +1,121 @@
+//! What one measurement left, as a line of `runs.jsonl`: everything that metrics are computed from.
+
+use std::collections::BTreeMap;
+
+use pilotlight_sensors::clock::Jump;
+use pilotlight_sensors::energy::Window;
+use pilotlight_sensors::recording::{Marker, Punctuality};
+use pilotlight_sensors::{Origin, Part, Recording};
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::observed;
+use crate::plan::Key;
+use crate::record::Record;
+use crate::workload::Point;
+
+/// A finished measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Which.
+    pub key: Key,
+    /// Its knobs.
+    pub knobs: Point,
+    /// When the command was started, in nanoseconds since 1970.
+    pub began_wall_ns: u64,
+    /// From the command's start to its end, on the monotonic clock, in nanoseconds.
+    pub span: Window,
+    /// What figures are of: without start and ramp.
+    pub window: Window,
+    /// What the workload did.
+    pub record: Record,
+    /// What sensors say about the window.
+    pub sensed: Sensed,
+}
+
+/// An idle machine, measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Baseline {
+    /// Under which setting of the machine.
+    pub setting: Point,
+    /// From when to when, on the monotonic clock.
+    pub window: Window,
+    /// What sensors say about the window.
+    pub sensed: Sensed,
+}
+
+/// A line of `runs.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Entry {
+    /// A measurement came to its end.
+    Run(Box<Run>),
+    /// It failed, and the experiment goes on without it.
+    Failed {
+        /// Which.
+        key: Key,
+        /// Why.
+        why: String,
+    },
+    /// The idle machine.
+    Baseline(Box<Baseline>),
+}
+
+/// What sensors say about a window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sensed {
+    /// Energy of every domain that has any.
+    pub energies: Vec<DomainEnergy>,
+    /// Everything else by its column: counters as rates, gauges as means over time.
+    pub observed: BTreeMap<String, f64>,
+    /// What phases began when, on the monotonic clock.
+    pub markers: Vec<Marker>,
+    /// What sampling cost, in millionths of one CPU.
+    pub sampling_cost_ppm: u64,
+    /// How punctual each sensor's readings were.
+    pub punctuality: BTreeMap<String, Punctuality>,
+    /// When the wall clock jumped or the machine slept.
+    pub jumps: Vec<Jump>,
+}
+
+/// Energy of one domain over a window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DomainEnergy {
+    /// Sensor and domain, such as `rapl/package-0`.
+    pub name: String,
+    /// Of which part of the machine.
+    pub part: Part,
+    /// Whether it was measured.
+    pub origin: Origin,
+    /// In microjoules; or why it is not known.
+    pub uj: Result<i64, String>,
+}
+
+impl Sensed {
+    /// What a recording says about a window.
+    #[must_use]
+    pub fn of(recording: &Recording, window: Window) -> Self {
+        let mut sensed = Self {
+            markers: recording.markers.clone(),
+            sampling_cost_ppm: recording.cost_ppm(),
+            jumps: recording.jumps(),
+            ..Self::default()
+        };
+        for (at, track) in recording.tracks.iter().enumerate() {
+            sensed.punctuality.insert(track.sensor.clone(), track.punctuality());
+            for (index, domain) in track.domains.iter().enumerate() {
+                if observed::is_energy(domain) {
+                    let uj = recording.energy(at, index, window);
+                    sensed.energies.push(DomainEnergy {
+                        name: track.name(index),
+                        part: domain.part.clone(),
+                        origin: domain.origin.clone(),
+                        uj: uj.map(|energy| energy.uj).map_err(|error| error.to_string()),
+                    });
+                } else if let Some((column, value)) = observed::value(track, index, window) {
+                    sensed.observed.insert(column, value);
+                }
+            }
+        }
+        sensed
+    }
+}

@@ -1,0 +1,159 @@
+//! The folder of a run: what lies where in it.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::FolderError;
+use crate::plan::{Key, Plan};
+
+/// The folder of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folder {
+    root: PathBuf,
+}
+
+impl Folder {
+    /// At this path, which need not be there.
+    #[must_use]
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// Makes it, or finds in it an earlier part of the same run. Returns whether there was one.
+    ///
+    /// # Errors
+    /// If it holds another run, or cannot be made.
+    pub fn open(&self, plan: &Plan) -> Result<bool, FolderError> {
+        let made = std::fs::create_dir_all(&self.root);
+        made.map_err(|source| FolderError::file(&self.root, source))?;
+        if !self.plan().exists() {
+            return Ok(false);
+        }
+        let before: Plan = self.load(&self.plan())?;
+        if before.hash == plan.hash {
+            return Ok(true);
+        }
+        Err(FolderError::Other { path: self.root.clone(), title: before.title })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The experiment with everything that it includes and what the command line asked.
+    #[must_use]
+    pub fn experiment(&self) -> PathBuf {
+        self.root.join("experiment.toml")
+    }
+
+    /// The plan.
+    #[must_use]
+    pub fn plan(&self) -> PathBuf {
+        self.root.join("plan.json")
+    }
+
+    /// The machine.
+    #[must_use]
+    pub fn environment(&self) -> PathBuf {
+        self.root.join("environment.json")
+    }
+
+    /// What was read and what could not be.
+    #[must_use]
+    pub fn sensors(&self) -> PathBuf {
+        self.root.join("sensors.json")
+    }
+
+    /// Finished measurements.
+    #[must_use]
+    pub fn journal(&self) -> PathBuf {
+        self.root.join("runs.jsonl")
+    }
+
+    /// What was changed on the machine and is not yet put back.
+    #[must_use]
+    pub fn changes(&self) -> PathBuf {
+        self.root.join("changes.jsonl")
+    }
+
+    /// Samples of a measurement, or of an idle baseline.
+    #[must_use]
+    pub fn samples(&self, of: &str) -> PathBuf {
+        self.root.join("samples").join(of)
+    }
+
+    /// What a measured command printed.
+    #[must_use]
+    pub fn raw(&self, of: &str) -> PathBuf {
+        self.root.join("raw").join(of)
+    }
+
+    /// Results.
+    #[must_use]
+    pub fn results(&self) -> PathBuf {
+        self.root.join("results.json")
+    }
+
+    /// Results as a table.
+    #[must_use]
+    pub fn table(&self) -> PathBuf {
+        self.root.join("results.csv")
+    }
+
+    /// The report.
+    #[must_use]
+    pub fn report(&self) -> PathBuf {
+        self.root.join("report.html")
+    }
+
+    /// A folder for tools, empty at the start.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn scratch(&self) -> Result<PathBuf, FolderError> {
+        let path = self.root.join("scratch");
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).map_err(|source| FolderError::file(&path, source))?;
+        path.canonicalize().map_err(|source| FolderError::file(&path, source))
+    }
+
+    /// Writes JSON.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn save(&self, path: &Path, value: &impl Serialize) -> Result<(), FolderError> {
+        let text = serde_json::to_string_pretty(value).map_err(std::io::Error::from);
+        self.write(path, &(text.map_err(|source| FolderError::file(path, source))? + "\n"))
+    }
+
+    /// Writes a file in one step.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&self, path: &Path, text: &str) -> Result<(), FolderError> {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".new");
+        let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path));
+        written.map_err(|source| FolderError::file(path, source))
+    }
+
+    /// Reads JSON.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn load<T: DeserializeOwned>(&self, path: &Path) -> Result<T, FolderError> {
+        let text = std::fs::read_to_string(path).map_err(|source| FolderError::file(path, source))?;
+        serde_json::from_str(&text)
+            .map_err(|error| FolderError::Damaged { path: path.to_owned(), why: error.to_string() })
+    }
+}
+
+/// What files of a measurement are called: `p003-r01`.
+#[must_use]
+pub fn name_of(key: Key) -> String {
+    format!("p{:03}-r{:02}", key.point, key.repeat)
+}

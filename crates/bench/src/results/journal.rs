@@ -1,0 +1,144 @@
+//! `runs.jsonl`: a line for each measurement that came to its end, written at once. A line that a crash has torn is cut off when the
+//! journal is opened again; what it was about is measured again.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+
+use super::FolderError;
+use super::entry::{Baseline, Entry, Run};
+use crate::plan::Key;
+use crate::workload::Point;
+
+/// What is finished, and where more goes.
+#[derive(Debug)]
+pub struct Journal {
+    path: std::path::PathBuf,
+    file: File,
+    /// What is there.
+    pub finished: Finished,
+}
+
+/// Everything that came to its end.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Finished {
+    /// Measurements.
+    pub runs: BTreeMap<Key, Run>,
+    /// Measurements that failed and were not repeated with success, and why.
+    pub failed: BTreeMap<Key, String>,
+    /// Idle baselines, one for each setting of the machine.
+    pub baselines: Vec<Baseline>,
+}
+
+impl Finished {
+    fn add(&mut self, entry: Entry) {
+        match entry {
+            Entry::Run(run) => {
+                self.failed.remove(&run.key);
+                self.runs.insert(run.key, *run);
+            }
+            Entry::Failed { key, why } => drop(self.failed.insert(key, why)),
+            Entry::Baseline(baseline) => self.baselines.push(*baseline),
+        }
+    }
+
+    /// The idle machine under a setting.
+    #[must_use]
+    pub fn baseline(&self, setting: &Point) -> Option<&Baseline> {
+        self.baselines.iter().rev().find(|baseline| baseline.setting == *setting)
+    }
+
+    /// Reads a journal as it stands, without touching it.
+    ///
+    /// # Errors
+    /// If it cannot be read, or a line before the last is none.
+    pub fn read(path: &Path) -> Result<Self, FolderError> {
+        let text = std::fs::read_to_string(path).map_err(|source| FolderError::file(path, source))?;
+        Ok(parse(path, &text)?.0)
+    }
+}
+
+/// What a journal holds, and how many of its bytes are whole lines.
+fn parse(path: &Path, text: &str) -> Result<(Finished, usize), FolderError> {
+    let whole = text.rfind('\n').map_or(0, |at| at + 1);
+    let mut finished = Finished::default();
+    for (at, line) in text[..whole].lines().enumerate() {
+        let entry = serde_json::from_str(line);
+        let damaged = |error: serde_json::Error| FolderError::Damaged {
+            path: path.to_owned(),
+            why: format!("line {}: {error}", at + 1),
+        };
+        finished.add(entry.map_err(damaged)?);
+    }
+    Ok((finished, whole))
+}
+
+impl Journal {
+    /// Opens a journal, or begins one.
+    ///
+    /// # Errors
+    /// If it cannot be read or written, or is damaged elsewhere than at its end.
+    pub fn open(path: &Path) -> Result<Self, FolderError> {
+        let failed = |source| FolderError::file(path, source);
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(failed)?;
+        let (finished, whole) = parse(path, &text)?;
+        file.set_len(whole as u64).map_err(failed)?;
+        file.seek(SeekFrom::End(0)).map_err(failed)?;
+        Ok(Self { path: path.to_owned(), file, finished })
+    }
+
+    /// Adds a line, which is on the disk when this returns.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn add(&mut self, entry: Entry) -> Result<(), FolderError> {
+        let failed = |source| FolderError::file(&self.path, source);
+        let line = serde_json::to_string(&entry).map_err(|error| failed(error.into()))? + "\n";
+        self.file.write_all(line.as_bytes()).map_err(failed)?;
+        self.file.sync_data().map_err(failed)?;
+        self.finished.add(entry);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(point: usize, why: &str) -> Entry {
+        Entry::Failed { key: Key { point, repeat: 0 }, why: why.to_owned() }
+    }
+
+    #[test]
+    fn a_torn_line_is_cut_off_and_written_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs.jsonl");
+        let mut journal = Journal::open(&path).unwrap();
+        journal.add(failed(0, "a")).unwrap();
+        journal.add(failed(1, "b")).unwrap();
+        drop(journal);
+        let bytes = std::fs::read(&path).unwrap();
+        // Wherever it was torn: the first line is kept as long as it is whole, and the journal goes on.
+        for cut in 0..bytes.len() {
+            std::fs::write(&path, &bytes[..cut]).unwrap();
+            let mut journal = Journal::open(&path).unwrap();
+            let whole = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
+            assert_eq!(journal.finished.failed.len(), whole);
+            journal.add(failed(2, "c")).unwrap();
+            assert_eq!(Finished::read(&path).unwrap().failed.len(), whole + 1);
+        }
+    }
+
+    #[test]
+    fn damage_in_the_middle_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs.jsonl");
+        std::fs::write(&path, "{\"failed\":{}}\n\n").unwrap();
+        let error = Journal::open(&path).unwrap_err().to_string();
+        assert!(error.contains("runs.jsonl") && error.contains("line 1"), "{error}");
+    }
+}

@@ -1,0 +1,50 @@
+//! The folder of a run, and what is made of the measurements in it.
+
+pub mod entry;
+pub mod environment;
+pub mod folder;
+pub mod journal;
+pub mod samples;
+pub mod summary;
+
+use std::path::{Path, PathBuf};
+
+pub use folder::Folder;
+pub use summary::Results;
+
+/// A folder of results cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// A file.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{path}: {why}")]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The folder holds another run.
+    #[error(
+        "{path} holds a run of another experiment ({title:?}), or of an earlier state of this one; give another --out"
+    )]
+    Other {
+        /// Which folder.
+        path: PathBuf,
+        /// That experiment's title.
+        title: String,
+    },
+}
+
+impl FolderError {
+    pub(crate) fn file(path: &Path, source: std::io::Error) -> Self {
+        Self::File { path: path.to_owned(), source }
+    }
+}

@@ -1,0 +1,124 @@
+//! Raw samples as tables: one for each sensor and measurement, with a column for each domain in the domain's unit.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+
+use pilotlight_report::{Cell, Column, Kind, Table};
+use pilotlight_sensors::recording::{Marker, Recording, Track};
+
+use super::FolderError;
+
+/// How tables are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Apache Parquet.
+    Parquet,
+    /// CSV.
+    Csv,
+}
+
+impl Format {
+    const fn ending(self) -> &'static str {
+        match self {
+            Self::Parquet => "parquet",
+            Self::Csv => "csv",
+        }
+    }
+}
+
+/// Writes every track of a recording into `folder`, with the markers. Times count from `zero_ns` of the monotonic clock.
+///
+/// # Errors
+/// If a file cannot be written.
+pub fn write(recording: &Recording, zero_ns: u64, folder: &Path, format: Format) -> Result<(), FolderError> {
+    std::fs::create_dir_all(folder).map_err(|source| FolderError::file(folder, source))?;
+    let offset = recording.clock.first().map_or(0, |clock| clock.wall_offset_ns);
+    for track in &recording.tracks {
+        save(&of_track(track, zero_ns, offset), &folder.join(format!("{}.{}", track.sensor, format.ending())), format)?;
+    }
+    let markers = markers(&recording.markers, zero_ns);
+    save(&markers, &folder.join("markers.csv"), Format::Csv)
+}
+
+fn save(table: &Table, path: &Path, format: Format) -> Result<(), FolderError> {
+    let failed = |source| FolderError::file(path, source);
+    if format == Format::Csv {
+        return std::fs::write(path, table.csv(&[])).map_err(failed);
+    }
+    let file = File::create(path).map_err(failed)?;
+    let written = table.parquet(file, &[("title".to_owned(), table.title.clone())]);
+    written.map(drop).map_err(|error| failed(std::io::Error::other(error.to_string())))
+}
+
+fn of_track(track: &Track, zero_ns: u64, offset_ns: i64) -> Table {
+    let mut rows: BTreeMap<u64, Vec<Cell>> = BTreeMap::new();
+    for (domain, points) in track.points.iter().enumerate() {
+        for point in points {
+            let row = rows.entry(point.at_ns).or_insert_with(|| vec![Cell::Nothing; track.domains.len()]);
+            row[domain] = Cell::Integer(point.value);
+        }
+    }
+    let times = ["since_start_ns", "monotonic_ns", "unix_ns"].map(|name| Column::integer(name, ""));
+    let domains =
+        track.domains.iter().map(|domain| Column { name: domain.column(), unit: String::new(), kind: Kind::Integer });
+    let row = |(at_ns, cells): (u64, Vec<Cell>)| {
+        let unix_ns = at_ns.saturating_add_signed(offset_ns);
+        let times = [at_ns as i64 - zero_ns as i64, at_ns as i64, unix_ns as i64].map(Cell::Integer);
+        times.into_iter().chain(cells).collect()
+    };
+    Table {
+        title: track.sensor.clone(),
+        columns: times.into_iter().chain(domains).collect(),
+        rows: rows.into_iter().map(row).collect(),
+    }
+}
+
+fn markers(markers: &[Marker], zero_ns: u64) -> Table {
+    let row =
+        |marker: &Marker| vec![Cell::Integer(marker.at_ns as i64 - zero_ns as i64), Cell::text(marker.name.as_str())];
+    Table {
+        title: "markers".into(),
+        columns: vec![Column::integer("since_start_ns", ""), Column::text("phase")],
+        rows: markers.iter().map(row).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_sensors::energy::Point;
+    use pilotlight_sensors::{Domain, Part, Unit};
+
+    use super::*;
+
+    fn recording() -> Recording {
+        let domains = [Domain::power("package-0/core", Part::Core(0)), Domain::counter("reads", Unit::Count)];
+        let mut track = Track::new("x", &domains, 1);
+        track.points[0] = vec![Point { at_ns: 10, value: 5 }, Point { at_ns: 20, value: 6 }];
+        track.points[1] = vec![Point { at_ns: 20, value: 7 }];
+        Recording {
+            tracks: vec![track],
+            markers: vec![Marker { at_ns: 12, name: "measure".into() }],
+            ..Recording::default()
+        }
+    }
+
+    #[test]
+    fn units_stand_in_the_columns_and_what_was_not_read_is_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        write(&recording(), 10, folder.path(), Format::Csv).unwrap();
+        let text = std::fs::read_to_string(folder.path().join("x.csv")).unwrap();
+        let expected =
+            "since_start_ns,monotonic_ns,unix_ns,package_0_per_core_uw,reads_count\n0,10,10,5,\n10,20,20,6,7\n";
+        assert_eq!(text, expected);
+        let markers = std::fs::read_to_string(folder.path().join("markers.csv")).unwrap();
+        assert_eq!(markers, "since_start_ns,phase\n2,measure\n");
+    }
+
+    #[test]
+    fn parquet_is_written_unless_csv_is_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        write(&recording(), 10, folder.path(), Format::Parquet).unwrap();
+        assert!(std::fs::read(folder.path().join("x.parquet")).unwrap().starts_with(b"PAR1"));
+    }
+}

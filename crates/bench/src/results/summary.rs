@@ -1,0 +1,275 @@
+//! Results: each metric of each point over its repeats, as JSON and as a table.
+
+use std::collections::BTreeMap;
+
+use pilotlight_report::{Cell, Column, Kind, Table};
+use pilotlight_stats::{CONFIDENCE, mean};
+use serde::{Deserialize, Serialize};
+
+use super::entry::Run;
+use super::journal::Finished;
+use crate::metrics::{self, Metric, power::Taken};
+use crate::plan::Plan;
+use crate::record::Tool;
+use crate::workload::Point;
+
+/// What came out of an experiment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// The experiment's title.
+    pub title: String,
+    /// Names what was asked.
+    pub plan_hash: String,
+    /// Whether everything that was planned is there.
+    pub complete: bool,
+    /// Names of the knobs, in order.
+    pub knobs: Vec<String>,
+    /// The domains that make up SSD, CPU and system.
+    pub taken: Taken,
+    /// What made the work.
+    pub tools: Vec<Tool>,
+    /// What a reader must know: sensors that are missing, versions that are not known, clocks that jumped.
+    pub notes: Vec<String>,
+    /// Every metric, in the order in which they are shown.
+    pub metrics: Vec<About>,
+    /// One for each point of the plan.
+    pub points: Vec<PointResult>,
+}
+
+/// What a metric is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// Its column, which ends in its unit.
+    pub key: String,
+    /// In words.
+    pub title: String,
+    /// Its unit.
+    pub unit: String,
+    /// Whether it rests on a model instead of a measurement.
+    pub modelled: bool,
+}
+
+/// What came out at a point.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PointResult {
+    /// Its place in the plan.
+    pub point: usize,
+    /// Its knobs.
+    pub knobs: Point,
+    /// How many measurements came to their end.
+    pub repeats: usize,
+    /// Why others failed.
+    pub failures: Vec<String>,
+    /// Metrics by key.
+    pub values: BTreeMap<String, Spread>,
+    /// Why a metric has no value.
+    pub missing: BTreeMap<String, String>,
+}
+
+/// A metric over the repeats of a point.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// How many repeats have a value.
+    pub n: usize,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Median.
+    pub median: f64,
+    /// Sample standard deviation; `None` of one value.
+    pub deviation: Option<f64>,
+    /// Lower end of the 95 % interval of the mean (Student's t); `None` of one value.
+    pub low: Option<f64>,
+    /// Its upper end.
+    pub high: Option<f64>,
+    /// The value of each repeat, in their order.
+    pub values: Vec<f64>,
+}
+
+impl Spread {
+    /// Of these values; `None` of none.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let estimate = mean::mean(values, CONFIDENCE)?;
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (below, above) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
+        Some(Self {
+            n: values.len(),
+            mean: estimate.value,
+            median: f64::midpoint(below, above),
+            deviation: mean::variance(values).map(f64::sqrt),
+            low: Some(estimate.low).filter(|low| low.is_finite()),
+            high: Some(estimate.high).filter(|high| high.is_finite()),
+            values: values.to_vec(),
+        })
+    }
+}
+
+/// Names of the knobs that belong to the machine, with their values at a point.
+#[must_use]
+pub fn setting(point: &Point) -> Point {
+    point
+        .iter()
+        .filter(|(name, _)| name.starts_with("machine."))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+/// Every metric of a run.
+#[must_use]
+pub fn metrics_of(run: &Run, finished: &Finished, taken: &Taken) -> Vec<Metric> {
+    metrics::of_run(run, taken, finished.baseline(&setting(&run.knobs)))
+}
+
+impl Results {
+    /// Of everything that is finished.
+    #[must_use]
+    pub fn of(plan: &Plan, finished: &Finished, taken: &Taken, notes: Vec<String>) -> Self {
+        let mut results = Self {
+            title: plan.title.clone(),
+            plan_hash: plan.hash.clone(),
+            knobs: plan.knobs.clone(),
+            taken: taken.clone(),
+            notes,
+            ..Self::default()
+        };
+        for (point, knobs) in plan.points.iter().enumerate() {
+            let result = results.point(point, knobs, finished);
+            results.points.push(result);
+        }
+        results.note_runs(finished);
+        results
+    }
+
+    fn point(&mut self, point: usize, knobs: &Point, finished: &Finished) -> PointResult {
+        let runs: Vec<&Run> = finished.runs.values().filter(|run| run.key.point == point).collect();
+        let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        let mut missing = BTreeMap::new();
+        for run in &runs {
+            for metric in metrics_of(run, finished, &self.taken) {
+                match &metric.value {
+                    Ok(value) => values.entry(metric.key.clone()).or_default().push(*value),
+                    Err(why) => drop(missing.insert(metric.key.clone(), why.clone())),
+                }
+                self.about(metric);
+            }
+        }
+        let failures = finished.failed.iter().filter(|(key, _)| key.point == point).map(|(_, why)| why.clone());
+        let values: BTreeMap<String, Spread> =
+            values.into_iter().filter_map(|(key, values)| Some((key, Spread::of(&values)?))).collect();
+        missing.retain(|key, _| !values.contains_key(key));
+        PointResult { point, knobs: knobs.clone(), repeats: runs.len(), failures: failures.collect(), values, missing }
+    }
+
+    fn about(&mut self, Metric { key, title, unit, modelled, .. }: Metric) {
+        if !self.metrics.iter().any(|about| about.key == key) {
+            self.metrics.push(About { key, title, unit, modelled });
+        }
+    }
+
+    fn note_runs(&mut self, finished: &Finished) {
+        let mut note = |text: String| {
+            if !self.notes.contains(&text) {
+                self.notes.push(text);
+            }
+        };
+        for run in finished.runs.values() {
+            run.record.warnings.iter().cloned().for_each(&mut note);
+            if !run.record.tool.known {
+                let Tool { name, version, .. } = &run.record.tool;
+                note(format!("{name} {version}: this version's output was never tried; look at its figures twice"));
+            }
+            if !run.sensed.jumps.is_empty() {
+                note(format!("a clock jumped, or the machine slept, in a measurement of {}", words(&run.knobs)));
+            }
+        }
+        let mut tools: Vec<Tool> = Vec::new();
+        for run in finished.runs.values().filter(|run| !run.record.tool.name.is_empty()) {
+            if !tools.contains(&run.record.tool) {
+                tools.push(run.record.tool.clone());
+            }
+        }
+        self.tools = tools;
+    }
+
+    /// A metric by its key.
+    #[must_use]
+    pub fn metric(&self, key: &str) -> Option<&About> {
+        self.metrics.iter().find(|about| about.key == key)
+    }
+
+    /// One row for each point: knobs, repeats, and seven columns for each metric that has a value anywhere.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        let shown: Vec<&About> = self.metrics.iter().filter(|about| self.has(&about.key)).collect();
+        let mut columns: Vec<Column> = self.knobs.iter().map(|knob| Column::text(knob)).collect();
+        columns.push(column("repeats".into(), Kind::Integer));
+        for about in &shown {
+            let parts = ["", "_median", "_deviation", "_ci95_low", "_ci95_high"];
+            columns.extend(parts.iter().map(|part| column(with_part(&about.key, part), Kind::Number)));
+            columns.push(column(format!("{}_n", about.key), Kind::Integer));
+        }
+        let rows = self.points.iter().map(|point| row(&self.knobs, &shown, point)).collect();
+        Table { title: self.title.clone(), columns, rows }
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.points.iter().any(|point| point.values.contains_key(key))
+    }
+}
+
+/// The key stays in front and the unit too; the part comes last: `io_per_s_ci95_low`.
+fn with_part(key: &str, part: &str) -> String {
+    format!("{key}{part}")
+}
+
+fn column(name: String, kind: Kind) -> Column {
+    Column { name, unit: String::new(), kind }
+}
+
+fn row(knobs: &[String], shown: &[&About], point: &PointResult) -> Vec<Cell> {
+    let knob = |name: &String| point.knobs.get(name).map_or(Cell::Nothing, |value| Cell::text(value.to_string()));
+    let mut cells: Vec<Cell> = knobs.iter().map(knob).collect();
+    cells.push(Cell::Integer(point.repeats as i64));
+    let some = |value: Option<f64>| value.map_or(Cell::Nothing, Cell::number);
+    for about in shown {
+        let spread = point.values.get(&about.key);
+        let of = |part: fn(&Spread) -> Option<f64>| some(spread.and_then(part));
+        cells.push(of(|spread| Some(spread.mean)));
+        cells.push(of(|spread| Some(spread.median)));
+        cells.push(of(|spread| spread.deviation));
+        cells.push(of(|spread| spread.low));
+        cells.push(of(|spread| spread.high));
+        cells.push(Cell::Integer(spread.map_or(0, |spread| spread.n as i64)));
+    }
+    cells
+}
+
+/// A point as people say it: `bs=4k depth=8`.
+#[must_use]
+pub fn words(point: &Point) -> String {
+    let pairs: Vec<String> = point.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if pairs.is_empty() { "the only point".into() } else { pairs.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spread_by_hand() {
+        // mean 3, s = sqrt(2.5), t(4) = 2.7764: half width 1.9633
+        let spread = Spread::of(&[5.0, 1.0, 2.0, 4.0, 3.0]).unwrap();
+        assert_eq!((spread.n, spread.mean, spread.median), (5, 3.0, 3.0));
+        assert!((spread.deviation.unwrap() - 2.5_f64.sqrt()).abs() < 1e-12);
+        assert!((spread.high.unwrap() - 4.9633).abs() < 1e-3 && (spread.low.unwrap() - 1.0367).abs() < 1e-3);
+        assert_eq!(Spread::of(&[2.0, 4.0]).unwrap().median, 3.0);
+    }
+
+    #[test]
+    fn one_repeat_has_no_interval() {
+        let spread = Spread::of(&[7.0]).unwrap();
+        assert_eq!((spread.deviation, spread.low, spread.high), (None, None, None));
+        assert_eq!(Spread::of(&[]), None);
+    }
+}

@@ -1,0 +1,144 @@
+//! One measurement: sensors around a command, and a line in the journal.
+
+use pilotlight_sensors::energy::Window;
+use pilotlight_sensors::recording::Marker;
+use pilotlight_sensors::{Recording, Sampler};
+
+use super::process::{self, Running};
+use super::{Event, RunError, Runner, bind, own};
+use crate::plan::Key;
+use crate::record::Record;
+use crate::results::entry::{Baseline, Entry, Run, Sensed};
+use crate::results::folder::name_of;
+use crate::results::summary::setting;
+use crate::results::{FolderError, samples};
+use crate::workload::{Outcome, Point, Stage};
+
+impl Runner<'_> {
+    /// Measures a point once, and the idle machine before it if that is still missing.
+    pub(super) fn measure(&mut self, key: Key) -> Result<(), RunError> {
+        let point = self.plan.points[key.point].clone();
+        self.baseline(&setting(&point))?;
+        let (own, stage) = (own(&point), self.stage(key));
+        let mut beside = Vec::new();
+        for step in self.loaded.workload.before(&own, &stage)? {
+            beside.extend(self.step(&step)?);
+        }
+        let measured = self.command(key, &point, &own, &stage);
+        while let Some(mut running) = beside.pop() {
+            running.end();
+        }
+        measured
+    }
+
+    fn command(&mut self, key: Key, point: &Point, own: &Point, stage: &Stage) -> Result<(), RunError> {
+        let step = bind::bound(self.loaded.workload.command(own, stage)?, &self.loaded.experiment.bind);
+        let sampler = Sampler::start(self.senses.open(&self.settings.roots)?)?;
+        let limit = super::limit(&step);
+        let mut running = Running::start(&step, &self.scratch)?;
+        let ended = running.wait(|| {
+            let signal = self.stop.signal().map(RunError::Stopped);
+            signal.or_else(|| sampler.failure().map(Into::into)).or_else(|| limit(&process::title(&step)))
+        });
+        let outcome = running.outcome();
+        let (mut recording, failure) = sampler.stop();
+        self.keep_raw(key, &outcome)?;
+        ended?;
+        failure.map_or(Ok(()), Err)?;
+        let record = self.loaded.workload.parse(own, stage, &outcome)?;
+        let window = window(&record, stage, outcome.span_ns);
+        mark(&mut recording, outcome.span_ns, window);
+        let folder = self.settings.folder.samples(&name_of(key));
+        samples::write(&recording, outcome.span_ns.0, &folder, self.settings.format)?;
+        let run = Run {
+            key,
+            knobs: point.clone(),
+            began_wall_ns: outcome.began_wall_ns,
+            span: Window { from_ns: outcome.span_ns.0, to_ns: outcome.span_ns.1 },
+            window,
+            record,
+            sensed: Sensed::of(&recording, window),
+        };
+        Ok(self.journal.add(Entry::Run(Box::new(run)))?)
+    }
+
+    fn keep_raw(&self, key: Key, outcome: &Outcome) -> Result<(), FolderError> {
+        let folder = self.settings.folder.raw(&name_of(key));
+        std::fs::create_dir_all(&folder).map_err(|source| FolderError::file(&folder, source))?;
+        for (name, bytes) in [("stdout", &outcome.stdout), ("stderr", &outcome.stderr)] {
+            let path = folder.join(name);
+            std::fs::write(&path, bytes).map_err(|source| FolderError::file(&path, source))?;
+        }
+        Ok(())
+    }
+
+    /// Measures the idle machine under a setting, once.
+    fn baseline(&mut self, setting: &Point) -> Result<(), RunError> {
+        let length_ns = self.loaded.experiment.idle_baseline.0;
+        if length_ns == 0 || self.journal.finished.baseline(setting).is_some() {
+            return Ok(());
+        }
+        (self.watch)(Event::Baseline);
+        let sampler = Sampler::start(self.senses.open(&self.settings.roots)?)?;
+        let from_ns = sampler.mark("idle");
+        let rested = self.rest(length_ns);
+        let to_ns = sampler.mark("end");
+        let (recording, failure) = sampler.stop();
+        rested?;
+        failure.map_or(Ok(()), Err)?;
+        let name = format!("idle-{}", self.journal.finished.baselines.len());
+        samples::write(&recording, from_ns, &self.settings.folder.samples(&name), self.settings.format)?;
+        let window = Window { from_ns, to_ns };
+        let baseline = Baseline { setting: setting.clone(), window, sensed: Sensed::of(&recording, window) };
+        Ok(self.journal.add(Entry::Baseline(Box::new(baseline)))?)
+    }
+}
+
+/// What figures are of: as the tool says, or else the time after the ramp for as long as was asked; never more than the command ran.
+fn window(record: &Record, stage: &Stage, (from_ns, to_ns): (u64, u64)) -> Window {
+    let ns = |seconds: f64| (seconds * 1e9).round() as u64;
+    let asked = || {
+        let ramp = ns(stage.ramp_s);
+        (ramp, if stage.duration_s > 0.0 { ramp + ns(stage.duration_s) } else { u64::MAX })
+    };
+    let (start, end) = record.window_ns.unwrap_or_else(asked);
+    let whole = Window { from_ns, to_ns };
+    let window = Window { from_ns: from_ns.saturating_add(start), to_ns: from_ns.saturating_add(end).min(to_ns) };
+    // A command that ended before its ramp did is measured as a whole.
+    if window.from_ns < window.to_ns { window } else { whole }
+}
+
+/// Phases, for charts over time.
+fn mark(recording: &mut Recording, (from_ns, to_ns): (u64, u64), window: Window) {
+    let phases = [("start", from_ns), ("measure", window.from_ns), ("measured", window.to_ns), ("end", to_ns)];
+    recording.markers.extend(phases.map(|(name, at_ns)| Marker { at_ns, name: name.into() }));
+    recording.markers.sort_by_key(|marker| marker.at_ns);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Place;
+
+    fn stage(ramp_s: f64, duration_s: f64) -> Stage {
+        Stage { scratch: "/tmp".into(), place: Place::Nothing, ramp_s, duration_s, seed: 1 }
+    }
+
+    fn of(window_ns: Option<(u64, u64)>, stage: &Stage) -> (u64, u64) {
+        const S: u64 = 1_000_000_000;
+        let record = Record { window_ns, ..Record::default() };
+        let window = window(&record, stage, (100 * S, 110 * S));
+        ((window.from_ns - 100 * S) / 1_000_000, (window.to_ns - 100 * S) / 1_000_000)
+    }
+
+    #[test]
+    fn the_tool_knows_best_and_nothing_lies_beyond_the_command() {
+        let s = |seconds: u64| seconds * 1_000_000_000;
+        assert_eq!(of(Some((s(2), s(7))), &stage(1.0, 3.0)), (2_000, 7_000));
+        assert_eq!(of(Some((s(2), s(17))), &stage(1.0, 3.0)), (2_000, 10_000));
+        assert_eq!(of(None, &stage(1.0, 3.0)), (1_000, 4_000));
+        assert_eq!(of(None, &stage(1.0, 30.0)), (1_000, 10_000));
+        assert_eq!(of(None, &stage(1.5, 0.0)), (1_500, 10_000));
+        assert_eq!(of(None, &stage(20.0, 5.0)), (0, 10_000));
+    }
+}

@@ -1,0 +1,456 @@
+//! Does what an experiment asks, and leaves nothing behind.
+//!
+//! *Order.* Sensors and tools are looked for before anything is changed. Then: precondition the device, prepare the workload, and for
+//! each measurement: change the machine, do what the workload wants done before, measure, write a line, put the machine back, rest. The idle
+//! machine is measured before the first point of each setting. *Properties.* Whatever way this is left (end, error, Ctrl-C, panic): every program that
+//! was started is ended, the workload has cleaned up, and the machine is as it was; after a `kill -9` the journal of changes says
+//! what to put back. A measurement is in the journal as a whole or not at all, and a run that goes on visits the points that are left in the order
+//! in which it would have.
+
+mod bind;
+mod measure;
+pub mod place;
+mod precondition;
+pub mod process;
+pub mod sense;
+mod stop;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pilotlight_sensors::clock::now_ns;
+use pilotlight_sensors::sampler::{Failure, StartError};
+use pilotlight_sensors::{Missing as MissingSensor, Roots};
+
+pub use process::{StepError, find};
+pub use sense::Senses;
+pub use stop::StopFlag;
+
+use crate::experiment::Loaded;
+use crate::experiment::schema::OnFailure;
+use crate::metrics::power::Taken;
+use crate::plan::{self, Key, Plan};
+use crate::record::Tool;
+use crate::results::entry::{DomainEnergy, Entry};
+use crate::results::environment::Environment;
+use crate::results::journal::Journal;
+use crate::results::samples::Format;
+use crate::results::summary::{self, Results};
+use crate::results::{Folder, FolderError};
+use crate::workload::{Missing, Place, Point, Problem, Stage, Step};
+use process::Running;
+
+/// How a run is done, beside what the experiment says.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where everything goes.
+    pub folder: Folder,
+    /// The device that the person has named as one that may be overwritten.
+    pub may_overwrite: Option<PathBuf>,
+    /// How samples are written.
+    pub format: Format,
+    /// Where the kernel's files are.
+    pub roots: Roots,
+}
+
+/// What happens, for whoever watches.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Something is done that is not measured.
+    Step(String),
+    /// The idle machine is measured.
+    Baseline,
+    /// A measurement begins.
+    Measuring {
+        /// Which.
+        key: Key,
+        /// How many measurements are finished.
+        finished: usize,
+        /// How many there are, as far as is known.
+        of: usize,
+        /// About how long everything still takes, in seconds.
+        left_s: f64,
+    },
+    /// A measurement failed, and the run goes on.
+    Failed(Key, String),
+}
+
+/// Why a run ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A person or the system wanted it to end.
+    #[error("ended by signal {0}")]
+    Stopped(i32),
+    /// A sensor that is needed cannot be read.
+    #[error("sensor {0}\n(mark it as optional to go on without it)")]
+    Sensor(#[from] MissingSensor),
+    /// A sensor that is needed failed.
+    #[error("{0}")]
+    SensorFailed(#[from] Failure),
+    /// Sampling cannot begin.
+    #[error(transparent)]
+    Sampler(#[from] StartError),
+    /// A tool is not there.
+    #[error(transparent)]
+    Tool(#[from] Missing),
+    /// The workload cannot do what is asked, or its output cannot be read.
+    #[error(transparent)]
+    Workload(#[from] Problem),
+    /// A program cannot be started or failed.
+    #[error(transparent)]
+    Step(#[from] StepError),
+    /// The folder.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The stop rule names no metric.
+    #[error("stop.metric: there is no metric {asked:?} in what was measured{meant}")]
+    NoMetric {
+        /// What the rule names.
+        asked: String,
+        /// What was probably meant.
+        meant: String,
+    },
+}
+
+/// Runs what is missing of an experiment, and summarises what is there.
+///
+/// # Errors
+/// Why it ended early. What was finished until then is kept, and the machine is as it was.
+pub fn run(
+    loaded: &Loaded,
+    plan: &Plan,
+    senses: &Senses,
+    settings: &Settings,
+    stop: &StopFlag,
+    watch: &mut dyn FnMut(Event),
+) -> Result<Results, RunError> {
+    let mut runner = Runner::new(loaded, plan, senses, settings, stop, watch)?;
+    let outcome = runner.everything();
+    runner.leave();
+    let results = runner.results(outcome.is_ok());
+    settings.folder.save(&settings.folder.results(), &results)?;
+    let notes = results.notes.clone();
+    settings.folder.write(&settings.folder.table(), &results.table().csv(&notes))?;
+    outcome.map(|()| results)
+}
+
+/// The domains that make up SSD, CPU and system, of these sensors on this place.
+#[must_use]
+pub fn taken(senses: &Senses, drive: Option<&str>) -> Taken {
+    let stub = |(sensor, domain): &(String, pilotlight_sensors::Domain)| DomainEnergy {
+        name: format!("{sensor}/{}", domain.name),
+        part: domain.part.clone(),
+        origin: domain.origin.clone(),
+        uj: Err(String::new()),
+    };
+    let with_energy = senses.domains.iter().filter(|(_, domain)| crate::metrics::observed::is_energy(domain));
+    Taken::of(&with_energy.map(stub).collect::<Vec<_>>(), drive)
+}
+
+/// A run under way.
+struct Runner<'a> {
+    loaded: &'a Loaded,
+    plan: &'a Plan,
+    senses: &'a Senses,
+    settings: &'a Settings,
+    stop: &'a StopFlag,
+    watch: &'a mut dyn FnMut(Event),
+    journal: Journal,
+    taken: Taken,
+    scratch: PathBuf,
+    place: Place,
+    /// Programs that go on in the background, in the order in which they were started.
+    background: Vec<Running>,
+    /// Whether the workload has been asked to prepare, so that it must clean up.
+    prepared: bool,
+    /// What failed in this run is not tried again in it.
+    failed: BTreeSet<Key>,
+}
+
+impl<'a> Runner<'a> {
+    fn new(
+        loaded: &'a Loaded,
+        plan: &'a Plan,
+        senses: &'a Senses,
+        settings: &'a Settings,
+        stop: &'a StopFlag,
+        watch: &'a mut dyn FnMut(Event),
+    ) -> Result<Self, RunError> {
+        let tool = loaded.workload.tool()?;
+        bind::check(&loaded.experiment.bind)?;
+        let folder = &settings.folder;
+        let resumed = folder.open(plan)?;
+        let root = folder.root().canonicalize().map_err(|source| FolderError::file(folder.root(), source))?;
+        let place = place::resolve(&loaded.experiment.place, &root, settings.may_overwrite.as_deref())?;
+        let drive = place::drive_of(&place, &settings.roots.sys);
+        let taken = taken(senses, drive.as_deref());
+        if !resumed {
+            describe(loaded, plan, senses, settings, tool, drive)?;
+        }
+        let journal = Journal::open(&folder.journal())?;
+        let (background, failed) = (Vec::new(), BTreeSet::new());
+        let scratch = folder.scratch()?;
+        Ok(Self {
+            loaded,
+            plan,
+            senses,
+            settings,
+            stop,
+            watch,
+            journal,
+            taken,
+            scratch,
+            place,
+            background,
+            failed,
+            prepared: false,
+        })
+    }
+
+    fn everything(&mut self) -> Result<(), RunError> {
+        if self.next_round(0).is_none() {
+            return Ok(());
+        }
+        self.precondition()?;
+        self.prepare()?;
+        for round in 0..self.plan.repeats.1 {
+            while let Some(key) = self.next_round(round) {
+                self.one(key)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first measurement that is missing in this round or a later one.
+    fn next_round(&self, round: u32) -> Option<Key> {
+        (round..self.plan.repeats.1).find_map(|round| self.next(round))
+    }
+
+    fn next(&self, round: u32) -> Option<Key> {
+        let key = |point| Key { point, repeat: round };
+        let missing = |point| {
+            let key = key(point);
+            !self.journal.finished.runs.contains_key(&key) && !self.failed.contains(&key) && !self.is_enough(key)
+        };
+        self.plan.round(round, missing).first().map(|point| key(*point))
+    }
+
+    /// Whether the repeats before this one are enough for the stop rule.
+    fn is_enough(&self, key: Key) -> bool {
+        let Some(rule) = &self.loaded.experiment.stop else { return false };
+        let finished = &self.journal.finished;
+        let before = (0..key.repeat).filter_map(|repeat| finished.runs.get(&Key { repeat, ..key }));
+        let value = |run| {
+            let metrics = summary::metrics_of(run, finished, &self.taken);
+            metrics.into_iter().find(|metric| metric.key == rule.metric)?.value.ok()
+        };
+        let values: Vec<f64> = before.filter_map(value).collect();
+        plan::enough(&values, rule.within.0, rule.at_least, rule.at_most)
+    }
+
+    fn one(&mut self, key: Key) -> Result<(), RunError> {
+        let (finished, left) = (self.journal.finished.runs.len(), self.left());
+        let left_s = left as f64 * self.plan.each_s;
+        (self.watch)(Event::Measuring { key, finished, of: finished + left, left_s });
+        let outcome = self.measure(key);
+        match outcome {
+            Ok(()) => self.check_rule(key)?,
+            Err(error) if self.goes_on(&error) => {
+                let why = error.to_string();
+                self.failed.insert(key);
+                self.journal.add(Entry::Failed { key, why: why.clone() })?;
+                (self.watch)(Event::Failed(key, why));
+            }
+            Err(error) => return Err(error),
+        }
+        let more = self.next_round(0).is_some();
+        if more { self.rest(self.loaded.experiment.cool_down.0) } else { Ok(()) }
+    }
+
+    /// Only what the workload did wrong may be passed over.
+    fn goes_on(&self, error: &RunError) -> bool {
+        let of_workload = matches!(error, RunError::Workload(_) | RunError::Step(_));
+        of_workload && self.loaded.experiment.on_failure == OnFailure::GoOn
+    }
+
+    /// Measurements that are missing, if rules stop as early as they may.
+    fn left(&self) -> usize {
+        let missing = |round: u32| {
+            let key = |point| Key { point, repeat: round };
+            self.plan.round(round, |point| !self.journal.finished.runs.contains_key(&key(point))).len()
+        };
+        let least: usize = (0..self.plan.repeats.0).map(missing).sum();
+        least.max(1)
+    }
+
+    fn check_rule(&self, key: Key) -> Result<(), RunError> {
+        let Some(rule) = &self.loaded.experiment.stop else { return Ok(()) };
+        let Some(run) = self.journal.finished.runs.get(&key) else { return Ok(()) };
+        let metrics = summary::metrics_of(run, &self.journal.finished, &self.taken);
+        if metrics.iter().any(|metric| metric.key == rule.metric) {
+            return Ok(());
+        }
+        let known: Vec<&str> = metrics.iter().map(|metric| metric.key.as_str()).collect();
+        let meant = crate::experiment::read::nearest(&rule.metric, &known);
+        let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+        Err(RunError::NoMetric { asked: rule.metric.clone(), meant })
+    }
+
+    fn stage(&self, key: Key) -> Stage {
+        let experiment = &self.loaded.experiment;
+        Stage {
+            scratch: self.scratch.clone(),
+            place: self.place.clone(),
+            ramp_s: experiment.ramp.seconds(),
+            duration_s: experiment.duration.map_or(0.0, |duration| duration.seconds()),
+            seed: self.plan.seed_of(key),
+        }
+    }
+
+    fn prepare(&mut self) -> Result<(), RunError> {
+        let stage = self.stage(Key { point: 0, repeat: 0 });
+        self.prepared = true;
+        for step in self.loaded.workload.prepare(&stage)? {
+            let running = self.step(&step)?;
+            self.background.extend(running);
+        }
+        Ok(())
+    }
+
+    /// Does a step; one that goes on in the background is returned once it is ready.
+    fn step(&mut self, step: &Step) -> Result<Option<Running>, RunError> {
+        (self.watch)(Event::Step(if step.why.is_empty() { process::title(step) } else { step.why.clone() }));
+        let step = bind::bound(step.clone(), &self.loaded.experiment.bind);
+        let mut running = Running::start(&step, &self.scratch)?;
+        if step.background {
+            self.until_ready(&step, running).map(Some)
+        } else {
+            let limit = limit(&step);
+            running.wait(|| self.stop.signal().map(RunError::Stopped).or_else(|| limit(&running_title(&step))))?;
+            process::expect_success(&step, &running.outcome())?;
+            Ok(None)
+        }
+    }
+
+    fn until_ready(&self, step: &Step, mut running: Running) -> Result<Running, RunError> {
+        let Some(ready) = &step.ready else { return Ok(running) };
+        let limit = limit(&Step { limit_s: if step.limit_s > 0.0 { step.limit_s } else { 60.0 }, ..step.clone() });
+        while !ready.exists() {
+            if running.has_ended() {
+                let outcome = running.outcome();
+                process::expect_success(step, &outcome)?;
+                let what = process::title(step);
+                let (how, said) = (format!("ended before there was {}", ready.display()), String::new());
+                return Err(StepError::Failed { what, how, said }.into());
+            }
+            if let Some(error) = self.stop.signal().map(RunError::Stopped).or_else(|| limit(&running_title(step))) {
+                running.end();
+                return Err(error);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(running)
+    }
+
+    /// Waits, unless a signal comes.
+    fn rest(&self, ns: u64) -> Result<(), RunError> {
+        let until_ns = now_ns() + ns;
+        loop {
+            if let Some(signal) = self.stop.signal() {
+                return Err(RunError::Stopped(signal));
+            }
+            let left_ns = until_ns.saturating_sub(now_ns());
+            if left_ns == 0 {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_nanos(left_ns.min(50_000_000)));
+        }
+    }
+
+    /// Ends what goes on, and lets the workload clean up. Errors are told and passed over: there is nothing else to do.
+    fn leave(&mut self) {
+        if self.prepared {
+            let steps = self.loaded.workload.clean_up(&self.stage(Key { point: 0, repeat: 0 }));
+            for step in steps {
+                let done = Running::start(&step, &self.scratch).and_then(|mut running| {
+                    let limit =
+                        limit(&Step { limit_s: if step.limit_s > 0.0 { step.limit_s } else { 60.0 }, ..step.clone() });
+                    let _ = running.wait(|| limit(""));
+                    process::expect_success(&step, &running.outcome())
+                });
+                if let Err(error) = done {
+                    (self.watch)(Event::Step(format!("cleaning up: {error}")));
+                }
+            }
+        }
+        while let Some(mut running) = self.background.pop() {
+            running.end();
+        }
+        let own = self.settings.folder.root().join("data.bin");
+        if matches!(&self.place, Place::File(file, _) if file.file_name() == own.file_name() && self.is_default_place())
+        {
+            let _ = std::fs::remove_file(own);
+        }
+        let _ = std::fs::remove_dir_all(&self.scratch);
+    }
+
+    fn is_default_place(&self) -> bool {
+        let spec = &self.loaded.experiment.place;
+        spec.file.is_none() && spec.folder.is_none() && spec.device.is_none()
+    }
+
+    fn results(&self, complete: bool) -> Results {
+        let mut notes: Vec<String> = self.senses.missing.iter().map(|missing| format!("not read: {missing}")).collect();
+        if !self.senses.has_measured_power() {
+            notes.push("no power sensor could be read on this machine: there are no measured watts".into());
+            notes.extend(self.senses.survey.iter().map(|missing| format!("no watts from {missing}")));
+        }
+        let complete = complete && self.failed.is_empty();
+        Results { complete, ..Results::of(self.plan, &self.journal.finished, &self.taken, notes) }
+    }
+}
+
+/// Writes what a reader needs to understand or repeat the run.
+fn describe(
+    loaded: &Loaded,
+    plan: &Plan,
+    senses: &Senses,
+    settings: &Settings,
+    tool: Tool,
+    drive: Option<String>,
+) -> Result<(), RunError> {
+    let folder = &settings.folder;
+    let now_s = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+    folder.save(&folder.environment(), &Environment::read(&settings.roots, now_s, vec![tool], drive))?;
+    folder.save(&folder.sensors(), senses)?;
+    folder.write(&folder.experiment(), &loaded.table.to_string())?;
+    // Last: a folder with a plan has everything else.
+    folder.save(&folder.plan(), plan)?;
+    Ok(())
+}
+
+/// Says when a step has taken too long.
+fn limit(step: &Step) -> impl Fn(&str) -> Option<RunError> + use<> {
+    let (limit_s, began_ns) = (step.limit_s, now_ns());
+    move |title: &str| {
+        let gone_s = now_ns().saturating_sub(began_ns) as f64 / 1e9;
+        (limit_s > 0.0 && gone_s > limit_s).then(|| {
+            let (how, said) = (format!("was ended after {limit_s} s"), "it was taken for stuck".to_owned());
+            StepError::Failed { what: title.to_owned(), how, said }.into()
+        })
+    }
+}
+
+fn running_title(step: &Step) -> String {
+    process::title(step)
+}
+
+/// The knobs that are the workload's.
+fn own(point: &Point) -> Point {
+    point
+        .iter()
+        .filter(|(name, _)| !name.starts_with("machine."))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}

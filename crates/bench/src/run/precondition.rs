@@ -1,0 +1,83 @@
+//! What is done to a device before anything is measured: erased, and filled, so that it works as a drive in use does (thesis,
+//! section 5). Only on a device that the command line has named; a run that goes on does it again.
+
+use std::fs::OpenOptions;
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+
+use super::{Event, RunError, Runner};
+use crate::workload::{Missing, Place, Problem, Step};
+
+const BLOCK: usize = 1 << 20;
+
+impl Runner<'_> {
+    pub(super) fn precondition(&mut self) -> Result<(), RunError> {
+        let Some(what) = self.loaded.experiment.precondition else { return Ok(()) };
+        let Place::Device(device) = self.place.clone() else { return Ok(()) };
+        if what.format {
+            self.format(&device)?;
+        }
+        for time in 1..=what.fill {
+            (self.watch)(Event::Step(format!("filling {}, time {time} of {}", device.display(), what.fill)));
+            self.fill(&device, u64::from(time))?;
+        }
+        Ok(())
+    }
+
+    fn format(&mut self, device: &Path) -> Result<(), RunError> {
+        if super::find("nvme").is_none() {
+            let (why, help) = ("there is no such program", "precondition.format needs it: `apt install nvme-cli`");
+            return Err(Missing { tool: "nvme".into(), why: why.into(), help: help.into() }.into());
+        }
+        let argv = ["nvme".into(), "format".into(), "-s".into(), "1".into(), device.into(), "-f".into()];
+        let why = format!("erasing {}", device.display());
+        self.step(&Step { argv: argv.to_vec(), why, ..Step::default() }).map(drop)
+    }
+
+    /// Writes the whole device with bytes that do not compress and differ from block to block.
+    fn fill(&self, device: &Path, time: u64) -> Result<(), RunError> {
+        let failed = |error: std::io::Error| Problem { at: "precondition.fill".into(), why: error.to_string() };
+        let mut file = OpenOptions::new().write(true).open(device).map_err(failed)?;
+        let length = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        file.rewind().map_err(failed)?;
+        let mut block = noise(self.plan.seed ^ time);
+        let mut written = 0;
+        while written < length {
+            if let Some(signal) = self.stop.signal() {
+                return Err(RunError::Stopped(signal));
+            }
+            block[..8].copy_from_slice(&written.to_le_bytes());
+            let part = BLOCK.min((length - written) as usize);
+            file.write_all(&block[..part]).map_err(failed)?;
+            written += part as u64;
+        }
+        Ok(file.sync_all().map_err(failed)?)
+    }
+}
+
+/// A block of random bytes (xorshift, Marsaglia).
+fn noise(seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    std::iter::repeat_with(next).take(BLOCK / 8).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_is_a_whole_block_of_all_bytes() {
+        let block = noise(1);
+        assert_eq!(block.len(), BLOCK);
+        let mut seen = [0_usize; 256];
+        block.iter().for_each(|byte| seen[usize::from(*byte)] += 1);
+        assert!(seen.iter().all(|count| (3_500..4_700).contains(count)));
+        assert_ne!(noise(2), block);
+    }
+}

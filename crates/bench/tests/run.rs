@@ -1,0 +1,291 @@
+//! The runner on real short processes: everything is measured, an interrupted run goes on, nothing is left behind.
+
+use std::path::Path;
+use std::time::Duration;
+
+use pilotlight_bench::experiment::{self, Asked, Loaded, Merged, read};
+use pilotlight_bench::plan::Plan;
+use pilotlight_bench::results::journal::Finished;
+use pilotlight_bench::results::samples::Format;
+use pilotlight_bench::results::{Folder, Results};
+use pilotlight_bench::run::{self, Event, RunError, Senses, Settings, StopFlag};
+use pilotlight_sensors::Roots;
+
+/// Two knobs, two repeats: eight measurements of a tenth of a second. Each prints how much it did and leaves a line.
+fn experiment(folder: &Path) -> String {
+    let log = folder.join("log").display().to_string();
+    format!(
+        r#"
+title = "a command"
+repeats = 2
+idle_baseline = "200ms"
+place = {{ nothing = true }}
+[[sensor]]
+sensor = "cputime"
+[[sensor]]
+sensor = "kernel"
+[[sensor]]
+sensor = "modelled"
+profile = "test"
+base_uw = 10_000_000
+idle_core_uw = 1_000_000
+busy_core_uw = 5_000_000
+[[sensor]]
+sensor = "rapl"
+optional = true
+[workload]
+kind = "command"
+argv = ["sh", "-c", "echo {{a}}{{b}} >> {log}; sleep 0.1; echo did 1000{{a}} mean 0.5 ms"]
+prepare = [["sh", "-c", "echo prepared >> {log}"]]
+clean_up = [["sh", "-c", "echo cleaned >> {log}"]]
+[workload.knobs]
+a = [1, 2]
+b = ["x", "y"]
+[[workload.metric]]
+name = "did"
+unit = "count"
+regex = "did ([0-9]+)"
+class = "read"
+field = "operations"
+[[workload.metric]]
+name = "mean"
+unit = "ms"
+regex = "mean ([0-9.]+)"
+class = "read"
+field = "latency-mean"
+"#
+    )
+}
+
+struct Bench {
+    loaded: Loaded,
+    plan: Plan,
+    senses: Senses,
+    settings: Settings,
+}
+
+fn bench(text: &str, folder: &Path) -> Bench {
+    let merged = Merged::single("e.toml", read::parse("e.toml", text).unwrap());
+    let loaded = experiment::from_merged(merged, &Asked::default()).unwrap_or_else(|error| panic!("{error}"));
+    let (plan, roots) = (Plan::new(&loaded), Roots::default());
+    let senses = Senses::find(&loaded.experiment, &roots).unwrap();
+    let folder = Folder::new(&folder.join("out"));
+    let settings = Settings { folder, may_overwrite: None, format: Format::Csv, roots };
+    Bench { loaded, plan, senses, settings }
+}
+
+impl Bench {
+    fn run(&self, stop: &StopFlag, watch: &mut dyn FnMut(Event)) -> Result<Results, RunError> {
+        run::run(&self.loaded, &self.plan, &self.senses, &self.settings, stop, watch)
+    }
+
+    fn log(&self) -> Vec<String> {
+        let path = self.settings.folder.root().parent().unwrap().join("log");
+        std::fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+}
+
+#[test]
+fn everything_is_measured_and_summarised() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = bench(&experiment(folder.path()), folder.path());
+    let results = bench.run(&StopFlag::default(), &mut |_| ()).unwrap();
+    assert!(results.complete);
+    assert_eq!(results.points.len(), 4);
+    let log = bench.log();
+    assert_eq!((log.len(), log[0].as_str(), log[9].as_str()), (10, "prepared", "cleaned"));
+
+    let point = &results.points[3];
+    assert_eq!((point.knobs["a"].to_string(), point.knobs["b"].to_string()), ("2".into(), "y".into()));
+    assert_eq!((point.repeats, point.values["did_count"].mean), (2, 10_002.0));
+    // 10,002 in a good tenth of a second
+    let rate = point.values["io_per_s"].mean;
+    assert!((10_000.0..100_100.0).contains(&rate), "{rate}");
+    assert_eq!(point.values["io_latency_mean_us"].mean, 500.0);
+    assert!(point.missing["io_latency_p99_us"].contains("neither a histogram"));
+
+    // base 10 W, and 1 to 5 W for each CPU; ticks of 10 ms can double it over a tenth of a second
+    let cpus = std::thread::available_parallelism().unwrap().get() as f64;
+    let watts = point.values["cpu_modelled_test_power_w"].mean;
+    assert!(watts > 10.0 && watts < 2.0 * (10.0 + 5.0 * cpus), "{watts}");
+    let per_joule = point.values["io_per_j_cpu_modelled_test"].mean;
+    assert!((per_joule / (rate / watts) - 1.0).abs() < 0.5, "{per_joule}");
+    assert!(point.values.contains_key("cpu_modelled_test_power_above_idle_w"));
+    assert!(point.missing["ssd_power_w"].contains("no sensor"));
+    assert!(results.metric("cpu_modelled_test_power_w").unwrap().modelled);
+}
+
+#[test]
+fn the_folder_holds_all_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = bench(&experiment(folder.path()), folder.path());
+    let results = bench.run(&StopFlag::default(), &mut |_| ()).unwrap();
+    let out = bench.settings.folder.root();
+    let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let environment: serde_json::Value = serde_json::from_str(&read("environment.json")).unwrap();
+    assert!(environment["kernel"]["release"].is_string());
+    assert_eq!(read("experiment.toml").parse::<toml::Table>().unwrap(), bench.loaded.table);
+    let again: Results = serde_json::from_str(&read("results.json")).unwrap();
+    assert_eq!(again.points.len(), results.points.len());
+    let table = read("results.csv");
+    let header = table.lines().find(|line| !line.starts_with('#')).unwrap();
+    for column in ["a,b,repeats", "io_per_s,io_per_s_median", "io_per_s_ci95_low", "cpu_modelled_test_power_w"] {
+        assert!(header.contains(column), "{column} in {header}");
+    }
+    let samples = read("samples/p000-r00/modelled.csv");
+    assert!(samples.starts_with("since_start_ns,monotonic_ns,unix_ns,cpu_modelled_test_uj\n"), "{samples}");
+    assert!(read("samples/p000-r00/markers.csv").contains("measure"));
+    assert!(read("samples/idle-0/markers.csv").contains("idle"));
+    assert!(read("raw/p003-r01/stdout").contains("did 10002"));
+    assert!(!out.join("scratch").exists() && !out.join("data.bin").exists());
+}
+
+#[test]
+fn an_interrupted_run_goes_on_where_it_was() {
+    let (folder, whole) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let uninterrupted = bench(&experiment(whole.path()), whole.path());
+    uninterrupted.run(&StopFlag::default(), &mut |_| ()).unwrap();
+
+    let bench = bench(&experiment(folder.path()), folder.path());
+    let mut stops = 0;
+    loop {
+        let (stop, mut begun) = (StopFlag::default(), 0);
+        let outcome = bench.run(&stop, &mut |event| {
+            if matches!(event, Event::Measuring { .. }) {
+                begun += 1;
+                // During the third measurement of each part.
+                if begun == 3 {
+                    stop.set(2);
+                }
+            }
+        });
+        match outcome {
+            Ok(results) => break assert!(results.complete),
+            Err(RunError::Stopped(2)) => stops += 1,
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(bench.log().last().unwrap(), "cleaned");
+        assert!(stops < 10);
+    }
+    assert_eq!(stops, 3, "two measurements each time, then the last two");
+    let finished = |bench: &Bench| Finished::read(&bench.settings.folder.journal()).unwrap();
+    assert_eq!(finished(&bench).runs.len(), 8);
+    assert_eq!(finished(&bench).baselines.len(), 1, "the idle machine is not measured again");
+    // Points that were begun and stopped come twice; without them the order is that of the run that was not stopped.
+    let order = |bench: &Bench| {
+        let mut runs: Vec<_> = finished(bench).runs.into_values().map(|run| (run.began_wall_ns, run.key)).collect();
+        runs.sort_unstable();
+        runs.into_iter().map(|(_, key)| key).collect::<Vec<_>>()
+    };
+    assert_eq!(order(&bench), order(&uninterrupted));
+}
+
+#[test]
+fn a_folder_of_another_experiment_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = bench(&experiment(folder.path()), folder.path());
+    first.run(&StopFlag::default(), &mut |_| ()).unwrap();
+    let other = bench(&experiment(folder.path()).replace("repeats = 2", "repeats = 3"), folder.path());
+    let error = other.run(&StopFlag::default(), &mut |_| ()).unwrap_err().to_string();
+    assert!(error.contains("another experiment") && error.contains("--out"), "{error}");
+}
+
+#[test]
+fn the_stop_rule_ends_what_is_narrow_and_goes_on_with_what_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        r#"
+title = "rule"
+place = {{ nothing = true }}
+stop = {{ metric = "score_points", within = "1%", at_least = 3, at_most = 5 }}
+[workload]
+kind = "command"
+argv = ["sh", "-c", "echo x >> {log}; n=$(wc -l < {log}); [ {{kind}} = steady ] && echo 100 || echo $n"]
+knobs = {{ kind = ["steady", "wild"] }}
+metric = [{{ name = "score", unit = "points", regex = "([0-9]+)" }}]
+"#,
+        log = folder.path().join("log").display()
+    );
+    let rule = bench(&text, folder.path());
+    let results = rule.run(&StopFlag::default(), &mut |_| ()).unwrap();
+    let repeats: Vec<usize> = results.points.iter().map(|point| point.repeats).collect();
+    assert_eq!(repeats, [3, 5]);
+
+    let folder = tempfile::tempdir().unwrap();
+    let wrong = bench(&text.replace("metric = \"score_points\"", "metric = \"score_point\""), folder.path());
+    let error = wrong.run(&StopFlag::default(), &mut |_| ()).unwrap_err().to_string();
+    assert!(error.contains("did you mean score_points?"), "{error}");
+}
+
+#[test]
+fn a_failing_point_ends_the_run_or_leaves_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = r#"
+title = "failing"
+place = { nothing = true }
+on_failure = "ON"
+[workload]
+kind = "command"
+argv = ["sh", "-c", "[ {a} = 1 ] || { echo no such drive >&2; exit 3; }"]
+knobs = { a = [1, 2] }
+"#;
+    // The shell's own braces are no knobs.
+    let text = text.replace("{ echo", "{{ echo").replace("3; }\"", "3; }}\"");
+    let stopping = bench(&text.replace("ON", "stop"), folder.path());
+    let error = stopping.run(&StopFlag::default(), &mut |_| ()).unwrap_err().to_string();
+    assert!(error.contains("status 3") && error.contains("no such drive"), "{error}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let going_on = bench(&text.replace("ON", "go-on"), folder.path());
+    let results = going_on.run(&StopFlag::default(), &mut |_| ()).unwrap();
+    assert!(!results.complete);
+    assert_eq!((results.points[0].repeats, results.points[1].repeats), (1, 0));
+    assert!(results.points[1].failures[0].contains("no such drive"));
+}
+
+#[test]
+fn a_sensor_that_stops_ends_the_run_unless_it_is_optional() {
+    let folder = tempfile::tempdir().unwrap();
+    let reading = folder.path().join("watts");
+    let text = format!(
+        r#"
+title = "sensor"
+place = {{ nothing = true }}
+[[sensor]]
+sensor = "command"
+name = "meter"
+from = {{ file = "{meter}" }}
+unit = "W"
+part = "system"
+interval_ms = 10
+optional = OPTIONAL
+[workload]
+kind = "command"
+argv = ["sh", "-c", "sleep 0.2; rm {meter}; sleep 0.3"]
+"#,
+        meter = reading.display()
+    );
+    std::fs::write(&reading, "25").unwrap();
+    let needed = bench(&text.replace("OPTIONAL", "false"), folder.path());
+    let error = needed.run(&StopFlag::default(), &mut |_| ()).unwrap_err().to_string();
+    assert!(error.contains("meter") && error.contains("optional"), "{error}");
+
+    std::fs::write(&reading, "25").unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let optional = bench(&text.replace("OPTIONAL", "true"), other.path());
+    let results = optional.run(&StopFlag::default(), &mut |_| ()).unwrap();
+    let point = &results.points[0];
+    assert!(!point.values.contains_key("system_power_w"), "no watts rather than half of them");
+    assert!(point.missing["system_power_w"].contains("meter"), "{:?}", point.missing);
+}
+
+#[test]
+fn what_is_stuck_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "title = 't'\nplace = { nothing = true }\n\
+                [workload]\nkind = 'command'\nargv = ['sleep', '30']\nlimit = '200ms'\n";
+    let began = std::time::Instant::now();
+    let error = bench(text, folder.path()).run(&StopFlag::default(), &mut |_| ()).unwrap_err().to_string();
+    assert!(error.contains("taken for stuck"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
