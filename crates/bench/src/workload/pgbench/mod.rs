@@ -161,8 +161,7 @@ impl Pgbench {
     /// A run of this point for so many seconds.
     fn run(&self, point: &Point, seconds: u64, stage: &Stage) -> Result<Vec<String>, Problem> {
         let script = knob::argument(point, "script")?;
-        let of = if script.contains('/') { "file" } else { "builtin" };
-        let mut words = vec![format!("--{of}={script}")];
+        let mut words = vec![if script.contains('/') { own_script(&script)? } else { format!("--builtin={script}") }];
         words.push(format!("--client={}", knob::count(point, "clients")?));
         words.push(format!("--jobs={}", knob::count(point, "jobs")?));
         words.push(format!("--time={seconds}"));
@@ -188,13 +187,18 @@ fn setting(value: &Value) -> String {
     }
 }
 
+/// A file that is named from where the experiment was started.
+fn own_script(script: &str) -> Result<String, Problem> {
+    let path = std::path::absolute(script).map_err(|error| problem("workload.script", format!("{script}: {error}")))?;
+    Ok(format!("--file={}", path.display()))
+}
+
 fn database(scale: u64) -> String {
     format!("pgbench_{scale}")
 }
 
-fn log_folder(stage: &Stage) -> PathBuf {
-    stage.scratch.join("pgbench-log")
-}
+/// In the scratch folder, which steps are started in.
+const LOG: &str = "pgbench-log";
 
 /// pgbench counts whole seconds.
 fn whole(seconds: f64, key: &str) -> Result<u64, Problem> {
@@ -267,10 +271,10 @@ impl Workload for Pgbench {
     }
 
     fn before(&self, point: &Point, stage: &Stage) -> Result<Vec<Step>, Problem> {
-        let (server, log) = (self.server(stage)?, log_folder(stage).display().to_string());
+        let server = self.server(stage)?;
         let mut steps = vec![
-            simple("rm", &["-rf", "--", &log], "removing the log of the point before"),
-            simple("mkdir", &["--", &log], "a folder for the log"),
+            simple("rm", &["-rf", "--", LOG], "removing the log of the point before"),
+            simple("mkdir", &["--", LOG], "a folder for the log"),
         ];
         if self.settings_vary() {
             steps.extend(server.start(&self.settings(Some(point))));
@@ -293,7 +297,7 @@ impl Workload for Pgbench {
         // Else pgbench computes the mean that it prints from the duration, and no deviation. No report comes before a day is over.
         words.push("--progress=86400".into());
         words.push("--log".into());
-        words.push(format!("--log-prefix={}", log_folder(stage).join("log").display()));
+        words.push(format!("--log-prefix={LOG}/log"));
         words.extend(self.options.sampling.map(|share| format!("--sampling-rate={share}")));
         words.push(database(knob::count(point, "scale")?));
         Ok(Step { limit_s: stage.duration_s + 600.0, ..server.client("pgbench", words, "pgbench") })
@@ -301,7 +305,7 @@ impl Workload for Pgbench {
 
     fn parse(&self, _: &Point, stage: &Stage, outcome: &Outcome) -> Result<Record, Problem> {
         let mut log = output::Log::default();
-        let folder = log_folder(stage);
+        let folder = stage.scratch.join(LOG);
         let unread = |error: std::io::Error| problem("pgbench's log", format!("{}: {error}", folder.display()));
         let entries: Result<Vec<_>, _> = std::fs::read_dir(&folder).map_err(unread)?.collect();
         for entry in entries.map_err(unread)? {

@@ -64,7 +64,7 @@ fn a_real_postgresql_is_made_driven_read_and_removed() {
         let record = pgbench.parse(&point, &stage, &outcome).unwrap();
         let stdout = String::from_utf8_lossy(&outcome.stdout);
         assert!(stdout.contains(&format!("scaling factor: {}", point["scale"])), "{stdout}");
-        assert_is_of(&record, &stdout, &logged(&log_folder(&stage)));
+        assert_is_of(&record, &stdout, &logged(&stage.scratch.join(LOG)));
         let (from, to) = record.window_ns.unwrap();
         assert!((800_000_000..1_500_000_000).contains(&(to - from)) && to <= outcome.span_ns.1 + 1_000_000);
         assert_eq!(record.tool, pgbench.tool().unwrap());
@@ -100,15 +100,15 @@ fn settings_that_vary_have_a_server_for_each_point() {
 #[test]
 fn commands_are_pgbench_s_own() {
     let keys =
-        "programs = '/pg'\nscript = ['select-only', './own.sql']\nscale = 5\nclients = 8\njobs = 2\nsampling = 0.1
+        "programs = '/pg'\nscript = ['select-only', '/own.sql']\nscale = 5\nclients = 8\njobs = 2\nsampling = 0.1
         options = { protocol = 'prepared', rate = 100, connect = true }";
     let (pgbench, stage) = (configured(keys), in_folder(Path::new("/d")));
     let [builtin, own] = points(&pgbench).try_into().unwrap();
     let expected = "/pg/pgbench -h /d/pilotlight-postgres -U postgres --builtin=select-only --client=8 --jobs=2 --time=1 \
-        --random-seed=7 --connect --protocol=prepared --rate=100 --no-vacuum --progress=86400 --log --log-prefix=/d/pgbench-log/log \
+        --random-seed=7 --connect --protocol=prepared --rate=100 --no-vacuum --progress=86400 --log --log-prefix=pgbench-log/log \
         --sampling-rate=0.1 pgbench_5";
     assert_eq!(words(&pgbench.command(&builtin, &stage).unwrap()).join(" "), expected);
-    assert!(words(&pgbench.command(&own, &stage).unwrap()).contains(&"--file=./own.sql".into()));
+    assert!(words(&pgbench.command(&own, &stage).unwrap()).contains(&"--file=/own.sql".into()));
     let warming = pgbench.before(&builtin, &stage).unwrap();
     assert!(!words(warming.last().unwrap()).iter().any(|word| word.starts_with("--log") || word == "--no-vacuum"));
 }
