@@ -3,11 +3,11 @@
 use serde::de::DeserializeOwned;
 use toml::Table;
 
-use super::{Problem, Workload, db_bench, fio, pgbench};
+use super::{Problem, Workload, db_bench, fio, load, pgbench};
 use crate::experiment::read::{self, ReadError};
 
 /// Their names, as `kind` has them.
-pub const KINDS: [&str; 3] = ["fio", "db-bench", "pgbench"];
+pub const KINDS: [&str; 4] = ["fio", "db-bench", "pgbench", "load"];
 
 /// Reads the keys of a workload, without `kind`; `None` if there is no such kind.
 pub fn read(kind: &str, keys: Table, file: &str) -> Option<Result<Box<dyn Workload>, ReadError>> {
@@ -15,6 +15,7 @@ pub fn read(kind: &str, keys: Table, file: &str) -> Option<Result<Box<dyn Worklo
         "fio" => open(keys, file, fio::Fio::new),
         "db-bench" => open(keys, file, db_bench::DbBench::new),
         "pgbench" => open(keys, file, pgbench::Pgbench::new),
+        "load" => open(keys, file, load::Load::new),
         _ => return None,
     })
 }
@@ -40,10 +41,12 @@ mod tests {
     #[test]
     fn every_kind_is_read_and_refuses_keys_that_it_does_not_know() {
         for kind in KINDS {
-            let mut keys = format!("kind = '{kind}'\n");
-            if kind == "db-bench" {
-                keys += "benchmark = 'readrandom'\n";
-            }
+            let needed = match kind {
+                "db-bench" => "benchmark = 'readrandom'\n",
+                "load" => "target = '127.0.0.1:4420'\n",
+                _ => "",
+            };
+            let keys = format!("kind = '{kind}'\n{needed}");
             assert_eq!(read(&keys).map(|workload| workload.name().to_owned()), Ok(kind.to_owned()));
             let refused = read(&format!("{keys}no_such_key = 1")).map(drop).unwrap_err().to_string();
             assert!(refused.starts_with("e.toml: workload.no_such_key: unknown field"), "{refused}");

@@ -44,7 +44,7 @@ fn assert_is_of(record: &Record, stdout: &str, us: &[f64]) {
 #[test]
 fn a_real_postgresql_is_made_driven_read_and_removed() {
     let pgbench =
-        configured("scale = [1, 2]\nclients = 2\njobs = 2\nsettings = { shared_buffers = '16MB', fsync = false }");
+        configured("scale = 2\nclients = 2\njobs = 2\nsettings = { shared_buffers = '16MB', fsync = false }");
     if !there(&pgbench) {
         return;
     }
