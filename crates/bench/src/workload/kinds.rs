@@ -2,10 +2,12 @@
 
 use toml::{Table, Value};
 
-use super::{Workload, command};
+use super::{Workload, catalogue, command};
 use crate::experiment::read::{self, ReadError};
 
-const KINDS: [&str; 1] = ["command"];
+fn kinds() -> Vec<&'static str> {
+    std::iter::once("command").chain(catalogue::KINDS).collect()
+}
 
 /// Reads `[workload]`: its `kind`, and the keys of that kind.
 ///
@@ -14,14 +16,17 @@ const KINDS: [&str; 1] = ["command"];
 pub fn read(section: &Table, file: &str) -> Result<Box<dyn Workload>, ReadError> {
     let mut keys = section.clone();
     let Some(Value::String(kind)) = keys.remove("kind") else {
-        return Err(ReadError::key(file, "workload.kind", format!("say what makes work: one of {}", KINDS.join(", "))));
+        let why = format!("say what makes work: one of {}", kinds().join(", "));
+        return Err(ReadError::key(file, "workload.kind", why));
     };
-    match kind.as_str() {
-        "command" => Ok(Box::new(command::Command::new(read::table(keys, file, "workload")?, file)?)),
-        other => {
-            let meant = read::nearest(other, &KINDS).map(|meant| format!("; did you mean {meant}?"));
-            let why = format!("there is no {other:?}: one of {}{}", KINDS.join(", "), meant.unwrap_or_default());
-            Err(ReadError::key(file, "workload.kind", why))
-        }
+    if kind == "command" {
+        return Ok(Box::new(command::Command::new(read::table(keys, file, "workload")?, file)?));
     }
+    catalogue::read(&kind, keys, file).unwrap_or_else(|| Err(unknown(&kind, file)))
+}
+
+fn unknown(kind: &str, file: &str) -> ReadError {
+    let meant = read::nearest(kind, &kinds()).map(|meant| format!("; did you mean {meant}?"));
+    let why = format!("there is no {kind:?}: one of {}{}", kinds().join(", "), meant.unwrap_or_default());
+    ReadError::key(file, "workload.kind", why)
 }
