@@ -12,12 +12,14 @@ mod load;
 mod log;
 mod namespace;
 mod policies;
+mod restore;
 mod serve;
 mod set;
 mod sim;
 mod status;
 mod table;
 mod trace;
+mod with;
 
 use std::process::ExitCode;
 
@@ -37,6 +39,8 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::With(args) => with::run(args),
+        Command::Restore(args) => restore::run(args).map(ExitCode::from),
         Command::Sim(args) => sim::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Claims(args) => claims::run(args).map(ExitCode::from),

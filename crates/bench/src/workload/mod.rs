@@ -5,8 +5,11 @@ pub mod catalogue;
 pub mod command;
 pub mod db_bench;
 pub mod fio;
+pub mod kinds;
 pub mod knob;
+pub mod load;
 pub mod moments;
+pub mod pgbench;
 pub(crate) mod program;
 #[cfg(test)]
 pub(crate) mod testing;
