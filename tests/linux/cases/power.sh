@@ -22,8 +22,9 @@ nvme get-feature /dev/nvme0 -f 0xc -H | head -12
 within 20 "a state of rest" rests
 
 step "set, read back, refuse"
-dd if=/dev/zero of=/tmp/table bs=256 count=1 2>/dev/null
-expect "no transitions" nvme set-feature /dev/nvme0 -f 0xc -v 0 -l 256 -d /tmp/table
+# The kernel keeps the transitions to itself (6.12.117 refuses Set Features 0Ch even to root); this is how it is told.
+tolerance=/sys/class/nvme/nvme0/power/pm_qos_latency_tolerance_us
+echo 0 >$tolerance
 is 0xc 0 || fail "transitions are still made"
 for state in 1 2 0; do
   expect "state $state" nvme set-feature /dev/nvme0 -f 2 -v $state
@@ -37,10 +38,11 @@ is 2 3 || fail "it does not rest"
 read_one
 is 2 1 || fail "after I/O the state is $(feature 2), not the last in which it worked"
 
-step "the kernel sets its transitions again after a reset"
+step "after a reset, the kernel's own transitions"
 DMESG_ALLOW='resetting controller'
 expect "reset" nvme reset /dev/nvme0
 within 10 "a live controller" is_live
+echo 100000 >$tolerance
 within 10 "transitions" is 0xc 1
 nvme get-feature /dev/nvme0 -f 0xc -b >/tmp/transitions
 
@@ -61,7 +63,7 @@ read = "50MB/s"
 TOML
 # What is set: state and switch of transitions, scheduler, swappiness, number of our cgroups.
 machine() { echo "$(feature 2) $(feature 0xc) $(cat /sys/block/nvme0n1/queue/scheduler) $(cat /proc/sys/vm/swappiness) $(ls -d /sys/fs/cgroup/pilotlight-* 2>/dev/null | wc -l)"; }
-settings() { echo "$(cat /sys/block/nvme0n1/queue/scheduler) $(cat /proc/sys/vm/swappiness) $(cat /sys/fs/cgroup/cgroup.subtree_control) $(ls -d /sys/fs/cgroup/pilotlight-* 2>/dev/null | wc -l)"; }
+settings() { echo "$(cat $tolerance) $(cat /sys/block/nvme0n1/queue/scheduler) $(cat /proc/sys/vm/swappiness) $(cat /sys/fs/cgroup/cgroup.subtree_control) $(ls -d /sys/fs/cgroup/pilotlight-* 2>/dev/null | wc -l)"; }
 changed() { case "$(machine)" in "2 0 "*"[mq-deadline]"*" 1 1") ;; *) return 1 ;; esac; }
 back() {
   local now
@@ -70,10 +72,10 @@ back() {
   nvme get-feature /dev/nvme0 -f 0xc -b | cmp - /tmp/transitions || fail "other transitions"
   is 0xc 1 || fail "transitions are off"
   # It rests again before it can be asked; with transitions off for a while, I/O shows in which state it works.
-  expect "no transitions" nvme set-feature /dev/nvme0 -f 0xc -v 0 -l 256 -d /tmp/table
+  echo 0 >$tolerance
   read_one
   is 2 0 || fail "the power state is $(feature 2)"
-  expect "transitions" nvme set-feature /dev/nvme0 -f 0xc -v 1 -l 256 -d /tmp/transitions
+  echo 100000 >$tolerance
 }
 before=$(settings)
 cat >/tmp/during <<'SH'

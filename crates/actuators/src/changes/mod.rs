@@ -104,6 +104,7 @@ impl Changes {
             match step {
                 Step::Set(place, wanted) => self.set(place, &wanted)?,
                 Step::Limit(path, wanted) => change::limit(self.kernel.as_mut(), &path, &wanted)?,
+                Step::Confirm(place, wanted) => change::confirm(self.kernel.as_mut(), &place, &wanted)?,
             }
         }
         Ok(())
