@@ -213,10 +213,10 @@ pub(super) fn limit(kernel: &mut dyn Kernel, path: &Path, wanted: &str) -> Resul
     kernel.write(path, wanted).map_err(|source| Error::Write {
         place: place.clone(),
         wanted: wanted.into(),
-        source,
+        why: source,
         help: help.into(),
     })?;
-    let now = kernel.read(path).map_err(|source| Error::Read { place: place.clone(), source, help })?;
+    let now = kernel.read(path).map_err(|why| Error::Read { place: place.clone(), why, help })?;
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     match cgroup::limit_holds(name, &now, wanted) {
         true => Ok(()),
