@@ -108,8 +108,8 @@ impl Machine {
     pub fn changes(&self, roots: &Roots, device: Option<&Path>, name: &str) -> Result<Vec<Change>, KeyError> {
         let mut all = self.of_drive(roots, device)?;
         if let Some(scheduler) = &self.scheduler {
-            let device = find::block(roots, device).map_err(|why| KeyError::new("scheduler", why))?;
-            all.push(Change::Scheduler { device, scheduler: scheduler.clone() });
+            let devices = find::scheduled(roots, device).map_err(|why| KeyError::new("scheduler", why))?;
+            all.extend(devices.into_iter().map(|device| Change::Scheduler { device, scheduler: scheduler.clone() }));
         }
         all.extend(self.of_cpus(roots)?);
         if let Some(power) = &self.power {

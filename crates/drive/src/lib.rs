@@ -6,7 +6,7 @@
 
 mod sys;
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
@@ -56,12 +56,20 @@ pub trait Drive: Send {
 pub struct Controller(File);
 
 impl Controller {
-    /// The controller with this character device.
+    /// The controller with this character device, to be asked.
     ///
     /// # Errors
     /// As of opening the file.
     pub fn open(path: &Path) -> io::Result<Self> {
         File::open(path).map(Self)
+    }
+
+    /// The same, to be asked and set: newer kernels take data for a drive only through a file that is open for writing.
+    ///
+    /// # Errors
+    /// As of opening the file.
+    pub fn open_to_set(path: &Path) -> io::Result<Self> {
+        OpenOptions::new().read(true).write(true).open(path).map(Self)
     }
 }
 

@@ -11,7 +11,7 @@ for line in 'npss *: 4$' 'apsta *: 0x1$' 'ps +0 : mp:8.49W operational enlat:0 e
 done
 
 # feature ID: the value of a feature as a number.
-feature() { printf '%d\n' "$(nvme get-feature /dev/nvme0 -f "$1" | sed -n 's/.*[Cc]urrent value: *\(0x[0-9a-f]*\).*/\1/p')"; }
+feature() { printf '%d\n' "$(nvme get-feature /dev/nvme0 -f "$1" | sed -n 's/.*[Cc]urrent value: *\(0x\)\{0,1\}\([0-9a-f]*\).*/0x\2/p')"; }
 is() { [ "$(feature "$1")" = "$2" ]; }
 rests() { [ "$(feature 2)" -ge 3 ]; }
 read_one() { dd if=/dev/nvme0n1 of=/dev/null bs=4k count=1 iflag=direct 2>/dev/null; }
@@ -22,8 +22,9 @@ nvme get-feature /dev/nvme0 -f 0xc -H | head -12
 within 20 "a state of rest" rests
 
 step "set, read back, refuse"
-dd if=/dev/zero of=/tmp/table bs=256 count=1 2>/dev/null
-expect "no transitions" nvme set-feature /dev/nvme0 -f 0xc -v 0 -l 256 -d /tmp/table
+# The kernel keeps the transitions to itself (6.12.117 refuses Set Features 0Ch even to root); this is how it is told.
+tolerance=/sys/class/nvme/nvme0/power/pm_qos_latency_tolerance_us
+echo 0 >$tolerance
 is 0xc 0 || fail "transitions are still made"
 for state in 1 2 0; do
   expect "state $state" nvme set-feature /dev/nvme0 -f 2 -v $state
@@ -37,21 +38,24 @@ is 2 3 || fail "it does not rest"
 read_one
 is 2 1 || fail "after I/O the state is $(feature 2), not the last in which it worked"
 
-step "the kernel sets its transitions again after a reset"
+step "after a reset, the kernel's own transitions"
 DMESG_ALLOW='resetting controller'
 expect "reset" nvme reset /dev/nvme0
 within 10 "a live controller" is_live
+echo 100000 >$tolerance
 within 10 "transitions" is 0xc 1
 nvme get-feature /dev/nvme0 -f 0xc -b >/tmp/transitions
 
 step "with settings of the machine"
 mount -t cgroup2 none /sys/fs/cgroup
-cat >/tmp/machine.toml <<'TOML'
+# Debian has its schedulers as modules, which are not in this guest; `none` is what there is, and must be found all the same.
+nomerges=/sys/block/nvme0n1/queue/nomerges
+cat >/tmp/machine.toml <<TOML
 [machine]
 transitions = false
 power_state = 2
-scheduler = "mq-deadline"
-files = { "/proc/sys/vm/swappiness" = 1 }
+scheduler = "none"
+files = { "/proc/sys/vm/swappiness" = 1, "$nomerges" = 2 }
 
 [machine.cgroup]
 memory = "64MiB"
@@ -59,10 +63,10 @@ cpu_time = "150%"
 cpus = "0"
 read = "50MB/s"
 TOML
-# What is set: state and switch of transitions, scheduler, swappiness, number of our cgroups.
-machine() { echo "$(feature 2) $(feature 0xc) $(cat /sys/block/nvme0n1/queue/scheduler) $(cat /proc/sys/vm/swappiness) $(ls -d /sys/fs/cgroup/pilotlight-* 2>/dev/null | wc -l)"; }
-settings() { echo "$(cat /sys/block/nvme0n1/queue/scheduler) $(cat /proc/sys/vm/swappiness) $(cat /sys/fs/cgroup/cgroup.subtree_control) $(ls -d /sys/fs/cgroup/pilotlight-* 2>/dev/null | wc -l)"; }
-changed() { case "$(machine)" in "2 0 "*"[mq-deadline]"*" 1 1") ;; *) return 1 ;; esac; }
+# What is set: state and switch of transitions, merging, swappiness, number of our cgroups.
+machine() { echo "$(feature 2) $(feature 0xc) $(cat $nomerges) $(cat /proc/sys/vm/swappiness) $(ls -d /sys/fs/cgroup/pilotlight-* 2>/dev/null | wc -l)"; }
+settings() { echo "$(cat $tolerance) $(cat $nomerges) $(cat /proc/sys/vm/swappiness) $(cat /sys/fs/cgroup/cgroup.subtree_control) $(ls -d /sys/fs/cgroup/pilotlight-* 2>/dev/null | wc -l)"; }
+changed() { case "$(machine)" in "2 0 2 1 1") ;; *) return 1 ;; esac; }
 back() {
   local now
   now=$(settings)
@@ -70,10 +74,10 @@ back() {
   nvme get-feature /dev/nvme0 -f 0xc -b | cmp - /tmp/transitions || fail "other transitions"
   is 0xc 1 || fail "transitions are off"
   # It rests again before it can be asked; with transitions off for a while, I/O shows in which state it works.
-  expect "no transitions" nvme set-feature /dev/nvme0 -f 0xc -v 0 -l 256 -d /tmp/table
+  echo 0 >$tolerance
   read_one
   is 2 0 || fail "the power state is $(feature 2)"
-  expect "transitions" nvme set-feature /dev/nvme0 -f 0xc -v 1 -l 256 -d /tmp/transitions
+  echo 100000 >$tolerance
 }
 before=$(settings)
 cat >/tmp/during <<'SH'
@@ -82,9 +86,9 @@ cd /sys/fs/cgroup/pilotlight-* && cat memory.max cpu.max cpuset.cpus io.max
 SH
 expect "with" /host/pilotlight with /tmp/machine.toml --device /dev/nvme0n1 -- sh -c '
   sh /tmp/during
-  nvme get-feature /dev/nvme0 -f 2; nvme get-feature /dev/nvme0 -f 0xc; cat /sys/block/nvme0n1/queue/scheduler'
+  nvme get-feature /dev/nvme0 -f 2; nvme get-feature /dev/nvme0 -f 0xc; cat '$nomerges
 cat /tmp/expect.out
-for line in '0::/pilotlight-' '^67108864$' '^150000 100000$' '^0$' 'rbps=50000000' 'alue: *0x0*2$' '\[mq-deadline\]'; do
+for line in '0::/pilotlight-' '^67108864$' '^150000 100000$' '^0$' 'rbps=50000000' 'alue: *0x0*2$' '^2$'; do
   grep -q "$line" /tmp/expect.out || fail "while it ran: no $line"
 done
 back

@@ -12,6 +12,9 @@ use crate::roots::Roots;
 /// RAPL rounds a limit to its own unit, an eighth of a watt on the machines known.
 const POWER_STEP_UW: u64 = 125_000;
 
+/// What the kernel tolerates unless it is told otherwise (its parameter nvme_core.default_ps_max_latency_us).
+const DEFAULT_TOLERANCE_US: &str = "100000";
+
 /// Something that an experiment wants of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -66,7 +69,7 @@ pub enum Change {
         /// The state, 0 to 31.
         state: u8,
     },
-    /// Autonomous power state transitions of an NVMe drive (Set Features 0Ch).
+    /// Autonomous power state transitions of an NVMe drive (feature 0Ch).
     Transitions {
         /// Its controller, such as `nvme0`.
         drive: String,
@@ -82,6 +85,8 @@ pub(super) enum Step {
     Set(Place, String),
     /// A limit in a cgroup of ours, which goes with it.
     Limit(PathBuf, String),
+    /// Nothing is set; it must be so by now.
+    Confirm(Place, String),
 }
 
 impl Change {
@@ -101,10 +106,7 @@ impl Change {
             Self::PowerState { drive, state } => {
                 vec![Step::Set(Place::PowerState { drive: roots.dev.join(drive) }, state.to_string())]
             }
-            Self::Transitions { drive, on } => {
-                let switch = if *on { feature::ON } else { feature::OFF };
-                vec![Step::Set(Place::Transitions { drive: roots.dev.join(drive) }, switch.into())]
-            }
+            Self::Transitions { drive, on } => transitions(kernel, roots, drive, *on),
         })
     }
 }
@@ -115,6 +117,21 @@ fn exact(path: PathBuf, value: &str) -> Step {
 
 fn cpufreq(roots: &Roots, cpu: u32) -> PathBuf {
     roots.sys.join(format!("devices/system/cpu/cpu{cpu}/cpufreq"))
+}
+
+/// Transitions are the kernel's affair: it writes the drive's table itself, by the latency that it may cost, and newer kernels
+/// (6.12.117) refuse to let others set the feature. The drive is asked whether it came to pass.
+fn transitions(kernel: &mut dyn Kernel, roots: &Roots, drive: &str, on: bool) -> Vec<Step> {
+    let place = Place::Transitions { drive: roots.dev.join(drive) };
+    let switch = if on { feature::ON } else { feature::OFF };
+    let tolerance = roots.sys.join("class/nvme").join(drive).join("power/pm_qos_latency_tolerance_us");
+    let Ok(now) = kernel.read(&tolerance) else { return vec![Step::Set(place, switch.into())] };
+    let wanted = match (on, file::value(&now)) {
+        (false, _) => "0",
+        (true, "0") => DEFAULT_TOLERANCE_US,
+        (true, other) => other,
+    };
+    vec![exact(tolerance, wanted), Step::Confirm(place, switch.into())]
 }
 
 /// The lower bound is never above the upper one: which comes first depends on where the bounds are now.
@@ -177,6 +194,18 @@ fn in_cgroup(
     Ok(steps)
 }
 
+/// Looks whether something is as it must be.
+pub(super) fn confirm(kernel: &mut dyn Kernel, place: &Place, wanted: &str) -> Result<(), Error> {
+    let now = match place.read(kernel) {
+        Err(error) if error.kind() == std::io::ErrorKind::Unsupported && wanted == feature::OFF => return Ok(()),
+        now => now.map_err(|source| super::unreadable(place, source))?,
+    };
+    if place.obeys(&now, wanted) {
+        return Ok(());
+    }
+    Err(Error::Ignored { place: place.to_string(), wanted: wanted.into(), now: place.shown(&now) })
+}
+
 /// Sets a limit of a cgroup of ours, and reads it back.
 pub(super) fn limit(kernel: &mut dyn Kernel, path: &Path, wanted: &str) -> Result<(), Error> {
     let place = path.display().to_string();
@@ -184,10 +213,10 @@ pub(super) fn limit(kernel: &mut dyn Kernel, path: &Path, wanted: &str) -> Resul
     kernel.write(path, wanted).map_err(|source| Error::Write {
         place: place.clone(),
         wanted: wanted.into(),
-        source,
+        why: source,
         help: help.into(),
     })?;
-    let now = kernel.read(path).map_err(|source| Error::Read { place: place.clone(), source, help })?;
+    let now = kernel.read(path).map_err(|why| Error::Read { place: place.clone(), why, help })?;
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     match cgroup::limit_holds(name, &now, wanted) {
         true => Ok(()),

@@ -11,26 +11,22 @@ use super::restore::{Back, Outcome};
 #[non_exhaustive]
 pub enum Error {
     /// The journal cannot be kept.
-    #[error(
-        "journal {path}: {source}; nothing is changed without one: make the folder writable, or name another place"
-    )]
+    #[error("journal {path}: {why}; nothing is changed without one: make the folder writable, or name another place")]
     Journal {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        why: io::Error,
     },
     /// A journal in which a line cannot be read.
-    #[error(
-        "journal {path}, line {line}: {source}; put back by hand what the lines `change` name, then remove the file"
-    )]
+    #[error("journal {path}, line {line}: {why}; put back by hand what the lines `change` name, then remove the file")]
     Damaged {
         /// The file.
         path: PathBuf,
         /// Which line, from 1 on.
         line: usize,
         /// What is wrong.
-        source: serde_json::Error,
+        why: serde_json::Error,
     },
     /// The process that made the changes still runs.
     #[error("journal {path} belongs to {}, which still runs and puts its changes back itself: stop it first", process(*pid))]
@@ -65,24 +61,24 @@ pub enum Error {
     )]
     Outside(String),
     /// What it is now cannot be read, so it could not be put back.
-    #[error("cannot read {place}: {source}; {help}")]
+    #[error("cannot read {place}: {why}; {help}")]
     Read {
         /// What was asked.
         place: String,
         /// What the system said.
-        source: io::Error,
+        why: io::Error,
         /// What would help.
         help: &'static str,
     },
     /// The kernel refuses it.
-    #[error("cannot set {place} to {wanted}: {source}; {help}")]
+    #[error("cannot set {place} to {wanted}: {why}; {help}")]
     Write {
         /// What was to be changed.
         place: String,
         /// To what.
         wanted: String,
         /// What the system said.
-        source: io::Error,
+        why: io::Error,
         /// What would help.
         help: String,
     },

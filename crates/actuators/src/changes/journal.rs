@@ -66,7 +66,7 @@ pub(super) struct Journal {
 impl Journal {
     /// A new one.
     pub(super) fn create(path: &Path, roots: &Roots) -> Result<Self, Error> {
-        let failed = |source| Error::Journal { path: path.to_owned(), source };
+        let failed = |why| Error::Journal { path: path.to_owned(), why };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
         let draft = path.with_extension("new");
@@ -83,7 +83,7 @@ impl Journal {
 
     /// One that was left behind; nobody else can have it while this lives.
     pub(super) fn open(path: &Path) -> Result<(Self, Contents), Error> {
-        let failed = |source| Error::Journal { path: path.to_owned(), source };
+        let failed = |why| Error::Journal { path: path.to_owned(), why };
         let file = OpenOptions::new().read(true).append(true).open(path).map_err(failed)?;
         check_owner(path, &file)?;
         match file.try_lock() {
@@ -120,14 +120,14 @@ impl Journal {
             self.file.write_all(format!("{text}\n").as_bytes())?;
             self.file.sync_all()
         });
-        written.map_err(|source| Error::Journal { path: self.path.clone(), source })
+        written.map_err(|why| Error::Journal { path: self.path.clone(), why })
     }
 
     /// Everything is back.
     pub(super) fn remove(&self) -> Result<(), Error> {
         match fs::remove_file(&self.path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                Err(Error::Journal { path: self.path.clone(), source })
+                Err(Error::Journal { path: self.path.clone(), why: source })
             }
             _ => Ok(()),
         }
@@ -140,20 +140,20 @@ impl Journal {
 
 /// Only what the user himself wrote is believed: a journal says what to write where.
 fn check_owner(path: &Path, file: &File) -> Result<(), Error> {
-    let failed = |source| Error::Journal { path: path.to_owned(), source };
+    let failed = |why| Error::Journal { path: path.to_owned(), why };
     let (owner, own) = (file.metadata().map_err(failed)?.uid(), rustix::process::geteuid().as_raw());
     if owner == own { Ok(()) } else { Err(Error::Owner { path: path.to_owned(), owner }) }
 }
 
 fn read(path: &Path, mut file: &File) -> Result<Contents, Error> {
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(|source| Error::Journal { path: path.to_owned(), source })?;
-    parse(&bytes).map_err(|(line, source)| Error::Damaged { path: path.to_owned(), line, source })
+    file.read_to_end(&mut bytes).map_err(|why| Error::Journal { path: path.to_owned(), why })?;
+    parse(&bytes).map_err(|(line, why)| Error::Damaged { path: path.to_owned(), line, why })
 }
 
 /// What is in a journal that may still be written, without taking it.
 pub(super) fn peek(path: &Path) -> Result<(Contents, bool), Error> {
-    let file = File::open(path).map_err(|source| Error::Journal { path: path.to_owned(), source })?;
+    let file = File::open(path).map_err(|why| Error::Journal { path: path.to_owned(), why })?;
     let contents = read(path, &file)?;
     Ok((contents, matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))))
 }
@@ -212,7 +212,7 @@ pub fn fresh() -> PathBuf {
 /// # Errors
 /// The folder cannot be read.
 pub fn find(folder: &Path) -> Result<Vec<PathBuf>, Error> {
-    let failed = |source| Error::Journal { path: folder.to_owned(), source };
+    let failed = |why| Error::Journal { path: folder.to_owned(), why };
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed)?,

@@ -70,6 +70,6 @@ impl Kernel for Linux {
     }
 
     fn drive(&mut self, path: &Path) -> io::Result<Box<dyn Drive>> {
-        Ok(Box::new(Controller::open(path)?))
+        Ok(Box::new(Controller::open_to_set(path)?))
     }
 }

@@ -104,6 +104,7 @@ impl Changes {
             match step {
                 Step::Set(place, wanted) => self.set(place, &wanted)?,
                 Step::Limit(path, wanted) => change::limit(self.kernel.as_mut(), &path, &wanted)?,
+                Step::Confirm(place, wanted) => change::confirm(self.kernel.as_mut(), &place, &wanted)?,
             }
         }
         Ok(())
@@ -258,7 +259,7 @@ fn neighbours(path: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 fn unreadable(place: &Place, source: std::io::Error) -> Error {
-    Error::Read { place: place.to_string(), help: place.help(&source), source }
+    Error::Read { place: place.to_string(), help: place.help(&source), why: source }
 }
 
 fn refused(place: &Place, before: &str, wanted: &str, source: std::io::Error) -> Error {
@@ -266,5 +267,5 @@ fn refused(place: &Place, before: &str, wanted: &str, source: std::io::Error) ->
         Some(choices) => format!("it offers {}", choices.join(", ")),
         None => place.help(&source).to_owned(),
     };
-    Error::Write { place: place.to_string(), wanted: place.shown(wanted), source, help }
+    Error::Write { place: place.to_string(), wanted: place.shown(wanted), why: source, help }
 }

@@ -21,6 +21,26 @@ pub(super) fn block(roots: &Roots, path: Option<&Path>) -> Result<String, String
     name_of(whole).ok_or_else(why)
 }
 
+/// The devices with a scheduler behind `path`: with multipath the device itself has none, but each way to it has
+/// (`nvme0c1n1` of `nvme0n1`).
+pub(super) fn scheduled(roots: &Roots, path: Option<&Path>) -> Result<Vec<String>, String> {
+    let block = block(roots, path)?;
+    let has = |name: &String| roots.sys.join("block").join(name).join("queue/scheduler").exists();
+    let (subsystem, namespace) = block.rsplit_once('n').unwrap_or((&block, ""));
+    let is_way = |name: &String| {
+        let middle = name.strip_prefix(subsystem).and_then(|rest| rest.strip_suffix(&format!("n{namespace}")));
+        middle.and_then(|way| way.strip_prefix('c')).is_some_and(|way| way.bytes().all(|b| b.is_ascii_digit()))
+    };
+    if has(&block) {
+        return Ok(vec![block]);
+    }
+    let entries = fs::read_dir(roots.sys.join("block")).map_err(|error| format!("cannot read /sys/block: {error}"))?;
+    let names = entries.flatten().filter_map(|entry| name_of(&entry.path()));
+    let mut ways: Vec<String> = names.filter(|name| is_way(name) && has(name)).collect();
+    ways.sort();
+    if ways.is_empty() { Err(format!("{block} has no I/O scheduler: leave the key out")) } else { Ok(ways) }
+}
+
 /// The folder below `/sys` of a device in `/dev`, also by one of its other names there.
 fn by_name(roots: &Roots, path: &Path) -> Option<PathBuf> {
     let path = fs::canonicalize(roots.place(path)).unwrap_or_else(|_| roots.place(path));

@@ -223,7 +223,17 @@ impl Kernel for Fake {
         let name = path.file_name().unwrap().to_str().unwrap();
         let old = fs::read_to_string(path)?;
         let new = written(name, &old, text)?;
-        self.changing(|| replace(path, &new))
+        let drive = self.root.join("dev/nvme0");
+        self.changing(|| {
+            replace(path, &new)?;
+            // This kernel has the transitions of `nvme0` in hand.
+            if path.ends_with("nvme0/power/pm_qos_latency_tolerance_us") {
+                let state = fs::read_to_string(&drive)?;
+                let (state, _) = state.split_once(' ').unwrap();
+                replace(&drive, &format!("{state} {}", u32::from(text.trim() != "0")))?;
+            }
+            Ok(())
+        })
     }
 
     fn has(&mut self, path: &Path) -> bool {

@@ -143,3 +143,16 @@ fn what_the_machine_lacks_is_told() {
     let error = section.changes(&machine.roots(), None, "7").unwrap_err();
     assert_eq!(error.to_string(), "machine.scheduler: the experiment names no device or file that this is about");
 }
+
+#[test]
+fn with_multipath_every_way_to_a_device_has_a_scheduler() {
+    let machine = machine();
+    std::fs::remove_file(machine.path("sys/devices/nvme0/nvme0n1/queue/scheduler")).unwrap();
+    let changes_of = |text| changes(&machine, text);
+    assert!(changes_of("scheduler = \"none\"").unwrap_err().contains("nvme0n1 has no I/O scheduler"));
+    for way in ["nvme0c1n1", "nvme0c0n1", "nvme0c0n2", "nvme1c0n1"] {
+        machine.write(&format!("sys/block/{way}/queue/scheduler"), "[none] mq-deadline \n");
+    }
+    let scheduler = |device: &str| Change::Scheduler { device: device.into(), scheduler: "none".into() };
+    assert_eq!(changes_of("scheduler = \"none\""), Ok(vec![scheduler("nvme0c0n1"), scheduler("nvme0c1n1")]));
+}

@@ -63,3 +63,23 @@ fn a_cgroup_that_fails_half_way_goes_again() {
     let error = refused(&machine, &cgroup("memory.no-such"));
     assert!(error.contains("memory.no-such to 1"), "{error}");
 }
+
+#[test]
+fn transitions_are_set_through_the_kernel_and_confirmed_by_the_drive() {
+    let machine = Machine::new();
+    for drive in ["nvme0", "nvme1"] {
+        machine.write(&format!("sys/class/nvme/{drive}/power/pm_qos_latency_tolerance_us"), "100000\n");
+        machine.write(&format!("dev/{drive}"), "0 1");
+    }
+    let before = machine.tree();
+    let off = |drive: &str| Change::Transitions { drive: drive.into(), on: false };
+    let error = refused(&machine, &off("nvme1"));
+    assert!(error.contains("was set to off, without an error, and is on"), "{error}");
+    let mut made = Changes::begin_on(&machine.journal(), machine.roots(), machine.kernel()).unwrap();
+    made.make(&off("nvme0")).unwrap();
+    assert_eq!(machine.read("dev/nvme0"), "0 0");
+    made.make(&Change::Transitions { drive: "nvme0".into(), on: true }).unwrap();
+    assert_eq!(machine.read("dev/nvme0"), "0 1");
+    drop(made);
+    assert_eq!(machine.tree(), before);
+}

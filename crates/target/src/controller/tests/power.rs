@@ -74,6 +74,8 @@ fn states_are_set_read_back_and_refused_as_specified() {
         assert_eq!(get(c, id | 3 << 8, 0), (Outcome::result(4), vec![]), "changeable");
     }
     assert_eq!(get(c, POWER | 1 << 8, 0).0, Outcome::result(0), "the default");
+    let off = PropertyCmd { wide: Some(false), offset: property::CC, value: 0x0046_0000 };
+    assert_eq!(c.property_set(&off, 0), Ok(Effect::Reset));
     c.reset_done();
     enable(c);
     assert_eq!(state(c, 0), Outcome::result(0), "nothing outlives a reset");
