@@ -70,7 +70,8 @@ fn bench(text: &str, folder: &Path) -> Bench {
     let (plan, roots) = (Plan::new(&loaded), Roots::default());
     let senses = Senses::find(&loaded.experiment, &roots).unwrap();
     let folder = Folder::new(&folder.join("out"));
-    let settings = Settings { folder, may_overwrite: None, format: Format::Csv, roots };
+    let changes = Some(folder.root().with_file_name("changes.jsonl"));
+    let settings = Settings { folder, may_overwrite: None, format: Format::Csv, roots, changes };
     Bench { loaded, plan, senses, settings }
 }
 

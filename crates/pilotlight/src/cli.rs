@@ -26,6 +26,7 @@ Examples:
   pilotlight load --runtime 10 --iodepth 32         4 KiB random reads from 127.0.0.1:4420
   pilotlight trace requests.csv.gz                  rates, bursts, sizes of a block trace
   pilotlight doctor                                 what this machine lacks for cores that sleep
+  pilotlight bench experiments/quick.toml           any sensor beside any workload, on this machine
   pilotlight claims                                 what the papers report, and what comes out
 
 Run `pilotlight COMMAND --help` for a command's options and exit codes.";
@@ -66,6 +67,8 @@ pub(crate) enum Command {
     Doctor(crate::doctor::DoctorArgs),
     /// Run an experiment of the papers on the simulator
     Sim(crate::sim::SimArgs),
+    /// Run an experiment on this machine: a workload, with sensors of power beside it
+    Bench(crate::bench::BenchArgs),
 
     /// Compare what the papers report with what comes out here, row by row
     Claims(crate::claims::ClaimsArgs),

@@ -1,6 +1,7 @@
 //! Pilotlight, the program: command line, configuration, and the commands.
 
 mod admin;
+mod bench;
 mod claims;
 mod cli;
 mod config;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Sim(args) => sim::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Claims(args) => claims::run(args).map(ExitCode::from),
     };
     outcome.unwrap_or_else(|error| exit::failed(&error).into())

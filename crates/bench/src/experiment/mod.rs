@@ -14,7 +14,7 @@ pub use quantity::{Size, Time};
 pub use read::ReadError;
 pub use schema::Experiment;
 
-use crate::workload::{self, Workload, kinds};
+use crate::workload::{self, Workload, catalogue};
 
 /// What the command line asks beside the file. It becomes part of the experiment, so that results say it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,9 +61,10 @@ pub fn from_merged(mut merged: Merged, asked: &Asked) -> Result<Loaded, ReadErro
         ReadError { file, ..error }
     };
     let experiment: Experiment = read::table(merged.table.clone(), &file, "").map_err(blame)?;
-    let workload = kinds::read(&experiment.workload, &file).map_err(blame)?;
+    let workload = catalogue::read(&experiment.workload, &file).map_err(blame)?;
     check(&experiment, workload.name()).map_err(|(key, why)| blame(ReadError::key(&file, key, why)))?;
     let vary = vary(&experiment.vary).map_err(|(key, why)| blame(ReadError::key(&file, &key, why)))?;
+    check_varied(&experiment, &vary, &file).map_err(blame)?;
     Ok(Loaded { experiment, table: merged.table, file, workload, vary })
 }
 
@@ -149,6 +150,17 @@ fn vary(table: &Table) -> Result<Vec<(String, Vec<workload::Value>)>, Wrong<Stri
     found.into_iter().map(knob).collect()
 }
 
+/// Every value that a key of the machine takes must be one that it can take.
+fn check_varied(experiment: &Experiment, vary: &[(String, Vec<workload::Value>)], file: &str) -> Result<(), ReadError> {
+    for (key, values) in vary {
+        for value in values {
+            let setting = workload::Point::from([(key.clone(), value.clone())]);
+            crate::run::machine::machine(&experiment.machine, &setting, file)?;
+        }
+    }
+    Ok(())
+}
+
 fn leaves(table: &Table, within: &str, found: &mut Vec<(String, Value)>) {
     for (key, value) in table {
         let path = if within.is_empty() { key.clone() } else { format!("{within}.{key}") };
@@ -197,6 +209,8 @@ mod tests {
             ("sensor = [{ sensor = 'rappl' }]", "did you mean `rapl`?"),
             ("sensor = [{ sensor = 'cputime', interval = 5 }]", "5 is not a time"),
             ("vary = { depth = [1] }", "e.toml: vary.depth: only keys of machine"),
+            ("vary = { machine.schedular = ['none'] }", "did you mean `scheduler`?"),
+            ("machine = { governer = 'x' }", "did you mean `governor`?"),
         ] {
             let error = refused(&format!("{text}\n{LEAST}"));
             assert!(error.contains(expected), "{text}: {error}");

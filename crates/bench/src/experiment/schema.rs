@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use pilotlight_actuators::Machine;
 use pilotlight_sensors::Config;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -49,7 +50,7 @@ pub struct Experiment {
     pub precondition: Option<Precondition>,
     /// What is changed on the machine, and put back.
     #[serde(default)]
-    pub machine: Table,
+    pub machine: Machine,
     /// Where the workload may run.
     #[serde(default)]
     pub bind: Bind,
@@ -115,6 +116,14 @@ pub struct PlaceSpec {
     /// The workload needs no place.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub nothing: bool,
+}
+
+impl PlaceSpec {
+    /// Whether it is the file in the results' folder.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self { size: self.size, ..Self::default() }
+    }
 }
 
 /// What is done to the device before anything else, as the thesis does (section 5: formatted, then filled).

@@ -74,12 +74,6 @@ impl Folder {
         self.root.join("runs.jsonl")
     }
 
-    /// What was changed on the machine and is not yet put back.
-    #[must_use]
-    pub fn changes(&self) -> PathBuf {
-        self.root.join("changes.jsonl")
-    }
-
     /// Samples of a measurement, or of an idle baseline.
     #[must_use]
     pub fn samples(&self, of: &str) -> PathBuf {

@@ -7,6 +7,10 @@ use std::path::Path;
 use pilotlight_report::{Cell, Column, Kind, Table};
 use pilotlight_sensors::recording::{Marker, Recording, Track};
 
+use parquet::file::reader::{FileReader as _, SerializedFileReader};
+use parquet::record::Field;
+use pilotlight_sensors::Domain;
+
 use super::FolderError;
 
 /// How tables are written.
@@ -84,6 +88,76 @@ fn markers(markers: &[Marker], zero_ns: u64) -> Table {
     }
 }
 
+/// The column of a domain, as it stands in the file.
+#[must_use]
+pub fn column_of(domain: &Domain) -> String {
+    Column { name: domain.column(), unit: String::new(), kind: Kind::Integer }.key()
+}
+
+/// Samples of one sensor, read back.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Samples {
+    /// Which sensor.
+    pub sensor: String,
+    /// Names of the columns.
+    pub columns: Vec<String>,
+    /// A value for each column, where there is one.
+    pub rows: Vec<Vec<Option<f64>>>,
+}
+
+impl Samples {
+    /// A column by name: seconds since the command was started, and values.
+    #[must_use]
+    pub fn column(&self, name: &str) -> Option<Vec<(f64, f64)>> {
+        let at = |name: &str| self.columns.iter().position(|column| column == name);
+        let (time, value) = (at("since_start_ns")?, at(name)?);
+        let pair = |row: &Vec<Option<f64>>| Some(((*row.get(time)?)? / 1e9, (*row.get(value)?)?));
+        Some(self.rows.iter().filter_map(pair).collect())
+    }
+}
+
+/// Samples of all sensors of a measurement, by name; what cannot be read is left out.
+#[must_use]
+pub fn read_all(folder: &Path) -> Vec<Samples> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    paths.retain(|path| path.file_stem().is_some_and(|name| name != "markers"));
+    paths.iter().filter_map(|path| read(path)).collect()
+}
+
+fn read(path: &Path) -> Option<Samples> {
+    let (columns, rows) = match path.extension()?.to_str()? {
+        "csv" => of_csv(&std::fs::read_to_string(path).ok()?)?,
+        "parquet" => of_parquet(File::open(path).ok()?)?,
+        _ => return None,
+    };
+    Some(Samples { sensor: path.file_stem()?.to_string_lossy().into_owned(), columns, rows })
+}
+
+type Columns = (Vec<String>, Vec<Vec<Option<f64>>>);
+
+/// Columns here hold numbers alone, and their names have no commas.
+fn of_csv(text: &str) -> Option<Columns> {
+    let mut lines = text.lines();
+    let columns = lines.next()?.split(',').map(str::to_owned).collect();
+    let rows = lines.map(|line| line.split(',').map(|cell| cell.parse().ok()).collect()).collect();
+    Some((columns, rows))
+}
+
+fn of_parquet(file: File) -> Option<Columns> {
+    let reader = SerializedFileReader::new(file).ok()?;
+    let schema = reader.metadata().file_metadata().schema_descr();
+    let columns = schema.columns().iter().map(|column| column.name().to_owned()).collect();
+    let value = |(_, field): (&String, &Field)| match field {
+        Field::Long(value) => Some(*value as f64),
+        Field::Double(value) => Some(*value),
+        _ => None,
+    };
+    let rows = reader.get_row_iter(None).ok()?.flatten();
+    Some((columns, rows.map(|row| row.get_column_iter().map(value).collect()).collect()))
+}
+
 #[cfg(test)]
 mod tests {
     use pilotlight_sensors::energy::Point;
@@ -113,6 +187,21 @@ mod tests {
         assert_eq!(text, expected);
         let markers = std::fs::read_to_string(folder.path().join("markers.csv")).unwrap();
         assert_eq!(markers, "since_start_ns,phase\n2,measure\n");
+    }
+
+    #[test]
+    fn both_formats_are_read_back_alike() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |format| {
+            let folder = folder.path().join(Format::ending(format));
+            write(&recording(), 10, &folder, format).unwrap();
+            read_all(&folder)
+        };
+        let csv = read(Format::Csv);
+        assert_eq!(csv, read(Format::Parquet));
+        let column = column_of(&Domain::power("package-0/core", Part::Core(0)));
+        assert_eq!(csv[0].column(&column).unwrap(), [(0.0, 5.0), (1e-8, 6.0)]);
+        assert_eq!(csv[0].column("reads_count").unwrap(), [(1e-8, 7.0)]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use pilotlight_sensors::recording::Marker;
 use pilotlight_sensors::{Recording, Sampler};
 
 use super::process::{self, Running};
-use super::{Event, RunError, Runner, bind, own};
+use super::{Event, RunError, Runner, own};
 use crate::plan::Key;
 use crate::record::Record;
 use crate::results::entry::{Baseline, Entry, Run, Sensed};
@@ -18,6 +18,7 @@ impl Runner<'_> {
     /// Measures a point once, and the idle machine before it if that is still missing.
     pub(super) fn measure(&mut self, key: Key) -> Result<(), RunError> {
         let point = self.plan.points[key.point].clone();
+        self.set_machine(&point)?;
         self.baseline(&setting(&point))?;
         let (own, stage) = (own(&point), self.stage(key));
         let mut beside = Vec::new();
@@ -32,7 +33,7 @@ impl Runner<'_> {
     }
 
     fn command(&mut self, key: Key, point: &Point, own: &Point, stage: &Stage) -> Result<(), RunError> {
-        let step = bind::bound(self.loaded.workload.command(own, stage)?, &self.loaded.experiment.bind);
+        let step = self.bound(self.loaded.workload.command(own, stage)?);
         let sampler = Sampler::start(self.senses.open(&self.settings.roots)?)?;
         let limit = super::limit(&step);
         let mut running = Running::start(&step, &self.scratch)?;

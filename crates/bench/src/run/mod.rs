@@ -8,9 +8,11 @@
 //! in which it would have.
 
 mod bind;
+pub mod machine;
 mod measure;
 pub mod place;
 mod precondition;
+pub mod preview;
 pub mod process;
 pub mod sense;
 mod stop;
@@ -19,6 +21,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use pilotlight_actuators::Changes;
+use pilotlight_actuators::changes::Error as ChangeError;
+use pilotlight_actuators::machine::KeyError;
 use pilotlight_sensors::clock::now_ns;
 use pilotlight_sensors::sampler::{Failure, StartError};
 use pilotlight_sensors::{Missing as MissingSensor, Roots};
@@ -27,8 +32,8 @@ pub use process::{StepError, find};
 pub use sense::Senses;
 pub use stop::StopFlag;
 
-use crate::experiment::Loaded;
 use crate::experiment::schema::OnFailure;
+use crate::experiment::{Loaded, ReadError};
 use crate::metrics::power::Taken;
 use crate::plan::{self, Key, Plan};
 use crate::record::Tool;
@@ -52,6 +57,8 @@ pub struct Settings {
     pub format: Format,
     /// Where the kernel's files are.
     pub roots: Roots,
+    /// Where it is on record what was changed on the machine; where `pilotlight restore` looks if not given.
+    pub changes: Option<PathBuf>,
 }
 
 /// What happens, for whoever watches.
@@ -103,6 +110,15 @@ pub enum RunError {
     /// The folder.
     #[error(transparent)]
     Folder(#[from] FolderError),
+    /// The machine cannot be set as asked.
+    #[error(transparent)]
+    Machine(#[from] KeyError),
+    /// A setting of the machine cannot be changed, or not be put back.
+    #[error(transparent)]
+    Changes(#[from] ChangeError),
+    /// A setting of the machine is not as it should be.
+    #[error(transparent)]
+    Read(#[from] ReadError),
     /// The stop rule names no metric.
     #[error("stop.metric: there is no metric {asked:?} in what was measured{meant}")]
     NoMetric {
@@ -127,11 +143,13 @@ pub fn run(
 ) -> Result<Results, RunError> {
     let mut runner = Runner::new(loaded, plan, senses, settings, stop, watch)?;
     let outcome = runner.everything();
-    runner.leave();
+    let left = runner.leave();
+    let outcome = outcome.and(left);
     let results = runner.results(outcome.is_ok());
     settings.folder.save(&settings.folder.results(), &results)?;
     let notes = results.notes.clone();
     settings.folder.write(&settings.folder.table(), &results.table().csv(&notes))?;
+    crate::report::write(settings.folder.root())?;
     outcome.map(|()| results)
 }
 
@@ -160,6 +178,9 @@ struct Runner<'a> {
     taken: Taken,
     scratch: PathBuf,
     place: Place,
+    changes: Changes,
+    /// What the machine has been brought to.
+    setting: Option<Point>,
     /// Programs that go on in the background, in the order in which they were started.
     background: Vec<Running>,
     /// Whether the workload has been asked to prepare, so that it must clean up.
@@ -189,6 +210,7 @@ impl<'a> Runner<'a> {
             describe(loaded, plan, senses, settings, tool, drive)?;
         }
         let journal = Journal::open(&folder.journal())?;
+        let changes = machine::begin(&settings.roots, settings.changes.as_deref())?;
         let (background, failed) = (Vec::new(), BTreeSet::new());
         let scratch = folder.scratch()?;
         Ok(Self {
@@ -202,6 +224,8 @@ impl<'a> Runner<'a> {
             taken,
             scratch,
             place,
+            changes,
+            setting: None,
             background,
             failed,
             prepared: false,
@@ -209,10 +233,10 @@ impl<'a> Runner<'a> {
     }
 
     fn everything(&mut self) -> Result<(), RunError> {
-        if self.next_round(0).is_none() {
-            return Ok(());
-        }
+        let Some(first) = self.next_round(0) else { return Ok(()) };
         self.precondition()?;
+        // What the workload starts now is to live in the cgroup that its points need.
+        self.set_machine(&self.plan.points[first.point].clone())?;
         self.prepare()?;
         for round in 0..self.plan.repeats.1 {
             while let Some(key) = self.next_round(round) {
@@ -318,10 +342,14 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
+    fn bound(&self, step: Step) -> Step {
+        machine::within(bind::bound(step, &self.loaded.experiment.bind), self.changes.cgroup())
+    }
+
     /// Does a step; one that goes on in the background is returned once it is ready.
     fn step(&mut self, step: &Step) -> Result<Option<Running>, RunError> {
         (self.watch)(Event::Step(if step.why.is_empty() { process::title(step) } else { step.why.clone() }));
-        let step = bind::bound(step.clone(), &self.loaded.experiment.bind);
+        let step = self.bound(step.clone());
         let mut running = Running::start(&step, &self.scratch)?;
         if step.background {
             self.until_ready(&step, running).map(Some)
@@ -368,8 +396,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Ends what goes on, and lets the workload clean up. Errors are told and passed over: there is nothing else to do.
-    fn leave(&mut self) {
+    /// Ends what goes on, lets the workload clean up, and puts the machine back.
+    fn leave(&mut self) -> Result<(), RunError> {
         if self.prepared {
             let steps = self.loaded.workload.clean_up(&self.stage(Key { point: 0, repeat: 0 }));
             for step in steps {
@@ -387,17 +415,12 @@ impl<'a> Runner<'a> {
         while let Some(mut running) = self.background.pop() {
             running.end();
         }
-        let own = self.settings.folder.root().join("data.bin");
-        if matches!(&self.place, Place::File(file, _) if file.file_name() == own.file_name() && self.is_default_place())
-        {
-            let _ = std::fs::remove_file(own);
+        if self.loaded.experiment.place.is_default() {
+            let _ = std::fs::remove_file(self.settings.folder.root().join(place::DEFAULT_FILE));
         }
         let _ = std::fs::remove_dir_all(&self.scratch);
-    }
-
-    fn is_default_place(&self) -> bool {
-        let spec = &self.loaded.experiment.place;
-        spec.file.is_none() && spec.folder.is_none() && spec.device.is_none()
+        self.changes.put_back()?;
+        Ok(())
     }
 
     fn results(&self, complete: bool) -> Results {

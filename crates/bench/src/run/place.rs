@@ -8,7 +8,10 @@ use crate::experiment::schema::PlaceSpec;
 use crate::workload::{Place, Problem};
 
 /// Bytes of the file in the results' folder, where the experiment says no size.
-const DEFAULT_SIZE: u64 = 1 << 30;
+pub(super) const DEFAULT_SIZE: u64 = 1 << 30;
+
+/// The file in the results' folder, where the experiment says no place. It goes when the run ends.
+pub(super) const DEFAULT_FILE: &str = "data.bin";
 
 /// The place, checked. `may_overwrite` is the device that the command line named; `folder` holds the default file.
 ///
@@ -21,7 +24,7 @@ pub fn resolve(spec: &PlaceSpec, folder: &Path, may_overwrite: Option<&Path>) ->
         PlaceSpec { device: Some(device), .. } => checked_device(device, may_overwrite).map(Place::Device),
         PlaceSpec { folder: Some(folder), .. } => checked_folder(folder).map(Place::Folder),
         PlaceSpec { file: Some(file), .. } => checked_file(file).map(|file| Place::File(file, size)),
-        _ => Ok(Place::File(folder.join("data.bin"), size)),
+        _ => Ok(Place::File(folder.join(DEFAULT_FILE), size)),
     }
 }
 

@@ -1,1 +1,0 @@
-//! A page of the results: what an experiment gave, as tables and charts, from its folder alone.

@@ -1,0 +1,199 @@
+//! Every metric over every knob: lines over numbers, bars over words; and maps over two knobs.
+
+use pilotlight_report::chart::{Axis, Bar, Bars, Heat, Line, Lines, Place, Scale};
+use pilotlight_report::{Block, Chart, Section};
+
+use super::{heading, shown};
+use crate::results::summary::{About, PointResult, Results, Spread};
+use crate::workload::{Point, Value};
+
+/// More lines than this cannot be told apart.
+const SERIES: usize = 8;
+/// Maps of one metric, for so many combinations of the other knobs.
+const MAPS: usize = 4;
+
+/// A section for each knob that is varied, and one with maps.
+pub(super) fn sections(results: &Results) -> Vec<Section> {
+    let varied = varied(results);
+    let over = |(knob, values): &(String, Vec<Value>)| {
+        let charts: Vec<Series<'_>> =
+            shown(results).into_iter().map(|about| Series::new(results, about, knob)).collect();
+        let note = charts.iter().any(|series| series.left_out > 0).then(|| {
+            Block::Text(format!(
+                "Only the first {SERIES} combinations of the other knobs are drawn; results.csv has all."
+            ))
+        });
+        let charts = charts.iter().map(|series| Block::Chart(series.chart(knob, values)));
+        Section { title: format!("Over {knob}"), blocks: note.into_iter().chain(charts).collect() }
+    };
+    varied.iter().map(over).chain(maps(results, &varied)).collect()
+}
+
+/// Knobs with more than one value, each with its values in order.
+pub(super) fn varied(results: &Results) -> Vec<(String, Vec<Value>)> {
+    let values = |knob: &String| {
+        let mut values: Vec<Value> = Vec::new();
+        for value in results.points.iter().filter_map(|point| point.knobs.get(knob)) {
+            if !values.contains(value) {
+                values.push(value.clone());
+            }
+        }
+        (knob.clone(), values)
+    };
+    results.knobs.iter().map(values).filter(|(_, values)| values.len() > 1).collect()
+}
+
+/// A metric over a knob: a series for each combination of the other varied knobs.
+struct Series<'a> {
+    about: &'a About,
+    series: Vec<(String, Vec<&'a PointResult>)>,
+    left_out: usize,
+}
+
+impl<'a> Series<'a> {
+    fn new(results: &'a Results, about: &'a About, knob: &str) -> Self {
+        let others: Vec<String> =
+            varied(results).into_iter().map(|(name, _)| name).filter(|name| name != knob).collect();
+        let mut series: Vec<(String, Vec<&PointResult>)> = Vec::new();
+        for point in &results.points {
+            let name = words(&point.knobs, &others);
+            match series.iter_mut().find(|(other, _)| *other == name) {
+                Some((_, points)) => points.push(point),
+                None => series.push((name, vec![point])),
+            }
+        }
+        let left_out = series.len().saturating_sub(SERIES);
+        series.truncate(SERIES);
+        Self { about, series, left_out }
+    }
+
+    fn chart(&self, knob: &str, values: &[Value]) -> Chart {
+        let numbers: Option<Vec<f64>> = values.iter().map(number).collect();
+        match numbers {
+            Some(_) if values.len() > 2 => Chart::Lines(self.lines(knob)),
+            _ => Chart::Bars(self.bars(knob, values)),
+        }
+    }
+
+    fn title(&self, knob: &str) -> String {
+        format!("{} over {knob}", self.about.title)
+    }
+
+    fn y(&self) -> Axis {
+        Axis { label: heading(self.about), from_zero: true, ..Axis::default() }
+    }
+
+    fn lines(&self, knob: &str) -> Lines {
+        let place = |point: &&PointResult| {
+            let x = point.knobs.get(knob).and_then(number)?;
+            let spread = point.values.get(&self.about.key);
+            Some(Place { x, y: spread.map(|spread| spread.mean), band: spread.and_then(band) })
+        };
+        let line = |(name, points): &(String, Vec<&PointResult>)| {
+            let mut places: Vec<Place> = points.iter().filter_map(place).collect();
+            places.sort_by(|a, b| a.x.total_cmp(&b.x));
+            Line { name: name.clone(), places }
+        };
+        let lines: Vec<Line> = self.series.iter().map(line).collect();
+        let positive = lines.iter().flat_map(|line| &line.places).all(|place| place.x > 0.0);
+        let scale = if positive { Scale::Log2 } else { Scale::Linear };
+        Lines {
+            title: self.title(knob),
+            x: Axis { label: knob.to_owned(), scale, from_zero: false },
+            y: self.y(),
+            lines,
+        }
+    }
+
+    fn bars(&self, knob: &str, values: &[Value]) -> Bars {
+        let bar = |points: &[&PointResult], value: &Value| {
+            let spread =
+                points.iter().find(|point| point.knobs.get(knob) == Some(value))?.values.get(&self.about.key)?;
+            Some(Bar { value: spread.mean, band: band(spread) })
+        };
+        let group =
+            |value: &Value| (value.to_string(), self.series.iter().map(|(_, points)| bar(points, value)).collect());
+        let series = self.series.iter().map(|(name, _)| name.clone()).collect();
+        Bars { title: self.title(knob), y: self.y(), series, groups: values.iter().map(group).collect() }
+    }
+}
+
+fn band(spread: &Spread) -> Option<(f64, f64)> {
+    spread.low.zip(spread.high)
+}
+
+/// The values of some knobs at a point.
+fn words(point: &Point, knobs: &[String]) -> String {
+    let pairs: Vec<String> =
+        knobs.iter().filter_map(|knob| point.get(knob).map(|value| format!("{knob} {value}"))).collect();
+    if pairs.is_empty() { "all".into() } else { pairs.join(", ") }
+}
+
+/// A value as a number: sizes as fio writes them count too.
+pub(super) fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Integer(value) => Some(*value as f64),
+        Value::Number(value) => Some(*value),
+        Value::Switch(_) => None,
+        Value::Word(word) => {
+            let digits = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+            let factor = match word[digits.len()..].to_ascii_lowercase().as_str() {
+                "" | "b" => 1.0,
+                "k" | "kib" | "kb" => 1024.0,
+                "m" | "mib" | "mb" => 1_048_576.0,
+                "g" | "gib" | "gb" => 1_073_741_824.0,
+                _ => return None,
+            };
+            digits.parse::<f64>().ok().map(|value| value * factor)
+        }
+    }
+}
+
+/// Efficiency over two knobs; where there are no watts, throughput.
+fn maps(results: &Results, varied: &[(String, Vec<Value>)]) -> Option<Section> {
+    let mut by_size: Vec<&(String, Vec<Value>)> = varied.iter().collect();
+    by_size.sort_by_key(|(_, values)| std::cmp::Reverse(values.len()));
+    let [rows, columns, others @ ..] = by_size.as_slice() else { return None };
+    let others: Vec<String> = others.iter().map(|(name, _)| name.clone()).collect();
+    let all = shown(results);
+    let mut metrics: Vec<&About> = all.iter().copied().filter(|about| about.key.contains("_per_j_")).collect();
+    if metrics.is_empty() {
+        metrics.extend(all.iter().copied().filter(|about| about.key.ends_with("_per_s")).take(1));
+    }
+    let mut combinations: Vec<String> = results.points.iter().map(|point| words(&point.knobs, &others)).collect();
+    combinations.dedup();
+    combinations.sort();
+    combinations.dedup();
+    let mut blocks = Vec::new();
+    for about in metrics {
+        for combination in combinations.iter().take(MAPS) {
+            let points: Vec<&PointResult> =
+                results.points.iter().filter(|point| words(&point.knobs, &others) == *combination).collect();
+            let title = if others.is_empty() { heading(about) } else { format!("{}, {combination}", heading(about)) };
+            blocks.push(Block::Chart(Chart::Heat(map(&points, about, title, rows, columns))));
+        }
+    }
+    (!blocks.is_empty()).then(|| Section { title: "Maps".into(), blocks })
+}
+
+fn map(
+    points: &[&PointResult],
+    about: &About,
+    title: String,
+    (down, rows): &(String, Vec<Value>),
+    (across, columns): &(String, Vec<Value>),
+) -> Heat {
+    let at = |row: &Value, column: &Value| {
+        let here =
+            |point: &&&PointResult| point.knobs.get(down) == Some(row) && point.knobs.get(across) == Some(column);
+        points.iter().find(here).and_then(|point| point.values.get(&about.key)).map(|spread| spread.mean)
+    };
+    let row = |row: &Value| (row.to_string(), columns.iter().map(|column| at(row, column)).collect());
+    Heat {
+        title,
+        x: across.clone(),
+        y: down.clone(),
+        columns: columns.iter().map(ToString::to_string).collect(),
+        rows: rows.iter().map(row).collect(),
+    }
+}

@@ -1,0 +1,97 @@
+//! What the figures rest on: the sensors, how punctual they were and what sampling cost, and the machine.
+
+use std::collections::BTreeMap;
+
+use pilotlight_report::{Block, Cell, Column, Section, Table};
+use pilotlight_sensors::Origin;
+
+use super::Read;
+use crate::metrics::power::Group;
+use crate::results::environment::Environment;
+
+pub(super) fn sensors(read: &Read) -> Section {
+    let mut blocks: Vec<Block> = Group::ALL.iter().map(|group| Block::Text(of_group(read, *group))).collect();
+    blocks.push(Block::Table(domains(read)));
+    blocks.push(Block::Table(punctuality(read)));
+    Section { title: "What was read".into(), blocks }
+}
+
+fn of_group(read: &Read, group: Group) -> String {
+    let names = read.results.taken.names(group);
+    if names.is_empty() {
+        return format!("{}: no sensor reads its power.", group.name());
+    }
+    format!("{} power is {}; nothing that overlaps with it was added.", group.name(), names.join(" + "))
+}
+
+/// Domains of power and energy.
+fn domains(read: &Read) -> Table {
+    let with_energy = read.senses.domains.iter().filter(|(_, domain)| crate::metrics::observed::is_energy(domain));
+    let row = |(sensor, domain): &(String, pilotlight_sensors::Domain)| {
+        let origin = match &domain.origin {
+            Origin::Measured => "measured".to_owned(),
+            Origin::Modelled { profile } => format!("modelled (profile {profile})"),
+        };
+        vec![Cell::text(format!("{sensor}/{}", domain.name)), Cell::text(domain.part.to_string()), Cell::text(origin)]
+    };
+    Table {
+        title: "Domains of power and energy".into(),
+        columns: ["domain", "part of the machine", "origin"].map(Column::text).to_vec(),
+        rows: with_energy.map(row).collect(),
+    }
+}
+
+/// Over all measurements: readings, missed ones, the worst lateness.
+fn punctuality(read: &Read) -> Table {
+    let mut sensors: BTreeMap<&str, (u64, u64, u32)> = BTreeMap::new();
+    for run in read.finished.runs.values() {
+        for (sensor, punctual) in &run.sensed.punctuality {
+            let entry = sensors.entry(sensor).or_default();
+            entry.0 += punctual.reads as u64;
+            entry.1 += punctual.missed;
+            entry.2 = entry.2.max(punctual.late_p99_ns);
+        }
+    }
+    let row = |(sensor, (reads, missed, late_ns)): (&str, (u64, u64, u32))| {
+        let late_us = f64::from(late_ns) / 1e3;
+        vec![Cell::text(sensor), Cell::Integer(reads as i64), Cell::Integer(missed as i64), Cell::number(late_us)]
+    };
+    Table {
+        title: "Sampling; the lateness is the greatest p99 of any measurement".into(),
+        columns: vec![
+            Column::text("sensor"),
+            Column::integer("readings", ""),
+            Column::integer("missed", ""),
+            Column::number("late, p99", "us"),
+        ],
+        rows: sensors.into_iter().map(row).collect(),
+    }
+}
+
+pub(super) fn machine(environment: &Environment) -> Section {
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    let mut add = |what: &str, value: String| rows.push(vec![Cell::text(what), Cell::text(value)]);
+    add("host", environment.host.clone());
+    add("Pilotlight", environment.pilotlight.clone());
+    for tool in &environment.tools {
+        add("workload", format!("{} {}", tool.name, tool.version));
+    }
+    for (title, values) in
+        [("CPU", &environment.cpu), ("kernel", &environment.kernel), ("frequency", &environment.frequency)]
+    {
+        values.iter().for_each(|(key, value)| add(&format!("{title}, {}", key.replace('_', " ")), value.clone()));
+    }
+    if environment.frequency.is_empty() {
+        add("frequency", "the kernel does not say (no cpufreq)".into());
+    }
+    environment.memory_bytes.iter().for_each(|bytes| add("memory", format!("{bytes} bytes")));
+    for (name, keys) in &environment.drives {
+        let keys: Vec<String> = keys.iter().map(|(key, value)| format!("{key} {value}")).collect();
+        add(&format!("drive {name}"), keys.join(", "));
+    }
+    environment.drive.iter().for_each(|drive| add("the place is on", drive.clone()));
+    let load: Vec<String> = environment.load.iter().map(ToString::to_string).collect();
+    add("load at the start", load.join(", "));
+    let columns = ["what", "value"].map(Column::text).to_vec();
+    Section { title: "Machine".into(), blocks: vec![Block::Table(Table { title: String::new(), columns, rows })] }
+}

@@ -1,0 +1,153 @@
+//! A page of the results, made from their folder alone: what was asked, what came out over every knob, power and throughput over time, the
+//! machine and its sensors.
+
+mod knobs;
+mod machine;
+mod time;
+
+use std::path::Path;
+
+use pilotlight_report::table::short;
+use pilotlight_report::{Block, Cell, Column, Kind, Report, Section, Table};
+
+use crate::results::environment::Environment;
+use crate::results::journal::Finished;
+use crate::results::summary::{About, PointResult, Results};
+use crate::results::{Folder, FolderError};
+use crate::run::Senses;
+
+/// What a folder of results holds.
+pub struct Read {
+    /// Where it is.
+    pub folder: Folder,
+    /// What came out.
+    pub results: Results,
+    /// The machine.
+    pub environment: Environment,
+    /// What was read and what could not be.
+    pub senses: Senses,
+    /// Every measurement.
+    pub finished: Finished,
+}
+
+impl Read {
+    /// Reads a folder.
+    ///
+    /// # Errors
+    /// If a file is missing or damaged.
+    pub fn from(root: &Path) -> Result<Self, FolderError> {
+        let folder = Folder::new(root);
+        Ok(Self {
+            results: folder.load(&folder.results())?,
+            environment: folder.load(&folder.environment())?,
+            senses: folder.load(&folder.sensors())?,
+            finished: Finished::read(&folder.journal())?,
+            folder,
+        })
+    }
+}
+
+/// Writes `report.html` into a folder of results.
+///
+/// # Errors
+/// If a file is missing or damaged, or the page cannot be written.
+pub fn write(root: &Path) -> Result<(), FolderError> {
+    let read = Read::from(root)?;
+    read.folder.write(&read.folder.report(), &report(&read).html())
+}
+
+/// The page.
+#[must_use]
+pub fn report(read: &Read) -> Report {
+    let results = &read.results;
+    let mut sections = vec![Section { title: "Results".into(), blocks: vec![Block::Table(main_table(results))] }];
+    sections.extend(knobs::sections(results));
+    sections.extend(time::section(read));
+    sections.push(machine::sensors(read));
+    sections.push(machine::machine(&read.environment));
+    Report { title: results.title.clone(), notes: notes(read), sections }
+}
+
+fn notes(read: &Read) -> Vec<String> {
+    let results = &read.results;
+    let finished: usize = results.points.iter().map(|point| point.repeats).sum();
+    let mut notes =
+        vec![format!("{} points, {finished} measurements, plan {}", results.points.len(), results.plan_hash)];
+    if !results.complete {
+        notes.push("This run is not complete: it was interrupted, or points failed.".into());
+    }
+    if results.metrics.iter().any(|about| about.modelled) {
+        notes.push(
+            "Watts and what follows from them are modelled where it says so: a model's numbers, not a measurement's."
+                .into(),
+        );
+    }
+    notes.extend(results.notes.iter().cloned());
+    notes
+}
+
+/// Metrics that are drawn and tabled, in this order; those of power and efficiency follow.
+const MAIN: [&str; 9] = [
+    "io_per_s",
+    "bytes_per_s",
+    "transaction_per_s",
+    "operation_per_s",
+    "io_latency_mean_us",
+    "io_latency_p99_us",
+    "transaction_latency_mean_us",
+    "operation_latency_mean_us",
+    "cpu_busy_cores",
+];
+
+/// What is shown of a result: the usual, then power, then efficiency; only what has a value.
+fn shown(results: &Results) -> Vec<&About> {
+    let there = |about: &&About| results.points.iter().any(|point| point.values.contains_key(&about.key));
+    let usual = MAIN.iter().filter_map(|key| results.metric(key));
+    let is_power =
+        |about: &&About| about.unit == "W" && !about.key.starts_with("domain_") && !about.key.contains("above_idle");
+    let is_efficiency = |about: &&About| {
+        let key = &about.key;
+        !key.contains("above_idle") && (key.contains("_per_j_") || key.contains("_edp_"))
+    };
+    let power = results.metrics.iter().filter(is_power);
+    let efficiency = results.metrics.iter().filter(is_efficiency);
+    let mut shown: Vec<&About> = usual.chain(power).chain(efficiency).filter(there).collect();
+    if shown.is_empty() {
+        shown = results.metrics.iter().filter(there).take(12).collect();
+    }
+    shown
+}
+
+fn main_table(results: &Results) -> Table {
+    let shown = shown(results);
+    let text = |name: &str| Column { name: name.to_owned(), unit: String::new(), kind: Kind::Text };
+    let number = |about: &&About| Column { name: heading(about), unit: String::new(), kind: Kind::Number };
+    let columns = results.knobs.iter().map(|knob| text(knob)).chain([Column::integer("n", "")]);
+    let row = |point: &PointResult| {
+        let knobs = results
+            .knobs
+            .iter()
+            .map(|knob| point.knobs.get(knob).map_or(Cell::Nothing, |value| Cell::text(value.to_string())));
+        let values = shown.iter().map(|about| cell(point, &about.key));
+        knobs.chain([Cell::Integer(point.repeats as i64)]).chain(values).collect()
+    };
+    Table {
+        title: "Mean, and half of its 95 % interval over repeats (Student's t). Medians, deviations and the rest: results.csv".into(),
+        columns: columns.chain(shown.iter().map(number)).collect(),
+        rows: results.points.iter().map(row).collect(),
+    }
+}
+
+/// A metric in words with its unit.
+fn heading(about: &About) -> String {
+    if about.unit.is_empty() { about.title.clone() } else { format!("{} ({})", about.title, about.unit) }
+}
+
+fn cell(point: &PointResult, key: &str) -> Cell {
+    let Some(spread) = point.values.get(key) else { return Cell::Nothing };
+    let half = spread.low.zip(spread.high).map(|(low, high)| format!(" ± {}", short((high - low) / 2.0)));
+    Cell::text(format!("{}{}", short(spread.mean), half.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests;

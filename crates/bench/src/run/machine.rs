@@ -1,0 +1,125 @@
+//! Settings of the machine: made for as long as points need them, and put back.
+
+use std::path::Path;
+
+use pilotlight_actuators::{Changes, Machine, changes};
+use toml::{Table, Value as Toml};
+
+use super::{RunError, Runner};
+use crate::experiment::ReadError;
+use crate::experiment::read;
+use crate::results::summary::setting;
+use crate::workload::{Place, Point, Step, Value};
+
+/// `[machine]` with the keys that a point varies.
+///
+/// # Errors
+/// A key that is not known, or not as it should be.
+pub fn machine(section: &Machine, setting: &Point, file: &str) -> Result<Machine, ReadError> {
+    let mut table = Table::try_from(section).map_err(|error| ReadError::key(file, "machine", error.to_string()))?;
+    for (key, value) in setting {
+        let keys: Vec<&str> = key.split('.').skip(1).collect();
+        set(&mut table, &keys, value);
+    }
+    read::table(table, file, "machine")
+}
+
+fn set(table: &mut Table, keys: &[&str], value: &Value) {
+    let Some((first, rest)) = keys.split_first() else { return };
+    if rest.is_empty() {
+        table.insert((*first).to_owned(), toml_of(value));
+    } else if let Toml::Table(inner) = table.entry(*first).or_insert_with(|| Toml::Table(Table::new())) {
+        set(inner, rest, value);
+    }
+}
+
+fn toml_of(value: &Value) -> Toml {
+    match value {
+        Value::Switch(on) => Toml::Boolean(*on),
+        Value::Integer(number) => Toml::Integer(*number),
+        Value::Number(number) => Toml::Float(*number),
+        Value::Word(word) => Toml::String(word.clone()),
+    }
+}
+
+/// The step within the cgroup that was made for the run: a shell joins it, then becomes the program.
+pub(super) fn within(step: Step, cgroup: Option<&Path>) -> Step {
+    let Some(cgroup) = cgroup else { return step };
+    let join = r#"echo $$ > "$0" && exec "$@""#;
+    let shell = ["sh".into(), "-c".into(), join.into(), cgroup.join("cgroup.procs").into_os_string()];
+    Step { argv: shell.into_iter().chain(step.argv).collect(), ..step }
+}
+
+/// Nothing yet.
+///
+/// # Errors
+/// An earlier run left its changes behind.
+pub(super) fn begin(roots: &pilotlight_sensors::Roots, journal: Option<&Path>) -> Result<Changes, RunError> {
+    let journal = journal.map_or_else(changes::fresh, Path::to_owned);
+    Ok(Changes::begin(&journal, of(roots))?)
+}
+
+fn of(roots: &pilotlight_sensors::Roots) -> pilotlight_actuators::Roots {
+    let pilotlight_sensors::Roots { sys, proc, dev } = roots.clone();
+    pilotlight_actuators::Roots { sys, proc, dev }
+}
+
+impl Runner<'_> {
+    /// Brings the machine to what a point needs. Points that need the same follow each other without a change.
+    pub(super) fn set_machine(&mut self, point: &Point) -> Result<(), RunError> {
+        let wanted = setting(point);
+        if self.setting.as_ref() == Some(&wanted) {
+            return Ok(());
+        }
+        self.setting = None;
+        self.changes.put_back()?;
+        let machine = machine(&self.loaded.experiment.machine, &wanted, &self.loaded.file)?;
+        let device = match &self.place {
+            Place::File(path, _) | Place::Folder(path) | Place::Device(path) => Some(path.as_path()),
+            Place::Nothing => None,
+        };
+        // A file is there only once the workload has made it; its folder is on the same device.
+        let device = device.and_then(|path| path.ancestors().find(|path| path.exists()));
+        let name = format!("pilotlight-{}", std::process::id());
+        for change in machine.changes(&of(&self.settings.roots), device, &name)? {
+            self.changes.make(&change)?;
+        }
+        self.setting = Some(wanted);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varied_keys_win_and_unknown_ones_are_refused() {
+        let section: Machine = toml::from_str("scheduler = 'none'\ngovernor = 'performance'").unwrap();
+        let word = |word: &str| Value::Word(word.into());
+        let varied = Point::from([
+            ("machine.scheduler".to_owned(), word("kyber")),
+            ("machine.power_state".to_owned(), Value::Integer(2)),
+            ("machine.cgroup.cpu_time".to_owned(), word("50%")),
+        ]);
+        let machine = machine(&section, &varied, "e.toml").unwrap();
+        assert_eq!((machine.scheduler.as_deref(), machine.governor.as_deref()), (Some("kyber"), Some("performance")));
+        assert_eq!((machine.power_state, machine.cgroup.unwrap().cpu_time.as_deref()), (Some(2), Some("50%")));
+        let wrong = Point::from([("machine.schedular".to_owned(), word("kyber"))]);
+        let error = super::machine(&section, &wrong, "e.toml").unwrap_err().to_string();
+        assert!(error.contains("did you mean `scheduler`?"), "{error}");
+    }
+
+    #[test]
+    fn a_shell_joins_the_cgroup_and_becomes_the_program() {
+        let step = Step { argv: ["fio".into(), "a b".into()].to_vec(), ..Step::default() };
+        assert_eq!(within(step.clone(), None), step);
+        let folder = tempfile::tempdir().unwrap();
+        let step = Step { argv: ["echo".into(), "a  b".into()].to_vec(), ..Step::default() };
+        let mut running = super::super::Running::start(&within(step, Some(folder.path())), folder.path()).unwrap();
+        running.wait(|| None::<()>).unwrap();
+        assert_eq!(running.outcome().stdout, b"a  b\n");
+        let joined = std::fs::read_to_string(folder.path().join("cgroup.procs")).unwrap();
+        assert!(joined.trim().parse::<u32>().is_ok(), "{joined}");
+    }
+}

@@ -1,0 +1,68 @@
+//! What a run would do, without doing any of it.
+
+use std::path::Path;
+
+use crate::experiment::Loaded;
+use crate::experiment::schema::PlaceSpec;
+use crate::plan::{Key, Plan};
+use crate::workload::{Place, Point, Problem, Stage, Step};
+
+use super::{bind, own, process};
+
+/// The commands of a run, as a person would type them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Preview {
+    /// What is worked on.
+    pub place: String,
+    /// Once, before the first point.
+    pub prepare: Vec<String>,
+    /// For each point, before its measurement and measured.
+    pub points: Vec<Vec<String>>,
+}
+
+/// The commands of a run whose results go to `folder`, which need not be there.
+///
+/// # Errors
+/// What the workload cannot do.
+pub fn preview(loaded: &Loaded, plan: &Plan, folder: &Path) -> Result<Preview, Problem> {
+    let stage = |key: Key| Stage {
+        scratch: folder.join("scratch"),
+        place: place(&loaded.experiment.place, folder),
+        ramp_s: loaded.experiment.ramp.seconds(),
+        duration_s: loaded.experiment.duration.map_or(0.0, |duration| duration.seconds()),
+        seed: plan.seed_of(key),
+    };
+    let title = |step: Step| process::title(&bind::bound(step, &loaded.experiment.bind));
+    let first = Key { point: 0, repeat: 0 };
+    let prepare = loaded.workload.prepare(&stage(first))?.into_iter().map(title).collect();
+    let of_point = |(point, knobs): (usize, &Point)| {
+        let (stage, own) = (stage(Key { point, repeat: 0 }), own(knobs));
+        let before = loaded.workload.before(&own, &stage)?;
+        Ok(before.into_iter().chain([loaded.workload.command(&own, &stage)?]).map(title).collect())
+    };
+    let points = plan.points.iter().enumerate().map(of_point).collect::<Result<_, Problem>>()?;
+    Ok(Preview { place: words(&stage(first).place), prepare, points })
+}
+
+/// The place as it would be; nothing is looked at.
+fn place(spec: &PlaceSpec, folder: &Path) -> Place {
+    let size = spec.size.map_or(super::place::DEFAULT_SIZE, |size| size.0);
+    match spec {
+        PlaceSpec { nothing: true, .. } => Place::Nothing,
+        PlaceSpec { device: Some(device), .. } => Place::Device(device.clone()),
+        PlaceSpec { folder: Some(folder), .. } => Place::Folder(folder.clone()),
+        PlaceSpec { file: Some(file), .. } => Place::File(file.clone(), size),
+        _ => Place::File(folder.join(super::place::DEFAULT_FILE), size),
+    }
+}
+
+fn words(place: &Place) -> String {
+    match place {
+        Place::File(path, size) => {
+            format!("file {} of {}", path.display(), String::from(crate::experiment::Size(*size)))
+        }
+        Place::Folder(path) => format!("folder {}", path.display()),
+        Place::Device(path) => format!("device {}, of which everything is lost", path.display()),
+        Place::Nothing => "nothing".to_owned(),
+    }
+}

@@ -1,0 +1,97 @@
+//! `experiments/quick.toml` with the real fio, shortened. Skipped, with the reason printed, where there is no fio or no io_uring.
+
+use std::path::Path;
+
+use pilotlight_bench::experiment::{self, Asked, Merged, read};
+use pilotlight_bench::plan::Plan;
+use pilotlight_bench::report;
+use pilotlight_bench::results::samples::Format;
+use pilotlight_bench::results::{Folder, Results};
+use pilotlight_bench::run::{self, Senses, Settings, StopFlag};
+use pilotlight_sensors::Roots;
+
+/// The file, with less of everything, and watts of a model.
+fn shortened() -> Merged {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/quick.toml");
+    let mut merged = experiment::include::load(&path).unwrap();
+    let less = r#"
+        ramp = "100ms"
+        duration = "300ms"
+        cool_down = "0s"
+        idle_baseline = "200ms"
+        repeats = 2
+        [place]
+        size = "8MiB"
+        [workload]
+        bs = "4k"
+        rw = ["randread", "randrw 70/30"]
+        iodepth = [4]
+    "#;
+    experiment::include::merge(&mut merged.table, read::parse("less", less).unwrap());
+    merged
+}
+
+fn has_io_uring() -> bool {
+    let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
+    disabled.trim().is_empty() || disabled.trim() == "0"
+}
+
+#[test]
+fn fio_on_a_file_gives_every_metric_and_watts_only_as_modelled() {
+    if run::find("fio").is_none() || !has_io_uring() {
+        println!("skipped: there is no fio here (apt install fio), or io_uring is disabled");
+        return;
+    }
+    // On this file system, not in memory: tmpfs has no O_DIRECT on older kernels.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let out = Folder::new(&folder.path().join("out"));
+    let asked = Asked { sensors: vec!["modelled".into()], ..Asked::default() };
+    let loaded = experiment::from_merged(shortened(), &asked).unwrap_or_else(|error| panic!("{error}"));
+    let (plan, roots) = (Plan::new(&loaded), Roots::default());
+    let senses = Senses::find(&loaded.experiment, &roots).unwrap();
+    let changes = Some(folder.path().join("changes.jsonl"));
+    let settings = Settings { folder: out.clone(), may_overwrite: None, format: Format::Parquet, roots, changes };
+    let results = run::run(&loaded, &plan, &senses, &settings, &StopFlag::default(), &mut |_| ()).unwrap();
+
+    assert!(results.complete);
+    check_work(&results);
+    check_watts(&results, &senses);
+    report::write(out.root()).unwrap();
+    let page = std::fs::read_to_string(out.report()).unwrap();
+    assert!(page.contains("I/Os per second over rw") && page.contains("throughput of drives"), "charts are there");
+    assert!(!out.root().join("data.bin").exists());
+}
+
+/// What fio's own output says, read again by hand.
+fn check_work(results: &Results) {
+    let reads = results.points.iter().find(|point| point.knobs["rw"].to_string() == "randread").unwrap();
+    let mixed = results.points.iter().find(|point| point.knobs["rw"].to_string() != "randread").unwrap();
+    for key in ["io_per_s", "bytes_per_s", "io_latency_mean_us", "io_latency_p99_us", "cpu_busy_cores"] {
+        let spread = &reads.values[key];
+        assert!(spread.n == 2 && spread.mean > 0.0 && spread.low.is_some(), "{key}: {spread:?}");
+    }
+    let (rate, bytes) = (reads.values["io_per_s"].mean, reads.values["bytes_per_s"].mean);
+    assert!((bytes / rate / 4096.0 - 1.0).abs() < 1e-9);
+    assert!(!reads.values.contains_key("write_per_s"));
+    let share = mixed.values["read_per_s"].mean / mixed.values["io_per_s"].mean;
+    assert!((0.6..0.8).contains(&share), "{share}");
+    // Little's law: four in flight all the time
+    let in_flight = rate * reads.values["io_latency_mean_us"].mean / 1e6;
+    assert!((3.0..4.5).contains(&in_flight), "{in_flight}");
+}
+
+fn check_watts(results: &Results, senses: &Senses) {
+    let point = &results.points[0];
+    assert!(point.values["cpu_modelled_generic_power_w"].mean > 10.0);
+    assert!(point.values.contains_key("io_per_j_cpu_modelled_generic"));
+    assert!(point.values.contains_key("io_edp_p99_js_cpu_modelled_generic_above_idle"));
+    if senses.has_measured_power() {
+        return;
+    }
+    assert!(results.notes.iter().any(|note| note.contains("no measured watts")), "{:?}", results.notes);
+    assert!(results.notes.iter().any(|note| note.contains("ipmi")), "{:?}", results.notes);
+    let measured = results.metrics.iter().filter(|about| about.unit == "W" && !about.modelled);
+    for about in measured {
+        assert!(results.points.iter().all(|point| !point.values.contains_key(&about.key)), "{}", about.key);
+    }
+}

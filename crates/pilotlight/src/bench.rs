@@ -1,0 +1,228 @@
+//! `pilotlight bench`: runs an experiment on this machine, with any sensor beside any workload.
+
+mod output;
+mod plan;
+mod progress;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+use pilotlight_bench::experiment::{self, Asked, Loaded};
+use pilotlight_bench::plan::Plan;
+use pilotlight_bench::results::samples::Format;
+use pilotlight_bench::results::{Folder, Results};
+use pilotlight_bench::run::{self, RunError, Senses, Settings, StopFlag};
+use pilotlight_sensors::Roots;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::exit::Exit;
+use progress::Progress;
+
+const ABOUT: &str = "\
+Run an experiment on this machine: fio, RocksDB or any command as the workload, over every combination of its knobs, with \
+sensors of power and counters beside it.
+
+Results go to a folder of their own: the plan, the machine, every sample, results as JSON and CSV, and a report. A run that was \
+interrupted goes on with --resume. What was changed on the machine is put back on every way out; after a kill -9, `pilotlight \
+restore` does it.";
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlight bench experiments/quick.toml
+  pilotlight bench experiments/quick.toml --dry-run              every command, and how long it takes
+  pilotlight bench experiments/quick.toml --sensor modelled      watts from a model, labelled as such
+  pilotlight bench sweep.toml --out sweep --seed 7
+  pilotlight bench --resume sweep                                go on where it was interrupted
+  pilotlight bench drive.toml --i-may-overwrite /dev/nvme1n1
+
+Exit codes:
+  0  everything was measured
+  1  the run ended early: a sensor or a tool is missing or failed; what was finished is kept
+  2  the command line or the experiment was refused; nothing was changed
+  130, 143  ended by Ctrl-C (130) or SIGTERM (143); everything is put back, and the run can be resumed";
+
+/// Options of `pilotlight bench`.
+#[derive(Args, Clone, Debug)]
+#[command(long_about = ABOUT, after_long_help = EXAMPLES)]
+#[command(after_help = "Run with --help for examples and exit codes.")]
+pub(crate) struct BenchArgs {
+    /// The experiment (TOML; see docs/bench.md)
+    #[arg(value_name = "FILE", required_unless_present = "resume")]
+    file: Option<PathBuf>,
+
+    /// Only print what would be done, and how long it takes
+    #[arg(long, help_heading = "What is run")]
+    dry_run: bool,
+
+    /// Go on with the run whose results are in this folder
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "out", "sensor", "no_baseline", "seed"], help_heading = "What is run")]
+    resume: Option<PathBuf>,
+
+    /// A sensor that is needed beside those of the file; repeatable
+    #[arg(long, value_name = "NAME", help_heading = "What is run")]
+    sensor: Vec<String>,
+
+    /// Leave the idle machine unmeasured
+    #[arg(long, help_heading = "What is run")]
+    no_baseline: bool,
+
+    /// Decides the order of points and what tools draw [default: the file's]
+    #[arg(long, value_name = "NUMBER", help_heading = "What is run")]
+    seed: Option<u64>,
+
+    /// The device that the experiment names, to say that everything on it may be lost
+    #[arg(long, value_name = "DEVICE", help_heading = "What is run")]
+    i_may_overwrite: Option<PathBuf>,
+
+    /// Folder for results; goes on with what is there [default: bench-results/TITLE-DATE-TIME]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    out: Option<PathBuf>,
+
+    /// Write samples as CSV instead of Parquet
+    #[arg(long, help_heading = "Output")]
+    csv: bool,
+
+    /// Print results (or with --dry-run the plan) as JSON
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+}
+
+/// Everything that is known before anything is done.
+struct Prepared {
+    loaded: Loaded,
+    plan: Plan,
+    senses: Senses,
+    settings: Settings,
+}
+
+/// Runs an experiment, or says what it would do.
+pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    let read = prepare(args).and_then(|(loaded, folder)| {
+        if args.dry_run { Ok((loaded, folder)) } else { confirm(&loaded, args).map(|()| (loaded, folder)) }
+    });
+    let (loaded, folder) = match read {
+        Ok(read) => read,
+        Err(error) => {
+            crate::exit::failed(&error);
+            return Ok(Exit::Refused.into());
+        }
+    };
+    let (plan, roots) = (Plan::new(&loaded), Roots::default());
+    let senses = Senses::find(&loaded.experiment, &roots).map_err(RunError::from)?;
+    let format = if args.csv { Format::Csv } else { Format::Parquet };
+    let settings = Settings { folder, may_overwrite: args.i_may_overwrite.clone(), format, roots, changes: None };
+    let prepared = Prepared { loaded, plan, senses, settings };
+    if args.dry_run {
+        plan::show(&prepared, args.json)?;
+        return Ok(Exit::Clean.into());
+    }
+    measured(args, &prepared)
+}
+
+fn prepare(args: &BenchArgs) -> anyhow::Result<(Loaded, Folder)> {
+    let asked = Asked { sensors: args.sensor.clone(), seed: args.seed, no_baseline: args.no_baseline };
+    if let Some(folder) = &args.resume {
+        let folder = Folder::new(folder);
+        let loaded = experiment::load(&folder.experiment(), &asked);
+        let what = || format!("{} holds no run that can go on", folder.root().display());
+        return Ok((loaded.with_context(what)?, folder));
+    }
+    let file = args.file.as_deref().context("name an experiment")?;
+    let loaded = experiment::load(file, &asked)?;
+    let folder = args.out.clone().unwrap_or_else(|| default_folder(&loaded.experiment.title));
+    Ok((loaded, Folder::new(&folder)))
+}
+
+/// Whoever sits at a terminal types the device once more before it is erased or filled.
+fn confirm(loaded: &Loaded, args: &BenchArgs) -> anyhow::Result<()> {
+    let Some(device) = loaded.experiment.place.device.as_deref() else { return Ok(()) };
+    run::place::checked_device(device, args.i_may_overwrite.as_deref())?;
+    if loaded.experiment.precondition.is_none() || !std::io::stdin().is_terminal() {
+        return Ok(());
+    }
+    eprint!("Everything on {} will be erased. Type its name to go on: ", device.display());
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    anyhow::ensure!(Path::new(answer.trim()) == device, "not confirmed; nothing was changed");
+    Ok(())
+}
+
+fn default_folder(title: &str) -> PathBuf {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let words: String = title.chars().map(plain).collect();
+    let words: Vec<&str> = words.split('-').filter(|word| !word.is_empty()).take(6).collect();
+    let now_s = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+    Path::new("bench-results").join(format!("{}-{}", words.join("-"), moment(now_s)))
+}
+
+/// `20261122-041500`, in UTC.
+fn moment(unix_s: u64) -> String {
+    let (days, second) = (unix_s / 86_400, unix_s % 86_400);
+    // Days since 1 March of year 0, in eras of 400 years (Hinnant, "chrono-compatible low-level date algorithms").
+    let day = days + 719_468;
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", second / 3_600, second / 60 % 60, second % 60)
+}
+
+fn measured(args: &BenchArgs, prepared: &Prepared) -> anyhow::Result<ExitCode> {
+    let Prepared { loaded, plan, senses, settings } = prepared;
+    let stop = StopFlag::default();
+    for (signal, number) in [(SIGINT, 2), (SIGTERM, 15)] {
+        signal_hook::flag::register_usize(signal, stop.cell(), number).context("cannot listen to signals")?;
+    }
+    if !args.json {
+        output::say_sensors(senses);
+    }
+    let mut progress = Progress::new(plan, args.json);
+    let outcome = run::run(loaded, plan, senses, settings, &stop, &mut |event| progress.tell(&event));
+    progress.finish();
+    match outcome {
+        Ok(results) => {
+            tell(args, prepared, &results)?;
+            Ok(if results.complete { Exit::Clean } else { Exit::Failed }.into())
+        }
+        Err(RunError::Stopped(signal)) => {
+            eprintln!("ended by {}; {}", if signal == 2 { "Ctrl-C" } else { "SIGTERM" }, how_to_go_on(settings));
+            Ok(ExitCode::from(128 + u8::try_from(signal).unwrap_or(0)))
+        }
+        Err(error) => Err(anyhow::Error::from(error).context(how_to_go_on(settings))),
+    }
+}
+
+fn how_to_go_on(settings: &Settings) -> String {
+    let folder = settings.folder.root().display();
+    let device = settings.may_overwrite.as_ref().map(|device| format!(" --i-may-overwrite {}", device.display()));
+    format!("to go on: pilotlight bench --resume {folder}{}", device.unwrap_or_default())
+}
+
+fn tell(args: &BenchArgs, prepared: &Prepared, results: &Results) -> anyhow::Result<()> {
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(results)?);
+    } else {
+        print!("{}", output::people(results, prepared.settings.folder.root()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(moment(0), "19700101-000000");
+        assert_eq!(moment(951_782_399), "20000228-235959");
+        assert_eq!(moment(951_782_400), "20000229-000000");
+        assert_eq!(moment(1_795_321_553), "20261122-042553");
+    }
+}

@@ -1,0 +1,71 @@
+//! How far a run is: a bar on a terminal, else a line for each measurement.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use pilotlight_bench::plan::Plan;
+use pilotlight_bench::results::summary::words;
+use pilotlight_bench::run::Event;
+
+/// The display.
+pub(super) struct Progress<'a> {
+    plan: &'a Plan,
+    bar: ProgressBar,
+    lines: bool,
+}
+
+impl<'a> Progress<'a> {
+    pub(super) fn new(plan: &'a Plan, quiet: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let bar = if terminal && !quiet { bar() } else { ProgressBar::hidden() };
+        Self { plan, bar, lines: !terminal && !quiet }
+    }
+
+    pub(super) fn tell(&mut self, event: &Event) {
+        match event {
+            Event::Step(what) => self.say(what),
+            Event::Baseline => self.say("the idle machine"),
+            Event::Measuring { key, finished, of, left_s } => {
+                self.bar.set_length(*of as u64);
+                self.bar.set_position(*finished as u64);
+                let point = words(&self.plan.points[key.point]);
+                let text = format!("{} of {of}: {point}, about {} left", finished + 1, time(*left_s));
+                self.say(&text);
+            }
+            Event::Failed(key, why) => {
+                let text = format!("{} failed: {why}", words(&self.plan.points[key.point]));
+                if self.lines { eprintln!("{text}") } else { self.bar.println(text) }
+            }
+        }
+    }
+
+    fn say(&self, text: &str) {
+        let short: String = text.chars().take(160).collect();
+        if self.lines {
+            eprintln!("{short}");
+        }
+        self.bar.set_message(short);
+    }
+
+    pub(super) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:24} {elapsed} gone, {wide_msg}");
+    let bar = ProgressBar::new(1).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_secs(1));
+    bar
+}
+
+/// A time as people say it.
+pub(super) fn time(seconds: f64) -> String {
+    let minutes = (seconds / 60.0).round() as u64;
+    match minutes {
+        0..2 => format!("{seconds:.0} s"),
+        2..120 => format!("{minutes} min"),
+        _ => format!("{} h {} min", minutes / 60, minutes % 60),
+    }
+}
