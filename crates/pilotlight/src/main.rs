@@ -1,9 +1,11 @@
 //! Pilotlight, the program: command line, configuration, and the commands.
 
 mod admin;
+mod advise;
 mod bench;
 mod claims;
 mod cli;
+mod compare;
 mod config;
 mod demo;
 mod doctor;
@@ -39,6 +41,8 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Sim(args) => sim::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Compare(args) => compare::run(args),
+        Command::Advise(args) => advise::run(args),
         Command::Claims(args) => claims::run(args).map(ExitCode::from),
     };
     outcome.unwrap_or_else(|error| exit::failed(&error).into())
