@@ -4,7 +4,8 @@
 //! it what has been finished since. *Rules.* A finished run is one write to the journal. When a sweep ends, both become a new packed
 //! file, which takes the place of the old one in one step, and then the journal goes. *Properties.* Whatever the moment of a
 //! `kill -9`, the two files together hold every finished run: a torn last run is not counted, and one that is in both counts once.
-//! The packed bytes depend on the runs alone, not on their order, the number of workers, or interruptions.
+//! The packed bytes depend on the runs alone, not on their order, the number of workers, or interruptions. One process at a time has a place:
+//! `.NAME.csv.lock` is locked meanwhile, and stays.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -20,6 +21,8 @@ const LEVEL: i32 = 19;
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
+    /// Held as long as this is.
+    _lock: fs::File,
     /// Open once there is something to write.
     file: Option<fs::File>,
     /// What is there.
@@ -30,8 +33,9 @@ impl Journal {
     /// Opens the place `NAME.csv`. Results of another machine or question are set aside as `NAME.HASH-QUESTION.csv` and `.csv.zst`.
     ///
     /// # Errors
-    /// If it cannot be read, written or set aside.
+    /// If it cannot be read, written or set aside, or another process has it open.
     pub fn open(path: &Path, about: &About) -> Result<Self, ResultsError> {
+        let lock = lock(path)?;
         let mut results = Results { about: about.clone(), runs: BTreeMap::new() };
         for file in [packed(path), path.to_owned()] {
             if !file.exists() {
@@ -44,7 +48,7 @@ impl Journal {
                 set_aside(&file, path, &before.about)?;
             }
         }
-        Ok(Self { path: path.to_owned(), file: None, results })
+        Ok(Self { path: path.to_owned(), _lock: lock, file: None, results })
     }
 
     /// Adds finished runs, in one write.
@@ -130,6 +134,17 @@ pub fn packed(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(PACKED);
     name.into()
+}
+
+fn lock(place: &Path) -> Result<fs::File, ResultsError> {
+    let name = place.file_name().unwrap_or_default().to_string_lossy();
+    let path = place.with_file_name(format!(".{name}.lock"));
+    let file = fs::File::create(&path).map_err(|error| ResultsError::file(&path, error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(ResultsError::Busy { path: place.display().to_string() }),
+        Err(fs::TryLockError::Error(error)) => Err(ResultsError::file(&path, error)),
+    }
 }
 
 fn set_aside(file: &Path, place: &Path, about: &About) -> Result<(), ResultsError> {

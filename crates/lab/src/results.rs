@@ -132,6 +132,12 @@ pub enum ResultsError {
         /// What is wrong.
         reason: &'static str,
     },
+    /// Another process adds to these results.
+    #[error("{path}: another sweep writes these results now: wait for it, end it, or give another folder with --out")]
+    Busy {
+        /// Which file.
+        path: String,
+    },
 }
 
 impl ResultsError {

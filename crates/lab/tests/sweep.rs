@@ -209,6 +209,19 @@ fn runs_in_both_files_count_once() {
 }
 
 #[test]
+fn a_place_is_one_sweeps_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let (bench, file) = (bench(&[]), place(&folder, "r.csv"));
+    let meanwhile = |scenario: &Scenario| {
+        let other = run(&bench, &file, 1, &|_, _, _| Err("nothing is to be run".into())).unwrap_err();
+        assert!(other.contains("another sweep writes these results"), "{other}");
+        Ok(stand_in(scenario))
+    };
+    run(&bench, &file, 1, &|scenario, _, _| meanwhile(scenario)).unwrap();
+    run(&bench, &file, 1, &|_, _, _| Err("nothing is to be run".into())).unwrap();
+}
+
+#[test]
 fn results_of_another_machine_are_set_aside() {
     let folder = tempfile::tempdir().unwrap();
     let file = place(&folder, "r.csv");
@@ -216,8 +229,9 @@ fn results_of_another_machine_are_set_aside() {
     run(&bench(&[]), &file, 1, &|scenario, _, _| engine(scenario)).unwrap();
     let other = bench(&[("machine.poll.loop_ns", "77")]);
     run(&other, &file, 1, &|scenario, _, _| engine(scenario)).unwrap();
-    let kept = std::fs::read_dir(folder.path()).unwrap().count();
-    assert_eq!(kept, 2, "the old results lie beside the new ones");
+    let is_lock = |name: &std::ffi::OsStr| name.to_string_lossy().ends_with(".lock");
+    let kept = std::fs::read_dir(folder.path()).unwrap().filter(|entry| !is_lock(&entry.as_ref().unwrap().file_name()));
+    assert_eq!(kept.count(), 2, "the old results lie beside the new ones");
     assert_eq!(journal::read(&file).unwrap().unwrap().about.question, other.question);
 }
 

@@ -18,6 +18,8 @@ pub mod fid {
     pub const WRITE_ATOMICITY: u8 = 0x0a;
     /// Asynchronous Event Configuration.
     pub const ASYNC_EVENT_CONFIGURATION: u8 = 0x0b;
+    /// Autonomous Power State Transition.
+    pub const POWER_TRANSITIONS: u8 = 0x0c;
     /// Timestamp.
     pub const TIMESTAMP: u8 = 0x0e;
     /// Keep Alive Timer.

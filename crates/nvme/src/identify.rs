@@ -6,6 +6,8 @@
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::power::{MAX_STATES, PowerStateDescriptor};
+
 /// Length of every Identify data structure in bytes.
 pub const IDENTIFY_LEN: usize = 4096;
 
@@ -151,8 +153,8 @@ pub struct IdentifyController {
     pub ofcs: U16,
     /// Reserved.
     pub reserved1806: [u8; 242],
-    /// Power state descriptors, 32 bytes each.
-    pub psd: [[u8; 32]; 32],
+    /// Power state descriptors.
+    pub psd: [PowerStateDescriptor; MAX_STATES],
     /// Vendor specific.
     pub vendor: [u8; 1024],
 }
@@ -376,6 +378,7 @@ mod tests {
             (offset_of!(IdentifyController, oacs), 256),
             (offset_of!(IdentifyController, lpa), 261),
             (offset_of!(IdentifyController, npss), 263),
+            (offset_of!(IdentifyController, apsta), 265),
             (offset_of!(IdentifyController, wctemp), 266),
             (offset_of!(IdentifyController, kas), 320),
             (offset_of!(IdentifyController, sqes), 512),

@@ -13,6 +13,7 @@
 //! | [`identify`] | Identify data structures |
 //! | [`log`] | log pages, the discovery log among them |
 //! | [`feature`] | feature identifiers and their values |
+//! | [`power`] | power states: descriptors, the features that set them |
 //! | [`digest`] | CRC32C header and data digests |
 
 pub mod command;
@@ -22,6 +23,7 @@ pub mod feature;
 pub mod identify;
 pub mod log;
 pub mod pdu;
+pub mod power;
 pub mod status;
 
 pub use command::{Cqe, Sqe};

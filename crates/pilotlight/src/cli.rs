@@ -27,6 +27,7 @@ Examples:
   pilotlight trace requests.csv.gz                  rates, bursts, sizes of a block trace
   pilotlight doctor                                 what this machine lacks for cores that sleep
   pilotlight bench experiments/quick.toml           any sensor beside any workload, on this machine
+  pilotlight restore                                what a killed run left changed on this machine
   pilotlight claims                                 what the papers report, and what comes out
 
 Run `pilotlight COMMAND --help` for a command's options and exit codes.";
@@ -65,6 +66,10 @@ pub(crate) enum Command {
     Trace(crate::trace::TraceArgs),
     /// Say what this machine offers to cores that sleep, and what would bring the rest
     Doctor(crate::doctor::DoctorArgs),
+    /// Run a command with settings of this machine, and put them back
+    With(crate::with::WithArgs),
+    /// Put back what a killed run has changed on this machine
+    Restore(crate::restore::RestoreArgs),
     /// Run an experiment of the papers on the simulator
     Sim(crate::sim::SimArgs),
     /// Run an experiment on this machine: a workload, with sensors of power beside it
@@ -162,6 +167,10 @@ pub(crate) struct ServeArgs {
     /// How long requests in flight may take to finish at the end [default: 10s]
     #[arg(long, value_name = "TIME", help_heading = "Resources")]
     pub(crate) drain_timeout: Option<String>,
+
+    /// For tests of hosts and tools: show hosts NVMe power states that they can set; they save nothing
+    #[arg(long, help_heading = "Resources")]
+    pub(crate) power_states: bool,
 
     /// What decides which cores are awake and where I/O threads live: static, interrupt, governor, dynamic,
     /// hybrid-poll or sandman [default: sandman]

@@ -14,12 +14,14 @@ mod load;
 mod log;
 mod namespace;
 mod policies;
+mod restore;
 mod serve;
 mod set;
 mod sim;
 mod status;
 mod table;
 mod trace;
+mod with;
 
 use std::process::ExitCode;
 
@@ -39,6 +41,8 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::With(args) => with::run(args),
+        Command::Restore(args) => restore::run(args).map(ExitCode::from),
         Command::Sim(args) => sim::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Compare(args) => compare::run(args),

@@ -38,6 +38,9 @@ pub struct ServerConfig {
     pub io_threads: u32,
     /// How far the server may go.
     pub limits: Limits,
+    /// Whether hosts are shown power states that they can set (three that work, two that rest). They save nothing: they are
+    /// there for hosts and tools that set power states to have something to set.
+    pub power_states: bool,
 }
 
 impl Default for ServerConfig {
@@ -51,6 +54,7 @@ impl Default for ServerConfig {
             main_core: 0,
             io_threads: 1,
             limits: Limits::default(),
+            power_states: false,
         }
     }
 }

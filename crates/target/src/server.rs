@@ -156,7 +156,9 @@ impl Shared {
             Some(entry) => ControllerKind::Io(Arc::clone(&entry.subsystem)),
             None => ControllerKind::Discovery,
         };
+        let is_io = matches!(kind, ControllerKind::Io(_));
         Controller::new(ControllerParams {
+            power_states: is_io && self.config.power_states,
             cntlid: association.cntlid,
             kind,
             hostid: association.host.hostid,

@@ -31,7 +31,8 @@ fn by_name(roots: &Roots, path: &Path) -> Option<PathBuf> {
 }
 
 fn by_number(roots: &Roots, path: &Path) -> Option<PathBuf> {
-    let about = fs::metadata(path).ok()?;
+    // A file that the experiment makes is not there yet, but its folder is.
+    let about = fs::metadata(path).or_else(|_| fs::metadata(path.parent().unwrap_or(path))).ok()?;
     let number = if about.file_type().is_block_device() { about.rdev() } else { about.dev() };
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     fs::canonicalize(roots.sys.join(format!("dev/block/{major}:{minor}"))).ok()

@@ -1,6 +1,8 @@
 //! The sensors of an experiment: those that are listed, and the power sensors that are found.
 
-use pilotlight_sensors::{Config, Domain, Missing, Planned, Roots, survey};
+use pilotlight_sensors::{
+    Config, Domain, Found, Missing, Part, Planned, ReadError, Reading, Roots, Sensor, nvme, survey,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::Experiment;
@@ -11,6 +13,8 @@ use crate::experiment::schema::{PowerSensors, SensorSpec};
 pub struct Senses {
     /// What is read.
     pub specs: Vec<SensorSpec>,
+    /// What each is called here: no two alike.
+    pub names: Vec<String>,
     /// Domains of all of them, with the sensor's name.
     pub domains: Vec<(String, Domain)>,
     /// Optional sensors that cannot be read.
@@ -41,7 +45,9 @@ impl Senses {
     fn add(&mut self, spec: SensorSpec, roots: &Roots) -> Result<(), Missing> {
         match spec.config.open(roots) {
             Ok(sensor) => {
-                self.domains.extend(sensor.domains().iter().map(|domain| (sensor.name().to_owned(), domain.clone())));
+                let name = self.free_name(&spec.config);
+                self.domains.extend(sensor.domains().iter().map(|domain| (name.clone(), domain.clone())));
+                self.names.push(name);
                 self.specs.push(spec);
             }
             Err(missing) if spec.optional => self.missing.push(missing),
@@ -51,14 +57,21 @@ impl Senses {
     }
 
     fn add_found(&mut self, roots: &Roots) -> Result<(), Missing> {
-        let listed: Vec<String> = self.specs.iter().map(|spec| spec.config.name().to_owned()).collect();
-        for found in survey(roots).into_iter().flatten().filter(pilotlight_sensors::Found::is_power) {
-            let config = Config::by_name(&found.sensor).filter(|_| !listed.contains(&found.sensor));
-            if let Some(config) = config {
+        for found in survey(roots).into_iter().flatten().filter(Found::is_power) {
+            let Some(config) = config_of(&found) else { continue };
+            if !self.specs.iter().any(|spec| base_name(&spec.config) == base_name(&config)) {
                 self.add(SensorSpec { config, interval: None, optional: true }, roots)?;
             }
         }
         Ok(())
+    }
+
+    /// Its name, with a number where that is taken.
+    fn free_name(&self, config: &Config) -> String {
+        let base = base_name(config);
+        let numbered = (2..).map(|number| format!("{base}-{number}"));
+        let free = |name: &String| !self.names.contains(name);
+        std::iter::once(base.to_owned()).chain(numbered).find(free).unwrap_or_default()
     }
 
     /// Whether the power of some part of the machine is measured, not modelled.
@@ -75,9 +88,10 @@ impl Senses {
     /// A needed one that cannot be read any more. An optional one is left out of this measurement.
     pub fn open(&self, roots: &Roots) -> Result<Vec<Planned>, Missing> {
         let mut planned = Vec::new();
-        for spec in &self.specs {
+        for (spec, name) in self.specs.iter().zip(&self.names) {
             match spec.config.open(roots) {
                 Ok(sensor) => {
+                    let sensor = Box::new(Named { name: name.clone(), sensor });
                     let interval_ns = spec.interval.map(|interval| interval.0);
                     planned.push(Planned { sensor, interval_ns, optional: spec.optional });
                 }
@@ -89,7 +103,91 @@ impl Senses {
     }
 }
 
+/// A drive's name, or else the sensor's.
+fn base_name(config: &Config) -> &str {
+    if let Config::Nvme(options) = config { &options.drive } else { config.name() }
+}
+
+/// The sensor that was found, with its default options; of a drive, on that drive.
+fn config_of(found: &Found) -> Option<Config> {
+    let drive = found.domains.iter().find_map(|domain| match &domain.part {
+        Part::Drive(drive) => Some(drive.clone()),
+        _ => None,
+    });
+    match (Config::by_name(&found.sensor)?, drive) {
+        (Config::Nvme(options), Some(drive)) => Some(Config::Nvme(nvme::Options { drive, ..options })),
+        (config, _) => Some(config),
+    }
+}
+
+/// A sensor under the name that it has in this experiment.
+struct Named {
+    name: String,
+    sensor: Box<dyn Sensor>,
+}
+
+impl Sensor for Named {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn domains(&self) -> &[Domain] {
+        self.sensor.domains()
+    }
+
+    fn native_interval_ns(&self) -> u64 {
+        self.sensor.native_interval_ns()
+    }
+
+    fn slow(&self) -> bool {
+        self.sensor.slow()
+    }
+
+    fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
+        self.sensor.read(into)
+    }
+
+    fn helpers_cpu_ns(&self) -> u64 {
+        self.sensor.helpers_cpu_ns()
+    }
+}
+
 /// Whether a sensor that is missing would tell watts. Sensors of the kernel's counters do not.
 fn is_power(missing: &Missing) -> bool {
     !["diskstats", "frequency", "idle", "cputime", "kernel"].contains(&missing.sensor.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meter(path: &std::path::Path) -> SensorSpec {
+        let text = format!("name = 'meter'\nfrom = {{ file = '{}' }}\nunit = 'W'", path.display());
+        let config = Config::Command(toml::from_str(&text).unwrap());
+        SensorSpec { config, interval: None, optional: false }
+    }
+
+    #[test]
+    fn no_two_sensors_have_the_same_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("watts");
+        std::fs::write(&file, "5").unwrap();
+        let mut senses = Senses::default();
+        for _ in 0..3 {
+            senses.add(meter(&file), &Roots::default()).unwrap();
+        }
+        assert_eq!(senses.names, ["meter", "meter-2", "meter-3"]);
+        let opened = senses.open(&Roots::default()).unwrap();
+        assert_eq!(opened[2].sensor.name(), "meter-3");
+        std::fs::remove_file(&file).unwrap();
+        assert!(senses.open(&Roots::default()).is_err(), "it is needed");
+    }
+
+    #[test]
+    fn a_drive_that_is_found_is_read_itself() {
+        let domains = vec![Domain::power("interval-power", Part::Drive("nvme3".into()))];
+        let found = Found { sensor: "nvme".into(), domains, native_interval_ns: 1 };
+        let config = config_of(&found).unwrap();
+        assert_eq!(base_name(&config), "nvme3");
+    }
 }

@@ -1,57 +1,64 @@
-//! All workloads by name, as an experiment has them under `[workload]`.
+//! The workloads that have an adapter, by the name of their kind.
 
-use serde::{Deserialize, Serialize};
+use serde::de::DeserializeOwned;
+use toml::Table;
 
-use super::{Problem, Workload, command, db_bench, fio};
+use super::{Problem, Workload, db_bench, fio, load, pgbench};
 use crate::experiment::read::{self, ReadError};
 
-/// A workload as an experiment names it. In TOML: `kind = "fio"`, and the keys of that workload beside it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Config {
-    /// [`command`].
-    Command(command::Options),
-    /// [`fio`].
-    Fio(fio::Options),
-    /// [`db_bench`].
-    DbBench(db_bench::Options),
+/// Their names, as `kind` has them.
+pub const KINDS: [&str; 4] = ["fio", "db-bench", "pgbench", "load"];
+
+/// Reads the keys of a workload, without `kind`; `None` if there is no such kind.
+pub fn read(kind: &str, keys: Table, file: &str) -> Option<Result<Box<dyn Workload>, ReadError>> {
+    Some(match kind {
+        "fio" => open(keys, file, fio::Fio::new),
+        "db-bench" => open(keys, file, db_bench::DbBench::new),
+        "pgbench" => open(keys, file, pgbench::Pgbench::new),
+        "load" => open(keys, file, load::Load::new),
+        _ => return None,
+    })
 }
 
-impl Config {
-    /// The name under which it is asked for.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Command(_) => "command",
-            Self::Fio(_) => "fio",
-            Self::DbBench(_) => "db-bench",
+fn open<O: DeserializeOwned, W: Workload + 'static>(
+    keys: Table,
+    file: &str,
+    new: fn(O) -> Result<W, Problem>,
+) -> Result<Box<dyn Workload>, ReadError> {
+    let workload = new(read::table(keys, file, "workload")?);
+    Ok(Box::new(workload.map_err(|problem| ReadError::key(file, &problem.at, problem.why))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::kinds;
+
+    fn read(text: &str) -> Result<Box<dyn Workload>, ReadError> {
+        kinds::read(&text.parse().unwrap(), "e.toml")
+    }
+
+    #[test]
+    fn every_kind_is_read_and_refuses_keys_that_it_does_not_know() {
+        for kind in KINDS {
+            let needed = match kind {
+                "db-bench" => "benchmark = 'readrandom'\n",
+                "load" => "target = '127.0.0.1:4420'\n",
+                _ => "",
+            };
+            let keys = format!("kind = '{kind}'\n{needed}");
+            assert_eq!(read(&keys).map(|workload| workload.name().to_owned()), Ok(kind.to_owned()));
+            let refused = read(&format!("{keys}no_such_key = 1")).map(drop).unwrap_err().to_string();
+            assert!(refused.starts_with("e.toml: workload.no_such_key: unknown field"), "{refused}");
         }
     }
 
-    /// The workload.
-    ///
-    /// # Errors
-    /// A key that cannot be as it is.
-    pub fn open(&self) -> Result<Box<dyn Workload>, Problem> {
-        Ok(match self {
-            Self::Command(options) => Box::new(command::Command::new(options.clone())?),
-            Self::Fio(options) => Box::new(fio::Fio::new(options.clone())?),
-            Self::DbBench(options) => Box::new(db_bench::DbBench::new(options.clone())?),
-        })
+    #[test]
+    fn what_is_wrong_is_named_with_its_key() {
+        let refused = |text| read(text).map(drop).unwrap_err().to_string();
+        let mix = refused("kind = 'fio'\nrw = 'randrw 70/40'");
+        assert!(mix.starts_with("e.toml: workload.rw: "), "{mix}");
+        let kind = refused("kind = 'fioo'");
+        assert!(kind.contains("did you mean fio?") && kind.contains("pgbench"), "{kind}");
     }
-}
-
-/// Reads `[workload]` of an experiment.
-///
-/// # Errors
-/// If the kind is not known or its keys are not as they should be; the key is named.
-pub fn read(section: &toml::Table, file: &str) -> Result<Box<dyn Workload>, ReadError> {
-    let config: Config = read::table(section.clone(), file, "workload").map_err(with_key)?;
-    config.open().map_err(|Problem { at, why }| ReadError::key(file, &at, why))
-}
-
-/// An enum that is told by one of its keys does not say where in it a mistake is; the message does where a key is not known.
-fn with_key(error: ReadError) -> ReadError {
-    let unknown = error.reason.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
-    let place = unknown.map(|key| format!("workload.{key}: "));
-    ReadError { place: place.unwrap_or_else(|| error.place.clone()), ..error }
 }

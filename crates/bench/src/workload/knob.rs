@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Point, Problem, Value};
+use super::{Point, Problem, Value, problem};
 
 /// One value or several, each of them tried. In TOML: `bs = "4k"` or `bs = ["4k", "64k"]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -80,6 +80,64 @@ pub fn count(point: &Point, name: &str) -> Result<u64, Problem> {
         _ => None,
     };
     number.ok_or_else(|| Problem { at: name.into(), why: format!("{value} is no whole number") })
+}
+
+/// A name with options of its own behind it, as in `io_uring hipri=1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The first word.
+    pub name: String,
+    /// The others: keys and values, in order.
+    pub options: Vec<(String, String)>,
+}
+
+impl Named {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// There is no name, or a word behind it is no `key=value`; it is about `key`.
+    pub fn read(value: &Value, key: &str) -> Result<Self, Problem> {
+        let text = value.to_string();
+        let mut words = text.split_whitespace();
+        let name = words.next().ok_or_else(|| problem(key, "names nothing"))?.to_owned();
+        let why = || problem(key, format!("{text:?}: behind the name come its options, as in \"{name} key=1\""));
+        let option = |word: &str| word.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let options = words.map(|word| option(word).ok_or_else(why)).collect::<Result<_, _>>()?;
+        Ok(Self { name, options })
+    }
+}
+
+/// An access pattern: fio's word, and the share of reads where it is given, as in `randrw 70/30`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// Such as `randrw`.
+    pub word: String,
+    /// Reads, in percent of reads and writes.
+    pub read_percent: Option<u8>,
+}
+
+impl Pattern {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The mix is not reads and writes that are 100 together; it is about `key`.
+    pub fn read(value: &Value, key: &str) -> Result<Self, Problem> {
+        let text = value.to_string();
+        let Some((word, mix)) = text.split_once(' ') else { return Ok(Self { word: text, read_percent: None }) };
+        let shares = mix.split_once('/').and_then(|(r, w)| Some((r.parse::<u8>().ok()?, w.parse::<u8>().ok()?)));
+        match shares {
+            Some((reads, writes)) if u16::from(reads) + u16::from(writes) == 100 => {
+                Ok(Self { word: word.into(), read_percent: Some(reads) })
+            }
+            _ => Err(problem(key, format!("{text:?}: the mix is reads/writes in percent, as in \"randrw 70/30\""))),
+        }
+    }
+
+    /// As arguments: `--rw=randrw`, `--rwmixread=70`.
+    pub fn arguments(&self) -> impl Iterator<Item = String> {
+        let mix = self.read_percent.map(|percent| format!("--rwmixread={percent}"));
+        std::iter::once(format!("--rw={}", self.word)).chain(mix)
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,9 @@ pub mod db_bench;
 pub mod fio;
 pub mod kinds;
 pub mod knob;
+pub mod load;
 pub mod moments;
+pub mod pgbench;
 pub(crate) mod program;
 #[cfg(test)]
 pub(crate) mod testing;

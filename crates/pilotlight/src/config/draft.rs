@@ -20,6 +20,7 @@ pub(crate) struct Draft {
     pub(crate) reactors: Option<Number>,
     pub(crate) io_threads: Option<Number>,
     pub(crate) sleep_after: Option<Text>,
+    pub(crate) power_states: bool,
     pub(crate) policy: PolicyDraft,
     pub(crate) admin_socket: Option<Text>,
     pub(crate) limits: LimitsDraft,

@@ -20,6 +20,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
         reactors: number("--reactors", args.reactors),
         io_threads: number("--io-threads", args.io_threads),
         sleep_after: text("--sleep-after", args.sleep_after.as_ref()),
+        power_states: args.power_states,
         policy: policy(args, &mut problems),
         admin_socket: text("--admin-socket", args.admin_socket.as_ref()),
         limits: LimitsDraft {
@@ -34,7 +35,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
 
 /// Flags that stand for something that the file says, each with what to write there instead.
 pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
-    let stated: [(&'static str, bool, &str); 16] = [
+    let stated: [(&'static str, bool, &str); 17] = [
         ("--listen", !args.listen.is_empty(), "`listen = [...]` in [server]"),
         ("--advertise", args.advertise.is_some(), "`advertise = \"...\"` in [server]"),
         ("--namespace", !args.namespace.is_empty(), "a [[subsystem.namespace]] with `nsid` and `backend`"),
@@ -46,6 +47,7 @@ pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
         ("--policy", args.policy.is_some(), "`name = \"...\"` in [policy]"),
         ("--policy-set", !args.policy_set.is_empty(), "`KEY = \"VALUE\"` in [policy]"),
         ("--sleep-after", args.sleep_after.is_some(), "`sleep_after = \"...\"` in [server]"),
+        ("--power-states", args.power_states, "`power_states = true` in [server]"),
         ("--admin-socket", args.admin_socket.is_some(), "`socket = \"...\"` in [admin]"),
         ("--nqn", args.nqn.is_some(), "`nqn = \"...\"` in [[subsystem]]"),
         ("--allow-host", !args.allow_host.is_empty(), "`allowed_hosts = [...]` in [[subsystem]]"),

@@ -12,7 +12,7 @@ use super::problem::{Located, Origin, Problem};
 /// Which keys stand in which section. The sections' names leave out the numbers of list entries.
 pub(crate) const SCHEMA: [(&str, &[&str]); 7] = [
     ("", &["server", "policy", "limits", "admin", "subsystem"]),
-    ("server", &["listen", "advertise", "cores", "main_core", "reactors", "io_threads", "sleep_after"]),
+    ("server", &["listen", "advertise", "cores", "main_core", "reactors", "io_threads", "sleep_after", "power_states"]),
     ("policy", &["name"]),
     ("admin", &["socket"]),
     (
@@ -110,6 +110,15 @@ impl<'a> Section<'a> {
     pub(crate) fn number(&self, key: &str) -> Option<Number> {
         let (at, value) = self.get(key)?;
         self.integer_of(&at, value).map(|number| Located::new(number, at))
+    }
+
+    /// A switch.
+    pub(crate) fn switch(&self, key: &str) -> Option<bool> {
+        let (at, value) = self.get(key)?;
+        match value {
+            DeValue::Boolean(switch) => Some(*switch),
+            other => self.mismatch(&at, "true or false", other),
+        }
     }
 
     /// A list of texts, or one text.

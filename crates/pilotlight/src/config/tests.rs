@@ -109,6 +109,7 @@ fn flags_say_everything_that_they_can() {
         "--io-threads=4",
         "--max-memory=2GiB",
         "--drain-timeout=500ms",
+        "--power-states",
     ])
     .unwrap()
     .config;
@@ -132,6 +133,7 @@ fn flags_say_everything_that_they_can() {
             drain_timeout: std::time::Duration::from_millis(500),
             ..Limits::default()
         },
+        power_states: true,
     };
     assert_eq!(config, expected);
 }
@@ -145,6 +147,7 @@ cores = "0-3"
 main_core = 1
 io_threads = 8
 sleep_after = "5ms"
+power_states = true
 
 [policy]
 name = "sandman"
@@ -209,6 +212,7 @@ fn a_file_says_everything() {
             icreq_timeout: std::time::Duration::from_secs(2),
             drain_timeout: std::time::Duration::from_secs(30),
         },
+        power_states: true,
     };
     assert_eq!(loaded.config, expected);
 }
@@ -332,7 +336,7 @@ fn unknown_keys() {
             2 | listen_on = ["127.0.0.1:4420"]
               | ^^^^^^^^^
               = did you mean `listen`?
-              = valid in [server]: listen, advertise, cores, main_core, reactors, io_threads, sleep_after
+              = valid in [server]: listen, advertise, cores, main_core, reactors, io_threads, sleep_after, power_states
         "#]],
     );
     refused(

@@ -45,6 +45,7 @@ pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked
         cores: reactors.cores.iter().copied().flatten().collect(),
         main_core,
         io_threads,
+        power_states: draft.power_states,
     };
     checker.note_overcommitment(draft, &config);
     let operation = checker.operation(draft, reactors);

@@ -156,6 +156,7 @@ fn settled(running: &ServerConfig, wanted: &ServerConfig) -> Vec<String> {
         ("server.cores", running.cores != wanted.cores),
         ("server.main_core", running.main_core != wanted.main_core),
         ("server.io_threads", running.io_threads != wanted.io_threads),
+        ("server.power_states", running.power_states != wanted.power_states),
         ("limits", running.limits != wanted.limits),
     ];
     name(&differs)

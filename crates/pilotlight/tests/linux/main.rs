@@ -78,6 +78,7 @@ cases! {
     queues: "queues", "6.12";
     disconnect: "disconnect", "6.12";
     reconnect: "reconnect", "6.12";
+    power: "power", "6.12";
     silent: "silent", "6.12";
 }
 

@@ -8,5 +8,6 @@ mod host_load;
 mod policies;
 mod process;
 mod replay;
+mod restore;
 mod signals;
 mod trace;

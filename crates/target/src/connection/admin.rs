@@ -48,6 +48,13 @@ impl AdminQueue {
         self.queues.iter().all(Option::is_none)
     }
 
+    /// Tells the controller whether its I/O queues have heard something.
+    fn hear(&mut self, now_ns: u64) {
+        if self.association.take_traffic() {
+            self.controller.io_traffic(now_ns);
+        }
+    }
+
     fn terminate_queues(&self, cx: &mut Cx) {
         for &queue in self.queues.iter().flatten() {
             cx.out.send(queue.thread, Message::Terminate(queue));
@@ -177,6 +184,7 @@ impl Connection {
         let mut to_host = to_host;
         let data = from_host.as_deref().unwrap_or(&[]);
         let out = to_host.as_deref_mut().unwrap_or(&mut []);
+        admin.hear(cx.now_ns);
         let outcome = cx
             .shared
             .with_env(&admin.association, self.reached, |env| admin.controller.execute(sqe, data, out, cx.now_ns, env));
@@ -312,9 +320,7 @@ impl Connection {
     pub(super) fn check_keep_alive(&mut self, cx: &mut Cx) {
         self.deadline_ns = u64::MAX;
         let Role::Admin(admin) = &mut self.role else { return };
-        if admin.association.take_traffic() {
-            admin.controller.traffic(cx.now_ns);
-        }
+        admin.hear(cx.now_ns);
         if admin.controller.expired(cx.now_ns) {
             tracing::warn!(host = %admin.association.host.hostnqn, "no keep-alive: the host is silent; its association ends");
             return self.lost(cx);

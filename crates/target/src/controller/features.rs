@@ -1,13 +1,16 @@
 //! Set Features and Get Features (Base 5.15, 5.27).
 //!
-//! No feature can be saved and none is specific to a namespace. What a target over TCP has no use for (interrupt
-//! coalescing and vectors, host memory buffer, autonomous power states) is an invalid field, as the specification says
-//! of unsupported features.
+//! No feature can be saved (a controller ends with its association, and what it was told with it) and none is specific to a
+//! namespace. What a target over TCP has no use for (interrupt coalescing and vectors, host memory buffer; power states beside
+//! the only one and transitions between them, unless the server is told to show some) is an invalid field, as the specification
+//! says of unsupported features.
 
 use pilotlight_nvme::feature::{SAVE, Select, async_event, capability, fid};
+use pilotlight_nvme::power::TABLE_LEN;
 use pilotlight_nvme::{Sqe, Status};
 
 use super::events::Events;
+use super::power::Power;
 use super::{ControllerParams, Outcome};
 
 const TIMESTAMP_LEN: u32 = 8;
@@ -42,6 +45,8 @@ pub(super) struct Features {
     host_id: [u8; 16],
     /// What the host says the time was when the controller was enabled, in milliseconds since 1970, once it has said so.
     enabled_at_ms: Option<u64>,
+    /// Where power states are shown.
+    pub(super) power: Option<Power>,
 }
 
 impl Features {
@@ -58,6 +63,7 @@ impl Features {
             queues_settled: false,
             host_id: params.hostid,
             enabled_at_ms: None,
+            power: params.power_states.then(|| Power::new(params.now_ns)),
         }
     }
 
@@ -74,18 +80,23 @@ impl Features {
     }
 
     /// Bytes that Set Features brings for feature `id`.
-    pub(super) fn data_len(id: u8) -> u32 {
-        if id == fid::TIMESTAMP { TIMESTAMP_LEN } else { 0 }
+    pub(super) fn data_len(&self, id: u8) -> u32 {
+        match id {
+            fid::TIMESTAMP => TIMESTAMP_LEN,
+            fid::POWER_TRANSITIONS if self.power.is_some() => TABLE_LEN as u32,
+            _ => 0,
+        }
     }
 
     /// Bytes that Get Features takes back.
-    pub(super) fn get_data_len(sqe: &Sqe) -> u32 {
+    pub(super) fn get_data_len(&self, sqe: &Sqe) -> u32 {
         if Select::decode(sqe.cdw10()) == Some(Select::Supported) {
             return 0;
         }
         match sqe.cdw10() as u8 {
             fid::TIMESTAMP => TIMESTAMP_LEN,
             fid::HOST_IDENTIFIER => HOST_ID_LEN,
+            fid::POWER_TRANSITIONS if self.power.is_some() => TABLE_LEN as u32,
             _ => 0,
         }
     }
@@ -100,7 +111,7 @@ impl Features {
         discovery: bool,
     ) -> Outcome {
         let (id, value) = (sqe.cdw10() as u8, sqe.cdw11());
-        if !known(id, discovery) {
+        if !self.knows(id, discovery) {
             return Outcome::error(Status::INVALID_FIELD);
         }
         if sqe.cdw10() & SAVE != 0 {
@@ -108,6 +119,13 @@ impl Features {
         }
         if !matches!(sqe.nsid.get(), 0 | NSID_ALL) {
             return Outcome::error(Status::FEATURE_NOT_NAMESPACE);
+        }
+        if let Some(power) = &mut self.power {
+            match id {
+                fid::POWER_MANAGEMENT => return settled(power.set(value)),
+                fid::POWER_TRANSITIONS => return settled(power.set_transitions(value, data)),
+                _ => {}
+            }
         }
         match id {
             fid::ARBITRATION => self.arbitration = value,
@@ -168,7 +186,7 @@ impl Features {
     /// Get Features; `uptime_ms` is the time since the controller was enabled.
     pub(super) fn get(&self, sqe: &Sqe, out: &mut [u8], uptime_ms: u64, events: &Events, discovery: bool) -> Outcome {
         let (id, cdw11) = (sqe.cdw10() as u8, sqe.cdw11());
-        let Some(select) = Select::decode(sqe.cdw10()).filter(|_| known(id, discovery)) else {
+        let Some(select) = Select::decode(sqe.cdw10()).filter(|_| self.knows(id, discovery)) else {
             return Outcome::error(Status::INVALID_FIELD);
         };
         let no_such_sensor = id == fid::TEMPERATURE_THRESHOLD && threshold(cdw11).is_none_or(|(sensor, _)| sensor != 0);
@@ -177,7 +195,7 @@ impl Features {
             return Outcome::error(Status::INVALID_FIELD);
         }
         match select {
-            Select::Supported => Outcome::result(if changeable(id) { capability::CHANGEABLE } else { 0 }),
+            Select::Supported => Outcome::result(if self.can_change(id) { capability::CHANGEABLE } else { 0 }),
             Select::Default | Select::Saved => self.default_of(id, cdw11, out),
             Select::Current => self.current(id, cdw11, out, uptime_ms, events),
         }
@@ -185,6 +203,8 @@ impl Features {
 
     fn current(&self, id: u8, cdw11: u32, out: &mut [u8], uptime_ms: u64, events: &Events) -> Outcome {
         Outcome::result(match id {
+            fid::POWER_MANAGEMENT => self.power.as_ref().map_or(0, Power::value),
+            fid::POWER_TRANSITIONS => self.power.as_ref().map_or(0, |power| power.transitions(out)),
             fid::ARBITRATION => self.arbitration,
             fid::TEMPERATURE_THRESHOLD => threshold(cdw11).map_or(0, |(_, which)| self.temperature_thresholds[which]),
             fid::ERROR_RECOVERY => self.error_recovery,
@@ -223,31 +243,40 @@ impl Features {
             _ => 0,
         })
     }
+
+    fn knows(&self, id: u8, discovery: bool) -> bool {
+        match id {
+            fid::ASYNC_EVENT_CONFIGURATION | fid::KEEP_ALIVE_TIMER | fid::HOST_IDENTIFIER => true,
+            fid::ARBITRATION
+            | fid::POWER_MANAGEMENT
+            | fid::TEMPERATURE_THRESHOLD
+            | fid::ERROR_RECOVERY
+            | fid::VOLATILE_WRITE_CACHE
+            | fid::NUMBER_OF_QUEUES
+            | fid::WRITE_ATOMICITY
+            | fid::TIMESTAMP => !discovery,
+            fid::POWER_TRANSITIONS => self.power.is_some(),
+            _ => false,
+        }
+    }
+
+    fn can_change(&self, id: u8) -> bool {
+        match id {
+            fid::VOLATILE_WRITE_CACHE | fid::HOST_IDENTIFIER => false,
+            fid::POWER_MANAGEMENT => self.power.is_some(),
+            _ => true,
+        }
+    }
+}
+
+fn settled(set: Result<(), Status>) -> Outcome {
+    set.map_or_else(Outcome::error, |()| Outcome::SUCCESS)
 }
 
 /// Which temperature a command dword 11 means: sensor (TMPSEL) and threshold, over (0) or under (1) it (THSEL).
 fn threshold(cdw11: u32) -> Option<(u32, usize)> {
     let which = (cdw11 >> 20 & 3) as usize;
     (which < 2).then_some((cdw11 >> 16 & 0xf, which))
-}
-
-fn known(id: u8, discovery: bool) -> bool {
-    match id {
-        fid::ASYNC_EVENT_CONFIGURATION | fid::KEEP_ALIVE_TIMER | fid::HOST_IDENTIFIER => true,
-        fid::ARBITRATION
-        | fid::POWER_MANAGEMENT
-        | fid::TEMPERATURE_THRESHOLD
-        | fid::ERROR_RECOVERY
-        | fid::VOLATILE_WRITE_CACHE
-        | fid::NUMBER_OF_QUEUES
-        | fid::WRITE_ATOMICITY
-        | fid::TIMESTAMP => !discovery,
-        _ => false,
-    }
-}
-
-fn changeable(id: u8) -> bool {
-    !matches!(id, fid::VOLATILE_WRITE_CACHE | fid::HOST_IDENTIFIER | fid::POWER_MANAGEMENT)
 }
 
 /// A keep-alive timeout rounded up to the granularity that KAS states, 100 ms.

@@ -8,7 +8,7 @@ use pilotlight_nvme::le::{U16, U32, U64, U128};
 use pilotlight_nvme::{Sqe, Status, fabrics, feature};
 use zerocopy::IntoBytes;
 
-use super::{AdminEnv, Controller, ControllerKind, Outcome, VERSION, events};
+use super::{AdminEnv, Controller, ControllerKind, Outcome, VERSION, events, power};
 use crate::buffer::{MAX_BUFFER, MIN_BUFFER};
 use crate::command::MAX_ZEROES;
 use crate::config::MAX_NSID;
@@ -32,6 +32,8 @@ const ONCS: u16 =
     oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::SAVE_SELECT | oncs::TIMESTAMP | oncs::VERIFY;
 /// Abort commands that may be outstanding, less one.
 const ACL: u8 = 3;
+/// Autonomous power state transitions are supported, where there are power states.
+const APSTA: u8 = 1;
 /// Granularity of the keep-alive timeout in units of 100 ms.
 const KAS: u16 = 1;
 /// How long a shutdown may take that flushes slow media, in microseconds. Linux waits 5 s unless it is told otherwise,
@@ -110,6 +112,11 @@ impl Controller {
                 id.ofcs = U16::new(1);
                 id.subnqn = fabrics::nqn_field(subsystem.nqn());
             }
+        }
+        if self.features.power.is_some() {
+            id.npss = power::NPSS;
+            id.apsta = APSTA;
+            id.psd = power::descriptors();
         }
         put(out, &id);
         Ok(())

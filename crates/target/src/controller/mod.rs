@@ -9,6 +9,7 @@
 //! | `identify.rs` | Identify |
 //! | `logs.rs` | Get Log Page |
 //! | `features.rs` | Set Features and Get Features |
+//! | `power.rs` | power states, where they are shown |
 //! | `events.rs` | asynchronous events: what is pending, masked, parked |
 //!
 //! Properties: no admin command is carried out before CC.EN; an event of a kind is reported once until its log page has
@@ -18,6 +19,7 @@ mod events;
 mod features;
 mod identify;
 mod logs;
+mod power;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -72,6 +74,8 @@ pub struct ControllerParams {
     pub max_queue_depth: u16,
     /// Monotonic time in nanoseconds.
     pub now_ns: u64,
+    /// Whether the host is shown power states that it can set. They save nothing.
+    pub power_states: bool,
 }
 
 /// What an admin command may look at.
@@ -274,6 +278,14 @@ impl Controller {
         self.heard_ns = now_ns;
     }
 
+    /// Something was heard from the host on an I/O queue.
+    pub fn io_traffic(&mut self, now_ns: u64) {
+        self.traffic(now_ns);
+        if let Some(power) = &mut self.features.power {
+            power.io(now_ns);
+        }
+    }
+
     /// The keep-alive timeout in nanoseconds; `None` without one.
     #[must_use]
     pub fn kato_ns(&self) -> Option<u64> {
@@ -292,7 +304,7 @@ impl Controller {
     /// # Errors
     /// None today: commands that would be refused bring nothing.
     pub fn host_data_len(&self, sqe: &Sqe) -> Result<u32, Status> {
-        Ok(if sqe.opcode == admin::SET_FEATURES { Features::data_len(sqe.cdw10() as u8) } else { 0 })
+        Ok(if sqe.opcode == admin::SET_FEATURES { self.features.data_len(sqe.cdw10() as u8) } else { 0 })
     }
 
     /// Bytes that an admin command takes to the host.
@@ -306,7 +318,7 @@ impl Controller {
                 let len = GetLogPage::decode(sqe).len;
                 if len > MAX_BUFFER as u64 { Err(Status::INVALID_FIELD.dnr()) } else { Ok(len as u32) }
             }
-            admin::GET_FEATURES => Ok(Features::get_data_len(sqe)),
+            admin::GET_FEATURES => Ok(self.features.get_data_len(sqe)),
             _ => Ok(0),
         }
     }
@@ -329,6 +341,9 @@ impl Controller {
         }
         if sqe.fuse() != 0 {
             return Outcome::error(Status::INVALID_FIELD);
+        }
+        if let Some(power) = &mut self.features.power {
+            power.settle(now_ns);
         }
         let discovery = self.is_discovery();
         let uptime_ms = now_ns.saturating_sub(self.enabled_ns) / 1_000_000;

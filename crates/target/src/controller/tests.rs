@@ -1,5 +1,7 @@
 //! Commands and properties against offsets and values from the specification.
 
+mod power;
+
 use super::*;
 use crate::backend::Geometry;
 use crate::config::SubsystemConfig;
@@ -18,6 +20,7 @@ fn controller(kind: ControllerKind) -> Controller {
         max_io_queues: 128,
         max_queue_depth: 1024,
         now_ns: 0,
+        power_states: false,
     })
 }
 

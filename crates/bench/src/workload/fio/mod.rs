@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::knob::{self, Knob};
+use super::knob::{self, Knob, Named, Pattern};
 use super::{Missing, Outcome, Place, Point, Problem, Stage, Step, Value, Workload, problem, program};
 use crate::record::{Record, Tool};
 
@@ -156,14 +156,14 @@ impl Fio {
             values.check(&format!("workload.options.{key}"))?;
             allowed(key)?;
         }
-        options.rw.values().iter().try_for_each(|value| Pattern::read(value).map(drop))?;
+        options.rw.values().iter().try_for_each(|value| Pattern::read(value, "workload.rw").map(drop))?;
         let fio = Self { options };
         fio.engines()?;
         Ok(fio)
     }
 
-    fn engines(&self) -> Result<Vec<Engine>, Problem> {
-        self.options.ioengine.values().iter().map(Engine::read).collect()
+    fn engines(&self) -> Result<Vec<Named>, Problem> {
+        self.options.ioengine.values().iter().map(engine).collect()
     }
 
     fn place(&self, stage: &Stage, engine: &str) -> Result<Vec<String>, Problem> {
@@ -205,10 +205,17 @@ fn main_knobs(options: &Options) -> [(&'static str, &Knob); 5] {
     ]
 }
 
+/// An engine, and what is said to it alone.
+fn engine(value: &Value) -> Result<Named, Problem> {
+    let engine = Named::read(value, "workload.ioengine")?;
+    engine.options.iter().try_for_each(|(key, _)| allowed(key))?;
+    Ok(engine)
+}
+
 fn allowed(key: &str) -> Result<(), Problem> {
     let Some((_, instead)) = OWN.iter().find(|(own, _)| *own == key) else { return Ok(()) };
     let instead = if instead.is_empty() { "leave it away".into() } else { format!("use {instead}") };
-    Err(problem(&format!("workload.options.{key}"), &format!("this is set for every run; {instead}")))
+    Err(problem(format!("workload.options.{key}"), format!("this is set for every run; {instead}")))
 }
 
 /// fio takes `:` for the end of a name.
@@ -217,62 +224,11 @@ fn fios_path(path: &Path) -> Result<String, Problem> {
     Ok(text.replace('\\', "\\\\").replace(':', "\\:"))
 }
 
-/// An engine, and what is said to it alone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Engine {
-    name: String,
-    options: Vec<String>,
-}
-
-impl Engine {
-    fn read(value: &Value) -> Result<Self, Problem> {
-        let text = value.to_string();
-        let mut words = text.split_whitespace().map(str::to_owned);
-        let name = words.next().ok_or_else(|| problem("workload.ioengine", "names no engine"))?;
-        let options: Vec<String> = words.collect();
-        for option in &options {
-            let why = format!("{text:?}: behind the engine come its options, as in \"io_uring hipri=1\"");
-            let (key, _) = option.split_once('=').ok_or_else(|| problem("workload.ioengine", &why))?;
-            allowed(key)?;
-        }
-        Ok(Self { name, options })
-    }
-}
-
-/// An access pattern: fio's word, and the share of reads where it is given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Pattern {
-    word: String,
-    read_percent: Option<u8>,
-}
-
-impl Pattern {
-    fn read(value: &Value) -> Result<Self, Problem> {
-        let text = value.to_string();
-        let Some((word, mix)) = text.split_once(' ') else { return Ok(Self { word: text, read_percent: None }) };
-        let shares = mix.split_once('/').and_then(|(r, w)| Some((r.parse::<u8>().ok()?, w.parse::<u8>().ok()?)));
-        match shares {
-            Some((reads, writes)) if u16::from(reads) + u16::from(writes) == 100 => {
-                Ok(Self { word: word.into(), read_percent: Some(reads) })
-            }
-            _ => Err(problem(
-                "workload.rw",
-                &format!("{text:?}: the mix is reads/writes in percent, as in \"randrw 70/30\""),
-            )),
-        }
-    }
-
-    fn arguments(&self) -> impl Iterator<Item = String> {
-        let mix = self.read_percent.map(|percent| format!("--rwmixread={percent}"));
-        std::iter::once(format!("--rw={}", self.word)).chain(mix)
-    }
-}
-
 /// Seconds as fio reads them exactly: in whole microseconds.
 fn time(seconds: f64, key: &str) -> Result<String, Problem> {
     let us = (seconds * 1e6).round();
     if !(0.0..1e15).contains(&us) {
-        return Err(problem(key, &format!("{seconds} s is no time")));
+        return Err(problem(key, format!("{seconds} s is no time")));
     }
     Ok(format!("{us:.0}us"))
 }
@@ -322,13 +278,13 @@ impl Workload for Fio {
         if stage.duration_s <= 0.0 {
             return Err(problem("duration", "fio would run without end: it needs a time above 0"));
         }
-        let engine = Engine::read(knob::at(point, "ioengine")?)?;
+        let engine = engine(knob::at(point, "ioengine")?)?;
         let (total, completion) = if self.options.latency == Kind::Total { (1, 0) } else { (0, 1) };
         let mut words = vec!["--output-format=json+".into(), "--eta=never".into(), "--name=job".into()];
         words.push(format!("--ioengine={}", engine.name));
-        words.extend(engine.options.iter().map(|option| format!("--{option}")));
+        words.extend(engine.options.iter().map(|(key, value)| format!("--{key}={value}")));
         words.extend(self.place(stage, &engine.name)?);
-        words.extend(Pattern::read(knob::at(point, "rw")?)?.arguments());
+        words.extend(Pattern::read(knob::at(point, "rw")?, "rw")?.arguments());
         for key in ["bs", "iodepth", "numjobs"] {
             words.push(format!("--{key}={}", knob::argument(point, key)?));
         }

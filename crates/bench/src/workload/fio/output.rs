@@ -151,7 +151,7 @@ fn read(json: &str) -> Result<Output, Problem> {
     let mut reader = serde_json::Deserializer::from_str(json);
     serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
-        problem(&format!("fio's output, {path}"), format!("cannot be read: {}", error.into_inner()))
+        problem(format!("fio's output, {path}"), format!("cannot be read: {}", error.into_inner()))
     })
 }
 

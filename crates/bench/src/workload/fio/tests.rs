@@ -7,7 +7,6 @@ use serde_json::Value as Json;
 
 use super::*;
 use crate::record::{Class, Latency, What};
-use crate::workload::catalogue::Config;
 use crate::workload::testing::{fixture, outcome, point, points, run, run_all, stage, there, words};
 
 // When the recorded runs were started, in ms since 1970, and when they counted, in ms after that (by hand).
@@ -215,8 +214,6 @@ fn keys_that_cannot_be_are_refused_by_name() {
     ] {
         assert_eq!(refused(keys).at, at, "{keys}");
     }
-    let unknown = toml::from_str::<Config>("kind = 'fio'\nblocksize = '4k'").unwrap_err();
-    assert!(unknown.to_string().contains("blocksize"), "{unknown}");
 }
 
 #[test]

@@ -1,0 +1,322 @@
+//! pgbench: transactions on a PostgreSQL server of one's own ([`server`]). Its built-in `tpcb-like` is like TPC-B, not TPC-C.
+//!
+//! The server is started once, in `prepare`; where a setting of the server is varied, before each point instead. There is a
+//! database for each scale. pgbench has no ramp: the ramp is an unmeasured run of the same point before, on the same server,
+//! after a checkpoint.
+//!
+//! **Which latency.** That of each transaction, from pgbench's log (`--log`), in microseconds; with a rate it counts from when
+//! the transaction was due. At a great many transactions a second writing the log costs something: `sampling = 0.01` logs
+//! every hundredth; the counts are then still pgbench's, mean and deviation those that it prints, and the histogram that of the
+//! sample.
+//!
+//! **When it was measured.** From the begin of the first logged transaction to the end of the last.
+
+mod output;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use server::Server;
+
+use super::knob::{self, Knob};
+use super::{Missing, Outcome, Point, Problem, Stage, Step, Value, Workload, problem, program};
+use crate::record::{Record, Tool};
+
+/// Major versions on whose output the adapter was tried: Debian 12's.
+pub const TRIED: [&str; 1] = ["15"];
+
+const HELP: &str = "apt install postgresql (Debian then also starts a server of its own, which may be stopped), or name the \
+                    folder of its programs with workload.programs";
+const DEBIAN: &str = "/usr/lib/postgresql";
+/// What the adapter says itself.
+const OWN: [&str; 16] = [
+    "builtin",
+    "file",
+    "client",
+    "jobs",
+    "scale",
+    "time",
+    "transactions",
+    "log",
+    "log-prefix",
+    "sampling-rate",
+    "random-seed",
+    "host",
+    "username",
+    "no-vacuum",
+    "aggregate-interval",
+    "progress",
+];
+
+/// What is asked of pgbench. In TOML: `kind = "pgbench"`, and these keys. A key that says "one or several" is a knob.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    /// The folder of PostgreSQL's programs; where it is not given the newest under `/usr/lib/postgresql`, else the path.
+    #[serde(default)]
+    pub programs: Option<PathBuf>,
+    /// The account under which the server runs when we are root; `postgres` where it is not given.
+    #[serde(default = "default_user")]
+    pub user: String,
+    /// One or several scripts: pgbench's `tpcb-like`, `simple-update`, `select-only`, or a file (a word with a `/`);
+    /// `tpcb-like` where it is not given.
+    #[serde(default = "default_script")]
+    pub script: Knob,
+    /// One or several scales: 100,000 accounts each; 1 where it is not given.
+    #[serde(default = "one")]
+    pub scale: Knob,
+    /// One or several numbers of clients; 1 where it is not given.
+    #[serde(default = "one")]
+    pub clients: Knob,
+    /// One or several numbers of pgbench's threads; 1 where it is not given.
+    #[serde(default = "one")]
+    pub jobs: Knob,
+    /// Any other long option of pgbench, one value or several: `options = { protocol = "prepared", rate = [1000, 2000] }`.
+    #[serde(default)]
+    pub options: BTreeMap<String, Knob>,
+    /// Any setting of the server, one value or several: `settings = { shared_buffers = ["128MB", "1GB"] }`. Where one has
+    /// several, the server is started anew before each point.
+    #[serde(default)]
+    pub settings: BTreeMap<String, Knob>,
+    /// Which share of the transactions is logged, above 0 and at most 1; all where it is not given.
+    #[serde(default)]
+    pub sampling: Option<f64>,
+}
+
+fn default_user() -> String {
+    "postgres".into()
+}
+
+fn default_script() -> Knob {
+    Knob::word("tpcb-like")
+}
+
+fn one() -> Knob {
+    Knob::integer(1)
+}
+
+/// pgbench.
+#[derive(Clone, Debug)]
+pub struct Pgbench {
+    options: Options,
+    programs: PathBuf,
+}
+
+impl Pgbench {
+    /// With these options.
+    ///
+    /// # Errors
+    /// A key that says nothing, or an option that the adapter has to say itself.
+    pub fn new(options: Options) -> Result<Self, Problem> {
+        for (key, values) in main_knobs(&options) {
+            values.check(&format!("workload.{key}"))?;
+        }
+        for (key, values) in &options.options {
+            values.check(&format!("workload.options.{key}"))?;
+            if OWN.contains(&key.as_str()) {
+                return Err(problem(format!("workload.options.{key}"), "this is set for every run"));
+            }
+        }
+        for (key, values) in &options.settings {
+            values.check(&format!("workload.settings.{key}"))?;
+            if ["listen_addresses", "unix_socket_directories", "port"].contains(&key.as_str()) {
+                return Err(problem(format!("workload.settings.{key}"), "this is set for every run"));
+            }
+        }
+        if options.sampling.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
+            return Err(problem("workload.sampling", "is a share above 0 and at most 1"));
+        }
+        let programs = options.programs.clone().unwrap_or_else(|| server::newest(Path::new(DEBIAN)));
+        Ok(Self { options, programs })
+    }
+
+    fn server(&self, stage: &Stage) -> Result<Server, Problem> {
+        Server::new(&self.programs, server::is_root().then_some(self.options.user.as_str()), stage)
+    }
+
+    fn settings_vary(&self) -> bool {
+        self.options.settings.values().any(|knob| knob.values().len() > 1)
+    }
+
+    /// The server's settings at a point; without one, those that are always the same.
+    fn settings(&self, point: Option<&Point>) -> Vec<(String, String)> {
+        let value = |key: &String, knob: &Knob| match point {
+            Some(point) => point.get(key).cloned(),
+            None => {
+                if let [only] = knob.values() {
+                    Some(only.clone())
+                } else {
+                    None
+                }
+            }
+        };
+        let settings = self.options.settings.iter();
+        settings.filter_map(|(key, knob)| Some((key.clone(), setting(&value(key, knob)?)))).collect()
+    }
+
+    /// A run of this point for so many seconds.
+    fn run(&self, point: &Point, seconds: u64, stage: &Stage) -> Result<Vec<String>, Problem> {
+        let script = knob::argument(point, "script")?;
+        let mut words = vec![if script.contains('/') { own_script(&script)? } else { format!("--builtin={script}") }];
+        words.push(format!("--client={}", knob::count(point, "clients")?));
+        words.push(format!("--jobs={}", knob::count(point, "jobs")?));
+        words.push(format!("--time={seconds}"));
+        words.push(format!("--random-seed={}", stage.seed));
+        for key in self.options.options.keys() {
+            words.extend(match knob::at(point, key)? {
+                Value::Switch(on) => on.then(|| format!("--{key}")),
+                value => Some(format!("--{key}={value}")),
+            });
+        }
+        Ok(words)
+    }
+}
+
+fn main_knobs(options: &Options) -> [(&'static str, &Knob); 4] {
+    [("script", &options.script), ("scale", &options.scale), ("clients", &options.clients), ("jobs", &options.jobs)]
+}
+
+fn setting(value: &Value) -> String {
+    match value {
+        Value::Switch(on) => if *on { "on" } else { "off" }.into(),
+        other => other.to_string(),
+    }
+}
+
+/// A file that is named from where the experiment was started.
+fn own_script(script: &str) -> Result<String, Problem> {
+    let path = std::path::absolute(script).map_err(|error| problem("workload.script", format!("{script}: {error}")))?;
+    Ok(format!("--file={}", path.display()))
+}
+
+fn database(scale: u64) -> String {
+    format!("pgbench_{scale}")
+}
+
+/// In the scratch folder, which steps are started in.
+const LOG: &str = "pgbench-log";
+
+/// pgbench counts whole seconds.
+fn whole(seconds: f64, key: &str) -> Result<u64, Problem> {
+    let whole = seconds.ceil();
+    (1.0..1e9)
+        .contains(&whole)
+        .then_some(whole as u64)
+        .ok_or_else(|| problem(key, "pgbench takes whole seconds, from 1 on"))
+}
+
+fn simple(program: &str, words: &[&str], why: &str) -> Step {
+    let words = words.iter().map(|word| (*word).to_owned());
+    Step { argv: program::argv(Path::new(program), words), why: why.into(), ..Step::default() }
+}
+
+impl Workload for Pgbench {
+    fn name(&self) -> &str {
+        "pgbench"
+    }
+
+    fn knobs(&self) -> Vec<(String, Vec<Value>)> {
+        let others = self.options.options.iter().chain(&self.options.settings).map(|(key, knob)| (key.as_str(), knob));
+        main_knobs(&self.options)
+            .into_iter()
+            .chain(others)
+            .map(|(key, knob)| (key.into(), knob.values().to_vec()))
+            .collect()
+    }
+
+    fn tool(&self) -> Result<Tool, Missing> {
+        let said = program::ask(&self.programs.join("pgbench"), &["--version"], HELP)?;
+        let version = program::version_in(&said).unwrap_or_default().to_owned();
+        for name in ["initdb", "postgres", "pg_ctl", "pg_isready", "createdb", "psql"] {
+            program::ask(&self.programs.join(name), &["--version"], HELP)?;
+        }
+        if server::is_root() {
+            let user = self.options.user.as_str();
+            program::ask(Path::new("setpriv"), &["--version"], "apt install util-linux")?;
+            let said = program::ask(Path::new("id"), &["-u", user], "apt install coreutils")?;
+            said.trim().parse::<u32>().map_err(|_| Missing {
+                tool: "pgbench".into(),
+                why: format!("PostgreSQL does not run as root, and there is no account {user}"),
+                help: "name another account with workload.user".into(),
+            })?;
+        }
+        Ok(Tool { name: "pgbench".into(), known: output::is_known(&version), version })
+    }
+
+    fn prepare(&self, stage: &Stage) -> Result<Vec<Step>, Problem> {
+        let server = self.server(stage)?;
+        server.check()?;
+        if server.data().join("postmaster.pid").exists() {
+            let why =
+                format!("a PostgreSQL seems to run in {}: stop it, or remove that folder", server.folder.display());
+            return Err(problem("place", why));
+        }
+        let mut steps = server.make();
+        steps.extend(server.start(&self.settings(None)));
+        let number = |value: &Value| knob::count(&Point::from([("scale".into(), value.clone())]), "scale");
+        let scales: BTreeSet<u64> = self.options.scale.values().iter().map(number).collect::<Result<_, _>>()?;
+        for scale in scales {
+            let words = ["--initialize", "--quiet", &format!("--scale={scale}"), &database(scale)].map(str::to_owned);
+            steps.push(server.client("createdb", [database(scale)], "making a database"));
+            steps.push(server.client("pgbench", words, "filling the database"));
+        }
+        if self.settings_vary() {
+            steps.push(server.stop());
+        }
+        Ok(steps)
+    }
+
+    fn before(&self, point: &Point, stage: &Stage) -> Result<Vec<Step>, Problem> {
+        let server = self.server(stage)?;
+        let mut steps = vec![
+            simple("rm", &["-rf", "--", LOG], "removing the log of the point before"),
+            simple("mkdir", &["--", LOG], "a folder for the log"),
+        ];
+        if self.settings_vary() {
+            steps.extend(server.start(&self.settings(Some(point))));
+        }
+        let checkpoint = ["--quiet", "--command=CHECKPOINT", "postgres"].map(str::to_owned);
+        steps.push(server.client("psql", checkpoint, "writing out what is dirty"));
+        if stage.ramp_s > 0.0 {
+            let mut words = self.run(point, whole(stage.ramp_s, "ramp")?, stage)?;
+            words.push(database(knob::count(point, "scale")?));
+            steps.push(server.client("pgbench", words, "warming up"));
+        }
+        Ok(steps)
+    }
+
+    fn command(&self, point: &Point, stage: &Stage) -> Result<Step, Problem> {
+        let (server, seconds) = (self.server(stage)?, whole(stage.duration_s, "duration")?);
+        let mut words = self.run(point, seconds, stage)?;
+        // The ramp has vacuumed already.
+        words.extend((stage.ramp_s > 0.0).then(|| "--no-vacuum".into()));
+        // Else pgbench computes the mean that it prints from the duration, and no deviation. No report comes before a day is over.
+        words.push("--progress=86400".into());
+        words.push("--log".into());
+        words.push(format!("--log-prefix={LOG}/log"));
+        words.extend(self.options.sampling.map(|share| format!("--sampling-rate={share}")));
+        words.push(database(knob::count(point, "scale")?));
+        Ok(Step { limit_s: stage.duration_s + 600.0, ..server.client("pgbench", words, "pgbench") })
+    }
+
+    fn parse(&self, _: &Point, stage: &Stage, outcome: &Outcome) -> Result<Record, Problem> {
+        let mut log = output::Log::default();
+        let folder = stage.scratch.join(LOG);
+        let unread = |error: std::io::Error| problem("pgbench's log", format!("{}: {error}", folder.display()));
+        let entries: Result<Vec<_>, _> = std::fs::read_dir(&folder).map_err(unread)?.collect();
+        for entry in entries.map_err(unread)? {
+            log.read(std::io::BufReader::new(std::fs::File::open(entry.path()).map_err(unread)?))?;
+        }
+        let mut record = output::record(outcome, log, self.options.sampling.is_some_and(|share| share < 1.0))?;
+        record.warnings.extend(program::unknown(&record.tool, &TRIED));
+        Ok(record)
+    }
+
+    fn clean_up(&self, stage: &Stage) -> Vec<Step> {
+        self.server(stage).map(|server| vec![server.stop(), server.remove()]).unwrap_or_default()
+    }
+}

@@ -1,0 +1,145 @@
+//! What pgbench printed and logged as a record.
+
+use std::collections::BTreeMap;
+use std::io::BufRead;
+
+use crate::record::{Class, Latency, Record, Tool, What};
+use crate::workload::moments::Moments;
+use crate::workload::{Outcome, Problem, problem, program, wall};
+
+/// Whether the adapter was tried on the output of this version.
+pub(super) fn is_known(version: &str) -> bool {
+    super::TRIED.contains(&version.split('.').next().unwrap_or_default())
+}
+
+/// The log of transactions: a line each, with client, number, microseconds that it took, script, and when it ended in seconds
+/// and microseconds since 1970.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    latency: Moments,
+    /// First begin and last end, in microseconds since 1970.
+    span_us: Option<(u64, u64)>,
+    /// Lines of transactions that took no time because they failed or were skipped.
+    without: u64,
+}
+
+impl Log {
+    /// Reads one of pgbench's files.
+    pub(super) fn read(&mut self, lines: impl BufRead) -> Result<(), Problem> {
+        for line in lines.lines() {
+            let line = line.map_err(|error| problem("pgbench's log", error.to_string()))?;
+            self.take(&line).ok_or_else(|| problem("pgbench's log", format!("this line cannot be read: {line}")))?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, line: &str) -> Option<()> {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [_, _, took, _, seconds, us, ..] = words[..] else { return None };
+        let Ok(took_us) = took.parse::<u64>() else {
+            self.without += u64::from(["failed", "skipped", "serialization", "deadlock"].contains(&took));
+            return (self.without > 0).then_some(());
+        };
+        let ended = seconds.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(us.parse().ok()?)?;
+        let began = ended.checked_sub(took_us)?;
+        let (first, last) = self.span_us.unwrap_or((began, ended));
+        self.span_us = Some((first.min(began), last.max(ended)));
+        self.latency.add(took_us * 1_000);
+        Some(())
+    }
+}
+
+/// What came of a run; of a `sample` of the transactions there is a log.
+pub(super) fn record(outcome: &Outcome, log: Log, sample: bool) -> Result<Record, Problem> {
+    let (stdout, stderr) = (String::from_utf8_lossy(&outcome.stdout), String::from_utf8_lossy(&outcome.stderr));
+    if outcome.status != Some(0) {
+        let status = outcome.status.map_or("a signal ended it".into(), |status| format!("its exit status is {status}"));
+        return Err(problem("pgbench", format!("{status}; it said: {}", said(&stderr).join("; "))));
+    }
+    let report = Report::read(&stdout)?;
+    let version = stdout.lines().next().and_then(program::version_in).unwrap_or_default().to_owned();
+    let window_ns = log.span_us.and_then(|(from, to)| wall::window(outcome, from * 1_000, to * 1_000, 1_000_000));
+    let mut warnings = said(&stderr);
+    let logged = log.latency.count();
+    if !sample && logged != report.transactions {
+        warnings.push(format!("pgbench says {} transactions and logged {logged}", report.transactions));
+    }
+    warnings.extend(window_ns.is_none().then(|| wall::CLOCK.into()));
+    if report.failed > 0 {
+        warnings.push(format!("{} transactions failed and are not counted", report.failed));
+    }
+    let latency = report.latency(log.latency.into_latency(), sample);
+    let runtime_ns = report.runtime_ns();
+    let class = Class { what: What::Transaction, operations: report.transactions, bytes: None, runtime_ns, latency };
+    let classes = if report.transactions > 0 { vec![class] } else { Vec::new() };
+    let tool = Tool { name: "pgbench".into(), known: is_known(&version), version };
+    Ok(Record { tool, classes, window_ns, extra: report.extra(&stdout, logged), warnings })
+}
+
+/// What it complained, without its progress.
+fn said(stderr: &str) -> Vec<String> {
+    let progress = ["starting vacuum...", "setting random seed"];
+    let quiet = |line: &&str| !line.is_empty() && !progress.iter().any(|words| line.contains(words));
+    stderr.lines().map(str::trim).filter(quiet).map(str::to_owned).collect()
+}
+
+/// What pgbench printed at its end.
+#[derive(Debug, PartialEq)]
+struct Report {
+    transactions: u64,
+    failed: u64,
+    mean_ms: f64,
+    deviation_ms: Option<f64>,
+    per_s: f64,
+}
+
+/// The number behind `key`; with `=` or `:` between.
+fn number(text: &str, key: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    let rest = line.trim_start_matches([' ', '=', ':']);
+    rest.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == 'e' || c == '-')).next()?.parse().ok()
+}
+
+impl Report {
+    fn read(text: &str) -> Result<Self, Problem> {
+        let needed = |key: &str| {
+            number(text, key).ok_or_else(|| problem(format!("pgbench's report, {key}"), "is not there or no number"))
+        };
+        Ok(Self {
+            transactions: needed("number of transactions actually processed")? as u64,
+            failed: number(text, "number of failed transactions").unwrap_or(0.0) as u64,
+            mean_ms: needed("latency average")?,
+            deviation_ms: number(text, "latency stddev"),
+            per_s: needed("tps")?,
+        })
+    }
+
+    /// pgbench's time without that for connecting.
+    fn runtime_ns(&self) -> u64 {
+        if self.per_s > 0.0 { (self.transactions as f64 / self.per_s * 1e9).round() as u64 } else { 0 }
+    }
+
+    /// What was logged; of a sample mean and deviation are those that pgbench printed of all.
+    fn latency(&self, logged: Latency, sample: bool) -> Latency {
+        if !sample {
+            return logged;
+        }
+        let deviation_ns = self.deviation_ms.map(|ms| ms * 1e6);
+        // Extremes of a sample are none of all.
+        Latency { mean_ns: Some(self.mean_ms * 1e6), deviation_ns, least_ns: None, greatest_ns: None, ..logged }
+    }
+
+    fn extra(&self, text: &str, logged: u64) -> BTreeMap<String, f64> {
+        let mut extra = BTreeMap::from([
+            ("failed_transactions_count".into(), self.failed as f64),
+            ("logged_transactions_count".into(), logged as f64),
+        ]);
+        let mut also =
+            |column: &str, key: &str| extra.extend(number(text, key).map(|value| (column.to_owned(), value)));
+        also("connecting_ms", "initial connection time");
+        also("schedule_lag_mean_ms", "rate limit schedule lag: avg");
+        also("skipped_transactions_count", "number of transactions skipped");
+        also("retried_transactions_count", "number of transactions retried");
+        extra
+    }
+}

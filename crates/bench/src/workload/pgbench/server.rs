@@ -1,0 +1,141 @@
+//! A PostgreSQL server of one's own: made in a folder, reached by a socket in it and by nothing else, and removed at the end.
+//!
+//! PostgreSQL refuses to run as root, so that root makes the folder for the account `user` and starts the server's programs
+//! with `setpriv`, which becomes them: a signal to the step is one to the server.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use super::super::{Place, Problem, Stage, Step, problem, program};
+
+/// Longest name of a socket (`sun_path`), without the closing zero.
+const LONGEST: usize = 107;
+const SOCKET: &str = ".s.PGSQL.5432";
+
+/// Where the server lives and who it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Server {
+    /// Folder of PostgreSQL's programs; empty if they are on the path.
+    pub(super) programs: PathBuf,
+    /// Folder of the socket and, in it, the data.
+    pub(super) folder: PathBuf,
+    /// The account that the server's programs run under; `None` for ours.
+    pub(super) user: Option<String>,
+}
+
+/// The folder of the newest PostgreSQL that a Debian has, under `versions` (`/usr/lib/postgresql`); empty if there is none.
+pub(super) fn newest(versions: &Path) -> PathBuf {
+    let folders = std::fs::read_dir(versions).into_iter().flatten().flatten();
+    let numbered = folders.filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path())));
+    numbered.max().map_or(PathBuf::new(), |(_, path)| path.join("bin"))
+}
+
+/// Whether we are root.
+pub(super) fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
+}
+
+impl Server {
+    /// In a folder of its own in the stage's.
+    pub(super) fn new(programs: &Path, user: Option<&str>, stage: &Stage) -> Result<Self, Problem> {
+        let Place::Folder(place) = &stage.place else {
+            return Err(problem("place", "pgbench needs a folder, in which a database is made"));
+        };
+        let folder = place.join("pilotlight-postgres");
+        if folder.join(SOCKET).as_os_str().len() > LONGEST {
+            let why = format!("{} is too long a name for a socket: use a folder nearer to the root", folder.display());
+            return Err(problem("place", why));
+        }
+        Ok(Self { programs: programs.into(), folder, user: user.map(str::to_owned) })
+    }
+
+    /// Every folder above must let the server's account through.
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        let Some(user) = &self.user else { return Ok(()) };
+        let closed = |folder: &&Path| std::fs::metadata(folder).is_ok_and(|meta| meta.mode() & 0o001 == 0);
+        let Some(closed) = self.folder.ancestors().skip(1).find(closed) else { return Ok(()) };
+        let why = format!(
+            "{} cannot pass through {}: chmod o+x it, or use another folder (PostgreSQL does not run as root)",
+            user,
+            closed.display()
+        );
+        Err(problem("place", why))
+    }
+
+    pub(super) fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    /// A program of the server, as the server's account.
+    fn step(&self, name: &str, words: &[&str], why: &str) -> Step {
+        let own = |word: &&str| (*word).to_owned();
+        let path = self.programs.join(name).display().to_string();
+        let as_user = self.user.iter().flat_map(|user| {
+            let ids = [format!("--reuid={user}"), format!("--regid={user}")];
+            ["setpriv".to_owned()].into_iter().chain(ids).chain(["--init-groups".into(), "--".into()])
+        });
+        let mut all = as_user.chain([path]).chain(words.iter().map(own));
+        let first = all.next().unwrap_or_default();
+        Step {
+            argv: program::argv(Path::new(&first), all),
+            folder: Some(self.folder.clone()),
+            why: why.into(),
+            ..Step::default()
+        }
+    }
+
+    /// A program that talks to the server.
+    pub(super) fn client(&self, name: &str, words: impl IntoIterator<Item = String>, why: &str) -> Step {
+        let socket = ["-h".to_owned(), self.folder.display().to_string(), "-U".into(), "postgres".into()];
+        let argv = program::argv(&self.programs.join(name), socket.into_iter().chain(words));
+        Step { argv, why: why.into(), ..Step::default() }
+    }
+
+    /// An empty cluster.
+    pub(super) fn make(&self) -> Vec<Step> {
+        let folder = self.folder.display().to_string();
+        let owner = self.user.iter().flat_map(|user| ["-o".to_owned(), user.clone(), "-g".into(), user.clone()]);
+        let words = ["-d".to_owned(), "-m".into(), "700".into()].into_iter().chain(owner).chain([folder.clone()]);
+        let scratch = |argv| Step { argv, why: "a folder for PostgreSQL".into(), ..Step::default() };
+        let data = self.data().display().to_string();
+        let init = ["-D", &data, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"];
+        vec![
+            self.remove(),
+            scratch(program::argv(Path::new("install"), words)),
+            self.step("initdb", &init, "making a database"),
+        ]
+    }
+
+    /// The server itself, in the background, and a wait until it answers.
+    pub(super) fn start(&self, settings: &[(String, String)]) -> Vec<Step> {
+        let (data, folder) = (self.data().display().to_string(), self.folder.display().to_string());
+        let settings: Vec<String> = settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let socket = format!("unix_socket_directories={folder}");
+        let mut words = vec!["-D", &data, "-c", "listen_addresses=", "-c", &socket];
+        words.extend(settings.iter().flat_map(|setting| ["-c", setting]));
+        let server = self.step("postgres", &words, "PostgreSQL");
+        let ready = Some(self.folder.join(SOCKET));
+        // The socket is there before the server takes connections.
+        let wait = "until \"$0\" -q -h \"$1\"; do sleep 0.1; done".to_owned();
+        let pg_isready = self.programs.join("pg_isready").display().to_string();
+        let words = ["-c".to_owned(), wait, pg_isready, folder.clone()];
+        let wait = program::argv(Path::new("sh"), words);
+        vec![
+            Step { background: true, ready, ..server },
+            Step { argv: wait, limit_s: 120.0, why: "waiting for PostgreSQL".into(), ..Step::default() },
+        ]
+    }
+
+    /// Ends the server at once, without waiting for its clients.
+    pub(super) fn stop(&self) -> Step {
+        let data = self.data().display().to_string();
+        let words = ["stop", "-D", &data, "-m", "fast", "-w", "-t", "120"];
+        Step { limit_s: 150.0, ..self.step("pg_ctl", &words, "stopping PostgreSQL") }
+    }
+
+    /// Removes what was made.
+    pub(super) fn remove(&self) -> Step {
+        let words = ["-rf".to_owned(), "--".into(), self.folder.display().to_string()];
+        Step { argv: program::argv(Path::new("rm"), words), why: "removing the database".into(), ..Step::default() }
+    }
+}

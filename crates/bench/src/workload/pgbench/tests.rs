@@ -1,0 +1,206 @@
+//! The adapter against pgbench and PostgreSQL where they are installed, and against recorded outputs.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use super::*;
+use crate::record::What;
+use crate::workload::Place;
+use crate::workload::testing::{fixture, outcome, points, run, run_all, stage, there, words};
+
+fn configured(keys: &str) -> Pgbench {
+    Pgbench::new(toml::from_str(keys).unwrap()).unwrap()
+}
+
+fn in_folder(scratch: &Path) -> Stage {
+    stage(scratch, Place::Folder(scratch.into()), 1.0, 1.0)
+}
+
+/// Latencies in microseconds out of log files, and nothing of what the adapter does.
+fn logged(folder: &Path) -> Vec<f64> {
+    let texts = fs::read_dir(folder).unwrap().map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
+    let took = |line: &str| line.split(' ').nth(2).unwrap().parse().unwrap();
+    texts.flat_map(|text| text.lines().map(took).collect::<Vec<f64>>()).collect()
+}
+
+fn assert_is_of(record: &Record, stdout: &str, us: &[f64]) {
+    let [class] = &record.classes[..] else { panic!("{record:?}") };
+    let behind =
+        |key: &str| stdout.split_once(key).unwrap().1.split_whitespace().next().unwrap().parse::<f64>().unwrap();
+    assert_eq!((&class.what, class.operations), (&What::Transaction, us.len() as u64));
+    assert_eq!(class.operations as f64, behind("actually processed: "));
+    assert!((class.operations as f64 * 1e9 / class.runtime_ns as f64 / behind("tps = ") - 1.0).abs() < 1e-6);
+    let mean = us.iter().sum::<f64>() / us.len() as f64;
+    let variance = us.iter().map(|us| (us - mean).powi(2)).sum::<f64>() / (us.len() - 1) as f64;
+    assert!((class.latency.mean_ns.unwrap() / mean / 1e3 - 1.0).abs() < 1e-9);
+    assert!((class.latency.deviation_ns.unwrap() / variance.sqrt() / 1e3 - 1.0).abs() < 1e-9);
+    assert!((mean / 1e3 - behind("latency average = ")).abs() < 0.01, "{mean}");
+    assert_eq!(class.latency.least_ns, us.iter().map(|us| *us as u64 * 1_000).min());
+    assert_eq!(class.latency.greatest_ns, us.iter().map(|us| *us as u64 * 1_000).max());
+    assert_eq!(class.latency.histogram.iter().map(|(_, count)| count).sum::<u64>(), class.operations);
+}
+
+#[test]
+fn a_real_postgresql_is_made_driven_read_and_removed() {
+    let pgbench = configured("scale = 2\nclients = 2\njobs = 2\nsettings = { shared_buffers = '16MB', fsync = false }");
+    if !there(&pgbench) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let stage = in_folder(scratch.path());
+    if server::is_root() {
+        fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let problem = pgbench.prepare(&stage).unwrap_err();
+        assert!(problem.why.contains("cannot pass through"), "{problem}");
+    }
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o711)).unwrap();
+    let server = run_all(&pgbench.prepare(&stage).unwrap(), &stage);
+    assert!(pgbench.prepare(&stage).unwrap_err().why.contains("seems to run"));
+    for point in points(&pgbench) {
+        run_all(&pgbench.before(&point, &stage).unwrap(), &stage);
+        let outcome = run(&pgbench.command(&point, &stage).unwrap(), &stage);
+        let record = pgbench.parse(&point, &stage, &outcome).unwrap();
+        let stdout = String::from_utf8_lossy(&outcome.stdout);
+        assert!(stdout.contains(&format!("scaling factor: {}", point["scale"])), "{stdout}");
+        assert_is_of(&record, &stdout, &logged(&stage.scratch.join(LOG)));
+        let (from, to) = record.window_ns.unwrap();
+        assert!((800_000_000..1_500_000_000).contains(&(to - from)) && to <= outcome.span_ns.1 + 1_000_000);
+        assert_eq!(record.tool, pgbench.tool().unwrap());
+        assert!(record.warnings.is_empty() || !record.tool.known, "{:?}", record.warnings);
+    }
+    run_all(&pgbench.clean_up(&stage), &stage);
+    assert!(!scratch.path().join("pilotlight-postgres").exists());
+    drop(server);
+}
+
+#[test]
+fn settings_that_vary_have_a_server_for_each_point() {
+    let pgbench = configured("settings = { fsync = [true, false], shared_buffers = '16MB' }");
+    let stage = in_folder(Path::new("/d"));
+    let stage = Stage { place: Place::Folder("/dev".into()), ..stage };
+    let starts = |steps: &[Step]| -> Vec<String> {
+        steps.iter().filter(|step| step.background).map(|step| words(step).join(" ")).collect()
+    };
+    let prepare = pgbench.prepare(&stage).unwrap();
+    assert!(starts(&prepare)[0].ends_with("-c shared_buffers=16MB"), "only what is always so");
+    assert!(words(prepare.last().unwrap()).join(" ").contains("pg_ctl stop -D"));
+    for (point, said) in points(&pgbench).iter().zip(["fsync=on", "fsync=off"]) {
+        let [start] = &starts(&pgbench.before(point, &stage).unwrap())[..] else { panic!() };
+        assert!(
+            start.contains(said) && start.contains("shared_buffers=16MB") && start.contains("listen_addresses= "),
+            "{start}"
+        );
+    }
+    let fixed = configured("settings = { fsync = false }");
+    assert!(starts(&fixed.before(&points(&fixed)[0], &stage).unwrap()).is_empty());
+}
+
+#[test]
+fn commands_are_pgbench_s_own() {
+    let keys =
+        "programs = '/pg'\nscript = ['select-only', '/own.sql']\nscale = 5\nclients = 8\njobs = 2\nsampling = 0.1
+        options = { protocol = 'prepared', rate = 100, connect = true }";
+    let (pgbench, stage) = (configured(keys), in_folder(Path::new("/d")));
+    let [builtin, own] = points(&pgbench).try_into().unwrap();
+    let expected = "/pg/pgbench -h /d/pilotlight-postgres -U postgres --builtin=select-only --client=8 --jobs=2 --time=1 \
+        --random-seed=7 --connect --protocol=prepared --rate=100 --no-vacuum --progress=86400 --log --log-prefix=pgbench-log/log \
+        --sampling-rate=0.1 pgbench_5";
+    assert_eq!(words(&pgbench.command(&builtin, &stage).unwrap()).join(" "), expected);
+    assert!(words(&pgbench.command(&own, &stage).unwrap()).contains(&"--file=/own.sql".into()));
+    let warming = pgbench.before(&builtin, &stage).unwrap();
+    assert!(!words(warming.last().unwrap()).iter().any(|word| word.starts_with("--log") || word == "--no-vacuum"));
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_name() {
+    for (keys, at) in [
+        ("options = { time = 3 }", "workload.options.time"),
+        ("settings = { port = 3 }", "workload.settings.port"),
+        ("sampling = 0.0", "workload.sampling"),
+        ("clients = []", "workload.clients"),
+    ] {
+        assert_eq!(Pgbench::new(toml::from_str(keys).unwrap()).unwrap_err().at, at);
+    }
+    let pgbench = configured("");
+    let long = Place::Folder(format!("/{}", "x".repeat(90)).into());
+    for place in [Place::Nothing, long] {
+        assert_eq!(pgbench.prepare(&stage(Path::new("/s"), place, 0.0, 1.0)).unwrap_err().at, "place");
+    }
+    assert!(configured("programs = '/nowhere'").tool().unwrap_err().help.contains("apt install postgresql"));
+}
+
+#[test]
+fn the_newest_of_debian_s_versions_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    for version in ["9", "15", "13", "common"] {
+        fs::create_dir(folder.path().join(version)).unwrap();
+    }
+    assert_eq!(server::newest(folder.path()), folder.path().join("15/bin"));
+    assert_eq!(server::newest(&folder.path().join("nothing")), Path::new(""));
+}
+
+fn log(text: &str) -> output::Log {
+    let mut log = output::Log::default();
+    log.read(text.as_bytes()).unwrap();
+    log
+}
+
+// When the recorded run was started, in ms since 1970; by hand, its window in ns after that and its lag in ms.
+const BEGAN: u64 = 1795322510462;
+const WINDOW: (u64, u64) = (26781000, 1983945000);
+const LAG: f64 = 1.119;
+
+#[test]
+fn recorded_outputs_are_read() {
+    let text = fixture("pgbench/15.18.stdout");
+    let record = output::record(&outcome(&text, BEGAN), log(&fixture("pgbench/15.18.log")), false).unwrap();
+    let us: Vec<f64> =
+        fixture("pgbench/15.18.log").lines().map(|l| l.split(' ').nth(2).unwrap().parse().unwrap()).collect();
+    assert_is_of(&record, &text, &us);
+    assert_eq!(record.tool, Tool { name: "pgbench".into(), version: "15.18".into(), known: true });
+    assert_eq!(record.window_ns, Some(WINDOW));
+    assert_eq!(record.extra["schedule_lag_mean_ms"], LAG);
+    assert_eq!(record.extra["failed_transactions_count"], 0.0);
+    assert!(record.warnings.is_empty(), "{:?}", record.warnings);
+}
+
+#[test]
+fn of_a_sample_the_counts_and_means_are_pgbench_s() {
+    let text = fixture("pgbench/15.18.stdout");
+    let every_tenth: String =
+        fixture("pgbench/15.18.log").lines().step_by(10).map(|line| format!("{line}\n")).collect();
+    let record = output::record(&outcome(&text, BEGAN), log(&every_tenth), true).unwrap();
+    let class = &record.classes[0];
+    assert!(class.operations as f64 > 9.0 * record.extra["logged_transactions_count"]);
+    let behind = |key: &str| text.split_once(key).unwrap().1.split_whitespace().next().unwrap().parse::<f64>().unwrap();
+    assert_eq!(class.latency.mean_ns, Some(behind("latency average = ") * 1e6));
+    assert_eq!(class.latency.deviation_ns, Some(behind("latency stddev = ") * 1e6));
+    assert_eq!((class.latency.least_ns, class.latency.greatest_ns), (None, None));
+    assert!(record.warnings.is_empty());
+    let whole = output::record(&outcome(&text, BEGAN), log(&every_tenth), false).unwrap();
+    assert!(whole.warnings.iter().any(|warning| warning.contains("logged")), "{:?}", whole.warnings);
+}
+
+#[test]
+fn failures_and_missing_fields_are_named() {
+    let text = fixture("pgbench/15.18.stdout");
+    let read = |text: &str| output::record(&outcome(text, BEGAN), output::Log::default(), false);
+    for field in ["number of transactions actually processed", "latency average", "tps"] {
+        assert!(read(&text.replace(field, "gone")).unwrap_err().at.contains(field));
+    }
+    let mut ended = outcome(&text, BEGAN);
+    ended.status = Some(2);
+    ended.stderr = b"starting vacuum...end.\npgbench: error: Run was aborted\n".to_vec();
+    let problem = output::record(&ended, output::Log::default(), false).unwrap_err();
+    assert!(problem.why.contains("Run was aborted") && !problem.why.contains("vacuum"), "{problem}");
+    let mut broken = output::Log::default();
+    assert!(broken.read("0 1 nonsense 0 1 1\n".as_bytes()).unwrap_err().why.contains("nonsense"));
+    let failed = log("0 1 failed 0 1795321979 1\n0 2 1500 0 1795321979 2000\n");
+    let some = output::record(
+        &outcome(&text.replace("failed transactions: 0", "failed transactions: 1"), BEGAN),
+        failed,
+        true,
+    );
+    assert!(some.unwrap().warnings.iter().any(|warning| warning.contains("1 transactions failed")));
+}

@@ -1,0 +1,126 @@
+//! `pilotlight restore`: puts back what a run that was killed has changed on the machine.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+use pilotlight_actuators::changes::{Back, Error, Options, find, folder, restore};
+use pilotlight_actuators::roots::Roots;
+use serde::Serialize;
+
+use crate::exit::Exit;
+
+const ABOUT: &str = "\
+Put back what a run that was killed has changed on the machine.
+
+Before a run changes a scheduler, a frequency, a power limit or a drive's power state it writes down what that was. When it \
+ends, in whatever way, it puts it back; only `kill -9` and a crash leave that to this command.";
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlight restore                       everything that killed runs left behind
+  pilotlight restore --dry-run             only say what would be put back
+  pilotlight restore --force               also what someone else has set meanwhile
+  pilotlight restore /run/pilotlight/changes/4711-98765.jsonl
+
+Journals are in /run/pilotlight/changes for root, in $XDG_RUNTIME_DIR/pilotlight/changes for others. Runs that
+still go on are left alone. What someone else has set meanwhile is left and told, unless --force is given; to
+leave it for good, remove the journal.
+
+Exit codes:
+  0  everything is back, or there was nothing to put back
+  1  something is not back; its journal stays
+  2  the command line was refused";
+
+/// Options of `pilotlight restore`.
+#[derive(Args, Clone, Debug)]
+#[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
+pub(crate) struct RestoreArgs {
+    /// One journal [default: all that are there]
+    journal: Option<PathBuf>,
+
+    /// Also put back what someone else has set meanwhile
+    #[arg(long)]
+    force: bool,
+
+    /// Only say what would be put back
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What came of one journal.
+#[derive(Debug, Serialize)]
+struct Report {
+    journal: PathBuf,
+    /// Its process still runs: nothing was done.
+    running: bool,
+    changes: Vec<Back>,
+    /// Why not everything is back.
+    error: Option<String>,
+}
+
+/// Puts back.
+pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Exit> {
+    let options = Options { force: args.force, dry_run: args.dry_run };
+    let journals = match &args.journal {
+        Some(journal) => vec![journal.clone()],
+        None => find(&folder()).context("cannot look for journals")?,
+    };
+    let reports: Vec<Report> = journals.iter().map(|journal| one(journal, options)).collect();
+    if args.json {
+        println!("{}", serde_json::to_string(&reports)?);
+    } else {
+        print!("{}", text(&reports));
+    }
+    let named = args.journal.is_some();
+    let undone = |report: &Report| report.error.is_some() && (named || !report.running);
+    Ok(if reports.iter().any(undone) { Exit::Failed } else { Exit::Clean })
+}
+
+fn one(journal: &Path, options: Options) -> Report {
+    let (running, changes, error) = match restore(journal, &Roots::default(), options) {
+        Ok(changes) => (false, changes, None),
+        Err(error @ Error::Lives { .. }) => (true, Vec::new(), Some(error.to_string())),
+        Err(Error::NotBack(changes)) => (false, changes, Some(remains(journal))),
+        Err(error) => (false, Vec::new(), Some(error.to_string())),
+    };
+    Report { journal: journal.to_owned(), running, changes, error }
+}
+
+fn remains(journal: &Path) -> String {
+    let journal = journal.display();
+    format!(
+        "not everything is back; {journal} stays: `pilotlight restore --force` sets what others have set meanwhile, too"
+    )
+}
+
+fn text(reports: &[Report]) -> String {
+    if reports.is_empty() {
+        return format!("nothing to put back: no journal in {}\n", folder().display());
+    }
+    let mut text = String::new();
+    for Report { journal, changes, error, .. } in reports {
+        let nothing = changes.is_empty() && error.is_none();
+        text += &format!("{}{}\n", journal.display(), if nothing { ": nothing had been changed" } else { "" });
+        changes.iter().for_each(|back| text += &format!("  {back}\n"));
+        text += &error.as_ref().map_or(String::new(), |error| format!("  {error}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_journal_is_told() {
+        let report = one(Path::new("/no/such.jsonl"), Options::default());
+        assert!(!report.running && report.changes.is_empty());
+        assert!(report.error.as_deref().is_some_and(|error| error.contains("/no/such.jsonl")), "{report:?}");
+        assert!(text(&[]).starts_with("nothing to put back"));
+    }
+}

@@ -1,0 +1,71 @@
+//! `pilotlight restore`: a journal of a killed process, on a real loop device where there is one.
+
+use std::fs;
+use std::process::Command;
+
+fn restore(args: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_pilotlight")).arg("restore").args(args).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// A journal of a process that is no more, which had set this scheduler.
+fn journal(before: &str, device: &str, now: &str) -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let process = format!(r#"{{"pid":4194303,"start_ticks":1,"boot_id":"{}"}}"#, boot.trim());
+    let begin = format!(r#"{{"begin":{{"version":1,"process":{process},"command":"a test"}}}}"#);
+    let place = format!(r#"{{"kind":"file","path":"/sys/block/{device}/queue/scheduler","accept":"exact"}}"#);
+    let change = format!(r#"{{"change":{{"id":0,"place":{place},"before":{before:?},"wanted":"{now}"}}}}"#);
+    format!("{begin}\n{change}\n{}\n", format_args!(r#"{{"done":{{"id":0,"now":"[{now}]"}}}}"#))
+}
+
+#[test]
+fn a_device_gets_its_scheduler_back() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let output = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output();
+    let Some(output) = output.ok().filter(|output| output.status.success()) else {
+        println!("skipped: no loop device to be had");
+        return;
+    };
+    let path = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    scenario(path.trim_start_matches("/dev/"));
+    assert!(Command::new("losetup").args(["--detach", &path]).status().unwrap().success());
+}
+
+fn scenario(device: &str) {
+    let scheduler = format!("/sys/block/{device}/queue/scheduler");
+    let _ = fs::write(&scheduler, "none");
+    let before = fs::read_to_string(&scheduler).unwrap();
+    if !before.contains("[none]") || !before.contains("mq-deadline") || fs::write(&scheduler, "mq-deadline").is_err() {
+        println!("skipped: the schedulers of {device} are {}", before.trim());
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("1.jsonl");
+    fs::write(&path, journal(&before, device, "mq-deadline")).unwrap();
+    let name = path.to_str().unwrap();
+
+    let (code, stdout, stderr) = restore(&[name, "--dry-run"]);
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    assert!(stdout.contains("mq-deadline -> none (not done)"), "{stdout}");
+    assert!(path.exists());
+
+    fs::write(&scheduler, "none").unwrap();
+    fs::write(&path, journal("none [mq-deadline]\n", device, "kyber")).unwrap();
+    let (code, stdout, _) = restore(&[name]);
+    assert_eq!(code, Some(1), "someone else has set it");
+    assert!(stdout.contains("--force") && path.exists(), "{stdout}");
+    let (code, stdout, _) = restore(&[name, "--force", "--json"]);
+    assert_eq!(code, Some(0));
+    assert!(stdout.contains(r#""outcome":"restored""#), "{stdout}");
+    assert!(fs::read_to_string(&scheduler).unwrap().contains("[mq-deadline]") && !path.exists());
+    fs::write(&scheduler, "none").unwrap();
+}
+
+#[test]
+fn a_journal_that_is_not_there_is_an_error() {
+    let (code, stdout, _) = restore(&["/no/such.jsonl"]);
+    assert_eq!(code, Some(1));
+    assert!(stdout.contains("/no/such.jsonl"), "{stdout}");
+}
