@@ -29,8 +29,13 @@ fn table(work: &Work) -> Option<Table> {
     let by = work.by.as_ref()?;
     let rows: Vec<Vec<Cell>> = work.rows.iter().filter_map(row).collect();
     let saves = if work.is_energy { "saves energy" } else { "saves" };
-    let columns = ["knob", "best setting", "against", saves, "mean latency", "p99 latency", "best in"].map(Column::text);
-    (!rows.is_empty()).then(|| Table { title: format!("{}; judged by {by}", work.about), columns: columns.to_vec(), rows })
+    let columns =
+        ["knob", "best setting", "against", saves, "mean latency", "p99 latency", "best in"].map(Column::text);
+    (!rows.is_empty()).then(|| Table {
+        title: format!("{}; judged by {by}", work.about),
+        columns: columns.to_vec(),
+        rows,
+    })
 }
 
 fn row(row: &Row) -> Option<Vec<Cell>> {

@@ -4,9 +4,9 @@
 
 mod advice;
 mod knobs;
-mod parts;
 mod machine;
 mod missing;
+mod parts;
 mod time;
 
 use std::path::Path;

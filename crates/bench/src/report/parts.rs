@@ -40,7 +40,8 @@ pub(super) fn section(results: &Results) -> Option<Section> {
         parts: vec![label("SSD", ssd), label("CPU", cpu), label(rest, system)],
         rows: measured.take(POINTS).map(row).collect(),
     };
-    let note = (results.points.len() > POINTS).then(|| Block::Text(format!("The first {POINTS} points; results.csv has all.")));
+    let note = (results.points.len() > POINTS)
+        .then(|| Block::Text(format!("The first {POINTS} points; results.csv has all.")));
     let blocks = note.into_iter().chain([Block::Chart(Chart::Stack(stack))]).collect();
     Some(Section { title: "What power is made of".into(), blocks })
 }
