@@ -77,6 +77,8 @@ pub(crate) enum Command {
 
     /// Compare two folders of results, or two settings of one
     Compare(crate::compare::CompareArgs),
+    /// Write the page of an experiment's results anew
+    Report(crate::report::ReportArgs),
     /// Say which settings an experiment's results recommend, and what they save
     Advise(crate::advise::AdviseArgs),
     /// Compare what the papers report with what comes out here, row by row

@@ -14,6 +14,7 @@ mod load;
 mod log;
 mod namespace;
 mod policies;
+mod report;
 mod restore;
 mod serve;
 mod set;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Restore(args) => restore::run(args).map(ExitCode::from),
         Command::Sim(args) => sim::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Report(args) => report::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Advise(args) => advise::run(args),
         Command::Claims(args) => claims::run(args).map(ExitCode::from),

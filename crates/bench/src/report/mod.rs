@@ -187,4 +187,6 @@ fn cell(point: &PointResult, key: &str) -> Cell {
 }
 
 #[cfg(test)]
+mod browser;
+#[cfg(test)]
 mod tests;
