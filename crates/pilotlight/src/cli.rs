@@ -75,6 +75,12 @@ pub(crate) enum Command {
     /// Run an experiment on this machine: a workload, with sensors of power beside it
     Bench(crate::bench::BenchArgs),
 
+    /// Compare two folders of results, or two settings of one
+    Compare(crate::compare::CompareArgs),
+    /// Write the page of an experiment's results anew
+    Report(crate::report::ReportArgs),
+    /// Say which settings an experiment's results recommend, and what they save
+    Advise(crate::advise::AdviseArgs),
     /// Compare what the papers report with what comes out here, row by row
     Claims(crate::claims::ClaimsArgs),
 }

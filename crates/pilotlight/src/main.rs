@@ -1,9 +1,11 @@
 //! Pilotlight, the program: command line, configuration, and the commands.
 
 mod admin;
+mod advise;
 mod bench;
 mod claims;
 mod cli;
+mod compare;
 mod config;
 mod demo;
 mod doctor;
@@ -12,6 +14,7 @@ mod load;
 mod log;
 mod namespace;
 mod policies;
+mod report;
 mod restore;
 mod serve;
 mod set;
@@ -43,6 +46,9 @@ fn main() -> ExitCode {
         Command::Restore(args) => restore::run(args).map(ExitCode::from),
         Command::Sim(args) => sim::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Report(args) => report::run(args),
+        Command::Compare(args) => compare::run(args),
+        Command::Advise(args) => advise::run(args),
         Command::Claims(args) => claims::run(args).map(ExitCode::from),
     };
     outcome.unwrap_or_else(|error| exit::failed(&error).into())

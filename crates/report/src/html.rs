@@ -52,6 +52,7 @@ impl Report {
         let sections: String = self.sections.iter().map(section).collect();
         format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
              <meta name=\"color-scheme\" content=\"light dark\"><title>{title}</title><style>{STYLE}</style></head>\n\
              <body><main><h1>{title}</h1>{notes}{sections}</main></body></html>\n"
@@ -103,7 +104,7 @@ fn html_table(table: &Table) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chart::{Axis, Bar, Bars, Heat, Line, Lines, Place, Scale};
+    use crate::chart::{Axis, Bar, Bars, Heat, Line, Lines, Ordered, Place, Scale, Stack, Trace};
     use crate::table::Column;
 
     fn report() -> Report {
@@ -127,12 +128,33 @@ mod tests {
             rows: vec![("r".into(), vec![Some(2.0)])],
             ..Heat::default()
         };
+        let bar = |value: f64| Some(Bar { value, band: Some((value - 1.0, value + 1.0)) });
+        let ordered = Ordered {
+            title: "over sizes".into(),
+            names: ["4k", "64k", "1m"].map(Into::into).to_vec(),
+            lines: vec![("o".into(), vec![bar(3.0), None, bar(4.0)])],
+            ..Ordered::default()
+        };
+        let stack = Stack {
+            title: "shares".into(),
+            parts: vec!["SSD".into(), "CPU".into()],
+            rows: vec![("a case <1>".into(), vec![Some(5.0), Some(45.0)])],
+            ..Stack::default()
+        };
+        let trace = Trace {
+            title: "over time".into(),
+            lines: vec![Line { name: "w".into(), places: vec![place(0.0, 1.0), place(2.0, 3.0)] }],
+            marks: vec![(1.0, "measure".into()), (9.0, "later".into())],
+            ..Trace::default()
+        };
         let table = Table {
             title: "t".into(),
             columns: vec![Column::number("power", "W")],
             rows: vec![vec![Cell::Number(716.0)]],
         };
-        let charts = [Chart::Lines(lines), Chart::Bars(bars), Chart::Heat(heat)].map(Block::Chart);
+        let charts = [Chart::Lines(lines), Chart::Bars(bars), Chart::Heat(heat)].into_iter();
+        let more = [Chart::Ordered(ordered), Chart::Stack(stack), Chart::Trace(trace)];
+        let charts = charts.chain(more).map(Block::Chart);
         let blocks = [Block::Text("one & two".into())].into_iter().chain(charts).chain([Block::Table(table)]).collect();
         Report {
             title: "A <report>".into(),
@@ -144,10 +166,11 @@ mod tests {
     #[test]
     fn a_report_holds_every_chart_and_needs_no_network() {
         let html = report().html();
-        for title in ["power over rate", "bars", "heat"] {
+        for title in ["power over rate", "bars", "heat", "over sizes", "shares", "over time"] {
             assert!(html.contains(&format!("aria-label=\"{title}\"")), "{title}");
         }
-        assert_eq!(html.matches("<svg viewBox").count(), 3, "legends have a class");
+        assert_eq!(html.matches("<svg viewBox").count(), 6, "legends have a class");
+        assert!(html.contains(">measure<") && !html.contains(">later<"), "marks outside are left out");
         for outside in ["http:", "https:", "src=", "@import", "url(", "<script"] {
             assert!(!html.contains(outside), "{outside}");
         }
@@ -177,8 +200,8 @@ mod tests {
         lines.lines[0].places.push(Place { x: 80.0, y: Some(7.0), band: None });
         assert_eq!(
             report.html().matches("<path class=\"l c0").count(),
-            2 + 1 + 1,
-            "two stretches, and a key in each legend"
+            2 + 1 + 1 + 3 + 2,
+            "two stretches, and a key in each legend; the others' lines"
         );
     }
 }

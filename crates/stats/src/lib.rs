@@ -2,7 +2,7 @@
 //!
 //! A run first loses its warm-up ([`warmup`]). What is left becomes a value with an interval: over batches of one long run
 //! ([`batch`]), over replications ([`mean`]), for quantiles ([`quantile`]), rare events ([`binomial`]) and comparisons of two
-//! systems on the same random numbers ([`paired`]) or on different ones ([`compare`]). [`latin`] draws uncertain constants,
+//! systems on the same random numbers ([`paired`]) or on different ones ([`compare`], [`contrast`]). [`latin`] draws uncertain constants,
 //! [`rank`] says which of them matters, [`dispersion`] how bursty arrivals are.
 //!
 //! Properties: no function reads a clock or a random source (the one that draws is handed a seed), none depends on the order
@@ -12,6 +12,7 @@
 pub mod batch;
 pub mod binomial;
 pub mod compare;
+pub mod contrast;
 pub mod dispersion;
 mod estimate;
 pub mod latin;

@@ -1,9 +1,9 @@
-//! Every metric over every knob: lines over numbers, bars over words; and maps over two knobs.
+//! Every metric over every knob: lines over values that have an order, bars over the rest; and maps over two knobs.
 
-use pilotlight_report::chart::{Axis, Bar, Bars, Heat, Line, Lines, Place, Scale};
+use pilotlight_report::chart::{Axis, Bar, Bars, Heat, Ordered};
 use pilotlight_report::{Block, Chart, Section};
 
-use super::{heading, shown};
+use super::{drawn, heading};
 use crate::results::summary::{About, PointResult, Results, Spread};
 use crate::workload::{Point, Value};
 
@@ -17,7 +17,7 @@ pub(super) fn sections(results: &Results) -> Vec<Section> {
     let varied = varied(results);
     let over = |(knob, values): &(String, Vec<Value>)| {
         let charts: Vec<Series<'_>> =
-            shown(results).into_iter().map(|about| Series::new(results, about, knob)).collect();
+            drawn(results).into_iter().map(|about| Series::new(results, about, knob)).collect();
         let note = charts.iter().any(|series| series.left_out > 0).then(|| {
             Block::Text(format!(
                 "Only the first {SERIES} combinations of the other knobs are drawn; results.csv has all."
@@ -69,10 +69,12 @@ impl<'a> Series<'a> {
 
     fn chart(&self, knob: &str, values: &[Value]) -> Chart {
         let numbers: Option<Vec<f64>> = values.iter().map(number).collect();
-        match numbers {
-            Some(_) if values.len() > 2 => Chart::Lines(self.lines(knob)),
-            _ => Chart::Bars(self.bars(knob, values)),
-        }
+        let mut values = values.to_vec();
+        let Some(_) = numbers.filter(|_| values.len() > 1) else {
+            return Chart::Bars(self.bars(knob, &values));
+        };
+        values.sort_by(|a, b| number(a).unwrap_or(0.0).total_cmp(&number(b).unwrap_or(0.0)));
+        Chart::Ordered(self.ordered(knob, &values))
     }
 
     fn title(&self, knob: &str) -> String {
@@ -80,39 +82,41 @@ impl<'a> Series<'a> {
     }
 
     fn y(&self) -> Axis {
-        Axis { label: heading(self.about), from_zero: true, ..Axis::default() }
+        let (prefix, _) = self.prefix();
+        Axis { label: format!("{prefix}{}", self.about.unit), from_zero: true, ..Axis::default() }
     }
 
-    fn lines(&self, knob: &str) -> Lines {
-        let place = |point: &&PointResult| {
-            let x = point.knobs.get(knob).and_then(number)?;
-            let spread = point.values.get(&self.about.key);
-            Some(Place { x, y: spread.map(|spread| spread.mean), band: spread.and_then(band) })
-        };
+    /// In what the axis counts: bytes by the million.
+    fn prefix(&self) -> (&'static str, f64) {
+        if self.about.unit.starts_with("B/") { ("M", 1e6) } else { ("", 1.0) }
+    }
+
+    fn bar(&self, points: &[&PointResult], knob: &str, value: &Value) -> Option<Bar> {
+        let point = points.iter().find(|point| point.knobs.get(knob) == Some(value))?;
+        let spread = point.values.get(&self.about.key)?;
+        let (_, scale) = self.prefix();
+        let band = band(spread).map(|(low, high)| (low / scale, high / scale));
+        Some(Bar { value: spread.mean / scale, band })
+    }
+
+    fn ordered(&self, knob: &str, values: &[Value]) -> Ordered {
         let line = |(name, points): &(String, Vec<&PointResult>)| {
-            let mut places: Vec<Place> = points.iter().filter_map(place).collect();
-            places.sort_by(|a, b| a.x.total_cmp(&b.x));
-            Line { name: name.clone(), places }
+            (name.clone(), values.iter().map(|value| self.bar(points, knob, value)).collect())
         };
-        let lines: Vec<Line> = self.series.iter().map(line).collect();
-        let positive = lines.iter().flat_map(|line| &line.places).all(|place| place.x > 0.0);
-        let scale = if positive { Scale::Log2 } else { Scale::Linear };
-        Lines {
+        Ordered {
             title: self.title(knob),
-            x: Axis { label: knob.to_owned(), scale, from_zero: false },
+            x: knob.to_owned(),
             y: self.y(),
-            lines,
+            names: values.iter().map(ToString::to_string).collect(),
+            lines: self.series.iter().map(line).collect(),
         }
     }
 
     fn bars(&self, knob: &str, values: &[Value]) -> Bars {
-        let bar = |points: &[&PointResult], value: &Value| {
-            let spread =
-                points.iter().find(|point| point.knobs.get(knob) == Some(value))?.values.get(&self.about.key)?;
-            Some(Bar { value: spread.mean, band: band(spread) })
+        let group = |value: &Value| {
+            let bars = self.series.iter().map(|(_, points)| self.bar(points, knob, value));
+            (value.to_string(), bars.collect())
         };
-        let group =
-            |value: &Value| (value.to_string(), self.series.iter().map(|(_, points)| bar(points, value)).collect());
         let series = self.series.iter().map(|(name, _)| name.clone()).collect();
         Bars { title: self.title(knob), y: self.y(), series, groups: values.iter().map(group).collect() }
     }
@@ -155,7 +159,7 @@ fn maps(results: &Results, varied: &[(String, Vec<Value>)]) -> Option<Section> {
     by_size.sort_by_key(|(_, values)| std::cmp::Reverse(values.len()));
     let [rows, columns, others @ ..] = by_size.as_slice() else { return None };
     let others: Vec<String> = others.iter().map(|(name, _)| name.clone()).collect();
-    let all = shown(results);
+    let all = drawn(results);
     let mut metrics: Vec<&About> = all.iter().copied().filter(|about| about.key.contains("_per_j_")).collect();
     if metrics.is_empty() {
         metrics.extend(all.iter().copied().filter(|about| about.key.ends_with("_per_s")).take(1));

@@ -1,8 +1,12 @@
-//! A page of the results, made from their folder alone: what was asked, what came out over every knob, power and throughput over time, the
-//! machine and its sensors.
+//! A page of the results, made from their folder alone: what came out, what it recommends, every metric over every knob, maps, what power
+//! is made of, power and throughput over time, what is missing and why, the sensors and the machine. The plots are those of the
+//! thesis (chapter 5), with intervals.
 
+mod advice;
 mod knobs;
 mod machine;
+mod missing;
+mod parts;
 mod time;
 
 use std::path::Path;
@@ -15,6 +19,7 @@ use crate::results::journal::Finished;
 use crate::results::summary::{About, PointResult, Results};
 use crate::results::{Folder, FolderError};
 use crate::run::Senses;
+use crate::shown::{SCOPES, has};
 
 /// What a folder of results holds.
 pub struct Read {
@@ -61,8 +66,11 @@ pub fn write(root: &Path) -> Result<(), FolderError> {
 pub fn report(read: &Read) -> Report {
     let results = &read.results;
     let mut sections = vec![Section { title: "Results".into(), blocks: vec![Block::Table(main_table(results))] }];
+    sections.extend(advice::section(read));
     sections.extend(knobs::sections(results));
+    sections.extend(parts::section(results));
     sections.extend(time::section(read));
+    sections.extend(missing::section(read));
     sections.push(machine::sensors(read));
     sections.push(machine::machine(&read.environment));
     Report { title: results.title.clone(), notes: notes(read), sections }
@@ -82,7 +90,9 @@ fn notes(read: &Read) -> Vec<String> {
                 .into(),
         );
     }
-    notes.extend(results.notes.iter().cloned());
+    if !results.metrics.iter().any(|about| about.unit == "W" && !about.modelled && has(results, &about.key)) {
+        notes.push("No power was measured: see what is missing, below.".into());
+    }
     notes
 }
 
@@ -99,9 +109,8 @@ const MAIN: [&str; 9] = [
     "cpu_busy_cores",
 ];
 
-/// What is shown of a result: the usual, then power, then efficiency; only what has a value.
+/// What is tabled of a result: the usual, then power, then efficiency; only what has a value.
 fn shown(results: &Results) -> Vec<&About> {
-    let there = |about: &&About| results.points.iter().any(|point| point.values.contains_key(&about.key));
     let usual = MAIN.iter().filter_map(|key| results.metric(key));
     let is_power =
         |about: &&About| about.unit == "W" && !about.key.starts_with("domain_") && !about.key.contains("above_idle");
@@ -111,11 +120,39 @@ fn shown(results: &Results) -> Vec<&About> {
     };
     let power = results.metrics.iter().filter(is_power);
     let efficiency = results.metrics.iter().filter(is_efficiency);
-    let mut shown: Vec<&About> = usual.chain(power).chain(efficiency).filter(there).collect();
+    let mut shown: Vec<&About> =
+        usual.chain(power).chain(efficiency).filter(|about| has(results, &about.key)).collect();
     if shown.is_empty() {
-        shown = results.metrics.iter().filter(there).take(12).collect();
+        shown = results.metrics.iter().filter(|about| has(results, &about.key)).take(12).collect();
     }
     shown
+}
+
+/// What is drawn of it: without bytes where every request is as large as any other, and of energy-delay products only those of the
+/// widest scope.
+fn drawn(results: &Results) -> Vec<&About> {
+    let shown = shown(results);
+    let rest = |key: &str| ["io_edp_mean_js_", "io_edp_p99_js_"].iter().any(|stem| key.starts_with(stem));
+    let widest = SCOPES.iter().find(|scope| {
+        shown.iter().any(|about| rest(&about.key) && crate::shown::plain(about).ends_with(&format!("_js_{scope}")))
+    });
+    let is_drawn = |about: &&About| {
+        let key = crate::shown::plain(about);
+        let bytes = key.starts_with("bytes_per_") && even(results);
+        let narrow = key.contains("_edp_") && widest.is_some_and(|scope| !key.ends_with(&format!("_js_{scope}")));
+        !bytes && !narrow
+    };
+    shown.into_iter().filter(is_drawn).collect()
+}
+
+/// Whether all points move the same number of bytes in each I/O.
+fn even(results: &Results) -> bool {
+    let size = |point: &PointResult| {
+        let mean = |key: &str| Some(point.values.get(key)?.mean);
+        Some(mean("bytes_per_s")? / mean("io_per_s")?)
+    };
+    let sizes: Vec<f64> = results.points.iter().filter_map(size).collect();
+    sizes.windows(2).all(|pair| (pair[0] / pair[1] - 1.0).abs() < 0.01)
 }
 
 fn main_table(results: &Results) -> Table {
@@ -149,5 +186,7 @@ fn cell(point: &PointResult, key: &str) -> Cell {
     Cell::text(format!("{}{}", short(spread.mean), half.unwrap_or_default()))
 }
 
+#[cfg(test)]
+mod browser;
 #[cfg(test)]
 mod tests;

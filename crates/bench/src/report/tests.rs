@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::made::{self, Dice, at, knob};
 use crate::results::summary::Spread;
 use crate::workload::Value;
 
@@ -90,4 +91,134 @@ fn sizes_are_numbers_and_engines_are_not() {
         [number("4k"), number("1M"), number("512"), number("io_uring")],
         [Some(4_096.0), Some(1_048_576.0), Some(512.0), None]
     );
+}
+
+/// A machine with SSD, CPU and system power, four knobs, and samples of two of its measurements.
+pub(super) fn rich(folder: &Path) -> Read {
+    let knobs = [
+        knob("ioengine", &["libaio", "io_uring", "io_uring hipri=1 fixedbufs=1", "posixaio"]),
+        knob("rw", &["randread", "read"]),
+        knob("bs", &["4k", "16k", "64k", "128k", "1m"]),
+        knob("iodepth", &["1", "16"]),
+    ];
+    let metrics = [
+        ("io_per_s", "1/s"),
+        ("bytes_per_s", "B/s"),
+        ("io_latency_mean_us", "us"),
+        ("io_latency_p99_us", "us"),
+        ("cpu_busy_cores", "cores"),
+        ("system_power_w", "W"),
+        ("cpu_power_w", "W"),
+        ("ssd_power_w", "W"),
+        ("io_per_j_system", "1/J"),
+        ("bytes_per_j_system", "B/J"),
+        ("io_per_j_ssd_cpu", "1/J"),
+        ("io_edp_mean_js_system", "J s"),
+        ("io_edp_p99_js_system", "J s"),
+    ];
+    let mut dice = Dice::new(1);
+    let given = made::results(&knobs, 3, &metrics, |point| {
+        let size = crate::advise::work::bytes(&at(point, "bs")).unwrap() as f64;
+        let depth: f64 = at(point, "iodepth").parse().unwrap();
+        let polls = if at(point, "ioengine").contains("hipri") { 1.3 } else { 1.0 };
+        let mut noisy = |value: f64| value * (0.03 * dice.normal()).exp();
+        let rate = noisy(3.2e9 / (size + 16_000.0) * (1.0 - 0.7 / depth));
+        let (cpu, ssd) = (noisy(45.0 * polls + rate / 3e4), noisy(1.8 + rate * size / 9e8));
+        let (system, latency) = (noisy(40.0 + cpu + ssd), depth / rate * 1e6);
+        let p99 = noisy(latency * 3.0);
+        let (per_j, edp) = (rate / system, system / rate * latency / 1e6);
+        vec![
+            rate,
+            rate * size,
+            latency,
+            p99,
+            noisy(0.4 * polls),
+            system,
+            cpu,
+            ssd,
+            per_j,
+            per_j * size,
+            rate / (cpu + ssd),
+            edp,
+            edp * 3.0,
+        ]
+    });
+    let results = Results {
+        notes: vec!["not read: rapl: there is no powercap here. Load the module intel_rapl_msr".into()],
+        ..given.results
+    };
+    let folder = Folder::new(folder);
+    let (senses, finished) = sampled(&folder, &results);
+    let cpu =
+        [("model".to_owned(), "A processor with a long name @ 3.30 GHz, ten cores, hyper-threading off".to_owned())];
+    let environment = Environment { host: "made-up".into(), cpu: cpu.into(), ..Environment::default() };
+    Read { folder, results, environment, senses, finished }
+}
+
+/// Samples of the first two points: power that rises when the load comes, and what a drive read.
+fn sampled(folder: &Folder, results: &Results) -> (Senses, Finished) {
+    use pilotlight_sensors::energy::{Point, Window};
+    use pilotlight_sensors::recording::{Marker, Recording, Track};
+    use pilotlight_sensors::{Domain, Part, Unit};
+    let domain = Domain::power("system", Part::System);
+    let read = Domain::counter("nvme0n1/read", Unit::Byte);
+    let mut finished = Finished::default();
+    const MS: u64 = 1_000_000;
+    for (point, of) in results.points.iter().enumerate().take(2) {
+        let mut tracks = [("ipmi", &domain), ("diskstats", &read)]
+            .map(|(name, domain)| Track::new(name, &[domain.clone()], 10 * MS));
+        for at_ns in (0..=6_000).step_by(20).map(|ms| ms * MS) {
+            let busy = (500 * MS..5_500 * MS).contains(&at_ns);
+            tracks[0].points[0].push(Point { at_ns, value: if busy { 95_000_000 } else { 60_000_000 } });
+            let bytes = at_ns.clamp(500 * MS, 5_500 * MS) - 500 * MS;
+            tracks[1].points[0].push(Point { at_ns, value: bytes as i64 * 2 });
+        }
+        let markers = vec![Marker { at_ns: 1_000 * MS, name: "measure".into() }];
+        let recording = Recording {
+            tracks: tracks.to_vec(),
+            markers,
+            wall_ns: 6_000 * MS,
+            cpu_ns: 12 * MS,
+            ..Recording::default()
+        };
+        let key = crate::plan::Key { point, repeat: 0 };
+        let samples = folder.samples(&crate::results::folder::name_of(key));
+        crate::results::samples::write(&recording, 0, &samples, crate::results::samples::Format::Csv).unwrap();
+        let window = Window { from_ns: 1_000 * MS, to_ns: 5_000 * MS };
+        let run = crate::results::entry::Run {
+            key,
+            knobs: of.knobs.clone(),
+            began_wall_ns: 0,
+            span: Window { from_ns: 0, to_ns: 6_000 * MS },
+            window,
+            record: crate::record::Record::default(),
+            sensed: crate::results::entry::Sensed::of(&recording, window),
+        };
+        finished.runs.insert(key, run);
+    }
+    let domains = vec![("ipmi".to_owned(), domain), ("diskstats".to_owned(), read)];
+    (Senses { domains, ..Senses::default() }, finished)
+}
+
+#[test]
+fn the_plots_of_the_thesis_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = report(&rich(folder.path())).html();
+    for chart in [
+        "io per s over iodepth",
+        "io latency p99 us over bs",
+        "system power w over ioengine",
+        "io per j system over bs",
+        "io edp mean js system over rw",
+        "Power by part of the machine, mean over repeats",
+    ] {
+        assert!(page.contains(&format!("aria-label=\"{chart}\"")), "{chart}");
+    }
+    for said in
+        ["What the data recommend", "What is missing", "power, bs=4k", "rest of the system", "measured from here"]
+    {
+        assert!(page.contains(said), "{said}");
+    }
+    assert!(!page.contains("No power was measured"));
+    assert!(super::tests::page().contains("No power was measured"), "a model is no measurement");
 }

@@ -1,8 +1,8 @@
 //! Power and throughput over time, of the first measurement of each point, with its phases.
 
-use pilotlight_report::chart::{Axis, Line, Lines, Place};
+use pilotlight_report::chart::{Axis, Line, Place, Trace};
 use pilotlight_report::{Block, Chart, Section};
-use pilotlight_sensors::Kind;
+use pilotlight_sensors::{Kind, Origin};
 
 use super::Read;
 use crate::results::folder::name_of;
@@ -51,7 +51,8 @@ fn powers(read: &Read, track: &Samples) -> Vec<Line> {
             Kind::EnergyCounter(_) => slopes(&values, 1e-6),
             Kind::Gauge | Kind::Counter => return None,
         };
-        Some(Line { name: format!("{sensor}/{}", domain.name), places: thinned(&watts) })
+        let model = if domain.origin == Origin::Measured { "" } else { " (modelled)" };
+        Some(Line { name: format!("{sensor}/{}{model}", domain.name), places: thinned(&watts) })
     };
     domains.filter_map(line).collect()
 }
@@ -91,15 +92,12 @@ fn thinned(values: &[(f64, f64)]) -> Vec<Place> {
     values.chunks(together).map(mean).collect()
 }
 
-/// The lines, and an upright one where the measured window begins and one where it ends.
-fn chart(title: String, y: &str, mut lines: Vec<Line>, phases: &[f64]) -> Chart {
-    let top = lines.iter().flat_map(|line| &line.places).filter_map(|place| place.y).fold(0.0, f64::max);
-    for (name, x) in ["measured from", "measured to"].into_iter().zip(phases) {
-        let end = |y| Place { x: *x, y: Some(y), band: None };
-        lines.push(Line { name: name.into(), places: vec![end(0.0), end(top)] });
-    }
+/// The lines, with a mark where the measured window begins and one where it ends.
+fn chart(title: String, y: &str, lines: Vec<Line>, phases: &[f64]) -> Chart {
+    let names = ["measured from here", "to here"];
+    let marks = phases.iter().zip(names).map(|(at_s, name)| (*at_s, name.to_owned())).collect();
     let axis = |label: &str| Axis { label: label.into(), from_zero: true, ..Axis::default() };
-    Chart::Lines(Lines { title, x: axis("time since the command was started (s)"), y: axis(y), lines })
+    Chart::Trace(Trace { title, x: axis("time since the command was started (s)"), y: axis(y), lines, marks })
 }
 
 #[cfg(test)]

@@ -27,18 +27,45 @@ pub struct Bar {
     pub band: Option<(f64, f64)>,
 }
 
+/// About the width of a letter.
+const LETTER: f64 = 7.2;
+
+/// Names of categories below a chart, slanted where they would overlap, and what they are: the height that the chart then needs,
+/// and what draws them.
+pub(super) fn names_below<'a>(names: &'a [String], label: &'a str) -> (f64, impl FnOnce(&mut Canvas) + 'a) {
+    let wide = (RIGHT - LEFT) / names.len().max(1) as f64;
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64 * LETTER;
+    let slanted = longest > wide;
+    let deep = if slanted { (longest * 0.6).clamp(26.0, 150.0) } else { 18.0 };
+    let height = (BOTTOM + deep + 28.0).max(HEIGHT);
+    let draw = move |canvas: &mut Canvas| {
+        for (at, name) in names.iter().enumerate() {
+            let x = LEFT + (at as f64 + 0.5) * wide;
+            if slanted {
+                canvas.text_slanted((x + 4.0, BOTTOM + 14.0), name);
+            } else {
+                canvas.text((x, BOTTOM + 18.0), Anchor::Middle, name);
+            }
+        }
+        canvas.text(((LEFT + RIGHT) / 2.0, height - 8.0), Anchor::Middle, label);
+    };
+    (height, draw)
+}
+
 impl Bars {
     pub(super) fn svg(&self) -> String {
         let bars = || self.groups.iter().flat_map(|(_, bars)| bars).flatten();
         let bands = bars().filter_map(|bar| bar.band).flat_map(|(low, high)| [low, high]);
         let values: Vec<f64> = bars().map(|bar| bar.value).chain(bands).collect();
         let ruler = Ruler::new(&Axis { from_zero: true, ..self.y.clone() }, &values);
-        let mut canvas = Canvas::new(HEIGHT);
+        let names: Vec<String> = self.groups.iter().map(|(name, _)| name.clone()).collect();
+        let (height, put_names) = names_below(&names, "");
+        let mut canvas = Canvas::new(height);
         draw_y(&mut canvas, &ruler, &self.y.label);
+        put_names(&mut canvas);
         let wide = (RIGHT - LEFT) / self.groups.len().max(1) as f64;
         for (at, (name, bars)) in self.groups.iter().enumerate() {
             let left = LEFT + at as f64 * wide;
-            canvas.text((left + wide / 2.0, BOTTOM + 18.0), Anchor::Middle, name);
             self.group(&mut canvas, &ruler, (left + wide * 0.08, wide * 0.84), name, bars);
         }
         canvas.finish(&self.title)

@@ -53,6 +53,11 @@ impl Frame {
 
 impl Lines {
     pub(super) fn svg(&self) -> String {
+        self.svg_with(|_| {})
+    }
+
+    /// With something more, drawn over the lines.
+    pub(super) fn svg_with(&self, more: impl FnOnce(&mut Canvas)) -> String {
         let places = || self.lines.iter().flat_map(|line| &line.places);
         let xs: Vec<f64> = places().map(|place| place.x).collect();
         let ends = |place: &Place| [place.y, place.band.map(|band| band.0), place.band.map(|band| band.1)];
@@ -69,6 +74,7 @@ impl Lines {
         for (at, line) in self.lines.iter().enumerate() {
             self.draw(&mut canvas, &frame, at, line);
         }
+        more(&mut canvas);
         canvas.finish(&self.title)
     }
 

@@ -1,17 +1,23 @@
-//! Charts as inline SVG: lines with bands, bars, heat maps. Colours come from the page's style, so they follow light and dark;
+//! Charts as inline SVG: lines with bands, over numbers, categories or time, bars, stacks, heat maps. Colours come from the page's style, so they follow light and dark;
 //! series differ in dash and marker as well. Every value is in a `<title>`, so it can be read without a ruler.
 
 mod axis;
 mod bars;
 mod heat;
 mod lines;
+mod ordered;
+mod stack;
 mod svg;
+mod trace;
 
 pub use axis::{Axis, Scale};
 pub use bars::{Bar, Bars};
 pub use heat::Heat;
 pub use lines::{Line, Lines, Place};
+pub use ordered::Ordered;
+pub use stack::Stack;
 pub(crate) use svg::escape;
+pub use trace::Trace;
 
 /// A chart.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +28,12 @@ pub enum Chart {
     Bars(Bars),
     /// Colours over two categories.
     Heat(Heat),
+    /// Lines over categories that have an order.
+    Ordered(Ordered),
+    /// Parts of a whole.
+    Stack(Stack),
+    /// Lines over time, with marks.
+    Trace(Trace),
 }
 
 impl Chart {
@@ -32,6 +44,9 @@ impl Chart {
             Self::Lines(chart) => &chart.title,
             Self::Bars(chart) => &chart.title,
             Self::Heat(chart) => &chart.title,
+            Self::Ordered(chart) => &chart.title,
+            Self::Stack(chart) => &chart.title,
+            Self::Trace(chart) => &chart.title,
         }
     }
 
@@ -42,6 +57,9 @@ impl Chart {
             Self::Lines(chart) => (chart.svg(), svg::legend(chart.lines.iter().map(|line| line.name.as_str()))),
             Self::Bars(chart) => (chart.svg(), svg::legend(chart.series.iter().map(String::as_str))),
             Self::Heat(chart) => (chart.svg(), String::new()),
+            Self::Ordered(chart) => (chart.svg(), svg::legend(chart.lines.iter().map(|(name, _)| name.as_str()))),
+            Self::Stack(chart) => (chart.svg(), svg::swatches(chart.parts.iter().map(String::as_str))),
+            Self::Trace(chart) => (chart.svg(), svg::legend(chart.lines.iter().map(|line| line.name.as_str()))),
         };
         let title = svg::escape(self.title());
         format!("<figure><figcaption>{title}</figcaption>{svg}{legend}</figure>")

@@ -60,6 +60,15 @@ impl Canvas {
         );
     }
 
+    /// Ends at its place and rises towards it.
+    pub(super) fn text_slanted(&mut self, (x, y): (f64, f64), text: &str) {
+        let text = escape(text);
+        let _ = write!(
+            self.body,
+            r#"<text transform="translate({x:.1} {y:.1}) rotate(-35)" text-anchor="end">{text}</text>"#
+        );
+    }
+
     pub(super) fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), style: &str, title: &str) {
         let title = escape(title);
         let _ = write!(
@@ -104,6 +113,21 @@ pub(super) fn legend<'a>(names: impl Iterator<Item = &'a str>) -> String {
         let mut canvas = Canvas::new(12.0);
         canvas.path(&[(0.0, 6.0), (28.0, 6.0)], &format!("l c{} d{}", at % COLOURS, at % 4), false);
         canvas.marker((14.0, 6.0), at, name);
+        format!(
+            r#"<li><svg class="key" viewBox="0 0 28 12" aria-hidden="true">{}</svg>{}</li>"#,
+            canvas.body,
+            escape(name)
+        )
+    };
+    let entries: String = names.enumerate().map(entry).collect();
+    format!(r#"<ul class="legend">{entries}</ul>"#)
+}
+
+/// What the colours of areas mean.
+pub(super) fn swatches<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let entry = |(at, name): (usize, &str)| {
+        let mut canvas = Canvas::new(12.0);
+        canvas.rect((8.0, 0.0), (12.0, 12.0), &format!(r#"class="f c{}""#, at % COLOURS), name);
         format!(
             r#"<li><svg class="key" viewBox="0 0 28 12" aria-hidden="true">{}</svg>{}</li>"#,
             canvas.body,

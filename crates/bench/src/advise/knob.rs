@@ -1,0 +1,245 @@
+//! One knob of one work: its values, its circumstances, and the tests between values.
+
+use std::collections::BTreeMap;
+
+use pilotlight_stats::contrast::{Contrast, contrast};
+use pilotlight_stats::mean::average;
+use pilotlight_stats::{CONFIDENCE, Estimate};
+
+use super::basis::Basis;
+use super::work::Points;
+use super::{Best, LEVEL, Outcome, Question};
+use crate::given::Given;
+use crate::results::summary::PointResult;
+
+/// Logarithms of a quantity: by circumstance, then by value of the knob, the repeats.
+type Logs = Vec<Vec<Vec<f64>>>;
+
+/// What was measured of a knob, and its tests.
+pub(super) struct Study {
+    /// Values of the knob, in the order of the experiment.
+    pub(super) values: Vec<String>,
+    /// In which other knobs stand so.
+    circumstances: Vec<String>,
+    efficiency: Logs,
+    latency_mean: Logs,
+    latency_p99: Logs,
+    /// Circumstances that do not count because something is missing in them.
+    incomplete: usize,
+    /// Tests between values, of all circumstances together.
+    pub(super) pairs: Vec<Pair>,
+}
+
+/// A test between two values.
+pub(super) struct Pair {
+    of: (usize, usize),
+    pub(super) p: f64,
+    pub(super) p_holm: f64,
+}
+
+impl Study {
+    /// Collects what was measured, and tests every pair of values.
+    pub(super) fn of(given: &Given, work: &Points<'_>, knob: &str, by: &Basis, question: &Question) -> Self {
+        let points = work.of_knob(knob);
+        let mut values: Vec<String> = Vec::new();
+        let mut cells: BTreeMap<usize, (String, BTreeMap<usize, &PointResult>)> = BTreeMap::new();
+        let mut order: Vec<String> = Vec::new();
+        for point in points {
+            let Some(value) = point.knobs.get(knob).map(ToString::to_string) else { continue };
+            let circumstance = circumstance(given, point, knob);
+            let (column, row) = (place(&mut values, value), place(&mut order, circumstance.clone()));
+            cells.entry(row).or_insert_with(|| (circumstance, BTreeMap::new())).1.insert(column, point);
+        }
+        let mut study = Self {
+            values,
+            circumstances: Vec::new(),
+            efficiency: Vec::new(),
+            latency_mean: Vec::new(),
+            latency_p99: Vec::new(),
+            incomplete: 0,
+            pairs: Vec::new(),
+        };
+        for (name, row) in cells.into_values() {
+            study.add(name, &row, work.family, by, question.at_least);
+        }
+        study.test();
+        study
+    }
+
+    fn add(&mut self, name: String, row: &BTreeMap<usize, &PointResult>, family: &str, by: &Basis, at_least: usize) {
+        let all = |of: &dyn Fn(&PointResult) -> Vec<f64>| -> Option<Vec<Vec<f64>>> {
+            (0..self.values.len())
+                .map(|at| logs(&of(row.get(&at)?)).filter(|values| values.len() >= at_least))
+                .collect()
+        };
+        let Some(efficiency) = all(&|point| by.values(point)) else {
+            self.incomplete += 1;
+            return;
+        };
+        let latency = |which: &str| {
+            let key = format!("{family}_latency_{which}_us");
+            let of =
+                |point: &PointResult| point.values.get(&key).map(|spread| spread.values.clone()).unwrap_or_default();
+            all(&of).unwrap_or_default()
+        };
+        let (mean, p99) = (latency("mean"), latency("p99"));
+        self.circumstances.push(name);
+        self.efficiency.push(efficiency);
+        self.latency_mean.push(mean);
+        self.latency_p99.push(p99);
+    }
+
+    fn test(&mut self) {
+        let count = self.values.len();
+        for of in (0..count).flat_map(|a| (a + 1..count).map(move |b| (a, b))) {
+            let test = between(&self.efficiency, of);
+            self.pairs.extend(test.map(|test| Pair { of, p: test.p, p_holm: 1.0 }));
+        }
+    }
+
+    /// How many tests there are between values within single circumstances.
+    pub(super) fn inner_tests(&self) -> usize {
+        let count = self.values.len();
+        self.circumstances.len() * count * count.saturating_sub(1) / 2
+    }
+
+    /// The mean log efficiency of a value over all circumstances.
+    fn score(&self, value: usize) -> f64 {
+        let means: Vec<f64> = self.efficiency.iter().filter_map(|row| average(&row[value])).collect();
+        average(&means).unwrap_or(f64::NEG_INFINITY)
+    }
+
+    fn p(&self, a: usize, b: usize) -> Option<f64> {
+        let of = (a.min(b), a.max(b));
+        self.pairs.iter().find(|pair| pair.of == of).map(|pair| pair.p_holm)
+    }
+
+    /// What the data support. `inner` is the number of tests within single circumstances, of all knobs.
+    pub(super) fn outcome(&self, knob: &str, question: &Question, inner: usize) -> Outcome {
+        if self.values.len() < 2 {
+            return Outcome::NotVaried;
+        }
+        if self.pairs.is_empty() {
+            return self.too_little(question);
+        }
+        let mut order: Vec<usize> = (0..self.values.len()).filter(|value| self.is_within(*value, question)).collect();
+        order.sort_by(|a, b| self.score(*b).total_cmp(&self.score(*a)));
+        let Some(&best) = order.first() else { return Outcome::NoneWithinLimit };
+        let is_worse =
+            |value: usize| self.score(value) < self.score(best) && self.p(best, value).is_some_and(|p| p < LEVEL);
+        let name = |value: &usize| self.values[*value].clone();
+        let worst = (0..self.values.len())
+            .filter(|value| is_worse(*value))
+            .min_by(|a, b| self.score(*a).total_cmp(&self.score(*b)));
+        let Some(worst) = worst else {
+            let p = self.pairs.iter().map(|pair| pair.p_holm).fold(1.0, f64::min);
+            return Outcome::NoDifference { values: order.iter().map(name).collect(), p };
+        };
+        let asked = question.baseline.iter().find(|(name, _)| name == knob).map(|(_, value)| value);
+        let asked = asked.and_then(|value| self.values.iter().position(|name| name == value));
+        let baseline = asked.filter(|value| is_worse(*value));
+        let against = baseline.unwrap_or(worst);
+        let values = order.iter().filter(|value| !is_worse(**value)).map(name).collect();
+        self.best((best, against), values, baseline.is_some(), inner)
+    }
+
+    fn best(&self, pair: (usize, usize), values: Vec<String>, is_baseline: bool, inner: usize) -> Outcome {
+        let (best, against) = pair;
+        let Some(test) = between(&self.efficiency, pair) else { return Outcome::NotVaried };
+        Outcome::Best(Box::new(Best {
+            values,
+            against: self.values[against].clone(),
+            is_baseline,
+            saves_percent: saved(test.estimate),
+            p: self.p(best, against).unwrap_or(1.0),
+            latency_mean: between(&self.latency_mean, pair).map(|test| ratio(test.estimate)),
+            latency_p99: between(&self.latency_p99, pair).map(|test| ratio(test.estimate)),
+            holds_in: self.efficiency.iter().filter(|row| highest(row) == Some(best)).count(),
+            circumstances: self.circumstances.len(),
+            except: self.exceptions(best, inner),
+        }))
+    }
+
+    /// Circumstances in which another value is shown to be better.
+    fn exceptions(&self, best: usize, inner: usize) -> Vec<(String, String)> {
+        let better = |row: &Vec<Vec<f64>>, other: usize| {
+            let test = contrast(&[(1.0, &row[other]), (-1.0, &row[best])], CONFIDENCE);
+            test.is_some_and(|test| test.t > 0.0 && test.p * (inner.max(1) as f64) < LEVEL)
+        };
+        let of = |(name, row): (&String, &Vec<Vec<f64>>)| {
+            let other = highest(row).filter(|other| *other != best && better(row, *other))?;
+            Some((name.clone(), self.values[other].clone()))
+        };
+        self.circumstances.iter().zip(&self.efficiency).filter_map(of).collect()
+    }
+
+    /// Whether a value's p99 latency is within the limit in all circumstances.
+    fn is_within(&self, value: usize, question: &Question) -> bool {
+        let Some(limit_us) = question.p99_at_most_us else { return true };
+        let above = |row: &Vec<Vec<f64>>| {
+            row.get(value).and_then(|logs| average(logs)).is_none_or(|mean| mean.exp() > limit_us)
+        };
+        !self.latency_p99.iter().any(above)
+    }
+
+    fn too_little(&self, question: &Question) -> Outcome {
+        let why = if self.efficiency.is_empty() {
+            format!(
+                "no circumstance has every value measured {} times or more, with figures above zero",
+                question.at_least
+            )
+        } else {
+            "the repeats do not vary: there is no measure of chance".into()
+        };
+        Outcome::TooLittle(why)
+    }
+}
+
+/// Where an item stands in a list, added if it is new.
+fn place(list: &mut Vec<String>, item: String) -> usize {
+    list.iter().position(|known| *known == item).unwrap_or_else(|| {
+        list.push(item);
+        list.len() - 1
+    })
+}
+
+fn circumstance(given: &Given, point: &PointResult, knob: &str) -> String {
+    let others = given.results.knobs.iter().filter(|name| *name != knob && varies(given, name));
+    let words: Vec<String> = others.filter_map(|name| Some(format!("{name}={}", point.knobs.get(name)?))).collect();
+    words.join(" ")
+}
+
+fn varies(given: &Given, knob: &str) -> bool {
+    let mut values = given.results.points.iter().filter_map(|point| point.knobs.get(knob));
+    let first = values.next();
+    values.any(|value| Some(value) != first)
+}
+
+fn logs(values: &[f64]) -> Option<Vec<f64>> {
+    (!values.is_empty() && values.iter().all(|value| *value > 0.0)).then(|| values.iter().map(|v| v.ln()).collect())
+}
+
+/// The mean difference of two values' logarithms, paired over circumstances.
+fn between(logs: &Logs, (a, b): (usize, usize)) -> Option<Contrast> {
+    let weight = 1.0 / logs.len() as f64;
+    let mut groups: Vec<(f64, &[f64])> = Vec::new();
+    for row in logs {
+        groups.extend([(weight, row.get(a)?.as_slice()), (-weight, row.get(b)?.as_slice())]);
+    }
+    contrast(&groups, CONFIDENCE)
+}
+
+fn highest(row: &[Vec<f64>]) -> Option<usize> {
+    let means = row.iter().enumerate().filter_map(|(at, values)| Some((at, average(values)?)));
+    means.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
+}
+
+/// Of a difference of logarithms of efficiency: energy of the same work that is saved, in percent.
+fn saved(log: Estimate) -> Estimate {
+    let percent = |log: f64| 100.0 * (1.0 - (-log).exp());
+    Estimate { value: percent(log.value), low: percent(log.low), high: percent(log.high), n: log.n }
+}
+
+fn ratio(log: Estimate) -> Estimate {
+    Estimate { value: log.value.exp(), low: log.low.exp(), high: log.high.exp(), n: log.n }
+}

@@ -1,0 +1,274 @@
+//! Results of which the truth is known: what is best, by how much, and where nothing differs.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::made::{Dice, about, at, knob, results};
+use crate::results::summary::Spread;
+use crate::workload::Point;
+
+const METRICS: &[(&str, &str)] = &[
+    ("io_per_s", "1/s"),
+    ("bytes_per_s", "B/s"),
+    ("io_latency_mean_us", "us"),
+    ("io_latency_p99_us", "us"),
+    ("cpu_busy_cores", "cores"),
+    ("io_per_j_system", "1/J"),
+    ("bytes_per_j_system", "B/J"),
+];
+
+/// A machine: `efficiency` is I/Os per joule of a point, with 2 % of noise; the latency follows the depth.
+fn machine(knobs: &[(String, Vec<crate::workload::Value>)], seed: u64, efficiency: impl Fn(&Point) -> f64) -> Given {
+    let mut dice = Dice::new(seed);
+    results(knobs, 4, METRICS, |point| {
+        let size = work::bytes(&at(point, "bs")).unwrap_or(4096) as f64;
+        let depth: f64 = at(point, "iodepth").parse().unwrap_or(1.0);
+        let mut noisy = |value: f64| value * (0.02 * dice.normal()).exp();
+        let (rate, latency) = (noisy(1e5), noisy(80.0 * depth));
+        let per_joule = noisy(efficiency(point));
+        vec![rate, rate * size, latency, 3.0 * latency, noisy(1.0), per_joule, per_joule * size]
+    })
+}
+
+fn fio() -> Vec<(String, Vec<crate::workload::Value>)> {
+    vec![
+        knob("rw", &["randread", "read"]),
+        knob("bs", &["4k", "1m"]),
+        knob("iodepth", &["1", "8", "32"]),
+        knob("machine.scheduler", &["none", "kyber"]),
+    ]
+}
+
+fn row<'a>(advice: &'a Advice, kind: Kind, variable: &str) -> &'a Outcome {
+    let work = advice.works.iter().find(|work| work.kind == kind).unwrap();
+    &work.rows.iter().find(|row| row.variable == variable).unwrap().outcome
+}
+
+fn best(outcome: &Outcome) -> &Best {
+    let Outcome::Best(best) = outcome else { panic!("{outcome:?}") };
+    best
+}
+
+/// Depth 32 gives twice the I/Os per joule of depth 1, depth 8 the same as 32; the scheduler does nothing.
+fn truth(point: &Point) -> f64 {
+    let depth = if at(point, "iodepth") == "1" { 1.0 } else { 2.0 };
+    let size = if at(point, "bs") == "4k" { 100.0 } else { 1.0 };
+    1_000.0 * depth * size
+}
+
+#[test]
+fn what_is_true_is_found_with_its_size_and_its_cost() {
+    let given = machine(&fio(), 1, truth);
+    let advice = advise(&given, &Question::default());
+    let depth = best(row(&advice, Kind::Iops, "I/O depth"));
+    let mut values = depth.values.clone();
+    values.sort();
+    assert_eq!((values, depth.against.as_str()), (vec!["32".to_owned(), "8".to_owned()], "1"));
+    assert!((depth.saves_percent.value - 50.0).abs() < 2.0 && depth.saves_percent.contains(50.0), "{depth:?}");
+    let expected = if depth.values[0] == "32" { 32.0 } else { 8.0 };
+    assert!((depth.latency_mean.unwrap().value / expected - 1.0).abs() < 0.1, "{depth:?}");
+    assert!((depth.latency_p99.unwrap().value / expected - 1.0).abs() < 0.1, "{depth:?}");
+    assert_eq!(depth.circumstances, 2, "two schedulers; the large size is other work");
+    assert!(matches!(row(&advice, Kind::Iops, "scheduler"), Outcome::NoDifference { .. }));
+    assert_eq!(best(row(&advice, Kind::Iops, "request size")).values, ["4k"]);
+    assert_eq!(*row(&advice, Kind::Iops, "jobs"), Outcome::NotVaried);
+    assert!(matches!(row(&advice, Kind::Iops, "mixed reads and writes"), Outcome::NotDerived(_)));
+}
+
+#[test]
+fn sequential_work_is_judged_by_bytes() {
+    // a hundredth of the I/Os of 256 times the size
+    let advice = advise(&machine(&fio(), 2, truth), &Question::default());
+    let size = best(row(&advice, Kind::Throughput, "request size"));
+    assert_eq!((size.values.as_slice(), size.against.as_str()), (["1m".to_owned()].as_slice(), "4k"));
+    let true_saving = 100.0 * (1.0 - 100.0 / 256.0);
+    assert!((size.saves_percent.value - true_saving).abs() < 2.0, "{size:?}");
+    assert_eq!(advice.works[1].rows[0].thesis, Some("large, such as 4 MiB"));
+}
+
+/// The plainest way to say which value is best: the mean over everything.
+fn naive(given: &Given, name: &str, values: &[&str]) -> String {
+    let mean = |value: &str| {
+        let fits = given.results.points.iter().filter(|point| at(&point.knobs, name) == value);
+        let logs: Vec<f64> = fits.flat_map(|p| &p.values["io_per_j_system"].values).map(|v| v.ln()).collect();
+        logs.iter().sum::<f64>() / logs.len() as f64
+    };
+    let best = values.iter().max_by(|a, b| mean(a).total_cmp(&mean(b)));
+    (*best.unwrap()).to_owned()
+}
+
+#[test]
+fn the_best_is_that_of_a_naive_oracle() {
+    let knobs = [knob("rw", &["randread"]), knob("ioengine", &["a", "b", "c"]), knob("iodepth", &["1", "8"])];
+    for seed in 0..20 {
+        let effect = |point: &Point| match at(point, "ioengine").as_str() {
+            "a" => 100.0 + seed as f64,
+            "b" => 112.0,
+            _ => 104.0,
+        };
+        let given = machine(&knobs, seed, effect);
+        let advice = advise(&given, &Question::default());
+        let found = &best(row(&advice, Kind::Iops, "I/O engine")).values[0];
+        assert_eq!(*found, naive(&given, "ioengine", &["a", "b", "c"]), "seed {seed}");
+    }
+}
+
+#[test]
+fn exceptions_are_named() {
+    // polling is better with the small size only, as in the thesis's section 5.5
+    let knobs = [knob("rw", &["randread"]), knob("bs", &["4k", "8k", "16k"]), knob("hipri", &["false", "true"])];
+    let given = machine(&knobs, 3, |point| match (at(point, "bs").as_str(), at(point, "hipri").as_str()) {
+        ("4k", "true") => 130.0,
+        (_, "true") => 60.0,
+        _ => 100.0,
+    });
+    let polling = advise(&given, &Question::default());
+    let polling = best(row(&polling, Kind::Iops, "interrupts or polling"));
+    assert_eq!((polling.values.as_slice(), polling.holds_in), (["false".to_owned()].as_slice(), 2));
+    assert_eq!(polling.except, [("bs=4k".to_owned(), "true".to_owned())]);
+}
+
+#[test]
+fn baselines_and_limits_of_latency() {
+    let given = machine(&fio(), 4, |point| 10.0 * at(point, "iodepth").parse::<f64>().unwrap());
+    let question = Question { baseline: vec![("iodepth".into(), "8".into())], ..Question::default() };
+    let advice = advise(&given, &question);
+    let depth = best(row(&advice, Kind::Iops, "I/O depth"));
+    assert_eq!((depth.values[0].as_str(), depth.against.as_str(), depth.is_baseline), ("32", "8", true));
+    // p99 of depth 8 is about 1,920 us, of depth 32 7,680
+    let question = Question { p99_at_most_us: Some(4_000.0), ..Question::default() };
+    assert_eq!(best(row(&advise(&given, &question), Kind::Iops, "I/O depth")).values, ["8"]);
+    let question = Question { p99_at_most_us: Some(4.0), ..Question::default() };
+    assert_eq!(*row(&advise(&given, &question), Kind::Iops, "I/O depth"), Outcome::NoneWithinLimit);
+}
+
+#[test]
+fn too_few_repeats_recommend_nothing() {
+    let question = Question { at_least: 5, ..Question::default() };
+    let advice = advise(&machine(&fio(), 5, truth), &question);
+    assert!(matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::TooLittle(_)));
+    assert_eq!(advice.tests, 0);
+}
+
+#[test]
+fn without_power_it_is_cpu_time_and_says_so() {
+    let mut given = machine(&fio(), 6, truth);
+    let drop = |given: &mut Given, key: &str| {
+        given.results.metrics.retain(|about| !about.key.contains(key));
+        given.results.points.iter_mut().for_each(|point| point.values.retain(|name, _| !name.contains(key)));
+    };
+    drop(&mut given, "per_j");
+    let advice = advise(&given, &Question::default());
+    assert!(!advice.works[0].is_energy && advice.works[0].by.as_ref().unwrap().contains("CPU time, for want of power"));
+    assert!(matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::NoDifference { .. }), "CPU time is the same");
+    drop(&mut given, "cpu_busy");
+    let advice = advise(&given, &Question::default());
+    assert!(advice.works[0].by.as_ref().unwrap().contains("mean latency"));
+    assert_eq!(best(row(&advice, Kind::Iops, "I/O depth")).values, ["1"]);
+    assert!(advice.works[1].by.as_ref().unwrap().contains("bytes per second"));
+}
+
+#[test]
+fn a_model_is_taken_only_where_nothing_is_measured_and_is_called_so() {
+    let mut given = machine(&fio(), 7, truth);
+    let key = "io_per_j_ssd_cpu_modelled_x";
+    let modelled = crate::results::summary::About { modelled: true, ..about(key, "1/J") };
+    given.results.metrics.insert(0, crate::results::summary::About { title: "t, modelled (x)".into(), ..modelled });
+    for point in &mut given.results.points {
+        let spread = point.values["io_per_j_system"].clone();
+        point.values.insert(key.into(), spread);
+    }
+    assert!(!advise(&given, &Question::default()).works[0].modelled);
+    let question = Question { scope: Some("ssd_cpu".into()), ..Question::default() };
+    assert!(advise(&given, &question).works[0].modelled);
+}
+
+#[test]
+fn work_without_patterns_is_one() {
+    let knobs = [knob("clients", &["1", "8"])];
+    let mut dice = Dice::new(1);
+    let metrics = [("transaction_per_s", "1/s"), ("transaction_per_j_system", "1/J")];
+    let given = results(&knobs, 3, &metrics, |point| {
+        let factor = if at(point, "clients") == "8" { 3.0 } else { 1.0 };
+        vec![100.0 + dice.normal(), factor * (50.0 + dice.normal())]
+    });
+    let advice = advise(&given, &Question::default());
+    assert_eq!(best(row(&advice, Kind::Application, "jobs")).values, ["8"]);
+}
+
+/// How often anything is recommended.
+fn how_often(runs: u64, given: impl Fn(u64) -> Given) -> f64 {
+    let recommends = |seed: &u64| {
+        let advice = advise(&given(*seed), &Question::default());
+        assert!(advice.tests > 0);
+        advice.works.iter().flat_map(|work| &work.rows).any(|row| matches!(row.outcome, Outcome::Best(_)))
+    };
+    (0..runs).filter(recommends).count() as f64 / runs as f64
+}
+
+#[test]
+fn noise_alone_recommends_nothing_more_often_than_the_level() {
+    let knobs = [
+        knob("rw", &["randread"]),
+        knob("iodepth", &["1", "8", "32"]),
+        knob("ioengine", &["a", "b"]),
+        knob("noise", &["w", "x", "y", "z"]),
+    ];
+    let share = how_often(300, |seed| machine(&knobs, seed, |_| 100.0));
+    assert!(share < 0.08, "{share}");
+}
+
+/// A knob that does nothing is added to one that does much: only of the first kind nothing is said.
+#[test]
+fn noise_knobs_beside_true_ones_are_left_alone() {
+    let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8"]), knob("noise", &["w", "x", "y"])];
+    let effect = |point: &Point| if at(point, "iodepth") == "1" { 10.0 } else { 500.0 };
+    let wrong = |seed: &u64| {
+        let advice = advise(&machine(&knobs, *seed, effect), &Question::default());
+        assert_eq!(best(row(&advice, Kind::Iops, "I/O depth")).values, ["8"]);
+        matches!(row(&advice, Kind::Iops, "noise"), Outcome::Best(_))
+    };
+    let share = (0..300).filter(wrong).count() as f64 / 300.0;
+    assert!(share < 0.08, "{share}");
+}
+
+/// Measurements that lose their labels have nothing to say.
+#[test]
+fn permuted_measurements_recommend_nothing_more_often_than_the_level() {
+    let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8", "32"]), knob("ioengine", &["a", "b"])];
+    let permuted = |seed: u64| {
+        let mut given = machine(&knobs, seed, |_| 100.0);
+        let key = "io_per_j_system";
+        let all: Vec<f64> = given.results.points.iter().flat_map(|point| point.values[key].values.clone()).collect();
+        let mut order = crate::plan::order(seed, 0, all.len()).into_iter();
+        for point in &mut given.results.points {
+            let drawn: Vec<f64> = order.by_ref().take(4).map(|at| all[at]).collect();
+            point.values.insert(key.into(), Spread::of(&drawn).unwrap());
+        }
+        given
+    };
+    let share = how_often(300, permuted);
+    assert!(share < 0.08, "{share}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn the_order_of_points_changes_nothing(seed in 0..1_000_u64) {
+        let given = machine(&fio(), seed, truth);
+        let mut other = given.clone();
+        let order = crate::plan::order(seed, 1, given.results.points.len());
+        other.results.points = order.into_iter().map(|at| given.results.points[at].clone()).collect();
+        let (one, two) = (advise(&given, &Question::default()), advise(&other, &Question::default()));
+        for (a, b) in one.works.iter().zip(&two.works).flat_map(|(a, b)| a.rows.iter().zip(&b.rows)) {
+            match (&a.outcome, &b.outcome) {
+                (Outcome::Best(a), Outcome::Best(b)) => {
+                    prop_assert_eq!((&a.values, &a.against, a.holds_in), (&b.values, &b.against, b.holds_in));
+                    prop_assert!((a.saves_percent.low - b.saves_percent.low).abs() < 1e-6);
+                }
+                (Outcome::NoDifference { values: a, .. }, Outcome::NoDifference { values: b, .. }) => prop_assert_eq!(a, b),
+                (a, b) => prop_assert_eq!(a, b),
+            }
+        }
+    }
+}

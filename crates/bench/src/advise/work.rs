@@ -1,0 +1,114 @@
+//! Which points are which kind of work. The thesis draws no sharp line (section 5.10); ours: random requests of at most 16 KiB are
+//! IOPS-driven, sequential ones of 128 KiB or more throughput-driven (its section 5.2 calls those sizes large), what lies between is
+//! neither. The size itself is judged over all sizes of the same pattern.
+
+use serde::Serialize;
+
+use super::thesis::{PATTERNS, SIZES};
+use crate::given::Given;
+use crate::results::summary::PointResult;
+use crate::shown;
+
+/// The largest request that is small, in bytes.
+pub const SMALL: u64 = 16 << 10;
+/// The smallest request that is large, in bytes.
+pub const LARGE: u64 = 128 << 10;
+
+/// What is asked of the drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Small random requests: I/Os per joule.
+    Iops,
+    /// Large sequential requests: bytes per joule.
+    Throughput,
+    /// Whatever the application does: its operations per joule.
+    Application,
+}
+
+/// Points of one kind.
+pub(super) struct Points<'a> {
+    pub(super) kind: Kind,
+    /// What is counted: `io`, `transaction` or `operation`.
+    pub(super) family: &'static str,
+    /// Points of this kind.
+    pub(super) points: Vec<&'a PointResult>,
+    /// The same with every size of request.
+    pub(super) any_size: Vec<&'a PointResult>,
+}
+
+/// Kinds of work in these results. Where patterns are not known, all is one.
+pub(super) fn works(given: &Given) -> Vec<Points<'_>> {
+    let Some(family) = shown::family(&given.results) else { return Vec::new() };
+    let all: Vec<&PointResult> = given.results.points.iter().collect();
+    let pattern = |point: &PointResult| of(given, point, PATTERNS);
+    if family != "io" || !all.iter().any(|point| pattern(point).is_some()) {
+        return vec![Points { kind: Kind::Application, family, any_size: all.clone(), points: all }];
+    }
+    let size = |point: &PointResult| of(given, point, SIZES).and_then(|text| bytes(&text));
+    let kind = |kind, random: bool, fits: fn(u64) -> bool| {
+        let any_size: Vec<&PointResult> = all
+            .iter()
+            .copied()
+            .filter(|point| pattern(point).is_some_and(|word| word.starts_with("rand") == random))
+            .collect();
+        let points = any_size.iter().copied().filter(|point| size(point).is_none_or(fits)).collect();
+        Points { kind, family, points, any_size }
+    };
+    let both = [kind(Kind::Iops, true, |size| size <= SMALL), kind(Kind::Throughput, false, |size| size >= LARGE)];
+    both.into_iter().collect()
+}
+
+/// What a knob stands at, or what the experiment says where it is no knob.
+fn of(given: &Given, point: &PointResult, names: &[&str]) -> Option<String> {
+    let knob = names.iter().find_map(|name| point.knobs.get(*name)).map(ToString::to_string);
+    let workload = given.experiment.as_ref().and_then(|table| table.get("workload")?.as_table());
+    knob.or_else(|| names.iter().find_map(|name| Some(workload?.get(*name)?.as_str()?.to_owned())))
+}
+
+/// A size as fio and people write it: `4k`, `4096`, `1MiB`; k is 1,024.
+#[must_use]
+pub fn bytes(text: &str) -> Option<u64> {
+    let text = text.trim().to_ascii_lowercase();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let shift = match text[digits..].trim().trim_end_matches('b').trim_end_matches('i') {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        _ => return None,
+    };
+    number.checked_mul(1 << shift)
+}
+
+impl Points<'_> {
+    /// What it is, and which points it takes.
+    pub(super) fn about(&self) -> String {
+        match self.kind {
+            Kind::Iops => "IOPS-driven: random requests of at most 16 KiB".into(),
+            Kind::Throughput => "throughput-driven: sequential requests of 128 KiB or more".into(),
+            Kind::Application => {
+                format!("all points, by their {}s", if self.family == "io" { "I/O" } else { self.family })
+            }
+        }
+    }
+
+    /// The points in which a knob is judged.
+    pub(super) fn of_knob(&self, knob: &str) -> &[&PointResult] {
+        if SIZES.contains(&knob) { &self.any_size } else { &self.points }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_as_people_write_them() {
+        let read = ["4k", "4096", "128KiB", "1m", "2MiB", "1g", "512b", "x", "4k,8k"].map(bytes);
+        let expected =
+            [Some(4096), Some(4096), Some(131_072), Some(1 << 20), Some(2 << 20), Some(1 << 30), Some(512), None, None];
+        assert_eq!(read, expected);
+    }
+}

@@ -1,0 +1,124 @@
+//! Which point of A is compared with which of B: those whose knobs stand alike, but for the knobs that were asked for.
+
+use std::collections::BTreeMap;
+
+use super::{Question, Refused};
+use crate::given::Given;
+use crate::results::summary::PointResult;
+
+type Knobs = BTreeMap<String, String>;
+type Matched<'a> = Vec<(String, &'a PointResult, &'a PointResult)>;
+type Wanted = [(String, String)];
+
+/// Points of both with what they share, and warnings about points that are left over.
+pub(super) fn points<'a>(
+    a: &'a Given,
+    b: &'a Given,
+    question: &Question,
+) -> Result<(Matched<'a>, Vec<String>), Refused> {
+    let (of_a, of_b) = (question.point.clone(), versus(question));
+    let (mine, theirs) = (chosen(a, &of_a, "A")?, chosen(b, &of_b, "B")?);
+    if a.results == b.results && mine.iter().map(|p| p.0.point).eq(theirs.iter().map(|p| p.0.point)) {
+        return Err(Refused::Same);
+    }
+    let asked = |knob: &String| question.versus.iter().any(|(name, _)| name == knob);
+    let shared: Vec<String> =
+        a.results.knobs.iter().filter(|knob| b.results.knobs.contains(knob) && !asked(knob)).cloned().collect();
+    only_one(&mine, &shared, &question.versus, ("A", "point"))?;
+    only_one(&theirs, &shared, &question.versus, ("B", "versus"))?;
+    let of = |knobs: &Knobs| shared.iter().filter_map(|knob| knobs.get_key_value(knob)).map(own).collect::<Knobs>();
+    let mut found: Matched<'a> = Vec::new();
+    for (point, knobs) in &mine {
+        let other = theirs.iter().find(|(_, other)| of(other) == of(knobs));
+        found.extend(other.map(|(other, _)| (words(&of(knobs), &shared), *point, *other)));
+    }
+    if found.is_empty() {
+        let first = |points: &[(&PointResult, Knobs)]| points.first().map(|point| words(&of(&point.1), &shared));
+        return Err(Refused::NothingMatches {
+            a: first(&mine).unwrap_or_default(),
+            b: first(&theirs).unwrap_or_default(),
+        });
+    }
+    let left = |side: &str, all: usize| {
+        let left = all - found.len();
+        (left > 0).then(|| format!("{left} of {all} points of {side} have none to be compared with"))
+    };
+    let warnings = [left("A", mine.len()), left("B", theirs.len())].into_iter().flatten().collect();
+    Ok((found, warnings))
+}
+
+/// What is asked of B: what is asked of A, unless it is said otherwise.
+fn versus(question: &Question) -> Vec<(String, String)> {
+    let other = |(knob, _): &&(String, String)| !question.versus.iter().any(|(name, _)| name == knob);
+    question.point.iter().filter(other).chain(&question.versus).cloned().collect()
+}
+
+fn own((name, value): (&String, &String)) -> (String, String) {
+    (name.clone(), value.clone())
+}
+
+fn knobs(point: &PointResult) -> Knobs {
+    point.knobs.iter().map(|(name, value)| (name.clone(), value.to_string())).collect()
+}
+
+fn chosen<'a>(given: &'a Given, wanted: &Wanted, side: &str) -> Result<Vec<(&'a PointResult, Knobs)>, Refused> {
+    let all = given.results.points.iter().map(|point| (point, knobs(point)));
+    let fits = |knobs: &Knobs| wanted.iter().all(|(name, value)| knobs.get(name) == Some(value));
+    let found: Vec<(&PointResult, Knobs)> = all.filter(|(_, knobs)| fits(knobs)).collect();
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let asked = pairs(wanted.iter().map(|(name, value)| (name, value)));
+    Err(Refused::NoPoint { side: side.to_owned(), asked, knobs: standing(given) })
+}
+
+/// Every knob with its values.
+fn standing(given: &Given) -> String {
+    let values = |knob: &String| {
+        let mut values: Vec<String> = Vec::new();
+        for value in given.results.points.iter().filter_map(|point| point.knobs.get(knob)) {
+            if !values.contains(&value.to_string()) {
+                values.push(value.to_string());
+            }
+        }
+        format!("{knob} = {}", values.join(" | "))
+    };
+    given.results.knobs.iter().map(values).collect::<Vec<_>>().join(", ")
+}
+
+/// A knob that is not shared must stand at one value.
+fn only_one(
+    points: &[(&PointResult, Knobs)],
+    shared: &[String],
+    asked: &Wanted,
+    (side, option): (&str, &'static str),
+) -> Result<(), Refused> {
+    for (knob, value) in points.first().map(|point| &point.1).into_iter().flatten() {
+        let free = !shared.contains(knob) && !asked.iter().any(|(name, _)| name == knob);
+        let several = points.iter().any(|(_, other)| other.get(knob) != Some(value));
+        let ambiguous = asked.iter().any(|(name, _)| name == knob) && several;
+        if several && (free || ambiguous) {
+            return Err(Refused::Knob { side: side.to_owned(), knob: knob.clone(), option });
+        }
+    }
+    Ok(())
+}
+
+fn pairs<'a>(knobs: impl Iterator<Item = (&'a String, &'a String)>) -> String {
+    knobs.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+/// In the order of the experiment.
+fn words(knobs: &Knobs, order: &[String]) -> String {
+    let text = pairs(order.iter().filter_map(|name| knobs.get_key_value(name)));
+    if text.is_empty() { "the only point".into() } else { text }
+}
+
+/// What A and B are called.
+pub(super) fn names(a: &Given, b: &Given, question: &Question) -> (String, String) {
+    let name = |given: &Given, wanted: &Wanted| {
+        let chosen = pairs(wanted.iter().map(|(name, value)| (name, value)));
+        if chosen.is_empty() { given.name.clone() } else { format!("{} ({chosen})", given.name) }
+    };
+    (name(a, &question.point), name(b, &versus(question)))
+}

@@ -1,0 +1,198 @@
+//! Results of which the truth is known.
+
+use super::*;
+use crate::made::{Dice, knob, results};
+use crate::results::environment::Environment;
+
+const RATE: &[(&str, &str)] = &[("io_per_s", "1/s")];
+
+/// R's own data `sleep`, as repeats of one point.
+fn sleep(values: [f64; 10]) -> Given {
+    let mut values = values.into_iter();
+    results(&[], 10, RATE, |_| vec![values.next().unwrap()])
+}
+
+#[test]
+fn a_known_example() {
+    let first = sleep([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]);
+    let second = sleep([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]);
+    let comparison = compare(&first, &second, &Question::default()).unwrap();
+    let [pair] = comparison.pairs.as_slice() else { panic!("{comparison:?}") };
+    // as t.test prints it, with the signs of the second less the first
+    assert!((pair.p.unwrap() - 0.07939).abs() < 1e-5, "{pair:?}");
+    assert!((pair.difference.unwrap().low + 0.205_483).abs() < 1e-4, "{pair:?}");
+    assert_eq!((pair.verdict, pair.point.as_str(), comparison.tests), (Verdict::NotShown, "the only point", 1));
+    assert_eq!((pair.a.n, pair.b.n), (10, 10));
+}
+
+/// So many points with one metric, around `mean` of the point's number.
+fn many(seed: u64, points: usize, mean: impl Fn(usize) -> f64) -> Given {
+    let mut dice = Dice::new(seed);
+    let names: Vec<String> = (0..points).map(|at| at.to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let knobs = [knob("k", &names)];
+    results(&knobs, 4, RATE, |point| vec![mean(point["k"].to_string().parse().unwrap()) + dice.normal()])
+}
+
+fn share(runs: u64, holds: impl Fn(u64) -> bool) -> f64 {
+    (0..runs).filter(|&seed| holds(seed)).count() as f64 / runs as f64
+}
+
+#[test]
+fn equals_are_told_apart_no_more_often_than_the_level_says() {
+    let any = |seed: u64| {
+        let (a, b) = (many(2 * seed, 20, |_| 100.0), many(2 * seed + 1, 20, |_| 100.0));
+        let comparison = compare(&a, &b, &Question::default()).unwrap();
+        assert_eq!(comparison.tests, 20);
+        comparison.pairs.iter().any(|pair| pair.verdict.is_difference())
+    };
+    let level = share(400, any);
+    assert!(level < 0.08, "{level}");
+}
+
+#[test]
+fn what_differs_is_found_and_what_does_not_is_left_alone() {
+    let (a, b) = (many(1, 6, |_| 100.0), many(2, 6, |at| if at < 3 { 120.0 } else { 100.0 }));
+    let verdicts = |a, b| -> Vec<Verdict> {
+        compare(a, b, &Question::default()).unwrap().pairs.iter().map(|pair| pair.verdict).collect()
+    };
+    assert_eq!(verdicts(&a, &b)[..3], [Verdict::Higher; 3]);
+    assert_eq!(verdicts(&b, &a)[..3], [Verdict::Lower; 3]);
+    assert_eq!(verdicts(&a, &b)[3..], [Verdict::NotShown; 3]);
+}
+
+#[test]
+fn exchanging_both_sides_exchanges_signs_only() {
+    let (a, b) = (many(1, 4, |at| 10.0 + at as f64), many(2, 4, |at| 12.0 + at as f64));
+    let both = [compare(&a, &b, &Question::default()), compare(&b, &a, &Question::default())].map(Result::unwrap);
+    for (there, back) in both[0].pairs.iter().zip(&both[1].pairs) {
+        assert!((there.p_holm.unwrap() - back.p_holm.unwrap()).abs() < 1e-12);
+        assert!((there.difference.unwrap().low + back.difference.unwrap().high).abs() < 1e-9);
+        assert!((there.ratio.unwrap().low * back.ratio.unwrap().high - 1.0).abs() < 1e-6, "{there:?} {back:?}");
+        assert!((there.hedges_g.unwrap() + back.hedges_g.unwrap()).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn equivalence_is_shown_and_never_taken_for_granted() {
+    let within = Question { margin: Some(0.10), ..Question::default() };
+    let near = compare(&many(1, 1, |_| 100.0), &many(2, 1, |_| 100.0), &within).unwrap();
+    assert_eq!(near.pairs[0].verdict, Verdict::Equivalent);
+    let tight = Question { margin: Some(0.001), ..Question::default() };
+    let open = compare(&many(1, 1, |_| 100.0), &many(2, 1, |_| 100.0), &tight).unwrap();
+    assert_eq!((open.pairs[0].verdict, open.pairs[0].within), (Verdict::NotShown, Some(false)));
+    let both = compare(&many(1, 1, |_| 100.0), &many(2, 1, |_| 106.0), &within).unwrap();
+    assert_eq!((both.pairs[0].verdict, both.pairs[0].within), (Verdict::Higher, Some(true)));
+    // At the margin itself equivalence is claimed as seldom as the level says.
+    let claimed = |seed: u64| {
+        let (a, b) = (many(2 * seed, 1, |_| 100.0), many(2 * seed + 1, 1, |_| 101.0));
+        let question = Question { margin: Some(0.01), ..Question::default() };
+        compare(&a, &b, &question).unwrap().pairs[0].within == Some(true)
+    };
+    assert!(share(400, claimed) < 0.08);
+}
+
+#[test]
+fn one_repeat_decides_nothing_and_what_does_not_vary_neither() {
+    let once = |value: f64| results(&[], 1, RATE, |_| vec![value]);
+    let comparison = compare(&once(1.0), &once(9.0), &Question::default()).unwrap();
+    assert_eq!((comparison.pairs[0].verdict, comparison.tests), (Verdict::OneRepeat, 0));
+    assert!(comparison.warnings.iter().any(|warning| warning.contains("repeats = 3")));
+    let flat = |value: f64| results(&[], 3, RATE, |_| vec![value]);
+    let comparison = compare(&flat(1.0), &flat(9.0), &Question::default()).unwrap();
+    assert_eq!(comparison.pairs[0].verdict, Verdict::NoSpread);
+}
+
+fn modelled(mut given: Given, profile: &str) -> Given {
+    let key = format!("cpu_modelled_{profile}_power_w");
+    let about = &mut given.results.metrics[0];
+    (about.key, about.title, about.modelled) = (key.clone(), format!("power, CPU, modelled ({profile})"), true);
+    for point in &mut given.results.points {
+        let spread = point.values.remove("cpu_power_w").unwrap();
+        point.values.insert(key.clone(), spread);
+    }
+    given
+}
+
+#[test]
+fn models_are_not_compared_with_measurements_unless_asked_for() {
+    let watts = |seed| {
+        let mut dice = Dice::new(seed);
+        results(&[], 3, &[("cpu_power_w", "W")], |_| vec![50.0 + dice.normal()])
+    };
+    let (measured, model) = (watts(1), modelled(watts(2), "generic"));
+    let refused = compare(&measured, &model, &Question::default()).unwrap_err();
+    assert!(matches!(&refused, Refused::Mixed(why) if why.contains("cpu_power_w is measured in A")), "{refused}");
+    assert!(matches!(compare(&model, &modelled(watts(3), "other"), &Question::default()), Err(Refused::Mixed(_))));
+    let mixed = compare(&measured, &model, &Question { mixed: true, ..Question::default() }).unwrap();
+    assert!(!mixed.pairs[0].a.modelled && mixed.pairs[0].b.modelled);
+    let alike = compare(&model, &modelled(watts(3), "generic"), &Question::default()).unwrap();
+    assert_eq!(alike.pairs[0].metric, "cpu_power_w");
+}
+
+fn two_knobs() -> Given {
+    let knobs = [knob("engine", &["libaio", "io_uring"]), knob("depth", &["1", "8"])];
+    let mut dice = Dice::new(5);
+    results(&knobs, 3, RATE, |point| {
+        let fast = if point["engine"].to_string() == "io_uring" { 50.0 } else { 0.0 };
+        vec![100.0 + fast + dice.normal()]
+    })
+}
+
+fn chosen(text: &[(&str, &str)]) -> Vec<(String, String)> {
+    text.iter().map(|(knob, value)| ((*knob).to_owned(), (*value).to_owned())).collect()
+}
+
+#[test]
+fn two_settings_of_one_folder_are_matched_over_the_other_knobs() {
+    let given = two_knobs();
+    let point = chosen(&[("engine", "libaio")]);
+    let question = Question { point: point.clone(), versus: chosen(&[("engine", "io_uring")]), ..Question::default() };
+    let comparison = compare(&given, &given, &question).unwrap();
+    let words: Vec<&str> = comparison.pairs.iter().map(|pair| pair.point.as_str()).collect();
+    assert_eq!(words, ["depth=1", "depth=8"]);
+    assert!(comparison.pairs.iter().all(|pair| pair.verdict == Verdict::Higher), "{comparison:?}");
+    assert!(comparison.b.contains("engine=io_uring"));
+    assert_eq!(compare(&given, &given, &Question::default()), Err(Refused::Same));
+    let only = Question { versus: chosen(&[("engine", "io_uring")]), ..Question::default() };
+    let refused = compare(&given, &given, &only).unwrap_err();
+    assert!(refused.to_string().contains("--point engine=VALUE"), "{refused}");
+    let absent = Question { point: chosen(&[("engine", "spdk")]), ..question };
+    let refused = compare(&given, &given, &absent).unwrap_err().to_string();
+    assert!(refused.contains("engine=spdk") && refused.contains("libaio | io_uring"), "{refused}");
+}
+
+#[test]
+fn a_knob_that_only_one_varies_must_be_chosen() {
+    let one = results(&[knob("depth", &["1", "8"])], 3, RATE, {
+        let mut dice = Dice::new(9);
+        move |_| vec![100.0 + dice.normal()]
+    });
+    let refused = compare(&one, &two_knobs(), &Question::default()).unwrap_err();
+    assert!(refused.to_string().contains("B varies engine"), "{refused}");
+    let question = Question { versus: chosen(&[("engine", "libaio")]), ..Question::default() };
+    let comparison = compare(&one, &two_knobs(), &question).unwrap();
+    assert_eq!(comparison.pairs.len(), 2);
+}
+
+#[test]
+fn unlike_machines_are_named() {
+    let with = |governor: &str, given: Given| {
+        let frequency = [("governor".to_owned(), governor.to_owned())].into();
+        let environment = Some(Environment { frequency, at_unix_s: 7, ..Environment::default() });
+        let experiment = Some(format!("title = '{governor}'\nduration = '1s'").parse().unwrap());
+        Given { environment, experiment, ..given }
+    };
+    let (a, b) = (with("performance", many(1, 1, |_| 1.0)), with("powersave", many(2, 1, |_| 1.0)));
+    let comparison = compare(&a, &b, &Question::default()).unwrap();
+    let expected = [("frequency.governor".to_owned(), "performance".to_owned(), "powersave".to_owned())];
+    assert_eq!(comparison.differing, expected, "titles and moments do not count");
+    assert!(comparison.warnings.iter().any(|warning| warning.contains("frequency.governor")));
+}
+
+#[test]
+fn a_metric_that_is_not_there_is_said() {
+    let question = Question { metrics: vec!["io_per_m".into()], ..Question::default() };
+    let refused = compare(&many(1, 1, |_| 1.0), &many(2, 1, |_| 1.0), &question).unwrap_err().to_string();
+    assert!(refused.contains("did you mean io_per_s"), "{refused}");
+}

@@ -1,0 +1,106 @@
+//! A folder of results as it is read again, by whoever compares, advises or reports.
+
+use std::path::Path;
+
+use serde_json::Value as Json;
+
+use crate::results::environment::Environment;
+use crate::results::{Folder, FolderError, Results};
+
+/// What a folder of results says of itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Given {
+    /// How people call it: its path.
+    pub name: String,
+    /// Its figures.
+    pub results: Results,
+    /// Its machine; `None` if the folder does not hold it.
+    pub environment: Option<Environment>,
+    /// What was asked; `None` if the folder does not hold it.
+    pub experiment: Option<toml::Table>,
+}
+
+impl Given {
+    /// Reads a folder.
+    ///
+    /// # Errors
+    /// If it holds no results, or a file in it is damaged.
+    pub fn read(path: &Path) -> Result<Self, FolderError> {
+        let folder = Folder::new(path);
+        let results = folder.load(&folder.results())?;
+        let environment = if folder.environment().exists() { Some(folder.load(&folder.environment())?) } else { None };
+        let text = std::fs::read_to_string(folder.experiment()).ok();
+        let experiment = text.and_then(|text| text.parse().ok());
+        Ok(Self { name: path.display().to_string(), results, environment, experiment })
+    }
+
+    /// What was asked, as one value for each dotted key, without title and description.
+    #[must_use]
+    pub fn asked(&self) -> Vec<(String, String)> {
+        let table = self.experiment.as_ref().and_then(|table| serde_json::to_value(table).ok());
+        let mut flat = flat(&table.unwrap_or_default());
+        flat.retain(|(key, _)| key != "title" && key != "about");
+        flat
+    }
+
+    /// The machine, as one value for each dotted key, without what differs from run to run by itself.
+    #[must_use]
+    pub fn machine(&self) -> Vec<(String, String)> {
+        let value = self.environment.as_ref().and_then(|environment| serde_json::to_value(environment).ok());
+        let mut flat = flat(&value.unwrap_or_default());
+        flat.retain(|(key, _)| !["at_unix_s", "load", "memory_bytes"].iter().any(|own| key.starts_with(own)));
+        flat
+    }
+}
+
+/// Every value of a tree with its dotted key, in the order of keys. Items of a list that have a name go by it.
+fn flat(tree: &Json) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    walk("", tree, &mut found);
+    found.sort();
+    found
+}
+
+fn walk(key: &str, tree: &Json, found: &mut Vec<(String, String)>) {
+    let below = |name: &str| if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") };
+    match tree {
+        Json::Object(map) => map.iter().for_each(|(name, value)| walk(&below(name), value, found)),
+        Json::Array(items) if items.iter().any(Json::is_object) => {
+            for (at, item) in items.iter().enumerate() {
+                let name = ["name", "sensor"].iter().find_map(|name| item.get(name)?.as_str());
+                walk(&below(name.unwrap_or(&at.to_string())), item, found);
+            }
+        }
+        Json::Null => {}
+        Json::String(text) => found.push((key.to_owned(), text.clone())),
+        other => found.push((key.to_owned(), other.to_string())),
+    }
+}
+
+/// What differs between two lists of keys and values: key, first value, second value; "-" where it is not there.
+#[must_use]
+pub fn differing(a: &[(String, String)], b: &[(String, String)]) -> Vec<(String, String, String)> {
+    let of = |list: &[(String, String)], key: &str| {
+        list.iter().find(|(name, _)| name == key).map_or_else(|| "-".to_owned(), |(_, value)| value.clone())
+    };
+    let mut keys: Vec<&String> = a.iter().chain(b).map(|(key, _)| key).collect();
+    keys.sort();
+    keys.dedup();
+    let both = keys.into_iter().map(|key| (key.clone(), of(a, key), of(b, key)));
+    both.filter(|(_, first, second)| first != second).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_become_keys_and_only_differences_are_told() {
+        let tree = |governor: &str| serde_json::json!({"frequency": {"governor": governor}, "tools": [{"name": "fio", "version": "3.39"}], "x": null});
+        let (a, b) = (flat(&tree("performance")), flat(&tree("powersave")));
+        assert_eq!(a[1], ("tools.fio.name".to_owned(), "fio".to_owned()));
+        let expected = [("frequency.governor".to_owned(), "performance".to_owned(), "powersave".to_owned())];
+        assert_eq!(differing(&a, &b), expected);
+        assert_eq!(differing(&a[..1], &[])[0].2, "-");
+    }
+}

@@ -1,0 +1,71 @@
+//! What the data recommend, as a table for each kind of work.
+
+use pilotlight_report::table::short;
+use pilotlight_report::{Block, Cell, Column, Section, Table};
+use pilotlight_stats::Estimate;
+
+use super::Read;
+use crate::advise::{Outcome, Question, Row, Work, advise};
+use crate::given::Given;
+
+pub(super) fn section(read: &Read) -> Option<Section> {
+    let experiment = std::fs::read_to_string(read.folder.experiment()).ok().and_then(|text| text.parse().ok());
+    let given = Given { results: read.results.clone(), experiment, ..Given::default() };
+    let advice = advise(&given, &Question::default());
+    let mut blocks: Vec<Block> = advice.works.iter().filter_map(table).map(Block::Table).collect();
+    if blocks.is_empty() {
+        return None;
+    }
+    blocks.push(Block::Text(format!(
+        "A setting is recommended only where another is shown to be worse (p below 0.05, corrected by Holm for {} tests, {} repeats or more); \
+         `pilotlight advise` tells more.",
+        advice.tests, advice.at_least
+    )));
+    Some(Section { title: "What the data recommend".into(), blocks })
+}
+
+/// Knobs that were varied; `None` if there are none.
+fn table(work: &Work) -> Option<Table> {
+    let by = work.by.as_ref()?;
+    let rows: Vec<Vec<Cell>> = work.rows.iter().filter_map(row).collect();
+    let saves = if work.is_energy { "saves energy" } else { "saves" };
+    let columns =
+        ["knob", "best setting", "against", saves, "mean latency", "p99 latency", "best in"].map(Column::text);
+    (!rows.is_empty()).then(|| Table {
+        title: format!("{}; judged by {by}", work.about),
+        columns: columns.to_vec(),
+        rows,
+    })
+}
+
+fn row(row: &Row) -> Option<Vec<Cell>> {
+    let knob = row.knob.clone()?;
+    let times = |ratio: &Option<Estimate>| {
+        ratio.map_or("-".into(), |r| format!("x{} ({} to {})", short(r.value), short(r.low), short(r.high)))
+    };
+    let cells: [String; 6] = match &row.outcome {
+        Outcome::NotVaried | Outcome::NotDerived(_) => return None,
+        Outcome::TooLittle(why) => said(format!("too little measured: {why}")),
+        Outcome::NoneWithinLimit => said("none within the limit of latency".into()),
+        Outcome::NoDifference { .. } => said("no difference shown".into()),
+        Outcome::Best(best) => {
+            let Estimate { value, low, high, .. } = best.saves_percent;
+            let except: Vec<String> = best.except.iter().map(|(at, value)| format!("{value} at {at}")).collect();
+            let except = if except.is_empty() { String::new() } else { format!("; except {}", except.join(", ")) };
+            [
+                format!("{}{except}", best.values.join(" or ")),
+                best.against.clone(),
+                format!("{value:.1} % ({low:.1} to {high:.1})"),
+                times(&best.latency_mean),
+                times(&best.latency_p99),
+                format!("{} of {}", best.holds_in, best.circumstances),
+            ]
+        }
+    };
+    Some([knob].into_iter().chain(cells).map(Cell::text).collect())
+}
+
+fn said(what: String) -> [String; 6] {
+    let nothing = || "-".to_owned();
+    [what, nothing(), nothing(), nothing(), nothing(), nothing()]
+}

@@ -1,0 +1,74 @@
+//! Which metrics count where a person has named none, in which order, and what they are called without the model that they rest on.
+
+use crate::results::Results;
+use crate::results::summary::About;
+
+/// What can be done, as metrics begin: I/Os, transactions, operations of an application.
+pub const FAMILIES: [&str; 3] = ["io", "transaction", "operation"];
+/// Whose energy is counted, the widest first.
+pub const SCOPES: [&str; 4] = ["system", "ssd_cpu", "ssd", "cpu"];
+
+/// A metric's key and scope without the model: `cpu_modelled_generic_power_w` is `cpu_power_w`, of a model.
+#[must_use]
+pub fn plain(about: &About) -> String {
+    if !about.modelled {
+        return about.key.clone();
+    }
+    let profiles = about.title.split_once("modelled (").and_then(|(_, rest)| rest.split_once(')'));
+    let profiles = profiles.map_or("", |(profiles, _)| profiles);
+    let tidy = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+    let names: String =
+        profiles.split(", ").map(|profile| format!("_{}", profile.chars().map(tidy).collect::<String>())).collect();
+    about.key.replacen(&format!("_modelled{names}"), "", 1)
+}
+
+/// The keys that are looked at where none is named, without models: rates, latencies, power, efficiency, CPU time.
+#[must_use]
+pub fn main_keys() -> Vec<String> {
+    let of_family = |family: &str| {
+        let work = ["per_s", "latency_mean_us", "latency_p99_us"].map(|what| format!("{family}_{what}"));
+        let per_joule = SCOPES.map(|scope| format!("{family}_per_j_{scope}"));
+        work.into_iter().chain(per_joule).collect::<Vec<_>>()
+    };
+    let power = SCOPES.map(|scope| format!("{scope}_power_w"));
+    FAMILIES.into_iter().flat_map(of_family).chain(power).chain(["cpu_busy_cores".to_owned()]).collect()
+}
+
+/// The metric of these results that is called so, without regard to the model that it rests on: measured before modelled.
+#[must_use]
+pub fn find<'a>(results: &'a Results, key: &str) -> Option<&'a About> {
+    let fits = |about: &&About| has(results, &about.key) && (about.key == key || plain(about) == key);
+    results.metrics.iter().filter(fits).min_by_key(|about| (about.key != key, about.modelled))
+}
+
+/// Whether a metric has a value anywhere.
+#[must_use]
+pub fn has(results: &Results, key: &str) -> bool {
+    results.points.iter().any(|point| point.values.contains_key(key))
+}
+
+/// What makes the work: the first family that was counted.
+#[must_use]
+pub fn family(results: &Results) -> Option<&'static str> {
+    FAMILIES.into_iter().find(|family| has(results, &format!("{family}_per_s")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_is_taken_out_of_the_key() {
+        let about = |key: &str, title: &str, modelled| About {
+            key: key.into(),
+            title: title.into(),
+            unit: String::new(),
+            modelled,
+        };
+        let plain = |key, title, modelled| plain(&about(key, title, modelled));
+        assert_eq!(plain("cpu_modelled_generic_power_w", "power, CPU, modelled (generic)", true), "cpu_power_w");
+        let both = "I/Os per joule, SSD + CPU, modelled (a-b, c), above idle";
+        assert_eq!(plain("io_per_j_ssd_cpu_modelled_a_b_c_above_idle", both, true), "io_per_j_ssd_cpu_above_idle");
+        assert_eq!(plain("cpu_modelled_x", "an extra of that name", false), "cpu_modelled_x");
+    }
+}

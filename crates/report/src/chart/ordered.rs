@@ -1,0 +1,56 @@
+//! Lines over categories that have an order, such as request sizes: evenly spaced, each under its own name.
+
+use super::axis::{Axis, Ruler};
+use super::bars::{Bar, names_below};
+use super::lines::draw_y;
+use super::svg::{BOTTOM, COLOURS, Canvas, LEFT, RIGHT, TOP};
+use crate::table::short;
+
+/// Lines over categories.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ordered {
+    /// What it shows.
+    pub title: String,
+    /// What the categories are.
+    pub x: String,
+    /// The axis upwards.
+    pub y: Axis,
+    /// The categories, from left to right.
+    pub names: Vec<String>,
+    /// The lines: a name, and a value for each category.
+    pub lines: Vec<(String, Vec<Option<Bar>>)>,
+}
+
+impl Ordered {
+    pub(super) fn svg(&self) -> String {
+        let places = || self.lines.iter().flat_map(|(_, places)| places).flatten();
+        let bands = places().filter_map(|place| place.band).flat_map(|(low, high)| [low, high]);
+        let values: Vec<f64> = places().map(|place| place.value).chain(bands).collect();
+        let ruler = Ruler::new(&self.y, &values);
+        let (height, put_names) = names_below(&self.names, &self.x);
+        let mut canvas = Canvas::new(height);
+        draw_y(&mut canvas, &ruler, &self.y.label);
+        put_names(&mut canvas);
+        let wide = (RIGHT - LEFT) / self.names.len().max(1) as f64;
+        let x = |at: usize| LEFT + (at as f64 + 0.5) * wide;
+        let y = |value: f64| BOTTOM - ruler.share(value) * (BOTTOM - TOP);
+        for (series, (name, places)) in self.lines.iter().enumerate() {
+            let known: Vec<(usize, Bar)> =
+                places.iter().enumerate().filter_map(|(at, bar)| Some((at, (*bar)?))).collect();
+            for stretch in known.chunk_by(|a, b| a.0 + 1 == b.0) {
+                let path: Vec<(f64, f64)> = stretch.iter().map(|(at, bar)| (x(*at), y(bar.value))).collect();
+                canvas.path(&path, &format!("l c{} d{}", series % COLOURS, series % 4), false);
+            }
+            for (at, bar) in known {
+                let band = bar.band.filter(|(low, high)| low.is_finite() && high.is_finite());
+                let said = band.map_or(String::new(), |(low, high)| format!(" ({} to {})", short(low), short(high)));
+                if let Some((low, high)) = band {
+                    canvas.line((x(at), y(low)), (x(at), y(high)), &format!("w c{}", series % COLOURS));
+                }
+                let title = format!("{name} at {}: {}{said}", self.names[at], short(bar.value));
+                canvas.marker((x(at), y(bar.value)), series, &title);
+            }
+        }
+        canvas.finish(&self.title)
+    }
+}

@@ -1,0 +1,56 @@
+//! What a whole is made of: a bar for each case from left to right, its name above it, so that long names and many cases fit a telephone.
+
+use super::axis::{Axis, Ruler, tick};
+use super::svg::{Anchor, COLOURS, Canvas, RIGHT};
+use crate::table::short;
+
+/// Parts of a whole, by case.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stack {
+    /// What it shows.
+    pub title: String,
+    /// What is added up, with its unit.
+    pub label: String,
+    /// Names of the parts.
+    pub parts: Vec<String>,
+    /// The cases: a name, and each part's size; sizes below zero are drawn as nothing.
+    pub rows: Vec<(String, Vec<Option<f64>>)>,
+}
+
+const LEFT: f64 = 6.0;
+const ROW: f64 = 40.0;
+const BAR: f64 = 17.0;
+
+impl Stack {
+    pub(super) fn svg(&self) -> String {
+        let sums: Vec<f64> =
+            self.rows.iter().map(|(_, parts)| parts.iter().flatten().map(|part| part.max(0.0)).sum()).collect();
+        let axis = Axis { from_zero: true, ..Axis::default() };
+        let ruler = Ruler::new(&axis, &[sums.as_slice(), &[0.0]].concat());
+        let bottom = 4.0 + ROW * self.rows.len() as f64;
+        let mut canvas = Canvas::new(bottom + 44.0);
+        let at = |value: f64| LEFT + ruler.share(value) * (RIGHT - LEFT);
+        for &value in ruler.ticks() {
+            canvas.line((at(value), 4.0), (at(value), bottom), "grid");
+            canvas.text(
+                (at(value), bottom + 16.0),
+                if value == 0.0 { Anchor::Start } else { Anchor::Middle },
+                &tick(value),
+            );
+        }
+        canvas.text(((LEFT + RIGHT) / 2.0, bottom + 36.0), Anchor::Middle, &self.label);
+        for (down, (name, parts)) in self.rows.iter().enumerate() {
+            let y = 4.0 + down as f64 * ROW;
+            canvas.text((LEFT, y + 14.0), Anchor::Start, name);
+            let mut sum = 0.0;
+            for (part, size) in parts.iter().enumerate() {
+                let Some(size) = size.filter(|size| *size > 0.0) else { continue };
+                let style = format!(r#"class="f c{}""#, part % COLOURS);
+                let title = format!("{name}, {}: {}", self.parts.get(part).map_or("", String::as_str), short(size));
+                canvas.rect((at(sum), y + 19.0), (at(sum + size) - at(sum), BAR), &style, &title);
+                sum += size;
+            }
+        }
+        canvas.finish(&self.title)
+    }
+}
