@@ -1,4 +1,4 @@
-//! `pilotlight restore`: a journal of a killed process, on a real loop device where there is one.
+//! `pilotlight with` and `pilotlight restore` on a real loop device, where there is one.
 
 use std::fs;
 use std::process::Command;
@@ -21,6 +21,15 @@ fn journal(before: &str, device: &str, now: &str) -> String {
 
 #[test]
 fn a_device_gets_its_scheduler_back() {
+    on_loop_device(scenario);
+}
+
+#[test]
+fn a_command_runs_under_settings_of_the_machine() {
+    on_loop_device(command);
+}
+
+fn on_loop_device(scenario: fn(&str)) {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 20).unwrap();
     let output = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output();
@@ -61,6 +70,23 @@ fn scenario(device: &str) {
     assert!(stdout.contains(r#""outcome":"restored""#), "{stdout}");
     assert!(fs::read_to_string(&scheduler).unwrap().contains("[mq-deadline]") && !path.exists());
     fs::write(&scheduler, "none").unwrap();
+}
+
+fn command(device: &str) {
+    let scheduler = format!("/sys/block/{device}/queue/scheduler");
+    if fs::write(&scheduler, "none").is_err() || !fs::read_to_string(&scheduler).unwrap().contains("mq-deadline") {
+        println!("skipped: no mq-deadline on {device}");
+        return;
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), "[machine]\nscheduler = \"mq-deadline\"\n[of-others]\nkey = 1\n").unwrap();
+    let mut with = Command::new(env!("CARGO_BIN_EXE_pilotlight"));
+    with.arg("with").arg(file.path()).args(["--device", &format!("/dev/{device}"), "--"]);
+    let output = with.args(["sh", "-c", &format!("cat {scheduler}; exit 7")]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("[mq-deadline]"), "{said}");
+    assert!(fs::read_to_string(&scheduler).unwrap().contains("[none]"), "{said}");
 }
 
 #[test]
