@@ -175,10 +175,6 @@ impl Results {
         };
         for run in finished.runs.values() {
             run.record.warnings.iter().cloned().for_each(&mut note);
-            if !run.record.tool.known {
-                let Tool { name, version, .. } = &run.record.tool;
-                note(format!("{name} {version}: this version's output was never tried; look at its figures twice"));
-            }
             if !run.sensed.jumps.is_empty() {
                 note(format!("a clock jumped, or the machine slept, in a measurement of {}", words(&run.knobs)));
             }

@@ -5,17 +5,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use regex::Regex;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::{Missing, Outcome, Place, Point, Problem, Stage, Step, Value, Workload};
+use super::{Missing, Outcome, Place, Point, Problem, Stage, Step, Value, Workload, problem};
 use crate::experiment::Time;
-use crate::experiment::read::ReadError;
 use crate::record::{Class, Latency, Record, Tool, What};
 
 const NAME: &str = "command";
 
 /// The keys of `[workload]` with `kind = "command"`.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
     /// The program and its arguments. No shell is involved; `{KNOB}`, `{file}`, `{size}`, `{folder}`, `{device}`, `{scratch}`,
@@ -45,7 +44,7 @@ pub struct Options {
 }
 
 /// A number in what a command prints.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metric {
     /// What it is called.
@@ -67,7 +66,7 @@ pub struct Metric {
 }
 
 /// What a number says of a class of operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Field {
     /// How many there were.
@@ -108,15 +107,15 @@ impl Command {
     ///
     /// # Errors
     /// If there is no program, or a metric cannot be picked; the key is named.
-    pub fn new(options: Options, file: &str) -> Result<Self, ReadError> {
+    pub fn new(options: Options) -> Result<Self, Problem> {
         if options.argv.is_empty() {
-            return Err(ReadError::key(file, "workload.argv", "give a program and its arguments"));
+            return Err(problem("workload.argv", "give a program and its arguments"));
         }
         if let Some((knob, _)) = options.knobs.iter().find(|(_, values)| values.is_empty()) {
-            return Err(ReadError::key(file, &format!("workload.knobs.{knob}"), "give at least one value"));
+            return Err(problem(format!("workload.knobs.{knob}"), "give at least one value"));
         }
         let sound = |(at, metric): (usize, &Metric)| {
-            let pick = pick(metric).map_err(|why| ReadError::key(file, &format!("workload.metric[{at}]"), why))?;
+            let pick = pick(metric).map_err(|why| problem(format!("workload.metric[{at}]"), why))?;
             Ok(Picked { metric: metric.clone(), pick })
         };
         let metrics = options.metric.iter().enumerate().map(sound).collect::<Result<_, _>>()?;
@@ -333,8 +332,8 @@ fn what(class: &str) -> What {
 mod tests {
     use super::*;
 
-    fn command(text: &str) -> Result<Command, ReadError> {
-        Command::new(toml::from_str(text).unwrap(), "e.toml")
+    fn command(text: &str) -> Result<Command, Problem> {
+        Command::new(toml::from_str(text).unwrap())
     }
 
     fn stage() -> Stage {
@@ -397,6 +396,6 @@ mod tests {
         assert!(metric("unit = 's'\nregex = 'x'").contains("needs a group"));
         assert!(metric("unit = 'W'\nregex = '(x)'\nclass = 'read'\nfield = 'latency-p99'").contains("ns, us, ms or s"));
         assert!(metric("unit = 's'\nregex = '(x)'\nclass = 'read'").contains("go together"));
-        assert_eq!(command("argv = []").unwrap_err().place, "workload.argv: ");
+        assert_eq!(command("argv = []").unwrap_err().at, "workload.argv");
     }
 }
