@@ -14,7 +14,7 @@ pub use quantity::{Size, Time};
 pub use read::ReadError;
 pub use schema::Experiment;
 
-use crate::workload::{self, Workload, kinds};
+use crate::workload::{self, Workload, catalogue};
 
 /// What the command line asks beside the file. It becomes part of the experiment, so that results say it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub fn from_merged(mut merged: Merged, asked: &Asked) -> Result<Loaded, ReadErro
         ReadError { file, ..error }
     };
     let experiment: Experiment = read::table(merged.table.clone(), &file, "").map_err(blame)?;
-    let workload = kinds::read(&experiment.workload, &file).map_err(blame)?;
+    let workload = catalogue::read(&experiment.workload, &file).map_err(blame)?;
     check(&experiment, workload.name()).map_err(|(key, why)| blame(ReadError::key(&file, key, why)))?;
     let vary = vary(&experiment.vary).map_err(|(key, why)| blame(ReadError::key(&file, &key, why)))?;
     check_varied(&experiment, &vary, &file).map_err(blame)?;

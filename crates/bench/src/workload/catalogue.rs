@@ -1,23 +1,40 @@
-//! The workloads that have an adapter, by the name of their kind.
+//! All workloads by name, as an experiment has them under `[workload]`.
 
 use serde::de::DeserializeOwned;
-use toml::Table;
+use toml::{Table, Value};
 
-use super::{Problem, Workload, db_bench, fio, load, pgbench};
+use super::{Problem, Workload, command, db_bench, dlio, filebench, fio, load, pgbench, sysbench, ycsb};
 use crate::experiment::read::{self, ReadError};
 
 /// Their names, as `kind` has them.
-pub const KINDS: [&str; 4] = ["fio", "db-bench", "pgbench", "load"];
+pub const KINDS: [&str; 9] = ["command", "fio", "db-bench", "pgbench", "load", "sysbench", "ycsb", "filebench", "dlio"];
 
-/// Reads the keys of a workload, without `kind`; `None` if there is no such kind.
-pub fn read(kind: &str, keys: Table, file: &str) -> Option<Result<Box<dyn Workload>, ReadError>> {
-    Some(match kind {
+/// Reads `[workload]`: its `kind`, and the keys of that kind.
+///
+/// # Errors
+/// If the kind is not known or its keys are not as they should be; the key is named.
+pub fn read(section: &Table, file: &str) -> Result<Box<dyn Workload>, ReadError> {
+    let mut keys = section.clone();
+    let Some(Value::String(kind)) = keys.remove("kind") else {
+        let why = format!("say what makes work: one of {}", KINDS.join(", "));
+        return Err(ReadError::key(file, "workload.kind", why));
+    };
+    match kind.as_str() {
+        "command" => open(keys, file, command::Command::new),
         "fio" => open(keys, file, fio::Fio::new),
         "db-bench" => open(keys, file, db_bench::DbBench::new),
         "pgbench" => open(keys, file, pgbench::Pgbench::new),
         "load" => open(keys, file, load::Load::new),
-        _ => return None,
-    })
+        "sysbench" => open(keys, file, sysbench::Sysbench::new),
+        "ycsb" => open(keys, file, ycsb::Ycsb::new),
+        "filebench" => open(keys, file, filebench::Filebench::new),
+        "dlio" => open(keys, file, dlio::Dlio::new),
+        other => {
+            let meant = read::nearest(other, &KINDS).map(|meant| format!("; did you mean {meant}?"));
+            let why = format!("there is no {other:?}: one of {}{}", KINDS.join(", "), meant.unwrap_or_default());
+            Err(ReadError::key(file, "workload.kind", why))
+        }
+    }
 }
 
 fn open<O: DeserializeOwned, W: Workload + 'static>(
@@ -32,18 +49,21 @@ fn open<O: DeserializeOwned, W: Workload + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::kinds;
 
     fn read(text: &str) -> Result<Box<dyn Workload>, ReadError> {
-        kinds::read(&text.parse().unwrap(), "e.toml")
+        super::read(&text.parse().unwrap(), "e.toml")
     }
 
     #[test]
     fn every_kind_is_read_and_refuses_keys_that_it_does_not_know() {
         for kind in KINDS {
             let needed = match kind {
+                "command" => "argv = ['true']\n",
                 "db-bench" => "benchmark = 'readrandom'\n",
                 "load" => "target = '127.0.0.1:4420'\n",
+                "ycsb" => "db = 'rocksdb'\nworkload = 'a'\nrecords = 10\n",
+                "filebench" => "personality = 'fileserver.f'\n",
+                "dlio" => "model = 'unet3d_a100'\n",
                 _ => "",
             };
             let keys = format!("kind = '{kind}'\n{needed}");
@@ -58,7 +78,10 @@ mod tests {
         let refused = |text| read(text).map(drop).unwrap_err().to_string();
         let mix = refused("kind = 'fio'\nrw = 'randrw 70/40'");
         assert!(mix.starts_with("e.toml: workload.rw: "), "{mix}");
+        let inner = refused("kind = 'load'\n[serve]\npolicy = 'static'\nlisten = 5");
+        assert!(inner.starts_with("e.toml: workload.serve.listen: "), "{inner}");
         let kind = refused("kind = 'fioo'");
         assert!(kind.contains("did you mean fio?") && kind.contains("pgbench"), "{kind}");
+        assert!(refused("rw = 'read'").starts_with("e.toml: workload.kind: say what makes work"));
     }
 }

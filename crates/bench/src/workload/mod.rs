@@ -4,16 +4,20 @@
 pub mod catalogue;
 pub mod command;
 pub mod db_bench;
+pub mod dlio;
+pub mod filebench;
 pub mod fio;
-pub mod kinds;
 pub mod knob;
 pub mod load;
 pub mod moments;
 pub mod pgbench;
+pub(crate) mod postgres;
 pub(crate) mod program;
+pub mod sysbench;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod wall;
+pub mod ycsb;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

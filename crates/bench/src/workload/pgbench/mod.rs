@@ -1,4 +1,4 @@
-//! pgbench: transactions on a PostgreSQL server of one's own ([`server`]). Its built-in `tpcb-like` is like TPC-B, not TPC-C.
+//! pgbench: transactions on a PostgreSQL server of one's own ([`postgres`]). Its built-in `tpcb-like` is like TPC-B, not TPC-C.
 //!
 //! The server is started once, in `prepare`; where a setting of the server is varied, before each point instead. There is a
 //! database for each scale. pgbench has no ramp: the ramp is an unmeasured run of the same point before, on the same server,
@@ -12,7 +12,6 @@
 //! **When it was measured.** From the begin of the first logged transaction to the end of the last.
 
 mod output;
-mod server;
 #[cfg(test)]
 mod tests;
 
@@ -20,18 +19,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use server::Server;
 
 use super::knob::{self, Knob};
+use super::postgres::{self, HELP, Server};
 use super::{Missing, Outcome, Point, Problem, Stage, Step, Value, Workload, problem, program};
 use crate::record::{Record, Tool};
 
 /// Major versions on whose output the adapter was tried: Debian 12's.
 pub const TRIED: [&str; 1] = ["15"];
 
-const HELP: &str = "apt install postgresql (Debian then also starts a server of its own, which may be stopped), or name the \
-                    folder of its programs with workload.programs";
-const DEBIAN: &str = "/usr/lib/postgresql";
 /// What the adapter says itself.
 const OWN: [&str; 16] = [
     "builtin",
@@ -123,19 +119,19 @@ impl Pgbench {
         }
         for (key, values) in &options.settings {
             values.check(&format!("workload.settings.{key}"))?;
-            if ["listen_addresses", "unix_socket_directories", "port"].contains(&key.as_str()) {
+            if postgres::OWN.contains(&key.as_str()) {
                 return Err(problem(format!("workload.settings.{key}"), "this is set for every run"));
             }
         }
         if options.sampling.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
             return Err(problem("workload.sampling", "is a share above 0 and at most 1"));
         }
-        let programs = options.programs.clone().unwrap_or_else(|| server::newest(Path::new(DEBIAN)));
+        let programs = postgres::programs(options.programs.as_deref());
         Ok(Self { options, programs })
     }
 
     fn server(&self, stage: &Stage) -> Result<Server, Problem> {
-        Server::new(&self.programs, server::is_root().then_some(self.options.user.as_str()), stage)
+        Server::new(&self.programs, &self.options.user, stage)
     }
 
     fn settings_vary(&self) -> bool {
@@ -155,7 +151,7 @@ impl Pgbench {
             }
         };
         let settings = self.options.settings.iter();
-        settings.filter_map(|(key, knob)| Some((key.clone(), setting(&value(key, knob)?)))).collect()
+        settings.filter_map(|(key, knob)| Some((key.clone(), postgres::setting(&value(key, knob)?)))).collect()
     }
 
     /// A run of this point for so many seconds.
@@ -178,13 +174,6 @@ impl Pgbench {
 
 fn main_knobs(options: &Options) -> [(&'static str, &Knob); 4] {
     [("script", &options.script), ("scale", &options.scale), ("clients", &options.clients), ("jobs", &options.jobs)]
-}
-
-fn setting(value: &Value) -> String {
-    match value {
-        Value::Switch(on) => if *on { "on" } else { "off" }.into(),
-        other => other.to_string(),
-    }
 }
 
 /// A file that is named from where the experiment was started.
@@ -231,30 +220,13 @@ impl Workload for Pgbench {
     fn tool(&self) -> Result<Tool, Missing> {
         let said = program::ask(&self.programs.join("pgbench"), &["--version"], HELP)?;
         let version = program::version_in(&said).unwrap_or_default().to_owned();
-        for name in ["initdb", "postgres", "pg_ctl", "pg_isready", "createdb", "psql"] {
-            program::ask(&self.programs.join(name), &["--version"], HELP)?;
-        }
-        if server::is_root() {
-            let user = self.options.user.as_str();
-            program::ask(Path::new("setpriv"), &["--version"], "apt install util-linux")?;
-            let said = program::ask(Path::new("id"), &["-u", user], "apt install coreutils")?;
-            said.trim().parse::<u32>().map_err(|_| Missing {
-                tool: "pgbench".into(),
-                why: format!("PostgreSQL does not run as root, and there is no account {user}"),
-                help: "name another account with workload.user".into(),
-            })?;
-        }
+        postgres::look(&self.programs, &self.options.user, "pgbench")?;
         Ok(Tool { name: "pgbench".into(), known: output::is_known(&version), version })
     }
 
     fn prepare(&self, stage: &Stage) -> Result<Vec<Step>, Problem> {
         let server = self.server(stage)?;
         server.check()?;
-        if server.data().join("postmaster.pid").exists() {
-            let why =
-                format!("a PostgreSQL seems to run in {}: stop it, or remove that folder", server.folder.display());
-            return Err(problem("place", why));
-        }
         let mut steps = server.make();
         steps.extend(server.start(&self.settings(None)));
         let number = |value: &Value| knob::count(&Point::from([("scale".into(), value.clone())]), "scale");
@@ -279,8 +251,7 @@ impl Workload for Pgbench {
         if self.settings_vary() {
             steps.extend(server.start(&self.settings(Some(point))));
         }
-        let checkpoint = ["--quiet", "--command=CHECKPOINT", "postgres"].map(str::to_owned);
-        steps.push(server.client("psql", checkpoint, "writing out what is dirty"));
+        steps.push(server.checkpoint());
         if stage.ramp_s > 0.0 {
             let mut words = self.run(point, whole(stage.ramp_s, "ramp")?, stage)?;
             words.push(database(knob::count(point, "scale")?));

@@ -49,7 +49,7 @@ fn a_real_postgresql_is_made_driven_read_and_removed() {
     }
     let scratch = tempfile::tempdir().unwrap();
     let stage = in_folder(scratch.path());
-    if server::is_root() {
+    if postgres::is_root() {
         fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let problem = pgbench.prepare(&stage).unwrap_err();
         assert!(problem.why.contains("cannot pass through"), "{problem}");
@@ -136,8 +136,8 @@ fn the_newest_of_debian_s_versions_is_taken() {
     for version in ["9", "15", "13", "common"] {
         fs::create_dir(folder.path().join(version)).unwrap();
     }
-    assert_eq!(server::newest(folder.path()), folder.path().join("15/bin"));
-    assert_eq!(server::newest(&folder.path().join("nothing")), Path::new(""));
+    assert_eq!(postgres::newest(folder.path()), folder.path().join("15/bin"));
+    assert_eq!(postgres::newest(&folder.path().join("nothing")), Path::new(""));
 }
 
 fn log(text: &str) -> output::Log {

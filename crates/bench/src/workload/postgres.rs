@@ -6,51 +6,92 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::super::{Place, Problem, Stage, Step, problem, program};
+use super::{Missing, Place, Problem, Stage, Step, Value, problem, program};
 
+/// What would help where PostgreSQL is missing.
+pub(crate) const HELP: &str = "apt install postgresql (Debian then also starts a server of its own, which may be stopped), or \
+                               name the folder of its programs with workload.programs";
+/// Where Debian has PostgreSQL's programs, in a folder for each version.
+const DEBIAN: &str = "/usr/lib/postgresql";
+/// Settings of the server that make it one's own.
+pub(crate) const OWN: [&str; 3] = ["listen_addresses", "unix_socket_directories", "port"];
 /// Longest name of a socket (`sun_path`), without the closing zero.
 const LONGEST: usize = 107;
 const SOCKET: &str = ".s.PGSQL.5432";
 
 /// Where the server lives and who it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Server {
+pub(crate) struct Server {
     /// Folder of PostgreSQL's programs; empty if they are on the path.
-    pub(super) programs: PathBuf,
+    pub(crate) programs: PathBuf,
     /// Folder of the socket and, in it, the data.
-    pub(super) folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// The account that the server's programs run under; `None` for ours.
-    pub(super) user: Option<String>,
+    pub(crate) user: Option<String>,
+}
+
+/// The folder of PostgreSQL's programs: as named, else Debian's newest, else the path.
+pub(crate) fn programs(named: Option<&Path>) -> PathBuf {
+    named.map_or_else(|| newest(Path::new(DEBIAN)), Path::to_owned)
+}
+
+/// Whether all that is needed is there; as root also the account.
+pub(crate) fn look(programs: &Path, user: &str, tool: &str) -> Result<(), Missing> {
+    for name in ["initdb", "postgres", "pg_ctl", "pg_isready", "createdb", "psql"] {
+        program::ask(&programs.join(name), &["--version"], HELP)?;
+    }
+    if !is_root() {
+        return Ok(());
+    }
+    program::ask(Path::new("setpriv"), &["--version"], "apt install util-linux")?;
+    let said = program::ask(Path::new("id"), &["-u", user], "apt install coreutils")?;
+    said.trim().parse::<u32>().map(drop).map_err(|_| Missing {
+        tool: tool.into(),
+        why: format!("PostgreSQL does not run as root, and there is no account {user}"),
+        help: "name another account with workload.user".into(),
+    })
+}
+
+/// A value as the server's settings have it.
+pub(crate) fn setting(value: &Value) -> String {
+    match value {
+        Value::Switch(on) => if *on { "on" } else { "off" }.into(),
+        other => other.to_string(),
+    }
 }
 
 /// The folder of the newest PostgreSQL that a Debian has, under `versions` (`/usr/lib/postgresql`); empty if there is none.
-pub(super) fn newest(versions: &Path) -> PathBuf {
+pub(crate) fn newest(versions: &Path) -> PathBuf {
     let folders = std::fs::read_dir(versions).into_iter().flatten().flatten();
     let numbered = folders.filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path())));
     numbered.max().map_or(PathBuf::new(), |(_, path)| path.join("bin"))
 }
 
 /// Whether we are root.
-pub(super) fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
 }
 
 impl Server {
-    /// In a folder of its own in the stage's.
-    pub(super) fn new(programs: &Path, user: Option<&str>, stage: &Stage) -> Result<Self, Problem> {
+    /// In a folder of its own in the stage's; `user` is for when we are root.
+    pub(crate) fn new(programs: &Path, user: &str, stage: &Stage) -> Result<Self, Problem> {
         let Place::Folder(place) = &stage.place else {
-            return Err(problem("place", "pgbench needs a folder, in which a database is made"));
+            return Err(problem("place", "PostgreSQL needs a folder, in which a database is made"));
         };
         let folder = place.join("pilotlight-postgres");
         if folder.join(SOCKET).as_os_str().len() > LONGEST {
             let why = format!("{} is too long a name for a socket: use a folder nearer to the root", folder.display());
             return Err(problem("place", why));
         }
-        Ok(Self { programs: programs.into(), folder, user: user.map(str::to_owned) })
+        Ok(Self { programs: programs.into(), folder, user: is_root().then(|| user.to_owned()) })
     }
 
-    /// Every folder above must let the server's account through.
-    pub(super) fn check(&self) -> Result<(), Problem> {
+    /// No server may be left there, and every folder above must let the server's account through.
+    pub(crate) fn check(&self) -> Result<(), Problem> {
+        if self.data().join("postmaster.pid").exists() {
+            let why = format!("a PostgreSQL seems to run in {}: stop it, or remove that folder", self.folder.display());
+            return Err(problem("place", why));
+        }
         let Some(user) = &self.user else { return Ok(()) };
         let closed = |folder: &&Path| std::fs::metadata(folder).is_ok_and(|meta| meta.mode() & 0o001 == 0);
         let Some(closed) = self.folder.ancestors().skip(1).find(closed) else { return Ok(()) };
@@ -62,7 +103,7 @@ impl Server {
         Err(problem("place", why))
     }
 
-    pub(super) fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
 
@@ -85,14 +126,14 @@ impl Server {
     }
 
     /// A program that talks to the server.
-    pub(super) fn client(&self, name: &str, words: impl IntoIterator<Item = String>, why: &str) -> Step {
+    pub(crate) fn client(&self, name: &str, words: impl IntoIterator<Item = String>, why: &str) -> Step {
         let socket = ["-h".to_owned(), self.folder.display().to_string(), "-U".into(), "postgres".into()];
         let argv = program::argv(&self.programs.join(name), socket.into_iter().chain(words));
         Step { argv, why: why.into(), ..Step::default() }
     }
 
     /// An empty cluster.
-    pub(super) fn make(&self) -> Vec<Step> {
+    pub(crate) fn make(&self) -> Vec<Step> {
         let folder = self.folder.display().to_string();
         let owner = self.user.iter().flat_map(|user| ["-o".to_owned(), user.clone(), "-g".into(), user.clone()]);
         let words = ["-d".to_owned(), "-m".into(), "700".into()].into_iter().chain(owner).chain([folder.clone()]);
@@ -107,7 +148,7 @@ impl Server {
     }
 
     /// The server itself, in the background, and a wait until it answers.
-    pub(super) fn start(&self, settings: &[(String, String)]) -> Vec<Step> {
+    pub(crate) fn start(&self, settings: &[(String, String)]) -> Vec<Step> {
         let (data, folder) = (self.data().display().to_string(), self.folder.display().to_string());
         let settings: Vec<String> = settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let socket = format!("unix_socket_directories={folder}");
@@ -126,15 +167,21 @@ impl Server {
         ]
     }
 
+    /// Has it write out what is dirty, so that points do not pay for each other.
+    pub(crate) fn checkpoint(&self) -> Step {
+        let words = ["--quiet", "--command=CHECKPOINT", "postgres"].map(str::to_owned);
+        self.client("psql", words, "writing out what is dirty")
+    }
+
     /// Ends the server at once, without waiting for its clients.
-    pub(super) fn stop(&self) -> Step {
+    pub(crate) fn stop(&self) -> Step {
         let data = self.data().display().to_string();
         let words = ["stop", "-D", &data, "-m", "fast", "-w", "-t", "120"];
         Step { limit_s: 150.0, ..self.step("pg_ctl", &words, "stopping PostgreSQL") }
     }
 
     /// Removes what was made.
-    pub(super) fn remove(&self) -> Step {
+    pub(crate) fn remove(&self) -> Step {
         let words = ["-rf".to_owned(), "--".into(), self.folder.display().to_string()];
         Step { argv: program::argv(Path::new("rm"), words), why: "removing the database".into(), ..Step::default() }
     }
