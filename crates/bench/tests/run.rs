@@ -65,9 +65,13 @@ struct Bench {
 }
 
 fn bench(text: &str, folder: &Path) -> Bench {
+    bench_on(text, folder, Roots::default())
+}
+
+fn bench_on(text: &str, folder: &Path, roots: Roots) -> Bench {
     let merged = Merged::single("e.toml", read::parse("e.toml", text).unwrap());
     let loaded = experiment::from_merged(merged, &Asked::default()).unwrap_or_else(|error| panic!("{error}"));
-    let (plan, roots) = (Plan::new(&loaded), Roots::default());
+    let plan = Plan::new(&loaded);
     let senses = Senses::find(&loaded.experiment, &roots).unwrap();
     let folder = Folder::new(&folder.join("out"));
     let changes = Some(folder.root().with_file_name("changes.jsonl"));
@@ -289,4 +293,38 @@ fn what_is_stuck_is_ended() {
     let error = bench(text, folder.path()).run(&StopFlag::default(), &mut |_| ()).unwrap_err().to_string();
     assert!(error.contains("taken for stuck"), "{error}");
     assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn the_machine_is_as_it_was_after_every_way_out() {
+    for way in ["end", "failure", "signal"] {
+        let folder = tempfile::tempdir().unwrap();
+        let knob = folder.path().join("sys/kernel/knob");
+        std::fs::create_dir_all(knob.parent().unwrap()).unwrap();
+        std::fs::write(&knob, "5\n").unwrap();
+        let script = if way == "failure" { "exit 1" } else { "cat" };
+        let text = format!(
+            "title = 'm'\nrepeats = 2\nplace = {{ nothing = true }}\n[machine.files]\n'/sys/kernel/knob' = 7\n\
+             [workload]\nkind = 'command'\nargv = ['sh', '-c', '{script} {knob}']\n\
+             metric = [{{ name = 'knob', unit = 'count', regex = '([0-9]+)' }}]",
+            knob = knob.display()
+        );
+        let bench = bench_on(&text, folder.path(), Roots::below(folder.path()));
+        let stop = StopFlag::default();
+        let mut during = String::new();
+        let outcome = bench.run(&stop, &mut |event| {
+            if matches!(event, Event::Measuring { finished, .. } if finished == 1) && way == "signal" {
+                during = std::fs::read_to_string(&knob).unwrap();
+                stop.set(15);
+            }
+        });
+        match (way, outcome) {
+            ("end", Ok(results)) => assert_eq!(results.points[0].values["knob_count"].mean, 7.0),
+            ("failure", Err(RunError::Workload(_))) => {}
+            ("signal", Err(RunError::Stopped(15))) => assert_eq!(during.trim(), "7"),
+            (way, outcome) => panic!("{way}: {outcome:?}"),
+        }
+        assert_eq!(std::fs::read_to_string(&knob).unwrap().trim(), "5", "{way}");
+        assert!(!folder.path().join("changes.jsonl").exists(), "{way}");
+    }
 }

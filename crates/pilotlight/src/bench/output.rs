@@ -77,7 +77,9 @@ pub(super) fn people(results: &Results, folder: &Path) -> String {
     }
     // Sensors were told of at the start.
     let told = |note: &&String| !note.starts_with("no ") && !note.starts_with("not read");
-    results.notes.iter().filter(told).for_each(|note| drop(writeln!(text, "note: {note}")));
+    for note in results.notes.iter().filter(told) {
+        let _ = writeln!(text, "note: {note}");
+    }
     let _ = writeln!(text, "\n{}: results.csv, results.json, report.html, samples/", folder.display());
     text
 }
