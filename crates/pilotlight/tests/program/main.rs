@@ -9,5 +9,6 @@ mod policies;
 mod process;
 mod replay;
 mod restore;
+mod results;
 mod signals;
 mod trace;
