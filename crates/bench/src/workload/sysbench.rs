@@ -320,6 +320,8 @@ mod tests {
         );
         assert_eq!(class.runtime_ns, (behind("total time:") * 1e9).round() as u64);
         assert!((class.latency.mean_ns.unwrap() / 1e6 - behind("avg:")).abs() < 0.01);
+        let mean = behind("sum:") * 1e6 / class.operations as f64;
+        assert!((class.latency.mean_ns.unwrap() / mean - 1.0).abs() < 1e-12);
         assert_eq!(class.latency.greatest_ns, Some((behind("max:") * 1e6).round() as u64));
         let (mut seen, mut p99) = (0, 0);
         for (value, count) in &class.latency.histogram {

@@ -166,6 +166,15 @@ fn recorded_outputs_are_read() {
 }
 
 #[test]
+fn the_window_is_from_the_first_begin_to_the_last_end() {
+    // In seconds: 100.0195 to 100.02, 100.01 to 101.002, 100.0297 to 100.03; started at 99.
+    let overlapping = log("0 1 500 0 100 20000\n1 1 992000 0 101 2000\n0 2 300 0 100 30000\n");
+    let text = fixture("pgbench/15.18.stdout");
+    let record = output::record(&outcome(&text, 99_000), overlapping, true).unwrap();
+    assert_eq!(record.window_ns, Some((1_010_000_000, 2_002_000_000)));
+}
+
+#[test]
 fn of_a_sample_the_counts_and_means_are_pgbench_s() {
     let text = fixture("pgbench/15.18.stdout");
     let every_tenth: String =
