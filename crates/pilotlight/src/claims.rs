@@ -30,6 +30,8 @@ use tables::Table;
 const CLAIMS: &str = "experiments/claims.toml";
 const MAP: &str = "experiments/claims-map.toml";
 const RESULTS: &str = "results";
+/// Variants of the machine by short runs.
+const SHORT: &str = "results/short";
 /// What tables of draws end with; they stand beside the results.
 const DRAWS: &str = ".draws.csv";
 const CALIBRATION: &str = "calibration.toml";
@@ -68,7 +70,8 @@ pub(crate) struct ClaimsArgs {
     #[arg(long, value_name = "FILE")]
     map: Vec<PathBuf>,
 
-    /// Results of experiments, a file or a folder of them; repeatable [default: results]
+    /// Results of experiments, a file or a folder of them; repeatable [default: results, and results/short for what is moved, drawn
+    /// or left out]
     #[arg(long, value_name = "FILE")]
     results: Vec<PathBuf>,
 
@@ -142,17 +145,18 @@ fn answer(args: &ClaimsArgs) -> anyhow::Result<String> {
 
 fn told(args: &ClaimsArgs, files: &Files, lab: &Lab<'_>) -> anyhow::Result<String> {
     let report = Report::new(lab, args.seed_paper.as_deref());
-    let leave_one_out = leave_out::table(lab, &files.calibration);
-    let material = tables::Material { report: &report, left_out: &leave_one_out, calibration: &files.calibration };
+    let tables = args.table.is_some() || args.write_tables;
+    let varied = Varied::read(args, &files.root, (tables || args.perturb, tables || args.uncertainty))?;
+    let material = tables::Material { report: &report, varied: &varied, calibration: &files.calibration };
     if let Some(table) = args.table {
         return Ok(tables::markdown(table, args.seed_paper.as_deref(), &material));
     }
     if args.write_tables {
         return tables::write(&files.root, &material);
     }
-    let perturbed = args.perturb.then(|| perturb::moved(lab));
-    let uncertainty = args.uncertainty.then(|| spreads(lab, &files.root, args)).transpose()?;
-    let output = Output { report, stale: files.stale.clone(), leave_one_out, perturbed, uncertainty };
+    let Varied { left_out: leave_one_out, moved: perturbed, spreads: uncertainty, stale } = varied;
+    let stale = files.stale.iter().chain(&stale).cloned().collect();
+    let output = Output { report, stale, leave_one_out, perturbed, uncertainty };
     if let Some(path) = &args.html {
         std::fs::write(path, page(&output)).with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -161,6 +165,34 @@ fn told(args: &ClaimsArgs, files: &Files, lab: &Lab<'_>) -> anyhow::Result<Strin
     }
     let stale = output.stale.iter().map(|file| format!("stale: {file}; run it again with `pilotlight sim`\n"));
     Ok(stale.collect::<String>() + &text::all(&output, args.all, text::Style { colour: colour() }))
+}
+
+/// What comes of variants of the machine: of `results/short` where it is there and no other results are named, since so many variants are
+/// affordable as short runs alone.
+struct Varied {
+    left_out: Vec<LeftOut>,
+    moved: Option<Vec<Moved>>,
+    spreads: Option<Vec<Spread>>,
+    stale: Vec<String>,
+}
+
+impl Varied {
+    fn read(args: &ClaimsArgs, root: &Path, (moved, spreads): (bool, bool)) -> anyhow::Result<Self> {
+        let short = root.join(SHORT);
+        let mut args = args.clone();
+        if args.results.is_empty() && short.is_dir() {
+            args.results = vec![short];
+        }
+        let files = Files::read(&args)?;
+        files.judged(|lab| {
+            Ok(Self {
+                left_out: leave_out::table(lab, &files.calibration),
+                moved: moved.then(|| perturb::moved(lab)),
+                spreads: spreads.then(|| self::spreads(lab, root, &args)).transpose()?,
+                stale: files.stale.clone(),
+            })
+        })
+    }
 }
 
 /// The default of a policy's parameter.

@@ -15,8 +15,12 @@ use pilotlight_lab::claims::assess::Assessment;
 use pilotlight_lab::claims::claim::Printed;
 use pilotlight_lab::claims::html::{short, verdict_words};
 use pilotlight_lab::claims::leave_out::LeftOut;
+use pilotlight_lab::claims::perturb::Moved;
 use pilotlight_lab::claims::report::Counts;
+use pilotlight_lab::claims::uncertainty::Spread;
 use pilotlight_lab::claims::verdict::Verdict;
+
+use super::Varied;
 
 /// Where tables stand.
 const FILES: [&str; 3] = ["README.md", "docs/claims.md", "docs/claims-sandman.md"];
@@ -31,6 +35,10 @@ pub(super) enum Table {
     Verdicts,
     /// Each figure with the constants fitted on it, and what comes out without it (docs/claims.md)
     LeaveOneOut,
+    /// Each constant moved by 20 %, and which verdicts change (docs/claims.md)
+    Perturb,
+    /// Each result over draws of all constants, and the constant that matters most (docs/claims.md)
+    Uncertainty,
     /// Each result with the paper's value, ours, verdict and cause (docs/claims-sandman.md)
     Rows,
 }
@@ -38,7 +46,7 @@ pub(super) enum Table {
 /// What tables are made of.
 pub(super) struct Material<'a> {
     pub(super) report: &'a Report,
-    pub(super) left_out: &'a [LeftOut],
+    pub(super) varied: &'a Varied,
     pub(super) calibration: &'a Calibration,
 }
 
@@ -47,6 +55,8 @@ pub(super) fn markdown(table: Table, seed: Option<&str>, material: &Material<'_>
     match table {
         Table::Verdicts => verdicts(material.report),
         Table::LeaveOneOut => left_out(material),
+        Table::Perturb => perturbed(material.varied.moved.as_deref().unwrap_or_default()),
+        Table::Uncertainty => uncertain(material.varied.spreads.as_deref().unwrap_or_default()),
         Table::Rows => rows(material.report, seed),
     }
 }
@@ -183,12 +193,49 @@ fn left_out(material: &Material<'_>) -> String {
     );
     text += "| figure | results compared | come out | constants fitted on it | come out without it | verdicts elsewhere that change |\n";
     text += "|---|---:|---:|---|---:|---|\n";
-    for row in material.left_out {
+    for row in &material.varied.left_out {
         let LeftOut { seed, figure, rows, come_out, fitted, .. } = row;
         let fitted = if fitted.is_empty() { "none".to_owned() } else { fitted.join(", ") };
         let without = row.without.map_or_else(|| "not run".to_owned(), |count| count.to_string());
         let elsewhere = elsewhere(row);
         let _ = writeln!(text, "| {seed}, {figure} | {rows} | {come_out} | {fitted} | {without} | {elsewhere} |");
+    }
+    text
+}
+
+/// Constants that change something, and one line for those that do not.
+fn perturbed(moved: &[Moved]) -> String {
+    if moved.is_empty() {
+        return "not run\n".to_owned();
+    }
+    let mut text = "| constant | rows compared | verdicts that change | |\n|---|---:|---|---|\n".to_owned();
+    for one in moved.iter().filter(|one| !one.changes.is_empty()) {
+        let each = one.changes.iter().map(|c| {
+            let (from, to) = (c.from.words(), c.to.words());
+            format!("{} {} ({}): {from} becomes {to}", c.id, c.by, c.figure)
+        });
+        let changes = each.collect::<Vec<_>>().join("; ");
+        let suspect = if one.suspect { "**suspect**: one figure only" } else { "" };
+        let _ = writeln!(text, "| {} | {} | {changes} | {suspect} |", one.constant, one.compared);
+    }
+    let still: Vec<&str> =
+        moved.iter().filter(|one| one.changes.is_empty()).map(|one| one.constant.as_str()).collect();
+    format!("{text}\nNothing changes with: {}.\n", still.join(", "))
+}
+
+fn uncertain(spreads: &[Spread]) -> String {
+    if spreads.is_empty() {
+        return "not run\n".to_owned();
+    }
+    let mut text = "| row | paper | draws | middle 95 % | comes out in | constant that matters most |\n".to_owned();
+    text += "|---|---|---:|---|---:|---|\n";
+    for spread in spreads {
+        let middle = spread.low.zip(spread.high).map(|(low, high)| format!("{} to {}", short(low), short(high)));
+        let most = spread.most.as_ref().map(|(name, strength)| format!("{name} ({strength:+.2})"));
+        let paper = spread.paper.number().map(|number| format!("{number} {}", spread.unit));
+        let share = format!("{:.0} %", 100.0 * spread.comes_out);
+        let [paper, middle, most] = [paper, middle, most].map(Option::unwrap_or_default);
+        let _ = writeln!(text, "| {} | {paper} | {} | {middle} | {share} | {most} |", spread.id, spread.draws);
     }
     text
 }
@@ -219,7 +266,8 @@ mod tests {
     }
 
     fn material<R>(report: &Report, then: impl FnOnce(&Material<'_>) -> R) -> R {
-        then(&Material { report, left_out: &[], calibration: &Calibration::default() })
+        let varied = Varied { left_out: Vec::new(), moved: None, spreads: None, stale: Vec::new() };
+        then(&Material { report, varied: &varied, calibration: &Calibration::default() })
     }
 
     /// Of the committed results; `None`, with a printed reason, where there are none.
@@ -234,8 +282,8 @@ mod tests {
         }
         Some(files.judged(|lab| {
             let report = Report::new(lab, None);
-            let left_out = pilotlight_lab::claims::leave_out::table(lab, &files.calibration);
-            then(&Material { report: &report, left_out: &left_out, calibration: &files.calibration })
+            let varied = Varied::read(&args, &root, (true, true)).unwrap();
+            then(&Material { report: &report, varied: &varied, calibration: &files.calibration })
         }))
     }
 
