@@ -3,7 +3,7 @@
 use pilotlight_report::chart::{Axis, Bar, Bars, Heat, Ordered};
 use pilotlight_report::{Block, Chart, Section};
 
-use super::{drawn, heading};
+use super::drawn;
 use crate::results::summary::{About, PointResult, Results, Spread};
 use crate::workload::{Point, Value};
 
@@ -86,9 +86,9 @@ impl<'a> Series<'a> {
         Axis { label: format!("{prefix}{}", self.about.unit), from_zero: true, ..Axis::default() }
     }
 
-    /// In what the axis counts: bytes by the million.
     fn prefix(&self) -> (&'static str, f64) {
-        if self.about.unit.starts_with("B/") { ("M", 1e6) } else { ("", 1.0) }
+        let points = self.series.iter().flat_map(|(_, points)| points);
+        prefix(self.about, points.filter_map(|point| point.values.get(&self.about.key)).map(|spread| spread.mean))
     }
 
     fn bar(&self, points: &[&PointResult], knob: &str, value: &Value) -> Option<Bar> {
@@ -119,6 +119,17 @@ impl<'a> Series<'a> {
         };
         let series = self.series.iter().map(|(name, _)| name.clone()).collect();
         Bars { title: self.title(knob), y: self.y(), series, groups: values.iter().map(group).collect() }
+    }
+}
+
+/// In what an axis counts, and how much that is: bytes by the million; joule seconds, which are few, by the billionth.
+fn prefix(about: &About, values: impl Iterator<Item = f64>) -> (&'static str, f64) {
+    let greatest = values.fold(0.0, |most: f64, value| most.max(value.abs()));
+    match about.unit.as_str() {
+        "B/s" | "B/J" => ("M", 1e6),
+        "J s" | "W s" if greatest < 1e-6 => ("n", 1e-9),
+        "J s" | "W s" if greatest < 1e-3 => ("u", 1e-6),
+        _ => ("", 1.0),
     }
 }
 
@@ -173,11 +184,17 @@ fn maps(results: &Results, varied: &[(String, Vec<Value>)]) -> Option<Section> {
         for combination in combinations.iter().take(MAPS) {
             let points: Vec<&PointResult> =
                 results.points.iter().filter(|point| words(&point.knobs, &others) == *combination).collect();
-            let title = if others.is_empty() { heading(about) } else { format!("{}, {combination}", heading(about)) };
+            let (sign, _) = scale(about, &points);
+            let words = format!("{} ({sign}{})", about.title, about.unit);
+            let title = if others.is_empty() { words } else { format!("{words}, {combination}") };
             blocks.push(Block::Chart(Chart::Heat(map(&points, about, title, rows, columns))));
         }
     }
     (!blocks.is_empty()).then(|| Section { title: "Maps".into(), blocks })
+}
+
+fn scale(about: &About, points: &[&PointResult]) -> (&'static str, f64) {
+    prefix(about, points.iter().filter_map(|point| point.values.get(&about.key)).map(|spread| spread.mean))
 }
 
 fn map(
@@ -187,10 +204,11 @@ fn map(
     (down, rows): &(String, Vec<Value>),
     (across, columns): &(String, Vec<Value>),
 ) -> Heat {
+    let (_, scale) = scale(about, points);
     let at = |row: &Value, column: &Value| {
         let here =
             |point: &&&PointResult| point.knobs.get(down) == Some(row) && point.knobs.get(across) == Some(column);
-        points.iter().find(here).and_then(|point| point.values.get(&about.key)).map(|spread| spread.mean)
+        points.iter().find(here).and_then(|point| point.values.get(&about.key)).map(|spread| spread.mean / scale)
     };
     let row = |row: &Value| (row.to_string(), columns.iter().map(|column| at(row, column)).collect());
     Heat {

@@ -3,6 +3,7 @@
 
 mod axis;
 mod bars;
+mod below;
 mod heat;
 mod lines;
 mod ordered;
