@@ -20,7 +20,7 @@ pub(super) fn sections(results: &Results) -> Vec<Section> {
             drawn(results).into_iter().map(|about| Series::new(results, about, knob)).collect();
         let note = charts.iter().any(|series| series.left_out > 0).then(|| {
             Block::Text(format!(
-                "Only the first {SERIES} combinations of the other knobs are drawn; results.csv has all."
+                "Of the other knobs {SERIES} combinations are drawn, spread evenly over all; results.csv has the rest."
             ))
         });
         let charts = charts.iter().map(|series| Block::Chart(series.chart(knob, values)));
@@ -63,7 +63,7 @@ impl<'a> Series<'a> {
             }
         }
         let left_out = series.len().saturating_sub(SERIES);
-        series.truncate(SERIES);
+        let series = spread(series, SERIES);
         Self { about, series, left_out }
     }
 
@@ -120,6 +120,13 @@ impl<'a> Series<'a> {
         let series = self.series.iter().map(|(name, _)| name.clone()).collect();
         Bars { title: self.title(knob), y: self.y(), series, groups: values.iter().map(group).collect() }
     }
+}
+
+/// At most so many items, spread evenly.
+fn spread<T>(items: Vec<T>, most: usize) -> Vec<T> {
+    let count = items.len();
+    let is_taken = |at: usize| count <= most || (0..most).any(|taken| taken * count / most == at);
+    items.into_iter().enumerate().filter(|(at, _)| is_taken(*at)).map(|(_, item)| item).collect()
 }
 
 /// In what an axis counts, and how much that is: bytes by the million; joule seconds, which are few, by the billionth.
