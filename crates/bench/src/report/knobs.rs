@@ -1,6 +1,6 @@
 //! Every metric over every knob: lines over values that have an order, bars over the rest; and maps over two knobs.
 
-use pilotlight_report::chart::{Axis, Bar, Bars, Heat, Ordered};
+use pilotlight_report::chart::{Axis, Bar, Bars, Heat, Ordered, Scale};
 use pilotlight_report::{Block, Chart, Section};
 
 use super::drawn;
@@ -86,6 +86,14 @@ impl<'a> Series<'a> {
         Axis { label: format!("{prefix}{}", self.about.unit), from_zero: true, ..Axis::default() }
     }
 
+    /// By their logarithm, where values differ so much that the small ones would lie on the axis.
+    fn scale(&self) -> Scale {
+        let points = self.series.iter().flat_map(|(_, points)| points);
+        let means = points.filter_map(|point| point.values.get(&self.about.key)).map(|spread| spread.mean);
+        let (low, high) = means.fold((f64::INFINITY, 0.0_f64), |(low, high), mean| (low.min(mean), high.max(mean)));
+        if low > 0.0 && high > 50.0 * low { Scale::Log10 } else { Scale::Linear }
+    }
+
     fn prefix(&self) -> (&'static str, f64) {
         let points = self.series.iter().flat_map(|(_, points)| points);
         prefix(self.about, points.filter_map(|point| point.values.get(&self.about.key)).map(|spread| spread.mean))
@@ -106,7 +114,7 @@ impl<'a> Series<'a> {
         Ordered {
             title: self.title(knob),
             x: knob.to_owned(),
-            y: self.y(),
+            y: Axis { scale: self.scale(), ..self.y() },
             names: values.iter().map(ToString::to_string).collect(),
             lines: self.series.iter().map(line).collect(),
         }
