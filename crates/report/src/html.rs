@@ -200,8 +200,8 @@ mod tests {
         lines.lines[0].places.push(Place { x: 80.0, y: Some(7.0), band: None });
         assert_eq!(
             report.html().matches("<path class=\"l c0").count(),
-            2 + 1 + 1 + 3 + 2,
-            "two stretches, and a key in each legend; the others' lines"
+            2 + 1 + 3 + 2,
+            "two stretches, and a key in each legend of lines; the others' lines"
         );
     }
 }

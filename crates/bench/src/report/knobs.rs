@@ -1,9 +1,9 @@
 //! Every metric over every knob: lines over values that have an order, bars over the rest; and maps over two knobs.
 
-use pilotlight_report::chart::{Axis, Bar, Bars, Heat, Ordered};
+use pilotlight_report::chart::{Axis, Bar, Bars, Heat, Ordered, Scale};
 use pilotlight_report::{Block, Chart, Section};
 
-use super::{drawn, heading};
+use super::drawn;
 use crate::results::summary::{About, PointResult, Results, Spread};
 use crate::workload::{Point, Value};
 
@@ -20,7 +20,7 @@ pub(super) fn sections(results: &Results) -> Vec<Section> {
             drawn(results).into_iter().map(|about| Series::new(results, about, knob)).collect();
         let note = charts.iter().any(|series| series.left_out > 0).then(|| {
             Block::Text(format!(
-                "Only the first {SERIES} combinations of the other knobs are drawn; results.csv has all."
+                "Of the other knobs {SERIES} combinations are drawn, spread evenly over all; results.csv has the rest."
             ))
         });
         let charts = charts.iter().map(|series| Block::Chart(series.chart(knob, values)));
@@ -63,7 +63,7 @@ impl<'a> Series<'a> {
             }
         }
         let left_out = series.len().saturating_sub(SERIES);
-        series.truncate(SERIES);
+        let series = spread(series, SERIES);
         Self { about, series, left_out }
     }
 
@@ -86,9 +86,17 @@ impl<'a> Series<'a> {
         Axis { label: format!("{prefix}{}", self.about.unit), from_zero: true, ..Axis::default() }
     }
 
-    /// In what the axis counts: bytes by the million.
+    /// By their logarithm, where values differ so much that the small ones would lie on the axis.
+    fn scale(&self) -> Scale {
+        let points = self.series.iter().flat_map(|(_, points)| points);
+        let means = points.filter_map(|point| point.values.get(&self.about.key)).map(|spread| spread.mean);
+        let (low, high) = means.fold((f64::INFINITY, 0.0_f64), |(low, high), mean| (low.min(mean), high.max(mean)));
+        if low > 0.0 && high > 50.0 * low { Scale::Log10 } else { Scale::Linear }
+    }
+
     fn prefix(&self) -> (&'static str, f64) {
-        if self.about.unit.starts_with("B/") { ("M", 1e6) } else { ("", 1.0) }
+        let points = self.series.iter().flat_map(|(_, points)| points);
+        prefix(self.about, points.filter_map(|point| point.values.get(&self.about.key)).map(|spread| spread.mean))
     }
 
     fn bar(&self, points: &[&PointResult], knob: &str, value: &Value) -> Option<Bar> {
@@ -106,7 +114,7 @@ impl<'a> Series<'a> {
         Ordered {
             title: self.title(knob),
             x: knob.to_owned(),
-            y: self.y(),
+            y: Axis { scale: self.scale(), ..self.y() },
             names: values.iter().map(ToString::to_string).collect(),
             lines: self.series.iter().map(line).collect(),
         }
@@ -119,6 +127,24 @@ impl<'a> Series<'a> {
         };
         let series = self.series.iter().map(|(name, _)| name.clone()).collect();
         Bars { title: self.title(knob), y: self.y(), series, groups: values.iter().map(group).collect() }
+    }
+}
+
+/// At most so many items, spread evenly.
+fn spread<T>(items: Vec<T>, most: usize) -> Vec<T> {
+    let count = items.len();
+    let is_taken = |at: usize| count <= most || (0..most).any(|taken| taken * count / most == at);
+    items.into_iter().enumerate().filter(|(at, _)| is_taken(*at)).map(|(_, item)| item).collect()
+}
+
+/// In what an axis counts, and how much that is: bytes by the million; joule seconds, which are few, by the billionth.
+fn prefix(about: &About, values: impl Iterator<Item = f64>) -> (&'static str, f64) {
+    let greatest = values.fold(0.0, |most: f64, value| most.max(value.abs()));
+    match about.unit.as_str() {
+        "B/s" | "B/J" => ("M", 1e6),
+        "J s" | "W s" if greatest < 1e-6 => ("n", 1e-9),
+        "J s" | "W s" if greatest < 1e-3 => ("u", 1e-6),
+        _ => ("", 1.0),
     }
 }
 
@@ -173,11 +199,17 @@ fn maps(results: &Results, varied: &[(String, Vec<Value>)]) -> Option<Section> {
         for combination in combinations.iter().take(MAPS) {
             let points: Vec<&PointResult> =
                 results.points.iter().filter(|point| words(&point.knobs, &others) == *combination).collect();
-            let title = if others.is_empty() { heading(about) } else { format!("{}, {combination}", heading(about)) };
+            let (sign, _) = scale(about, &points);
+            let words = format!("{} ({sign}{})", about.title, about.unit);
+            let title = if others.is_empty() { words } else { format!("{words}, {combination}") };
             blocks.push(Block::Chart(Chart::Heat(map(&points, about, title, rows, columns))));
         }
     }
     (!blocks.is_empty()).then(|| Section { title: "Maps".into(), blocks })
+}
+
+fn scale(about: &About, points: &[&PointResult]) -> (&'static str, f64) {
+    prefix(about, points.iter().filter_map(|point| point.values.get(&about.key)).map(|spread| spread.mean))
 }
 
 fn map(
@@ -187,10 +219,11 @@ fn map(
     (down, rows): &(String, Vec<Value>),
     (across, columns): &(String, Vec<Value>),
 ) -> Heat {
+    let (_, scale) = scale(about, points);
     let at = |row: &Value, column: &Value| {
         let here =
             |point: &&&PointResult| point.knobs.get(down) == Some(row) && point.knobs.get(across) == Some(column);
-        points.iter().find(here).and_then(|point| point.values.get(&about.key)).map(|spread| spread.mean)
+        points.iter().find(here).and_then(|point| point.values.get(&about.key)).map(|spread| spread.mean / scale)
     };
     let row = |row: &Value| (row.to_string(), columns.iter().map(|column| at(row, column)).collect());
     Heat {

@@ -13,6 +13,7 @@ pub(super) fn sensors(read: &Read) -> Section {
     let mut blocks: Vec<Block> = Group::ALL.iter().map(|group| Block::Text(of_group(read, *group))).collect();
     blocks.push(Block::Table(domains(read)));
     blocks.push(Block::Table(punctuality(read)));
+    blocks.extend(cost(read).map(Block::Text));
     Section { title: "What was read".into(), blocks }
 }
 
@@ -39,6 +40,14 @@ fn domains(read: &Read) -> Table {
         columns: ["domain", "part of the machine", "origin"].map(Column::text).to_vec(),
         rows: with_energy.map(row).collect(),
     }
+}
+
+/// What sampling took, mean and most of all measurements.
+fn cost(read: &Read) -> Option<String> {
+    let percent: Vec<f64> = read.finished.runs.values().map(|run| run.sensed.sampling_cost_ppm as f64 / 1e4).collect();
+    let mean = pilotlight_stats::mean::average(&percent)?;
+    let most = percent.iter().fold(0.0_f64, |most, value| most.max(*value));
+    Some(format!("Sampling took {mean:.2} % of one CPU, at most {most:.2} % in a measurement; it is in the figures."))
 }
 
 /// Over all measurements: readings, missed ones, the worst lateness.

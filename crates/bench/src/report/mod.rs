@@ -61,15 +61,20 @@ pub fn write(root: &Path) -> Result<(), FolderError> {
     read.folder.write(&read.folder.report(), &report(&read).html())
 }
 
+/// A table of so many points stands before the plots, a longer one after them.
+const SHORT: usize = 16;
+
 /// The page.
 #[must_use]
 pub fn report(read: &Read) -> Report {
     let results = &read.results;
-    let mut sections = vec![Section { title: "Results".into(), blocks: vec![Block::Table(main_table(results))] }];
-    sections.extend(advice::section(read));
+    let mut table = Some(Section { title: "Results".into(), blocks: vec![Block::Table(main_table(results))] });
+    let first = table.take_if(|_| results.points.len() <= SHORT);
+    let mut sections: Vec<Section> = first.into_iter().chain(advice::section(read)).collect();
     sections.extend(knobs::sections(results));
     sections.extend(parts::section(results));
     sections.extend(time::section(read));
+    sections.extend(table);
     sections.extend(missing::section(read));
     sections.push(machine::sensors(read));
     sections.push(machine::machine(&read.environment));
@@ -158,14 +163,18 @@ fn even(results: &Results) -> bool {
 fn main_table(results: &Results) -> Table {
     let shown = shown(results);
     let text = |name: &str| Column { name: name.to_owned(), unit: String::new(), kind: Kind::Text };
-    let number = |about: &&About| Column { name: heading(about), unit: String::new(), kind: Kind::Number };
+    let number = |about: &&About| {
+        let millions = if per_byte(about) > 1.0 { "M" } else { "" };
+        let unit = if about.unit.is_empty() { String::new() } else { format!("{millions}{}", about.unit) };
+        Column { name: about.title.clone(), unit, kind: Kind::Number }
+    };
     let columns = results.knobs.iter().map(|knob| text(knob)).chain([Column::integer("n", "")]);
     let row = |point: &PointResult| {
         let knobs = results
             .knobs
             .iter()
             .map(|knob| point.knobs.get(knob).map_or(Cell::Nothing, |value| Cell::text(value.to_string())));
-        let values = shown.iter().map(|about| cell(point, &about.key));
+        let values = shown.iter().map(|about| cell(point, about));
         knobs.chain([Cell::Integer(point.repeats as i64)]).chain(values).collect()
     };
     Table {
@@ -175,15 +184,16 @@ fn main_table(results: &Results) -> Table {
     }
 }
 
-/// A metric in words with its unit.
-fn heading(about: &About) -> String {
-    if about.unit.is_empty() { about.title.clone() } else { format!("{} ({})", about.title, about.unit) }
+/// Bytes are shown by the million.
+fn per_byte(about: &About) -> f64 {
+    if about.unit.starts_with("B/") { 1e6 } else { 1.0 }
 }
 
-fn cell(point: &PointResult, key: &str) -> Cell {
-    let Some(spread) = point.values.get(key) else { return Cell::Nothing };
-    let half = spread.low.zip(spread.high).map(|(low, high)| format!(" ± {}", short((high - low) / 2.0)));
-    Cell::text(format!("{}{}", short(spread.mean), half.unwrap_or_default()))
+fn cell(point: &PointResult, about: &About) -> Cell {
+    let Some(spread) = point.values.get(&about.key) else { return Cell::Nothing };
+    let show = |value: f64| short(value / per_byte(about));
+    let half = spread.low.zip(spread.high).map(|(low, high)| format!(" ± {}", show((high - low) / 2.0)));
+    Cell::text(format!("{}{}", show(spread.mean), half.unwrap_or_default()))
 }
 
 #[cfg(test)]

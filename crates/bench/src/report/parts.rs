@@ -8,7 +8,7 @@ use crate::results::summary::{About, PointResult, Results};
 use crate::shown;
 
 /// More bars than this are no picture any more.
-const POINTS: usize = 40;
+const POINTS: usize = 24;
 
 pub(super) fn section(results: &Results) -> Option<Section> {
     let find = |scope: &str| shown::find(results, &format!("{scope}_power_w"));

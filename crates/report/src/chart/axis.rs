@@ -102,6 +102,7 @@ pub(super) fn tick(value: f64) -> String {
         size if size >= 1e9 => (value / 1e9, "G"),
         size if size >= 1e6 => (value / 1e6, "M"),
         size if size >= 1e4 => (value / 1e3, "k"),
+        size if size > 0.0 && size < 1e-3 => return format!("{value:.1e}"),
         _ => (value, ""),
     };
     let text = format!("{scaled:.3}");
@@ -126,7 +127,10 @@ mod tests {
         );
         assert_eq!(Ruler::new(&axis(Scale::Log10), &[12.0, 180.0]).ticks(), [10.0, 20.0, 50.0, 100.0, 200.0]);
         assert_eq!(Ruler::new(&axis(Scale::Log2), &[10.0, 20.0, 40.0]).ticks(), [10.0, 20.0, 40.0]);
-        assert_eq!([tick(10_240_000.0), tick(10_000.0), tick(0.05), tick(0.0)], ["10.24M", "10k", "0.05", "0"]);
+        assert_eq!(
+            [tick(10_240_000.0), tick(10_000.0), tick(0.05), tick(0.0), tick(2e-8)],
+            ["10.24M", "10k", "0.05", "0", "2.0e-8"]
+        );
     }
 
     proptest! {

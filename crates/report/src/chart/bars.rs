@@ -1,8 +1,9 @@
 //! Bars by category, in groups, each with its interval.
 
 use super::axis::{Axis, Ruler};
+use super::below::Below;
 use super::lines::draw_y;
-use super::svg::{Anchor, BOTTOM, COLOURS, Canvas, HEIGHT, LEFT, RIGHT, TOP};
+use super::svg::{BOTTOM, COLOURS, Canvas, HEIGHT, LEFT, RIGHT, TOP};
 use crate::table::short;
 
 /// Bars by category.
@@ -27,31 +28,6 @@ pub struct Bar {
     pub band: Option<(f64, f64)>,
 }
 
-/// About the width of a letter.
-const LETTER: f64 = 7.2;
-
-/// Names of categories below a chart, slanted where they would overlap, and what they are: the height that the chart then needs,
-/// and what draws them.
-pub(super) fn names_below<'a>(names: &'a [String], label: &'a str) -> (f64, impl FnOnce(&mut Canvas) + 'a) {
-    let wide = (RIGHT - LEFT) / names.len().max(1) as f64;
-    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64 * LETTER;
-    let slanted = longest > wide;
-    let deep = if slanted { (longest * 0.6).clamp(26.0, 150.0) } else { 18.0 };
-    let height = (BOTTOM + deep + 28.0).max(HEIGHT);
-    let draw = move |canvas: &mut Canvas| {
-        for (at, name) in names.iter().enumerate() {
-            let x = LEFT + (at as f64 + 0.5) * wide;
-            if slanted {
-                canvas.text_slanted((x + 4.0, BOTTOM + 14.0), name);
-            } else {
-                canvas.text((x, BOTTOM + 18.0), Anchor::Middle, name);
-            }
-        }
-        canvas.text(((LEFT + RIGHT) / 2.0, height - 8.0), Anchor::Middle, label);
-    };
-    (height, draw)
-}
-
 impl Bars {
     pub(super) fn svg(&self) -> String {
         let bars = || self.groups.iter().flat_map(|(_, bars)| bars).flatten();
@@ -59,10 +35,10 @@ impl Bars {
         let values: Vec<f64> = bars().map(|bar| bar.value).chain(bands).collect();
         let ruler = Ruler::new(&Axis { from_zero: true, ..self.y.clone() }, &values);
         let names: Vec<String> = self.groups.iter().map(|(name, _)| name.clone()).collect();
-        let (height, put_names) = names_below(&names, "");
-        let mut canvas = Canvas::new(height);
+        let below = Below::new(&names, "", (LEFT, RIGHT));
+        let mut canvas = Canvas::new((BOTTOM + below.height()).max(HEIGHT));
         draw_y(&mut canvas, &ruler, &self.y.label);
-        put_names(&mut canvas);
+        below.draw(&mut canvas, BOTTOM);
         let wide = (RIGHT - LEFT) / self.groups.len().max(1) as f64;
         for (at, (name, bars)) in self.groups.iter().enumerate() {
             let left = LEFT + at as f64 * wide;

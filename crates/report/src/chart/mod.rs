@@ -3,6 +3,7 @@
 
 mod axis;
 mod bars;
+mod below;
 mod heat;
 mod lines;
 mod ordered;
@@ -55,7 +56,7 @@ impl Chart {
     pub fn html(&self) -> String {
         let (svg, legend) = match self {
             Self::Lines(chart) => (chart.svg(), svg::legend(chart.lines.iter().map(|line| line.name.as_str()))),
-            Self::Bars(chart) => (chart.svg(), svg::legend(chart.series.iter().map(String::as_str))),
+            Self::Bars(chart) => (chart.svg(), svg::swatches(chart.series.iter().map(String::as_str))),
             Self::Heat(chart) => (chart.svg(), String::new()),
             Self::Ordered(chart) => (chart.svg(), svg::legend(chart.lines.iter().map(|(name, _)| name.as_str()))),
             Self::Stack(chart) => (chart.svg(), svg::swatches(chart.parts.iter().map(String::as_str))),

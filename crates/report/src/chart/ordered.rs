@@ -1,9 +1,10 @@
 //! Lines over categories that have an order, such as request sizes: evenly spaced, each under its own name.
 
 use super::axis::{Axis, Ruler};
-use super::bars::{Bar, names_below};
+use super::bars::Bar;
+use super::below::Below;
 use super::lines::draw_y;
-use super::svg::{BOTTOM, COLOURS, Canvas, LEFT, RIGHT, TOP};
+use super::svg::{BOTTOM, COLOURS, Canvas, HEIGHT, LEFT, RIGHT, TOP};
 use crate::table::short;
 
 /// Lines over categories.
@@ -27,10 +28,10 @@ impl Ordered {
         let bands = places().filter_map(|place| place.band).flat_map(|(low, high)| [low, high]);
         let values: Vec<f64> = places().map(|place| place.value).chain(bands).collect();
         let ruler = Ruler::new(&self.y, &values);
-        let (height, put_names) = names_below(&self.names, &self.x);
-        let mut canvas = Canvas::new(height);
+        let below = Below::new(&self.names, &self.x, (LEFT, RIGHT));
+        let mut canvas = Canvas::new((BOTTOM + below.height()).max(HEIGHT));
         draw_y(&mut canvas, &ruler, &self.y.label);
-        put_names(&mut canvas);
+        below.draw(&mut canvas, BOTTOM);
         let wide = (RIGHT - LEFT) / self.names.len().max(1) as f64;
         let x = |at: usize| LEFT + (at as f64 + 0.5) * wide;
         let y = |value: f64| BOTTOM - ruler.share(value) * (BOTTOM - TOP);

@@ -41,7 +41,7 @@ impl Stack {
         canvas.text(((LEFT + RIGHT) / 2.0, bottom + 36.0), Anchor::Middle, &self.label);
         for (down, (name, parts)) in self.rows.iter().enumerate() {
             let y = 4.0 + down as f64 * ROW;
-            canvas.text((LEFT, y + 14.0), Anchor::Start, name);
+            canvas.text((LEFT, y + 14.0), Anchor::Start, &cut(name));
             let mut sum = 0.0;
             for (part, size) in parts.iter().enumerate() {
                 let Some(size) = size.filter(|size| *size > 0.0) else { continue };
@@ -53,4 +53,10 @@ impl Stack {
         }
         canvas.finish(&self.title)
     }
+}
+
+/// As much of a name as there is room for.
+fn cut(name: &str) -> String {
+    const MOST: usize = 64;
+    if name.chars().count() <= MOST { name.to_owned() } else { name.chars().take(MOST - 1).chain(['…']).collect() }
 }

@@ -60,12 +60,12 @@ impl Canvas {
         );
     }
 
-    /// Ends at its place and rises towards it.
-    pub(super) fn text_slanted(&mut self, (x, y): (f64, f64), text: &str) {
+    /// Ends at its place, and is read from below.
+    pub(super) fn text_upright(&mut self, (x, y): (f64, f64), text: &str) {
         let text = escape(text);
         let _ = write!(
             self.body,
-            r#"<text transform="translate({x:.1} {y:.1}) rotate(-35)" text-anchor="end">{text}</text>"#
+            r#"<text transform="translate({x:.1} {y:.1}) rotate(-90)" text-anchor="end">{text}</text>"#
         );
     }
 
