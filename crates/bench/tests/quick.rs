@@ -85,7 +85,9 @@ fn check_watts(results: &Results, senses: &Senses) {
     let point = &results.points[0];
     assert!(point.values["cpu_modelled_generic_power_w"].mean > 10.0);
     assert!(point.values.contains_key("io_per_j_cpu_modelled_generic"));
-    assert!(point.values.contains_key("io_edp_p99_js_cpu_modelled_generic_above_idle"));
+    // On a machine that others keep busy nothing is above idle; then there is the reason instead.
+    let above = "io_edp_p99_js_cpu_modelled_generic_above_idle";
+    assert!(point.values.contains_key(above) || point.missing[above].contains("not above zero"), "{:?}", point.missing);
     if senses.has_measured_power() {
         return;
     }

@@ -101,6 +101,18 @@ fn shown(results: &Results) -> Vec<String> {
     let others = results.metrics.iter().map(|about| about.key.clone());
     let others = others.filter(|key| there(key) && (modelled(key) || efficient(key)));
     let mut keys: Vec<String> = usual.chain(others).collect();
+    if !keys.iter().any(|key| key.ends_with("_per_s")) {
+        // No I/O, transactions or operations: whatever the command itself said.
+        keys.extend(
+            results
+                .metrics
+                .iter()
+                .filter(|about| about.unit.is_empty())
+                .map(|about| about.key.clone())
+                .filter(|key| there(key) && !SHOWN.contains(&key.as_str()))
+                .take(6),
+        );
+    }
     if keys.is_empty() {
         keys.extend(results.metrics.iter().map(|about| about.key.clone()).filter(|key| there(key)).take(8));
     }
