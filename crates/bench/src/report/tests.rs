@@ -166,7 +166,7 @@ fn sampled(folder: &Folder, results: &Results) -> (Senses, Finished) {
     const MS: u64 = 1_000_000;
     for (point, of) in results.points.iter().enumerate().take(2) {
         let mut tracks = [("ipmi", &domain), ("diskstats", &read)]
-            .map(|(name, domain)| Track::new(name, &[domain.clone()], 10 * MS));
+            .map(|(name, domain)| Track::new(name, std::slice::from_ref(domain), 10 * MS));
         for at_ns in (0..=6_000).step_by(20).map(|ms| ms * MS) {
             let busy = (500 * MS..5_500 * MS).contains(&at_ns);
             tracks[0].points[0].push(Point { at_ns, value: if busy { 95_000_000 } else { 60_000_000 } });

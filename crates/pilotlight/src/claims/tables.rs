@@ -218,8 +218,7 @@ fn perturbed(moved: &[Moved]) -> String {
         let suspect = if one.suspect { "**suspect**: one figure only" } else { "" };
         let _ = writeln!(text, "| {} | {} | {changes} | {suspect} |", one.constant, one.compared);
     }
-    let still: Vec<&str> =
-        moved.iter().filter(|one| one.changes.is_empty()).map(|one| one.constant.as_str()).collect();
+    let still: Vec<&str> = moved.iter().filter(|one| one.changes.is_empty()).map(|one| one.constant.as_str()).collect();
     format!("{text}\nNothing changes with: {}.\n", still.join(", "))
 }
 
