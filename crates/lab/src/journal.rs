@@ -22,7 +22,7 @@ const LEVEL: i32 = 19;
 pub struct Journal {
     path: PathBuf,
     /// Held as long as this is.
-    _lock: fs::File,
+    _lock: Lock,
     /// Open once there is something to write.
     file: Option<fs::File>,
     /// What is there.
@@ -136,12 +136,23 @@ pub fn packed(path: &Path) -> PathBuf {
     name.into()
 }
 
-fn lock(place: &Path) -> Result<fs::File, ResultsError> {
+/// A locked file.
+#[derive(Debug)]
+struct Lock(fs::File);
+
+/// Closing the file is not enough: a child that another thread has just forked holds a copy of it until it runs its program.
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
+fn lock(place: &Path) -> Result<Lock, ResultsError> {
     let name = place.file_name().unwrap_or_default().to_string_lossy();
     let path = place.with_file_name(format!(".{name}.lock"));
     let file = fs::File::create(&path).map_err(|error| ResultsError::file(&path, error))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Lock(file)),
         Err(fs::TryLockError::WouldBlock) => Err(ResultsError::Busy { path: place.display().to_string() }),
         Err(fs::TryLockError::Error(error)) => Err(ResultsError::file(&path, error)),
     }

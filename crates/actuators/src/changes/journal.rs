@@ -63,6 +63,13 @@ pub(super) struct Journal {
     file: File,
 }
 
+/// Closing the file is not enough: a child that another thread has just forked holds a copy of it until it runs its program.
+impl Drop for Journal {
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 impl Journal {
     /// A new one.
     pub(super) fn create(path: &Path, roots: &Roots) -> Result<Self, Error> {
@@ -155,7 +162,9 @@ fn read(path: &Path, mut file: &File) -> Result<Contents, Error> {
 pub(super) fn peek(path: &Path) -> Result<(Contents, bool), Error> {
     let file = File::open(path).map_err(|why| Error::Journal { path: path.to_owned(), why })?;
     let contents = read(path, &file)?;
-    Ok((contents, matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))))
+    let held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+    let _ = file.unlock(); // closing is not enough, as when a journal is dropped
+    Ok((contents, held))
 }
 
 fn parse(bytes: &[u8]) -> Result<Contents, (usize, serde_json::Error)> {
@@ -278,6 +287,15 @@ mod tests {
         fs::write(&path, text).unwrap();
         let error = Journal::open(&path).unwrap_err();
         assert!(error.to_string().contains("line 4"), "{error}");
+    }
+
+    #[test]
+    fn it_is_free_while_a_child_still_holds_a_copy() {
+        let (_folder, path, _) = written();
+        let (held, _) = Journal::open(&path).unwrap();
+        let _forked = held.file.try_clone().unwrap();
+        drop(held);
+        assert!(Journal::open(&path).is_ok());
     }
 
     #[test]
