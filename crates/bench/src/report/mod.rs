@@ -3,6 +3,7 @@
 //! thesis (chapter 5), with intervals.
 
 mod advice;
+mod completion;
 mod knobs;
 mod machine;
 mod missing;
@@ -70,7 +71,8 @@ pub fn report(read: &Read) -> Report {
     let results = &read.results;
     let mut table = Some(Section { title: "Results".into(), blocks: vec![Block::Table(main_table(results))] });
     let first = table.take_if(|_| results.points.len() <= SHORT);
-    let mut sections: Vec<Section> = first.into_iter().chain(advice::section(read)).collect();
+    let mut sections: Vec<Section> =
+        first.into_iter().chain(completion::section(read)).chain(advice::section(read)).collect();
     sections.extend(knobs::sections(results));
     sections.extend(parts::section(results));
     sections.extend(time::section(read));
@@ -102,7 +104,7 @@ fn notes(read: &Read) -> Vec<String> {
 }
 
 /// Metrics that are drawn and tabled, in this order; those of power and efficiency follow.
-const MAIN: [&str; 9] = [
+const MAIN: [&str; 12] = [
     "io_per_s",
     "bytes_per_s",
     "transaction_per_s",
@@ -112,6 +114,9 @@ const MAIN: [&str; 9] = [
     "transaction_latency_mean_us",
     "operation_latency_mean_us",
     "cpu_busy_cores",
+    "bytes_per_cpu_s",
+    "job_context_switches_per_io",
+    "drive_interrupts_per_io",
 ];
 
 /// What is tabled of a result: the usual, then power, then efficiency; only what has a value.

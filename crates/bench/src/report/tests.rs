@@ -193,6 +193,7 @@ fn sampled(folder: &Folder, results: &Results) -> (Senses, Finished) {
             window,
             record: crate::record::Record::default(),
             sensed: crate::results::entry::Sensed::of(&recording, window),
+            completion: None,
         };
         finished.runs.insert(key, run);
     }

@@ -27,7 +27,9 @@ pub(super) fn section(read: &Read) -> Option<Section> {
             power.extend(powers(read, &track));
             bytes.extend(throughput(&track));
         }
-        let place = words(&run.knobs);
+        // As results call it: by the mechanism that ran, not by the one that was asked for.
+        let point = read.results.points.iter().find(|point| point.point == run.key.point);
+        let place = words(point.map_or(&run.knobs, |point| &point.knobs));
         for (title, y, lines) in [("power", "power (W)", power), ("throughput of drives", "bytes (MB/s)", bytes)] {
             if !lines.is_empty() {
                 blocks.push(Block::Chart(chart(format!("{title}, {place}"), y, lines, &phases[1..])));

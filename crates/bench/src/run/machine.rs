@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
-use pilotlight_actuators::{Changes, Machine, changes};
+use pilotlight_actuators::{Attempt, Change, Changes, Machine, changes};
 use toml::{Table, Value as Toml};
 
 use super::{RunError, Runner};
 use crate::experiment::ReadError;
 use crate::experiment::read;
 use crate::results::summary::setting;
+use crate::study::ran::Tried;
+use crate::study::{Completion, Mechanism, device};
 use crate::workload::{Place, Point, Step, Value};
 
 /// `[machine]` with the keys that a point varies.
@@ -64,28 +66,71 @@ fn of(roots: &pilotlight_sensors::Roots) -> pilotlight_actuators::Roots {
     pilotlight_actuators::Roots { sys, proc, dev }
 }
 
+/// What is worked on. A file is there only once the workload has made it; its folder is on the same device.
+fn device_of(place: &Place) -> Option<&Path> {
+    match place {
+        Place::File(path, _) | Place::Folder(path) | Place::Device(path) => path.ancestors().find(|path| path.exists()),
+        Place::Nothing => None,
+    }
+}
+
 impl Runner<'_> {
     /// Brings the machine to what a point needs. Points that need the same follow each other without a change.
     pub(super) fn set_machine(&mut self, point: &Point) -> Result<(), RunError> {
-        let wanted = setting(point);
+        let wanted = (setting(point), self.loaded.workload.mechanism(&super::own(point)));
         if self.setting.as_ref() == Some(&wanted) {
             return Ok(());
         }
         self.setting = None;
         self.changes.put_back()?;
-        let machine = machine(&self.loaded.experiment.machine, &wanted, &self.loaded.file)?;
-        let device = match &self.place {
-            Place::File(path, _) | Place::Folder(path) | Place::Device(path) => Some(path.as_path()),
-            Place::Nothing => None,
-        };
-        // A file is there only once the workload has made it; its folder is on the same device.
-        let device = device.and_then(|path| path.ancestors().find(|path| path.exists()));
+        let machine = machine(&self.loaded.experiment.machine, &wanted.0, &self.loaded.file)?;
+        let device = device_of(&self.place);
         let name = format!("pilotlight-{}", std::process::id());
         for change in machine.changes(&of(&self.settings.roots), device, &name)? {
             self.changes.make(&change)?;
         }
+        self.tried = wanted.1.map_or_else(|| Ok(Vec::new()), |mechanism| self.try_settings(mechanism))?;
         self.setting = Some(wanted);
         Ok(())
+    }
+
+    /// Sets what a mechanism takes, as far as the kernel lets it: what it ignores or refuses is kept for the verdict.
+    fn try_settings(&mut self, mechanism: Mechanism) -> Result<Vec<Tried>, RunError> {
+        let (roots, mut all) = (of(&self.settings.roots), Vec::new());
+        for (key, wanted, machine) in mechanism.settings() {
+            let why_not = match machine.changes(&roots, device_of(&self.place), "") {
+                Err(error) => Some(error.why),
+                Ok(changes) => self.attempt(&changes, wanted)?,
+            };
+            all.push(Tried { key: key.to_owned(), wanted, why_not });
+        }
+        Ok(all)
+    }
+
+    /// Why some of these are not made.
+    fn attempt(&mut self, changes: &[Change], wanted: i64) -> Result<Option<String>, RunError> {
+        for change in changes {
+            match self.changes.attempt(change)? {
+                Attempt::Made => {}
+                Attempt::Ignored(now) => {
+                    return Ok(Some(format!("{wanted} was written and {now} is read back: this kernel ignores it")));
+                }
+                Attempt::Refused(why) => return Ok(Some(format!("the kernel refuses {wanted}: {why}"))),
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is known, after a measurement, of how its requests were completed.
+    pub(super) fn completion(&self, asked: Mechanism) -> Completion {
+        let (roots, device) = (of(&self.settings.roots), device_of(&self.place));
+        Completion {
+            asked: asked.to_string(),
+            tried: self.tried.clone(),
+            io_poll: device::setting(&roots, device, "io_poll").map(|value| value != 0),
+            io_poll_delay: device::setting(&roots, device, "io_poll_delay"),
+            interrupts: device::interrupts(&roots, device),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use pilotlight_report::table::short;
 use crate::table::Table;
 
 /// Which metrics are in the table, by how their keys begin or end; the rest is in the files.
-const SHOWN: [&str; 14] = [
+const SHOWN: [&str; 16] = [
     "io_per_s",
     "bytes_per_s",
     "transaction_per_s",
@@ -24,6 +24,8 @@ const SHOWN: [&str; 14] = [
     "operation_latency_p99_us",
     "cpu_busy_cores",
     "context_switches_per_operation",
+    "job_context_switches_per_io",
+    "drive_interrupts_per_io",
     "ssd_power_w",
     "cpu_power_w",
     "system_power_w",
@@ -75,8 +77,10 @@ pub(super) fn people(results: &Results, folder: &Path) -> String {
         let place = pilotlight_bench::results::summary::words(&point.knobs);
         let _ = writeln!(text, "failed: {place}: {}", point.failures.join("; "));
     }
+    text += &crate::advise::map::ran(results);
     // Sensors were told of at the start.
-    let told = |note: &&String| !note.starts_with("no ") && !note.starts_with("not read");
+    let told =
+        |note: &&String| !["no ", "not read", "mechanism of completion"].iter().any(|told| note.starts_with(told));
     for note in results.notes.iter().filter(told) {
         let _ = writeln!(text, "note: {note}");
     }
