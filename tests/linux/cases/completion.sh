@@ -1,23 +1,33 @@
 # Which mechanism of completion really runs, on an emulated drive: 5.10 polls preadv2 and sleeps first if asked; 6.1 and 6.12 take
 # the same flags and settings and answer by interrupt, and poll for io_uring; without poll queues nobody polls. Each time the
 # program must say so from what it counted, and leave the settings as they were. Its times are those of an emulated machine.
-modprobe nvme
+DMESG_ALLOW='Ignoring bogus Namespace Identifiers' # the kernel's words for the emulated drive's
 wait_block /dev/nvme0n1
 queue=/sys/block/nvme0n1/queue
 case $(uname -r) in 5.10.*) old=yes ;; *) old=no ;; esac
 [ "$(cat /sys/module/nvme/parameters/poll_queues)" = 2 ] || fail "the driver did not take nvme.poll_queues"
 
+# poll_queues N: the driver takes the drive anew, with so many (it is built into these kernels).
+poll_queues() {
+  local address
+  address=$(basename "$(readlink -f /sys/class/nvme/nvme0/device)")
+  echo "$1" >/sys/module/nvme/parameters/poll_queues
+  echo "$address" >/sys/bus/pci/drivers/nvme/unbind
+  within 10 "the end of the controller" test ! -e /dev/nvme0
+  echo "$address" >/sys/bus/pci/drivers/nvme/bind
+  wait_block /dev/nvme0n1
+}
+
 settings() { echo "$(cat $queue/io_poll) $(cat $queue/io_poll_delay) $(cat $queue/scheduler)"; }
 
-# study NAME MECHANISM...: measures them, and looks that the settings are back.
+# study NAME MECHANISM...: measures them, and looks that the settings are back. Status 1 says that some could not be measured.
 study() {
-  local name=$1 before list=
+  local name=$1 before list= status=0
   shift
   for mechanism in "$@"; do list="$list\"$mechanism\", "; done
   cat >/tmp/$name.toml <<TOML
 title = "$name"
-duration = "500ms"
-ramp = "100ms"
+duration = "1500ms"
 on_failure = "go-on"
 place = { device = "/dev/nvme0n1" }
 sensor = [{ sensor = "kernel", interval = "50ms" }, { sensor = "cputime", interval = "50ms" }]
@@ -28,9 +38,9 @@ rw = "randread"
 options = { direct = true, thread = true }
 TOML
   before=$(settings)
-  expect "$name" /host/pilotlight bench /tmp/$name.toml --i-may-overwrite /dev/nvme0n1 --out /tmp/$name
-  mv /tmp/expect.out /tmp/$name.said
-  grep -vE '^(  *[a-z-]+: |)no watts' /tmp/$name.said | sed -n '/^'$name'/,$p'
+  /host/pilotlight bench /tmp/$name.toml --i-may-overwrite /dev/nvme0n1 --out /tmp/$name >/tmp/$name.said 2>&1 || status=$?
+  sed -n "/^$name/,\$p" /tmp/$name.said
+  [ $status -le 1 ] || { cat /tmp/$name.said; fail "$name: status $status"; }
   [ "$(settings)" = "$before" ] || fail "settings were $before and are $(settings)"
   [ -z "$(ls /run/pilotlight/changes 2>/dev/null)" ] || fail "a journal is left"
 }
@@ -44,7 +54,9 @@ ran() {
 says() { grep -Eq "$2" /tmp/$1/results.json || fail "$1: nothing says: $2"; }
 
 step "with poll queues"
-study queues interrupt classic hybrid "hybrid 50us" "uring interrupt" "uring classic"
+fixed="hybrid 50us"
+[ $old = yes ] || fixed=
+study queues interrupt classic hybrid ${fixed:+"$fixed"} "uring interrupt" "uring classic"
 ran queues interrupt interrupt
 ran queues "uring interrupt" "uring interrupt"
 ran queues "uring classic" "uring classic"
@@ -68,14 +80,12 @@ expect "the map" /host/pilotlight advise /tmp/queues --map mechanism
 cat /tmp/expect.out
 grep -q 'No power was measured' /tmp/expect.out || fail "it does not say that there are no watts"
 if [ $old = no ]; then
-  /host/pilotlight advise /tmp/queues --map mechanism --json | sed -n '/"maps"/,$p' >/tmp/maps
+  /host/pilotlight advise /tmp/queues --map mechanism --json | sed -n '/"maps"/,/"mechanisms"/p' >/tmp/maps
   grep -q '"uring classic"' /tmp/maps && ! grep -q '"classic"' /tmp/maps || fail "what did not run is in the map"
 fi
 
 step "without poll queues"
-modprobe -r nvme
-modprobe nvme poll_queues=0
-wait_block /dev/nvme0n1
+poll_queues 0
 study none interrupt classic "uring classic"
 ran none interrupt interrupt
 ran none classic interrupt 'boot with nvme.poll_queues=N'
@@ -87,9 +97,7 @@ fi
 
 if [ $old = yes ]; then
   step "a sleep that was set comes back after kill -9"
-  modprobe -r nvme
-  modprobe nvme poll_queues=2
-  wait_block /dev/nvme0n1
+  poll_queues 2
   before=$(settings)
   printf '[machine]\nio_poll_delay = 7\nio_poll = false\n' >/tmp/machine.toml
   /host/pilotlight with /tmp/machine.toml --device /dev/nvme0n1 -- sleep 1000 >/tmp/with 2>&1 &

@@ -104,7 +104,7 @@ fn notes(read: &Read) -> Vec<String> {
 }
 
 /// Metrics that are drawn and tabled, in this order; those of power and efficiency follow.
-const MAIN: [&str; 12] = [
+const MAIN: [&str; 11] = [
     "io_per_s",
     "bytes_per_s",
     "transaction_per_s",
@@ -114,7 +114,6 @@ const MAIN: [&str; 12] = [
     "transaction_latency_mean_us",
     "operation_latency_mean_us",
     "cpu_busy_cores",
-    "bytes_per_cpu_s",
     "job_context_switches_per_io",
     "drive_interrupts_per_io",
 ];

@@ -190,7 +190,7 @@ fn reasons(asked: Mechanism, ran: Mechanism, completion: &Completion) -> Vec<Str
     if ran.kind == Kind::Interrupt && asked.polls() {
         whys.extend(match (completion.io_poll, asked.api) {
             (Some(false), _) => {
-                Some("io_poll reads 0: the driver has no poll queues (boot with nvme.poll_queues=N)".to_owned())
+                Some("io_poll reads 0: the driver has no poll queues (boot with nvme.poll_queues=N, or what another driver has)".to_owned())
             }
             (Some(true), Api::Sync) => {
                 Some("the queue can be polled, but not by preadv2: newer kernels poll only for io_uring".to_owned())

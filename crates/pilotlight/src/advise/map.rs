@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use pilotlight_bench::given::Given;
 use pilotlight_bench::results::Results;
-use pilotlight_bench::study::map::{Cell, Map, Question, maps};
+use pilotlight_bench::study::map::{By, Cell, Map, Question, maps};
 use pilotlight_bench::study::ran::summary;
 use pilotlight_report::table::short;
 use serde_json::json;
@@ -19,7 +19,7 @@ pub(super) fn told(given: &Given, question: &Question, as_json: bool) -> anyhow:
         return Ok(serde_json::to_string_pretty(&value)? + "\n");
     }
     let mut text = format!("{}\n{}", given.name, ran(&given.results));
-    if maps.iter().all(|map| map.metric != "bytes_per_j") && !maps.iter().any(|map| map.unit == "B/J") {
+    if question.by.is_none() && maps.iter().all(|map| map.by != By::Energy) {
         text += "\nNo power was measured: the maps are by CPU time and by latency, which say nothing of energy.\n";
     }
     maps.iter().for_each(|map| text += &self::text(map));
