@@ -80,7 +80,8 @@ impl Runner<'_> {
         };
         // A file is there only once the workload has made it; its folder is on the same device.
         let device = device.and_then(|path| path.ancestors().find(|path| path.exists()));
-        let name = format!("pilotlight-{}", std::process::id());
+        // Of the cgroup `pilotlight-PID`.
+        let name = std::process::id().to_string();
         for change in machine.changes(&of(&self.settings.roots), device, &name)? {
             self.changes.make(&change)?;
         }
