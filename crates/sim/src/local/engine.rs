@@ -29,6 +29,8 @@ enum Event {
     Run(usize),
     /// The drive has done a request of a job.
     Done(usize, Request),
+    /// A request comes to the scheduler's lock.
+    Lock(usize, Request),
     /// A job that slept before it looks is woken: when its request left for the drive, and when it is done.
     Wake(usize, Request, u64, u64),
 }
@@ -135,6 +137,7 @@ impl<'a> Engine<'a> {
             }
             match event {
                 Event::Run(job) => self.go_on(job, now),
+                Event::Lock(job, request) => self.scheduled(job, request, now),
                 Event::Done(job, request) => self.done(job, request, now),
                 Event::Wake(job, request, left_ns, done_ns) => self.woken(job, request, left_ns, done_ns, now),
             }
@@ -193,8 +196,9 @@ impl<'a> Engine<'a> {
 
     fn go_on(&mut self, job: usize, now: u64) {
         self.jobs[job].waits = false;
-        if self.jobs[job].ready.pop_front().is_some_and(|request| self.taken(job, request, now)) {
+        if let Some(request) = self.jobs[job].ready.pop_front() {
             self.jobs[job].outstanding -= 1;
+            self.taken(request, now);
         }
         if self.thinks(job, now) {
             return;
@@ -229,7 +233,7 @@ impl<'a> Engine<'a> {
     }
 
     /// The job has an answer.
-    fn taken(&mut self, _job: usize, request: Request, now: u64) -> bool {
+    fn taken(&mut self, request: Request, now: u64) {
         if now >= self.load.ramp_ns && now < self.work_ends_ns {
             let ns = now.saturating_sub(request.issued_ns);
             if request.write { self.tally.writes.record(ns) } else { self.tally.reads.record(ns) }
@@ -239,7 +243,6 @@ impl<'a> Engine<'a> {
             slot.requests += 1.0;
             if request.write { slot.written_bytes += bytes } else { slot.read_bytes += bytes }
         });
-        true
     }
 
     fn submit(&mut self, job: usize, now: u64) {
@@ -261,11 +264,18 @@ impl<'a> Engine<'a> {
         if self.load.way == Way::UringPolled {
             left_ns = self.work(self.jobs[job].helper, left_ns, costs.submit_ns + pages_ns, false);
         }
-        left_ns = self.scheduled(cpu, left_ns);
-        let request = Request { issued_ns, write };
-        let done_ns = self.drive.submit(left_ns, self.load.bytes, write, &mut self.tally);
         self.jobs[job].outstanding += 1;
         self.jobs[job].burst += 1;
+        let request = Request { issued_ns, write };
+        if self.load.scheduler == Scheduler::None {
+            self.leaves(job, request, left_ns);
+        } else {
+            self.push(left_ns, Event::Lock(job, request));
+        }
+    }
+
+    fn leaves(&mut self, job: usize, request: Request, left_ns: u64) {
+        let done_ns = self.drive.submit(left_ns, self.load.bytes, request.write, &mut self.tally);
         self.after(job, request, left_ns, done_ns);
     }
 
@@ -287,15 +297,16 @@ impl<'a> Engine<'a> {
     }
 
     /// Passes the scheduler's lock, which one processor holds at a time while others try.
-    fn scheduled(&mut self, cpu: usize, now: u64) -> u64 {
+    fn scheduled(&mut self, job: usize, request: Request, now: u64) {
         let hold_ns = match self.load.scheduler {
-            Scheduler::None => return now,
+            Scheduler::None => 0,
             Scheduler::Kyber => self.costs.kyber_ns,
             Scheduler::Deadline => self.costs.deadline_ns,
         };
         self.lock_ns = self.lock_ns.max(now) + hold_ns;
         let tries_ns = self.lock_ns - now;
-        self.work(cpu, now, tries_ns, false)
+        self.work(self.jobs[job].cpu, now, tries_ns, false);
+        self.leaves(job, request, self.lock_ns);
     }
 
     /// Looks until the request is done, and takes it.
