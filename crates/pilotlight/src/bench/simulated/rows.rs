@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use pilotlight_bench::metrics::Metric;
 use pilotlight_bench::plan::Plan;
 use pilotlight_bench::results::Folder;
 use pilotlight_bench::run::computed;
@@ -20,12 +21,12 @@ use pilotlight_bench::run::computed::Computed as _;
 /// What a paper compares, the first that is varied.
 const POLICIES: [&str; 3] = ["mechanism", "machine.scheduler", "ioengine"];
 /// What rows of papers are about.
-const METRICS: [&str; 26] = [
+const METRICS: [&str; 25] = [
     "io_per_s", "bytes_per_s", "io_latency_mean_us", "io_latency_p99_us", "ssd_power_w", "cpu_power_w", "ssd_cpu_power_w",
     "system_power_w", "ssd_energy_j", "io_per_j_ssd", "io_per_j_ssd_cpu", "bytes_per_j_ssd", "bytes_per_j_ssd_cpu", "bytes_per_j_system",
     "io_edp_mean_js_ssd_cpu", "io_edp_p99_js_ssd_cpu", "io_power_delay_mean_ws_ssd_cpu", "cpu_busy_cores", "context_switches_per_s",
     "context_switches_per_operation", "interrupts_per_operation", "context_switches_count", "written_bytes", "drive_busy_after_s",
-    "load_store_per_s", "saturated",
+    "saturated",
 ];
 
 /// Writes `NAME.csv.zst` into `folder`; the name is that of the experiment's file with the folder it is in.
@@ -38,19 +39,31 @@ pub(in crate::bench) fn write(file: &Path, of: &Simulated, plan: &Plan, results_
         let system = policy.and_then(|knob| run.knobs.get(knob)).map_or_else(|| of.name().to_owned(), ToString::to_string);
         let point = point(plan, &run.knobs, policy);
         let seed = plan.seed_of(run.key);
-        for metric in &metrics {
-            let key = metric.key.replace(&format!("_modelled_{}", tidy(of.name())), "");
-            let Ok(value) = metric.value else { continue };
-            if METRICS.contains(&key.as_str()) {
-                let unit = if metric.unit.is_empty() { "1" } else { &metric.unit };
-                let replication = run.key.repeat;
-                writeln!(text, "{name},{point},default,{system},{replication},{seed},{key},{unit},{}", shown(value))?;
-            }
+        for (key, unit, value) in numbers(&metrics, of.name()) {
+            let replication = run.key.repeat;
+            writeln!(text, "{name},{point},default,{system},{replication},{seed},{key},{unit},{}", shown(value))?;
         }
     }
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let path = folder.join(format!("{}.csv.zst", name.replace('/', "-")));
     std::fs::write(&path, results::packed(&text)?).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// What rows of papers are about: name without the profile's, unit, value; and shares of the system's power.
+fn numbers(metrics: &[Metric], profile: &str) -> Vec<(String, String, f64)> {
+    let model = format!("_modelled_{}", tidy(profile));
+    let number = |metric: &Metric| {
+        let key = metric.key.replace(&model, "");
+        let unit = if metric.unit.is_empty() { "1" } else { &metric.unit };
+        let value = *metric.value.as_ref().ok()?;
+        METRICS.contains(&key.as_str()).then(|| (key, unit.to_owned(), value))
+    };
+    let mut numbers: Vec<(String, String, f64)> = metrics.iter().filter_map(number).collect();
+    let watts = |of: &str| numbers.iter().find(|(key, ..)| key == of).map(|(.., value)| *value);
+    let share = |of: &str| Some(100.0 * watts(&format!("{of}_power_w"))? / watts("system_power_w")?);
+    let shares = ["cpu", "ssd"].map(|of| share(of).map(|share| (format!("{of}_share_percent"), "%".to_owned(), share)));
+    numbers.extend(shares.into_iter().flatten());
+    numbers
 }
 
 /// Nine significant digits, as all results.
