@@ -6,6 +6,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use pilotlight_actuators::{Change, Changes};
 use pilotlight_bench::experiment::{self, Asked, Merged, read};
 use pilotlight_bench::plan::Plan;
 use pilotlight_bench::results::samples::Format;
@@ -113,17 +114,14 @@ fn a_device_that_was_named_twice_is_filled_and_its_scheduler_put_back() {
 
 #[test]
 fn commands_run_in_the_cgroup_that_was_made_for_the_run() {
-    let try_out = pilotlight_actuators::Changes::begin(
-        &tempfile::tempdir().unwrap().path().join("1.jsonl"),
-        pilotlight_actuators::Roots::default(),
-    );
+    let folder = tempfile::tempdir().unwrap();
     let name = format!("try-{}", std::process::id());
-    let cgroup = pilotlight_actuators::changes::Change::Cgroup { name, limits: Vec::new() };
-    if let Err(error) = try_out.and_then(|mut made| made.make(&cgroup)) {
+    let tried = Changes::begin(&folder.path().join("try.jsonl"), pilotlight_actuators::Roots::default())
+        .and_then(|mut changes| changes.make(&Change::Cgroup { name, limits: Vec::new() }));
+    if let Err(error) = tried {
         println!("skipped: {error}");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
     let text = "title = 'c'\nplace = { nothing = true }\n[machine.cgroup]\n\
          [workload]\nkind = 'command'\nargv = ['cat', '/proc/self/cgroup']\n\
          metric = [{ name = 'process', unit = 'count', regex = '/pilotlight-([0-9]+)' }]";

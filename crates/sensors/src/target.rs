@@ -180,7 +180,8 @@ impl Open for Target {
 
 fn missing(socket: &Path, error: &std::io::Error) -> Missing {
     let what = format!("no target answers at {}: {error}", socket.display());
-    let start = "start one with `pilotlight serve --admin-socket`; if the experiment's workload does, set with_workload = true";
+    let start =
+        "start one with `pilotlight serve --admin-socket`; if the experiment's workload does, set with_workload = true";
     match error.kind() {
         ErrorKind::PermissionDenied => {
             Missing::new(NAME, Why::Denied, what, "run this as the user that runs the target, or as root")
@@ -217,18 +218,23 @@ impl Target {
 
     fn status(&mut self) -> Result<(Status, bool), ReadError> {
         let asked = self.ask().map_err(|error| match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => std::io::Error::new(ErrorKind::TimedOut, "no answer in time"),
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                std::io::Error::new(ErrorKind::TimedOut, "no answer in time")
+            }
             _ => error,
         });
         let socket = self.options.socket.display();
         let (line, first) = asked.map_err(|error| ReadError::io(format!("the target at {socket}"), error))?;
-        let strange = |why: String| ReadError::Content(format!("the target at {socket} says what this cannot read: {why}"));
+        let strange =
+            |why: String| ReadError::Content(format!("the target at {socket} says what this cannot read: {why}"));
         let answer: Answer = serde_json::from_str(&line).map_err(|error| strange(error.to_string()))?;
         match answer {
             Answer { version, .. } if version != VERSION => Err(strange(format!("version {version}, not {VERSION}"))),
             Answer { error: Some(refusal), .. } => Err(strange(format!("it refused: {}", refusal.message))),
             Answer { ok: Some(status), .. } if status.format == FORMAT => Ok((status, first)),
-            Answer { ok: Some(status), .. } => Err(strange(format!("its status has format {}, not {FORMAT}", status.format))),
+            Answer { ok: Some(status), .. } => {
+                Err(strange(format!("its status has format {}, not {FORMAT}", status.format)))
+            }
             _ => Err(strange("neither a status nor an error".into())),
         }
     }

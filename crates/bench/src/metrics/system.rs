@@ -46,7 +46,12 @@ fn target(sensed: &Sensed, add: &mut impl FnMut(&str, &str, &str, Option<f64>)) 
     add("target_active_cores", "target's cores, busy or polling in vain", "cores", active);
     add("target_busy_cores", "target's cores, busy", "cores", cores("busy"));
     add("target_asleep_cores", "target's cores, asleep", "cores", cores("asleep"));
-    add("target_reactors_awake", "target's cores awake when asked", "cores", observed(sensed, "target/reactors-awake_count"));
+    add(
+        "target_reactors_awake",
+        "target's cores awake when asked",
+        "cores",
+        observed(sensed, "target/reactors-awake_count"),
+    );
     for what in ["moves", "sleeps", "wakes", "refusals"] {
         let title = format!("{what} that the target's policy ordered");
         add(&format!("target_{what}_per_s"), &title, "1/s", rate(&format!("{what}_count")));

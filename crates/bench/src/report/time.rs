@@ -124,7 +124,8 @@ fn cpu_time(_: &Read, track: &Samples) -> Vec<Line> {
         ("stolen by the hypervisor", &["steal_ns"]),
     ];
     let line = |(name, ends): (&str, &[&str])| {
-        let fits = |column: &str| ends.iter().any(|end| column.strip_suffix(end).is_some_and(|cpu| cpu.ends_with("_per_")));
+        let fits =
+            |column: &str| ends.iter().any(|end| column.strip_suffix(end).is_some_and(|cpu| cpu.ends_with("_per_")));
         let cores = slopes(&summed(track, fits), 1e-9);
         let spent = cores.iter().any(|(_, cores)| *cores > 0.0);
         spent.then(|| Line { name: name.into(), places: thinned(&cores) })
@@ -184,7 +185,8 @@ mod tests {
 
     #[test]
     fn cpus_are_added_up_by_kind() {
-        let columns = ["since_start_ns", "cpu0_per_user_ns", "cpu0_per_idle_ns", "cpu1_per_user_ns", "cpu1_per_steal_ns"];
+        let columns =
+            ["since_start_ns", "cpu0_per_user_ns", "cpu0_per_idle_ns", "cpu1_per_user_ns", "cpu1_per_steal_ns"];
         let row = |at_s: f64, values: [f64; 4]| {
             [at_s * 1e9].into_iter().chain(values.map(|s| s * 1e9)).map(Some).collect::<Vec<_>>()
         };

@@ -116,7 +116,8 @@ fn join(cgroup: &Path, proc: &Path, root: u32) -> io::Result<()> {
             return Ok(());
         }
         for pid in new {
-            match OpenOptions::new().append(true).open(cgroup.join(PROCESSES))?.write_all(format!("{pid}\n").as_bytes()) {
+            match OpenOptions::new().append(true).open(cgroup.join(PROCESSES))?.write_all(format!("{pid}\n").as_bytes())
+            {
                 // It has ended by now.
                 Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
                 other => other?,
@@ -132,7 +133,8 @@ fn descendants(proc: &Path, root: u32) -> BTreeSet<u32> {
     let mut all = BTreeSet::from([root]);
     loop {
         let before = all.len();
-        let children: Vec<u32> = parents.iter().filter(|(_, parent)| all.contains(parent)).map(|(pid, _)| *pid).collect();
+        let children: Vec<u32> =
+            parents.iter().filter(|(_, parent)| all.contains(parent)).map(|(pid, _)| *pid).collect();
         all.extend(children);
         if all.len() == before {
             return all;
@@ -192,7 +194,12 @@ mod tests {
         assert!(joined.is_superset(&expected.into()), "{joined:?} {expected:?}");
         assert_eq!(joined.len(), text.lines().count(), "each once");
         assert!(!joined.contains(&std::process::id()));
-        let end = |pid: u32| drop(rustix::process::Pid::from_raw(pid as i32).map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL)));
+        let end = |pid: u32| {
+            drop(
+                rustix::process::Pid::from_raw(pid as i32)
+                    .map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL)),
+            )
+        };
         end(expected[2]);
         server.end();
         assert!(join(Path::new("/nowhere"), Path::new("/proc"), std::process::id()).is_err());

@@ -7,7 +7,9 @@ use std::time::Duration;
 use pilotlight_plant::Depth;
 use pilotlight_reactor::cells::SLEEPS;
 
-use super::report::{Count, Distribution, IoReport, OrdersReport, PolicyReport, PowerStateReport, ReactorReport, Report};
+use super::report::{
+    Count, Distribution, IoReport, OrdersReport, PolicyReport, PowerStateReport, ReactorReport, Report,
+};
 use crate::config::{format_cores, format_duration};
 use crate::table::Table;
 

@@ -310,7 +310,8 @@ impl Workload for Pgbench {
         }
         let kinds = if is_tpcc(point)? { tpcc::kinds() } else { Vec::new() };
         let mut record = output::record(outcome, log, self.options.sampling.is_some_and(|share| share < 1.0), &kinds)?;
-        if let Some(class) = record.classes.iter().find(|class| class.what == What::TransactionKind("new-order".into())) {
+        if let Some(class) = record.classes.iter().find(|class| class.what == What::TransactionKind("new-order".into()))
+        {
             let per_minute = tpcc::per_minute(class.operations, class.runtime_ns);
             record.extra.insert("new_orders_per_minute".into(), per_minute);
         }

@@ -59,7 +59,10 @@ impl Size {
     /// What a reader must know about such sizes.
     pub(super) fn doubt(&self) -> Option<String> {
         (*self != Self::default()).then(|| {
-            format!("TPC-C-like with {} customers a district and {} items, not 3,000 and 100,000", self.customers, self.items)
+            format!(
+                "TPC-C-like with {} customers a district and {} items, not 3,000 and 100,000",
+                self.customers, self.items
+            )
         })
     }
 }
