@@ -89,11 +89,10 @@ poll_queues 0
 study none interrupt classic "uring classic"
 ran none interrupt interrupt
 ran none classic interrupt 'boot with nvme.poll_queues=N'
-if [ $old = yes ]; then
-  ran none "uring classic" "uring interrupt"
-else
-  says none 'Operation not supported'
-fi
+case $(uname -r) in
+  5.10.* | 6.1.*) ran none "uring classic" "uring interrupt" ;; # it spins until the interrupt has come
+  *) says none 'Operation not supported' ;;
+esac
 
 if [ $old = yes ]; then
   step "a sleep that was set comes back after kill -9"

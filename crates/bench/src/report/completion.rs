@@ -10,10 +10,7 @@ use crate::study::ran::{Row, summary};
 
 pub(super) fn section(read: &Read) -> Option<Section> {
     let rows = summary(&read.results);
-    if rows.is_empty() {
-        return None;
-    }
-    let mut blocks = vec![Block::Table(ran(&rows))];
+    let mut blocks: Vec<Block> = (!rows.is_empty()).then(|| Block::Table(ran(&rows))).into_iter().collect();
     let given = Given { results: read.results.clone(), ..Given::default() };
     for map in maps(&given, &Question::default()).unwrap_or_default() {
         let (wins, stand) = map.standing();
@@ -24,7 +21,7 @@ pub(super) fn section(read: &Read) -> Option<Section> {
             map.tally()
         )));
     }
-    Some(Section { title: "How requests were completed".into(), blocks })
+    (!blocks.is_empty()).then(|| Section { title: "How requests were completed".into(), blocks })
 }
 
 fn ran(rows: &[Row]) -> Table {

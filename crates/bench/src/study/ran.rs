@@ -314,7 +314,7 @@ mod tests {
             ("hybrid 4us", true, 0, 0.0, 1.0, Some("hybrid")),
             ("uring interrupt", true, -1, 1.0, 1.0, Some("uring interrupt")),
             ("uring classic", true, -1, 0.01, 0.0, Some("uring classic")),
-            ("uring classic", false, -1, 1.0, 0.0, Some("uring interrupt")), // 5.10 spins until the interrupt
+            ("uring classic", false, -1, 1.0, 0.0, Some("uring interrupt")), // 5.10 and 6.1 spin until the interrupt
             ("uring hybrid", true, -1, 0.0, 1.0, Some("uring hybrid")),
             ("uring hybrid", true, -1, 0.0, 0.0, Some("uring classic")),
         ] {
