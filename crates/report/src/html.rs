@@ -178,6 +178,16 @@ mod tests {
     }
 
     #[test]
+    fn a_single_series_without_a_name_has_no_legend() {
+        let bars = |name: &str| {
+            let groups = vec![("g".to_owned(), vec![Some(Bar { value: 1.0, band: None })])];
+            Chart::Bars(Bars { series: vec![name.into()], groups, ..Bars::default() }).html()
+        };
+        assert!(bars("a").contains("class=\"legend\"") && bars("a").contains("a, g: "));
+        assert!(!bars("").contains("class=\"legend\"") && !bars("").contains(", g: "));
+    }
+
+    #[test]
     fn text_is_never_markup() {
         let html = report().html();
         assert!(html.contains("A &lt;report&gt;") && html.contains("a&lt;b") && html.contains("one &amp; two"));

@@ -55,7 +55,8 @@ impl Bars {
             let (x, top) = (left + at as f64 * each, height(bar.value));
             let series = self.series.get(at).map_or("", String::as_str);
             let style = format!(r#"class="f c{}""#, at % COLOURS);
-            let title = format!("{series}, {name}: {}", short(bar.value));
+            let series = if series.is_empty() { String::new() } else { format!("{series}, ") };
+            let title = format!("{series}{name}: {}", short(bar.value));
             canvas.rect((x + each * 0.06, top), (each * 0.88, BOTTOM - top), &style, &title);
             if let Some((low, high)) = bar.band.filter(|(low, high)| low.is_finite() && high.is_finite()) {
                 let middle = x + each / 2.0;
