@@ -135,8 +135,10 @@ fn spread<T>(items: Vec<T>, most: usize) -> Vec<T> {
     items.into_iter().enumerate().filter(|(at, _)| is_taken(*at)).map(|(_, item)| item).collect()
 }
 
+/// The interval; of what was never below zero, the part above zero.
 fn band(spread: &Spread) -> Option<(f64, f64)> {
-    spread.low.zip(spread.high)
+    let least = if spread.values.iter().all(|value| *value >= 0.0) { 0.0 } else { f64::NEG_INFINITY };
+    spread.low.zip(spread.high).map(|(low, high)| (low.max(least), high))
 }
 
 /// The values of some knobs at a point; nothing of no knobs.

@@ -119,7 +119,7 @@ fn place(point: &crate::workload::Point, results: &Results) -> String {
     if pairs.is_empty() { "the only point".into() } else { pairs.join(" ") }
 }
 
-/// What is drawn of it: without bytes where every request is as large as any other, and of energy-delay products only those of the
+/// What is drawn of it: without what is zero everywhere, without bytes where every request is as large as any other, and of energy-delay products only those of the
 /// widest scope.
 fn drawn(results: &Results) -> Vec<&About> {
     let shown = shown(results);
@@ -130,8 +130,9 @@ fn drawn(results: &Results) -> Vec<&About> {
     let is_drawn = |about: &&About| {
         let key = crate::shown::plain(about);
         let bytes = key.starts_with("bytes_per_") && even(results);
+        let nothing = results.points.iter().filter_map(|point| point.values.get(&about.key)).all(|of| of.mean == 0.0);
         let narrow = key.contains("_edp_") && widest.is_some_and(|scope| !key.ends_with(&format!("_js_{scope}")));
-        !bytes && !narrow
+        !bytes && !narrow && !nothing
     };
     shown.into_iter().filter(is_drawn).collect()
 }
