@@ -13,7 +13,7 @@ use pilotlight_bench::results::Folder;
 use pilotlight_bench::run::computed;
 use pilotlight_bench::run::{Senses, taken};
 use pilotlight_bench::Point;
-use pilotlight_lab::{machine, results};
+use pilotlight_lab::results;
 
 use super::Simulated;
 use pilotlight_bench::run::computed::Computed as _;
@@ -33,7 +33,7 @@ const METRICS: [&str; 25] = [
 pub(in crate::bench) fn write(file: &Path, of: &Simulated, plan: &Plan, results_in: &Folder, folder: &Path) -> anyhow::Result<()> {
     let name = name_of(file);
     let senses = Senses { domains: of.domains(), ..Senses::default() };
-    let mut text = head(file, &name, of)?;
+    let mut text = head(&name, of, plan);
     let policy = POLICIES.iter().copied().find(|knob| varies(plan, knob));
     for (run, metrics) in computed::metrics(results_in, &taken(&senses, None))? {
         let system = policy.and_then(|knob| run.knobs.get(knob)).map_or_else(|| of.name().to_owned(), ToString::to_string);
@@ -72,11 +72,10 @@ fn shown(value: f64) -> String {
     rounded.to_string()
 }
 
-fn head(file: &Path, name: &str, of: &Simulated) -> anyhow::Result<String> {
-    let asked = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let (profile, hash, question) = (of.name(), of.hash(), machine::hash([asked.as_str()]));
+fn head(name: &str, of: &Simulated, plan: &Plan) -> String {
+    let (profile, hash, question) = (of.name(), of.hash(), &plan.hash);
     let header = results::HEADER;
-    Ok(format!("# profile={profile} hash={hash}\n# experiment={name} question={question}\n{header}\n"))
+    format!("# profile={profile} hash={hash}\n# experiment={name} question={question}\n{header}\n")
 }
 
 /// `completion/paper` of `experiments/completion/paper.toml`.
