@@ -61,7 +61,7 @@ fn what_sampling_costs_is_measured() {
     };
     let busy = Hook::new("busy", vec![Domain::gauge("load", Unit::Count)], 5 * MS, read);
     let sampler = Sampler::start(vec![Planned::new(Box::new(busy))]).unwrap();
-    thread::sleep(Duration::from_millis(100));
+    thread::sleep(Duration::from_millis(300));
     let (recording, _) = sampler.stop();
     let cost = recording.tracks[0].cost;
     assert!(cost.reads >= 5 && cost.wall_ns >= cost.reads * busy_ns, "{cost:?}");

@@ -116,3 +116,13 @@ fn every_end_of_the_power_family_breaks_no_law() {
         all_policies(&scenario);
     }
 }
+
+#[test]
+fn the_time_of_a_label_is_that_of_all_connections() {
+    let mut scenario = scenario(2, 1, 0.0, 8_000_000, 1);
+    let phase = |label, length_ns| Phase { label, length_ns, rate: Rate::PerSecond(1_000.0) };
+    scenario.workload.connections[0].phases = vec![phase(0, 3_000_000), phase(1, 1_000_000)];
+    scenario.workload.connections[1].phases = vec![phase(1, 2_000_000), phase(0, 2_000_000)];
+    let outcome = pilotlight_sim::run(&scenario, policy("static", &[])).unwrap();
+    assert_eq!((scenario.warm_up_ns, outcome.label_ns), (0, vec![(0, 8_000_000), (1, 6_000_000)]));
+}

@@ -19,7 +19,7 @@ use crate::results::journal::Finished;
 use crate::results::summary::{About, PointResult, Results};
 use crate::results::{Folder, FolderError};
 use crate::run::Senses;
-use crate::shown::{SCOPES, has};
+use crate::shown::{SCOPES, has, shown};
 
 /// What a folder of results holds.
 pub struct Read {
@@ -99,38 +99,6 @@ fn notes(read: &Read) -> Vec<String> {
         notes.push("No power was measured: see what is missing, below.".into());
     }
     notes
-}
-
-/// Metrics that are drawn and tabled, in this order; those of power and efficiency follow.
-const MAIN: [&str; 9] = [
-    "io_per_s",
-    "bytes_per_s",
-    "transaction_per_s",
-    "operation_per_s",
-    "io_latency_mean_us",
-    "io_latency_p99_us",
-    "transaction_latency_mean_us",
-    "operation_latency_mean_us",
-    "cpu_busy_cores",
-];
-
-/// What is tabled of a result: the usual, then power, then efficiency; only what has a value.
-fn shown(results: &Results) -> Vec<&About> {
-    let usual = MAIN.iter().filter_map(|key| results.metric(key));
-    let is_power =
-        |about: &&About| about.unit == "W" && !about.key.starts_with("domain_") && !about.key.contains("above_idle");
-    let is_efficiency = |about: &&About| {
-        let key = &about.key;
-        !key.contains("above_idle") && (key.contains("_per_j_") || key.contains("_edp_"))
-    };
-    let power = results.metrics.iter().filter(is_power);
-    let efficiency = results.metrics.iter().filter(is_efficiency);
-    let mut shown: Vec<&About> =
-        usual.chain(power).chain(efficiency).filter(|about| has(results, &about.key)).collect();
-    if shown.is_empty() {
-        shown = results.metrics.iter().filter(|about| has(results, &about.key)).take(12).collect();
-    }
-    shown
 }
 
 /// What is drawn of it: without bytes where every request is as large as any other, and of energy-delay products only those of the

@@ -1,4 +1,5 @@
-//! Power and throughput over time, of the first measurement of each point, with its phases.
+//! Power, throughput, CPU time and frequency over time, and a target's cores and requests, of the first measurement of each point,
+//! with its phases.
 
 use pilotlight_report::chart::{Axis, Line, Place, Trace};
 use pilotlight_report::{Block, Chart, Section};
@@ -22,13 +23,10 @@ pub(super) fn section(read: &Read) -> Option<Section> {
         let phases: Vec<f64> = [run.span.from_ns, run.window.from_ns, run.window.to_ns]
             .map(|at_ns| at_ns.saturating_sub(run.span.from_ns) as f64 / 1e9)
             .to_vec();
-        let (mut power, mut bytes) = (Vec::new(), Vec::new());
-        for track in samples::read_all(&folder) {
-            power.extend(powers(read, &track));
-            bytes.extend(throughput(&track));
-        }
+        let tracks = samples::read_all(&folder);
         let place = words(&run.knobs);
-        for (title, y, lines) in [("power", "power (W)", power), ("throughput of drives", "bytes (MB/s)", bytes)] {
+        for (title, y, of) in VIEWS {
+            let lines: Vec<Line> = tracks.iter().flat_map(|track| of(read, track)).collect();
             if !lines.is_empty() {
                 blocks.push(Block::Chart(chart(format!("{title}, {place}"), y, lines, &phases[1..])));
             }
@@ -40,6 +38,18 @@ pub(super) fn section(read: &Read) -> Option<Section> {
     }
     (!blocks.is_empty()).then(|| Section { title: "Over time".into(), blocks })
 }
+
+/// What a chart is called, what its axis says, and which lines of a sensor are in it.
+type View = (&'static str, &'static str, fn(&Read, &Samples) -> Vec<Line>);
+
+const VIEWS: [View; 6] = [
+    ("power", "power (W)", powers),
+    ("throughput of drives", "bytes (MB/s)", throughput),
+    ("the target's cores", "cores", target_cores),
+    ("requests that the target served", "requests (1/s)", target_requests),
+    ("CPU time", "cores", cpu_time),
+    ("frequency", "frequency (GHz)", frequencies),
+];
 
 /// A line for each domain that has power.
 fn powers(read: &Read, track: &Samples) -> Vec<Line> {
@@ -58,7 +68,7 @@ fn powers(read: &Read, track: &Samples) -> Vec<Line> {
 }
 
 /// What each drive read and wrote.
-fn throughput(track: &Samples) -> Vec<Line> {
+fn throughput(_: &Read, track: &Samples) -> Vec<Line> {
     if track.sensor != "diskstats" {
         return Vec::new();
     }
@@ -70,6 +80,68 @@ fn throughput(track: &Samples) -> Vec<Line> {
         moved.then(|| Line { name: format!("{device} {what}"), places: thinned(&rate) })
     };
     track.columns.iter().filter_map(line).collect()
+}
+
+/// What the reactors of a target did with their time (sensor `target`).
+fn target_cores(read: &Read, track: &Samples) -> Vec<Line> {
+    let shares = [("busy", "busy"), ("polling-in-vain", "polling in vain"), ("asleep", "asleep")];
+    shares.into_iter().filter_map(|(domain, name)| target_line(read, track, domain, name, 1e-9)).collect()
+}
+
+fn target_requests(read: &Read, track: &Samples) -> Vec<Line> {
+    target_line(read, track, "requests", "requests", 1.0).into_iter().collect()
+}
+
+/// How fast a counter of the target grew.
+fn target_line(read: &Read, track: &Samples, domain: &str, name: &str, factor: f64) -> Option<Line> {
+    let of_target = |(sensor, of): &&(String, pilotlight_sensors::Domain)| {
+        sensor.starts_with("target") && *sensor == track.sensor && of.name == domain
+    };
+    let (_, domain) = read.senses.domains.iter().find(of_target)?;
+    let values = track.column(&samples::column_of(domain))?;
+    Some(Line { name: name.into(), places: thinned(&slopes(&values, factor)) })
+}
+
+/// Columns of these kinds added up over all CPUs: seconds since the start, and the sum.
+fn summed(track: &Samples, fits: impl Fn(&str) -> bool) -> Vec<(f64, f64)> {
+    let Some(time) = track.columns.iter().position(|column| column == "since_start_ns") else { return Vec::new() };
+    let taken: Vec<usize> = (0..track.columns.len()).filter(|at| fits(&track.columns[*at])).collect();
+    let sum = |row: &Vec<Option<f64>>| {
+        let values: Option<Vec<f64>> = taken.iter().map(|at| row[*at]).collect();
+        Some((row[time]? / 1e9, values?.iter().sum()))
+    };
+    if taken.is_empty() { Vec::new() } else { track.rows.iter().filter_map(sum).collect() }
+}
+
+/// What all CPUs together were busy with. Ticks are 10 ms: shorter times say little.
+fn cpu_time(_: &Read, track: &Samples) -> Vec<Line> {
+    if track.sensor != "cputime" {
+        return Vec::new();
+    }
+    let kinds: [(&str, &[&str]); 3] = [
+        ("user", &["user_ns", "nice_ns"]),
+        ("kernel", &["system_ns", "irq_ns", "softirq_ns"]),
+        ("stolen by the hypervisor", &["steal_ns"]),
+    ];
+    let line = |(name, ends): (&str, &[&str])| {
+        let fits =
+            |column: &str| ends.iter().any(|end| column.strip_suffix(end).is_some_and(|cpu| cpu.ends_with("_per_")));
+        let cores = slopes(&summed(track, fits), 1e-9);
+        let spent = cores.iter().any(|(_, cores)| *cores > 0.0);
+        spent.then(|| Line { name: name.into(), places: thinned(&cores) })
+    };
+    kinds.into_iter().filter_map(line).collect()
+}
+
+/// The mean of all CPUs.
+fn frequencies(_: &Read, track: &Samples) -> Vec<Line> {
+    let is_cpu = |column: &str| column.starts_with("cpu") && column.ends_with("_khz");
+    let cpus = track.columns.iter().filter(|column| is_cpu(column)).count();
+    if track.sensor != "frequency" || cpus == 0 {
+        return Vec::new();
+    }
+    let ghz: Vec<(f64, f64)> = summed(track, is_cpu).iter().map(|(at, khz)| (*at, khz / cpus as f64 / 1e6)).collect();
+    vec![Line { name: "mean of all CPUs".into(), places: thinned(&ghz) }]
 }
 
 /// Growth per second between neighbours, at the later one; a counter that starts anew leaves that step out.
@@ -109,6 +181,22 @@ mod tests {
         // 5 J in 2 s, a counter that starts anew, 1 J in 1 s
         let values = [(0.0, 1e6), (2.0, 6e6), (3.0, 0.0), (4.0, 1e6)];
         assert_eq!(slopes(&values, 1e-6), [(2.0, 2.5), (4.0, 1.0)]);
+    }
+
+    #[test]
+    fn cpus_are_added_up_by_kind() {
+        let columns =
+            ["since_start_ns", "cpu0_per_user_ns", "cpu0_per_idle_ns", "cpu1_per_user_ns", "cpu1_per_steal_ns"];
+        let row = |at_s: f64, values: [f64; 4]| {
+            [at_s * 1e9].into_iter().chain(values.map(|s| s * 1e9)).map(Some).collect::<Vec<_>>()
+        };
+        let rows = vec![row(0.0, [1.0, 5.0, 2.0, 0.0]), row(2.0, [2.0, 6.0, 4.0, 0.0])];
+        let track = Samples { sensor: "cputime".into(), columns: columns.map(str::to_owned).to_vec(), rows };
+        let fits = |column: &str| column.ends_with("user_ns");
+        assert_eq!(summed(&track, fits), [(0.0, 3e9), (2.0, 6e9)]);
+        let lines = cpu_time(&super::super::tests::plain_read(), &track);
+        assert_eq!(lines.iter().map(|line| line.name.as_str()).collect::<Vec<_>>(), ["user"], "nothing was stolen");
+        assert_eq!(lines[0].places[0].y, Some(1.5));
     }
 
     #[test]

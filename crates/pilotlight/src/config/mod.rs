@@ -149,6 +149,4 @@ fn refusal(problem: &Problem) -> Refusal {
 }
 
 #[cfg(test)]
-mod policy_tests;
-#[cfg(test)]
 mod tests;

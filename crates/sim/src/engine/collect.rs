@@ -9,7 +9,7 @@ use crate::histogram::Histogram;
 use crate::machine::Power;
 use crate::outcome::{Decisions, Energy, Outcome, Requests, Stretch};
 use crate::power::{Epoch, PowerModel};
-use crate::scenario::Scenario;
+use crate::scenario::{Phase, Scenario};
 
 /// Femtojoule in a microjoule.
 const FJ: u128 = 1_000_000_000;
@@ -217,18 +217,32 @@ fn since(now: &Decisions, before: &Decisions) -> Decisions {
     }
 }
 
-/// Measured time in phases of a label, as the first connection has them.
+/// Measured time in which some connection is in a phase of this label.
 fn label_ns(scenario: &Scenario, label: u8) -> u64 {
-    let Some(first) = scenario.workload.connections.first() else { return 0 };
-    let (mut at_ns, mut sum, mut phase) = (0, 0, 0);
-    while at_ns < scenario.duration_ns {
-        let one = &first.phases[phase % first.phases.len()];
-        let end_ns = at_ns.saturating_add(one.length_ns).min(scenario.duration_ns);
-        if one.label == label {
-            sum += end_ns.saturating_sub(at_ns.max(scenario.warm_up_ns));
-        }
-        at_ns = end_ns;
-        phase += 1;
+    let mut lists: Vec<&[Phase]> = scenario.workload.connections.iter().map(|one| one.phases.as_slice()).collect();
+    lists.dedup(); // those of a group are the same
+    let mut spans: Vec<_> = lists.iter().flat_map(|phases| spans(phases, label, scenario)).collect();
+    spans.sort_unstable();
+    let (mut sum, mut seen_ns) = (0, 0);
+    for (from_ns, until_ns) in spans {
+        sum += until_ns.saturating_sub(from_ns.max(seen_ns));
+        seen_ns = seen_ns.max(until_ns);
     }
     sum
+}
+
+/// From and until when there are phases of a label within the measured time.
+fn spans(phases: &[Phase], label: u8, scenario: &Scenario) -> Vec<(u64, u64)> {
+    let (mut at_ns, mut spans) = (0, Vec::new());
+    for phase in phases.iter().cycle() {
+        if at_ns >= scenario.duration_ns {
+            break;
+        }
+        let end_ns = at_ns.saturating_add(phase.length_ns).min(scenario.duration_ns);
+        if phase.label == label && end_ns > scenario.warm_up_ns {
+            spans.push((at_ns.max(scenario.warm_up_ns), end_ns));
+        }
+        at_ns = end_ns;
+    }
+    spans
 }

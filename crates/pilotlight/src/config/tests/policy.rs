@@ -7,8 +7,7 @@ use expect_test::{Expect, expect};
 use pilotlight_plant::{CoreId, Topology};
 use pilotlight_policy::POLICIES;
 
-use super::tests::{Bench, flags};
-use super::{AdminSocket, Loaded, Operation};
+use super::{AdminSocket, Bench, Loaded, Operation, flags};
 use crate::policies::PolicyChoice;
 
 /// A subsystem, so that nothing else is wrong.
@@ -304,7 +303,7 @@ fn sockets_that_cannot_be() {
 
 #[test]
 fn the_reference_lists_the_parameters_of_every_policy() {
-    let reference = include_str!("../../../../docs/configuration.md");
+    let reference = include_str!("../../../../../docs/configuration.md");
     for policy in POLICIES {
         let settings = (policy.parameters)(&[]);
         if settings.is_empty() {

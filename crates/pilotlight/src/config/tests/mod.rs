@@ -1,0 +1,94 @@
+//! Every kind of mistake, with the exact words that the user reads. `UPDATE_EXPECT=1 cargo test` writes them anew.
+
+mod policy;
+mod server;
+mod storage;
+mod text;
+mod whole;
+
+use std::fs;
+use std::path::Path;
+
+use clap::Parser as _;
+use expect_test::Expect;
+
+use super::*;
+use crate::cli::{Cli, Command};
+
+/// A small machine, the same for every test.
+fn machine() -> Machine {
+    Machine {
+        cores: vec![0, 1, 2, 3, 6],
+        siblings: vec![vec![0, 2], vec![1, 3], vec![6, 7]],
+        memory: 8 << 30,
+        id: "0123456789abcdef0123456789abcdef".to_owned(),
+        socket: Some("/run/pilotlight/pilotlight.sock".into()),
+    }
+}
+
+/// A directory with a file for the configuration and one for data.
+struct Bench {
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::File::create(dir.path().join("disk.img")).unwrap().set_len(1 << 20).unwrap();
+        Self { dir }
+    }
+
+    fn load(&self, text: &str) -> Result<Loaded, Refused> {
+        let path = self.dir.path().join("server.toml");
+        fs::write(&path, text).unwrap();
+        load(&ServeArgs { config: Some(path), ..ServeArgs::default() }, &machine())
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// What the user reads, with the directory's name, which differs from run to run, cut.
+    fn told(&self, text: &str) -> String {
+        self.cut(&match self.load(text) {
+            Ok(loaded) => loaded.warnings(false),
+            Err(refused) => refused.render(false),
+        })
+    }
+
+    fn cut(&self, text: &str) -> String {
+        text.replace(&format!("{}/", self.dir.path().display()), "")
+    }
+}
+
+fn args(line: &[&str]) -> ServeArgs {
+    let cli = Cli::try_parse_from(["pilotlight", "serve"].iter().chain(line)).unwrap();
+    let Command::Serve(args) = cli.command else { panic!("not serve") };
+    args
+}
+
+fn flags(line: &[&str]) -> Result<Loaded, Refused> {
+    load(&args(line), &machine())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "an `expect!` stands in the call")]
+fn refused(text: &str, words: Expect) {
+    let bench = Bench::new();
+    assert!(bench.load(text).is_err(), "not refused: {text}");
+    words.assert_eq(&bench.told(text));
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "an `expect!` stands in the call")]
+fn refused_flags(line: &[&str], words: Expect) {
+    words.assert_eq(&flags(line).unwrap_err().render(false));
+}
+
+/// A file with one good subsystem after `text`.
+fn with_subsystem(text: &str) -> String {
+    format!("{text}\n[[subsystem]]\nnqn = \"nqn.2024-05.com.example:a\"\n")
+}
+
+/// A file with one subsystem of which the rest is `text`.
+fn in_subsystem(text: &str) -> String {
+    format!("[[subsystem]]\nnqn = \"nqn.2024-05.com.example:a\"\n{text}\n")
+}

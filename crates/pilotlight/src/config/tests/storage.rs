@@ -1,0 +1,306 @@
+//! Mistakes about subsystems, namespaces and the files behind them, and what is only worth saying.
+
+use expect_test::expect;
+
+use super::*;
+
+#[test]
+fn subsystems() {
+    refused(
+        "",
+        expect![[r#"
+        error: the file has no [[subsystem]]
+         --> server.toml
+          = add one, with an `nqn` and a [[subsystem.namespace]]
+    "#]],
+    );
+    refused(
+        "[[subsystem]]\n",
+        expect![[r#"
+        error: subsystem[0]: `nqn` is missing
+         --> server.toml:1:1
+          |
+        1 | [[subsystem]]
+          | ^^^^^^^^^^^^^
+          = for example `nqn = "nqn.2014-08.org.nvmexpress:uuid:4f473c7f-70b4-51c5-9e01-e71a877f08dc"` (made from this machine's identity)
+    "#]],
+    );
+    refused(
+        r#"
+[[subsystem]]
+nqn = "disks"
+serial = "a number that is too long"
+allowed_hosts = ["host", "nqn.2024-05.com.example:h", "nqn.2024-05.com.example:h"]
+
+[[subsystem]]
+nqn = "nqn.2014-08.org.nvmexpress.discovery"
+
+[[subsystem]]
+nqn = "nqn.2024-05.com.example:a"
+
+[[subsystem]]
+nqn = "nqn.2024-05.com.example:a"
+"#,
+        expect![[r#"
+            error: subsystem[0].nqn: `disks` is not an NQN
+             --> server.toml:3:7
+              |
+            3 | nqn = "disks"
+              |       ^^^^^^^
+              = an NQN is `nqn.2014-08.org.nvmexpress:uuid:` and a UUID, or `nqn.`, a year and month in which you owned a domain, the domain reversed, `:` and a name: nqn.2024-05.com.example:disks
+            error: subsystem[0].serial: `a number that is too long` is not a serial number
+             --> server.toml:4:10
+              |
+            4 | serial = "a number that is too long"
+              |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+              = use 1 to 20 printable ASCII characters, no space at either end
+            error: subsystem[0].allowed_hosts[0]: `host` is not an NQN
+             --> server.toml:5:18
+              |
+            5 | allowed_hosts = ["host", "nqn.2024-05.com.example:h", "nqn.2024-05.com.example:h"]
+              |                  ^^^^^^
+              = an NQN is `nqn.2014-08.org.nvmexpress:uuid:` and a UUID, or `nqn.`, a year and month in which you owned a domain, the domain reversed, `:` and a name: nqn.2024-05.com.example:disks
+            error: subsystem[0].allowed_hosts[2]: nqn.2024-05.com.example:h is given twice
+             --> server.toml:5:55
+              |
+            5 | allowed_hosts = ["host", "nqn.2024-05.com.example:h", "nqn.2024-05.com.example:h"]
+              |                                                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+              = it stands already in subsystem[0].allowed_hosts[1]
+            error: subsystem[1].nqn: this NQN belongs to the discovery service, which Pilotlight provides by itself
+             --> server.toml:8:7
+              |
+            8 | nqn = "nqn.2014-08.org.nvmexpress.discovery"
+              |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+              = an NQN is `nqn.2014-08.org.nvmexpress:uuid:` and a UUID, or `nqn.`, a year and month in which you owned a domain, the domain reversed, `:` and a name: nqn.2024-05.com.example:disks
+            error: subsystem[3].nqn: nqn.2024-05.com.example:a is given twice
+              --> server.toml:14:7
+               |
+            14 | nqn = "nqn.2024-05.com.example:a"
+               |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+              = it stands already in subsystem[2].nqn
+        "#]],
+    );
+    refused_flags(
+        &["--nqn=disks"],
+        expect![[r#"
+        error: --nqn: `disks` is not an NQN
+          = an NQN is `nqn.2014-08.org.nvmexpress:uuid:` and a UUID, or `nqn.`, a year and month in which you owned a domain, the domain reversed, `:` and a name: nqn.2024-05.com.example:disks
+    "#]],
+    );
+}
+
+#[test]
+fn namespaces() {
+    refused(
+        &in_subsystem("[[subsystem.namespace]]\n"),
+        expect![[r#"
+        error: subsystem[0].namespace[0]: `nsid` is missing
+         --> server.toml:3:1
+          |
+        3 | [[subsystem.namespace]]
+          | ^^^^^^^^^^^^^^^^^^^^^^^
+          = give the number under which hosts see it, such as `nsid = 1`; it must not change later
+        error: subsystem[0].namespace[0]: `backend` is missing
+         --> server.toml:3:1
+          |
+        3 | [[subsystem.namespace]]
+          | ^^^^^^^^^^^^^^^^^^^^^^^
+          = say what holds its blocks, such as `backend = "mem:1GiB"` or `backend = "file:/path"`
+    "#]],
+    );
+    refused(
+        &in_subsystem(
+            r#"
+[[subsystem.namespace]]
+nsid = 0
+backend = "disk.img"
+block_size = 1024
+uuid = "1234"
+
+[[subsystem.namespace]]
+nsid = 2
+backend = "mem:1000"
+uuid = "2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10"
+
+[[subsystem.namespace]]
+nsid = 2
+backend = "null:1GiB"
+uuid = "2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10"
+"#,
+        ),
+        expect![[r#"
+            error: subsystem[0].namespace[0].nsid: 0 is not a namespace identifier
+             --> server.toml:5:8
+              |
+            5 | nsid = 0
+              |        ^
+              = use 1 to 1024
+            error: subsystem[0].namespace[0].backend: 'disk.img' is no backend: write mem:SIZE, file:PATH or null:SIZE, as in mem:1GiB
+             --> server.toml:6:11
+              |
+            6 | backend = "disk.img"
+              |           ^^^^^^^^^^
+            error: subsystem[0].namespace[0].block_size: blocks of 1024 bytes
+             --> server.toml:7:14
+              |
+            7 | block_size = 1024
+              |              ^^^^
+              = use 512 or 4096
+            error: subsystem[0].namespace[0].uuid: `1234` is not a UUID
+             --> server.toml:8:8
+              |
+            8 | uuid = "1234"
+              |        ^^^^^^
+              = write 32 hexadecimal digits, such as f81d4fae-7dec-11d0-a765-00a0c91e6bf6 (`uuidgen` makes one), or leave the key out
+            error: subsystem[0].namespace[1].backend: 1000 bytes are not a whole number of blocks of 4096 bytes
+              --> server.toml:12:11
+               |
+            12 | backend = "mem:1000"
+               |           ^^^^^^^^^^
+              = use a size such as 512MiB or 1GiB
+            error: subsystem[0].namespace[2].nsid: 2 is given twice
+              --> server.toml:16:8
+               |
+            16 | nsid = 2
+               |        ^
+              = it stands already in subsystem[0].namespace[1].nsid
+            error: subsystem[0].namespace[2].uuid: 2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10 is given twice
+              --> server.toml:18:8
+               |
+            18 | uuid = "2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10"
+               |        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+              = it stands already in subsystem[0].namespace[1].uuid
+        "#]],
+    );
+}
+
+#[test]
+fn files() {
+    refused(
+        &in_subsystem(
+            r#"
+[[subsystem.namespace]]
+nsid = 1
+backend = "file:missing.img"
+
+[[subsystem.namespace]]
+nsid = 2
+backend = "file:."
+
+[[subsystem.namespace]]
+nsid = 3
+backend = "file:disk.img"
+
+[[subsystem.namespace]]
+nsid = 4
+backend = "file:../disk/../disk.img"
+
+[[subsystem.namespace]]
+nsid = 5
+backend = "file:./disk.img"
+
+[[subsystem.namespace]]
+nsid = 6
+backend = "file:new.img?size=1MiB"
+
+[[subsystem.namespace]]
+nsid = 7
+backend = "delay:1ms:file:./new.img?size=1MiB"
+
+[[subsystem.namespace]]
+nsid = 8
+backend = "file:disk.img?size=2MiB"
+
+[[subsystem.namespace]]
+nsid = 9
+backend = "file:other.img?size=5000"
+"#,
+        ),
+        expect![[r#"
+            error: subsystem[0].namespace[0].backend: missing.img: no such file or directory
+             --> server.toml:6:11
+              |
+            6 | backend = "file:missing.img"
+              |           ^^^^^^^^^^^^^^^^^^
+              = create it: `truncate -s 1G missing.img`, or let the start do so: file:missing.img?size=1GiB
+            error: subsystem[0].namespace[1].backend: .: it is neither a file nor a block device
+              --> server.toml:10:11
+               |
+            10 | backend = "file:."
+               |           ^^^^^^^^
+            error: subsystem[0].namespace[3].backend: ../disk/../disk.img: no such file or directory
+              --> server.toml:18:11
+               |
+            18 | backend = "file:../disk/../disk.img"
+               |           ^^^^^^^^^^^^^^^^^^^^^^^^^^
+              = create it: `truncate -s 1G ../disk/../disk.img`, or let the start do so: file:../disk/../disk.img?size=1GiB
+            error: subsystem[0].namespace[4].backend: ./disk.img already holds another namespace
+              --> server.toml:22:11
+               |
+            22 | backend = "file:./disk.img"
+               |           ^^^^^^^^^^^^^^^^^
+              = see subsystem[0].namespace[2].backend; two namespaces cannot share blocks
+            error: subsystem[0].namespace[6].backend: ./new.img already holds another namespace
+              --> server.toml:30:11
+               |
+            30 | backend = "delay:1ms:file:./new.img?size=1MiB"
+               |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+              = see subsystem[0].namespace[5].backend; two namespaces cannot share blocks
+            error: subsystem[0].namespace[7].backend: disk.img: it has 1MiB, and ?size= says 2MiB
+              --> server.toml:34:11
+               |
+            34 | backend = "file:disk.img?size=2MiB"
+               |           ^^^^^^^^^^^^^^^^^^^^^^^^^
+              = leave ?size= out, or change the file: `truncate -s 2097152 disk.img`
+            error: subsystem[0].namespace[8].backend: 5000 bytes are not a whole number of blocks of 4096 bytes
+              --> server.toml:38:11
+               |
+            38 | backend = "file:other.img?size=5000"
+               |           ^^^^^^^^^^^^^^^^^^^^^^^^^^
+              = use a size such as 512MiB or 1GiB
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_only_worth_saying() {
+    let bench = Bench::new();
+    fs::write(bench.dir.path().join("odd.img"), vec![0; 5000]).unwrap();
+    let text = in_subsystem(
+        r#"
+[[subsystem.namespace]]
+nsid = 1
+backend = "file:odd.img"
+
+[[subsystem.namespace]]
+nsid = 2
+backend = "mem:64GiB"
+
+[server]
+cores = [0, 1, 2]
+io_threads = 1
+"#,
+    );
+    assert!(bench.load(&text).is_ok());
+    expect![[r#"
+        warning: namespaces in memory add up to 64GiB, and there is room for 6080MiB (max_memory 6GiB less 64MiB of buffers)
+         --> server.toml
+          = writes beyond that will fail with Capacity Exceeded; what is never written takes no memory
+        warning: subsystem[0].namespace[0].backend: the last 904 bytes of odd.img are no whole block and are left alone
+         --> server.toml:6:11
+          |
+        6 | backend = "file:odd.img"
+          |           ^^^^^^^^^^^^^^
+        warning: server.io_threads: 2 of 3 cores have no I/O thread to run
+          --> server.toml:14:14
+           |
+        14 | io_threads = 1
+           |              ^
+    "#]].assert_eq(&bench.told(&text));
+}
+
+#[test]
+fn relative_paths_start_at_the_file() {
+    assert_eq!(directory_of(Path::new("/etc/pilotlight/a.toml")), Path::new("/etc/pilotlight"));
+    assert_eq!(directory_of(Path::new("a.toml")).join("disk"), Path::new("disk"));
+}

@@ -1,0 +1,208 @@
+//! All that can be said, by flags and in a file, and that both lead to the same.
+
+use expect_test::expect;
+use pilotlight_target::backend::BackendSpec;
+use pilotlight_target::config::{Limits, NamespaceConfig, SubsystemConfig};
+
+use super::*;
+
+#[test]
+fn without_arguments_one_subsystem_with_a_gibibyte_of_memory() {
+    let loaded = flags(&[]).unwrap();
+    assert_eq!(loaded.warnings(false), "");
+    let config = loaded.config;
+    assert_eq!(config.listeners, ["127.0.0.1:4420".parse().unwrap()]);
+    assert_eq!((config.cores.as_slice(), config.main_core, config.io_threads), (&[0][..], 0, 1));
+    let [subsystem] = config.subsystems.as_slice() else { panic!("{:?}", config.subsystems) };
+    assert_eq!(nqn::check(&subsystem.nqn), Ok(()));
+    assert_eq!(subsystem.allowed_hosts, [""; 0]);
+    let memory = NamespaceConfig { nsid: 1, backend: "mem:1GiB".parse().unwrap(), block_size: 4096, uuid: None };
+    assert_eq!(subsystem.namespaces, [memory]);
+}
+
+#[test]
+fn flags_say_everything_that_they_can() {
+    let config = flags(&[
+        "--listen=0.0.0.0:4420",
+        "--listen=[::1]:4421",
+        "--advertise=nvme.example.com:4420",
+        "--namespace=mem:1GiB",
+        "--namespace=null:2GiB",
+        "--block-size=512",
+        "--nqn=nqn.2024-05.com.example:disks",
+        "--allow-host=nqn.2024-05.com.example:host",
+        "--cores=0-1,6",
+        "--main-core=6",
+        "--io-threads=4",
+        "--max-memory=2GiB",
+        "--drain-timeout=500ms",
+        "--power-states",
+    ])
+    .unwrap()
+    .config;
+    let namespace =
+        |nsid, backend: &str| NamespaceConfig { nsid, backend: backend.parse().unwrap(), block_size: 512, uuid: None };
+    let expected = ServerConfig {
+        listeners: vec!["0.0.0.0:4420".parse().unwrap(), "[::1]:4421".parse().unwrap()],
+        advertise: Some(("nvme.example.com".to_owned(), 4420)),
+        subsystems: vec![SubsystemConfig {
+            nqn: "nqn.2024-05.com.example:disks".to_owned(),
+            serial: None,
+            allowed_hosts: vec!["nqn.2024-05.com.example:host".to_owned()],
+            namespaces: vec![namespace(1, "mem:1GiB"), namespace(2, "null:2GiB")],
+        }],
+        cores: vec![0, 1, 6],
+        main_core: 6,
+        io_threads: 4,
+        limits: Limits {
+            max_memory: 2 << 30,
+            buffer_memory: 256 << 20,
+            drain_timeout: std::time::Duration::from_millis(500),
+            ..Limits::default()
+        },
+        power_states: true,
+    };
+    assert_eq!(config, expected);
+}
+
+/// A file with every key; the reference in docs/configuration.md shows the same one.
+const EVERY_KEY: &str = r#"
+[server]
+listen = ["192.0.2.7:4420", "[2001:db8::7]:4420"]
+advertise = "nvme.example.com:4420"
+cores = "0-3"
+main_core = 1
+io_threads = 8
+sleep_after = "5ms"
+power_states = true
+
+[policy]
+name = "sandman"
+window = 64
+
+[admin]
+socket = "/run/pilotlight/disks.sock"
+
+[limits]
+max_memory = "4GiB"
+buffer_memory = "512MiB"
+max_connections = 1000
+max_io_queues = 64
+max_queue_depth = 256
+icreq_timeout = "2s"
+drain_timeout = "30s"
+
+[[subsystem]]
+nqn = "nqn.2024-05.com.example:disks"
+serial = "PL0001"
+allowed_hosts = ["nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6"]
+
+[[subsystem.namespace]]
+nsid = 1
+backend = "file:disk.img"
+block_size = 512
+uuid = "2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10"
+
+[[subsystem.namespace]]
+nsid = 7
+backend = "mem:1GiB"
+"#;
+
+#[test]
+fn a_file_says_everything() {
+    let bench = Bench::new();
+    let loaded = bench.load(EVERY_KEY).unwrap();
+    assert_eq!(loaded.warnings(false), "");
+    let uuid = *b"\x2f\x7c\x9c\x1e\x6a\x55\x4d\x6e\x9a\x0f\x3f\x0a\x2f\x1b\x7f\x10";
+    let disk = BackendSpec::File { path: bench.dir.path().join("disk.img"), size: None };
+    let expected = ServerConfig {
+        listeners: vec!["192.0.2.7:4420".parse().unwrap(), "[2001:db8::7]:4420".parse().unwrap()],
+        advertise: Some(("nvme.example.com".to_owned(), 4420)),
+        subsystems: vec![SubsystemConfig {
+            nqn: "nqn.2024-05.com.example:disks".to_owned(),
+            serial: Some("PL0001".to_owned()),
+            allowed_hosts: vec!["nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6".to_owned()],
+            namespaces: vec![
+                NamespaceConfig { nsid: 1, backend: disk, block_size: 512, uuid: Some(uuid) },
+                NamespaceConfig { nsid: 7, backend: "mem:1GiB".parse().unwrap(), block_size: 4096, uuid: None },
+            ],
+        }],
+        cores: vec![0, 1, 2, 3],
+        main_core: 1,
+        io_threads: 8,
+        limits: Limits {
+            max_memory: 4 << 30,
+            buffer_memory: 512 << 20,
+            max_connections: 1000,
+            max_io_queues: 64,
+            max_queue_depth: 256,
+            icreq_timeout: std::time::Duration::from_secs(2),
+            drain_timeout: std::time::Duration::from_secs(30),
+        },
+        power_states: true,
+    };
+    assert_eq!(loaded.config, expected);
+}
+
+#[test]
+fn the_example_uses_and_the_reference_explains_every_key() {
+    let reference = include_str!("../../../../../docs/configuration.md");
+    assert!(reference.contains(EVERY_KEY.trim()), "docs/configuration.md does not show the example of this test");
+    for (section, keys) in section::SCHEMA.iter().filter(|(section, _)| !section.is_empty()) {
+        for key in keys.iter().filter(|key| **key != "namespace") {
+            let excluded = *key == "reactors"; // by `cores`
+            assert!(excluded || EVERY_KEY.contains(&format!("\n{key} = ")), "{section}.{key} is not in the example");
+            assert!(reference.contains(&format!("| `{key}` |")), "{section}.{key} is not in docs/configuration.md");
+        }
+    }
+}
+
+#[test]
+fn flags_and_file_lead_to_the_same_configuration() {
+    let line = ["--nqn=nqn.2024-05.com.example:a", "--namespace=mem:1GiB", "--cores=0,1", "--max-memory=2GiB"];
+    let text = r#"
+        server = { cores = [0, 1] }
+        limits = { max_memory = "2GiB" }
+        subsystem = [{ nqn = "nqn.2024-05.com.example:a", namespace = [{ nsid = 1, backend = "mem:1GiB" }] }]
+    "#;
+    assert_eq!(flags(&line).unwrap().config, Bench::new().load(text).unwrap().config);
+}
+
+#[test]
+fn flags_beside_a_file_are_refused_with_what_to_write_instead() {
+    refused_flags(
+        &["--config=a.toml", "--listen=127.0.0.1:1", "--namespace=mem:1GiB", "--max-memory=1GiB"],
+        expect![[r#"
+            error: --listen: cannot be used together with --config
+              = write `listen = [...]` in [server], in a.toml
+            error: --namespace: cannot be used together with --config
+              = write a [[subsystem.namespace]] with `nsid` and `backend`, in a.toml
+            error: --max-memory: cannot be used together with --config
+              = write `max_memory = "..."` in [limits], in a.toml
+        "#]],
+    );
+}
+
+#[test]
+fn every_flag_that_a_file_can_say_conflicts() {
+    let line = [
+        "--config=a.toml",
+        "--listen=1",
+        "--advertise=1",
+        "--namespace=1",
+        "--block-size=1",
+        "--nqn=1",
+        "--allow-host=1",
+        "--cores=1",
+        "--main-core=1",
+        "--io-threads=1",
+        "--max-memory=1",
+        "--drain-timeout=1",
+        "--reactors=1",
+        "--policy=1",
+        "--policy-set=1",
+        "--sleep-after=1",
+        "--admin-socket=1",
+    ];
+    assert_eq!(flags(&line).unwrap_err().problems.len(), line.len() - 1);
+}
