@@ -21,12 +21,23 @@ use pilotlight_bench::run::computed::Computed as _;
 /// What a paper compares, the first that is varied.
 const POLICIES: [&str; 3] = ["mechanism", "machine.scheduler", "ioengine"];
 /// What rows of papers are about.
-const METRICS: [&str; 25] = [
-    "io_per_s", "bytes_per_s", "io_latency_mean_us", "io_latency_p99_us", "ssd_power_w", "cpu_power_w", "ssd_cpu_power_w",
-    "system_power_w", "ssd_energy_j", "io_per_j_ssd", "io_per_j_ssd_cpu", "bytes_per_j_ssd", "bytes_per_j_ssd_cpu", "bytes_per_j_system",
-    "io_edp_mean_js_ssd_cpu", "io_edp_p99_js_ssd_cpu", "io_power_delay_mean_ws_ssd_cpu", "cpu_busy_cores", "context_switches_per_s",
-    "context_switches_per_operation", "interrupts_per_operation", "context_switches_count", "written_bytes", "drive_busy_after_s",
-    "saturated",
+const METRICS: [&str; 16] = [
+    "io_per_s",
+    "bytes_per_s",
+    "io_latency_mean_us",
+    "io_latency_p99_us",
+    "ssd_power_w",
+    "cpu_power_w",
+    "system_power_w",
+    "io_per_j_ssd_cpu",
+    "bytes_per_j_ssd_cpu",
+    "bytes_per_j_system",
+    "io_power_delay_mean_ws_ssd_cpu",
+    "cpu_busy_cores",
+    "context_switches_per_s",
+    "context_switches_per_operation",
+    "written_bytes",
+    "drive_busy_after_s",
 ];
 
 /// Writes `NAME.csv.zst` into `folder`; the name is that of the experiment's file with the folder it is in.
