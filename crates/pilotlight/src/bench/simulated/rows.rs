@@ -13,7 +13,7 @@ use pilotlight_bench::results::Folder;
 use pilotlight_bench::run::computed;
 use pilotlight_bench::run::{Senses, taken};
 use pilotlight_bench::Point;
-use pilotlight_lab::{machine, results};
+use pilotlight_lab::results;
 
 use super::Simulated;
 use pilotlight_bench::run::computed::Computed as _;
@@ -21,19 +21,30 @@ use pilotlight_bench::run::computed::Computed as _;
 /// What a paper compares, the first that is varied.
 const POLICIES: [&str; 3] = ["mechanism", "machine.scheduler", "ioengine"];
 /// What rows of papers are about.
-const METRICS: [&str; 25] = [
-    "io_per_s", "bytes_per_s", "io_latency_mean_us", "io_latency_p99_us", "ssd_power_w", "cpu_power_w", "ssd_cpu_power_w",
-    "system_power_w", "ssd_energy_j", "io_per_j_ssd", "io_per_j_ssd_cpu", "bytes_per_j_ssd", "bytes_per_j_ssd_cpu", "bytes_per_j_system",
-    "io_edp_mean_js_ssd_cpu", "io_edp_p99_js_ssd_cpu", "io_power_delay_mean_ws_ssd_cpu", "cpu_busy_cores", "context_switches_per_s",
-    "context_switches_per_operation", "interrupts_per_operation", "context_switches_count", "written_bytes", "drive_busy_after_s",
-    "saturated",
+const METRICS: [&str; 16] = [
+    "io_per_s",
+    "bytes_per_s",
+    "io_latency_mean_us",
+    "io_latency_p99_us",
+    "ssd_power_w",
+    "cpu_power_w",
+    "system_power_w",
+    "io_per_j_ssd_cpu",
+    "bytes_per_j_ssd_cpu",
+    "bytes_per_j_system",
+    "io_power_delay_mean_ws_ssd_cpu",
+    "cpu_busy_cores",
+    "context_switches_per_s",
+    "context_switches_per_operation",
+    "written_bytes",
+    "drive_busy_after_s",
 ];
 
 /// Writes `NAME.csv.zst` into `folder`; the name is that of the experiment's file with the folder it is in.
 pub(in crate::bench) fn write(file: &Path, of: &Simulated, plan: &Plan, results_in: &Folder, folder: &Path) -> anyhow::Result<()> {
     let name = name_of(file);
     let senses = Senses { domains: of.domains(), ..Senses::default() };
-    let mut text = head(file, &name, of)?;
+    let mut text = head(&name, of, plan);
     let policy = POLICIES.iter().copied().find(|knob| varies(plan, knob));
     for (run, metrics) in computed::metrics(results_in, &taken(&senses, None))? {
         let system = policy.and_then(|knob| run.knobs.get(knob)).map_or_else(|| of.name().to_owned(), ToString::to_string);
@@ -72,11 +83,10 @@ fn shown(value: f64) -> String {
     rounded.to_string()
 }
 
-fn head(file: &Path, name: &str, of: &Simulated) -> anyhow::Result<String> {
-    let asked = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let (profile, hash, question) = (of.name(), of.hash(), machine::hash([asked.as_str()]));
+fn head(name: &str, of: &Simulated, plan: &Plan) -> String {
+    let (profile, hash, question) = (of.name(), of.hash(), &plan.hash);
     let header = results::HEADER;
-    Ok(format!("# profile={profile} hash={hash}\n# experiment={name} question={question}\n{header}\n"))
+    format!("# profile={profile} hash={hash}\n# experiment={name} question={question}\n{header}\n")
 }
 
 /// `completion/paper` of `experiments/completion/paper.toml`.
