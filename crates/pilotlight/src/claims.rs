@@ -167,7 +167,7 @@ fn told(args: &ClaimsArgs, files: &Files, lab: &Lab<'_>) -> anyhow::Result<Strin
     if args.json {
         return Ok(serde_json::to_string_pretty(&output)? + "\n");
     }
-    let stale = output.stale.iter().map(|file| format!("stale: {file}; run it again with `pilotlight sim`\n"));
+    let stale = output.stale.iter().map(|file| format!("stale: {file}; run it again with `pilotlight sim` or `pilotlight bench --simulated`\n"));
     Ok(stale.collect::<String>() + &text::all(&output, args.all, text::Style { colour: colour() }))
 }
 
@@ -247,7 +247,8 @@ impl Files {
         for path in results(args, &root)? {
             let text = results::text(&path).with_context(|| format!("cannot read {}", path.display()))?;
             store.add(&path.display().to_string(), &text)?;
-            let reason = stale::reason(&About::of(&text), &root);
+            let about = About::of(&text);
+            let reason = stale::reason(&about, &root).or_else(|| of_another_machine(&about, &root));
             stale.extend(reason.map(|reason| format!("{}: {reason}", path.display())));
         }
         let path = root.join(CALIBRATION);
@@ -288,6 +289,13 @@ fn root(args: &ClaimsArgs) -> anyhow::Result<PathBuf> {
         );
     }
     Ok(found.unwrap_or(here))
+}
+
+/// Why results of a machine that does its own I/O are not today's.
+fn of_another_machine(about: &About, root: &Path) -> Option<String> {
+    let profile = root.join("profiles").join(format!("{}.toml", about.profile));
+    let today = local::load(&profile).ok()?;
+    (today.files.hash != about.hash).then(|| format!("profiles/{0}.toml or its calibration changed since", about.profile))
 }
 
 /// The maps that are asked for, or the project's own.
