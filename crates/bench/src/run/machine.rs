@@ -56,12 +56,7 @@ pub(super) fn within(step: Step, cgroup: Option<&Path>) -> Step {
 /// An earlier run left its changes behind.
 pub(super) fn begin(roots: &pilotlight_sensors::Roots, journal: Option<&Path>) -> Result<Changes, RunError> {
     let journal = journal.map_or_else(changes::fresh, Path::to_owned);
-    Ok(Changes::begin(&journal, of(roots))?)
-}
-
-fn of(roots: &pilotlight_sensors::Roots) -> pilotlight_actuators::Roots {
-    let pilotlight_sensors::Roots { sys, proc, dev } = roots.clone();
-    pilotlight_actuators::Roots { sys, proc, dev }
+    Ok(Changes::begin(&journal, roots.clone())?)
 }
 
 impl Runner<'_> {
@@ -81,7 +76,7 @@ impl Runner<'_> {
         // A file is there only once the workload has made it; its folder is on the same device.
         let device = device.and_then(|path| path.ancestors().find(|path| path.exists()));
         let name = format!("pilotlight-{}", std::process::id());
-        for change in machine.changes(&of(&self.settings.roots), device, &name)? {
+        for change in machine.changes(&self.settings.roots, device, &name)? {
             self.changes.make(&change)?;
         }
         self.setting = Some(wanted);
