@@ -27,12 +27,15 @@ pub struct Plan {
     pub repeats: (u32, u32),
     /// Decides the order.
     pub seed: u64,
-    /// Names what is asked: the experiment without its title, and its points.
+    /// Names what is asked: the experiment without its title and what it shows, and its points.
     pub hash: String,
     /// Time of one measurement, in seconds: ramp, duration, cool-down and what starting takes.
     pub each_s: f64,
     /// Time of idle baselines, in seconds.
     pub baselines_s: f64,
+    /// Metrics that are shown first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub show: Vec<String>,
 }
 
 /// One measurement.
@@ -64,6 +67,7 @@ impl Plan {
             hash: hash(experiment, &points),
             each_s: each_s(experiment),
             baselines_s: experiment.idle_baseline.seconds() * settings as f64,
+            show: experiment.show.clone(),
             points,
         }
     }
@@ -129,7 +133,7 @@ fn splitmix(state: &mut u64) -> u64 {
 }
 
 fn hash(experiment: &Experiment, points: &[Point]) -> String {
-    let experiment = Experiment { title: String::new(), about: String::new(), ..experiment.clone() };
+    let experiment = Experiment { title: String::new(), about: String::new(), show: Vec::new(), ..experiment.clone() };
     let text = serde_json::to_string(&(experiment, points)).unwrap_or_default();
     let digest = Sha256::digest(text.as_bytes());
     digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()

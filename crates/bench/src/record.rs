@@ -46,6 +46,8 @@ pub enum What {
     Trim,
     /// Transactions of a database.
     Transaction,
+    /// Transactions of one kind among several, by its name.
+    TransactionKind(String),
     /// Operations of an application, by its own name for them.
     Operation(String),
 }

@@ -34,6 +34,58 @@ pub fn main_keys() -> Vec<String> {
     FAMILIES.into_iter().flat_map(of_family).chain(power).chain(["cpu_busy_cores".to_owned()]).collect()
 }
 
+/// What is shown of any result, in this order; those of power and efficiency follow.
+const USUAL: [&str; 10] = [
+    "io_per_s",
+    "bytes_per_s",
+    "transaction_per_s",
+    "operation_per_s",
+    "io_latency_mean_us",
+    "io_latency_p99_us",
+    "transaction_latency_mean_us",
+    "transaction_latency_p99_us",
+    "operation_latency_mean_us",
+    "cpu_busy_cores",
+];
+/// So many metrics stand for a result that has none of the usual ones.
+const OTHERS: usize = 12;
+
+/// What is tabled and drawn of a result, and has a value: what its experiment names, the usual, power, efficiency.
+#[must_use]
+pub fn shown(results: &Results) -> Vec<&About> {
+    let is_power =
+        |about: &&About| about.unit == "W" && !about.key.starts_with("domain_") && !about.key.contains("above_idle");
+    let is_efficiency = |about: &&About| {
+        let key = &about.key;
+        !key.contains("above_idle") && (key.contains("_per_j_") || key.contains("_edp_"))
+    };
+    let named = results.show.iter().filter_map(|key| find(results, key));
+    let usual = USUAL.iter().filter_map(|key| results.metric(key));
+    let power = results.metrics.iter().filter(is_power);
+    let efficiency = results.metrics.iter().filter(is_efficiency);
+    let mut shown: Vec<&About> = Vec::new();
+    for about in named.chain(usual).chain(power).chain(efficiency) {
+        if has(results, &about.key) && !shown.iter().any(|other| other.key == about.key) {
+            shown.push(about);
+        }
+    }
+    if shown.is_empty() {
+        shown.extend(results.metrics.iter().filter(|about| has(results, &about.key)).take(OTHERS));
+    }
+    shown
+}
+
+/// The same in fewer columns, for a terminal: without products of energy and delay, and without bytes a joule.
+#[must_use]
+pub fn brief(results: &Results) -> Vec<&About> {
+    let named = |about: &About| results.show.contains(&about.key) || results.show.contains(&plain(about));
+    let narrow = |about: &&About| {
+        let wide = about.key.contains("_edp_") || about.key.starts_with("bytes_per_j_");
+        !wide || named(about)
+    };
+    shown(results).into_iter().filter(narrow).collect()
+}
+
 /// The metric of these results that is called so, without regard to the model that it rests on: measured before modelled.
 #[must_use]
 pub fn find<'a>(results: &'a Results, key: &str) -> Option<&'a About> {

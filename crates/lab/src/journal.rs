@@ -12,10 +12,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::results::{About, PACKED, Results, ResultsError, Run, RunKey, rows};
-
-/// Results are packed once and kept for long: small before fast.
-const LEVEL: i32 = 19;
+use crate::results::{self, About, PACKED, Results, ResultsError, Run, RunKey, rows};
 
 /// An experiment's place for results: what is there, and where more goes.
 #[derive(Debug)]
@@ -87,7 +84,7 @@ impl Journal {
     pub fn finish(self) -> Result<Results, ResultsError> {
         let failed = |error| ResultsError::file(&self.path, error);
         if self.path.exists() {
-            let bytes = zstd::encode_all(self.results.text().as_bytes(), LEVEL).map_err(failed)?;
+            let bytes = results::packed(&self.results.text()).map_err(failed)?;
             replace(&packed(&self.path), &bytes)?;
             fs::remove_file(&self.path).map_err(failed)?;
         }

@@ -13,6 +13,7 @@ pub mod dotted;
 pub mod experiment;
 pub mod figure;
 pub mod journal;
+pub mod local;
 pub mod machine;
 pub mod matrix;
 pub mod metrics;

@@ -106,6 +106,16 @@ impl MachineFiles {
     /// # Errors
     /// If one is not written as it should be, or a figure of the profile has no source.
     pub fn parse(profile: &str, calibration: &str) -> Result<Self, MachineError> {
+        let files = Self::read(profile, calibration)?;
+        files.machine(&[])?;
+        Ok(files)
+    }
+
+    /// Reads both files, whatever kind of machine they make up.
+    ///
+    /// # Errors
+    /// As of [`Self::parse`], but for what only the machine knows.
+    pub fn read(profile: &str, calibration: &str) -> Result<Self, MachineError> {
         let hash = hash([profile, calibration]);
         let mut table = read::parse("profile", profile)?;
         let about: About = read::table(table.clone(), "profile")?;
@@ -114,7 +124,6 @@ impl MachineFiles {
         let files =
             Self { name: about.name, sources: about.sources, facts: about.fact, calibration, profile: table, hash };
         files.check_sources()?;
-        files.machine(&[])?;
         Ok(files)
     }
 
@@ -134,6 +143,14 @@ impl MachineFiles {
     /// # Errors
     /// If a key is given twice or not at all, a value is of another type, or a change is about no key of either file.
     pub fn machine(&self, changes: &[(String, Value)]) -> Result<Machine, MachineError> {
+        Ok(read::table(self.merged(changes)?, "profile and calibration together")?)
+    }
+
+    /// Both files as one table, with these values in the place of those in the files.
+    ///
+    /// # Errors
+    /// As of [`Self::machine`], but for types.
+    pub fn merged(&self, changes: &[(String, Value)]) -> Result<Table, MachineError> {
         let mut merged = self.profile.clone();
         for constant in &self.calibration.constants {
             if dotted::get(&merged, &constant.key).is_some() {
@@ -152,7 +169,7 @@ impl MachineFiles {
             }
             dotted::set(&mut merged, key, value.clone())?;
         }
-        Ok(read::table(merged, "profile and calibration together")?)
+        Ok(merged)
     }
 }
 

@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::metrics::SATURATED;
 
+/// Results are packed once and kept for long: small before fast.
+const LEVEL: i32 = 19;
+
 /// The columns.
 pub const HEADER: &str = "experiment,point,variant,policy,replication,seed,metric,unit,value";
 
@@ -244,6 +247,14 @@ pub fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     files.retain(|path| is_results(path));
     files.sort();
     Ok(files)
+}
+
+/// A text as results are packed.
+///
+/// # Errors
+/// If it cannot be packed.
+pub fn packed(text: &str) -> std::io::Result<Vec<u8>> {
+    zstd::encode_all(text.as_bytes(), LEVEL)
 }
 
 fn unpacked(path: &Path) -> Result<String, ResultsError> {

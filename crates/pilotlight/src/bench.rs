@@ -3,6 +3,7 @@
 mod output;
 mod plan;
 mod progress;
+mod simulated;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -37,6 +38,7 @@ Examples:
   pilotlight bench sweep.toml --out sweep --seed 7
   pilotlight bench --resume sweep                                go on where it was interrupted
   pilotlight bench drive.toml --i-may-overwrite /dev/nvme1n1
+  pilotlight bench experiments/completion/paper.toml --simulated profiles/poll-optane-900p.toml
 
 Exit codes:
   0  everything was measured
@@ -77,6 +79,18 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "DEVICE", help_heading = "What is run")]
     i_may_overwrite: Option<PathBuf>,
 
+    /// Run it on the simulated machine of this profile (docs/seeds-machines.md): nothing of this machine is used
+    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["resume", "sensor", "dry_run"], help_heading = "What is run")]
+    simulated: Option<PathBuf>,
+
+    /// Also write the simulated results into this folder as `pilotlight claims` reads them
+    #[arg(long, value_name = "DIR", requires = "simulated", help_heading = "Output")]
+    rows: Option<PathBuf>,
+
+    /// Repeat each point so often [default: as the file says]
+    #[arg(long, value_name = "NUMBER", requires = "simulated", help_heading = "What is run")]
+    repeats: Option<u32>,
+
     /// Folder for results; goes on with what is there [default: bench-results/TITLE-DATE-TIME]
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     out: Option<PathBuf>,
@@ -100,6 +114,9 @@ struct Prepared {
 
 /// Runs an experiment, or says what it would do.
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    if let (Some(profile), Some(file)) = (&args.simulated, &args.file) {
+        return on_simulated(args, profile, file);
+    }
     let read = prepare(args).and_then(|(loaded, folder)| {
         if args.dry_run { Ok((loaded, folder)) } else { confirm(&loaded, args).map(|()| (loaded, folder)) }
     });
@@ -176,10 +193,7 @@ fn moment(unix_s: u64) -> String {
 
 fn measured(args: &BenchArgs, prepared: &Prepared) -> anyhow::Result<ExitCode> {
     let Prepared { loaded, plan, senses, settings } = prepared;
-    let stop = StopFlag::default();
-    for (signal, number) in [(SIGINT, 2), (SIGTERM, 15)] {
-        signal_hook::flag::register_usize(signal, stop.cell(), number).context("cannot listen to signals")?;
-    }
+    let stop = listening()?;
     if !args.json {
         output::say_sensors(senses);
     }
@@ -197,6 +211,51 @@ fn measured(args: &BenchArgs, prepared: &Prepared) -> anyhow::Result<ExitCode> {
         }
         Err(error) => Err(anyhow::Error::from(error).context(how_to_go_on(settings))),
     }
+}
+
+/// The experiment on a machine that is computed.
+fn on_simulated(args: &BenchArgs, profile: &Path, file: &Path) -> anyhow::Result<ExitCode> {
+    let read = || -> anyhow::Result<_> {
+        let (mut loaded, folder) = prepare(args)?;
+        loaded.experiment.repeats = args.repeats.unwrap_or(loaded.experiment.repeats);
+        Ok((simulated::Simulated::load(profile)?, loaded, folder))
+    };
+    let (mut machine, loaded, folder) = match read() {
+        Ok(read) => read,
+        Err(error) => {
+            crate::exit::failed(&error);
+            return Ok(Exit::Refused.into());
+        }
+    };
+    let plan = Plan::new(&loaded);
+    let stop = listening()?;
+    let mut progress = Progress::new(&plan, args.json);
+    let format = if args.csv { Format::Csv } else { Format::Parquet };
+    let outcome =
+        run::computed::run(&loaded, &plan, &mut machine, &folder, format, &stop, &mut |event| progress.tell(&event));
+    progress.finish();
+    let results = match outcome {
+        Err(RunError::Stopped(signal)) => return Ok(ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))),
+        outcome => outcome?,
+    };
+    if let Some(rows) = &args.rows {
+        simulated::write_rows(file, &machine, &plan, &folder, rows)?;
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&results)?);
+    } else {
+        print!("{}", output::people(&results, folder.root()));
+    }
+    Ok(if results.complete { Exit::Clean } else { Exit::Failed }.into())
+}
+
+/// A flag that Ctrl-C and SIGTERM raise.
+fn listening() -> anyhow::Result<StopFlag> {
+    let stop = StopFlag::default();
+    for (signal, number) in [(SIGINT, 2), (SIGTERM, 15)] {
+        signal_hook::flag::register_usize(signal, stop.cell(), number).context("cannot listen to signals")?;
+    }
+    Ok(stop)
 }
 
 fn how_to_go_on(settings: &Settings) -> String {

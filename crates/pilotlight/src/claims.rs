@@ -6,6 +6,7 @@
 mod tables;
 mod text;
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,7 @@ use pilotlight_lab::claims::perturb::{self, Moved};
 use pilotlight_lab::claims::results::Store;
 use pilotlight_lab::claims::uncertainty::{self, Spread};
 use pilotlight_lab::claims::{Report, html};
+use pilotlight_lab::local;
 use pilotlight_lab::results::{self, About};
 use pilotlight_lab::stale;
 use serde::Serialize;
@@ -29,6 +31,8 @@ use tables::Table;
 
 const CLAIMS: &str = "experiments/claims.toml";
 const MAP: &str = "experiments/claims-map.toml";
+/// Rows of the papers whose machines do their own I/O.
+const MORE_MAP: &str = "experiments/claims-map-machines.toml";
 const RESULTS: &str = "results";
 /// Variants of the machine by short runs.
 const SHORT: &str = "results/short";
@@ -66,7 +70,7 @@ pub(crate) struct ClaimsArgs {
     #[arg(long, value_name = "FILE")]
     claims: Vec<PathBuf>,
 
-    /// Which output answers which row; repeatable [default: experiments/claims-map.toml]
+    /// Which output answers which row; repeatable [default: experiments/claims-map.toml and claims-map-machines.toml]
     #[arg(long, value_name = "FILE")]
     map: Vec<PathBuf>,
 
@@ -163,7 +167,7 @@ fn told(args: &ClaimsArgs, files: &Files, lab: &Lab<'_>) -> anyhow::Result<Strin
     if args.json {
         return Ok(serde_json::to_string_pretty(&output)? + "\n");
     }
-    let stale = output.stale.iter().map(|file| format!("stale: {file}; run it again with `pilotlight sim`\n"));
+    let stale = output.stale.iter().map(|file| format!("stale: {file}; run it again with `pilotlight sim` or `pilotlight bench --simulated`\n"));
     Ok(stale.collect::<String>() + &text::all(&output, args.all, text::Style { colour: colour() }))
 }
 
@@ -230,18 +234,21 @@ struct Files {
     /// Files of results that are not of today's profile, calibration or experiment, and why.
     stale: Vec<String>,
     calibration: Calibration,
+    /// What constants of any machine were fitted on.
+    calibrated: BTreeSet<String>,
 }
 
 impl Files {
     fn read(args: &ClaimsArgs) -> anyhow::Result<Self> {
         let root = root(args)?;
         let claims = claim::parse(&texts(&or(&args.claims, root.join(CLAIMS)))?)?;
-        let map = map::parse(&texts(&or(&args.map, root.join(MAP)))?)?;
+        let map = map::parse(&texts(&maps(args, &root))?)?;
         let (mut store, mut stale) = (Store::default(), Vec::new());
         for path in results(args, &root)? {
             let text = results::text(&path).with_context(|| format!("cannot read {}", path.display()))?;
             store.add(&path.display().to_string(), &text)?;
-            let reason = stale::reason(&About::of(&text), &root);
+            let about = About::of(&text);
+            let reason = stale::reason(&about, &root).or_else(|| of_another_machine(&about, &root));
             stale.extend(reason.map(|reason| format!("{}: {reason}", path.display())));
         }
         let path = root.join(CALIBRATION);
@@ -250,7 +257,10 @@ impl Files {
         } else {
             Calibration::default()
         };
-        Ok(Self { root, claims, map, store, stale, calibration })
+        let others = local::calibrations(&root.join("profiles"))?;
+        let mut calibrated = calibration.fitted_on();
+        calibrated.extend(others.iter().flat_map(|(_, calibration)| calibration.fitted_on()));
+        Ok(Self { root, claims, map, store, stale, calibration, calibrated })
     }
 
     /// What `then` makes of all of it.
@@ -259,7 +269,7 @@ impl Files {
             claims: &self.claims,
             map: &self.map,
             store: &self.store,
-            calibrated: &self.calibration.fitted_on(),
+            calibrated: &self.calibrated,
             file: &|path| std::fs::read_to_string(self.root.join(path)).ok(),
             parameter: &default_of,
         })
@@ -279,6 +289,23 @@ fn root(args: &ClaimsArgs) -> anyhow::Result<PathBuf> {
         );
     }
     Ok(found.unwrap_or(here))
+}
+
+/// Why results of a machine that does its own I/O are not today's.
+fn of_another_machine(about: &About, root: &Path) -> Option<String> {
+    let profile = root.join("profiles").join(format!("{}.toml", about.profile));
+    let today = local::load(&profile).ok()?;
+    (today.files.hash != about.hash).then(|| format!("profiles/{0}.toml or its calibration changed since", about.profile))
+}
+
+/// The maps that are asked for, or the project's own.
+fn maps(args: &ClaimsArgs, root: &Path) -> Vec<PathBuf> {
+    let mut maps = or(&args.map, root.join(MAP));
+    let more = root.join(MORE_MAP);
+    if args.map.is_empty() && more.is_file() {
+        maps.push(more);
+    }
+    maps
 }
 
 fn or(given: &[PathBuf], default: PathBuf) -> Vec<PathBuf> {

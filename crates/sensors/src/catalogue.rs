@@ -8,7 +8,7 @@ use crate::files;
 use crate::sensor::{Domain, Missing, Open, Sensor};
 use crate::{
     battery, command, cputime, diskstats, frequency, hwmon, idle, ipmi, kernel, modelled, netio, nvme, powersensor3,
-    rapl, rapl_perf, redfish,
+    rapl, rapl_perf, redfish, target,
 };
 
 /// A sensor as a configuration names it. In TOML: `sensor = "rapl"`, and the options of that sensor beside it.
@@ -50,6 +50,8 @@ pub enum Config {
     Cputime {},
     /// [`kernel`].
     Kernel {},
+    /// [`target`].
+    Target(target::Options),
     /// [`modelled`].
     Modelled(modelled::Options),
 }
@@ -73,13 +75,21 @@ impl Config {
             Self::Idle {} => "idle",
             Self::Cputime {} => "cputime",
             Self::Kernel {} => "kernel",
+            Self::Target(_) => "target",
             Self::Modelled(_) => "modelled",
         }
     }
 
     /// The sensor `name` with its default options; a [`command`] has none.
     pub fn by_name(name: &str) -> Option<Self> {
-        all().into_iter().chain([Self::Modelled(modelled::Options::default())]).find(|config| config.name() == name)
+        let others = [Self::Target(target::Options::default()), Self::Modelled(modelled::Options::default())];
+        all().into_iter().chain(others).find(|config| config.name() == name)
+    }
+
+    /// Whether it can be read only while the workload runs, which starts what it reads.
+    #[must_use]
+    pub const fn with_workload(&self) -> bool {
+        matches!(self, Self::Target(target::Options { with_workload: true, .. }))
     }
 
     /// Opens it.
@@ -103,6 +113,7 @@ impl Config {
             Self::Idle {} => open::<idle::Idle>(roots, &()),
             Self::Cputime {} => open::<cputime::CpuTime>(roots, &()),
             Self::Kernel {} => open::<kernel::Kernel>(roots, &()),
+            Self::Target(options) => open::<target::Target>(roots, options),
             Self::Modelled(options) => open::<modelled::Modelled>(roots, options),
         }
     }

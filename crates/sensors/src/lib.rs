@@ -34,6 +34,7 @@ pub mod redfish;
 pub mod sampler;
 pub mod sensor;
 mod sys;
+pub mod target;
 
 pub use catalogue::{Config, Found, survey};
 pub use pilotlight_drive::Roots;

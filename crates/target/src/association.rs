@@ -9,7 +9,7 @@
 //! The register is behind a lock and is used for Connect and the end of associations only.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::message::ConnAddr;
@@ -36,7 +36,12 @@ pub struct Association {
     pub admin: ConnAddr,
     dead: AtomicBool,
     traffic: AtomicBool,
+    /// [`NO_POWER_STATES`] or the controller's power state.
+    power_state: AtomicU8,
 }
+
+/// The controller shows its host no power states.
+const NO_POWER_STATES: u8 = u8::MAX;
 
 impl Association {
     /// Whether it has ended: nothing more may be submitted for it.
@@ -48,6 +53,17 @@ impl Association {
     /// Ends it. Each queue notices in its next poll; `Detached` messages say when.
     pub fn kill(&self) {
         self.dead.store(true, Relaxed);
+    }
+
+    /// Notes the controller's power state, for whoever looks from outside.
+    pub fn note_power_state(&self, state: Option<u8>) {
+        self.power_state.store(state.unwrap_or(NO_POWER_STATES), Relaxed);
+    }
+
+    /// The controller's power state as it was when its host last sent an admin command; `None` where it shows none.
+    #[must_use]
+    pub fn power_state(&self) -> Option<u8> {
+        Some(self.power_state.load(Relaxed)).filter(|state| *state != NO_POWER_STATES)
     }
 
     /// Notes that something was heard from the host. Written only when it changes anything, so that queues on many cores
@@ -94,6 +110,7 @@ impl Register {
             admin,
             dead: AtomicBool::new(false),
             traffic: AtomicBool::new(false),
+            power_state: AtomicU8::new(NO_POWER_STATES),
         });
         inner.associations.insert(cntlid, Arc::clone(&association));
         Some(association)
@@ -120,6 +137,16 @@ impl Register {
     #[must_use]
     pub fn is_draining(&self, host: &HostKey) -> bool {
         self.lock().associations.values().any(|a| a.is_dead() && a.host == *host)
+    }
+
+    /// Controllers that show power states, each with the one that it is in, in the order of their identifiers.
+    #[must_use]
+    pub fn power_states(&self) -> Vec<(u16, u8)> {
+        let inner = self.lock();
+        let living = inner.associations.values().filter(|association| !association.is_dead());
+        let mut states: Vec<(u16, u8)> = living.filter_map(|one| Some((one.cntlid, one.power_state()?))).collect();
+        states.sort_unstable();
+        states
     }
 
     /// Number of associations.

@@ -261,6 +261,8 @@ pub struct ServerStats {
     pub runtime: RuntimeStats,
     /// Associations that exist.
     pub associations: usize,
+    /// Controllers that show power states, with the one that each was in when its host last sent an admin command.
+    pub power_states: Vec<(u16, u8)>,
 }
 
 /// How to open a namespace's backend.
@@ -329,6 +331,7 @@ impl Server {
             threads: self.shared.thread_stats(),
             runtime: self.runtime.stats(),
             associations: self.shared.register.len(),
+            power_states: self.shared.register.power_states(),
         }
     }
 

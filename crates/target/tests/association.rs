@@ -253,6 +253,34 @@ fn the_end_of_the_admin_queue_ends_the_io_queues() {
 }
 
 #[test]
+fn the_power_state_that_a_host_has_set_is_told_and_goes_with_its_controller() {
+    let subsystem = SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces: vec![] };
+    let serve = |power_states| {
+        let listeners = vec![(std::net::Ipv4Addr::LOCALHOST, 0).into()];
+        let subsystems = vec![subsystem.clone()];
+        let config = ServerConfig { listeners, subsystems, power_states, ..ServerConfig::default() };
+        let no_backend = |_: &NamespaceConfig| unreachable!("there are no namespaces");
+        Server::start_with(config, RuntimeOptions::new(vec![None], Idle::Yield), Box::new(no_backend)).expect("starts")
+    };
+    let server = serve(true);
+    let options = ConnectOptions::new(server.local_addrs()[0], NQN);
+    let mut first = Controller::connect(options.clone()).expect("a controller");
+    let second = Controller::connect(ConnectOptions { hostid: [8; 16], ..options }).expect("another");
+    first.set_feature(2, 0, 3).expect("the last state but one");
+    let told = || server.stats().power_states.iter().map(|(_, state)| *state).collect::<Vec<_>>();
+    assert_eq!(told(), [3, 0]);
+    drop(first);
+    until("the first host is gone", || told() == [0]);
+    drop(second);
+    server.stop(Duration::from_secs(10)).expect("stops");
+    let plain = serve(false);
+    let host = Controller::connect(ConnectOptions::new(plain.local_addrs()[0], NQN)).expect("a controller");
+    assert!(plain.stats().power_states.is_empty(), "none are shown");
+    drop(host);
+    plain.stop(Duration::from_secs(10)).expect("stops");
+}
+
+#[test]
 fn a_silent_host_is_expelled_and_one_that_reads_is_not() {
     let (target, _gate) = gated(2);
     let mut options = target.options();

@@ -65,6 +65,9 @@ pub struct Experiment {
     /// Until when points are repeated, instead of `repeats`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Stop>,
+    /// Keys of metrics that tables and charts show first, before the usual ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub show: Vec<String>,
 }
 
 fn one() -> u32 {

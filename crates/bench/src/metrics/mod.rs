@@ -56,10 +56,31 @@ pub fn of_run(run: &Run, taken: &Taken, baseline: Option<&Baseline>) -> Vec<Metr
     metrics.extend(scope::domains(&run.sensed, run.window.length_ns()));
     let operations_per_s = families.first().map(Family::per_s);
     metrics.extend(system::metrics(&run.sensed, operations_per_s));
-    let extra =
-        run.record.extra.iter().map(|(key, value)| Metric::new(key.clone(), key.replace('_', " "), "", Ok(*value)));
-    metrics.extend(extra);
+    metrics.extend(run.record.extra.iter().map(|(key, value)| of_tool(key, *value)));
     metrics
+}
+
+/// What a tool said beside its work: the unit is what its column ends in.
+fn of_tool(key: &str, value: f64) -> Metric {
+    const UNITS: [(&str, &str); 11] = [
+        ("_ns", "ns"),
+        ("_us", "us"),
+        ("_ms", "ms"),
+        ("_s", "s"),
+        ("_percent", "%"),
+        ("_bytes", "B"),
+        ("_count", "count"),
+        ("_iops", "1/s"),
+        ("_per_minute", "1/min"),
+        ("_per_s", "1/s"),
+        ("_cores", "cores"),
+    ];
+    // `_per_s` before `_s`: the longest end.
+    let ends = UNITS.iter().filter(|(end, _)| key.ends_with(end)).max_by_key(|(end, _)| end.len());
+    let unit = ends.map_or("", |(_, unit)| unit);
+    let told = ends.filter(|(end, _)| !end.starts_with("_per"));
+    let words = told.and_then(|(end, _)| key.strip_suffix(end)).unwrap_or(key);
+    Metric::new(key, words.replace('_', " "), unit, Ok(value))
 }
 
 /// Classes that can be added: I/Os, transactions, or operations of an application.
@@ -78,7 +99,7 @@ fn families(record: &Record) -> Vec<Family<'_>> {
     };
     let all = [
         of("io", "I/Os", |what| matches!(what, What::Read | What::Write | What::Trim)),
-        of("transaction", "transactions", |what| *what == What::Transaction),
+        of("transaction", "transactions", |what| matches!(what, What::Transaction | What::TransactionKind(_))),
         of("operation", "operations", |what| matches!(what, What::Operation(_))),
     ];
     all.into_iter().filter(|family| !family.classes.is_empty()).collect()
@@ -157,6 +178,7 @@ fn of_class(class: &Class) -> Vec<Metric> {
         What::Trim => ("trim".to_owned(), "deallocations".to_owned()),
         // Their family has no other class: it says the same.
         What::Transaction => return Vec::new(),
+        What::TransactionKind(name) => (format!("transaction_{}", tidy(name)), format!("transactions, {name}")),
         What::Operation(name) => (format!("operation_{}", tidy(name)), name.clone()),
     };
     let rate = per_s(class.operations, class.runtime_ns);

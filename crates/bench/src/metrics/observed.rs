@@ -24,9 +24,13 @@ pub fn value(track: &Track, domain: usize, window: Window) -> Option<(String, f6
     }
 }
 
-/// Growth of a counter per second.
+/// Growth of a counter per second; `None` where it started anew in the window, so that nobody knows what it grew by.
 #[must_use]
 pub fn rate(points: &[Point], window: Window) -> Option<f64> {
+    let touches = |pair: &&[Point]| window.touches(pair[0].at_ns, pair[1].at_ns);
+    if points.windows(2).filter(touches).any(|pair| pair[1].value < pair[0].value) {
+        return None;
+    }
     let grown = at(points, window.to_ns)? - at(points, window.from_ns)?;
     let seconds = window.length_ns() as f64 / 1e9;
     (seconds > 0.0).then(|| grown / seconds)
@@ -72,6 +76,14 @@ mod tests {
         assert_eq!(rate(&points, Window { from_ns: 5 * S, to_ns: 15 * S }), Some(20.0));
         assert_eq!(rate(&points, Window { from_ns: 10 * S, to_ns: 21 * S }), None, "not covered");
         assert_eq!(rate(&points, Window { from_ns: 5 * S, to_ns: 5 * S }), None, "empty");
+    }
+
+    #[test]
+    fn a_counter_that_starts_anew_has_no_rate_where_it_does() {
+        let points = points(&[(0, 100), (10, 200), (20, 0), (30, 50)]);
+        assert_eq!(rate(&points, Window { from_ns: 5 * S, to_ns: 12 * S }), None);
+        assert_eq!(rate(&points, Window { from_ns: 0, to_ns: 10 * S }), Some(10.0), "it ends before");
+        assert_eq!(rate(&points, Window { from_ns: 20 * S, to_ns: 30 * S }), Some(5.0), "it begins after");
     }
 
     #[test]

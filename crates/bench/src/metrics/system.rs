@@ -30,9 +30,32 @@ pub(super) fn metrics(sensed: &Sensed, operations_per_s: Option<f64>) -> Vec<Met
         let each = rate.zip(operations_per_s.filter(|rate| *rate > 0.0)).map(|(rate, operations)| rate / operations);
         add(&format!("{key}_per_operation"), &format!("{title} per operation"), "", each);
     }
+    target(sensed, &mut add);
     let percent = sensed.sampling_cost_ppm as f64 / 1e4;
     add("sampling_cost_percent", "CPU time of sampling, of one CPU", "%", Some(percent));
     metrics
+}
+
+/// What a target says of itself (sensor `target`): its reactors' time as a number of cores, and what its policy ordered.
+fn target(sensed: &Sensed, add: &mut impl FnMut(&str, &str, &str, Option<f64>)) {
+    let rate = |name: &str| observed(sensed, &format!("target/{name}_per_s"));
+    let cores = |name: &str| rate(&format!("{name}_ns")).map(|ns| ns / 1e9);
+    let active = cores("busy").zip(cores("polling-in-vain")).map(|(busy, vain)| busy + vain);
+    add("target_requests_per_s", "requests that the target served", "1/s", rate("requests_count"));
+    add("target_scheduled_cores", "target's cores, CPU time in the kernel's books", "cores", cores("scheduled"));
+    add("target_active_cores", "target's cores, busy or polling in vain", "cores", active);
+    add("target_busy_cores", "target's cores, busy", "cores", cores("busy"));
+    add("target_asleep_cores", "target's cores, asleep", "cores", cores("asleep"));
+    add(
+        "target_reactors_awake",
+        "target's cores awake when asked",
+        "cores",
+        observed(sensed, "target/reactors-awake_count"),
+    );
+    for what in ["moves", "sleeps", "wakes", "refusals"] {
+        let title = format!("{what} that the target's policy ordered");
+        add(&format!("target_{what}_per_s"), &title, "1/s", rate(&format!("{what}_count")));
+    }
 }
 
 fn observed(sensed: &Sensed, column: &str) -> Option<f64> {

@@ -8,6 +8,7 @@ mod machine;
 mod missing;
 mod parts;
 mod time;
+mod units;
 
 use std::path::Path;
 
@@ -19,7 +20,7 @@ use crate::results::journal::Finished;
 use crate::results::summary::{About, PointResult, Results};
 use crate::results::{Folder, FolderError};
 use crate::run::Senses;
-use crate::shown::{SCOPES, has};
+use crate::shown::{SCOPES, has, shown};
 
 /// What a folder of results holds.
 pub struct Read {
@@ -86,6 +87,7 @@ fn notes(read: &Read) -> Vec<String> {
     let finished: usize = results.points.iter().map(|point| point.repeats).sum();
     let mut notes =
         vec![format!("{} points, {finished} measurements, plan {}", results.points.len(), results.plan_hash)];
+    notes.extend(fixed(results).map(|fixed| format!("At every point: {fixed}")));
     if !results.complete {
         notes.push("This run is not complete: it was interrupted, or points failed.".into());
     }
@@ -101,39 +103,23 @@ fn notes(read: &Read) -> Vec<String> {
     notes
 }
 
-/// Metrics that are drawn and tabled, in this order; those of power and efficiency follow.
-const MAIN: [&str; 9] = [
-    "io_per_s",
-    "bytes_per_s",
-    "transaction_per_s",
-    "operation_per_s",
-    "io_latency_mean_us",
-    "io_latency_p99_us",
-    "transaction_latency_mean_us",
-    "operation_latency_mean_us",
-    "cpu_busy_cores",
-];
-
-/// What is tabled of a result: the usual, then power, then efficiency; only what has a value.
-fn shown(results: &Results) -> Vec<&About> {
-    let usual = MAIN.iter().filter_map(|key| results.metric(key));
-    let is_power =
-        |about: &&About| about.unit == "W" && !about.key.starts_with("domain_") && !about.key.contains("above_idle");
-    let is_efficiency = |about: &&About| {
-        let key = &about.key;
-        !key.contains("above_idle") && (key.contains("_per_j_") || key.contains("_edp_"))
-    };
-    let power = results.metrics.iter().filter(is_power);
-    let efficiency = results.metrics.iter().filter(is_efficiency);
-    let mut shown: Vec<&About> =
-        usual.chain(power).chain(efficiency).filter(|about| has(results, &about.key)).collect();
-    if shown.is_empty() {
-        shown = results.metrics.iter().filter(|about| has(results, &about.key)).take(12).collect();
-    }
-    shown
+/// The knobs that have one value, as `bs=4k, rw=randread`; `None` if all are varied.
+fn fixed(results: &Results) -> Option<String> {
+    let varied = knobs::varied(results);
+    let first = results.points.first()?;
+    let fixed = results.knobs.iter().filter(|knob| varied.iter().all(|(name, _)| name != *knob));
+    let fixed: Vec<String> = fixed.filter_map(|knob| Some(format!("{knob}={}", first.knobs.get(knob)?))).collect();
+    (!fixed.is_empty()).then(|| fixed.join(", "))
 }
 
-/// What is drawn of it: without bytes where every request is as large as any other, and of energy-delay products only those of the
+/// The knobs that are varied, as `bs=4k depth=8`.
+fn place(point: &crate::workload::Point, results: &Results) -> String {
+    let varied = knobs::varied(results).into_iter().map(|(name, _)| name);
+    let pairs: Vec<String> = varied.filter_map(|knob| Some(format!("{knob}={}", point.get(&knob)?))).collect();
+    if pairs.is_empty() { "the only point".into() } else { pairs.join(" ") }
+}
+
+/// What is drawn of it: without what is zero everywhere, without bytes where every request is as large as any other, and of energy-delay products only those of the
 /// widest scope.
 fn drawn(results: &Results) -> Vec<&About> {
     let shown = shown(results);
@@ -144,8 +130,9 @@ fn drawn(results: &Results) -> Vec<&About> {
     let is_drawn = |about: &&About| {
         let key = crate::shown::plain(about);
         let bytes = key.starts_with("bytes_per_") && even(results);
+        let nothing = results.points.iter().filter_map(|point| point.values.get(&about.key)).all(|of| of.mean == 0.0);
         let narrow = key.contains("_edp_") && widest.is_some_and(|scope| !key.ends_with(&format!("_js_{scope}")));
-        !bytes && !narrow
+        !bytes && !narrow && !nothing
     };
     shown.into_iter().filter(is_drawn).collect()
 }
@@ -161,20 +148,25 @@ fn even(results: &Results) -> bool {
 }
 
 fn main_table(results: &Results) -> Table {
-    let shown = shown(results);
-    let text = |name: &str| Column { name: name.to_owned(), unit: String::new(), kind: Kind::Text };
-    let number = |about: &&About| {
-        let millions = if per_byte(about) > 1.0 { "M" } else { "" };
-        let unit = if about.unit.is_empty() { String::new() } else { format!("{millions}{}", about.unit) };
-        Column { name: about.title.clone(), unit, kind: Kind::Number }
+    let shown: Vec<(&About, String, f64)> = (shown(results).into_iter())
+        .map(|about| {
+            let (unit, factor) = units::everywhere(about, results);
+            (about, unit, factor)
+        })
+        .collect();
+    let varied: Vec<String> = knobs::varied(results).into_iter().map(|(name, _)| name).collect();
+    let text = |name: &String| Column { name: name.clone(), unit: String::new(), kind: Kind::Text };
+    let number = |(about, unit, _): &(&About, String, f64)| Column {
+        name: about.title.clone(),
+        unit: unit.clone(),
+        kind: Kind::Number,
     };
-    let columns = results.knobs.iter().map(|knob| text(knob)).chain([Column::integer("n", "")]);
+    let columns = varied.iter().map(text).chain([Column::integer("n", "")]);
     let row = |point: &PointResult| {
-        let knobs = results
-            .knobs
+        let knobs = varied
             .iter()
             .map(|knob| point.knobs.get(knob).map_or(Cell::Nothing, |value| Cell::text(value.to_string())));
-        let values = shown.iter().map(|about| cell(point, about));
+        let values = shown.iter().map(|(about, _, factor)| cell(point, about, *factor));
         knobs.chain([Cell::Integer(point.repeats as i64)]).chain(values).collect()
     };
     Table {
@@ -184,14 +176,9 @@ fn main_table(results: &Results) -> Table {
     }
 }
 
-/// Bytes are shown by the million.
-fn per_byte(about: &About) -> f64 {
-    if about.unit.starts_with("B/") { 1e6 } else { 1.0 }
-}
-
-fn cell(point: &PointResult, about: &About) -> Cell {
+fn cell(point: &PointResult, about: &About, factor: f64) -> Cell {
     let Some(spread) = point.values.get(&about.key) else { return Cell::Nothing };
-    let show = |value: f64| short(value / per_byte(about));
+    let show = |value: f64| short(value / factor);
     let half = spread.low.zip(spread.high).map(|(low, high)| format!(" ± {}", show((high - low) / 2.0)));
     Cell::text(format!("{}{}", show(spread.mean), half.unwrap_or_default()))
 }

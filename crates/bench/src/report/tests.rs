@@ -48,15 +48,19 @@ fn results() -> Results {
     results
 }
 
-fn page() -> String {
-    let read = Read {
+/// Without samples.
+pub(super) fn plain_read() -> Read {
+    Read {
         folder: Folder::new(Path::new("/nowhere")),
         results: results(),
         environment: Environment { host: "h".into(), ..Environment::default() },
         senses: Senses::default(),
         finished: Finished::default(),
-    };
-    report(&read).html()
+    }
+}
+
+fn page() -> String {
+    report(&plain_read()).html()
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Power and throughput over time, of the first measurement of each point, with its phases.
+//! Power, throughput, CPU time and frequency over time, and a target's cores and requests, of the first measurement of each point,
+//! with its phases.
 
 use pilotlight_report::chart::{Axis, Line, Place, Trace};
 use pilotlight_report::{Block, Chart, Section};
@@ -7,10 +8,11 @@ use pilotlight_sensors::{Kind, Origin};
 use super::Read;
 use crate::results::folder::name_of;
 use crate::results::samples::{self, Samples};
-use crate::results::summary::words;
 
 /// Points that are drawn.
 const POINTS: usize = 12;
+/// Counters are looked at over this time, in seconds.
+const STRETCH_S: f64 = 0.0999;
 /// Places of a line: what came between two of them is averaged.
 const PLACES: usize = 240;
 
@@ -22,13 +24,10 @@ pub(super) fn section(read: &Read) -> Option<Section> {
         let phases: Vec<f64> = [run.span.from_ns, run.window.from_ns, run.window.to_ns]
             .map(|at_ns| at_ns.saturating_sub(run.span.from_ns) as f64 / 1e9)
             .to_vec();
-        let (mut power, mut bytes) = (Vec::new(), Vec::new());
-        for track in samples::read_all(&folder) {
-            power.extend(powers(read, &track));
-            bytes.extend(throughput(&track));
-        }
-        let place = words(&run.knobs);
-        for (title, y, lines) in [("power", "power (W)", power), ("throughput of drives", "bytes (MB/s)", bytes)] {
+        let tracks = samples::read_all(&folder);
+        let place = super::place(&run.knobs, &read.results);
+        for (title, y, of) in VIEWS {
+            let lines: Vec<Line> = tracks.iter().flat_map(|track| of(read, track)).collect();
             if !lines.is_empty() {
                 blocks.push(Block::Chart(chart(format!("{title}, {place}"), y, lines, &phases[1..])));
             }
@@ -40,6 +39,18 @@ pub(super) fn section(read: &Read) -> Option<Section> {
     }
     (!blocks.is_empty()).then(|| Section { title: "Over time".into(), blocks })
 }
+
+/// What a chart is called, what its axis says, and which lines of a sensor are in it.
+type View = (&'static str, &'static str, fn(&Read, &Samples) -> Vec<Line>);
+
+const VIEWS: [View; 6] = [
+    ("power", "power (W)", powers),
+    ("throughput of drives", "bytes (MB/s)", throughput),
+    ("the target's cores", "cores", target_cores),
+    ("requests that the target served", "requests (1/s)", target_requests),
+    ("CPU time", "cores", cpu_time),
+    ("frequency", "frequency (GHz)", frequencies),
+];
 
 /// A line for each domain that has power.
 fn powers(read: &Read, track: &Samples) -> Vec<Line> {
@@ -58,7 +69,7 @@ fn powers(read: &Read, track: &Samples) -> Vec<Line> {
 }
 
 /// What each drive read and wrote.
-fn throughput(track: &Samples) -> Vec<Line> {
+fn throughput(_: &Read, track: &Samples) -> Vec<Line> {
     if track.sensor != "diskstats" {
         return Vec::new();
     }
@@ -72,13 +83,86 @@ fn throughput(track: &Samples) -> Vec<Line> {
     track.columns.iter().filter_map(line).collect()
 }
 
-/// Growth per second between neighbours, at the later one; a counter that starts anew leaves that step out.
-fn slopes(values: &[(f64, f64)], factor: f64) -> Vec<(f64, f64)> {
-    let slope = |pair: &[(f64, f64)]| {
-        let (grown, passed) = (pair[1].1 - pair[0].1, pair[1].0 - pair[0].0);
-        (grown >= 0.0 && passed > 0.0).then(|| (pair[1].0, grown / passed * factor))
+/// What the reactors of a target did with their time (sensor `target`).
+fn target_cores(read: &Read, track: &Samples) -> Vec<Line> {
+    let shares = [("busy", "busy"), ("polling-in-vain", "polling in vain"), ("asleep", "asleep")];
+    shares.into_iter().filter_map(|(domain, name)| target_line(read, track, domain, name, 1e-9)).collect()
+}
+
+fn target_requests(read: &Read, track: &Samples) -> Vec<Line> {
+    target_line(read, track, "requests", "requests", 1.0).into_iter().collect()
+}
+
+/// How fast a counter of the target grew.
+fn target_line(read: &Read, track: &Samples, domain: &str, name: &str, factor: f64) -> Option<Line> {
+    let of_target = |(sensor, of): &&(String, pilotlight_sensors::Domain)| {
+        sensor.starts_with("target") && *sensor == track.sensor && of.name == domain
     };
-    values.windows(2).filter_map(slope).collect()
+    let (_, domain) = read.senses.domains.iter().find(of_target)?;
+    let values = track.column(&samples::column_of(domain))?;
+    Some(Line { name: name.into(), places: thinned(&slopes(&values, factor)) })
+}
+
+/// Columns of these kinds added up over all CPUs: seconds since the start, and the sum.
+fn summed(track: &Samples, fits: impl Fn(&str) -> bool) -> Vec<(f64, f64)> {
+    let Some(time) = track.columns.iter().position(|column| column == "since_start_ns") else { return Vec::new() };
+    let taken: Vec<usize> = (0..track.columns.len()).filter(|at| fits(&track.columns[*at])).collect();
+    let sum = |row: &Vec<Option<f64>>| {
+        let values: Option<Vec<f64>> = taken.iter().map(|at| row[*at]).collect();
+        Some((row[time]? / 1e9, values?.iter().sum()))
+    };
+    if taken.is_empty() { Vec::new() } else { track.rows.iter().filter_map(sum).collect() }
+}
+
+/// What all CPUs together were busy with. Ticks are 10 ms: shorter times say little.
+fn cpu_time(_: &Read, track: &Samples) -> Vec<Line> {
+    if track.sensor != "cputime" {
+        return Vec::new();
+    }
+    let kinds: [(&str, &[&str]); 3] = [
+        ("user", &["user_ns", "nice_ns"]),
+        ("kernel", &["system_ns", "irq_ns", "softirq_ns"]),
+        ("stolen by the hypervisor", &["steal_ns"]),
+    ];
+    let line = |(name, ends): (&str, &[&str])| {
+        let fits =
+            |column: &str| ends.iter().any(|end| column.strip_suffix(end).is_some_and(|cpu| cpu.ends_with("_per_")));
+        let cores = slopes(&summed(track, fits), 1e-9);
+        let spent = cores.iter().any(|(_, cores)| *cores > 0.0);
+        spent.then(|| Line { name: name.into(), places: thinned(&cores) })
+    };
+    kinds.into_iter().filter_map(line).collect()
+}
+
+/// The mean of all CPUs.
+fn frequencies(_: &Read, track: &Samples) -> Vec<Line> {
+    let is_cpu = |column: &str| column.starts_with("cpu") && column.ends_with("_khz");
+    let cpus = track.columns.iter().filter(|column| is_cpu(column)).count();
+    if track.sensor != "frequency" || cpus == 0 {
+        return Vec::new();
+    }
+    let ghz: Vec<(f64, f64)> = summed(track, is_cpu).iter().map(|(at, khz)| (*at, khz / cpus as f64 / 1e6)).collect();
+    vec![Line { name: "mean of all CPUs".into(), places: thinned(&ghz) }]
+}
+
+/// Growth per second over a tenth of a second or what lies between two readings, at its end; of a short time over a twentieth of it.
+/// Counters are brought up to date in steps, of 10 ms where ticks are counted: over less they would jump. One that starts anew
+/// leaves that stretch out.
+fn slopes(values: &[(f64, f64)], factor: f64) -> Vec<(f64, f64)> {
+    let (Some(first), Some(last)) = (values.first(), values.last()) else { return Vec::new() };
+    let least = ((last.0 - first.0) / 20.0).min(STRETCH_S);
+    let (mut from, mut before, mut slopes) = (*first, *first, Vec::new());
+    for &now in &values[1..] {
+        let passed = now.0 - from.0;
+        if now.1 < before.1 {
+            from = now;
+        } else if passed > 0.0 && passed >= least {
+            slopes.push((now.0, (now.1 - from.1) / passed * factor));
+            from = now;
+        }
+        before = now;
+    }
+    slopes
 }
 
 /// Means of neighbours, so many that a line has at most [`PLACES`].
@@ -109,6 +193,27 @@ mod tests {
         // 5 J in 2 s, a counter that starts anew, 1 J in 1 s
         let values = [(0.0, 1e6), (2.0, 6e6), (3.0, 0.0), (4.0, 1e6)];
         assert_eq!(slopes(&values, 1e-6), [(2.0, 2.5), (4.0, 1.0)]);
+        // A counter of ticks, read every 5 ms for 4 s: 1 J a second, in steps of 20 ms
+        let ticks: Vec<(f64, f64)> = (0..=800).map(|at| (f64::from(at) * 0.005, f64::from(at / 4) * 0.02)).collect();
+        let slopes = slopes(&ticks, 1.0);
+        assert_eq!(slopes.len(), 40);
+        assert!(slopes.iter().all(|(_, watts)| (0.75..=1.25).contains(watts)), "{slopes:?}");
+    }
+
+    #[test]
+    fn cpus_are_added_up_by_kind() {
+        let columns =
+            ["since_start_ns", "cpu0_per_user_ns", "cpu0_per_idle_ns", "cpu1_per_user_ns", "cpu1_per_steal_ns"];
+        let row = |at_s: f64, values: [f64; 4]| {
+            [at_s * 1e9].into_iter().chain(values.map(|s| s * 1e9)).map(Some).collect::<Vec<_>>()
+        };
+        let rows = vec![row(0.0, [1.0, 5.0, 2.0, 0.0]), row(2.0, [2.0, 6.0, 4.0, 0.0])];
+        let track = Samples { sensor: "cputime".into(), columns: columns.map(str::to_owned).to_vec(), rows };
+        let fits = |column: &str| column.ends_with("user_ns");
+        assert_eq!(summed(&track, fits), [(0.0, 3e9), (2.0, 6e9)]);
+        let lines = cpu_time(&super::super::tests::plain_read(), &track);
+        assert_eq!(lines.iter().map(|line| line.name.as_str()).collect::<Vec<_>>(), ["user"], "nothing was stolen");
+        assert_eq!(lines[0].places[0].y, Some(1.5));
     }
 
     #[test]

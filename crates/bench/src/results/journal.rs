@@ -6,6 +6,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
 use super::FolderError;
 use super::entry::{Baseline, Entry, Run};
 use crate::plan::Key;
@@ -54,17 +57,17 @@ impl Finished {
     /// # Errors
     /// If it cannot be read, or a line before the last is none.
     pub fn read(path: &Path) -> Result<Self, FolderError> {
-        let text = std::fs::read_to_string(path).map_err(|source| FolderError::file(path, source))?;
-        Ok(parse(path, &text)?.0)
+        let bytes = std::fs::read(path).map_err(|source| FolderError::file(path, source))?;
+        Ok(parse(path, &bytes)?.0)
     }
 }
 
-/// What a journal holds, and how many of its bytes are whole lines.
-fn parse(path: &Path, text: &str) -> Result<(Finished, usize), FolderError> {
-    let whole = text.rfind('\n').map_or(0, |at| at + 1);
+/// What a journal holds, and how many of its bytes are whole lines. A line can be torn within a character.
+fn parse(path: &Path, bytes: &[u8]) -> Result<(Finished, usize), FolderError> {
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let mut finished = Finished::default();
-    for (at, line) in text[..whole].lines().enumerate() {
-        let entry = serde_json::from_str(line);
+    for (at, line) in bytes[..whole].split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let entry = serde_json::from_slice(line);
         let damaged = |error: serde_json::Error| FolderError::Damaged {
             path: path.to_owned(),
             why: format!("line {}: {error}", at + 1),
@@ -78,14 +81,18 @@ impl Journal {
     /// Opens a journal, or begins one.
     ///
     /// # Errors
-    /// If it cannot be read or written, or is damaged elsewhere than at its end.
+    /// If it cannot be read or written, another run has it open, or it is damaged elsewhere than at its end.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         let failed = |source| FolderError::file(path, source);
         let mut file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(failed)?;
-        let (finished, whole) = parse(path, &text)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Err(FolderError::InUse(path.to_owned())),
+            other => other.map_err(|error| failed(error.into()))?,
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        let (finished, whole) = parse(path, &bytes)?;
         file.set_len(whole as u64).map_err(failed)?;
         file.seek(SeekFrom::End(0)).map_err(failed)?;
         Ok(Self { path: path.to_owned(), file, finished })
@@ -105,6 +112,13 @@ impl Journal {
     }
 }
 
+impl Drop for Journal {
+    /// By name: a child that was forked at this moment still holds a copy of the file.
+    fn drop(&mut self) {
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,7 +133,7 @@ mod tests {
         let path = folder.path().join("runs.jsonl");
         let mut journal = Journal::open(&path).unwrap();
         journal.add(failed(0, "a")).unwrap();
-        journal.add(failed(1, "b")).unwrap();
+        journal.add(failed(1, "µs")).unwrap();
         drop(journal);
         let bytes = std::fs::read(&path).unwrap();
         // Wherever it was torn: the first line is kept as long as it is whole, and the journal goes on.
@@ -131,6 +145,18 @@ mod tests {
             journal.add(failed(2, "c")).unwrap();
             assert_eq!(Finished::read(&path).unwrap().failed.len(), whole + 1);
         }
+    }
+
+    #[test]
+    fn two_runs_do_not_write_into_one_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs.jsonl");
+        let mut first = Journal::open(&path).unwrap();
+        first.add(failed(0, "a")).unwrap();
+        let refused = Journal::open(&path).unwrap_err().to_string();
+        assert!(refused.contains("another run") && refused.contains("--out"), "{refused}");
+        drop(first);
+        assert_eq!(Journal::open(&path).unwrap().finished.failed.len(), 1);
     }
 
     #[test]

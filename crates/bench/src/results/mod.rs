@@ -31,6 +31,9 @@ pub enum FolderError {
         /// What is wrong.
         why: String,
     },
+    /// Somebody writes to it.
+    #[error("{0}: another run goes on in this folder; wait for its end, or give another --out")]
+    InUse(PathBuf),
     /// The folder holds another run.
     #[error(
         "{path} holds a run of another experiment ({title:?}), or of an earlier state of this one; give another --out"

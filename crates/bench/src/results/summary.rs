@@ -30,6 +30,9 @@ pub struct Results {
     pub tools: Vec<Tool>,
     /// What a reader must know: sensors that are missing, versions that are not known, clocks that jumped.
     pub notes: Vec<String>,
+    /// Metrics that the experiment wants shown first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub show: Vec<String>,
     /// Every metric, in the order in which they are shown.
     pub metrics: Vec<About>,
     /// One for each point of the plan.
@@ -130,6 +133,7 @@ impl Results {
             plan_hash: plan.hash.clone(),
             knobs: plan.knobs.clone(),
             taken: taken.clone(),
+            show: plan.show.clone(),
             notes,
             ..Self::default()
         };

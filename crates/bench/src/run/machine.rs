@@ -1,5 +1,8 @@
 //! Settings of the machine: made for as long as points need them, and put back.
 
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use pilotlight_actuators::{Changes, Machine, changes};
@@ -9,7 +12,10 @@ use super::{RunError, Runner};
 use crate::experiment::ReadError;
 use crate::experiment::read;
 use crate::results::summary::setting;
-use crate::workload::{Place, Point, Step, Value};
+use crate::workload::{Place, Point, Step, Value, problem};
+
+/// The file of a cgroup that lists its processes, and takes new ones.
+const PROCESSES: &str = "cgroup.procs";
 
 /// `[machine]` with the keys that a point varies.
 ///
@@ -46,7 +52,7 @@ fn toml_of(value: &Value) -> Toml {
 pub(super) fn within(step: Step, cgroup: Option<&Path>) -> Step {
     let Some(cgroup) = cgroup else { return step };
     let join = r#"echo $$ > "$0" && exec "$@""#;
-    let shell = ["sh".into(), "-c".into(), join.into(), cgroup.join("cgroup.procs").into_os_string()];
+    let shell = ["sh".into(), "-c".into(), join.into(), cgroup.join(PROCESSES).into_os_string()];
     Step { argv: shell.into_iter().chain(step.argv).collect(), ..step }
 }
 
@@ -75,13 +81,68 @@ impl Runner<'_> {
         };
         // A file is there only once the workload has made it; its folder is on the same device.
         let device = device.and_then(|path| path.ancestors().find(|path| path.exists()));
-        let name = format!("pilotlight-{}", std::process::id());
+        // Of the cgroup `pilotlight-PID`.
+        let name = std::process::id().to_string();
         for change in machine.changes(&self.settings.roots, device, &name)? {
             self.changes.make(&change)?;
         }
+        self.adopt()?;
         self.setting = Some(wanted);
         Ok(())
     }
+
+    /// Servers that go on from point to point belong to the cgroup of each.
+    fn adopt(&self) -> Result<(), RunError> {
+        let Some(cgroup) = self.changes.cgroup() else { return Ok(()) };
+        for running in &self.background {
+            let moved = join(cgroup, &self.settings.roots.proc, running.pid());
+            moved.map_err(|error| problem("machine.cgroup", format!("{}: {error}", cgroup.display())))?;
+        }
+        Ok(())
+    }
+}
+
+/// A process and all that it has started go to the cgroup. What they start meanwhile is found when they are looked at again.
+fn join(cgroup: &Path, proc: &Path, root: u32) -> io::Result<()> {
+    let mut moved = BTreeSet::new();
+    loop {
+        let new: Vec<u32> = descendants(proc, root).difference(&moved).copied().collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        for pid in new {
+            match OpenOptions::new().append(true).open(cgroup.join(PROCESSES))?.write_all(format!("{pid}\n").as_bytes())
+            {
+                // It has ended by now.
+                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
+                other => other?,
+            }
+            moved.insert(pid);
+        }
+    }
+}
+
+/// A process and those that it, or one of them, is the parent of.
+fn descendants(proc: &Path, root: u32) -> BTreeSet<u32> {
+    let parents: Vec<(u32, u32)> = std::fs::read_dir(proc).into_iter().flatten().flatten().filter_map(parent).collect();
+    let mut all = BTreeSet::from([root]);
+    loop {
+        let before = all.len();
+        let children: Vec<u32> =
+            parents.iter().filter(|(_, parent)| all.contains(parent)).map(|(pid, _)| *pid).collect();
+        all.extend(children);
+        if all.len() == before {
+            return all;
+        }
+    }
+}
+
+/// A process and its parent (proc_pid_stat(5): the second field behind the name, which may hold anything).
+fn parent(entry: std::fs::DirEntry) -> Option<(u32, u32)> {
+    let pid = entry.file_name().to_str()?.parse().ok()?;
+    let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+    let (_, behind) = stat.rsplit_once(')')?;
+    Some((pid, behind.split_whitespace().nth(1)?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -103,6 +164,40 @@ mod tests {
         let wrong = Point::from([("machine.schedular".to_owned(), word("kyber"))]);
         let error = super::machine(&section, &wrong, "e.toml").unwrap_err().to_string();
         assert!(error.contains("did you mean `scheduler`?"), "{error}");
+    }
+
+    #[test]
+    fn a_server_and_all_that_it_started_join_the_cgroup_of_the_next_point() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = folder.path().join(PROCESSES);
+        std::fs::write(&list, "").unwrap();
+        // Like PostgreSQL: a child in a session of its own, which has a child.
+        let script = "setsid sh -c 'sleep 20 & echo $! > grandchild; wait' & echo $! > child; wait";
+        let step = Step { argv: ["sh", "-c", script].map(Into::into).to_vec(), ..Step::default() };
+        let mut server = super::super::Running::start(&step, folder.path()).unwrap();
+        let pid = |name: &str| loop {
+            let text = std::fs::read_to_string(folder.path().join(name)).unwrap_or_default();
+            if let Ok(pid) = text.trim().parse::<u32>() {
+                return pid;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        };
+        let expected = [server.pid(), pid("child"), pid("grandchild")];
+        join(folder.path(), Path::new("/proc"), server.pid()).unwrap();
+        let text = std::fs::read_to_string(&list).unwrap();
+        let joined: BTreeSet<u32> = text.lines().map(|line| line.parse().unwrap()).collect();
+        assert!(joined.is_superset(&expected.into()), "{joined:?} {expected:?}");
+        assert_eq!(joined.len(), text.lines().count(), "each once");
+        assert!(!joined.contains(&std::process::id()));
+        let end = |pid: u32| {
+            drop(
+                rustix::process::Pid::from_raw(pid as i32)
+                    .map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL)),
+            )
+        };
+        end(expected[2]);
+        server.end();
+        assert!(join(Path::new("/nowhere"), Path::new("/proc"), std::process::id()).is_err());
     }
 
     #[test]

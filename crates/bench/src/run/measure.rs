@@ -80,7 +80,7 @@ impl Runner<'_> {
             return Ok(());
         }
         (self.watch)(Event::Baseline);
-        let sampler = Sampler::start(self.senses.open(&self.settings.roots)?)?;
+        let sampler = Sampler::start(self.senses.open_idle(&self.settings.roots)?)?;
         let from_ns = sampler.mark("idle");
         let rested = self.rest(length_ns);
         let to_ns = sampler.mark("end");

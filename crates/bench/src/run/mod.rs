@@ -8,6 +8,7 @@
 //! in which it would have.
 
 mod bind;
+pub mod computed;
 pub mod machine;
 mod measure;
 pub mod place;

@@ -87,8 +87,20 @@ impl Senses {
     /// # Errors
     /// A needed one that cannot be read any more. An optional one is left out of this measurement.
     pub fn open(&self, roots: &Roots) -> Result<Vec<Planned>, Missing> {
+        self.open_those(roots, |_| true)
+    }
+
+    /// Sensors for the idle machine: without those of what the workload starts.
+    ///
+    /// # Errors
+    /// As [`Senses::open`].
+    pub fn open_idle(&self, roots: &Roots) -> Result<Vec<Planned>, Missing> {
+        self.open_those(roots, |config| !config.with_workload())
+    }
+
+    fn open_those(&self, roots: &Roots, wanted: impl Fn(&Config) -> bool) -> Result<Vec<Planned>, Missing> {
         let mut planned = Vec::new();
-        for (spec, name) in self.specs.iter().zip(&self.names) {
+        for (spec, name) in self.specs.iter().zip(&self.names).filter(|(spec, _)| wanted(&spec.config)) {
             match spec.config.open(roots) {
                 Ok(sensor) => {
                     let sensor = Box::new(Named { name: name.clone(), sensor });
@@ -154,7 +166,7 @@ impl Sensor for Named {
 
 /// Whether a sensor that is missing would tell watts. Sensors of the kernel's counters do not.
 fn is_power(missing: &Missing) -> bool {
-    !["diskstats", "frequency", "idle", "cputime", "kernel"].contains(&missing.sensor.as_str())
+    !["diskstats", "frequency", "idle", "cputime", "kernel", "target"].contains(&missing.sensor.as_str())
 }
 
 #[cfg(test)]
@@ -181,6 +193,16 @@ mod tests {
         assert_eq!(opened[2].sensor.name(), "meter-3");
         std::fs::remove_file(&file).unwrap();
         assert!(senses.open(&Roots::default()).is_err(), "it is needed");
+    }
+
+    #[test]
+    fn a_target_that_the_workload_starts_is_not_asked_while_the_machine_is_idle() {
+        let text = "sensor = 'target'\nsocket = '/nowhere/control.sock'\nwith_workload = true";
+        let spec = SensorSpec { config: toml::from_str(text).unwrap(), interval: None, optional: false };
+        let mut senses = Senses::default();
+        senses.add(spec, &Roots::default()).unwrap();
+        assert_eq!(senses.open(&Roots::default()).unwrap().len(), 1);
+        assert!(senses.open_idle(&Roots::default()).unwrap().is_empty());
     }
 
     #[test]

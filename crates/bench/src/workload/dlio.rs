@@ -112,9 +112,7 @@ impl Workload for Dlio {
     }
 
     fn knobs(&self) -> Vec<(String, Vec<Value>)> {
-        let others = self.options.overrides.iter().map(|(key, knob)| (key.as_str(), knob));
-        let all = std::iter::once(("accelerators", &self.options.accelerators)).chain(others);
-        all.map(|(key, knob)| (key.into(), knob.values().to_vec())).collect()
+        knob::listed([("accelerators", &self.options.accelerators)], &[&self.options.overrides])
     }
 
     fn tool(&self) -> Result<Tool, Missing> {

@@ -83,9 +83,7 @@ impl Workload for Filebench {
     }
 
     fn knobs(&self) -> Vec<(String, Vec<Value>)> {
-        let others = self.options.variables.iter().map(|(key, knob)| (key.as_str(), knob));
-        let all = std::iter::once(("personality", &self.options.personality)).chain(others);
-        all.map(|(key, knob)| (key.into(), knob.values().to_vec())).collect()
+        knob::listed([("personality", &self.options.personality)], &[&self.options.variables])
     }
 
     fn tool(&self) -> Result<Tool, Missing> {

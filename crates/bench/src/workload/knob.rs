@@ -1,5 +1,7 @@
 //! Knobs: keys of an experiment that hold one value or several, and the point where each has one.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Point, Problem, Value, problem};
@@ -46,6 +48,37 @@ impl Knob {
         };
         Err(Problem { at: key.into(), why })
     }
+}
+
+/// Refuses knobs as [`Knob::check`] does, by the keys of `[workload]`.
+///
+/// # Errors
+/// The key and what is wrong with it.
+pub fn check_main<'a>(knobs: impl IntoIterator<Item = (&'a str, &'a Knob)>) -> Result<(), Problem> {
+    knobs.into_iter().try_for_each(|(key, knob)| knob.check(&format!("workload.{key}")))
+}
+
+/// The same of a table of a tool's own options, of which some are the adapter's: `own`.
+///
+/// # Errors
+/// The key and what is wrong with it.
+pub fn check_others(knobs: &BTreeMap<String, Knob>, table: &str, own: &[&str]) -> Result<(), Problem> {
+    knobs.iter().try_for_each(|(key, knob)| {
+        let at = format!("{table}.{key}");
+        if own.contains(&key.as_str()) {
+            return Err(problem(at, "this is set for every run; is there a key of its own for it?"));
+        }
+        knob.check(&at)
+    })
+}
+
+/// All knobs with their values, those of the tables behind the main ones: as [`super::Workload::knobs`] wants them.
+pub fn listed<'a>(
+    main: impl IntoIterator<Item = (&'a str, &'a Knob)>,
+    tables: &[&'a BTreeMap<String, Knob>],
+) -> Vec<(String, Vec<Value>)> {
+    let others = tables.iter().flat_map(|table| table.iter()).map(|(key, knob)| (key.as_str(), knob));
+    main.into_iter().chain(others).map(|(key, knob)| (key.to_owned(), knob.values().to_vec())).collect()
 }
 
 /// What the knob `name` stands at.

@@ -110,15 +110,8 @@ impl Sysbench {
     /// # Errors
     /// A key that says nothing, or an option that the adapter has to say itself.
     pub fn new(options: Options) -> Result<Self, Problem> {
-        options.test.check("workload.test")?;
-        options.threads.check("workload.threads")?;
-        for (key, values) in &options.options {
-            let at = format!("workload.options.{key}");
-            values.check(&at)?;
-            if OWN.contains(&key.as_str()) {
-                return Err(problem(at, "this is set for every run; is there a key of its own for it?"));
-            }
-        }
+        knob::check_main([("test", &options.test), ("threads", &options.threads)])?;
+        knob::check_others(&options.options, "workload.options", &OWN)?;
         if let Some(key) = options.settings.keys().find(|key| postgres::OWN.contains(&key.as_str())) {
             return Err(problem(format!("workload.settings.{key}"), "this is set for every run"));
         }
@@ -184,8 +177,7 @@ impl Workload for Sysbench {
 
     fn knobs(&self) -> Vec<(String, Vec<Value>)> {
         let main = [("test", &self.options.test), ("threads", &self.options.threads)];
-        let others = self.options.options.iter().map(|(key, knob)| (key.as_str(), knob));
-        main.into_iter().chain(others).map(|(key, knob)| (key.into(), knob.values().to_vec())).collect()
+        knob::listed(main, &[&self.options.options])
     }
 
     fn tool(&self) -> Result<Tool, Missing> {

@@ -118,8 +118,7 @@ impl Workload for Ycsb {
 
     fn knobs(&self) -> Vec<(String, Vec<Value>)> {
         let main = [("workload", &self.options.workload), ("threads", &self.options.threads)];
-        let others = self.options.properties.iter().map(|(key, knob)| (key.as_str(), knob));
-        main.into_iter().chain(others).map(|(key, knob)| (key.into(), knob.values().to_vec())).collect()
+        knob::listed(main, &[&self.options.properties])
     }
 
     fn tool(&self) -> Result<Tool, Missing> {

@@ -7,27 +7,10 @@ use pilotlight_bench::metrics::power::Group;
 use pilotlight_bench::results::Results;
 use pilotlight_bench::results::summary::{PointResult, Spread};
 use pilotlight_bench::run::Senses;
+use pilotlight_bench::shown;
 use pilotlight_report::table::short;
 
 use crate::table::Table;
-
-/// Which metrics are in the table, by how their keys begin or end; the rest is in the files.
-const SHOWN: [&str; 14] = [
-    "io_per_s",
-    "bytes_per_s",
-    "transaction_per_s",
-    "operation_per_s",
-    "io_latency_mean_us",
-    "io_latency_p99_us",
-    "transaction_latency_mean_us",
-    "operation_latency_mean_us",
-    "operation_latency_p99_us",
-    "cpu_busy_cores",
-    "context_switches_per_operation",
-    "ssd_power_w",
-    "cpu_power_w",
-    "system_power_w",
-];
 
 /// Sensors, and plainly whether there are watts.
 pub(super) fn say_sensors(senses: &Senses) {
@@ -53,14 +36,15 @@ pub(super) fn say_sensors(senses: &Senses) {
 
 /// Results as a table, what was taken for SSD, CPU and system, notes, and where the rest is.
 pub(super) fn people(results: &Results, folder: &Path) -> String {
-    let keys = shown(results);
+    let shown = shown::brief(results);
     let knobs = varied(results);
-    let headings = knobs.iter().map(|knob| format!("<{knob}")).chain(["n".to_owned()]).chain(keys.iter().cloned());
+    let keys = shown.iter().map(|about| about.key.clone());
+    let headings = knobs.iter().map(|knob| format!("<{knob}")).chain(["n".to_owned()]).chain(keys);
     let headings: Vec<String> = headings.collect();
     let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
     for point in &results.points {
         let place = knobs.iter().map(|knob| point.knobs.get(*knob).map(ToString::to_string).unwrap_or_default());
-        let values = keys.iter().map(|key| value(point, key));
+        let values = shown.iter().map(|about| value(point, &about.key));
         table.row(place.chain([point.repeats.to_string()]).chain(values));
     }
     let mut text = format!("\n{}\n\n{table}\n", results.title);
@@ -91,32 +75,6 @@ fn varied(results: &Results) -> Vec<&String> {
         results.points.iter().any(|point| point.knobs.get(*knob) != first)
     };
     results.knobs.iter().filter(several).collect()
-}
-
-fn shown(results: &Results) -> Vec<String> {
-    let there = |key: &str| results.points.iter().any(|point| point.values.contains_key(key));
-    let usual = SHOWN.iter().map(|key| (*key).to_owned()).filter(|key| there(key));
-    let modelled = |key: &str| key.contains("_modelled_") && key.ends_with("_power_w") && !key.starts_with("domain_");
-    let efficient = |key: &str| key.contains("_per_j_") && !key.starts_with("bytes_") && !key.contains("above_idle");
-    let others = results.metrics.iter().map(|about| about.key.clone());
-    let others = others.filter(|key| there(key) && (modelled(key) || efficient(key)));
-    let mut keys: Vec<String> = usual.chain(others).collect();
-    if !keys.iter().any(|key| key.ends_with("_per_s")) {
-        // No I/O, transactions or operations: whatever the command itself said.
-        keys.extend(
-            results
-                .metrics
-                .iter()
-                .filter(|about| about.unit.is_empty())
-                .map(|about| about.key.clone())
-                .filter(|key| there(key) && !SHOWN.contains(&key.as_str()))
-                .take(6),
-        );
-    }
-    if keys.is_empty() {
-        keys.extend(results.metrics.iter().map(|about| about.key.clone()).filter(|key| there(key)).take(8));
-    }
-    keys
 }
 
 fn value(point: &PointResult, key: &str) -> String {

@@ -23,7 +23,7 @@ use pilotlight_lab::claims::verdict::Verdict;
 use super::Varied;
 
 /// Where tables stand.
-const FILES: [&str; 3] = ["README.md", "docs/claims.md", "docs/claims-sandman.md"];
+const FILES: [&str; 4] = ["README.md", "docs/claims.md", "docs/claims-sandman.md", "docs/claims-machines.md"];
 const BEGIN: &str = "<!-- claims: ";
 const CLOSE: &str = " -->";
 const END: &str = "<!-- claims: end -->";
@@ -39,7 +39,7 @@ pub(super) enum Table {
     Perturb,
     /// Each result over draws of all constants, and the constant that matters most (docs/claims.md)
     Uncertainty,
-    /// Each result with the paper's value, ours, verdict and cause (docs/claims-sandman.md)
+    /// Each result with the paper's value, ours, verdict and cause (docs/claims-sandman.md, docs/claims-machines.md)
     Rows,
 }
 

@@ -106,6 +106,9 @@ fn committed(folder: &Path) -> anyhow::Result<Vec<Committed>> {
     let mut files = Vec::new();
     for path in results::files(folder).with_context(|| format!("folder {}", folder.display()))? {
         let results = Results::read(&path)?;
+        if results.about.file.is_empty() {
+            continue; // of `bench --simulated`, whose tests compare them
+        }
         match today(&results) {
             Ok((bench, variants)) => files.push(Committed { path, results, bench, variants }),
             Err(reason) => println!("stale, not compared: {}: {reason:#}", path.display()),

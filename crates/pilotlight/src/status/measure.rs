@@ -7,7 +7,7 @@ use pilotlight_target::{IoThreadStats as TargetThreadStats, ServerStats};
 
 use super::report::{
     Count, Distribution, FORMAT, IoReport, IoThreadReport, NameAndValue, OrdersReport, ParameterReport, PolicyReport,
-    ReactorReport, Report, ServerFacts, WakeUpReport,
+    PowerStateReport, ReactorReport, Report, ServerFacts, WakeUpReport,
 };
 use crate::config::Reactors;
 use crate::policies::PolicyChoice;
@@ -66,6 +66,7 @@ pub(crate) fn report(before: &Look, now: &Look, facts: ServerFacts, policy: Poli
         window_ns: window.ns,
         policy,
         io: io(&window, &before.stats, &now.stats),
+        power_states: power_states(&now.stats),
         reactors: reactors(&window, was, is, at),
         io_threads: io_threads(&window, &before.stats, &now.stats),
         orders: orders(was, is),
@@ -97,6 +98,11 @@ fn io(window: &Window, before: &ServerStats, now: &ServerStats) -> IoReport {
         written_bytes_per_s: window.per_s(was.written_bytes, is.written_bytes),
         latency: distribution(&latency(before), &latency(now)),
     }
+}
+
+fn power_states(now: &ServerStats) -> Vec<PowerStateReport> {
+    let report = |&(controller, power_state): &(u16, u8)| PowerStateReport { controller, power_state };
+    now.power_states.iter().map(report).collect()
 }
 
 /// Of all I/O threads together.
@@ -261,6 +267,7 @@ mod tests {
         stats.totals.read_bytes = 4096 * value;
         stats.totals.connections = 7;
         stats.runtime.reactors = vec![none_yet(), reactor];
+        stats.power_states = vec![(3, 0), (4, 2)];
         Look { uptime_ns: seconds * 1_000_000_000, stats }
     }
 
@@ -274,6 +281,7 @@ mod tests {
         let report = measured(&look(10, 5_000_000), &look(12, 5_000_000));
         assert_eq!((report.io.iops, report.io.read_bytes_per_s), (5e6, 4096.0 * 5e6));
         assert_eq!(report.io.connections, 7);
+        assert_eq!(report.power_states[1], PowerStateReport { controller: 4, power_state: 2 });
         let reactor = &report.reactors[1];
         assert_eq!((reactor.busy_percent, reactor.scheduled_percent), (0.5, Some(1.0)));
         assert_eq!(reactor.asleep_percent["software-wait"], 0.5);

@@ -1,12 +1,15 @@
 //! A report for people: units everywhere, colours only where they are wanted.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use pilotlight_plant::Depth;
 use pilotlight_reactor::cells::SLEEPS;
 
-use super::report::{Count, Distribution, IoReport, OrdersReport, PolicyReport, ReactorReport, Report};
+use super::report::{
+    Count, Distribution, IoReport, OrdersReport, PolicyReport, PowerStateReport, ReactorReport, Report,
+};
 use crate::config::{format_cores, format_duration};
 use crate::table::Table;
 
@@ -22,7 +25,8 @@ pub(crate) fn text(report: &Report, colour: bool) -> String {
         let _ = writeln!(out, "{}", paint(colour, "33", warning));
     }
     let _ = write!(out, "\n{}", policy(&report.policy, report.server.sleep_after_ns));
-    let _ = write!(out, "{}\n{}\n{}\n", io(&report.io), reactors(&report.reactors, colour), io_threads(report));
+    let _ = write!(out, "{}{}\n", io(&report.io), power_states(&report.power_states));
+    let _ = write!(out, "{}\n{}\n", reactors(&report.reactors, colour), io_threads(report));
     let _ = write!(out, "{}", orders(&report.orders));
     for wake_up in &report.wake_ups {
         if wake_up.wakes.since_start > 0 {
@@ -82,6 +86,20 @@ fn io(io: &IoReport) -> String {
     );
     line(&mut out, "served", &served);
     line(&mut out, "latency", &measured(io.latency, "no reads or writes"));
+    out
+}
+
+/// How many controllers are in which power state; nothing where none shows any.
+fn power_states(controllers: &[PowerStateReport]) -> String {
+    let mut out = String::new();
+    let mut states: BTreeMap<u8, usize> = BTreeMap::new();
+    controllers.iter().for_each(|controller| *states.entry(controller.power_state).or_default() += 1);
+    let each = |(state, count): (&u8, &usize)| {
+        format!("{count} controller{} in PS{state}", if *count == 1 { "" } else { "s" })
+    };
+    if !states.is_empty() {
+        line(&mut out, "power states", &states.iter().map(each).collect::<Vec<_>>().join(", "));
+    }
     out
 }
 
@@ -308,6 +326,7 @@ mod tests {
                 written_bytes_per_s: 16_793_600.0,
                 latency: distribution(6150, 12_100),
             },
+            power_states: Vec::new(),
             reactors: vec![reactor(0, "awake", 12.1, 0.0), reactor(1, "software-wait", 0.0, 99.9)],
             io_threads: vec![IoThreadReport {
                 id: 0,
@@ -400,5 +419,13 @@ mod tests {
         assert_eq!(long_time(59_999_999_999), "59 s");
         assert_eq!(long_time(3_661_000_000_000), "1 h 1 min");
         assert_eq!(long_time(90_000_000_000_000), "1 d 1 h");
+    }
+
+    #[test]
+    fn power_states_are_counted_where_there_are_any() {
+        let in_state = |controller, power_state| PowerStateReport { controller, power_state };
+        assert_eq!(power_states(&[]), "");
+        let said = power_states(&[in_state(1, 0), in_state(2, 3), in_state(7, 0)]);
+        assert_eq!(said, "power states          2 controllers in PS0, 1 controller in PS3\n");
     }
 }

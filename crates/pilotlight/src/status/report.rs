@@ -20,6 +20,9 @@ pub(crate) struct Report {
     pub(crate) window_ns: u64,
     pub(crate) policy: PolicyReport,
     pub(crate) io: IoReport,
+    /// Controllers that show their hosts power states, in the order of their identifiers.
+    #[serde(default)]
+    pub(crate) power_states: Vec<PowerStateReport>,
     pub(crate) reactors: Vec<ReactorReport>,
     pub(crate) io_threads: Vec<IoThreadReport>,
     pub(crate) orders: OrdersReport,
@@ -105,6 +108,15 @@ pub(crate) struct IoReport {
     /// Of reads and writes within the target: from the poll that read the command to the end of the one in which the socket
     /// took the last byte of its answer.
     pub(crate) latency: Distribution,
+}
+
+/// The power state of a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PowerStateReport {
+    /// The controller's identifier.
+    pub(crate) controller: u16,
+    /// The state that it was in when its host last sent an admin command.
+    pub(crate) power_state: u8,
 }
 
 /// A reactor.

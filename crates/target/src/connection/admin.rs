@@ -41,6 +41,7 @@ enum AfterQueues {
 impl AdminQueue {
     pub(super) fn new(association: Arc<Association>, cmd: &ConnectCmd, cx: &Cx) -> Self {
         let controller = cx.shared.controller(&association, cmd.kato_ms, cx.now_ns);
+        association.note_power_state(controller.power_state());
         Self { association, controller, queues: Vec::new(), after_queues: AfterQueues::Nothing }
     }
 
@@ -188,6 +189,7 @@ impl Connection {
         let outcome = cx
             .shared
             .with_env(&admin.association, self.reached, |env| admin.controller.execute(sqe, data, out, cx.now_ns, env));
+        admin.association.note_power_state(admin.controller.power_state());
         if let Some(buffer) = from_host {
             cx.memory.give_back(&mut queue.share, buffer);
             slot.len = 0;

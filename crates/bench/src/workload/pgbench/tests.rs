@@ -65,7 +65,8 @@ fn a_real_postgresql_is_made_driven_read_and_removed() {
         assert!(stdout.contains(&format!("scaling factor: {}", point["scale"])), "{stdout}");
         assert_is_of(&record, &stdout, &logged(&stage.scratch.join(LOG)));
         let (from, to) = record.window_ns.unwrap();
-        assert!((800_000_000..1_500_000_000).contains(&(to - from)) && to <= outcome.span_ns.1 + 1_000_000);
+        // On a busy machine the last transaction can end late.
+        assert!((800_000_000..5_000_000_000).contains(&(to - from)) && to <= outcome.span_ns.1 + 1_000_000);
         assert_eq!(record.tool, pgbench.tool().unwrap());
         assert!(record.warnings.is_empty() || !record.tool.known, "{:?}", record.warnings);
     }
@@ -154,7 +155,7 @@ const LAG: f64 = 1.119;
 #[test]
 fn recorded_outputs_are_read() {
     let text = fixture("pgbench/15.18.stdout");
-    let record = output::record(&outcome(&text, BEGAN), log(&fixture("pgbench/15.18.log")), false).unwrap();
+    let record = output::record(&outcome(&text, BEGAN), log(&fixture("pgbench/15.18.log")), false, &[]).unwrap();
     let us: Vec<f64> =
         fixture("pgbench/15.18.log").lines().map(|l| l.split(' ').nth(2).unwrap().parse().unwrap()).collect();
     assert_is_of(&record, &text, &us);
@@ -170,7 +171,7 @@ fn the_window_is_from_the_first_begin_to_the_last_end() {
     // In seconds: 100.0195 to 100.02, 100.01 to 101.002, 100.0297 to 100.03; started at 99.
     let overlapping = log("0 1 500 0 100 20000\n1 1 992000 0 101 2000\n0 2 300 0 100 30000\n");
     let text = fixture("pgbench/15.18.stdout");
-    let record = output::record(&outcome(&text, 99_000), overlapping, true).unwrap();
+    let record = output::record(&outcome(&text, 99_000), overlapping, true, &[]).unwrap();
     assert_eq!(record.window_ns, Some((1_010_000_000, 2_002_000_000)));
 }
 
@@ -179,7 +180,7 @@ fn of_a_sample_the_counts_and_means_are_pgbench_s() {
     let text = fixture("pgbench/15.18.stdout");
     let every_tenth: String =
         fixture("pgbench/15.18.log").lines().step_by(10).map(|line| format!("{line}\n")).collect();
-    let record = output::record(&outcome(&text, BEGAN), log(&every_tenth), true).unwrap();
+    let record = output::record(&outcome(&text, BEGAN), log(&every_tenth), true, &[]).unwrap();
     let class = &record.classes[0];
     assert!(class.operations as f64 > 9.0 * record.extra["logged_transactions_count"]);
     let behind = |key: &str| text.split_once(key).unwrap().1.split_whitespace().next().unwrap().parse::<f64>().unwrap();
@@ -187,21 +188,21 @@ fn of_a_sample_the_counts_and_means_are_pgbench_s() {
     assert_eq!(class.latency.deviation_ns, Some(behind("latency stddev = ") * 1e6));
     assert_eq!((class.latency.least_ns, class.latency.greatest_ns), (None, None));
     assert!(record.warnings.is_empty());
-    let whole = output::record(&outcome(&text, BEGAN), log(&every_tenth), false).unwrap();
+    let whole = output::record(&outcome(&text, BEGAN), log(&every_tenth), false, &[]).unwrap();
     assert!(whole.warnings.iter().any(|warning| warning.contains("logged")), "{:?}", whole.warnings);
 }
 
 #[test]
 fn failures_and_missing_fields_are_named() {
     let text = fixture("pgbench/15.18.stdout");
-    let read = |text: &str| output::record(&outcome(text, BEGAN), output::Log::default(), false);
+    let read = |text: &str| output::record(&outcome(text, BEGAN), output::Log::default(), false, &[]);
     for field in ["number of transactions actually processed", "latency average", "tps"] {
         assert!(read(&text.replace(field, "gone")).unwrap_err().at.contains(field));
     }
     let mut ended = outcome(&text, BEGAN);
     ended.status = Some(2);
     ended.stderr = b"starting vacuum...end.\npgbench: error: Run was aborted\n".to_vec();
-    let problem = output::record(&ended, output::Log::default(), false).unwrap_err();
+    let problem = output::record(&ended, output::Log::default(), false, &[]).unwrap_err();
     assert!(problem.why.contains("Run was aborted") && !problem.why.contains("vacuum"), "{problem}");
     let mut broken = output::Log::default();
     assert!(broken.read("0 1 nonsense 0 1 1\n".as_bytes()).unwrap_err().why.contains("nonsense"));
@@ -210,6 +211,118 @@ fn failures_and_missing_fields_are_named() {
         &outcome(&text.replace("failed transactions: 0", "failed transactions: 1"), BEGAN),
         failed,
         true,
+        &[],
     );
     assert!(some.unwrap().warnings.iter().any(|warning| warning.contains("1 transactions failed")));
+}
+
+/// What a database says, one value a line.
+fn ask(pgbench: &Pgbench, stage: &Stage, database: &str, query: &str) -> Vec<String> {
+    let words = ["-At", "-d", database, "-c", query].map(str::to_owned);
+    let outcome = run(&pgbench.server(stage).unwrap().client("psql", words, ""), stage);
+    assert_eq!(outcome.status, Some(0), "{}", String::from_utf8_lossy(&outcome.stderr));
+    String::from_utf8(outcome.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn transactions_like_those_of_tpc_c_leave_a_consistent_database_behind() {
+    let pgbench = configured(
+        "script = 'tpcc'\nscale = 2\nclients = 4\njobs = 2\ntpcc = { customers = 60, items = 200 }
+        settings = { shared_buffers = '16MB', fsync = false }",
+    );
+    if !there(&pgbench) {
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o711)).unwrap();
+    let stage = stage(scratch.path(), Place::Folder(scratch.path().into()), 1.0, 3.0);
+    let server = run_all(&pgbench.prepare(&stage).unwrap(), &stage);
+    let ask = |query: &str| ask(&pgbench, &stage, "tpcc_2", query);
+    assert_eq!(ask("SELECT * FROM tpcc_check()"), [""; 0], "as it was loaded");
+    let counts =
+        "SELECT count(*) FROM customer UNION ALL SELECT count(*) FROM new_order UNION ALL SELECT count(*) FROM stock";
+    assert_eq!(ask(counts), ["1200", "360", "400"]);
+    let [point] = points(&pgbench).try_into().unwrap();
+    run_all(&pgbench.before(&point, &stage).unwrap(), &stage);
+    let orders = || ask("SELECT count(*) FROM orders")[0].parse::<u64>().unwrap();
+    let before = orders();
+    let outcome = run(&pgbench.command(&point, &stage).unwrap(), &stage);
+    let record = pgbench.parse(&point, &stage, &outcome).unwrap();
+    assert_eq!(ask("SELECT * FROM tpcc_check()"), [""; 0], "after {record:?}");
+    check_kinds(&record, &String::from_utf8_lossy(&outcome.stdout), &stage.scratch.join(LOG));
+    // One in a hundred new orders is undone.
+    let (made, done) = (orders() - before, operations(&record, "new-order"));
+    assert!(made <= done && made as f64 > 0.9 * done as f64, "{made} of {done}");
+    let minute = record.extra["new_orders_per_minute"];
+    assert!((minute / (done as f64 * 20.0) - 1.0).abs() < 0.2, "{done} in 3 s, {minute} a minute");
+    assert!(record.warnings.iter().any(|warning| warning.contains("60 customers")), "{:?}", record.warnings);
+    check_names(&ask);
+    run_all(&pgbench.clean_up(&stage), &stage);
+    drop(server);
+}
+
+fn operations(record: &Record, kind: &str) -> u64 {
+    let of = |what: &What| *what == What::TransactionKind(kind.into());
+    record.classes.iter().find(|class| of(&class.what)).map_or(0, |class| class.operations)
+}
+
+/// Each kind has the latencies that the log has of its script, and its share of the mix.
+fn check_kinds(record: &Record, stdout: &str, log: &Path) {
+    let lines: Vec<String> = fs::read_dir(log)
+        .unwrap()
+        .flat_map(|entry| {
+            fs::read_to_string(entry.unwrap().path()).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect();
+    let all: u64 = record.classes.iter().map(|class| class.operations).sum();
+    assert_eq!(all as usize, lines.len());
+    assert!(stdout.contains(&format!("actually processed: {all}")));
+    let mix =
+        [("new-order", 0.45), ("payment", 0.43), ("order-status", 0.04), ("delivery", 0.04), ("stock-level", 0.04)];
+    for (script, (kind, share)) in mix.iter().enumerate() {
+        let of_script = |line: &&String| line.split(' ').nth(3) == Some(&script.to_string());
+        let us: Vec<f64> =
+            lines.iter().filter(of_script).map(|line| line.split(' ').nth(2).unwrap().parse().unwrap()).collect();
+        assert_eq!(operations(record, kind), us.len() as u64, "{kind}");
+        let spread = 5.0 * (share * (1.0 - share) / all as f64).sqrt();
+        assert!((us.len() as f64 / all as f64 - share).abs() < spread, "{kind}: {} of {all}", us.len());
+        let class = record.classes.iter().find(|class| class.what == What::TransactionKind((*kind).into())).unwrap();
+        let mean_ns = us.iter().sum::<f64>() / us.len() as f64 * 1e3;
+        assert!((class.latency.mean_ns.unwrap() / mean_ns - 1.0).abs() < 1e-9, "{kind}");
+        assert_eq!(class.latency.histogram.iter().map(|(_, count)| count).sum::<u64>(), us.len() as u64);
+    }
+}
+
+/// The specification's example of a name, and that every condition can fail.
+fn check_names(ask: &dyn Fn(&str) -> Vec<String>) {
+    assert_eq!(ask("SELECT tpcc_last(371)"), ["PRICALLYOUGHT"]);
+    for (change, conditions) in [
+        ("UPDATE warehouse SET w_ytd = w_ytd + 1 WHERE w_id = 1", "1,8"),
+        ("UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = 1 AND d_id = 1", "2"),
+        (
+            "DELETE FROM new_order WHERE no_w_id = 1 AND no_d_id = 1 AND no_o_id = (SELECT max(no_o_id) - 1 FROM new_order \
+             WHERE no_w_id = 1 AND no_d_id = 1)",
+            "3,5",
+        ),
+        ("DELETE FROM order_line WHERE ol_w_id = 1 AND ol_d_id = 1 AND ol_o_id = 1 AND ol_number = 1", "4,6"),
+        ("UPDATE order_line SET ol_delivery_d = NULL WHERE ol_w_id = 1 AND ol_d_id = 1 AND ol_o_id = 1", "7"),
+        ("UPDATE district SET d_ytd = d_ytd + 1 WHERE d_w_id = 1 AND d_id = 1", "1,9"),
+        ("UPDATE customer SET c_balance = c_balance + 1 WHERE c_w_id = 1 AND c_d_id = 1 AND c_id = 1", "10,12"),
+    ] {
+        let failing = "SELECT string_agg(DISTINCT condition::text, ',' ORDER BY condition::text) FROM tpcc_check()";
+        let said = ask(&format!("BEGIN; {change}; {failing}; ROLLBACK"));
+        let said = said.iter().find(|line| line.chars().next().is_some_and(|c| c.is_ascii_digit()));
+        assert_eq!(said.map(String::as_str), Some(conditions), "{change}");
+    }
+}
+
+#[test]
+fn a_script_of_several_that_pgbench_does_not_tell_of_is_named() {
+    let text = fixture("pgbench/15.18.stdout");
+    let problem = output::record(&outcome(&text, BEGAN), output::Log::default(), false, &tpcc::kinds()).unwrap_err();
+    assert!(problem.at.contains("SQL script 1: tpcc-new-order.sql"), "{problem}");
+    for keys in ["tpcc = { customers = 5 }", "tpcc = { items = 5 }"] {
+        let refused = Pgbench::new(toml::from_str(keys).unwrap()).unwrap_err();
+        assert!(refused.at.starts_with("workload.tpcc.") && refused.why.contains("specification"), "{refused}");
+    }
 }

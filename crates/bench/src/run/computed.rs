@@ -1,0 +1,197 @@
+//! Runs an experiment on a machine that is computed: the same file, plan, journal, folder, metrics and report as on a real one, with
+//! nothing started, read or changed.
+//!
+//! *Properties.* No clock is read, so the same experiment on the same machine leaves the same bytes. Everything that is about power is
+//! labelled as modelled by whoever computes the machine. Sensors that the experiment lists are not looked for: the machine brings its own.
+//! Samples are kept of the first repeat of each point.
+
+use pilotlight_actuators::Machine;
+use pilotlight_sensors::energy::Window;
+use pilotlight_sensors::{Domain, Recording};
+
+use super::{Event, RunError, Senses, StopFlag, machine, own};
+use crate::experiment::Loaded;
+use crate::metrics::power::Taken;
+use crate::plan::{Key, Plan};
+use crate::record::Record;
+use crate::results::entry::{Baseline, Entry, Run, Sensed};
+use crate::results::environment::Environment;
+use crate::results::folder::name_of;
+use crate::results::journal::Journal;
+use crate::results::samples::{self, Format};
+use crate::results::summary::{self, Results, setting};
+use crate::results::Folder;
+use crate::workload::{Place, Point, Problem, Stage};
+
+/// A machine that is computed.
+pub trait Computed {
+    /// What it is, for `environment.json`.
+    fn environment(&self) -> Environment;
+
+    /// What readers of the results must know, such as its name and hash, and that nothing was measured.
+    fn notes(&self) -> Vec<String>;
+
+    /// Domains of its sensors, with the sensor's name.
+    fn domains(&self) -> Vec<(String, Domain)>;
+
+    /// Does what is asked.
+    ///
+    /// # Errors
+    /// The machine has no such tool or setting: the key and what it has.
+    fn measure(&mut self, ask: &Ask<'_>) -> Result<Observed, Problem>;
+
+    /// The idle machine for so long.
+    ///
+    /// # Errors
+    /// The machine has no such setting.
+    fn idle(&mut self, machine: &Machine, length_ns: u64) -> Result<Recording, Problem>;
+}
+
+/// What a machine is asked to do.
+#[derive(Debug)]
+pub struct Ask<'a> {
+    /// The kind of workload, such as `fio`.
+    pub workload: &'a str,
+    /// Its knobs.
+    pub point: &'a Point,
+    /// Times and seed. There is no place: the machine has one drive.
+    pub stage: &'a Stage,
+    /// How it is set.
+    pub machine: &'a Machine,
+    /// How long it rests afterwards, in nanoseconds.
+    pub cool_down_ns: u64,
+}
+
+/// What came of it. Time begins at 0.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// What the workload says.
+    pub record: Record,
+    /// What sensors say, the rest afterwards included.
+    pub recording: Recording,
+    /// When the workload ended.
+    pub end_ns: u64,
+    /// What figures are of.
+    pub window: Window,
+}
+
+/// Computes what is missing of an experiment, and summarises what is there.
+///
+/// # Errors
+/// Why it ended early. What was finished until then is kept.
+pub fn run(
+    loaded: &Loaded,
+    plan: &Plan,
+    computed: &mut dyn Computed,
+    folder: &Folder,
+    format: Format,
+    stop: &StopFlag,
+    watch: &mut dyn FnMut(Event),
+) -> Result<Results, RunError> {
+    let senses = Senses { domains: computed.domains(), ..Senses::default() };
+    if !folder.open(plan)? {
+        folder.save(&folder.environment(), &computed.environment())?;
+        folder.save(&folder.sensors(), &senses)?;
+        folder.write(&folder.experiment(), &loaded.table.to_string())?;
+        folder.save(&folder.plan(), plan)?;
+    }
+    let (journal, taken) = (Journal::open(&folder.journal())?, super::taken(&senses, None));
+    let mut runner = Runner { loaded, plan, computed, folder, format, journal };
+    let outcome = runner.everything(stop, watch);
+    let results = runner.results(&taken, outcome.is_ok());
+    folder.save(&folder.results(), &results)?;
+    folder.write(&folder.table(), &results.table().csv(&results.notes))?;
+    crate::report::write(folder.root())?;
+    outcome.map(|()| results)
+}
+
+struct Runner<'a> {
+    loaded: &'a Loaded,
+    plan: &'a Plan,
+    computed: &'a mut dyn Computed,
+    folder: &'a Folder,
+    format: Format,
+    journal: Journal,
+}
+
+impl Runner<'_> {
+    /// A stop rule is not asked: computing is cheap, so every point is repeated as often as it may be.
+    fn everything(&mut self, stop: &StopFlag, watch: &mut dyn FnMut(Event)) -> Result<(), RunError> {
+        let of = self.plan.points.len() * self.plan.repeats.1 as usize;
+        for repeat in 0..self.plan.repeats.1 {
+            for point in self.plan.round(repeat, |_| true) {
+                let key = Key { point, repeat };
+                if let Some(signal) = stop.signal() {
+                    return Err(RunError::Stopped(signal));
+                }
+                if !self.journal.finished.runs.contains_key(&key) {
+                    let finished = self.journal.finished.runs.len();
+                    watch(Event::Measuring { key, finished, of, left_s: 0.0 });
+                    self.one(key)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, key: Key) -> Result<(), RunError> {
+        let point = &self.plan.points[key.point];
+        let machine = machine::machine(&self.loaded.experiment.machine, &setting(point), &self.loaded.file)?;
+        self.baseline(&setting(point), &machine)?;
+        let stage = self.stage(key);
+        let (own, cool_down_ns) = (own(point), self.loaded.experiment.cool_down.0);
+        let workload = self.loaded.workload.name();
+        let ask = Ask { workload, point: &own, stage: &stage, machine: &machine, cool_down_ns };
+        let Observed { record, recording, end_ns, window } = self.computed.measure(&ask)?;
+        if key.repeat == 0 {
+            samples::write(&recording, 0, &self.folder.samples(&name_of(key)), self.format)?;
+        }
+        let run = Run {
+            key,
+            knobs: point.clone(),
+            began_wall_ns: 0,
+            span: Window { from_ns: 0, to_ns: end_ns },
+            window,
+            record,
+            sensed: Sensed::of(&recording, window),
+        };
+        Ok(self.journal.add(Entry::Run(Box::new(run)))?)
+    }
+
+    fn baseline(&mut self, setting: &Point, machine: &Machine) -> Result<(), RunError> {
+        let length_ns = self.loaded.experiment.idle_baseline.0;
+        if length_ns == 0 || self.journal.finished.baseline(setting).is_some() {
+            return Ok(());
+        }
+        let recording = self.computed.idle(machine, length_ns)?;
+        let window = Window { from_ns: 0, to_ns: length_ns };
+        let baseline = Baseline { setting: setting.clone(), window, sensed: Sensed::of(&recording, window) };
+        Ok(self.journal.add(Entry::Baseline(Box::new(baseline)))?)
+    }
+
+    fn stage(&self, key: Key) -> Stage {
+        let experiment = &self.loaded.experiment;
+        Stage {
+            scratch: self.folder.root().to_owned(),
+            place: Place::Nothing,
+            ramp_s: experiment.ramp.seconds(),
+            duration_s: experiment.duration.map_or(0.0, |duration| duration.seconds()),
+            seed: self.plan.seed_of(key),
+        }
+    }
+
+    fn results(&self, taken: &Taken, complete: bool) -> Results {
+        let results = Results::of(self.plan, &self.journal.finished, taken, self.computed.notes());
+        Results { complete, ..results }
+    }
+}
+
+/// Every metric of every finished measurement of a folder.
+///
+/// # Errors
+/// If its journal cannot be read.
+pub fn metrics(folder: &Folder, taken: &Taken) -> Result<Vec<(Run, Vec<crate::metrics::Metric>)>, RunError> {
+    let finished = crate::results::journal::Finished::read(&folder.journal())?;
+    let of = |run: &Run| (run.clone(), summary::metrics_of(run, &finished, taken));
+    Ok(finished.runs.values().map(of).collect())
+}

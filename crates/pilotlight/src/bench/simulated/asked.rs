@@ -1,0 +1,196 @@
+//! The knobs of a point as a load of the simulator. What the simulated machine does not have is refused, with what it has.
+
+use pilotlight_actuators::Machine;
+use pilotlight_bench::run::computed::Ask;
+use pilotlight_bench::workload::knob::{self, Named, Pattern};
+use pilotlight_bench::{Point, Problem, Value};
+use pilotlight_sim::local::{Load, Local, Scheduler, Way};
+
+/// Options of fio that make no difference here: how jobs are made, and that memory and caches are bypassed, as the model always does.
+const WITHOUT_EFFECT: [&str; 6] = ["direct", "thread", "group_reporting", "norandommap", "randrepeat", "offset_increment"];
+
+/// What a point asks.
+pub(super) fn load(machine: &Local, ask: &Ask<'_>) -> Result<Load, Problem> {
+    if ask.workload != "fio" {
+        return Err(wrong("workload.kind", format!("the simulated machine runs fio's jobs only, not {}", ask.workload)));
+    }
+    let point = ask.point;
+    let mut load = settings(machine, ask.machine)?;
+    let engine = way(point)?;
+    load.way = engine.0;
+    let pattern = Pattern::read(knob::at(point, "rw")?, "rw")?;
+    (load.sequential, load.writes_ppm) = pattern_of(&pattern)?;
+    load.bytes = bytes(knob::at(point, "bs")?)?;
+    load.depth = number(point, "iodepth")?;
+    load.jobs = number(point, "numjobs")?;
+    think(&mut load, point)?;
+    unknown(point, &engine.1)?;
+    load.seed = ask.stage.seed;
+    let ns = |seconds: f64| (seconds * 1e9).round() as u64;
+    (load.ramp_ns, load.duration_ns) = (ns(ask.stage.ramp_s), ns(ask.stage.duration_s));
+    load.after_ns = if load.writes_ppm > 0 { ask.cool_down_ns } else { 0 };
+    if !is_whole(&load) {
+        // What does not write and does not rest has no memory: a part stands for the whole.
+        load.duration_ns = load.duration_ns.min(machine.window_ns);
+        load.ramp_ns = load.ramp_ns.min(machine.window_ns / 10);
+    }
+    Ok(load)
+}
+
+/// Whether all of the time is simulated.
+pub(super) fn is_whole(load: &Load) -> bool {
+    load.writes_ppm > 0 || load.think_after > 0
+}
+
+/// A machine left alone.
+pub(super) fn idle(machine: &Local, set: &Machine, length_ns: u64) -> Result<Load, Problem> {
+    Ok(Load { jobs: 0, duration_ns: length_ns, ..settings(machine, set)? })
+}
+
+fn wrong(at: &str, why: impl Into<String>) -> Problem {
+    Problem { at: at.to_owned(), why: why.into() }
+}
+
+/// How the machine is set. Settings that it does not have are refused.
+fn settings(machine: &Local, set: &Machine) -> Result<Load, Problem> {
+    let without = Machine { scheduler: None, power_state: None, transitions: None, drive: None, ..set.clone() };
+    if without != Machine::default() {
+        return Err(wrong("machine", "the simulated machine has scheduler, power_state and transitions only"));
+    }
+    let scheduler = match set.scheduler.as_deref() {
+        None | Some("none") => Scheduler::None,
+        Some("kyber") => Scheduler::Kyber,
+        Some("mq-deadline") => Scheduler::Deadline,
+        Some(other) => return Err(wrong("machine.scheduler", format!("there is no {other}: none, kyber, mq-deadline"))),
+    };
+    let state = usize::from(set.power_state.unwrap_or(0));
+    if state >= machine.drive.state.len() {
+        let why = format!("the simulated drive works in the states 0 to {}", machine.drive.state.len() - 1);
+        return Err(wrong("machine.power_state", why));
+    }
+    Ok(Load {
+        way: Way::Interrupt,
+        jobs: 1,
+        depth: 1,
+        bytes: 4096,
+        sequential: false,
+        writes_ppm: 0,
+        scheduler,
+        state,
+        autonomous: set.transitions == Some(true),
+        think_after: 0,
+        think_ns: 0,
+        think_spin_ns: 0,
+        ramp_ns: 0,
+        duration_ns: 0,
+        after_ns: 0,
+        seed: 0,
+    })
+}
+
+/// How requests are had done, and the engine's own options.
+fn way(point: &Point) -> Result<(Way, Vec<(String, String)>), Problem> {
+    if let Some(mechanism) = point.get("mechanism") {
+        return Ok((mechanism_of(&mechanism.to_string())?, Vec::new()));
+    }
+    let engine = Named::read(knob::at(point, "ioengine")?, "ioengine")?;
+    let on = |key: &str| {
+        let own = engine.options.iter().any(|(name, value)| name == key && value != "0");
+        own || point.get(key).is_some_and(|value| !matches!(value.to_string().as_str(), "0" | "false"))
+    };
+    let way = match (engine.name.as_str(), on("hipri"), on("sqthread_poll")) {
+        ("sync" | "psync" | "pvsync" | "pvsync2", false, false) => Way::Interrupt,
+        ("pvsync2", true, false) => Way::Classic,
+        ("libaio", false, false) => Way::Libaio,
+        ("io_uring", false, false) => Way::Uring,
+        ("io_uring", true, true) => Way::UringPolled,
+        ("posixaio", false, false) => Way::PosixAio,
+        ("spdk", _, false) => Way::Bypass,
+        (name, ..) => {
+            let known = "psync, pvsync2 (hipri), libaio, io_uring (hipri with sqthread_poll), posixaio and spdk";
+            return Err(wrong("ioengine", format!("the simulated machine has {known}, not this way of {name}")));
+        }
+    };
+    Ok((way, engine.options))
+}
+
+fn mechanism_of(words: &str) -> Result<Way, Problem> {
+    match words {
+        "interrupt" => Ok(Way::Interrupt),
+        "classic" => Ok(Way::Classic),
+        "hybrid" => Ok(Way::Hybrid),
+        "uring interrupt" => Ok(Way::Uring),
+        other => {
+            let known = "interrupt, classic, hybrid and uring interrupt";
+            Err(wrong("mechanism", format!("the simulated machine has {known}, not {other}")))
+        }
+    }
+}
+
+fn pattern_of(pattern: &Pattern) -> Result<(bool, u64), Problem> {
+    let mixed = 1_000_000 - u64::from(pattern.read_percent.unwrap_or(50)) * 10_000;
+    match pattern.word.as_str() {
+        "read" => Ok((true, 0)),
+        "write" => Ok((true, 1_000_000)),
+        "randread" => Ok((false, 0)),
+        "randwrite" => Ok((false, 1_000_000)),
+        "rw" | "readwrite" => Ok((true, mixed)),
+        "randrw" => Ok((false, mixed)),
+        other => Err(wrong("rw", format!("the simulated machine has no {other}"))),
+    }
+}
+
+fn think(load: &mut Load, point: &Point) -> Result<(), Problem> {
+    let us = |key: &str| point.get(key).map_or(Ok(0), |value| time_us(value, key));
+    load.think_ns = us("thinktime")? * 1_000;
+    load.think_spin_ns = us("thinktime_spin")? * 1_000;
+    if load.think_ns + load.think_spin_ns > 0 {
+        load.think_after = point.get("thinktime_blocks").map_or(Ok(1), |_| number(point, "thinktime_blocks"))?;
+    }
+    Ok(())
+}
+
+/// fio reads times without a unit as microseconds.
+fn time_us(value: &Value, key: &str) -> Result<u64, Problem> {
+    let text = value.to_string();
+    let units = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
+    let unit = units.iter().find(|(unit, _)| text.ends_with(unit));
+    let (digits, factor) = unit.map_or((text.as_str(), 1), |(unit, factor)| (&text[..text.len() - unit.len()], *factor));
+    let number = digits.trim().parse::<u64>().map_err(|_| wrong(key, format!("{text} is no time")))?;
+    Ok(number * factor)
+}
+
+fn number(point: &Point, key: &str) -> Result<u32, Problem> {
+    let value = knob::count(point, key)?;
+    u32::try_from(value).ok().filter(|value| *value > 0).ok_or_else(|| wrong(key, format!("{value} is too large, or 0")))
+}
+
+/// fio reads `4k` as 4096 bytes.
+fn bytes(value: &Value) -> Result<u64, Problem> {
+    let text = value.to_string().to_ascii_lowercase();
+    let text = text.trim_end_matches("ib").trim_end_matches('b');
+    let (digits, shift) = match text.chars().last() {
+        Some('k') => (&text[..text.len() - 1], 10),
+        Some('m') => (&text[..text.len() - 1], 20),
+        _ => (text, 0),
+    };
+    let number = digits.parse::<u64>().ok().filter(|number| *number > 0 && *number < 1 << 24);
+    number.map(|number| number << shift).ok_or_else(|| wrong("bs", format!("{value} is no block size")))
+}
+
+/// Whatever else fio is told would be ignored, so it is refused.
+fn unknown(point: &Point, of_engine: &[(String, String)]) -> Result<(), Problem> {
+    const KNOWN: [&str; 11] = [
+        "mechanism", "ioengine", "rw", "bs", "iodepth", "numjobs", "hipri", "sqthread_poll", "thinktime", "thinktime_spin",
+        "thinktime_blocks",
+    ];
+    let ignored = |key: &str| !KNOWN.contains(&key) && !WITHOUT_EFFECT.contains(&key);
+    let keys = point.keys().map(String::as_str).chain(of_engine.iter().map(|(key, _)| key.as_str()));
+    match keys.into_iter().find(|key| ignored(key)) {
+        Some(key) => Err(wrong(&format!("workload.options.{key}"), "the simulated machine knows nothing of it")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! A Pilotlight target's own counters, asked for over its control socket (docs/operating.md, "The protocol"): requests, time
+//! busy, polling in vain and asleep, cores awake, and what its policy ordered.
+//!
+//! *From windows to counters.* The target tells what happened since the connection asked last, and the first time since its
+//! start. That first answer is left out and the rest added up: counters begin at 0 with the first reading and only grow, also
+//! over a lost connection, whose time is then missing. Shares of time are rounded by the target to 0.01 %.
+//!
+//! *What asking costs.* Each question wakes the target's main core for a moment, so that a target which is asked often sleeps
+//! less.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::roots::Roots;
+use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+
+const NAME: &str = "target";
+const REQUEST: &[u8] = b"{\"version\":1,\"command\":\"status\"}\n";
+/// Versions of the protocol and of the status that this reads.
+const VERSION: u64 = 1;
+const FORMAT: u64 = 1;
+const PATIENCE_MS: u64 = 2_000;
+/// An answer is no longer than this: some 1,000 reactors.
+const LONGEST: u64 = 4 << 20;
+
+/// Counters, in the order of their domains.
+const COUNTERS: [(&str, Unit); 11] = [
+    ("requests", Unit::Count),
+    ("read", Unit::Byte),
+    ("written", Unit::Byte),
+    ("busy", Unit::NanoSecond),
+    ("polling-in-vain", Unit::NanoSecond),
+    ("asleep", Unit::NanoSecond),
+    ("scheduled", Unit::NanoSecond),
+    ("moves", Unit::Count),
+    ("sleeps", Unit::Count),
+    ("wakes", Unit::Count),
+    ("refusals", Unit::Count),
+];
+const SCHEDULED: usize = 6;
+/// Gauges, behind the counters.
+const GAUGES: [&str; 3] = ["reactors", "reactors-awake", "connections"];
+
+/// Which target, and whether it is there already.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// Its control socket, such as `/run/pilotlight/pilotlight.sock`.
+    pub socket: PathBuf,
+    /// The workload starts it, and ends it: before and after there is nobody to ask.
+    pub with_workload: bool,
+    /// How long an answer may take, in milliseconds; 2,000 where it is not given.
+    pub timeout_ms: Option<u64>,
+}
+
+/// The counters of a target.
+#[derive(Debug)]
+pub struct Target {
+    options: Options,
+    domains: Vec<Domain>,
+    stream: Option<BufReader<UnixStream>>,
+    /// Nothing was asked over this connection yet.
+    is_new: bool,
+    totals: [i64; COUNTERS.len()],
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    version: u64,
+    ok: Option<Status>,
+    error: Option<Refusal>,
+}
+
+#[derive(Deserialize)]
+struct Refusal {
+    message: String,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    format: u64,
+    window_ns: u64,
+    io: Io,
+    reactors: Vec<Reactor>,
+    orders: Orders,
+}
+
+#[derive(Deserialize)]
+struct Io {
+    connections: i64,
+    iops: f64,
+    read_bytes_per_s: f64,
+    written_bytes_per_s: f64,
+}
+
+#[derive(Deserialize)]
+struct Reactor {
+    state: String,
+    busy_percent: f64,
+    idle_percent: f64,
+    asleep_percent: BTreeMap<String, f64>,
+    scheduled_percent: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct Orders {
+    moves: Count,
+    sleeps: Count,
+    wakes: Count,
+    refusals: Count,
+}
+
+#[derive(Deserialize)]
+struct Count {
+    in_window: i64,
+}
+
+impl Status {
+    /// What came in the window, in the order of [`COUNTERS`]; times are sums over the reactors.
+    fn grown(&self) -> [i64; COUNTERS.len()] {
+        let window_ns = self.window_ns as f64;
+        let rate = |per_s: f64| (per_s * window_ns / 1e9).round() as i64;
+        let time = |of: &dyn Fn(&Reactor) -> f64| {
+            let percent: f64 = self.reactors.iter().map(of).sum();
+            (percent * window_ns / 100.0).round() as i64
+        };
+        let Orders { moves, sleeps, wakes, refusals } = &self.orders;
+        [
+            rate(self.io.iops),
+            rate(self.io.read_bytes_per_s),
+            rate(self.io.written_bytes_per_s),
+            time(&|reactor| reactor.busy_percent),
+            time(&|reactor| reactor.idle_percent),
+            time(&|reactor| reactor.asleep_percent.values().sum()),
+            time(&|reactor| reactor.scheduled_percent.unwrap_or_default()),
+            moves.in_window,
+            sleeps.in_window,
+            wakes.in_window,
+            refusals.in_window,
+        ]
+    }
+
+    /// The gauges, in the order of [`GAUGES`].
+    fn gauges(&self) -> [i64; GAUGES.len()] {
+        let awake = self.reactors.iter().filter(|reactor| reactor.state == "awake").count();
+        [self.reactors.len() as i64, awake as i64, self.io.connections]
+    }
+
+    /// Whether the kernel tells how long the reactors were scheduled.
+    fn knows_scheduled(&self) -> bool {
+        self.reactors.iter().all(|reactor| reactor.scheduled_percent.is_some())
+    }
+}
+
+impl Open for Target {
+    type Options = Options;
+
+    fn open(_: &Roots, options: &Options) -> Result<Self, Missing> {
+        if options.socket.as_os_str().is_empty() {
+            let help = "set socket to the target's control socket (`pilotlight serve --admin-socket PATH`)";
+            return Err(Missing::new(NAME, Why::NotConfigured, "no control socket is named", help));
+        }
+        let counters = COUNTERS.map(|(name, unit)| Domain::counter(name, unit));
+        let gauges = GAUGES.map(|name| Domain::gauge(name, Unit::Count));
+        let domains = counters.into_iter().chain(gauges).collect();
+        let mut target =
+            Self { options: options.clone(), domains, stream: None, is_new: true, totals: [0; COUNTERS.len()] };
+        if !options.with_workload {
+            target.connect().map_err(|error| missing(&options.socket, &error))?;
+            target.read(&mut Vec::new()).map_err(|error| {
+                let help = "is it a Pilotlight target of this version? Try `pilotlight status --socket`";
+                Missing::new(NAME, Why::Broken, error.to_string(), help)
+            })?;
+        }
+        Ok(target)
+    }
+}
+
+fn missing(socket: &Path, error: &std::io::Error) -> Missing {
+    let what = format!("no target answers at {}: {error}", socket.display());
+    let start =
+        "start one with `pilotlight serve --admin-socket`; if the experiment's workload does, set with_workload = true";
+    match error.kind() {
+        ErrorKind::PermissionDenied => {
+            Missing::new(NAME, Why::Denied, what, "run this as the user that runs the target, or as root")
+        }
+        ErrorKind::NotFound => Missing::new(NAME, Why::Absent, what, start),
+        _ => Missing::new(NAME, Why::Unreachable, what, start),
+    }
+}
+
+impl Target {
+    fn connect(&mut self) -> std::io::Result<()> {
+        let stream = UnixStream::connect(&self.options.socket)?;
+        let patience = Duration::from_millis(self.options.timeout_ms.unwrap_or(PATIENCE_MS).max(1));
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        self.stream = Some(BufReader::new(stream));
+        self.is_new = true;
+        Ok(())
+    }
+
+    /// One answer, and whether it is the first of this connection.
+    fn ask(&mut self) -> std::io::Result<(String, bool)> {
+        if self.stream.is_none() {
+            self.connect()?;
+        }
+        let Some(stream) = &mut self.stream else { return Err(ErrorKind::NotConnected.into()) };
+        stream.get_mut().write_all(REQUEST)?;
+        let mut line = String::new();
+        match std::io::Read::take(&mut *stream, LONGEST).read_line(&mut line)? {
+            0 => Err(std::io::Error::new(ErrorKind::UnexpectedEof, "the target has ended")),
+            _ => Ok((line, std::mem::take(&mut self.is_new))),
+        }
+    }
+
+    fn status(&mut self) -> Result<(Status, bool), ReadError> {
+        let asked = self.ask().map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                std::io::Error::new(ErrorKind::TimedOut, "no answer in time")
+            }
+            _ => error,
+        });
+        let socket = self.options.socket.display();
+        let (line, first) = asked.map_err(|error| ReadError::io(format!("the target at {socket}"), error))?;
+        let strange =
+            |why: String| ReadError::Content(format!("the target at {socket} says what this cannot read: {why}"));
+        let answer: Answer = serde_json::from_str(&line).map_err(|error| strange(error.to_string()))?;
+        match answer {
+            Answer { version, .. } if version != VERSION => Err(strange(format!("version {version}, not {VERSION}"))),
+            Answer { error: Some(refusal), .. } => Err(strange(format!("it refused: {}", refusal.message))),
+            Answer { ok: Some(status), .. } if status.format == FORMAT => Ok((status, first)),
+            Answer { ok: Some(status), .. } => {
+                Err(strange(format!("its status has format {}, not {FORMAT}", status.format)))
+            }
+            _ => Err(strange("neither a status nor an error".into())),
+        }
+    }
+}
+
+impl Sensor for Target {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn domains(&self) -> &[Domain] {
+        &self.domains
+    }
+
+    fn native_interval_ns(&self) -> u64 {
+        100_000_000
+    }
+
+    fn slow(&self) -> bool {
+        true
+    }
+
+    fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
+        let (status, first) = self.status().inspect_err(|_| self.stream = None)?;
+        if !first {
+            self.totals.iter_mut().zip(status.grown()).for_each(|(total, grown)| *total += grown);
+        }
+        let counters = self.totals.into_iter().enumerate();
+        let counters = counters.filter(|(domain, _)| *domain != SCHEDULED || status.knows_scheduled());
+        let gauges = status.gauges().into_iter().enumerate().map(|(at, value)| (COUNTERS.len() + at, value));
+        into.extend(counters.chain(gauges).map(|(domain, value)| Reading { domain, value }));
+        Ok(())
+    }
+}
