@@ -64,12 +64,7 @@ pub(super) fn within(step: Step, cgroup: Option<&Path>) -> Step {
 /// An earlier run left its changes behind.
 pub(super) fn begin(roots: &pilotlight_sensors::Roots, journal: Option<&Path>) -> Result<Changes, RunError> {
     let journal = journal.map_or_else(changes::fresh, Path::to_owned);
-    Ok(Changes::begin(&journal, of(roots))?)
-}
-
-fn of(roots: &pilotlight_sensors::Roots) -> pilotlight_actuators::Roots {
-    let pilotlight_sensors::Roots { sys, proc, dev } = roots.clone();
-    pilotlight_actuators::Roots { sys, proc, dev }
+    Ok(Changes::begin(&journal, roots.clone())?)
 }
 
 /// What is worked on. A file is there only once the workload has made it; its folder is on the same device.
@@ -93,7 +88,7 @@ impl Runner<'_> {
         let device = device_of(&self.place);
         // Of the cgroup `pilotlight-PID`.
         let name = std::process::id().to_string();
-        for change in machine.changes(&of(&self.settings.roots), device, &name)? {
+        for change in machine.changes(&self.settings.roots, device, &name)? {
             self.changes.make(&change)?;
         }
         self.adopt()?;
