@@ -103,7 +103,7 @@ fn a_device_that_was_named_twice_is_filled_and_its_scheduler_put_back() {
     assert_eq!(heads, [0, MIB, 2 * MIB, 3 * MIB], "each block begins with its place");
     assert!(!zeroes, "the part of a block at the end is written too");
     if can_vary {
-        for (point, scheduler) in [("p000-r01", "[none]"), ("p001-r01", "[mq-deadline]")] {
+        for (point, scheduler) in [("p000-r00", "[none]"), ("p001-r00", "[mq-deadline]")] {
             let said = fs::read_to_string(folder.path().join("out/raw").join(point).join("stdout")).unwrap();
             assert!(said.contains(scheduler), "{said}");
         }
