@@ -96,6 +96,8 @@ fn a_device_that_was_named_twice_is_filled_and_its_scheduler_put_back() {
     );
     let refused = bench(&text, folder.path(), None).unwrap_err().to_string();
     assert!(refused.contains("--i-may-overwrite"), "{refused}");
+    let another = bench(&text, folder.path(), Some(Path::new("/dev/null"))).unwrap_err().to_string();
+    assert!(another.contains("must be the same"), "{another}");
     assert_eq!(disk.looked_at(), (vec![0; 4], true), "nothing was written");
     let results = bench(&text, folder.path(), Some(&disk.device)).unwrap();
     assert!(results.complete);
