@@ -99,7 +99,7 @@ impl Runner<'_> {
 
     /// Sets what a mechanism takes, as far as the kernel lets it: what it ignores or refuses is kept for the verdict.
     fn try_settings(&mut self, mechanism: Mechanism) -> Result<Vec<Tried>, RunError> {
-        let (roots, mut all) = (of(&self.settings.roots), Vec::new());
+        let (roots, mut all) = (self.settings.roots.clone(), Vec::new());
         for (key, wanted, machine) in mechanism.settings() {
             let why_not = match machine.changes(&roots, device_of(&self.place), "") {
                 Err(error) => Some(error.why),
@@ -126,7 +126,7 @@ impl Runner<'_> {
 
     /// What is known, after a measurement, of how its requests were completed.
     pub(super) fn completion(&self, asked: Mechanism) -> Completion {
-        let (roots, device) = (of(&self.settings.roots), device_of(&self.place));
+        let (roots, device) = (self.settings.roots.clone(), device_of(&self.place));
         Completion {
             asked: asked.to_string(),
             tried: self.tried.clone(),
@@ -169,7 +169,8 @@ fn join(cgroup: &Path, proc: &Path, root: u32) -> io::Result<()> {
 
 /// A process and those that it, or one of them, is the parent of.
 fn descendants(proc: &Path, root: u32) -> BTreeSet<u32> {
-    let parents: Vec<(u32, u32)> = std::fs::read_dir(proc).into_iter().flatten().flatten().filter_map(parent).collect();
+    let parents: Vec<(u32, u32)> =
+        std::fs::read_dir(proc).into_iter().flatten().flatten().filter_map(|entry| parent(&entry)).collect();
     let mut all = BTreeSet::from([root]);
     loop {
         let before = all.len();
@@ -183,7 +184,7 @@ fn descendants(proc: &Path, root: u32) -> BTreeSet<u32> {
 }
 
 /// A process and its parent (proc_pid_stat(5): the second field behind the name, which may hold anything).
-fn parent(entry: std::fs::DirEntry) -> Option<(u32, u32)> {
+fn parent(entry: &std::fs::DirEntry) -> Option<(u32, u32)> {
     let pid = entry.file_name().to_str()?.parse().ok()?;
     let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
     let (_, behind) = stat.rsplit_once(')')?;
