@@ -35,6 +35,7 @@ Examples:
   pilotlight bench experiments/quick.toml
   pilotlight bench experiments/quick.toml --dry-run              every command, and how long it takes
   pilotlight bench experiments/quick.toml --sensor modelled      watts from a model, labelled as such
+  pilotlight bench experiments/bursts.toml                       our target under bursts and three policies
   pilotlight bench sweep.toml --out sweep --seed 7
   pilotlight bench --resume sweep                                go on where it was interrupted
   pilotlight bench drive.toml --i-may-overwrite /dev/nvme1n1

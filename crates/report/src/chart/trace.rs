@@ -28,7 +28,9 @@ impl Trace {
     pub(super) fn svg(&self) -> String {
         let xs: Vec<f64> = self.lines.iter().flat_map(|line| &line.places).map(|place| place.x).collect();
         let ruler = Ruler::new(&self.x, &xs);
-        let inside = |x: f64| xs.iter().any(|other| *other <= x) && xs.iter().any(|other| *other >= x);
+        // A line may end a reading before what is marked.
+        let (first, last) = xs.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(*x), b.max(*x)));
+        let inside = |x: f64| (x - first).min(last - x) >= -0.05 * (last - first);
         let marks: Vec<&(f64, String)> = self.marks.iter().filter(|(x, _)| inside(*x)).collect();
         let draw = |canvas: &mut Canvas| {
             for (at, (value, name)) in marks.iter().enumerate() {
