@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::changes::{Change, cpus};
-use crate::roots::Roots;
+use pilotlight_drive::Roots;
 
 /// What is to be set. What is left out stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::roots::Roots;
 use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+use pilotlight_drive::Roots;
 
 const NAME: &str = "target";
 const REQUEST: &[u8] = b"{\"version\":1,\"command\":\"status\"}\n";

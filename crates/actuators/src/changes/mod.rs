@@ -40,9 +40,9 @@ pub use restore::{Back, Options, Outcome, restore, restore_with};
 
 pub(crate) use cgroup::cpus;
 
-use crate::roots::Roots;
 use change::Step;
 use journal::{Entry, Journal};
+use pilotlight_drive::Roots;
 
 /// What this process has changed. At the end of its life everything is put back.
 pub struct Changes {

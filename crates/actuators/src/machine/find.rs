@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::roots::Roots;
+use pilotlight_drive::Roots;
 
 /// The kernel's name of the whole device that `path` is, is a partition of, or lies on, such as `nvme0n1`.
 pub(super) fn block(roots: &Roots, path: Option<&Path>) -> Result<String, String> {

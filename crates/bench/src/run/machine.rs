@@ -64,12 +64,7 @@ pub(super) fn within(step: Step, cgroup: Option<&Path>) -> Step {
 /// An earlier run left its changes behind.
 pub(super) fn begin(roots: &pilotlight_sensors::Roots, journal: Option<&Path>) -> Result<Changes, RunError> {
     let journal = journal.map_or_else(changes::fresh, Path::to_owned);
-    Ok(Changes::begin(&journal, of(roots))?)
-}
-
-fn of(roots: &pilotlight_sensors::Roots) -> pilotlight_actuators::Roots {
-    let pilotlight_sensors::Roots { sys, proc, dev } = roots.clone();
-    pilotlight_actuators::Roots { sys, proc, dev }
+    Ok(Changes::begin(&journal, roots.clone())?)
 }
 
 /// What is worked on. A file is there only once the workload has made it; its folder is on the same device.
@@ -93,7 +88,7 @@ impl Runner<'_> {
         let device = device_of(&self.place);
         // Of the cgroup `pilotlight-PID`.
         let name = std::process::id().to_string();
-        for change in machine.changes(&of(&self.settings.roots), device, &name)? {
+        for change in machine.changes(&self.settings.roots, device, &name)? {
             self.changes.make(&change)?;
         }
         self.adopt()?;
@@ -104,7 +99,7 @@ impl Runner<'_> {
 
     /// Sets what a mechanism takes, as far as the kernel lets it: what it ignores or refuses is kept for the verdict.
     fn try_settings(&mut self, mechanism: Mechanism) -> Result<Vec<Tried>, RunError> {
-        let (roots, mut all) = (of(&self.settings.roots), Vec::new());
+        let (roots, mut all) = (self.settings.roots.clone(), Vec::new());
         for (key, wanted, machine) in mechanism.settings() {
             let why_not = match machine.changes(&roots, device_of(&self.place), "") {
                 Err(error) => Some(error.why),
@@ -131,7 +126,7 @@ impl Runner<'_> {
 
     /// What is known, after a measurement, of how its requests were completed.
     pub(super) fn completion(&self, asked: Mechanism) -> Completion {
-        let (roots, device) = (of(&self.settings.roots), device_of(&self.place));
+        let (roots, device) = (self.settings.roots.clone(), device_of(&self.place));
         Completion {
             asked: asked.to_string(),
             tried: self.tried.clone(),
@@ -174,7 +169,8 @@ fn join(cgroup: &Path, proc: &Path, root: u32) -> io::Result<()> {
 
 /// A process and those that it, or one of them, is the parent of.
 fn descendants(proc: &Path, root: u32) -> BTreeSet<u32> {
-    let parents: Vec<(u32, u32)> = std::fs::read_dir(proc).into_iter().flatten().flatten().filter_map(parent).collect();
+    let parents: Vec<(u32, u32)> =
+        std::fs::read_dir(proc).into_iter().flatten().flatten().filter_map(|entry| parent(&entry)).collect();
     let mut all = BTreeSet::from([root]);
     loop {
         let before = all.len();
@@ -188,7 +184,7 @@ fn descendants(proc: &Path, root: u32) -> BTreeSet<u32> {
 }
 
 /// A process and its parent (proc_pid_stat(5): the second field behind the name, which may hold anything).
-fn parent(entry: std::fs::DirEntry) -> Option<(u32, u32)> {
+fn parent(entry: &std::fs::DirEntry) -> Option<(u32, u32)> {
     let pid = entry.file_name().to_str()?.parse().ok()?;
     let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
     let (_, behind) = stat.rsplit_once(')')?;
@@ -239,13 +235,8 @@ mod tests {
         assert!(joined.is_superset(&expected.into()), "{joined:?} {expected:?}");
         assert_eq!(joined.len(), text.lines().count(), "each once");
         assert!(!joined.contains(&std::process::id()));
-        let end = |pid: u32| {
-            drop(
-                rustix::process::Pid::from_raw(pid as i32)
-                    .map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL)),
-            )
-        };
-        end(expected[2]);
+        let grandchild = rustix::process::Pid::from_raw(expected[2] as i32).unwrap();
+        rustix::process::kill_process(grandchild, rustix::process::Signal::KILL).unwrap();
         server.end();
         assert!(join(Path::new("/nowhere"), Path::new("/proc"), std::process::id()).is_err());
     }
