@@ -7,9 +7,8 @@
 pub mod changes;
 pub mod cpufreq;
 pub mod machine;
-pub mod roots;
 
-pub use changes::{Change, Changes, restore};
+pub use changes::{Attempt, Change, Changes, restore};
 pub use cpufreq::{CpuFreq, OpenError};
 pub use machine::Machine;
-pub use roots::Roots;
+pub use pilotlight_drive::Roots;

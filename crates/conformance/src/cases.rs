@@ -182,8 +182,7 @@ pub fn a_core_that_gets_a_thread_is_not_put_to_sleep(plant: &mut dyn Plant) {
     assert_eq!(log.refused, [(sleep(1), Refusal::NotEmpty)]);
 }
 
-/// A thread that is ordered to where it lives is not on its way. Not in the list of [`crate::suite!`]: see `tests/conformance.rs` of the
-/// live plant.
+/// A thread that is ordered to where it lives is not on its way.
 pub fn a_thread_that_stays_is_not_on_its_way(plant: &mut dyn Plant) {
     let script =
         script(plant)

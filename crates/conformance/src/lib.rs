@@ -51,6 +51,7 @@ macro_rules! suite {
             a_core_sleeps_as_deep_as_the_plant_says
             the_main_core_does_not_sleep
             a_core_that_gets_a_thread_is_not_put_to_sleep
+            a_thread_that_stays_is_not_on_its_way
             what_does_not_exist_is_refused
             what_the_plant_cannot_do_is_refused
             a_thread_that_waits_for_interrupts_lets_its_core_rest

@@ -1,7 +1,7 @@
 //! A machine from its two files: what is printed about it (`profiles/NAME.toml`) and what is free (`calibration.toml`).
 //!
 //! Both are merged by dotted key. A key that both give, that neither gives, or that the machine does not have is an error
-//! that names it: nothing is ever filled in silently. The profile's `[sources]` must name every figure in it.
+//! that names it: nothing is ever filled in silently but that nothing fails (`director.fails_ppm`, 0). The profile's `[sources]` must name every figure in it.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +17,9 @@ use crate::read::{self, ReadError};
 
 /// Keys of a profile that say what it is, and are no part of the machine.
 const ABOUT: [&str; 4] = ["source", "cores", "sources", "fact"];
+
+/// What no file has to give: faults, which are there only where somebody asks for them. With its value else.
+const FAULTS: [(&str, i64); 1] = [("director.fails_ppm", 0)];
 
 /// Both files, read.
 #[derive(Clone, Debug)]
@@ -155,6 +158,11 @@ impl MachineFiles {
             }
             dotted::set(&mut merged, &constant.key, constant.value.clone())?;
         }
+        for (key, none) in FAULTS {
+            if dotted::get(&merged, key).is_none() {
+                dotted::set(&mut merged, key, Value::Integer(none))?;
+            }
+        }
         for (key, value) in changes {
             if dotted::get(&merged, key).is_none() {
                 return Err(MachineError::Unknown(key.clone()));
@@ -194,6 +202,9 @@ mod tests {
         let files = MachineFiles::parse(PROFILE, CALIBRATION).unwrap();
         let change = |key: &str, value: Value| files.machine(&[(key.to_owned(), value)]);
         assert_eq!(change("poll.loop_ns", 7.into()).unwrap().poll.loop_ns, 7);
+        let faults = |machine: Machine| machine.director.fails_ppm;
+        assert_eq!(faults(files.machine(&[]).unwrap()), 0, "none unless asked for");
+        assert_eq!(faults(change("director.fails_ppm", 1_000.into()).unwrap()), 1_000);
         assert!(change("poll.loops_ns", 7.into()).unwrap_err().to_string().contains("poll.loops_ns"));
         let wrong = change("poll.loop_ns", "seven".into()).unwrap_err().to_string();
         assert!(wrong.contains("poll.loop_ns"), "{wrong}");

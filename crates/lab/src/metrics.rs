@@ -2,6 +2,7 @@
 
 use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::outcome::{Outcome, Stretch};
+use pilotlight_stats::{CONFIDENCE, Estimate, binomial};
 
 use crate::experiment::replay::Day;
 use crate::experiment::schema::{Cores, Detect, Experiment};
@@ -34,6 +35,16 @@ pub struct Context<'a> {
     pub warm_up_ns: u64,
     /// CPU time of a request on the polled path at full speed, in nanoseconds.
     pub request_ns: u32,
+}
+
+/// A share of events that are counted, in per cent, and where its hits and its events are.
+pub const COUNTED: [&str; 3] = ["accuracy_percent", "phases_detected", "phases"];
+
+/// So many hits of so many events over all replications, in per cent, with the exact interval of a rare event: ten replications that all
+/// find all their bursts do not say that none is ever missed. `None` without events.
+#[must_use]
+pub fn of_events(hits: f64, events: f64) -> Option<Estimate> {
+    binomial::proportion(hits as u64, events as u64, CONFIDENCE).map(|share| share.affine(0.0, 100.0))
 }
 
 const QUANTILES: [(&str, f64); 4] =
@@ -228,3 +239,6 @@ fn starts(experiment: &Experiment, label: &str) -> impl Iterator<Item = u64> {
         .flat_map(move |round| offsets.clone().into_iter().map(move |offset| round * period + offset))
         .filter(move |&start| start < end)
 }
+
+#[cfg(test)]
+mod tests;

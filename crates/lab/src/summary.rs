@@ -1,6 +1,6 @@
 //! Results as values with intervals: one for each point, policy and metric.
 //!
-//! Over replications: mean and 95 % interval of the default machine. A cell with a saturated run has no values at all, only the
+//! Over replications: mean and 95 % interval of the default machine; of events that are counted, such as bursts, the exact interval. A cell with a saturated run has no values at all, only the
 //! count of saturated runs: what grows with the length of a run is no average. Over other variants: the hull of their means.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use pilotlight_stats::{CONFIDENCE, Estimate, mean};
 
 use crate::experiment::{Coordinate, Point};
-use crate::metrics::SATURATED;
+use crate::metrics::{self, COUNTED, SATURATED};
 use crate::oracle;
 use crate::results::{Results, Run, RunKey};
 use crate::variant;
@@ -93,7 +93,7 @@ fn cell(point: &Point, policy: &str, index: &Index<'_>) -> Option<Cell> {
         drawn: None,
     });
     let values = runs[0].values.iter().map(|first| {
-        let estimate = if saturated == 0 { mean::mean(&column(runs, &first.metric), CONFIDENCE) } else { None };
+        let estimate = if saturated == 0 { estimate(runs, &first.metric) } else { None };
         Measured {
             metric: first.metric.clone(),
             unit: first.unit.clone(),
@@ -110,6 +110,15 @@ fn cell(point: &Point, policy: &str, index: &Index<'_>) -> Option<Cell> {
         runs: runs.len(),
         saturated,
     })
+}
+
+/// Over replications: of events that are counted the exact interval of their share, of all else Student's.
+fn estimate(runs: &[&Run], metric: &str) -> Option<Estimate> {
+    let [counted, hits, events] = COUNTED;
+    let sum = |metric: &str| column(runs, metric).iter().sum::<f64>();
+    let share = || metrics::of_events(sum(hits), sum(events));
+    let own = || mean::mean(&column(runs, metric), CONFIDENCE);
+    if metric == counted { share().or_else(own) } else { own() }
 }
 
 fn column(runs: &[&Run], metric: &str) -> Vec<f64> {
@@ -156,11 +165,14 @@ mod tests {
         e,-,default,b,0,1,system_power_w,W,30\ne,-,default,b,0,1,saturated,1,1\n\
         e,-,default,b,1,2,system_power_w,W,31\ne,-,default,b,1,2,saturated,1,0\n";
 
-    fn cell(policy: &str) -> Cell {
+    fn points() -> Vec<Point> {
         let text = "name='e'\nfigure=''\ntitle=''\nprofile='p'\nduration='1s'\nwarm_up={rule='fixed',time='0s'}\nreplications=2\n\
             topology={cores=1,siblings=false,threads=1}\ndrive=[]\npolicy=[{label='a',name='static'},{label='b',name='static'}]";
-        let points = crate::experiment::expand(&text.parse().unwrap(), &[], "e").unwrap();
-        let cells = summarise(&points, &Results::parse(FILE).unwrap());
+        crate::experiment::expand(&text.parse().unwrap(), &[], "e").unwrap()
+    }
+
+    fn cell(policy: &str) -> Cell {
+        let cells = summarise(&points(), &Results::parse(FILE).unwrap());
         cells.into_iter().find(|cell| cell.policy == policy).unwrap()
     }
 
@@ -173,6 +185,28 @@ mod tests {
         assert!((estimate.value - 12.0).abs() < 1e-9 && (estimate.high - 37.41).abs() < 0.02, "{estimate:?}");
         assert_eq!(power.family, Some((12.0, 20.0)));
         assert_eq!((cell.runs, cell.saturated), (2, 0));
+    }
+
+    #[test]
+    fn counted_events_have_their_exact_interval() {
+        let lines = |metric: &str, values: [u32; 2]| {
+            let line = |(at, value)| format!("e,-,default,a,{at},1,{metric},1,{value}\n");
+            values.into_iter().enumerate().map(line).collect::<String>()
+        };
+        let header = "# profile=p hash=h\n# experiment=e question=q\n\
+            experiment,point,variant,policy,replication,seed,metric,unit,value\n";
+        let rest =
+            lines("phases_detected", [5, 5]) + &lines("accuracy_percent", [100, 100]) + &lines("saturated", [0, 0]);
+        let accuracy = |phases: &str| {
+            let text = format!("{header}{phases}{rest}");
+            let cells = summarise(&points(), &Results::parse(&text).unwrap());
+            cells[0].get("accuracy_percent").unwrap().estimate.unwrap()
+        };
+        let all = accuracy(&lines("phases", [5, 5]));
+        // 10 of 10: from 0.025^(1/10) on
+        assert!((all.low - 69.15).abs() < 0.01 && (all.value, all.high, all.n) == (100.0, 100.0, 10), "{all:?}");
+        let of_ticks = accuracy("");
+        assert_eq!((of_ticks.low, of_ticks.n), (100.0, 2), "what is not counted has an interval over replications");
     }
 
     #[test]

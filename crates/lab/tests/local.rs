@@ -1,6 +1,6 @@
 //! Machines that do their own I/O, as their profiles have them: closed forms, laws that any run obeys, and the same bytes twice.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use pilotlight_lab::local;
 use pilotlight_sim::local::{self as sim, Load, Local, Rest, Scheduler, Tally, Way};

@@ -260,3 +260,39 @@ fn the_report_holds_every_chart_and_what_is_saturated() {
     }
     assert!(!report.contains("://") && !report.contains("src="), "a report needs no network");
 }
+
+/// Under one policy the whole fits its own `exact_time`, under the other nothing does.
+#[test]
+fn a_policy_s_own_exact_time_decides_whether_it_replays_windows() {
+    let folder = tempfile::tempdir().unwrap();
+    let sample =
+        "{ windows = 4, window = '10ms', run_in = '10ms', strata = 2, exact_requests = 1000000, exact_time = '1s' }";
+    let trace = format!(
+        "{{ source = 'surrogate:alibaba', volumes = 4, client_sets = 2, threads_per_client = 1, depth = 8, \
+         mean_iops = 1000.0, sample = {sample} }}"
+    );
+    let policies = "[{ label = 'whole', name = 'static' }, \
+                    { label = 'windows', name = 'hybrid-poll', exact_time = '100ms' }]";
+    let bench = bench(&[
+        ("policy", policies),
+        ("workload", "[]"),
+        ("axis", "[]"),
+        ("duration", "400ms"),
+        ("series", "10ms"),
+        ("warm_up", "{ rule = 'fixed', time = '0s' }"),
+        ("output.chart", "[]"),
+        ("trace", trace.as_str()),
+    ]);
+    let windows = std::sync::Mutex::new(std::collections::BTreeMap::<&str, Vec<u64>>::new());
+    let engine =
+        |scenario: &Scenario, policy: Box<dyn pilotlight_plant::Policy>, _: Option<pilotlight_sim::Source<'_>>| {
+            let measured_ms = (scenario.duration_ns - scenario.warm_up_ns) / 1_000_000;
+            windows.lock().unwrap().entry(policy.name()).or_default().push(measured_ms);
+            let series = vec![Stretch::default(); (scenario.duration_ns / scenario.series_ns) as usize];
+            Ok(Outcome { series, ..stand_in(scenario) })
+        };
+    run(&bench, &place(&folder, "exact.csv"), 1, &engine).unwrap();
+    let windows = windows.into_inner().unwrap();
+    assert_eq!(windows["static"], [400; 3], "one go for each replication");
+    assert_eq!(windows["hybrid-poll"], [10; 12], "four windows for each");
+}

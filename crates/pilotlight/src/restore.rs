@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
+use pilotlight_actuators::Roots;
 use pilotlight_actuators::changes::{Back, Error, Options, find, folder, restore};
-use pilotlight_actuators::roots::Roots;
 use serde::Serialize;
 
 use crate::exit::Exit;

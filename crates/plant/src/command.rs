@@ -108,6 +108,9 @@ pub enum Refusal {
     /// The plant cannot do this at all.
     #[error("this machine cannot do that")]
     Unsupported,
+    /// It was tried and did not succeed; another time it may.
+    #[error("it was tried and failed")]
+    Failed,
 }
 
 /// One way of sleeping, and its costs.

@@ -405,7 +405,7 @@ impl Director {
                 if core == self.topology.main() {
                     return Err(Refusal::MainCore);
                 }
-                if self.ordered.iter().any(|thread| self.orders[thread.index()].to == Some(core)) {
+                if self.ordered.iter().any(|&thread| self.comes(thread, core)) {
                     return Err(Refusal::NotEmpty); // asleep again, it would never be ready for what comes
                 }
                 let sleep = self.capabilities.sleep_for(goal).ok_or(Refusal::Unsupported)?;
@@ -423,7 +423,7 @@ impl Director {
             Command::Frequency { core, khz } => {
                 self.peers.get(core.index()).ok_or(Refusal::Unknown)?;
                 let frequencies = self.frequencies.as_ref().ok_or(Refusal::Unsupported)?;
-                frequencies.set(core, khz).map_err(|_| Refusal::Unsupported)
+                frequencies.set(core, khz).map_err(|_| Refusal::Failed)
             }
             Command::Completions { thread, how } => {
                 let cell = self.cells.get(thread.index()).ok_or(Refusal::Unknown)?;
@@ -434,6 +434,13 @@ impl Director {
                 Ok(())
             }
         }
+    }
+
+    /// Whether an I/O thread is on its way to a core, or about to be; not where it lives there and nobody has sent it away.
+    fn comes(&self, thread: ThreadId, core: CoreId) -> bool {
+        let Order { to, sent } = self.orders[thread.index()];
+        let stays = self.cells[thread.index()].home() == core && sent.is_none_or(|sent| sent == core);
+        to == Some(core) && !stays
     }
 
     fn wake(&mut self, core: CoreId, now_ns: u64) {

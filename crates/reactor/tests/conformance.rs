@@ -61,9 +61,3 @@ impl Plant for Live {
 }
 
 suite!(Live);
-
-#[test]
-#[ignore = "the director takes an order to where a thread lives for one on its way until the next round, and refuses the sleep"]
-fn a_thread_that_stays_is_not_on_its_way() {
-    pilotlight_conformance::cases::a_thread_that_stays_is_not_on_its_way(&mut Live);
-}

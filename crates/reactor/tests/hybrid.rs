@@ -172,8 +172,14 @@ fn three_slow_requests(service: bool) -> Vec<(u64, u64, u64)> {
     let (heard, policy) = listener(Wants { service, ..EVERY_MS });
     runtime.set_policy(policy).expect("it needs nothing");
     order.send(3).expect("it lives");
-    std::thread::sleep(Duration::from_millis(200));
-    heard.try_iter().collect()
+    let (mut all, until) = (Vec::new(), Instant::now() + PATIENCE);
+    let answered = |all: &[(u64, u64, u64)]| !service || all.iter().map(|one| one.1).sum::<u64>() == 3;
+    while Instant::now() < until && (all.is_empty() || !answered(&all)) {
+        all.extend(heard.recv_timeout(Duration::from_millis(100)));
+    }
+    std::thread::sleep(Duration::from_millis(50)); // whatever else may come
+    all.extend(heard.try_iter());
+    all
 }
 
 #[test]
@@ -181,7 +187,7 @@ fn service_times_are_told_and_an_interval_with_something_in_progress_is_not_left
     let heard = three_slow_requests(true);
     let sum = heard.iter().fold((0, 0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2));
     assert_eq!((sum.0, sum.1), (3, 3));
-    assert!((90_000_000..600_000_000).contains(&sum.2), "{} request-nanoseconds", sum.2);
+    assert!(sum.2 >= 90_000_000, "{} request-nanoseconds", sum.2);
     assert!(heard.len() > 2, "{heard:?}");
     let quiet = heard.iter().filter(|one| **one == (0, 0, 0)).count();
     assert!(quiet < heard.len() / 2 + 2, "{quiet} of {} intervals are quiet, and were not left out", heard.len());
@@ -238,7 +244,7 @@ fn frequencies_are_set_refused_and_put_back() {
     set(1, 600_000);
     set(2, 700_000);
     let refused = || strings.refused.recv_timeout(PATIENCE).expect("a refusal").1;
-    assert_eq!((refused(), refused()), (Refusal::Unsupported, Refusal::Unknown));
+    assert_eq!((refused(), refused()), (Refusal::Failed, Refusal::Unknown));
     runtime.set_policy(puppet(EVERY_MS).1).expect("it needs nothing");
     runtime.stop();
     assert_eq!(book.lines(), [RESTORED, (0, 500_000), RESTORED, RESTORED], "at each change of policy, and at the end");

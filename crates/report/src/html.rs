@@ -178,6 +178,30 @@ mod tests {
     }
 
     #[test]
+    fn bars_begin_at_zero_also_below_an_interval_that_is_less() {
+        let bar = |value: f64, low: f64| Some(Bar { value, band: Some((low, value + 1.0)) });
+        let groups = vec![("g".to_owned(), vec![bar(10.0, -10.0), bar(-10.0, -11.0)])];
+        let html = Chart::Bars(Bars { series: vec!["a".into(), "b".into()], groups, ..Bars::default() }).html();
+        let of = |part: &str| -> Vec<f64> {
+            let rects = html.split("<rect ").skip(1).take(2);
+            rects.map(|rect| rect.split_once(part).unwrap().1.split('"').next().unwrap().parse().unwrap()).collect()
+        };
+        let (tops, heights) = (of("y=\""), of("height=\""));
+        assert!((heights[0] - heights[1]).abs() < 0.2, "as high as deep: {heights:?}");
+        assert!((tops[0] + heights[0] - tops[1]).abs() < 0.2, "both meet at zero: {tops:?} {heights:?}");
+    }
+
+    #[test]
+    fn a_single_series_without_a_name_has_no_legend() {
+        let bars = |name: &str| {
+            let groups = vec![("g".to_owned(), vec![Some(Bar { value: 1.0, band: None })])];
+            Chart::Bars(Bars { series: vec![name.into()], groups, ..Bars::default() }).html()
+        };
+        assert!(bars("a").contains("class=\"legend\"") && bars("a").contains("a, g: "));
+        assert!(!bars("").contains("class=\"legend\"") && !bars("").contains(", g: "));
+    }
+
+    #[test]
     fn text_is_never_markup() {
         let html = report().html();
         assert!(html.contains("A &lt;report&gt;") && html.contains("a&lt;b") && html.contains("one &amp; two"));

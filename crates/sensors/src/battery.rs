@@ -6,7 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::roots::{self, Roots};
+use pilotlight_drive::Roots;
+
+use crate::files;
 use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
 
 const NAME: &str = "battery";
@@ -24,7 +26,7 @@ impl Open for Battery {
     fn open(roots: &Roots, (): &()) -> Result<Self, Missing> {
         let root = roots.sys.join("class/power_supply");
         let help = "only machines with a battery have one: use another sensor";
-        let names = roots::names(&root).map_err(|error| Missing::file(NAME, &root, &error, help, help))?;
+        let names = files::names(&root).map_err(|error| Missing::file(NAME, &root, &error, help, help))?;
         let folders = names.into_iter().map(|name| root.join(name)).filter(|folder| is_battery(folder)).collect();
         let mut battery = Self { domains: vec![Domain::power("battery", Part::System)], folders };
         if battery.folders.is_empty() {
@@ -41,7 +43,7 @@ impl Open for Battery {
 
 /// A battery of the system: those of mice and the like have the scope `Device`.
 fn is_battery(folder: &Path) -> bool {
-    let says = |file: &str, text: &str| roots::text(&folder.join(file)).is_ok_and(|found| found == text);
+    let says = |file: &str, text: &str| files::text(&folder.join(file)).is_ok_and(|found| found == text);
     says("type", "Battery") && !says("scope", "Device")
 }
 
@@ -62,7 +64,7 @@ impl Sensor for Battery {
         let mut value = 0;
         for folder in &self.folders {
             let path = folder.join("status");
-            match roots::text(&path).map_err(|error| ReadError::io(path.display(), error))?.as_str() {
+            match files::text(&path).map_err(|error| ReadError::io(path.display(), error))?.as_str() {
                 "Discharging" => value += power_uw(folder)?,
                 // Of two batteries one may rest while the other discharges.
                 "Not charging" | "Full" | "Unknown" => {}
@@ -83,7 +85,7 @@ fn power_uw(folder: &Path) -> Result<i64, ReadError> {
     let number = |file: &str| {
         let path = folder.join(file);
         // Some drivers give what flows out as negative.
-        roots::number::<i64>(&path).map(i64::abs).map_err(|error| ReadError::io(path.display(), error))
+        files::number::<i64>(&path).map(i64::abs).map_err(|error| ReadError::io(path.display(), error))
     };
     if let Ok(power) = number("power_now") {
         return Ok(power);

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::roots::{self, Roots};
+use pilotlight_drive::Roots;
+
+use crate::files;
 use crate::sensor::{Domain, Missing, Open, Sensor};
 use crate::{
     battery, command, cputime, diskstats, frequency, hwmon, idle, ipmi, kernel, modelled, netio, nvme, powersensor3,
@@ -168,7 +170,7 @@ pub fn survey(roots: &Roots) -> Vec<Result<Found, Missing>> {
 fn each_drive(roots: &Roots, config: Config) -> Vec<Config> {
     let Config::Nvme(options) = &config else { return vec![config] };
     let is_drive = |name: &String| name.strip_prefix("nvme").is_some_and(|number| number.parse::<u32>().is_ok());
-    let drives: Vec<String> = roots::names(&roots.dev).unwrap_or_default().into_iter().filter(is_drive).collect();
+    let drives: Vec<String> = files::names(&roots.dev).unwrap_or_default().into_iter().filter(is_drive).collect();
     if drives.is_empty() {
         return vec![config];
     }

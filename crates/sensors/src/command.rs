@@ -8,9 +8,9 @@ use regex::Regex;
 
 use crate::decimal;
 use crate::http::number_at;
-use crate::roots::Roots;
 use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 use crate::sys::child;
+use pilotlight_drive::Roots;
 
 const PATIENCE_MS: u64 = 5_000;
 

@@ -4,7 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::roots::{self, Roots};
+use pilotlight_drive::Roots;
+
+use crate::files;
 use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit};
 
 const NAME: &str = "cputime";
@@ -42,7 +44,7 @@ impl Core {
 /// Of reading.
 pub(crate) fn cores(path: &Path) -> std::io::Result<Vec<Core>> {
     let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1) as i64;
-    let text = roots::text(path)?;
+    let text = files::text(path)?;
     let core = |line: &str| {
         let mut fields = line.split_whitespace();
         let name = fields.next()?.to_owned();

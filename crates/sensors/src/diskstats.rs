@@ -1,6 +1,8 @@
 //! What block devices did: `/proc/diskstats` (Documentation/admin-guide/iostats.rst of the kernel).
 
-use crate::roots::{self, Roots};
+use pilotlight_drive::Roots;
+
+use crate::files;
 use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "diskstats";
@@ -47,7 +49,7 @@ impl Open for Diskstats {
 
     fn open(roots: &Roots, options: &Options) -> Result<Self, Missing> {
         let path = roots.proc.join("diskstats");
-        let text = roots::text(&path).map_err(|error| Missing::file(NAME, &path, &error, HELP, HELP))?;
+        let text = files::text(&path).map_err(|error| Missing::file(NAME, &path, &error, HELP, HELP))?;
         let known: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
         let devices = match options.devices.as_slice() {
             [] => known.iter().filter(|device| is_whole(roots, device)).map(|&device| device.into()).collect(),
@@ -88,7 +90,7 @@ impl Sensor for Diskstats {
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
-        let text = roots::text(&self.path).map_err(|error| ReadError::io(self.path.display(), error))?;
+        let text = files::text(&self.path).map_err(|error| ReadError::io(self.path.display(), error))?;
         for (index, device) in self.devices.iter().enumerate() {
             let fields = text.lines().map(|line| line.split_whitespace().skip(2)).find_map(|mut fields| {
                 (fields.next() == Some(device))

@@ -3,7 +3,9 @@
 
 use std::path::PathBuf;
 
-use crate::roots::{self, Roots};
+use pilotlight_drive::Roots;
+
+use crate::files;
 use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "frequency";
@@ -41,7 +43,7 @@ impl Open for Frequency {
 /// `cpu0`, `cpu1` and so on.
 pub(crate) fn cpus(roots: &Roots) -> std::io::Result<Vec<String>> {
     let is_cpu = |name: &String| name.strip_prefix("cpu").is_some_and(|n| n.parse::<u32>().is_ok());
-    Ok(roots::names(&roots.sys.join("devices/system/cpu"))?.into_iter().filter(is_cpu).collect())
+    Ok(files::names(&roots.sys.join("devices/system/cpu"))?.into_iter().filter(is_cpu).collect())
 }
 
 impl Sensor for Frequency {
@@ -59,7 +61,7 @@ impl Sensor for Frequency {
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
         for (domain, file) in self.files.iter().enumerate() {
-            let value = roots::number(file).map_err(|error| ReadError::io(file.display(), error))?;
+            let value = files::number(file).map_err(|error| ReadError::io(file.display(), error))?;
             into.push(Reading { domain, value });
         }
         Ok(())

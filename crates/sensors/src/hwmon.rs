@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::roots::{self, Roots};
+use pilotlight_drive::Roots;
+
+use crate::files;
 use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "hwmon";
@@ -74,10 +76,10 @@ struct Chip {
 
 fn chips(root: &Path) -> std::io::Result<Vec<Chip>> {
     let mut chips = Vec::new();
-    for name in roots::names(root)? {
+    for name in files::names(root)? {
         let folder = root.join(&name);
-        let Ok(driver) = roots::text(&folder.join("name")) else { continue };
-        let files = roots::names(&folder).unwrap_or_default();
+        let Ok(driver) = files::text(&folder.join("name")) else { continue };
+        let files = files::names(&folder).unwrap_or_default();
         chips.push(Chip { name: format!("{driver}@{name}"), folder, driver, files });
     }
     let drivers: Vec<String> = chips.iter().map(|chip| chip.driver.clone()).collect();
@@ -101,7 +103,7 @@ impl Chip {
     }
 
     fn label(&self, channel: &str) -> Option<String> {
-        roots::text(&self.file(&format!("{channel}_label"))).ok()
+        files::text(&self.file(&format!("{channel}_label"))).ok()
     }
 
     fn domain_name(&self, channel: &str) -> String {
@@ -184,7 +186,7 @@ impl Sensor for Hwmon {
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
-        let number = |path: &Path| roots::number::<i64>(path).map_err(|error| ReadError::io(path.display(), error));
+        let number = |path: &Path| files::number::<i64>(path).map_err(|error| ReadError::io(path.display(), error));
         for (domain, channel) in self.channels.iter().enumerate() {
             let value = match channel {
                 Channel::Micro(path) => number(path)?,

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::frequency::cpus;
-use crate::roots::{self, Roots};
+use pilotlight_drive::Roots;
+
+use crate::files;
 use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "idle";
@@ -27,7 +29,7 @@ impl Open for Idle {
         let mut idle = Self { files: Vec::new(), domains: Vec::new() };
         for cpu in names {
             let folder = root.join(&cpu).join("cpuidle");
-            for state in roots::names(&folder).unwrap_or_default() {
+            for state in files::names(&folder).unwrap_or_default() {
                 idle.add(&cpu, &folder.join(state));
             }
         }
@@ -41,7 +43,7 @@ impl Open for Idle {
 
 impl Idle {
     fn add(&mut self, cpu: &str, state: &Path) {
-        let Ok(name) = roots::text(&state.join("name")) else { return };
+        let Ok(name) = files::text(&state.join("name")) else { return };
         self.domains.push(Domain::counter(format!("{cpu}/{name}/time"), Unit::NanoSecond));
         self.files.push((state.join("time"), 1_000));
         self.domains.push(Domain::counter(format!("{cpu}/{name}/usage"), Unit::Count));
@@ -64,7 +66,7 @@ impl Sensor for Idle {
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
         for (domain, (file, factor)) in self.files.iter().enumerate() {
-            let value: i64 = roots::number(file).map_err(|error| ReadError::io(file.display(), error))?;
+            let value: i64 = files::number(file).map_err(|error| ReadError::io(file.display(), error))?;
             into.push(Reading { domain, value: value.saturating_mul(*factor) });
         }
         Ok(())

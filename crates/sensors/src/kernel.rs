@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::roots::{self, Roots};
+use pilotlight_drive::Roots;
+
+use crate::files;
 use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit};
 
 const NAME: &str = "kernel";
@@ -58,7 +60,7 @@ struct Line {
 }
 
 fn text(path: &Path) -> Result<String, ReadError> {
-    roots::text(path).map_err(|error| ReadError::io(path.display(), error))
+    files::text(path).map_err(|error| ReadError::io(path.display(), error))
 }
 
 fn interrupts(proc: &Path) -> Result<Vec<Line>, ReadError> {

@@ -15,6 +15,7 @@ pub mod cputime;
 pub mod decimal;
 pub mod diskstats;
 pub mod energy;
+mod files;
 pub mod frequency;
 pub mod hook;
 pub mod http;
@@ -30,14 +31,14 @@ pub mod rapl;
 pub mod rapl_perf;
 pub mod recording;
 pub mod redfish;
-pub mod roots;
 pub mod sampler;
 pub mod sensor;
 mod sys;
 pub mod target;
 
 pub use catalogue::{Config, Found, survey};
+pub use pilotlight_drive::Roots;
 pub use recording::Recording;
-pub use roots::Roots;
+
 pub use sampler::{Planned, Sampler};
 pub use sensor::{Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit, Why};

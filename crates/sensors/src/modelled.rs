@@ -8,8 +8,8 @@
 use std::path::PathBuf;
 
 use crate::cputime;
-use crate::roots::Roots;
 use crate::sensor::{Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit};
+use pilotlight_drive::Roots;
 
 const NAME: &str = "modelled";
 const HELP: &str = "is /proc mounted?";

@@ -6,8 +6,8 @@
 use serde_json::Value;
 
 use crate::http::{Client, Endpoint, number_at};
-use crate::roots::Roots;
 use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
+use pilotlight_drive::Roots;
 
 const NAME: &str = "netio";
 const PATH: &str = "/netio.json";

@@ -9,8 +9,8 @@ use std::io;
 
 use pilotlight_drive::{Controller, Drive};
 
-use crate::roots::Roots;
 use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use pilotlight_drive::Roots;
 
 const NAME: &str = "nvme";
 const SMART_LOG: u8 = 0x02;

@@ -22,7 +22,9 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::roots::{self, Roots};
+use pilotlight_drive::Roots;
+
+use crate::files;
 use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "powersensor3";
@@ -82,7 +84,7 @@ impl Open for PowerSensor3 {
     fn open(roots: &Roots, options: &Options) -> Result<Self, Missing> {
         let absent = "plug it in and name its port (device = \"ttyACM0\")";
         let Some(device) = &options.device else {
-            let ports = roots::names(&roots.dev).unwrap_or_default();
+            let ports = files::names(&roots.dev).unwrap_or_default();
             let ports: Vec<String> = ports.into_iter().filter(|name| name.starts_with("ttyACM")).collect();
             let what = match ports.as_slice() {
                 [] => "no port is named, and there is no /dev/ttyACM*".to_owned(),

@@ -11,7 +11,9 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use crate::roots::{self, Roots};
+use pilotlight_drive::Roots;
+
+use crate::files;
 use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "rapl";
@@ -75,12 +77,12 @@ fn open(path: &Path) -> Result<File, Missing> {
 
 fn zones(root: &Path) -> Result<Vec<Zone>, Missing> {
     let missing = |path: &Path, error: &io::Error| Missing::file(NAME, path, error, ABSENT, DENIED);
-    let folders = roots::names(root).map_err(|error| missing(root, &error))?;
+    let folders = files::names(root).map_err(|error| missing(root, &error))?;
     let mut zones = Vec::new();
     for folder in folders.into_iter().filter(|folder| folder.starts_with("intel-rapl:")) {
         let (name, range) = (root.join(&folder).join("name"), root.join(&folder).join("max_energy_range_uj"));
-        let name = roots::text(&name).map_err(|error| missing(&name, &error))?;
-        let range_uj = roots::number(&range).map_err(|error| missing(&range, &error))?;
+        let name = files::text(&name).map_err(|error| missing(&name, &error))?;
+        let range_uj = files::number(&range).map_err(|error| missing(&range, &error))?;
         zones.push(Zone { folder, name, range_uj });
     }
     if zones.is_empty() {

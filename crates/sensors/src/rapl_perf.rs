@@ -9,7 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::rapl::{ABSENT, NOT_COUNTING, UPDATE_NS};
-use crate::roots::{self, Roots};
+use pilotlight_drive::Roots;
+
+use crate::files;
 use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 use crate::sys::perf;
 
@@ -71,10 +73,10 @@ impl Open for RaplPerf {
     fn open(roots: &Roots, (): &()) -> Result<Self, Missing> {
         let pmu = roots.sys.join("bus/event_source/devices/power");
         let missing = |path: PathBuf| move |error: io::Error| Missing::file(NAME, &path, &error, ABSENT, DENIED);
-        let kind = roots::number(&pmu.join("type")).map_err(missing(pmu.join("type")))?;
+        let kind = files::number(&pmu.join("type")).map_err(missing(pmu.join("type")))?;
         let events = events(&pmu.join("events")).map_err(missing(pmu.join("events")))?;
-        let cpus = roots::text(&pmu.join("cpumask")).map_err(missing(pmu.join("cpumask")))?;
-        let cpus = roots::cpu_list(&cpus).unwrap_or_default();
+        let cpus = files::text(&pmu.join("cpumask")).map_err(missing(pmu.join("cpumask")))?;
+        let cpus = files::cpu_list(&cpus).unwrap_or_default();
         let mut found = Self { domains: Vec::new(), counters: Vec::new() };
         for &cpu in &cpus {
             let package = package(roots, cpu);
@@ -93,21 +95,21 @@ impl Open for RaplPerf {
 
 fn package(roots: &Roots, cpu: u32) -> u32 {
     let file = roots.sys.join(format!("devices/system/cpu/cpu{cpu}/topology/physical_package_id"));
-    roots::number(&file).unwrap_or(0)
+    files::number(&file).unwrap_or(0)
 }
 
 /// The events of energy in a folder of events.
 fn events(folder: &Path) -> io::Result<Vec<Event>> {
-    let names = roots::names(folder)?;
+    let names = files::names(folder)?;
     let is_event = |name: &&String| name.starts_with("energy-") && !name.contains('.');
     let mut events = Vec::new();
     for name in names.iter().filter(is_event) {
         let wrong = |what: &str, text: &str| {
             io::Error::new(io::ErrorKind::InvalidData, format!("{what} of {name} is {text:?}, which is not understood"))
         };
-        let config = roots::text(&folder.join(name))?;
-        let scale = roots::text(&folder.join(format!("{name}.scale")))?;
-        let unit = roots::text(&folder.join(format!("{name}.unit")))?;
+        let config = files::text(&folder.join(name))?;
+        let scale = files::text(&folder.join(format!("{name}.scale")))?;
+        let unit = files::text(&folder.join(format!("{name}.unit")))?;
         if unit != "Joules" {
             return Err(wrong("the unit", &unit));
         }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::roots::Roots;
+use pilotlight_drive::Roots;
 
 /// What can be read again and again.
 pub trait Sensor: Send {

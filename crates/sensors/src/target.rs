@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::roots::Roots;
 use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+use pilotlight_drive::Roots;
 
 const NAME: &str = "target";
 const REQUEST: &[u8] = b"{\"version\":1,\"command\":\"status\"}\n";
@@ -64,6 +64,8 @@ pub struct Target {
     options: Options,
     domains: Vec<Domain>,
     stream: Option<BufReader<UnixStream>>,
+    /// Nothing was asked over this connection yet.
+    is_new: bool,
     totals: [i64; COUNTERS.len()],
 }
 
@@ -166,7 +168,8 @@ impl Open for Target {
         let counters = COUNTERS.map(|(name, unit)| Domain::counter(name, unit));
         let gauges = GAUGES.map(|name| Domain::gauge(name, Unit::Count));
         let domains = counters.into_iter().chain(gauges).collect();
-        let mut target = Self { options: options.clone(), domains, stream: None, totals: [0; COUNTERS.len()] };
+        let mut target =
+            Self { options: options.clone(), domains, stream: None, is_new: true, totals: [0; COUNTERS.len()] };
         if !options.with_workload {
             target.connect().map_err(|error| missing(&options.socket, &error))?;
             target.read(&mut Vec::new()).map_err(|error| {
@@ -198,13 +201,13 @@ impl Target {
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
         self.stream = Some(BufReader::new(stream));
+        self.is_new = true;
         Ok(())
     }
 
     /// One answer, and whether it is the first of this connection.
     fn ask(&mut self) -> std::io::Result<(String, bool)> {
-        let first = self.stream.is_none();
-        if first {
+        if self.stream.is_none() {
             self.connect()?;
         }
         let Some(stream) = &mut self.stream else { return Err(ErrorKind::NotConnected.into()) };
@@ -212,7 +215,7 @@ impl Target {
         let mut line = String::new();
         match std::io::Read::take(&mut *stream, LONGEST).read_line(&mut line)? {
             0 => Err(std::io::Error::new(ErrorKind::UnexpectedEof, "the target has ended")),
-            _ => Ok((line, first)),
+            _ => Ok((line, std::mem::take(&mut self.is_new))),
         }
     }
 

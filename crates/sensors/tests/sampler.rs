@@ -53,15 +53,20 @@ fn energy_between_markers_is_what_flowed() {
 #[test]
 fn what_sampling_costs_is_measured() {
     let busy_ns = 300_000;
+    let reads = Arc::new(AtomicU64::new(0));
+    let counted = reads.clone();
     let read = move |into: &mut Vec<Reading>| {
         let until = now_ns() + busy_ns;
         while now_ns() < until {}
+        counted.fetch_add(1, Ordering::Relaxed);
         into.push(Reading { domain: 0, value: 1 });
         Ok(())
     };
     let busy = Hook::new("busy", vec![Domain::gauge("load", Unit::Count)], 5 * MS, read);
     let sampler = Sampler::start(vec![Planned::new(Box::new(busy))]).unwrap();
-    thread::sleep(Duration::from_millis(300));
+    while reads.load(Ordering::Relaxed) < 8 {
+        thread::sleep(Duration::from_millis(5)); // however long eight take on a busy machine
+    }
     let (recording, _) = sampler.stop();
     let cost = recording.tracks[0].cost;
     assert!(cost.reads >= 5 && cost.wall_ns >= cost.reads * busy_ns, "{cost:?}");

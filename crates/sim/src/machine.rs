@@ -123,6 +123,10 @@ pub struct DirectorCosts {
     pub move_ns: u32,
     /// Setting the frequency of one core: a write to a file of the kernel.
     pub frequency_ns: u32,
+    /// Share of moves, sleeps and frequencies that fail when they are tried, in millionths; nobody has printed one, so it is none unless
+    /// asked for.
+    #[serde(default)]
+    pub fails_ppm: u32,
 }
 
 /// The way between hosts and this machine.

@@ -14,7 +14,7 @@ pub enum Purpose {
     Devices = 2,
     /// What a policy is handed.
     Policy = 3,
-    /// What the machine does: transitions, failures of commands.
+    /// What the machine does: failures of commands.
     Machine = 4,
     /// Which values free constants have, in a run over their ranges.
     Constants = 5,

@@ -48,8 +48,3 @@ impl Plant for Simulated {
 }
 
 suite!(Simulated);
-
-#[test]
-fn a_thread_that_stays_is_not_on_its_way() {
-    pilotlight_conformance::cases::a_thread_that_stays_is_not_on_its_way(&mut Simulated);
-}

@@ -2,7 +2,7 @@
 
 mod support;
 
-use pilotlight_sim::engine::{run_naive, run_traced};
+use pilotlight_sim::engine::{looks, run_naive, run_traced};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::{Phase, Rate, Scenario};
 use pilotlight_sim::trace::Record;
@@ -102,8 +102,10 @@ const POLICIES: [(&str, &[(&str, &str)]); 10] = [
 #[test]
 fn a_policy_that_is_asked_at_every_tick_commands_the_same() {
     for (name, settings) in POLICIES {
-        for mut scenario in [bursts(6, 1), scenario(4, 2, 3_000.0, 20_000_000, 2), scenario(6, 2, 300.0, 60_000_000, 3)]
-        {
+        let mut failing = bursts(6, 4);
+        failing.machine.director.fails_ppm = 300_000;
+        let quiet = [scenario(4, 2, 3_000.0, 20_000_000, 2), scenario(6, 2, 300.0, 60_000_000, 3)];
+        for mut scenario in [bursts(6, 1), failing].into_iter().chain(quiet) {
             let (_, lazy) = traced(run_traced, &scenario, name, settings);
             scenario.eager = true;
             let (_, eager) = traced(run_traced, &scenario, name, settings);
@@ -116,7 +118,22 @@ fn a_policy_that_is_asked_at_every_tick_commands_the_same() {
 fn both_engines_agree_under_every_policy() {
     for (name, settings) in POLICIES {
         engines_agree(&bursts(6, 5), name, settings);
+        let mut failing = bursts(4, 8);
+        failing.machine.director.fails_ppm = 300_000;
+        engines_agree(&failing, name, settings);
         engines_agree(&scenario(4, 1, 1_500_000.0, 3_000_000, 6), name, settings);
         engines_agree(&scenario(4, 2, 300.0, 60_000_000, 7), name, settings); // long stretches in which nothing comes
+    }
+}
+
+/// What makes quiet time cheap: that the result is the same is shown above, here that the moments are not walked through.
+#[test]
+fn quiet_moments_are_passed_over() {
+    let quiet = scenario(6, 2, 300.0, 60_000_000, 3); // 18 requests and 6,000 ticks of 10 us
+    for (name, settings) in [("sandman", &[("coarse_interval", "2ms")][..]), ("dynamic", &[])] {
+        let lazy = looks(&quiet, policy(name, settings)).unwrap();
+        assert!(lazy < 1_500, "{name} looked {lazy} times");
+        let eager = looks(&Scenario { eager: true, ..quiet.clone() }, policy(name, settings)).unwrap();
+        assert!(eager > 5_500, "{name}: {eager}; an eager plant asks at every moment");
     }
 }

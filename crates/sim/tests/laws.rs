@@ -64,6 +64,19 @@ fn bursts_break_no_law() {
     }
 }
 
+/// A fifth of all moves, sleeps and frequencies fail: no thread gets lost, no core with one sleeps, and loads are served.
+#[test]
+fn commands_that_fail_break_no_law() {
+    for seed in 0..2 {
+        let mut scenario = bursts(6, seed);
+        scenario.machine.director.fails_ppm = 200_000;
+        let sum = all_policies(&scenario);
+        assert!(sum.moves > 50 && sum.rests > 100, "nothing was put to the test: {sum:?}");
+        let outcome = pilotlight_sim::run(&scenario, policy("sandman", &[("coarse_interval", "2ms")])).unwrap();
+        assert!(outcome.decisions.refused > 0 && !outcome.saturated, "{:?} {:?}", outcome.decisions, outcome.requests);
+    }
+}
+
 #[test]
 fn little_load_and_far_too_much_break_no_law() {
     for (rate, duration_ns) in [(1_000.0, 120_000_000), (600_000.0, 8_000_000), (6_000_000.0, 2_000_000)] {

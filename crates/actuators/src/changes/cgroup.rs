@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::kernel::Kernel;
-use crate::roots::Roots;
+use pilotlight_drive::Roots;
 
 pub(super) const SUBTREE: &str = "cgroup.subtree_control";
 const PROCESSES: &str = "cgroup.procs";

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::error::Error;
 use super::place::Place;
 use super::process::Process;
-use crate::roots::Roots;
+use pilotlight_drive::Roots;
 
 /// What names of journals end with.
 const EXTENSION: &str = "jsonl";

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kernel::Kernel;
 use super::{cgroup, feature, file};
-use crate::roots::Roots;
+use pilotlight_drive::Roots;
 
 /// Something that has a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -52,8 +52,9 @@ fn child() {
 fn start(what: &str, journal: &Path) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "kill::child"]).env(CHILD, what).env(JOURNAL, journal);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     while !journal.exists() {
+        assert_eq!(child.try_wait().unwrap(), None, "the child has ended before its first change");
         thread::sleep(Duration::from_millis(1));
     }
     child

@@ -3,7 +3,7 @@
 use pilotlight_report::chart::{Axis, Bar, Bars, Heat, Ordered, Scale};
 use pilotlight_report::{Block, Chart, Section};
 
-use super::drawn;
+use super::{drawn, units};
 use crate::results::summary::{About, PointResult, Results, Spread};
 use crate::workload::{Point, Value};
 
@@ -82,8 +82,7 @@ impl<'a> Series<'a> {
     }
 
     fn y(&self) -> Axis {
-        let (prefix, _) = self.prefix();
-        Axis { label: format!("{prefix}{}", self.about.unit), from_zero: true, ..Axis::default() }
+        Axis { label: self.unit().0, from_zero: true, ..Axis::default() }
     }
 
     /// By their logarithm, where values differ so much that the small ones would lie on the axis.
@@ -94,15 +93,14 @@ impl<'a> Series<'a> {
         if low > 0.0 && high > 50.0 * low { Scale::Log10 } else { Scale::Linear }
     }
 
-    fn prefix(&self) -> (&'static str, f64) {
-        let points = self.series.iter().flat_map(|(_, points)| points);
-        prefix(self.about, points.filter_map(|point| point.values.get(&self.about.key)).map(|spread| spread.mean))
+    fn unit(&self) -> (String, f64) {
+        units::shown(self.about, self.series.iter().flat_map(|(_, points)| points.iter().copied()))
     }
 
     fn bar(&self, points: &[&PointResult], knob: &str, value: &Value) -> Option<Bar> {
         let point = points.iter().find(|point| point.knobs.get(knob) == Some(value))?;
         let spread = point.values.get(&self.about.key)?;
-        let (_, scale) = self.prefix();
+        let (_, scale) = self.unit();
         let band = band(spread).map(|(low, high)| (low / scale, high / scale));
         Some(Bar { value: spread.mean / scale, band })
     }
@@ -137,26 +135,17 @@ fn spread<T>(items: Vec<T>, most: usize) -> Vec<T> {
     items.into_iter().enumerate().filter(|(at, _)| is_taken(*at)).map(|(_, item)| item).collect()
 }
 
-/// In what an axis counts, and how much that is: bytes by the million; joule seconds, which are few, by the billionth.
-fn prefix(about: &About, values: impl Iterator<Item = f64>) -> (&'static str, f64) {
-    let greatest = values.fold(0.0, |most: f64, value| most.max(value.abs()));
-    match about.unit.as_str() {
-        "B/s" | "B/J" => ("M", 1e6),
-        "J s" | "W s" if greatest < 1e-6 => ("n", 1e-9),
-        "J s" | "W s" if greatest < 1e-3 => ("u", 1e-6),
-        _ => ("", 1.0),
-    }
-}
-
+/// The interval; of what was never below zero, the part above zero.
 fn band(spread: &Spread) -> Option<(f64, f64)> {
-    spread.low.zip(spread.high)
+    let least = if spread.values.iter().all(|value| *value >= 0.0) { 0.0 } else { f64::NEG_INFINITY };
+    spread.low.zip(spread.high).map(|(low, high)| (low.max(least), high))
 }
 
-/// The values of some knobs at a point.
+/// The values of some knobs at a point; nothing of no knobs.
 fn words(point: &Point, knobs: &[String]) -> String {
     let pairs: Vec<String> =
         knobs.iter().filter_map(|knob| point.get(knob).map(|value| format!("{knob} {value}"))).collect();
-    if pairs.is_empty() { "all".into() } else { pairs.join(", ") }
+    pairs.join(", ")
 }
 
 /// A value as a number: sizes as fio writes them count too.
@@ -199,17 +188,13 @@ fn maps(results: &Results, varied: &[(String, Vec<Value>)]) -> Option<Section> {
         for combination in combinations.iter().take(MAPS) {
             let points: Vec<&PointResult> =
                 results.points.iter().filter(|point| words(&point.knobs, &others) == *combination).collect();
-            let (sign, _) = scale(about, &points);
-            let words = format!("{} ({sign}{})", about.title, about.unit);
+            let (unit, _) = units::shown(about, points.iter().copied());
+            let words = format!("{} ({unit})", about.title);
             let title = if others.is_empty() { words } else { format!("{words}, {combination}") };
             blocks.push(Block::Chart(Chart::Heat(map(&points, about, title, rows, columns))));
         }
     }
     (!blocks.is_empty()).then(|| Section { title: "Maps".into(), blocks })
-}
-
-fn scale(about: &About, points: &[&PointResult]) -> (&'static str, f64) {
-    prefix(about, points.iter().filter_map(|point| point.values.get(&about.key)).map(|spread| spread.mean))
 }
 
 fn map(
@@ -219,7 +204,7 @@ fn map(
     (down, rows): &(String, Vec<Value>),
     (across, columns): &(String, Vec<Value>),
 ) -> Heat {
-    let (_, scale) = scale(about, points);
+    let (_, scale) = units::shown(about, points.iter().copied());
     let at = |row: &Value, column: &Value| {
         let here =
             |point: &&&PointResult| point.knobs.get(down) == Some(row) && point.knobs.get(across) == Some(column);

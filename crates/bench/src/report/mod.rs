@@ -3,11 +3,13 @@
 //! thesis (chapter 5), with intervals.
 
 mod advice;
+mod completion;
 mod knobs;
 mod machine;
 mod missing;
 mod parts;
 mod time;
+mod units;
 
 use std::path::Path;
 
@@ -70,7 +72,8 @@ pub fn report(read: &Read) -> Report {
     let results = &read.results;
     let mut table = Some(Section { title: "Results".into(), blocks: vec![Block::Table(main_table(results))] });
     let first = table.take_if(|_| results.points.len() <= SHORT);
-    let mut sections: Vec<Section> = first.into_iter().chain(advice::section(read)).collect();
+    let mut sections: Vec<Section> =
+        first.into_iter().chain(completion::section(read)).chain(advice::section(read)).collect();
     sections.extend(knobs::sections(results));
     sections.extend(parts::section(results));
     sections.extend(time::section(read));
@@ -86,6 +89,7 @@ fn notes(read: &Read) -> Vec<String> {
     let finished: usize = results.points.iter().map(|point| point.repeats).sum();
     let mut notes =
         vec![format!("{} points, {finished} measurements, plan {}", results.points.len(), results.plan_hash)];
+    notes.extend(fixed(results).map(|fixed| format!("At every point: {fixed}")));
     if !results.complete {
         notes.push("This run is not complete: it was interrupted, or points failed.".into());
     }
@@ -101,7 +105,23 @@ fn notes(read: &Read) -> Vec<String> {
     notes
 }
 
-/// What is drawn of it: without bytes where every request is as large as any other, and of energy-delay products only those of the
+/// The knobs that have one value, as `bs=4k, rw=randread`; `None` if all are varied.
+fn fixed(results: &Results) -> Option<String> {
+    let varied = knobs::varied(results);
+    let first = results.points.first()?;
+    let fixed = results.knobs.iter().filter(|knob| varied.iter().all(|(name, _)| name != *knob));
+    let fixed: Vec<String> = fixed.filter_map(|knob| Some(format!("{knob}={}", first.knobs.get(knob)?))).collect();
+    (!fixed.is_empty()).then(|| fixed.join(", "))
+}
+
+/// The knobs that are varied, as `bs=4k depth=8`.
+fn place(point: &crate::workload::Point, results: &Results) -> String {
+    let varied = knobs::varied(results).into_iter().map(|(name, _)| name);
+    let pairs: Vec<String> = varied.filter_map(|knob| Some(format!("{knob}={}", point.get(&knob)?))).collect();
+    if pairs.is_empty() { "the only point".into() } else { pairs.join(" ") }
+}
+
+/// What is drawn of it: without what is zero everywhere, without bytes where every request is as large as any other, and of energy-delay products only those of the
 /// widest scope.
 fn drawn(results: &Results) -> Vec<&About> {
     let shown = shown(results);
@@ -112,8 +132,9 @@ fn drawn(results: &Results) -> Vec<&About> {
     let is_drawn = |about: &&About| {
         let key = crate::shown::plain(about);
         let bytes = key.starts_with("bytes_per_") && even(results);
+        let nothing = results.points.iter().filter_map(|point| point.values.get(&about.key)).all(|of| of.mean == 0.0);
         let narrow = key.contains("_edp_") && widest.is_some_and(|scope| !key.ends_with(&format!("_js_{scope}")));
-        !bytes && !narrow
+        !bytes && !narrow && !nothing
     };
     shown.into_iter().filter(is_drawn).collect()
 }
@@ -129,20 +150,25 @@ fn even(results: &Results) -> bool {
 }
 
 fn main_table(results: &Results) -> Table {
-    let shown = shown(results);
-    let text = |name: &str| Column { name: name.to_owned(), unit: String::new(), kind: Kind::Text };
-    let number = |about: &&About| {
-        let millions = if per_byte(about) > 1.0 { "M" } else { "" };
-        let unit = if about.unit.is_empty() { String::new() } else { format!("{millions}{}", about.unit) };
-        Column { name: about.title.clone(), unit, kind: Kind::Number }
+    let shown: Vec<(&About, String, f64)> = (shown(results).into_iter())
+        .map(|about| {
+            let (unit, factor) = units::everywhere(about, results);
+            (about, unit, factor)
+        })
+        .collect();
+    let varied: Vec<String> = knobs::varied(results).into_iter().map(|(name, _)| name).collect();
+    let text = |name: &String| Column { name: name.clone(), unit: String::new(), kind: Kind::Text };
+    let number = |(about, unit, _): &(&About, String, f64)| Column {
+        name: about.title.clone(),
+        unit: unit.clone(),
+        kind: Kind::Number,
     };
-    let columns = results.knobs.iter().map(|knob| text(knob)).chain([Column::integer("n", "")]);
+    let columns = varied.iter().map(text).chain([Column::integer("n", "")]);
     let row = |point: &PointResult| {
-        let knobs = results
-            .knobs
+        let knobs = varied
             .iter()
             .map(|knob| point.knobs.get(knob).map_or(Cell::Nothing, |value| Cell::text(value.to_string())));
-        let values = shown.iter().map(|about| cell(point, about));
+        let values = shown.iter().map(|(about, _, factor)| cell(point, about, *factor));
         knobs.chain([Cell::Integer(point.repeats as i64)]).chain(values).collect()
     };
     Table {
@@ -152,14 +178,9 @@ fn main_table(results: &Results) -> Table {
     }
 }
 
-/// Bytes are shown by the million.
-fn per_byte(about: &About) -> f64 {
-    if about.unit.starts_with("B/") { 1e6 } else { 1.0 }
-}
-
-fn cell(point: &PointResult, about: &About) -> Cell {
+fn cell(point: &PointResult, about: &About, factor: f64) -> Cell {
     let Some(spread) = point.values.get(&about.key) else { return Cell::Nothing };
-    let show = |value: f64| short(value / per_byte(about));
+    let show = |value: f64| short(value / factor);
     let half = spread.low.zip(spread.high).map(|(low, high)| format!(" ± {}", show((high - low) / 2.0)));
     Cell::text(format!("{}{}", show(spread.mean), half.unwrap_or_default()))
 }

@@ -8,10 +8,11 @@ use pilotlight_sensors::{Kind, Origin};
 use super::Read;
 use crate::results::folder::name_of;
 use crate::results::samples::{self, Samples};
-use crate::results::summary::words;
 
 /// Points that are drawn.
 const POINTS: usize = 12;
+/// Counters are looked at over this time, in seconds.
+const STRETCH_S: f64 = 0.0999;
 /// Places of a line: what came between two of them is averaged.
 const PLACES: usize = 240;
 
@@ -24,7 +25,9 @@ pub(super) fn section(read: &Read) -> Option<Section> {
             .map(|at_ns| at_ns.saturating_sub(run.span.from_ns) as f64 / 1e9)
             .to_vec();
         let tracks = samples::read_all(&folder);
-        let place = words(&run.knobs);
+        // As results call it: by the mechanism that ran, not by the one that was asked for.
+        let point = read.results.points.iter().find(|point| point.point == run.key.point);
+        let place = super::place(point.map_or(&run.knobs, |point| &point.knobs), &read.results);
         for (title, y, of) in VIEWS {
             let lines: Vec<Line> = tracks.iter().flat_map(|track| of(read, track)).collect();
             if !lines.is_empty() {
@@ -144,13 +147,24 @@ fn frequencies(_: &Read, track: &Samples) -> Vec<Line> {
     vec![Line { name: "mean of all CPUs".into(), places: thinned(&ghz) }]
 }
 
-/// Growth per second between neighbours, at the later one; a counter that starts anew leaves that step out.
+/// Growth per second over a tenth of a second or what lies between two readings, at its end; of a short time over a twentieth of it.
+/// Counters are brought up to date in steps, of 10 ms where ticks are counted: over less they would jump. One that starts anew
+/// leaves that stretch out.
 fn slopes(values: &[(f64, f64)], factor: f64) -> Vec<(f64, f64)> {
-    let slope = |pair: &[(f64, f64)]| {
-        let (grown, passed) = (pair[1].1 - pair[0].1, pair[1].0 - pair[0].0);
-        (grown >= 0.0 && passed > 0.0).then(|| (pair[1].0, grown / passed * factor))
-    };
-    values.windows(2).filter_map(slope).collect()
+    let (Some(first), Some(last)) = (values.first(), values.last()) else { return Vec::new() };
+    let least = ((last.0 - first.0) / 20.0).min(STRETCH_S);
+    let (mut from, mut before, mut slopes) = (*first, *first, Vec::new());
+    for &now in &values[1..] {
+        let passed = now.0 - from.0;
+        if now.1 < before.1 {
+            from = now;
+        } else if passed > 0.0 && passed >= least {
+            slopes.push((now.0, (now.1 - from.1) / passed * factor));
+            from = now;
+        }
+        before = now;
+    }
+    slopes
 }
 
 /// Means of neighbours, so many that a line has at most [`PLACES`].
@@ -181,6 +195,11 @@ mod tests {
         // 5 J in 2 s, a counter that starts anew, 1 J in 1 s
         let values = [(0.0, 1e6), (2.0, 6e6), (3.0, 0.0), (4.0, 1e6)];
         assert_eq!(slopes(&values, 1e-6), [(2.0, 2.5), (4.0, 1.0)]);
+        // A counter of ticks, read every 5 ms for 4 s: 1 J a second, in steps of 20 ms
+        let ticks: Vec<(f64, f64)> = (0..=800).map(|at| (f64::from(at) * 0.005, f64::from(at / 4) * 0.02)).collect();
+        let slopes = slopes(&ticks, 1.0);
+        assert_eq!(slopes.len(), 40);
+        assert!(slopes.iter().all(|(_, watts)| (0.75..=1.25).contains(watts)), "{slopes:?}");
     }
 
     #[test]

@@ -154,6 +154,7 @@ impl Runner<'_> {
             window,
             record,
             sensed: Sensed::of(&recording, window),
+            completion: None,
         };
         Ok(self.journal.add(Entry::Run(Box::new(run)))?)
     }

@@ -249,12 +249,19 @@ impl Evaluation<'_> {
         statement.names().into_iter().chain(&order.margin_of).map(named).collect()
     }
 
-    /// The points of the first term that is not fixed to one; where all are, one without a name.
+    /// The points of the terms that are not fixed to one, those of every term, so that none that a policy lacks goes unnoticed; where
+    /// all are fixed, one without a name.
     fn points(&self, terms: &BTreeMap<&str, Term>) -> Result<Vec<Point>, String> {
-        let free = terms.values().find_map(Term::free);
-        let Some(selection) = free else { return Ok(vec![Point::default()]) };
-        let points = selection.points(self.store, self.variant)?;
-        Ok(points.into_iter().map(|(point, _)| point.clone()).collect())
+        let mut all: Vec<Point> = Vec::new();
+        for selection in terms.values().filter_map(Term::free) {
+            let points = selection.points(self.store, self.variant)?.into_iter().map(|(point, _)| point);
+            let new: Vec<Point> = points.filter(|point| !all.contains(point)).cloned().collect();
+            all.extend(new);
+        }
+        if all.is_empty() {
+            all.push(Point::default());
+        }
+        Ok(all)
     }
 
     fn at(
@@ -497,7 +504,17 @@ mod tests {
     #[test]
     fn what_is_missing_is_named() {
         let missing = |statement: &str| holds(&format!("holds=['{statement}']"), &sweep()).unwrap_err();
-        assert_eq!(missing("a < c"), "e has no w of c at rate=10 (variant default)");
+        assert_eq!(missing("a < c"), "e has no w of c (variant default)");
         assert_eq!(missing("u: a < b"), "e has no u of a (variant default)");
+    }
+
+    #[test]
+    fn a_point_that_one_policy_lacks_is_missed_whichever_comes_first() {
+        let store =
+            store(&["e,rate=10,default,a,w,W,1,1", "e,rate=10,default,b,w,W,2,2", "e,rate=20,default,b,w,W,2,2"]);
+        for statement in ["a < b", "b < a"] {
+            let missing = holds(&format!("holds=['{statement}']"), &store).unwrap_err();
+            assert_eq!(missing, "e has no w of a at rate=20 (variant default)", "{statement}");
+        }
     }
 }

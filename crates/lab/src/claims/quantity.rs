@@ -13,6 +13,7 @@ use super::map::{Problem, RawSelection, pattern};
 use super::point::{Pattern, Point};
 use super::results::{Column, Series, Store};
 use super::saturated;
+use crate::metrics;
 
 /// Which values.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -209,6 +210,16 @@ impl Selection {
         }
     }
 
+    /// Where it is a share of events that are counted: with its exact interval ([`metrics::of_events`]).
+    fn events(&self, store: &Store, variant: &str, point: &Point) -> Option<Estimate> {
+        let [share, hits, events] = metrics::COUNTED;
+        let sum = |metric: &str| {
+            let series = store.series(&Column { metric, ..self.column(variant) }, point)?;
+            Some(series.values().sum::<f64>())
+        };
+        if self.metric == share { metrics::of_events(sum(hits)?, sum(events)?) } else { None }
+    }
+
     /// Runs that could not keep up, at `point` or at the one point that it names.
     #[must_use]
     pub fn saturated(&self, store: &Store, variant: &str, point: &Point) -> Option<Full> {
@@ -265,7 +276,8 @@ impl Quantity {
         let each = |(point, series): (&Point, &Series)| {
             let beside = versus.map(|versus| versus.beside(store, variant, point)).transpose()?;
             let (values, others) = pair(series, beside.unwrap_or(series));
-            let estimate = self.compare.estimate(&values, &others);
+            let events = if self.compare == Compare::Value { of.events(store, variant, point) } else { None };
+            let estimate = events.or_else(|| self.compare.estimate(&values, &others));
             let estimate = estimate
                 .ok_or_else(|| format!("no value at {}: no replication in common, or 0 below", point.words()))?;
             let full = |selection: Selection| selection.saturated(store, variant, point);
@@ -352,6 +364,21 @@ mod tests {
         // each alone varies by 2, their difference not at all
         let found = of("versus='static'\npoint='rate=10'\ncompare='difference'", &sweep()).unwrap();
         assert_eq!((found.estimate.low, found.estimate.high), (-40.0, -40.0));
+    }
+
+    #[test]
+    fn of_counted_events_the_interval_is_exact() {
+        let store = store(&[
+            "e,,default,sandman,accuracy_percent,%,100,100",
+            "e,,default,sandman,phases_detected,phases,5,5",
+            "e,,default,sandman,phases,phases,5,5",
+        ]);
+        let map = "[[row]]\nid='x'\nexperiment='e'\nmetric='accuracy_percent'\npolicy='sandman'\ncompare='value'\n";
+        let map = parse(&[("map".to_owned(), map.to_owned())]).unwrap();
+        let Check::Quantity(quantity) = map.rows["x"].check.clone() else { panic!("not a quantity") };
+        let found = quantity.evaluate(&store, "default", "%").unwrap().estimate;
+        // all of 10: from 0.025^(1/10) on
+        assert!((found.low - 69.15).abs() < 0.01 && (found.value, found.high) == (100.0, 100.0), "{found:?}");
     }
 
     #[test]

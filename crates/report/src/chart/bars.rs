@@ -11,7 +11,7 @@ use crate::table::short;
 pub struct Bars {
     /// What it shows.
     pub title: String,
-    /// The axis upwards; bars begin at zero, or at the lowest tick of a logarithmic axis.
+    /// The axis upwards; bars begin at zero, wherever that lies, or at the lowest tick of a logarithmic axis.
     pub y: Axis,
     /// Names of the bars in a group.
     pub series: Vec<String>,
@@ -52,11 +52,14 @@ impl Bars {
         let height = |value: f64| BOTTOM - ruler.share(value) * (BOTTOM - TOP);
         for (at, bar) in bars.iter().enumerate() {
             let Some(bar) = bar else { continue };
-            let (x, top) = (left + at as f64 * each, height(bar.value));
+            // From zero, also where intervals reach below it.
+            let (x, zero, end) = (left + at as f64 * each, height(0.0), height(bar.value));
+            let (top, high) = (end.min(zero), (end - zero).abs());
             let series = self.series.get(at).map_or("", String::as_str);
             let style = format!(r#"class="f c{}""#, at % COLOURS);
-            let title = format!("{series}, {name}: {}", short(bar.value));
-            canvas.rect((x + each * 0.06, top), (each * 0.88, BOTTOM - top), &style, &title);
+            let series = if series.is_empty() { String::new() } else { format!("{series}, ") };
+            let title = format!("{series}{name}: {}", short(bar.value));
+            canvas.rect((x + each * 0.06, top), (each * 0.88, high), &style, &title);
             if let Some((low, high)) = bar.band.filter(|(low, high)| low.is_finite() && high.is_finite()) {
                 let middle = x + each / 2.0;
                 canvas.line((middle, height(low)), (middle, height(high)), "whisker");

@@ -42,14 +42,23 @@ impl Canvas {
         let _ = write!(self.body, r#"<line class="{class}" x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}"/>"#);
     }
 
-    pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, text: &str) {
+    pub(super) fn text(&mut self, at: (f64, f64), anchor: Anchor, text: &str) {
+        self.text_of(at, anchor, text, "");
+    }
+
+    /// A text that lines may run under: it can be read all the same.
+    pub(super) fn text_over(&mut self, at: (f64, f64), anchor: Anchor, text: &str) {
+        self.text_of(at, anchor, text, r#" class="over""#);
+    }
+
+    fn text_of(&mut self, (x, y): (f64, f64), anchor: Anchor, text: &str, class: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
             Anchor::End => "end",
         };
         let text = escape(text);
-        let _ = write!(self.body, r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{text}</text>"#);
+        let _ = write!(self.body, r#"<text{class} x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{text}</text>"#);
     }
 
     pub(super) fn text_up(&mut self, (x, y): (f64, f64), text: &str) {
@@ -119,8 +128,7 @@ pub(super) fn legend<'a>(names: impl Iterator<Item = &'a str>) -> String {
             escape(name)
         )
     };
-    let entries: String = names.enumerate().map(entry).collect();
-    format!(r#"<ul class="legend">{entries}</ul>"#)
+    list(names, entry)
 }
 
 /// What the colours of areas mean.
@@ -134,6 +142,15 @@ pub(super) fn swatches<'a>(names: impl Iterator<Item = &'a str>) -> String {
             escape(name)
         )
     };
-    let entries: String = names.enumerate().map(entry).collect();
+    list(names, entry)
+}
+
+/// The entries of a legend; a single thing without a name needs none.
+fn list<'a>(names: impl Iterator<Item = &'a str>, entry: impl Fn((usize, &str)) -> String) -> String {
+    let names: Vec<&str> = names.collect();
+    if names == [""] {
+        return String::new();
+    }
+    let entries: String = names.into_iter().enumerate().map(entry).collect();
     format!(r#"<ul class="legend">{entries}</ul>"#)
 }

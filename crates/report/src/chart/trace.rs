@@ -36,7 +36,7 @@ impl Trace {
                 canvas.line((x, TOP), (x, BOTTOM), "mark");
                 let anchor = if x > (LEFT + RIGHT) / 2.0 { Anchor::End } else { Anchor::Start };
                 let beside = if matches!(anchor, Anchor::End) { -4.0 } else { 4.0 };
-                canvas.text((x + beside, BOTTOM - 8.0 - 15.0 * (at % 3) as f64), anchor, name);
+                canvas.text_over((x + beside, BOTTOM - 8.0 - 15.0 * (at % 3) as f64), anchor, name);
             }
         };
         self.plain().svg_with(draw)

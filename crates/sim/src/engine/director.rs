@@ -14,6 +14,7 @@ use super::floor::{Floor, Message, Say};
 use super::meter::Meter;
 use crate::machine::Machine;
 use crate::outcome::Decisions;
+use crate::rng::{Purpose, Stream, below};
 use crate::trace::What;
 
 /// Time of a core that stores a message for another, in nanoseconds at full speed.
@@ -53,8 +54,12 @@ pub(crate) struct Director {
     cores: Vec<CoreSample>,
     threads: Vec<ThreadSample>,
     commands: Vec<Command>,
+    /// Which commands fail.
+    failures: Stream,
     pub(crate) decisions: Decisions,
     pub(crate) moves: u64,
+    /// How often it has looked whether the policy is to be asked.
+    pub(crate) looks: u64,
 }
 
 /// What a machine's cores can do.
@@ -98,7 +103,7 @@ impl Director {
     pub(crate) fn start(
         policy: Box<dyn Policy>,
         topology: &Topology,
-        eager: bool,
+        (eager, seed): (bool, u64),
         cores: &mut [Core],
         meter: &mut Meter,
         floor: &mut Floor<'_>,
@@ -126,8 +131,10 @@ impl Director {
             cores: Vec::with_capacity(cores.len()),
             threads: Vec::with_capacity(threads),
             commands: Vec::new(),
+            failures: Stream::new(seed, Purpose::Machine, 0),
             decisions: Decisions::default(),
             moves: 0,
+            looks: 0,
         };
         let states = vec![CoreSample::new(CoreState::Awake); cores.len()];
         let homes: Vec<_> = floor.threads.iter().map(|thread| CoreId(thread.destination)).collect();
@@ -153,6 +160,7 @@ impl Director {
     pub(crate) fn ask(&mut self, cores: &mut [Core], meter: &mut Meter, floor: &mut Floor<'_>) {
         let main = self.topology.main().index();
         let now_ns = cores[main].now_ns;
+        self.looks += 1;
         self.decisions.late_ns += now_ns - self.due_ns();
         let (tick, interval) = (self.tick_due_ns <= now_ns, self.interval_due_ns <= now_ns);
         let asked = self.decisions.asked;
@@ -311,15 +319,34 @@ impl Director {
         let commands = std::mem::take(&mut self.commands);
         for command in &commands {
             let main = self.topology.main().index();
-            let (what, argument) = command_code(command);
-            floor.recorder.note(cores[main].now_ns, What::Commanded, what, argument);
-            if let Err(refusal) = self.apply(command, cores, meter, floor) {
+            let carried_out = if self.fails(command, floor.machine) {
+                Self::spend_on(command, &mut cores[main], floor.machine);
+                Err(Refusal::Failed)
+            } else {
+                let (what, argument) = command_code(command);
+                floor.recorder.note(cores[main].now_ns, What::Commanded, what, argument);
+                self.apply(command, cores, meter, floor)
+            };
+            if let Err(refusal) = carried_out {
                 self.decisions.refused += 1;
                 self.policy.on_refused(cores[main].now_ns, command, refusal);
             }
         }
         self.commands = commands;
         self.commands.clear();
+    }
+
+    /// Whether the machine fails to carry a command out.
+    fn fails(&mut self, command: &Command, machine: &Machine) -> bool {
+        let can_fail = matches!(command, Command::Move { .. } | Command::Sleep { .. } | Command::Frequency { .. });
+        let fails_ppm = u64::from(machine.director.fails_ppm);
+        can_fail && fails_ppm > 0 && below(self.failures.draw(), 1_000_000) < fails_ppm
+    }
+
+    /// The main core's time for a command that has failed.
+    fn spend_on(command: &Command, main: &mut Core, machine: &Machine) {
+        let frequency = matches!(command, Command::Frequency { .. }).then_some(machine.director.frequency_ns);
+        main.spend(frequency.unwrap_or(STORE_NS));
     }
 
     fn apply(

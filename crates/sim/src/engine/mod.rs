@@ -123,6 +123,17 @@ pub fn run_naive(scenario: &Scenario, policy: Box<dyn Policy>, out: &mut dyn Wri
     World::new(scenario, policy, Some(out))?.run(naive::run)
 }
 
+/// How often a run has looked whether the policy is to be asked: moments that were passed over are not among them.
+///
+/// # Errors
+/// As [`run`].
+#[doc(hidden)]
+pub fn looks(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<u64, RunError> {
+    let mut world = World::new(scenario, policy, None)?;
+    window::run(&mut world);
+    Ok(world.director.looks)
+}
+
 /// Windows end after this time at the latest, so that what happens in one is little.
 const LONGEST_WINDOW_NS: u64 = 1_000_000;
 
@@ -184,7 +195,7 @@ impl<'a> World<'a> {
             })
             .collect();
         let mut meter = Meter::new(&scenario.machine, &scenario.family, topology);
-        let director = Director::start(policy, topology, scenario.eager, &mut cores, &mut meter, &mut floor)?;
+        let director = Director::start(policy, topology, (scenario.eager, seed), &mut cores, &mut meter, &mut floor)?;
         let links = vec![Link::new(network.port_mbit_s); network.ports as usize];
         let data_comes_in = connections.iter().any(request::brings_data);
         Ok(Self {

@@ -53,7 +53,14 @@ pub(crate) fn machine() -> Machine {
             deep_exit_ns: 800_000,
             deep_residency_ns: 2_000_000,
         },
-        director: DirectorCosts { decide_ns: 70, decide_thread_ns: 40, fill_ns: 79, move_ns: 106, frequency_ns: 2_000 },
+        director: DirectorCosts {
+            decide_ns: 70,
+            decide_thread_ns: 40,
+            fill_ns: 79,
+            move_ns: 106,
+            frequency_ns: 2_000,
+            fails_ppm: 0,
+        },
         network: Network { ports: 2, port_mbit_s: 200_000, round_trip_ns: 12_000, overhead_bytes: 100 },
         power: Power {
             physical_cores: 24,

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// The folders below which anything may be changed.
+/// The folders below which sensors read and actuators write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roots {
     /// `/sys`.
@@ -20,7 +20,8 @@ impl Default for Roots {
 }
 
 impl Roots {
-    /// The three folders `sys`, `proc` and `dev` below `folder`.
+    /// The three folders `sys`, `proc` and `dev` below `folder`, as in a recorded tree.
+    #[must_use]
     pub fn below(folder: impl AsRef<Path>) -> Self {
         let folder = folder.as_ref();
         Self { sys: folder.join("sys"), proc: folder.join("proc"), dev: folder.join("dev") }

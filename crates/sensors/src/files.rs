@@ -1,33 +1,8 @@
-//! Where the kernel's files are: `/sys`, `/proc` and `/dev`, or folders that stand in for them in tests. And reading them.
+//! Reading the small files below `/sys` and `/proc`.
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
-
-/// The folders under which sensors look.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Roots {
-    /// `/sys`.
-    pub sys: PathBuf,
-    /// `/proc`.
-    pub proc: PathBuf,
-    /// `/dev`.
-    pub dev: PathBuf,
-}
-
-impl Default for Roots {
-    fn default() -> Self {
-        Self { sys: "/sys".into(), proc: "/proc".into(), dev: "/dev".into() }
-    }
-}
-
-impl Roots {
-    /// The three folders `sys`, `proc` and `dev` below `folder`, as in a recorded tree.
-    pub fn below(folder: impl AsRef<Path>) -> Self {
-        let folder = folder.as_ref();
-        Self { sys: folder.join("sys"), proc: folder.join("proc"), dev: folder.join("dev") }
-    }
-}
+use std::path::Path;
 
 /// The text of a small file, without white space around it.
 pub(crate) fn text(path: &Path) -> io::Result<String> {
