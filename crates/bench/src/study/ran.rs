@@ -166,7 +166,10 @@ fn ran(asked: Mechanism, completion: &Completion, counted: Counted) -> Result<Me
             Err("io_poll reads 0 and hardly an interrupt was counted: these counts prove nothing".into())
         }
         _ if interrupts <= POLLED => Ok(as_kind(polled(asked, completion.io_poll_delay, slept))),
-        Kind::Classic if slept => Ok(as_kind(Kind::Interrupt)),
+        // What does not sleep before it polls, and slept, waited for the interrupt.
+        _ if slept && (asked.kind == Kind::Classic || completion.io_poll_delay == Some(-1)) => {
+            Ok(as_kind(Kind::Interrupt))
+        }
         _ if interrupts >= INTERRUPTED || !can_poll => Ok(as_kind(Kind::Interrupt)),
         _ => Err("too many interrupts for polling, too few for interrupts".into()),
     }
@@ -309,6 +312,7 @@ mod tests {
             ("hybrid", true, -1, 0.0, 1.0, Some("classic")),
             ("hybrid", true, -1, 1.0, 1.0, Some("interrupt")),
             ("hybrid", true, 0, 0.2, 1.0, None),
+            ("hybrid", true, -1, 0.2, 1.0, Some("interrupt")), // this kernel ignores the delay: nothing sleeps before it polls
             ("hybrid", false, 0, 0.2, 1.0, Some("interrupt")),
             ("hybrid 4us", true, 4, 0.0, 1.0, Some("hybrid 4us")),
             ("hybrid 4us", true, 0, 0.0, 1.0, Some("hybrid")),

@@ -50,7 +50,7 @@ pub(crate) fn ran(results: &Results) -> String {
         let _ = writeln!(text, "  {}", row.why);
     }
     if failed > 0 {
-        let _ = writeln!(text, "  {failed} points failed, with the reason in results.json");
+        let _ = writeln!(text, "  points that failed: {failed}; results.json has the reasons");
     }
     text
 }
