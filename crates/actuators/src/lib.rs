@@ -8,7 +8,7 @@ pub mod changes;
 pub mod cpufreq;
 pub mod machine;
 
-pub use changes::{Change, Changes, restore};
+pub use changes::{Attempt, Change, Changes, restore};
 pub use cpufreq::{CpuFreq, OpenError};
 pub use machine::Machine;
 pub use pilotlight_drive::Roots;

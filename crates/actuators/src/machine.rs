@@ -28,6 +28,11 @@ pub struct Machine {
     pub power: Option<String>,
     /// The I/O scheduler of the device, such as `none`.
     pub scheduler: Option<String>,
+    /// Whether the kernel may poll the device's queues (`queue/io_poll`).
+    pub io_poll: Option<bool>,
+    /// How long a polling thread sleeps first, in microseconds: -1 not at all, 0 half of the mean service time
+    /// (`queue/io_poll_delay`).
+    pub io_poll_delay: Option<i64>,
     /// The NVMe power state of the drive.
     pub power_state: Option<u8>,
     /// Whether the drive changes its power state by itself (APST).
@@ -90,6 +95,22 @@ impl KeyError {
     }
 }
 
+/// The kernel's name of the whole block device that `path` is, is a partition of, or lies on, such as `nvme0n1`.
+///
+/// # Errors
+/// There is none.
+pub fn block_device(roots: &Roots, path: Option<&Path>) -> Result<String, String> {
+    find::block(roots, path)
+}
+
+/// The block devices behind `path` whose queues can have this setting (`io_poll`, `io_poll_delay`): with NVMe multipath the ways to it.
+///
+/// # Errors
+/// There is none.
+pub fn polled_devices(roots: &Roots, path: Option<&Path>, setting: &str) -> Result<Vec<String>, String> {
+    find::polled(roots, path, setting)
+}
+
 /// The period over which CPU time is shared out, in microseconds: the kernel's own choice (`cpu.max`).
 const PERIOD_US: u64 = 100_000;
 
@@ -111,6 +132,7 @@ impl Machine {
             let devices = find::scheduled(roots, device).map_err(|why| KeyError::new("scheduler", why))?;
             all.extend(devices.into_iter().map(|device| Change::Scheduler { device, scheduler: scheduler.clone() }));
         }
+        all.extend(self.of_polling(roots, device)?);
         all.extend(self.of_cpus(roots)?);
         if let Some(power) = &self.power {
             let wrong = |why: String| KeyError::new("power", why);
@@ -144,6 +166,21 @@ impl Machine {
         let transitions = self.transitions.map(|on| Change::Transitions { drive: drive.clone(), on });
         let state = self.power_state.map(|state| Change::PowerState { drive, state });
         Ok(transitions.into_iter().chain(state).collect())
+    }
+
+    fn of_polling(&self, roots: &Roots, device: Option<&Path>) -> Result<Vec<Change>, KeyError> {
+        if self.io_poll_delay.is_some_and(|us| us < -1) {
+            return Err(KeyError::new("io_poll_delay", "is -1, 0 or a time in microseconds"));
+        }
+        let poll = self.io_poll.map(|on| ("io_poll", i64::from(on)));
+        let delay = self.io_poll_delay.map(|us| ("io_poll_delay", us));
+        let mut all = Vec::new();
+        for (key, value) in poll.into_iter().chain(delay) {
+            let devices = find::polled(roots, device, key).map_err(|why| KeyError::new(key, why))?;
+            let attribute = key.to_owned();
+            all.extend(devices.into_iter().map(|device| Change::Queue { device, attribute: attribute.clone(), value }));
+        }
+        Ok(all)
     }
 
     fn of_cpus(&self, roots: &Roots) -> Result<Vec<Change>, KeyError> {

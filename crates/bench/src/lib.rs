@@ -5,6 +5,7 @@
 //! - [`experiment`]: what is asked, as a file. [`plan`]: every point, their order, and how long it takes.
 //! - [`run`]: does it, and leaves nothing behind, whatever happens. Its journal lets an interrupted run go on.
 //! - [`metrics`]: what a run's figures add up to. Pure. [`results`]: the folder that holds all of it. [`report`]: a page of it.
+//! - [`study`]: how requests are completed: interrupt or polling; which of them really ran, and which of them wins where.
 //! - [`given`]: a folder of results as it is read again. [`compare`]: two of them, point by point. [`advise`]: what one of them
 //!   recommends. [`shown`]: which metrics count.
 
@@ -21,6 +22,7 @@ pub mod report;
 pub mod results;
 pub mod run;
 pub mod shown;
+pub mod study;
 pub mod workload;
 
 pub use record::{Class, Latency, Record, Tool, What};

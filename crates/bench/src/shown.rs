@@ -35,7 +35,7 @@ pub fn main_keys() -> Vec<String> {
 }
 
 /// What is shown of any result, in this order; those of power and efficiency follow.
-const USUAL: [&str; 10] = [
+const USUAL: [&str; 12] = [
     "io_per_s",
     "bytes_per_s",
     "transaction_per_s",
@@ -46,6 +46,8 @@ const USUAL: [&str; 10] = [
     "transaction_latency_p99_us",
     "operation_latency_mean_us",
     "cpu_busy_cores",
+    "job_context_switches_per_io",
+    "drive_interrupts_per_io",
 ];
 /// So many metrics stand for a result that has none of the usual ones.
 const OTHERS: usize = 12;
@@ -122,5 +124,23 @@ mod tests {
         let both = "I/Os per joule, SSD + CPU, modelled (a-b, c), above idle";
         assert_eq!(plain("io_per_j_ssd_cpu_modelled_a_b_c_above_idle", both, true), "io_per_j_ssd_cpu_above_idle");
         assert_eq!(plain("cpu_modelled_x", "an extra of that name", false), "cpu_modelled_x");
+    }
+
+    #[test]
+    fn what_the_experiment_names_comes_first_and_nothing_twice() {
+        use crate::made::{knob, results};
+        let metrics = [("io_per_s", "1/s"), ("other_ns", "ns"), ("bytes_per_j_cpu", "B/J"), ("cpu_power_w", "W")];
+        let mut given = results(&[knob("a", &["x", "y"])], 2, &metrics, |_| vec![1.0, 2.0, 3.0, 4.0]).results;
+        let keys = |shown: Vec<&About>| shown.iter().map(|about| about.key.clone()).collect::<Vec<_>>();
+        assert_eq!(keys(shown(&given)), ["io_per_s", "cpu_power_w", "bytes_per_j_cpu"]);
+        assert_eq!(keys(brief(&given)), ["io_per_s", "cpu_power_w"], "a terminal is narrow");
+        given.show = ["cpu_power_w", "no_such_metric", "other_ns", "bytes_per_j_cpu"].map(str::to_owned).to_vec();
+        let all = ["cpu_power_w", "other_ns", "bytes_per_j_cpu", "io_per_s"];
+        assert_eq!(
+            (keys(shown(&given)), keys(brief(&given))),
+            (all.map(str::to_owned).to_vec(), all.map(str::to_owned).to_vec())
+        );
+        let alone = results(&[knob("a", &["x"])], 1, &[("said_count", "count")], |_| vec![1.0]).results;
+        assert_eq!(keys(shown(&alone)), ["said_count"], "whatever a command said, where there is nothing usual");
     }
 }

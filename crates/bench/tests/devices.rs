@@ -96,6 +96,8 @@ fn a_device_that_was_named_twice_is_filled_and_its_scheduler_put_back() {
     );
     let refused = bench(&text, folder.path(), None).unwrap_err().to_string();
     assert!(refused.contains("--i-may-overwrite"), "{refused}");
+    let another = bench(&text, folder.path(), Some(Path::new("/dev/null"))).unwrap_err().to_string();
+    assert!(another.contains("must be the same"), "{another}");
     assert_eq!(disk.looked_at(), (vec![0; 4], true), "nothing was written");
     let results = bench(&text, folder.path(), Some(&disk.device)).unwrap();
     assert!(results.complete);
@@ -103,7 +105,7 @@ fn a_device_that_was_named_twice_is_filled_and_its_scheduler_put_back() {
     assert_eq!(heads, [0, MIB, 2 * MIB, 3 * MIB], "each block begins with its place");
     assert!(!zeroes, "the part of a block at the end is written too");
     if can_vary {
-        for (point, scheduler) in [("p000-r01", "[none]"), ("p001-r01", "[mq-deadline]")] {
+        for (point, scheduler) in [("p000-r00", "[none]"), ("p001-r00", "[mq-deadline]")] {
             let said = fs::read_to_string(folder.path().join("out/raw").join(point).join("stdout")).unwrap();
             assert!(said.contains(scheduler), "{said}");
         }

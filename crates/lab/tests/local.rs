@@ -1,6 +1,6 @@
 //! Machines that do their own I/O, as their profiles have them: closed forms, laws that any run obeys, and the same bytes twice.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use pilotlight_lab::local;
 use pilotlight_sim::local::{self as sim, Load, Local, Rest, Scheduler, Tally, Way};
@@ -146,8 +146,7 @@ fn left_alone_a_drive_moves_what_it_owes_and_then_rests() {
 fn a_drive_at_rest_answers_later_by_its_start_up() {
     let machine = thesis();
     let greatest = |think_ns| {
-        let load =
-            Load { think_after: 1, think_ns, duration_ns: 2_000_000_000, ..load(Way::Uring, 1, 1, 16_384) };
+        let load = Load { think_after: 1, think_ns, duration_ns: 2_000_000_000, ..load(Way::Uring, 1, 1, 16_384) };
         sim::run(&machine, &load).reads.max()
     };
     assert_eq!(greatest(100_000_000) - greatest(30_000_000), machine.drive.wake_ns);
@@ -161,16 +160,8 @@ fn a_lock_lets_through_one_at_a_time() {
     assert!(iops(&load, &tally) <= 1.01e9 / machine.costs.deadline_ns as f64);
 }
 
-const WAYS: [Way; 8] = [
-    Way::Interrupt,
-    Way::Classic,
-    Way::Hybrid,
-    Way::Libaio,
-    Way::Uring,
-    Way::UringPolled,
-    Way::PosixAio,
-    Way::Bypass,
-];
+const WAYS: [Way; 8] =
+    [Way::Interrupt, Way::Classic, Way::Hybrid, Way::Libaio, Way::Uring, Way::UringPolled, Way::PosixAio, Way::Bypass];
 
 fn any_load() -> impl Strategy<Value = Load> {
     let what = (0..WAYS.len(), 1_u32..24, 1_u32..40, 9_u32..20, any::<bool>(), 0_u64..3, 0_usize..3, any::<u64>());

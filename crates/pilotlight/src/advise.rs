@@ -1,5 +1,7 @@
 //! `pilotlight advise`: the best setting of each knob, as far as the data support one.
 
+pub(crate) mod map;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -8,6 +10,7 @@ use clap::Args;
 use pilotlight_bench::advise::{Advice, Best, Outcome, Question, Row, Work, advise};
 use pilotlight_bench::experiment::quantity::Time;
 use pilotlight_bench::given::Given;
+use pilotlight_bench::study::map::{By, Question as MapQuestion};
 use pilotlight_report::table::short;
 use pilotlight_stats::Estimate;
 
@@ -21,7 +24,11 @@ for the machine that was measured.
 
 Settings are judged by work per joule (of what was measured; without power by CPU time or speed, and that is said), paired over \
 the settings of all other knobs. A setting is recommended only if another is shown to be worse: p below 0.05, corrected by Holm \
-for every pair of settings of every knob. Savings and latencies have 95 % intervals.";
+for every pair of settings of every knob. Savings and latencies have 95 % intervals.
+
+With --map KNOB: which value of that knob is the most efficient at each combination of two others, such as request size and jobs; \
+by how much its mean is better than the next; \"tie\" where Welch's p is above 0.05. Of mechanisms of completion (--map mechanism) only \
+those take part that really ran.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,6 +36,8 @@ Examples:
   pilotlight advise results/today --baseline iodepth=1 --baseline machine.scheduler=none
   pilotlight advise results/today --p99-at-most 2ms
   pilotlight advise results/today --scope ssd_cpu --json
+  pilotlight advise results/completion --map mechanism
+  pilotlight advise results/completion --map mechanism --by latency --json
 
 Exit codes:
   0  told, whatever the data support
@@ -58,9 +67,38 @@ pub(crate) struct AdviseArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u16).range(2..))]
     at_least: u16,
 
+    /// Which value of this knob wins, by two other knobs
+    #[arg(long, value_name = "KNOB", conflicts_with_all = ["baseline", "p99_at_most"])]
+    map: Option<String>,
+
+    /// What a map is judged by [default: energy where there are watts, else CPU time and latency]
+    #[arg(long, requires = "map", value_enum)]
+    by: Option<JudgedBy>,
+
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// What a map is judged by.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum JudgedBy {
+    /// Bytes per joule
+    Energy,
+    /// Bytes per second of CPU time
+    CpuTime,
+    /// Mean latency
+    Latency,
+}
+
+impl From<JudgedBy> for By {
+    fn from(by: JudgedBy) -> Self {
+        match by {
+            JudgedBy::Energy => Self::Energy,
+            JudgedBy::CpuTime => Self::CpuTime,
+            JudgedBy::Latency => Self::Latency,
+        }
+    }
 }
 
 fn time_us(text: &str) -> Result<f64, String> {
@@ -71,6 +109,10 @@ fn time_us(text: &str) -> Result<f64, String> {
 /// Advises.
 pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     let given = Given::read(&args.results).with_context(|| format!("{} holds no results", args.results.display()))?;
+    if let Some(knob) = &args.map {
+        let question = MapQuestion { knob: Some(knob.clone()), by: args.by.map(By::from), scope: args.scope.clone() };
+        return map_of(&given, &question, args.json);
+    }
     let question = Question {
         at_least: usize::from(args.at_least),
         baseline: args.baseline.clone(),
@@ -88,6 +130,16 @@ pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
     }
     print(&if args.json { serde_json::to_string_pretty(&advice)? + "\n" } else { text(&advice) })?;
     Ok(Exit::Clean.into())
+}
+
+fn map_of(given: &Given, question: &MapQuestion, as_json: bool) -> anyhow::Result<ExitCode> {
+    match map::told(given, question, as_json) {
+        Ok(text) => print(&text).map(|()| Exit::Clean.into()),
+        Err(error) => {
+            eprintln!("error: {}: {error}", given.name);
+            Ok(Exit::Refused.into())
+        }
+    }
 }
 
 /// A baseline that no point has.

@@ -167,7 +167,10 @@ fn told(args: &ClaimsArgs, files: &Files, lab: &Lab<'_>) -> anyhow::Result<Strin
     if args.json {
         return Ok(serde_json::to_string_pretty(&output)? + "\n");
     }
-    let stale = output.stale.iter().map(|file| format!("stale: {file}; run it again with `pilotlight sim` or `pilotlight bench --simulated`\n"));
+    let stale = output
+        .stale
+        .iter()
+        .map(|file| format!("stale: {file}; run it again with `pilotlight sim` or `pilotlight bench --simulated`\n"));
     Ok(stale.collect::<String>() + &text::all(&output, args.all, text::Style { colour: colour() }))
 }
 
@@ -295,7 +298,8 @@ fn root(args: &ClaimsArgs) -> anyhow::Result<PathBuf> {
 fn of_another_machine(about: &About, root: &Path) -> Option<String> {
     let profile = root.join("profiles").join(format!("{}.toml", about.profile));
     let today = local::load(&profile).ok()?;
-    (today.files.hash != about.hash).then(|| format!("profiles/{0}.toml or its calibration changed since", about.profile))
+    (today.files.hash != about.hash)
+        .then(|| format!("profiles/{0}.toml or its calibration changed since", about.profile))
 }
 
 /// The maps that are asked for, or the project's own.

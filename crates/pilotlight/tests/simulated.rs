@@ -36,13 +36,18 @@ fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
         }
     }
     found.sort();
-    found.into_iter().map(|path| (path.strip_prefix(folder).unwrap().to_owned(), std::fs::read(path).unwrap())).collect()
+    found
+        .into_iter()
+        .map(|path| (path.strip_prefix(folder).unwrap().to_owned(), std::fs::read(path).unwrap()))
+        .collect()
 }
 
 #[test]
 fn the_same_bytes_twice() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    folders.iter().for_each(|folder| run("experiments/thesis/gc-15s.toml", folder.path(), &["--repeats", "2", "--csv"]));
+    folders
+        .iter()
+        .for_each(|folder| run("experiments/thesis/gc-15s.toml", folder.path(), &["--repeats", "2", "--csv"]));
     let [first, second] = [0, 1].map(|at: usize| files(folders[at].path()));
     let names: Vec<_> = first.iter().map(|(name, _)| name.display().to_string()).collect();
     for needed in ["out/runs.jsonl", "out/results.csv", "out/report.html", "out/samples/p000-r00/simulated.csv"] {
@@ -86,7 +91,8 @@ fn what_the_machine_does_not_have_is_refused() {
     assert_eq!(quick.status.code(), Some(2), "{}", said(&quick));
     assert!(said(&quick).contains("profiles/nowhere.toml"));
     let file = folder.path().join("e.toml");
-    std::fs::write(&file, "title = 'e'\nduration = '1s'\n[workload]\nkind = 'fio'\nioengine = 'sg'\nrw = 'read'\n").unwrap();
+    std::fs::write(&file, "title = 'e'\nduration = '1s'\n[workload]\nkind = 'fio'\nioengine = 'sg'\nrw = 'read'\n")
+        .unwrap();
     let refused = bench(&[file.to_str().unwrap(), "--simulated", THESIS, "--out", out.to_str().unwrap()]);
     assert!(!refused.status.success() && said(&refused).contains("ioengine"), "{}", said(&refused));
 }

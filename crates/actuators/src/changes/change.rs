@@ -26,6 +26,15 @@ pub enum Change {
         /// Such as `none` or `mq-deadline`.
         scheduler: String,
     },
+    /// A number among the queue settings of a block device, such as `io_poll_delay`.
+    Queue {
+        /// Its name, such as `nvme0n1`.
+        device: String,
+        /// The file in its folder `queue`.
+        attribute: String,
+        /// What is written.
+        value: i64,
+    },
     /// Who decides about frequencies of a CPU.
     Governor {
         /// The CPU.
@@ -96,6 +105,9 @@ impl Change {
         Ok(match self {
             Self::Scheduler { device, scheduler } => {
                 vec![exact(roots.sys.join("block").join(device).join("queue/scheduler"), scheduler)]
+            }
+            Self::Queue { device, attribute, value } => {
+                vec![exact(roots.sys.join("block").join(device).join("queue").join(attribute), &value.to_string())]
             }
             Self::Governor { cpu, governor } => vec![exact(cpufreq(roots, *cpu).join("scaling_governor"), governor)],
             Self::Frequency { cpu, min_khz, max_khz } => frequency(kernel, &cpufreq(roots, *cpu), *min_khz, *max_khz),

@@ -57,6 +57,17 @@ pub struct Changes {
     cgroup: Option<PathBuf>,
 }
 
+/// What came of a change that the kernel was free to leave undone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// It is so now, or was so already.
+    Made,
+    /// The kernel took the value and went on with another: which.
+    Ignored(String),
+    /// The kernel does not have it, or refused: what it said.
+    Refused(String),
+}
+
 /// How much had been changed at some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(u32);
@@ -98,6 +109,19 @@ impl Changes {
             let _ = self.put_back_to(mark, Options::default());
         }
         made
+    }
+
+    /// Makes a change if the kernel lets it; what it ignores or refuses is told and left as it was.
+    ///
+    /// # Errors
+    /// It cannot be put on record, or someone else holds it.
+    pub fn attempt(&mut self, change: &Change) -> Result<Attempt, Error> {
+        match self.make(change) {
+            Ok(()) => Ok(Attempt::Made),
+            Err(Error::Ignored { now, .. }) => Ok(Attempt::Ignored(now)),
+            Err(Error::Write { why, .. } | Error::Read { why, .. }) => Ok(Attempt::Refused(why.to_string())),
+            Err(error) => Err(error),
+        }
     }
 
     fn steps(&mut self, change: &Change) -> Result<(), Error> {

@@ -25,20 +25,46 @@ pub(super) fn block(roots: &Roots, path: Option<&Path>) -> Result<String, String
 /// (`nvme0c1n1` of `nvme0n1`).
 pub(super) fn scheduled(roots: &Roots, path: Option<&Path>) -> Result<Vec<String>, String> {
     let block = block(roots, path)?;
-    let has = |name: &String| roots.sys.join("block").join(name).join("queue/scheduler").exists();
-    let (subsystem, namespace) = block.rsplit_once('n').unwrap_or((&block, ""));
-    let is_way = |name: &String| {
-        let middle = name.strip_prefix(subsystem).and_then(|rest| rest.strip_suffix(&format!("n{namespace}")));
-        middle.and_then(|way| way.strip_prefix('c')).is_some_and(|way| way.bytes().all(|b| b.is_ascii_digit()))
-    };
-    if has(&block) {
+    if has_setting(roots, &block, "scheduler") {
         return Ok(vec![block]);
     }
-    let entries = fs::read_dir(roots.sys.join("block")).map_err(|error| format!("cannot read /sys/block: {error}"))?;
-    let names = entries.flatten().filter_map(|entry| name_of(&entry.path()));
-    let mut ways: Vec<String> = names.filter(|name| is_way(name) && has(name)).collect();
-    ways.sort();
+    let ways = ways_with(roots, &block, "scheduler")?;
     if ways.is_empty() { Err(format!("{block} has no I/O scheduler: leave the key out")) } else { Ok(ways) }
+}
+
+/// The devices behind `path` that can be polled, by a setting of theirs: with multipath the ways to the device, not itself.
+pub(super) fn polled(roots: &Roots, path: Option<&Path>, setting: &str) -> Result<Vec<String>, String> {
+    let block = block(roots, path)?;
+    let ways = ways_with(roots, &block, setting)?;
+    match (ways.is_empty(), has_setting(roots, &block, setting)) {
+        (false, _) => Ok(ways),
+        (true, true) => Ok(vec![block]),
+        (true, false) => Err(format!("{block} has no queue/{setting}: leave the key out")),
+    }
+}
+
+fn has_setting(roots: &Roots, block: &str, setting: &str) -> bool {
+    roots.sys.join("block").join(block).join("queue").join(setting).exists()
+}
+
+fn ways_with(roots: &Roots, block: &str, setting: &str) -> Result<Vec<String>, String> {
+    let mut ways = ways(roots, block)?;
+    ways.retain(|way| has_setting(roots, way, setting));
+    Ok(ways)
+}
+
+/// The ways to a device with NVMe multipath; none of others.
+fn ways(roots: &Roots, block: &str) -> Result<Vec<String>, String> {
+    let (subsystem, namespace) = block.rsplit_once('n').unwrap_or((block, ""));
+    let is_way = |name: &String| {
+        let middle = name.strip_prefix(subsystem).and_then(|rest| rest.strip_suffix(&format!("n{namespace}")));
+        let number = middle.and_then(|way| way.strip_prefix('c'));
+        number.is_some_and(|way| !way.is_empty() && way.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let entries = fs::read_dir(roots.sys.join("block")).map_err(|error| format!("cannot read /sys/block: {error}"))?;
+    let mut ways: Vec<String> = entries.flatten().filter_map(|entry| name_of(&entry.path())).filter(is_way).collect();
+    ways.sort();
+    Ok(ways)
 }
 
 /// The folder below `/sys` of a device in `/dev`, also by one of its other names there.

@@ -14,6 +14,8 @@ frequency_min = "1.2GHz"
 frequency_max = "2.4GHz"
 power = "15W"
 scheduler = "mq-deadline"
+io_poll = true
+io_poll_delay = 0
 power_state = 2
 transitions = false
 files = { "/proc/sys/vm/swappiness" = 1, "/sys/kernel/mm/transparent_hugepage/enabled" = "never" }
@@ -32,6 +34,8 @@ fn machine() -> Machine {
     let machine = Machine::new();
     machine.write("sys/devices/nvme0/nvme0n1/dev", "259:0\n");
     machine.write("sys/devices/nvme0/nvme0n1/queue/scheduler", "[none] mq-deadline \n");
+    machine.write("sys/devices/nvme0/nvme0n1/queue/io_poll", "0\n");
+    machine.write("sys/devices/nvme0/nvme0n1/queue/io_poll_delay", "-1\n");
     machine.write("sys/devices/nvme0/nvme0n1/nvme0n1p1/partition", "1\n");
     for (name, to) in [("nvme0n1", "devices/nvme0/nvme0n1"), ("nvme0n1p1", "devices/nvme0/nvme0n1/nvme0n1p1")] {
         std::fs::create_dir_all(machine.path("sys/class/block")).unwrap();
@@ -48,6 +52,21 @@ fn changes(machine: &Machine, text: &str) -> Result<Vec<Change>, String> {
     let section: pilotlight_actuators::Machine = toml::from_str(text).map_err(|error| error.to_string())?;
     let device = Path::new("/dev/nvme0n1p1");
     section.changes(&machine.roots(), Some(device), "7").map_err(|error| error.to_string())
+}
+
+fn queue(device: &str, attribute: &str, value: i64) -> Change {
+    Change::Queue { device: device.into(), attribute: attribute.into(), value }
+}
+
+#[test]
+fn with_several_ways_to_a_drive_each_of_them_is_polled() {
+    let machine = machine();
+    for way in ["nvme0c0n1", "nvme0c1n1", "nvme0c1n2", "nvme1c0n1"] {
+        machine.write(&format!("sys/block/{way}/queue/io_poll_delay"), "-1\n");
+    }
+    let expected = ["nvme0c0n1", "nvme0c1n1"].map(|way| queue(way, "io_poll_delay", 4));
+    assert_eq!(changes(&machine, "io_poll_delay = 4"), Ok(expected.to_vec()));
+    assert!(changes(&machine, "io_poll_delay = -2").unwrap_err().contains("-1, 0 or a time in microseconds"));
 }
 
 #[test]
@@ -70,6 +89,8 @@ fn every_key_means_something() {
         Change::Transitions { drive: "nvme0".into(), on: false },
         Change::PowerState { drive: "nvme0".into(), state: 2 },
         Change::Scheduler { device: "nvme0n1".into(), scheduler: "mq-deadline".into() },
+        queue("nvme0n1", "io_poll", 1),
+        queue("nvme0n1", "io_poll_delay", 0),
     ];
     expected.extend(cpu(0).into_iter().chain(cpu(1)));
     expected.push(Change::PowerLimit { zone: "intel-rapl:0".into(), power_uw: 15_000_000 });
@@ -91,6 +112,7 @@ fn all_of_it_can_be_made_and_comes_back() {
     assert_eq!(machine.read("sys/fs/cgroup/pilotlight-7/io.max").trim(), "259:0 rbps=500000000 wiops=1000");
     assert_eq!(machine.read("sys/block/nvme0n1/queue/scheduler"), "none [mq-deadline] \n");
     assert_eq!(machine.read("dev/nvme0"), "2 0");
+    assert_eq!(machine.read("sys/block/nvme0n1/queue/io_poll_delay"), "0\n");
     drop(made);
     assert_eq!(machine.tree(), before);
 }

@@ -1,6 +1,6 @@
 //! What is refused, and in which words.
 
-use pilotlight_actuators::changes::{Change, Changes};
+use pilotlight_actuators::changes::{Attempt, Change, Changes};
 
 use crate::fake::Machine;
 
@@ -38,6 +38,24 @@ fn a_value_that_is_ignored_is_an_error() {
         error.ends_with("was set to 2, without an error, and is 1: the kernel or the hardware ignores it"),
         "{error}"
     );
+}
+
+#[test]
+fn what_is_only_attempted_is_told_and_left_as_it_was() {
+    let machine = Machine::new();
+    let before = machine.tree();
+    let mut made = Changes::begin_on(&machine.journal(), machine.roots(), machine.kernel()).unwrap();
+    let mut attempt = |path: &str, value: &str| made.attempt(&file(&machine, path, value));
+    assert_eq!(attempt("sys/ignored", "2").unwrap(), Attempt::Ignored("1".into()));
+    let refused = attempt("sys/block/vda/queue/scheduler", "cfq").unwrap();
+    assert!(matches!(&refused, Attempt::Refused(why) if why.contains("Invalid argument")), "{refused:?}");
+    assert!(matches!(attempt("sys/block/vda/queue/io_poll", "1").unwrap(), Attempt::Refused(_)));
+    assert_eq!(machine.tree(), before, "nothing has changed so far");
+    assert_eq!(attempt("sys/block/vda/queue/nr_requests", "64").unwrap(), Attempt::Made);
+    assert_eq!(machine.read("sys/block/vda/queue/nr_requests"), "64\n");
+    assert!(attempt("etc/passwd", "x").is_err(), "what is no setting at all is no attempt");
+    drop(made);
+    assert_eq!(machine.tree(), before);
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod system;
 
 use crate::record::{Class, Record, What};
 use crate::results::entry::{Baseline, Run};
+use crate::study::count;
 use power::Taken;
 use scope::Scope;
 
@@ -56,8 +57,25 @@ pub fn of_run(run: &Run, taken: &Taken, baseline: Option<&Baseline>) -> Vec<Metr
     metrics.extend(scope::domains(&run.sensed, run.window.length_ns()));
     let operations_per_s = families.first().map(Family::per_s);
     metrics.extend(system::metrics(&run.sensed, operations_per_s));
+    metrics.extend(completion(run));
+    if let Some(bytes_per_s) = families.first().and_then(Family::bytes_per_s) {
+        metrics.extend(system::per_cpu_time(&run.sensed, bytes_per_s, operations_per_s));
+    }
     metrics.extend(run.record.extra.iter().map(|(key, value)| of_tool(key, *value)));
     metrics
+}
+
+/// What tells mechanisms of completion apart, where one was asked for.
+fn completion(run: &Run) -> Vec<Metric> {
+    if run.completion.is_none() {
+        return Vec::new();
+    }
+    let counted = count::counted(run);
+    let of = |key: &str, title: &str, value: Option<f64>| value.map(|value| Metric::new(key, title, "", Ok(value)));
+    let interrupts = of("drive_interrupts_per_io", "interrupts of the drive per I/O", counted.interrupts);
+    let switches =
+        of("job_context_switches_per_io", "context switches of the workload's threads per I/O", counted.switches);
+    interrupts.into_iter().chain(switches).collect()
 }
 
 /// What a tool said beside its work: the unit is what its column ends in.

@@ -10,7 +10,7 @@ pub(super) fn metrics(sensed: &Sensed, operations_per_s: Option<f64>) -> Vec<Met
         metrics.extend(value.map(|value| Metric::new(key, title, unit, Ok(value))));
     };
     let spent = |columns: &[&str]| cpu_cores(sensed, columns);
-    add("cpu_busy_cores", "CPU time per time", "cores", spent(&["user", "nice", "system", "irq", "softirq"]));
+    add("cpu_busy_cores", "CPU time per time", "cores", spent(&BUSY));
     add("cpu_user_cores", "CPU time per time, in user space", "cores", spent(&["user", "nice"]));
     add("cpu_system_cores", "CPU time per time, in the kernel", "cores", spent(&["system", "irq", "softirq"]));
     add("cpu_stolen_cores", "CPU time that the hypervisor gave to others", "cores", spent(&["steal"]));
@@ -35,6 +35,18 @@ pub(super) fn metrics(sensed: &Sensed, operations_per_s: Option<f64>) -> Vec<Met
     add("sampling_cost_percent", "CPU time of sampling, of one CPU", "%", Some(percent));
     metrics
 }
+
+/// What a second of CPU time of the whole machine did, and what CPU time an operation took.
+pub(super) fn per_cpu_time(sensed: &Sensed, bytes_per_s: f64, operations_per_s: Option<f64>) -> Vec<Metric> {
+    let Some(busy) = cpu_cores(sensed, &BUSY).filter(|busy| *busy > 0.0) else { return Vec::new() };
+    let bytes = Metric::new("bytes_per_cpu_s", "bytes per second of CPU time", "B/s", Ok(bytes_per_s / busy));
+    let each = operations_per_s.filter(|rate| *rate > 0.0).map(|rate| busy * 1e6 / rate);
+    let each = each.map(|us| Metric::new("cpu_us_per_operation", "CPU time per operation", "us", Ok(us)));
+    [bytes].into_iter().chain(each).collect()
+}
+
+/// What is not idle.
+const BUSY: [&str; 5] = ["user", "nice", "system", "irq", "softirq"];
 
 /// What a target says of itself (sensor `target`): its reactors' time as a number of cores, and what its policy ordered.
 fn target(sensed: &Sensed, add: &mut impl FnMut(&str, &str, &str, Option<f64>)) {

@@ -46,6 +46,7 @@ fn run() -> Run {
         window: Window { from_ns: S, to_ns: 3 * S },
         record: Record { classes, ..Record::default() },
         sensed: Sensed { energies, observed, ..Sensed::default() },
+        completion: None,
     }
 }
 

@@ -3,6 +3,7 @@
 //! thesis (chapter 5), with intervals.
 
 mod advice;
+mod completion;
 mod knobs;
 mod machine;
 mod missing;
@@ -71,7 +72,8 @@ pub fn report(read: &Read) -> Report {
     let results = &read.results;
     let mut table = Some(Section { title: "Results".into(), blocks: vec![Block::Table(main_table(results))] });
     let first = table.take_if(|_| results.points.len() <= SHORT);
-    let mut sections: Vec<Section> = first.into_iter().chain(advice::section(read)).collect();
+    let mut sections: Vec<Section> =
+        first.into_iter().chain(completion::section(read)).chain(advice::section(read)).collect();
     sections.extend(knobs::sections(results));
     sections.extend(parts::section(results));
     sections.extend(time::section(read));

@@ -197,6 +197,7 @@ fn sampled(folder: &Folder, results: &Results) -> (Senses, Finished) {
             window,
             record: crate::record::Record::default(),
             sensed: crate::results::entry::Sensed::of(&recording, window),
+            completion: None,
         };
         finished.runs.insert(key, run);
     }
@@ -221,7 +222,7 @@ fn the_plots_of_the_thesis_are_there() {
     for said in [
         "What the data recommend",
         "What is missing",
-        "power, bs=4k",
+        "power, ioengine=libaio rw=randread bs=4k iodepth=1",
         "rest of the system",
         "measured from here",
         "Sampling took 0.20 %",

@@ -25,7 +25,9 @@ pub(super) fn section(read: &Read) -> Option<Section> {
             .map(|at_ns| at_ns.saturating_sub(run.span.from_ns) as f64 / 1e9)
             .to_vec();
         let tracks = samples::read_all(&folder);
-        let place = super::place(&run.knobs, &read.results);
+        // As results call it: by the mechanism that ran, not by the one that was asked for.
+        let point = read.results.points.iter().find(|point| point.point == run.key.point);
+        let place = super::place(point.map_or(&run.knobs, |point| &point.knobs), &read.results);
         for (title, y, of) in VIEWS {
             let lines: Vec<Line> = tracks.iter().flat_map(|track| of(read, track)).collect();
             if !lines.is_empty() {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::metrics::observed;
 use crate::plan::Key;
 use crate::record::Record;
+use crate::study::Completion;
 use crate::workload::Point;
 
 /// A finished measurement.
@@ -30,6 +31,9 @@ pub struct Run {
     pub record: Record,
     /// What sensors say about the window.
     pub sensed: Sensed,
+    /// How requests were completed, where the workload asks for a mechanism.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion: Option<Completion>,
 }
 
 /// An idle machine, measured.

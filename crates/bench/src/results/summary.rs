@@ -11,7 +11,10 @@ use super::journal::Finished;
 use crate::metrics::{self, Metric, power::Taken};
 use crate::plan::Plan;
 use crate::record::Tool;
-use crate::workload::Point;
+use crate::study::count;
+use crate::study::mechanism::KNOB as MECHANISM;
+use crate::study::ran::{self, Verdict};
+use crate::workload::{Point, Value};
 
 /// What came out of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -67,6 +70,9 @@ pub struct PointResult {
     pub values: BTreeMap<String, Spread>,
     /// Why a metric has no value.
     pub missing: BTreeMap<String, String>,
+    /// Which mechanism of completion was asked for and which ran, where one was asked for. If another ran, the knob says so too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion: Option<Verdict>,
 }
 
 /// A metric over the repeats of a point.
@@ -162,7 +168,9 @@ impl Results {
         let values: BTreeMap<String, Spread> =
             values.into_iter().filter_map(|(key, values)| Some((key, Spread::of(&values)?))).collect();
         missing.retain(|key, _| !values.contains_key(key));
-        PointResult { point, knobs: knobs.clone(), repeats: runs.len(), failures: failures.collect(), values, missing }
+        let completion = verdict(&runs);
+        let knobs = named(knobs, completion.as_ref());
+        PointResult { point, knobs, repeats: runs.len(), failures: failures.collect(), values, missing, completion }
     }
 
     fn about(&mut self, Metric { key, title, unit, modelled, .. }: Metric) {
@@ -190,6 +198,9 @@ impl Results {
             }
         }
         self.tools = tools;
+        for row in ran::summary(self).iter().filter(|row| !row.is_as_asked) {
+            self.notes.push(row.words());
+        }
     }
 
     /// A metric by its key.
@@ -216,6 +227,21 @@ impl Results {
     fn has(&self, key: &str) -> bool {
         self.points.iter().any(|point| point.values.contains_key(key))
     }
+}
+
+/// Which mechanism of completion ran.
+fn verdict(runs: &[&Run]) -> Option<Verdict> {
+    let repeats = runs.iter().filter_map(|run| Some((run.completion.as_ref()?, count::counted(run))));
+    Verdict::of(&repeats.collect::<Vec<_>>())
+}
+
+/// The knobs, that of the mechanism with what really ran: no row bears the name of a mechanism that did not.
+fn named(knobs: &Point, completion: Option<&Verdict>) -> Point {
+    let mut knobs = knobs.clone();
+    if let (Some(knob), Some(verdict)) = (knobs.get_mut(MECHANISM), completion) {
+        *knob = Value::Word(verdict.label());
+    }
+    knobs
 }
 
 /// The key stays in front and the unit too; the part comes last: `io_per_s_ci95_low`.

@@ -14,13 +14,13 @@ use crate::experiment::Loaded;
 use crate::metrics::power::Taken;
 use crate::plan::{Key, Plan};
 use crate::record::Record;
+use crate::results::Folder;
 use crate::results::entry::{Baseline, Entry, Run, Sensed};
 use crate::results::environment::Environment;
 use crate::results::folder::name_of;
 use crate::results::journal::Journal;
 use crate::results::samples::{self, Format};
 use crate::results::summary::{self, Results, setting};
-use crate::results::Folder;
 use crate::workload::{Place, Point, Problem, Stage};
 
 /// A machine that is computed.
@@ -154,6 +154,7 @@ impl Runner<'_> {
             window,
             record,
             sensed: Sensed::of(&recording, window),
+            completion: None,
         };
         Ok(self.journal.add(Entry::Run(Box::new(run)))?)
     }

@@ -5,13 +5,15 @@ use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use pilotlight_actuators::{Changes, Machine, changes};
+use pilotlight_actuators::{Attempt, Change, Changes, Machine, changes};
 use toml::{Table, Value as Toml};
 
 use super::{RunError, Runner};
 use crate::experiment::ReadError;
 use crate::experiment::read;
 use crate::results::summary::setting;
+use crate::study::ran::Tried;
+use crate::study::{Completion, Mechanism, device};
 use crate::workload::{Place, Point, Step, Value, problem};
 
 /// The file of a cgroup that lists its processes, and takes new ones.
@@ -65,30 +67,73 @@ pub(super) fn begin(roots: &pilotlight_sensors::Roots, journal: Option<&Path>) -
     Ok(Changes::begin(&journal, roots.clone())?)
 }
 
+/// What is worked on. A file is there only once the workload has made it; its folder is on the same device.
+fn device_of(place: &Place) -> Option<&Path> {
+    match place {
+        Place::File(path, _) | Place::Folder(path) | Place::Device(path) => path.ancestors().find(|path| path.exists()),
+        Place::Nothing => None,
+    }
+}
+
 impl Runner<'_> {
     /// Brings the machine to what a point needs. Points that need the same follow each other without a change.
     pub(super) fn set_machine(&mut self, point: &Point) -> Result<(), RunError> {
-        let wanted = setting(point);
+        let wanted = (setting(point), self.loaded.workload.mechanism(&super::own(point)));
         if self.setting.as_ref() == Some(&wanted) {
             return Ok(());
         }
         self.setting = None;
         self.changes.put_back()?;
-        let machine = machine(&self.loaded.experiment.machine, &wanted, &self.loaded.file)?;
-        let device = match &self.place {
-            Place::File(path, _) | Place::Folder(path) | Place::Device(path) => Some(path.as_path()),
-            Place::Nothing => None,
-        };
-        // A file is there only once the workload has made it; its folder is on the same device.
-        let device = device.and_then(|path| path.ancestors().find(|path| path.exists()));
+        let machine = machine(&self.loaded.experiment.machine, &wanted.0, &self.loaded.file)?;
+        let device = device_of(&self.place);
         // Of the cgroup `pilotlight-PID`.
         let name = std::process::id().to_string();
         for change in machine.changes(&self.settings.roots, device, &name)? {
             self.changes.make(&change)?;
         }
         self.adopt()?;
+        self.tried = wanted.1.map_or_else(|| Ok(Vec::new()), |mechanism| self.try_settings(mechanism))?;
         self.setting = Some(wanted);
         Ok(())
+    }
+
+    /// Sets what a mechanism takes, as far as the kernel lets it: what it ignores or refuses is kept for the verdict.
+    fn try_settings(&mut self, mechanism: Mechanism) -> Result<Vec<Tried>, RunError> {
+        let (roots, mut all) = (self.settings.roots.clone(), Vec::new());
+        for (key, wanted, machine) in mechanism.settings() {
+            let why_not = match machine.changes(&roots, device_of(&self.place), "") {
+                Err(error) => Some(error.why),
+                Ok(changes) => self.attempt(&changes, wanted)?,
+            };
+            all.push(Tried { key: key.to_owned(), wanted, why_not });
+        }
+        Ok(all)
+    }
+
+    /// Why some of these are not made.
+    fn attempt(&mut self, changes: &[Change], wanted: i64) -> Result<Option<String>, RunError> {
+        for change in changes {
+            match self.changes.attempt(change)? {
+                Attempt::Made => {}
+                Attempt::Ignored(now) => {
+                    return Ok(Some(format!("{wanted} was written and {now} is read back: this kernel ignores it")));
+                }
+                Attempt::Refused(why) => return Ok(Some(format!("the kernel refuses {wanted}: {why}"))),
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is known, after a measurement, of how its requests were completed.
+    pub(super) fn completion(&self, asked: Mechanism) -> Completion {
+        let (roots, device) = (self.settings.roots.clone(), device_of(&self.place));
+        Completion {
+            asked: asked.to_string(),
+            tried: self.tried.clone(),
+            io_poll: device::setting(&roots, device, "io_poll").map(|value| value != 0),
+            io_poll_delay: device::setting(&roots, device, "io_poll_delay"),
+            interrupts: device::interrupts(&roots, device),
+        }
     }
 
     /// Servers that go on from point to point belong to the cgroup of each.
@@ -124,7 +169,8 @@ fn join(cgroup: &Path, proc: &Path, root: u32) -> io::Result<()> {
 
 /// A process and those that it, or one of them, is the parent of.
 fn descendants(proc: &Path, root: u32) -> BTreeSet<u32> {
-    let parents: Vec<(u32, u32)> = std::fs::read_dir(proc).into_iter().flatten().flatten().filter_map(parent).collect();
+    let parents: Vec<(u32, u32)> =
+        std::fs::read_dir(proc).into_iter().flatten().flatten().filter_map(|entry| parent(&entry)).collect();
     let mut all = BTreeSet::from([root]);
     loop {
         let before = all.len();
@@ -138,7 +184,7 @@ fn descendants(proc: &Path, root: u32) -> BTreeSet<u32> {
 }
 
 /// A process and its parent (proc_pid_stat(5): the second field behind the name, which may hold anything).
-fn parent(entry: std::fs::DirEntry) -> Option<(u32, u32)> {
+fn parent(entry: &std::fs::DirEntry) -> Option<(u32, u32)> {
     let pid = entry.file_name().to_str()?.parse().ok()?;
     let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
     let (_, behind) = stat.rsplit_once(')')?;
@@ -189,13 +235,8 @@ mod tests {
         assert!(joined.is_superset(&expected.into()), "{joined:?} {expected:?}");
         assert_eq!(joined.len(), text.lines().count(), "each once");
         assert!(!joined.contains(&std::process::id()));
-        let end = |pid: u32| {
-            drop(
-                rustix::process::Pid::from_raw(pid as i32)
-                    .map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL)),
-            )
-        };
-        end(expected[2]);
+        let grandchild = rustix::process::Pid::from_raw(expected[2] as i32).unwrap();
+        rustix::process::kill_process(grandchild, rustix::process::Signal::KILL).unwrap();
         server.end();
         assert!(join(Path::new("/nowhere"), Path::new("/proc"), std::process::id()).is_err());
     }

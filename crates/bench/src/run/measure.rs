@@ -47,6 +47,7 @@ impl Runner<'_> {
         ended?;
         failure.map_or(Ok(()), Err)?;
         let record = self.loaded.workload.parse(own, stage, &outcome)?;
+        let completion = self.loaded.workload.mechanism(own).map(|mechanism| self.completion(mechanism));
         let window = window(&record, stage, outcome.span_ns);
         mark(&mut recording, outcome.span_ns, window);
         let folder = self.settings.folder.samples(&name_of(key));
@@ -59,6 +60,7 @@ impl Runner<'_> {
             window,
             record,
             sensed: Sensed::of(&recording, window),
+            completion,
         };
         Ok(self.journal.add(Entry::Run(Box::new(run)))?)
     }

@@ -44,6 +44,8 @@ use crate::results::journal::Journal;
 use crate::results::samples::Format;
 use crate::results::summary::{self, Results};
 use crate::results::{Folder, FolderError};
+use crate::study::Mechanism;
+use crate::study::ran::Tried;
 use crate::workload::{Missing, Place, Point, Problem, Stage, Step};
 use process::Running;
 
@@ -180,8 +182,10 @@ struct Runner<'a> {
     scratch: PathBuf,
     place: Place,
     changes: Changes,
-    /// What the machine has been brought to.
-    setting: Option<Point>,
+    /// What the machine has been brought to: keys that are varied, and what a mechanism of completion takes.
+    setting: Option<(Point, Option<Mechanism>)>,
+    /// What was tried for that mechanism.
+    tried: Vec<Tried>,
     /// Programs that go on in the background, in the order in which they were started.
     background: Vec<Running>,
     /// Whether the workload has been asked to prepare, so that it must clean up.
@@ -227,6 +231,7 @@ impl<'a> Runner<'a> {
             place,
             changes,
             setting: None,
+            tried: Vec::new(),
             background,
             failed,
             prepared: false,

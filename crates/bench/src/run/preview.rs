@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::experiment::Loaded;
-use crate::experiment::schema::PlaceSpec;
+use crate::experiment::schema::{OnFailure, PlaceSpec};
 use crate::plan::{Key, Plan};
 use crate::workload::{Place, Point, Problem, Stage, Step};
 
@@ -38,7 +38,12 @@ pub fn preview(loaded: &Loaded, plan: &Plan, folder: &Path) -> Result<Preview, P
     let of_point = |(point, knobs): (usize, &Point)| {
         let (stage, own) = (stage(Key { point, repeat: 0 }), own(knobs));
         let before = loaded.workload.before(&own, &stage)?;
-        Ok(before.into_iter().chain([loaded.workload.command(&own, &stage)?]).map(title).collect())
+        match loaded.workload.command(&own, &stage) {
+            Err(problem) if loaded.experiment.on_failure == OnFailure::GoOn => {
+                Ok(vec![format!("cannot run: {problem}")])
+            }
+            step => Ok(before.into_iter().chain([step?]).map(title).collect()),
+        }
     };
     let points = plan.points.iter().enumerate().map(of_point).collect::<Result<_, Problem>>()?;
     Ok(Preview { place: words(&stage(first).place), prepare, points })

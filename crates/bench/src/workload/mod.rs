@@ -27,6 +27,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Record, Tool};
+use crate::study::Mechanism;
 
 /// A tool that makes work.
 pub trait Workload: Send {
@@ -65,6 +66,13 @@ pub trait Workload: Send {
     /// # Errors
     /// What is asked for cannot be done.
     fn command(&self, point: &Point, stage: &Stage) -> Result<Step, Problem>;
+
+    /// How requests are to be completed at a point, where the workload asks for that: what of the machine it takes is set before,
+    /// and afterwards it is looked whether it was so.
+    fn mechanism(&self, point: &Point) -> Option<Mechanism> {
+        let _ = point;
+        None
+    }
 
     /// Reads what the command printed.
     ///

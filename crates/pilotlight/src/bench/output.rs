@@ -59,8 +59,10 @@ pub(super) fn people(results: &Results, folder: &Path) -> String {
         let place = pilotlight_bench::results::summary::words(&point.knobs);
         let _ = writeln!(text, "failed: {place}: {}", point.failures.join("; "));
     }
+    text += &crate::advise::map::ran(results);
     // Sensors were told of at the start.
-    let told = |note: &&String| !note.starts_with("no ") && !note.starts_with("not read");
+    let told =
+        |note: &&String| !["no ", "not read", "mechanism of completion"].iter().any(|told| note.starts_with(told));
     for note in results.notes.iter().filter(told) {
         let _ = writeln!(text, "note: {note}");
     }

@@ -25,7 +25,7 @@ pub(crate) fn text(report: &Report, colour: bool) -> String {
         let _ = writeln!(out, "{}", paint(colour, "33", warning));
     }
     let _ = write!(out, "\n{}", policy(&report.policy, report.server.sleep_after_ns));
-    let _ = write!(out, "{}{}\n", io(&report.io), power_states(&report.power_states));
+    let _ = writeln!(out, "{}{}", io(&report.io), power_states(&report.power_states));
     let _ = write!(out, "{}\n{}\n", reactors(&report.reactors, colour), io_threads(report));
     let _ = write!(out, "{}", orders(&report.orders));
     for wake_up in &report.wake_ups {

@@ -80,6 +80,9 @@ cases! {
     reconnect: "reconnect", "6.12";
     power: "power", "6.12";
     silent: "silent", "6.12";
+    completion: "completion", "6.12";
+    completion_on_6_1: "completion", "6.1";
+    completion_on_5_10: "completion", "5.10";
 }
 
 /// Runs the durability case and replays what the disk's recorder saw; `None` when it was skipped.

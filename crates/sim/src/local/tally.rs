@@ -141,7 +141,10 @@ impl Slot {
         let each_uw = power.core_uw as f64 + (power.core_of_all_uw as f64 - power.core_uw as f64) * of_all;
         let idle_uj = power.cpu_idle_uw as f64 * length_ns / 1e9;
         let uncore_uj = power.uncore_uw as f64 * self.awake_ns.min(length_ns) / 1e9;
-        idle_uj + uncore_uj + busy_ns.min(cores * length_ns) * each_uw / 1e9 + self.switches * power.switch_nj as f64 / 1e3
+        idle_uj
+            + uncore_uj
+            + busy_ns.min(cores * length_ns) * each_uw / 1e9
+            + self.switches * power.switch_nj as f64 / 1e3
     }
 
     fn drive_uj(&self, machine: &Local, rest: Rest, length_ns: f64) -> f64 {

@@ -13,10 +13,12 @@
 //! of three, 155 ms off in the third). Before, the window ends when fio wrote its result (`timestamp_ms`), which with 3.33
 //! was 0 to 35 ms after the last request, and is as long as fio counted.
 
+mod completion;
 mod output;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use super::knob::{self, Knob, Named, Pattern};
 use super::{Missing, Outcome, Place, Point, Problem, Stage, Step, Value, Workload, problem, program};
 use crate::record::{Record, Tool};
+use crate::study::Mechanism;
 
 /// Versions on whose output the adapter was tried: Debian 12's and 13's.
 pub const TRIED: [&str; 2] = ["3.33", "3.39"];
@@ -72,8 +75,12 @@ pub struct Options {
     pub program: PathBuf,
     /// One or several engines, as `fio --enghelp` names them, each perhaps with options that only it has, as in
     /// `"io_uring hipri=1 fixedbufs=1"`; `psync` where it is not given, as in fio.
-    #[serde(default = "default_engine")]
-    pub ioengine: Knob,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ioengine: Option<Knob>,
+    /// One or several mechanisms of completion, instead of engines: [`mechanism::WORDS`](crate::study::mechanism::WORDS). Each
+    /// chooses its engine, and sets the device's `io_poll` and `io_poll_delay`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mechanism: Option<Knob>,
     /// One or several patterns: fio's words, and for mixed ones perhaps the reads and writes in percent, as in
     /// `"randrw 70/30"`; `read` where it is not given, as in fio.
     #[serde(default = "default_pattern")]
@@ -117,10 +124,6 @@ fn default_program() -> PathBuf {
     "fio".into()
 }
 
-fn default_engine() -> Knob {
-    Knob::word("psync")
-}
-
 fn default_pattern() -> Knob {
     Knob::word("read")
 }
@@ -152,6 +155,7 @@ impl Fio {
         for (key, values) in main_knobs(&options) {
             values.check(&format!("workload.{key}"))?;
         }
+        completion::check(&options)?;
         for (key, values) in &options.options {
             values.check(&format!("workload.options.{key}"))?;
             allowed(key)?;
@@ -163,7 +167,20 @@ impl Fio {
     }
 
     fn engines(&self) -> Result<Vec<Named>, Problem> {
-        self.options.ioengine.values().iter().map(engine).collect()
+        match &self.options.mechanism {
+            Some(mechanisms) => {
+                mechanisms.values().iter().map(|value| Ok(completion::engine(completion::read(value)?))).collect()
+            }
+            None => engine_knob(&self.options).values().iter().map(engine).collect(),
+        }
+    }
+
+    /// The engine of a point.
+    fn engine_of(&self, point: &Point) -> Result<Named, Problem> {
+        match completion::at(point)? {
+            Some(mechanism) => completion::asked(&self.options.program, mechanism),
+            None => engine(knob::at(point, "ioengine")?),
+        }
     }
 
     fn place(&self, stage: &Stage, engine: &str) -> Result<Vec<String>, Problem> {
@@ -187,7 +204,7 @@ impl Fio {
     /// Reads of a file that the kernel may answer from memory.
     fn cached(&self, point: &Point, stage: &Stage) -> bool {
         let said = |key: &str| point.get(key).map(ToString::to_string).unwrap_or_default();
-        let engine = said("ioengine");
+        let engine = said("ioengine"); // with a mechanism there is none, and reads are direct
         let engine = engine.split(' ').next().unwrap_or_default();
         let reads = said("rw").contains("read") || said("rw").contains("rw");
         let direct = !matches!(said("direct").as_str(), "" | "0" | "false");
@@ -195,13 +212,20 @@ impl Fio {
     }
 }
 
-fn main_knobs(options: &Options) -> [(&'static str, &Knob); 5] {
+/// The engines, where they are not those of mechanisms.
+fn engine_knob(options: &Options) -> Cow<'_, Knob> {
+    options.ioengine.as_ref().map_or_else(|| Cow::Owned(Knob::word("psync")), Cow::Borrowed)
+}
+
+fn main_knobs(options: &Options) -> [(&'static str, Cow<'_, Knob>); 5] {
+    let borrowed = Cow::Borrowed;
+    let engines = ("ioengine", engine_knob(options));
     [
-        ("ioengine", &options.ioengine),
-        ("rw", &options.rw),
-        ("bs", &options.bs),
-        ("iodepth", &options.iodepth),
-        ("numjobs", &options.numjobs),
+        options.mechanism.as_ref().map_or(engines, |knob| ("mechanism", borrowed(knob))),
+        ("rw", borrowed(&options.rw)),
+        ("bs", borrowed(&options.bs)),
+        ("iodepth", borrowed(&options.iodepth)),
+        ("numjobs", borrowed(&options.numjobs)),
     ]
 }
 
@@ -239,8 +263,8 @@ impl Workload for Fio {
     }
 
     fn knobs(&self) -> Vec<(String, Vec<Value>)> {
-        let of_key = |(key, knob): (&str, &Knob)| (key.to_owned(), knob.values().to_vec());
-        let others = self.options.options.iter().map(|(key, knob)| (key.as_str(), knob));
+        let of_key = |(key, knob): (&str, Cow<'_, Knob>)| (key.to_owned(), knob.values().to_vec());
+        let others = self.options.options.iter().map(|(key, knob)| (key.as_str(), Cow::Borrowed(knob)));
         main_knobs(&self.options).into_iter().chain(others).map(of_key).collect()
     }
 
@@ -278,7 +302,7 @@ impl Workload for Fio {
         if stage.duration_s <= 0.0 {
             return Err(problem("duration", "fio would run without end: it needs a time above 0"));
         }
-        let engine = engine(knob::at(point, "ioengine")?)?;
+        let engine = self.engine_of(point)?;
         let (total, completion) = if self.options.latency == Kind::Total { (1, 0) } else { (0, 1) };
         let mut words = vec!["--output-format=json+".into(), "--eta=never".into(), "--name=job".into()];
         words.push(format!("--ioengine={}", engine.name));
@@ -299,6 +323,10 @@ impl Workload for Fio {
         }
         let argv = program::argv(&self.options.program, words);
         Ok(Step { argv, limit_s: stage.ramp_s + stage.duration_s + 300.0, why: "fio".into(), ..Step::default() })
+    }
+
+    fn mechanism(&self, point: &Point) -> Option<Mechanism> {
+        completion::at(point).ok().flatten()
     }
 
     fn parse(&self, point: &Point, stage: &Stage, outcome: &Outcome) -> Result<Record, Problem> {

@@ -7,12 +7,16 @@ use pilotlight_bench::{Point, Problem, Value};
 use pilotlight_sim::local::{Load, Local, Scheduler, Way};
 
 /// Options of fio that make no difference here: how jobs are made, and that memory and caches are bypassed, as the model always does.
-const WITHOUT_EFFECT: [&str; 6] = ["direct", "thread", "group_reporting", "norandommap", "randrepeat", "offset_increment"];
+const WITHOUT_EFFECT: [&str; 6] =
+    ["direct", "thread", "group_reporting", "norandommap", "randrepeat", "offset_increment"];
 
 /// What a point asks.
 pub(super) fn load(machine: &Local, ask: &Ask<'_>) -> Result<Load, Problem> {
     if ask.workload != "fio" {
-        return Err(wrong("workload.kind", format!("the simulated machine runs fio's jobs only, not {}", ask.workload)));
+        return Err(wrong(
+            "workload.kind",
+            format!("the simulated machine runs fio's jobs only, not {}", ask.workload),
+        ));
     }
     let point = ask.point;
     let mut load = settings(machine, ask.machine)?;
@@ -61,7 +65,9 @@ fn settings(machine: &Local, set: &Machine) -> Result<Load, Problem> {
         None | Some("none") => Scheduler::None,
         Some("kyber") => Scheduler::Kyber,
         Some("mq-deadline") => Scheduler::Deadline,
-        Some(other) => return Err(wrong("machine.scheduler", format!("there is no {other}: none, kyber, mq-deadline"))),
+        Some(other) => {
+            return Err(wrong("machine.scheduler", format!("there is no {other}: none, kyber, mq-deadline")));
+        }
     };
     let state = usize::from(set.power_state.unwrap_or(0));
     if state >= machine.drive.state.len() {
@@ -155,14 +161,18 @@ fn time_us(value: &Value, key: &str) -> Result<u64, Problem> {
     let text = value.to_string();
     let units = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
     let unit = units.iter().find(|(unit, _)| text.ends_with(unit));
-    let (digits, factor) = unit.map_or((text.as_str(), 1), |(unit, factor)| (&text[..text.len() - unit.len()], *factor));
+    let (digits, factor) =
+        unit.map_or((text.as_str(), 1), |(unit, factor)| (&text[..text.len() - unit.len()], *factor));
     let number = digits.trim().parse::<u64>().map_err(|_| wrong(key, format!("{text} is no time")))?;
     Ok(number * factor)
 }
 
 fn number(point: &Point, key: &str) -> Result<u32, Problem> {
     let value = knob::count(point, key)?;
-    u32::try_from(value).ok().filter(|value| *value > 0).ok_or_else(|| wrong(key, format!("{value} is too large, or 0")))
+    u32::try_from(value)
+        .ok()
+        .filter(|value| *value > 0)
+        .ok_or_else(|| wrong(key, format!("{value} is too large, or 0")))
 }
 
 /// fio reads `4k` as 4096 bytes.
@@ -181,7 +191,16 @@ fn bytes(value: &Value) -> Result<u64, Problem> {
 /// Whatever else fio is told would be ignored, so it is refused.
 fn unknown(point: &Point, of_engine: &[(String, String)]) -> Result<(), Problem> {
     const KNOWN: [&str; 11] = [
-        "mechanism", "ioengine", "rw", "bs", "iodepth", "numjobs", "hipri", "sqthread_poll", "thinktime", "thinktime_spin",
+        "mechanism",
+        "ioengine",
+        "rw",
+        "bs",
+        "iodepth",
+        "numjobs",
+        "hipri",
+        "sqthread_poll",
+        "thinktime",
+        "thinktime_spin",
         "thinktime_blocks",
     ];
     let ignored = |key: &str| !KNOWN.contains(&key) && !WITHOUT_EFFECT.contains(&key);

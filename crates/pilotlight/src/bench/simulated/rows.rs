@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use pilotlight_bench::Point;
 use pilotlight_bench::metrics::Metric;
 use pilotlight_bench::plan::Plan;
 use pilotlight_bench::results::Folder;
 use pilotlight_bench::run::computed;
 use pilotlight_bench::run::{Senses, taken};
-use pilotlight_bench::Point;
 use pilotlight_lab::results;
 
 use super::Simulated;
@@ -41,13 +41,20 @@ const METRICS: [&str; 16] = [
 ];
 
 /// Writes `NAME.csv.zst` into `folder`; the name is that of the experiment's file with the folder it is in.
-pub(in crate::bench) fn write(file: &Path, of: &Simulated, plan: &Plan, results_in: &Folder, folder: &Path) -> anyhow::Result<()> {
+pub(in crate::bench) fn write(
+    file: &Path,
+    of: &Simulated,
+    plan: &Plan,
+    results_in: &Folder,
+    folder: &Path,
+) -> anyhow::Result<()> {
     let name = name_of(file);
     let senses = Senses { domains: of.domains(), ..Senses::default() };
     let mut text = head(&name, of, plan);
     let policy = POLICIES.iter().copied().find(|knob| varies(plan, knob));
     for (run, metrics) in computed::metrics(results_in, &taken(&senses, None))? {
-        let system = policy.and_then(|knob| run.knobs.get(knob)).map_or_else(|| of.name().to_owned(), ToString::to_string);
+        let system =
+            policy.and_then(|knob| run.knobs.get(knob)).map_or_else(|| of.name().to_owned(), ToString::to_string);
         let point = point(plan, &run.knobs, policy);
         let seed = plan.seed_of(run.key);
         for (key, unit, value) in numbers(&metrics, of.name()) {

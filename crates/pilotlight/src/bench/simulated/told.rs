@@ -83,7 +83,9 @@ fn record(load: &Load, tally: &Tally, stage: &Stage) -> Record {
     let mut warnings = Vec::new();
     if !is_whole(load) {
         let (of, all) = (load.duration_ns as f64 / 1e9, stage.duration_s);
-        warnings.push(format!("{of} s of {all} s were simulated: without writes and rests nothing depends on the time before"));
+        warnings.push(format!(
+            "{of} s of {all} s were simulated: without writes and rests nothing depends on the time before"
+        ));
     }
     if load.jobs > 0 && classes.is_empty() {
         warnings.push("no operation ended within the measured time".into());

@@ -1,0 +1,153 @@
+//! Mechanisms of completion by the words in which experiments name them, and what each asks of fio and of the machine.
+
+use std::fmt;
+
+use pilotlight_actuators::Machine;
+
+/// Through which calls reads are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Api {
+    /// `preadv2`; polled with RWF_HIPRI (kernels from 4.4 on; 6.1 and later take the flag and do not poll).
+    Sync,
+    /// io_uring, one request at a time; polled with IORING_SETUP_IOPOLL.
+    Uring,
+}
+
+/// How a request's end is learnt of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The drive raises an interrupt; the thread sleeps until then (polling paper, section 2.1).
+    Interrupt,
+    /// The kernel looks at the completion queue until the end is there (2.2).
+    Classic,
+    /// The thread sleeps first, then the kernel looks (2.3).
+    Hybrid(Sleep),
+}
+
+/// How long hybrid polling sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sleep {
+    /// Half of the mean service time, by the kernel's own statistics.
+    Automatic,
+    /// So many microseconds.
+    Fixed(u32),
+}
+
+/// A mechanism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mechanism {
+    /// Through which calls.
+    pub api: Api,
+    /// How.
+    pub kind: Kind,
+}
+
+/// The knob of a point that names its mechanism.
+pub const KNOB: &str = "mechanism";
+
+/// How mechanisms are written.
+pub const WORDS: &str = "\"interrupt\", \"classic\", \"hybrid\" (the kernel decides how long it sleeps), \"hybrid 4us\" (it sleeps 4 us), \
+                         \"uring interrupt\", \"uring classic\", \"uring hybrid\"";
+
+impl Mechanism {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// What is written instead, and how mechanisms are written.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let wrong = || format!("there is no mechanism {text:?}: write one of {WORDS}");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let (api, words) = match words.as_slice() {
+            ["uring", rest @ ..] => (Api::Uring, rest),
+            all => (Api::Sync, all),
+        };
+        let kind = match (api, words) {
+            (_, ["interrupt"]) => Kind::Interrupt,
+            (_, ["classic"]) => Kind::Classic,
+            (_, ["hybrid"]) => Kind::Hybrid(Sleep::Automatic),
+            (Api::Sync, ["hybrid", us]) => Kind::Hybrid(Sleep::Fixed(fixed(us).ok_or_else(wrong)?)),
+            _ => return Err(wrong()),
+        };
+        Ok(Self { api, kind })
+    }
+
+    /// Whether the kernel is asked to poll.
+    #[must_use]
+    pub fn polls(self) -> bool {
+        self.kind != Kind::Interrupt
+    }
+
+    /// fio's engine.
+    #[must_use]
+    pub fn engine(self) -> &'static str {
+        match self.api {
+            Api::Sync => "pvsync2",
+            Api::Uring => "io_uring",
+        }
+    }
+
+    /// What `io_poll_delay` must be: -1 for classic polling, 0 for automatic hybrid polling, else the sleep in microseconds.
+    /// io_uring's own hybrid polling is asked for when the ring is made, and does not look at it.
+    #[must_use]
+    pub fn delay(self) -> Option<i64> {
+        match (self.api, self.kind) {
+            (_, Kind::Interrupt) => None,
+            (Api::Uring, _) | (Api::Sync, Kind::Classic) => Some(-1),
+            (Api::Sync, Kind::Hybrid(Sleep::Automatic)) => Some(0),
+            (Api::Sync, Kind::Hybrid(Sleep::Fixed(us))) => Some(i64::from(us)),
+        }
+    }
+
+    /// What is set on the machine, as far as the kernel lets it: each key with its value by itself.
+    #[must_use]
+    pub fn settings(self) -> Vec<(&'static str, i64, Machine)> {
+        let none = Machine::default;
+        let poll = self.polls().then(|| ("io_poll", 1, Machine { io_poll: Some(true), ..none() }));
+        let delay = self.delay().map(|us| ("io_poll_delay", us, Machine { io_poll_delay: Some(us), ..none() }));
+        poll.into_iter().chain(delay).collect()
+    }
+}
+
+fn fixed(word: &str) -> Option<u32> {
+    word.strip_suffix("us")?.parse().ok().filter(|us| *us > 0)
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.api == Api::Uring {
+            f.write_str("uring ")?;
+        }
+        match self.kind {
+            Kind::Interrupt => f.write_str("interrupt"),
+            Kind::Classic => f.write_str("classic"),
+            Kind::Hybrid(Sleep::Automatic) => f.write_str("hybrid"),
+            Kind::Hybrid(Sleep::Fixed(us)) => write!(f, "hybrid {us}us"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_and_written_alike() {
+        let all = ["interrupt", "classic", "hybrid", "hybrid 4us", "uring interrupt", "uring classic", "uring hybrid"];
+        for word in all {
+            assert_eq!(Mechanism::read(word).unwrap().to_string(), word);
+        }
+        for wrong in ["", "poll", "uring", "hybrid 4", "hybrid 0us", "uring hybrid 4us", "classic 4us"] {
+            assert!(Mechanism::read(wrong).unwrap_err().contains("\"hybrid 4us\""), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_set_is_what_the_kernel_documents() {
+        let delay = |word: &str| Mechanism::read(word).unwrap().delay();
+        let delays = ["interrupt", "classic", "hybrid", "hybrid 4us", "uring classic"].map(delay);
+        assert_eq!(delays, [None, Some(-1), Some(0), Some(4), Some(-1)]);
+        assert!(Mechanism::read("interrupt").unwrap().settings().is_empty());
+        let keys: Vec<&str> = Mechanism::read("hybrid").unwrap().settings().iter().map(|(key, ..)| *key).collect();
+        assert_eq!(keys, ["io_poll", "io_poll_delay"]);
+    }
+}

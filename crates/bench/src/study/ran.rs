@@ -1,0 +1,353 @@
+//! Which mechanism really ran.
+//!
+//! *Problem.* Kernels take settings and flags without an error that do nothing: 6.1 and later answer RWF_HIPRI by interrupt, and
+//! their `io_poll_delay` is without effect; without poll queues nothing is polled at all. *Evidence.* A request that was polled raised
+//! no interrupt of the drive's queues; a thread that polled without sleeping first did not leave its CPU (the polling paper,
+//! observation 4: one context switch per I/O of interrupt and of hybrid polling, none of classic polling). The settings are read back.
+//! *Properties.* A measurement counts as a mechanism's only if all of that fits; what fits nothing is not known, and said so.
+
+use serde::{Deserialize, Serialize};
+
+use super::mechanism::{Api, Kind, Mechanism, Sleep};
+use crate::results::Results;
+
+/// Requests were polled if the drive raised at most so many interrupts for each: what is left is other people's I/O.
+pub const POLLED: f64 = 0.05;
+/// Requests were completed by interrupts if the drive raised at least so many for each: one may tell of two.
+pub const INTERRUPTED: f64 = 0.5;
+/// Threads slept if they left their CPU at least so often for each request.
+pub const SLEPT: f64 = 0.5;
+
+/// A setting that was tried, and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tried {
+    /// The key below `machine`, such as `io_poll_delay`.
+    pub key: String,
+    /// What was written.
+    pub wanted: i64,
+    /// Why it is not so, in words; `None` if it is.
+    pub why_not: Option<String>,
+}
+
+/// What one measurement knows of how its requests were completed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Completion {
+    /// The mechanism that was asked for.
+    pub asked: String,
+    /// What was set for it.
+    pub tried: Vec<Tried>,
+    /// Whether the device's queue can be polled (`queue/io_poll`), read after the measurement; `None` where there is no such file.
+    pub io_poll: Option<bool>,
+    /// `queue/io_poll_delay`, read after the measurement.
+    pub io_poll_delay: Option<i64>,
+    /// What the names of the drive's interrupts begin with (`/proc/interrupts`); or why they are not known.
+    pub interrupts: Result<Vec<String>, String>,
+}
+
+/// What was counted in a measurement.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counted {
+    /// Interrupts of the drive's queues for each I/O.
+    pub interrupts: Option<f64>,
+    /// Context switches of the workload's threads for each I/O.
+    pub switches: Option<f64>,
+}
+
+/// What is said of a point.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The mechanism that was asked for.
+    pub asked: String,
+    /// The mechanism that ran; `None` if that is not known.
+    pub ran: Option<String>,
+    /// In words.
+    pub why: String,
+    /// Interrupts of the drive's queues for each I/O, mean over the repeats.
+    pub interrupts_per_io: Option<f64>,
+    /// Context switches of the workload's threads for each I/O, mean over the repeats.
+    pub switches_per_io: Option<f64>,
+    /// `queue/io_poll` as it was read back.
+    pub io_poll: Option<bool>,
+    /// `queue/io_poll_delay` as it was read back.
+    pub io_poll_delay: Option<i64>,
+}
+
+impl Verdict {
+    /// Of the repeats of a point; `None` of none.
+    #[must_use]
+    pub fn of(repeats: &[(&Completion, Counted)]) -> Option<Self> {
+        let (first, _) = repeats.first()?;
+        let judged: Vec<Judged> = repeats.iter().map(|(completion, counted)| judge(completion, *counted)).collect();
+        let agreed = judged.iter().all(|other| other.ran == judged[0].ran);
+        let mean = |of: fn(&Counted) -> Option<f64>| {
+            let values: Option<Vec<f64>> = repeats.iter().map(|(_, counted)| of(counted)).collect();
+            pilotlight_stats::mean::average(&values?)
+        };
+        let counted = Counted { interrupts: mean(|c| c.interrupts), switches: mean(|c| c.switches) };
+        let ran = judged[0].ran.filter(|_| agreed).map(|ran| ran.to_string());
+        let said = ran.as_ref().map_or_else(|| "what ran is not known".to_owned(), |ran| format!("ran {ran}"));
+        let mut whys = if agreed { judged[0].whys.clone() } else { vec!["the repeats differ".to_owned()] };
+        whys.insert(0, counted.words());
+        Some(Self {
+            why: format!("asked for {}, {said}: {}", first.asked, whys.join("; ")),
+            asked: first.asked.clone(),
+            ran,
+            interrupts_per_io: counted.interrupts,
+            switches_per_io: counted.switches,
+            io_poll: first.io_poll,
+            io_poll_delay: first.io_poll_delay,
+        })
+    }
+
+    /// Whether what was asked for ran.
+    #[must_use]
+    pub fn is_as_asked(&self) -> bool {
+        self.ran.as_ref() == Some(&self.asked)
+    }
+
+    /// What rows are called: by the mechanism only if that ran.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match &self.ran {
+            Some(ran) if *ran == self.asked => self.asked.clone(),
+            Some(ran) => format!("{} (ran {ran})", self.asked),
+            None => format!("{} (not verified)", self.asked),
+        }
+    }
+}
+
+impl Counted {
+    fn words(self) -> String {
+        let word = |value: Option<f64>| value.map_or_else(|| "an unknown number of".to_owned(), |v| format!("{v:.2}"));
+        format!("{} interrupts and {} context switches per I/O", word(self.interrupts), word(self.switches))
+    }
+}
+
+/// What is said of one measurement.
+struct Judged {
+    ran: Option<Mechanism>,
+    whys: Vec<String>,
+}
+
+fn judge(completion: &Completion, counted: Counted) -> Judged {
+    let asked = match Mechanism::read(&completion.asked) {
+        Ok(asked) => asked,
+        Err(why) => return Judged { ran: None, whys: vec![why] },
+    };
+    match ran(asked, completion, counted) {
+        Ok(ran) if ran == asked => Judged { ran: Some(ran), whys: Vec::new() },
+        Ok(ran) => Judged { ran: Some(ran), whys: reasons(asked, ran, completion) },
+        Err(why) => {
+            let mut whys = vec![why];
+            whys.extend(untaken(completion));
+            Judged { ran: None, whys }
+        }
+    }
+}
+
+/// The mechanism that fits what was seen.
+fn ran(asked: Mechanism, completion: &Completion, counted: Counted) -> Result<Mechanism, String> {
+    let unknown = || match &completion.interrupts {
+        Err(why) => why.clone(),
+        Ok(_) => {
+            "the drive's interrupts were not counted: the experiment needs [[sensor]] sensor = \"kernel\"".to_owned()
+        }
+    };
+    let interrupts = counted.interrupts.ok_or_else(unknown)?;
+    let switches = counted.switches.ok_or("the workload did not tell its context switches")?;
+    let (slept, can_poll) = (switches >= SLEPT, completion.io_poll != Some(false));
+    let as_kind = |kind| Mechanism { api: asked.api, kind };
+    match asked.kind {
+        Kind::Interrupt if interrupts > POLLED => Ok(asked),
+        Kind::Interrupt => {
+            Err("nothing was polled and hardly an interrupt was counted: these counts prove nothing".into())
+        }
+        _ if interrupts <= POLLED && !can_poll => {
+            Err("io_poll reads 0 and hardly an interrupt was counted: these counts prove nothing".into())
+        }
+        _ if interrupts <= POLLED => Ok(as_kind(polled(asked, completion.io_poll_delay, slept))),
+        Kind::Classic if slept => Ok(as_kind(Kind::Interrupt)),
+        _ if interrupts >= INTERRUPTED || !can_poll => Ok(as_kind(Kind::Interrupt)),
+        _ => Err("too many interrupts for polling, too few for interrupts".into()),
+    }
+}
+
+/// How it was polled: `delay` is what `io_poll_delay` reads.
+fn polled(asked: Mechanism, delay: Option<i64>, slept: bool) -> Kind {
+    // A thread that shares its CPU with another one that polls is switched out without having slept.
+    let sleep = match (asked.api, delay) {
+        (Api::Uring, _) => Some(Sleep::Automatic).filter(|_| asked.kind != Kind::Classic),
+        (Api::Sync, Some(0)) => Some(Sleep::Automatic),
+        (Api::Sync, Some(us)) => u32::try_from(us).ok().map(Sleep::Fixed),
+        (Api::Sync, None) => None,
+    };
+    sleep.filter(|_| slept).map_or(Kind::Classic, Kind::Hybrid)
+}
+
+/// Why something else ran, as far as it can be told.
+fn reasons(asked: Mechanism, ran: Mechanism, completion: &Completion) -> Vec<String> {
+    let mut whys = untaken(completion);
+    if ran.kind == Kind::Interrupt && asked.polls() {
+        whys.extend(match (completion.io_poll, asked.api) {
+            (Some(false), _) => {
+                Some("io_poll reads 0: the driver has no poll queues (boot with nvme.poll_queues=N, or what another driver has)".to_owned())
+            }
+            (Some(true), Api::Sync) => {
+                Some("the queue can be polled, but not by preadv2: newer kernels poll only for io_uring".to_owned())
+            }
+            _ => None,
+        });
+    }
+    let wanted = asked.delay().filter(|us| *us >= 0);
+    if wanted.is_some() && completion.io_poll_delay == wanted {
+        whys.push("io_poll_delay was taken and reads back as written, without effect".to_owned());
+    }
+    whys
+}
+
+/// Settings that are not as they should be.
+fn untaken(completion: &Completion) -> Vec<String> {
+    completion.tried.iter().filter_map(|tried| Some(format!("{}: {}", tried.key, tried.why_not.as_ref()?))).collect()
+}
+
+/// What ran of all points at which the same was asked for and the same ran.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// What was asked for.
+    pub asked: String,
+    /// What ran; `None` if that is not known.
+    pub ran: Option<String>,
+    /// Whether that is the same.
+    pub is_as_asked: bool,
+    /// At so many points.
+    pub points: usize,
+    /// Of so many at which it was asked for and measured.
+    pub of: usize,
+    /// Interrupts of the drive for each I/O, mean over the points.
+    pub interrupts_per_io: Option<f64>,
+    /// Context switches of the workload's threads for each I/O, mean over the points.
+    pub switches_per_io: Option<f64>,
+    /// What is said of the first of these points.
+    pub why: String,
+}
+
+impl Row {
+    /// As a note.
+    #[must_use]
+    pub fn words(&self) -> String {
+        format!("mechanism of completion, {} of {} points: {}", self.points, self.of, self.why)
+    }
+}
+
+/// What ran of everything that was asked for, in the order of the experiment.
+#[must_use]
+pub fn summary(results: &Results) -> Vec<Row> {
+    let verdicts: Vec<&Verdict> = results.points.iter().filter_map(|point| point.completion.as_ref()).collect();
+    let mut groups: Vec<(&Verdict, Vec<&Verdict>)> = Vec::new();
+    for verdict in &verdicts {
+        match groups.iter_mut().find(|(first, _)| (&first.asked, &first.ran) == (&verdict.asked, &verdict.ran)) {
+            Some((_, all)) => all.push(verdict),
+            None => groups.push((verdict, vec![verdict])),
+        }
+    }
+    let row = |(first, all): (&Verdict, Vec<&Verdict>)| {
+        let mean = |of: fn(&Verdict) -> Option<f64>| {
+            pilotlight_stats::mean::average(&all.iter().filter_map(|verdict| of(verdict)).collect::<Vec<_>>())
+        };
+        Row {
+            asked: first.asked.clone(),
+            ran: first.ran.clone(),
+            is_as_asked: first.is_as_asked(),
+            points: all.len(),
+            of: verdicts.iter().filter(|verdict| verdict.asked == first.asked).count(),
+            interrupts_per_io: mean(|verdict| verdict.interrupts_per_io),
+            switches_per_io: mean(|verdict| verdict.switches_per_io),
+            why: first.why.clone(),
+        }
+    };
+    groups.into_iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(asked: &str, io_poll: bool, delay: i64) -> Completion {
+        Completion {
+            asked: asked.into(),
+            tried: Vec::new(),
+            io_poll: Some(io_poll),
+            io_poll_delay: Some(delay),
+            interrupts: Ok(vec!["nvme0q".into()]),
+        }
+    }
+
+    fn counted(interrupts: f64, switches: f64) -> Counted {
+        Counted { interrupts: Some(interrupts), switches: Some(switches) }
+    }
+
+    fn verdict(completion: &Completion, interrupts: f64, switches: f64) -> Verdict {
+        Verdict::of(&[(completion, counted(interrupts, switches))]).unwrap()
+    }
+
+    /// Asked, `io_poll`, `io_poll_delay`, interrupts and switches per I/O; what ran.
+    #[test]
+    fn every_mechanism_is_told_by_what_was_counted() {
+        for (asked, poll, delay, interrupts, switches, ran) in [
+            ("interrupt", true, -1, 1.0, 1.0, Some("interrupt")),
+            ("interrupt", false, -1, 0.2, 1.0, Some("interrupt")), // an interrupt may tell of several requests
+            ("interrupt", true, -1, 0.0, 1.0, None),
+            ("classic", true, -1, 0.0, 0.01, Some("classic")),
+            ("classic", true, -1, 0.0, 0.9, Some("classic")), // more threads than CPUs
+            ("classic", true, -1, 1.0, 1.0, Some("interrupt")),
+            ("classic", true, -1, 0.2, 1.0, Some("interrupt")),
+            ("classic", true, -1, 0.2, 0.1, None),
+            ("classic", false, -1, 0.0, 0.0, None),
+            ("classic", true, 0, 0.0, 1.0, Some("hybrid")), // it could not be set back to -1
+            ("hybrid", true, 0, 0.0, 1.0, Some("hybrid")),
+            ("hybrid", true, 0, 0.0, 0.01, Some("classic")),
+            ("hybrid", true, -1, 0.0, 1.0, Some("classic")),
+            ("hybrid", true, -1, 1.0, 1.0, Some("interrupt")),
+            ("hybrid", true, 0, 0.2, 1.0, None),
+            ("hybrid", false, 0, 0.2, 1.0, Some("interrupt")),
+            ("hybrid 4us", true, 4, 0.0, 1.0, Some("hybrid 4us")),
+            ("hybrid 4us", true, 0, 0.0, 1.0, Some("hybrid")),
+            ("uring interrupt", true, -1, 1.0, 1.0, Some("uring interrupt")),
+            ("uring classic", true, -1, 0.01, 0.0, Some("uring classic")),
+            ("uring classic", false, -1, 1.0, 0.0, Some("uring interrupt")), // 5.10 and 6.1 spin until the interrupt
+            ("uring hybrid", true, -1, 0.0, 1.0, Some("uring hybrid")),
+            ("uring hybrid", true, -1, 0.0, 0.0, Some("uring classic")),
+        ] {
+            let verdict = verdict(&seen(asked, poll, delay), interrupts, switches);
+            assert_eq!(verdict.ran.as_deref(), ran, "{asked} {poll} {delay} {interrupts} {switches}: {}", verdict.why);
+            assert_eq!(verdict.is_as_asked(), ran == Some(asked));
+        }
+    }
+
+    #[test]
+    fn what_did_not_run_does_not_bear_its_name_and_says_why() {
+        let mut completion = seen("hybrid", true, -1);
+        let why_not = Some("0 was written and -1 is read back: this kernel ignores it".to_owned());
+        completion.tried = vec![Tried { key: "io_poll_delay".into(), wanted: 0, why_not }];
+        let hybrid = verdict(&completion, 1.0, 1.02);
+        assert_eq!(hybrid.label(), "hybrid (ran interrupt)");
+        let expected = "asked for hybrid, ran interrupt: 1.00 interrupts and 1.02 context switches per I/O; io_poll_delay: 0 was written";
+        assert!(hybrid.why.starts_with(expected) && hybrid.why.contains("only for io_uring"), "{}", hybrid.why);
+        let without = verdict(&seen("classic", false, -1), 1.0, 1.0);
+        assert!(without.why.contains("nvme.poll_queues=N"), "{}", without.why);
+        let ignored = verdict(&seen("hybrid", true, 0), 1.0, 1.0);
+        assert!(ignored.why.contains("without effect"), "{}", ignored.why);
+    }
+
+    #[test]
+    fn what_was_not_counted_or_differs_is_not_known() {
+        let completion = seen("classic", true, -1);
+        let nothing = Verdict::of(&[(&completion, Counted { interrupts: None, switches: Some(1.0) })]).unwrap();
+        assert_eq!((nothing.ran.as_deref(), nothing.label().as_str()), (None, "classic (not verified)"));
+        assert!(nothing.why.contains("sensor = \"kernel\""), "{}", nothing.why);
+        let both = Verdict::of(&[(&completion, counted(0.0, 0.0)), (&completion, counted(1.0, 1.0))]).unwrap();
+        assert!(both.ran.is_none() && both.why.contains("the repeats differ"), "{}", both.why);
+        assert_eq!((both.interrupts_per_io, both.switches_per_io), (Some(0.5), Some(0.5)));
+        assert_eq!(Verdict::of(&[]), None);
+    }
+}

@@ -1,0 +1,106 @@
+//! Mechanisms of completion with the real fio on a made-up kernel: what is set for them comes back, what ran is judged by what that kernel
+//! counts, and results are called by it. Skipped, with the reason printed, where there is no fio. Real kernels: tests/linux.
+
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use pilotlight_bench::experiment::{self, Asked, Merged, read};
+use pilotlight_bench::given::Given;
+use pilotlight_bench::plan::Plan;
+use pilotlight_bench::results::samples::Format;
+use pilotlight_bench::results::{Folder, Results};
+use pilotlight_bench::run::{self, Senses, Settings, StopFlag};
+use pilotlight_bench::study::map::{Question, maps};
+use pilotlight_sensors::Roots;
+
+/// Three mechanisms with one job, and a file on a disk.
+fn text(folder: &Path) -> String {
+    format!(
+        r#"
+title = "mechanisms"
+duration = "200ms"
+place = {{ file = "{}", size = "1MiB" }}
+[[sensor]]
+sensor = "kernel"
+interval = "20ms"
+[workload]
+kind = "fio"
+mechanism = ["interrupt", "classic", "hybrid 7us"]
+rw = "randread"
+options = {{ direct = true, thread = true }}
+"#,
+        folder.join("file").display()
+    )
+}
+
+/// A kernel on which the device below `folder` can be polled, and whose drive raises no interrupt at all.
+fn kernel(folder: &Path) -> (Roots, PathBuf) {
+    let write = |path: &str, text: &str| {
+        let path = folder.join("root").join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("sys/block/nvme7n1/queue/io_poll", "0\n");
+    write("sys/block/nvme7n1/queue/io_poll_delay", "-1\n");
+    write("sys/devices/nvme7/model", "made up\n");
+    write("sys/dev/block/.none", "");
+    write("proc/loadavg", "0.00 0.00 0.00 1/1 1\n");
+    write("proc/stat", "ctxt 5\nintr 5\nprocesses 5\n");
+    write("proc/interrupts", "      CPU0\n 30:  5 PCI-MSIX nvme7q0\n 31:  9 PCI-MSIX nvme7q1\n");
+    let root = folder.join("root");
+    symlink(root.join("sys/devices/nvme7"), root.join("sys/block/nvme7n1/device")).unwrap();
+    let number = folder.metadata().unwrap().dev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    symlink(root.join("sys/block/nvme7n1"), root.join(format!("sys/dev/block/{major}:{minor}"))).unwrap();
+    let queue = root.join("sys/block/nvme7n1/queue");
+    (Roots::below(&root), queue)
+}
+
+fn run(folder: &Path, roots: Roots) -> Result<Results, String> {
+    let merged = Merged::single("e.toml", read::parse("e.toml", &text(folder)).unwrap());
+    let loaded = experiment::from_merged(merged, &Asked::default()).unwrap_or_else(|error| panic!("{error}"));
+    let plan = Plan::new(&loaded);
+    let senses = Senses::find(&loaded.experiment, &roots).unwrap();
+    let changes = Some(folder.join("changes.jsonl"));
+    let out = Folder::new(&folder.join("out"));
+    let settings = Settings { folder: out, may_overwrite: None, format: Format::Csv, roots, changes };
+    run::run(&loaded, &plan, &senses, &settings, &StopFlag::default(), &mut |_| ()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn what_ran_is_what_was_counted_and_settings_come_back() {
+    if run::find("fio").is_none() {
+        eprintln!("SKIPPED: there is no fio");
+        return;
+    }
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(); // a disk: /tmp may be memory, which is not read directly
+    let (roots, queue) = kernel(folder.path());
+    let results = match run(folder.path(), roots) {
+        Err(error) if error.contains("Invalid argument") || error.contains("not supported") => {
+            eprintln!("SKIPPED: {error}");
+            return;
+        }
+        results => results.unwrap(),
+    };
+    let setting = |name: &str| std::fs::read_to_string(queue.join(name)).unwrap();
+    assert_eq!((setting("io_poll").as_str(), setting("io_poll_delay").as_str()), ("0\n", "-1\n"));
+    assert!(!folder.path().join("changes.jsonl").exists(), "a journal is left");
+
+    let of = |at: usize| results.points[at].completion.clone().unwrap();
+    // Without one interrupt for as many reads the counts prove nothing; that is what this kernel is like.
+    assert_eq!((of(0).asked.as_str(), of(0).ran.as_deref()), ("interrupt", None), "{}", of(0).why);
+    assert_eq!(results.points[0].knobs["mechanism"].to_string(), "interrupt (not verified)");
+    assert_eq!((of(1).io_poll, of(1).io_poll_delay, of(1).ran.as_deref()), (Some(true), Some(-1), Some("classic")));
+    assert_eq!((of(2).io_poll, of(2).io_poll_delay), (Some(true), Some(7)));
+    assert_eq!(results.points[1].values["drive_interrupts_per_io"].mean, 0.0);
+    let table = results.table().csv(&[]);
+    assert!(table.contains("interrupt (not verified)") && !table.contains("\ninterrupt,"), "{table}");
+    assert!(results.notes.iter().any(|note| note.contains("these counts prove nothing")), "{:?}", results.notes);
+
+    let given = Given::read(&folder.path().join("out")).unwrap();
+    let map = maps(&given, &Question::default()).unwrap().remove(0);
+    let names: Vec<&str> = map.cells[0].means.iter().map(|(name, ..)| name.as_str()).collect();
+    assert!(names.contains(&"classic") && !names.contains(&"interrupt"), "{names:?}");
+    let page = std::fs::read_to_string(folder.path().join("out/report.html")).unwrap();
+    assert!(page.contains("How requests were completed") && page.contains("interrupt (not verified)"));
+}

@@ -1,0 +1,11 @@
+# No target: a drive that QEMU emulates, whose reads take 100 us and give zeros, with two poll queues.
+. "$HARNESS/program.sh"
+NEEDS_SERVER=no
+CAPTURE=no
+CPUS=2
+MEMORY_MIB=1024
+ARCHIVES=(fio.cpio)
+KERNEL_ARGS=nvme.poll_queues=2
+GUEST_QEMU=(-blockdev driver=null-co,node-name=null,size=1073741824,latency-ns=100000,read-zeroes=on
+  -device nvme,serial=completion,drive=null)
+TIMEOUT_S=240 # it starts many programs, each slow in an emulated machine

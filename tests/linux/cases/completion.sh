@@ -1,0 +1,111 @@
+# Which mechanism of completion really runs, on an emulated drive: 5.10 polls preadv2 and sleeps first if asked; 6.1 and 6.12 take
+# the same flags and settings and answer by interrupt, and poll for io_uring; without poll queues nobody polls. Each time the
+# program must say so from what it counted, and leave the settings as they were. Its times are those of an emulated machine.
+DMESG_ALLOW='Ignoring bogus Namespace Identifiers' # the kernel's words for the emulated drive's
+wait_block /dev/nvme0n1
+queue=/sys/block/nvme0n1/queue
+case $(uname -r) in 5.10.*) old=yes ;; *) old=no ;; esac
+[ "$(cat /sys/module/nvme/parameters/poll_queues)" = 2 ] || fail "the driver did not take nvme.poll_queues"
+
+# poll_queues N: the driver takes the drive anew, with so many (it is built into these kernels).
+poll_queues() {
+  local address
+  address=$(basename "$(readlink -f /sys/class/nvme/nvme0/device)")
+  echo "$1" >/sys/module/nvme/parameters/poll_queues
+  echo "$address" >/sys/bus/pci/drivers/nvme/unbind
+  within 10 "the end of the controller" test ! -e /dev/nvme0
+  echo "$address" >/sys/bus/pci/drivers/nvme/bind
+  wait_block /dev/nvme0n1
+}
+
+settings() { echo "$(cat $queue/io_poll) $(cat $queue/io_poll_delay) $(cat $queue/scheduler)"; }
+
+# study NAME MECHANISM...: measures them, and looks that the settings are back. Status 1 says that some could not be measured.
+study() {
+  local name=$1 before list= status=0
+  shift
+  for mechanism in "$@"; do list="$list\"$mechanism\", "; done
+  cat >/tmp/$name.toml <<TOML
+title = "$name"
+duration = "1500ms"
+on_failure = "go-on"
+place = { device = "/dev/nvme0n1" }
+sensor = [{ sensor = "kernel", interval = "50ms" }, { sensor = "cputime", interval = "50ms" }]
+[workload]
+kind = "fio"
+mechanism = [$list]
+rw = "randread"
+options = { direct = true, thread = true }
+TOML
+  before=$(settings)
+  /host/pilotlight bench /tmp/$name.toml --i-may-overwrite /dev/nvme0n1 --out /tmp/$name >/tmp/$name.said 2>&1 || status=$?
+  sed -n "/^$name/,\$p" /tmp/$name.said
+  [ $status -le 1 ] || { cat /tmp/$name.said; fail "$name: status $status"; }
+  [ "$(settings)" = "$before" ] || fail "settings were $before and are $(settings)"
+  [ -z "$(ls /run/pilotlight/changes 2>/dev/null)" ] || fail "a journal is left"
+}
+
+# ran NAME ASKED RAN [WORDS]: what the program says of it, and perhaps why.
+ran() {
+  grep -Eq "^ *$2  +$3  +1 of 1 " /tmp/$1.said || fail "$1: $2 did not run as $3"
+  [ -z "${4-}" ] || grep -E "asked for $2, ran $3: " /tmp/$1.said | grep -Eq "$4" || fail "$1: $2 does not say: $4"
+}
+# says NAME WORDS: somewhere in the results.
+says() { grep -Eq "$2" /tmp/$1/results.json || fail "$1: nothing says: $2"; }
+
+step "with poll queues"
+fixed="hybrid 50us"
+[ $old = yes ] || fixed=
+study queues interrupt classic hybrid ${fixed:+"$fixed"} "uring interrupt" "uring classic"
+ran queues interrupt interrupt
+ran queues "uring interrupt" "uring interrupt"
+ran queues "uring classic" "uring classic"
+if [ $old = yes ]; then
+  ran queues classic classic
+  ran queues hybrid hybrid
+  ran queues "hybrid 50us" "hybrid 50us"
+  says queues '"io_poll_delay": 50'
+else
+  ran queues classic interrupt 'only for io_uring'
+  ran queues hybrid interrupt 'only for io_uring'
+  says queues '"mechanism": "hybrid \(ran interrupt\)"'
+  case $(uname -r) in
+    6.1.*) ran queues hybrid interrupt 'io_poll_delay was taken and reads back as written, without effect' ;;
+    *) ran queues hybrid interrupt 'io_poll_delay: 0 was written and -1 is read back: this kernel ignores it' ;;
+  esac
+fi
+
+step "the map has what ran"
+expect "the map" /host/pilotlight advise /tmp/queues --map mechanism
+cat /tmp/expect.out
+grep -q 'No power was measured' /tmp/expect.out || fail "it does not say that there are no watts"
+if [ $old = no ]; then
+  /host/pilotlight advise /tmp/queues --map mechanism --json | sed -n '/"maps"/,/"mechanisms"/p' >/tmp/maps
+  grep -q '"uring classic"' /tmp/maps && ! grep -q '"classic"' /tmp/maps || fail "what did not run is in the map"
+fi
+
+step "without poll queues"
+poll_queues 0
+study none interrupt classic "uring classic"
+ran none interrupt interrupt
+ran none classic interrupt 'boot with nvme.poll_queues=N'
+case $(uname -r) in
+  5.10.* | 6.1.*) ran none "uring classic" "uring interrupt" ;; # it spins until the interrupt has come
+  *) says none 'Operation not supported' ;;
+esac
+
+if [ $old = yes ]; then
+  step "a sleep that was set comes back after kill -9"
+  poll_queues 2
+  before=$(settings)
+  printf '[machine]\nio_poll_delay = 7\nio_poll = false\n' >/tmp/machine.toml
+  /host/pilotlight with /tmp/machine.toml --device /dev/nvme0n1 -- sleep 1000 >/tmp/with 2>&1 &
+  pid=$!
+  is_set() { [ "$(cat $queue/io_poll_delay) $(cat $queue/io_poll)" = "7 0" ]; }
+  within 20 "the settings" is_set
+  kill -9 $pid
+  killall sleep
+  is_set || fail "something else than restore put it back"
+  expect "restore" /host/pilotlight restore
+  [ "$(settings)" = "$before" ] || fail "settings were $before and are $(settings)"
+fi
