@@ -7,10 +7,10 @@ mod units;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use pilotlight_drive::Roots;
 use serde::{Deserialize, Serialize};
 
 use crate::changes::{Change, cpus};
-use pilotlight_drive::Roots;
 
 /// What is to be set. What is left out stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

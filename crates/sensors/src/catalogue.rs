@@ -1,8 +1,7 @@
 //! All sensors by name: as a configuration has them, and as a survey of what this machine has.
 
-use serde::{Deserialize, Serialize};
-
 use pilotlight_drive::Roots;
+use serde::{Deserialize, Serialize};
 
 use crate::files;
 use crate::sensor::{Domain, Missing, Open, Sensor};

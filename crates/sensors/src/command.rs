@@ -4,13 +4,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use pilotlight_drive::Roots;
 use regex::Regex;
 
 use crate::decimal;
 use crate::http::number_at;
 use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 use crate::sys::child;
-use pilotlight_drive::Roots;
 
 const PATIENCE_MS: u64 = 5_000;
 

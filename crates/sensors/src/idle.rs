@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::frequency::cpus;
 use pilotlight_drive::Roots;
 
 use crate::files;
+use crate::frequency::cpus;
 use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "idle";

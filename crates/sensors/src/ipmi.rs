@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
+use pilotlight_drive::Roots;
+
 use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
 use crate::sys::{child, ipmi::Bmc};
-use pilotlight_drive::Roots;
 
 const NAME: &str = "ipmi";
 /// Network function and command of DCMI's Get Power Reading, and its data: group extension, system power statistics.

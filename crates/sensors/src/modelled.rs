@@ -7,9 +7,10 @@
 
 use std::path::PathBuf;
 
+use pilotlight_drive::Roots;
+
 use crate::cputime;
 use crate::sensor::{Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit};
-use pilotlight_drive::Roots;
 
 const NAME: &str = "modelled";
 const HELP: &str = "is /proc mounted?";

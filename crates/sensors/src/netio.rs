@@ -3,11 +3,11 @@
 //! Whole watts of each output (`Load`), and of all (`TotalLoad`). Read access has to be switched on in the unit's web
 //! interface, under M2M API protocols.
 
+use pilotlight_drive::Roots;
 use serde_json::Value;
 
 use crate::http::{Client, Endpoint, number_at};
 use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
-use pilotlight_drive::Roots;
 
 const NAME: &str = "netio";
 const PATH: &str = "/netio.json";

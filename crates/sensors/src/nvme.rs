@@ -7,10 +7,10 @@
 
 use std::io;
 
+use pilotlight_drive::Roots;
 use pilotlight_drive::{Controller, Drive};
 
 use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
-use pilotlight_drive::Roots;
 
 const NAME: &str = "nvme";
 const SMART_LOG: u8 = 0x02;

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use crate::rapl::{ABSENT, NOT_COUNTING, UPDATE_NS};
 use pilotlight_drive::Roots;
 
 use crate::files;
+use crate::rapl::{ABSENT, NOT_COUNTING, UPDATE_NS};
 use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 use crate::sys::perf;
 

@@ -3,11 +3,11 @@
 //!
 //! A BMC brings the value up to date once in one to several seconds, and often gives whole watts.
 
+use pilotlight_drive::Roots;
 use serde_json::Value;
 
 use crate::http::{Client, Endpoint, number_at};
 use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
-use pilotlight_drive::Roots;
 
 const NAME: &str = "redfish";
 /// Where the power stands in `EnvironmentMetrics` and in `Power`.

@@ -8,9 +8,8 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
 use pilotlight_drive::Roots;
+use serde::{Deserialize, Serialize};
 
 /// What can be read again and again.
 pub trait Sensor: Send {

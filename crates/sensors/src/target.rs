@@ -14,10 +14,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use pilotlight_drive::Roots;
 use serde::Deserialize;
 
 use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
-use pilotlight_drive::Roots;
 
 const NAME: &str = "target";
 const REQUEST: &[u8] = b"{\"version\":1,\"command\":\"status\"}\n";

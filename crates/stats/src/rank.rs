@@ -3,7 +3,7 @@
 //! Spearman's coefficient looks at one constant alone. The partial coefficient (PRCC) first takes away what the other
 //! constants explain linearly in ranks, so that it is not misled by constants that happen to be drawn alike.
 
-use crate::mean::covariance;
+use crate::mean::{covariance, two_sided};
 
 /// Ranks from 1; equal values share the mean of theirs.
 #[must_use]
@@ -49,6 +49,15 @@ pub fn partial(inputs: &[Vec<f64>], output: &[f64]) -> Option<Vec<f64>> {
     Some((0..last).map(each).collect())
 }
 
+/// The chance of a rank correlation as far from 0 if there is none (two-sided): of `draws` pairs, where `others` further inputs were
+/// taken away (none for Spearman's). By Student's t with `draws - 2 - others` degrees of freedom; `None` where there are none.
+#[must_use]
+pub fn chance(correlation: f64, draws: usize, others: usize) -> Option<f64> {
+    let degrees = draws.checked_sub(others + 2).filter(|degrees| *degrees > 0)? as f64;
+    let rest = 1.0 - correlation * correlation;
+    Some(if rest > 0.0 { two_sided(correlation * (degrees / rest).sqrt(), degrees) } else { 0.0 })
+}
+
 /// The inverse of a matrix (Gauss and Jordan with pivots); `None` if it is singular.
 fn invert(mut matrix: Vec<Vec<f64>>) -> Option<Vec<Vec<f64>>> {
     let n = matrix.len();
@@ -83,7 +92,24 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::sample::Dice;
+    use crate::sample::{Dice, share};
+
+    #[test]
+    fn chance_alone_is_as_rare_as_it_says() {
+        let column = |dice: &mut Dice| -> Vec<f64> { (0..16).map(|_| dice.uniform()).collect() };
+        let alone = share(3_000, |dice| {
+            let rho = spearman(&column(dice), &column(dice)).unwrap();
+            chance(rho, 16, 0).unwrap() < 0.05
+        });
+        assert!((alone - 0.05).abs() < 0.015, "{alone}");
+        let beside_others = share(2_000, |dice| {
+            let inputs: Vec<Vec<f64>> = (0..5).map(|_| column(dice)).collect();
+            let found = partial(&inputs, &column(dice)).unwrap();
+            chance(found[0], 16, 4).unwrap() < 0.05
+        });
+        assert!((beside_others - 0.05).abs() < 0.02, "{beside_others}");
+        assert_eq!((chance(1.0, 5, 0), chance(0.5, 6, 4)), (Some(0.0), None));
+    }
 
     #[test]
     fn equal_values_share_a_rank() {

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::kernel::Kernel;
 use pilotlight_drive::Roots;
+
+use super::kernel::Kernel;
 
 pub(super) const SUBTREE: &str = "cgroup.subtree_control";
 const PROCESSES: &str = "cgroup.procs";

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use pilotlight_drive::Roots;
+
 use super::error::Error;
 use super::kernel::Kernel;
 use super::place::{Accept, Place};
 use super::{cgroup, feature, file};
-use pilotlight_drive::Roots;
 
 /// RAPL rounds a limit to its own unit, an eighth of a watt on the machines known.
 const POWER_STEP_UW: u64 = 125_000;

@@ -12,12 +12,12 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use pilotlight_drive::Roots;
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
 use super::place::Place;
 use super::process::Process;
-use pilotlight_drive::Roots;
 
 /// What names of journals end with.
 const EXTENSION: &str = "jsonl";

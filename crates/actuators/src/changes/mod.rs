@@ -30,6 +30,8 @@ pub mod restore;
 
 use std::path::{Path, PathBuf};
 
+use pilotlight_drive::Roots;
+
 pub use change::Change;
 pub use error::Error;
 pub use journal::{find, folder, fresh};
@@ -42,7 +44,6 @@ pub(crate) use cgroup::cpus;
 
 use change::Step;
 use journal::{Entry, Journal};
-use pilotlight_drive::Roots;
 
 /// What this process has changed. At the end of its life everything is put back.
 pub struct Changes {

@@ -5,11 +5,11 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use pilotlight_drive::Roots;
 use serde::{Deserialize, Serialize};
 
 use super::kernel::Kernel;
 use super::{cgroup, feature, file};
-use pilotlight_drive::Roots;
 
 /// Something that has a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

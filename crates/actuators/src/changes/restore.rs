@@ -7,12 +7,12 @@
 use std::fmt;
 use std::path::Path;
 
+use pilotlight_drive::Roots;
 use serde::Serialize;
 
 use super::error::Error;
 use super::journal::{Entry, Journal};
 use super::kernel::{Kernel, Linux};
-use pilotlight_drive::Roots;
 
 /// What became of one change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -275,7 +275,7 @@ fn moved_by(html: &mut String, moved: &[Moved]) {
 fn drawn(html: &mut String, spreads: &[Spread]) {
     let row = |spread: &Spread| {
         let middle = spread.low.zip(spread.high).map(|(low, high)| format!("{} to {}", short(low), short(high)));
-        let most = spread.most.as_ref().map(|(name, strength)| format!("{name} ({strength:+.2})"));
+        let most = spread.most.as_ref().map(ToString::to_string);
         let cells = [
             spread.id.clone(),
             format!("{} {}", spread.paper, spread.unit),

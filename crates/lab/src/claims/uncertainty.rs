@@ -2,10 +2,12 @@
 //!
 //! Results hold variants `lhs:1/50`, `lhs:2/50`, ... (a Latin hypercube), and tables beside them say which constants each of them
 //! has. The draws are the same for every experiment; where two tables differ, the constants' ranges have changed in between, and
-//! the results cannot be compared. For each row the middle 95 % of the draws is printed, and the constant whose partial rank
-//! correlation with ours is strongest. A draw in which a policy is saturated has no latency: it is one of the highest.
+//! the results cannot be compared. For each row the middle 95 % of the draws is printed (of fewer than 40 that is all of them), and the
+//! constant whose partial rank correlation with ours is strongest. The strongest of many is far from 0 by chance alone, so it is
+//! held to a level of 5 % over the number of constants (Bonferroni), and said where it fails. A draw in which a policy is saturated has no latency: it is one of the highest.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use pilotlight_stats::rank;
 use serde::{Deserialize, Serialize};
@@ -37,8 +39,29 @@ pub struct Spread {
     pub high: Option<f64>,
     /// Share of draws in which the row comes out.
     pub comes_out: f64,
-    /// The constant that matters most, with its rank correlation.
-    pub most: Option<(String, f64)>,
+    /// The constant that matters most.
+    pub most: Option<Strongest>,
+}
+
+/// The constant with the strongest rank correlation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Strongest {
+    /// Its key.
+    pub constant: String,
+    /// The correlation, from -1 to 1.
+    pub correlation: f64,
+    /// Whether the strongest of as many constants without influence would be as strong more often than once in 20 times.
+    pub by_chance: bool,
+}
+
+impl fmt::Display for Strongest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { constant, correlation, by_chance } = self;
+        match by_chance {
+            true => write!(f, "not told from chance ({constant}, {correlation:+.2})"),
+            false => write!(f, "{constant} ({correlation:+.2})"),
+        }
+    }
 }
 
 /// Why a table of draws cannot be read.
@@ -143,8 +166,11 @@ fn at_share(sorted: &[f64], share: f64) -> Option<f64> {
     sorted.get(place).copied()
 }
 
+/// What is asked of the strongest correlation.
+const LEVEL: f64 = 0.05;
+
 /// The constant with the strongest rank correlation: partial where there are draws enough, else alone.
-fn strongest(outputs: &[(&str, f64)], draws: &Draws) -> Option<(String, f64)> {
+fn strongest(outputs: &[(&str, f64)], draws: &Draws) -> Option<Strongest> {
     let known: Vec<(&BTreeMap<String, f64>, f64)> =
         outputs.iter().filter_map(|(variant, value)| Some((draws.get(*variant)?, *value))).collect();
     let names: Vec<&String> = known.first()?.0.keys().collect();
@@ -153,9 +179,12 @@ fn strongest(outputs: &[(&str, f64)], draws: &Draws) -> Option<(String, f64)> {
     let columns: Vec<Vec<f64>> = names.iter().map(column).collect::<Option<_>>()?;
     let output: Vec<f64> = known.iter().map(|(_, value)| *value).collect();
     let alone = || columns.iter().map(|column| rank::spearman(column, &output).unwrap_or(0.0)).collect();
-    let strengths: Vec<f64> = rank::partial(&columns, &output).unwrap_or_else(alone);
-    let most = names.iter().zip(strengths).max_by(|(_, a), (_, b)| a.abs().total_cmp(&b.abs()))?;
-    (most.1 != 0.0).then(|| ((*most.0).clone(), most.1))
+    let (strengths, others): (Vec<f64>, usize) =
+        rank::partial(&columns, &output).map_or_else(|| (alone(), 0), |partial| (partial, names.len() - 1));
+    let (name, correlation) = names.iter().zip(strengths).max_by(|(_, a), (_, b)| a.abs().total_cmp(&b.abs()))?;
+    let chance = rank::chance(correlation, output.len(), others).unwrap_or(1.0);
+    let by_chance = chance * names.len() as f64 > LEVEL;
+    (correlation != 0.0).then(|| Strongest { constant: (*name).clone(), correlation, by_chance })
 }
 
 #[cfg(test)]
@@ -191,8 +220,29 @@ mod tests {
         let spread = spreads(&lab, &draws).pop().unwrap();
         assert_eq!((spread.draws, spread.low, spread.high), (20, Some(30.0), Some(49.0)));
         assert_eq!(spread.comes_out, 7.0 / 20.0); // 37 to 43
-        let (name, strength) = spread.most.unwrap();
-        assert!(name == "cause" && strength < -0.9, "{name} {strength}");
+        let most = spread.most.unwrap();
+        assert!(most.constant == "cause" && most.correlation < -0.9 && !most.by_chance, "{most}");
+    }
+
+    #[test]
+    fn the_strongest_of_many_by_chance_is_said_to_be_that() {
+        // 15 columns that have nothing to do with the output, but for the last
+        let mut draws = Draws::new();
+        let names: Vec<String> = (0..16).map(|draw| format!("lhs:{draw}")).collect();
+        for (draw, name) in names.iter().enumerate() {
+            let noise = |constant: usize| ((draw * (2 * constant + 3) + constant * constant) % 17) as f64;
+            let mut values: BTreeMap<String, f64> = (0..15).map(|at| (format!("noise{at}"), noise(at))).collect();
+            values.insert("cause".to_owned(), draw as f64);
+            draws.insert(name.clone(), values);
+        }
+        let outputs_of = |of: &dyn Fn(usize) -> f64| -> Vec<(&str, f64)> {
+            names.iter().enumerate().map(|(draw, name)| (name.as_str(), of(draw))).collect()
+        };
+        let caused = strongest(&outputs_of(&|draw| (draw as f64).powi(3)), &draws).unwrap();
+        assert!(caused.constant == "cause" && !caused.by_chance, "{caused}");
+        let mixed = [7, 2, 13, 0, 9, 4, 15, 11, 1, 6, 14, 3, 10, 5, 12, 8];
+        let chance = strongest(&outputs_of(&|draw| f64::from(mixed[draw])), &draws).unwrap();
+        assert!(chance.by_chance && chance.to_string().starts_with("not told from chance"), "{chance}");
     }
 
     #[test]

@@ -230,7 +230,7 @@ fn uncertain(spreads: &[Spread]) -> String {
     text += "|---|---|---:|---|---:|---|\n";
     for spread in spreads {
         let middle = spread.low.zip(spread.high).map(|(low, high)| format!("{} to {}", short(low), short(high)));
-        let most = spread.most.as_ref().map(|(name, strength)| format!("{name} ({strength:+.2})"));
+        let most = spread.most.as_ref().map(ToString::to_string);
         let paper = spread.paper.number().map(|number| format!("{number} {}", spread.unit));
         let share = format!("{:.0} %", 100.0 * spread.comes_out);
         let [paper, middle, most] = [paper, middle, most].map(Option::unwrap_or_default);

@@ -202,7 +202,7 @@ fn uncertain(spreads: &[Spread], style: Style) -> String {
         Table::new(&["<  row", "<paper", "draws", "<middle 95 %", "comes out", "<constant that matters most"]);
     for spread in spreads {
         let middle = spread.low.zip(spread.high).map(|(low, high)| format!("{} to {}", short(low), short(high)));
-        let most = spread.most.as_ref().map(|(name, strength)| format!("{name} ({strength:+.2})"));
+        let most = spread.most.as_ref().map(ToString::to_string);
         let paper = spread.paper.number().map(|number| format!("{number} {}", spread.unit));
         table.row([
             format!("  {}", spread.id),
