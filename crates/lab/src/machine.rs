@@ -159,7 +159,9 @@ impl MachineFiles {
             dotted::set(&mut merged, &constant.key, constant.value.clone())?;
         }
         for (key, none) in FAULTS {
-            if dotted::get(&merged, key).is_none() {
+            // A machine that does its own I/O has no director.
+            let table = key.split('.').next().unwrap_or_default();
+            if merged.contains_key(table) && dotted::get(&merged, key).is_none() {
                 dotted::set(&mut merged, key, Value::Integer(none))?;
             }
         }
