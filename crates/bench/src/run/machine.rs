@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use pilotlight_actuators::{Attempt, Change, Changes, Machine, changes};
+use pilotlight_sensors::Recording;
 use toml::{Table, Value as Toml};
 
 use super::{RunError, Runner};
@@ -13,8 +14,8 @@ use crate::experiment::ReadError;
 use crate::experiment::read;
 use crate::results::summary::setting;
 use crate::study::ran::Tried;
-use crate::study::{Completion, Mechanism, device};
-use crate::workload::{Place, Point, Step, Value, problem};
+use crate::study::{Completion, Mechanism, count, device};
+use crate::workload::{Place, Point, Stage, Step, Value, problem};
 
 /// The file of a cgroup that lists its processes, and takes new ones.
 const PROCESSES: &str = "cgroup.procs";
@@ -125,14 +126,17 @@ impl Runner<'_> {
     }
 
     /// What is known, after a measurement, of how its requests were completed.
-    pub(super) fn completion(&self, asked: Mechanism) -> Completion {
+    pub(super) fn completion(&self, asked: Mechanism, recording: &Recording, stage: &Stage) -> Completion {
         let (roots, device) = (self.settings.roots.clone(), device_of(&self.place));
+        let interrupts = device::interrupts(&roots, device);
         Completion {
+            interrupts_count: interrupts.as_ref().ok().and_then(|begins| count::interrupts(recording, begins)),
+            ramp_ns: (stage.ramp_s * 1e9) as u64,
+            interrupts,
             asked: asked.to_string(),
             tried: self.tried.clone(),
             io_poll: device::setting(&roots, device, "io_poll").map(|value| value != 0),
             io_poll_delay: device::setting(&roots, device, "io_poll_delay"),
-            interrupts: device::interrupts(&roots, device),
         }
     }
 

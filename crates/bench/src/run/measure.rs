@@ -47,7 +47,8 @@ impl Runner<'_> {
         ended?;
         failure.map_or(Ok(()), Err)?;
         let record = self.loaded.workload.parse(own, stage, &outcome)?;
-        let completion = self.loaded.workload.mechanism(own).map(|mechanism| self.completion(mechanism));
+        let completion =
+            self.loaded.workload.mechanism(own).map(|mechanism| self.completion(mechanism, &recording, stage));
         let window = window(&record, stage, outcome.span_ns);
         mark(&mut recording, outcome.span_ns, window);
         let folder = self.settings.folder.samples(&name_of(key));

@@ -1,33 +1,42 @@
 //! What is counted for each I/O: interrupts of the drive's queues and context switches of the workload's threads.
+//!
+//! Interrupts are counted from the start of the command to its end, not in the measured window: tools tell their window only roughly, and
+//! one that lies beside the I/O would have no interrupts at all, as if it had been polled. I/Os of the ramp are not counted by the tool; they are
+//! taken to come at the same rate.
 
-use super::ran::{Completion, Counted};
-use crate::record::{Record, What};
-use crate::results::entry::{Run, Sensed};
+use pilotlight_sensors::Recording;
 
-/// How rates of interrupt lines end, as the sensor `kernel` names them.
-const RATE: &str = "_count_per_s";
+use super::ran::Counted;
+use crate::record::{Class, Record, What};
+use crate::results::entry::Run;
 
 /// What was counted in a run.
 #[must_use]
 pub fn counted(run: &Run) -> Counted {
-    let interrupts = run.completion.as_ref().and_then(|completion| interrupts_per_s(completion, &run.sensed));
-    let per_io = |per_s: f64| io_per_s(&run.record).map(|io| per_s / io);
-    Counted { interrupts: interrupts.and_then(per_io), switches: switches_per_io(&run.record) }
+    let interrupts = run.completion.as_ref().and_then(|completion| {
+        let ios = ios(&run.record, completion.ramp_ns)?;
+        Some(completion.interrupts_count? as f64 / ios)
+    });
+    Counted { interrupts, switches: switches_per_io(&run.record) }
 }
 
-/// Interrupts of the drive's queues in a second; `None` where no line of theirs was read.
-fn interrupts_per_s(completion: &Completion, sensed: &Sensed) -> Option<f64> {
-    let begins = completion.interrupts.as_ref().ok()?;
-    let lines = sensed.observed.iter().filter_map(|(column, rate)| Some((line_of(column)?, *rate)));
-    let rates: Vec<f64> =
-        lines.filter(|(name, _)| begins.iter().any(|b| is_queue(name, b))).map(|(_, rate)| rate).collect();
-    (!rates.is_empty()).then(|| rates.iter().sum())
+/// Interrupts of the drive's queues over a recording, by what their names begin with; `None` where no line of theirs was read.
+#[must_use]
+pub fn interrupts(recording: &Recording, begins: &[String]) -> Option<i64> {
+    let mut lines = Vec::new();
+    for track in &recording.tracks {
+        for (domain, points) in track.domains.iter().zip(&track.points) {
+            let is_ours = line_of(&domain.name).is_some_and(|name| begins.iter().any(|begins| is_queue(name, begins)));
+            let grown = points.first().zip(points.last()).map(|(first, last)| last.value - first.value);
+            lines.extend(grown.filter(|_| is_ours));
+        }
+    }
+    (!lines.is_empty()).then(|| lines.iter().sum())
 }
 
-/// The name of an interrupt in a column of the sensor: `nvme0q1` of `kernel/irq/28:nvme0q1_count_per_s`.
-fn line_of(column: &str) -> Option<&str> {
-    let (_, line) = column.split_once("/irq/")?;
-    line.strip_suffix(RATE)?.split_once(':').map(|(_, name)| name)
+/// The name of an interrupt in a domain of the sensor `kernel`: `nvme0q1` of `irq/28:nvme0q1`.
+fn line_of(domain: &str) -> Option<&str> {
+    domain.strip_prefix("irq/")?.split_once(':').map(|(_, name)| name)
 }
 
 /// Whether an interrupt is one of a queue for I/O: `nvme0q1` of `nvme0q`, but not `nvme0q0`, which is for administration, nor
@@ -37,10 +46,12 @@ fn is_queue(name: &str, begins: &str) -> bool {
     number.is_some_and(|number| number > 0 || !begins.starts_with("nvme"))
 }
 
-fn io_per_s(record: &Record) -> Option<f64> {
-    let classes = record.classes.iter().filter(|class| matches!(class.what, What::Read | What::Write | What::Trim));
-    let rate: f64 = classes.map(|class| class.operations as f64 / (class.runtime_ns.max(1) as f64 / 1e9)).sum();
-    (rate > 0.0).then_some(rate)
+/// I/Os of the whole command, those of the ramp by its time.
+fn ios(record: &Record, ramp_ns: u64) -> Option<f64> {
+    let is_io = |class: &&Class| matches!(class.what, What::Read | What::Write | What::Trim);
+    let with_ramp = |class: &Class| class.operations as f64 * (1.0 + ramp_ns as f64 / class.runtime_ns.max(1) as f64);
+    let ios: f64 = record.classes.iter().filter(is_io).map(with_ramp).sum();
+    (ios > 0.0).then_some(ios)
 }
 
 /// fio counts those of its workers (getrusage), without the ramp.
@@ -52,13 +63,15 @@ fn switches_per_io(record: &Record) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use pilotlight_sensors::energy::Point;
+    use pilotlight_sensors::recording::Track;
+    use pilotlight_sensors::{Domain, Unit};
+
     use super::*;
 
     #[test]
     fn only_queues_for_io_of_this_drive_count() {
-        let name = |column| line_of(column);
-        assert_eq!(name("kernel/irq/28:nvme0q1_count_per_s"), Some("nvme0q1"));
-        assert_eq!(name("kernel/interrupts_count_per_s"), None);
+        assert_eq!(["irq/28:nvme0q1", "irq/RES", "interrupts"].map(line_of), [Some("nvme0q1"), None, None]);
         for (name, begins, expected) in [
             ("nvme0q1", "nvme0q", true),
             ("nvme0q12", "nvme0q", true),
@@ -70,5 +83,38 @@ mod tests {
         ] {
             assert_eq!(is_queue(name, begins), expected, "{name} {begins}");
         }
+    }
+
+    /// Ten readings over two seconds; the drive's two queues raise 30 and 10 each, its queue for administration 100, another drive 1,000.
+    fn recording() -> Recording {
+        let lines =
+            [("irq/28:nvme0q0", 100), ("irq/29:nvme0q1", 30), ("irq/30:nvme0q2", 10), ("irq/31:nvme1q1", 1_000)];
+        let domains: Vec<Domain> = lines.iter().map(|(name, _)| Domain::counter(*name, Unit::Count)).collect();
+        let mut track = Track::new("kernel", &domains, 200_000_000);
+        for (line, (_, each)) in lines.iter().enumerate() {
+            track.points[line].extend((0..10).map(|at| Point { at_ns: at * 200_000_000, value: 7 + each * at as i64 }));
+        }
+        Recording { tracks: vec![track], ..Recording::default() }
+    }
+
+    #[test]
+    fn all_interrupts_of_a_command_are_counted_wherever_its_window_lies() {
+        assert_eq!(interrupts(&recording(), &["nvme0q".into()]), Some(9 * 40));
+        assert_eq!(interrupts(&recording(), &["nvme0q".into(), "nvme1q".into()]), Some(9 * 1_040));
+        assert_eq!(interrupts(&recording(), &["virtio1-req.".into()]), None);
+    }
+
+    #[test]
+    fn ios_of_the_ramp_are_taken_to_come_at_the_same_rate() {
+        let class = |what, operations| Class {
+            what,
+            operations,
+            bytes: None,
+            runtime_ns: 2_000,
+            latency: crate::record::Latency::default(),
+        };
+        let record = Record { classes: vec![class(What::Read, 100), class(What::Transaction, 5)], ..Record::default() };
+        assert_eq!((ios(&record, 0), ios(&record, 1_000)), (Some(100.0), Some(150.0)));
+        assert_eq!(ios(&Record::default(), 0), None);
     }
 }

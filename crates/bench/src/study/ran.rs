@@ -42,6 +42,10 @@ pub struct Completion {
     pub io_poll_delay: Option<i64>,
     /// What the names of the drive's interrupts begin with (`/proc/interrupts`); or why they are not known.
     pub interrupts: Result<Vec<String>, String>,
+    /// How many of them there were from the command's start to its end; `None` if they were not read.
+    pub interrupts_count: Option<i64>,
+    /// How long the command did I/O before it counted it, in nanoseconds.
+    pub ramp_ns: u64,
 }
 
 /// What was counted in a measurement.
@@ -165,7 +169,7 @@ fn ran(asked: Mechanism, completion: &Completion, counted: Counted) -> Result<Me
         _ if interrupts <= POLLED && !can_poll => {
             Err("io_poll reads 0 and hardly an interrupt was counted: these counts prove nothing".into())
         }
-        _ if interrupts <= POLLED => Ok(as_kind(polled(asked, completion.io_poll_delay, slept))),
+        _ if interrupts <= POLLED => polled(asked, completion.io_poll_delay, slept).map(as_kind),
         // What does not sleep before it polls, and slept, waited for the interrupt.
         _ if slept && (asked.kind == Kind::Classic || completion.io_poll_delay == Some(-1)) => {
             Ok(as_kind(Kind::Interrupt))
@@ -175,16 +179,22 @@ fn ran(asked: Mechanism, completion: &Completion, counted: Counted) -> Result<Me
     }
 }
 
-/// How it was polled: `delay` is what `io_poll_delay` reads.
-fn polled(asked: Mechanism, delay: Option<i64>, slept: bool) -> Kind {
-    // A thread that shares its CPU with another one that polls is switched out without having slept.
+/// How it was polled: `delay` is what `io_poll_delay` reads. Who polls at once does not sleep, also where threads share a CPU: one that
+/// has it does many I/Os before it is switched out.
+fn polled(asked: Mechanism, delay: Option<i64>, slept: bool) -> Result<Kind, String> {
     let sleep = match (asked.api, delay) {
         (Api::Uring, _) => Some(Sleep::Automatic).filter(|_| asked.kind != Kind::Classic),
         (Api::Sync, Some(0)) => Some(Sleep::Automatic),
         (Api::Sync, Some(us)) => u32::try_from(us).ok().map(Sleep::Fixed),
         (Api::Sync, None) => None,
     };
-    sleep.filter(|_| slept).map_or(Kind::Classic, Kind::Hybrid)
+    match (slept, sleep) {
+        (false, _) => Ok(Kind::Classic),
+        (true, Some(sleep)) => Ok(Kind::Hybrid(sleep)),
+        (true, None) => {
+            Err("the threads slept, which nothing told them to, and hardly an interrupt was counted".into())
+        }
+    }
 }
 
 /// Why something else ran, as far as it can be told.
@@ -282,6 +292,8 @@ mod tests {
             io_poll: Some(io_poll),
             io_poll_delay: Some(delay),
             interrupts: Ok(vec!["nvme0q".into()]),
+            interrupts_count: Some(0),
+            ramp_ns: 0,
         }
     }
 
@@ -301,7 +313,7 @@ mod tests {
             ("interrupt", false, -1, 0.2, 1.0, Some("interrupt")), // an interrupt may tell of several requests
             ("interrupt", true, -1, 0.0, 1.0, None),
             ("classic", true, -1, 0.0, 0.01, Some("classic")),
-            ("classic", true, -1, 0.0, 0.9, Some("classic")), // more threads than CPUs
+            ("classic", true, -1, 0.0, 0.9, None), // it slept, and nothing woke it: something was not counted
             ("classic", true, -1, 1.0, 1.0, Some("interrupt")),
             ("classic", true, -1, 0.2, 1.0, Some("interrupt")),
             ("classic", true, -1, 0.2, 0.1, None),
@@ -309,7 +321,7 @@ mod tests {
             ("classic", true, 0, 0.0, 1.0, Some("hybrid")), // it could not be set back to -1
             ("hybrid", true, 0, 0.0, 1.0, Some("hybrid")),
             ("hybrid", true, 0, 0.0, 0.01, Some("classic")),
-            ("hybrid", true, -1, 0.0, 1.0, Some("classic")),
+            ("hybrid", true, -1, 0.0, 1.0, None),
             ("hybrid", true, -1, 1.0, 1.0, Some("interrupt")),
             ("hybrid", true, 0, 0.2, 1.0, None),
             ("hybrid", true, -1, 0.2, 1.0, Some("interrupt")), // this kernel ignores the delay: nothing sleeps before it polls
@@ -318,6 +330,7 @@ mod tests {
             ("hybrid 4us", true, 0, 0.0, 1.0, Some("hybrid")),
             ("uring interrupt", true, -1, 1.0, 1.0, Some("uring interrupt")),
             ("uring classic", true, -1, 0.01, 0.0, Some("uring classic")),
+            ("uring classic", true, -1, 0.0, 1.0, None),
             ("uring classic", false, -1, 1.0, 0.0, Some("uring interrupt")), // 5.10 and 6.1 spin until the interrupt
             ("uring hybrid", true, -1, 0.0, 1.0, Some("uring hybrid")),
             ("uring hybrid", true, -1, 0.0, 0.0, Some("uring classic")),
