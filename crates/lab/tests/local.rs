@@ -139,7 +139,8 @@ fn left_alone_a_drive_moves_what_it_owes_and_then_rests() {
         let energy = tally.slots[at].energy(&machine, Rest { state: 0, autonomous: false }, tally.slot_ns as f64);
         energy.drive_uj / (tally.slot_ns as f64 / 1e9)
     };
-    assert_eq!(power(tally.slots.len() - 1).round(), machine.power.drive_rest_uw as f64);
+    // The last slot may reach beyond the end.
+    assert_eq!(power(tally.slots.len() - 2).round(), machine.power.drive_rest_uw as f64);
 }
 
 #[test]
