@@ -5,6 +5,7 @@ mod charts;
 use pilotlight_report::{Block, Cell, Column, Report, Section, Table};
 
 use crate::experiment::Bench;
+use crate::experiment::schema::WarmUp;
 use crate::summary::{self, Measured};
 
 /// The report of an experiment: its charts, what could not keep up, the clairvoyant limit where it was looked for (with what has
@@ -87,8 +88,27 @@ fn summary_blocks(bench: &Bench, cells: &[summary::Cell]) -> Vec<Block> {
         let names: Vec<String> = names.collect();
         blocks.push(Block::Text(format!("Could not keep up, and is not averaged: {}.", names.join(", "))));
     }
+    blocks.extend(unsettled(bench, cells).map(Block::Text));
     blocks.push(Block::Table(table(bench, cells)));
     blocks
+}
+
+/// Says where MSER-5 cut off as much as the file lets it, so that the rest may not be steady; `None` where nowhere.
+#[must_use]
+pub fn unsettled(bench: &Bench, cells: &[summary::Cell]) -> Option<String> {
+    let most_ms =
+        |cell: &summary::Cell| match bench.points.iter().find(|point| point.name == cell.point)?.experiment.warm_up {
+            WarmUp::Mser5 { least, most } if most.0 > least.0 => Some(most.0 as f64 / 1e6),
+            _ => None,
+        };
+    let reached = |cell: &&summary::Cell| {
+        let cut = cell.get("warm_up_ms").and_then(|cut| cut.estimate.as_ref());
+        cut.zip(most_ms(cell)).is_some_and(|(cut, most)| cut.value >= most)
+    };
+    let names: Vec<String> =
+        cells.iter().filter(reached).map(|cell| format!("{} at {}", cell.policy, cell.point)).collect();
+    let said = "The warm-up took as long as the file allows (warm_up.most), so the rest may not be steady";
+    (!names.is_empty()).then(|| format!("{said}: {}.", names.join(", ")))
 }
 
 /// The summary with every metric: value, ends of the 95 % interval, and the ends over the family and over draws where there are.

@@ -261,6 +261,22 @@ fn the_report_holds_every_chart_and_what_is_saturated() {
     assert!(!report.contains("://") && !report.contains("src="), "a report needs no network");
 }
 
+#[test]
+fn a_warm_up_that_the_file_cuts_short_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = bench(&[]);
+    let told = |name: &str, growth: u64| {
+        let results = run(&bench, &place(&folder, name), 1, &|scenario, _, _| {
+            let mut outcome = Outcome { saturated: false, ..stand_in(scenario) };
+            (0..).zip(&mut outcome.series).for_each(|(at, stretch)| stretch.latency_ns = 1_000 + at * growth);
+            Ok(outcome)
+        });
+        figure::unsettled(&bench, &summary::summarise(&bench.points, &results.unwrap()))
+    };
+    assert_eq!(told("steady.csv", 0), None);
+    assert!(told("rising.csv", 100).is_some_and(|text| text.contains("static at rate=20000")));
+}
+
 /// Under one policy the whole fits its own `exact_time`, under the other nothing does.
 #[test]
 fn a_policy_s_own_exact_time_decides_whether_it_replays_windows() {

@@ -1,4 +1,4 @@
-//! One scenario and one seed give one trace, byte for byte: in two runs, and in both engines.
+//! One scenario and one seed give one trace, byte for byte: in two runs, in two processes, and in both engines.
 
 mod support;
 
@@ -61,6 +61,27 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
     let run = |seed| traced(run_traced, &scenario(4, 2, 400_000.0, 5_000_000, seed), "sandman", &[]);
     assert_eq!(run(1), run(1));
     assert_ne!(run(1).1, run(2).1);
+}
+
+/// Where a process that [`two_processes_write_the_same_trace`] starts leaves its trace.
+const TRACE: &str = "PILOTLIGHT_TRACE_OF_ANOTHER_PROCESS";
+
+#[test]
+fn two_processes_write_the_same_trace() {
+    let settings = [("fine_interval", "40us"), ("coarse_interval", "2ms")];
+    let here = || traced(run_traced, &bursts(6, 1), "sandman", &settings).1;
+    if let Some(path) = std::env::var_os(TRACE) {
+        return std::fs::write(path, here()).unwrap();
+    }
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("trace-{}", std::process::id()));
+    let mut process = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = process.args(["--exact", "two_processes_write_the_same_trace"]).env(TRACE, &path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let there = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let here = here();
+    assert!(here == there, "{}", first_difference(&here, &there));
+    assert!(here.len() > 10_000 * Record::BYTES);
 }
 
 #[test]

@@ -88,8 +88,9 @@ fn people(out: &Path, bench: &Bench, cells: &[Cell]) -> String {
         let values = metrics.iter().map(|metric| value(cell, metric));
         table.row(place.chain([cell.policy.clone()]).chain(values));
     }
+    let unsettled = figure::unsettled(bench, cells).map(|text| text + "\n").unwrap_or_default();
     format!(
-        "{}: {}\n{}, {} points, 95 % intervals over replications, watts modelled\n\n{table}\n{}\n",
+        "{}: {}\n{}, {} points, 95 % intervals over replications, watts modelled\n\n{table}\n{unsettled}{}\n",
         experiment.figure,
         experiment.title,
         stamp(bench),
