@@ -240,7 +240,7 @@ fn on_simulated(args: &BenchArgs, profile: &Path, file: &Path) -> anyhow::Result
         outcome => outcome?,
     };
     if let Some(rows) = &args.rows {
-        simulated::write_rows(file, &machine, &plan, &folder, rows)?;
+        simulated::write_rows(file, &machine, (&plan, &loaded.table), &folder, rows)?;
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&results)?);

@@ -13,7 +13,7 @@ use pilotlight_bench::plan::Plan;
 use pilotlight_bench::results::Folder;
 use pilotlight_bench::run::computed;
 use pilotlight_bench::run::{Senses, taken};
-use pilotlight_lab::results;
+use pilotlight_lab::{machine, results};
 
 use super::Simulated;
 use pilotlight_bench::run::computed::Computed as _;
@@ -44,13 +44,13 @@ const METRICS: [&str; 16] = [
 pub(in crate::bench) fn write(
     file: &Path,
     of: &Simulated,
-    plan: &Plan,
+    (plan, asked): (&Plan, &toml::Table),
     results_in: &Folder,
     folder: &Path,
 ) -> anyhow::Result<()> {
     let name = name_of(file);
     let senses = Senses { domains: of.domains(), ..Senses::default() };
-    let mut text = head(&name, of, plan);
+    let mut text = head(&name, of, asked);
     let policy = POLICIES.iter().copied().find(|knob| varies(plan, knob));
     for (run, metrics) in computed::metrics(results_in, &taken(&senses, None))? {
         let system =
@@ -90,8 +90,9 @@ fn shown(value: f64) -> String {
     rounded.to_string()
 }
 
-fn head(name: &str, of: &Simulated, plan: &Plan) -> String {
-    let (profile, hash, question) = (of.name(), of.hash(), &plan.hash);
+/// What is asked is named by the file's keys with all that it includes: they change only if it does.
+fn head(name: &str, of: &Simulated, asked: &toml::Table) -> String {
+    let (profile, hash, question) = (of.name(), of.hash(), machine::hash([asked.to_string().as_str()]));
     let header = results::HEADER;
     format!("# profile={profile} hash={hash}\n# experiment={name} question={question}\n{header}\n")
 }
