@@ -250,11 +250,12 @@ fn transactions_like_those_of_tpc_c_leave_a_consistent_database_behind() {
     let record = pgbench.parse(&point, &stage, &outcome).unwrap();
     assert_eq!(ask("SELECT * FROM tpcc_check()"), [""; 0], "after {record:?}");
     check_kinds(&record, &String::from_utf8_lossy(&outcome.stdout), &stage.scratch.join(LOG));
-    // One in a hundred new orders is undone.
+    // One in a hundred new orders is undone; the last of each client may be committed and not be told of.
     let (made, done) = (orders() - before, operations(&record, "new-order"));
-    assert!(made <= done && made as f64 > 0.9 * done as f64, "{made} of {done}");
+    assert!(made <= done + 4 && made as f64 > 0.9 * done as f64, "{made} of {done}");
     let minute = record.extra["new_orders_per_minute"];
-    assert!((minute / (done as f64 * 20.0) - 1.0).abs() < 0.2, "{done} in 3 s, {minute} a minute");
+    // A busy machine ends the run late.
+    assert!((0.5..1.2).contains(&(minute / (done as f64 * 20.0))), "{done} in 3 s, {minute} a minute");
     assert!(record.warnings.iter().any(|warning| warning.contains("60 customers")), "{:?}", record.warnings);
     check_names(&ask);
     run_all(&pgbench.clean_up(&stage), &stage);
