@@ -143,6 +143,56 @@ fn baselines_and_limits_of_latency() {
 }
 
 #[test]
+fn within_a_limit_only_what_it_allows_is_measured_against() {
+    let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8", "32"]), knob("x", &["u", "v"])];
+    let given = machine(&knobs, 4, |point| 10.0 * at(point, "iodepth").parse::<f64>().unwrap());
+    let question = Question { p99_at_most_us: Some(4_000.0), ..Question::default() };
+    let advice = advise(&given, &question);
+    let depth = best(row(&advice, Kind::Iops, "I/O depth"));
+    assert_eq!((depth.values.as_slice(), depth.holds_in, depth.circumstances), (["8".to_owned()].as_slice(), 2, 2));
+    assert_eq!(depth.except, [], "depth 32 is better and not allowed");
+}
+
+/// Without `key` where a knob stands so.
+fn without(mut given: Given, key: &str, at_knob: (&str, &str)) -> Given {
+    for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, at_knob.0) == at_knob.1) {
+        point.values.retain(|name, _| !name.contains(key));
+    }
+    given
+}
+
+#[test]
+fn a_limit_of_latencies_that_are_not_known_is_no_limit_that_all_exceed() {
+    let given = without(machine(&fio(), 4, truth), "p99", ("iodepth", "8"));
+    let question = Question { p99_at_most_us: Some(4_000.0), ..Question::default() };
+    let advice = advise(&given, &question);
+    let outcome = row(&advice, Kind::Iops, "I/O depth");
+    assert!(matches!(outcome, Outcome::TooLittle(why) if why.contains("p99 latency is not known")), "{outcome:?}");
+}
+
+#[test]
+fn circumstances_that_are_left_out_are_counted() {
+    let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8"]), knob("x", &["u", "v", "w"])];
+    let mut given = machine(&knobs, 6, truth);
+    for point in &mut given.results.points {
+        if at(&point.knobs, "x") != "u" && at(&point.knobs, "iodepth") == "8" {
+            point.values.remove("io_per_j_system");
+        }
+    }
+    let advice = advise(&given, &Question::default());
+    let row = advice.works[0].rows.iter().find(|row| row.variable == "I/O depth").unwrap();
+    assert_eq!((row.left_out, best(&row.outcome).circumstances), (2, 1));
+}
+
+#[test]
+fn points_of_neither_kind_are_counted_and_not_taken_for_a_knob_that_stood_still() {
+    let knobs = [knob("rw", &["randread"]), knob("bs", &["64k"]), knob("iodepth", &["1", "8"])];
+    let advice = advise(&machine(&knobs, 6, truth), &Question::default());
+    assert!(matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::TooLittle(why) if why.contains("no point is")));
+    assert!(advice.warnings.iter().any(|warning| warning.starts_with("2 of 2 points are neither")), "{advice:?}");
+}
+
+#[test]
 fn too_few_repeats_recommend_nothing() {
     let question = Question { at_least: 5, ..Question::default() };
     let advice = advise(&machine(&fio(), 5, truth), &question);
@@ -253,6 +303,37 @@ fn permuted_measurements_recommend_nothing_more_often_than_the_level() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever the noise of each value: where no difference is shown, the p beside it does not say the contrary; and what is
+    /// recommended is the value with the highest mean, shown to be better than what it is compared with.
+    #[test]
+    fn what_is_said_and_its_p_agree(
+        means in prop::collection::vec(900.0..1_300.0_f64, 3),
+        noise in prop::collection::vec(0.001..0.5_f64, 3),
+        seed in 0..1_000_u64,
+    ) {
+        let engines = ["a", "b", "c"];
+        let mut dice = Dice::new(seed);
+        let knobs = [knob("rw", &["randread"]), knob("ioengine", &engines)];
+        let given = results(&knobs, 4, &[METRICS[0], METRICS[5]], |point| {
+            let engine = engines.iter().position(|name| *name == at(point, "ioengine")).unwrap();
+            vec![1e5, means[engine] * (noise[engine] * dice.normal()).exp()]
+        });
+        let advice = advise(&given, &Question::default());
+        match row(&advice, Kind::Iops, "I/O engine") {
+            Outcome::NoDifference { values, p } => {
+                prop_assert!(*p >= LEVEL, "{p}");
+                prop_assert_eq!(&values[0], &naive(&given, "ioengine", &engines));
+            }
+            Outcome::Best(best) => {
+                prop_assert!(best.p < LEVEL && best.saves_percent.value > 0.0);
+                prop_assert_eq!(&best.values[0], &naive(&given, "ioengine", &engines));
+                prop_assert!(!best.values.contains(&best.against));
+            }
+            other => prop_assert!(false, "{other:?}"),
+        }
+    }
+
     #[test]
     fn the_order_of_points_changes_nothing(seed in 0..1_000_u64) {
         let given = machine(&fio(), seed, truth);
