@@ -191,6 +191,46 @@ fn unlike_machines_are_named() {
 }
 
 #[test]
+fn points_without_a_value_on_one_side_are_counted() {
+    let (a, mut b) = (many(1, 5, |_| 1.0), many(2, 5, |_| 1.0));
+    for point in b.results.points.iter_mut().take(2) {
+        point.values.remove("io_per_s");
+    }
+    let comparison = compare(&a, &b, &Question::default()).unwrap();
+    assert_eq!((comparison.pairs.len(), comparison.tests), (3, 3));
+    let expected = |side: &str| format!("io_per_s has no value in {side} at 2 of 5 points: they are not compared");
+    assert_eq!(comparison.warnings[0], expected("B"));
+    assert_eq!(compare(&b, &a, &Question::default()).unwrap().warnings[0], expected("A"));
+}
+
+#[test]
+fn where_nothing_usual_was_measured_all_that_both_have_is_compared() {
+    let command = |keys: [&'static str; 2], seed| {
+        let mut dice = Dice::new(seed);
+        results(&[], 3, &keys.map(|key| (key, "count")), |_| vec![10.0 + dice.normal(), 5.0 + dice.normal()])
+    };
+    let (a, b) = (command(["x_count", "y_count"], 1), command(["y_count", "z_count"], 2));
+    let comparison = compare(&a, &b, &Question::default()).unwrap();
+    assert_eq!(comparison.pairs.iter().map(|pair| pair.metric.as_str()).collect::<Vec<_>>(), ["y_count"]);
+    let other = command(["u_count", "v_count"], 3);
+    assert_eq!(compare(&a, &other, &Question::default()), Err(Refused::NoneInCommon));
+}
+
+#[test]
+fn a_knob_that_sets_both_apart_is_named_with_what_to_do() {
+    let of = |engine: &str| results(&[knob("engine", &[engine]), knob("depth", &["1", "8"])], 3, RATE, |_| vec![1.0]);
+    let (a, b) = (of("libaio"), of("io_uring"));
+    let refused = compare(&a, &b, &Question::default()).unwrap_err().to_string();
+    assert!(refused.ends_with("--point engine=VALUE --versus engine=VALUE"), "{refused}");
+    let question = Question {
+        point: chosen(&[("engine", "libaio")]),
+        versus: chosen(&[("engine", "io_uring")]),
+        ..Question::default()
+    };
+    assert_eq!(compare(&a, &b, &question).unwrap().pairs.len(), 2);
+}
+
+#[test]
 fn a_metric_that_is_not_there_is_said() {
     let question = Question { metrics: vec!["io_per_m".into()], ..Question::default() };
     let refused = compare(&many(1, 1, |_| 1.0), &many(2, 1, |_| 1.0), &question).unwrap_err().to_string();
