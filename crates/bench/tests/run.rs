@@ -263,6 +263,9 @@ fn progress_counts_what_failed_and_learns_how_long_a_measurement_takes() {
         told.iter().map(|(finished, of, _)| (*finished, *of)).collect::<Vec<_>>(),
         [(0, 6), (1, 6), (2, 6), (3, 6), (4, 6), (5, 6)]
     );
+    let idle = text.replace("repeats = 3", "repeats = 1\nidle_baseline = '1s'");
+    let with_idle = self::told(&bench(&idle, &folder.path().join("idle")));
+    assert!((with_idle[0].2 - 1.6).abs() < 1e-9 && (0.5..1.4).contains(&with_idle[1].2), "{with_idle:?}");
     // Nothing says how long the command takes: 0.3 s each are planned, at least 0.5 s each are seen.
     assert!((told[0].2 - 6.0 * 0.3).abs() < 1e-9 && told[1].2 >= 5.0 * 0.5, "{told:?}");
 }
@@ -330,7 +333,9 @@ argv = ["sh", "-c", "sleep 0.2; rm {meter}; sleep 0.3"]
         meter = reading.display()
     );
     std::fs::write(&reading, "25").unwrap();
-    let needed = bench(&text.replace("OPTIONAL", "false"), folder.path());
+    let needed = format!("on_failure = 'go-on'\n{}", text.replace("OPTIONAL", "false"));
+    let needed = bench(&needed, folder.path());
+    // Only what the workload does wrong is passed over.
     let error = needed.run(&StopFlag::default(), &mut |_| ()).unwrap_err().to_string();
     assert!(error.contains("meter") && error.contains("optional"), "{error}");
 

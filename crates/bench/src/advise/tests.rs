@@ -246,6 +246,104 @@ fn work_without_patterns_is_one() {
     assert_eq!(best(row(&advice, Kind::Application, "jobs")).values, ["8"]);
 }
 
+#[test]
+fn against_is_the_worst_of_those_shown_to_be_worse() {
+    let knobs = [knob("rw", &["randread"]), knob("ioengine", &["good", "bad", "middle"])];
+    let effect = |point: &Point| match at(point, "ioengine").as_str() {
+        "good" => 300.0,
+        "middle" => 200.0,
+        _ => 100.0,
+    };
+    let advice = advise(&machine(&knobs, 2, effect), &Question::default());
+    let engine = best(row(&advice, Kind::Iops, "I/O engine"));
+    assert_eq!((engine.values.as_slice(), engine.against.as_str()), (["good".to_owned()].as_slice(), "bad"));
+}
+
+/// A setting whose latency is above the limit in one circumstance of several is above it.
+#[test]
+fn a_limit_holds_in_every_circumstance() {
+    let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8"]), knob("x", &["u", "v"])];
+    let mut given = machine(&knobs, 4, truth);
+    for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, "x") == "v") {
+        let slow: Vec<f64> = point.values["io_latency_p99_us"].values.iter().map(|value| value * 10.0).collect();
+        point.values.insert("io_latency_p99_us".into(), Spread::of(&slow).unwrap());
+    }
+    // p99 of depth 8: 1,920 us with u, ten times that with v
+    let question = Question { p99_at_most_us: Some(4_000.0), ..Question::default() };
+    let advice = advise(&given, &question);
+    let depth = row(&advice, Kind::Iops, "I/O depth");
+    assert!(!matches!(depth, Outcome::Best(best) if best.values.contains(&"8".to_owned())), "{depth:?}");
+}
+
+#[test]
+fn figures_at_zero_have_no_logarithm_and_count_as_missing() {
+    let mut given = machine(&[knob("rw", &["randread"]), knob("iodepth", &["1", "8"])], 4, truth);
+    let values = given.results.points[0].values.get_mut("io_per_j_system").unwrap();
+    values.values[1] = 0.0;
+    let advice = advise(&given, &Question::default());
+    let row = advice.works[0].rows.iter().find(|row| row.variable == "I/O depth").unwrap();
+    assert!(matches!(&row.outcome, Outcome::TooLittle(why) if why.contains("above zero")), "{row:?}");
+    assert_eq!((row.left_out, advice.tests), (1, 0));
+}
+
+#[test]
+fn what_few_points_have_is_nothing_to_judge_all_by() {
+    let given = machine(&fio(), 4, truth);
+    let keep = |given: &Given, kept: usize| {
+        let mut given = given.clone();
+        let random = |point: &&mut crate::results::summary::PointResult| at(&point.knobs, "rw") == "randread";
+        for point in given.results.points.iter_mut().filter(random).skip(kept) {
+            point.values.retain(|key, _| !key.contains("per_j"));
+        }
+        advise(&given, &Question::default()).works[0].is_energy
+    };
+    // of twelve random points
+    assert!(keep(&given, 6) && !keep(&given, 5));
+}
+
+#[test]
+fn what_is_measured_of_less_comes_before_a_model_of_more() {
+    let mut given = machine(&fio(), 7, truth);
+    let about_of = given.results.metrics.iter_mut().find(|about| about.key == "io_per_j_system").unwrap();
+    about_of.key = "io_per_j_system_modelled_x".into();
+    (about_of.title, about_of.modelled) = ("I/Os per joule, system, modelled (x)".into(), true);
+    given.results.metrics.push(about("io_per_j_ssd", "1/J"));
+    for point in &mut given.results.points {
+        let values = point.values.remove("io_per_j_system").unwrap();
+        point.values.insert("io_per_j_system_modelled_x".into(), values.clone());
+        point.values.insert("io_per_j_ssd".into(), values);
+    }
+    let work = &advise(&given, &Question::default()).works[0];
+    assert_eq!((work.modelled, work.by.as_deref()), (false, Some("io per j ssd")));
+}
+
+#[test]
+fn small_is_up_to_16_kib_and_large_from_128() {
+    let knobs = [knob("rw", &["randread", "read"]), knob("bs", &["4k", "16k", "32k", "64k", "128k", "1m"])];
+    let points = |kind| {
+        let advice = advise(&machine(&knobs, 1, |_| 10.0), &Question::default());
+        advice.works.iter().find(|work| work.kind == kind).unwrap().points
+    };
+    assert_eq!((points(Kind::Iops), points(Kind::Throughput)), (2, 2));
+}
+
+/// Where nothing differs in any circumstance, exceptions are as rare as the level says, however many circumstances there are.
+#[test]
+fn noise_makes_no_exceptions() {
+    let names: Vec<String> = (0..20).map(|at| at.to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8"]), knob("x", &names)];
+    // Depth 8 is better in the first half of the circumstances; in the others nothing differs.
+    let is_first_half = |point: &Point| at(point, "x").parse::<usize>().unwrap() < 10;
+    let effect = |point: &Point| if at(point, "iodepth") == "8" && is_first_half(point) { 150.0 } else { 100.0 };
+    let excepted = |seed: &u64| {
+        let advice = advise(&machine(&knobs, *seed, effect), &Question::default());
+        matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::Best(best) if !best.except.is_empty())
+    };
+    let share = (0..200).filter(excepted).count() as f64 / 200.0;
+    assert!(share < 0.08, "{share}");
+}
+
 /// How often anything is recommended.
 fn how_often(runs: u64, given: impl Fn(u64) -> Given) -> f64 {
     let recommends = |seed: &u64| {

@@ -219,6 +219,10 @@ mod tests {
             ("precondition = { fill = 2 }", "e.toml: precondition: only a device"),
             ("stop = { metric = 'x', within = 5 }", "e.toml: stop.within: 5 is not a share"),
             ("stop = { metric = 'x', within = '5%', at_least = 1 }", "e.toml: stop.at_least"),
+            (
+                "stop = { metric = 'x', within = '5%', at_least = 4, at_most = 3 }",
+                "e.toml: stop.at_most: must not be below",
+            ),
             ("sensor = [{ sensor = 'rappl' }]", "did you mean `rapl`?"),
             ("sensor = [{ sensor = 'cputime', interval = 5 }]", "5 is not a time"),
             ("vary = { depth = [1] }", "e.toml: vary.depth: only keys of machine"),

@@ -392,4 +392,40 @@ mod tests {
         assert_eq!((spread.deviation, spread.low, spread.high), (None, None, None));
         assert_eq!(Spread::of(&[]), None);
     }
+
+    /// One run each of two points; a clock jumped in the second, and a repeat of it failed.
+    #[test]
+    fn what_went_wrong_is_told_of_the_point_where_it_did() {
+        use crate::plan::Key;
+        use crate::results::entry::Sensed;
+        use pilotlight_sensors::clock::Jump;
+        use pilotlight_sensors::energy::Window;
+        let window = Window { from_ns: 0, to_ns: 1 };
+        let point = |a| Point::from([("a".to_owned(), Value::Integer(a))]);
+        let run = |at: usize, jumps| Run {
+            key: Key { point: at, repeat: 0 },
+            knobs: point(at as i64),
+            began_wall_ns: 0,
+            span: window,
+            window,
+            record: crate::record::Record::default(),
+            sensed: Sensed { jumps, ..Sensed::default() },
+            completion: None,
+        };
+        let jump = Jump { from_ns: 0, to_ns: 1, wall_ns: 1, asleep_ns: 0 };
+        let runs = [run(0, Vec::new()), run(1, vec![jump])];
+        let finished = Finished {
+            runs: runs.map(|run| (run.key, run)).into(),
+            failed: [(Key { point: 1, repeat: 1 }, "no such drive".to_owned())].into(),
+            ..Finished::default()
+        };
+        let (title, hash, knobs, show) = (String::new(), String::new(), vec!["a".to_owned()], Vec::new());
+        let points = vec![point(0), point(1)];
+        let plan = Plan { title, knobs, points, repeats: (2, 2), seed: 1, hash, each_s: 1.0, baselines_s: 0.0, show };
+        let results = Results::of(&plan, &finished, &Taken::default(), Vec::new());
+        let failures: Vec<usize> = results.points.iter().map(|point| point.failures.len()).collect();
+        assert_eq!(failures, [0, 1]);
+        let jumped: Vec<&String> = results.notes.iter().filter(|note| note.contains("jumped")).collect();
+        assert!(jumped.len() == 1 && jumped[0].ends_with("a=1"), "{:?}", results.notes);
+    }
 }
