@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::tests::rich;
+use super::tests::{long_names, rich};
 use super::*;
 
 /// What the browser says about the page.
@@ -114,16 +114,24 @@ fn seen(browser: &Path, folder: &Path, wide: u32) -> Option<Seen> {
 
 #[test]
 fn every_plot_is_there_and_can_be_read_wide_and_narrow() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = std::env::var_os("PILOTLIGHT_KEEP_REPORT").map(PathBuf::from);
+    let folder = kept.as_deref().unwrap_or(folder.path());
+    look_at(&report(&rich(folder)), folder, kept.is_some());
+}
+
+#[test]
+fn long_names_neither_stick_out_nor_make_the_page_wider() {
+    let folder = tempfile::tempdir().unwrap();
+    look_at(&report(&long_names()), folder.path(), false);
+}
+
+fn look_at(page: &Report, folder: &Path, keeps: bool) {
     let Some(browser) = chromium() else {
         println!("skipped: there is no chromium here (apt install chromium)");
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
-    let kept = std::env::var_os("PILOTLIGHT_KEEP_REPORT").map(PathBuf::from);
-    let folder = kept.as_deref().unwrap_or(folder.path());
-    let page = report(&rich(folder));
-    let html = page.html();
-    std::fs::write(folder.join("report.html"), &html).unwrap();
+    std::fs::write(folder.join("report.html"), page.html()).unwrap();
     let blocks = || page.sections.iter().flat_map(|section| &section.blocks);
     let titles: Vec<&str> =
         blocks().filter_map(|block| if let Block::Chart(chart) = block { Some(chart.title()) } else { None }).collect();
@@ -143,7 +151,7 @@ fn every_plot_is_there_and_can_be_read_wide_and_narrow() {
         assert!(seen.wide <= f64::from(wide), "at {wide} px: content of {} px", seen.wide);
         assert_eq!(seen.astray, Vec::<String>::new(), "at {wide} px");
         assert_eq!(seen.fetched, Vec::<String>::new(), "at {wide} px");
-        if kept.is_some() {
+        if keeps {
             let size = format!("--window-size={},9000", wide.max(500));
             let picture = format!("--screenshot={}", folder.join(format!("at-{wide}.png")).display());
             browse(&browser, folder, &[size, picture], &folder.join(format!("at-{wide}.html")));

@@ -205,6 +205,20 @@ fn sampled(folder: &Folder, results: &Results) -> (Senses, Finished) {
     (Senses { domains, ..Senses::default() }, finished)
 }
 
+/// Names as people give them, and one that nobody would.
+pub(super) fn long_names() -> Read {
+    let knobs = [
+        knob("policy", &["static", "interrupt", "sandman guards=recommended coarse_interval=100ms fine_interval=10us"]),
+        knob("ioengine", &["io_uring hipri=1 fixedbufs=1 registerfiles=1", "libaio"]),
+        knob("machine.files./sys/block/nvme0n1", &["1", "2", "3"]),
+    ];
+    let metrics = [("io_per_s", "1/s"), ("io_per_j_system", "1/J")];
+    let mut dice = Dice::new(2);
+    let mut given = made::results(&knobs, 3, &metrics, |_| vec![1e5 + dice.normal(), 1e3 + dice.normal()]);
+    given.results.title = "a_name_of_an_experiment_in_which_there_is_no_space_at_all_".repeat(3);
+    Read { results: given.results, ..plain_read() }
+}
+
 #[test]
 fn the_plots_of_the_thesis_are_there() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,11 +1,17 @@
-//! Names of categories below a chart, and what they are: broken into lines between words where they would touch each other, upright where
-//! a single word is too long.
+//! Names of categories below a chart, and what they are: broken into lines where they would touch each other, between words if that is
+//! enough; upright where there is hardly room for a word.
 
 use super::svg::{Anchor, Canvas};
 
 /// About the width of a letter.
 pub(super) const LETTER: f64 = 7.2;
+/// The width of a letter where all of them are wide: what fills its room is reckoned with this one.
+pub(super) const WIDE: f64 = 8.6;
 const LINE: f64 = 16.0;
+/// Words are broken only where so many letters stay together.
+const LEAST: usize = 8;
+/// Letters of a name that stands upright.
+const UPRIGHT: usize = 32;
 
 /// Names below a chart.
 pub(super) struct Below<'a> {
@@ -19,8 +25,15 @@ impl<'a> Below<'a> {
     /// Names that are spread evenly between the ends.
     pub(super) fn new(names: &[String], label: &'a str, ends: (f64, f64)) -> Self {
         let most = ((ends.1 - ends.0) / names.len().max(1) as f64 / LETTER) as usize;
-        let upright = names.iter().flat_map(|name| name.split(' ')).any(|word| word.chars().count() > most);
-        let lines = names.iter().map(|name| if upright { vec![name.clone()] } else { wrapped(name, most) }).collect();
+        let hard = (most as f64 * LETTER / WIDE) as usize;
+        let too_long = names.iter().flat_map(|name| name.split(' ')).any(|word| word.chars().count() > most);
+        let upright = too_long && hard < LEAST;
+        let of = |name: &String| match (upright, too_long) {
+            (true, _) => vec![cut(name, UPRIGHT)],
+            (false, true) => wrapped(&broken(name, hard), hard),
+            (false, false) => wrapped(name, most),
+        };
+        let lines = names.iter().map(of).collect();
         Self { lines, label, ends, upright }
     }
 
@@ -31,7 +44,7 @@ impl<'a> Below<'a> {
 
     fn names_height(&self) -> f64 {
         let most = |size: fn(&Vec<String>) -> usize| self.lines.iter().map(size).max().unwrap_or(0) as f64;
-        if self.upright { 10.0 + LETTER * most(|lines| lines[0].chars().count()) } else { 4.0 + LINE * most(Vec::len) }
+        if self.upright { 10.0 + WIDE * most(|lines| lines[0].chars().count()) } else { 4.0 + LINE * most(Vec::len) }
     }
 
     pub(super) fn draw(&self, canvas: &mut Canvas, bottom: f64) {
@@ -69,6 +82,15 @@ pub(super) fn wrapped(name: &str, most: usize) -> Vec<String> {
     lines
 }
 
+/// The name with spaces in words that are longer than so many letters.
+fn broken(name: &str, most: usize) -> String {
+    let word = |word: &str| {
+        let letters: Vec<char> = word.chars().collect();
+        letters.chunks(most.max(1)).map(|chunk| chunk.iter().collect::<String>()).collect::<Vec<_>>().join(" ")
+    };
+    name.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
 /// As many letters of a name as there is room for.
 pub(super) fn cut(name: &str, most: usize) -> String {
     if name.chars().count() <= most { name.to_owned() } else { name.chars().take(most - 1).chain(['…']).collect() }
@@ -84,5 +106,12 @@ mod tests {
         let names = ["none", "mq-deadline"].map(str::to_owned);
         assert!(!Below::new(&names, "", (0.0, 200.0)).upright);
         assert!(Below::new(&names, "", (0.0, 100.0)).upright);
+        let names = ["static", "sandman guards=recommended coarse_interval=100ms"].map(str::to_owned);
+        let below = Below::new(&names, "", (0.0, 200.0));
+        assert_eq!(below.lines[1], ["sandman", "guards=rec", "ommended", "coarse_int", "erval=100m", "s"]);
+        assert!(!below.upright && below.height() > 6.0 * LINE);
+        let many: Vec<String> = (0..9).map(|at| format!("{at} {}", "long".repeat(20))).collect();
+        let below = Below::new(&many, "", (0.0, 400.0));
+        assert!(below.upright && below.lines.iter().all(|lines| lines[0].chars().count() == UPRIGHT));
     }
 }

@@ -1,7 +1,7 @@
 //! Colours over two categories.
 
 use super::axis::tick;
-use super::below::{Below, LETTER, cut, wrapped};
+use super::below::{Below, LETTER, WIDE, cut, wrapped};
 use super::svg::{Anchor, Canvas, LEFT, RIGHT};
 use crate::table::short;
 
@@ -35,14 +35,14 @@ impl Heat {
         let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
         let bottom = HEAD + ROW * self.rows.len() as f64;
         let longest = self.rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) as f64;
-        let leftmost = (longest * LETTER + 8.0).clamp(LEFTMOST.0, LEFTMOST.1);
+        let leftmost = (longest * WIDE + 8.0).clamp(LEFTMOST.0, LEFTMOST.1);
         let below = Below::new(&self.columns, &self.x, (leftmost, RIGHT));
         let mut canvas = Canvas::new(bottom + below.height());
         let wide = (RIGHT - leftmost) / self.columns.len().max(1) as f64;
         below.draw(&mut canvas, bottom);
         for (down, (name, values)) in self.rows.iter().enumerate() {
             let y = HEAD + down as f64 * ROW;
-            let lines = in_two(name, ((leftmost - 8.0) / LETTER) as usize);
+            let lines = in_two(name, ((leftmost - 6.0) / WIDE) as usize);
             let first = y + ROW / 2.0 + 4.5 - (lines.len() - 1) as f64 * LINE / 2.0;
             for (at, line) in lines.iter().enumerate() {
                 canvas.text((leftmost - 6.0, first + at as f64 * LINE), Anchor::End, line);
