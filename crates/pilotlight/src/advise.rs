@@ -161,7 +161,7 @@ fn text(advice: &Advice) -> String {
     for work in &advice.works {
         text += &format!("\n{} ({} points)\n", work.about, work.points);
         text += &match &work.by {
-            _ if work.points == 0 => "  no such points were measured\n".to_owned(),
+            _ if work.points == 0 && !work.rows.iter().any(is_judged) => "  no such points were measured\n".to_owned(),
             None => "  nothing was measured by which it could be judged\n".to_owned(),
             Some(by) => {
                 format!("judged by {by}\n\n{}{}{}", table(work), exceptions(work), reasons(work, advice.at_least))
@@ -236,6 +236,11 @@ fn figures(best: &Best) -> [String; 5] {
     ]
 }
 
+/// Whether the values of a knob were compared.
+fn is_judged(row: &Row) -> bool {
+    matches!(row.outcome, Outcome::Best(_) | Outcome::NoDifference { .. } | Outcome::NoneWithinLimit)
+}
+
 /// Why nothing is said, and what is left out: too long for a table.
 fn reasons(work: &Work, at_least: usize) -> String {
     let mut text = String::new();
@@ -243,9 +248,9 @@ fn reasons(work: &Work, at_least: usize) -> String {
         match &row.outcome {
             Outcome::NotDerived(why) => text += &format!("  {}: {why}\n", row.variable),
             Outcome::TooLittle(why) => text += &format!("  {}: {why}\n", row.variable),
-            _ if row.left_out > 0 => {
+            _ if row.left_out > 0 && is_judged(row) => {
                 text += &format!(
-                    "  {}: {} circumstances do not count: not every value was measured in them {at_least} times or more\n",
+                    "  {}: circumstances that do not count, because some value was measured in them fewer than {at_least} times: {}\n",
                     row.variable, row.left_out
                 );
             }

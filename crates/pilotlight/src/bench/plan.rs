@@ -80,7 +80,7 @@ fn text(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
     preview.clean_up.iter().for_each(|step| line("after", step));
     line("each point", &each_point(prepared));
     line("", &how_often(prepared));
-    let _ = writeln!(text, "\n{} points:", plan.points.len());
+    let _ = writeln!(text, "\n{} point{}:", plan.points.len(), if plan.points.len() == 1 { "" } else { "s" });
     for (at, (point, steps)) in plan.points.iter().zip(&preview.points).enumerate() {
         let _ = writeln!(text, "  {at}  {}", words(point));
         for step in steps {
