@@ -1,6 +1,7 @@
 //! Other hands: what someone else has set meanwhile, what has gone, a machine that was restarted, two runs at once.
 
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pilotlight_actuators::changes::{Change, Changes, Error, Options, Outcome, restore_with};
 
@@ -123,6 +124,45 @@ fn two_runs_do_not_change_the_same_thing() {
     drop(second);
     assert_eq!(machine.read(SCHEDULER), "[none] mq-deadline kyber bfq \n");
     assert_eq!(machine.read(SWAPPINESS), "60\n");
+}
+
+#[test]
+fn what_another_run_holds_is_refused_even_where_both_want_the_same() {
+    let machine = Machine::new();
+    let mut first = begin(&machine, "run/1.jsonl").unwrap();
+    first.make(&scheduler("bfq")).unwrap();
+    let mut second = begin(&machine, "run/2.jsonl").unwrap();
+    // It is so already, but for as long as the first run wants it.
+    assert!(matches!(second.make(&scheduler("bfq")), Err(Error::InUse { .. })));
+}
+
+/// Runs that begin and end all the time: never do two have the same thing, and never is what one has set for a while taken for what
+/// was there.
+#[test]
+fn of_many_runs_at_once_one_has_it_and_the_last_leaves_it_as_it_was() {
+    let machine = Machine::new();
+    let (before, holders, made_at_all) = (machine.tree(), AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for run in 0..4 {
+            let (machine, holders, made_at_all) = (&machine, &holders, &made_at_all);
+            let change = Change::File { path: machine.path(SWAPPINESS), value: (run + 1).to_string() };
+            scope.spawn(move || {
+                for round in 0..60 {
+                    let mut made = begin(machine, &format!("run/{run}-{round}.jsonl")).unwrap();
+                    match made.make(&change) {
+                        Err(Error::InUse { .. }) => continue,
+                        other => other.unwrap(),
+                    }
+                    assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two runs have it");
+                    made_at_all.fetch_add(1, Ordering::SeqCst);
+                    std::thread::yield_now();
+                    holders.fetch_sub(1, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    assert_eq!(machine.tree(), before);
+    assert!(made_at_all.into_inner() > 0);
 }
 
 #[test]
