@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use pilotlight_actuators::Roots;
 use pilotlight_actuators::changes::Kernel;
@@ -118,7 +119,7 @@ impl Machine {
 
 /// The kernel of the machine in this folder.
 pub(crate) fn at(root: &Path) -> Box<Fake> {
-    Box::new(Fake { root: root.to_owned(), pictures: None })
+    Box::new(Fake { root: root.to_owned(), pictures: None, answers_after: Duration::ZERO })
 }
 
 fn tree(root: &Path) -> Tree {
@@ -144,8 +145,10 @@ fn collect(folder: &Path, all: &mut Tree) {
 /// The made-up kernel.
 #[derive(Clone)]
 pub(crate) struct Fake {
-    root: PathBuf,
-    pictures: Option<Arc<Mutex<Vec<Picture>>>>,
+    pub(crate) root: PathBuf,
+    pub(crate) pictures: Option<Arc<Mutex<Vec<Picture>>>>,
+    /// How long reading takes: others get their turn meanwhile.
+    pub(crate) answers_after: Duration,
 }
 
 impl Fake {
@@ -216,6 +219,7 @@ fn written(name: &str, old: &str, text: &str) -> io::Result<String> {
 
 impl Kernel for Fake {
     fn read(&mut self, path: &Path) -> io::Result<String> {
+        std::thread::sleep(self.answers_after);
         fs::read_to_string(path)
     }
 

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use pilotlight_actuators::changes::{Change, Changes, Error, Options, Outcome, restore_with};
 
-use crate::fake::Machine;
+use crate::fake::{Fake, Machine};
 
 const SCHEDULER: &str = "sys/block/vda/queue/scheduler";
 const SWAPPINESS: &str = "proc/sys/vm/swappiness";
@@ -148,7 +149,9 @@ fn of_many_runs_at_once_one_has_it_and_the_last_leaves_it_as_it_was() {
             let change = Change::File { path: machine.path(SWAPPINESS), value: (run + 1).to_string() };
             scope.spawn(move || {
                 for round in 0..60 {
-                    let mut made = begin(machine, &format!("run/{run}-{round}.jsonl")).unwrap();
+                    let kernel = Box::new(Fake { answers_after: Duration::from_micros(300), ..*machine.kernel() });
+                    let journal = machine.path(&format!("run/{run}-{round}.jsonl"));
+                    let mut made = Changes::begin_on(&journal, machine.roots(), kernel).unwrap();
                     match made.make(&change) {
                         Err(Error::InUse { .. }) => continue,
                         other => other.unwrap(),
