@@ -206,7 +206,8 @@ impl Unit {
 pub enum Part {
     /// Everything, as the wall socket, the BMC or the battery sees it.
     System,
-    /// The platform as RAPL's `psys` sees it: all packages, memory and more.
+    /// The platform as RAPL's `psys` sees it: all packages, memory, and whatever else gets its power from the same supply, drives too
+    /// (Intel SDM volume 4, MSR 64DH).
     Platform,
     /// All CPU packages.
     Cpu,
@@ -237,7 +238,7 @@ impl Part {
         match (self, other) {
             (None, _) | (_, None) => false,
             (Unknown(_) | System, _) | (_, Unknown(_)) => true,
-            (Platform, part) => matches!(part, Platform | Cpu | Package(_) | Die(..) | Core(_) | Uncore(_) | Dram(_)),
+            (Platform, part) => *part != System,
             (Cpu, part) => matches!(part, Cpu | Package(_) | Die(..) | Core(_) | Uncore(_)),
             // Which die cores are on is not told.
             (Package(a) | Die(a, _), Core(b) | Uncore(b)) | (Package(a), Package(b) | Die(b, _)) => a == b,
@@ -366,6 +367,7 @@ mod tests {
             (System, Drive("nvme0".into())),
             (Platform, Dram(1)),
             (Platform, Package(0)),
+            (Platform, Drive("nvme0".into())),
             (Cpu, Core(1)),
             (Package(0), Core(0)),
             (Package(0), Uncore(0)),
@@ -382,13 +384,13 @@ mod tests {
             (Package(0), Core(1)),
             (Core(0), Uncore(0)),
             (Cpu, Dram(0)),
-            (Platform, Drive("nvme0".into())),
             (Drive("nvme0".into()), Drive("nvme1".into())),
             (System, Part::None),
         ];
         for (a, b) in overlapping {
             assert!(a.overlaps(&b) && b.overlaps(&a), "{a} and {b}");
         }
+        assert!(System.contains(&Platform) && !Platform.contains(&System));
         for (a, b) in apart {
             assert!(!a.overlaps(&b) && !b.overlaps(&a), "{a} and {b}");
         }
