@@ -234,7 +234,7 @@ pub enum Part {
 impl Part {
     /// Whether power of `other` is, or may be, counted within this part too.
     pub fn contains(&self, other: &Self) -> bool {
-        use Part::{Core, Cpu, Die, Dram, None, Package, Platform, System, Uncore, Unknown};
+        use Part::{Core, Cpu, Die, None, Package, Platform, System, Uncore, Unknown};
         match (self, other) {
             (None, _) | (_, None) => false,
             (Unknown(_) | System, _) | (_, Unknown(_)) => true,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use pilotlight_sensors::energy::{Share, sum};
-use pilotlight_sensors::{Config, Kind, Missing, Part, Roots, Sensor, Why, survey};
+use pilotlight_sensors::{Config, Kind, Missing, Part, Roots, Sensor, Why, rapl, survey};
 
 fn tree(name: &str) -> Roots {
     Roots::below(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trees").join(name))
@@ -71,10 +71,11 @@ fn packages_of_a_server_add_up_and_their_parts_do_not() {
 }
 
 #[test]
-fn rapl_of_amd_takes_its_core_for_a_core_and_not_for_memory() {
+fn rapl_of_amd_takes_its_core_for_one_core_and_not_for_all() {
     let rapl = open("rapl", "amd").unwrap();
-    let expected = [("package-0", Part::Package(0), None), ("package-0/core", Part::Core(0), Some("package-0"))];
-    assert_eq!(shape(&*rapl), expected);
+    // The zone `core` is one core there: neither the cores of the package, nor to be added to anything.
+    let one = Part::Unknown("one core of package 0".into());
+    assert_eq!(shape(&*rapl), [("package-0", Part::Package(0), None), ("package-0/core", one, Some("package-0"))]);
     let mut chips = open("hwmon", "amd").unwrap();
     assert_eq!(shape(&*chips), [("amd_energy/Esocket0", Part::Package(0), None)], "cores are within the socket");
     assert_eq!(read(&mut *chips), values(&[("amd_energy/Esocket0_uj", 65_532_000_000)]));
@@ -237,17 +238,47 @@ fn a_counter_that_stays_at_zero_is_no_sensor() {
     assert_eq!(open().err().unwrap().why, Why::Absent);
 }
 
-#[test]
-fn dies_of_a_package_are_apart() {
+/// A powercap with these zones, all of which count.
+fn zones(all: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for (zone, name) in [("intel-rapl:0", "package-0-die-0"), ("intel-rapl:1", "package-0-die-1")] {
+    for (zone, name) in all {
         let zone = folder.path().join("sys/class/powercap").join(zone);
         std::fs::create_dir_all(&zone).unwrap();
-        for (file, text) in [("name", name), ("energy_uj", "7"), ("max_energy_range_uj", "262143328850")] {
+        for (file, text) in [("name", *name), ("energy_uj", "7"), ("max_energy_range_uj", "262143328850")] {
             std::fs::write(zone.join(file), text).unwrap();
         }
     }
+    folder
+}
+
+#[test]
+fn each_package_can_have_a_psys_of_its_own() {
+    let all = [
+        ("intel-rapl:0", "package-0"),
+        ("intel-rapl:1", "package-1"),
+        ("intel-rapl:1:0", "dram"),
+        ("intel-rapl:2", "psys"),
+        ("intel-rapl:3", "psys-1"),
+    ];
+    let folder = zones(&all);
     let rapl = Config::by_name("rapl").unwrap().open(&Roots::below(folder.path())).unwrap();
+    let expected = [
+        ("package-0", Part::Package(0), Some("psys")),
+        ("package-1", Part::Package(1), Some("psys-1")),
+        ("package-1/dram", Part::Dram(1), Some("psys-1")),
+        ("psys", Part::Platform, None),
+        ("psys-1", Part::Platform, None),
+    ];
+    assert_eq!(shape(&*rapl), expected);
+}
+
+#[test]
+fn dies_of_a_package_are_apart() {
+    let folder = zones(&[("intel-rapl:0", "package-0-die-0"), ("intel-rapl:1", "package-0-die-1")]);
+    let options = rapl::Options { least_package_uw: 20_000_000, ..rapl::Options::default() };
+    let rapl = Config::Rapl(options).open(&Roots::below(folder.path())).unwrap();
+    // What a package has at least, a die of it need not have.
+    assert!(rapl.domains().iter().all(|die| matches!(die.kind, Kind::EnergyCounter(counts) if counts.least_uw == 0)));
     let expected = [("package-0-die-0", Part::Die(0, 0), None), ("package-0-die-1", Part::Die(0, 1), None)];
     assert_eq!(shape(&*rapl), expected);
 }
