@@ -43,6 +43,10 @@ impl Open for Netio {
             let what = format!("outputs is not set; the unit has {}", known(&all));
             return Err(Missing::new(NAME, Why::NotConfigured, what, "name those that feed this machine"));
         }
+        if let Some((first, second)) = same(&all, &options.outputs) {
+            let what = format!("{first} and {second} are one output, whose load would count twice");
+            return Err(Missing::new(NAME, Why::NotConfigured, what, "name each output once"));
+        }
         let mut netio = Self { client, domains: domains(&options.outputs), outputs: options.outputs.clone() };
         let read = netio.read(&mut Vec::new());
         read.map_err(|error| {
@@ -79,6 +83,15 @@ fn find<'a>(all: &'a Value, wanted: &str) -> Option<&'a Value> {
         named || (number.is_some() && output.get("ID").and_then(Value::as_u64) == number)
     };
     outputs(all).find(is)
+}
+
+/// Two of these that are the same output, one by its name and one by its number.
+fn same<'a>(all: &Value, wanted: &'a [String]) -> Option<(&'a str, &'a str)> {
+    let found: Vec<(&str, &Value)> = wanted.iter().filter_map(|name| Some((&**name, find(all, name)?))).collect();
+    found.iter().enumerate().find_map(|(at, (name, output))| {
+        let before = found[..at].iter().find(|(_, other)| std::ptr::eq(*other, *output))?;
+        Some((before.0, *name))
+    })
 }
 
 impl Sensor for Netio {

@@ -58,7 +58,8 @@ impl Open for Redfish {
             }
             let chassis = client.get(&path).map_err(unreachable)?;
             if let Some(place) = place(&client, &chassis) {
-                domains.push(Domain::power(&*id, Part::Other(format!("chassis {id}"))));
+                // Of several, who contains whom is not told, and what is in them is known to other sensors, too.
+                domains.push(Domain::power(&*id, Part::Unknown(format!("chassis {id}"))));
                 places.push(place);
             }
         }
