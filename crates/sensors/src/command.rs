@@ -1,7 +1,9 @@
 //! Any command or file as a sensor: a number somewhere in a text, in a unit that the configuration gives.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pilotlight_drive::Roots;
@@ -158,7 +160,7 @@ impl Open for Command {
 impl Command {
     fn text(&mut self) -> Result<String, ReadError> {
         match &self.options.from {
-            Source::File(path) => fs::read_to_string(path).map_err(|error| ReadError::io(path.display(), error)),
+            Source::File(path) => read(path).map_err(|error| ReadError::io(path.display(), error)),
             Source::Command(arguments) => {
                 let patience = Duration::from_millis(self.options.timeout_ms.unwrap_or(PATIENCE_MS));
                 let ended = child::run(arguments, patience);
@@ -183,6 +185,12 @@ impl Command {
     }
 }
 
+/// A file's text. A pipe without a writer has none, instead of waiting for one.
+fn read(path: &Path) -> io::Result<String> {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    io::read_to_string(OpenOptions::new().read(true).custom_flags(flags).open(path)?)
+}
+
 impl Sensor for Command {
     fn name(&self) -> &str {
         &self.options.name
@@ -197,7 +205,8 @@ impl Sensor for Command {
     }
 
     fn slow(&self) -> bool {
-        matches!(self.options.from, Source::Command(_))
+        // A file can be far away, too.
+        true
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ABSENT: &str = "load the kernel modules ipmi_si and ipmi_devintf, or name ipmitool with the arguments of a BMC on the \
     network; desktops, laptops and virtual machines have no BMC";
 const DENIED: &str = "run as root, or with a udev rule: KERNEL==\"ipmi*\", GROUP=\"power\", MODE=\"0660\"";
+/// Two bytes of ones.
+const NO_WATTS: u32 = 0xffff;
 const UNSUPPORTED: &str = "the BMC may lack DCMI power management, or want it switched on; try redfish";
 
 /// How to reach the BMC.
@@ -155,10 +157,11 @@ fn sensible(watts: u32, active: bool) -> Result<u32, ReadError> {
         return Err(ReadError::Content("the BMC's power measurement is switched off".into()));
     }
     // A server that answers draws power.
-    if watts == 0 {
-        return Err(ReadError::Content("the BMC says 0 W, which it does where it does not measure".into()));
+    match watts {
+        0 => Err(ReadError::Content("the BMC says 0 W, which it does where it does not measure".into())),
+        NO_WATTS.. => Err(ReadError::Content(format!("the BMC says {watts} W: all bits set are no reading"))),
+        watts => Ok(watts),
     }
-    Ok(watts)
 }
 
 #[cfg(test)]
@@ -181,6 +184,7 @@ mod tests {
         assert_eq!(decode(&answer(214, 0x40)).unwrap(), 214);
         for (bytes, says) in [
             (answer(0, 0x40), "0 W"),
+            (answer(0xffff, 0x40), "no reading"),
             (answer(214, 0), "switched off"),
             (vec![0xc1], "not supported"),
             (vec![0xd4, 0], "0xd4"),
