@@ -1,9 +1,11 @@
-//! What block devices did: `/proc/diskstats` (Documentation/admin-guide/iostats.rst of the kernel).
+//! What block devices did: `/proc/diskstats` (Documentation/admin-guide/iostats.rst of the kernel). Its times are milliseconds in 32 bits:
+//! the time of all requests together goes round in a day and a half at a depth of 32.
 
 use pilotlight_drive::Roots;
 
 use crate::files;
 use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+use crate::wide::Wide;
 
 const NAME: &str = "diskstats";
 const HELP: &str = "is /proc mounted?";
@@ -42,6 +44,8 @@ pub struct Diskstats {
     path: std::path::PathBuf,
     devices: Vec<String>,
     domains: Vec<Domain>,
+    /// One for each domain; needed where the kernel counts in 32 bits.
+    wide: Vec<Wide>,
 }
 
 impl Open for Diskstats {
@@ -65,8 +69,9 @@ impl Open for Diskstats {
                 if gauge { Domain::gauge(name, unit) } else { Domain::counter(name, unit) }
             })
         };
-        let domains = devices.iter().flat_map(of_device).collect();
-        Ok(Self { path, devices, domains })
+        let domains: Vec<Domain> = devices.iter().flat_map(of_device).collect();
+        let wide = vec![Wide::default(); domains.len()];
+        Ok(Self { path, devices, domains, wide })
     }
 }
 
@@ -97,10 +102,12 @@ impl Sensor for Diskstats {
                     .then(|| fields.map_while(|field| field.parse().ok()).collect::<Vec<i64>>())
             });
             let fields = fields.ok_or_else(|| ReadError::Content(format!("block device {device} is gone")))?;
-            for (column, (place, _, _, factor, _)) in COLUMNS.iter().enumerate() {
+            for (column, (place, _, unit, factor, _)) in COLUMNS.iter().enumerate() {
+                let domain = index * COLUMNS.len() + column;
                 // Kernels before 4.18 have no discards, those before 5.5 no flushes.
-                let Some(value) = fields.get(*place) else { break };
-                into.push(Reading { domain: index * COLUMNS.len() + column, value: value.saturating_mul(*factor) });
+                let Some(&shown) = fields.get(*place) else { break };
+                let value = if *unit == Unit::NanoSecond { self.wide[domain].take(shown) } else { shown };
+                into.push(Reading { domain, value: value.saturating_mul(*factor) });
             }
         }
         Ok(())

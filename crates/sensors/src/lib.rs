@@ -35,6 +35,7 @@ pub mod sampler;
 pub mod sensor;
 mod sys;
 pub mod target;
+mod wide;
 
 pub use catalogue::{Config, Found, survey};
 pub use pilotlight_drive::Roots;
