@@ -34,6 +34,7 @@ impl Open for Battery {
         }
         match battery.read(&mut Vec::new()) {
             Ok(()) => Ok(battery),
+            Err(error @ ReadError::Io { .. }) => Err(Missing::new(NAME, Why::Broken, error.to_string(), help)),
             Err(error) => {
                 Err(Missing::new(NAME, Why::NotCounting, error.to_string(), "unplug the charger while measuring"))
             }
@@ -41,10 +42,10 @@ impl Open for Battery {
     }
 }
 
-/// A battery of the system: those of mice and the like have the scope `Device`.
+/// A battery of the system that is in its bay: those of mice and the like have the scope `Device`.
 fn is_battery(folder: &Path) -> bool {
     let says = |file: &str, text: &str| files::text(&folder.join(file)).is_ok_and(|found| found == text);
-    says("type", "Battery") && !says("scope", "Device")
+    says("type", "Battery") && !says("scope", "Device") && !says("present", "0")
 }
 
 impl Sensor for Battery {
@@ -60,12 +61,17 @@ impl Sensor for Battery {
         1_000_000_000
     }
 
+    /// The firmware asks the battery's own controller.
+    fn slow(&self) -> bool {
+        true
+    }
+
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
-        let mut value = 0;
+        let (mut value, mut discharges) = (0, false);
         for folder in &self.folders {
             let path = folder.join("status");
             match files::text(&path).map_err(|error| ReadError::io(path.display(), error))?.as_str() {
-                "Discharging" => value += power_uw(folder)?,
+                "Discharging" => (value, discharges) = (value + power_uw(folder)?, true),
                 // Of two batteries one may rest while the other discharges.
                 "Not charging" | "Full" | "Unknown" => {}
                 other => {
@@ -74,7 +80,12 @@ impl Sensor for Battery {
             }
         }
         if value == 0 {
-            return Err(ReadError::Content("no battery discharges: the system runs from mains".into()));
+            let why = if discharges {
+                "a battery discharges and says 0 W, which it does where it does not measure"
+            } else {
+                "no battery discharges: the system runs from mains"
+            };
+            return Err(ReadError::Content(why.into()));
         }
         into.push(Reading { domain: 0, value });
         Ok(())

@@ -42,6 +42,7 @@ pub struct Modelled {
     stat: PathBuf,
     options: Options,
     domain: [Domain; 1],
+    cores: usize,
 }
 
 impl Open for Modelled {
@@ -49,12 +50,12 @@ impl Open for Modelled {
 
     fn open(roots: &Roots, options: &Options) -> Result<Self, Missing> {
         let stat = roots.proc.join("stat");
-        cputime::cores(&stat).map_err(|error| Missing::file(NAME, &stat, &error, HELP, HELP))?;
+        let cores = cputime::cores(&stat).map_err(|error| Missing::file(NAME, &stat, &error, HELP, HELP))?.len();
         let kind = Kind::EnergyCounter(Counts { update_ns: 10_000_000, ..Counts::endless() });
         let name = format!("cpu-modelled-{}", options.profile);
         let origin = Origin::Modelled { profile: options.profile.clone() };
         let domain = [Domain { origin, ..Domain::new(name, kind, Unit::MicroJoule, Part::Cpu) }];
-        Ok(Self { stat, options: options.clone(), domain })
+        Ok(Self { stat, options: options.clone(), domain, cores })
     }
 }
 
@@ -73,6 +74,10 @@ impl Sensor for Modelled {
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
         let cores = cputime::cores(&self.stat).map_err(|error| ReadError::io(self.stat.display(), error))?;
+        if cores.len() != self.cores {
+            // One that comes would bring all its time since the machine was started.
+            return Err(ReadError::Content("the number of CPUs has changed".into()));
+        }
         let (mut uw_ns, mut passed_ns) = (0_i128, 0_i64);
         for core in &cores {
             let (idle, busy) = (core.idle_ns(), core.busy_ns());

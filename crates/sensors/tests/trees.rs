@@ -102,6 +102,99 @@ fn chips_measure_power_and_current_times_voltage() {
     assert_eq!(told.domains().len(), 2);
 }
 
+/// A folder with these files below it.
+fn files(all: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (path, text) in all {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn on_other_chips_a_rail_is_what_has_one_label() {
+    let chip = "sys/class/hwmon/hwmon0";
+    let path = |file: &str| format!("{chip}/{file}");
+    let all = [
+        ("name", "board"),
+        ("curr1_input", "2000"),
+        ("curr1_label", "vin"),
+        ("in2_input", "12000"),
+        ("in2_label", "vin"),
+        ("in1_input", "5000"),
+        ("in1_label", "vout"),
+        ("curr2_input", "7"),
+        ("power9_enable", "0"),
+        ("power9_input", "1"),
+    ];
+    let all: Vec<(String, &str)> = all.iter().map(|(file, text)| (path(file), *text)).collect();
+    let folder = files(&all.iter().map(|(path, text)| (&**path, *text)).collect::<Vec<_>>());
+    let mut chips = Config::by_name("hwmon").unwrap().open(&Roots::below(folder.path())).unwrap();
+    assert_eq!(read(&mut *chips), values(&[("board/vin_uw", 2_000 * 12_000)]));
+}
+
+#[test]
+fn batteries_that_are_not_there_or_do_not_measure_are_no_watts() {
+    let of = |battery: &str, file: &str| format!("sys/class/power_supply/{battery}/{file}");
+    let all = [
+        (of("BAT0", "type"), "Battery"),
+        (of("BAT0", "status"), "Discharging"),
+        (of("BAT0", "power_now"), "-9000000"),
+        (of("BAT1", "type"), "Battery"),
+        (of("BAT1", "present"), "0"),
+    ];
+    let folder = files(&all.iter().map(|(path, text)| (&**path, *text)).collect::<Vec<_>>());
+    let open = || Config::Battery {}.open(&Roots::below(folder.path()));
+    // An empty bay has no status to ask for; some drivers give what flows out as negative.
+    assert_eq!(read(&mut *open().unwrap()), values(&[("battery_uw", 9_000_000)]));
+    let power = folder.path().join(of("BAT0", "power_now"));
+    std::fs::write(&power, "0").unwrap();
+    let silent = open().err().unwrap();
+    assert!(silent.why == Why::NotCounting && silent.what.contains("says 0 W"), "{silent}");
+    std::fs::remove_file(&power).unwrap();
+    let broken = open().err().unwrap();
+    assert!(broken.why == Why::Broken && !broken.help.contains("charger"), "{broken}");
+}
+
+#[test]
+fn times_of_a_disk_and_interrupts_go_on_when_the_kernel_s_32_bits_are_full() {
+    let text = |ms: u64, irqs: u32| {
+        let disk =
+            format!("259 0 nvme0n1 1000 10 80000 {} 2000 20 160000 900 3 700 1400 5 0 4000 1 6 12", ms % (1 << 32));
+        (disk, format!("     CPU0 CPU1\n 130: {irqs} 7 IR-PCI-MSIX nvme0q1\n"))
+    };
+    let (disk, interrupts) = text(4_294_967_000, u32::MAX);
+    let all = [
+        ("proc/diskstats", &*disk),
+        ("proc/interrupts", &*interrupts),
+        ("proc/loadavg", "0.5 0 0"),
+        ("proc/stat", "intr 1\nctxt 1\nprocesses 1"),
+        ("sys/block/nvme0n1/size", "1"),
+    ];
+    let folder = files(&all);
+    let open = |name: &str| Config::by_name(name).unwrap().open(&Roots::below(folder.path())).unwrap();
+    let (mut disks, mut kernel) = (open("diskstats"), open("kernel"));
+    let mut both = || (read(&mut *disks)[2].1, read(&mut *kernel)[4].1);
+    let before = both();
+    let (disk, interrupts) = text(4_294_967_000 + 500, 4);
+    std::fs::write(folder.path().join("proc/diskstats"), disk).unwrap();
+    std::fs::write(folder.path().join("proc/interrupts"), interrupts).unwrap();
+    let after = both();
+    assert_eq!((after.0 - before.0, after.1 - before.1), (500_000_000, 5));
+}
+
+#[test]
+fn a_cpu_that_comes_later_does_not_bring_the_energy_of_its_whole_life() {
+    let line = |cpu: u32| format!("cpu{cpu} 1000 10 500 8000 40 5 15 0 0 0\n");
+    let folder = files(&[("proc/stat", &line(0))]);
+    let mut modelled = Config::by_name("modelled").unwrap().open(&Roots::below(folder.path())).unwrap();
+    read(&mut *modelled);
+    std::fs::write(folder.path().join("proc/stat"), line(0) + &line(1)).unwrap();
+    assert!(modelled.read(&mut Vec::new()).unwrap_err().to_string().contains("number of CPUs"));
+}
+
 #[test]
 fn a_battery_gives_watts_only_while_it_discharges() {
     let mut battery = open("battery", "intel-client").unwrap();

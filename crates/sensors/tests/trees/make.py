@@ -69,8 +69,11 @@ server["proc/cpuinfo"] = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\
 chip = "sys/class/hwmon/hwmon0"
 server |= {f"{chip}/name": "power_meter", f"{chip}/power1_average": "214000000", f"{chip}/power1_average_interval": "1000"}
 chip = "sys/class/hwmon/hwmon1"
-server |= {f"{chip}/name": "ina3221", f"{chip}/curr1_input": "1250", f"{chip}/curr1_label": "NVME_3V3", f"{chip}/in1_input": "3312",
-           f"{chip}/in1_label": "NVME_3V3", f"{chip}/in2_input": "12010", f"{chip}/in2_label": "FAN_12V"}
+server |= {f"{chip}/name": "ina3221", f"{chip}/in1_input": "3312", f"{chip}/in1_label": "NVME_3V3", f"{chip}/in1_enable": "1",
+           f"{chip}/curr1_input": "1250"}
+# A channel that is switched off; shunt voltages and the sum of currents, which are no rails.
+server |= {f"{chip}/in2_input": "12010", f"{chip}/in2_label": "FAN_12V", f"{chip}/in2_enable": "0", f"{chip}/curr2_input": "70"}
+server |= {f"{chip}/in4_input": "12", f"{chip}/curr4_input": "1250", f"{chip}/in7_input": "12", f"{chip}/in7_label": "sum of shunt voltages"}
 # Two more chips of one kind.
 for number in (10, 9):
     chip = f"sys/class/hwmon/hwmon{number}"
