@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
+use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
 
 const NAME: &str = "battery";
+const INTERVAL_NS: u64 = 1_000_000_000;
 
 /// The batteries of this machine, together.
 #[derive(Debug)]
 pub struct Battery {
-    domains: Vec<Domain>,
+    about: About,
     folders: Vec<PathBuf>,
 }
 
@@ -28,7 +29,9 @@ impl Open for Battery {
         let help = "only machines with a battery have one: use another sensor";
         let names = files::names(&root).map_err(|error| Missing::file(NAME, &root, &error, help, help))?;
         let folders = names.into_iter().map(|name| root.join(name)).filter(|folder| is_battery(folder)).collect();
-        let mut battery = Self { domains: vec![Domain::power("battery", Part::System)], folders };
+        // The firmware asks the battery's own controller: that can take long.
+        let about = About::slow(NAME, INTERVAL_NS, vec![Domain::power("battery", Part::System)]);
+        let mut battery = Self { about, folders };
         if battery.folders.is_empty() {
             return Err(Missing::new(NAME, Why::Absent, format!("no battery in {}", root.display()), help));
         }
@@ -49,21 +52,8 @@ fn is_battery(folder: &Path) -> bool {
 }
 
 impl Sensor for Battery {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        1_000_000_000
-    }
-
-    /// The firmware asks the battery's own controller.
-    fn slow(&self) -> bool {
-        true
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

@@ -11,7 +11,7 @@ use regex::Regex;
 
 use crate::decimal;
 use crate::http::number_at;
-use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 use crate::sys::child;
 
 const PATIENCE_MS: u64 = 5_000;
@@ -126,7 +126,7 @@ impl Given {
 pub struct Command {
     options: Options,
     regex: Option<Regex>,
-    domain: [Domain; 1],
+    about: About,
     digits: i32,
     factor: i64,
     helpers_cpu_ns: u64,
@@ -147,8 +147,10 @@ impl Open for Command {
         let about_power = matches!(kind, Kind::Power | Kind::EnergyCounter(_));
         let unknown = if about_power { Part::Unknown(options.name.clone()) } else { Part::None };
         let part = options.part.clone().filter(|_| about_power).unwrap_or(unknown);
-        let domain = [Domain::new(&*options.name, kind, unit, part)];
-        let mut command = Self { options: options.clone(), regex, domain, digits, factor, helpers_cpu_ns: 0 };
+        let interval_ns = options.interval_ms.unwrap_or(1_000).saturating_mul(1_000_000);
+        // A program takes its time, and a file can be far away.
+        let about = About::slow(&*options.name, interval_ns, vec![Domain::new(&*options.name, kind, unit, part)]);
+        let mut command = Self { options: options.clone(), regex, about, digits, factor, helpers_cpu_ns: 0 };
         command.read(&mut Vec::new()).map_err(|error| {
             let help = "try the command or file by hand; does pick find the number?";
             Missing::new(&options.name, Why::Broken, error.to_string(), help)
@@ -192,21 +194,8 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 impl Sensor for Command {
-    fn name(&self) -> &str {
-        &self.options.name
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domain
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        self.options.interval_ms.unwrap_or(1_000).saturating_mul(1_000_000)
-    }
-
-    fn slow(&self) -> bool {
-        // A file can be far away, too.
-        true
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

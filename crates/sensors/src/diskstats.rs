@@ -4,10 +4,11 @@
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
 use crate::wide::Wide;
 
 const NAME: &str = "diskstats";
+const INTERVAL_NS: u64 = 10_000_000;
 const HELP: &str = "is /proc mounted?";
 /// Sectors are of 512 bytes here, whatever the device has.
 const SECTOR: i64 = 512;
@@ -43,7 +44,7 @@ const COLUMNS: [(usize, &str, Unit, i64, bool); 13] = [
 pub struct Diskstats {
     path: std::path::PathBuf,
     devices: Vec<String>,
-    domains: Vec<Domain>,
+    about: About,
     /// One for each domain; needed where the kernel counts in 32 bits.
     wide: Vec<Wide>,
 }
@@ -71,7 +72,7 @@ impl Open for Diskstats {
         };
         let domains: Vec<Domain> = devices.iter().flat_map(of_device).collect();
         let wide = vec![Wide::default(); domains.len()];
-        Ok(Self { path, devices, domains, wide })
+        Ok(Self { path, devices, about: About::new(NAME, INTERVAL_NS, domains), wide })
     }
 }
 
@@ -82,16 +83,8 @@ fn is_whole(roots: &Roots, device: &str) -> bool {
 }
 
 impl Sensor for Diskstats {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        10_000_000
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

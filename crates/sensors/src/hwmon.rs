@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "hwmon";
+/// Chips average over tens of milliseconds (ina2xx) to a second (power_meter).
+const INTERVAL_NS: u64 = 100_000_000;
 const HELP: &str =
     "load the driver of the board's power monitor (acpi_power_meter, ina2xx, a GPU's), or use another sensor";
 const DENIED: &str = "run as root, or let a group read the files with a udev rule";
@@ -30,7 +32,7 @@ pub struct Options {
 /// Power of sensor chips.
 #[derive(Debug)]
 pub struct Hwmon {
-    domains: Vec<Domain>,
+    about: About,
     channels: Vec<Channel>,
 }
 
@@ -48,14 +50,15 @@ impl Open for Hwmon {
     fn open(roots: &Roots, options: &Options) -> Result<Self, Missing> {
         let root = roots.sys.join("class/hwmon");
         let missing = |error| Missing::file(NAME, &root, &error, HELP, DENIED);
-        let mut found = Self { domains: Vec::new(), channels: Vec::new() };
+        // A chip behind a slow bus, or a firmware's meter, can take long.
+        let mut found = Self { about: About::slow(NAME, INTERVAL_NS, Vec::new()), channels: Vec::new() };
         for chip in chips(&root).map_err(missing)? {
             if options.chips.is_empty() || options.chips.contains(&chip.driver) || options.chips.contains(&chip.name) {
                 found.add_powers(&chip, options);
                 found.add_energies(&chip, options);
             }
         }
-        if found.domains.is_empty() {
+        if found.about.domains.is_empty() {
             let what = format!("no chip in {} measures power", root.display());
             return Err(Missing::new(NAME, Why::Absent, what, HELP));
         }
@@ -140,7 +143,7 @@ impl Chip {
 impl Hwmon {
     /// Powers; where a chip has none, products of current and voltage.
     fn add_powers(&mut self, chip: &Chip, options: &Options) {
-        let before = self.domains.len();
+        let before = self.about.domains.len();
         let inputs = chip.numbers("power", "_input");
         let averages =
             chip.numbers("power", "_average").into_iter().filter(|n| !inputs.contains(n)).map(|n| (n, "average"));
@@ -150,7 +153,7 @@ impl Hwmon {
             let file = chip.file(&format!("{channel}_{what}"));
             self.add(Domain::power(&*name, chip.part(&name)), Channel::Micro(file), options);
         }
-        if self.domains.len() == before {
+        if self.about.domains.len() == before {
             self.add_products(chip, options);
         }
     }
@@ -187,28 +190,14 @@ impl Hwmon {
         if let Some(part) = options.parts.get(&domain.name) {
             domain.part = part.clone();
         }
-        self.domains.push(domain);
+        self.about.domains.push(domain);
         self.channels.push(channel);
     }
 }
 
 impl Sensor for Hwmon {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        // Chips average over tens of milliseconds (ina2xx) to a second (power_meter).
-        100_000_000
-    }
-
-    /// A chip behind a slow bus, or a firmware's meter, can take long.
-    fn slow(&self) -> bool {
-        true
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use pilotlight_drive::Roots;
 
-use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
+use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
 use crate::sys::{child, ipmi::Bmc};
 
 const NAME: &str = "ipmi";
+const INTERVAL_NS: u64 = 1_000_000_000;
 /// Network function and command of DCMI's Get Power Reading, and its data: group extension, system power statistics.
 const NETFN_GROUP: u8 = 0x2c;
 const GET_POWER_READING: u8 = 0x02;
@@ -44,7 +45,7 @@ impl Default for Options {
 /// The BMC's power reading.
 #[derive(Debug)]
 pub struct Ipmi {
-    domains: Vec<Domain>,
+    about: About,
     way: Way,
     helpers_cpu_ns: u64,
 }
@@ -68,7 +69,8 @@ impl Open for Ipmi {
                 Way::Tool(arguments.iter().cloned().chain(["dcmi", "power", "reading"].map(Into::into)).collect())
             }
         };
-        let mut ipmi = Self { domains: vec![Domain::power("system", Part::System)], way, helpers_cpu_ns: 0 };
+        let about = About::slow(NAME, INTERVAL_NS, vec![Domain::power("system", Part::System)]);
+        let mut ipmi = Self { about, way, helpers_cpu_ns: 0 };
         match ipmi.watts() {
             Ok(_) => Ok(ipmi),
             Err(error) => Err(Missing::new(NAME, Why::Broken, error.to_string(), UNSUPPORTED)),
@@ -98,20 +100,8 @@ impl Ipmi {
 }
 
 impl Sensor for Ipmi {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        1_000_000_000
-    }
-
-    fn slow(&self) -> bool {
-        true
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit};
+use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit};
 use crate::wide::Wide;
 
 const NAME: &str = "kernel";
+const INTERVAL_NS: u64 = 100_000_000;
 const HELP: &str = "is /proc mounted?";
 
 /// Load, context switches and interrupts.
 #[derive(Debug)]
 pub struct Kernel {
     proc: PathBuf,
-    domains: Vec<Domain>,
+    about: About,
     /// First columns of `/proc/interrupts`, in the order of their domains, and their counters.
     lines: Vec<(String, Wide)>,
 }
@@ -47,7 +48,7 @@ impl Open for Kernel {
         ];
         let lines = interrupts.iter().map(|line| (line.id.clone(), Wide::default())).collect();
         domains.extend(interrupts.into_iter().map(|line| Domain::counter(format!("irq/{}", line.name), Unit::Count)));
-        let mut kernel = Self { proc, domains, lines };
+        let mut kernel = Self { proc, about: About::new(NAME, INTERVAL_NS, domains), lines };
         kernel.read(&mut Vec::new()).map_err(missing)?;
         Ok(kernel)
     }
@@ -79,16 +80,8 @@ fn interrupts(proc: &Path) -> Result<Vec<Line>, ReadError> {
 }
 
 impl Sensor for Kernel {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        100_000_000
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

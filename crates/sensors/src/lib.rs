@@ -42,4 +42,4 @@ pub use pilotlight_drive::Roots;
 pub use recording::Recording;
 
 pub use sampler::{Planned, Sampler};
-pub use sensor::{Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit, Why};
+pub use sensor::{About, Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit, Why};

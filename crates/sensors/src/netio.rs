@@ -7,9 +7,10 @@ use pilotlight_drive::Roots;
 use serde_json::Value;
 
 use crate::http::{Client, Endpoint, number_at};
-use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
+use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
 
 const NAME: &str = "netio";
+const INTERVAL_NS: u64 = 500_000_000;
 const PATH: &str = "/netio.json";
 
 /// Which unit, and where the machine is plugged in.
@@ -26,7 +27,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Netio {
     client: Client,
-    domains: Vec<Domain>,
+    about: About,
     outputs: Vec<String>,
 }
 
@@ -47,7 +48,8 @@ impl Open for Netio {
             let what = format!("{first} and {second} are one output, whose load would count twice");
             return Err(Missing::new(NAME, Why::NotConfigured, what, "name each output once"));
         }
-        let mut netio = Self { client, domains: domains(&options.outputs), outputs: options.outputs.clone() };
+        let about = About::slow(NAME, INTERVAL_NS, domains(&options.outputs));
+        let mut netio = Self { client, about, outputs: options.outputs.clone() };
         let read = netio.read(&mut Vec::new());
         read.map_err(|error| {
             let help = format!("the unit has {}; choose outputs that measure", known(&all));
@@ -95,20 +97,8 @@ fn same<'a>(all: &Value, wanted: &'a [String]) -> Option<(&'a str, &'a str)> {
 }
 
 impl Sensor for Netio {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        500_000_000
-    }
-
-    fn slow(&self) -> bool {
-        true
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

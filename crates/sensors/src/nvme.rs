@@ -11,9 +11,10 @@ use std::io;
 use pilotlight_drive::Roots;
 use pilotlight_drive::{Controller, Drive};
 
-use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "nvme";
+const INTERVAL_NS: u64 = 1_000_000_000;
 const SMART_LOG: u8 = 0x02;
 const POWER_MEASUREMENT_LOG: u8 = 0x25;
 const POWER_MANAGEMENT: u8 = 0x02;
@@ -43,7 +44,7 @@ impl Default for Options {
 /// A drive that is asked.
 pub struct Nvme {
     drive: Box<dyn Drive>,
-    domains: Vec<Domain>,
+    about: About,
     /// Greatest power of each state, in microwatts; 0 where the drive does not say.
     states_uw: Vec<i64>,
     has_interval_power: bool,
@@ -97,7 +98,8 @@ impl Nvme {
             domains.push(Domain::counter("measured", Unit::Count));
         }
         let states_uw = states_uw(&identity);
-        let mut nvme = Self { drive, domains, states_uw, has_interval_power, measurement_log: options.measurement_log };
+        let (about, measurement_log) = (About::slow(NAME, INTERVAL_NS, domains), options.measurement_log);
+        let mut nvme = Self { drive, about, states_uw, has_interval_power, measurement_log };
         nvme.read(&mut Vec::new()).map_err(|error| {
             let help = "leave measurement_log out, or start it (nvme feat power-meas)";
             Missing::new(NAME, Why::Broken, error.to_string(), help)
@@ -121,20 +123,8 @@ impl Nvme {
 }
 
 impl Sensor for Nvme {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        1_000_000_000
-    }
-
-    fn slow(&self) -> bool {
-        true
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

@@ -24,9 +24,10 @@ use pilotlight_drive::Roots;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::files;
-use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "powersensor3";
+const INTERVAL_NS: u64 = 1_000_000;
 const SENSORS: usize = 8;
 const PAIRS: usize = SENSORS / 2;
 const CONFIGURATION_BYTES: usize = 41;
@@ -59,7 +60,7 @@ pub struct Options {
 /// A PowerSensor3 whose stream is being taken.
 #[derive(Debug)]
 pub struct PowerSensor3 {
-    domains: Vec<Domain>,
+    about: About,
     pairs: Vec<usize>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -136,8 +137,8 @@ impl PowerSensor3 {
         let thread = thread::Builder::new().name(NAME.into()).spawn(move || taker.run());
         let thread =
             thread.map_err(|error| Missing::new(NAME, Why::Broken, error.to_string(), "allow more threads"))?;
-        let domains = domains(&sensors, &pairs, part);
-        Ok(Self { domains, pairs, shared, thread: Some(thread) })
+        let about = About::new(NAME, INTERVAL_NS, domains(&sensors, &pairs, part));
+        Ok(Self { about, pairs, shared, thread: Some(thread) })
     }
 }
 
@@ -401,16 +402,8 @@ impl Clock {
 }
 
 impl Sensor for PowerSensor3 {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        1_000_000
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "rapl";
 /// The hardware brings its counters up to date about once a millisecond (Intel SDM volume 3, 16.10).
@@ -46,7 +46,7 @@ pub struct Options {
 /// RAPL counters of all packages.
 #[derive(Debug)]
 pub struct Rapl {
-    domains: Vec<Domain>,
+    about: About,
     files: Vec<File>,
 }
 
@@ -66,7 +66,7 @@ impl Open for Rapl {
         let domains = domains(&zones, options, counts_each_core(roots));
         let files =
             zones.iter().map(|zone| open(&root.join(&zone.folder).join("energy_uj"))).collect::<Result<_, _>>()?;
-        let mut rapl = Self { domains, files };
+        let mut rapl = Self { about: About::new(NAME, UPDATE_NS, domains), files };
         rapl.check_that_it_counts()?;
         Ok(rapl)
     }
@@ -160,7 +160,7 @@ impl Rapl {
         for _ in 0..PATIENCE_MS {
             let mut readings = Vec::new();
             self.read(&mut readings).map_err(|error| Missing::new(NAME, Why::Broken, error.to_string(), ABSENT))?;
-            if !readings.iter().any(|reading| reading.value == 0 && must_move(&self.domains[reading.domain])) {
+            if !readings.iter().any(|reading| reading.value == 0 && must_move(&self.about.domains[reading.domain])) {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(1));
@@ -170,21 +170,13 @@ impl Rapl {
 }
 
 impl Sensor for Rapl {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        UPDATE_NS
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
         for (domain, file) in self.files.iter().enumerate() {
-            let value = value(file).map_err(|error| ReadError::io(&self.domains[domain].name, error))?;
+            let value = value(file).map_err(|error| ReadError::io(&self.about.domains[domain].name, error))?;
             into.push(Reading { domain, value });
         }
         Ok(())

@@ -12,7 +12,7 @@ use pilotlight_drive::Roots;
 
 use crate::files;
 use crate::rapl::{ABSENT, NOT_COUNTING, UPDATE_NS};
-use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 use crate::sys::perf;
 
 const NAME: &str = "rapl-perf";
@@ -22,7 +22,7 @@ const PATIENCE_MS: u64 = 50;
 /// RAPL counters of all packages, through perf.
 #[derive(Debug)]
 pub struct RaplPerf {
-    domains: Vec<Domain>,
+    about: About,
     counters: Vec<Counter>,
 }
 
@@ -86,7 +86,7 @@ impl Open for RaplPerf {
                 counters.push(Counter { file, scale: event.scale });
             }
         }
-        Self { domains: domains(&spots, &events), counters }.check_that_it_counts()
+        Self { about: About::new(NAME, UPDATE_NS, domains(&spots, &events)), counters }.check_that_it_counts()
     }
 }
 
@@ -178,7 +178,7 @@ fn domain(event: &Event, Spot { package, die }: Spot) -> Domain {
 
 impl RaplPerf {
     fn check_that_it_counts(mut self) -> Result<Self, Missing> {
-        if self.domains.is_empty() {
+        if self.about.domains.is_empty() {
             return Err(Missing::new(NAME, Why::Absent, "the power PMU has no event of energy", ABSENT));
         }
         let mut first = Vec::new();
@@ -197,23 +197,15 @@ impl RaplPerf {
 }
 
 impl Sensor for RaplPerf {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        UPDATE_NS
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
         for (domain, counter) in self.counters.iter_mut().enumerate() {
             let mut count = [0; 8];
             let read = counter.file.read_exact(&mut count);
-            read.map_err(|error| ReadError::io(&self.domains[domain].name, error))?;
+            read.map_err(|error| ReadError::io(&self.about.domains[domain].name, error))?;
             into.push(Reading { domain, value: counter.scale.microjoules(u64::from_ne_bytes(count)) });
         }
         Ok(())

@@ -13,19 +13,8 @@ use serde::{Deserialize, Serialize};
 
 /// What can be read again and again.
 pub trait Sensor: Send {
-    /// The name under which its readings are kept, such as `rapl`.
-    fn name(&self) -> &str;
-
-    /// What it reads. Fixed from opening on; readings name them by index.
-    fn domains(&self) -> &[Domain];
-
-    /// How often there is something new, in nanoseconds. Reading more often gives the same again.
-    fn native_interval_ns(&self) -> u64;
-
-    /// Whether a reading can take long (a network, another program): the sampler then gives it a thread of its own.
-    fn slow(&self) -> bool {
-        false
-    }
+    /// What it is.
+    fn about(&self) -> &About;
 
     /// Reads all domains that have something to say now.
     ///
@@ -36,6 +25,41 @@ pub trait Sensor: Send {
     /// CPU time that programs started by this sensor and threads of its own have taken so far, in nanoseconds.
     fn helpers_cpu_ns(&self) -> u64 {
         0
+    }
+
+    /// Its name.
+    fn name(&self) -> &str {
+        &self.about().name
+    }
+
+    /// What it reads.
+    fn domains(&self) -> &[Domain] {
+        &self.about().domains
+    }
+}
+
+/// What a sensor is; fixed from opening on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// The name under which its readings are kept, such as `rapl`.
+    pub name: String,
+    /// What it reads. Readings name them by index.
+    pub domains: Vec<Domain>,
+    /// How often there is something new, in nanoseconds. Reading more often gives the same again.
+    pub native_interval_ns: u64,
+    /// Whether a reading can take long (a network, another program, a slow bus): the sampler then gives it a thread of its own.
+    pub slow: bool,
+}
+
+impl About {
+    /// One that is read in no time.
+    pub fn new(name: impl Into<String>, native_interval_ns: u64, domains: Vec<Domain>) -> Self {
+        Self { name: name.into(), domains, native_interval_ns, slow: false }
+    }
+
+    /// One whose readings can take long.
+    pub fn slow(name: impl Into<String>, native_interval_ns: u64, domains: Vec<Domain>) -> Self {
+        Self { slow: true, ..Self::new(name, native_interval_ns, domains) }
     }
 }
 
