@@ -186,7 +186,14 @@ impl Hwmon {
         }
     }
 
+    /// Several channels of a chip can have one label (`NC`): from the second on they get a number.
     fn add(&mut self, mut domain: Domain, channel: Channel, options: &Options) {
+        let numbered = format!("{}#", domain.name);
+        let alike = |other: &&Domain| other.name == domain.name || other.name.starts_with(&numbered);
+        let alike = self.about.domains.iter().filter(|other| other.unit == domain.unit).filter(alike).count();
+        if alike > 0 {
+            domain.name = format!("{numbered}{}", alike + 1);
+        }
         if let Some(part) = options.parts.get(&domain.name) {
             domain.part = part.clone();
         }

@@ -126,13 +126,16 @@ fn on_other_chips_a_rail_is_what_has_one_label() {
         ("in1_input", "5000"),
         ("in1_label", "vout"),
         ("curr2_input", "7"),
+        ("curr3_input", "1000"),
+        ("curr3_label", "vin"),
         ("power9_enable", "0"),
         ("power9_input", "1"),
     ];
     let all: Vec<(String, &str)> = all.iter().map(|(file, text)| (path(file), *text)).collect();
     let folder = files(&all.iter().map(|(path, text)| (&**path, *text)).collect::<Vec<_>>());
     let mut chips = Config::by_name("hwmon").unwrap().open(&Roots::below(folder.path())).unwrap();
-    assert_eq!(read(&mut *chips), values(&[("board/vin_uw", 2_000 * 12_000)]));
+    let expected = [("board/vin_uw", 2_000 * 12_000), ("board/vin#2_uw", 1_000 * 12_000)];
+    assert_eq!(read(&mut *chips), values(&expected), "names are never twice");
 }
 
 #[test]
