@@ -319,6 +319,17 @@ mod tests {
     }
 
     #[test]
+    fn what_another_user_wrote_is_not_believed() {
+        let (_folder, path, _) = written();
+        const OTHER: u32 = 65_534;
+        if std::os::unix::fs::chown(&path, Some(OTHER), None).is_err() {
+            println!("skipped: only root can give a file away");
+            return;
+        }
+        assert!(matches!(Journal::open(&path), Err(Error::Owner { owner: OTHER, .. })));
+    }
+
+    #[test]
     fn what_another_version_wrote_is_not_guessed_at() {
         let (_folder, path, bytes) = written();
         let text = String::from_utf8(bytes).unwrap().replacen("\"version\":1", "\"version\":2", 1);

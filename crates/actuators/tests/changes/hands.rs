@@ -182,6 +182,30 @@ fn a_drive_that_rests_comes_back_to_state_0_and_one_that_moves_is_not_other_hand
 }
 
 #[test]
+fn the_workload_hint_of_a_power_state_comes_back_with_it() {
+    let machine = Machine::new();
+    // State 1 in bits 4:0, hint 1 in bits 7:5.
+    machine.write("dev/nvme0", "33 1");
+    let mut made = begin(&machine, "run/1.jsonl").unwrap();
+    made.make(&Change::PowerState { drive: "nvme0".into(), state: 2 }).unwrap();
+    assert_eq!(machine.read("dev/nvme0"), "2 1");
+    drop(made);
+    assert_eq!(machine.read("dev/nvme0"), "33 1");
+}
+
+#[test]
+fn what_the_kernel_does_not_take_back_is_not_back() {
+    let machine = Machine::new();
+    killed(&machine, &[Change::File { path: machine.path(SWAPPINESS), value: "1".into() }]);
+    // As if it had been a file that took the value then, and ignores what is written now.
+    let journal = fs::read_to_string(machine.journal()).unwrap();
+    fs::write(machine.journal(), journal.replace(SWAPPINESS, "sys/ignored")).unwrap();
+    let error = restore(&machine, false).unwrap_err().to_string();
+    assert!(error.contains("still 1, not 60: the kernel took the value and did nothing"), "{error}");
+    assert!(machine.journal().exists());
+}
+
+#[test]
 fn back_to_a_mark_is_not_back_to_the_beginning() {
     let machine = Machine::new();
     let mut made = begin(&machine, "run/1.jsonl").unwrap();
