@@ -166,9 +166,9 @@ proptest! {
 
     #[test]
     fn a_sum_is_refused_exactly_where_two_parts_share_a_leaf(parts in prop::collection::vec(0..11_usize, 0..6)) {
-        // Each part as what it is made of, in letters: cores a b, rest of the packages c d, memory e f, drive g, rest h i.
+        // Each part as what it is made of, in letters: cores a b, rest of the packages c d, memory e f, drive g, power supply h, fans i.
         let all = [
-            ("abcdefghi", Part::System), ("abcdefh", Part::Platform), ("abcd", Part::Cpu), ("ac", Part::Package(0)),
+            ("abcdefghi", Part::System), ("abcdefgi", Part::Platform), ("abcd", Part::Cpu), ("ac", Part::Package(0)),
             ("bd", Part::Package(1)), ("a", Part::Core(0)), ("b", Part::Core(1)), ("e", Part::Dram(0)), ("f", Part::Dram(1)),
             ("g", Part::Drive("nvme0".into())), ("i", Part::Other("fans".into())),
         ];

@@ -79,6 +79,19 @@ fn what_cannot_be_read_is_said() {
 }
 
 #[test]
+fn a_pipe_into_which_nobody_writes_does_not_hold_up_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("meter");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    if !made.is_ok_and(|status| status.success()) {
+        println!("skipped: there is no mkfifo");
+        return;
+    }
+    let missing = value(options(Source::File(pipe), Pick::Whole, Given::Watt)).unwrap_err();
+    assert!(missing.to_string().contains("no number where pick says"), "{missing}");
+}
+
+#[test]
 fn cpu_time_of_a_program_is_part_of_the_cost() {
     let busy = shell("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo 1");
     let sensor = Config::Command(options(busy, Pick::Whole, Given::Watt)).open(&Roots::default()).unwrap();

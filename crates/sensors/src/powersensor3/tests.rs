@@ -68,6 +68,21 @@ fn a_lost_byte_costs_one_set_and_no_more() {
 }
 
 #[test]
+fn what_is_lost_shows_once_all_that_has_come_is_taken() {
+    let start = Instant::now();
+    let at = |ms: u64| start + Duration::from_millis(ms);
+    let mut clock = Clock::default();
+    assert_eq!(clock.lost(at(0), 0, true), None, "it has not begun");
+    assert_eq!(clock.lost(at(50), 20_000, true), None);
+    // Half a second of samples waits; then it has been taken.
+    assert_eq!(clock.lost(at(1_050), 520_000, false), None);
+    assert_eq!(clock.lost(at(1_060), 1_030_000, true), None);
+    // A minute on, the crystals differ by a thousandth.
+    assert_eq!(clock.lost(at(61_050), 20_000 + 60_950_000, true), None);
+    assert_eq!(clock.lost(at(61_150), 20_000 + 60_800_000, true), Some(Duration::from_micros(238_900)));
+}
+
+#[test]
 fn the_end_of_the_stream_is_seen() {
     let (mut stream, mut totals) = (stream(), Totals::default());
     assert!(!stream.take(&set(0, [0; 8]), &mut totals));
