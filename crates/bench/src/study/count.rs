@@ -117,4 +117,39 @@ mod tests {
         assert_eq!((ios(&record, 0), ios(&record, 1_000)), (Some(100.0), Some(150.0)));
         assert_eq!(ios(&Record::default(), 0), None);
     }
+
+    #[test]
+    fn both_counts_are_for_each_io_and_only_interrupts_have_a_ramp() {
+        use crate::plan::Key;
+        use crate::results::entry::{Run, Sensed};
+        use crate::study::Completion;
+        use pilotlight_sensors::energy::Window;
+        let latency = crate::record::Latency::default();
+        let class = Class { what: What::Read, operations: 1_000, bytes: None, runtime_ns: 4_000, latency };
+        let extra = [("context_switches_count".to_owned(), 500.0)].into();
+        let window = Window { from_ns: 0, to_ns: 4_000 };
+        let completion = Completion {
+            asked: "interrupt".into(),
+            tried: Vec::new(),
+            interrupts: Ok(vec!["nvme0q".into()]),
+            interrupts_count: Some(1_250),
+            ramp_ns: 1_000,
+            io_poll: None,
+            io_poll_delay: None,
+        };
+        let run = Run {
+            key: Key { point: 0, repeat: 0 },
+            knobs: crate::workload::Point::new(),
+            began_wall_ns: 0,
+            span: window,
+            window,
+            record: Record { classes: vec![class], extra, ..Record::default() },
+            sensed: Sensed::default(),
+            completion: Some(completion),
+        };
+        // 1,000 reads in 4 us, so 250 more in the ramp of 1 us; fio's switches are without the ramp
+        let Counted { interrupts, switches } = counted(&run);
+        assert_eq!((interrupts, switches), (Some(1.0), Some(0.5)));
+        assert_eq!(counted(&Run { completion: None, ..run }).interrupts, None);
+    }
 }
