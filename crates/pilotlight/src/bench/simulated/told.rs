@@ -12,7 +12,7 @@ use pilotlight_sensors::recording::{Marker, Track};
 use pilotlight_sensors::sensor::{Counts, Kind, Unit};
 use pilotlight_sensors::{Domain, Origin, Part, Recording};
 use pilotlight_sim::histogram::Histogram;
-use pilotlight_sim::local::{Load, Local, Rest, Slot, Tally};
+use pilotlight_sim::local::{Load, Local, Slot, Tally};
 
 use super::asked::is_whole;
 
@@ -47,10 +47,9 @@ pub(super) fn observed(machine: &Local, load: &Load, tally: &Tally, stage: &Stag
 
 /// All counters over time.
 pub(super) fn recording(machine: &Local, load: &Load, tally: &Tally) -> Recording {
-    let rest = Rest { state: load.state, autonomous: load.autonomous };
     let length_ns = tally.slot_ns as f64;
     let energy = |of: fn(&pilotlight_sim::local::Energy) -> f64| {
-        counter(tally, |slot| of(&slot.energy(machine, rest, length_ns)))
+        counter(tally, |slot| of(&slot.energy(machine, load.state, length_ns)))
     };
     let mut power = Track::new(POWER, &power_domains(machine), tally.slot_ns);
     power.points = vec![energy(|e| e.drive_uj), energy(|e| e.cpu_uj), energy(|e| e.system_uj)];
