@@ -221,20 +221,24 @@ impl<'a> Engine<'a> {
     fn go_on(&mut self, job: usize, now: u64) {
         self.jobs[job].waits = false;
         if let Some(request) = self.jobs[job].ready.pop_front() {
-            self.jobs[job].outstanding -= 1;
-            self.taken(request, now);
+            self.taken(job, request, now);
         }
         if self.thinks(job, now) {
             return;
         }
-        let depth = if self.load.way.is_synchronous() { 1 } else { self.load.depth };
-        if self.jobs[job].outstanding < depth && !self.burst_over(job) {
+        if self.may_submit(job) {
             self.submit(job, now);
         } else if self.jobs[job].ready.is_empty() {
             self.wait(job, now);
         } else {
-            self.push(now.max(self.cpus[self.jobs[job].cpu].free_ns), Event::Run(job));
+            self.push(self.free_ns(job), Event::Run(job));
         }
+    }
+
+    /// Whether it may have one more request in progress.
+    fn may_submit(&self, job: usize) -> bool {
+        let depth = if self.load.way.is_synchronous() { 1 } else { self.load.depth };
+        self.jobs[job].outstanding < depth && !self.burst_over(job)
     }
 
     fn burst_over(&self, job: usize) -> bool {
@@ -257,7 +261,8 @@ impl<'a> Engine<'a> {
     }
 
     /// The job has an answer.
-    fn taken(&mut self, request: Request, now: u64) {
+    fn taken(&mut self, job: usize, request: Request, now: u64) {
+        self.jobs[job].outstanding -= 1;
         if now >= self.load.ramp_ns && now < self.work_ends_ns {
             let ns = now.saturating_sub(request.issued_ns);
             if request.write { self.tally.writes.record(ns) } else { self.tally.reads.record(ns) }
@@ -293,6 +298,20 @@ impl<'a> Engine<'a> {
         let request = Request { issued_ns, write };
         // Before jobs that wait for this processor: who looks does not let go of it.
         self.events.push(Reverse((left_ns, 0, Event::Left(job, request))));
+        if self.load.way == Way::UringPolled {
+            // A thread of the kernel's submits.
+            self.submitted(job);
+        }
+    }
+
+    /// What a job does once a request is on its way: it waits if there is nothing else to do.
+    fn submitted(&mut self, job: usize) {
+        let free_ns = self.free_ns(job);
+        if self.jobs[job].ready.is_empty() && !self.may_submit(job) {
+            self.wait(job, free_ns);
+        } else {
+            self.push(free_ns, Event::Run(job));
+        }
     }
 
     fn leaves(&mut self, job: usize, request: Request, left_ns: u64) {
@@ -310,9 +329,10 @@ impl<'a> Engine<'a> {
                 self.leave(cpu, left_ns);
                 self.push(left_ns + away_ns / 2, Event::Wake(job, request, left_ns, done_ns));
             }
+            Way::UringPolled => self.push(done_ns, Event::Done(job, request)),
             _ => {
                 self.push(done_ns, Event::Done(job, request));
-                self.push(self.cpus[cpu].free_ns, Event::Run(job));
+                self.submitted(job);
             }
         }
     }
@@ -338,7 +358,7 @@ impl<'a> Engine<'a> {
         self.passes(cpu, Does::Looks, from, found);
         self.cpus[cpu].free_ns = found;
         let now = self.work(cpu, found, self.costs.complete_ns, false);
-        self.jobs[job].ready.push_back(request);
+        self.taken(job, request, now);
         self.push(now, Event::Run(job));
     }
 
