@@ -19,6 +19,15 @@ impl Covered {
         if from >= to {
             return;
         }
+        // Nearly always it goes on where the last one ends.
+        if let Some(mut entry) = self.0.last_entry().filter(|entry| *entry.key() <= from && from <= *entry.get()) {
+            let end = *entry.get();
+            if end < to {
+                fresh(end, to);
+                entry.insert(to);
+            }
+            return;
+        }
         // From the back: `open` is where what has not been looked at ends.
         let (mut first, mut last, mut open) = (from, to, to);
         while let Some((&begin, &end)) = self.0.range(..=to).next_back().filter(|(_, end)| **end >= from) {
