@@ -79,6 +79,7 @@ cases! {
     disconnect: "disconnect", "6.12";
     reconnect: "reconnect", "6.12";
     power: "power", "6.12";
+    precondition: "precondition", "6.12";
     silent: "silent", "6.12";
     completion: "completion", "6.12";
     completion_on_6_1: "completion", "6.1";
