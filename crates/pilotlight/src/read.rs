@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::exit::Exit;
 
-const ABOUT: &str = "\
+pub(crate) const ABOUT: &str = "\
 Read a drive or a file at random places, and measure it.
 
 Each thread has one read in flight, past the page cache (O_DIRECT). --mechanism says how its end is learnt of: by an interrupt, by \
@@ -43,7 +43,7 @@ Exit codes:
 
 /// Options of `pilotlight read`.
 #[derive(Args, Clone, Debug)]
-#[command(long_about = ABOUT, after_long_help = EXAMPLES)]
+#[command(after_long_help = EXAMPLES)]
 #[command(after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct ReadArgs {
     /// A block device, or a file on a file system with direct I/O
