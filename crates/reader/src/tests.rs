@@ -11,9 +11,10 @@ use super::*;
 const ALL: [Way; 5] = [Way::Preadv2, Way::Preadv2Polled, Way::Uring, Way::UringPolled, Way::UringHybrid];
 const KIB: u64 = 1024;
 
-/// A file of `kib` KiB on a disk (/tmp may be memory), each of whose words of eight bytes holds its own place.
+/// A file of `kib` KiB on a disk (/tmp may be memory, so beside this program), each of whose words of eight bytes holds its own place.
 fn file(kib: u64) -> tempfile::NamedTempFile {
-    let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR").to_owned() + "/../../target").unwrap();
+    let program = std::env::current_exe().unwrap();
+    let mut file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();
     let words: Vec<u8> = (0..kib * KIB / 8).flat_map(|word| (word * 8).to_le_bytes()).collect();
     file.write_all(&words).unwrap();
     file.as_file().sync_all().unwrap();
@@ -120,7 +121,11 @@ fn a_read_by_interrupt_leaves_its_cpu() {
     for way in [Way::Preadv2, Way::Uring] {
         let Some(report) = tried(&Spec { jobs: 1, ..spec(file.path(), way) }, &|_, _: &[u8]| ()) else { continue };
         let each = report.context_switches.voluntary_count as f64 / report.read.ios as f64;
-        assert!(each > 0.5, "{way}: {each}"); // a drive that answers before the thread has gone to sleep would be fast indeed
+        if report.read.latency.p50_ns < 5_000 {
+            eprintln!("SKIPPED: what answers within 5 us is memory, which raises no interrupts");
+            continue;
+        }
+        assert!(each > 0.5, "{way}: {each}");
     }
 }
 

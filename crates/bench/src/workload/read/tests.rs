@@ -34,7 +34,8 @@ fn a_real_file_is_filled_read_and_told() {
         "program = '{}'\nmechanism = ['interrupt', 'uring interrupt']\nbs = ['4k', '64k']\nnumjobs = 2",
         program.display()
     ));
-    let scratch = tempfile::tempdir_in(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target")).unwrap();
+    let beside = std::env::current_exe().unwrap(); // on a disk: /tmp may be memory
+    let scratch = tempfile::tempdir_in(beside.parent().unwrap()).unwrap();
     let place = Place::File(scratch.path().join("data"), 3 << 19);
     let stage = stage(scratch.path(), place, 0.1, 0.3);
     assert!(read.tool().unwrap().known);
