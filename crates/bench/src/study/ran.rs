@@ -216,6 +216,10 @@ fn reasons(asked: Mechanism, ran: Mechanism, completion: &Completion) -> Vec<Str
             _ => None,
         });
     }
+    if (asked.api, ran.kind) == (Api::Uring, Kind::Classic) {
+        let why = "io_uring sleeps for half of the shortest time that it has ever looked for, which may be too short to leave the CPU";
+        whys.push(why.to_owned());
+    }
     let wanted = asked.delay().filter(|us| *us >= 0);
     if wanted.is_some() && completion.io_poll_delay == wanted {
         whys.push("io_poll_delay was taken and reads back as written, without effect".to_owned());
@@ -357,6 +361,7 @@ mod tests {
         assert_eq!(of("uring classic", 0.9, 0.0).ran.as_deref(), Some("uring classic"));
         assert_eq!(of("uring hybrid", 2.14, 0.99).ran.as_deref(), Some("uring hybrid"));
         assert_eq!(of("uring hybrid", 0.9, 0.0).ran.as_deref(), Some("uring classic"));
+        assert!(of("uring hybrid", 0.9, 0.0).why.contains("too short to leave the CPU"));
         assert_eq!(of("uring classic", 1.0, 1.0).ran, None);
         let said = of("uring hybrid", 2.14, 0.99).why;
         assert!(said.contains("2.14 context switches per I/O, 0.99 of these to wait"), "{said}");

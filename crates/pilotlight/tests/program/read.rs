@@ -10,7 +10,7 @@ use crate::process::{run, text};
 /// A file of 1 MiB on a disk (/tmp may be memory).
 fn file() -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    file.write_all(&[7; 1 << 20]).unwrap();
+    file.write_all(&vec![7; 1 << 20]).unwrap();
     file.as_file().sync_all().unwrap();
     file
 }
