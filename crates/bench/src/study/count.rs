@@ -17,7 +17,12 @@ pub fn counted(run: &Run) -> Counted {
         let ios = ios(&run.record, completion.ramp_ns)?;
         Some(completion.interrupts_count? as f64 / ios)
     });
-    Counted { interrupts, switches: switches_per_io(&run.record) }
+    let switches = |count| switches_per_io(&run.record, count);
+    Counted {
+        interrupts,
+        switches: switches("context_switches_count"),
+        waits: switches("voluntary_context_switches_count"),
+    }
 }
 
 /// Interrupts of the drive's queues over a recording, by what their names begin with; `None` where no line of theirs was read.
@@ -54,10 +59,10 @@ fn ios(record: &Record, ramp_ns: u64) -> Option<f64> {
     (ios > 0.0).then_some(ios)
 }
 
-/// fio counts those of its workers (getrusage), without the ramp.
-fn switches_per_io(record: &Record) -> Option<f64> {
+/// fio and `pilotlight read` count those of their workers (getrusage), without the ramp.
+fn switches_per_io(record: &Record, count: &str) -> Option<f64> {
     let operations: u64 = record.classes.iter().map(|class| class.operations).sum();
-    let switches = record.extra.get("context_switches_count")?;
+    let switches = record.extra.get(count)?;
     (operations > 0).then(|| switches / operations as f64)
 }
 

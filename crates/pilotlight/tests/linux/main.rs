@@ -84,6 +84,9 @@ cases! {
     completion: "completion", "6.12";
     completion_on_6_1: "completion", "6.1";
     completion_on_5_10: "completion", "5.10";
+    hybrid: "hybrid", "6.12";
+    hybrid_on_backports: "hybrid", "backports";
+    smoke_on_backports: "smoke", "backports";
 }
 
 /// Runs the durability case and replays what the disk's recorder saw; `None` when it was skipped.
