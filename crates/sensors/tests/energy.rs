@@ -260,6 +260,26 @@ fn a_counter_that_stands_still_is_no_zero_watts() {
 }
 
 #[test]
+fn a_step_may_be_off_by_one_update_of_the_counter_at_either_end() {
+    let (window, shown) = (Window { from_ns: 0, to_ns: MS }, |uj| points(&[(0, 0), (MS, uj)]));
+    let law =
+        |least_uw, greatest_uw| Law::Counter(Counts { update_ns: MS, ..counts(1_000_000_000, least_uw, greatest_uw) });
+    // 100 W are 100 mJ in a millisecond; what was brought up to date late adds as much again.
+    assert_eq!(energy(&shown(200_000), window, law(0, 100_000_000)).unwrap().uj, 200_000);
+    assert!(energy(&shown(200_001), window, law(0, 100_000_000)).is_err());
+    // And of two updates one may not have come yet.
+    assert_eq!(energy(&shown(0), window, law(50_000_000, 100_000_000)).unwrap().uj, 0);
+}
+
+#[test]
+fn a_counter_that_has_only_just_been_looked_at_may_stand_still() {
+    let still = points(&[(0, 5), (99 * MS, 5), (100 * MS, 5)]);
+    let over = |to_ns| energy(&still, Window { from_ns: 0, to_ns }, Law::Counter(Counts::endless()));
+    assert_eq!(over(99 * MS).unwrap().uj, 0);
+    assert!(matches!(over(100 * MS), Err(EnergyError::NotCounting { .. })));
+}
+
+#[test]
 fn overlapping_domains_are_never_summed() {
     let share = |name: &str, part, uj| Share { name: name.into(), part, uj };
     let package = share("rapl/package-0", Part::Package(0), 100);

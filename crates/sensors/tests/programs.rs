@@ -132,6 +132,14 @@ fn ipmitool_is_understood() {
 }
 
 #[test]
+fn a_tool_that_fails_is_not_believed() {
+    let script = "echo 'Instantaneous power reading: 214 Watts'; echo 'Power reading state is: activated'; exit 3";
+    let arguments = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+    let missing = Config::Ipmi { from: ipmi::Options::Tool(arguments) }.open(&Roots::default()).err().unwrap();
+    assert!(missing.to_string().contains("exit status: 3"), "{missing}");
+}
+
+#[test]
 fn a_machine_without_a_bmc_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let missing = Config::by_name("ipmi").unwrap().open(&Roots::below(folder.path())).err().unwrap();

@@ -100,6 +100,21 @@ fn a_pdu_that_cannot_be_used_says_what_to_set() {
     assert_eq!(netio("http://127.0.0.1:1", &["1"]).err().unwrap().why, Why::Unreachable);
 }
 
+#[test]
+fn a_unit_that_takes_the_question_and_never_answers_is_not_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (tell, told) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        let endpoint = Endpoint { url, timeout_ms: Some(200), ..Endpoint::default() };
+        let options = netio::Options { endpoint, outputs: vec!["1".into()] };
+        let _ = tell.send(Config::Netio(options).open(&Roots::default()).map(drop));
+    });
+    let missing = told.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits").unwrap_err();
+    assert_eq!(missing.why, Why::Unreachable, "{missing}");
+    drop(listener);
+}
+
 const CHASSIS: &str =
     r#"{"Members": [{"@odata.id": "/redfish/v1/Chassis/Self"}, {"@odata.id": "/redfish/v1/Chassis/Enclosure"}]}"#;
 const SELF: &str = r#"{"Id": "Self", "Power": {"@odata.id": "/redfish/v1/Chassis/Self/Power"}, "Thermal": {}}"#;
@@ -143,6 +158,9 @@ fn redfish_finds_the_chassis_that_has_a_power() {
     let null = r#"{"PowerWatts": {"Reading": null}}"#;
     pages.lock().unwrap().insert("/redfish/v1/Chassis/Enclosure/EnvironmentMetrics".into(), null.into());
     assert!(failure(&mut *chosen).contains("no power above 0"));
+    let zero = r#"{"PowerWatts": {"Reading": 0}}"#;
+    pages.lock().unwrap().insert("/redfish/v1/Chassis/Enclosure/EnvironmentMetrics".into(), zero.into());
+    assert!(failure(&mut *chosen).contains("no power above 0"), "a machine that answers draws some");
     std::fs::write(&file, "wrong\n").unwrap();
     let refused = redfish(endpoint.clone(), None).err().unwrap();
     assert!(

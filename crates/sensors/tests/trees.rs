@@ -47,6 +47,14 @@ fn rapl_of_an_intel_client_nests_as_it_does() {
     assert_eq!(read[4], ("psys_uj".to_owned(), 91_236_549_872));
     let Kind::EnergyCounter(counts) = rapl.domains()[0].kind else { panic!("a counter") };
     assert_eq!(counts.modulus_uj, Some(262_143_328_851));
+    // What is said of packages does not bound all the rest of the platform.
+    let options = rapl::Options { greatest_package_uw: Some(400_000_000), ..rapl::Options::default() };
+    let bounded = Config::Rapl(options).open(&tree("intel-client")).unwrap();
+    let greatest = |index: usize| match bounded.domains()[index].kind {
+        Kind::EnergyCounter(counts) => counts.greatest_uw,
+        _ => 0,
+    };
+    assert_eq!((greatest(0), greatest(4)), (400_000_000, 8_000_000_000));
     // The graphics may stand still, the package may not.
     let moves = |index: usize| matches!(rapl.domains()[index].kind, Kind::EnergyCounter(c) if c.always_moves);
     assert_eq!([moves(0), moves(1), moves(2)], [true, true, false]);
