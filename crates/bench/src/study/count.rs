@@ -131,7 +131,8 @@ mod tests {
         use pilotlight_sensors::energy::Window;
         let latency = crate::record::Latency::default();
         let class = Class { what: What::Read, operations: 1_000, bytes: None, runtime_ns: 4_000, latency };
-        let extra = [("context_switches_count".to_owned(), 500.0)].into();
+        let extra = [("context_switches_count", 500.0), ("voluntary_context_switches_count", 250.0)];
+        let extra = extra.map(|(name, count)| (name.to_owned(), count)).into();
         let window = Window { from_ns: 0, to_ns: 4_000 };
         let completion = Completion {
             asked: "interrupt".into(),
@@ -153,8 +154,8 @@ mod tests {
             completion: Some(completion),
         };
         // 1,000 reads in 4 us, so 250 more in the ramp of 1 us; fio's switches are without the ramp
-        let Counted { interrupts, switches } = counted(&run);
-        assert_eq!((interrupts, switches), (Some(1.0), Some(0.5)));
+        let Counted { interrupts, switches, waits } = counted(&run);
+        assert_eq!((interrupts, switches, waits), (Some(1.0), Some(0.5), Some(0.25)));
         assert_eq!(counted(&Run { completion: None, ..run }).interrupts, None);
     }
 }
