@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pilotlight_lab::local;
-use pilotlight_sim::local::{self as sim, Load, Local, Rest, Scheduler, Tally, Way};
+use pilotlight_sim::local::{self as sim, Load, Local, Scheduler, Tally, Way};
 use proptest::prelude::*;
 
 fn machine(name: &str) -> Local {
@@ -136,7 +136,7 @@ fn left_alone_a_drive_moves_what_it_owes_and_then_rests() {
     assert!((after.gc_ns - expected).abs() < 0.02 * expected + 2e7, "{} {expected}", after.gc_ns);
     assert!(after.rest_ns > 1.5e9, "{}", after.rest_ns);
     let power = |at: usize| {
-        let energy = tally.slots[at].energy(&machine, Rest { state: 0, autonomous: false }, tally.slot_ns as f64);
+        let energy = tally.slots[at].energy(&machine, 0, tally.slot_ns as f64);
         energy.drive_uj / (tally.slot_ns as f64 / 1e9)
     };
     // The last slot may reach beyond the end.

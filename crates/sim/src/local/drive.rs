@@ -15,6 +15,7 @@ pub struct Drive<'a> {
     model: &'a Model,
     state: &'a State,
     sequential: bool,
+    autonomous: bool,
     draws: Stream,
     controller_ns: u64,
     cap_ns: u64,
@@ -25,6 +26,8 @@ pub struct Drive<'a> {
     owed: u64,
     /// When the last request was done.
     quiet_ns: u64,
+    /// When the last request came.
+    came_ns: u64,
     wrote_last: bool,
 }
 
@@ -35,22 +38,37 @@ impl<'a> Drive<'a> {
         let state = &model.state[load.state];
         let draws = Stream::new(load.seed, Purpose::Devices, 0);
         let units = vec![0; model.units as usize];
-        let (controller_ns, cap_ns, drained_ns, quiet_ns) = (0, 0, 0, 0);
-        let (sequential, owed, wrote_last) = (load.sequential, 0, false);
-        Self { model, state, sequential, draws, controller_ns, cap_ns, units, drained_ns, owed, quiet_ns, wrote_last }
+        let (controller_ns, cap_ns, drained_ns, quiet_ns, came_ns) = (0, 0, 0, 0, 0);
+        let (sequential, autonomous, owed, wrote_last) = (load.sequential, load.autonomous, 0, false);
+        Self {
+            model,
+            state,
+            sequential,
+            autonomous,
+            draws,
+            controller_ns,
+            cap_ns,
+            units,
+            drained_ns,
+            owed,
+            quiet_ns,
+            came_ns,
+            wrote_last,
+        }
     }
 
-    /// When a request that comes now is done.
+    /// When a request that comes now is done; not before the one that came last.
     pub fn submit(&mut self, now: u64, bytes: u64, write: bool, tally: &mut Tally) -> u64 {
+        debug_assert!(now >= self.came_ns, "{now} after {}", self.came_ns);
+        self.came_ns = now;
         let begin = self.woken(now, tally);
         let turn_ns = if self.sequential && self.wrote_last != write { self.model.turn_ns } else { 0 };
         self.wrote_last = write;
-        let mut left = bytes;
-        let mut done = begin;
+        let (mut left, mut done, mut turn_ns) = (bytes, begin, turn_ns);
         while left > 0 {
             let part = left.min(self.model.mdts_bytes);
             left -= part;
-            let at = self.through(begin, part, write, turn_ns);
+            let at = self.through(begin, part, write, std::mem::take(&mut turn_ns));
             done = done.max(if write { self.written(at, part) } else { self.read(at, part) });
         }
         self.quiet_ns = self.quiet_ns.max(done);
@@ -79,7 +97,9 @@ impl<'a> Drive<'a> {
         self.owed -= self.owed.min(bytes_in(moving_ns, self.state.gc_bytes_per_s));
         let rest = (from + self.model.rest_after_ns).max(begin + moving_ns);
         if self.owed == 0 {
-            tally.over(rest, to.max(rest), |slot, ns| slot.rest_ns += ns);
+            let asleep = if self.autonomous { (from + self.model.asleep_after_ns).max(rest).min(to) } else { to };
+            tally.over(rest, asleep, |slot, ns| slot.rest_ns += ns);
+            tally.over(asleep, to, |slot, ns| slot.asleep_ns += ns);
         }
     }
 

@@ -1,15 +1,19 @@
 //! Jobs on processors in front of a drive, in simulated time.
 //!
 //! *Problem.* A few dozen jobs each have requests done, one of several ways; what counts is when a request is done, where processor time
-//! goes, and how often somebody is woken. *Words.* A job lives on one processor; a processor is free from some moment on, and whatever
-//! comes for it starts then or later, in the order of events. *Algorithm.* Two kinds of events in a heap: a job may go on (it takes what
-//! is done, submits, or waits), and the drive has done a request. Who looks at a queue all the time needs no event: it is known at
-//! submission when the request will be done. *Properties.* Deterministic: events of one moment go in the order in which they were made.
-//! Latency is from the load generator's submission to its having the answer, as fio counts it.
+//! goes, and how often somebody is woken. *Words.* A job lives on one processor, which is a hardware thread; a processor is free from
+//! some moment on, and whatever comes for it starts then or later, in the order of events. *Algorithm.* Events in a heap: a job may go on
+//! (it takes what is done, submits, or waits), a request leaves a job, the drive has done one, somebody who slept before looking is woken.
+//! A job that finds its processor busy comes again when it is free, before jobs that came later. Who looks at a queue all the time needs
+//! no event: it is known at submission when the request will be done. *Properties.* Deterministic: events of one moment go in the order
+//! in which they were made. Requests reach the drive in order of time. A processor does one thing at a time, and a core takes what the
+//! dearer of its threads takes ([`super::covered`]). Latency is from the load generator's submission to its having the answer, as fio
+//! counts it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use super::covered::{Core, Covered, Does};
 use super::drive::Drive;
 use super::load::{Load, Scheduler, Way};
 use super::machine::{Costs, Local};
@@ -29,8 +33,8 @@ enum Event {
     Run(usize),
     /// The drive has done a request of a job.
     Done(usize, Request),
-    /// A request comes to the scheduler's lock.
-    Lock(usize, Request),
+    /// A request leaves a job: for the scheduler's lock, or for the drive.
+    Left(usize, Request),
     /// A job that slept before it looks is woken: when its request left for the drive, and when it is done.
     Wake(usize, Request, u64, u64),
 }
@@ -77,8 +81,10 @@ struct Engine<'a> {
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     made: u64,
     lock_ns: u64,
-    /// Until when some processor is known not to be in deep sleep.
-    awake_ns: u64,
+    /// Cores of which both threads are in use; processors are apart by the number of cores.
+    cores: Vec<Core>,
+    /// When some core was not in deep sleep.
+    awake: Covered,
     /// Number and sum of the times that requests were away, for who sleeps half of their mean.
     away: (u64, u64),
     work_ends_ns: u64,
@@ -89,7 +95,7 @@ impl<'a> Engine<'a> {
     fn new(machine: &'a Local, load: &'a Load) -> Self {
         let work_ends_ns = load.ramp_ns + load.duration_ns;
         let jobs = load.jobs as usize;
-        let cpus = cpus(machine, jobs);
+        let cpus = cpus(machine, if load.way == Way::UringPolled { 2 * jobs } else { jobs });
         let count = cpus.len();
         let job = |at: usize| Job {
             cpu: at % count,
@@ -110,7 +116,8 @@ impl<'a> Engine<'a> {
             events: BinaryHeap::new(),
             made: 0,
             lock_ns: 0,
-            awake_ns: 0,
+            cores: vec![Core::default(); machine.host.cores as usize],
+            awake: Covered::default(),
             away: (0, 0),
             work_ends_ns,
             tally: Tally::new(work_ends_ns + load.after_ns),
@@ -126,18 +133,22 @@ impl<'a> Engine<'a> {
     }
 
     fn push(&mut self, at_ns: u64, event: Event) {
-        self.events.push(Reverse((at_ns, self.made, event)));
         self.made += 1;
+        self.events.push(Reverse((at_ns, self.made, event)));
     }
 
     fn everything(&mut self) {
-        while let Some(Reverse((now, _, event))) = self.events.pop() {
+        while let Some(Reverse((now, made, event))) = self.events.pop() {
             if now >= self.work_ends_ns {
                 break;
             }
             match event {
+                Event::Run(job) if self.free_ns(job) > now => {
+                    // As it was made, so that it stays before those that came later.
+                    self.events.push(Reverse((self.free_ns(job), made, event)));
+                }
                 Event::Run(job) => self.go_on(job, now),
-                Event::Lock(job, request) => self.scheduled(job, request, now),
+                Event::Left(job, request) => self.left(job, request, now),
                 Event::Done(job, request) => self.done(job, request, now),
                 Event::Wake(job, request, left_ns, done_ns) => self.woken(job, request, left_ns, done_ns, now),
             }
@@ -151,45 +162,58 @@ impl<'a> Engine<'a> {
         self.drive.idle(quiet, end, &mut self.tally);
     }
 
+    /// When the processor of a job is free.
+    fn free_ns(&self, job: usize) -> u64 {
+        self.cpus[self.jobs[job].cpu].free_ns
+    }
+
     /// Accounts for the time in which a processor had nothing to do, up to now; returns how long coming back takes.
     fn rested(&mut self, cpu: usize, now: u64) -> u64 {
         let from = self.cpus[cpu].free_ns;
         if now <= from {
             return 0;
         }
+        self.cpus[cpu].free_ns = now;
         let host = &self.machine.host;
         if self.cpus[cpu].looks {
-            self.tally.over(from, now, |slot, ns| slot.spin_ns += ns);
-            self.look(from, now);
-            self.awake(from, now);
+            self.passes(cpu, Does::Looks, from, now);
             return 0;
         }
         if now - from >= host.deep_after_ns {
             return host.deep_exit_ns;
         }
-        self.tally.over(from, now, |slot, ns| slot.light_ns += ns);
-        self.awake(from, now);
+        self.passes(cpu, Does::Rests, from, now);
         host.light_exit_ns
     }
 
-    fn look(&mut self, from: u64, to: u64) {
-        let looks = (to - from) as f64 / self.costs.look_ns as f64;
-        self.tally.at(from, |slot| slot.looks += looks);
+    /// Accounts for what a processor did, once for itself, its core and all of them.
+    fn passes(&mut self, cpu: usize, does: Does, from: u64, to: u64) {
+        let tally = &mut self.tally;
+        tally.over(from, to, |slot, ns| match does {
+            Does::Works => slot.run_ns += ns,
+            Does::Looks => slot.spin_ns += ns,
+            Does::Rests => slot.light_ns += ns,
+        });
+        self.awake.add(from, to, |from, to| tally.over(from, to, |slot, ns| slot.awake_ns += ns));
+        let Some(sibling) = self.cpus[cpu].sibling else {
+            tally.over(from, to, |slot, ns| slot.core_ns[does as usize] += ns);
+            return;
+        };
+        let known_ns = to.min(self.cpus[sibling].free_ns);
+        let core = cpu % self.cores.len();
+        self.cores[core].add(does, from, to, tally);
+        self.cores[core].forget(known_ns);
     }
 
-    fn awake(&mut self, from: u64, to: u64) {
-        self.tally.over(from.max(self.awake_ns), to, |slot, ns| slot.awake_ns += ns);
-        self.awake_ns = self.awake_ns.max(to);
-    }
-
-    /// Work on a processor; returns when it is done. Who is woken comes out of sleep first.
+    /// Work on a processor; returns when it is done. Who is woken comes out of sleep first, and is no longer deeply asleep meanwhile.
     fn work(&mut self, cpu: usize, at: u64, ns: u64, wakes: bool) -> u64 {
         let exit_ns = self.rested(cpu, at);
-        let start = at.max(self.cpus[cpu].free_ns) + if wakes { exit_ns } else { 0 };
+        let begin = at.max(self.cpus[cpu].free_ns);
+        let start = begin + if wakes { exit_ns } else { 0 };
+        self.passes(cpu, Does::Rests, begin, start);
         let beside = self.cpus[cpu].sibling.is_some_and(|sibling| self.cpus[sibling].free_ns > start);
         let ns = if beside { ns + ns * self.machine.host.sibling_slows_ppm / 1_000_000 } else { ns };
-        self.tally.over(start, start + ns, |slot, ns| slot.run_ns += ns);
-        self.awake(start, start + ns);
+        self.passes(cpu, Does::Works, start, start + ns);
         self.cpus[cpu].free_ns = start + ns;
         start + ns
     }
@@ -197,20 +221,24 @@ impl<'a> Engine<'a> {
     fn go_on(&mut self, job: usize, now: u64) {
         self.jobs[job].waits = false;
         if let Some(request) = self.jobs[job].ready.pop_front() {
-            self.jobs[job].outstanding -= 1;
-            self.taken(request, now);
+            self.taken(job, request, now);
         }
         if self.thinks(job, now) {
             return;
         }
-        let depth = if self.load.way.is_synchronous() { 1 } else { self.load.depth };
-        if self.jobs[job].outstanding < depth && !self.burst_over(job) {
+        if self.may_submit(job) {
             self.submit(job, now);
         } else if self.jobs[job].ready.is_empty() {
             self.wait(job, now);
         } else {
-            self.push(now.max(self.cpus[self.jobs[job].cpu].free_ns), Event::Run(job));
+            self.push(self.free_ns(job), Event::Run(job));
         }
+    }
+
+    /// Whether it may have one more request in progress.
+    fn may_submit(&self, job: usize) -> bool {
+        let depth = if self.load.way.is_synchronous() { 1 } else { self.load.depth };
+        self.jobs[job].outstanding < depth && !self.burst_over(job)
     }
 
     fn burst_over(&self, job: usize) -> bool {
@@ -233,7 +261,8 @@ impl<'a> Engine<'a> {
     }
 
     /// The job has an answer.
-    fn taken(&mut self, request: Request, now: u64) {
+    fn taken(&mut self, job: usize, request: Request, now: u64) {
+        self.jobs[job].outstanding -= 1;
         if now >= self.load.ramp_ns && now < self.work_ends_ns {
             let ns = now.saturating_sub(request.issued_ns);
             if request.write { self.tally.writes.record(ns) } else { self.tally.reads.record(ns) }
@@ -267,10 +296,21 @@ impl<'a> Engine<'a> {
         self.jobs[job].outstanding += 1;
         self.jobs[job].burst += 1;
         let request = Request { issued_ns, write };
-        if self.load.scheduler == Scheduler::None {
-            self.leaves(job, request, left_ns);
+        // Before jobs that wait for this processor: who looks does not let go of it.
+        self.events.push(Reverse((left_ns, 0, Event::Left(job, request))));
+        if self.load.way == Way::UringPolled {
+            // A thread of the kernel's submits.
+            self.submitted(job);
+        }
+    }
+
+    /// What a job does once a request is on its way: it waits if there is nothing else to do.
+    fn submitted(&mut self, job: usize) {
+        let free_ns = self.free_ns(job);
+        if self.jobs[job].ready.is_empty() && !self.may_submit(job) {
+            self.wait(job, free_ns);
         } else {
-            self.push(left_ns, Event::Lock(job, request));
+            self.push(free_ns, Event::Run(job));
         }
     }
 
@@ -289,17 +329,18 @@ impl<'a> Engine<'a> {
                 self.leave(cpu, left_ns);
                 self.push(left_ns + away_ns / 2, Event::Wake(job, request, left_ns, done_ns));
             }
+            Way::UringPolled => self.push(done_ns, Event::Done(job, request)),
             _ => {
                 self.push(done_ns, Event::Done(job, request));
-                self.push(self.cpus[cpu].free_ns, Event::Run(job));
+                self.submitted(job);
             }
         }
     }
 
-    /// Passes the scheduler's lock, which one processor holds at a time while others try.
-    fn scheduled(&mut self, job: usize, request: Request, now: u64) {
+    /// Passes the scheduler's lock, if there is one: one processor holds it at a time while others try.
+    fn left(&mut self, job: usize, request: Request, now: u64) {
         let hold_ns = match self.load.scheduler {
-            Scheduler::None => 0,
+            Scheduler::None => return self.leaves(job, request, now),
             Scheduler::Kyber => self.costs.kyber_ns,
             Scheduler::Deadline => self.costs.deadline_ns,
         };
@@ -312,13 +353,12 @@ impl<'a> Engine<'a> {
     /// Looks until the request is done, and takes it.
     fn looked(&mut self, job: usize, request: Request, from: u64, done_ns: u64) {
         let cpu = self.jobs[job].cpu;
+        let from = from.max(self.cpus[cpu].free_ns);
         let found = from.max(done_ns) + self.costs.look_ns / 2;
-        self.tally.over(from, found, |slot, ns| slot.spin_ns += ns);
-        self.look(from, found);
-        self.awake(from, found);
+        self.passes(cpu, Does::Looks, from, found);
         self.cpus[cpu].free_ns = found;
         let now = self.work(cpu, found, self.costs.complete_ns, false);
-        self.jobs[job].ready.push_back(request);
+        self.taken(job, request, now);
         self.push(now, Event::Run(job));
     }
 
@@ -373,11 +413,11 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Hardware threads, as many as are used and all of the cores that they are on; siblings are apart by the number of cores.
-fn cpus(machine: &Local, jobs: usize) -> Vec<Cpu> {
+/// Hardware threads, of which the first so many are used; siblings are apart by the number of cores.
+fn cpus(machine: &Local, used: usize) -> Vec<Cpu> {
     let cores = machine.host.cores as usize;
     let all = cores * machine.host.threads_per_core as usize;
     let both = |at: usize| if at < cores { at + cores } else { at - cores };
-    let cpu = |at: usize| Cpu { sibling: (all > cores && jobs > cores).then(|| both(at)), ..Cpu::default() };
-    (0..all).map(cpu).collect()
+    let sibling = |at: usize| Some(both(at)).filter(|both| all > cores && (*both).max(at) < used);
+    (0..all).map(|at| Cpu { sibling: sibling(at), ..Cpu::default() }).collect()
 }

@@ -119,6 +119,9 @@ pub struct Drive {
     pub rest_after_ns: u64,
     /// and takes so long to come back.
     pub wake_ns: u64,
+    /// Where autonomous transitions are on, it goes to its lowest power state after so long without anything to do; it comes back from
+    /// there as from its own rest.
+    pub asleep_after_ns: u64,
     /// Power states in which it works, the first the fastest.
     pub state: Vec<State>,
 }

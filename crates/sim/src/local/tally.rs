@@ -11,13 +11,15 @@ const LEAST_NS: u64 = 1_000_000;
 /// What happened in a slot of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Slot {
-    /// Processor time of work.
+    /// Time of hardware threads at work.
     pub run_ns: f64,
-    /// Processor time of looking at queues.
+    /// Time of hardware threads that look at queues.
     pub spin_ns: f64,
-    /// Processor time in light sleep.
+    /// Time of hardware threads in light sleep.
     pub light_ns: f64,
-    /// Time in which some processor was not in deep sleep.
+    /// Time of cores of which a thread works; of others of which a thread looks; of others of which one is in light sleep.
+    pub core_ns: [f64; 3],
+    /// Time in which some core was not in deep sleep.
     pub awake_ns: f64,
     /// Context switches.
     pub switches: f64,
@@ -25,8 +27,6 @@ pub struct Slot {
     pub interrupts: f64,
     /// Interrupts of timers.
     pub timers: f64,
-    /// Looks at completion queues.
-    pub looks: f64,
     /// Requests that were done.
     pub requests: f64,
     /// Bytes read.
@@ -35,6 +35,8 @@ pub struct Slot {
     pub written_bytes: f64,
     /// Time in which the drive rested by itself.
     pub rest_ns: f64,
+    /// Time in which it was in its lowest power state instead.
+    pub asleep_ns: f64,
     /// Time in which it moved data while it had nothing else to do.
     pub gc_ns: f64,
 }
@@ -93,41 +95,46 @@ impl Tally {
         }
     }
 
-    /// What the slots of a stretch add up to.
+    /// What happened in a stretch of time; of a slot that it cuts, the share that it has of the slot's time.
     #[must_use]
     pub fn sum(&self, from_ns: u64, to_ns: u64) -> Slot {
         let (from, to) = (from_ns / self.slot_ns, to_ns.div_ceil(self.slot_ns));
         let mut sum = Slot::default();
-        for slot in self.slots.iter().take(to as usize).skip(from as usize) {
-            sum.add(slot);
+        for (at, slot) in self.slots.iter().enumerate().take(to as usize).skip(from as usize) {
+            let begin = at as u64 * self.slot_ns;
+            let inside = to_ns.min(begin + self.slot_ns).saturating_sub(from_ns.max(begin));
+            sum.add(slot, inside as f64 / self.slot_ns as f64);
         }
         sum
     }
 }
 
 impl Slot {
-    fn add(&mut self, other: &Self) {
-        self.run_ns += other.run_ns;
-        self.spin_ns += other.spin_ns;
-        self.light_ns += other.light_ns;
-        self.awake_ns += other.awake_ns;
-        self.switches += other.switches;
-        self.interrupts += other.interrupts;
-        self.timers += other.timers;
-        self.looks += other.looks;
-        self.requests += other.requests;
-        self.read_bytes += other.read_bytes;
-        self.written_bytes += other.written_bytes;
-        self.rest_ns += other.rest_ns;
-        self.gc_ns += other.gc_ns;
+    /// Adds a share of another.
+    fn add(&mut self, other: &Self, share: f64) {
+        let more = |sum: &mut f64, of: f64| *sum += of * share;
+        more(&mut self.run_ns, other.run_ns);
+        more(&mut self.spin_ns, other.spin_ns);
+        more(&mut self.light_ns, other.light_ns);
+        self.core_ns.iter_mut().zip(other.core_ns).for_each(|(sum, of)| more(sum, of));
+        more(&mut self.awake_ns, other.awake_ns);
+        more(&mut self.switches, other.switches);
+        more(&mut self.interrupts, other.interrupts);
+        more(&mut self.timers, other.timers);
+        more(&mut self.requests, other.requests);
+        more(&mut self.read_bytes, other.read_bytes);
+        more(&mut self.written_bytes, other.written_bytes);
+        more(&mut self.rest_ns, other.rest_ns);
+        more(&mut self.asleep_ns, other.asleep_ns);
+        more(&mut self.gc_ns, other.gc_ns);
     }
 
-    /// Energy of this slot, of so much time.
+    /// Energy of this slot, of so much time, with the drive working in a power state.
     #[must_use]
-    pub fn energy(&self, machine: &Local, load: Rest, length_ns: f64) -> Energy {
+    pub fn energy(&self, machine: &Local, state: usize, length_ns: f64) -> Energy {
         let power = &machine.power;
         let cpu_uj = self.cpu_uj(power, f64::from(machine.host.cores), length_ns);
-        let drive_uj = self.drive_uj(machine, load, length_ns);
+        let drive_uj = self.drive_uj(machine, state, length_ns);
         let system = power.system_base_uw as f64 * length_ns / 1e9;
         let system_uj = system + (cpu_uj + drive_uj) * power.system_slope_ppm as f64 / 1e6;
         Energy { cpu_uj, drive_uj, system_uj }
@@ -136,34 +143,24 @@ impl Slot {
     /// Working cores share one budget: the more of them work, the lower their clocks and what each takes.
     fn cpu_uj(&self, power: &Power, cores: f64, length_ns: f64) -> f64 {
         let share = |ppm: u64| ppm as f64 / 1e6;
-        let busy_ns = self.run_ns + self.spin_ns * share(power.spin_ppm) + self.light_ns * share(power.light_ppm);
+        let [works_ns, looks_ns, rests_ns] = self.core_ns;
+        let busy_ns = works_ns + looks_ns * share(power.spin_ppm) + rests_ns * share(power.light_ppm);
         let of_all = (busy_ns / length_ns / cores).min(1.0);
         let each_uw = power.core_uw as f64 + (power.core_of_all_uw as f64 - power.core_uw as f64) * of_all;
         let idle_uj = power.cpu_idle_uw as f64 * length_ns / 1e9;
-        let uncore_uj = power.uncore_uw as f64 * self.awake_ns.min(length_ns) / 1e9;
-        idle_uj
-            + uncore_uj
-            + busy_ns.min(cores * length_ns) * each_uw / 1e9
-            + self.switches * power.switch_nj as f64 / 1e3
+        let uncore_uj = power.uncore_uw as f64 * self.awake_ns / 1e9;
+        idle_uj + uncore_uj + busy_ns * each_uw / 1e9 + self.switches * power.switch_nj as f64 / 1e3
     }
 
-    fn drive_uj(&self, machine: &Local, rest: Rest, length_ns: f64) -> f64 {
+    fn drive_uj(&self, machine: &Local, state: usize, length_ns: f64) -> f64 {
         let power = &machine.power;
-        let rest_uw = if rest.autonomous { power.drive_asleep_uw } else { power.drive_rest_uw };
-        let state = machine.drive.state.get(rest.state);
-        let awake_ns = (length_ns - self.rest_ns).max(0.0);
-        let base_uj = (power.drive_awake_uw as f64 * awake_ns + rest_uw as f64 * self.rest_ns) / 1e9;
+        let gc_uw = machine.drive.state.get(state).map_or(0, |state| state.gc_uw);
+        let awake_ns = length_ns - self.rest_ns - self.asleep_ns;
+        let base_fj = power.drive_awake_uw as f64 * awake_ns
+            + power.drive_rest_uw as f64 * self.rest_ns
+            + power.drive_asleep_uw as f64 * self.asleep_ns;
         let bytes_pj = self.read_bytes * power.drive_read_pj_per_byte as f64
             + self.written_bytes * power.drive_write_pj_per_byte as f64;
-        base_uj + bytes_pj / 1e6 + self.gc_ns * state.map_or(0, |state| state.gc_uw) as f64 / 1e9
+        base_fj / 1e9 + bytes_pj / 1e6 + self.gc_ns * gc_uw as f64 / 1e9
     }
-}
-
-/// What a drive's rest depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rest {
-    /// Index of the power state in which it works.
-    pub state: usize,
-    /// Whether it goes to its lowest state by itself.
-    pub autonomous: bool,
 }

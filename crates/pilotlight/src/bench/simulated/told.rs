@@ -12,7 +12,7 @@ use pilotlight_sensors::recording::{Marker, Track};
 use pilotlight_sensors::sensor::{Counts, Kind, Unit};
 use pilotlight_sensors::{Domain, Origin, Part, Recording};
 use pilotlight_sim::histogram::Histogram;
-use pilotlight_sim::local::{Load, Local, Rest, Slot, Tally};
+use pilotlight_sim::local::{Load, Local, Slot, Tally};
 
 use super::asked::is_whole;
 
@@ -47,10 +47,9 @@ pub(super) fn observed(machine: &Local, load: &Load, tally: &Tally, stage: &Stag
 
 /// All counters over time.
 pub(super) fn recording(machine: &Local, load: &Load, tally: &Tally) -> Recording {
-    let rest = Rest { state: load.state, autonomous: load.autonomous };
     let length_ns = tally.slot_ns as f64;
     let energy = |of: fn(&pilotlight_sim::local::Energy) -> f64| {
-        counter(tally, |slot| of(&slot.energy(machine, rest, length_ns)))
+        counter(tally, |slot| of(&slot.energy(machine, load.state, length_ns)))
     };
     let mut power = Track::new(POWER, &power_domains(machine), tally.slot_ns);
     power.points = vec![energy(|e| e.drive_uj), energy(|e| e.cpu_uj), energy(|e| e.system_uj)];
@@ -110,4 +109,90 @@ fn class(what: What, of: &Histogram, load: &Load) -> Class {
     };
     let bytes = Some(of.count() * load.bytes);
     Class { what, operations: of.count(), bytes, runtime_ns: load.duration_ns, latency }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use pilotlight_bench::Place;
+    use pilotlight_lab::local;
+    use pilotlight_sim::local::{Scheduler, Way, run};
+
+    use super::*;
+
+    fn load(way: Way) -> Load {
+        Load {
+            way,
+            jobs: 6,
+            depth: 1,
+            bytes: 4_096,
+            sequential: false,
+            writes_ppm: 0,
+            scheduler: Scheduler::None,
+            state: 0,
+            autonomous: false,
+            think_after: 0,
+            think_ns: 0,
+            think_spin_ns: 0,
+            ramp_ns: 1_000_000,
+            duration_ns: 10_000_000,
+            after_ns: 0,
+            seed: 1,
+        }
+    }
+
+    fn told(way: Way) -> (Local, Load, Tally, Observed) {
+        let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let machine = local::load(&root.join("profiles/poll-optane-900p.toml")).unwrap().machine;
+        let load = load(way);
+        let tally = run(&machine, &load);
+        let stage =
+            Stage { scratch: "/tmp".into(), place: Place::Nothing, ramp_s: 0.001, duration_s: 120.0, seed: load.seed };
+        let observed = observed(&machine, &load, &tally, &stage);
+        (machine, load, tally, observed)
+    }
+
+    /// The last reading of a counter.
+    fn last(observed: &Observed, sensor: &str, domain: usize) -> f64 {
+        let track = observed.recording.tracks.iter().find(|track| track.sensor == sensor).unwrap();
+        track.points[domain].last().unwrap().value as f64
+    }
+
+    #[test]
+    fn sensors_say_what_was_counted() {
+        let (machine, load, tally, observed) = told(Way::Hybrid);
+        let all = tally.sum(0, tally.slot_ns * tally.slots.len() as u64);
+        let near = |ours: f64, expected: f64| assert!((ours - expected).abs() <= 1.0, "{ours}, not {expected}");
+        near(last(&observed, "cputime", 0), all.run_ns + all.spin_ns);
+        near(last(&observed, "kernel", 0), all.switches);
+        near(last(&observed, "kernel", 1), all.interrupts + all.timers);
+        assert!(all.spin_ns > 0.0 && all.timers > 0.0 && all.interrupts == 0.0);
+        let energies: Vec<_> =
+            tally.slots.iter().map(|slot| slot.energy(&machine, load.state, tally.slot_ns as f64)).collect();
+        let of = |part: Part| {
+            let named = power_domains(&machine);
+            last(&observed, POWER, named.iter().position(|domain| domain.part == part).unwrap())
+        };
+        near(of(Part::Cpu), energies.iter().map(|energy| energy.cpu_uj).sum());
+        near(of(Part::Drive("simulated".into())), energies.iter().map(|energy| energy.drive_uj).sum());
+        near(of(Part::System), energies.iter().map(|energy| energy.system_uj).sum());
+    }
+
+    #[test]
+    fn fio_says_what_was_done_in_the_measured_time() {
+        let (_, load, tally, observed) = told(Way::Interrupt);
+        let Observed { record, window, end_ns, .. } = observed;
+        assert_eq!((window.from_ns, window.to_ns, end_ns), (1_000_000, 11_000_000, 11_000_000));
+        assert_eq!(record.window_ns, Some((window.from_ns, window.to_ns)));
+        let [class] = &record.classes[..] else { panic!("{:?}", record.classes) };
+        let reads = tally.reads.count();
+        assert_eq!((&class.what, class.operations, class.bytes), (&What::Read, reads, Some(reads * load.bytes)));
+        assert_eq!(class.runtime_ns, load.duration_ns);
+        assert_eq!(class.latency.histogram.iter().map(|(_, count)| count).sum::<u64>(), reads);
+        // One switch for each request, of the measured time alone.
+        let switches = record.extra["context_switches_count"];
+        assert!((switches / reads as f64 - 1.0).abs() < 0.01, "{switches} {reads}");
+        assert!(record.warnings.iter().any(|warning| warning.contains("0.01 s of 120 s")), "{:?}", record.warnings);
+    }
 }
