@@ -12,7 +12,8 @@ kernel_suite() {
   case $1 in
     6.12 | 6.1) echo bookworm ;;
     5.10) echo bullseye ;;
-    *) die "unknown kernel '$1'; known: 6.12 6.1 5.10" ;;
+    backports) echo trixie-backports ;; # the newest that Debian has for a stable release, whichever that is today
+    *) die "unknown kernel '$1'; known: 6.12 6.1 5.10 backports" ;;
   esac
 }
 kernel_package() {

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Fetches what the Linux initiator harness needs and builds one initramfs per kernel:
 #
-#   tests/linux/prepare.sh [--refresh] [KERNEL...]      kernels: 6.12 (default), 6.1, 5.10
+#   tests/linux/prepare.sh [--refresh] [KERNEL...]      kernels: 6.12 (default), 6.1, 5.10, backports
 #
 # Debian packages are downloaded and checked by apt with a configuration of its own and unpacked with
 # `dpkg -x` under $CACHE (common.sh): nothing is installed and nothing outside that folder is touched.
@@ -22,6 +22,7 @@ apt_for() {
   mkdir -p "$state/lists/partial" "$state/archives/partial"
   : >"$state/status"
   for s in "$suite debian" "$suite-security debian-security"; do
+    [[ $s != *-backports-security* ]] || continue
     echo "deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $MIRROR/${s#* } ${s% *} main"
   done >"$state/sources.list"
   "$command" -q -o Dir::Etc::SourceList="$state/sources.list" -o Dir::Etc::SourceParts=/dev/null \
@@ -113,14 +114,22 @@ prepare_kernel() {
   suite=$(kernel_suite "$name")
   stamp="kernel 1 $(cat "$ROOT/.stamp") $(sha256sum <"$HARNESS/prepare.sh")"
   [[ $refresh == no && $(cat "$dir/.stamp" 2>/dev/null) == "$stamp" ]] && { say "kernel $name: $(cat "$dir/version") in $dir"; return; }
+  [[ $name != backports ]] || rm -f "$CACHE/apt/$suite/updated" # what it had a week ago may be gone
   update_lists "$suite"
   package=$(apt_for "$suite" apt-cache depends "$(kernel_package "$name")" | awk '/Depends: linux-image/{print $2; exit}')
   say "kernel $name: $package of $suite"
   rm -rf "$dir"
   mkdir -p "$dir"
-  unpack "$suite" "$dir/unpacked" "$package"
   local version=${package#linux-image-}
-  mv "$dir/unpacked/boot/vmlinuz-$version" "$dir/vmlinuz"
+  # Since 7.x the image and its modules are packages of their own, below /usr.
+  # shellcheck disable=SC2046 # a list of package names
+  unpack "$suite" "$dir/unpacked" "$package" $(apt_for "$suite" apt-cache depends "$package" |
+    awk -v version="$version" '$1 == "Depends:" && $2 ~ /^linux-(base|binary|modules)-/ && substr($2, length($2) - length(version)) == "-" version {print $2}')
+  [[ -e $dir/unpacked/lib/modules ]] || ln -s usr/lib "$dir/unpacked/lib"
+  local image
+  for image in "$dir/unpacked/boot/vmlinuz-$version" "$dir/unpacked/lib/modules/$version/vmlinuz"; do
+    [[ ! -e $image ]] || mv "$image" "$dir/vmlinuz"
+  done
   build_userland "$dir/guest"
   copy_modules "$dir/unpacked" "$version" "$dir/guest"
   pack "$dir/guest" >"$dir/initramfs.cpio"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs one case: boots a stock Linux kernel in QEMU (no KVM) and lets its NVMe/TCP initiator loose on a target.
 #
-#   tests/linux/run.sh CASE [KERNEL]          cases: see cases/; kernels: 6.12 (default), 6.1, 5.10
+#   tests/linux/run.sh CASE [KERNEL]          cases: see cases/; kernels: 6.12 (default), 6.1, 5.10, backports
 #
 # PEER=pilotlight|nvmet   who is the target (default pilotlight; nvmet is the kernel's own, in a second guest:
 #                         what fails there is a mistake of the harness or a peculiarity of Linux)

@@ -189,14 +189,18 @@ impl Cpu {
                 let _ = fs::write(first, governor);
             }
             Some(Held::Bounds { found: [min, max], .. }) => {
-                // One of the two orders is right; what comes too early is refused, and comes again.
-                for (path, text) in [(&second, &max), (&first, &min), (&second, &max)] {
+                for (path, text) in in_turn((&first, &min), (&second, &max)) {
                     let _ = fs::write(path, text);
                 }
             }
             None => {}
         }
     }
+}
+
+/// In which order bounds are brought back: one of two is right, and what comes too early is refused, and comes again.
+fn in_turn<B: Copy>(lower: B, upper: B) -> [B; 3] {
+    [upper, lower, upper]
 }
 
 impl Way {
@@ -251,4 +255,26 @@ fn write_khz(file: &File, khz: u32) -> io::Result<()> {
     writeln!(left, "{khz}")?;
     let used = 12 - left.len();
     file.write_all_at(&text[..used], 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that refuses to let the bounds cross.
+    #[test]
+    fn bounds_come_back_from_wherever_they_are() {
+        let pairs = || (0..4).flat_map(|lower| (lower..4).map(move |upper| [lower, upper]));
+        for now in pairs() {
+            for found in pairs() {
+                let mut bounds = now;
+                for (which, value) in in_turn((0, found[0]), (1, found[1])) {
+                    let mut new = bounds;
+                    new[which] = value;
+                    bounds = if new[0] <= new[1] { new } else { bounds };
+                }
+                assert_eq!(bounds, found, "from {now:?}");
+            }
+        }
+    }
 }

@@ -46,11 +46,16 @@ impl Given {
     /// The machine, as one value for each dotted key, without what differs from run to run by itself.
     #[must_use]
     pub fn machine(&self) -> Vec<(String, String)> {
-        let value = self.environment.as_ref().and_then(|environment| serde_json::to_value(environment).ok());
-        let mut flat = flat(&value.unwrap_or_default());
-        flat.retain(|(key, _)| !["at_unix_s", "load", "memory_bytes"].iter().any(|own| key.starts_with(own)));
-        flat
+        self.environment.as_ref().map(machine).unwrap_or_default()
     }
+}
+
+/// A machine as one value for each dotted key, without what differs from run to run by itself.
+#[must_use]
+pub fn machine(environment: &Environment) -> Vec<(String, String)> {
+    let mut flat = flat(&serde_json::to_value(environment).unwrap_or_default());
+    flat.retain(|(key, _)| !["at_unix_s", "load", "memory_bytes"].iter().any(|own| key.starts_with(own)));
+    flat
 }
 
 /// Every value of a tree with its dotted key, in the order of keys. Items of a list that have a name go by it.

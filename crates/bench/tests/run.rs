@@ -223,6 +223,68 @@ metric = [{{ name = "score", unit = "points", regex = "([0-9]+)" }}]
 }
 
 #[test]
+fn a_rule_whose_metric_has_no_value_is_said_and_not_taken_for_narrow() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "title = 'r'\nplace = { nothing = true }\n\
+                stop = { metric = 'system_power_w', within = '5%', at_least = 2, at_most = 3 }\n\
+                [workload]\nkind = 'command'\nargv = ['true']\n";
+    let mut steps = Vec::new();
+    let results = bench(text, folder.path())
+        .run(&StopFlag::default(), &mut |event| {
+            if let Event::Step(what) = event {
+                steps.push(what);
+            }
+        })
+        .unwrap();
+    assert_eq!(results.points[0].repeats, 3);
+    assert!(steps[0].contains("stop.metric has no value here: no sensor"), "{steps:?}");
+    let note = results.notes.iter().find(|note| note.starts_with("stop.metric: system_power_w")).unwrap();
+    assert!(note.contains("measured 3 times"), "{note}");
+}
+
+/// Progress as it is told: which of how many, and for how long still.
+fn told(bench: &Bench) -> Vec<(usize, usize, f64)> {
+    let mut told = Vec::new();
+    let _ = bench.run(&StopFlag::default(), &mut |event| {
+        if let Event::Measuring { finished, of, left_s, .. } = event {
+            told.push((finished, of, left_s));
+        }
+    });
+    told
+}
+
+#[test]
+fn progress_counts_what_failed_and_learns_how_long_a_measurement_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "title = 'p'\nplace = { nothing = true }\nrepeats = 3\non_failure = 'go-on'\n\
+                [workload]\nkind = 'command'\nargv = ['sh', '-c', 'sleep 0.5; [ {a} = 1 ]']\nknobs = { a = [1, 2] }\n";
+    let told = told(&bench(text, folder.path()));
+    assert_eq!(
+        told.iter().map(|(finished, of, _)| (*finished, *of)).collect::<Vec<_>>(),
+        [(0, 6), (1, 6), (2, 6), (3, 6), (4, 6), (5, 6)]
+    );
+    let idle = text.replace("repeats = 3", "repeats = 1\nidle_baseline = '1s'");
+    let with_idle = self::told(&bench(&idle, &folder.path().join("idle")));
+    assert!((with_idle[0].2 - 1.6).abs() < 1e-9 && (0.5..1.4).contains(&with_idle[1].2), "{with_idle:?}");
+    // Nothing says how long the command takes: 0.3 s each are planned, at least 0.5 s each are seen.
+    assert!((told[0].2 - 6.0 * 0.3).abs() < 1e-9 && told[1].2 >= 5.0 * 0.5, "{told:?}");
+}
+
+#[test]
+fn whoever_watches_may_panic_and_the_workload_still_cleans_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = bench(&experiment(folder.path()), folder.path());
+    let watch = |event| assert!(!matches!(event, Event::Measuring { finished: 1, .. }), "a watcher fails");
+    let outcome =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| bench.run(&StopFlag::default(), &mut { watch })));
+    assert!(outcome.is_err());
+    assert_eq!(bench.log().last().unwrap(), "cleaned");
+    let out = bench.settings.folder.root();
+    assert!(!out.join("scratch").exists() && !out.join("data.bin").exists());
+    assert_eq!(Finished::read(&bench.settings.folder.journal()).unwrap().runs.len(), 1);
+}
+
+#[test]
 fn a_failing_point_ends_the_run_or_leaves_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let text = r#"
@@ -271,7 +333,9 @@ argv = ["sh", "-c", "sleep 0.2; rm {meter}; sleep 0.3"]
         meter = reading.display()
     );
     std::fs::write(&reading, "25").unwrap();
-    let needed = bench(&text.replace("OPTIONAL", "false"), folder.path());
+    let needed = format!("on_failure = 'go-on'\n{}", text.replace("OPTIONAL", "false"));
+    let needed = bench(&needed, folder.path());
+    // Only what the workload does wrong is passed over.
     let error = needed.run(&StopFlag::default(), &mut |_| ()).unwrap_err().to_string();
     assert!(error.contains("meter") && error.contains("optional"), "{error}");
 

@@ -85,10 +85,7 @@ impl Drive for Controller {
     }
 
     fn log_page(&mut self, id: u8, data: &mut [u8]) -> io::Result<()> {
-        let dwords = (data.len() / 4).saturating_sub(1) as u32;
-        let cdw10 = u32::from(id) | dwords << 16;
-        let command = AdminCommand { opcode: GET_LOG_PAGE, nsid: ALL_NAMESPACES, cdw10, ..AdminCommand::default() };
-        sys::receive(&self.0, command, data).map(drop)
+        sys::receive(&self.0, get_log_page(id, data.len()), data).map(drop)
     }
 
     fn feature(&mut self, id: u8, data: &mut [u8]) -> io::Result<u32> {
@@ -102,9 +99,35 @@ impl Drive for Controller {
     }
 }
 
+/// The length of the data is told in double words, less one (NVMe Base 2.1, 5.1.12).
+fn get_log_page(id: u8, bytes: usize) -> AdminCommand {
+    let dwords = (bytes / 4).saturating_sub(1) as u32;
+    let cdw10 = u32::from(id) | dwords << 16;
+    AdminCommand { opcode: GET_LOG_PAGE, nsid: ALL_NAMESPACES, cdw10, ..AdminCommand::default() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_page_is_asked_for_in_double_words() {
+        // As nvme-cli sends it for the SMART log: 512 bytes of log page 02h.
+        let command = get_log_page(0x02, 512);
+        assert_eq!((command.opcode, command.nsid, command.cdw10), (0x02, 0xffff_ffff, 0x007f_0002));
+        assert_eq!(get_log_page(0x25, 64).cdw10, 0x000f_0025);
+    }
+
+    #[test]
+    fn data_go_only_the_way_that_the_opcode_says() {
+        let null = File::open("/dev/null").unwrap();
+        let (to_host, to_drive) =
+            (get_log_page(2, 8), AdminCommand { opcode: SET_FEATURES, ..AdminCommand::default() });
+        let kind = |result: io::Result<u32>| result.unwrap_err().kind();
+        assert_eq!(kind(sys::send(&null, to_host, &[0; 8])), io::ErrorKind::InvalidInput);
+        assert_eq!(kind(sys::receive(&null, to_drive, &mut [0; 8])), io::ErrorKind::InvalidInput);
+        assert_ne!(kind(sys::receive(&null, get_log_page(2, 8), &mut [0; 8])), io::ErrorKind::InvalidInput);
+    }
 
     #[test]
     fn what_is_no_drive_is_an_error() {

@@ -6,7 +6,9 @@ use std::os::fd::AsRawFd;
 
 /// `_IOWR('N', 0x41, struct nvme_passthru_cmd)`.
 const NVME_IOCTL_ADMIN_CMD: u32 = 0xc048_4e41;
-const TIMEOUT_MS: u32 = 2_000;
+/// The kernel's own limit for admin commands (its parameter nvme_core.admin_timeout, 60 s). A shorter one is no protection: when
+/// it passes, the kernel resets the controller, in the middle of what is measured.
+const KERNELS_LIMIT_MS: u32 = 0;
 
 /// `struct nvme_passthru_cmd`. Where data are, and how long the drive may take, is filled in on sending.
 #[repr(C)]
@@ -39,7 +41,7 @@ pub(crate) fn receive(device: &File, mut command: AdminCommand, data: &mut [u8])
     }
     command.address = data.as_mut_ptr() as u64;
     command.data_len = data.len() as u32;
-    command.timeout_ms = TIMEOUT_MS;
+    command.timeout_ms = KERNELS_LIMIT_MS;
     // SAFETY: data go to the host, at most `data_len` bytes of them to `data`, which is ours alone and outlives the call.
     answer(unsafe { libc::ioctl(device.as_raw_fd(), NVME_IOCTL_ADMIN_CMD as _, &raw mut command) }, &command)
 }
@@ -51,7 +53,7 @@ pub(crate) fn send(device: &File, mut command: AdminCommand, data: &[u8]) -> io:
     }
     command.address = data.as_ptr() as u64;
     command.data_len = data.len() as u32;
-    command.timeout_ms = TIMEOUT_MS;
+    command.timeout_ms = KERNELS_LIMIT_MS;
     // SAFETY: data go to the drive: the kernel reads `data_len` bytes at `data`, which outlive the call, and writes none.
     answer(unsafe { libc::ioctl(device.as_raw_fd(), NVME_IOCTL_ADMIN_CMD as _, &raw mut command) }, &command)
 }

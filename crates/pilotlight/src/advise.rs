@@ -161,8 +161,11 @@ fn text(advice: &Advice) -> String {
     for work in &advice.works {
         text += &format!("\n{} ({} points)\n", work.about, work.points);
         text += &match &work.by {
+            _ if work.points == 0 => "  no such points were measured\n".to_owned(),
             None => "  nothing was measured by which it could be judged\n".to_owned(),
-            Some(by) => format!("judged by {by}\n\n{}{}", table(work), exceptions(work)),
+            Some(by) => {
+                format!("judged by {by}\n\n{}{}{}", table(work), exceptions(work), reasons(work, advice.at_least))
+            }
         };
     }
     text += &format!(
@@ -204,8 +207,8 @@ fn cells(row: &Row) -> [String; 10] {
     let (variable, knob) = (format!("  {}", row.variable), row.knob.clone().unwrap_or_else(nothing));
     let (said, against, rest) = match &row.outcome {
         Outcome::NotVaried => ("not varied".to_owned(), nothing(), None),
-        Outcome::NotDerived(why) => (format!("not derived: {why}"), nothing(), None),
-        Outcome::TooLittle(why) => (format!("too little measured: {why}"), nothing(), None),
+        Outcome::NotDerived(_) => ("not derived".to_owned(), nothing(), None),
+        Outcome::TooLittle(_) => ("too little measured".to_owned(), nothing(), None),
         Outcome::NoneWithinLimit => ("none within the limit of latency".to_owned(), nothing(), None),
         Outcome::NoDifference { p: least, .. } => (format!("no difference shown (p {})", p(*least)), nothing(), None),
         Outcome::Best(best) => (settings(best), best.against.clone(), Some(best)),
@@ -231,6 +234,25 @@ fn figures(best: &Best) -> [String; 5] {
         p(best.p),
         format!("{} of {}", best.holds_in, best.circumstances),
     ]
+}
+
+/// Why nothing is said, and what is left out: too long for a table.
+fn reasons(work: &Work, at_least: usize) -> String {
+    let mut text = String::new();
+    for row in &work.rows {
+        match &row.outcome {
+            Outcome::NotDerived(why) => text += &format!("  {}: {why}\n", row.variable),
+            Outcome::TooLittle(why) => text += &format!("  {}: {why}\n", row.variable),
+            _ if row.left_out > 0 => {
+                text += &format!(
+                    "  {}: {} circumstances do not count: not every value was measured in them {at_least} times or more\n",
+                    row.variable, row.left_out
+                );
+            }
+            _ => {}
+        }
+    }
+    text
 }
 
 /// Where another setting is better.

@@ -17,7 +17,7 @@ use pilotlight_bench::results::samples::Format;
 use pilotlight_bench::results::{Folder, Results};
 use pilotlight_bench::run::{self, RunError, Senses, Settings, StopFlag};
 use pilotlight_sensors::Roots;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::Exit;
 use progress::Progress;
@@ -44,8 +44,9 @@ Examples:
 Exit codes:
   0  everything was measured
   1  the run ended early: a sensor or a tool is missing or failed; what was finished is kept
-  2  the command line or the experiment was refused; nothing was changed
-  130, 143  ended by Ctrl-C (130) or SIGTERM (143); everything is put back, and the run can be resumed";
+  2  the command line, the experiment or the folder was refused; nothing was changed
+  129, 130, 143  ended by the end of the terminal (129), Ctrl-C (130) or SIGTERM (143); everything is put back, and the run can be
+     resumed. With nohup it outlives the terminal";
 
 /// Options of `pilotlight bench`.
 #[derive(Args, Clone, Debug)]
@@ -196,7 +197,7 @@ fn measured(args: &BenchArgs, prepared: &Prepared) -> anyhow::Result<ExitCode> {
     let Prepared { loaded, plan, senses, settings } = prepared;
     let stop = listening()?;
     if !args.json {
-        output::say_sensors(senses);
+        output::print(&output::sensors(senses));
     }
     let mut progress = Progress::new(plan, args.json);
     let outcome = run::run(loaded, plan, senses, settings, &stop, &mut |event| progress.tell(&event));
@@ -206,12 +207,31 @@ fn measured(args: &BenchArgs, prepared: &Prepared) -> anyhow::Result<ExitCode> {
             tell(args, prepared, &results)?;
             Ok(if results.complete { Exit::Clean } else { Exit::Failed }.into())
         }
-        Err(RunError::Stopped(signal)) => {
-            eprintln!("ended by {}; {}", if signal == 2 { "Ctrl-C" } else { "SIGTERM" }, how_to_go_on(settings));
-            Ok(ExitCode::from(128 + u8::try_from(signal).unwrap_or(0)))
+        Err(RunError::Stopped(signal)) => Ok(stopped(signal, &how_to_go_on(settings))),
+        // Nothing was done: the folder is somebody else's.
+        Err(RunError::Folder(error)) if error.is_refusal() => {
+            crate::exit::failed(&error.into());
+            Ok(Exit::Refused.into())
         }
-        Err(error) => Err(anyhow::Error::from(error).context(how_to_go_on(settings))),
+        Err(error) => {
+            let code = crate::exit::failed(&error.into());
+            if settings.folder.plan().exists() {
+                output::say(&how_to_go_on(settings));
+            }
+            Ok(code.into())
+        }
     }
+}
+
+/// Says by what the run was ended. The code is the shell's: 128 and the signal.
+fn stopped(signal: i32, how_to_go_on: &str) -> ExitCode {
+    let name = match signal {
+        SIGINT => "Ctrl-C",
+        SIGHUP => "the end of the terminal (SIGHUP)",
+        _ => "SIGTERM",
+    };
+    output::say(&format!("ended by {name}; {how_to_go_on}"));
+    ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))
 }
 
 /// The experiment on a machine that is computed.
@@ -236,27 +256,43 @@ fn on_simulated(args: &BenchArgs, profile: &Path, file: &Path) -> anyhow::Result
         run::computed::run(&loaded, &plan, &mut machine, &folder, format, &stop, &mut |event| progress.tell(&event));
     progress.finish();
     let results = match outcome {
-        Err(RunError::Stopped(signal)) => return Ok(ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))),
+        Err(RunError::Stopped(signal)) => return Ok(stopped(signal, &goes_on_there(&folder))),
         outcome => outcome?,
     };
     if let Some(rows) = &args.rows {
         simulated::write_rows(file, &machine, (&plan, &loaded.table), &folder, rows)?;
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&results)?);
+        output::print(&(serde_json::to_string_pretty(&results)? + "\n"));
     } else {
-        print!("{}", output::people(&results, folder.root()));
+        output::print(&output::people(&results, folder.root()));
     }
     Ok(if results.complete { Exit::Clean } else { Exit::Failed }.into())
 }
 
-/// A flag that Ctrl-C and SIGTERM raise.
+/// A flag that is raised by Ctrl-C, SIGTERM and the end of the terminal, such as an SSH connection that breaks.
 fn listening() -> anyhow::Result<StopFlag> {
     let stop = StopFlag::default();
-    for (signal, number) in [(SIGINT, 2), (SIGTERM, 15)] {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        if signal == SIGHUP && outlives(&status) {
+            continue;
+        }
+        let number = usize::try_from(signal).context("signals are numbers above zero")?;
         signal_hook::flag::register_usize(signal, stop.cell(), number).context("cannot listen to signals")?;
     }
     Ok(stop)
+}
+
+/// Whether it is to outlive its terminal: whoever started it has SIGHUP ignored, as `nohup` does (proc_pid_status(5): SigIgn).
+fn outlives(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (SIGHUP - 1) & 1 == 1)
+}
+
+fn goes_on_there(folder: &Folder) -> String {
+    format!("to go on: the same with --out {}", folder.root().display())
 }
 
 fn how_to_go_on(settings: &Settings) -> String {
@@ -267,9 +303,9 @@ fn how_to_go_on(settings: &Settings) -> String {
 
 fn tell(args: &BenchArgs, prepared: &Prepared, results: &Results) -> anyhow::Result<()> {
     if args.json {
-        println!("{}", serde_json::to_string_pretty(results)?);
+        output::print(&(serde_json::to_string_pretty(results)? + "\n"));
     } else {
-        print!("{}", output::people(results, prepared.settings.folder.root()));
+        output::print(&output::people(results, prepared.settings.folder.root()));
     }
     Ok(())
 }
@@ -277,6 +313,13 @@ fn tell(args: &BenchArgs, prepared: &Prepared, results: &Results) -> anyhow::Res
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_who_asked_for_it_outlives_the_terminal() {
+        // as /proc has it under nohup, and of a program whose SIGINT and SIGPIPE are ignored
+        assert!(outlives("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"));
+        assert!(!outlives("SigIgn:\t0000000000001002\n") && !outlives(""));
+    }
 
     #[test]
     fn dates_are_those_of_the_calendar() {

@@ -62,6 +62,9 @@ pub(crate) enum Command {
     Demo(crate::demo::DemoArgs),
     /// Drive a target over NVMe/TCP: measure it, or verify every block
     Load(LoadArgs),
+    /// Read a drive of this machine by interrupt or polling, and measure it
+    #[command(long_about = crate::read::ABOUT)]
+    Read(crate::read::ReadArgs),
     /// Say what is in a block trace, or generate one
     Trace(crate::trace::TraceArgs),
     /// Say what this machine offers to cores that sleep, and what would bring the rest

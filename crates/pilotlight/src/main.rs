@@ -14,6 +14,7 @@ mod load;
 mod log;
 mod namespace;
 mod policies;
+mod read;
 mod report;
 mod restore;
 mod serve;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Set(args) => set::run(args).map(ExitCode::from),
         Command::Namespace(args) => namespace::run(args).map(ExitCode::from),
         Command::Load(args) => load::run(args),
+        Command::Read(args) => read::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -32,6 +32,9 @@ Exit codes:
   1  something is not back; its journal stays
   2  the command line was refused";
 
+/// Where journals of root are.
+const ROOTS_FOLDER: &str = "/run/pilotlight/changes";
+
 /// Options of `pilotlight restore`.
 #[derive(Args, Clone, Debug)]
 #[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
@@ -75,6 +78,8 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Exit> {
         println!("{}", serde_json::to_string(&reports)?);
     } else {
         print!("{}", text(&reports));
+        let unseen = of_root(&folder(), Path::new(ROOTS_FOLDER)).filter(|_| args.journal.is_none());
+        unseen.into_iter().for_each(|note| println!("{note}"));
     }
     let named = args.journal.is_some();
     let undone = |report: &Report| report.error.is_some() && (named || !report.running);
@@ -89,6 +94,15 @@ fn one(journal: &Path, options: Options) -> Report {
         Err(error) => (false, Vec::new(), Some(error.to_string())),
     };
     Report { journal: journal.to_owned(), running, changes, error }
+}
+
+/// What who is not root should know: runs of root have left theirs elsewhere.
+fn of_root(own: &Path, of_root: &Path) -> Option<String> {
+    let nothing = || find(of_root).is_ok_and(|journals| journals.is_empty());
+    if own == of_root || nothing() {
+        return None;
+    }
+    Some(format!("what runs of root have left, if anything, is in {}: `sudo pilotlight restore`", of_root.display()))
 }
 
 fn remains(journal: &Path) -> String {
@@ -122,5 +136,19 @@ mod tests {
         assert!(!report.running && report.changes.is_empty());
         assert!(report.error.as_deref().is_some_and(|error| error.contains("/no/such.jsonl")), "{report:?}");
         assert!(text(&[]).starts_with("nothing to put back"));
+    }
+
+    #[test]
+    fn who_is_not_root_hears_of_roots_journals() {
+        let folder = tempfile::tempdir().unwrap();
+        let (own, roots) = (folder.path().join("own"), folder.path().join("roots"));
+        assert_eq!(of_root(&own, &roots), None, "there is no such folder");
+        std::fs::create_dir(&roots).unwrap();
+        assert_eq!(of_root(&own, &roots), None, "there is nothing in it");
+        std::fs::write(roots.join("1.jsonl"), "").unwrap();
+        assert!(of_root(&own, &roots).is_some_and(|note| note.contains("sudo pilotlight restore")));
+        assert_eq!(of_root(&roots, &roots), None, "root sees them");
+        // One that cannot be looked into, as root's cannot.
+        assert!(of_root(&own, &roots.join("1.jsonl")).is_some());
     }
 }

@@ -19,7 +19,9 @@ impl Table {
     /// As CSV, with the names of columns in the first line and `notes` as comment lines before it.
     #[must_use]
     pub fn csv(&self, notes: &[String]) -> String {
-        let mut text: String = notes.iter().map(|note| format!("# {note}\n")).collect();
+        // A note of several lines must not end the comment.
+        let mut text: String =
+            notes.iter().flat_map(|note| note.lines()).map(|line| format!("# {}\n", line.trim_end())).collect();
         let keys = self.columns.iter().map(|column| quoted(&column.key()));
         text += &(keys.collect::<Vec<_>>().join(",") + "\n");
         for row in &self.rows {
@@ -81,7 +83,7 @@ impl Table {
 }
 
 fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
 fn plain(cell: &Cell) -> String {
@@ -158,6 +160,8 @@ mod tests {
     fn csv_has_units_in_its_columns_and_quotes_what_must_be() {
         let expected = "# hash=1\npolicy,runs,power_w\n\"a, \"\"b\"\"\",10,716.25\nc,,\n";
         assert_eq!(table().csv(&["hash=1".into()]), expected);
+        let long = table().csv(&["first\nsecond".into()]);
+        assert!(long.starts_with("# first\n# second\npolicy,"), "{long}");
     }
 
     #[test]

@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
+use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
 
 const NAME: &str = "battery";
+const INTERVAL_NS: u64 = 1_000_000_000;
 
 /// The batteries of this machine, together.
 #[derive(Debug)]
 pub struct Battery {
-    domains: Vec<Domain>,
+    about: About,
     folders: Vec<PathBuf>,
 }
 
@@ -28,12 +29,15 @@ impl Open for Battery {
         let help = "only machines with a battery have one: use another sensor";
         let names = files::names(&root).map_err(|error| Missing::file(NAME, &root, &error, help, help))?;
         let folders = names.into_iter().map(|name| root.join(name)).filter(|folder| is_battery(folder)).collect();
-        let mut battery = Self { domains: vec![Domain::power("battery", Part::System)], folders };
+        // The firmware asks the battery's own controller: that can take long.
+        let about = About::slow(NAME, INTERVAL_NS, vec![Domain::power("battery", Part::System)]);
+        let mut battery = Self { about, folders };
         if battery.folders.is_empty() {
             return Err(Missing::new(NAME, Why::Absent, format!("no battery in {}", root.display()), help));
         }
         match battery.read(&mut Vec::new()) {
             Ok(()) => Ok(battery),
+            Err(error @ ReadError::Io { .. }) => Err(Missing::new(NAME, Why::Broken, error.to_string(), help)),
             Err(error) => {
                 Err(Missing::new(NAME, Why::NotCounting, error.to_string(), "unplug the charger while measuring"))
             }
@@ -41,31 +45,23 @@ impl Open for Battery {
     }
 }
 
-/// A battery of the system: those of mice and the like have the scope `Device`.
+/// A battery of the system that is in its bay: those of mice and the like have the scope `Device`.
 fn is_battery(folder: &Path) -> bool {
     let says = |file: &str, text: &str| files::text(&folder.join(file)).is_ok_and(|found| found == text);
-    says("type", "Battery") && !says("scope", "Device")
+    says("type", "Battery") && !says("scope", "Device") && !says("present", "0")
 }
 
 impl Sensor for Battery {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        1_000_000_000
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
-        let mut value = 0;
+        let (mut value, mut discharges) = (0, false);
         for folder in &self.folders {
             let path = folder.join("status");
             match files::text(&path).map_err(|error| ReadError::io(path.display(), error))?.as_str() {
-                "Discharging" => value += power_uw(folder)?,
+                "Discharging" => (value, discharges) = (value + power_uw(folder)?, true),
                 // Of two batteries one may rest while the other discharges.
                 "Not charging" | "Full" | "Unknown" => {}
                 other => {
@@ -74,7 +70,12 @@ impl Sensor for Battery {
             }
         }
         if value == 0 {
-            return Err(ReadError::Content("no battery discharges: the system runs from mains".into()));
+            let why = if discharges {
+                "a battery discharges and says 0 W, which it does where it does not measure"
+            } else {
+                "no battery discharges: the system runs from mains"
+            };
+            return Err(ReadError::Content(why.into()));
         }
         into.push(Reading { domain: 0, value });
         Ok(())

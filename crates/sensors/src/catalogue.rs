@@ -4,7 +4,7 @@ use pilotlight_drive::Roots;
 use serde::{Deserialize, Serialize};
 
 use crate::files;
-use crate::sensor::{Domain, Missing, Open, Sensor};
+use crate::sensor::{About, Domain, Missing, Open, Sensor};
 use crate::{
     battery, command, cputime, diskstats, frequency, hwmon, idle, ipmi, kernel, modelled, netio, nvme, powersensor3,
     rapl, rapl_perf, redfish, target,
@@ -178,10 +178,6 @@ fn each_drive(roots: &Roots, config: Config) -> Vec<Config> {
 }
 
 fn look(roots: &Roots, config: &Config) -> Result<Found, Missing> {
-    let sensor = config.open(roots)?;
-    Ok(Found {
-        sensor: sensor.name().into(),
-        domains: sensor.domains().to_vec(),
-        native_interval_ns: sensor.native_interval_ns(),
-    })
+    let About { name, domains, native_interval_ns, .. } = config.open(roots)?.about().clone();
+    Ok(Found { sensor: name, domains, native_interval_ns })
 }

@@ -92,6 +92,8 @@ mod tests {
         let stepped = [reading(0, 0, 0), reading(1, -3_600_000 * MS, 0), reading(2, -3_600_000 * MS, 0)];
         let expected = Jump { from_ns: 0, to_ns: S, wall_ns: -3_600_000 * MS, asleep_ns: 0 };
         assert_eq!(jumps(&stepped, 10 * MS as u64), [expected]);
+        // 20 ms in a second are twenty times what a slewed clock can do.
+        assert_eq!(jumps(&[reading(0, 0, 0), reading(1, 20 * MS, 0)], 10 * MS as u64).len(), 1);
         // Ten minutes of sleep move the wall clock, too: that alone is no step of the wall clock.
         let slept = [reading(0, 0, 0), reading(1, 600 * S as i64, 600 * S)];
         let expected = Jump { from_ns: 0, to_ns: S, wall_ns: 0, asleep_ns: 600 * S };
@@ -103,5 +105,8 @@ mod tests {
         let (first, second) = (read(), read());
         assert!(second.at_ns >= first.at_ns);
         assert!((second.wall_offset_ns - first.wall_offset_ns).abs() < 1_000 * MS);
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as i64;
+        let said = second.at_ns as i64 + second.wall_offset_ns;
+        assert!((now - said).abs() < 60_000 * MS, "the offset leads to the wall clock: {now}, {said}");
     }
 }

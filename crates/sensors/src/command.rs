@@ -1,7 +1,9 @@
 //! Any command or file as a sensor: a number somewhere in a text, in a unit that the configuration gives.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pilotlight_drive::Roots;
@@ -9,7 +11,7 @@ use regex::Regex;
 
 use crate::decimal;
 use crate::http::number_at;
-use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 use crate::sys::child;
 
 const PATIENCE_MS: u64 = 5_000;
@@ -124,7 +126,7 @@ impl Given {
 pub struct Command {
     options: Options,
     regex: Option<Regex>,
-    domain: [Domain; 1],
+    about: About,
     digits: i32,
     factor: i64,
     helpers_cpu_ns: u64,
@@ -145,8 +147,10 @@ impl Open for Command {
         let about_power = matches!(kind, Kind::Power | Kind::EnergyCounter(_));
         let unknown = if about_power { Part::Unknown(options.name.clone()) } else { Part::None };
         let part = options.part.clone().filter(|_| about_power).unwrap_or(unknown);
-        let domain = [Domain::new(&*options.name, kind, unit, part)];
-        let mut command = Self { options: options.clone(), regex, domain, digits, factor, helpers_cpu_ns: 0 };
+        let interval_ns = options.interval_ms.unwrap_or(1_000).saturating_mul(1_000_000);
+        // A program takes its time, and a file can be far away.
+        let about = About::slow(&*options.name, interval_ns, vec![Domain::new(&*options.name, kind, unit, part)]);
+        let mut command = Self { options: options.clone(), regex, about, digits, factor, helpers_cpu_ns: 0 };
         command.read(&mut Vec::new()).map_err(|error| {
             let help = "try the command or file by hand; does pick find the number?";
             Missing::new(&options.name, Why::Broken, error.to_string(), help)
@@ -158,7 +162,7 @@ impl Open for Command {
 impl Command {
     fn text(&mut self) -> Result<String, ReadError> {
         match &self.options.from {
-            Source::File(path) => fs::read_to_string(path).map_err(|error| ReadError::io(path.display(), error)),
+            Source::File(path) => read(path).map_err(|error| ReadError::io(path.display(), error)),
             Source::Command(arguments) => {
                 let patience = Duration::from_millis(self.options.timeout_ms.unwrap_or(PATIENCE_MS));
                 let ended = child::run(arguments, patience);
@@ -183,21 +187,15 @@ impl Command {
     }
 }
 
+/// A file's text. A pipe without a writer has none, instead of waiting for one.
+fn read(path: &Path) -> io::Result<String> {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    io::read_to_string(OpenOptions::new().read(true).custom_flags(flags).open(path)?)
+}
+
 impl Sensor for Command {
-    fn name(&self) -> &str {
-        &self.options.name
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domain
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        self.options.interval_ms.unwrap_or(1_000).saturating_mul(1_000_000)
-    }
-
-    fn slow(&self) -> bool {
-        matches!(self.options.from, Source::Command(_))
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit};
+use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit};
 
 const NAME: &str = "cputime";
+const INTERVAL_NS: u64 = 10_000_000;
 const HELP: &str = "is /proc mounted?";
 /// What the first eight columns are.
 const COLUMNS: [&str; 8] = ["user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"];
@@ -18,7 +19,7 @@ const COLUMNS: [&str; 8] = ["user", "nice", "system", "idle", "iowait", "irq", "
 #[derive(Debug)]
 pub struct CpuTime {
     path: PathBuf,
-    domains: Vec<Domain>,
+    about: About,
 }
 
 /// One core's time since boot, in nanoseconds.
@@ -67,27 +68,19 @@ impl Open for CpuTime {
         let of_core =
             |core: &Core| COLUMNS.map(|what| Domain::counter(format!("{}/{what}", core.name), Unit::NanoSecond));
         let domains = cores.iter().flat_map(of_core).collect();
-        Ok(Self { path, domains })
+        Ok(Self { path, about: About::new(NAME, INTERVAL_NS, domains) })
     }
 }
 
 impl Sensor for CpuTime {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        10_000_000
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
         let cores = cores(&self.path).map_err(|error| ReadError::io(self.path.display(), error))?;
         let values = cores.iter().flat_map(|core| core.spent_ns);
-        if cores.len() * COLUMNS.len() != self.domains.len() {
+        if cores.len() * COLUMNS.len() != self.about.domains.len() {
             return Err(ReadError::Content("the number of CPUs has changed".into()));
         }
         into.extend(values.enumerate().map(|(domain, value)| Reading { domain, value }));

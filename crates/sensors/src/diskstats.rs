@@ -1,11 +1,14 @@
-//! What block devices did: `/proc/diskstats` (Documentation/admin-guide/iostats.rst of the kernel).
+//! What block devices did: `/proc/diskstats` (Documentation/admin-guide/iostats.rst of the kernel). Its times are milliseconds in 32 bits:
+//! the time of all requests together goes round in a day and a half at a depth of 32.
 
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+use crate::wide::Wide;
 
 const NAME: &str = "diskstats";
+const INTERVAL_NS: u64 = 10_000_000;
 const HELP: &str = "is /proc mounted?";
 /// Sectors are of 512 bytes here, whatever the device has.
 const SECTOR: i64 = 512;
@@ -41,7 +44,9 @@ const COLUMNS: [(usize, &str, Unit, i64, bool); 13] = [
 pub struct Diskstats {
     path: std::path::PathBuf,
     devices: Vec<String>,
-    domains: Vec<Domain>,
+    about: About,
+    /// One for each domain; needed where the kernel counts in 32 bits.
+    wide: Vec<Wide>,
 }
 
 impl Open for Diskstats {
@@ -65,8 +70,9 @@ impl Open for Diskstats {
                 if gauge { Domain::gauge(name, unit) } else { Domain::counter(name, unit) }
             })
         };
-        let domains = devices.iter().flat_map(of_device).collect();
-        Ok(Self { path, devices, domains })
+        let domains: Vec<Domain> = devices.iter().flat_map(of_device).collect();
+        let wide = vec![Wide::default(); domains.len()];
+        Ok(Self { path, devices, about: About::new(NAME, INTERVAL_NS, domains), wide })
     }
 }
 
@@ -77,16 +83,8 @@ fn is_whole(roots: &Roots, device: &str) -> bool {
 }
 
 impl Sensor for Diskstats {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        10_000_000
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
@@ -97,10 +95,12 @@ impl Sensor for Diskstats {
                     .then(|| fields.map_while(|field| field.parse().ok()).collect::<Vec<i64>>())
             });
             let fields = fields.ok_or_else(|| ReadError::Content(format!("block device {device} is gone")))?;
-            for (column, (place, _, _, factor, _)) in COLUMNS.iter().enumerate() {
+            for (column, (place, _, unit, factor, _)) in COLUMNS.iter().enumerate() {
+                let domain = index * COLUMNS.len() + column;
                 // Kernels before 4.18 have no discards, those before 5.5 no flushes.
-                let Some(value) = fields.get(*place) else { break };
-                into.push(Reading { domain: index * COLUMNS.len() + column, value: value.saturating_mul(*factor) });
+                let Some(&shown) = fields.get(*place) else { break };
+                let value = if *unit == Unit::NanoSecond { self.wide[domain].take(shown) } else { shown };
+                into.push(Reading { domain, value: value.saturating_mul(*factor) });
             }
         }
         Ok(())

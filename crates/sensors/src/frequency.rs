@@ -6,16 +6,17 @@ use std::path::PathBuf;
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "frequency";
+const INTERVAL_NS: u64 = 10_000_000;
 const HELP: &str = "the kernel needs cpufreq with a driver for this CPU, which most virtual machines lack";
 
 /// Frequencies of all CPUs.
 #[derive(Debug)]
 pub struct Frequency {
     files: Vec<PathBuf>,
-    domains: Vec<Domain>,
+    about: About,
 }
 
 impl Open for Frequency {
@@ -36,7 +37,7 @@ impl Open for Frequency {
             let what = format!("no CPU in {} has cpufreq/scaling_cur_freq", root.display());
             return Err(Missing::new(NAME, Why::Absent, what, HELP));
         }
-        Ok(Self { files, domains })
+        Ok(Self { files, about: About::new(NAME, INTERVAL_NS, domains) })
     }
 }
 
@@ -47,16 +48,8 @@ pub(crate) fn cpus(roots: &Roots) -> std::io::Result<Vec<String>> {
 }
 
 impl Sensor for Frequency {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        10_000_000
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

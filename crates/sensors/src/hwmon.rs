@@ -1,6 +1,6 @@
 //! Power of sensor chips: `/sys/class/hwmon` (Documentation/hwmon/sysfs-interface.rst of the kernel): `powerN_input` and
 //! `powerN_average` (microwatts), `energyN_input` (microjoules), and current times voltage where a `currN` (milliamperes)
-//! and an `inN` (millivolts) carry the same label.
+//! and an `inN` (millivolts) belong to one rail. Channels that are switched off (`*_enable`) are left out.
 //!
 //! The kernel knows where a chip is, not what it feeds: without `parts` a domain can be looked at but not added to others.
 
@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "hwmon";
+/// Chips average over tens of milliseconds (ina2xx) to a second (power_meter).
+const INTERVAL_NS: u64 = 100_000_000;
 const HELP: &str =
     "load the driver of the board's power monitor (acpi_power_meter, ina2xx, a GPU's), or use another sensor";
 const DENIED: &str = "run as root, or let a group read the files with a udev rule";
@@ -30,7 +32,7 @@ pub struct Options {
 /// Power of sensor chips.
 #[derive(Debug)]
 pub struct Hwmon {
-    domains: Vec<Domain>,
+    about: About,
     channels: Vec<Channel>,
 }
 
@@ -48,14 +50,15 @@ impl Open for Hwmon {
     fn open(roots: &Roots, options: &Options) -> Result<Self, Missing> {
         let root = roots.sys.join("class/hwmon");
         let missing = |error| Missing::file(NAME, &root, &error, HELP, DENIED);
-        let mut found = Self { domains: Vec::new(), channels: Vec::new() };
+        // A chip behind a slow bus, or a firmware's meter, can take long.
+        let mut found = Self { about: About::slow(NAME, INTERVAL_NS, Vec::new()), channels: Vec::new() };
         for chip in chips(&root).map_err(missing)? {
             if options.chips.is_empty() || options.chips.contains(&chip.driver) || options.chips.contains(&chip.name) {
                 found.add_powers(&chip, options);
                 found.add_energies(&chip, options);
             }
         }
-        if found.domains.is_empty() {
+        if found.about.domains.is_empty() {
             let what = format!("no chip in {} measures power", root.display());
             return Err(Missing::new(NAME, Why::Absent, what, HELP));
         }
@@ -102,6 +105,27 @@ impl Chip {
         self.folder.join(name)
     }
 
+    /// Whether a channel measures: some can be switched off, and give an error then.
+    fn is_on(&self, channel: &str) -> bool {
+        !files::text(&self.file(&format!("{channel}_enable"))).is_ok_and(|text| text == "0")
+    }
+
+    /// The rail of the current with this number, and the channel of its voltage: that with the same label; or, on an INA3221, which
+    /// labels voltages only, that with the same number (Documentation/hwmon/ina3221.rst; its fourth current is a sum).
+    fn rail(&self, n: &str) -> Option<(String, String)> {
+        let (current, same) = (format!("curr{n}"), format!("in{n}"));
+        let voltages = self.numbers("in", "_input").into_iter().map(|n| format!("in{n}"));
+        let mut voltages = voltages.filter(|voltage| self.is_on(voltage) && self.is_on(&current));
+        let rail = match self.label(&current) {
+            Some(rail) => (rail.clone(), voltages.find(|voltage| self.label(voltage).as_ref() == Some(&rail))?),
+            None if self.driver == "ina3221" && ["1", "2", "3"].contains(&n) => {
+                (self.label(&same).unwrap_or(current.clone()), voltages.find(|voltage| *voltage == same)?)
+            }
+            None => return None,
+        };
+        Some(rail)
+    }
+
     fn label(&self, channel: &str) -> Option<String> {
         files::text(&self.file(&format!("{channel}_label"))).ok()
     }
@@ -111,78 +135,76 @@ impl Chip {
     }
 
     /// The ACPI power meter is defined as the whole system's (ACPI 6.5, 10.4); of all others nothing is known.
-    fn part(&self, channel: &str) -> Part {
-        if self.driver == "power_meter" { Part::System } else { Part::Unknown(self.domain_name(channel)) }
+    fn part(&self, domain: &str) -> Part {
+        if self.driver == "power_meter" { Part::System } else { Part::Unknown(domain.into()) }
     }
 }
 
 impl Hwmon {
     /// Powers; where a chip has none, products of current and voltage.
     fn add_powers(&mut self, chip: &Chip, options: &Options) {
-        let before = self.domains.len();
+        let before = self.about.domains.len();
         let inputs = chip.numbers("power", "_input");
         let averages =
             chip.numbers("power", "_average").into_iter().filter(|n| !inputs.contains(n)).map(|n| (n, "average"));
-        for (n, what) in inputs.iter().map(|n| (n.clone(), "input")).chain(averages) {
-            let channel = format!("power{n}");
+        let all = inputs.iter().map(|n| (n.clone(), "input")).chain(averages);
+        for (channel, what) in all.map(|(n, what)| (format!("power{n}"), what)).filter(|(n, _)| chip.is_on(n)) {
+            let name = chip.domain_name(&channel);
             let file = chip.file(&format!("{channel}_{what}"));
-            self.add(Domain::power(chip.domain_name(&channel), chip.part(&channel)), Channel::Micro(file), options);
+            self.add(Domain::power(&*name, chip.part(&name)), Channel::Micro(file), options);
         }
-        if self.domains.len() == before {
+        if self.about.domains.len() == before {
             self.add_products(chip, options);
         }
     }
 
     /// Energies. Those of cores of `amd_energy` would be counted within the socket's.
     fn add_energies(&mut self, chip: &Chip, options: &Options) {
-        for n in chip.numbers("energy", "_input") {
-            let channel = format!("energy{n}");
+        let all = chip.numbers("energy", "_input").into_iter().map(|n| format!("energy{n}"));
+        for channel in all.filter(|channel| chip.is_on(channel)) {
+            let name = chip.domain_name(&channel);
             let socket = chip.label(&channel).and_then(|label| label.strip_prefix("Esocket")?.parse().ok());
             let part = match (chip.driver.as_str(), socket) {
                 ("amd_energy", Some(socket)) => Part::Package(socket),
                 ("amd_energy", None) => continue,
-                _ => chip.part(&channel),
+                _ => chip.part(&name),
             };
             let kind = Kind::EnergyCounter(Counts { always_moves: socket.is_some(), ..Counts::endless() });
-            let domain = Domain::new(chip.domain_name(&channel), kind, Unit::MicroJoule, part);
+            let domain = Domain::new(name, kind, Unit::MicroJoule, part);
             self.add(domain, Channel::Micro(chip.file(&format!("{channel}_input"))), options);
         }
     }
 
-    /// Current times voltage, where labels say that both are of the same rail.
+    /// Current times voltage, where both are known to be of one rail.
     fn add_products(&mut self, chip: &Chip, options: &Options) {
-        let voltages = chip.numbers("in", "_input");
-        for current in chip.numbers("curr", "_input").into_iter().map(|n| format!("curr{n}")) {
-            let Some(rail) = chip.label(&current) else { continue };
-            let same_rail = |n: &&String| chip.label(&format!("in{n}")).as_ref() == Some(&rail);
-            let Some(voltage) = voltages.iter().find(same_rail) else { continue };
+        for n in chip.numbers("curr", "_input") {
+            let Some((rail, voltage)) = chip.rail(&n) else { continue };
             let file = |channel: &str| chip.file(&format!("{channel}_input"));
-            let channel = Channel::Product(file(&current), file(&format!("in{voltage}")));
-            self.add(Domain::power(chip.domain_name(&current), chip.part(&current)), channel, options);
+            let (name, channel) =
+                (format!("{}/{rail}", chip.name), Channel::Product(file(&format!("curr{n}")), file(&voltage)));
+            self.add(Domain::power(&*name, chip.part(&name)), channel, options);
         }
     }
 
+    /// Several channels of a chip can have one label (`NC`): from the second on they get a number.
     fn add(&mut self, mut domain: Domain, channel: Channel, options: &Options) {
+        let numbered = format!("{}#", domain.name);
+        let alike = |other: &&Domain| other.name == domain.name || other.name.starts_with(&numbered);
+        let alike = self.about.domains.iter().filter(|other| other.unit == domain.unit).filter(alike).count();
+        if alike > 0 {
+            domain.name = format!("{numbered}{}", alike + 1);
+        }
         if let Some(part) = options.parts.get(&domain.name) {
             domain.part = part.clone();
         }
-        self.domains.push(domain);
+        self.about.domains.push(domain);
         self.channels.push(channel);
     }
 }
 
 impl Sensor for Hwmon {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        // Chips average over tens of milliseconds (ina2xx) to a second (power_meter).
-        100_000_000
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

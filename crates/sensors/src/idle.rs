@@ -7,9 +7,10 @@ use pilotlight_drive::Roots;
 
 use crate::files;
 use crate::frequency::cpus;
-use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "idle";
+const INTERVAL_NS: u64 = 100_000_000;
 const HELP: &str = "the kernel needs cpuidle with a driver for this CPU (intel_idle, acpi_idle, haltpoll)";
 
 /// Residency of all CPUs in all their idle states.
@@ -17,7 +18,7 @@ const HELP: &str = "the kernel needs cpuidle with a driver for this CPU (intel_i
 pub struct Idle {
     /// Files, and what their numbers are multiplied with.
     files: Vec<(PathBuf, i64)>,
-    domains: Vec<Domain>,
+    about: About,
 }
 
 impl Open for Idle {
@@ -26,14 +27,14 @@ impl Open for Idle {
     fn open(roots: &Roots, (): &()) -> Result<Self, Missing> {
         let root = roots.sys.join("devices/system/cpu");
         let names = cpus(roots).map_err(|error| Missing::file(NAME, &root, &error, HELP, HELP))?;
-        let mut idle = Self { files: Vec::new(), domains: Vec::new() };
+        let mut idle = Self { files: Vec::new(), about: About::new(NAME, INTERVAL_NS, Vec::new()) };
         for cpu in names {
             let folder = root.join(&cpu).join("cpuidle");
             for state in files::names(&folder).unwrap_or_default() {
                 idle.add(&cpu, &folder.join(state));
             }
         }
-        if idle.domains.is_empty() {
+        if idle.about.domains.is_empty() {
             let what = format!("no CPU in {} has cpuidle states", root.display());
             return Err(Missing::new(NAME, Why::Absent, what, HELP));
         }
@@ -44,24 +45,16 @@ impl Open for Idle {
 impl Idle {
     fn add(&mut self, cpu: &str, state: &Path) {
         let Ok(name) = files::text(&state.join("name")) else { return };
-        self.domains.push(Domain::counter(format!("{cpu}/{name}/time"), Unit::NanoSecond));
+        self.about.domains.push(Domain::counter(format!("{cpu}/{name}/time"), Unit::NanoSecond));
         self.files.push((state.join("time"), 1_000));
-        self.domains.push(Domain::counter(format!("{cpu}/{name}/usage"), Unit::Count));
+        self.about.domains.push(Domain::counter(format!("{cpu}/{name}/usage"), Unit::Count));
         self.files.push((state.join("usage"), 1));
     }
 }
 
 impl Sensor for Idle {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        100_000_000
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

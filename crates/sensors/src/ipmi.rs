@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use pilotlight_drive::Roots;
 
-use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
+use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
 use crate::sys::{child, ipmi::Bmc};
 
 const NAME: &str = "ipmi";
+const INTERVAL_NS: u64 = 1_000_000_000;
 /// Network function and command of DCMI's Get Power Reading, and its data: group extension, system power statistics.
 const NETFN_GROUP: u8 = 0x2c;
 const GET_POWER_READING: u8 = 0x02;
@@ -20,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ABSENT: &str = "load the kernel modules ipmi_si and ipmi_devintf, or name ipmitool with the arguments of a BMC on the \
     network; desktops, laptops and virtual machines have no BMC";
 const DENIED: &str = "run as root, or with a udev rule: KERNEL==\"ipmi*\", GROUP=\"power\", MODE=\"0660\"";
+/// Two bytes of ones.
+const NO_WATTS: u32 = 0xffff;
 const UNSUPPORTED: &str = "the BMC may lack DCMI power management, or want it switched on; try redfish";
 
 /// How to reach the BMC.
@@ -42,7 +45,7 @@ impl Default for Options {
 /// The BMC's power reading.
 #[derive(Debug)]
 pub struct Ipmi {
-    domains: Vec<Domain>,
+    about: About,
     way: Way,
     helpers_cpu_ns: u64,
 }
@@ -66,7 +69,8 @@ impl Open for Ipmi {
                 Way::Tool(arguments.iter().cloned().chain(["dcmi", "power", "reading"].map(Into::into)).collect())
             }
         };
-        let mut ipmi = Self { domains: vec![Domain::power("system", Part::System)], way, helpers_cpu_ns: 0 };
+        let about = About::slow(NAME, INTERVAL_NS, vec![Domain::power("system", Part::System)]);
+        let mut ipmi = Self { about, way, helpers_cpu_ns: 0 };
         match ipmi.watts() {
             Ok(_) => Ok(ipmi),
             Err(error) => Err(Missing::new(NAME, Why::Broken, error.to_string(), UNSUPPORTED)),
@@ -96,20 +100,8 @@ impl Ipmi {
 }
 
 impl Sensor for Ipmi {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        1_000_000_000
-    }
-
-    fn slow(&self) -> bool {
-        true
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
@@ -155,10 +147,11 @@ fn sensible(watts: u32, active: bool) -> Result<u32, ReadError> {
         return Err(ReadError::Content("the BMC's power measurement is switched off".into()));
     }
     // A server that answers draws power.
-    if watts == 0 {
-        return Err(ReadError::Content("the BMC says 0 W, which it does where it does not measure".into()));
+    match watts {
+        0 => Err(ReadError::Content("the BMC says 0 W, which it does where it does not measure".into())),
+        NO_WATTS.. => Err(ReadError::Content(format!("the BMC says {watts} W: all bits set are no reading"))),
+        watts => Ok(watts),
     }
-    Ok(watts)
 }
 
 #[cfg(test)]
@@ -181,6 +174,7 @@ mod tests {
         assert_eq!(decode(&answer(214, 0x40)).unwrap(), 214);
         for (bytes, says) in [
             (answer(0, 0x40), "0 W"),
+            (answer(0xffff, 0x40), "no reading"),
             (answer(214, 0), "switched off"),
             (vec![0xc1], "not supported"),
             (vec![0xd4, 0], "0xd4"),

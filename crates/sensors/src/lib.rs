@@ -35,10 +35,11 @@ pub mod sampler;
 pub mod sensor;
 mod sys;
 pub mod target;
+mod wide;
 
 pub use catalogue::{Config, Found, survey};
 pub use pilotlight_drive::Roots;
 pub use recording::Recording;
 
 pub use sampler::{Planned, Sampler};
-pub use sensor::{Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit, Why};
+pub use sensor::{About, Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit, Why};

@@ -10,9 +10,10 @@ use std::path::PathBuf;
 use pilotlight_drive::Roots;
 
 use crate::cputime;
-use crate::sensor::{Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit};
+use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit};
 
 const NAME: &str = "modelled";
+const INTERVAL_NS: u64 = 10_000_000;
 const HELP: &str = "is /proc mounted?";
 
 /// The constants of the model, and whose they are.
@@ -41,7 +42,8 @@ impl Default for Options {
 pub struct Modelled {
     stat: PathBuf,
     options: Options,
-    domain: [Domain; 1],
+    about: About,
+    cores: usize,
 }
 
 impl Open for Modelled {
@@ -49,30 +51,26 @@ impl Open for Modelled {
 
     fn open(roots: &Roots, options: &Options) -> Result<Self, Missing> {
         let stat = roots.proc.join("stat");
-        cputime::cores(&stat).map_err(|error| Missing::file(NAME, &stat, &error, HELP, HELP))?;
-        let kind = Kind::EnergyCounter(Counts { update_ns: 10_000_000, ..Counts::endless() });
+        let cores = cputime::cores(&stat).map_err(|error| Missing::file(NAME, &stat, &error, HELP, HELP))?.len();
+        let kind = Kind::EnergyCounter(Counts { update_ns: INTERVAL_NS, ..Counts::endless() });
         let name = format!("cpu-modelled-{}", options.profile);
         let origin = Origin::Modelled { profile: options.profile.clone() };
-        let domain = [Domain { origin, ..Domain::new(name, kind, Unit::MicroJoule, Part::Cpu) }];
-        Ok(Self { stat, options: options.clone(), domain })
+        let domain = Domain { origin, ..Domain::new(name, kind, Unit::MicroJoule, Part::Cpu) };
+        Ok(Self { stat, options: options.clone(), about: About::new(NAME, INTERVAL_NS, vec![domain]), cores })
     }
 }
 
 impl Sensor for Modelled {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domain
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        10_000_000
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
         let cores = cputime::cores(&self.stat).map_err(|error| ReadError::io(self.stat.display(), error))?;
+        if cores.len() != self.cores {
+            // One that comes would bring all its time since the machine was started.
+            return Err(ReadError::Content("the number of CPUs has changed".into()));
+        }
         let (mut uw_ns, mut passed_ns) = (0_i128, 0_i64);
         for core in &cores {
             let (idle, busy) = (core.idle_ns(), core.busy_ns());

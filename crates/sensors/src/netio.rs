@@ -7,9 +7,10 @@ use pilotlight_drive::Roots;
 use serde_json::Value;
 
 use crate::http::{Client, Endpoint, number_at};
-use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
+use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
 
 const NAME: &str = "netio";
+const INTERVAL_NS: u64 = 500_000_000;
 const PATH: &str = "/netio.json";
 
 /// Which unit, and where the machine is plugged in.
@@ -26,7 +27,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Netio {
     client: Client,
-    domains: Vec<Domain>,
+    about: About,
     outputs: Vec<String>,
 }
 
@@ -43,7 +44,12 @@ impl Open for Netio {
             let what = format!("outputs is not set; the unit has {}", known(&all));
             return Err(Missing::new(NAME, Why::NotConfigured, what, "name those that feed this machine"));
         }
-        let mut netio = Self { client, domains: domains(&options.outputs), outputs: options.outputs.clone() };
+        if let Some((first, second)) = same(&all, &options.outputs) {
+            let what = format!("{first} and {second} are one output, whose load would count twice");
+            return Err(Missing::new(NAME, Why::NotConfigured, what, "name each output once"));
+        }
+        let about = About::slow(NAME, INTERVAL_NS, domains(&options.outputs));
+        let mut netio = Self { client, about, outputs: options.outputs.clone() };
         let read = netio.read(&mut Vec::new());
         read.map_err(|error| {
             let help = format!("the unit has {}; choose outputs that measure", known(&all));
@@ -81,21 +87,18 @@ fn find<'a>(all: &'a Value, wanted: &str) -> Option<&'a Value> {
     outputs(all).find(is)
 }
 
+/// Two of these that are the same output, one by its name and one by its number.
+fn same<'a>(all: &Value, wanted: &'a [String]) -> Option<(&'a str, &'a str)> {
+    let found: Vec<(&str, &Value)> = wanted.iter().filter_map(|name| Some((&**name, find(all, name)?))).collect();
+    found.iter().enumerate().find_map(|(at, (name, output))| {
+        let before = found[..at].iter().find(|(_, other)| std::ptr::eq(*other, *output))?;
+        Some((before.0, *name))
+    })
+}
+
 impl Sensor for Netio {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        500_000_000
-    }
-
-    fn slow(&self) -> bool {
-        true
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

@@ -1,7 +1,8 @@
 //! What an NVMe drive says of itself, by admin commands through `/dev/nvmeN` (NVMe Base 2.3): the SMART log page (02h) with
 //! temperature, data units, and where the drive has them the power of the last second and the energy of its life; the power
 //! state in force (Get Features 02h) and what that state may draw at most; and, where asked for, the power measurement log
-//! page (25h).
+//! page (25h). What that says is about all the time since the measurement was started: its mean, its greatest power and how often was
+//! measured. It stands beside the readings and is not integrated: a mean that began before the run is no power of the run.
 //!
 //! Nothing is set. Asking can wake a drive from a non-operational power state: once a second is often enough.
 
@@ -10,9 +11,10 @@ use std::io;
 use pilotlight_drive::Roots;
 use pilotlight_drive::{Controller, Drive};
 
-use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "nvme";
+const INTERVAL_NS: u64 = 1_000_000_000;
 const SMART_LOG: u8 = 0x02;
 const POWER_MEASUREMENT_LOG: u8 = 0x25;
 const POWER_MANAGEMENT: u8 = 0x02;
@@ -29,7 +31,7 @@ const DENIED: &str = "run as root, or give the program cap_sys_admin (the kernel
 pub struct Options {
     /// The controller, such as `nvme0`.
     pub drive: String,
-    /// Also read the power measurement log page, which must be measuring (Set Features 25h): its mean of the interval.
+    /// Also read the power measurement log page, which must be measuring (`nvme feat power-meas`).
     pub measurement_log: bool,
 }
 
@@ -42,7 +44,7 @@ impl Default for Options {
 /// A drive that is asked.
 pub struct Nvme {
     drive: Box<dyn Drive>,
-    domains: Vec<Domain>,
+    about: About,
     /// Greatest power of each state, in microwatts; 0 where the drive does not say.
     states_uw: Vec<i64>,
     has_interval_power: bool,
@@ -91,10 +93,13 @@ impl Nvme {
             domains.push(Domain::power("interval-power", part()));
         }
         if options.measurement_log {
-            domains.push(Domain::power("measured-power", part()));
+            domains.push(Domain::gauge("measured-mean", Unit::MicroWatt));
+            domains.push(Domain::gauge("measured-greatest", Unit::MicroWatt));
+            domains.push(Domain::counter("measured", Unit::Count));
         }
         let states_uw = states_uw(&identity);
-        let mut nvme = Self { drive, domains, states_uw, has_interval_power, measurement_log: options.measurement_log };
+        let (about, measurement_log) = (About::slow(NAME, INTERVAL_NS, domains), options.measurement_log);
+        let mut nvme = Self { drive, about, states_uw, has_interval_power, measurement_log };
         nvme.read(&mut Vec::new()).map_err(|error| {
             let help = "leave measurement_log out, or start it (nvme feat power-meas)";
             Missing::new(NAME, Why::Broken, error.to_string(), help)
@@ -109,29 +114,17 @@ impl Nvme {
         Ok((value & 0x1f) as usize)
     }
 
-    fn measured(&mut self) -> Result<i64, ReadError> {
+    fn measured(&mut self) -> Result<[i64; 3], ReadError> {
         let mut page = [0; 64];
         let read = self.drive.log_page(POWER_MEASUREMENT_LOG, &mut page);
         read.map_err(|error| ReadError::io("the power measurement log", error))?;
-        measured_uw(&page)
+        measured(&page)
     }
 }
 
 impl Sensor for Nvme {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        1_000_000_000
-    }
-
-    fn slow(&self) -> bool {
-        true
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
@@ -140,7 +133,9 @@ impl Sensor for Nvme {
         let smart = Smart::decode(&page);
         let state = self.power_state()?;
         let mut add = |domain, value| into.push(Reading { domain, value });
-        add(TEMPERATURE, smart.temperature_mc);
+        if let Some(temperature) = smart.temperature_mc {
+            add(TEMPERATURE, temperature);
+        }
         add(READ, smart.read_bytes);
         add(WRITTEN, smart.written_bytes);
         add(STATE, state as i64);
@@ -157,8 +152,8 @@ impl Sensor for Nvme {
             next += 1;
         }
         if self.measurement_log {
-            let value = self.measured()?;
-            into.push(Reading { domain: next, value });
+            let values = self.measured()?.into_iter().enumerate();
+            into.extend(values.map(|(at, value)| Reading { domain: next + at, value }));
         }
         Ok(())
     }
@@ -167,7 +162,8 @@ impl Sensor for Nvme {
 /// What is taken from the SMART log page.
 #[derive(Debug, PartialEq, Eq)]
 struct Smart {
-    temperature_mc: i64,
+    /// None where the drive says 0 K.
+    temperature_mc: Option<i64>,
     read_bytes: i64,
     written_bytes: i64,
     /// Watt-hours since manufacture, rounded up; none where the drive does not say.
@@ -184,7 +180,7 @@ impl Smart {
         let bytes = |units: u128| i64::try_from(units.saturating_mul(DATA_UNIT_BYTES)).unwrap_or(i64::MAX);
         let lifetime = u64::from(u32_at(232)) | u64::from(u32_at(236)) << 32;
         Self {
-            temperature_mc: (i64::from(u16_at(1)) - ZERO_CELSIUS_K) * 1_000,
+            temperature_mc: Some(i64::from(u16_at(1))).filter(|&k| k > 0).map(|k| (k - ZERO_CELSIUS_K) * 1_000),
             read_bytes: bytes(u128_at(32)),
             written_bytes: bytes(u128_at(48)),
             lifetime_wh: i64::try_from(lifetime).ok().filter(|&wh| wh > 0),
@@ -203,11 +199,12 @@ fn scaled_power(field: u32) -> Option<i64> {
     }
 }
 
-/// The mean of the interval of the power measurement log page.
+/// Mean and greatest power of the intervals in the power measurement log page, and how many there were.
 ///
-/// Places of fields follow the order in which nvme-cli's `power-measurement-log` prints them, in natural alignment; no drive
-/// was at hand that has the page.
-fn measured_uw(page: &[u8; 64]) -> Result<i64, ReadError> {
+/// Places of fields follow the order in which nvme-cli's `power-measurement-log` prints them, in natural alignment: version (1 byte),
+/// generation (1), attributes (2), size (4), count (4), descriptors (2), minutes left (2), end (8), four sizes (2 each), overflows (4),
+/// mean (4), greatest (4). No drive was at hand that has the page.
+fn measured(page: &[u8; 64]) -> Result<[i64; 3], ReadError> {
     let wrong = |what: &str| Err(ReadError::Content(format!("the power measurement log {what}")));
     let u32_at = |at: usize| u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]]);
     let (version, attributes, size) = (page[0], page[2], u32_at(4));
@@ -217,7 +214,11 @@ fn measured_uw(page: &[u8; 64]) -> Result<i64, ReadError> {
     if attributes & 1 == 0 {
         return wrong("is not measuring");
     }
-    scaled_power(u32_at(36)).map_or_else(|| wrong("has no mean power yet"), Ok)
+    let (mean, greatest) = (scaled_power(u32_at(36)), scaled_power(u32_at(40)));
+    match mean.zip(greatest) {
+        Some((mean, greatest)) => Ok([mean, greatest, u32_at(8).into()]),
+        None => wrong("has no mean power yet"),
+    }
 }
 
 /// Greatest power of each state of Identify Controller: NPSS at byte 263, descriptors of 32 bytes from byte 2048 on.

@@ -9,8 +9,8 @@
 //! the voltages that belong to them. (`FF 3F` once is sensor 7 at its greatest level.) A value is `(3.3 V x level / 1023 - reference) / sensitivity`.
 //!
 //! A thread of this sensor takes the stream and integrates (trapezoids between the device's own time stamps), so that no
-//! sample is lost however seldom the sensor is read. What is lost on the way to it shows as a device clock that falls behind
-//! the host's, and is an error.
+//! sample is lost however seldom the sensor is read. What is lost on the way to it shows as a device clock that is behind the host's
+//! although everything that has come was taken, and is an error.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -24,9 +24,10 @@ use pilotlight_drive::Roots;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::files;
-use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "powersensor3";
+const INTERVAL_NS: u64 = 1_000_000;
 const SENSORS: usize = 8;
 const PAIRS: usize = SENSORS / 2;
 const CONFIGURATION_BYTES: usize = 41;
@@ -38,6 +39,11 @@ const STAMP_MODULUS: u16 = 1024;
 const PORT_PATIENCE: u8 = 1;
 /// A stream that says nothing for so long has ended.
 const SILENCE: Duration = Duration::from_secs(1);
+/// With everything taken that has come, the device's clock may be so far behind for what is still on its way. The device itself can hold
+/// back less than a kilobyte.
+const ON_ITS_WAY: Duration = Duration::from_millis(100);
+/// Clocks differ by less than one part in this.
+const CLOCKS_DIFFER: u32 = 1_000;
 const DENIED: &str = "run as root, join the group dialout, or use a udev rule: SUBSYSTEM==\"tty\", KERNEL==\"ttyACM*\", \
     GROUP=\"power\", MODE=\"0660\"";
 
@@ -54,11 +60,10 @@ pub struct Options {
 /// A PowerSensor3 whose stream is being taken.
 #[derive(Debug)]
 pub struct PowerSensor3 {
-    domains: Vec<Domain>,
+    about: About,
     pairs: Vec<usize>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    started: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -132,8 +137,8 @@ impl PowerSensor3 {
         let thread = thread::Builder::new().name(NAME.into()).spawn(move || taker.run());
         let thread =
             thread.map_err(|error| Missing::new(NAME, Why::Broken, error.to_string(), "allow more threads"))?;
-        let domains = domains(&sensors, &pairs, part);
-        Ok(Self { domains, pairs, shared, thread: Some(thread), started: Instant::now() })
+        let about = About::new(NAME, INTERVAL_NS, domains(&sensors, &pairs, part));
+        Ok(Self { about, pairs, shared, thread: Some(thread) })
     }
 }
 
@@ -345,8 +350,9 @@ impl<P: Read + Write> Taker<P> {
 
     /// Until it is told to stop (nothing to say), or the stream ends (why).
     fn take_all(&mut self) -> Option<String> {
-        let (mut buffer, mut last) = ([0; 4096], Instant::now());
+        let (mut buffer, mut last, mut clock) = ([0; 4096], Instant::now(), Clock::default());
         while !self.shared.stop.load(Ordering::Relaxed) {
+            let before = Instant::now();
             let length = match self.port.read(&mut buffer) {
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -362,7 +368,11 @@ impl<P: Read + Write> Taker<P> {
             if self.stream.take(&buffer[..length], &mut totals) {
                 return Some("the device has ended the stream".into());
             }
+            let device_us = totals.device_us;
             drop(totals);
+            if let Some(lost) = clock.lost(before, device_us, length < buffer.len()) {
+                return Some(format!("the device's clock is {lost:?} behind: samples were lost"));
+            }
             let used = clock_gettime(ClockId::ThreadCPUTime);
             shared.cpu_ns.store(used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64, Ordering::Relaxed);
         }
@@ -370,29 +380,36 @@ impl<P: Read + Write> Taker<P> {
     }
 }
 
+/// The device's clock beside the host's.
+#[derive(Debug, Default)]
+struct Clock {
+    /// When the device's clock was first seen to go, and what it showed.
+    began: Option<(Instant, u64)>,
+}
+
+impl Clock {
+    /// By how much the device's clock is behind, where that is too much. `before` is a moment before the last bytes were asked for; what
+    /// had been sent by then has been taken if they were `all` that was there.
+    fn lost(&mut self, before: Instant, device_us: u64, all: bool) -> Option<Duration> {
+        if device_us == 0 {
+            return None;
+        }
+        let (began, began_us) = *self.began.get_or_insert((before, device_us));
+        let (host, device) = (before.duration_since(began), Duration::from_micros(device_us - began_us));
+        let behind = host.saturating_sub(host / CLOCKS_DIFFER).saturating_sub(device);
+        (all && behind > ON_ITS_WAY).then_some(behind)
+    }
+}
+
 impl Sensor for PowerSensor3 {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        1_000_000
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
-        let elapsed = self.started.elapsed();
         let totals = self.shared.totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(why) = totals.failed {
             return Err(ReadError::Content(why));
-        }
-        // What waits in buffers, and clocks that differ by less than a thousandth.
-        let late = elapsed.mul_f64(0.999).saturating_sub(Duration::from_micros(totals.device_us));
-        if late > SILENCE {
-            return Err(ReadError::Content(format!("the device's clock fell {late:?} behind: samples were lost")));
         }
         let uj = |pair: &usize| (totals.twice_pj[*pair] / 2_000_000) as i64;
         into.push(Reading { domain: 0, value: self.pairs.iter().map(uj).sum() });

@@ -2,7 +2,8 @@
 //! Intel and AMD alike. Names of zones are read, not assumed: `package-0`, `core`, `uncore`, `dram`, `psys`.
 //!
 //! `psys` contains packages and memory, a package its cores and uncore; memory lies beside the package although its folder
-//! lies within the package's. The same counters seen through another driver (`intel-rapl-mmio`) are left out.
+//! lies within the package's. The same counters seen through another driver (`intel-rapl-mmio`) are left out. On AMD the zone `core`
+//! is one core, not all: that counter is each core's own (MSR C001_029AH), and the kernel reads that of the CPU which leads the package.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 
 const NAME: &str = "rapl";
 /// The hardware brings its counters up to date about once a millisecond (Intel SDM volume 3, 16.10).
@@ -45,7 +46,7 @@ pub struct Options {
 /// RAPL counters of all packages.
 #[derive(Debug)]
 pub struct Rapl {
-    domains: Vec<Domain>,
+    about: About,
     files: Vec<File>,
 }
 
@@ -62,10 +63,10 @@ impl Open for Rapl {
     fn open(roots: &Roots, options: &Options) -> Result<Self, Missing> {
         let root = roots.sys.join("class/powercap");
         let zones = zones(&root)?;
-        let domains = domains(&zones, options);
+        let domains = domains(&zones, options, counts_each_core(roots));
         let files =
             zones.iter().map(|zone| open(&root.join(&zone.folder).join("energy_uj"))).collect::<Result<_, _>>()?;
-        let mut rapl = Self { domains, files };
+        let mut rapl = Self { about: About::new(NAME, UPDATE_NS, domains), files };
         rapl.check_that_it_counts()?;
         Ok(rapl)
     }
@@ -92,19 +93,29 @@ fn zones(root: &Path) -> Result<Vec<Zone>, Missing> {
     Ok(zones)
 }
 
-fn domains(zones: &[Zone], options: &Options) -> Vec<Domain> {
-    let psys = zones.iter().position(|zone| zone.name == "psys");
+/// Whether the counter of cores is each core's own: on AMD, and on Hygon, which is built alike.
+fn counts_each_core(roots: &Roots) -> bool {
+    let text = files::text(&roots.proc.join("cpuinfo")).unwrap_or_default();
+    let vendor = text.lines().find_map(|line| line.strip_prefix("vendor_id")?.split(':').nth(1));
+    matches!(vendor.map(str::trim), Some("AuthenticAMD" | "HygonGenuine"))
+}
+
+fn domains(zones: &[Zone], options: &Options, each_core: bool) -> Vec<Domain> {
+    // Of several packages each can have one: `psys`, `psys-1`.
+    let named = |name: &str| zones.iter().position(|zone| zone.name == name);
+    let psys = |package: u32| named(&format!("psys-{package}")).or_else(|| named("psys"));
     let domain = |(index, zone): (usize, &Zone)| {
         let above = zone.folder.rsplit_once(':').map_or("", |(above, _)| above);
         let above = zones.iter().position(|other| other.folder == above);
         let package = above.map_or(zone.name.as_str(), |above| zones[above].name.as_str());
         let number = package_number(package).unwrap_or(0);
         let (part, parent, moves) = match zone.name.as_str() {
-            "psys" => (Part::Platform, None, true),
+            name if name == "psys" || name.starts_with("psys-") => (Part::Platform, None, true),
+            "core" if each_core => (Part::Unknown(format!("one core of package {number}")), above, false),
             "core" => (Part::Core(number), above, true),
             "uncore" => (Part::Uncore(number), above, false),
-            "dram" => (Part::Dram(number), psys, true),
-            _ if package_number(&zone.name).is_some() => (package_part(&zone.name, number), psys, true),
+            "dram" => (Part::Dram(number), psys(number), true),
+            _ if package_number(&zone.name).is_some() => (package_part(&zone.name, number), psys(number), true),
             other => (Part::Unknown(other.into()), above, false),
         };
         let name = match above {
@@ -122,7 +133,8 @@ fn counts(zone: &Zone, part: &Part, always_moves: bool, options: &Options) -> Co
     Counts {
         // The range is the greatest value that the counter shows.
         modulus_uj: Some(zone.range_uj.saturating_add(1)),
-        least_uw: if matches!(part, Part::Package(_) | Part::Die(..)) { options.least_package_uw } else { 0 },
+        // A die of several can have less than what their package has at least.
+        least_uw: if matches!(part, Part::Package(_)) { options.least_package_uw } else { 0 },
         greatest_uw: if *part == Part::Platform { GREATEST_PLATFORM_UW.max(package) } else { package },
         update_ns: UPDATE_NS,
         falls: false,
@@ -148,7 +160,7 @@ impl Rapl {
         for _ in 0..PATIENCE_MS {
             let mut readings = Vec::new();
             self.read(&mut readings).map_err(|error| Missing::new(NAME, Why::Broken, error.to_string(), ABSENT))?;
-            if !readings.iter().any(|reading| reading.value == 0 && must_move(&self.domains[reading.domain])) {
+            if !readings.iter().any(|reading| reading.value == 0 && must_move(&self.about.domains[reading.domain])) {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(1));
@@ -158,21 +170,13 @@ impl Rapl {
 }
 
 impl Sensor for Rapl {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        UPDATE_NS
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
         for (domain, file) in self.files.iter().enumerate() {
-            let value = value(file).map_err(|error| ReadError::io(&self.domains[domain].name, error))?;
+            let value = value(file).map_err(|error| ReadError::io(&self.about.domains[domain].name, error))?;
             into.push(Reading { domain, value });
         }
         Ok(())

@@ -12,7 +12,7 @@ use pilotlight_drive::Roots;
 
 use crate::files;
 use crate::rapl::{ABSENT, NOT_COUNTING, UPDATE_NS};
-use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 use crate::sys::perf;
 
 const NAME: &str = "rapl-perf";
@@ -22,7 +22,7 @@ const PATIENCE_MS: u64 = 50;
 /// RAPL counters of all packages, through perf.
 #[derive(Debug)]
 pub struct RaplPerf {
-    domains: Vec<Domain>,
+    about: About,
     counters: Vec<Counter>,
 }
 
@@ -77,25 +77,38 @@ impl Open for RaplPerf {
         let events = events(&pmu.join("events")).map_err(missing(pmu.join("events")))?;
         let cpus = files::text(&pmu.join("cpumask")).map_err(missing(pmu.join("cpumask")))?;
         let cpus = files::cpu_list(&cpus).unwrap_or_default();
-        let mut found = Self { domains: Vec::new(), counters: Vec::new() };
-        for &cpu in &cpus {
-            let package = package(roots, cpu);
+        let spots = spots(roots, &cpus).map_err(|(path, error)| missing(path)(error))?;
+        let mut counters = Vec::new();
+        for cpu in cpus {
             for event in &events {
-                let file = perf::open(kind, event.config, cpu).map_err(|error| {
-                    Missing::file(NAME, &pmu.join("events").join(&event.name), &error, ABSENT, DENIED)
-                })?;
-                found.domains.push(domain(event, package));
-                found.counters.push(Counter { file, scale: event.scale });
+                let file =
+                    perf::open(kind, event.config, cpu).map_err(missing(pmu.join("events").join(&event.name)))?;
+                counters.push(Counter { file, scale: event.scale });
             }
         }
-        found.set_parents();
-        found.check_that_it_counts()
+        Self { about: About::new(NAME, UPDATE_NS, domains(&spots, &events)), counters }.check_that_it_counts()
     }
 }
 
-fn package(roots: &Roots, cpu: u32) -> u32 {
-    let file = roots.sys.join(format!("devices/system/cpu/cpu{cpu}/topology/physical_package_id"));
-    files::number(&file).unwrap_or(0)
+/// What a CPU of the PMU's mask counts for: a package, or one of several dies of a package.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Spot {
+    package: u32,
+    die: Option<u32>,
+}
+
+/// The spots of these CPUs. An error comes with the file that could not be read.
+fn spots(roots: &Roots, cpus: &[u32]) -> Result<Vec<Spot>, (PathBuf, io::Error)> {
+    let number = |cpu: u32, what: &str| {
+        let file = roots.sys.join(format!("devices/system/cpu/cpu{cpu}/topology/{what}"));
+        files::number::<u32>(&file).map_err(|error| (file, error))
+    };
+    let packages = cpus.iter().map(|&cpu| number(cpu, "physical_package_id")).collect::<Result<Vec<_>, _>>()?;
+    let spot = |(&cpu, &package): (&u32, &u32)| {
+        let several = packages.iter().filter(|other| **other == package).count() > 1;
+        Ok(Spot { package, die: several.then(|| number(cpu, "die_id")).transpose()? })
+    };
+    cpus.iter().zip(&packages).map(spot).collect()
 }
 
 /// The events of energy in a folder of events.
@@ -128,34 +141,44 @@ fn config_of(text: &str) -> Option<u64> {
     u64::from_str_radix(hex, 16).ok()
 }
 
-fn domain(event: &Event, package: u32) -> Domain {
+/// All events of all spots, under the names that the zones of powercap have.
+fn domains(spots: &[Spot], events: &[Event]) -> Vec<Domain> {
+    let all = spots.iter().flat_map(|&spot| events.iter().map(move |event| domain(event, spot)));
+    let mut domains: Vec<Domain> = all.collect();
+    let names: Vec<String> = domains.iter().map(|domain| domain.name.clone()).collect();
+    let named = |name: &str| names.iter().position(|other| other == name);
+    for (domain, spot) in domains.iter_mut().zip(spots.iter().flat_map(|spot| vec![*spot; events.len()])) {
+        domain.parent = match domain.part {
+            Part::Platform => None,
+            Part::Package(_) | Part::Die(..) | Part::Dram(_) => named(&psys(spot.package)).or_else(|| named("psys")),
+            _ => domain.name.split_once('/').and_then(|(package, _)| named(package)),
+        };
+    }
+    domains
+}
+
+fn psys(package: u32) -> String {
+    if package == 0 { "psys".into() } else { format!("psys-{package}") }
+}
+
+fn domain(event: &Event, Spot { package, die }: Spot) -> Domain {
+    let base = die.map_or(format!("package-{package}"), |die| format!("package-{package}-die-{die}"));
+    let whole = die.map_or(Part::Package(package), |die| Part::Die(package, die));
     let (name, part, always_moves) = match event.name.as_str() {
-        "energy-pkg" => (format!("package-{package}"), Part::Package(package), true),
-        "energy-cores" => (format!("package-{package}/core"), Part::Core(package), true),
-        "energy-gpu" => (format!("package-{package}/uncore"), Part::Uncore(package), false),
-        "energy-ram" => (format!("package-{package}/dram"), Part::Dram(package), true),
-        "energy-psys" => ("psys".into(), Part::Platform, true),
-        other => (format!("package-{package}/{other}"), Part::Unknown(other.into()), false),
+        "energy-pkg" => (base, whole, true),
+        "energy-cores" => (format!("{base}/core"), Part::Core(package), true),
+        "energy-gpu" => (format!("{base}/uncore"), Part::Uncore(package), false),
+        "energy-ram" => (format!("{base}/dram"), Part::Dram(package), true),
+        "energy-psys" => (psys(package), Part::Platform, true),
+        other => (format!("{base}/{other}"), Part::Unknown(other.into()), false),
     };
     let kind = Kind::EnergyCounter(Counts { always_moves, update_ns: UPDATE_NS, ..Counts::endless() });
     Domain::new(name, kind, Unit::MicroJoule, part)
 }
 
 impl RaplPerf {
-    fn set_parents(&mut self) {
-        let of = |part: &Part, domains: &[Domain]| domains.iter().position(|domain| domain.part == *part);
-        for index in 0..self.domains.len() {
-            let parent = match self.domains[index].part {
-                Part::Core(n) | Part::Uncore(n) => of(&Part::Package(n), &self.domains),
-                Part::Package(_) | Part::Dram(_) => of(&Part::Platform, &self.domains),
-                _ => None,
-            };
-            self.domains[index].parent = parent;
-        }
-    }
-
     fn check_that_it_counts(mut self) -> Result<Self, Missing> {
-        if self.domains.is_empty() {
+        if self.about.domains.is_empty() {
             return Err(Missing::new(NAME, Why::Absent, "the power PMU has no event of energy", ABSENT));
         }
         let mut first = Vec::new();
@@ -174,23 +197,15 @@ impl RaplPerf {
 }
 
 impl Sensor for RaplPerf {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        UPDATE_NS
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
         for (domain, counter) in self.counters.iter_mut().enumerate() {
             let mut count = [0; 8];
             let read = counter.file.read_exact(&mut count);
-            read.map_err(|error| ReadError::io(&self.domains[domain].name, error))?;
+            read.map_err(|error| ReadError::io(&self.about.domains[domain].name, error))?;
             into.push(Reading { domain, value: counter.scale.microjoules(u64::from_ne_bytes(count)) });
         }
         Ok(())
@@ -211,6 +226,59 @@ mod tests {
         assert_eq!(Scale::parse("6.1e-5"), Some(Scale::Joules(6.1e-5)));
         assert_eq!(Scale::parse("0"), None);
         assert_eq!(Scale::parse("x"), None);
+    }
+
+    fn events(names: &[&str]) -> Vec<Event> {
+        let event = |name: &&str| Event { name: (*name).into(), config: 1, scale: Scale::Binary(32) };
+        names.iter().map(event).collect()
+    }
+
+    fn shape(spots: &[Spot], names: &[&str]) -> Vec<(String, Part, Option<usize>)> {
+        let domains = domains(spots, &events(names));
+        domains.into_iter().map(|domain| (domain.name, domain.part, domain.parent)).collect()
+    }
+
+    #[test]
+    fn packages_are_named_and_nested_as_powercap_has_them() {
+        let spots = [Spot { package: 0, die: None }, Spot { package: 1, die: None }];
+        let names = ["energy-cores", "energy-pkg", "energy-psys", "energy-ram"];
+        let expected = [
+            ("package-0/core", Part::Core(0), Some(1)),
+            ("package-0", Part::Package(0), Some(2)),
+            ("psys", Part::Platform, None),
+            ("package-0/dram", Part::Dram(0), Some(2)),
+            ("package-1/core", Part::Core(1), Some(5)),
+            ("package-1", Part::Package(1), Some(6)),
+            ("psys-1", Part::Platform, None),
+            ("package-1/dram", Part::Dram(1), Some(6)),
+        ];
+        assert_eq!(shape(&spots, &names), expected.map(|(name, part, parent)| (name.to_owned(), part, parent)));
+    }
+
+    #[test]
+    fn dies_of_a_package_have_counters_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = Roots::below(folder.path());
+        for (cpu, package, die) in [(0, 0, 0), (8, 0, 1), (16, 1, 0)] {
+            let topology = folder.path().join(format!("sys/devices/system/cpu/cpu{cpu}/topology"));
+            std::fs::create_dir_all(&topology).unwrap();
+            std::fs::write(topology.join("physical_package_id"), package.to_string()).unwrap();
+            std::fs::write(topology.join("die_id"), die.to_string()).unwrap();
+        }
+        let spots = spots(&roots, &[0, 8, 16]).unwrap();
+        let expected = [
+            ("package-0-die-0", Part::Die(0, 0), None),
+            ("package-0-die-1", Part::Die(0, 1), None),
+            ("package-1", Part::Package(1), None),
+        ];
+        assert_eq!(
+            shape(&spots, &["energy-pkg"]),
+            expected.map(|(name, part, parent)| (name.to_owned(), part, parent))
+        );
+        // A package that is not known is no package 0.
+        assert!(
+            super::spots(&roots, &[0, 9]).is_err_and(|(file, _)| file.ends_with("cpu9/topology/physical_package_id"))
+        );
     }
 
     #[test]

@@ -7,9 +7,10 @@ use pilotlight_drive::Roots;
 use serde_json::Value;
 
 use crate::http::{Client, Endpoint, number_at};
-use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
+use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
 
 const NAME: &str = "redfish";
+const INTERVAL_NS: u64 = 1_000_000_000;
 /// Where the power stands in `EnvironmentMetrics` and in `Power`.
 const METRICS: &str = "/PowerWatts/Reading";
 const CONTROL: &str = "/PowerControl/0/PowerConsumedWatts";
@@ -28,7 +29,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Redfish {
     client: Client,
-    domains: Vec<Domain>,
+    about: About,
     places: Vec<Place>,
 }
 
@@ -58,7 +59,8 @@ impl Open for Redfish {
             }
             let chassis = client.get(&path).map_err(unreachable)?;
             if let Some(place) = place(&client, &chassis) {
-                domains.push(Domain::power(&*id, Part::Other(format!("chassis {id}"))));
+                // Of several, who contains whom is not told, and what is in them is known to other sensors, too.
+                domains.push(Domain::power(&*id, Part::Unknown(format!("chassis {id}"))));
                 places.push(place);
             }
         }
@@ -69,7 +71,7 @@ impl Open for Redfish {
             let help = "the BMC may need a licence or newer firmware for power; try ipmi, or name another chassis";
             return Err(Missing::new(NAME, Why::Absent, "no chassis gives a power", help));
         }
-        Ok(Self { client, domains, places })
+        Ok(Self { client, about: About::slow(NAME, INTERVAL_NS, domains), places })
     }
 }
 
@@ -95,20 +97,8 @@ fn watts(value: &Value, pointer: &str) -> Option<i64> {
 }
 
 impl Sensor for Redfish {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        1_000_000_000
-    }
-
-    fn slow(&self) -> bool {
-        true
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

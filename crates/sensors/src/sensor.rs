@@ -13,19 +13,8 @@ use serde::{Deserialize, Serialize};
 
 /// What can be read again and again.
 pub trait Sensor: Send {
-    /// The name under which its readings are kept, such as `rapl`.
-    fn name(&self) -> &str;
-
-    /// What it reads. Fixed from opening on; readings name them by index.
-    fn domains(&self) -> &[Domain];
-
-    /// How often there is something new, in nanoseconds. Reading more often gives the same again.
-    fn native_interval_ns(&self) -> u64;
-
-    /// Whether a reading can take long (a network, another program): the sampler then gives it a thread of its own.
-    fn slow(&self) -> bool {
-        false
-    }
+    /// What it is.
+    fn about(&self) -> &About;
 
     /// Reads all domains that have something to say now.
     ///
@@ -36,6 +25,41 @@ pub trait Sensor: Send {
     /// CPU time that programs started by this sensor and threads of its own have taken so far, in nanoseconds.
     fn helpers_cpu_ns(&self) -> u64 {
         0
+    }
+
+    /// Its name.
+    fn name(&self) -> &str {
+        &self.about().name
+    }
+
+    /// What it reads.
+    fn domains(&self) -> &[Domain] {
+        &self.about().domains
+    }
+}
+
+/// What a sensor is; fixed from opening on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// The name under which its readings are kept, such as `rapl`.
+    pub name: String,
+    /// What it reads. Readings name them by index.
+    pub domains: Vec<Domain>,
+    /// How often there is something new, in nanoseconds. Reading more often gives the same again.
+    pub native_interval_ns: u64,
+    /// Whether a reading can take long (a network, another program, a slow bus): the sampler then gives it a thread of its own.
+    pub slow: bool,
+}
+
+impl About {
+    /// One that is read in no time.
+    pub fn new(name: impl Into<String>, native_interval_ns: u64, domains: Vec<Domain>) -> Self {
+        Self { name: name.into(), domains, native_interval_ns, slow: false }
+    }
+
+    /// One whose readings can take long.
+    pub fn slow(name: impl Into<String>, native_interval_ns: u64, domains: Vec<Domain>) -> Self {
+        Self { slow: true, ..Self::new(name, native_interval_ns, domains) }
     }
 }
 
@@ -206,7 +230,8 @@ impl Unit {
 pub enum Part {
     /// Everything, as the wall socket, the BMC or the battery sees it.
     System,
-    /// The platform as RAPL's `psys` sees it: all packages, memory and more.
+    /// The platform as RAPL's `psys` sees it: all packages, memory, and whatever else gets its power from the same supply, drives too
+    /// (Intel SDM volume 4, MSR 64DH).
     Platform,
     /// All CPU packages.
     Cpu,
@@ -233,11 +258,11 @@ pub enum Part {
 impl Part {
     /// Whether power of `other` is, or may be, counted within this part too.
     pub fn contains(&self, other: &Self) -> bool {
-        use Part::{Core, Cpu, Die, Dram, None, Package, Platform, System, Uncore, Unknown};
+        use Part::{Core, Cpu, Die, None, Package, Platform, System, Uncore, Unknown};
         match (self, other) {
             (None, _) | (_, None) => false,
             (Unknown(_) | System, _) | (_, Unknown(_)) => true,
-            (Platform, part) => matches!(part, Platform | Cpu | Package(_) | Die(..) | Core(_) | Uncore(_) | Dram(_)),
+            (Platform, part) => *part != System,
             (Cpu, part) => matches!(part, Cpu | Package(_) | Die(..) | Core(_) | Uncore(_)),
             // Which die cores are on is not told.
             (Package(a) | Die(a, _), Core(b) | Uncore(b)) | (Package(a), Package(b) | Die(b, _)) => a == b,
@@ -366,6 +391,7 @@ mod tests {
             (System, Drive("nvme0".into())),
             (Platform, Dram(1)),
             (Platform, Package(0)),
+            (Platform, Drive("nvme0".into())),
             (Cpu, Core(1)),
             (Package(0), Core(0)),
             (Package(0), Uncore(0)),
@@ -382,13 +408,13 @@ mod tests {
             (Package(0), Core(1)),
             (Core(0), Uncore(0)),
             (Cpu, Dram(0)),
-            (Platform, Drive("nvme0".into())),
             (Drive("nvme0".into()), Drive("nvme1".into())),
             (System, Part::None),
         ];
         for (a, b) in overlapping {
             assert!(a.overlaps(&b) && b.overlaps(&a), "{a} and {b}");
         }
+        assert!(System.contains(&Platform) && !Platform.contains(&System));
         for (a, b) in apart {
             assert!(!a.overlaps(&b) && !b.overlaps(&a), "{a} and {b}");
         }

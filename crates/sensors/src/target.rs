@@ -8,7 +8,6 @@
 //! *What asking costs.* Each question wakes the target's main core for a moment, so that a target which is asked often sleeps
 //! less.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -17,13 +16,17 @@ use std::time::Duration;
 use pilotlight_drive::Roots;
 use serde::Deserialize;
 
-use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+pub use status::{Shares, Status};
+
+use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+
+mod status;
 
 const NAME: &str = "target";
+const INTERVAL_NS: u64 = 100_000_000;
 const REQUEST: &[u8] = b"{\"version\":1,\"command\":\"status\"}\n";
-/// Versions of the protocol and of the status that this reads.
+/// The version of the protocol that this speaks.
 const VERSION: u64 = 1;
-const FORMAT: u64 = 1;
 const PATIENCE_MS: u64 = 2_000;
 /// An answer is no longer than this: some 1,000 reactors.
 const LONGEST: u64 = 4 << 20;
@@ -62,7 +65,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Target {
     options: Options,
-    domains: Vec<Domain>,
+    about: About,
     stream: Option<BufReader<UnixStream>>,
     /// Nothing was asked over this connection yet.
     is_new: bool,
@@ -81,80 +84,31 @@ struct Refusal {
     message: String,
 }
 
-#[derive(Deserialize)]
-struct Status {
-    format: u64,
-    window_ns: u64,
-    io: Io,
-    reactors: Vec<Reactor>,
-    orders: Orders,
+/// What came in the window, in the order of [`COUNTERS`]; times are sums over the reactors.
+fn grown(status: &Status) -> [i64; COUNTERS.len()] {
+    let window_ns = status.window_ns as f64;
+    let rate = |per_s: f64| (per_s * window_ns / 1e9).round() as i64;
+    let time = |percent: f64| (percent * window_ns / 100.0).round() as i64;
+    let Shares { busy, in_vain, asleep, scheduled } = status.shares();
+    let [moves, sleeps, wakes, refusals] = status.orders().map(|(_, count)| count);
+    [
+        rate(status.io.iops),
+        rate(status.io.read_bytes_per_s),
+        rate(status.io.written_bytes_per_s),
+        time(busy),
+        time(in_vain),
+        time(asleep),
+        time(scheduled.unwrap_or_default()),
+        moves,
+        sleeps,
+        wakes,
+        refusals,
+    ]
 }
 
-#[derive(Deserialize)]
-struct Io {
-    connections: i64,
-    iops: f64,
-    read_bytes_per_s: f64,
-    written_bytes_per_s: f64,
-}
-
-#[derive(Deserialize)]
-struct Reactor {
-    state: String,
-    busy_percent: f64,
-    idle_percent: f64,
-    asleep_percent: BTreeMap<String, f64>,
-    scheduled_percent: Option<f64>,
-}
-
-#[derive(Deserialize)]
-struct Orders {
-    moves: Count,
-    sleeps: Count,
-    wakes: Count,
-    refusals: Count,
-}
-
-#[derive(Deserialize)]
-struct Count {
-    in_window: i64,
-}
-
-impl Status {
-    /// What came in the window, in the order of [`COUNTERS`]; times are sums over the reactors.
-    fn grown(&self) -> [i64; COUNTERS.len()] {
-        let window_ns = self.window_ns as f64;
-        let rate = |per_s: f64| (per_s * window_ns / 1e9).round() as i64;
-        let time = |of: &dyn Fn(&Reactor) -> f64| {
-            let percent: f64 = self.reactors.iter().map(of).sum();
-            (percent * window_ns / 100.0).round() as i64
-        };
-        let Orders { moves, sleeps, wakes, refusals } = &self.orders;
-        [
-            rate(self.io.iops),
-            rate(self.io.read_bytes_per_s),
-            rate(self.io.written_bytes_per_s),
-            time(&|reactor| reactor.busy_percent),
-            time(&|reactor| reactor.idle_percent),
-            time(&|reactor| reactor.asleep_percent.values().sum()),
-            time(&|reactor| reactor.scheduled_percent.unwrap_or_default()),
-            moves.in_window,
-            sleeps.in_window,
-            wakes.in_window,
-            refusals.in_window,
-        ]
-    }
-
-    /// The gauges, in the order of [`GAUGES`].
-    fn gauges(&self) -> [i64; GAUGES.len()] {
-        let awake = self.reactors.iter().filter(|reactor| reactor.state == "awake").count();
-        [self.reactors.len() as i64, awake as i64, self.io.connections]
-    }
-
-    /// Whether the kernel tells how long the reactors were scheduled.
-    fn knows_scheduled(&self) -> bool {
-        self.reactors.iter().all(|reactor| reactor.scheduled_percent.is_some())
-    }
+/// The gauges, in the order of [`GAUGES`].
+fn gauges(status: &Status) -> [i64; GAUGES.len()] {
+    [status.reactors.len() as i64, status.awake() as i64, status.io.connections]
 }
 
 impl Open for Target {
@@ -168,8 +122,9 @@ impl Open for Target {
         let counters = COUNTERS.map(|(name, unit)| Domain::counter(name, unit));
         let gauges = GAUGES.map(|name| Domain::gauge(name, Unit::Count));
         let domains = counters.into_iter().chain(gauges).collect();
+        let about = About::slow(NAME, INTERVAL_NS, domains);
         let mut target =
-            Self { options: options.clone(), domains, stream: None, is_new: true, totals: [0; COUNTERS.len()] };
+            Self { options: options.clone(), about, stream: None, is_new: true, totals: [0; COUNTERS.len()] };
         if !options.with_workload {
             target.connect().map_err(|error| missing(&options.socket, &error))?;
             target.read(&mut Vec::new()).map_err(|error| {
@@ -234,40 +189,26 @@ impl Target {
         match answer {
             Answer { version, .. } if version != VERSION => Err(strange(format!("version {version}, not {VERSION}"))),
             Answer { error: Some(refusal), .. } => Err(strange(format!("it refused: {}", refusal.message))),
-            Answer { ok: Some(status), .. } if status.format == FORMAT => Ok((status, first)),
-            Answer { ok: Some(status), .. } => {
-                Err(strange(format!("its status has format {}, not {FORMAT}", status.format)))
-            }
+            Answer { ok: Some(status), .. } => status.known().map(|status| (status, first)).map_err(strange),
             _ => Err(strange("neither a status nor an error".into())),
         }
     }
 }
 
 impl Sensor for Target {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn domains(&self) -> &[Domain] {
-        &self.domains
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        100_000_000
-    }
-
-    fn slow(&self) -> bool {
-        true
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
         let (status, first) = self.status().inspect_err(|_| self.stream = None)?;
         if !first {
-            self.totals.iter_mut().zip(status.grown()).for_each(|(total, grown)| *total += grown);
+            self.totals.iter_mut().zip(grown(&status)).for_each(|(total, grown)| *total += grown);
         }
+        let knows_scheduled = status.shares().scheduled.is_some();
         let counters = self.totals.into_iter().enumerate();
-        let counters = counters.filter(|(domain, _)| *domain != SCHEDULED || status.knows_scheduled());
-        let gauges = status.gauges().into_iter().enumerate().map(|(at, value)| (COUNTERS.len() + at, value));
+        let counters = counters.filter(|(domain, _)| *domain != SCHEDULED || knows_scheduled);
+        let gauges = gauges(&status).into_iter().enumerate().map(|(at, value)| (COUNTERS.len() + at, value));
         into.extend(counters.chain(gauges).map(|(domain, value)| Reading { domain, value }));
         Ok(())
     }

@@ -166,9 +166,9 @@ proptest! {
 
     #[test]
     fn a_sum_is_refused_exactly_where_two_parts_share_a_leaf(parts in prop::collection::vec(0..11_usize, 0..6)) {
-        // Each part as what it is made of, in letters: cores a b, rest of the packages c d, memory e f, drive g, rest h i.
+        // Each part as what it is made of, in letters: cores a b, rest of the packages c d, memory e f, drive g, power supply h, fans i.
         let all = [
-            ("abcdefghi", Part::System), ("abcdefh", Part::Platform), ("abcd", Part::Cpu), ("ac", Part::Package(0)),
+            ("abcdefghi", Part::System), ("abcdefgi", Part::Platform), ("abcd", Part::Cpu), ("ac", Part::Package(0)),
             ("bd", Part::Package(1)), ("a", Part::Core(0)), ("b", Part::Core(1)), ("e", Part::Dram(0)), ("f", Part::Dram(1)),
             ("g", Part::Drive("nvme0".into())), ("i", Part::Other("fans".into())),
         ];
@@ -257,6 +257,26 @@ fn a_counter_that_stands_still_is_no_zero_watts() {
     // The graphics of a server's package may well do nothing.
     let may = Counts { always_moves: false, ..counts(1_000, 0, 100) };
     assert_eq!(energy(&still, window, Law::Counter(may)).unwrap().uj, 0);
+}
+
+#[test]
+fn a_step_may_be_off_by_one_update_of_the_counter_at_either_end() {
+    let (window, shown) = (Window { from_ns: 0, to_ns: MS }, |uj| points(&[(0, 0), (MS, uj)]));
+    let law =
+        |least_uw, greatest_uw| Law::Counter(Counts { update_ns: MS, ..counts(1_000_000_000, least_uw, greatest_uw) });
+    // 100 W are 100 mJ in a millisecond; what was brought up to date late adds as much again.
+    assert_eq!(energy(&shown(200_000), window, law(0, 100_000_000)).unwrap().uj, 200_000);
+    assert!(energy(&shown(200_001), window, law(0, 100_000_000)).is_err());
+    // And of two updates one may not have come yet.
+    assert_eq!(energy(&shown(0), window, law(50_000_000, 100_000_000)).unwrap().uj, 0);
+}
+
+#[test]
+fn a_counter_that_has_only_just_been_looked_at_may_stand_still() {
+    let still = points(&[(0, 5), (99 * MS, 5), (100 * MS, 5)]);
+    let over = |to_ns| energy(&still, Window { from_ns: 0, to_ns }, Law::Counter(Counts::endless()));
+    assert_eq!(over(99 * MS).unwrap().uj, 0);
+    assert!(matches!(over(100 * MS), Err(EnergyError::NotCounting { .. })));
 }
 
 #[test]

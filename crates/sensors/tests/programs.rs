@@ -79,6 +79,19 @@ fn what_cannot_be_read_is_said() {
 }
 
 #[test]
+fn a_pipe_into_which_nobody_writes_does_not_hold_up_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("meter");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    if !made.is_ok_and(|status| status.success()) {
+        println!("skipped: there is no mkfifo");
+        return;
+    }
+    let missing = value(options(Source::File(pipe), Pick::Whole, Given::Watt)).unwrap_err();
+    assert!(missing.to_string().contains("no number where pick says"), "{missing}");
+}
+
+#[test]
 fn cpu_time_of_a_program_is_part_of_the_cost() {
     let busy = shell("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo 1");
     let sensor = Config::Command(options(busy, Pick::Whole, Given::Watt)).open(&Roots::default()).unwrap();
@@ -116,6 +129,14 @@ fn ipmitool_is_understood() {
         assert_eq!(missing.why, Why::Broken);
         assert!(missing.to_string().contains(says) || watts.is_empty(), "{missing}");
     }
+}
+
+#[test]
+fn a_tool_that_fails_is_not_believed() {
+    let script = "echo 'Instantaneous power reading: 214 Watts'; echo 'Power reading state is: activated'; exit 3";
+    let arguments = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+    let missing = Config::Ipmi { from: ipmi::Options::Tool(arguments) }.open(&Roots::default()).err().unwrap();
+    assert!(missing.to_string().contains("exit status: 3"), "{missing}");
 }
 
 #[test]

@@ -186,6 +186,38 @@ fn an_optional_sensor_leaves_a_gap_with_its_reason() {
 }
 
 #[test]
+fn a_value_s_moment_is_the_middle_of_its_reading() {
+    let read = |into: &mut Vec<Reading>| {
+        into.push(Reading { domain: 0, value: now_ns() as i64 });
+        thread::sleep(Duration::from_millis(8));
+        Ok(())
+    };
+    let lazy = Hook::new("lazy", vec![Domain::gauge("began", Unit::Count)], 10 * MS, read).slow();
+    let sampler = Sampler::start(vec![Planned::new(Box::new(lazy))]).unwrap();
+    thread::sleep(Duration::from_millis(60));
+    let (recording, _) = sampler.stop();
+    let track = &recording.tracks[0];
+    for (point, &took_ns) in track.points[0].iter().zip(&track.took_ns) {
+        let after_ns = point.at_ns - point.value as u64;
+        assert!(after_ns <= u64::from(took_ns) / 2, "{after_ns} ns after its beginning, of {took_ns}");
+    }
+}
+
+#[test]
+fn powers_are_interpolated_over_some_intervals_and_no_further() {
+    let energy = |interval_ns, apart_ns| {
+        let mut track = Track::new("pdu", &[Domain::power("system", Part::System)], interval_ns);
+        track.points[0] = [0, apart_ns].map(|at_ns| Point { at_ns, value: 1_000_000 }).to_vec();
+        track.energy(0, Window { from_ns: 0, to_ns: apart_ns }).map(|energy| energy.uj)
+    };
+    // Five intervals, and a second in any case.
+    assert_eq!((energy(2 * S, 10 * S), energy(MS, S)), (Ok(10_000_000), Ok(1_000_000)));
+    for (interval_ns, apart_ns) in [(2 * S, 10 * S + 1), (MS, S + 1)] {
+        assert!(matches!(energy(interval_ns, apart_ns), Err(EnergyError::Gap { .. })));
+    }
+}
+
+#[test]
 fn a_machine_that_slept_gives_no_energy_and_a_clock_that_was_set_does() {
     let point = |at_ns, value| Point { at_ns, value };
     let mut track = Track::new("pdu", &[Domain::power("system", Part::System)], S);

@@ -94,8 +94,25 @@ fn a_pdu_that_cannot_be_used_says_what_to_set() {
     assert!(netio(&url, &["lamp"]).err().unwrap().to_string().contains("does not measure"));
     assert!(netio(&url, &["node4"]).err().unwrap().to_string().contains("no output node4"));
     assert_eq!(netio("", &["1"]).err().unwrap().why, Why::NotConfigured);
+    let twice = netio(&url, &["1", "node3-b", "node3-a"]).err().unwrap();
+    assert!(twice.why == Why::NotConfigured && twice.what.contains("1 and node3-a are one output"), "{twice}");
     // Nobody listens on this port; one that is free now can be another test's server a moment later.
     assert_eq!(netio("http://127.0.0.1:1", &["1"]).err().unwrap().why, Why::Unreachable);
+}
+
+#[test]
+fn a_unit_that_takes_the_question_and_never_answers_is_not_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (tell, told) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        let endpoint = Endpoint { url, timeout_ms: Some(200), ..Endpoint::default() };
+        let options = netio::Options { endpoint, outputs: vec!["1".into()] };
+        let _ = tell.send(Config::Netio(options).open(&Roots::default()).map(drop));
+    });
+    let missing = told.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits").unwrap_err();
+    assert_eq!(missing.why, Why::Unreachable, "{missing}");
+    drop(listener);
 }
 
 const CHASSIS: &str =
@@ -133,13 +150,17 @@ fn redfish_finds_the_chassis_that_has_a_power() {
     pages.lock().unwrap().insert("/redfish/v1/Chassis/Enclosure/EnvironmentMetrics".into(), metrics.into());
     let mut two = redfish(endpoint.clone(), None).unwrap();
     assert_eq!(values(&mut *two), [344_000_000, 120_500_000]);
-    assert!(two.domains().iter().all(|domain| domain.part != Part::System), "neither is known to be all");
+    let unknown = |domain: &pilotlight_sensors::Domain| matches!(domain.part, Part::Unknown(_));
+    assert!(two.domains().iter().all(unknown), "neither is known to be all, nor to be beside a CPU");
     let mut chosen = redfish(endpoint.clone(), Some("Enclosure")).unwrap();
     assert_eq!(values(&mut *chosen), [120_500_000]);
     // A BMC that restarts says null: that is no 0 W.
     let null = r#"{"PowerWatts": {"Reading": null}}"#;
     pages.lock().unwrap().insert("/redfish/v1/Chassis/Enclosure/EnvironmentMetrics".into(), null.into());
     assert!(failure(&mut *chosen).contains("no power above 0"));
+    let zero = r#"{"PowerWatts": {"Reading": 0}}"#;
+    pages.lock().unwrap().insert("/redfish/v1/Chassis/Enclosure/EnvironmentMetrics".into(), zero.into());
+    assert!(failure(&mut *chosen).contains("no power above 0"), "a machine that answers draws some");
     std::fs::write(&file, "wrong\n").unwrap();
     let refused = redfish(endpoint.clone(), None).err().unwrap();
     assert!(

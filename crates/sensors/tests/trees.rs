@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use pilotlight_sensors::energy::{Share, sum};
-use pilotlight_sensors::{Config, Kind, Missing, Part, Roots, Sensor, Why, survey};
+use pilotlight_sensors::{Config, Kind, Missing, Part, Roots, Sensor, Why, rapl, survey};
 
 fn tree(name: &str) -> Roots {
     Roots::below(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trees").join(name))
@@ -47,6 +47,14 @@ fn rapl_of_an_intel_client_nests_as_it_does() {
     assert_eq!(read[4], ("psys_uj".to_owned(), 91_236_549_872));
     let Kind::EnergyCounter(counts) = rapl.domains()[0].kind else { panic!("a counter") };
     assert_eq!(counts.modulus_uj, Some(262_143_328_851));
+    // What is said of packages does not bound all the rest of the platform.
+    let options = rapl::Options { greatest_package_uw: Some(400_000_000), ..rapl::Options::default() };
+    let bounded = Config::Rapl(options).open(&tree("intel-client")).unwrap();
+    let greatest = |index: usize| match bounded.domains()[index].kind {
+        Kind::EnergyCounter(counts) => counts.greatest_uw,
+        _ => 0,
+    };
+    assert_eq!((greatest(0), greatest(4)), (400_000_000, 8_000_000_000));
     // The graphics may stand still, the package may not.
     let moves = |index: usize| matches!(rapl.domains()[index].kind, Kind::EnergyCounter(c) if c.always_moves);
     assert_eq!([moves(0), moves(1), moves(2)], [true, true, false]);
@@ -71,10 +79,11 @@ fn packages_of_a_server_add_up_and_their_parts_do_not() {
 }
 
 #[test]
-fn rapl_of_amd_takes_its_core_for_a_core_and_not_for_memory() {
+fn rapl_of_amd_takes_its_core_for_one_core_and_not_for_all() {
     let rapl = open("rapl", "amd").unwrap();
-    let expected = [("package-0", Part::Package(0), None), ("package-0/core", Part::Core(0), Some("package-0"))];
-    assert_eq!(shape(&*rapl), expected);
+    // The zone `core` is one core there: neither the cores of the package, nor to be added to anything.
+    let one = Part::Unknown("one core of package 0".into());
+    assert_eq!(shape(&*rapl), [("package-0", Part::Package(0), None), ("package-0/core", one, Some("package-0"))]);
     let mut chips = open("hwmon", "amd").unwrap();
     assert_eq!(shape(&*chips), [("amd_energy/Esocket0", Part::Package(0), None)], "cores are within the socket");
     assert_eq!(read(&mut *chips), values(&[("amd_energy/Esocket0_uj", 65_532_000_000)]));
@@ -99,6 +108,102 @@ fn chips_measure_power_and_current_times_voltage() {
     let told = Config::Hwmon(options).open(&tree("intel-server-2p")).unwrap();
     assert_eq!(told.domains()[1].part, Part::Drive("nvme0".into()));
     assert_eq!(told.domains().len(), 2);
+}
+
+/// A folder with these files below it.
+fn files(all: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (path, text) in all {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn on_other_chips_a_rail_is_what_has_one_label() {
+    let chip = "sys/class/hwmon/hwmon0";
+    let path = |file: &str| format!("{chip}/{file}");
+    let all = [
+        ("name", "board"),
+        ("curr1_input", "2000"),
+        ("curr1_label", "vin"),
+        ("in2_input", "12000"),
+        ("in2_label", "vin"),
+        ("in1_input", "5000"),
+        ("in1_label", "vout"),
+        ("curr2_input", "7"),
+        ("curr3_input", "1000"),
+        ("curr3_label", "vin"),
+        ("power9_enable", "0"),
+        ("power9_input", "1"),
+    ];
+    let all: Vec<(String, &str)> = all.iter().map(|(file, text)| (path(file), *text)).collect();
+    let folder = files(&all.iter().map(|(path, text)| (&**path, *text)).collect::<Vec<_>>());
+    let mut chips = Config::by_name("hwmon").unwrap().open(&Roots::below(folder.path())).unwrap();
+    let expected = [("board/vin_uw", 2_000 * 12_000), ("board/vin#2_uw", 1_000 * 12_000)];
+    assert_eq!(read(&mut *chips), values(&expected), "names are never twice");
+}
+
+#[test]
+fn batteries_that_are_not_there_or_do_not_measure_are_no_watts() {
+    let of = |battery: &str, file: &str| format!("sys/class/power_supply/{battery}/{file}");
+    let all = [
+        (of("BAT0", "type"), "Battery"),
+        (of("BAT0", "status"), "Discharging"),
+        (of("BAT0", "power_now"), "-9000000"),
+        (of("BAT1", "type"), "Battery"),
+        (of("BAT1", "present"), "0"),
+    ];
+    let folder = files(&all.iter().map(|(path, text)| (&**path, *text)).collect::<Vec<_>>());
+    let open = || Config::Battery {}.open(&Roots::below(folder.path()));
+    // An empty bay has no status to ask for; some drivers give what flows out as negative.
+    assert_eq!(read(&mut *open().unwrap()), values(&[("battery_uw", 9_000_000)]));
+    let power = folder.path().join(of("BAT0", "power_now"));
+    std::fs::write(&power, "0").unwrap();
+    let silent = open().err().unwrap();
+    assert!(silent.why == Why::NotCounting && silent.what.contains("says 0 W"), "{silent}");
+    std::fs::remove_file(&power).unwrap();
+    let broken = open().err().unwrap();
+    assert!(broken.why == Why::Broken && !broken.help.contains("charger"), "{broken}");
+}
+
+#[test]
+fn times_of_a_disk_and_interrupts_go_on_when_the_kernel_s_32_bits_are_full() {
+    let text = |ms: u64, irqs: u32| {
+        let disk =
+            format!("259 0 nvme0n1 1000 10 80000 {} 2000 20 160000 900 3 700 1400 5 0 4000 1 6 12", ms % (1 << 32));
+        (disk, format!("     CPU0 CPU1\n 130: {irqs} 7 IR-PCI-MSIX nvme0q1\n"))
+    };
+    let (disk, interrupts) = text(4_294_967_000, u32::MAX);
+    let all = [
+        ("proc/diskstats", &*disk),
+        ("proc/interrupts", &*interrupts),
+        ("proc/loadavg", "0.5 0 0"),
+        ("proc/stat", "intr 1\nctxt 1\nprocesses 1"),
+        ("sys/block/nvme0n1/size", "1"),
+    ];
+    let folder = files(&all);
+    let open = |name: &str| Config::by_name(name).unwrap().open(&Roots::below(folder.path())).unwrap();
+    let (mut disks, mut kernel) = (open("diskstats"), open("kernel"));
+    let mut both = || (read(&mut *disks)[2].1, read(&mut *kernel)[4].1);
+    let before = both();
+    let (disk, interrupts) = text(4_294_967_000 + 500, 4);
+    std::fs::write(folder.path().join("proc/diskstats"), disk).unwrap();
+    std::fs::write(folder.path().join("proc/interrupts"), interrupts).unwrap();
+    let after = both();
+    assert_eq!((after.0 - before.0, after.1 - before.1), (500_000_000, 5));
+}
+
+#[test]
+fn a_cpu_that_comes_later_does_not_bring_the_energy_of_its_whole_life() {
+    let line = |cpu: u32| format!("cpu{cpu} 1000 10 500 8000 40 5 15 0 0 0\n");
+    let folder = files(&[("proc/stat", &line(0))]);
+    let mut modelled = Config::by_name("modelled").unwrap().open(&Roots::below(folder.path())).unwrap();
+    read(&mut *modelled);
+    std::fs::write(folder.path().join("proc/stat"), line(0) + &line(1)).unwrap();
+    assert!(modelled.read(&mut Vec::new()).unwrap_err().to_string().contains("number of CPUs"));
 }
 
 #[test]
@@ -237,17 +342,47 @@ fn a_counter_that_stays_at_zero_is_no_sensor() {
     assert_eq!(open().err().unwrap().why, Why::Absent);
 }
 
-#[test]
-fn dies_of_a_package_are_apart() {
+/// A powercap with these zones, all of which count.
+fn zones(all: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for (zone, name) in [("intel-rapl:0", "package-0-die-0"), ("intel-rapl:1", "package-0-die-1")] {
+    for (zone, name) in all {
         let zone = folder.path().join("sys/class/powercap").join(zone);
         std::fs::create_dir_all(&zone).unwrap();
-        for (file, text) in [("name", name), ("energy_uj", "7"), ("max_energy_range_uj", "262143328850")] {
+        for (file, text) in [("name", *name), ("energy_uj", "7"), ("max_energy_range_uj", "262143328850")] {
             std::fs::write(zone.join(file), text).unwrap();
         }
     }
+    folder
+}
+
+#[test]
+fn each_package_can_have_a_psys_of_its_own() {
+    let all = [
+        ("intel-rapl:0", "package-0"),
+        ("intel-rapl:1", "package-1"),
+        ("intel-rapl:1:0", "dram"),
+        ("intel-rapl:2", "psys"),
+        ("intel-rapl:3", "psys-1"),
+    ];
+    let folder = zones(&all);
     let rapl = Config::by_name("rapl").unwrap().open(&Roots::below(folder.path())).unwrap();
+    let expected = [
+        ("package-0", Part::Package(0), Some("psys")),
+        ("package-1", Part::Package(1), Some("psys-1")),
+        ("package-1/dram", Part::Dram(1), Some("psys-1")),
+        ("psys", Part::Platform, None),
+        ("psys-1", Part::Platform, None),
+    ];
+    assert_eq!(shape(&*rapl), expected);
+}
+
+#[test]
+fn dies_of_a_package_are_apart() {
+    let folder = zones(&[("intel-rapl:0", "package-0-die-0"), ("intel-rapl:1", "package-0-die-1")]);
+    let options = rapl::Options { least_package_uw: 20_000_000, ..rapl::Options::default() };
+    let rapl = Config::Rapl(options).open(&Roots::below(folder.path())).unwrap();
+    // What a package has at least, a die of it need not have.
+    assert!(rapl.domains().iter().all(|die| matches!(die.kind, Kind::EnergyCounter(counts) if counts.least_uw == 0)));
     let expected = [("package-0-die-0", Part::Die(0, 0), None), ("package-0-die-1", Part::Die(0, 1), None)];
     assert_eq!(shape(&*rapl), expected);
 }

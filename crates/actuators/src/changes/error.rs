@@ -18,6 +18,14 @@ pub enum Error {
         /// What the system said.
         why: io::Error,
     },
+    /// A journal that is there, or was named, cannot be read.
+    #[error("cannot read journal {path}: {why}; {}", reading(why))]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        why: io::Error,
+    },
     /// A journal in which a line cannot be read.
     #[error("journal {path}, line {line}: {why}; put back by hand what the lines `change` name, then remove the file")]
     Damaged {
@@ -98,6 +106,14 @@ pub enum Error {
     /// Not everything is back.
     #[error("{}", not_back(.0))]
     NotBack(Vec<Back>),
+}
+
+fn reading(why: &io::Error) -> &'static str {
+    match why.kind() {
+        io::ErrorKind::PermissionDenied => "run `pilotlight restore` as the user who started the run, perhaps root",
+        io::ErrorKind::NotFound => "`pilotlight restore` without a name looks at all that are there",
+        _ => "is it a journal, and on a file system that can be read?",
+    }
 }
 
 fn process(pid: Option<u32>) -> String {

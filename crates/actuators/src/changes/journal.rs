@@ -3,12 +3,13 @@
 //! **Lines**, each a JSON object: who writes it; `change`: what will be set now, and what it was; `done`: it has been set, and
 //! what is in force; `back`: it has been put back. Each line is on the medium before anything else happens.
 //!
-//! **Properties.** A line without its end (the process was killed while it wrote) announces something that had not begun, and
-//! is cut off. The file is locked as long as its writer lives, by the kernel, so that nobody undoes what is still wanted. It
-//! comes under its name only when its first line is complete and locked. It goes when everything is back.
+//! **Properties.** A line without its end (the process was killed while it wrote, or the disk was full) announces something that
+//! had not begun, and is cut off. The file is locked as long as its writer lives, by the kernel, so that nobody undoes what is still
+//! wanted. It comes under its name only when its first line is complete and locked. It goes when everything is back. What another
+//! version wrote is not guessed at.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -74,8 +75,7 @@ impl Journal {
     /// A new one.
     pub(super) fn create(path: &Path, roots: &Roots) -> Result<Self, Error> {
         let failed = |why| Error::Journal { path: path.to_owned(), why };
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+        let folder = folder_of(path)?;
         let draft = path.with_extension("new");
         let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft);
         let mut journal = Self { path: path.to_owned(), file: open.map_err(failed)? };
@@ -91,7 +91,8 @@ impl Journal {
     /// One that was left behind; nobody else can have it while this lives.
     pub(super) fn open(path: &Path) -> Result<(Self, Contents), Error> {
         let failed = |why| Error::Journal { path: path.to_owned(), why };
-        let file = OpenOptions::new().read(true).append(true).open(path).map_err(failed)?;
+        let unreadable = |why| Error::Unreadable { path: path.to_owned(), why };
+        let file = OpenOptions::new().read(true).append(true).open(path).map_err(unreadable)?;
         check_owner(path, &file)?;
         match file.try_lock() {
             Ok(()) => {}
@@ -123,11 +124,18 @@ impl Journal {
     }
 
     fn append(&mut self, line: &Line) -> Result<(), Error> {
-        let written = serde_json::to_string(line).map_err(io::Error::other).and_then(|text| {
-            self.file.write_all(format!("{text}\n").as_bytes())?;
-            self.file.sync_all()
-        });
+        let written = serde_json::to_string(line).map_err(io::Error::other).and_then(|text| self.write(&text));
         written.map_err(|why| Error::Journal { path: self.path.clone(), why })
+    }
+
+    /// A line as a whole or not at all: what comes after half a line would be damage in the middle.
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        let before = self.file.seek(SeekFrom::End(0))?;
+        let written = self.file.write_all(format!("{text}\n").as_bytes()).and_then(|()| self.file.sync_all());
+        if written.is_err() {
+            self.file.set_len(before)?;
+        }
+        written
     }
 
     /// Everything is back.
@@ -145,6 +153,20 @@ impl Journal {
     }
 }
 
+/// Whose turn it is to look what others change and to announce a change, in the folder of this journal: one process after the
+/// other. Ends when it is dropped. Two that did both at once would not see each other.
+pub(super) fn turn(path: &Path) -> Result<File, Error> {
+    let turn = File::open(folder_of(path)?).and_then(|folder| folder.lock().map(|()| folder));
+    turn.map_err(|why| Error::Journal { path: path.to_owned(), why })
+}
+
+/// The folder of a journal, which is made if there is none.
+fn folder_of(path: &Path) -> Result<&Path, Error> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map(|()| folder).map_err(|why| Error::Journal { path: path.to_owned(), why })
+}
+
 /// Only what the user himself wrote is believed: a journal says what to write where.
 fn check_owner(path: &Path, file: &File) -> Result<(), Error> {
     let failed = |why| Error::Journal { path: path.to_owned(), why };
@@ -154,17 +176,18 @@ fn check_owner(path: &Path, file: &File) -> Result<(), Error> {
 
 fn read(path: &Path, mut file: &File) -> Result<Contents, Error> {
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(|why| Error::Journal { path: path.to_owned(), why })?;
+    file.read_to_end(&mut bytes).map_err(|why| Error::Unreadable { path: path.to_owned(), why })?;
     parse(&bytes).map_err(|(line, why)| Error::Damaged { path: path.to_owned(), line, why })
 }
 
 /// What is in a journal that may still be written, without taking it.
 pub(super) fn peek(path: &Path) -> Result<(Contents, bool), Error> {
-    let file = File::open(path).map_err(|why| Error::Journal { path: path.to_owned(), why })?;
-    let contents = read(path, &file)?;
+    let file = File::open(path).map_err(|why| Error::Unreadable { path: path.to_owned(), why })?;
+    // First this: what nobody holds does not change while it is read.
     let held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+    let contents = read(path, &file);
     let _ = file.unlock(); // closing is not enough, as when a journal is dropped
-    Ok((contents, held))
+    Ok((contents?, held))
 }
 
 fn parse(bytes: &[u8]) -> Result<Contents, (usize, serde_json::Error)> {
@@ -172,14 +195,19 @@ fn parse(bytes: &[u8]) -> Result<Contents, (usize, serde_json::Error)> {
     let mut contents = Contents { length: whole as u64, ..Contents::default() };
     let lines = bytes[..whole].split(|&byte| byte == b'\n').enumerate();
     for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
-        contents.add(serde_json::from_slice(line).map_err(|source| (number + 1, source))?);
+        serde_json::from_slice(line).and_then(|line| contents.add(line)).map_err(|why| (number + 1, why))?;
     }
     Ok(contents)
 }
 
 impl Contents {
-    fn add(&mut self, line: Line) {
+    fn add(&mut self, line: Line) -> Result<(), serde_json::Error> {
         match line {
+            Line::Begin { version, .. } if version != VERSION => {
+                let why =
+                    format!("it has version {version}, and this program reads {VERSION}: use the one that wrote it");
+                return Err(serde::de::Error::custom(why));
+            }
             Line::Begin { process, command, .. } => {
                 self.process = Some(process);
                 self.command = command;
@@ -192,6 +220,7 @@ impl Contents {
             }
             Line::Back { id } => self.entries.retain(|entry| entry.id != id),
         }
+        Ok(())
     }
 }
 
@@ -287,6 +316,37 @@ mod tests {
         fs::write(&path, text).unwrap();
         let error = Journal::open(&path).unwrap_err();
         assert!(error.to_string().contains("line 4"), "{error}");
+    }
+
+    #[test]
+    fn what_another_user_wrote_is_not_believed() {
+        let (_folder, path, _) = written();
+        const OTHER: u32 = 65_534;
+        if std::os::unix::fs::chown(&path, Some(OTHER), None).is_err() {
+            println!("skipped: only root can give a file away");
+            return;
+        }
+        assert!(matches!(Journal::open(&path), Err(Error::Owner { owner: OTHER, .. })));
+    }
+
+    #[test]
+    fn what_another_version_wrote_is_not_guessed_at() {
+        let (_folder, path, bytes) = written();
+        let text = String::from_utf8(bytes).unwrap().replacen("\"version\":1", "\"version\":2", 1);
+        fs::write(&path, &text).unwrap();
+        let error = Journal::open(&path).unwrap_err().to_string();
+        assert!(error.contains("line 1") && error.contains("version 2, and this program reads 1"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), text, "it is left as it is");
+        assert!(peek(&path).is_err());
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_read_says_what_would_help() {
+        let (_folder, path, _) = written();
+        let gone = Journal::open(&path.with_extension("other")).unwrap_err().to_string();
+        assert!(gone.contains("cannot read journal") && gone.contains("without a name"), "{gone}");
+        let denied = Error::Unreadable { path, why: io::ErrorKind::PermissionDenied.into() }.to_string();
+        assert!(denied.ends_with("as the user who started the run, perhaps root"), "{denied}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub trait Kernel: Send {
     /// The kernel refuses.
     fn write(&mut self, path: &Path, text: &str) -> io::Result<()>;
 
-    /// Whether there is such a file or folder.
+    /// Whether there is such a file or folder. Where this cannot be said there may be: asking for it will tell.
     fn has(&mut self, path: &Path) -> bool;
 
     /// Makes a folder: a cgroup.
@@ -58,7 +58,7 @@ impl Kernel for Linux {
     }
 
     fn has(&mut self, path: &Path) -> bool {
-        path.exists()
+        path.try_exists().unwrap_or(true)
     }
 
     fn make_folder(&mut self, path: &Path) -> io::Result<()> {

@@ -7,8 +7,8 @@
 //! **Words.** A [`Change`] is what is wanted; it is carried out in steps. A step gives one [`Place`] a value. The *journal* is a
 //! file with what each place was before it was changed.
 //!
-//! **Algorithm.** For each step: read what is there; write to the journal what it is and what it will be, and flush; set it;
-//! read it back; write to the journal what is in force. Back: the same steps in reverse order, each looked at before it is set
+//! **Algorithm.** For each step: look whether another run changes the same; read what is there; write to the journal what it is and
+//! what it will be, and flush (until here one run after the other); set it; read it back; write to the journal what is in force. Back: the same steps in reverse order, each looked at before it is set
 //! ([`restore`](mod@restore) says how). [`Changes`] does this at the end of its life, and `pilotlight restore` for a process that
 //! has no more life to do it in.
 //!
@@ -87,7 +87,11 @@ impl Changes {
     /// As of [`Changes::begin`].
     pub fn begin_on(journal: &Path, roots: Roots, kernel: Box<dyn Kernel>) -> Result<Self, Error> {
         for path in neighbours(journal)? {
-            let (contents, held) = journal::peek(&path)?;
+            let (contents, held) = match journal::peek(&path) {
+                // Its run has ended while we looked.
+                Err(Error::Unreadable { why, .. }) if why.kind() == std::io::ErrorKind::NotFound => continue,
+                seen => seen?,
+            };
             let lives = held || contents.process.is_some_and(|process| process.lives(&roots.proc));
             if !lives && !contents.entries.is_empty() {
                 return Err(Error::LeftBehind(path));
@@ -139,15 +143,18 @@ impl Changes {
         if !place.is_within(&self.roots) {
             return Err(Error::Outside(place.to_string()));
         }
+        // Nobody else announces a change until ours is announced; and what is found is nobody else's for a while only.
+        let turn = journal::turn(&self.path)?;
+        self.check_free(&place)?;
         let before = self.before(&place).map_err(|source| unreadable(&place, source))?;
         let check = place.check(self.kernel.as_mut(), wanted);
         check.map_err(|source| refused(&place, &before, wanted, source))?;
         if place.obeys(&before, wanted) && !place.drifts() {
             return Ok(());
         }
-        self.check_free(&place)?;
         let entry = Entry { id: self.next, place, before, wanted: wanted.into(), done: None };
         self.journal()?.change(&entry)?;
+        drop(turn);
         self.next += 1;
         self.entries.push(entry);
         self.carry_out()

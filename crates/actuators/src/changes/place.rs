@@ -161,7 +161,11 @@ impl Place {
     /// What would help if the system says this of it.
     pub(super) fn help(&self, error: &io::Error) -> &'static str {
         let drive = matches!(self, Self::PowerState { .. } | Self::Transitions { .. });
+        let limit = self.path().ends_with("constraint_0_power_limit_uw");
         match (error.kind(), drive) {
+            (io::ErrorKind::PermissionDenied, _) if limit => {
+                "run as root; to root the kernel says so where the firmware has locked the limit"
+            }
             (io::ErrorKind::PermissionDenied, _) => "run as root",
             (io::ErrorKind::NotFound, true) => "this machine has no such NVMe controller: see /dev/nvme*",
             (io::ErrorKind::NotFound, false) => "this machine or its kernel does not have it: leave the key out",

@@ -25,10 +25,11 @@ impl Process {
         Self { pid, start_ticks: start_ticks(proc, pid), boot_id: boot_id(proc) }
     }
 
-    /// Whether the machine has not been restarted since.
+    /// Whether the machine has not been restarted since, as far as `/proc` says: where it says nothing, things may still be changed.
     #[must_use]
     pub fn is_of_this_boot(&self, proc: &Path) -> bool {
-        self.boot_id == boot_id(proc)
+        let now = boot_id(proc);
+        self.boot_id == now || self.boot_id.is_empty() || now.is_empty()
     }
 
     /// Whether it still runs.
@@ -78,7 +79,18 @@ mod tests {
         assert!(process(Some(1000)).lives(proc.path()) && process(None).lives(proc.path()));
         assert!(!process(Some(999)).lives(proc.path()));
         assert!(!Process { pid: 43, ..process(None) }.lives(proc.path()));
-        assert!(!Process { boot_id: "another".into(), ..process(Some(1000)) }.lives(proc.path()));
+    }
+
+    #[test]
+    fn after_a_restart_nothing_of_before_lives_and_what_is_not_known_may() {
+        let proc = tempfile::tempdir().unwrap();
+        write(proc.path(), 42, 1000);
+        let process = |boot: &str| Process { pid: 42, start_ticks: Some(1000), boot_id: boot.into() };
+        assert!(process("one").is_of_this_boot(proc.path()), "/proc does not say which boot this is");
+        fs::create_dir_all(proc.path().join("sys/kernel/random")).unwrap();
+        fs::write(proc.path().join("sys/kernel/random/boot_id"), "one\n").unwrap();
+        assert!(process("one").lives(proc.path()) && process("").is_of_this_boot(proc.path()));
+        assert!(!process("another").lives(proc.path()));
     }
 
     #[test]

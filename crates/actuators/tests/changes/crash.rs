@@ -28,7 +28,7 @@ fn changes(machine: &Machine) -> Vec<Change> {
         file("proc/sys/vm/swappiness", "1"),
         Change::Governor { cpu: 0, governor: "performance".into() },
         frequency(Some(3_600_000), Some(3_600_000)),
-        frequency(None, Some(1_300_000)),
+        frequency(Some(1_300_000), None),
         frequency(Some(800_000), Some(800_000)),
         Change::PowerLimit { zone: "intel-rapl:0".into(), power_uw: 15_060_000 },
         cgroup("a", "150000 100000"),

@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use pilotlight_actuators::Roots;
 use pilotlight_actuators::changes::Kernel;
@@ -118,7 +119,7 @@ impl Machine {
 
 /// The kernel of the machine in this folder.
 pub(crate) fn at(root: &Path) -> Box<Fake> {
-    Box::new(Fake { root: root.to_owned(), pictures: None })
+    Box::new(Fake { root: root.to_owned(), pictures: None, answers_after: Duration::ZERO })
 }
 
 fn tree(root: &Path) -> Tree {
@@ -144,8 +145,10 @@ fn collect(folder: &Path, all: &mut Tree) {
 /// The made-up kernel.
 #[derive(Clone)]
 pub(crate) struct Fake {
-    root: PathBuf,
-    pictures: Option<Arc<Mutex<Vec<Picture>>>>,
+    pub(crate) root: PathBuf,
+    pub(crate) pictures: Option<Arc<Mutex<Vec<Picture>>>>,
+    /// How long reading takes: others get their turn meanwhile.
+    pub(crate) answers_after: Duration,
 }
 
 impl Fake {
@@ -186,7 +189,7 @@ fn invalid() -> io::Error {
 fn written(name: &str, old: &str, text: &str) -> io::Result<String> {
     let word = text.trim();
     match name {
-        "ignored" => Ok(old.to_owned()),
+        "ignored" | "memory.ignored" => Ok(old.to_owned()),
         "scheduler" | "enabled" if old.contains('[') => {
             let words: Vec<&str> = old.split_whitespace().map(|word| word.trim_matches(['[', ']'])).collect();
             if !words.contains(&word) {
@@ -214,8 +217,20 @@ fn written(name: &str, old: &str, text: &str) -> io::Result<String> {
     }
 }
 
+/// Whether the lower bound of frequencies would lie above the upper one, which kernels before 5.3 refuse.
+fn crosses(path: &Path, name: &str, new: &str) -> io::Result<bool> {
+    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| invalid());
+    let other = |name: &str| number(&fs::read_to_string(path.with_file_name(name))?);
+    match name {
+        "scaling_min_freq" => Ok(number(new)? > other("scaling_max_freq")?),
+        "scaling_max_freq" => Ok(number(new)? < other("scaling_min_freq")?),
+        _ => Ok(false),
+    }
+}
+
 impl Kernel for Fake {
     fn read(&mut self, path: &Path) -> io::Result<String> {
+        std::thread::sleep(self.answers_after);
         fs::read_to_string(path)
     }
 
@@ -223,6 +238,9 @@ impl Kernel for Fake {
         let name = path.file_name().unwrap().to_str().unwrap();
         let old = fs::read_to_string(path)?;
         let new = written(name, &old, text)?;
+        if crosses(path, name, &new)? {
+            return Err(invalid());
+        }
         let drive = self.root.join("dev/nvme0");
         self.changing(|| {
             replace(path, &new)?;
@@ -243,9 +261,8 @@ impl Kernel for Fake {
     fn make_folder(&mut self, path: &Path) -> io::Result<()> {
         self.changing(|| {
             fs::create_dir(path)?;
-            for name in ["cgroup.procs", "memory.max", "cpu.max", "cpuset.cpus", "io.max", "io.weight", "io.latency"] {
-                fs::write(path.join(name), "")?;
-            }
+            let files = "cgroup.procs memory.max memory.ignored cpu.max cpuset.cpus io.max io.weight io.latency";
+            files.split(' ').try_for_each(|name| fs::write(path.join(name), ""))?;
             Ok(())
         })
     }

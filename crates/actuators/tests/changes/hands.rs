@@ -1,10 +1,12 @@
 //! Other hands: what someone else has set meanwhile, what has gone, a machine that was restarted, two runs at once.
 
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use pilotlight_actuators::changes::{Change, Changes, Error, Options, Outcome, restore_with};
 
-use crate::fake::Machine;
+use crate::fake::{Fake, Machine};
 
 const SCHEDULER: &str = "sys/block/vda/queue/scheduler";
 const SWAPPINESS: &str = "proc/sys/vm/swappiness";
@@ -126,6 +128,47 @@ fn two_runs_do_not_change_the_same_thing() {
 }
 
 #[test]
+fn what_another_run_holds_is_refused_even_where_both_want_the_same() {
+    let machine = Machine::new();
+    let mut first = begin(&machine, "run/1.jsonl").unwrap();
+    first.make(&scheduler("bfq")).unwrap();
+    let mut second = begin(&machine, "run/2.jsonl").unwrap();
+    // It is so already, but for as long as the first run wants it.
+    assert!(matches!(second.make(&scheduler("bfq")), Err(Error::InUse { .. })));
+}
+
+/// Runs that begin and end all the time: never do two have the same thing, and never is what one has set for a while taken for what
+/// was there.
+#[test]
+fn of_many_runs_at_once_one_has_it_and_the_last_leaves_it_as_it_was() {
+    let machine = Machine::new();
+    let (before, holders, made_at_all) = (machine.tree(), AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for run in 0..4 {
+            let (machine, holders, made_at_all) = (&machine, &holders, &made_at_all);
+            let change = Change::File { path: machine.path(SWAPPINESS), value: (run + 1).to_string() };
+            scope.spawn(move || {
+                for round in 0..60 {
+                    let kernel = Box::new(Fake { answers_after: Duration::from_micros(300), ..*machine.kernel() });
+                    let journal = machine.path(&format!("run/{run}-{round}.jsonl"));
+                    let mut made = Changes::begin_on(&journal, machine.roots(), kernel).unwrap();
+                    match made.make(&change) {
+                        Err(Error::InUse { .. }) => continue,
+                        other => other.unwrap(),
+                    }
+                    assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two runs have it");
+                    made_at_all.fetch_add(1, Ordering::SeqCst);
+                    std::thread::yield_now();
+                    holders.fetch_sub(1, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    assert_eq!(machine.tree(), before);
+    assert!(made_at_all.into_inner() > 0);
+}
+
+#[test]
 fn a_drive_that_rests_comes_back_to_state_0_and_one_that_moves_is_not_other_hands() {
     let machine = Machine::new();
     let before = machine.tree();
@@ -136,6 +179,30 @@ fn a_drive_that_rests_comes_back_to_state_0_and_one_that_moves_is_not_other_hand
     machine.write("dev/nvme0", "4 1");
     made.put_back().unwrap();
     assert_eq!(machine.tree(), before);
+}
+
+#[test]
+fn the_workload_hint_of_a_power_state_comes_back_with_it() {
+    let machine = Machine::new();
+    // State 1 in bits 4:0, hint 1 in bits 7:5.
+    machine.write("dev/nvme0", "33 1");
+    let mut made = begin(&machine, "run/1.jsonl").unwrap();
+    made.make(&Change::PowerState { drive: "nvme0".into(), state: 2 }).unwrap();
+    assert_eq!(machine.read("dev/nvme0"), "2 1");
+    drop(made);
+    assert_eq!(machine.read("dev/nvme0"), "33 1");
+}
+
+#[test]
+fn what_the_kernel_does_not_take_back_is_not_back() {
+    let machine = Machine::new();
+    killed(&machine, &[Change::File { path: machine.path(SWAPPINESS), value: "1".into() }]);
+    // As if it had been a file that took the value then, and ignores what is written now.
+    let journal = fs::read_to_string(machine.journal()).unwrap();
+    fs::write(machine.journal(), journal.replace(SWAPPINESS, "sys/ignored")).unwrap();
+    let error = restore(&machine, false).unwrap_err().to_string();
+    assert!(error.contains("still 1, not 60: the kernel took the value and did nothing"), "{error}");
+    assert!(machine.journal().exists());
 }
 
 #[test]

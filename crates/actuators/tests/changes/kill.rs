@@ -1,6 +1,7 @@
 //! Processes that are really killed: this program starts itself again as a child that changes the made-up machine, over and over,
 //! and is ended by SIGKILL at some moment, or by Ctrl-C.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -10,12 +11,13 @@ use std::time::Duration;
 
 use pilotlight_actuators::Roots;
 use pilotlight_actuators::changes::{Change, Changes, Error, Linux, Options, restore, restore_with};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 use crate::fake::Machine;
 use crate::loops::Loop;
 
-/// What tells this program that it is the child: `fake` and the folder of a made-up machine, or `loop` and a device.
+/// What tells this program that it is the child: `fake` and the folder of a made-up machine, `full` and the same where the disk
+/// is full for a while, or `loop` and a device.
 const CHILD: &str = "PILOTLIGHT_TEST_CHILD";
 const JOURNAL: &str = "PILOTLIGHT_TEST_JOURNAL";
 
@@ -27,6 +29,9 @@ fn child() {
     signal_hook::flag::register(signal_hook::consts::SIGINT, end.clone()).unwrap();
     let (kind, name) = what.split_once(' ').unwrap();
     let journal = Path::new(&journal);
+    if kind == "full" {
+        return on_a_full_disk(Path::new(name), journal);
+    }
     let (mut made, changes) = match kind {
         "fake" => {
             let made = Changes::begin_on(journal, Roots::below(name), crate::fake::at(Path::new(name)));
@@ -47,6 +52,33 @@ fn child() {
         made.make(&Change::Scheduler { device: changes[0].0.into(), scheduler: changes[0].1.into() }).unwrap();
     }
     made.put_back().unwrap();
+}
+
+/// Changes three things, of which the second does not fit into the journal; then it is killed.
+fn on_a_full_disk(root: &Path, journal: &Path) {
+    let scheduler = |name: &str| Change::Scheduler { device: "vda".into(), scheduler: name.into() };
+    let mut made = Changes::begin_on(journal, Roots::below(root), crate::fake::at(root)).unwrap();
+    made.make(&scheduler("bfq")).unwrap();
+    // Without this a file that may not grow any more ends its writer.
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default()).unwrap();
+    let all = getrlimit(Resource::Fsize);
+    let few = std::fs::metadata(journal).unwrap().len() + 20;
+    setrlimit(Resource::Fsize, Rlimit { current: Some(few), ..all }).unwrap();
+    assert!(matches!(made.make(&scheduler("kyber")), Err(Error::Journal { .. })));
+    setrlimit(Resource::Fsize, all).unwrap();
+    made.make(&scheduler("mq-deadline")).unwrap();
+    kill_process(rustix::process::getpid(), Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_line_that_did_not_fit_does_no_harm_to_those_behind_it() {
+    let machine = Machine::new();
+    let before = machine.tree();
+    let mut child = start(&format!("full {}", machine.folder.path().display()), &machine.journal());
+    assert_eq!(child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()), "it got to its end");
+    assert_eq!(machine.read("sys/block/vda/queue/scheduler"), "none [mq-deadline] kyber bfq \n");
+    restore_with(&machine.journal(), &machine.roots(), Options::default(), machine.kernel().as_mut()).unwrap();
+    assert_eq!((machine.tree(), machine.journal().exists()), (before, false));
 }
 
 fn start(what: &str, journal: &Path) -> Child {

@@ -43,6 +43,9 @@ fn machine() -> Machine {
     }
     symlink(machine.path("sys/devices/nvme0/nvme0n1"), machine.path("sys/block/nvme0n1")).unwrap();
     symlink(machine.path("sys/devices/nvme0"), machine.path("sys/devices/nvme0/nvme0n1/device")).unwrap();
+    // The same package once more, whose limit stands beside the first.
+    machine.write("sys/class/powercap/intel-rapl-mmio:0/name", "package-0\n");
+    machine.write("sys/class/powercap/intel-rapl-mmio:0/constraint_0_power_limit_uw", "45000000\n");
     machine.write("dev/nvme0n1", "");
     machine.write("dev/nvme0n1p1", "");
     machine

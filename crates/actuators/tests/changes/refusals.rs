@@ -78,6 +78,8 @@ fn a_cgroup_that_fails_half_way_goes_again() {
     let cgroup = |limit: &str| Change::Cgroup { name: "1".into(), limits: vec![(limit.into(), "1".into())] };
     let error = refused(&machine, &cgroup("hugetlb.max"));
     assert!(error.contains("the controller `hugetlb` is not in"), "{error}");
+    let error = refused(&machine, &cgroup("memory.ignored"));
+    assert!(error.contains("memory.ignored was set to 1, without an error, and is :"), "{error}");
     let error = refused(&machine, &cgroup("memory.no-such"));
     assert!(error.contains("memory.no-such to 1"), "{error}");
 }

@@ -25,7 +25,7 @@ pub(super) struct Study {
     latency_mean: Logs,
     latency_p99: Logs,
     /// Circumstances that do not count because something is missing in them.
-    incomplete: usize,
+    pub(super) incomplete: usize,
     /// Tests between values, of all circumstances together.
     pub(super) pairs: Vec<Pair>,
 }
@@ -116,11 +116,19 @@ impl Study {
 
     /// What the data support. `inner` is the number of tests within single circumstances, of all knobs.
     pub(super) fn outcome(&self, knob: &str, question: &Question, inner: usize) -> Outcome {
+        if self.values.is_empty() {
+            return Outcome::TooLittle("no point is of this kind of work".into());
+        }
         if self.values.len() < 2 {
             return Outcome::NotVaried;
         }
         if self.pairs.is_empty() {
             return self.too_little(question);
+        }
+        if question.p99_at_most_us.is_some() && self.latency_p99.iter().any(Vec::is_empty) {
+            return Outcome::TooLittle(
+                "p99 latency is not known in every circumstance, so no limit can be held".into(),
+            );
         }
         let mut order: Vec<usize> = (0..self.values.len()).filter(|value| self.is_within(*value, question)).collect();
         order.sort_by(|a, b| self.score(*b).total_cmp(&self.score(*a)));
@@ -132,7 +140,7 @@ impl Study {
             .filter(|value| is_worse(*value))
             .min_by(|a, b| self.score(*a).total_cmp(&self.score(*b)));
         let Some(worst) = worst else {
-            let p = self.pairs.iter().map(|pair| pair.p_holm).fold(1.0, f64::min);
+            let p = (0..self.values.len()).filter_map(|other| self.p(best, other)).fold(1.0, f64::min);
             return Outcome::NoDifference { values: order.iter().map(name).collect(), p };
         };
         let asked = question.baseline.iter().find(|(name, _)| name == knob).map(|(_, value)| value);
@@ -140,11 +148,13 @@ impl Study {
         let baseline = asked.filter(|value| is_worse(*value));
         let against = baseline.unwrap_or(worst);
         let values = order.iter().filter(|value| !is_worse(**value)).map(name).collect();
-        self.best((best, against), values, baseline.is_some(), inner)
+        // The best one stands first; the others within the limit are those that it is measured by.
+        self.best(&order, against, values, baseline.is_some(), inner)
     }
 
-    fn best(&self, pair: (usize, usize), values: Vec<String>, is_baseline: bool, inner: usize) -> Outcome {
-        let (best, against) = pair;
+    fn best(&self, within: &[usize], against: usize, values: Vec<String>, is_baseline: bool, inner: usize) -> Outcome {
+        let Some(&best) = within.first() else { return Outcome::NoneWithinLimit };
+        let pair = (best, against);
         let Some(test) = between(&self.efficiency, pair) else { return Outcome::NotVaried };
         Outcome::Best(Box::new(Best {
             values,
@@ -154,20 +164,20 @@ impl Study {
             p: self.p(best, against).unwrap_or(1.0),
             latency_mean: between(&self.latency_mean, pair).map(|test| ratio(test.estimate)),
             latency_p99: between(&self.latency_p99, pair).map(|test| ratio(test.estimate)),
-            holds_in: self.efficiency.iter().filter(|row| highest(row) == Some(best)).count(),
+            holds_in: self.efficiency.iter().filter(|row| highest(row, within) == Some(best)).count(),
             circumstances: self.circumstances.len(),
-            except: self.exceptions(best, inner),
+            except: self.exceptions(within, best, inner),
         }))
     }
 
     /// Circumstances in which another value is shown to be better.
-    fn exceptions(&self, best: usize, inner: usize) -> Vec<(String, String)> {
+    fn exceptions(&self, within: &[usize], best: usize, inner: usize) -> Vec<(String, String)> {
         let better = |row: &Vec<Vec<f64>>, other: usize| {
             let test = contrast(&[(1.0, &row[other]), (-1.0, &row[best])], CONFIDENCE);
             test.is_some_and(|test| test.t > 0.0 && test.p * (inner.max(1) as f64) < LEVEL)
         };
         let of = |(name, row): (&String, &Vec<Vec<f64>>)| {
-            let other = highest(row).filter(|other| *other != best && better(row, *other))?;
+            let other = highest(row, within).filter(|other| *other != best && better(row, *other))?;
             Some((name.clone(), self.values[other].clone()))
         };
         self.circumstances.iter().zip(&self.efficiency).filter_map(of).collect()
@@ -229,8 +239,10 @@ fn between(logs: &Logs, (a, b): (usize, usize)) -> Option<Contrast> {
     contrast(&groups, CONFIDENCE)
 }
 
-fn highest(row: &[Vec<f64>]) -> Option<usize> {
+/// The highest of those values.
+fn highest(row: &[Vec<f64>], within: &[usize]) -> Option<usize> {
     let means = row.iter().enumerate().filter_map(|(at, values)| Some((at, average(values)?)));
+    let means = means.filter(|(at, _)| within.contains(at));
     means.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
 }
 

@@ -96,6 +96,8 @@ pub struct Row {
     pub knob: Option<String>,
     /// What the data support.
     pub outcome: Outcome,
+    /// Circumstances that do not count because a value is missing in them, or was measured too seldom.
+    pub left_out: usize,
     /// What the thesis recommends for its machine (Table 5.1).
     pub thesis: Option<&'static str>,
 }
@@ -114,7 +116,7 @@ pub enum Outcome {
     NoDifference {
         /// Values, the best by its mean first.
         values: Vec<String>,
-        /// The least corrected p.
+        /// The least corrected p of the best one against another.
         p: f64,
     },
     /// Every value is above the limit of p99 latency somewhere.
@@ -140,7 +142,7 @@ pub struct Best {
     pub latency_mean: Option<Estimate>,
     /// p99 latency over that of `against`.
     pub latency_p99: Option<Estimate>,
-    /// In how many circumstances its mean is the highest of all.
+    /// In how many circumstances its mean is the highest of all that are within the limit.
     pub holds_in: usize,
     /// How many circumstances there are.
     pub circumstances: usize,
@@ -153,6 +155,7 @@ pub struct Best {
 pub fn advise(given: &Given, question: &Question) -> Advice {
     let works = work::works(given);
     let mut warnings = warnings(given);
+    warnings.extend(neither(given, &works));
     let mut studies: Vec<(Work, Vec<(String, Study)>)> = Vec::new();
     for work in works {
         let by = basis::choose(given, &work, question.scope.as_deref());
@@ -174,6 +177,16 @@ pub fn advise(given: &Given, question: &Question) -> Advice {
         warnings.push("savings are about the circumstances that were measured; others may differ".into());
     }
     Advice { of: given.name.clone(), warnings, tests, at_least: question.at_least, works }
+}
+
+/// Points that are no work of either kind: nothing below is about them.
+fn neither(given: &Given, works: &[work::Points<'_>]) -> Option<String> {
+    let all = given.results.points.len();
+    let of_a_kind: usize = works.iter().map(|work| work.points.len()).sum();
+    let left = all.saturating_sub(of_a_kind);
+    let words = "neither random requests of at most 16 KiB nor sequential ones of 128 KiB or more";
+    (!works.is_empty() && left > 0)
+        .then(|| format!("{left} of {all} points are {words}: only the request size is judged with them"))
 }
 
 fn warnings(given: &Given) -> Vec<String> {
@@ -204,20 +217,22 @@ fn finish(work: Work, knobs: &[(String, Study)], question: &Question, inner: usi
     for variable in &thesis::TABLE {
         let found: Vec<&(String, Study)> = knobs.iter().filter(|(name, _)| variable.is(name)).collect();
         told.extend(found.iter().map(|(name, _)| name.as_str()));
-        let mut add = |knob: Option<String>, outcome| {
-            rows.push(Row { variable: variable.name.to_owned(), knob, outcome, thesis: variable.advice(work.kind) });
+        let mut add = |knob: Option<String>, outcome, left_out| {
+            let (variable, thesis) = (variable.name.to_owned(), variable.advice(work.kind));
+            rows.push(Row { variable, knob, outcome, left_out, thesis });
         };
         match (variable.not_derived, found.as_slice()) {
-            (Some(why), _) => add(None, Outcome::NotDerived(why)),
-            (None, []) => add(None, Outcome::NotVaried),
-            (None, found) => {
-                found.iter().for_each(|(name, study)| add(Some(name.clone()), study.outcome(name, question, inner)));
-            }
+            (Some(why), _) => add(None, Outcome::NotDerived(why), 0),
+            (None, []) => add(None, Outcome::NotVaried, 0),
+            (None, found) => found.iter().for_each(|(name, study)| {
+                add(Some(name.clone()), study.outcome(name, question, inner), study.incomplete);
+            }),
         }
     }
     for (name, study) in knobs.iter().filter(|(name, _)| !told.contains(&name.as_str())) {
         let outcome = study.outcome(name, question, inner);
-        rows.push(Row { variable: name.clone(), knob: Some(name.clone()), outcome, thesis: None });
+        let (variable, knob) = (name.clone(), Some(name.clone()));
+        rows.push(Row { variable, knob, outcome, left_out: study.incomplete, thesis: None });
     }
     Work { rows, ..work }
 }

@@ -143,6 +143,56 @@ fn baselines_and_limits_of_latency() {
 }
 
 #[test]
+fn within_a_limit_only_what_it_allows_is_measured_against() {
+    let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8", "32"]), knob("x", &["u", "v"])];
+    let given = machine(&knobs, 4, |point| 10.0 * at(point, "iodepth").parse::<f64>().unwrap());
+    let question = Question { p99_at_most_us: Some(4_000.0), ..Question::default() };
+    let advice = advise(&given, &question);
+    let depth = best(row(&advice, Kind::Iops, "I/O depth"));
+    assert_eq!((depth.values.as_slice(), depth.holds_in, depth.circumstances), (["8".to_owned()].as_slice(), 2, 2));
+    assert_eq!(depth.except, [], "depth 32 is better and not allowed");
+}
+
+/// Without `key` where a knob stands so.
+fn without(mut given: Given, key: &str, at_knob: (&str, &str)) -> Given {
+    for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, at_knob.0) == at_knob.1) {
+        point.values.retain(|name, _| !name.contains(key));
+    }
+    given
+}
+
+#[test]
+fn a_limit_of_latencies_that_are_not_known_is_no_limit_that_all_exceed() {
+    let given = without(machine(&fio(), 4, truth), "p99", ("iodepth", "8"));
+    let question = Question { p99_at_most_us: Some(4_000.0), ..Question::default() };
+    let advice = advise(&given, &question);
+    let outcome = row(&advice, Kind::Iops, "I/O depth");
+    assert!(matches!(outcome, Outcome::TooLittle(why) if why.contains("p99 latency is not known")), "{outcome:?}");
+}
+
+#[test]
+fn circumstances_that_are_left_out_are_counted() {
+    let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8"]), knob("x", &["u", "v", "w"])];
+    let mut given = machine(&knobs, 6, truth);
+    for point in &mut given.results.points {
+        if at(&point.knobs, "x") != "u" && at(&point.knobs, "iodepth") == "8" {
+            point.values.remove("io_per_j_system");
+        }
+    }
+    let advice = advise(&given, &Question::default());
+    let row = advice.works[0].rows.iter().find(|row| row.variable == "I/O depth").unwrap();
+    assert_eq!((row.left_out, best(&row.outcome).circumstances), (2, 1));
+}
+
+#[test]
+fn points_of_neither_kind_are_counted_and_not_taken_for_a_knob_that_stood_still() {
+    let knobs = [knob("rw", &["randread"]), knob("bs", &["64k"]), knob("iodepth", &["1", "8"])];
+    let advice = advise(&machine(&knobs, 6, truth), &Question::default());
+    assert!(matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::TooLittle(why) if why.contains("no point is")));
+    assert!(advice.warnings.iter().any(|warning| warning.starts_with("2 of 2 points are neither")), "{advice:?}");
+}
+
+#[test]
 fn too_few_repeats_recommend_nothing() {
     let question = Question { at_least: 5, ..Question::default() };
     let advice = advise(&machine(&fio(), 5, truth), &question);
@@ -194,6 +244,104 @@ fn work_without_patterns_is_one() {
     });
     let advice = advise(&given, &Question::default());
     assert_eq!(best(row(&advice, Kind::Application, "jobs")).values, ["8"]);
+}
+
+#[test]
+fn against_is_the_worst_of_those_shown_to_be_worse() {
+    let knobs = [knob("rw", &["randread"]), knob("ioengine", &["good", "bad", "middle"])];
+    let effect = |point: &Point| match at(point, "ioengine").as_str() {
+        "good" => 300.0,
+        "middle" => 200.0,
+        _ => 100.0,
+    };
+    let advice = advise(&machine(&knobs, 2, effect), &Question::default());
+    let engine = best(row(&advice, Kind::Iops, "I/O engine"));
+    assert_eq!((engine.values.as_slice(), engine.against.as_str()), (["good".to_owned()].as_slice(), "bad"));
+}
+
+/// A setting whose latency is above the limit in one circumstance of several is above it.
+#[test]
+fn a_limit_holds_in_every_circumstance() {
+    let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8"]), knob("x", &["u", "v"])];
+    let mut given = machine(&knobs, 4, truth);
+    for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, "x") == "v") {
+        let slow: Vec<f64> = point.values["io_latency_p99_us"].values.iter().map(|value| value * 10.0).collect();
+        point.values.insert("io_latency_p99_us".into(), Spread::of(&slow).unwrap());
+    }
+    // p99 of depth 8: 1,920 us with u, ten times that with v
+    let question = Question { p99_at_most_us: Some(4_000.0), ..Question::default() };
+    let advice = advise(&given, &question);
+    let depth = row(&advice, Kind::Iops, "I/O depth");
+    assert!(!matches!(depth, Outcome::Best(best) if best.values.contains(&"8".to_owned())), "{depth:?}");
+}
+
+#[test]
+fn figures_at_zero_have_no_logarithm_and_count_as_missing() {
+    let mut given = machine(&[knob("rw", &["randread"]), knob("iodepth", &["1", "8"])], 4, truth);
+    let values = given.results.points[0].values.get_mut("io_per_j_system").unwrap();
+    values.values[1] = 0.0;
+    let advice = advise(&given, &Question::default());
+    let row = advice.works[0].rows.iter().find(|row| row.variable == "I/O depth").unwrap();
+    assert!(matches!(&row.outcome, Outcome::TooLittle(why) if why.contains("above zero")), "{row:?}");
+    assert_eq!((row.left_out, advice.tests), (1, 0));
+}
+
+#[test]
+fn what_few_points_have_is_nothing_to_judge_all_by() {
+    let given = machine(&fio(), 4, truth);
+    let keep = |given: &Given, kept: usize| {
+        let mut given = given.clone();
+        let random = |point: &&mut crate::results::summary::PointResult| at(&point.knobs, "rw") == "randread";
+        for point in given.results.points.iter_mut().filter(random).skip(kept) {
+            point.values.retain(|key, _| !key.contains("per_j"));
+        }
+        advise(&given, &Question::default()).works[0].is_energy
+    };
+    // of twelve random points
+    assert!(keep(&given, 6) && !keep(&given, 5));
+}
+
+#[test]
+fn what_is_measured_of_less_comes_before_a_model_of_more() {
+    let mut given = machine(&fio(), 7, truth);
+    let about_of = given.results.metrics.iter_mut().find(|about| about.key == "io_per_j_system").unwrap();
+    about_of.key = "io_per_j_system_modelled_x".into();
+    (about_of.title, about_of.modelled) = ("I/Os per joule, system, modelled (x)".into(), true);
+    given.results.metrics.push(about("io_per_j_ssd", "1/J"));
+    for point in &mut given.results.points {
+        let values = point.values.remove("io_per_j_system").unwrap();
+        point.values.insert("io_per_j_system_modelled_x".into(), values.clone());
+        point.values.insert("io_per_j_ssd".into(), values);
+    }
+    let work = &advise(&given, &Question::default()).works[0];
+    assert_eq!((work.modelled, work.by.as_deref()), (false, Some("io per j ssd")));
+}
+
+#[test]
+fn small_is_up_to_16_kib_and_large_from_128() {
+    let knobs = [knob("rw", &["randread", "read"]), knob("bs", &["4k", "16k", "32k", "64k", "128k", "1m"])];
+    let points = |kind| {
+        let advice = advise(&machine(&knobs, 1, |_| 10.0), &Question::default());
+        advice.works.iter().find(|work| work.kind == kind).unwrap().points
+    };
+    assert_eq!((points(Kind::Iops), points(Kind::Throughput)), (2, 2));
+}
+
+/// Where nothing differs in any circumstance, exceptions are as rare as the level says, however many circumstances there are.
+#[test]
+fn noise_makes_no_exceptions() {
+    let names: Vec<String> = (0..20).map(|at| at.to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8"]), knob("x", &names)];
+    // Depth 8 is better in the first half of the circumstances; in the others nothing differs.
+    let is_first_half = |point: &Point| at(point, "x").parse::<usize>().unwrap() < 10;
+    let effect = |point: &Point| if at(point, "iodepth") == "8" && is_first_half(point) { 150.0 } else { 100.0 };
+    let excepted = |seed: &u64| {
+        let advice = advise(&machine(&knobs, *seed, effect), &Question::default());
+        matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::Best(best) if !best.except.is_empty())
+    };
+    let share = (0..200).filter(excepted).count() as f64 / 200.0;
+    assert!(share < 0.08, "{share}");
 }
 
 /// How often anything is recommended.
@@ -253,6 +401,37 @@ fn permuted_measurements_recommend_nothing_more_often_than_the_level() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever the noise of each value: where no difference is shown, the p beside it does not say the contrary; and what is
+    /// recommended is the value with the highest mean, shown to be better than what it is compared with.
+    #[test]
+    fn what_is_said_and_its_p_agree(
+        means in prop::collection::vec(900.0..1_300.0_f64, 3),
+        noise in prop::collection::vec(0.001..0.5_f64, 3),
+        seed in 0..1_000_u64,
+    ) {
+        let engines = ["a", "b", "c"];
+        let mut dice = Dice::new(seed);
+        let knobs = [knob("rw", &["randread"]), knob("ioengine", &engines)];
+        let given = results(&knobs, 4, &[METRICS[0], METRICS[5]], |point| {
+            let engine = engines.iter().position(|name| *name == at(point, "ioengine")).unwrap();
+            vec![1e5, means[engine] * (noise[engine] * dice.normal()).exp()]
+        });
+        let advice = advise(&given, &Question::default());
+        match row(&advice, Kind::Iops, "I/O engine") {
+            Outcome::NoDifference { values, p } => {
+                prop_assert!(*p >= LEVEL, "{p}");
+                prop_assert_eq!(&values[0], &naive(&given, "ioengine", &engines));
+            }
+            Outcome::Best(best) => {
+                prop_assert!(best.p < LEVEL && best.saves_percent.value > 0.0);
+                prop_assert_eq!(&best.values[0], &naive(&given, "ioengine", &engines));
+                prop_assert!(!best.values.contains(&best.against));
+            }
+            other => prop_assert!(false, "{other:?}"),
+        }
+    }
+
     #[test]
     fn the_order_of_points_changes_nothing(seed in 0..1_000_u64) {
         let given = machine(&fio(), seed, truth);

@@ -37,6 +37,7 @@ pub(super) fn points<'a>(
         return Err(Refused::NothingMatches {
             a: first(&mine).unwrap_or_default(),
             b: first(&theirs).unwrap_or_default(),
+            apart: apart(&mine, &theirs, &shared),
         });
     }
     let left = |side: &str, all: usize| {
@@ -45,6 +46,14 @@ pub(super) fn points<'a>(
     };
     let warnings = [left("A", mine.len()), left("B", theirs.len())].into_iter().flatten().collect();
     Ok((found, warnings))
+}
+
+/// Knobs that stand in A as they never do in B.
+fn apart(mine: &[(&PointResult, Knobs)], theirs: &[(&PointResult, Knobs)], shared: &[String]) -> String {
+    let never = |knob: &&String| mine.iter().all(|(_, a)| theirs.iter().all(|(_, b)| a.get(*knob) != b.get(*knob)));
+    let options: Vec<String> =
+        shared.iter().filter(never).map(|knob| format!("--point {knob}=VALUE --versus {knob}=VALUE")).collect();
+    if options.is_empty() { String::new() } else { format!("; to compare them all the same: {}", options.join(" ")) }
 }
 
 /// What is asked of B: what is asked of A, unless it is said otherwise.

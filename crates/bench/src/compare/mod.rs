@@ -165,13 +165,18 @@ pub enum Refused {
         knobs: String,
     },
     /// A and B have no point in common.
-    #[error("no point of A is one of B: {a} against {b}")]
+    #[error("no point of A is one of B: {a} against {b}{apart}")]
     NothingMatches {
         /// The first point of A.
         a: String,
         /// The first point of B.
         b: String,
+        /// What sets all of them apart, and how it is left out of account.
+        apart: String,
     },
+    /// They measured different things.
+    #[error("no metric has a value in both A and B")]
+    NoneInCommon,
     /// There is no such metric.
     #[error("no metric {asked:?} has a value on both sides{meant}; both have {known}")]
     NoMetric {
@@ -202,6 +207,7 @@ pub fn compare(a: &Given, b: &Given, question: &Question) -> Result<Comparison, 
     for (words, first, second) in &points {
         pairs.extend(metrics.iter().filter_map(|both| one(words, (first, second), both, question)));
     }
+    warnings.extend(metrics.iter().flat_map(|both| holes(&points, both)));
     correct(&mut pairs);
     let differing = differing(a, b);
     warnings.extend(general(a, b, &differing));
@@ -222,7 +228,7 @@ struct Both<'a> {
 
 /// Metrics that both have, and what is left out because it rests on different models.
 fn metrics<'a>(a: &'a Given, b: &'a Given, question: &Question) -> Result<(Vec<Both<'a>>, Vec<String>), Refused> {
-    let wanted = if question.metrics.is_empty() { shown::main_keys() } else { question.metrics.clone() };
+    let wanted = if question.metrics.is_empty() { usual(a, b) } else { question.metrics.clone() };
     let (mut found, mut left_out) = (Vec::new(), Vec::new());
     for key in wanted {
         let both = shown::find(&a.results, &key).zip(shown::find(&b.results, &key));
@@ -242,10 +248,34 @@ fn metrics<'a>(a: &'a Given, b: &'a Given, question: &Question) -> Result<(Vec<B
         }
         found.push(Both { plain: shown::plain(first), a: first, b: second });
     }
-    if found.is_empty() && !left_out.is_empty() {
-        return Err(Refused::Mixed(left_out.join("\n")));
+    match (found.is_empty(), left_out.is_empty()) {
+        (false, _) => Ok((found, left_out)),
+        (true, false) => Err(Refused::Mixed(left_out.join("\n"))),
+        (true, true) => Err(Refused::NoneInCommon),
     }
-    Ok((found, left_out))
+}
+
+/// What is compared where nobody has named anything: the main metrics; whatever both have where there are none of these.
+fn usual(a: &Given, b: &Given) -> Vec<String> {
+    let is_there = |key: &str| shown::find(&a.results, key).is_some() && shown::find(&b.results, key).is_some();
+    let mut keys = shown::main_keys();
+    keys.retain(|key| is_there(key));
+    if keys.is_empty() {
+        keys = shown::shown(&a.results).into_iter().map(shown::plain).filter(|key| is_there(key)).collect();
+    }
+    keys
+}
+
+/// Points at which only one of both has a value: they are in no table.
+fn holes(points: &[(String, &PointResult, &PointResult)], both: &Both<'_>) -> Vec<String> {
+    let without = |side: &str, has: fn(&(String, &PointResult, &PointResult), &Both<'_>) -> [bool; 2]| {
+        let count = points.iter().filter(|point| has(point, both) == [true, false]).count();
+        let (key, all) = (&both.plain, points.len());
+        (count > 0).then(|| format!("{key} has no value in {side} at {count} of {all} points: they are not compared"))
+    };
+    let in_b = without("B", |(_, a, b), both| [a.values.contains_key(&both.a.key), b.values.contains_key(&both.b.key)]);
+    let in_a = without("A", |(_, a, b), both| [b.values.contains_key(&both.b.key), a.values.contains_key(&both.a.key)]);
+    in_b.into_iter().chain(in_a).collect()
 }
 
 fn origin(about: &About) -> &str {

@@ -191,6 +191,90 @@ fn unlike_machines_are_named() {
 }
 
 #[test]
+fn points_without_a_value_on_one_side_are_counted() {
+    let (a, mut b) = (many(1, 5, |_| 1.0), many(2, 5, |_| 1.0));
+    for point in b.results.points.iter_mut().take(2) {
+        point.values.remove("io_per_s");
+    }
+    let comparison = compare(&a, &b, &Question::default()).unwrap();
+    assert_eq!((comparison.pairs.len(), comparison.tests), (3, 3));
+    let expected = |side: &str| format!("io_per_s has no value in {side} at 2 of 5 points: they are not compared");
+    assert_eq!(comparison.warnings[0], expected("B"));
+    assert_eq!(compare(&b, &a, &Question::default()).unwrap().warnings[0], expected("A"));
+}
+
+#[test]
+fn where_nothing_usual_was_measured_all_that_both_have_is_compared() {
+    let command = |keys: [&'static str; 2], seed| {
+        let mut dice = Dice::new(seed);
+        results(&[], 3, &keys.map(|key| (key, "count")), |_| vec![10.0 + dice.normal(), 5.0 + dice.normal()])
+    };
+    let (a, b) = (command(["x_count", "y_count"], 1), command(["y_count", "z_count"], 2));
+    let comparison = compare(&a, &b, &Question::default()).unwrap();
+    assert_eq!(comparison.pairs.iter().map(|pair| pair.metric.as_str()).collect::<Vec<_>>(), ["y_count"]);
+    let other = command(["u_count", "v_count"], 3);
+    assert_eq!(compare(&a, &other, &Question::default()), Err(Refused::NoneInCommon));
+}
+
+#[test]
+fn a_knob_that_sets_both_apart_is_named_with_what_to_do() {
+    let of = |engine: &str| results(&[knob("engine", &[engine]), knob("depth", &["1", "8"])], 3, RATE, |_| vec![1.0]);
+    let (a, b) = (of("libaio"), of("io_uring"));
+    let refused = compare(&a, &b, &Question::default()).unwrap_err().to_string();
+    assert!(refused.ends_with("--point engine=VALUE --versus engine=VALUE"), "{refused}");
+    let question = Question {
+        point: chosen(&[("engine", "libaio")]),
+        versus: chosen(&[("engine", "io_uring")]),
+        ..Question::default()
+    };
+    assert_eq!(compare(&a, &b, &question).unwrap().pairs.len(), 2);
+}
+
+#[test]
+fn a_margin_is_one_of_size_also_below_zero() {
+    let below = |seed, mean: f64| {
+        let mut dice = Dice::new(seed);
+        results(&[], 5, RATE, |_| vec![mean + 0.5 * dice.normal()])
+    };
+    let question = Question { margin: Some(0.10), ..Question::default() };
+    let within = |a: f64, b: f64| compare(&below(1, a), &below(2, b), &question).unwrap().pairs[0].within;
+    assert_eq!([within(-100.0, -103.0), within(-100.0, -97.0)], [Some(true); 2]);
+    assert_eq!([within(-100.0, -115.0), within(-100.0, -85.0)], [Some(false); 2]);
+}
+
+#[test]
+fn tests_of_equivalence_are_corrected_among_themselves() {
+    let question = Question { margin: Some(0.02), ..Question::default() };
+    let (a, b) = (many(1, 8, |_| 100.0), many(2, 8, |_| 100.3));
+    let together = compare(&a, &b, &question).unwrap();
+    let alone = |at: usize| {
+        let point = vec![("k".to_owned(), at.to_string())];
+        compare(&a, &b, &Question { point, ..question.clone() }).unwrap().pairs[0].p_equivalent.unwrap()
+    };
+    let mut all: Vec<(f64, f64)> =
+        together.pairs.iter().enumerate().map(|(at, pair)| (alone(at), pair.p_equivalent.unwrap())).collect();
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut least = 0.0_f64;
+    for (place, (p, holm)) in all.iter().enumerate() {
+        least = least.max((p * (8 - place) as f64).min(1.0));
+        assert!((holm - least).abs() < 1e-12, "{all:?}");
+    }
+}
+
+#[test]
+fn what_is_left_over_and_what_is_not_complete_is_said_of_the_right_side() {
+    let (a, mut b) = (many(1, 3, |_| 1.0), many(2, 5, |_| 1.0));
+    b.results.complete = false;
+    let said = |a: &Given, b: &Given| compare(a, b, &Question::default()).unwrap().warnings;
+    let (there, back) = (said(&a, &b), said(&b, &a));
+    assert!(there.contains(&"2 of 5 points of B have none to be compared with".to_owned()), "{there:?}");
+    assert!(back.contains(&"2 of 5 points of A have none to be compared with".to_owned()), "{back:?}");
+    assert!(there.iter().any(|warning| warning.starts_with("B is not complete")), "{there:?}");
+    assert!(back.iter().any(|warning| warning.starts_with("A is not complete")), "{back:?}");
+    assert!(!there.iter().any(|warning| warning.starts_with("A is not complete")), "{there:?}");
+}
+
+#[test]
 fn a_metric_that_is_not_there_is_said() {
     let question = Question { metrics: vec!["io_per_m".into()], ..Question::default() };
     let refused = compare(&many(1, 1, |_| 1.0), &many(2, 1, |_| 1.0), &question).unwrap_err().to_string();

@@ -120,6 +120,8 @@ mod tests {
         assert!(merged.origin("u").ends_with("deep.toml"));
         assert!(merged.origin("w.list[0]").ends_with("b.toml"));
         assert!(merged.origin("nowhere").ends_with("main.toml"));
+        assert!(merged.origin("x").ends_with("main.toml"), "the last that has it has said it");
+        assert!(merged.origin("z").ends_with("a.toml"));
     }
 
     #[test]

@@ -65,6 +65,7 @@ pub fn from_merged(mut merged: Merged, asked: &Asked) -> Result<Loaded, ReadErro
     check(&experiment, workload.name()).map_err(|(key, why)| blame(ReadError::key(&file, key, why)))?;
     let vary = vary(&experiment.vary).map_err(|(key, why)| blame(ReadError::key(&file, &key, why)))?;
     check_varied(&experiment, &vary, &file).map_err(blame)?;
+    check_twice(workload.knobs().iter().chain(&vary)).map_err(|(key, why)| blame(ReadError::key(&file, key, why)))?;
     Ok(Loaded { experiment, table: merged.table, file, workload, vary })
 }
 
@@ -94,7 +95,7 @@ fn unknown_sensor(name: &str) -> ReadError {
     let all = pilotlight_sensors::catalogue::all();
     let known: Vec<&str> = all.iter().map(pilotlight_sensors::Config::name).chain(["modelled"]).collect();
     let meant = read::nearest(name, &known).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
-    let reason = format!("there is no sensor of this name{meant} There are {}", known.join(", "));
+    let reason = format!("there is no sensor of this name{meant} (there are {})", known.join(", "));
     ReadError::key("--sensor", name, reason)
 }
 
@@ -161,6 +162,18 @@ fn check_varied(experiment: &Experiment, vary: &[(String, Vec<workload::Value>)]
     Ok(())
 }
 
+/// A value that stands twice would be two points, whose repeats look like those of two settings.
+fn check_twice<'a>(knobs: impl Iterator<Item = &'a (String, Vec<workload::Value>)>) -> Result<(), Wrong<&'static str>> {
+    for (name, values) in knobs {
+        let twice = values.iter().enumerate().find(|(at, value)| values[..*at].contains(value));
+        if let Some((_, value)) = twice {
+            let section = if name.starts_with("machine.") { "vary" } else { "workload" };
+            return Err((section, format!("{name} has the value {value} twice: leave one out, or set repeats")));
+        }
+    }
+    Ok(())
+}
+
 fn leaves(table: &Table, within: &str, found: &mut Vec<(String, Value)>) {
     for (key, value) in table {
         let path = if within.is_empty() { key.clone() } else { format!("{within}.{key}") };
@@ -206,15 +219,30 @@ mod tests {
             ("precondition = { fill = 2 }", "e.toml: precondition: only a device"),
             ("stop = { metric = 'x', within = 5 }", "e.toml: stop.within: 5 is not a share"),
             ("stop = { metric = 'x', within = '5%', at_least = 1 }", "e.toml: stop.at_least"),
+            (
+                "stop = { metric = 'x', within = '5%', at_least = 4, at_most = 3 }",
+                "e.toml: stop.at_most: must not be below",
+            ),
             ("sensor = [{ sensor = 'rappl' }]", "did you mean `rapl`?"),
             ("sensor = [{ sensor = 'cputime', interval = 5 }]", "5 is not a time"),
             ("vary = { depth = [1] }", "e.toml: vary.depth: only keys of machine"),
             ("vary = { machine.schedular = ['none'] }", "did you mean `scheduler`?"),
             ("machine = { governer = 'x' }", "did you mean `governor`?"),
+            (
+                "vary = { machine.scheduler = ['none', 'kyber', 'none'] }",
+                "e.toml: vary: machine.scheduler has the value none twice",
+            ),
         ] {
             let error = refused(&format!("{text}\n{LEAST}"));
             assert!(error.contains(expected), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_value_that_stands_twice_is_refused() {
+        let error = refused(&format!("{LEAST}knobs = {{ a = [1, 2, 1], b = ['x'] }}"));
+        assert!(error.contains("e.toml: workload: a has the value 1 twice"), "{error}");
+        assert!(load(&format!("{LEAST}knobs = {{ a = [1, 2], b = [1, 2] }}"), &Asked::default()).is_ok());
     }
 
     #[test]

@@ -50,14 +50,14 @@ fn run() -> Run {
     }
 }
 
-/// Four seconds of 2 W, 20 W and 60 W.
+/// Five seconds of 2 W, 20 W and 60 W.
 fn baseline() -> Baseline {
     let energies = vec![
-        domain("nvme/nvme0", Part::Drive("nvme0".into()), 8),
-        domain("rapl/package-0", Part::Package(0), 80),
-        domain("ipmi/system", Part::System, 240),
+        domain("nvme/nvme0", Part::Drive("nvme0".into()), 10),
+        domain("rapl/package-0", Part::Package(0), 100),
+        domain("ipmi/system", Part::System, 300),
     ];
-    let window = Window { from_ns: 0, to_ns: 4 * S };
+    let window = Window { from_ns: 0, to_ns: 5 * S };
     Baseline { setting: Point::new(), window, sensed: Sensed { energies, ..Sensed::default() } }
 }
 
@@ -104,6 +104,8 @@ fn everything_by_hand() {
         ("io_edp_mean_js_ssd_cpu_above_idle", 23.0 / 100_000.0 * 150e-6),
         ("domain_rapl_package_0_power_w", 40.0),
         ("cpu_busy_cores", 0.75),
+        ("cpu_user_cores", 0.25),
+        ("cpu_system_cores", 0.5),
         ("cpu_frequency_ghz", 2.5),
         ("context_switches_per_operation", 2.5),
     ] {
@@ -157,4 +159,49 @@ fn transactions_have_their_own_efficiency() {
     check(&metrics, "transaction_per_j_system", 10.0);
     check(&metrics, "transaction_latency_mean_us", 5_000.0);
     assert!(!metrics.iter().any(|metric| metric.key == "io_per_s"));
+}
+
+#[test]
+fn only_what_rests_on_a_model_is_called_so() {
+    let mut run = run();
+    let origin = Origin::Modelled { profile: "generic".into() };
+    run.sensed.energies[1] = DomainEnergy { origin, ..domain("modelled/cpu", Part::Cpu, 80) };
+    let metrics = of_run(&run, &taken(&run), None);
+    check(&metrics, "ssd_power_w", 5.0);
+    check(&metrics, "io_per_j_system", 1_000.0);
+    check(&metrics, "ssd_cpu_modelled_generic_power_w", 45.0);
+    for metric in &metrics {
+        assert_eq!(metric.modelled, metric.key.contains("modelled"), "{}", metric.key);
+    }
+    assert!(metrics.iter().any(|metric| metric.key == "io_edp_p99_js_cpu_modelled_generic"));
+}
+
+#[test]
+fn the_first_family_is_what_cpu_time_is_told_by() {
+    let mut run = run();
+    let operations = class(What::Operation("get".into()), 1_000, 5_000);
+    run.record.classes.push(Class { bytes: Some(7), ..operations });
+    let metrics = of_run(&run, &taken(&run), None);
+    // 409.6 MB/s and 100,000 I/Os a second on three quarters of a CPU; not the 3.5 bytes of the operations
+    check(&metrics, "bytes_per_cpu_s", 409_600_000.0 / 0.75);
+    check(&metrics, "cpu_us_per_operation", 7.5);
+    check(&metrics, "operation_per_j_system", 5.0);
+}
+
+#[test]
+fn units_of_what_a_tool_says_are_the_longest_end_of_its_column() {
+    let unit = |key: &str| of_tool(key, 1.0).unit;
+    assert_eq!(
+        ["queries_per_s", "pause_s", "orders_per_minute", "wait_ms", "wait_us", "read_iops", "odd"].map(unit),
+        ["1/s", "s", "1/min", "ms", "us", "1/s", ""]
+    );
+    assert_eq!(of_tool("pause_time_ms", 1.0).title, "pause time");
+}
+
+#[test]
+fn a_histogram_is_believed_before_what_was_printed() {
+    let mut run = run();
+    run.record.classes.truncate(1);
+    run.record.classes[0].latency.printed = vec![(990_000, 5)];
+    check(&of_run(&run, &taken(&run), None), "io_latency_p99_us", 100.0);
 }

@@ -232,3 +232,113 @@ fn the_plots_of_the_thesis_are_there() {
     assert!(!page.contains("No power was measured"));
     assert!(super::tests::page().contains("No power was measured"), "a model is no measurement");
 }
+
+fn section<'a>(report: &'a Report, title: &str) -> &'a Section {
+    report.sections.iter().find(|section| section.title == title).unwrap()
+}
+
+fn charts(section: &Section) -> Vec<&pilotlight_report::Chart> {
+    section.blocks.iter().filter_map(|block| if let Block::Chart(chart) = block { Some(chart) } else { None }).collect()
+}
+
+/// One knob of each kind; every figure of a point follows from its place.
+fn plain_results(repeats: &[f64]) -> Results {
+    let knobs = [knob("engine", &["a", "b"]), knob("bs", &["4k", "64k"])];
+    let given =
+        made::results(&knobs, 1, &[("io_per_s", "1/s"), ("io_per_j_system", "1/J"), ("bytes_per_s", "B/s")], |_| {
+            vec![1.0; 3]
+        });
+    let mut results = given.results;
+    for point in &mut results.points {
+        let first = 10.0_f64.powi(point.point as i32);
+        for key in ["io_per_s", "io_per_j_system", "bytes_per_s"] {
+            let values: Vec<f64> = repeats.iter().map(|repeat| first * repeat).collect();
+            point.values.insert(key.into(), Spread::of(&values).unwrap());
+        }
+    }
+    results
+}
+
+#[test]
+fn a_map_shows_every_point_in_its_place() {
+    use pilotlight_report::Chart;
+    let report = report(&Read { results: plain_results(&[1.0]), ..plain_read() });
+    let maps = charts(section(&report, "Maps"));
+    let Chart::Heat(heat) = maps[0] else { panic!("{maps:?}") };
+    assert_eq!(heat.columns, ["4k", "64k"]);
+    assert_eq!(
+        heat.rows,
+        [("a".to_owned(), vec![Some(1.0), Some(10.0)]), ("b".to_owned(), vec![Some(100.0), Some(1_000.0)])]
+    );
+}
+
+#[test]
+fn wide_ranges_are_drawn_by_their_logarithm_and_intervals_not_below_zero() {
+    use pilotlight_report::Chart;
+    use pilotlight_report::chart::Scale;
+    // half of the interval of 1 and 3 is 12.7: more than the mean
+    let report = report(&Read { results: plain_results(&[1.0, 3.0]), ..plain_read() });
+    let over = charts(section(&report, "Over bs"));
+    let Chart::Ordered(ordered) = over[0] else { panic!("{over:?}") };
+    assert_eq!(ordered.y.scale, Scale::Log10, "from 2 to 2,000");
+    let bar = ordered.lines[0].1[0].unwrap();
+    let (low, high) = bar.band.unwrap();
+    assert!(bar.value == 2.0 && low == 0.0 && (high - 14.706).abs() < 1e-3, "{bar:?}");
+}
+
+#[test]
+fn the_table_is_in_the_units_that_it_says() {
+    let mut results = plain_results(&[1.0, 3.0]);
+    for point in &mut results.points {
+        point.values.insert("bytes_per_s".into(), Spread::of(&[5e6, 7e6]).unwrap());
+    }
+    let table = main_table(&results);
+    let column = table.columns.iter().position(|column| column.name == "bytes per s").unwrap();
+    assert_eq!(table.columns[column].unit, "MB/s");
+    assert_eq!(table.rows[0][column], Cell::text("6 ± 12.71"));
+}
+
+#[test]
+fn parts_add_up_to_the_whole() {
+    use pilotlight_report::Chart;
+    let metrics = [("ssd_power_w", "W"), ("cpu_power_w", "W"), ("system_power_w", "W")];
+    let given = made::results(&[knob("a", &["x"])], 2, &metrics, |_| vec![5.0, 40.0, 100.0]);
+    let section = parts::section(&given.results).unwrap();
+    let Chart::Stack(stack) = charts(&section)[0] else { panic!("{section:?}") };
+    assert_eq!(stack.rows, [("the only point".to_owned(), vec![Some(5.0), Some(40.0), Some(55.0)])]);
+}
+
+#[test]
+fn what_has_a_value_is_not_missing() {
+    let mut results = plain_results(&[1.0, 2.0]);
+    results.metrics.push(made::about("ssd_power_w", "W"));
+    results.points[0].missing =
+        [("io_per_s", "half of it"), ("ssd_power_w", "no sensor")].map(|(k, v)| (k.into(), v.into())).into();
+    let section = missing::section(&Read { results, ..plain_read() }).unwrap();
+    let Some(Block::Table(table)) = section.blocks.first() else { panic!("{section:?}") };
+    assert_eq!(table.rows, [vec![Cell::Integer(1), Cell::text("no sensor")]]);
+}
+
+#[test]
+fn over_time_marks_and_watts_are_those_of_the_first_measurement_that_was_finished() {
+    use pilotlight_report::Chart;
+    let folder = tempfile::tempdir().unwrap();
+    let mut read = rich(folder.path());
+    // Its clock began long before the command; its first repeat failed.
+    let (first, later) = (crate::plan::Key { point: 0, repeat: 0 }, crate::plan::Key { point: 0, repeat: 2 });
+    let mut run = read.finished.runs.remove(&first).unwrap();
+    let name = |key| read.folder.samples(&crate::results::folder::name_of(key));
+    std::fs::rename(name(first), name(later)).unwrap();
+    for at_ns in [&mut run.span.from_ns, &mut run.span.to_ns, &mut run.window.from_ns, &mut run.window.to_ns] {
+        *at_ns += 1_000_000_000_000;
+    }
+    run.key = later;
+    read.finished.runs.insert(later, run);
+    let report = report(&read);
+    let charts = charts(section(&report, "Over time"));
+    let Chart::Trace(power) = charts[0] else { panic!("{charts:?}") };
+    assert_eq!(power.marks, [(1.0, "measured from here".to_owned()), (5.0, "to here".to_owned())]);
+    let watts: Vec<f64> = power.lines[0].places.iter().filter_map(|place| place.y).collect();
+    assert!(watts.iter().all(|watts| (60.0..=95.0).contains(watts)), "{watts:?}");
+    assert_eq!(charts.len(), 4, "two points, power and throughput");
+}

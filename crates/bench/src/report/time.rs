@@ -6,6 +6,7 @@ use pilotlight_report::{Block, Chart, Section};
 use pilotlight_sensors::{Kind, Origin};
 
 use super::Read;
+use crate::results::entry::Run;
 use crate::results::folder::name_of;
 use crate::results::samples::{self, Samples};
 
@@ -17,7 +18,9 @@ const STRETCH_S: f64 = 0.0999;
 const PLACES: usize = 240;
 
 pub(super) fn section(read: &Read) -> Option<Section> {
-    let first = read.finished.runs.values().filter(|run| run.key.repeat == 0);
+    // By point, then repeat: the first may have failed.
+    let runs: Vec<&Run> = read.finished.runs.values().collect();
+    let first = runs.chunk_by(|a, b| a.key.point == b.key.point).filter_map(<[_]>::first);
     let mut blocks = Vec::new();
     for run in first.take(POINTS) {
         let folder = read.folder.samples(&name_of(run.key));

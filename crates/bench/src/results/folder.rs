@@ -8,6 +8,9 @@ use serde::de::DeserializeOwned;
 use super::FolderError;
 use crate::plan::{Key, Plan};
 
+/// What is written before the plan, which comes last.
+const BEGUN: [&str; 4] = ["environment.json", "sensors.json", "experiment.toml", "plan.json"];
+
 /// The folder of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder {
@@ -24,18 +27,31 @@ impl Folder {
     /// Makes it, or finds in it an earlier part of the same run. Returns whether there was one.
     ///
     /// # Errors
-    /// If it holds another run, or cannot be made.
+    /// If it holds another run or anything else, or cannot be made.
     pub fn open(&self, plan: &Plan) -> Result<bool, FolderError> {
         let made = std::fs::create_dir_all(&self.root);
         made.map_err(|source| FolderError::file(&self.root, source))?;
         if !self.plan().exists() {
-            return Ok(false);
+            return self.expect_empty().map(|()| false);
         }
         let before: Plan = self.load(&self.plan())?;
         if before.hash == plan.hash {
             return Ok(true);
         }
         Err(FolderError::Other { path: self.root.clone(), title: before.title })
+    }
+
+    /// A run makes, overwrites and removes files here: it must not find any but those of a run that was killed at its very start.
+    fn expect_empty(&self) -> Result<(), FolderError> {
+        let entries = std::fs::read_dir(&self.root).map_err(|error| FolderError::file(&self.root, error))?;
+        let mut names: Vec<String> =
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        let is_ours = |name: &String| BEGUN.contains(&name.strip_suffix(".new").unwrap_or(name));
+        match names.into_iter().find(|name| !is_ours(name)) {
+            Some(found) => Err(FolderError::NotARun { path: self.root.clone(), found }),
+            None => Ok(()),
+        }
     }
 
     /// Where it is.
@@ -60,6 +76,12 @@ impl Folder {
     #[must_use]
     pub fn environment(&self) -> PathBuf {
         self.root.join("environment.json")
+    }
+
+    /// The machine as it had become when the run went on, from number 2.
+    #[must_use]
+    pub fn environment_again(&self, number: usize) -> PathBuf {
+        self.root.join(format!("environment-{number}.json"))
     }
 
     /// What was read and what could not be.
@@ -150,4 +172,33 @@ impl Folder {
 #[must_use]
 pub fn name_of(key: Key) -> String {
     format!("p{:03}-r{:02}", key.point, key.repeat)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        let (title, hash) = ("t".to_owned(), "h".to_owned());
+        let (knobs, points, show) = (Vec::new(), Vec::new(), Vec::new());
+        Plan { title, knobs, points, repeats: (1, 1), seed: 1, hash, each_s: 1.0, baselines_s: 0.0, show }
+    }
+
+    #[test]
+    fn only_an_empty_folder_or_one_of_the_same_run_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = Folder::new(&folder.path().join("deep/out"));
+        assert!(!out.open(&plan()).unwrap(), "made");
+        // What a run leaves that is killed before it has begun.
+        out.write(&out.environment(), "{}").unwrap();
+        std::fs::write(out.root().join("experiment.toml.new"), "").unwrap();
+        assert!(!out.open(&plan()).unwrap());
+        std::fs::write(out.root().join("data.bin"), "precious").unwrap();
+        let refused = out.open(&plan()).unwrap_err();
+        assert!(refused.is_refusal() && refused.to_string().contains("data.bin"), "{refused}");
+        assert_eq!(std::fs::read_to_string(out.root().join("data.bin")).unwrap(), "precious");
+        out.save(&out.plan(), &plan()).unwrap();
+        assert!(out.open(&plan()).unwrap(), "a run that goes on has its data there");
+        assert!(matches!(out.open(&Plan { hash: "i".into(), ..plan() }), Err(FolderError::Other { .. })));
+    }
 }

@@ -167,4 +167,48 @@ mod tests {
         let error = Journal::open(&path).unwrap_err().to_string();
         assert!(error.contains("runs.jsonl") && error.contains("line 1"), "{error}");
     }
+
+    #[test]
+    fn a_failure_is_forgotten_once_the_measurement_succeeds() {
+        use crate::results::entry::Sensed;
+        use pilotlight_sensors::energy::Window;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs.jsonl");
+        let (window, key) = (Window { from_ns: 0, to_ns: 1 }, Key { point: 0, repeat: 0 });
+        let run = Run {
+            key,
+            knobs: Point::new(),
+            began_wall_ns: 0,
+            span: window,
+            window,
+            record: crate::record::Record::default(),
+            sensed: Sensed::default(),
+            completion: None,
+        };
+        let mut journal = Journal::open(&path).unwrap();
+        journal.add(failed(0, "a")).unwrap();
+        journal.add(failed(1, "b")).unwrap();
+        journal.add(Entry::Run(Box::new(run))).unwrap();
+        let read = Finished::read(&path).unwrap();
+        assert_eq!(read, journal.finished);
+        assert_eq!(
+            (read.runs.len(), read.failed.into_keys().collect::<Vec<_>>()),
+            (1, vec![Key { point: 1, repeat: 0 }])
+        );
+    }
+
+    #[test]
+    fn every_setting_has_its_own_idle_machine_and_the_last_one_counts() {
+        use crate::results::entry::Sensed;
+        use crate::workload::Value;
+        use pilotlight_sensors::energy::Window;
+        let setting = |state| Point::from([("machine.power_state".to_owned(), Value::Integer(state))]);
+        let idle = |state, to_ns| {
+            let window = Window { from_ns: 0, to_ns };
+            Baseline { setting: setting(state), window, sensed: Sensed::default() }
+        };
+        let finished = Finished { baselines: vec![idle(0, 1), idle(1, 2), idle(0, 3)], ..Finished::default() };
+        let length = |state| finished.baseline(&setting(state)).map(|baseline| baseline.window.to_ns);
+        assert_eq!([length(0), length(1), length(2)], [Some(3), Some(2), None]);
+    }
 }

@@ -16,12 +16,12 @@ pub use summary::Results;
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// A file.
-    #[error("{path}: {source}")]
+    #[error("{path}: {error}")]
     File {
         /// Which.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// A file is not what it should be.
     #[error("{path}: {why}")]
@@ -44,10 +44,24 @@ pub enum FolderError {
         /// That experiment's title.
         title: String,
     },
+    /// The folder holds something else.
+    #[error("{path} holds {found:?} and no run: nothing of it is to be overwritten; give another --out")]
+    NotARun {
+        /// Which folder.
+        path: PathBuf,
+        /// Something in it.
+        found: String,
+    },
 }
 
 impl FolderError {
-    pub(crate) fn file(path: &Path, source: std::io::Error) -> Self {
-        Self::File { path: path.to_owned(), source }
+    pub(crate) fn file(path: &Path, error: std::io::Error) -> Self {
+        Self::File { path: path.to_owned(), error }
+    }
+
+    /// Whether the folder is not this run's to write to. Then nothing was done.
+    #[must_use]
+    pub const fn is_refusal(&self) -> bool {
+        matches!(self, Self::InUse(_) | Self::Other { .. } | Self::NotARun { .. })
     }
 }

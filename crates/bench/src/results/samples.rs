@@ -210,4 +210,14 @@ mod tests {
         write(&recording(), 10, folder.path(), Format::Parquet).unwrap();
         assert!(std::fs::read(folder.path().join("x.parquet")).unwrap().starts_with(b"PAR1"));
     }
+
+    #[test]
+    fn wall_clock_times_stand_beside_monotonic_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = pilotlight_sensors::clock::ClockReading { at_ns: 0, wall_offset_ns: 1_000, asleep_ns: 0 };
+        let recording = Recording { clock: vec![clock], ..recording() };
+        write(&recording, 10, folder.path(), Format::Csv).unwrap();
+        let text = std::fs::read_to_string(folder.path().join("x.csv")).unwrap();
+        assert!(text.contains("\n0,10,1010,5,\n10,20,1020,6,7\n"), "{text}");
+    }
 }

@@ -68,7 +68,7 @@ pub struct PointResult {
     pub failures: Vec<String>,
     /// Metrics by key.
     pub values: BTreeMap<String, Spread>,
-    /// Why a metric has no value.
+    /// Why a metric has no value, or none in some of the repeats.
     pub missing: BTreeMap<String, String>,
     /// Which mechanism of completion was asked for and which ran, where one was asked for. If another ran, the knob says so too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -148,7 +148,43 @@ impl Results {
             results.points.push(result);
         }
         results.note_runs(finished);
+        results.note_fewer();
+        results.note_unknown();
         results
+    }
+
+    /// Means of fewer values than there are repeats look like the others: it has to be said.
+    fn note_fewer(&mut self) {
+        let fewer = |point: &PointResult| {
+            let mut those = point.values.iter().filter(|(_, spread)| spread.n < point.repeats);
+            let (key, spread) = those.next()?;
+            let why = point.missing.get(key).map_or("it did not occur in the others", String::as_str);
+            let which = words(&point.knobs);
+            Some(format!("such as {key} at {which}, {} of {}: {why}", spread.n, point.repeats))
+        };
+        let found: Vec<String> = self.points.iter().filter_map(fewer).collect();
+        if let Some(first) = found.first() {
+            let (some, all) = (found.len(), self.points.len());
+            self.notes.push(format!(
+                "at {some} of {all} points some metrics have a value in fewer repeats than were measured (columns _n), {first}"
+            ));
+        }
+    }
+
+    /// What is to be shown first and is not there.
+    fn note_unknown(&mut self) {
+        let known: Vec<&str> = self.metrics.iter().map(|about| about.key.as_str()).collect();
+        if known.is_empty() {
+            return;
+        }
+        let unknown = |key: &&String| !known.contains(&key.as_str()) && crate::shown::find(self, key).is_none();
+        let said = |key: &String| {
+            let meant = crate::experiment::read::nearest(key, &known);
+            let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+            format!("show: there is no metric {key:?} in what was measured{meant}")
+        };
+        let notes: Vec<String> = self.show.iter().filter(unknown).map(said).collect();
+        self.notes.extend(notes);
     }
 
     fn point(&mut self, point: usize, knobs: &Point, finished: &Finished) -> PointResult {
@@ -167,7 +203,7 @@ impl Results {
         let failures = finished.failed.iter().filter(|(key, _)| key.point == point).map(|(_, why)| why.clone());
         let values: BTreeMap<String, Spread> =
             values.into_iter().filter_map(|(key, values)| Some((key, Spread::of(&values)?))).collect();
-        missing.retain(|key, _| !values.contains_key(key));
+        missing.retain(|key, _| values.get(key).is_none_or(|spread| spread.n < runs.len()));
         let completion = verdict(&runs);
         let knobs = named(knobs, completion.as_ref());
         PointResult { point, knobs, repeats: runs.len(), failures: failures.collect(), values, missing, completion }
@@ -292,10 +328,104 @@ mod tests {
         assert_eq!(Spread::of(&[2.0, 4.0]).unwrap().median, 3.0);
     }
 
+    /// Two repeats of a point; the second has no value of the SSD.
+    fn half_measured() -> Results {
+        use crate::plan::Key;
+        use crate::results::entry::{DomainEnergy, Sensed};
+        use pilotlight_sensors::energy::Window;
+        let window = Window { from_ns: 0, to_ns: 1_000_000_000 };
+        let domain = |uj| DomainEnergy {
+            name: "nvme/nvme0".into(),
+            part: pilotlight_sensors::Part::Drive("nvme0".into()),
+            origin: pilotlight_sensors::Origin::Measured,
+            uj,
+        };
+        let run = |repeat, uj| Run {
+            key: Key { point: 0, repeat },
+            knobs: Point::new(),
+            began_wall_ns: 0,
+            span: window,
+            window,
+            record: crate::record::Record::default(),
+            sensed: Sensed { energies: vec![domain(uj)], ..Sensed::default() },
+            completion: None,
+        };
+        let runs = [run(0, Ok(5_000_000)), run(1, Err("a gap of 3 s".into()))];
+        let finished = Finished { runs: runs.map(|run| (run.key, run)).into(), ..Finished::default() };
+        let taken = Taken::of(&[domain(Ok(0))], None);
+        let show = vec!["ssd_power_w".to_owned(), "ssd_power".to_owned()];
+        let plan = Plan {
+            title: "t".into(),
+            knobs: Vec::new(),
+            points: vec![Point::new()],
+            repeats: (2, 2),
+            seed: 1,
+            hash: String::new(),
+            each_s: 1.0,
+            baselines_s: 0.0,
+            show,
+        };
+        Results::of(&plan, &finished, &taken, Vec::new())
+    }
+
+    #[test]
+    fn a_mean_of_fewer_repeats_is_said_with_the_reason() {
+        let results = half_measured();
+        let point = &results.points[0];
+        assert_eq!((point.repeats, point.values["ssd_power_w"].n, point.values["ssd_power_w"].mean), (2, 1, 5.0));
+        assert!(point.missing["ssd_power_w"].contains("a gap of 3 s"));
+        let note = results.notes.iter().find(|note| note.contains("fewer repeats")).unwrap();
+        assert!(note.contains("1 of 1 points") && note.ends_with("1 of 2: a gap of 3 s"), "{note}");
+    }
+
+    #[test]
+    fn what_is_to_be_shown_and_is_not_there_is_said() {
+        let notes = half_measured().notes;
+        let said: Vec<&String> = notes.iter().filter(|note| note.starts_with("show: ")).collect();
+        assert_eq!(said.len(), 1, "{notes:?}");
+        assert!(said[0].contains("did you mean ssd_power_w?"), "{said:?}");
+    }
+
     #[test]
     fn one_repeat_has_no_interval() {
         let spread = Spread::of(&[7.0]).unwrap();
         assert_eq!((spread.deviation, spread.low, spread.high), (None, None, None));
         assert_eq!(Spread::of(&[]), None);
+    }
+
+    /// One run each of two points; a clock jumped in the second, and a repeat of it failed.
+    #[test]
+    fn what_went_wrong_is_told_of_the_point_where_it_did() {
+        use crate::plan::Key;
+        use crate::results::entry::Sensed;
+        use pilotlight_sensors::clock::Jump;
+        use pilotlight_sensors::energy::Window;
+        let window = Window { from_ns: 0, to_ns: 1 };
+        let point = |a| Point::from([("a".to_owned(), Value::Integer(a))]);
+        let run = |at: usize, jumps| Run {
+            key: Key { point: at, repeat: 0 },
+            knobs: point(at as i64),
+            began_wall_ns: 0,
+            span: window,
+            window,
+            record: crate::record::Record::default(),
+            sensed: Sensed { jumps, ..Sensed::default() },
+            completion: None,
+        };
+        let jump = Jump { from_ns: 0, to_ns: 1, wall_ns: 1, asleep_ns: 0 };
+        let runs = [run(0, Vec::new()), run(1, vec![jump])];
+        let finished = Finished {
+            runs: runs.map(|run| (run.key, run)).into(),
+            failed: [(Key { point: 1, repeat: 1 }, "no such drive".to_owned())].into(),
+            ..Finished::default()
+        };
+        let (title, hash, knobs, show) = (String::new(), String::new(), vec!["a".to_owned()], Vec::new());
+        let points = vec![point(0), point(1)];
+        let plan = Plan { title, knobs, points, repeats: (2, 2), seed: 1, hash, each_s: 1.0, baselines_s: 0.0, show };
+        let results = Results::of(&plan, &finished, &Taken::default(), Vec::new());
+        let failures: Vec<usize> = results.points.iter().map(|point| point.failures.len()).collect();
+        assert_eq!(failures, [0, 1]);
+        let jumped: Vec<&String> = results.notes.iter().filter(|note| note.contains("jumped")).collect();
+        assert!(jumped.len() == 1 && jumped[0].ends_with("a=1"), "{:?}", results.notes);
     }
 }

@@ -7,6 +7,7 @@
 //! what to put back. A measurement is in the journal as a whole or not at all, and a run that goes on visits the points that are left in the order
 //! in which it would have.
 
+mod again;
 mod bind;
 pub mod computed;
 pub mod machine;
@@ -18,7 +19,7 @@ pub mod process;
 pub mod sense;
 mod stop;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ pub use process::{StepError, find};
 pub use sense::Senses;
 pub use stop::StopFlag;
 
-use crate::experiment::schema::OnFailure;
+use crate::experiment::schema::{OnFailure, Stop};
 use crate::experiment::{Loaded, ReadError};
 use crate::metrics::power::Taken;
 use crate::plan::{self, Key, Plan};
@@ -93,10 +94,10 @@ pub enum RunError {
     #[error("ended by signal {0}")]
     Stopped(i32),
     /// A sensor that is needed cannot be read.
-    #[error("sensor {0}\n(mark it as optional to go on without it)")]
+    #[error("a sensor that is needed cannot be read (mark it as optional to go on without it)")]
     Sensor(#[from] MissingSensor),
     /// A sensor that is needed failed.
-    #[error("{0}")]
+    #[error(transparent)]
     SensorFailed(#[from] Failure),
     /// Sampling cannot begin.
     #[error(transparent)]
@@ -192,6 +193,17 @@ struct Runner<'a> {
     prepared: bool,
     /// What failed in this run is not tried again in it.
     failed: BTreeSet<Key>,
+    /// The stop rule's metric, of every measurement that has it.
+    by_rule: BTreeMap<Key, f64>,
+    /// How long measurements took, with what belongs to them: nanoseconds, and how many.
+    took: (u64, u32),
+}
+
+/// Of a panic: who watches may be the cause, and is not asked again.
+impl Drop for Runner<'_> {
+    fn drop(&mut self) {
+        let _ = self.put_in_order(&mut |_| ());
+    }
 }
 
 impl<'a> Runner<'a> {
@@ -211,14 +223,16 @@ impl<'a> Runner<'a> {
         let place = place::resolve(&loaded.experiment.place, &root, settings.may_overwrite.as_deref())?;
         let drive = place::drive_of(&place, &settings.roots.sys);
         let taken = taken(senses, drive.as_deref());
-        if !resumed {
+        if resumed {
+            again::look(settings, now_s(), tool, drive)?;
+        } else {
             describe(loaded, plan, senses, settings, tool, drive)?;
         }
         let journal = Journal::open(&folder.journal())?;
         let changes = machine::begin(&settings.roots, settings.changes.as_deref())?;
         let (background, failed) = (Vec::new(), BTreeSet::new());
         let scratch = folder.scratch()?;
-        Ok(Self {
+        let mut runner = Self {
             loaded,
             plan,
             senses,
@@ -235,7 +249,12 @@ impl<'a> Runner<'a> {
             background,
             failed,
             prepared: false,
-        })
+            by_rule: BTreeMap::new(),
+            took: (0, 0),
+        };
+        let finished: Vec<Key> = runner.journal.finished.runs.keys().copied().collect();
+        finished.into_iter().try_for_each(|key| runner.look_up(key).map(drop))?;
+        Ok(runner)
     }
 
     fn everything(&mut self) -> Result<(), RunError> {
@@ -269,21 +288,21 @@ impl<'a> Runner<'a> {
     /// Whether the repeats before this one are enough for the stop rule.
     fn is_enough(&self, key: Key) -> bool {
         let Some(rule) = &self.loaded.experiment.stop else { return false };
-        let finished = &self.journal.finished;
-        let before = (0..key.repeat).filter_map(|repeat| finished.runs.get(&Key { repeat, ..key }));
-        let value = |run| {
-            let metrics = summary::metrics_of(run, finished, &self.taken);
-            metrics.into_iter().find(|metric| metric.key == rule.metric)?.value.ok()
-        };
-        let values: Vec<f64> = before.filter_map(value).collect();
+        let before = (0..key.repeat).filter_map(|repeat| self.by_rule.get(&Key { repeat, ..key }));
+        let values: Vec<f64> = before.copied().collect();
         plan::enough(&values, rule.within.0, rule.at_least, rule.at_most)
     }
 
     fn one(&mut self, key: Key) -> Result<(), RunError> {
-        let (finished, left) = (self.journal.finished.runs.len(), self.left());
-        let left_s = left as f64 * self.plan.each_s;
+        let (finished, left) = (self.journal.finished.runs.len() + self.failed.len(), self.left());
+        let left_s = self.left_s(left);
         (self.watch)(Event::Measuring { key, finished, of: finished + left, left_s });
+        // The idle machine is planned for by itself.
+        let (began_ns, idle) = (now_ns(), self.journal.finished.baselines.len());
         let outcome = self.measure(key);
+        let idle_ns = (self.journal.finished.baselines.len() - idle) as u64 * self.loaded.experiment.idle_baseline.0;
+        let took_ns = now_ns().saturating_sub(began_ns + idle_ns) + self.loaded.experiment.cool_down.0;
+        self.took = (self.took.0 + took_ns, self.took.1 + 1);
         match outcome {
             Ok(()) => self.check_rule(key)?,
             Err(error) if self.goes_on(&error) => {
@@ -306,25 +325,48 @@ impl<'a> Runner<'a> {
 
     /// Measurements that are missing, if rules stop as early as they may.
     fn left(&self) -> usize {
-        let missing = |round: u32| {
-            let key = |point| Key { point, repeat: round };
-            self.plan.round(round, |point| !self.journal.finished.runs.contains_key(&key(point))).len()
+        let is_missing = |key: Key| !self.journal.finished.runs.contains_key(&key) && !self.failed.contains(&key);
+        let (least, most) = self.plan.repeats;
+        let of_point = |point: usize| {
+            let key = |repeat| Key { point, repeat };
+            let certain = (0..least).filter(|repeat| is_missing(key(*repeat))).count();
+            let one_more = (least..most).map(key).find(|key| is_missing(*key)).is_some_and(|key| !self.is_enough(key));
+            certain + usize::from(certain == 0 && one_more)
         };
-        let least: usize = (0..self.plan.repeats.0).map(missing).sum();
-        least.max(1)
+        (0..self.plan.points.len()).map(of_point).sum::<usize>().max(1)
     }
 
-    fn check_rule(&self, key: Key) -> Result<(), RunError> {
-        let Some(rule) = &self.loaded.experiment.stop else { return Ok(()) };
-        let Some(run) = self.journal.finished.runs.get(&key) else { return Ok(()) };
+    /// How long so many measurements take: each as long as those before, with the idle baselines that are still missing.
+    fn left_s(&self, left: usize) -> f64 {
+        let (ns, count) = self.took;
+        let each_s = if count == 0 { self.plan.each_s } else { ns as f64 / 1e9 / f64::from(count) };
+        let idle_s = self.journal.finished.baselines.len() as f64 * self.loaded.experiment.idle_baseline.seconds();
+        left as f64 * each_s + (self.plan.baselines_s - idle_s).max(0.0)
+    }
+
+    /// Keeps what the stop rule wants to know of a measurement; why there is nothing.
+    fn look_up(&mut self, key: Key) -> Result<Option<String>, RunError> {
+        let Some(rule) = &self.loaded.experiment.stop else { return Ok(None) };
+        let Some(run) = self.journal.finished.runs.get(&key) else { return Ok(None) };
         let metrics = summary::metrics_of(run, &self.journal.finished, &self.taken);
-        if metrics.iter().any(|metric| metric.key == rule.metric) {
-            return Ok(());
+        let Some(metric) = metrics.iter().find(|metric| metric.key == rule.metric) else {
+            let known: Vec<&str> = metrics.iter().map(|metric| metric.key.as_str()).collect();
+            let meant = crate::experiment::read::nearest(&rule.metric, &known);
+            let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+            return Err(RunError::NoMetric { asked: rule.metric.clone(), meant });
+        };
+        match &metric.value {
+            Ok(value) => self.by_rule.insert(key, *value),
+            Err(why) => return Ok(Some(why.clone())),
+        };
+        Ok(None)
+    }
+
+    fn check_rule(&mut self, key: Key) -> Result<(), RunError> {
+        if let Some(why) = self.look_up(key)? {
+            (self.watch)(Event::Step(format!("stop.metric has no value here: {why}")));
         }
-        let known: Vec<&str> = metrics.iter().map(|metric| metric.key.as_str()).collect();
-        let meant = crate::experiment::read::nearest(&rule.metric, &known);
-        let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
-        Err(RunError::NoMetric { asked: rule.metric.clone(), meant })
+        Ok(())
     }
 
     fn stage(&self, key: Key) -> Stage {
@@ -404,7 +446,14 @@ impl<'a> Runner<'a> {
 
     /// Ends what goes on, lets the workload clean up, and puts the machine back.
     fn leave(&mut self) -> Result<(), RunError> {
-        if self.prepared {
+        let mut said = Vec::new();
+        let left = self.put_in_order(&mut |event| said.push(event));
+        said.into_iter().for_each(|event| (self.watch)(event));
+        left
+    }
+
+    fn put_in_order(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), RunError> {
+        if std::mem::take(&mut self.prepared) {
             let steps = self.loaded.workload.clean_up(&self.stage(Key { point: 0, repeat: 0 }));
             for step in steps {
                 let done = Running::start(&step, &self.scratch).and_then(|mut running| {
@@ -414,7 +463,7 @@ impl<'a> Runner<'a> {
                     process::expect_success(&step, &running.outcome())
                 });
                 if let Err(error) = done {
-                    (self.watch)(Event::Step(format!("cleaning up: {error}")));
+                    tell(Event::Step(format!("cleaning up: {error}")));
                 }
             }
         }
@@ -435,6 +484,13 @@ impl<'a> Runner<'a> {
             notes.push("no power sensor could be read on this machine: there are no measured watts".into());
             notes.extend(self.senses.survey.iter().map(|missing| format!("no watts from {missing}")));
         }
+        if let Some(rule) = self.loaded.experiment.stop.as_ref().filter(|_| self.by_rule.is_empty()) {
+            let Stop { metric, at_most, .. } = rule;
+            notes.push(format!(
+                "stop.metric: {metric} has no value anywhere, so each point is measured {at_most} times"
+            ));
+        }
+        notes.extend(again::notes(&self.settings.folder).unwrap_or_default());
         let complete = complete && self.failed.is_empty();
         Results { complete, ..Results::of(self.plan, &self.journal.finished, &self.taken, notes) }
     }
@@ -450,13 +506,17 @@ fn describe(
     drive: Option<String>,
 ) -> Result<(), RunError> {
     let folder = &settings.folder;
-    let now_s = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
-    folder.save(&folder.environment(), &Environment::read(&settings.roots, now_s, vec![tool], drive))?;
+    folder.save(&folder.environment(), &Environment::read(&settings.roots, now_s(), vec![tool], drive))?;
     folder.save(&folder.sensors(), senses)?;
     folder.write(&folder.experiment(), &loaded.table.to_string())?;
     // Last: a folder with a plan has everything else.
     folder.save(&folder.plan(), plan)?;
     Ok(())
+}
+
+/// Seconds since 1970.
+fn now_s() -> u64 {
+    std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
 }
 
 /// Says when a step has taken too long.

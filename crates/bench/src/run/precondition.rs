@@ -29,9 +29,7 @@ impl Runner<'_> {
             let (why, help) = ("there is no such program", "precondition.format needs it: `apt install nvme-cli`");
             return Err(Missing { tool: "nvme".into(), why: why.into(), help: help.into() }.into());
         }
-        let argv = ["nvme".into(), "format".into(), "-s".into(), "1".into(), device.into(), "-f".into()];
-        let why = format!("erasing {}", device.display());
-        self.step(&Step { argv: argv.to_vec(), why, ..Step::default() }).map(drop)
+        self.step(&erasing(device)).map(drop)
     }
 
     /// Writes the whole device with bytes that do not compress and differ from block to block.
@@ -53,6 +51,11 @@ impl Runner<'_> {
         }
         Ok(file.sync_all().map_err(failed)?)
     }
+}
+
+pub(super) fn erasing(device: &Path) -> Step {
+    let argv = ["nvme".into(), "format".into(), "-s".into(), "1".into(), device.into(), "-f".into()];
+    Step { argv: argv.to_vec(), why: format!("erasing {}", device.display()), ..Step::default() }
 }
 
 /// A block of random bytes (xorshift, Marsaglia).

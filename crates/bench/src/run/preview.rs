@@ -14,10 +14,14 @@ use super::{bind, own, process};
 pub struct Preview {
     /// What is worked on.
     pub place: String,
+    /// What is done to the device before anything else.
+    pub precondition: Vec<String>,
     /// Once, before the first point.
     pub prepare: Vec<String>,
     /// For each point, before its measurement and measured.
     pub points: Vec<Vec<String>>,
+    /// At the end, whatever happens.
+    pub clean_up: Vec<String>,
 }
 
 /// The commands of a run whose results go to `folder`, which need not be there.
@@ -35,6 +39,8 @@ pub fn preview(loaded: &Loaded, plan: &Plan, folder: &Path) -> Result<Preview, P
     let title = |step: Step| process::title(&bind::bound(step, &loaded.experiment.bind));
     let first = Key { point: 0, repeat: 0 };
     let prepare = loaded.workload.prepare(&stage(first))?.into_iter().map(title).collect();
+    // Not bound: what is measured is over by then.
+    let clean_up = loaded.workload.clean_up(&stage(first)).iter().map(process::title).collect();
     let of_point = |(point, knobs): (usize, &Point)| {
         let (stage, own) = (stage(Key { point, repeat: 0 }), own(knobs));
         let before = loaded.workload.before(&own, &stage)?;
@@ -46,7 +52,17 @@ pub fn preview(loaded: &Loaded, plan: &Plan, folder: &Path) -> Result<Preview, P
         }
     };
     let points = plan.points.iter().enumerate().map(of_point).collect::<Result<_, Problem>>()?;
-    Ok(Preview { place: words(&stage(first).place), prepare, points })
+    let place = words(&stage(first).place);
+    Ok(Preview { place, precondition: precondition(loaded), prepare, points, clean_up })
+}
+
+fn precondition(loaded: &Loaded) -> Vec<String> {
+    let (Some(what), Some(device)) = (loaded.experiment.precondition, &loaded.experiment.place.device) else {
+        return Vec::new();
+    };
+    let erase = what.format.then(|| process::title(&super::precondition::erasing(device)));
+    let fill = (what.fill > 0).then(|| format!("write all of {} front to back, {} times", device.display(), what.fill));
+    erase.into_iter().chain(fill).collect()
 }
 
 /// The place as it would be; nothing is looked at.

@@ -26,20 +26,20 @@ const GRACE_NS: u64 = 10_000_000_000;
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
     /// It cannot be started.
-    #[error("cannot start {program}: {source}; is it installed?")]
+    #[error("cannot start {program}: {error}; is it installed?")]
     Start {
         /// The program.
         program: String,
         /// What the system said.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// A file that it needs cannot be written.
-    #[error("cannot write {path}: {source}")]
+    #[error("cannot write {path}: {error}")]
     File {
         /// Which.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// It failed.
     #[error("{what} {how}: {said}")]
@@ -81,7 +81,7 @@ impl Running {
     /// If a file cannot be written or the program not started.
     pub fn start(step: &Step, scratch: &Path) -> Result<Self, StepError> {
         for (path, text) in &step.files {
-            std::fs::write(path, text).map_err(|source| StepError::File { path: path.clone(), source })?;
+            std::fs::write(path, text).map_err(|error| StepError::File { path: path.clone(), error })?;
         }
         let title = title(step);
         let program = step.argv.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default();
@@ -91,7 +91,7 @@ impl Running {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let clock = clock::read();
         let began_ns = now_ns();
-        let child = command.spawn().map_err(|source| StepError::Start { program, source })?;
+        let child = command.spawn().map_err(|error| StepError::Start { program, error })?;
         Ok(Self::watch(child, title, began_ns, clock.wall_offset_ns))
     }
 

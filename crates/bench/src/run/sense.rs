@@ -1,7 +1,7 @@
 //! The sensors of an experiment: those that are listed, and the power sensors that are found.
 
 use pilotlight_sensors::{
-    Config, Domain, Found, Missing, Part, Planned, ReadError, Reading, Roots, Sensor, nvme, survey,
+    About, Config, Domain, Found, Missing, Part, Planned, ReadError, Reading, Roots, Sensor, nvme, survey,
 };
 use serde::{Deserialize, Serialize};
 
@@ -103,7 +103,7 @@ impl Senses {
         for (spec, name) in self.specs.iter().zip(&self.names).filter(|(spec, _)| wanted(&spec.config)) {
             match spec.config.open(roots) {
                 Ok(sensor) => {
-                    let sensor = Box::new(Named { name: name.clone(), sensor });
+                    let sensor = Box::new(Named::new(name, sensor));
                     let interval_ns = spec.interval.map(|interval| interval.0);
                     planned.push(Planned { sensor, interval_ns, optional: spec.optional });
                 }
@@ -134,25 +134,19 @@ fn config_of(found: &Found) -> Option<Config> {
 
 /// A sensor under the name that it has in this experiment.
 struct Named {
-    name: String,
+    about: About,
     sensor: Box<dyn Sensor>,
 }
 
+impl Named {
+    fn new(name: &str, sensor: Box<dyn Sensor>) -> Self {
+        Self { about: About { name: name.into(), ..sensor.about().clone() }, sensor }
+    }
+}
+
 impl Sensor for Named {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn domains(&self) -> &[Domain] {
-        self.sensor.domains()
-    }
-
-    fn native_interval_ns(&self) -> u64 {
-        self.sensor.native_interval_ns()
-    }
-
-    fn slow(&self) -> bool {
-        self.sensor.slow()
+    fn about(&self) -> &About {
+        &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

@@ -17,7 +17,12 @@ pub fn counted(run: &Run) -> Counted {
         let ios = ios(&run.record, completion.ramp_ns)?;
         Some(completion.interrupts_count? as f64 / ios)
     });
-    Counted { interrupts, switches: switches_per_io(&run.record) }
+    let switches = |count| switches_per_io(&run.record, count);
+    Counted {
+        interrupts,
+        switches: switches("context_switches_count"),
+        waits: switches("voluntary_context_switches_count"),
+    }
 }
 
 /// Interrupts of the drive's queues over a recording, by what their names begin with; `None` where no line of theirs was read.
@@ -54,10 +59,10 @@ fn ios(record: &Record, ramp_ns: u64) -> Option<f64> {
     (ios > 0.0).then_some(ios)
 }
 
-/// fio counts those of its workers (getrusage), without the ramp.
-fn switches_per_io(record: &Record) -> Option<f64> {
+/// fio and `pilotlight read` count those of their workers (getrusage), without the ramp.
+fn switches_per_io(record: &Record, count: &str) -> Option<f64> {
     let operations: u64 = record.classes.iter().map(|class| class.operations).sum();
-    let switches = record.extra.get("context_switches_count")?;
+    let switches = record.extra.get(count)?;
     (operations > 0).then(|| switches / operations as f64)
 }
 
@@ -116,5 +121,41 @@ mod tests {
         let record = Record { classes: vec![class(What::Read, 100), class(What::Transaction, 5)], ..Record::default() };
         assert_eq!((ios(&record, 0), ios(&record, 1_000)), (Some(100.0), Some(150.0)));
         assert_eq!(ios(&Record::default(), 0), None);
+    }
+
+    #[test]
+    fn both_counts_are_for_each_io_and_only_interrupts_have_a_ramp() {
+        use crate::plan::Key;
+        use crate::results::entry::{Run, Sensed};
+        use crate::study::Completion;
+        use pilotlight_sensors::energy::Window;
+        let latency = crate::record::Latency::default();
+        let class = Class { what: What::Read, operations: 1_000, bytes: None, runtime_ns: 4_000, latency };
+        let extra = [("context_switches_count", 500.0), ("voluntary_context_switches_count", 250.0)];
+        let extra = extra.map(|(name, count)| (name.to_owned(), count)).into();
+        let window = Window { from_ns: 0, to_ns: 4_000 };
+        let completion = Completion {
+            asked: "interrupt".into(),
+            tried: Vec::new(),
+            interrupts: Ok(vec!["nvme0q".into()]),
+            interrupts_count: Some(1_250),
+            ramp_ns: 1_000,
+            io_poll: None,
+            io_poll_delay: None,
+        };
+        let run = Run {
+            key: Key { point: 0, repeat: 0 },
+            knobs: crate::workload::Point::new(),
+            began_wall_ns: 0,
+            span: window,
+            window,
+            record: Record { classes: vec![class], extra, ..Record::default() },
+            sensed: Sensed::default(),
+            completion: Some(completion),
+        };
+        // 1,000 reads in 4 us, so 250 more in the ramp of 1 us; fio's switches are without the ramp
+        let Counted { interrupts, switches, waits } = counted(&run);
+        assert_eq!((interrupts, switches, waits), (Some(1.0), Some(0.5), Some(0.25)));
+        assert_eq!(counted(&Run { completion: None, ..run }).interrupts, None);
     }
 }

@@ -4,6 +4,7 @@ use super::map::{By, Cell, Map, NoMap, Outcome, Question, maps};
 use super::ran::{Verdict, summary};
 use crate::given::Given;
 use crate::made::{Dice, at, knob, results};
+use crate::results::summary::PointResult;
 use crate::workload::Value;
 
 const METRICS: [(&str, &str); 3] =
@@ -148,4 +149,100 @@ fn a_fourth_knob_makes_a_map_for_each_of_its_values() {
     assert_eq!(all.iter().map(|map| map.rest.as_str()).collect::<Vec<_>>(), ["rw=randread", "rw=read"]);
     assert_eq!(all[1].at("1k", "8").unwrap().best.as_deref(), Some("classic"));
     assert_ne!(all[0].at("1k", "8").unwrap().best.as_deref(), Some("classic"));
+}
+
+/// What a cell says, found in the plainest way: sort by mean, test the first two.
+fn naive(given: &Given, key: &str, size: &str, jobs: &str) -> (String, String, f64, f64) {
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let here = |name: &str, point: &PointResult, value: &str| at(&point.knobs, name) == value;
+    let mut all: Vec<(String, &[f64])> = (given.results.points.iter())
+        .filter(|point| here("bs", point, size) && here("numjobs", point, jobs))
+        .map(|point| (at(&point.knobs, "mechanism"), point.values[key].values.as_slice()))
+        .collect();
+    all.sort_by(|a, b| mean(b.1).total_cmp(&mean(a.1)));
+    let (first, second) = (mean(all[0].1), mean(all[1].1));
+    let p = pilotlight_stats::compare::welch(all[0].1, all[1].1, 0.95).unwrap().p;
+    (all[0].0.clone(), all[1].0.clone(), 100.0 * (first / second - 1.0), p)
+}
+
+/// Results without any truth: every mean is drawn, and near the others.
+fn drawn(seed: u64) -> Given {
+    let mut dice = Dice::new(seed);
+    let mut means = std::collections::BTreeMap::new();
+    results(&knobs(), 4, &METRICS[..1], |point| {
+        let name = format!("{point:?}");
+        let mean = *means.entry(name).or_insert_with(|| 1_000.0 + 12.0 * dice.normal());
+        vec![mean + 10.0 * dice.normal()]
+    })
+}
+
+#[test]
+fn every_cell_is_that_of_a_naive_oracle_and_so_is_the_correction() {
+    let (mut near, mut told) = (0, 0);
+    for seed in 0..40 {
+        let given = drawn(seed);
+        let map = one(&given);
+        let mut all = Vec::new();
+        for (size, jobs) in [("1k", "1"), ("1k", "8"), ("128k", "1"), ("128k", "8")] {
+            let cell = map.at(size, jobs).unwrap();
+            let (best, next, percent, p) = naive(&given, "bytes_per_j_system", size, jobs);
+            assert_eq!((cell.best.as_deref(), cell.next.as_deref()), (Some(best.as_str()), Some(next.as_str())));
+            assert!((cell.margin_percent.unwrap() - percent).abs() < 1e-9 && (cell.p.unwrap() - p).abs() < 1e-12);
+            assert_eq!(cell.outcome == Outcome::Wins, p <= 0.05, "{p}");
+            near += usize::from((0.05..0.1).contains(&p));
+            all.push((p, cell.p_holm.unwrap()));
+        }
+        // Holm by its definition: the k-th smallest times how many are not smaller, and never below the one before.
+        all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut least = 0.0_f64;
+        for (place, (p, holm)) in all.iter().enumerate() {
+            least = least.max((p * (4 - place) as f64).min(1.0));
+            assert!((holm - least).abs() < 1e-12, "{all:?}");
+        }
+        let stand = all.iter().filter(|(p, holm)| *p <= 0.05 && *holm <= 0.05).count();
+        assert_eq!(map.standing().1, stand);
+        told += stand;
+    }
+    assert!(near > 0 && told > 0, "cells near the level, and winners that stand: {near} {told}");
+}
+
+#[test]
+fn who_wins_most_is_told_first() {
+    let mut dice = Dice::new(4);
+    let given = results(&knobs(), 5, &METRICS[..1], |point| {
+        let winner =
+            if (at(point, "bs"), at(point, "numjobs")) == ("1k".into(), "1".into()) { "hybrid" } else { "interrupt" };
+        vec![if at(point, "mechanism") == winner { 200.0 } else { 100.0 } + dice.normal()]
+    });
+    assert_eq!(one(&given).tally(), "of 4 cells interrupt wins 3, hybrid wins 1");
+}
+
+#[test]
+fn what_is_measured_comes_before_a_model_of_more() {
+    let mut given = paper(9);
+    let about = &mut given.results.metrics[0];
+    *about =
+        crate::results::summary::About { modelled: true, ..crate::made::about("bytes_per_j_system_modelled_x", "B/J") };
+    about.title = "bytes per joule, system, modelled (x)".into();
+    given.results.metrics.push(crate::made::about("bytes_per_j_cpu", "B/J"));
+    for point in &mut given.results.points {
+        let values = point.values.remove("bytes_per_j_system").unwrap();
+        point.values.insert("bytes_per_j_system_modelled_x".into(), values.clone());
+        point.values.insert("bytes_per_j_cpu".into(), values);
+    }
+    assert_eq!((one(&given).metric.as_str(), one(&given).modelled), ("bytes_per_j_cpu", false));
+    let system = Question { scope: Some("system".into()), ..Question::default() };
+    assert!(maps(&given, &system).unwrap()[0].modelled, "it is taken where it is asked for");
+}
+
+#[test]
+fn rows_are_named_by_what_was_asked_for() {
+    let mut given = paper(1);
+    for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, "mechanism") == "classic") {
+        point.knobs.insert("mechanism".into(), Value::Word("classic (ran interrupt)".into()));
+    }
+    let question = Question { knob: Some("numjobs".into()), ..Question::default() };
+    let map = maps(&given, &question).unwrap().remove(0);
+    assert_eq!(map.sides().0, ["interrupt", "classic", "hybrid"]);
+    assert_eq!(map.at("classic", "1k").unwrap().means.len(), 2, "one and eight jobs");
 }

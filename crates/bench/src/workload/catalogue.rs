@@ -3,11 +3,14 @@
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::{Problem, Workload, command, db_bench, dlio, filebench, fio, load, pgbench, sysbench, ycsb};
+use super::{
+    Problem, Workload, command, db_bench, dlio, filebench, fio, load, pgbench, read as reader, sysbench, ycsb,
+};
 use crate::experiment::read::{self, ReadError};
 
 /// Their names, as `kind` has them.
-pub const KINDS: [&str; 9] = ["command", "fio", "db-bench", "pgbench", "load", "sysbench", "ycsb", "filebench", "dlio"];
+pub const KINDS: [&str; 10] =
+    ["command", "fio", "read", "db-bench", "pgbench", "load", "sysbench", "ycsb", "filebench", "dlio"];
 
 /// Reads `[workload]`: its `kind`, and the keys of that kind.
 ///
@@ -22,6 +25,7 @@ pub fn read(section: &Table, file: &str) -> Result<Box<dyn Workload>, ReadError>
     match kind.as_str() {
         "command" => open(keys, file, command::Command::new),
         "fio" => open(keys, file, fio::Fio::new),
+        "read" => open(keys, file, reader::Read::new),
         "db-bench" => open(keys, file, db_bench::DbBench::new),
         "pgbench" => open(keys, file, pgbench::Pgbench::new),
         "load" => open(keys, file, load::Load::new),

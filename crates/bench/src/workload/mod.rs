@@ -13,6 +13,7 @@ pub mod moments;
 pub mod pgbench;
 pub(crate) mod postgres;
 pub(crate) mod program;
+pub mod read;
 pub mod sysbench;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -318,10 +318,11 @@ mod tests {
         let (mut seen, mut p99) = (0, 0);
         for (value, count) in &class.latency.histogram {
             seen += count;
-            p99 = if p99 == 0 && seen >= class.operations * 99 / 100 { *value } else { p99 };
+            // sysbench looks for the count rounded half up, not down (its sb_histogram.c).
+            p99 = if p99 == 0 && seen >= (class.operations * 99 + 50) / 100 { *value } else { p99 };
         }
         assert_eq!(seen, class.operations);
-        assert!((p99 as f64 / 1e6 / behind("99th percentile:") - 1.0).abs() < 0.05, "{p99}");
+        assert!((p99 as f64 / 1e6 / behind("99th percentile:") - 1.0).abs() < 0.001, "{p99}: {stdout}");
         assert_eq!(record.extra["queries_count"], behind("queries: "));
     }
 

@@ -1,6 +1,7 @@
 //! What a run prints for people.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
 
 use pilotlight_bench::metrics::power::Group;
@@ -12,26 +13,37 @@ use pilotlight_report::table::short;
 
 use crate::table::Table;
 
+/// Prints. Whether anybody still reads it, or the terminal is gone, is nothing that a run depends on.
+pub(super) fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// The same for what goes beside the results.
+pub(super) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
 /// Sensors, and plainly whether there are watts.
-pub(super) fn say_sensors(senses: &Senses) {
+pub(super) fn sensors(senses: &Senses) -> String {
     let names: Vec<&str> = senses.specs.iter().map(|spec| spec.config.name()).collect();
-    println!("sensors    {}", if names.is_empty() { "none".to_owned() } else { names.join(", ") });
+    let mut text = format!("sensors    {}\n", if names.is_empty() { "none".to_owned() } else { names.join(", ") });
     for missing in &senses.missing {
-        println!("not read   {missing}");
+        let _ = writeln!(text, "not read   {missing}");
     }
-    if !senses.has_measured_power() {
-        println!(
-            "\nThere is no power sensor on this machine that can be read: no watts are measured. What would exist:"
-        );
-        senses.survey.iter().for_each(|missing| println!("  {missing}"));
-        let modelled = senses.specs.iter().any(|spec| spec.config.name() == "modelled");
-        let words = if modelled {
-            "Watts below are modelled from CPU time and labelled so; they measure nothing."
-        } else {
-            "With --sensor modelled there are watts of a model, labelled so."
-        };
-        println!("{words}\n");
+    if senses.has_measured_power() {
+        return text;
     }
+    text += "\nThere is no power sensor on this machine that can be read: no watts are measured. What would exist:\n";
+    for missing in &senses.survey {
+        let _ = writeln!(text, "  {missing}");
+    }
+    text += if senses.specs.iter().any(|spec| spec.config.name() == "modelled") {
+        "Watts below are modelled from CPU time and labelled so; they measure nothing.\n\n"
+    } else {
+        "With --sensor modelled there are watts of a model, labelled so.\n\n"
+    };
+    text
 }
 
 /// Results as a table, what was taken for SSD, CPU and system, notes, and where the rest is.
@@ -57,7 +69,7 @@ pub(super) fn people(results: &Results, folder: &Path) -> String {
     }
     for point in results.points.iter().filter(|point| !point.failures.is_empty()) {
         let place = pilotlight_bench::results::summary::words(&point.knobs);
-        let _ = writeln!(text, "failed: {place}: {}", point.failures.join("; "));
+        let _ = writeln!(text, "failed: {place}: {}", counted(&point.failures));
     }
     text += &crate::advise::map::ran(results);
     // Sensors were told of at the start.
@@ -68,6 +80,20 @@ pub(super) fn people(results: &Results, folder: &Path) -> String {
     }
     let _ = writeln!(text, "\n{}: results.csv, results.json, report.html, samples/", folder.display());
     text
+}
+
+/// Each reason once, with how often it came.
+fn counted(reasons: &[String]) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for reason in reasons {
+        match counts.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((reason, 1)),
+        }
+    }
+    let words =
+        |(reason, count): (&str, usize)| if count > 1 { format!("{count} times: {reason}") } else { reason.to_owned() };
+    counts.into_iter().map(words).collect::<Vec<_>>().join("; ")
 }
 
 /// Knobs that have more than one value.
@@ -84,5 +110,16 @@ fn value(point: &PointResult, key: &str) -> String {
     match (low, high) {
         (Some(low), Some(high)) => format!("{} ± {}", short(*mean), short((high - low) / 2.0)),
         _ => short(*mean),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_reason_is_told_once() {
+        let reasons = ["a", "b", "a"].map(str::to_owned);
+        assert_eq!(counted(&reasons), "2 times: a; b");
     }
 }

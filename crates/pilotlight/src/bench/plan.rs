@@ -1,58 +1,151 @@
-//! What `--dry-run` prints: sensors, points, order, commands, and how long it takes.
+//! What `--dry-run` prints: sensors, what is done in which order and how often, commands, and how long it takes.
 
+use std::fmt::Write as _;
+
+use pilotlight_bench::experiment::Time;
+use pilotlight_bench::experiment::schema::{OnFailure, Stop};
 use pilotlight_bench::plan::Key;
 use pilotlight_bench::results::summary::words;
-use pilotlight_bench::run::preview::preview;
+use pilotlight_bench::run::place::drive_of;
+use pilotlight_bench::run::preview::{Preview, preview};
 use pilotlight_bench::run::taken;
+use pilotlight_bench::workload::Place;
 use serde_json::json;
 
 use super::progress::time;
 use super::{Prepared, output};
 
 pub(super) fn show(prepared: &Prepared, as_json: bool) -> anyhow::Result<()> {
+    let preview = preview(&prepared.loaded, &prepared.plan, prepared.settings.folder.root())?;
+    let text = if as_json { as_value(prepared, &preview)? } else { text(prepared, &preview)? };
+    output::print(&text);
+    Ok(())
+}
+
+fn as_value(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
     let Prepared { loaded, plan, senses, settings } = prepared;
     let tool = loaded.workload.tool();
-    let preview = preview(loaded, plan, settings.folder.root())?;
-    let order: Vec<Vec<usize>> = (0..plan.repeats.1).map(|round| plan.round(round, |_| true)).collect();
+    let tool = tool.as_ref().map_err(ToString::to_string);
     let (least_s, most_s) = plan.takes_s();
-    if as_json {
-        let tool = tool.as_ref().map_err(ToString::to_string);
-        let value = json!({
-            "plan": plan, "tool": tool, "sensors": senses, "taken": taken(senses, None), "commands": preview,
-            "order": order, "seconds_at_least": least_s, "seconds_at_most": most_s,
-        });
-        println!("{}", serde_json::to_string_pretty(&value)?);
-        return Ok(());
+    let drive = drive(prepared);
+    let value = json!({
+        "experiment": loaded.table, "plan": plan, "tool": tool, "results": settings.folder.root(), "sensors": senses,
+        "taken": taken(senses, drive.as_deref()), "commands": preview, "order": order(prepared),
+        "seconds_at_least": least_s, "seconds_at_most": most_s, "seconds_are_known": loaded.experiment.duration.is_some(),
+    });
+    Ok(serde_json::to_string_pretty(&value)? + "\n")
+}
+
+/// Points of every round, as far as a rule does not end them earlier.
+fn order(prepared: &Prepared) -> Vec<Vec<usize>> {
+    let plan = &prepared.plan;
+    (0..plan.repeats.1).map(|round| plan.round(round, |_| true)).collect()
+}
+
+/// The drive that the place is on; nothing is made to find it.
+fn drive(prepared: &Prepared) -> Option<String> {
+    let spec = &prepared.loaded.experiment.place;
+    let folder = std::env::current_dir().unwrap_or_default().join(prepared.settings.folder.root());
+    let place = match (&spec.device, spec.file.as_ref().or(spec.folder.as_ref())) {
+        _ if spec.nothing => Place::Nothing,
+        (Some(device), _) => Place::Device(device.clone()),
+        (None, path) => {
+            Place::Folder(path.map_or(folder, |path| std::env::current_dir().unwrap_or_default().join(path)))
+        }
+    };
+    drive_of(&place, &prepared.settings.roots.sys)
+}
+
+fn text(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
+    let Prepared { loaded, plan, senses, settings } = prepared;
+    let experiment = &loaded.experiment;
+    let mut text = format!("{}\n\n", experiment.title);
+    let mut line = |name: &str, what: &str| text += &format!("{name:<10} {what}\n");
+    match loaded.workload.tool() {
+        Ok(tool) => line("workload", format!("{} {}", loaded.workload.name(), tool.version).trim_end()),
+        Err(missing) => line("workload", &format!("{} cannot run: {missing}", loaded.workload.name())),
     }
-    println!("{}\n", loaded.experiment.title);
-    match tool {
-        Ok(tool) => println!("workload   {} {}", loaded.workload.name(), tool.version),
-        Err(missing) => println!("workload   {} cannot run: {missing}", loaded.workload.name()),
+    line("place", &preview.place);
+    if let (Some(device), None) = (&experiment.place.device, &settings.may_overwrite) {
+        line("", &format!("the run itself wants --i-may-overwrite {}", device.display()));
     }
-    println!("place      {}", preview.place);
-    println!("results    {}", settings.folder.root().display());
-    output::say_sensors(senses);
-    if !loaded.experiment.machine.is_empty() {
-        println!("machine    changed, and put back:\n{}", indented(&toml::to_string(&loaded.experiment.machine)?));
+    line("results", &settings.folder.root().display().to_string());
+    text += &output::sensors(senses);
+    if !experiment.machine.is_empty() {
+        let _ =
+            writeln!(text, "machine    changed, and put back:\n{}", indented(&toml::to_string(&experiment.machine)?));
     }
-    preview.prepare.iter().for_each(|step| println!("before     {step}"));
-    println!("\n{} points:", plan.points.len());
+    let mut line = |name: &str, what: &str| text += &format!("{name:<10} {what}\n");
+    preview.precondition.iter().chain(&preview.prepare).for_each(|step| line("before", step));
+    preview.clean_up.iter().for_each(|step| line("after", step));
+    line("each point", &each_point(prepared));
+    line("", &how_often(prepared));
+    let _ = writeln!(text, "\n{} points:", plan.points.len());
     for (at, (point, steps)) in plan.points.iter().zip(&preview.points).enumerate() {
-        println!("  {at}  {}", words(point));
-        steps.iter().for_each(|step| println!("       {step}"));
+        let _ = writeln!(text, "  {at}  {}", words(point));
+        for step in steps {
+            let _ = writeln!(text, "       {step}");
+        }
     }
-    println!("\norder:");
-    for (round, points) in order.iter().enumerate() {
-        println!("  round {round}: {}", points.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+    let rule = if experiment.stop.is_some() {
+        " (rounds after the first ones leave out points that are narrow enough)"
+    } else {
+        ""
+    };
+    let _ = writeln!(text, "\norder{rule}:");
+    for (round, points) in order(prepared).iter().enumerate() {
+        let points = points.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let _ = writeln!(text, "  round {round}: {}", points.join(" "));
     }
     let seed = plan.seed_of(Key { point: 0, repeat: 0 });
-    println!("\nseed {} (the tool's first: {seed})", plan.seed);
-    if least_s < most_s {
-        println!("takes about {} to {}, without preparation", time(least_s), time(most_s));
-    } else {
-        println!("takes about {}, without preparation", time(least_s));
+    let _ = writeln!(text, "\nseed {} (the tool's first: {seed})\n{}", plan.seed, takes(prepared));
+    Ok(text)
+}
+
+/// Times of a measurement, and the idle machine.
+fn each_point(prepared: &Prepared) -> String {
+    let experiment = &prepared.loaded.experiment;
+    let of = |time: Time| if time.0 == 0 { "none".to_owned() } else { String::from(time) };
+    let measured = experiment.duration.map_or("until its command ends".to_owned(), of);
+    let mut words = format!("ramp {}, measured {measured}, rest {}", of(experiment.ramp), of(experiment.cool_down));
+    let settings = match experiment.idle_baseline.0 {
+        0 => 0,
+        ns => (prepared.plan.baselines_s * 1e9 / ns as f64).round() as u64,
+    };
+    match settings {
+        0 => words += "; the idle machine is not measured",
+        1 => words += &format!("; the idle machine before the first: {}", of(experiment.idle_baseline)),
+        many => {
+            words += &format!("; the idle machine before each of {many} settings: {}", of(experiment.idle_baseline))
+        }
     }
-    Ok(())
+    words
+}
+
+fn how_often(prepared: &Prepared) -> String {
+    let experiment = &prepared.loaded.experiment;
+    let failure = match experiment.on_failure {
+        OnFailure::Stop => "ends the run",
+        OnFailure::GoOn => "leaves its reason, and the run goes on",
+    };
+    let often = match &experiment.stop {
+        None => format!("measured {} times", experiment.repeats),
+        Some(Stop { metric, within, at_least, at_most }) => {
+            let within = String::from(*within);
+            format!("measured {at_least} to {at_most} times, until {metric} is known to {within} of its mean")
+        }
+    };
+    format!("{often}; one that fails {failure}")
+}
+
+fn takes(prepared: &Prepared) -> String {
+    let (least_s, most_s) = prepared.plan.takes_s();
+    if prepared.loaded.experiment.duration.is_none() {
+        let beside = if least_s >= 2.0 { format!(", and about {} beside them", time(least_s)) } else { String::new() };
+        return format!("takes as long as its commands do{beside}; without a duration nobody knows how long that is");
+    }
+    let about = if least_s < most_s { format!("{} to {}", time(least_s), time(most_s)) } else { time(least_s) };
+    format!("takes about {about}, without preparation")
 }
 
 fn indented(text: &str) -> String {

@@ -8,6 +8,8 @@ use pilotlight_bench::plan::Plan;
 use pilotlight_bench::results::summary::words;
 use pilotlight_bench::run::Event;
 
+use super::output;
+
 /// The display.
 pub(super) struct Progress<'a> {
     plan: &'a Plan,
@@ -35,7 +37,7 @@ impl<'a> Progress<'a> {
             }
             Event::Failed(key, why) => {
                 let text = format!("{} failed: {why}", words(&self.plan.points[key.point]));
-                if self.lines { eprintln!("{text}") } else { self.bar.println(text) }
+                if self.lines { output::say(&text) } else { self.bar.println(text) }
             }
         }
     }
@@ -43,7 +45,7 @@ impl<'a> Progress<'a> {
     fn say(&self, text: &str) {
         let short: String = text.chars().take(160).collect();
         if self.lines {
-            eprintln!("{short}");
+            output::say(&short);
         }
         self.bar.set_message(short);
     }

@@ -79,10 +79,14 @@ cases! {
     disconnect: "disconnect", "6.12";
     reconnect: "reconnect", "6.12";
     power: "power", "6.12";
+    precondition: "precondition", "6.12";
     silent: "silent", "6.12";
     completion: "completion", "6.12";
     completion_on_6_1: "completion", "6.1";
     completion_on_5_10: "completion", "5.10";
+    hybrid: "hybrid", "6.12";
+    hybrid_on_backports: "hybrid", "backports";
+    smoke_on_backports: "smoke", "backports";
 }
 
 /// Runs the durability case and replays what the disk's recorder saw; `None` when it was skipped.

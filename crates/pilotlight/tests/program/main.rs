@@ -7,6 +7,7 @@ mod demo;
 mod host_load;
 mod policies;
 mod process;
+mod read;
 mod replay;
 mod restore;
 mod results;

@@ -55,7 +55,7 @@ impl<'a> Below<'a> {
 }
 
 /// Lines of at most so many letters, broken at spaces.
-fn wrapped(name: &str, most: usize) -> Vec<String> {
+pub(super) fn wrapped(name: &str, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in name.split(' ') {
         match lines.last_mut() {
@@ -67,6 +67,11 @@ fn wrapped(name: &str, most: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// As many letters of a name as there is room for.
+pub(super) fn cut(name: &str, most: usize) -> String {
+    if name.chars().count() <= most { name.to_owned() } else { name.chars().take(most - 1).chain(['…']).collect() }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What a whole is made of: a bar for each case from left to right, its name above it, so that long names and many cases fit a telephone.
 
 use super::axis::{Axis, Ruler, tick};
+use super::below::cut;
 use super::svg::{Anchor, COLOURS, Canvas, RIGHT};
 use crate::table::short;
 
@@ -20,6 +21,8 @@ pub struct Stack {
 const LEFT: f64 = 6.0;
 const ROW: f64 = 40.0;
 const BAR: f64 = 17.0;
+/// Letters of a name for which there is room.
+const MOST: usize = 64;
 
 impl Stack {
     pub(super) fn svg(&self) -> String {
@@ -41,7 +44,7 @@ impl Stack {
         canvas.text(((LEFT + RIGHT) / 2.0, bottom + 36.0), Anchor::Middle, &self.label);
         for (down, (name, parts)) in self.rows.iter().enumerate() {
             let y = 4.0 + down as f64 * ROW;
-            canvas.text((LEFT, y + 14.0), Anchor::Start, &cut(name));
+            canvas.text((LEFT, y + 14.0), Anchor::Start, &cut(name, MOST));
             let mut sum = 0.0;
             for (part, size) in parts.iter().enumerate() {
                 let Some(size) = size.filter(|size| *size > 0.0) else { continue };
@@ -53,10 +56,4 @@ impl Stack {
         }
         canvas.finish(&self.title)
     }
-}
-
-/// As much of a name as there is room for.
-fn cut(name: &str) -> String {
-    const MOST: usize = 64;
-    if name.chars().count() <= MOST { name.to_owned() } else { name.chars().take(MOST - 1).chain(['…']).collect() }
 }

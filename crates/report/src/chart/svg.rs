@@ -31,34 +31,32 @@ pub(super) enum Anchor {
 pub(super) struct Canvas {
     body: String,
     height: f64,
+    /// Room above, for what must not lie on the data.
+    above: f64,
 }
 
 impl Canvas {
     pub(super) fn new(height: f64) -> Self {
-        Self { body: String::new(), height }
+        Self { body: String::new(), height, above: 0.0 }
+    }
+
+    /// Makes room for what is drawn at heights below zero.
+    pub(super) fn raise(&mut self, above: f64) {
+        self.above = above;
     }
 
     pub(super) fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
         let _ = write!(self.body, r#"<line class="{class}" x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}"/>"#);
     }
 
-    pub(super) fn text(&mut self, at: (f64, f64), anchor: Anchor, text: &str) {
-        self.text_of(at, anchor, text, "");
-    }
-
-    /// A text that lines may run under: it can be read all the same.
-    pub(super) fn text_over(&mut self, at: (f64, f64), anchor: Anchor, text: &str) {
-        self.text_of(at, anchor, text, r#" class="over""#);
-    }
-
-    fn text_of(&mut self, (x, y): (f64, f64), anchor: Anchor, text: &str, class: &str) {
+    pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
             Anchor::End => "end",
         };
         let text = escape(text);
-        let _ = write!(self.body, r#"<text{class} x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{text}</text>"#);
+        let _ = write!(self.body, r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{text}</text>"#);
     }
 
     pub(super) fn text_up(&mut self, (x, y): (f64, f64), text: &str) {
@@ -110,9 +108,9 @@ impl Canvas {
 
     /// The whole, with a name for those who do not see it.
     pub(super) fn finish(self, name: &str) -> String {
-        let Self { body, height } = self;
-        let name = escape(name);
-        format!(r#"<svg viewBox="0 0 {WIDTH} {height:.0}" role="img" aria-label="{name}">{body}</svg>"#)
+        let Self { body, height, above } = self;
+        let (name, top, high) = (escape(name), 0.0 - above, height + above);
+        format!(r#"<svg viewBox="0 {top:.0} {WIDTH} {high:.0}" role="img" aria-label="{name}">{body}</svg>"#)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Lines over time, with upright marks where something happened.
+//! Lines over time, with upright marks where something happened; what the marks are stands above them, where no line can run through it.
 
 use super::axis::{Axis, Ruler};
 use super::lines::{Line, Lines};
@@ -19,6 +19,9 @@ pub struct Trace {
     pub marks: Vec<(f64, String)>,
 }
 
+/// Height of a mark's name; each mark has a row of its own.
+const ROW: f64 = 16.0;
+
 impl Trace {
     /// The same without marks.
     fn plain(&self) -> Lines {
@@ -33,14 +36,42 @@ impl Trace {
         let inside = |x: f64| (x - first).min(last - x) >= -0.05 * (last - first);
         let marks: Vec<&(f64, String)> = self.marks.iter().filter(|(x, _)| inside(*x)).collect();
         let draw = |canvas: &mut Canvas| {
+            canvas.raise((marks.len() as f64 * ROW - TOP).max(0.0));
             for (at, (value, name)) in marks.iter().enumerate() {
-                let x = LEFT + ruler.share(*value) * (RIGHT - LEFT);
-                canvas.line((x, TOP), (x, BOTTOM), "mark");
+                let (x, y) = (LEFT + ruler.share(*value) * (RIGHT - LEFT), TOP - 3.0 - ROW * at as f64);
+                canvas.line((x, y - 8.0), (x, BOTTOM), "mark");
                 let anchor = if x > (LEFT + RIGHT) / 2.0 { Anchor::End } else { Anchor::Start };
                 let beside = if matches!(anchor, Anchor::End) { -4.0 } else { 4.0 };
-                canvas.text_over((x + beside, BOTTOM - 8.0 - 15.0 * (at % 3) as f64), anchor, name);
+                canvas.text((x + beside, y), anchor, name);
             }
         };
         self.plain().svg_with(draw)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::{Line, Place};
+
+    /// The attribute of the element before a text.
+    fn y_of(svg: &str, text: &str) -> f64 {
+        let (before, _) = svg.split_once(&format!(">{text}</text>")).unwrap();
+        let (_, y) = before.rsplit_once(" y=\"").unwrap();
+        y.split_once('"').unwrap().0.parse().unwrap()
+    }
+
+    #[test]
+    fn what_marks_are_called_stands_above_the_lines_in_rows() {
+        let places = (0..10).map(|at| Place { x: f64::from(at), y: Some(f64::from(at)), band: None }).collect();
+        let lines = vec![Line { name: "l".into(), places }];
+        let marks = [(5.0, "from"), (5.1, "to"), (90.0, "beyond")].map(|(at, name)| (at, name.to_owned())).to_vec();
+        let svg = Trace { lines, marks, ..Trace::default() }.svg();
+        let (from, to) = (y_of(&svg, "from"), y_of(&svg, "to"));
+        assert!(from < TOP && (from - to - ROW).abs() < 1e-9, "{from} {to}");
+        assert!(!svg.contains("beyond"));
+        let (_, top) = svg.split_once("viewBox=\"0 ").unwrap();
+        let top: f64 = top.split_once(' ').unwrap().0.parse().unwrap();
+        assert!(top <= to - 13.0, "the upper row is within the picture: {top} {to}");
     }
 }

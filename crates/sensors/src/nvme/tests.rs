@@ -74,6 +74,14 @@ fn a_drive_without_power_measurement_gives_everything_else_and_no_watts() {
 }
 
 #[test]
+fn a_drive_that_does_not_say_its_temperature_is_not_at_absolute_zero() {
+    let mut drive = drive();
+    drive.smart[1..3].fill(0);
+    let mut nvme = Nvme::ask(Box::new(drive), &Options::default()).unwrap();
+    assert_eq!(read(&mut nvme)[0].0, "read_bytes");
+}
+
+#[test]
 fn power_state_and_its_limit_follow_the_drive() {
     let mut nvme = Nvme::ask(Box::new(Fake { state: 4 | 1 << 5, ..drive() }), &Options::default()).unwrap();
     let read = read(&mut nvme);
@@ -89,15 +97,25 @@ fn a_drive_of_nvme_2_3_measures_itself() {
     let mut page = [0; 64];
     page[2] = 1;
     page[4..8].copy_from_slice(&64_u32.to_le_bytes());
+    page[8..12].copy_from_slice(&77_u32.to_le_bytes());
     page[36..40].copy_from_slice(&(49_999_u32 | 1 << 16).to_le_bytes());
+    page[40..44].copy_from_slice(&(801_u32 | 2 << 16).to_le_bytes());
     drive.measurement = Some(page);
     let options = Options { measurement_log: true, ..Options::default() };
     let mut nvme = Nvme::ask(Box::new(drive), &options).unwrap();
     let read = read(&mut nvme);
-    let expected = [("lifetime_wh", 1_234), ("interval-power_uw", 5_250_000), ("measured-power_uw", 4_999_900)];
+    let expected = [
+        ("lifetime_wh", 1_234),
+        ("interval-power_uw", 5_250_000),
+        ("measured-mean_uw", 4_999_900),
+        ("measured-greatest_uw", 8_010_000),
+        ("measured_count", 77),
+    ];
     assert_eq!(read[5..], pairs(&expected));
-    // Both are the same drive's power: they are never added.
-    assert!(nvme.domains()[6].part.overlaps(&nvme.domains()[7].part));
+    // A mean since somebody started the measurement is no power of a run.
+    let powers: Vec<&str> =
+        nvme.domains().iter().filter(|domain| domain.kind == crate::Kind::Power).map(|d| &*d.name).collect();
+    assert_eq!(powers, ["interval-power"]);
 }
 
 #[test]

@@ -68,6 +68,21 @@ fn a_lost_byte_costs_one_set_and_no_more() {
 }
 
 #[test]
+fn what_is_lost_shows_once_all_that_has_come_is_taken() {
+    let start = Instant::now();
+    let at = |ms: u64| start + Duration::from_millis(ms);
+    let mut clock = Clock::default();
+    assert_eq!(clock.lost(at(0), 0, true), None, "it has not begun");
+    assert_eq!(clock.lost(at(50), 20_000, true), None);
+    // Half a second of samples waits; then it has been taken.
+    assert_eq!(clock.lost(at(1_050), 520_000, false), None);
+    assert_eq!(clock.lost(at(1_060), 1_030_000, true), None);
+    // A minute on, the crystals differ by a thousandth.
+    assert_eq!(clock.lost(at(61_050), 20_000 + 60_950_000, true), None);
+    assert_eq!(clock.lost(at(61_150), 20_000 + 60_800_000, true), Some(Duration::from_micros(238_900)));
+}
+
+#[test]
 fn the_end_of_the_stream_is_seen() {
     let (mut stream, mut totals) = (stream(), Totals::default());
     assert!(!stream.take(&set(0, [0; 8]), &mut totals));
@@ -90,15 +105,28 @@ proptest! {
     }
 }
 
-/// Plays the device on the other end of a pseudo-terminal: sets of 1 ms apart, in time with the host's clock.
-fn device(mut port: File, levels: [u16; SENSORS], for_ms: u64) {
+#[test]
+fn a_level_is_volts_from_a_reference_by_a_sensitivity() {
+    // A current sensor with 1.65 V at 0 A and 0.1 V/A: 2.65 V are 10 A, 0.65 V are -10 A.
+    let sensor = Configuration::decode(&sensor("x", 1.65, 0.1, true));
+    for (volts, amperes) in [(2.65, 10.0), (1.65, 0.0), (0.65, -10.0)] {
+        let level = (volts / 3.3 * 1023.0_f64).round() as u16;
+        assert!((sensor.value(level) - amperes).abs() < 0.02, "{volts} V: {} A", sensor.value(level));
+    }
+}
+
+/// Plays the device on the other end of a pseudo-terminal: sets of 1 ms apart, in time with the host's clock, of which only each `kept`-th
+/// gets through.
+fn device(mut port: File, levels: [u16; SENSORS], for_ms: u64, kept: u64) {
     let mut letter = [0];
     let mut streaming: Option<Instant> = None;
     let mut sent = 0;
     loop {
         if let Some(started) = streaming {
             while sent < for_ms.min(started.elapsed().as_millis() as u64) {
-                port.write_all(&set(sent * 1_000, levels)).unwrap();
+                if sent % kept == 0 && port.write_all(&set(sent * 1_000, levels)).is_err() {
+                    return;
+                }
                 sent += 1;
             }
             thread::sleep(Duration::from_millis(2));
@@ -144,7 +172,7 @@ fn terminal() -> (File, tempfile::TempDir) {
 #[test]
 fn a_device_on_a_serial_line_is_read_and_its_end_is_said() {
     let (master, folder) = terminal();
-    let player = thread::spawn(move || device(master, [310, 465, 620, 465, 0, 0, 0, 0], 300));
+    let player = thread::spawn(move || device(master, [310, 465, 620, 465, 0, 0, 0, 0], 300, 1));
     let options = Options { device: Some("ttyACM0".into()), part: Some(Part::Drive("nvme0".into())) };
     let mut sensor = PowerSensor3::open(&Roots::below(folder.path()), &options).unwrap();
     let names: Vec<&str> = sensor.domains().iter().map(|domain| domain.name.as_str()).collect();
@@ -167,6 +195,24 @@ fn a_device_on_a_serial_line_is_read_and_its_end_is_said() {
     assert!((second - 2 * first).abs() <= 2, "twice the current: {first}, {second}");
     drop(sensor);
     player.join().unwrap();
+}
+
+#[test]
+fn samples_that_are_lost_on_the_way_are_no_silent_loss_of_joules() {
+    let (master, folder) = terminal();
+    // Nobody waits for its end: what it writes when nobody reads any more can hold it up.
+    thread::spawn(move || device(master, [310, 465, 0, 0, 0, 0, 0, 0], 20_000, 2));
+    let options = Options { device: Some("ttyACM0".into()), part: None };
+    let mut sensor = PowerSensor3::open(&Roots::below(folder.path()), &options).unwrap();
+    let started = Instant::now();
+    let why = loop {
+        match sensor.read(&mut Vec::new()) {
+            Ok(()) => assert!(started.elapsed() < Duration::from_secs(10), "half of the samples are missing"),
+            Err(error) => break error.to_string(),
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    assert!(why.contains("samples were lost"), "{why}");
 }
 
 #[test]

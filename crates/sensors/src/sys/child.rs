@@ -5,7 +5,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 /// More output than this is no reading.
 const LONGEST: usize = 1 << 20;
@@ -29,7 +29,8 @@ pub(crate) fn run(arguments: &[String], patience: Duration) -> io::Result<Ended>
     let mut command = Command::new(program);
     command.args(rest).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     let mut child = command.spawn()?;
-    let output = collect(&mut child, Instant::now() + patience);
+    let until = Instant::now() + patience;
+    let output = collect(&mut child, until).and_then(|output| ended(&child, until).map(|()| output));
     if output.is_err() {
         kill(&child);
     }
@@ -41,10 +42,8 @@ fn collect(child: &mut Child, until: Instant) -> io::Result<Vec<u8>> {
     let mut stdout = child.stdout.take().ok_or_else(|| io::Error::other("no standard output"))?;
     let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let limit = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        if poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&limit))? == 0 {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the program takes too long"));
+        if !super::wait(&stdout, until)? {
+            return Err(too_long());
         }
         let length = stdout.read(&mut buffer)?;
         if length == 0 {
@@ -57,9 +56,20 @@ fn collect(child: &mut Child, until: Instant) -> io::Result<Vec<u8>> {
     }
 }
 
+fn too_long() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the program takes too long")
+}
+
+/// Waits for its end: one that has closed its output may still go on.
+fn ended(child: &Child, until: Instant) -> io::Result<()> {
+    let pid = Pid::from_raw(child.id() as i32).ok_or(io::ErrorKind::InvalidInput)?;
+    let handle = pidfd_open(pid, PidfdFlags::empty())?;
+    if super::wait(&handle, until)? { Ok(()) } else { Err(too_long()) }
+}
+
 fn kill(child: &Child) {
-    if let Some(group) = rustix::process::Pid::from_raw(child.id() as i32) {
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    if let Some(group) = Pid::from_raw(child.id() as i32) {
+        let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
@@ -103,6 +113,8 @@ mod tests {
         let started = Instant::now();
         let late = shell("sleep 60 & sleep 60", Duration::from_millis(50)).unwrap_err();
         assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        let silent = shell("echo 5; exec >&-; sleep 60", Duration::from_millis(500)).unwrap_err();
+        assert_eq!(silent.kind(), io::ErrorKind::TimedOut, "it has said all and does not end");
         assert!(started.elapsed() < Duration::from_secs(20));
     }
 }

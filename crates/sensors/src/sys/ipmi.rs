@@ -4,9 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::time::Duration;
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::time::{Duration, Instant};
 
 /// `_IOR('i', 13, struct ipmi_req)`.
 const SEND_COMMAND: u32 = 0x8028_690d;
@@ -73,8 +71,12 @@ impl Bmc {
         let id = self.next;
         self.next += 1;
         self.send(id, netfn, command, data)?;
+        let until = Instant::now() + patience;
         loop {
-            self.wait(patience)?;
+            // Answers to questions that nobody waits for any more come first.
+            if !super::wait(&self.device, until)? {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the BMC does not answer"));
+            }
             let (answered, answer) = self.receive()?;
             if answered == id {
                 return Ok(answer);
@@ -91,14 +93,6 @@ impl Bmc {
         // SAFETY: the request, its address and its data outlive the call, which only reads them.
         let status = unsafe { libc::ioctl(self.device.as_raw_fd(), SEND_COMMAND as _, &raw mut request) };
         if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    }
-
-    fn wait(&self, patience: Duration) -> io::Result<()> {
-        let limit = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(&self.device, PollFlags::IN)], Some(&limit))? {
-            0 => Err(io::Error::new(io::ErrorKind::TimedOut, "the BMC does not answer")),
-            _ => Ok(()),
-        }
     }
 
     fn receive(&self) -> io::Result<(libc::c_long, Vec<u8>)> {

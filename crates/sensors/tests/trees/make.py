@@ -65,11 +65,15 @@ for package in range(2):
     server |= zone(f"intel-rapl:{package}:0", "dram", 20000000000 + package, 65712999613)
 server |= cpus(4, 2100, ["POLL", "C1", "C1E", "C6"], packages=2) | proc(4, [NVME, PART, LOOP])
 server["sys/block/nvme0n1/size"] = "1953525168"
+server["proc/cpuinfo"] = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6"
 chip = "sys/class/hwmon/hwmon0"
 server |= {f"{chip}/name": "power_meter", f"{chip}/power1_average": "214000000", f"{chip}/power1_average_interval": "1000"}
 chip = "sys/class/hwmon/hwmon1"
-server |= {f"{chip}/name": "ina3221", f"{chip}/curr1_input": "1250", f"{chip}/curr1_label": "NVME_3V3", f"{chip}/in1_input": "3312",
-           f"{chip}/in1_label": "NVME_3V3", f"{chip}/in2_input": "12010", f"{chip}/in2_label": "FAN_12V"}
+server |= {f"{chip}/name": "ina3221", f"{chip}/in1_input": "3312", f"{chip}/in1_label": "NVME_3V3", f"{chip}/in1_enable": "1",
+           f"{chip}/curr1_input": "1250"}
+# A channel that is switched off; shunt voltages and the sum of currents, which are no rails.
+server |= {f"{chip}/in2_input": "12010", f"{chip}/in2_label": "FAN_12V", f"{chip}/in2_enable": "0", f"{chip}/curr2_input": "70"}
+server |= {f"{chip}/in4_input": "12", f"{chip}/curr4_input": "1250", f"{chip}/in7_input": "12", f"{chip}/in7_label": "sum of shunt voltages"}
 # Two more chips of one kind.
 for number in (10, 9):
     chip = f"sys/class/hwmon/hwmon{number}"
@@ -83,6 +87,7 @@ amd |= zone("intel-rapl:0", "package-0", 65532000000, 65532610987)
 amd |= zone("intel-rapl:0:0", "core", 1532610987, 65532610987)
 amd |= cpus(4, 3400, ["POLL", "C1", "C2"]) | proc(4, [NVME])
 amd["sys/block/nvme0n1/size"] = "1953525168"
+amd["proc/cpuinfo"] = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25"
 chip = "sys/class/hwmon/hwmon0"
 amd |= {f"{chip}/name": "amd_energy", f"{chip}/energy1_label": "Ecore000", f"{chip}/energy1_input": "1000000",
         f"{chip}/energy2_label": "Esocket0", f"{chip}/energy2_input": "65532000000"}

@@ -56,12 +56,17 @@ pub(super) fn asked(fio: &Path, mechanism: Mechanism) -> Result<Named, Problem> 
     if (mechanism.api, matches!(mechanism.kind, Kind::Hybrid(_))) == (Api::Uring, true) {
         let said =
             program::ask(fio, &["--enghelp=io_uring"], super::HELP).map_err(|missing| problem(KEY, missing.why))?;
-        let option = hybrid_option(&said).ok_or_else(|| {
-            problem(KEY, format!("{mechanism}: this fio has no option for it (IORING_SETUP_HYBRID_IOPOLL, Linux 6.13)"))
-        })?;
+        let option = hybrid_option(&said).ok_or_else(|| problem(KEY, without(mechanism)))?;
         engine.options.push((option.to_owned(), "1".to_owned()));
     }
     Ok(engine)
+}
+
+fn without(mechanism: Mechanism) -> String {
+    format!(
+        "{mechanism}: this fio has no option for it (IORING_SETUP_HYBRID_IOPOLL, Linux 6.13). kind = \"read\" has it, and all others too: what is \
+         to be compared must run through one tool"
+    )
 }
 
 /// The first option of the engine whose name speaks of hybrid polling.
@@ -78,5 +83,13 @@ mod tests {
         let help = "hipri                   : Use polled IO completions\nnowait                  : not hybrid\n";
         assert_eq!(hybrid_option(help), None);
         assert_eq!(hybrid_option(&format!("{help}hybrid_iopoll   : Hybrid polling\n")), Some("hybrid_iopoll"));
+    }
+
+    #[test]
+    fn an_fio_without_the_option_says_what_has_it() {
+        let without = asked(Path::new("/bin/echo"), Mechanism::read("uring hybrid").unwrap()).unwrap_err();
+        assert_eq!(without.at, KEY);
+        assert!(without.why.contains("kind = \"read\""), "{without}");
+        assert!(asked(Path::new("/bin/echo"), Mechanism::read("uring classic").unwrap()).is_ok());
     }
 }

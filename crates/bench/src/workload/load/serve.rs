@@ -10,6 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
+use pilotlight_sensors::target::{Shares, Status};
 use serde::{Deserialize, Serialize};
 
 use super::super::knob::{self, Knob, Named};
@@ -127,60 +128,14 @@ impl Serve {
     }
 }
 
-#[derive(Deserialize)]
-struct Line {
-    server: Server,
-    window_ns: u64,
-    reactors: Vec<Reactor>,
-    orders: Orders,
-}
-
-#[derive(Deserialize)]
-struct Server {
-    uptime_ns: u64,
-}
-
-#[derive(Deserialize)]
-struct Reactor {
-    busy_percent: f64,
-    idle_percent: f64,
-    asleep_percent: BTreeMap<String, f64>,
-    scheduled_percent: Option<f64>,
-}
-
-#[derive(Deserialize)]
-struct Orders {
-    moves: Count,
-    sleeps: Count,
-    wakes: Count,
-    refusals: Count,
-}
-
-#[derive(Deserialize)]
-struct Count {
-    in_window: u64,
-}
-
-impl Line {
-    /// Columns: shares of time as percent of one CPU, added up over the reactors; counts.
-    fn columns(&self) -> Vec<(String, f64, Kind)> {
-        let sum = |of: &dyn Fn(&Reactor) -> f64| self.reactors.iter().map(of).sum::<f64>();
-        let mut columns = vec![
-            ("target_busy_percent".to_owned(), sum(&|r| r.busy_percent), Kind::Share),
-            ("target_polling_idle_percent".into(), sum(&|r| r.idle_percent), Kind::Share),
-            ("target_active_percent".into(), sum(&|r| r.busy_percent + r.idle_percent), Kind::Share),
-            ("target_asleep_percent".into(), sum(&|r| r.asleep_percent.values().sum()), Kind::Share),
-        ];
-        if self.reactors.iter().all(|reactor| reactor.scheduled_percent.is_some()) {
-            let scheduled = sum(&|r| r.scheduled_percent.unwrap_or_default());
-            columns.push(("target_scheduled_percent".into(), scheduled, Kind::Share));
-        }
-        let Orders { moves, sleeps, wakes, refusals } = &self.orders;
-        for (name, count) in [("moves", moves), ("sleeps", sleeps), ("wakes", wakes), ("refusals", refusals)] {
-            columns.push((format!("target_{name}_count"), count.in_window as f64, Kind::Count));
-        }
-        columns
-    }
+/// Columns: shares of time as percent of one CPU, added up over the reactors; counts.
+fn columns(status: &Status) -> Vec<(String, f64, Kind)> {
+    let Shares { busy, in_vain, asleep, scheduled } = status.shares();
+    let shares = [("busy", busy), ("polling_idle", in_vain), ("active", busy + in_vain), ("asleep", asleep)];
+    let shares = shares.into_iter().chain(scheduled.map(|scheduled| ("scheduled", scheduled)));
+    let shares = shares.map(|(name, value)| (format!("target_{name}_percent"), value, Kind::Share));
+    let counts = status.orders().map(|(name, count)| (format!("target_{name}_count"), count as f64, Kind::Count));
+    shares.chain(counts).collect()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -205,21 +160,21 @@ pub(super) fn counters(file: &Path, began_wall_ns: u64, window: (u64, u64)) -> R
 
 /// The same of lines, the last of which was written at `changed_ns`; all times are on the wall clock.
 pub(super) fn of_lines(text: &str, changed_ns: u64, (from, to): (u64, u64)) -> Result<BTreeMap<String, f64>, Problem> {
-    let read = |line: &str| serde_json::from_str::<Line>(line).map_err(|error| problem(STATUS, error.to_string()));
+    let read = |line: &str| Status::read(line).map_err(|why| problem(STATUS, why));
     // What stands behind the last line break is being written.
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    let lines: Vec<Line> = whole.lines().map(read).collect::<Result<_, _>>()?;
-    let last_ns = lines.last().map_or(0, |line| line.server.uptime_ns);
+    let lines: Vec<Status> = whole.lines().map(read).collect::<Result<_, _>>()?;
+    let last_ns = lines.last().map_or(0, Status::uptime_ns);
     let (mut shares, mut counts, mut covered_ns) = (BTreeMap::new(), BTreeMap::new(), 0.0);
     for line in &lines {
-        let end = changed_ns.saturating_sub(last_ns.saturating_sub(line.server.uptime_ns));
+        let end = changed_ns.saturating_sub(last_ns.saturating_sub(line.uptime_ns()));
         let begin = end.saturating_sub(line.window_ns);
         let inside_ns = end.min(to).saturating_sub(begin.max(from)) as f64;
         if inside_ns <= 0.0 || line.window_ns == 0 {
             continue;
         }
         covered_ns += inside_ns;
-        for (name, value, kind) in line.columns() {
+        for (name, value, kind) in columns(line) {
             let (into, weight) = match kind {
                 Kind::Share => (&mut shares, inside_ns),
                 Kind::Count => (&mut counts, inside_ns / line.window_ns as f64),

@@ -155,11 +155,12 @@ fn failures_and_missing_fields_are_named() {
 /// A status line of two reactors, whose time ends at `end` and was `window` long.
 fn status(end: u64, window: u64, busy: f64, wakes: u64) -> String {
     let reactor = format!(
-        "{{\"busy_percent\":{busy},\"idle_percent\":10.0,\"asleep_percent\":{{\"a\":1.0,\"b\":2.0}},\"scheduled_percent\":50.0}}"
+        "{{\"state\":\"awake\",\"busy_percent\":{busy},\"idle_percent\":10.0,\"asleep_percent\":{{\"a\":1.0,\"b\":2.0}},\"scheduled_percent\":50.0}}"
     );
     let none = "{\"in_window\":0}";
+    let io = "{\"connections\":1,\"iops\":0.0,\"read_bytes_per_s\":0.0,\"written_bytes_per_s\":0.0}";
     format!(
-        "{{\"server\":{{\"uptime_ns\":{end}}},\"window_ns\":{window},\"reactors\":[{reactor},{reactor}],\"orders\":{{\"moves\":{none},\
+        "{{\"format\":1,\"io\":{io},\"server\":{{\"uptime_ns\":{end}}},\"window_ns\":{window},\"reactors\":[{reactor},{reactor}],\"orders\":{{\"moves\":{none},\
          \"sleeps\":{none},\"wakes\":{{\"in_window\":{wakes}}},\"refusals\":{none}}}}}\n"
     )
 }

@@ -1,0 +1,79 @@
+//! What the calling thread has used of the machine so far.
+
+use std::ops::{Add, Sub};
+
+/// Since the thread began, or over a while.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Times that it left its CPU to wait for something.
+    pub(crate) voluntary: u64,
+    /// Times that another thread took its CPU.
+    pub(crate) involuntary: u64,
+    /// CPU time outside of the kernel, in nanoseconds.
+    pub(crate) user_ns: u64,
+    /// CPU time in the kernel, in nanoseconds.
+    pub(crate) system_ns: u64,
+}
+
+impl Usage {
+    /// Of the calling thread, as `getrusage` tells it.
+    pub(crate) fn of_this_thread() -> Self {
+        // SAFETY: `rusage` is plain numbers, of which all zeroes is a valid one.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel writes one `rusage` there. It cannot fail: the address is valid and RUSAGE_THREAD is as old as Linux 2.6.26.
+        unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+        let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
+        Self {
+            voluntary: usage.ru_nvcsw as u64,
+            involuntary: usage.ru_nivcsw as u64,
+            user_ns: ns(usage.ru_utime),
+            system_ns: ns(usage.ru_stime),
+        }
+    }
+
+    fn with(self, other: Self, of: fn(u64, u64) -> u64) -> Self {
+        Self {
+            voluntary: of(self.voluntary, other.voluntary),
+            involuntary: of(self.involuntary, other.involuntary),
+            user_ns: of(self.user_ns, other.user_ns),
+            system_ns: of(self.system_ns, other.system_ns),
+        }
+    }
+}
+
+impl Add for Usage {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        self.with(other, u64::saturating_add)
+    }
+}
+
+impl Sub for Usage {
+    type Output = Self;
+
+    /// The kernel splits CPU time by its ticks and corrects that later, so a part may seem to shrink: then by 0.
+    fn sub(self, other: Self) -> Self {
+        self.with(other, u64::saturating_sub)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn who_sleeps_leaves_the_cpu_and_who_counts_uses_it() {
+        let before = Usage::of_this_thread();
+        (0..5).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
+        let slept = Usage::of_this_thread() - before;
+        assert!(slept.voluntary >= 5, "{slept:?}");
+        let before = Usage::of_this_thread();
+        while (Usage::of_this_thread() - before).user_ns + (Usage::of_this_thread() - before).system_ns < 2_000_000 {}
+        let other = std::thread::spawn(Usage::of_this_thread).join().unwrap();
+        assert!(other.user_ns + other.system_ns < before.user_ns + before.system_ns + 2_000_000, "not this thread's");
+        assert_eq!(slept + Usage::default(), slept);
+    }
+}

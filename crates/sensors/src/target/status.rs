@@ -1,0 +1,119 @@
+//! A target's status, as its control socket gives it and `pilotlight status --json` prints it (docs/operating.md): what of it is read by
+//! the sensor, and by who reads such lines from a file.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// The form of a status that this reads.
+const FORMAT: u64 = 1;
+
+/// What a target did in a window.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Status {
+    format: u64,
+    server: Server,
+    /// Length of the window, in nanoseconds.
+    pub window_ns: u64,
+    pub(super) io: Io,
+    pub(super) reactors: Vec<Reactor>,
+    orders: Orders,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Server {
+    uptime_ns: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Io {
+    pub(super) connections: i64,
+    pub(super) iops: f64,
+    pub(super) read_bytes_per_s: f64,
+    pub(super) written_bytes_per_s: f64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Reactor {
+    state: String,
+    busy_percent: f64,
+    idle_percent: f64,
+    asleep_percent: BTreeMap<String, f64>,
+    scheduled_percent: Option<f64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Orders {
+    moves: Count,
+    sleeps: Count,
+    wakes: Count,
+    refusals: Count,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Count {
+    in_window: i64,
+}
+
+/// Shares of the window, in per cent of one CPU, added up over the reactors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shares {
+    /// Serving requests.
+    pub busy: f64,
+    /// Polling in vain.
+    pub in_vain: f64,
+    /// Asleep, however deep.
+    pub asleep: f64,
+    /// On a CPU, by the kernel's account; nothing where it does not tell.
+    pub scheduled: Option<f64>,
+}
+
+impl Status {
+    /// A status in a line of JSON.
+    ///
+    /// # Errors
+    /// What of it is not understood.
+    pub fn read(line: &str) -> Result<Self, String> {
+        serde_json::from_str::<Self>(line).map_err(|error| error.to_string())?.known()
+    }
+
+    /// Itself, if its form is known.
+    pub(super) fn known(self) -> Result<Self, String> {
+        match self.format {
+            FORMAT => Ok(self),
+            other => Err(format!("its status has format {other}, not {FORMAT}")),
+        }
+    }
+
+    /// How long the target has been running, at the end of the window, in nanoseconds.
+    #[must_use]
+    pub fn uptime_ns(&self) -> u64 {
+        self.server.uptime_ns
+    }
+
+    /// What the reactors did.
+    #[must_use]
+    pub fn shares(&self) -> Shares {
+        let sum = |of: &dyn Fn(&Reactor) -> f64| self.reactors.iter().map(of).sum::<f64>();
+        Shares {
+            busy: sum(&|reactor| reactor.busy_percent),
+            in_vain: sum(&|reactor| reactor.idle_percent),
+            asleep: sum(&|reactor| reactor.asleep_percent.values().sum()),
+            scheduled: self.reactors.iter().map(|reactor| reactor.scheduled_percent).sum(),
+        }
+    }
+
+    /// Reactors that are awake at the end of the window.
+    #[must_use]
+    pub fn awake(&self) -> usize {
+        self.reactors.iter().filter(|reactor| reactor.state == "awake").count()
+    }
+
+    /// What the policy ordered in the window, by name.
+    #[must_use]
+    pub fn orders(&self) -> [(&'static str, i64); 4] {
+        let Orders { moves, sleeps, wakes, refusals } = &self.orders;
+        let named = [("moves", moves), ("sleeps", sleeps), ("wakes", wakes), ("refusals", refusals)];
+        named.map(|(name, count)| (name, count.in_window))
+    }
+}

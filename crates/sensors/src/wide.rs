@@ -1,0 +1,55 @@
+//! Counters that the kernel keeps in 32 bits (milliseconds in `/proc/diskstats`, interrupts of a CPU), widened: a fall of more than
+//! half a round is the counter going round, a smaller one is what it looks like, such as a device that came anew.
+//!
+//! Sums of such counters fall by a whole round too, or by several. Read them before they have grown by half a round (2^31).
+
+/// One round.
+const ROUND: i64 = 1 << 32;
+
+/// A counter of 32 bits, or a sum of some.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wide {
+    last: i64,
+    rounds: i64,
+}
+
+impl Wide {
+    /// What it would show with 64 bits.
+    pub(crate) fn take(&mut self, shown: i64) -> i64 {
+        let fall = self.last - shown;
+        if fall > 0 {
+            self.rounds += (fall + ROUND / 2) / ROUND;
+        }
+        self.last = shown;
+        shown.saturating_add(self.rounds * ROUND)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn it_is_what_64_bits_would_have_shown(
+            start in prop::collection::vec(0..1_i64 << 33, 1..4), steps in prop::collection::vec(0..1_i64 << 29, 1..60)
+        ) {
+            // Several counters that go round on their own, and their sum.
+            let mut truth = start;
+            let shown = |truth: &[i64]| truth.iter().map(|value| value % ROUND).sum::<i64>();
+            let mut wide = Wide::default();
+            let offset = truth.iter().sum::<i64>() - wide.take(shown(&truth));
+            for step in steps {
+                truth.iter_mut().for_each(|value| *value += step);
+                prop_assert_eq!(wide.take(shown(&truth)) + offset, truth.iter().sum::<i64>());
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_that_came_anew_is_no_round() {
+        let mut wide = Wide::default();
+        assert_eq!([wide.take(1_000_000), wide.take(40), wide.take(50)], [1_000_000, 40, 50]);
+    }
+}

@@ -1,0 +1,13 @@
+# No target: two drives that QEMU emulates, with two poll queues. One reads in 100 us; one in 20 ms, beside which what the
+# emulated machine itself takes is little, so that shares of a read's time can be told.
+. "$HARNESS/program.sh"
+NEEDS_SERVER=no
+CAPTURE=no
+CPUS=2
+MEMORY_MIB=1024
+KERNEL_ARGS=nvme.poll_queues=2
+GUEST_QEMU=(-blockdev driver=null-co,node-name=fast,size=1073741824,latency-ns=100000,read-zeroes=on
+  -device nvme,serial=fast,drive=fast
+  -blockdev driver=null-co,node-name=slow,size=1073741824,latency-ns=20000000,read-zeroes=on
+  -device nvme,serial=slow,drive=slow)
+TIMEOUT_S=400

@@ -1,0 +1,83 @@
+# io_uring's hybrid polling (IORING_SETUP_HYBRID_IOPOLL, Linux 6.13), through `pilotlight read` as no fio has it: it raises hardly an
+# interrupt and leaves its CPU once for a read, where classic polling beside it never does and interrupts do both. Older kernels refuse it,
+# and the program says what it takes. All by one tool, `kind = "read"`.
+DMESG_ALLOW='Ignoring bogus Namespace Identifiers' # the kernel's words for the emulated drives'
+wait_block /dev/nvme0n1
+wait_block /dev/nvme1n1
+case $(cat /sys/class/nvme/nvme0/serial) in fast*) fast=/dev/nvme0n1 slow=/dev/nvme1n1 ;; *) fast=/dev/nvme1n1 slow=/dev/nvme0n1 ;; esac
+uname -r | awk -F'[.-]' '{exit !($1 > 6 || $1 == 6 && $2 >= 13)}' && has=yes || has=no
+
+# study MECHANISM...: measures them; again where a starved guest did too few reads to tell, or a poller had to give its CPU away so early
+# that its ring has hardly slept since (docs/completion.md).
+study() {
+  for duration in 1500ms 3s 6s; do
+    measure $duration "$@"
+    told && return
+    step "not told: once more"
+  done
+}
+
+told() { ! grep -Eq ' not known |^ *uring hybrid +uring classic ' /tmp/said; }
+
+measure() {
+  local duration=$1 list= status=0
+  shift
+  for mechanism in "$@"; do list="$list\"$mechanism\", "; done
+  cat >/tmp/hybrid.toml <<TOML
+title = "hybrid"
+duration = "$duration"
+on_failure = "go-on"
+place = { device = "$fast" }
+sensor = [{ sensor = "kernel", interval = "50ms" }]
+[workload]
+kind = "read"
+program = "/host/pilotlight"
+mechanism = [$list]
+TOML
+  rm -rf /tmp/hybrid
+  /host/pilotlight bench /tmp/hybrid.toml --i-may-overwrite "$fast" --out /tmp/hybrid >/tmp/said 2>&1 || status=$?
+  sed -n '/^hybrid/,$p' /tmp/said
+  [ $status -le 1 ] || { cat /tmp/said; fail "bench: status $status"; }
+}
+
+# ran ASKED RAN
+ran() { grep -Eq "^ *$1  +$2  +1 of 1 " /tmp/said || fail "$1 did not run as $2"; }
+
+step "one tool for every mechanism"
+study interrupt classic "uring interrupt" "uring classic" "uring hybrid"
+ran interrupt interrupt
+ran "uring interrupt" "uring interrupt"
+ran "uring classic" "uring classic"
+case $(uname -r) in
+  5.10.*) ran classic classic ;;
+  *) ran classic interrupt ;;
+esac
+if [ $has = yes ]; then
+  ran "uring hybrid" "uring hybrid"
+else
+  grep -q "io_uring's hybrid polling needs Linux 6.13, and this is $(uname -r)" /tmp/hybrid/results.json || fail "it does not say what hybrid polling takes"
+  refuse "hybrid polling on an old kernel" /host/pilotlight read "$fast" --mechanism "uring hybrid" --runtime 1s
+  grep -q 'needs Linux 6.13' /tmp/expect.out || fail "it does not say what hybrid polling takes"
+fi
+
+[ $has = yes ] || return 0
+
+# share KEY...: these numbers of the last reading, added up, in percent of its time.
+share() {
+  tr ',{' '\n\n' </tmp/read.json | awk -F: -v keys="$*" '
+    $1 == "\"elapsed_ns\"" {elapsed = $2}
+    {gsub(/["}]/, ""); if (index(" " keys " ", " " $1 " ")) sum += $2}
+    END {printf "%d", 100 * sum / elapsed}'
+}
+
+step "how much of a read of 20 ms its thread uses a CPU"
+for mechanism in interrupt "uring interrupt" "uring classic" "uring hybrid"; do
+  /host/pilotlight read $slow --mechanism "$mechanism" --runtime 3s --ramp_time 500ms --json >/tmp/read.json 2>/tmp/read.err || fail "$mechanism: $(cat /tmp/read.err)"
+  used=$(share cpu_user_ns cpu_system_ns)
+  echo "$mechanism: $used %; $(grep -o '"ios":[0-9]*' /tmp/read.json) $(grep -o '"mean_ns":[0-9]*' /tmp/read.json) $(grep -o '"[in]*voluntary_count":[0-9]*' /tmp/read.json | tr '\n' ' ')"
+  case $mechanism in
+    *interrupt) [ "$used" -lt 50 ] || fail "$mechanism: $used % of a CPU" ;;
+    # How long hybrid polling sleeps depends on the shortest look that there ever was (docs/completion.md), so only that it does is held.
+    *) [ "$used" -gt 20 ] || fail "$mechanism: $used % of a CPU" ;;
+  esac
+done

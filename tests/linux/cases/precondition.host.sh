@@ -1,0 +1,8 @@
+# No target: a drive that QEMU emulates on a file, which can be formatted. The program itself goes into the guest.
+. "$HARNESS/program.sh"
+NEEDS_SERVER=no
+CAPTURE=no
+CPUS=2
+SIZE_MIB=8
+GUEST_QEMU=(-drive "file=$DISK,format=raw,if=none,id=disk,discard=unmap" -device nvme,serial=precondition,drive=disk)
+TIMEOUT_S=240 # it starts many programs, each slow in an emulated machine
