@@ -36,7 +36,7 @@ fn the_plan_says_points_commands_and_time_and_does_nothing() {
     let output = run(&["bench", &experiment(folder.path()), "--dry-run"]);
     let plan = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    for expected in ["4 points", "depth=3", "sleep 0.25; echo 3", "round 0:", "takes about"] {
+    for expected in ["4 points", "depth=3", "sleep 0.25; echo 3", "round 0:", "takes as long as its commands do"] {
         assert!(plan.contains(expected), "{expected} in {plan}");
     }
     let entries: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
