@@ -78,7 +78,7 @@ fn no_rapl(section: &mut Section, facts: &Facts, item: &str) {
     section.missing(item, "none", json!({ "zones": [] }), Reason { why: &why, costs, remedy });
 }
 
-/// Chips with power (uW) or energy (uJ).
+/// Chips with power (uW) or energy (uJ), or with current and voltage of the same rails.
 fn hwmon(section: &mut Section, tree: &Tree) {
     let chips: Vec<(String, Vec<String>)> = tree.names(HWMON).iter().filter_map(|chip| power_of(tree, chip)).collect();
     let value = json!({
@@ -100,12 +100,13 @@ fn hwmon(section: &mut Section, tree: &Tree) {
 
 fn power_of(tree: &Tree, chip: &str) -> Option<(String, Vec<String>)> {
     let dir = format!("{HWMON}/{chip}");
-    let measures = |name: &String| {
-        (name.starts_with("power") && (name.ends_with("_average") || name.ends_with("_input")))
-            || (name.starts_with("energy") && name.ends_with("_input"))
+    let name = tree.words(&format!("{dir}/name")).unwrap_or_else(|| chip.to_owned());
+    let measures = |file: &String| {
+        (file.starts_with("power") && (file.ends_with("_average") || file.ends_with("_input")))
+            || (file.starts_with("energy") && file.ends_with("_input"))
+            || (name == "ina3221" && ["curr1_input", "curr2_input", "curr3_input"].contains(&&**file))
     };
     let files: Vec<String> = tree.names(&dir).into_iter().filter(measures).collect();
-    let name = tree.words(&format!("{dir}/name")).unwrap_or_else(|| chip.to_owned());
     (!files.is_empty()).then_some((name, files))
 }
 
@@ -133,9 +134,12 @@ fn ipmi(section: &mut Section, facts: &Facts) {
     section.limited("IPMI", format!("{device}, not open to this process"), value, reason);
 }
 
-/// A battery measures the whole machine, while it is not charging.
+/// A battery measures the whole machine, while it is not charging. Those of mice and the like have the scope `Device`.
 fn battery(section: &mut Section, tree: &Tree) {
-    let is = |name: &String| tree.text(&format!("{SUPPLY}/{name}/type")).as_deref() == Some("Battery");
+    let says = |name: &str, file: &str| tree.text(&format!("{SUPPLY}/{name}/{file}"));
+    let is = |name: &String| {
+        says(name, "type").as_deref() == Some("Battery") && says(name, "scope").as_deref() != Some("Device")
+    };
     let has = |name: &str, file: &str| tree.has(&format!("{SUPPLY}/{name}/{file}"));
     for name in tree.names(SUPPLY).into_iter().filter(is) {
         let measures = has(&name, "power_now") || (has(&name, "current_now") && has(&name, "voltage_now"));

@@ -2,7 +2,7 @@
 
 use super::super::facts::{Architecture, Chosen, Facts, Ring};
 use super::super::report::{Lack, Mark, Row, Section};
-use super::super::{actuators, cores, cpu, frequency, idle, limits, network, storage, wait};
+use super::super::{actuators, cores, cpu, frequency, idle, limits, network, sensors, storage, wait};
 use super::fixture::Fixture;
 use super::machines::{Recorded, amd, intel, vm};
 use super::{empty, examine};
@@ -43,6 +43,18 @@ fn the_cost_of_a_software_wake_up_is_measured_or_says_whose_it_is() {
         "{}",
         costs(&recorded.facts)
     );
+}
+
+#[test]
+fn a_mouse_s_battery_is_not_the_machine_s_and_an_ina3221_measures() {
+    let mouse = [("type", "Battery"), ("scope", "Device"), ("power_now", "1")];
+    let chip = [("name", "ina3221"), ("curr1_input", "1250"), ("in1_input", "3312"), ("curr4_input", "1250")];
+    let fixture = Fixture::default()
+        .files("/sys/class/power_supply/hidpp_battery_0", &mouse)
+        .files("/sys/class/hwmon/hwmon0", &chip);
+    let section = sensors::examine(&only(fixture).facts);
+    assert!(section.rows.iter().all(|row| row.item != "hidpp_battery_0"), "{section:#?}");
+    assert_eq!(row(&section, "hwmon").found, "ina3221: curr1_input");
 }
 
 #[test]
