@@ -1,5 +1,6 @@
 //! How the program ends: exit codes with a meaning, and the last words on an error.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 /// Why the program ended.
@@ -32,6 +33,7 @@ impl From<Exit> for ExitCode {
 /// Tells an error with its causes.
 pub(crate) fn failed(error: &anyhow::Error) -> Exit {
     let label = if crate::log::colour() { "\x1b[1;31merror\x1b[0m" } else { "error" };
-    eprintln!("{label}: {error:#}");
+    // Who reads it may have gone: that changes neither what failed nor how the program ends.
+    let _ = writeln!(std::io::stderr(), "{label}: {error:#}");
     Exit::Failed
 }

@@ -67,6 +67,9 @@ pub(super) fn people(results: &Results, folder: &Path) -> String {
             let _ = writeln!(text, "{} power is {}", group.name(), names.join(" + "));
         }
     }
+    let points = results.points.iter().filter_map(|point| point.values.get("sampling_cost_percent"));
+    let percent: Vec<f64> = points.flat_map(|spread| &spread.values).copied().collect();
+    text += &sampling(&percent).unwrap_or_default();
     for point in results.points.iter().filter(|point| !point.failures.is_empty()) {
         let place = pilotlight_bench::results::summary::words(&point.knobs);
         let _ = writeln!(text, "failed: {place}: {}", counted(&point.failures));
@@ -80,6 +83,13 @@ pub(super) fn people(results: &Results, folder: &Path) -> String {
     }
     let _ = writeln!(text, "\n{}: results.csv, results.json, report.html, samples/", folder.display());
     text
+}
+
+/// What measuring itself took, by measurement in percent of one CPU; nothing on a machine that is computed.
+fn sampling(percent: &[f64]) -> Option<String> {
+    let most = percent.iter().copied().fold(0.0, f64::max);
+    let mean = pilotlight_stats::mean::average(percent).filter(|_| most > 0.0)?;
+    Some(format!("sampling took {mean:.2} % of one CPU, at most {most:.2} % in a measurement; it is in the figures\n"))
 }
 
 /// Each reason once, with how often it came.
@@ -116,6 +126,13 @@ fn value(point: &PointResult, key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_sampling_took_is_told_where_something_was_sampled() {
+        let told = sampling(&[0.5, 1.0, 0.0]).unwrap();
+        assert!(told.starts_with("sampling took 0.50 % of one CPU, at most 1.00 %"), "{told}");
+        assert_eq!((sampling(&[]), sampling(&[0.0, 0.0])), (None, None));
+    }
 
     #[test]
     fn the_same_reason_is_told_once() {
