@@ -43,6 +43,8 @@ fn child() {
         ),
     };
     let made = made.as_mut().unwrap();
+    // Something is changed all the time: where nothing is, there is no journal, and nothing to look for.
+    made.make(&Change::Scheduler { device: changes[0].0.into(), scheduler: changes[0].1.into() }).unwrap();
     while !end.load(Ordering::Relaxed) {
         let mark = made.mark();
         for (device, scheduler) in changes {
