@@ -157,7 +157,9 @@ fn a_burst_finds_workers_awake_within_a_bounded_number_of_ticks() {
         let light = scope.spawn(|| live.load(&steady(4_000.0, 60.0), &stop));
         eventually("sleep of all workers", || live.asleep().len() >= usize::from(CORES - 1));
         let before = live.stats().director;
-        let burst = LoadSpec { depth: 32, jobs: CORES, yield_when_idle: true, ..LoadSpec::default() };
+        // Longer than anybody's patience: without a limit it would be over after one pass through the namespace.
+        let runtime_ns = Some((2 * PATIENCE).as_nanos() as u64);
+        let burst = LoadSpec { depth: 32, jobs: CORES, runtime_ns, yield_when_idle: true, ..LoadSpec::default() };
         let burst = scope.spawn({
             let (live, stop) = (&live, &stop);
             move || live.load(&burst, stop)
