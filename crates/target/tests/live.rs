@@ -154,7 +154,7 @@ fn a_burst_finds_workers_awake_within_a_bounded_number_of_ticks() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         // Light load keeps the main core polling, so that there are ticks to count.
-        let light = scope.spawn(|| live.load(&steady(4_000.0, 60.0), &stop));
+        let light = scope.spawn(|| live.load(&steady(400.0, 60.0), &stop));
         eventually("sleep of all workers", || live.asleep().len() >= usize::from(CORES - 1));
         let before = live.stats().director;
         // Longer than anybody's patience: without a limit it would be over after one pass through the namespace.
