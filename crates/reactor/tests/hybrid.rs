@@ -103,7 +103,11 @@ fn the_main_core_rests_no_longer_than_until_the_policy_is_due() {
     let intervals = runtime.stats().director.intervals;
     eventually("intervals", || runtime.stats().director.intervals > intervals + 10);
     strings.say(Command::Completions { thread: ThreadId(0), how: Completions::Poll });
-    eventually("polling", || polls_in(&shown[0], Duration::from_millis(20)) > 1_000);
+    eventually("polls without a rest between them", || {
+        let (rests_before, polls_before) = (rests(&runtime.stats(), 0), shown[0].polls());
+        eventually("polls", || shown[0].polls() > polls_before + 100);
+        rests(&runtime.stats(), 0) == rests_before
+    });
 }
 
 /// Takes requests when told to, and answers them so long after.

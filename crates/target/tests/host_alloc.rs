@@ -74,8 +74,8 @@ fn allocations(digests: Digests, spec: &LoadSpec, warm: u64, ios: u64) -> u64 {
 fn a_million_ios_allocate_nothing() {
     let none = Digests::default();
     let both = Digests { header: true, data: true };
-    let minute = Some(60_000_000_000);
-    let base = LoadSpec { runtime_ns: minute, depth: 64, read_percent: 70, ..base() };
+    let patience = Some(600_000_000_000);
+    let base = LoadSpec { runtime_ns: patience, depth: 64, read_percent: 70, ..base() };
     // small writes go in the capsule, large ones after an R2T
     assert_eq!(allocations(none, &base, 200_000, 1_000_000), 0, "4 KiB");
     let large = LoadSpec { block_bytes: 65536, flush_every: 10, ..base.clone() };

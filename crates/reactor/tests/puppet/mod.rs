@@ -14,7 +14,7 @@ use pilotlight_plant::{
 use pilotlight_reactor::{Idle, IoThread, Polled, Runtime, RuntimeOptions};
 use rustix::event::{EventfdFlags, eventfd};
 
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
