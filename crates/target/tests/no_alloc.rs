@@ -81,7 +81,7 @@ fn watch_reactors() -> usize {
 fn check(name: &str, target: &Target, options: &ConnectOptions, spec: &LoadSpec, ios: u64) -> u64 {
     let stop = AtomicBool::new(false);
     let (mut from, mut to): (Option<Reading>, Option<Reading>) = (None, None);
-    let spec = LoadSpec { runtime_ns: Some(60_000_000_000), ..spec.clone() };
+    let spec = LoadSpec { runtime_ns: Some(600_000_000_000), ..spec.clone() };
     assert!(watch_reactors() > 0, "no reactor runs");
     let before = CALLS.load(Relaxed);
     run(options, &spec, &stop, &mut |progress| {
