@@ -35,7 +35,7 @@ pub struct Options {
     /// DLIO's configuration, such as `unet3d_a100` or `resnet50_h100`.
     pub model: String,
     /// One or several numbers of accelerators that are simulated, a process each under `mpirun`; 1 where it is not given.
-    #[serde(default = "one")]
+    #[serde(default = "Knob::one")]
     pub accelerators: Knob,
     /// Keys of the configuration, one value or several: `overrides = { "dataset.num_files_train" = 500, "reader.read_threads" = [1, 4] }`.
     /// Those with one value hold for the generating too.
@@ -45,10 +45,6 @@ pub struct Options {
 
 fn default_program() -> PathBuf {
     "dlio_benchmark".into()
-}
-
-fn one() -> Knob {
-    Knob::integer(1)
 }
 
 /// DLIO.

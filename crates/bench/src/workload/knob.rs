@@ -27,6 +27,16 @@ impl Knob {
         Self::One(Value::Integer(value))
     }
 
+    /// 1, for what is one where the experiment does not say.
+    pub fn one() -> Self {
+        Self::integer(1)
+    }
+
+    /// Blocks of 4 KiB, where the experiment does not say.
+    pub fn block_4k() -> Self {
+        Self::word("4k")
+    }
+
     /// The values, in order.
     pub fn values(&self) -> &[Value] {
         match self {

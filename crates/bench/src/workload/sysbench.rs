@@ -57,7 +57,7 @@ pub struct Options {
     #[serde(default = "default_test")]
     pub test: Knob,
     /// One or several numbers of threads, each with a connection; 1 where it is not given.
-    #[serde(default = "one")]
+    #[serde(default = "Knob::one")]
     pub threads: Knob,
     /// Tables; 1 where it is not given.
     #[serde(default = "one_table")]
@@ -83,10 +83,6 @@ fn default_user() -> String {
 
 fn default_test() -> Knob {
     Knob::word("oltp_read_write")
-}
-
-fn one() -> Knob {
-    Knob::integer(1)
 }
 
 fn one_table() -> u64 {

@@ -33,7 +33,7 @@ pub struct Options {
     /// One or several files of workloads, such as `/opt/ycsb/workloads/workloada`. The database is loaded with the first.
     pub workload: Knob,
     /// One or several numbers of threads; 1 where it is not given.
-    #[serde(default = "one")]
+    #[serde(default = "Knob::one")]
     pub threads: Knob,
     /// Records in the database.
     pub records: u64,
@@ -45,10 +45,6 @@ pub struct Options {
 
 fn default_program() -> PathBuf {
     "go-ycsb".into()
-}
-
-fn one() -> Knob {
-    Knob::integer(1)
 }
 
 /// YCSB.

@@ -55,7 +55,7 @@ pub struct Options {
     #[serde(default = "default_value_size")]
     pub value_size: Knob,
     /// One or several numbers of threads; 1 where it is not given.
-    #[serde(default = "one")]
+    #[serde(default = "Knob::one")]
     pub threads: Knob,
     /// Keys in the database; 1,000,000 where it is not given, as in `db_bench`.
     #[serde(default = "default_keys")]
@@ -79,10 +79,6 @@ fn default_program() -> PathBuf {
 
 fn default_value_size() -> Knob {
     Knob::integer(100)
-}
-
-fn one() -> Knob {
-    Knob::integer(1)
 }
 
 fn default_keys() -> u64 {

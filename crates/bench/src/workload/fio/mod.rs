@@ -86,13 +86,13 @@ pub struct Options {
     #[serde(default = "default_pattern")]
     pub rw: Knob,
     /// One or several block sizes, in bytes or as fio writes them; `4k` where it is not given, as in fio.
-    #[serde(default = "default_block")]
+    #[serde(default = "Knob::block_4k")]
     pub bs: Knob,
     /// One or several depths: requests of a job in flight; 1 where it is not given, as in fio.
-    #[serde(default = "one")]
+    #[serde(default = "Knob::one")]
     pub iodepth: Knob,
     /// One or several numbers of jobs; 1 where it is not given, as in fio.
-    #[serde(default = "one")]
+    #[serde(default = "Knob::one")]
     pub numjobs: Knob,
     /// Any other option of fio, one value or several: `options = { direct = true, hipri = [false, true], rate_iops = 1000 }`.
     #[serde(default)]
@@ -126,14 +126,6 @@ fn default_program() -> PathBuf {
 
 fn default_pattern() -> Knob {
     Knob::word("read")
-}
-
-fn default_block() -> Knob {
-    Knob::word("4k")
-}
-
-fn one() -> Knob {
-    Knob::integer(1)
 }
 
 fn yes() -> bool {

@@ -64,13 +64,13 @@ pub struct Options {
     #[serde(default = "default_pattern")]
     pub rw: Knob,
     /// One or several block sizes; `4k` where it is not given.
-    #[serde(default = "default_block")]
+    #[serde(default = "Knob::block_4k")]
     pub bs: Knob,
     /// One or several numbers of commands in flight per connection; where it is not given 1, or 128 with a rate or schedule.
     #[serde(default)]
     pub iodepth: Option<Knob>,
     /// One or several numbers of connections; 1 where it is not given.
-    #[serde(default = "one")]
+    #[serde(default = "Knob::one")]
     pub numjobs: Knob,
     /// Any other option of `load`, one value or several, per connection as there:
     /// `options = { rate_iops = ["50k", "100k"], schedule = "5%:1s,100%:100ms", rate_process = "poisson", cpu = "3" }`.
@@ -80,14 +80,6 @@ pub struct Options {
 
 fn default_pattern() -> Knob {
     Knob::word("randread")
-}
-
-fn default_block() -> Knob {
-    Knob::word("4k")
-}
-
-fn one() -> Knob {
-    Knob::integer(1)
 }
 
 /// `pilotlight load`.

@@ -65,13 +65,13 @@ pub struct Options {
     #[serde(default = "default_script")]
     pub script: Knob,
     /// One or several scales: 100,000 accounts each, with `tpcc` a warehouse each; 1 where it is not given.
-    #[serde(default = "one")]
+    #[serde(default = "Knob::one")]
     pub scale: Knob,
     /// One or several numbers of clients; 1 where it is not given.
-    #[serde(default = "one")]
+    #[serde(default = "Knob::one")]
     pub clients: Knob,
     /// One or several numbers of pgbench's threads; 1 where it is not given.
-    #[serde(default = "one")]
+    #[serde(default = "Knob::one")]
     pub jobs: Knob,
     /// Any other long option of pgbench, one value or several: `options = { protocol = "prepared", rate = [1000, 2000] }`.
     #[serde(default)]
@@ -94,10 +94,6 @@ fn default_user() -> String {
 
 fn default_script() -> Knob {
     Knob::word("tpcb-like")
-}
-
-fn one() -> Knob {
-    Knob::integer(1)
 }
 
 /// pgbench.

@@ -37,10 +37,10 @@ pub struct Options {
     #[serde(default = "interrupt")]
     pub mechanism: Knob,
     /// One or several sizes of a read; `4k` where it is not given.
-    #[serde(default = "default_block")]
+    #[serde(default = "Knob::block_4k")]
     pub bs: Knob,
     /// One or several numbers of jobs, each with one read in flight; 1 where it is not given.
-    #[serde(default = "one")]
+    #[serde(default = "Knob::one")]
     pub numjobs: Knob,
     /// Where reading begins; at the start where it is not given.
     #[serde(default)]
@@ -61,14 +61,6 @@ pub struct Options {
 
 fn interrupt() -> Knob {
     Knob::word("interrupt")
-}
-
-fn default_block() -> Knob {
-    Knob::word("4k")
-}
-
-fn one() -> Knob {
-    Knob::integer(1)
 }
 
 fn yes() -> bool {
