@@ -186,6 +186,7 @@ impl Pattern {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::{Workload, fio, load, read};
 
     #[derive(Deserialize)]
     struct Keys {
@@ -201,6 +202,23 @@ mod tests {
         assert_eq!(knob("bs = '4k'").values(), [Value::Word("4k".into())]);
         assert_eq!(knob("bs = [4096, '8k']").values(), [Value::Integer(4096), Value::Word("8k".into())]);
         assert_eq!(knob("bs = [true, 0.5]").values(), [Value::Switch(true), Value::Number(0.5)]);
+    }
+
+    /// Two knobs that several tools have.
+    fn block_and_jobs(workload: &dyn Workload) -> [Option<Vec<Value>>; 2] {
+        let values = |name| workload.knobs().into_iter().find(|(key, _)| key == name).map(|(_, values)| values);
+        ["bs", "numjobs"].map(values)
+    }
+
+    #[test]
+    fn what_is_not_said_is_one_job_with_blocks_of_4_kib() {
+        let expected = [Some(vec![Value::Word("4k".into())]), Some(vec![Value::Integer(1)])];
+        let fio = fio::Fio::new(toml::from_str("").unwrap()).unwrap();
+        let load = load::Load::new(toml::from_str("target = '127.0.0.1:4420'").unwrap()).unwrap();
+        let read = read::Read::new(toml::from_str("").unwrap()).unwrap();
+        for workload in [&fio as &dyn Workload, &load, &read] {
+            assert_eq!(block_and_jobs(workload), expected, "{}", workload.name());
+        }
     }
 
     #[test]

@@ -318,7 +318,8 @@ mod tests {
             p99 = if p99 == 0 && seen >= (class.operations * 99 + 50) / 100 { *value } else { p99 };
         }
         assert_eq!(seen, class.operations);
-        assert!((p99 as f64 / 1e6 / behind("99th percentile:") - 1.0).abs() < 0.001, "{p99}: {stdout}");
+        // It is printed to 0.01 ms, and the buckets to 0.001 ms.
+        assert!((p99 as f64 / 1e6 - behind("99th percentile:")).abs() < 0.006, "{p99}: {stdout}");
         assert_eq!(record.extra["queries_count"], behind("queries: "));
     }
 
