@@ -90,8 +90,10 @@ fn assert_same(record: &Record, json: &Json) {
         (switches["voluntary_count"].as_f64().unwrap(), switches["involuntary_count"].as_f64().unwrap());
     assert_eq!(record.extra["context_switches_count"], waited + taken);
     assert_eq!(record.extra["voluntary_context_switches_count"], waited);
-    let cpu = json["cpu_system_ns"].as_f64().unwrap() / json["elapsed_ns"].as_f64().unwrap() * 100.0;
-    assert!((record.extra["cpu_system_percent"] - cpu).abs() < 1e-9);
+    for (share, time) in [("cpu_user_percent", "cpu_user_ns"), ("cpu_system_percent", "cpu_system_ns")] {
+        let cpu = json[time].as_f64().unwrap() / json["elapsed_ns"].as_f64().unwrap() * 100.0;
+        assert!((record.extra[share] - cpu).abs() < 1e-9, "{share}");
+    }
     assert!(json["read"]["latency"]["p90_ns"].is_u64() && json["queue"]["io_poll"].as_u64().is_none_or(|on| on < 2));
 }
 
