@@ -63,7 +63,9 @@ fn real_db_bench_is_loaded_run_and_read() {
         let (from, to) = record.window_ns.unwrap();
         assert_eq!((to - from) / 1_000_000, record.classes[0].runtime_ns / 1_000_000);
         assert!(to <= outcome.span_ns.1 + 1_000_000 && record.extra["block_cache_misses_count"] >= 0.0);
-        assert!(fills || (900_000_000..1_800_000_000).contains(&record.classes[0].runtime_ns));
+        // It ends after the first operation that is late: on a busy machine that may be long after.
+        let runtime_ns = record.classes[0].runtime_ns;
+        assert!(fills || (900_000_000..outcome.span_ns.1 + 1_000_000).contains(&runtime_ns), "{runtime_ns}");
         assert!(fills || record.warnings.iter().all(|warning| warning.starts_with("WARNING")), "{:?}", record.warnings);
         assert!(fills || record.extra.get("found_percent").is_none_or(|percent| *percent == 100.0));
     }

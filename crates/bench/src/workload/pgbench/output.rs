@@ -95,11 +95,22 @@ pub(super) fn record(outcome: &Outcome, log: Log, sample: bool, kinds: &[Kind]) 
     } else {
         of_kinds(&stdout, &report, log, sample, kinds)?
     };
+    let in_classes: u64 = classes.iter().map(|class| class.operations).sum();
+    if sample && in_classes != report.transactions {
+        let all = report.transactions;
+        warnings.push(format!(
+            "pgbench counts {in_classes} transactions by script and {all} in all: its threads update these counters without a lock; \
+             with jobs = 1, or without sampling, the counts are exact"
+        ));
+    }
     classes.retain(|class| class.operations > 0);
     let tool = Tool { name: "pgbench".into(), known: is_known(&version), version };
     Ok(Record { tool, classes, window_ns, extra: report.extra(&stdout, logged), warnings })
 }
 
+/// A class for each script. pgbench's threads update the counters of a script without a lock (processXactStats in its source), so that
+/// updates get lost, without a bound; the counters of all scripts together are each thread's own. With a whole log the operations
+/// are therefore its lines.
 fn of_kinds(stdout: &str, whole: &Report, mut log: Log, sample: bool, kinds: &[Kind]) -> Result<Vec<Class>, Problem> {
     let class = |(at, kind): (usize, &Kind)| {
         let script = format!("SQL script {}: {}", at + 1, kind.script);
@@ -107,7 +118,10 @@ fn of_kinds(stdout: &str, whole: &Report, mut log: Log, sample: bool, kinds: &[K
         let (_, rest) = stdout.split_once(&script).ok_or_else(missing)?;
         let own = rest.split_once("SQL script").map_or(rest, |(own, _)| own);
         let logged = log.latencies.remove(&at).unwrap_or_default();
-        let report = Report::of_script(own, &script)?;
+        let mut report = Report::of_script(own, &script)?;
+        if !sample {
+            report.transactions = logged.count();
+        }
         Ok(report.class(What::TransactionKind(kind.name.clone()), logged, sample, whole.runtime_ns()))
     };
     kinds.iter().enumerate().map(class).collect()

@@ -17,11 +17,23 @@ fn in_folder(scratch: &Path) -> Stage {
     stage(scratch, Place::Folder(scratch.into()), 1.0, 1.0)
 }
 
-/// Latencies in microseconds out of log files, and nothing of what the adapter does.
-fn logged(folder: &Path) -> Vec<f64> {
+/// The lines of the log files.
+fn log_lines(folder: &Path) -> Vec<String> {
     let texts = fs::read_dir(folder).unwrap().map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
-    let took = |line: &str| line.split(' ').nth(2).unwrap().parse().unwrap();
-    texts.flat_map(|text| text.lines().map(took).collect::<Vec<f64>>()).collect()
+    texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+/// The numbers of a column of the log; without those of failed transactions, which have no time.
+fn column(lines: &[String], at: usize) -> Vec<f64> {
+    lines.iter().map(|line| line.split(' ').nth(at).unwrap().parse().unwrap()).collect()
+}
+
+/// From the first begin to the last end, in nanoseconds.
+fn window_length_ns(lines: &[String]) -> u64 {
+    let us = |at: usize| column(lines, at).into_iter().map(|number| number as u64);
+    let ends: Vec<u64> = us(4).zip(us(5)).map(|(seconds, us)| seconds * 1_000_000 + us).collect();
+    let begins = ends.iter().zip(us(2)).map(|(end, took)| end - took);
+    (ends.iter().max().unwrap() - begins.min().unwrap()) * 1_000
 }
 
 fn assert_is_of(record: &Record, stdout: &str, us: &[f64]) {
@@ -63,10 +75,11 @@ fn a_real_postgresql_is_made_driven_read_and_removed() {
         let record = pgbench.parse(&point, &stage, &outcome).unwrap();
         let stdout = String::from_utf8_lossy(&outcome.stdout);
         assert!(stdout.contains(&format!("scaling factor: {}", point["scale"])), "{stdout}");
-        assert_is_of(&record, &stdout, &logged(&stage.scratch.join(LOG)));
+        let lines = log_lines(&stage.scratch.join(LOG));
+        assert_is_of(&record, &stdout, &column(&lines, 2));
         let (from, to) = record.window_ns.unwrap();
-        // On a busy machine the last transaction can end late.
-        assert!((800_000_000..5_000_000_000).contains(&(to - from)) && to <= outcome.span_ns.1 + 1_000_000);
+        assert_eq!(to - from, window_length_ns(&lines));
+        assert!(to <= outcome.span_ns.1 + 1_000_000);
         assert_eq!(record.tool, pgbench.tool().unwrap());
         assert!(record.warnings.is_empty() || !record.tool.known, "{:?}", record.warnings);
     }
@@ -250,12 +263,11 @@ fn transactions_like_those_of_tpc_c_leave_a_consistent_database_behind() {
     let record = pgbench.parse(&point, &stage, &outcome).unwrap();
     assert_eq!(ask("SELECT * FROM tpcc_check()"), [""; 0], "after {record:?}");
     check_kinds(&record, &String::from_utf8_lossy(&outcome.stdout), &stage.scratch.join(LOG));
-    // One in a hundred new orders is undone; the last of each client may be committed and not be told of.
+    // One in a hundred new orders is undone. The last one of each of the four clients may be committed without being counted.
     let (made, done) = (orders() - before, operations(&record, "new-order"));
-    assert!(made <= done + 4 && made as f64 > 0.9 * done as f64, "{made} of {done}");
-    let minute = record.extra["new_orders_per_minute"];
-    // A busy machine ends the run late.
-    assert!((0.5..1.2).contains(&(minute / (done as f64 * 20.0))), "{done} in 3 s, {minute} a minute");
+    assert!(made <= done + 4 && made as f64 > 0.9 * done as f64 - 5.0, "{made} of {done}");
+    let minute = done as f64 * 60e9 / record.classes[0].runtime_ns as f64;
+    assert!((record.extra["new_orders_per_minute"] / minute - 1.0).abs() < 1e-9, "{minute}");
     assert!(record.warnings.iter().any(|warning| warning.contains("60 customers")), "{:?}", record.warnings);
     check_names(&ask);
     run_all(&pgbench.clean_up(&stage), &stage);
@@ -269,19 +281,15 @@ fn operations(record: &Record, kind: &str) -> u64 {
 
 /// Each kind has the latencies that the log has of its script, and its share of the mix.
 fn check_kinds(record: &Record, stdout: &str, log: &Path) {
-    let lines: Vec<String> = fs::read_dir(log)
-        .unwrap()
-        .flat_map(|entry| {
-            fs::read_to_string(entry.unwrap().path()).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
-        })
-        .collect();
     // Now and then two transactions lock each other out and one of them fails: its line has no time.
     let (lines, failed): (Vec<_>, Vec<_>) =
-        lines.into_iter().partition(|line| line.split(' ').nth(2).is_some_and(|us| us.parse::<f64>().is_ok()));
+        log_lines(log).into_iter().partition(|line| line.split(' ').nth(2).is_some_and(|us| us.parse::<f64>().is_ok()));
     assert_eq!(record.extra["failed_transactions_count"], failed.len() as f64, "{failed:?}");
+    // Every thread writes a line for each transaction that it counts, so that both numbers are the same; the counters of the scripts
+    // are shared by the threads and lose updates.
     let all: u64 = record.classes.iter().map(|class| class.operations).sum();
     assert_eq!(all as usize, lines.len());
-    assert!(stdout.contains(&format!("actually processed: {all}")));
+    assert!(stdout.contains(&format!("actually processed: {all}\n")), "{all} lines: {stdout}");
     let mix =
         [("new-order", 0.45), ("payment", 0.43), ("order-status", 0.04), ("delivery", 0.04), ("stock-level", 0.04)];
     for (script, (kind, share)) in mix.iter().enumerate() {
@@ -289,6 +297,9 @@ fn check_kinds(record: &Record, stdout: &str, log: &Path) {
         let us: Vec<f64> =
             lines.iter().filter(of_script).map(|line| line.split(' ').nth(2).unwrap().parse().unwrap()).collect();
         assert_eq!(operations(record, kind), us.len() as u64, "{kind}");
+        if us.is_empty() {
+            continue;
+        }
         let spread = 5.0 * (share * (1.0 - share) / all as f64).sqrt();
         assert!((us.len() as f64 / all as f64 - share).abs() < spread, "{kind}: {} of {all}", us.len());
         let class = record.classes.iter().find(|class| class.what == What::TransactionKind((*kind).into())).unwrap();
@@ -320,6 +331,40 @@ fn check_names(ask: &dyn Fn(&str) -> Vec<String>) {
         let said = said.iter().find(|line| line.chars().next().is_some_and(|c| c.is_ascii_digit()));
         assert_eq!(said.map(String::as_str), Some(conditions), "{change}");
     }
+}
+
+/// pgbench's report of two scripts, the second of which lost an update of its counters.
+const TWO_SCRIPTS: &str = "pgbench (15.18)
+transaction type: multiple scripts
+number of transactions actually processed: 5
+number of failed transactions: 0 (0.000%)
+latency average = 2.000 ms
+tps = 100.000000 (without initial connection time)
+SQL script 1: a.sql
+ - weight: 1 (targets 50.0% of total)
+ - 2 transactions (40.0% of total, tps = 40.000000)
+ - latency average = 1.500 ms
+SQL script 2: b.sql
+ - weight: 1 (targets 50.0% of total)
+ - 2 transactions (40.0% of total, tps = 40.000000)
+ - latency average = 4.000 ms
+";
+
+#[test]
+fn counts_by_script_are_those_of_the_log_where_it_is_whole() {
+    let kinds = ["a", "b"].map(|name| output::Kind { name: name.into(), script: format!("{name}.sql") });
+    let lines =
+        "0 1 1000 0 100 1000\n0 2 2000 0 100 3000\n1 1 3000 1 100 4000\n1 2 4000 1 100 8000\n0 3 5000 1 100 9000\n";
+    let read = |sample| output::record(&outcome(TWO_SCRIPTS, 99_000), log(lines), sample, &kinds).unwrap();
+    let operations = |record: &Record| [operations(record, "a"), operations(record, "b")];
+    let whole = read(false);
+    assert_eq!((operations(&whole), whole.warnings.len()), ([2, 3], 0), "{:?}", whole.warnings);
+    let sample = read(true);
+    assert_eq!(operations(&sample), [2, 2]);
+    assert!(
+        sample.warnings.iter().any(|warning| warning.contains("4 transactions by script and 5 in all")),
+        "{sample:?}"
+    );
 }
 
 #[test]
