@@ -32,6 +32,7 @@ impl From<Exit> for ExitCode {
 
 /// Tells an error with its causes.
 pub(crate) fn failed(error: &anyhow::Error) -> Exit {
+    crate::log::flush(); // what was logged comes first
     let label = if crate::log::colour() { "\x1b[1;31merror\x1b[0m" } else { "error" };
     // Who reads it may have gone: that changes neither what failed nor how the program ends.
     let _ = writeln!(std::io::stderr(), "{label}: {error:#}");

@@ -33,7 +33,9 @@ use cli::{Cli, Command};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    log::start(cli.verbose);
+    if let Err(error) = log::start(cli.verbose) {
+        return exit::failed(&anyhow::Error::new(error).context("cannot start the log")).into();
+    }
     let outcome = match &cli.command {
         Command::Serve(args) => serve::run(args).map(ExitCode::from),
         Command::Status(args) => status::run(args).map(ExitCode::from),
@@ -53,5 +55,7 @@ fn main() -> ExitCode {
         Command::Advise(args) => advise::run(args),
         Command::Claims(args) => claims::run(args).map(ExitCode::from),
     };
-    outcome.unwrap_or_else(|error| exit::failed(&error).into())
+    let code = outcome.unwrap_or_else(|error| exit::failed(&error).into());
+    log::flush();
+    code
 }

@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod demo;
 mod host_load;
+mod log;
 mod policies;
 mod process;
 mod read;
