@@ -1,4 +1,4 @@
-//! Linux AIO: asynchronous reads, writes and data syncs of files opened with O_DIRECT.
+//! Linux AIO: asynchronous reads and writes of files opened with O_DIRECT.
 //!
 //! # Why this and not io_uring
 //! An I/O thread moves between cores. What AIO has completed does not depend on the OS thread that submitted it, and the
@@ -35,31 +35,16 @@ use crate::wait::Wait;
 pub(crate) enum Command {
     /// Read, but fail with EAGAIN instead of waiting for anything but the device.
     Read,
-    /// Write, likewise; with `durable` as if O_DSYNC were set.
-    Write {
-        /// The data is on the medium before the completion.
-        durable: bool,
-    },
-    /// `fdatasync`.
-    DataSync,
+    /// Write, likewise.
+    Write,
 }
 
 impl Command {
     fn opcode(self) -> u16 {
         match self {
             Self::Read => 0,
-            Self::Write { .. } => 1,
-            Self::DataSync => 3,
+            Self::Write => 1,
         }
-    }
-
-    fn flags(self) -> u32 {
-        let flags = match self {
-            Self::Read | Self::Write { durable: false } => libc::RWF_NOWAIT,
-            Self::Write { durable: true } => libc::RWF_NOWAIT | libc::RWF_DSYNC,
-            Self::DataSync => 0,
-        };
-        flags as u32
     }
 }
 
@@ -214,7 +199,7 @@ impl Aio {
         let block = &mut self.blocks[slot as usize];
         *block = ControlBlock {
             data: u64::from(slot),
-            flags: command.flags(),
+            flags: libc::RWF_NOWAIT as u32,
             opcode: command.opcode(),
             descriptor: file.as_raw_fd() as u32,
             address: memory.0 as u64,

@@ -13,8 +13,8 @@
 //!
 //! # The algorithm
 //! Reads and writes of the direct way carry `RWF_NOWAIT`: where the kernel would wait (an extent to be allocated, a page
-//! to be evicted) it says EAGAIN instead, and the request goes to a thread, as does anything transferred in part. Force
-//! unit access is `RWF_DSYNC`; a flush is `fdatasync`. Zeroes and deallocation are `fallocate` (`ZERO_RANGE`,
+//! to be evicted) it says EAGAIN instead, and the request goes to a thread, as does anything transferred in part. A flush
+//! is `fdatasync` on a thread; a write with Force Unit Access is a write and then the same. Zeroes and deallocation are `fallocate` (`ZERO_RANGE`,
 //! `PUNCH_HOLE`) or `BLKDISCARD`, always on a thread and slice by slice, so that even a whole device holds up nobody.
 //! What the file system cannot do is done by writing zeroes.
 //!
@@ -26,12 +26,18 @@
 //! words serves all blocks; blocks that share a word exclude each other needlessly and rarely.
 //!
 //! # When the medium fails
-//! A failed `fdatasync` may have lost writes that were answered long ago, and the kernel reports that once. So from then
-//! on every flush fails, until the backend is opened anew.
+//! A failed `fdatasync` may have lost writes that were completed long ago, and the kernel reports that once. So from then
+//! on every flush fails, until the backend is opened anew. A write that fails has lost itself alone, and nothing else fails
+//! because of it. `sync.rs` says how the two are told apart.
 
 mod channel;
+#[cfg(test)]
+mod failures;
+#[cfg(test)]
+mod faults;
 mod medium;
 mod open;
+mod sync;
 
 use std::io;
 use std::path::PathBuf;

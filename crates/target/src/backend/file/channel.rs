@@ -16,7 +16,7 @@ use super::super::aio::{Aio, Command};
 use super::super::blocking::BlockingPool;
 use super::super::guard::Hold;
 use super::super::{Bell, Channel, Completion, IoError, Op, Request, Submitted};
-use super::medium::{Deallocation, Job, Medium, Replies, Reply, Way, Work, classify};
+use super::medium::{Deallocation, Job, Medium, Replies, Reply, Way, Work};
 use crate::wait::{BUSY_RETRY_NS, Wait};
 
 /// Guarded units that a request without data is done by at a time.
@@ -29,6 +29,8 @@ struct Slot {
     hold: Option<Hold>,
     /// For zeroing and deallocation: what is left, the slice in work included.
     rest: Range<u64>,
+    /// For a write with Force Unit Access: it is written and has yet to be synced.
+    written: bool,
     result: Option<Result<(), IoError>>,
 }
 
@@ -109,13 +111,7 @@ impl FileChannel {
             return Submitted::Busy(request);
         }
         let slot = self.take_slot(request);
-        match &mut self.aio {
-            // SAFETY: a sync touches no memory, and the slot is new.
-            Some(aio) => unsafe {
-                aio.push(slot, self.medium.fd(), Command::DataSync, (std::ptr::null_mut(), 0), 0);
-            },
-            None => self.start_or_wait(slot),
-        }
+        self.start_or_wait(slot);
         Submitted::Pending
     }
 
@@ -144,7 +140,7 @@ impl FileChannel {
     fn push_transfer(&mut self, slot: u32) {
         let (Some(aio), Some(request)) = (&mut self.aio, &mut self.slots[slot as usize].request) else { return };
         let command = match request.op {
-            Op::Write { fua } => Command::Write { durable: fua },
+            Op::Write { .. } => Command::Write,
             _ => Command::Read,
         };
         let bytes = request.bytes(self.medium.block_size());
@@ -191,8 +187,11 @@ impl FileChannel {
         let len = u64::from(request.blocks) as usize * block_size;
         let (deallocate, fua) = match op {
             Op::Read => return Some(Ok(Work::Read { offset: bytes.start, len })),
+            Op::Write { .. } if self.slots[slot as usize].written => {
+                return Some(Ok(Work::Sync(self.medium.now())));
+            }
             Op::Write { fua } => return Some(Ok(Work::Write { offset: bytes.start, len, durable: fua })),
-            Op::Flush => return Some(Ok(Work::Sync)),
+            Op::Flush => return Some(Ok(Work::Flush(self.medium.now()))),
             Op::WriteZeroes { fua, deallocate } => (deallocate, fua),
             Op::Deallocate => (true, false),
         };
@@ -232,18 +231,24 @@ impl FileChannel {
         let request = self.request(slot);
         let expected = i64::from(request.blocks) * block_size as i64;
         let (op, number) = (request.op, i32::try_from(-result).unwrap_or(0));
-        match (op, number) {
+        #[cfg(test)]
+        let (result, number) = self.medium.faults.of_completion(op, result, number);
+        match number {
             // The kernel would have had to wait, or cannot do it asynchronously.
-            (_, libc::EAGAIN | libc::EOPNOTSUPP) | (Op::Flush, libc::EINVAL) => self.start_or_wait(slot),
-            (Op::Flush, number) => {
-                let result = self.medium.synced(if number == 0 { Ok(()) } else { Err(number) });
-                self.finish(slot, result);
-            }
-            _ if result == expected => self.finish(slot, Ok(())),
+            libc::EAGAIN | libc::EOPNOTSUPP => self.start_or_wait(slot),
+            _ if result == expected => self.transferred(slot, op),
             // In part: all of it once more, which nobody can see as its blocks are held.
             _ if result >= 0 => self.start_or_wait(slot),
-            _ => self.finish(slot, Err(classify(&io::Error::from_raw_os_error(number)))),
+            _ => self.finish(slot, Err(self.medium.failed_transfer(op, number))),
         }
+    }
+
+    fn transferred(&mut self, slot: u32, op: Op) {
+        if op == (Op::Write { fua: true }) && self.medium.geometry().volatile_write_cache {
+            self.slots[slot as usize].written = true;
+            return self.start_or_wait(slot);
+        }
+        self.finish(slot, Ok(()));
     }
 
     fn take_reply(&mut self, reply: Reply) {

@@ -1,21 +1,22 @@
 //! An open file or device: what can be done to it with calls that may block, and what requests share.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, IoSlice, Seek, SeekFrom};
+use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 use rustix::fs::FallocateFlags;
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 
 use super::super::blocking;
 use super::super::guard::{Hold, PAGE, PageGuards};
-use super::super::{Bell, Geometry, IoError, check_geometry};
+use super::super::{Bell, Geometry, IoError, Op, check_geometry};
+use super::sync::{Moment, Syncs};
 use crate::buffer::Buffer;
 
 /// Words of the guards' table: enough that requests in flight rarely share one by chance.
@@ -54,6 +55,8 @@ pub(super) struct Traits {
     /// O_DIRECT transfers start and end at multiples of this.
     pub(super) unit: usize,
     pub(super) volatile_write_cache: bool,
+    /// Each write is a sync as well (`mount -o sync`, `chattr +S`).
+    pub(super) synchronous: bool,
     pub(super) deallocation: Deallocation,
 }
 
@@ -69,8 +72,9 @@ pub(super) struct Medium {
     /// Whether `ZERO_RANGE` and `PUNCH_HOLE` are worth trying.
     zeroes_range: AtomicBool,
     punches: AtomicBool,
-    /// The error number of the first sync that failed; 0 for none.
-    lost: AtomicI32,
+    syncs: Syncs,
+    #[cfg(test)]
+    pub(super) faults: super::faults::Faults,
 }
 
 impl Medium {
@@ -84,7 +88,9 @@ impl Medium {
             guarded,
             zeroes_range: AtomicBool::new(true),
             punches: AtomicBool::new(traits.deallocation == Deallocation::Punch),
-            lost: AtomicI32::new(0),
+            syncs: Syncs::new(),
+            #[cfg(test)]
+            faults: super::faults::Faults::default(),
             traits,
         };
         medium.blocks.store(medium.measure()?, Ordering::Release);
@@ -237,32 +243,40 @@ impl Medium {
     pub(super) fn write(&self, offset: u64, data: &[u8], durable: bool) -> Result<(), IoError> {
         let mut done = 0;
         while done < data.len() {
-            match self.write_some(offset + done as u64, &data[done..], durable) {
+            match self.write_some(offset + done as u64, &data[done..]) {
                 Ok(0) => return Err(IoError::NoSpace),
                 Ok(count) => {
                     let whole = self.progress(done + count == data.len(), count);
                     done += whole.ok_or(IoError::Medium(libc::EIO))?;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(classify(&error)),
+                Err(error) => return Err(self.failed_write(&error)),
             }
         }
-        Ok(())
+        if durable { self.sync(self.syncs.now()) } else { Ok(()) }
     }
 
-    fn write_some(&self, offset: u64, data: &[u8], durable: bool) -> io::Result<usize> {
-        if !durable || !self.traits.volatile_write_cache {
-            return self.file.write_at(data, offset);
+    fn write_some(&self, offset: u64, data: &[u8]) -> io::Result<usize> {
+        #[cfg(test)]
+        self.faults.of_write().map_err(io::Error::from_raw_os_error)?;
+        self.file.write_at(data, offset)
+    }
+
+    /// What the error number of a read or write means to a host.
+    pub(super) fn failed_transfer(&self, op: Op, number: i32) -> IoError {
+        let error = io::Error::from_raw_os_error(number);
+        if op == Op::Read { classify(&error) } else { self.failed_write(&error) }
+    }
+
+    /// What the error of a write means to a host; where the write may have been a sync that failed, that is remembered.
+    fn failed_write(&self, error: &io::Error) -> IoError {
+        let result = classify(error);
+        if let (true, IoError::Medium(number)) = (self.traits.synchronous, result)
+            && number != libc::EINVAL
+        {
+            self.syncs.remember(number);
         }
-        let at_once = rustix::io::pwritev2(&self.file, &[IoSlice::new(data)], offset, ReadWriteFlags::DSYNC);
-        match at_once {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                let count = self.file.write_at(data, offset)?;
-                self.file.sync_data()?;
-                Ok(count)
-            }
-            result => Ok(result?),
-        }
+        result
     }
 
     /// How far a transfer in part got: it goes on at a multiple of the unit. `None` if that is nowhere.
@@ -271,24 +285,29 @@ impl Medium {
         (whole > 0).then_some(whole)
     }
 
-    /// Waits until everything that was written is on the medium.
-    pub(super) fn sync(&self) -> Result<(), IoError> {
+    /// The moment to hand to [`Medium::sync`] or [`Medium::flush`] for what has been written by now.
+    pub(super) fn now(&self) -> Moment {
+        self.syncs.now()
+    }
+
+    /// Waits until everything that was written before `since` and not lost earlier is on the medium.
+    pub(super) fn sync(&self, since: Moment) -> Result<(), IoError> {
         if !self.traits.volatile_write_cache {
             return Ok(());
         }
-        let result = rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.file));
-        self.synced(result.map_err(Errno::raw_os_error))
+        self.syncs.run(since, || self.sync_data()).map_err(IoError::Medium)
     }
 
-    /// Takes note of the end of a sync: after one that failed, none is believed.
-    pub(super) fn synced(&self, result: Result<(), i32>) -> Result<(), IoError> {
-        if let Err(number) = result {
-            let _ = self.lost.compare_exchange(0, number, Ordering::AcqRel, Ordering::Acquire);
-        }
-        match self.lost.load(Ordering::Acquire) {
-            0 => Ok(()),
-            number => Err(IoError::Medium(number)),
-        }
+    /// Waits until everything that was ever written before `since` is on the medium: after a sync that failed, none is.
+    pub(super) fn flush(&self, since: Moment) -> Result<(), IoError> {
+        self.sync(since)?;
+        self.syncs.first_failure().map_err(IoError::Medium)
+    }
+
+    fn sync_data(&self) -> Result<(), i32> {
+        #[cfg(test)]
+        self.faults.of_sync()?;
+        rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&self.file)).map_err(Errno::raw_os_error)
     }
 
     /// Makes a range zero.
@@ -370,11 +389,27 @@ pub(super) fn classify(error: &io::Error) -> IoError {
 /// Something for a thread to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Work {
-    Read { offset: u64, len: usize },
-    Write { offset: u64, len: usize, durable: bool },
-    Sync,
-    Zero { bytes: Range<u64>, deallocate: bool, durable: bool },
-    Deallocate { bytes: Range<u64> },
+    Read {
+        offset: u64,
+        len: usize,
+    },
+    Write {
+        offset: u64,
+        len: usize,
+        durable: bool,
+    },
+    /// A flush of what was written before the moment.
+    Flush(Moment),
+    /// The sync that a write of before the moment is completed by.
+    Sync(Moment),
+    Zero {
+        bytes: Range<u64>,
+        deallocate: bool,
+        durable: bool,
+    },
+    Deallocate {
+        bytes: Range<u64>,
+    },
 }
 
 /// Work for a slot of a channel, and where the channel looks for the result.
@@ -399,10 +434,11 @@ impl blocking::Job for Job {
         let result = match self.work {
             Work::Read { offset, len } => self.medium.read(offset, &mut data[..len]),
             Work::Write { offset, len, durable } => self.medium.write(offset, &data[..len], durable),
-            Work::Sync => self.medium.sync(),
+            Work::Flush(since) => self.medium.flush(since),
+            Work::Sync(since) => self.medium.sync(since),
             Work::Zero { bytes, deallocate, durable } => {
                 let zeroed = self.medium.zero(&bytes, deallocate);
-                zeroed.and_then(|()| if durable { self.medium.sync() } else { Ok(()) })
+                zeroed.and_then(|()| if durable { self.medium.sync(self.medium.now()) } else { Ok(()) })
             }
             Work::Deallocate { bytes } => self.medium.deallocate(&bytes),
         };

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Advice, AtFlags, FallocateFlags, OFlags, StatxFlags};
+use rustix::fs::{Advice, AtFlags, FallocateFlags, IFlags, OFlags, StatVfsMountFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::FileOptions;
@@ -72,6 +72,14 @@ pub enum FileError {
         /// What was asked for.
         block_size: u32,
     },
+    /// What was written to it earlier may be lost.
+    #[error("{path}: data in the page cache could not be written to the medium, and may be lost ({source}): check the medium and what is on it, then start again", path = path.display())]
+    Unsynced {
+        /// The file or device.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// Anything else.
     #[error("{path}: {source}", path = path.display())]
     System {
@@ -114,6 +122,7 @@ pub(super) fn open(options: &FileOptions, limits: Limits) -> Result<Medium, File
         way: Way::Threads,
         unit: 1,
         volatile_write_cache: true,
+        synchronous: !block_device && is_synchronous(&file),
         deallocation: Deallocation::Nothing,
     };
     let traits = find_way(&file, path, traits, limits)?;
@@ -197,8 +206,6 @@ fn find_way(file: &File, path: &Path, traits: Traits, limits: Limits) -> Result<
         let way = if limits.inline { Way::Inline } else { Way::Threads };
         return Ok(Traits { way, volatile_write_cache: false, ..traits });
     }
-    let volatile_write_cache = !traits.block_device || queue_attribute(file, "write_cache") != "write through";
-    let traits = Traits { volatile_write_cache, ..traits };
     let Some(unit) = direct_unit(file, &traits).filter(|_| limits.direct) else { return Ok(traits) };
     if unit > traits.block_size {
         return Err(FileError::Unit { path: path.to_owned(), unit });
@@ -207,19 +214,29 @@ fn find_way(file: &File, path: &Path, traits: Traits, limits: Limits) -> Result<
         return Ok(traits);
     }
     // Cached pages, as left by whatever filled the file, would make the first direct writes wait.
-    let _ = rustix::fs::fdatasync(file);
+    let unsynced = |source: Errno| FileError::Unsynced { path: path.to_owned(), source: source.into() };
+    rustix::fs::fdatasync(file).map_err(unsynced)?;
     let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
-    let traits = Traits { unit: unit as usize, ..traits };
+    // The page cache is volatile whatever the device is: what counts without it is the device alone.
+    let volatile_write_cache = !traits.block_device || queue_attribute(file, "write_cache") != "write through";
+    let cached = traits;
+    let traits = Traits { unit: unit as usize, volatile_write_cache, ..traits };
     match probe_nowait(file, traits.block_size) {
         Ok(true) if limits.nowait => Ok(Traits { way: Way::Direct, ..traits }),
         Ok(_) => Ok(traits),
         Err(Errno::INVAL) if traits.block_size < 4096 => Err(FileError::Unit { path: path.to_owned(), unit: 4096 }),
         Err(Errno::INVAL) => {
             set_direct(file, false).map_err(|error| system(error.into()))?;
-            Ok(Traits { unit: 1, ..traits })
+            Ok(cached)
         }
         Err(error) => Err(system(error.into())),
     }
+}
+
+/// Whether each write to a file is a sync as well.
+fn is_synchronous(file: &File) -> bool {
+    let by_mount = rustix::fs::fstatvfs(file).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::SYNCHRONOUS));
+    by_mount || rustix::fs::ioctl_getflags(file).is_ok_and(|flags| flags.contains(IFlags::SYNC))
 }
 
 fn is_tmpfs(file: &File) -> io::Result<bool> {

@@ -1,0 +1,113 @@
+//! What a flush may say after writes and syncs have failed, in every way to reach a medium.
+
+use super::super::conformance::Driver;
+use super::super::{IoError, Op, Random};
+use super::tests::{fresh, on_disk, options};
+use super::*;
+
+const EIO: Result<(), IoError> = Err(IoError::Medium(libc::EIO));
+
+/// As it comes (AIO where that works), threads past the page cache, threads through it.
+fn ways() -> [Limits; 3] {
+    let limits = Limits::default();
+    [limits, Limits { nowait: false, ..limits }, Limits { direct: false, ..limits }]
+}
+
+fn run(driver: &mut Driver, op: Op) -> Result<(), IoError> {
+    let data = matches!(op, Op::Write { .. }).then_some(&[7; 4096][..]);
+    let blocks = u32::from(op != Op::Flush);
+    driver.run(op, 3, blocks, data).map(drop)
+}
+
+fn forced_operations() -> [Op; 2] {
+    [Op::Write { fua: true }, Op::WriteZeroes { fua: true, deallocate: false }]
+}
+
+/// The forced operation takes the kernel's only report of writes that were lost: no flush may succeed after it.
+#[test]
+fn after_a_forced_write_has_reported_lost_writes_every_flush_fails() {
+    let dir = on_disk();
+    for limits in ways() {
+        for forced in forced_operations() {
+            let backend = fresh(&dir, 4096, 64, limits);
+            let mut driver = Driver::open(&backend, 4);
+            assert_eq!(run(&mut driver, Op::Write { fua: false }), Ok(()));
+            backend.medium.faults.lose_writes(libc::EIO);
+            assert_eq!(run(&mut driver, forced), EIO, "{limits:?}: {forced:?}");
+            for _ in 0..3 {
+                assert_eq!(run(&mut driver, Op::Flush), EIO, "{limits:?}: a flush after {forced:?}");
+            }
+        }
+    }
+}
+
+/// A write that fails has lost nothing that was written before it.
+#[test]
+fn a_write_that_fails_alone_makes_no_flush_fail() {
+    let dir = on_disk();
+    for limits in ways() {
+        for number in [libc::EIO, libc::ENOSPC, libc::EROFS, libc::EINVAL] {
+            let backend = fresh(&dir, 4096, 64, limits);
+            let mut driver = Driver::open(&backend, 4);
+            assert_eq!(run(&mut driver, Op::Write { fua: false }), Ok(()));
+            backend.medium.faults.fail_writes(Some(number));
+            for fua in [true, false] {
+                assert!(run(&mut driver, Op::Write { fua }).is_err(), "{limits:?}: error {number}");
+                assert_eq!(run(&mut driver, Op::Flush), Ok(()), "{limits:?}: a flush after error {number}");
+            }
+            backend.medium.faults.fail_writes(None);
+            assert_eq!(run(&mut driver, Op::Write { fua: true }), Ok(()));
+        }
+    }
+}
+
+/// The plainest account: whether completed writes were lost at any time before, and whether the next write fails.
+#[test]
+fn a_flush_succeeds_exactly_until_completed_writes_are_lost() {
+    let dir = on_disk();
+    for seed in 0..24 {
+        let mut random = Random::new(seed);
+        let backend = fresh(&dir, 4096, 64, ways()[seed as usize % 3]);
+        let mut driver = Driver::open(&backend, 4);
+        let (mut lost, mut failing) = (false, false);
+        for _ in 0..60 {
+            match random.below(10) {
+                0..3 => assert_eq!(run(&mut driver, Op::Write { fua: false }).is_ok(), !failing),
+                3..5 => drop(run(&mut driver, Op::Write { fua: true })),
+                5 => {
+                    failing = random.one_in(2);
+                    backend.medium.faults.fail_writes(failing.then_some(libc::EIO));
+                }
+                6 if random.one_in(8) => {
+                    backend.medium.faults.lose_writes(libc::EIO);
+                    lost = true;
+                }
+                _ => assert_eq!(run(&mut driver, Op::Flush).is_ok(), !lost, "seed {seed}"),
+            }
+        }
+    }
+}
+
+/// Each write to a synchronous file is a sync as well: its error may be the only report of writes that were lost.
+#[test]
+fn a_write_that_fails_in_a_synchronous_file_makes_every_flush_fail() {
+    let dir = on_disk();
+    for limits in ways() {
+        for (number, remembered) in
+            [(libc::EIO, true), (libc::ENOSPC, false), (libc::EROFS, false), (libc::EINVAL, false)]
+        {
+            let path = dir.path().join("synchronous.img");
+            let file = std::fs::File::create(&path).and_then(|file| file.set_len(64 * 4096).map(|()| file));
+            if let Err(error) = rustix::fs::ioctl_setflags(file.expect("a file"), rustix::fs::IFlags::SYNC) {
+                return println!("skipped: no file can be made synchronous here ({error})");
+            }
+            let backend = FileBackend::open_within(&options(&path, 4096, None), limits).expect("opens");
+            let mut driver = Driver::open(&backend, 4);
+            backend.medium.faults.fail_writes(Some(number));
+            assert!(run(&mut driver, Op::Write { fua: false }).is_err());
+            backend.medium.faults.fail_writes(None);
+            assert_eq!(run(&mut driver, Op::Flush).is_err(), remembered, "{limits:?}: a flush after error {number}");
+            std::fs::remove_file(&path).expect("it is there");
+        }
+    }
+}
