@@ -79,6 +79,8 @@ pub enum Work {
     },
     /// A command for the controller, on the admin queue.
     Admin(Sqe),
+    /// Identify waiting for the bytes that a namespace holds, or having got them.
+    Utilization(Sqe),
     /// Abort waiting for another queue's answer.
     AwaitAbort,
     /// An Async Event Request.

@@ -4,6 +4,7 @@
 //! namespace ([`namespaces`]) → [`backend`] → completion → answer ([`tx`]) → socket. What is rare walks beside it:
 //! associations ([`association`]), messages between I/O threads ([`message`]), the start and the end ([`server`]).
 
+pub mod acks;
 pub mod association;
 pub mod backend;
 pub mod buffer;
@@ -14,6 +15,7 @@ pub mod controller;
 pub mod departures;
 pub mod discovery;
 pub mod listener;
+pub mod listing;
 mod mapping;
 pub mod memory;
 pub mod message;

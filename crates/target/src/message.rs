@@ -12,8 +12,10 @@ use std::sync::Arc;
 use pilotlight_nvme::Status;
 use pilotlight_reactor::Sender;
 
+use crate::acks::Ack;
 use crate::association::HostKey;
 use crate::backend::{Channel, Geometry};
+use crate::listing::NamespaceList;
 
 /// Names a connection of an I/O thread. The serial number tells it from a later one in the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,14 +111,34 @@ pub enum Message {
     },
     /// This I/O thread has looked.
     BarrierPassed(ConnAddr),
-    /// A namespace has changed.
+    /// A namespace changes: apply it. Hosts are not told yet, and are not to see it in Identify.
     Namespace {
         /// Index of the subsystem.
         subsystem: usize,
         /// The namespace.
         nsid: u32,
-        /// What happened to it.
+        /// What happens to it.
         change: NamespaceChange,
+        /// Dropped once it is applied.
+        applied: Ack,
+    },
+    /// Every I/O thread has applied what was changed: Identify shows this list from now on, and hosts are told.
+    Listed {
+        /// The namespaces of every subsystem.
+        list: Arc<NamespaceList>,
+        /// Subsystem and NSID of each that has changed.
+        changed: Arc<[(usize, u32)]>,
+        /// Dropped once that is done.
+        applied: Ack,
+    },
+    /// The bytes that a namespace holds have been looked at: the Identify command that asked for them can go on.
+    Utilization {
+        /// The admin queue's connection.
+        admin: ConnAddr,
+        /// Slot of the Identify command.
+        slot: u16,
+        /// The slot's generation.
+        generation: u8,
     },
     /// What the discovery log says has changed.
     DiscoveryChanged,

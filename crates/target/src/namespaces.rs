@@ -10,6 +10,8 @@ use std::sync::Arc;
 use pilotlight_reactor::Completions;
 
 use crate::backend::{Bell, Channel, Completion, Geometry};
+use crate::listing::NamespaceList;
+use crate::subsystem::NamespaceInfo;
 use crate::wait::Wait;
 
 /// A namespace as this I/O thread uses it.
@@ -27,6 +29,8 @@ pub struct Namespaces {
     entries: Vec<Entry>,
     /// For each subsystem, by NSID less one, the index of the entry plus one; 0 for none.
     by_nsid: Vec<Vec<u32>>,
+    /// What hosts are told. Changes after the entries of every I/O thread have.
+    list: Arc<NamespaceList>,
 }
 
 impl Namespaces {
@@ -36,7 +40,7 @@ impl Namespaces {
     /// If the system has no descriptor left.
     pub fn new() -> io::Result<Self> {
         let bell = Arc::new(Bell::new()?);
-        Ok(Self { how: Completions::default(), bell, entries: Vec::new(), by_nsid: Vec::new() })
+        Ok(Self { how: Completions::default(), bell, entries: Vec::new(), by_nsid: Vec::new(), list: Arc::default() })
     }
 
     /// What rings when a request completes, where that was asked for.
@@ -73,6 +77,17 @@ impl Namespaces {
     pub fn index_of(&self, subsystem: usize, nsid: u32) -> Option<u32> {
         let by_nsid = self.by_nsid.get(subsystem)?;
         by_nsid.get((nsid as usize).wrapping_sub(1))?.checked_sub(1)
+    }
+
+    /// The namespaces of `subsystem` as hosts are told of them.
+    #[must_use]
+    pub fn listed(&self, subsystem: usize) -> &[(u32, NamespaceInfo)] {
+        self.list.of(subsystem)
+    }
+
+    /// From now on hosts are told what `list` says.
+    pub fn set_list(&mut self, list: Arc<NamespaceList>) {
+        self.list = list;
     }
 
     /// The first namespace of `subsystem` at or after index `from`.

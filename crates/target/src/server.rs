@@ -1,7 +1,9 @@
 //! A running target: its start, what its I/O threads share, changes while it runs, and its end.
 
 mod assemble;
+mod changes;
 mod error;
+mod utilization;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,20 +15,25 @@ use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 use pilotlight_plant::{CoreId, Policy, Unsupported, View};
 use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, RuntimeStats, Sender};
 
+use crate::acks::Acks;
 use crate::association::{Association, Register};
 use crate::backend::{Backend, Op, OpenError, Request, Submitted};
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
 use crate::discovery::DiscoveryLog;
 use crate::listener::Acceptor;
+use crate::listing::NamespaceList;
 use crate::message::{Message, NamespaceChange};
 use crate::moves::Moves;
 use crate::stats::{Counters, Totals};
 use crate::subsystem::{NamespaceInfo, Subsystem};
 pub(crate) use assemble::{Assembled, announce};
-use assemble::{discovery_log, namespace, open_all};
+use assemble::{discovery_log, open_all};
+pub use changes::Changes;
 pub use error::{DrainError, ServerError, StartError};
 use pilotlight_reactor::HistogramSnapshot;
+use utilization::UtilizationReader;
+pub use utilization::{UtilizationRequest, UtilizationRequests};
 
 /// The "subsystem" of hosts that use the discovery service.
 pub const DISCOVERY: usize = usize::MAX;
@@ -46,13 +53,19 @@ pub struct ThreadLimits {
     pub connect_timeout_ns: u64,
 }
 
-/// What all I/O threads share. Nothing here is touched by reads and writes.
+/// What all I/O threads share. Nothing here is touched by reads and writes, and I/O threads never touch the state: what
+/// changes of it they get by message.
 pub struct Shared {
     /// Limits.
     pub limits: ThreadLimits,
     /// Every association.
     pub register: Register,
+    /// Identify commands that wait for the bytes that a namespace holds.
+    pub utilization: UtilizationRequests,
     config: ServerConfig,
+    /// The subsystems, which stay as long as the server runs.
+    identities: Vec<Arc<Subsystem>>,
+    discovery: DiscoveryLog,
     state: Mutex<State>,
     counters: Vec<Arc<Counters>>,
     connections: AtomicU32,
@@ -60,10 +73,9 @@ pub struct Shared {
     started: Instant,
 }
 
-/// What exists, and how it looks to hosts.
+/// What exists, and how it looks to hosts. Only ordinary OS threads look here.
 struct State {
     subsystems: Vec<Entry>,
-    discovery: DiscoveryLog,
 }
 
 struct Entry {
@@ -87,7 +99,10 @@ impl Shared {
         Self {
             limits,
             register: Register::default(),
-            state: Mutex::new(State { subsystems, discovery }),
+            utilization: UtilizationRequests::new(),
+            identities: subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect(),
+            discovery,
+            state: Mutex::new(State { subsystems }),
             counters: (0..config.io_threads.max(1)).map(|_| Arc::new(Counters::default())).collect(),
             connections: AtomicU32::new(0),
             looks_at_moves: AtomicBool::new(false),
@@ -112,6 +127,7 @@ impl Shared {
     /// # Errors
     /// If a backend has no channel left for one more I/O thread.
     pub(crate) fn announcements(&self) -> Result<Vec<Message>, StartError> {
+        let acks = Acks::new(); // nobody waits: connections come after these messages
         let state = self.state();
         let mut messages = Vec::new();
         for (subsystem, entry) in state.subsystems.iter().enumerate() {
@@ -121,10 +137,39 @@ impl Shared {
                     nsid,
                     source,
                 })?;
-                messages.push(Message::Namespace { subsystem, nsid, change });
+                messages.push(Message::Namespace { subsystem, nsid, change, applied: acks.expect() });
             }
         }
+        drop(state);
+        messages.push(Message::Listed { list: self.list(), changed: Arc::new([]), applied: acks.expect() });
         Ok(messages)
+    }
+
+    /// The namespaces as hosts are to be told of them.
+    fn list(&self) -> Arc<NamespaceList> {
+        let state = self.state();
+        let listed = |entry: &Entry| entry.namespaces.iter().map(|(&nsid, ns)| (nsid, ns.info.clone())).collect();
+        Arc::new(NamespaceList::new(state.subsystems.iter().map(listed).collect()))
+    }
+
+    /// The storage of a namespace.
+    fn backend(&self, subsystem: usize, nsid: u32) -> Option<Arc<dyn Backend>> {
+        let state = self.state();
+        let namespace = state.subsystems.get(subsystem)?.namespaces.get(&nsid)?;
+        Some(Arc::clone(&namespace.backend))
+    }
+
+    /// Asks a medium how many bytes of it hold data. May block: not for reactors.
+    fn look_at_utilization(&self, subsystem: usize, nsid: u32) {
+        let found = self
+            .state()
+            .subsystems
+            .get(subsystem)
+            .and_then(|entry| entry.namespaces.get(&nsid))
+            .map(|namespace| (Arc::clone(&namespace.backend), namespace.info.allocated_bytes.clone()));
+        if let Some((backend, allocated)) = found {
+            allocated.set(backend.allocated_bytes().ok());
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -140,6 +185,11 @@ impl Shared {
         self.config.subsystems.iter().position(|subsystem| subsystem.nqn == nqn)
     }
 
+    fn index_of(&self, nqn: &str) -> Result<usize, ServerError> {
+        let found = self.identities.iter().position(|subsystem| subsystem.nqn() == nqn);
+        found.ok_or_else(|| ServerError::NoSubsystem(nqn.into()))
+    }
+
     /// Whether the host may use the subsystem. Anyone may ask what there is: the discovery log shows a host only what it
     /// may use.
     #[must_use]
@@ -151,9 +201,8 @@ impl Shared {
     /// A controller for `association`.
     #[must_use]
     pub fn controller(&self, association: &Association, kato_ms: u32, now_ns: u64) -> Controller {
-        let state = self.state();
-        let kind = match state.subsystems.get(association.host.subsystem) {
-            Some(entry) => ControllerKind::Io(Arc::clone(&entry.subsystem)),
+        let kind = match self.identities.get(association.host.subsystem) {
+            Some(subsystem) => ControllerKind::Io(Arc::clone(subsystem)),
             None => ControllerKind::Discovery,
         };
         let is_io = matches!(kind, ControllerKind::Io(_));
@@ -170,19 +219,18 @@ impl Shared {
         })
     }
 
-    /// Calls `f` with what an admin command may look at.
-    pub fn with_env<R>(&self, association: &Association, reached: Option<IpAddr>, f: impl FnOnce(&AdminEnv) -> R) -> R {
-        let state = self.state();
-        let namespaces: Vec<(u32, NamespaceInfo)> = match state.subsystems.get(association.host.subsystem) {
-            Some(entry) => entry.namespaces.iter().map(|(&nsid, namespace)| (nsid, namespace.current_info())).collect(),
-            None => Vec::new(),
-        };
-        let totals = self.totals();
+    /// Calls `f` with what an admin command may look at, `namespaces` being those of its subsystem. Takes no lock.
+    pub fn with_env<R>(
+        &self,
+        namespaces: &[(u32, NamespaceInfo)],
+        reached: Option<IpAddr>,
+        f: impl FnOnce(&AdminEnv) -> R,
+    ) -> R {
         f(&AdminEnv {
-            namespaces: &namespaces,
-            counters: &totals,
+            namespaces,
+            counters: &self.totals(),
             power_on: self.started.elapsed(),
-            discovery: &state.discovery,
+            discovery: &self.discovery,
             reached,
         })
     }
@@ -230,12 +278,6 @@ impl Shared {
     }
 }
 
-impl Namespace {
-    fn current_info(&self) -> NamespaceInfo {
-        NamespaceInfo { allocated_bytes: self.backend.allocated_bytes().ok(), ..self.info.clone() }
-    }
-}
-
 /// What an I/O thread has done so far.
 #[derive(Clone, Debug, Default)]
 pub struct IoThreadStats {
@@ -275,9 +317,9 @@ pub struct Server {
     acceptor: Acceptor,
     runtime: Runtime,
     addresses: Vec<SocketAddr>,
-    opener: Box<Opener>,
-    /// Held while a namespace is added, removed or resized.
-    changing: Mutex<()>,
+    changes: Changes,
+    /// Answers [`Shared::utilization`] until the server ends.
+    _utilization: UtilizationReader,
 }
 
 impl Server {
@@ -313,8 +355,10 @@ impl Server {
             runtime.adopt(CoreId((id % options.cores.len()) as u16), Box::new(thread));
         }
         announce(&shared, &inboxes)?;
+        let utilization = UtilizationReader::start(&shared, Arc::clone(&inboxes))?;
         let acceptor = Acceptor::start(listeners, Arc::clone(&inboxes), Arc::clone(&shared))?;
-        Ok(Self { shared, threads: inboxes, acceptor, runtime, addresses, opener, changing: Mutex::new(()) })
+        let changes = Changes::new(Arc::clone(&shared), Arc::clone(&inboxes), opener);
+        Ok(Self { shared, threads: inboxes, acceptor, runtime, addresses, changes, _utilization: utilization })
     }
 
     /// The addresses that the server listens on.
@@ -361,70 +405,44 @@ impl Server {
     /// # Errors
     /// If there is no such namespace, or the medium does not say.
     pub fn allocated_bytes(&self, nqn: &str, nsid: u32) -> Result<u64, ServerError> {
-        let index = self.index_of(nqn)?;
-        let state = self.shared.state();
-        let namespace = state.subsystems[index].namespaces.get(&nsid);
-        Ok(namespace.ok_or_else(|| no_namespace(nqn, nsid))?.backend.allocated_bytes()?)
+        let backend = self.shared.backend(self.shared.index_of(nqn)?, nsid);
+        Ok(backend.ok_or_else(|| no_namespace(nqn, nsid))?.allocated_bytes()?)
     }
 
-    /// Adds a namespace; hosts are told.
+    /// Adds a namespace; hosts are told once every I/O thread knows it.
     ///
     /// # Errors
-    /// If the subsystem does not exist, the NSID is in use, or the backend cannot be opened.
+    /// If the subsystem does not exist, the NSID is in use, or the backend cannot be opened. Nothing has changed then.
     pub fn add_namespace(&self, nqn: &str, config: &NamespaceConfig) -> Result<(), ServerError> {
-        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = self.index_of(nqn)?;
-        let exists = |state: &State| state.subsystems[index].namespaces.contains_key(&config.nsid);
-        if exists(&self.shared.state()) {
-            return Err(ServerError::Exists { nqn: nqn.into(), nsid: config.nsid });
-        }
-        let backend = (self.opener)(config)?;
-        let changes: Vec<_> =
-            self.threads.iter().map(|_| added(backend.as_ref(), config.nsid)).collect::<Result<_, _>>()?;
-        let mut state = self.shared.state();
-        let entry = &mut state.subsystems[index];
-        let namespace = namespace(&entry.subsystem, config, backend);
-        entry.namespaces.insert(config.nsid, namespace);
-        drop(state);
-        for (thread, change) in self.threads.iter().zip(changes) {
-            send(thread, Message::Namespace { subsystem: index, nsid: config.nsid, change });
-        }
-        Ok(())
+        self.changes.add(nqn, config)
     }
 
-    /// Removes a namespace; hosts are told. Requests in progress are finished.
+    /// Removes a namespace; hosts are told once it is gone from every I/O thread. Requests in progress are finished.
     ///
     /// # Errors
     /// If there is no such subsystem or namespace.
     pub fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), ServerError> {
-        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = self.index_of(nqn)?;
-        let removed = self.shared.state().subsystems[index].namespaces.remove(&nsid);
-        removed.ok_or_else(|| no_namespace(nqn, nsid))?;
-        self.broadcast(index, nsid, || NamespaceChange::Removed);
-        Ok(())
+        self.changes.remove(nqn, nsid)
     }
 
-    /// Changes a namespace's size to `blocks`, or for `None` to what its medium has become. Hosts are told if it differs.
-    /// Returns the size in blocks that holds from now on.
+    /// Gives namespace `from` (NQN and NSID) another NSID, in its own or another subsystem `to`, without closing its
+    /// storage: locks are held and data in memory stays. Block size and storage are those that it has; of `config`, the
+    /// NSID and the UUID count. Requests in progress are finished under the old number.
+    ///
+    /// # Errors
+    /// If there is no such subsystem or namespace, the new NSID is in use, `config` has another block size, or the system
+    /// lacks what more channels to the storage need. Nothing has changed then.
+    pub fn move_namespace(&self, from: (&str, u32), to: &str, config: &NamespaceConfig) -> Result<(), ServerError> {
+        self.changes.move_to(from, to, config)
+    }
+
+    /// Changes a namespace's size to `blocks`, or for `None` to what its medium has become. Hosts are told if it differs,
+    /// once every I/O thread knows. Returns the size in blocks that holds from now on.
     ///
     /// # Errors
     /// If there is no such subsystem or namespace, or the backend cannot be resized.
     pub fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError> {
-        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = self.index_of(nqn)?;
-        let find = |state: &State| state.subsystems[index].namespaces.get(&nsid).map(|ns| Arc::clone(&ns.backend));
-        let backend = find(&self.shared.state()).ok_or_else(|| no_namespace(nqn, nsid))?;
-        // The state is not held meanwhile: a backend may wait for requests of I/O threads, and those for the state.
-        let before = backend.geometry();
-        let geometry = backend.resize(blocks)?;
-        if let Some(namespace) = self.shared.state().subsystems[index].namespaces.get_mut(&nsid) {
-            namespace.info.geometry = geometry;
-        }
-        if geometry != before {
-            self.broadcast(index, nsid, || NamespaceChange::Resized(geometry));
-        }
-        Ok(geometry.blocks)
+        self.changes.resize(nqn, nsid, blocks)
     }
 
     /// Stops: accepts nothing more, finishes what is in progress within `deadline`, flushes every namespace.
@@ -456,15 +474,6 @@ impl Server {
             }
         }
         Ok(())
-    }
-
-    fn index_of(&self, nqn: &str) -> Result<usize, ServerError> {
-        let found = self.shared.config.subsystems.iter().position(|subsystem| subsystem.nqn == nqn);
-        found.ok_or_else(|| ServerError::NoSubsystem(nqn.into()))
-    }
-
-    fn broadcast(&self, subsystem: usize, nsid: u32, change: impl Fn() -> NamespaceChange) {
-        self.send_all(|| Message::Namespace { subsystem, nsid, change: change() });
     }
 
     fn send_all(&self, message: impl Fn() -> Message) {

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::backend::Geometry;
 use crate::config::{MAX_SERIAL, NamespaceConfig, SubsystemConfig};
+use crate::listing::AllocatedBytes;
 
 /// The name space of Pilotlight's version 5 UUIDs (a UUID of its own, drawn once).
 const NAME_SPACE: Uuid = Uuid::from_u128(0x6f0c_3f2e_93a5_4c1b_8d54_1f6a_5f0e_7a21);
@@ -61,7 +62,7 @@ pub struct NamespaceInfo {
     /// Namespace globally unique identifier.
     pub nguid: [u8; 16],
     /// Bytes that hold data, where the medium says so.
-    pub allocated_bytes: Option<u64>,
+    pub allocated_bytes: AllocatedBytes,
 }
 
 impl NamespaceInfo {
@@ -73,7 +74,7 @@ impl NamespaceInfo {
             geometry,
             uuid: config.uuid.unwrap_or_else(|| named(&name).into_bytes()),
             nguid: named(&format!("{name} nguid")).into_bytes(),
-            allocated_bytes: None,
+            allocated_bytes: AllocatedBytes::new(None),
         }
     }
 }

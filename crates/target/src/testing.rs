@@ -20,7 +20,7 @@ use crate::backend::Backend;
 use crate::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::departures::Clock;
 use crate::message::{Message, Outbox};
-use crate::server::Shared;
+use crate::server::{Changes, Opener, Shared, announce};
 use crate::thread::{TargetThread, ThreadParts, Usage};
 use pilotlight_reactor::HistogramSnapshot;
 
@@ -33,6 +33,11 @@ const POLL_NS: u64 = 1_000;
 /// An I/O thread on the bench.
 pub struct Bench {
     thread: TargetThread,
+    /// Other I/O threads, which get no connections.
+    others: Vec<TargetThread>,
+    others_are_held: bool,
+    inboxes: Arc<[Sender<Message>]>,
+    opener: Arc<Opener>,
     inbox: Sender<Message>,
     shared: Arc<Shared>,
     now_ns: u64,
@@ -46,29 +51,73 @@ impl Bench {
     /// # Errors
     /// If the system has no memory or descriptor left.
     pub fn new(backend: &Arc<dyn Backend>, limits: Limits, pool_bytes: usize) -> io::Result<Self> {
+        Self::with_threads(backend, limits, pool_bytes, 1)
+    }
+
+    /// The same with `threads` I/O threads. All connections are the first one's; the others are polled with it, unless they
+    /// are held ([`Bench::hold_others`]).
+    ///
+    /// # Errors
+    /// As [`Bench::new`].
+    pub fn with_threads(
+        backend: &Arc<dyn Backend>,
+        limits: Limits,
+        pool_bytes: usize,
+        threads: u32,
+    ) -> io::Result<Self> {
         let block_size = backend.geometry().block_size;
         let spec = "null:4KiB".parse().map_err(|_| io::ErrorKind::InvalidInput)?; // never opened
         let namespace = NamespaceConfig { nsid: 1, backend: spec, block_size, uuid: None };
         let subsystem =
             SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces: vec![namespace] };
-        let config = ServerConfig { subsystems: vec![subsystem], limits, ..ServerConfig::default() };
+        let config =
+            ServerConfig { subsystems: vec![subsystem], limits, io_threads: threads, ..ServerConfig::default() };
         let backend = Arc::clone(backend);
-        let shared = Shared::for_tests(config, &move |_: &NamespaceConfig| Ok(Arc::clone(&backend)));
-        let shared = Arc::new(shared.map_err(io::Error::other)?);
-        let inbox = Inbox::new(256);
-        let sender = inbox.sender();
-        shared.announcements().map_err(io::Error::other)?.into_iter().for_each(|message| drop(sender.send(message)));
-        let mut thread = TargetThread::new(ThreadParts {
-            id: 0,
-            inbox,
-            out: Outbox::new(Arc::new([sender.clone()])),
-            pool_bytes,
-            counters: shared.counters(0),
-            clock: Clock::Handed,
-            shared: Arc::clone(&shared),
-        })?;
+        let opener: Arc<Opener> = Arc::new(move |_: &NamespaceConfig| Ok(Arc::clone(&backend)));
+        let shared = Arc::new(Shared::for_tests(config, &*opener).map_err(io::Error::other)?);
+        let ends: Vec<Inbox<Message>> = (0..threads).map(|_| Inbox::new(256)).collect();
+        let inboxes: Arc<[Sender<Message>]> = ends.iter().map(Inbox::sender).collect();
+        announce(&shared, &inboxes).map_err(io::Error::other)?;
+        let thread = |(id, inbox)| {
+            TargetThread::new(ThreadParts {
+                id,
+                inbox,
+                out: Outbox::new(Arc::clone(&inboxes)),
+                pool_bytes,
+                counters: shared.counters(usize::from(id)),
+                clock: Clock::Handed,
+                shared: Arc::clone(&shared),
+            })
+        };
+        let mut others = (0..).zip(ends).map(thread).collect::<io::Result<Vec<_>>>()?;
+        let mut thread = others.remove(0);
         thread.set_completions(Completions::Interrupt);
-        Ok(Self { thread, inbox: sender, shared, now_ns: 0, asleep: None })
+        let inbox = inboxes[0].clone();
+        let (now_ns, asleep, others_are_held) = (0, None, false);
+        Ok(Self { thread, others, others_are_held, inboxes, opener, inbox, shared, now_ns, asleep })
+    }
+
+    /// Polls the other I/O threads no more, or again.
+    pub fn hold_others(&mut self, held: bool) {
+        self.others_are_held = held;
+    }
+
+    fn others_would_work(&self) -> bool {
+        !self.others_are_held && self.others_have_messages()
+    }
+
+    /// Whether a message waits for one of the other I/O threads.
+    #[must_use]
+    pub fn others_have_messages(&self) -> bool {
+        self.others.iter().any(TargetThread::has_messages)
+    }
+
+    /// What changes the namespaces here as a server does. Its methods wait for I/O threads: for another OS thread.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        let opener = Arc::clone(&self.opener);
+        let opener = Box::new(move |config: &NamespaceConfig| opener(config));
+        Changes::new(Arc::clone(&self.shared), Arc::clone(&self.inboxes), opener)
     }
 
     /// A new connection, as the acceptor would hand it over. With `narrow` the thread's socket takes few bytes at a time.
@@ -112,6 +161,9 @@ impl Bench {
         let missed = self.wake().is_some_and(|limit_ns| self.now_ns + ns < limit_ns) && !rung;
         self.now_ns += ns;
         let polled = self.thread.poll(self.now_ns);
+        for other in self.others.iter_mut().filter(|_| !self.others_are_held) {
+            other.poll(self.now_ns);
+        }
         assert_eq!(polled.in_progress, self.thread.usage().commands, "what is in progress after a poll");
         assert!(
             !missed || self.thread.came_to_nothing(),
@@ -127,7 +179,9 @@ impl Bench {
         let end_ns = self.now_ns + ns;
         for polls in 0.. {
             let rest_ns = match self.asleep {
-                Some(limit_ns) if !self.is_readable() => limit_ns.saturating_sub(self.now_ns),
+                Some(limit_ns) if !self.is_readable() && !self.others_would_work() => {
+                    limit_ns.saturating_sub(self.now_ns)
+                }
                 _ => POLL_NS,
             };
             if rest_ns > end_ns - self.now_ns {

@@ -22,6 +22,7 @@ use crate::backend::Completion;
 use crate::buffer::BufferPool;
 use crate::connection::{Connection, Cx, connection_of};
 use crate::departures::{Clock, Departures};
+use crate::listing::NamespaceList;
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Message, NamespaceChange, Outbox};
 use crate::moves::{InProgress, here};
@@ -158,6 +159,11 @@ impl TargetThread {
         Usage { connections: self.open, commands, buffers, booked: memory.booked(), in_backends }
     }
 
+    /// Whether a message waits for this thread: for tests.
+    pub(crate) fn has_messages(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
     /// Whether the last poll came to nothing, deadlines included: for tests.
     pub(crate) fn came_to_nothing(&self) -> bool {
         self.quiet
@@ -220,7 +226,17 @@ impl TargetThread {
             Message::BarrierPassed(asker) => {
                 self.with(asker, now_ns, |link, _| link.conn.on_barrier_passed());
             }
-            Message::Namespace { subsystem, nsid, change } => self.on_namespace(subsystem, nsid, change, now_ns),
+            Message::Namespace { subsystem, nsid, change, applied } => {
+                self.on_namespace(subsystem, nsid, change);
+                drop(applied);
+            }
+            Message::Listed { list, changed, applied } => {
+                self.on_listed(list, &changed, now_ns);
+                drop(applied);
+            }
+            Message::Utilization { admin, slot, generation } => {
+                self.with(admin, now_ns, |link, cx| link.conn.on_utilization(slot, generation, cx));
+            }
             Message::DiscoveryChanged => self.each(now_ns, |link, cx| link.conn.on_discovery_changed(cx)),
             Message::Drain => {
                 self.draining = true;
@@ -238,14 +254,21 @@ impl TargetThread {
         self.resources.out.send(asker.thread, Message::BarrierPassed(asker));
     }
 
-    fn on_namespace(&mut self, subsystem: usize, nsid: u32, change: NamespaceChange, now_ns: u64) {
+    fn on_namespace(&mut self, subsystem: usize, nsid: u32, change: NamespaceChange) {
         let namespaces = &mut self.resources.namespaces;
         match change {
             NamespaceChange::Added(geometry, channel) => namespaces.add(subsystem, nsid, geometry, channel),
             NamespaceChange::Resized(geometry) => namespaces.resize(subsystem, nsid, geometry),
             NamespaceChange::Removed => namespaces.remove(subsystem, nsid),
         }
-        self.each(now_ns, |link, cx| link.conn.on_namespace_changed(subsystem, nsid, cx));
+    }
+
+    /// Every I/O thread has applied a change: hosts see it from now on.
+    fn on_listed(&mut self, list: Arc<NamespaceList>, changed: &[(usize, u32)], now_ns: u64) {
+        self.resources.namespaces.set_list(list);
+        for &(subsystem, nsid) in changed {
+            self.each(now_ns, |link, cx| link.conn.on_namespace_changed(subsystem, nsid, cx));
+        }
     }
 
     fn accept(&mut self, socket: OwnedFd, peer: SocketAddr, now_ns: u64) {

@@ -13,9 +13,10 @@ use super::io::{Step, TX_BUDGET};
 use super::{Connection, Cx, Phase, Role};
 use crate::association::{Association, HostKey};
 use crate::command::{Direction, Plan, Work};
-use crate::controller::{Controller, Effect, Outcome};
+use crate::controller::{Controller, Effect, Outcome, reports_utilization};
 use crate::message::{ConnAddr, ConnectRefusal, Message};
-use crate::slots::State;
+use crate::server::UtilizationRequest;
+use crate::slots::{Slot, State};
 use crate::wire::CapsuleData;
 
 /// The answer to an I/O queue whose controller is gone.
@@ -167,6 +168,39 @@ impl Connection {
         }
     }
 
+    /// The admin command in `index`, when it comes and whenever it is tried again.
+    pub(super) fn admin_step(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx) -> Step {
+        if self.asks_utilization(index, sqe, cx) { Step::Gone } else { self.execute_admin(index, sqe, cx) }
+    }
+
+    /// Sets the command in `index` aside if its answer needs a look at a medium, which may block: another OS thread does
+    /// that, and [`Connection::on_utilization`] goes on.
+    fn asks_utilization(&mut self, index: u16, sqe: &Sqe, cx: &Cx) -> bool {
+        let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &self.role) else { return false };
+        let subsystem = admin.association.host.subsystem;
+        let Some(nsid) = reports_utilization(sqe).filter(|_| admin.controller.is_ready()) else { return false };
+        if cx.namespaces.listed(subsystem).iter().all(|(listed, _)| *listed != nsid) {
+            return false;
+        }
+        let slot = queue.slots.get(index);
+        let request = UtilizationRequest { subsystem, nsid, admin: cx.me, slot: index, generation: slot.generation };
+        if !cx.shared.utilization.ask(request) {
+            return false; // it reports what was seen last
+        }
+        slot.work = Work::Utilization(*sqe);
+        slot.state = State::Parked;
+        true
+    }
+
+    /// The medium has been looked at: goes on with the Identify command in `slot`.
+    pub fn on_utilization(&mut self, slot: u16, generation: u8, cx: &mut Cx) {
+        let Some(queue) = self.queue.as_mut().filter(|_| matches!(self.phase, Phase::Ready)) else { return };
+        let parked = |slot: &&mut Slot| slot.state == State::Parked && matches!(slot.work, Work::Utilization(_));
+        if queue.slots.get_if(slot, generation).filter(parked).is_some() {
+            self.drive(slot, cx);
+        }
+    }
+
     /// Carries out the admin command in `index`.
     pub(super) fn execute_admin(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx) -> Step {
         let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &mut self.role) else { return Step::Gone };
@@ -186,9 +220,10 @@ impl Connection {
         let data = from_host.as_deref().unwrap_or(&[]);
         let out = to_host.as_deref_mut().unwrap_or(&mut []);
         admin.hear(cx.now_ns);
+        let namespaces = cx.namespaces.listed(admin.association.host.subsystem);
         let outcome = cx
             .shared
-            .with_env(&admin.association, self.reached, |env| admin.controller.execute(sqe, data, out, cx.now_ns, env));
+            .with_env(namespaces, self.reached, |env| admin.controller.execute(sqe, data, out, cx.now_ns, env));
         admin.association.note_power_state(admin.controller.power_state());
         if let Some(buffer) = from_host {
             cx.memory.give_back(&mut queue.share, buffer);

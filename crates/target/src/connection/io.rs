@@ -214,7 +214,8 @@ impl Connection {
             Work::Deallocate { namespace, ranges, done, offset } => {
                 self.deallocate_step(index, namespace, ranges, done, offset, cx)
             }
-            Work::Admin(sqe) => self.execute_admin(index, &sqe, cx),
+            Work::Admin(sqe) => self.admin_step(index, &sqe, cx),
+            Work::Utilization(sqe) => self.execute_admin(index, &sqe, cx),
             Work::None | Work::AwaitAbort | Work::AwaitEvent => self.complete(index, 0, cx),
         }
     }
@@ -452,7 +453,8 @@ impl Connection {
         if queue.flow_control {
             cqe.sqhd = U16::new(queue.sqhd);
         }
-        let to_host = matches!(slot.work, Work::Read(_) | Work::Admin(_)) && slot.status.is_success();
+        let to_host =
+            matches!(slot.work, Work::Read(_) | Work::Admin(_) | Work::Utilization(_)) && slot.status.is_success();
         let mut arrived_ns = slot.arrived_ns;
         match &slot.work {
             Work::Read(_) => cx.counters.add_read(u64::from(slot.len)),
@@ -499,7 +501,7 @@ impl Connection {
 
 /// Whether a command needs a buffer, or answers to leave, before it can go on.
 fn needs_room(slot: &Slot) -> bool {
-    let work_does = matches!(slot.work, Work::Read(_) | Work::Verify { .. } | Work::Admin(_));
+    let work_does = matches!(slot.work, Work::Read(_) | Work::Verify { .. } | Work::Admin(_) | Work::Utilization(_));
     slot.status.is_success() && (work_does || slot.asked < slot.len)
 }
 

@@ -1,5 +1,6 @@
 //! Identify (Base 5.17): the controller's limits as they are, and its namespaces.
 
+use pilotlight_nvme::command::opcode;
 use pilotlight_nvme::identify::{
     IdentifyController, IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceIndependent, IdentifyNamespaceNvm,
     ascii_field, cns, nidt, oncs, put_descriptor,
@@ -39,6 +40,14 @@ const KAS: u16 = 1;
 /// How long a shutdown may take that flushes slow media, in microseconds. Linux waits 5 s unless it is told otherwise,
 /// and says so in its log whenever it is.
 const SHUTDOWN_LATENCY_US: u32 = 5_000_000;
+
+/// The namespace whose bytes in use an admin command reports (NUSE, in Identify Namespace).
+#[must_use]
+pub fn reports_utilization(sqe: &Sqe) -> Option<u32> {
+    let nsid = sqe.nsid.get();
+    let is_asked = sqe.opcode == opcode::admin::IDENTIFY && sqe.cdw10() as u8 == cns::NAMESPACE;
+    (is_asked && nsid != NSID_ALL).then_some(nsid)
+}
 
 impl Controller {
     pub(super) fn identify(&self, sqe: &Sqe, out: &mut [u8], env: &AdminEnv) -> Outcome {
@@ -146,8 +155,9 @@ fn namespace_or_zeroes(nsid: u32, env: &AdminEnv, fill: impl FnOnce(&NamespaceIn
 fn namespace(info: &NamespaceInfo) -> IdentifyNamespace {
     let geometry = info.geometry;
     let blocks = U64::new(geometry.blocks);
-    let used = info.allocated_bytes.map_or(geometry.blocks, |bytes| bytes / u64::from(geometry.block_size));
-    let thin = info.allocated_bytes.is_some();
+    let allocated = info.allocated_bytes.get();
+    let used = allocated.map_or(geometry.blocks, |bytes| bytes / u64::from(geometry.block_size));
+    let thin = allocated.is_some();
     let mut id = IdentifyNamespace {
         nsze: blocks,
         ncap: blocks,
@@ -166,7 +176,7 @@ fn namespace(info: &NamespaceInfo) -> IdentifyNamespace {
 }
 
 fn independent(info: &NamespaceInfo) -> IdentifyNamespaceIndependent {
-    let thin = info.allocated_bytes.is_some();
+    let thin = info.allocated_bytes.get().is_some();
     IdentifyNamespaceIndependent { nsfeat: u8::from(thin), nmic: 1, nstat: 1, ..Default::default() }
 }
 

@@ -36,6 +36,7 @@ use crate::stats::Totals;
 use crate::subsystem::{NamespaceInfo, Subsystem};
 use events::Events;
 use features::Features;
+pub use identify::reports_utilization;
 use logs::ErrorLog;
 
 /// Version 2.0 of the specification, as VS says it.

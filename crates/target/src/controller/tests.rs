@@ -5,6 +5,7 @@ mod power;
 use super::*;
 use crate::backend::Geometry;
 use crate::config::SubsystemConfig;
+use crate::listing::AllocatedBytes;
 use pilotlight_nvme::feature::{NAMESPACE_CHANGED, async_event, fid};
 
 const NQN: &str = "nqn.2014-08.org.example:s";
@@ -39,7 +40,8 @@ fn enable(controller: &mut Controller) {
 fn namespaces() -> Vec<(u32, NamespaceInfo)> {
     let geometry =
         Geometry { block_size: 4096, blocks: 1000, volatile_write_cache: true, deallocated_reads_zero: true };
-    let info = NamespaceInfo { geometry, uuid: [1; 16], nguid: [2; 16], allocated_bytes: Some(8192) };
+    let info =
+        NamespaceInfo { geometry, uuid: [1; 16], nguid: [2; 16], allocated_bytes: AllocatedBytes::new(Some(8192)) };
     vec![(1, info.clone()), (3, info)]
 }
 

@@ -94,7 +94,9 @@ pub(super) fn open_all(config: &ServerConfig, opener: &Opener) -> Result<Vec<Ent
 }
 
 pub(super) fn namespace(subsystem: &Subsystem, config: &NamespaceConfig, backend: Arc<dyn Backend>) -> Namespace {
-    Namespace { info: NamespaceInfo::new(subsystem, config, backend.geometry()), backend }
+    let info = NamespaceInfo::new(subsystem, config, backend.geometry());
+    info.allocated_bytes.set(backend.allocated_bytes().ok());
+    Namespace { info, backend }
 }
 
 pub(super) fn discovery_log(config: &ServerConfig, addresses: &[SocketAddr]) -> DiscoveryLog {

@@ -57,6 +57,20 @@ pub enum ServerError {
         /// The namespace.
         nsid: u32,
     },
+    /// A namespace cannot get another number and another block size at once.
+    #[error(
+        "namespace {nsid} of {nqn} has blocks of {has} bytes, and {asked} are asked for under its new number; its storage is open with {has}: remove it first, or restart"
+    )]
+    OtherBlockSize {
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        nsid: u32,
+        /// Its logical block size in bytes.
+        has: u32,
+        /// What was asked for.
+        asked: u32,
+    },
     /// The backend cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),

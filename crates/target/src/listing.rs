@@ -1,0 +1,68 @@
+//! The namespaces as hosts are told of them, in Identify: a list that never changes. A change makes a new list, and each
+//! I/O thread gets it by message, so that admin commands take no lock.
+//!
+//! One number in it does change, the bytes that hold data: an ordinary thread writes it (`server/utilization.rs`).
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::subsystem::NamespaceInfo;
+
+/// The namespaces of every subsystem.
+#[derive(Clone, Debug, Default)]
+pub struct NamespaceList(Vec<Vec<(u32, NamespaceInfo)>>);
+
+impl NamespaceList {
+    /// The list of the namespaces of each subsystem, by ascending NSID.
+    #[must_use]
+    pub fn new(subsystems: Vec<Vec<(u32, NamespaceInfo)>>) -> Self {
+        Self(subsystems)
+    }
+
+    /// The namespaces of `subsystem` by ascending NSID; none if there is no such subsystem.
+    #[must_use]
+    pub fn of(&self, subsystem: usize) -> &[(u32, NamespaceInfo)] {
+        self.0.get(subsystem).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// What stands for "the medium does not say".
+const UNKNOWN: u64 = u64::MAX;
+
+/// Bytes of a namespace that hold data, as of the last look. Clones are one number.
+#[derive(Clone)]
+pub struct AllocatedBytes(Arc<AtomicU64>);
+
+impl AllocatedBytes {
+    /// A number of bytes; `None` where the medium does not say.
+    #[must_use]
+    pub fn new(bytes: Option<u64>) -> Self {
+        Self(Arc::new(AtomicU64::new(bytes.unwrap_or(UNKNOWN))))
+    }
+
+    /// The number as it was last seen; `None` where the medium does not say.
+    #[must_use]
+    pub fn get(&self) -> Option<u64> {
+        Some(self.0.load(Relaxed)).filter(|&bytes| bytes != UNKNOWN)
+    }
+
+    /// Notes the number as it is now.
+    pub fn set(&self, bytes: Option<u64>) {
+        self.0.store(bytes.unwrap_or(UNKNOWN), Relaxed);
+    }
+}
+
+impl fmt::Debug for AllocatedBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+impl PartialEq for AllocatedBytes {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl Eq for AllocatedBytes {}
