@@ -14,7 +14,8 @@ use pilotlight_bench::study::map::{By, Question as MapQuestion};
 use pilotlight_report::table::short;
 use pilotlight_stats::Estimate;
 
-use crate::compare::{p, pair, print};
+use crate::compare::{p, pair};
+use crate::console;
 use crate::exit::Exit;
 use crate::table::Table;
 
@@ -120,23 +121,24 @@ pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         scope: args.scope.clone(),
     };
     if let Some(wrong) = unknown(&given, &args.baseline) {
-        eprintln!("error: {wrong}");
+        console::say(format_args!("error: {wrong}"));
         return Ok(Exit::Refused.into());
     }
     let advice = advise(&given, &question);
     if advice.works.is_empty() {
-        eprintln!("error: {}: no I/Os, transactions or operations were counted", args.results.display());
+        let name = args.results.display();
+        console::say(format_args!("error: {name}: no I/Os, transactions or operations were counted"));
         return Ok(Exit::Refused.into());
     }
-    print(&if args.json { serde_json::to_string_pretty(&advice)? + "\n" } else { text(&advice) })?;
+    console::print(if args.json { serde_json::to_string_pretty(&advice)? + "\n" } else { text(&advice) })?;
     Ok(Exit::Clean.into())
 }
 
 fn map_of(given: &Given, question: &MapQuestion, as_json: bool) -> anyhow::Result<ExitCode> {
     match map::told(given, question, as_json) {
-        Ok(text) => print(&text).map(|()| Exit::Clean.into()),
+        Ok(text) => console::print(text).map(|()| Exit::Clean.into()),
         Err(error) => {
-            eprintln!("error: {}: {error}", given.name);
+            console::say(format_args!("error: {}: {error}", given.name));
             Ok(Exit::Refused.into())
         }
     }

@@ -5,7 +5,7 @@ mod plan;
 mod progress;
 mod simulated;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -19,6 +19,7 @@ use pilotlight_bench::run::{self, RunError, Senses, Settings, StopFlag};
 use pilotlight_sensors::Roots;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::console;
 use crate::exit::Exit;
 use progress::Progress;
 
@@ -162,8 +163,7 @@ fn confirm(loaded: &Loaded, args: &BenchArgs) -> anyhow::Result<()> {
     if loaded.experiment.precondition.is_none() || !std::io::stdin().is_terminal() {
         return Ok(());
     }
-    eprint!("Everything on {} will be erased. Type its name to go on: ", device.display());
-    std::io::stderr().flush()?;
+    console::tell(format_args!("Everything on {} will be erased. Type its name to go on: ", device.display()));
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     anyhow::ensure!(Path::new(answer.trim()) == device, "not confirmed; nothing was changed");
@@ -197,7 +197,7 @@ fn measured(args: &BenchArgs, prepared: &Prepared) -> anyhow::Result<ExitCode> {
     let Prepared { loaded, plan, senses, settings } = prepared;
     let stop = listening()?;
     if !args.json {
-        output::print(&output::sensors(senses));
+        console::print(output::sensors(senses))?;
     }
     let mut progress = Progress::new(plan, args.json);
     let outcome = run::run(loaded, plan, senses, settings, &stop, &mut |event| progress.tell(&event));
@@ -216,7 +216,7 @@ fn measured(args: &BenchArgs, prepared: &Prepared) -> anyhow::Result<ExitCode> {
         Err(error) => {
             let code = crate::exit::failed(&error.into());
             if settings.folder.plan().exists() {
-                output::say(&how_to_go_on(settings));
+                console::say(how_to_go_on(settings));
             }
             Ok(code.into())
         }
@@ -230,7 +230,7 @@ fn stopped(signal: i32, how_to_go_on: &str) -> ExitCode {
         SIGHUP => "the end of the terminal (SIGHUP)",
         _ => "SIGTERM",
     };
-    output::say(&format!("ended by {name}; {how_to_go_on}"));
+    console::say(format_args!("ended by {name}; {how_to_go_on}"));
     ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))
 }
 
@@ -263,9 +263,9 @@ fn on_simulated(args: &BenchArgs, profile: &Path, file: &Path) -> anyhow::Result
         simulated::write_rows(file, &machine, (&plan, &loaded.table), &folder, rows)?;
     }
     if args.json {
-        output::print(&(serde_json::to_string_pretty(&results)? + "\n"));
+        console::line(serde_json::to_string_pretty(&results)?)?;
     } else {
-        output::print(&output::people(&results, folder.root()));
+        console::print(output::people(&results, folder.root()))?;
     }
     Ok(if results.complete { Exit::Clean } else { Exit::Failed }.into())
 }
@@ -303,9 +303,9 @@ fn how_to_go_on(settings: &Settings) -> String {
 
 fn tell(args: &BenchArgs, prepared: &Prepared, results: &Results) -> anyhow::Result<()> {
     if args.json {
-        output::print(&(serde_json::to_string_pretty(results)? + "\n"));
+        console::line(serde_json::to_string_pretty(results)?)?;
     } else {
-        output::print(&output::people(results, prepared.settings.folder.root()));
+        console::print(output::people(results, prepared.settings.folder.root()))?;
     }
     Ok(())
 }

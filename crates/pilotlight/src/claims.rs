@@ -7,7 +7,6 @@ mod tables;
 mod text;
 
 use std::collections::BTreeSet;
-use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -26,6 +25,7 @@ use pilotlight_lab::results::{self, About};
 use pilotlight_lab::stale;
 use serde::Serialize;
 
+use crate::console;
 use crate::exit::Exit;
 use tables::Table;
 
@@ -138,7 +138,8 @@ struct Output {
 
 /// Prints the claims as asked.
 pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<Exit> {
-    print(&answer(args)?)
+    console::print(answer(args)?)?;
+    Ok(Exit::Clean)
 }
 
 /// What is printed; writes the page.
@@ -171,7 +172,7 @@ fn told(args: &ClaimsArgs, files: &Files, lab: &Lab<'_>) -> anyhow::Result<Strin
         .stale
         .iter()
         .map(|file| format!("stale: {file}; run it again with `pilotlight sim` or `pilotlight bench --simulated`\n"));
-    Ok(stale.collect::<String>() + &text::all(&output, args.all, text::Style { colour: colour() }))
+    Ok(stale.collect::<String>() + &text::all(&output, args.all, text::Style { colour: console::colour() }))
 }
 
 /// What comes of variants of the machine: of `results/short` where it is there and no other results are named, since so many variants are
@@ -354,20 +355,6 @@ fn page(output: &Output) -> String {
     let (moved, spreads) = (perturbed.as_deref(), uncertainty.as_deref());
     let more = html::More { stale, left_out: leave_one_out, moved, spreads };
     html::page(report, &more)
-}
-
-/// Whether standard output takes colours.
-fn colour() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
-/// Prints; that nobody reads to the end is no failure.
-fn print(text: &str) -> anyhow::Result<Exit> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("cannot print"),
-        _ => Ok(Exit::Clean),
-    }
 }
 
 #[cfg(test)]

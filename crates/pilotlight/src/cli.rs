@@ -30,7 +30,8 @@ Examples:
   pilotlight restore                                what a killed run left changed on this machine
   pilotlight claims                                 what the papers report, and what comes out
 
-Run `pilotlight COMMAND --help` for a command's options and exit codes.";
+Run `pilotlight COMMAND --help` for a command's options and exit codes. Every command ends as by SIGPIPE (141)
+where the reader of its standard output has gone, and with 1 where that cannot be written.";
 
 /// A storage server that burns as little power as its load allows: exports memory, files and drives over NVMe/TCP
 #[derive(Debug, Parser)]

@@ -1,6 +1,5 @@
 //! `pilotlight compare`: two folders of results, or two settings of one, metric by metric.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,6 +9,7 @@ use pilotlight_bench::compare::{Comparison, Pair, Question, Side, compare};
 use pilotlight_bench::given::Given;
 use pilotlight_report::table::short;
 
+use crate::console;
 use crate::exit::Exit;
 use crate::table::Table;
 
@@ -104,26 +104,17 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let comparison = match compare(&a, &b, &question) {
         Ok(comparison) => comparison,
         Err(refused) => {
-            eprintln!("error: {refused}");
+            console::say(format_args!("error: {refused}"));
             return Ok(Exit::Refused.into());
         }
     };
     if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&comparison)?))?;
+        console::line(serde_json::to_string_pretty(&comparison)?)?;
     } else {
-        print(&text(&comparison))?;
+        console::print(text(&comparison))?;
     }
     let differs = comparison.pairs.iter().any(|pair| pair.verdict.is_difference());
     Ok(if args.exit_code && differs { DIFFERENT.into() } else { Exit::Clean.into() })
-}
-
-/// Prints; a reader who has seen enough is no error.
-pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("cannot print"),
-        _ => Ok(()),
-    }
 }
 
 fn text(comparison: &Comparison) -> String {

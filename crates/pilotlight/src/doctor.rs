@@ -27,7 +27,6 @@ mod tree;
 mod wait;
 mod wakeup;
 
-use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -38,6 +37,7 @@ use serde_json::json;
 
 use crate::cli::ServeArgs;
 use crate::config::{self, Machine, Refused, format_cores};
+use crate::console;
 use crate::exit::Exit;
 use crate::log;
 use facts::{Chosen, Facts};
@@ -86,17 +86,15 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let chosen = match choose(args, &machine) {
         Ok(chosen) => chosen,
         Err(refused) => {
-            eprint!("{}", refused.render(log::colour()));
+            console::tell(refused.render(log::colour()));
             return Ok(Exit::Refused.into());
         }
     };
     let report = examine(&live::facts(&machine.cores, &chosen), &chosen);
-    let mut out = std::io::stdout().lock();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&report.json())?)?;
+        console::line(serde_json::to_string_pretty(&report.json())?)?;
     } else {
-        let colour = out.is_terminal() && log::colour();
-        write!(out, "{}", render::render(&report, colour))?;
+        console::print(render::render(&report, console::colour()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,14 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use signal_hook::consts::SIGPIPE;
+use signal_hook::low_level::emulate_default_handler;
+
+use crate::console::{self, Closed};
+
+/// What a shell reports of a command that SIGPIPE has ended.
+const ENDED_BY_SIGPIPE: u8 = 128 + SIGPIPE as u8;
+
 /// Why the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -30,11 +38,28 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// How the program ends on an error: by SIGPIPE, without a message, where nobody reads what it prints.
+pub(crate) fn ended(error: &anyhow::Error) -> ExitCode {
+    if !error.is::<Closed>() {
+        return failed(error).into();
+    }
+    let _ = emulate_default_handler(SIGPIPE);
+    ENDED_BY_SIGPIPE.into()
+}
+
+/// Prints what `clap` answers: a help text or the version to standard output, what is wrong to standard error.
+pub(crate) fn parsed(answer: &clap::Error) -> ExitCode {
+    let printed = answer.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        Err(error) if !answer.use_stderr() => ended(&console::failed(error)),
+        _ => ExitCode::from(u8::try_from(answer.exit_code()).unwrap_or(1)),
+    }
+}
+
 /// Tells an error with its causes.
 pub(crate) fn failed(error: &anyhow::Error) -> Exit {
     crate::log::flush(); // what was logged comes first
     let label = if crate::log::colour() { "\x1b[1;31merror\x1b[0m" } else { "error" };
-    // Who reads it may have gone: that changes neither what failed nor how the program ends.
-    let _ = writeln!(std::io::stderr(), "{label}: {error:#}");
+    console::say(format_args!("{label}: {error:#}"));
     Exit::Failed
 }

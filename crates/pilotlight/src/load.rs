@@ -21,6 +21,8 @@ use replay::{Replay, ReplayArgs, Told};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::console;
+
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 /// Commands in flight per connection in an open loop, where nothing else is asked for.
@@ -266,7 +268,7 @@ pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn refuse(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
+    console::say(format_args!("error: {error:#}"));
     ExitCode::from(USAGE)
 }
 
@@ -281,9 +283,9 @@ struct Printed<'a> {
 
 fn print(report: &Report, trace: Option<&Told>, json: bool) -> anyhow::Result<ExitCode> {
     if json {
-        println!("{}", serde_json::to_string_pretty(&Printed { report, trace })?);
+        console::line(serde_json::to_string_pretty(&Printed { report, trace })?)?;
     } else {
-        print!("{report}{}", trace.map_or(String::new(), Told::text));
+        console::print(format_args!("{report}{}", trace.map_or(String::new(), Told::text)))?;
     }
     Ok(if report.is_clean() && trace.is_none_or(Told::is_whole) { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }

@@ -1,5 +1,8 @@
 //! Pilotlight, the program: command line, configuration, and the commands.
 
+// A macro that panics where the reader has gone, or the disk is full: `console` prints.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 mod admin;
 mod advise;
 mod bench;
@@ -7,6 +10,7 @@ mod claims;
 mod cli;
 mod compare;
 mod config;
+mod console;
 mod demo;
 mod doctor;
 mod exit;
@@ -32,7 +36,10 @@ use clap::Parser as _;
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(answer) => return exit::parsed(&answer),
+    };
     if let Err(error) = log::start(cli.verbose) {
         return exit::failed(&anyhow::Error::new(error).context("cannot start the log")).into();
     }
@@ -55,7 +62,7 @@ fn main() -> ExitCode {
         Command::Advise(args) => advise::run(args),
         Command::Claims(args) => claims::run(args).map(ExitCode::from),
     };
-    let code = outcome.unwrap_or_else(|error| exit::failed(&error).into());
+    let code = outcome.unwrap_or_else(|error| exit::ended(&error));
     log::flush();
     code
 }

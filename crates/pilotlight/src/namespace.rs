@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admin::client::{Client, SocketArgs, tell};
 use crate::admin::request::{NamespaceRequest, NewNamespace, Request, Resize};
+use crate::console;
 use crate::exit::Exit;
 use crate::table::Table;
 
@@ -138,7 +139,7 @@ pub(crate) fn run(args: &NamespaceArgs) -> anyhow::Result<Exit> {
         if args.json {
             return Ok(serde_json::to_string(listing)? + "\n");
         }
-        listing.notes.iter().for_each(|note| eprintln!("note: {note}"));
+        listing.notes.iter().for_each(|note| console::say(format_args!("note: {note}")));
         Ok(match (done, listing.namespaces.as_slice()) {
             (Some(done), [namespace]) => format!("{}\n", sentence(namespace, done)),
             (_, []) => "no namespaces\n".to_owned(),

@@ -16,6 +16,7 @@ use pilotlight_reader::{Report, Spec, Way};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::console;
 use crate::exit::Exit;
 
 pub(crate) const ABOUT: &str = "\
@@ -116,16 +117,16 @@ pub(crate) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
     }
     let report = match pilotlight_reader::run(&args.spec(), &stop) {
         Err(error) if error.is_asked() => {
-            eprintln!("error: {error}");
+            console::say(format_args!("error: {error}"));
             return Ok(Exit::Refused.into());
         }
         report => report?,
     };
     let printed = Printed { mechanism: args.mechanism.to_string(), queue: queue(&args.path), report };
     if args.json {
-        println!("{}", serde_json::to_string(&printed)?);
+        console::line(serde_json::to_string(&printed)?)?;
     } else {
-        print!("{}", printed.text());
+        console::print(printed.text())?;
     }
     Ok(ExitCode::SUCCESS)
 }

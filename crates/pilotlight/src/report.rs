@@ -8,6 +8,7 @@ use clap::Args;
 use pilotlight_bench::report;
 use pilotlight_bench::results::Folder;
 
+use crate::console;
 use crate::exit::Exit;
 
 const ABOUT: &str = "\
@@ -46,6 +47,6 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let folder = Folder::new(&args.results);
     let path = args.out.clone().unwrap_or_else(|| folder.report());
     folder.write(&path, &report::report(&read).html())?;
-    println!("{}", path.display());
+    console::line(path.display())?;
     Ok(Exit::Clean.into())
 }

@@ -8,6 +8,7 @@ use pilotlight_actuators::Roots;
 use pilotlight_actuators::changes::{Back, Error, Options, find, folder, restore};
 use serde::Serialize;
 
+use crate::console;
 use crate::exit::Exit;
 
 const ABOUT: &str = "\
@@ -75,11 +76,10 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<Exit> {
     };
     let reports: Vec<Report> = journals.iter().map(|journal| one(journal, options)).collect();
     if args.json {
-        println!("{}", serde_json::to_string(&reports)?);
+        console::line(serde_json::to_string(&reports)?)?;
     } else {
-        print!("{}", text(&reports));
         let unseen = of_root(&folder(), Path::new(ROOTS_FOLDER)).filter(|_| args.journal.is_none());
-        unseen.into_iter().for_each(|note| println!("{note}"));
+        console::print(text(&reports) + &unseen.map_or(String::new(), |note| note + "\n"))?;
     }
     let named = args.journal.is_some();
     let undone = |report: &Report| report.error.is_some() && (named || !report.running);

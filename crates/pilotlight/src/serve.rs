@@ -8,7 +8,6 @@ mod server;
 mod signals;
 mod station;
 
-use std::io::Write as _;
 use std::thread;
 
 use anyhow::Context as _;
@@ -20,6 +19,7 @@ use crate::admin::listener::Listener;
 use crate::admin::socket::{BindError, ControlSocket};
 use crate::cli::ServeArgs;
 use crate::config::{self, AdminSocket, Machine, format_duration};
+use crate::console;
 use crate::exit::Exit;
 use crate::log;
 use server::Running;
@@ -32,13 +32,13 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let loaded = match config::load(args, &machine) {
         Ok(loaded) => loaded,
         Err(refused) => {
-            eprint!("{}", refused.render(log::colour()));
+            console::tell(refused.render(log::colour()));
             return Ok(Exit::Refused);
         }
     };
-    eprint!("{}", loaded.warnings(log::colour()));
+    console::tell(loaded.warnings(log::colour()));
     if args.check {
-        print(&banner::checked(&loaded.config, &loaded.operation, args.json));
+        console::print(banner::checked(&loaded.config, &loaded.operation, args.json))?;
         return Ok(Exit::Clean);
     }
     descriptors::raise(&loaded.config, loaded.operation.reactors.len());
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let control = control(loaded.operation.admin_socket.as_ref())?;
     let server = server::start(&loaded.config, &loaded.operation)?;
     let station = Station::new(server, &loaded, &machine);
-    print(&banner::serving(&loaded.config, &loaded.operation, station.listening(), args.json));
+    announce(&banner::serving(&loaded.config, &loaded.operation, station.listening(), args.json));
     obey(&mut orders, args, &machine, &station, control.as_ref())?;
     drop(control); // a server that leaves takes no orders
     let (server, config) = station.close();
@@ -99,11 +99,11 @@ fn obey_signals(orders: &mut Orders, args: &ServeArgs, machine: &Machine, statio
     while orders.next() == Order::Reload {
         match config::load(args, machine) {
             Ok(loaded) => {
-                eprint!("{}", loaded.warnings(log::colour()));
+                console::tell(loaded.warnings(log::colour()));
                 station.reload(&loaded);
             }
             Err(refused) => {
-                eprint!("{}", refused.render(log::colour()));
+                console::tell(refused.render(log::colour()));
                 warn!("the configuration is refused; what was running goes on unchanged");
             }
         }
@@ -130,8 +130,9 @@ fn stop(server: Box<dyn Running>, config: &ServerConfig) -> Exit {
     }
 }
 
-/// Prints to standard output; that nobody reads it is no reason to stop serving.
-fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+/// Prints what is served; that it cannot be printed is no reason to stop serving.
+fn announce(text: &str) {
+    if let Err(error) = console::print(text) {
+        warn!("what is served could not be printed: {error:#}");
+    }
 }

@@ -25,6 +25,7 @@ use pilotlight_lab::results::Results;
 use pilotlight_lab::sweep::{self, Sweep};
 use pilotlight_lab::variant::{self, Choice, Variant};
 
+use crate::console;
 use crate::exit::Exit;
 use progress::Progress;
 
@@ -254,7 +255,7 @@ fn found(name: &str) -> anyhow::Result<PathBuf> {
 fn one(args: &SimArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<ExitCode> {
     let (done, audited) = swept(args, bench, variants)?;
     output::write(args, &args.out, bench, variants, &done)?;
-    tell_audited(args, audited);
+    tell_audited(args, audited)?;
     Ok(Exit::Clean.into())
 }
 
@@ -315,10 +316,11 @@ fn sweep_into(
     Ok(Done { results, unbounded: oracle::words(&unbounded) })
 }
 
-fn tell_audited(args: &SimArgs, Audited { runs, records, requests }: Audited) {
-    if args.audit && !args.json {
-        println!("{runs} runs audited, {records} records of {requests} requests: no law broken");
+fn tell_audited(args: &SimArgs, Audited { runs, records, requests }: Audited) -> anyhow::Result<()> {
+    if !args.audit || args.json {
+        return Ok(());
     }
+    console::line(format_args!("{runs} runs audited, {records} records of {requests} requests: no law broken"))
 }
 
 fn workers(args: &SimArgs) -> NonZeroUsize {

@@ -4,7 +4,7 @@ pub(crate) mod measure;
 mod render;
 pub(crate) mod report;
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use signal_hook::iterator::Signals;
 
 use crate::admin::client::{Client, SocketArgs, tell};
 use crate::admin::request::Request;
+use crate::console;
 use crate::exit::Exit;
 use report::Report;
 
@@ -80,8 +81,8 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
             _ => return Ok(Exit::Clean),
         }
         let report = client.ask::<Report>(&Request::Status)?;
-        // nobody reads any more: that is an end like any other
-        if out.print(&report).is_err() || args.watch.is_none() {
+        out.print(&report)?;
+        if args.watch.is_none() {
             return Ok(Exit::Clean);
         }
     }
@@ -105,23 +106,13 @@ struct Out {
 }
 
 impl Out {
-    fn print(&self, report: &Report) -> io::Result<()> {
-        let text = if self.json {
-            serde_json::to_string(report).map_err(io::Error::other)? + "\n"
-        } else {
-            render::text(report, colour())
-        };
+    fn print(&self, report: &Report) -> anyhow::Result<()> {
+        let text =
+            if self.json { serde_json::to_string(report)? + "\n" } else { render::text(report, console::colour()) };
         let before = if self.screen { CLEAR } else { "" };
         let after = if self.json || self.screen { "" } else { "\n" };
-        let mut out = io::stdout().lock();
-        write!(out, "{before}{text}{after}")?;
-        out.flush()
+        console::print(format_args!("{before}{text}{after}"))
     }
-}
-
-/// Whether standard output takes colours.
-fn colour() -> bool {
-    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use super::answer::{self, Refusal};
 use super::place::default_path;
 use super::request::Request;
+use crate::console;
 use crate::exit::{self, Exit};
 
 /// How long an answer may take: opening a namespace waits for its device.
@@ -122,7 +123,7 @@ pub(crate) fn tell<T>(
 ) -> anyhow::Result<Exit> {
     match answer {
         Ok(answer) => {
-            print!("{}", text(&answer)?);
+            console::print(text(&answer)?)?;
             Ok(Exit::Clean)
         }
         Err(refused @ ClientError::Refused(_)) => {

@@ -1,7 +1,6 @@
 //! What a run prints for people.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::Path;
 
 use pilotlight_bench::metrics::power::Group;
@@ -12,17 +11,6 @@ use pilotlight_bench::shown;
 use pilotlight_report::table::short;
 
 use crate::table::Table;
-
-/// Prints. Whether anybody still reads it, or the terminal is gone, is nothing that a run depends on.
-pub(super) fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
-
-/// The same for what goes beside the results.
-pub(super) fn say(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
-}
 
 /// Sensors, and plainly whether there are watts.
 pub(super) fn sensors(senses: &Senses) -> String {

@@ -14,12 +14,12 @@ use serde_json::json;
 
 use super::progress::time;
 use super::{Prepared, output};
+use crate::console;
 
 pub(super) fn show(prepared: &Prepared, as_json: bool) -> anyhow::Result<()> {
     let preview = preview(&prepared.loaded, &prepared.plan, prepared.settings.folder.root())?;
     let text = if as_json { as_value(prepared, &preview)? } else { text(prepared, &preview)? };
-    output::print(&text);
-    Ok(())
+    console::print(text)
 }
 
 fn as_value(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {

@@ -8,7 +8,7 @@ use pilotlight_bench::plan::Plan;
 use pilotlight_bench::results::summary::words;
 use pilotlight_bench::run::Event;
 
-use super::output;
+use crate::console;
 
 /// The display.
 pub(super) struct Progress<'a> {
@@ -37,7 +37,7 @@ impl<'a> Progress<'a> {
             }
             Event::Failed(key, why) => {
                 let text = format!("{} failed: {why}", words(&self.plan.points[key.point]));
-                if self.lines { output::say(&text) } else { self.bar.println(text) }
+                if self.lines { console::say(&text) } else { self.bar.println(text) }
             }
         }
     }
@@ -45,7 +45,7 @@ impl<'a> Progress<'a> {
     fn say(&self, text: &str) {
         let short: String = text.chars().take(160).collect();
         if self.lines {
-            output::say(&short);
+            console::say(&short);
         }
         self.bar.set_message(short);
     }

@@ -22,6 +22,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use bursts::{Contender, Measured};
 use stage::Stage;
 
+use crate::console;
+
 const ABOUT: &str = "\
 Serve 1 GiB of memory over NVMe/TCP, write and verify it, and send SANDMAN's bursts under every policy: in under a minute.
 
@@ -69,20 +71,16 @@ pub(crate) struct DemoArgs {
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let contenders = bursts::contenders(&args.policy, args.time_scale)?;
     let stage = Stage::new().context("the demo's server does not start")?;
-    let say = |text: String| {
-        if !args.json {
-            println!("{text}");
-        }
-    };
-    say(stage.told());
+    let say = |text: String| if args.json { Ok(()) } else { console::line(text) };
+    say(stage.told())?;
     let verified = stage.verify().context("verifying")?;
-    say(table::verified(&verified));
+    say(table::verified(&verified))?;
     let clean = verified.is_clean();
     let measured = if clean { measure(args, &stage, &contenders, &say)? } else { None };
     stage.stop().context("stopping the demo's server")?;
     let clean = clean && measured.as_ref().is_some_and(table::Outcome::is_clean);
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&table::json(&verified, measured.as_ref()))?);
+        console::line(serde_json::to_string_pretty(&table::json(&verified, measured.as_ref()))?)?;
     }
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -91,12 +89,12 @@ fn measure(
     args: &DemoArgs,
     stage: &Stage,
     contenders: &[Contender],
-    say: &dyn Fn(String),
+    say: &dyn Fn(String) -> anyhow::Result<()>,
 ) -> anyhow::Result<Option<table::Outcome>> {
     stage.fill()?;
     let maximum = stage.maximum().context("measuring the maximum")?;
     let bursts = bursts::Bursts::new(maximum, args.time_scale, args.bursts, args.seed);
-    say(bursts.told(stage));
+    say(bursts.told(stage))?;
     let mut rows: Vec<Measured> = Vec::new();
     for contender in contenders {
         let bar = waiting(&contender.label, bursts.lasts(), args.json);
@@ -105,7 +103,7 @@ fn measure(
         rows.push(row?);
     }
     let outcome = table::Outcome { bursts, rows, cpus: stage.cpus() };
-    say(outcome.table());
+    say(outcome.table())?;
     Ok(Some(outcome))
 }
 

@@ -11,6 +11,7 @@ use pilotlight_lab::variant::{self, Choice, Variant};
 
 use super::progress::Progress;
 use super::{SimArgs, make_room, output, place, sweep_into, tell_audited, there, workers};
+use crate::console;
 use crate::exit::Exit;
 
 /// An experiment of the list, with its folder for results.
@@ -63,7 +64,8 @@ pub(super) fn run(args: &SimArgs, entries: &[Entry]) -> anyhow::Result<ExitCode>
         output::save_all(args, out, bench, variants, &done)?;
     }
     progress.finish();
-    tell_audited(args, audited);
-    println!("{} experiments are in {}; `pilotlight claims` compares them", entries.len(), args.out.display());
+    tell_audited(args, audited)?;
+    let (count, out) = (entries.len(), args.out.display());
+    console::line(format_args!("{count} experiments are in {out}; `pilotlight claims` compares them"))?;
     Ok(Exit::Clean.into())
 }

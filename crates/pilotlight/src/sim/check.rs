@@ -15,6 +15,7 @@ use pilotlight_lab::sweep::{self, Sweep};
 use pilotlight_lab::variant::Variant;
 
 use super::{SimArgs, found, workers};
+use crate::console;
 use crate::exit::Exit;
 
 /// Where sentinels are.
@@ -30,14 +31,24 @@ pub(super) fn sentinels(args: &SimArgs) -> anyhow::Result<ExitCode> {
     let changed: Vec<&Finding> = findings.iter().filter(|finding| !finding.holds()).collect();
     for Finding { sentinel, now } in &changed {
         let (name, value) = (&sentinel.experiment, sentinel.value);
-        println!("{name} at {}, {}: {} was {value}, is {now}", sentinel.point, sentinel.policy, sentinel.metric);
+        console::line(format_args!(
+            "{name} at {}, {}: {} was {value}, is {now}",
+            sentinel.point, sentinel.policy, sentinel.metric
+        ))?;
     }
-    println!("{} sentinels in {}: {} as pinned", findings.len(), path.display(), findings.len() - changed.len());
+    console::line(format_args!(
+        "{} sentinels in {}: {} as pinned",
+        findings.len(),
+        path.display(),
+        findings.len() - changed.len()
+    ))?;
     if args.bless {
         sentinel::bless(&path, &findings)?;
-        println!("{} written anew: look at the difference before you commit it", changed.len());
+        console::line(format_args!("{} written anew: look at the difference before you commit it", changed.len()))?;
     } else if !changed.is_empty() {
-        println!("if the simulator, a policy or an experiment was meant to change: pilotlight sim --sentinels --bless");
+        console::line(
+            "if the simulator, a policy or an experiment was meant to change: pilotlight sim --sentinels --bless",
+        )?;
         return Ok(Exit::Failed.into());
     }
     Ok(Exit::Clean.into())
@@ -56,7 +67,10 @@ pub(super) fn recheck(args: &SimArgs, share: f64) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     let committed = committed(&args.out)?;
     if committed.is_empty() {
-        println!("{} has no results of today's files: nothing is computed again", args.out.display());
+        console::line(format_args!(
+            "{} has no results of today's files: nothing is computed again",
+            args.out.display()
+        ))?;
         return Ok(Exit::Clean.into());
     }
     let sweeps: Vec<Sweep<'_>> = committed.iter().map(|file| Sweep::new(&file.bench, &file.variants)).collect();
@@ -69,7 +83,7 @@ pub(super) fn recheck(args: &SimArgs, share: f64) -> anyhow::Result<ExitCode> {
     let compare = |at: usize| one(&committed, &sweeps, &sample.chosen[at]);
     let verdicts = parallel::each(workers, sample.chosen.len(), until, compare);
     let equal: Vec<bool> = verdicts.into_iter().flatten().collect::<anyhow::Result<_>>()?;
-    tell(&sample, &equal, args.seed, begun.elapsed());
+    tell(&sample, &equal, args.seed, begun.elapsed())?;
     Ok(if equal.iter().all(|&equal| equal) { Exit::Clean } else { Exit::Failed }.into())
 }
 
@@ -78,27 +92,35 @@ fn one(committed: &[Committed], sweeps: &[Sweep<'_>], run: &Candidate) -> anyhow
     let (file, sweep) = (&committed[run.file], &sweeps[run.file]);
     let compared = recheck::compare(sweep, run.job, &file.results, &sweep::simulator)?;
     match &compared {
-        Ok(equal) => println!("{} {}: {equal} numbers equal", file.results.about.experiment, sweep.name(run.job)),
-        Err(difference) => println!("{}: DIFFERS: {difference}", file.path.display()),
+        Ok(equal) => console::line(format_args!(
+            "{} {}: {equal} numbers equal",
+            file.results.about.experiment,
+            sweep.name(run.job)
+        ))?,
+        Err(difference) => console::line(format_args!("{}: DIFFERS: {difference}", file.path.display()))?,
     }
     Ok(compared.is_ok())
 }
 
-fn tell(sample: &Sample, equal: &[bool], seed: u64, took: Duration) {
+fn tell(sample: &Sample, equal: &[bool], seed: u64, took: Duration) -> anyhow::Result<()> {
     let same = equal.iter().filter(|&&equal| equal).count();
     let late = sample.chosen.len() - equal.len();
     let (all, drawn) = (sample.of, sample.chosen.len() + sample.left_out);
-    println!(
+    console::line(format_args!(
         "of {all} runs {drawn} were drawn with seed {seed}; {} computed again in {:.0} s, {same} equal",
         equal.len(),
         took.as_secs_f64()
-    );
+    ))?;
     if sample.left_out + late > 0 {
-        println!("{} of those drawn were left out: they did not fit into --at-most", sample.left_out + late);
+        console::line(format_args!(
+            "{} of those drawn were left out: they did not fit into --at-most",
+            sample.left_out + late
+        ))?;
     }
     if same < equal.len() {
-        println!("results are not of this program: run the experiments again with --fresh, or find what changed");
+        console::line("results are not of this program: run the experiments again with --fresh, or find what changed")?;
     }
+    Ok(())
 }
 
 /// Every file of results in a folder that is of today's files; says of the others why not.
@@ -111,7 +133,7 @@ fn committed(folder: &Path) -> anyhow::Result<Vec<Committed>> {
         }
         match today(&results) {
             Ok((bench, variants)) => files.push(Committed { path, results, bench, variants }),
-            Err(reason) => println!("stale, not compared: {}: {reason:#}", path.display()),
+            Err(reason) => console::line(format_args!("stale, not compared: {}: {reason:#}", path.display()))?,
         }
     }
     Ok(files)

@@ -13,6 +13,7 @@ use pilotlight_report::Column;
 use pilotlight_report::table::short;
 
 use super::{Done, SimArgs, place};
+use crate::console;
 use crate::table::Table;
 
 /// Metrics that people see where an experiment draws no chart of its own.
@@ -28,11 +29,9 @@ pub(super) fn write(
 ) -> anyhow::Result<()> {
     let (cells, json) = save_all(args, out, bench, variants, done)?;
     if args.json {
-        println!("{json}");
-    } else {
-        print!("{}{}", people(out, bench, &cells), limits(bench, &cells, &done.unbounded));
+        return console::line(json);
     }
-    Ok(())
+    console::print(people(out, bench, &cells) + &limits(bench, &cells, &done.unbounded))
 }
 
 /// Writes everything, and returns the summary, also as JSON.

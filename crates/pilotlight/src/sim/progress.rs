@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use pilotlight_lab::sweep;
 
+use crate::console;
+
 /// Lines are at least so far apart.
 const QUIET: Duration = Duration::from_secs(60);
 
@@ -48,7 +50,10 @@ impl Progress {
         name.clone_into(&mut state.name);
         if self.lines && missing_s > 0.0 {
             let all = time(self.left_s(&state));
-            eprintln!("{name}: {runs} runs, about {}; of all about {all} left", time(missing_s / self.workers));
+            console::say(format_args!(
+                "{name}: {runs} runs, about {}; of all about {all} left",
+                time(missing_s / self.workers)
+            ));
             state.said = Instant::now();
         }
     }
@@ -64,7 +69,7 @@ impl Progress {
         if self.lines && state.said.elapsed() >= QUIET {
             let share = 100.0 * state.finished_s / self.all_s.max(f64::MIN_POSITIVE);
             let gone = time(self.begun.elapsed().as_secs_f64());
-            eprintln!("{}: {runs}; of all {share:.0} % after {gone}, about {left} left", state.name);
+            console::say(format_args!("{}: {runs}; of all {share:.0} % after {gone}, about {left} left", state.name));
             state.said = Instant::now();
         }
     }
@@ -74,7 +79,7 @@ impl Progress {
         let mut state = self.state();
         self.bar.set_message(format!("{} {at} of {of} brackets", state.name));
         if self.lines && state.said.elapsed() >= QUIET {
-            eprintln!("{}: {at} of {of} brackets", state.name);
+            console::say(format_args!("{}: {at} of {of} brackets", state.name));
             state.said = Instant::now();
         }
     }

@@ -13,6 +13,7 @@ use pilotlight_report::table::short;
 use pilotlight_trace::Format;
 
 use super::SimArgs;
+use crate::console;
 use crate::table::Table;
 
 /// The experiment, and the machine that it names.
@@ -106,14 +107,11 @@ fn only(bench: &mut Bench, wanted: &[String]) -> anyhow::Result<()> {
 fn tell(args: &SimArgs, source: &str, bench: &Bench, cells: &[Cell]) -> anyhow::Result<()> {
     let first = cells.first().context("nothing was run")?;
     if args.json {
-        println!("{:#}", json(source, bench, cells));
-        return Ok(());
+        return console::line(format_args!("{:#}", json(source, bench, cells)));
     }
-    println!("{}", heading(source, first));
-    println!("modelled on {} (hash {}), a month is 30 days\n", bench.machine.name, bench.hash);
-    println!("{}", table(cells));
-    println!("{}", place(&args.out));
-    Ok(())
+    let model = format!("modelled on {} (hash {}), a month is 30 days\n", bench.machine.name, bench.hash);
+    let [heading, table, place] = [heading(source, first), table(cells).to_string(), place(&args.out)];
+    console::line(format_args!("{heading}\n{model}\n{table}\n{place}"))
 }
 
 fn place(out: &Path) -> String {
@@ -210,6 +208,6 @@ pub(super) fn run(args: &SimArgs, source: &str) -> anyhow::Result<ExitCode> {
     let (done, audited) = super::swept(args, &bench, &variants)?;
     let (cells, _) = super::output::save_all(args, &args.out, &bench, &variants, &done)?;
     tell(args, source, &bench, &cells)?;
-    super::tell_audited(args, audited);
+    super::tell_audited(args, audited)?;
     Ok(crate::exit::Exit::Clean.into())
 }

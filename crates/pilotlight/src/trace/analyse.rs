@@ -1,7 +1,7 @@
 //! A trace read once: statistics, a copy where one is wanted, and the bar meanwhile.
 
 use std::fs;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use pilotlight_trace::{Reader, Request, Stats, Writer};
 use serde::Serialize;
 
 use super::{TraceArgs, refuse, render};
+use crate::console;
 use crate::exit::Exit;
 
 /// Requests between two looks at the clock.
@@ -76,16 +77,13 @@ pub(super) fn run(args: &TraceArgs, file: &Path) -> anyhow::Result<ExitCode> {
 fn ended(faults: &Faults) -> ExitCode {
     let Some(malformed) = &faults.ended else { return Exit::Clean.into() };
     let why = if malformed.is_fatal() { "" } else { " (--strict)" };
-    eprintln!("error: reading ended before the end of the trace{why}: {malformed}");
+    console::say(format_args!("error: reading ended before the end of the trace{why}: {malformed}"));
     Exit::Failed.into()
 }
 
 pub(super) fn print(report: &Report<'_>, json: bool) -> anyhow::Result<()> {
     let text = if json { serde_json::to_string_pretty(report)? + "\n" } else { render::text(report) };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()), // who read it has seen enough
-        result => Ok(result?),
-    }
+    console::print(text)
 }
 
 /// What requests go through, be they read or generated.

@@ -7,6 +7,7 @@ use pilotlight_trace::{Family, Generator, Member};
 
 use super::analyse::{Bar, Pass, Report, VERSION, print};
 use super::{TraceArgs, Vendor, refuse};
+use crate::console;
 use crate::exit::Exit;
 
 /// Longest surrogate, in hours: a year.
@@ -42,7 +43,8 @@ pub(super) fn run(args: &TraceArgs, vendor: Vendor) -> anyhow::Result<ExitCode> 
     };
     print(&report, args.json)?;
     if !args.json {
-        println!("\nseed {}, drawn from what is not published: {}", wanted.seed, told(&member));
+        let drawn = told(&member);
+        console::line(format_args!("\nseed {}, drawn from what is not published: {drawn}", wanted.seed))?;
     }
     Ok(Exit::Clean.into())
 }

@@ -13,6 +13,7 @@ use pilotlight_trace::Format;
 use pilotlight_trace::read::{BlkparseAction, Options};
 use pilotlight_trace::stats::BurstRule;
 
+use crate::console;
 use crate::exit::Exit;
 
 const ABOUT: &str = "\
@@ -197,6 +198,6 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
 
 /// Tells what is wrong with the command line.
 pub(crate) fn refuse(message: &str) -> ExitCode {
-    eprintln!("error: {message}");
+    console::say(format_args!("error: {message}"));
     Exit::Refused.into()
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::process::{run, spawn, text};
 
 /// Four points of a quarter of a second; what goes on beside them leaves its number.
-fn experiment(folder: &Path) -> String {
+pub(crate) fn experiment(folder: &Path) -> String {
     let (file, log) = (folder.join("e.toml"), folder.join("pids"));
     let text = format!(
         r#"

@@ -13,4 +13,5 @@ mod replay;
 mod restore;
 mod results;
 mod signals;
+mod streams;
 mod trace;

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// The program with these arguments, not yet started.
-fn command(args: &[&str]) -> Command {
+pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pilotlight"));
     command.args(args).stdin(Stdio::null()).env_remove("PILOTLIGHT_LOG").env_remove("PILOTLIGHT_SOCKET");
     command

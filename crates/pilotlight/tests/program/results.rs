@@ -9,7 +9,7 @@ use pilotlight_bench::workload::{Point, Value};
 use super::process::{run, text};
 
 /// Two depths; the second gives twice the I/Os, and `more` times what the first folder has.
-fn folder(root: &Path, name: &str, more: f64) -> PathBuf {
+pub(crate) fn folder(root: &Path, name: &str, more: f64) -> PathBuf {
     let point = |(at, depth): (usize, i64)| {
         let rate = [0.99, 1.0, 1.02, 1.01].map(|noise| noise * more * 1_000.0 * depth as f64);
         let watts = [1.0, 1.01, 0.99, 1.0].map(|noise| 50.0 * noise);
