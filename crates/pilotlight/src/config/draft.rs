@@ -69,4 +69,6 @@ pub(crate) struct NamespaceDraft {
     pub(crate) backend: Option<Text>,
     pub(crate) block_size: Option<Number>,
     pub(crate) uuid: Option<Text>,
+    /// Whether it may become smaller while the server runs.
+    pub(crate) shrink: bool,
 }

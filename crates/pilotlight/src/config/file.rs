@@ -78,5 +78,6 @@ fn namespace(section: &Section<'_>) -> NamespaceDraft {
         backend: section.text("backend"),
         block_size: section.number("block_size"),
         uuid: section.text("uuid"),
+        shrink: section.switch("shrink").unwrap_or(false),
     }
 }

@@ -72,6 +72,7 @@ fn subsystem(args: &ServeArgs) -> SubsystemDraft {
         backend: Some(backend),
         block_size: args.block_size.map(|size| Located::new(i64::from(size), Origin::Flag("--block-size"))),
         uuid: None,
+        shrink: false,
     };
     SubsystemDraft {
         at: Origin::Default,

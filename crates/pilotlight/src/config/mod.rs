@@ -23,12 +23,15 @@ pub(crate) use machine::Machine;
 pub(crate) use operation::{AdminSocket, Operation, Reactors};
 use problem::{Located, Origin, Problem, Severity, Source};
 use storage::cause;
-pub(crate) use storage::size_of;
+pub(crate) use storage::{is_same_medium, size_of};
 pub(crate) use units::{format_cores, format_duration};
 
 use crate::admin::answer::Refusal;
 use crate::admin::request::NewNamespace;
 use crate::cli::ServeArgs;
+
+/// A namespace by the NQN of its subsystem and its NSID.
+pub(crate) type NamespaceName = (String, u32);
 
 /// A configuration that holds on this machine, and what is worth saying about it all the same.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub(crate) struct Loaded {
     pub(crate) config: ServerConfig,
     /// How the program runs it.
     pub(crate) operation: Operation,
+    /// Namespaces that may become smaller while the server runs.
+    pub(crate) may_shrink: Vec<NamespaceName>,
     warnings: Vec<Problem>,
     source: Option<Source>,
 }
@@ -106,11 +111,11 @@ fn check(
     if !unreadable.is_empty() {
         return Err(Refused { problems: unreadable, source });
     }
-    let validate::Checked { config, operation, problems } = validate::validate(draft, machine, base);
+    let validate::Checked { config, operation, may_shrink, problems } = validate::validate(draft, machine, base);
     if problems.iter().any(|problem| problem.severity == Severity::Error) {
         return Err(Refused { problems, source });
     }
-    Ok(Loaded { config, operation, warnings: problems, source })
+    Ok(Loaded { config, operation, may_shrink, warnings: problems, source })
 }
 
 /// Checks a namespace that is to join `others` in a running server, by the rules of a configuration. Beside it comes what
@@ -131,6 +136,7 @@ pub(crate) fn check_namespace<'a>(
         backend: Some(located("backend", new.backend.clone())),
         block_size: new.block_size.map(|size| Located::new(size, Origin::Flag("block_size"))),
         uuid: new.uuid.clone().map(|uuid| located("uuid", uuid)),
+        shrink: false,
     };
     let (namespace, problems) = validate::validate_namespace(&draft, others, machine);
     if let Some(problem) = problems.iter().find(|problem| problem.severity == Severity::Error) {

@@ -28,7 +28,7 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 7] = [
         ],
     ),
     ("subsystem", &["nqn", "serial", "allowed_hosts", "namespace"]),
-    ("subsystem.namespace", &["nsid", "backend", "block_size", "uuid"]),
+    ("subsystem.namespace", &["nsid", "backend", "block_size", "uuid", "shrink"]),
 ];
 
 /// A section whose other keys are checked by whoever knows them: a policy's parameters.

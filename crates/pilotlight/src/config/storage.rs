@@ -79,6 +79,12 @@ pub(crate) fn medium_of(meta: &Metadata) -> Medium {
     if meta.file_type().is_block_device() { Medium::Device(meta.rdev()) } else { Medium::File(meta.dev(), meta.ino()) }
 }
 
+/// Whether two paths lead to one file or device.
+pub(crate) fn is_same_medium(a: &Path, b: &Path) -> bool {
+    let medium = |path: &Path| fs::metadata(path).ok().map(|meta| medium_of(&meta));
+    a == b || medium(a).is_some_and(|found| medium(b) == Some(found))
+}
+
 /// Looks whether a file can be created.
 fn look_at_directory(path: &Path, size: u64) -> Result<Found, Unfit> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -15,6 +15,7 @@ use std::path::Path;
 
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
+use super::NamespaceName;
 use super::draft::{Draft, NamespaceDraft, Number};
 use super::machine::Machine;
 use super::operation::{Operation, Reactors};
@@ -28,6 +29,7 @@ const MAX_IO_THREADS: u32 = 1024;
 pub(crate) struct Checked {
     pub(crate) config: ServerConfig,
     pub(crate) operation: Operation,
+    pub(crate) may_shrink: Vec<NamespaceName>,
     pub(crate) problems: Vec<Problem>,
 }
 
@@ -49,7 +51,19 @@ pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked
     };
     checker.note_overcommitment(draft, &config);
     let operation = checker.operation(draft, reactors);
-    Checked { config, operation, problems: checker.problems }
+    Checked { config, operation, may_shrink: may_shrink(draft), problems: checker.problems }
+}
+
+/// Namespaces with `shrink = true`.
+fn may_shrink(draft: &Draft) -> Vec<NamespaceName> {
+    let mut names = Vec::new();
+    for subsystem in &draft.subsystems {
+        let Some(nqn) = &subsystem.nqn else { continue };
+        let shrinking = subsystem.namespaces.iter().filter(|namespace| namespace.shrink);
+        let nsids = shrinking.filter_map(|namespace| u32::try_from(namespace.nsid.as_ref()?.value).ok());
+        names.extend(nsids.map(|nsid| (nqn.value.clone(), nsid)));
+    }
+    names
 }
 
 /// Checks a namespace that is to join `others`.

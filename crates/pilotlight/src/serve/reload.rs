@@ -7,7 +7,11 @@
 //! What was changed by hand stays until the configuration says something else about it (`station`).
 //!
 //! A namespace keeps its storage for as long as it keeps its number: hosts cache blocks under the number, and would
-//! write them into whatever stood in its place.
+//! write them into whatever stood in its place. Files and devices that get another number are moved while they are open
+//! (`moves`), and no namespace shrinks unless the configuration allows it (`shrink`).
+
+mod moves;
+mod shrink;
 
 use pilotlight_target::ServerError;
 use pilotlight_target::backend::BackendSpec;
@@ -16,15 +20,33 @@ use tracing::{info, warn};
 
 use super::server::Running;
 use super::station::{State, said};
-use crate::config::Operation;
+use crate::config::{NamespaceName, Operation};
 use crate::policies::PolicyChoice;
+use moves::Move;
+use shrink::Shrink;
 
 /// A change that can be made to a running server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
-    Remove { nqn: String, nsid: u32 },
-    Add { nqn: String, namespace: NamespaceConfig },
-    Resize { nqn: String, to: NamespaceConfig, blocks: Option<u64> },
+    Remove {
+        nqn: String,
+        nsid: u32,
+    },
+    Add {
+        nqn: String,
+        namespace: NamespaceConfig,
+    },
+    Resize {
+        nqn: String,
+        to: NamespaceConfig,
+        blocks: Option<u64>,
+    },
+    /// A namespace gets another number or subsystem, its storage staying open.
+    Move {
+        from: NamespaceName,
+        nqn: String,
+        to: NamespaceConfig,
+    },
 }
 
 /// What a reload comes to.
@@ -36,29 +58,53 @@ struct Plan {
     waiting: Vec<String>,
 }
 
+/// What was read.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) config: &'a ServerConfig,
+    pub(super) operation: &'a Operation,
+    /// Namespaces that may shrink.
+    pub(super) may_shrink: &'a [NamespaceName],
+}
+
 /// Makes a running server into what was read, as far as that can be done; `state` follows.
-pub(super) fn apply(state: &mut State, config: &ServerConfig, operation: &Operation, server: &dyn Running) {
-    let (wanted, staying) = with_what_stays(state, config);
+pub(super) fn apply(state: &mut State, read: Wanted, server: &dyn Running) {
+    let (wanted, staying) = with_what_stays(state, read.config);
     for namespace in staying {
         info!("{namespace}");
     }
     let mut plan = plan(&state.config, &wanted);
-    plan.waiting.extend(settled_operation(&state.operation, operation));
+    plan.waiting.extend(settled_operation(&state.operation, read.operation));
     for difference in &plan.waiting {
         warn!("{difference}");
     }
     for change in plan.changes {
-        match carry_out(&change, server) {
-            Ok(blocks) => {
-                info!("{}", done(&change, blocks));
-                record(state, change, blocks);
+        apply_change(state, change, read.may_shrink, server);
+    }
+    state.read = read.config.clone();
+    apply_policy(state, &read.operation.policy, server);
+    info!("configuration read again");
+}
+
+fn apply_change(state: &mut State, change: Change, may_shrink: &[NamespaceName], server: &dyn Running) {
+    if let Change::Resize { nqn, to, blocks } = &change {
+        if said(&state.config, nqn, to.nsid).is_none() {
+            return; // it could not be moved there
+        }
+        if let Some(shrink) = Shrink::of(state, nqn, to, *blocks) {
+            if !may_shrink.iter().any(|(allowed, nsid)| (allowed, *nsid) == (nqn, to.nsid)) {
+                return warn!("{}", shrink.refusal(nqn, to.nsid));
             }
-            Err(error) => warn!("{} failed: {error}", describe(&change)),
+            warn!("{}", shrink.notice(nqn, to.nsid));
         }
     }
-    state.read = config.clone();
-    apply_policy(state, &operation.policy, server);
-    info!("configuration read again");
+    match carry_out(&change, server) {
+        Ok(blocks) => {
+            info!("{}", done(&change, blocks));
+            record(state, change, blocks);
+        }
+        Err(error) => warn!("{} failed: {error}", describe(&change)),
+    }
 }
 
 /// What was read, but with what stays although it was not read: beside it the words for what does.
@@ -129,9 +175,10 @@ fn name(differs: &[(&str, bool)]) -> Vec<String> {
 /// What leads from `running` to `wanted`.
 fn plan(running: &ServerConfig, wanted: &ServerConfig) -> Plan {
     let mut plan = Plan { changes: Vec::new(), waiting: settled(running, wanted) };
+    let moves = moves::find(running, wanted);
     for subsystem in &running.subsystems {
         match wanted.subsystems.iter().find(|other| other.nqn == subsystem.nqn) {
-            Some(other) => plan_subsystem(&mut plan, subsystem, other),
+            Some(other) => plan_subsystem(&mut plan, subsystem, other, &moves),
             None => plan.waiting.push(format!("subsystem {} is removed by a restart only", subsystem.nqn)),
         }
     }
@@ -139,13 +186,24 @@ fn plan(running: &ServerConfig, wanted: &ServerConfig) -> Plan {
     for subsystem in wanted.subsystems.iter().filter(is_new) {
         plan.waiting.push(format!("subsystem {} is added by a restart only", subsystem.nqn));
     }
+    plan.waiting.extend(moves.iter().filter_map(Move::refusal));
+    plan.changes.extend(moves.iter().filter(|one| one.obstacle.is_none()).flat_map(plan_move));
     // stable, so that within each kind the order of the file holds
     plan.changes.sort_by_key(|change| match change {
         Change::Remove { .. } => 0,
-        Change::Resize { .. } => 1,
-        Change::Add { .. } => 2,
+        Change::Move { .. } => 1,
+        Change::Resize { .. } => 2,
+        Change::Add { .. } => 3,
     });
     plan
+}
+
+/// A file may have grown too.
+fn plan_move(one: &Move) -> [Change; 2] {
+    let (nqn, to) = (one.to.nqn.to_owned(), one.to.namespace.clone());
+    let resize = Change::Resize { nqn: nqn.clone(), to: to.clone(), blocks: None };
+    let from = (one.from.nqn.to_owned(), one.from.namespace.nsid);
+    [Change::Move { from, nqn, to }, resize]
 }
 
 /// Differences in what is settled at the start.
@@ -162,7 +220,7 @@ fn settled(running: &ServerConfig, wanted: &ServerConfig) -> Vec<String> {
     name(&differs)
 }
 
-fn plan_subsystem(plan: &mut Plan, running: &SubsystemConfig, wanted: &SubsystemConfig) {
+fn plan_subsystem(plan: &mut Plan, running: &SubsystemConfig, wanted: &SubsystemConfig, moves: &[Move]) {
     if running.serial != wanted.serial || running.allowed_hosts != wanted.allowed_hosts {
         let text = format!("serial or allowed_hosts of {} have changed; a restart brings it about", running.nqn);
         plan.waiting.push(text);
@@ -171,11 +229,13 @@ fn plan_subsystem(plan: &mut Plan, running: &SubsystemConfig, wanted: &Subsystem
     for namespace in &running.namespaces {
         match wanted.namespaces.iter().find(|other| other.nsid == namespace.nsid) {
             Some(other) => plan_namespace(plan, &running.nqn, namespace, other),
+            None if moves.iter().any(|one| one.from.is(&running.nqn, namespace.nsid)) => {}
             None => plan.changes.push(Change::Remove { nqn: nqn(), nsid: namespace.nsid }),
         }
     }
     let is_new = |other: &&NamespaceConfig| running.namespaces.iter().all(|namespace| namespace.nsid != other.nsid);
-    let added = wanted.namespaces.iter().filter(is_new);
+    let is_moved = |other: &NamespaceConfig| moves.iter().any(|one| one.to.is(&running.nqn, other.nsid));
+    let added = wanted.namespaces.iter().filter(is_new).filter(|other| !is_moved(other));
     plan.changes.extend(added.map(|namespace| Change::Add { nqn: nqn(), namespace: namespace.clone() }));
 }
 
@@ -214,6 +274,7 @@ fn carry_out(change: &Change, server: &dyn Running) -> Result<Option<u64>, Serve
         Change::Remove { nqn, nsid } => server.remove_namespace(nqn, *nsid).map(|()| None),
         Change::Add { nqn, namespace } => server.add_namespace(nqn, namespace).map(|()| None),
         Change::Resize { nqn, to, blocks } => server.resize_namespace(nqn, to.nsid, *blocks).map(Some),
+        Change::Move { from: (from, nsid), nqn, to } => server.move_namespace((from, *nsid), nqn, to).map(|()| None),
     }
 }
 
@@ -241,6 +302,12 @@ fn record(state: &mut State, change: Change, blocks: Option<u64>) {
             let all = state.namespaces(&nqn).into_iter().flatten();
             all.filter(|namespace| namespace.nsid == to.nsid).for_each(|namespace| namespace.clone_from(&to));
         }
+        Change::Move { from: (from, nsid), nqn, to } => {
+            let blocks = state.blocks(&from, nsid);
+            record(state, Change::Remove { nqn: from, nsid }, None);
+            state.note_size(&nqn, &to, Some(blocks));
+            state.namespaces(&nqn).into_iter().for_each(|all| all.push(to.clone()));
+        }
     }
 }
 
@@ -251,6 +318,9 @@ fn describe(change: &Change) -> String {
             format!("adding namespace {} of {nqn}, {},", namespace.nsid, namespace.backend)
         }
         Change::Resize { nqn, to, .. } => format!("resizing namespace {} of {nqn}", to.nsid),
+        Change::Move { from: (from, nsid), nqn, to } => {
+            format!("moving namespace {nsid} of {from}, {}, to number {} of {nqn}", to.backend, to.nsid)
+        }
     }
 }
 

@@ -24,6 +24,9 @@ pub(super) trait Running: Sync {
     fn add_namespace(&self, nqn: &str, namespace: &NamespaceConfig) -> Result<(), ServerError>;
     /// Removes a namespace from the subsystem `nqn` and tells its hosts.
     fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), ServerError>;
+    /// Gives namespace `from` (NQN and NSID) the number that `namespace` has, in subsystem `to`, without closing its storage,
+    /// and tells the hosts of both.
+    fn move_namespace(&self, from: (&str, u32), to: &str, namespace: &NamespaceConfig) -> Result<(), ServerError>;
     /// Gives a namespace `blocks` blocks, or for `None` as many as its medium now has, and tells its hosts. Returns how
     /// many it has now.
     fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError>;
@@ -66,6 +69,10 @@ impl Running for Server {
 
     fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), ServerError> {
         self.remove_namespace(nqn, nsid)
+    }
+
+    fn move_namespace(&self, from: (&str, u32), to: &str, namespace: &NamespaceConfig) -> Result<(), ServerError> {
+        self.move_namespace(from, to, namespace)
     }
 
     fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError> {

@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
-use super::reload;
+use super::reload::{self, Wanted};
 use super::server::Running;
 use crate::config::{Loaded, Machine, Operation};
 use crate::policies::PolicyChoice;
@@ -77,7 +77,8 @@ impl Station {
 
     /// Makes the server into what the configuration now says.
     pub(super) fn reload(&self, loaded: &Loaded) {
-        reload::apply(&mut self.state(), &loaded.config, &loaded.operation, self.server.as_ref());
+        let Loaded { config, operation, may_shrink, .. } = loaded;
+        reload::apply(&mut self.state(), Wanted { config, operation, may_shrink }, self.server.as_ref());
     }
 
     /// The server, and the configuration that holds at the end.

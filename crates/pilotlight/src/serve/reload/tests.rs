@@ -1,5 +1,8 @@
 //! What a reload decides, and what it does to a server that only notes it.
 
+mod moves;
+mod shrink;
+
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -35,6 +38,9 @@ impl Running for Recorder {
     }
     fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), ServerError> {
         self.note(format!("remove {nqn} {nsid}"))
+    }
+    fn move_namespace(&self, from: (&str, u32), to: &str, namespace: &NamespaceConfig) -> Result<(), ServerError> {
+        self.note(format!("move {} {} to {to} {}", from.0, from.1, namespace.nsid))
     }
     fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError> {
         self.note(format!("resize {nqn} {nsid} {blocks:?}")).map(|()| blocks.unwrap_or(0))
@@ -84,7 +90,7 @@ fn state(config: &ServerConfig) -> State {
 
 /// Reloads; what was asked of the server.
 fn reload_state(state: &mut State, to: &ServerConfig, recorder: Recorder) -> Vec<String> {
-    apply(state, to, &operation("static"), &recorder);
+    apply(state, Wanted { config: to, operation: &operation("static"), may_shrink: &[] }, &recorder);
     recorder.asked.into_inner().unwrap()
 }
 
@@ -105,7 +111,7 @@ fn nothing_changed_nothing_done_but_files_are_looked_at() {
 
 #[test]
 fn namespaces_go_before_others_come() {
-    let from = server(vec![namespace(1, "file:/disk"), namespace(2, "mem:1GiB"), namespace(4, "mem:1MiB")]);
+    let from = server(vec![namespace(1, "null:1GiB"), namespace(2, "mem:1GiB"), namespace(4, "mem:1MiB")]);
     let to = server(vec![namespace(2, "mem:2GiB"), namespace(3, "file:/disk"), namespace(4, "mem:1MiB")]);
     let (asked, running) = reload(&from, &to, Recorder::default());
     assert_eq!(asked, ["remove a 1", "resize a 2 Some(524288)", "add a 3"]);
@@ -213,7 +219,8 @@ fn a_policy_is_set_when_another_one_is_read() {
     let mut state = state(&config);
     let mut apply = |policy: &str, refuse: Option<&'static str>| {
         let recorder = Recorder { refuse, ..Recorder::default() };
-        super::apply(&mut state, &config, &operation(policy), &recorder);
+        let wanted = Wanted { config: &config, operation: &operation(policy), may_shrink: &[] };
+        super::apply(&mut state, wanted, &recorder);
         (recorder.asked.into_inner().unwrap(), state.operation.policy.name.clone())
     };
     let nothing = Vec::<String>::new;
@@ -223,7 +230,8 @@ fn a_policy_is_set_when_another_one_is_read() {
     state.operation.policy = operation("sandman").policy; // by hand
     let mut apply = |policy: &str| {
         let recorder = Recorder::default();
-        super::apply(&mut state, &config, &operation(policy), &recorder);
+        let wanted = Wanted { config: &config, operation: &operation(policy), may_shrink: &[] };
+        super::apply(&mut state, wanted, &recorder);
         (recorder.asked.into_inner().unwrap(), state.operation.policy.name.clone())
     };
     assert_eq!(apply("interrupt"), (nothing(), "sandman".to_owned()));

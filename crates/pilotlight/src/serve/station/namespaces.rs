@@ -182,6 +182,7 @@ fn refusal(error: &ServerError) -> Refusal {
     let field = match error {
         ServerError::NoSubsystem(_) => "nqn",
         ServerError::NoNamespace { .. } | ServerError::Exists { .. } => "nsid",
+        ServerError::OtherBlockSize { .. } => "block_size",
         ServerError::Open(_) => "backend",
         ServerError::Backend(_) => "size",
     };

@@ -1,0 +1,51 @@
+//! Namespaces that would shrink at a reload: what lies behind the new end is lost, so the configuration has to allow it
+//! (`shrink = true` beside the namespace), as `pilotlight namespace resize` insists on `--shrink`.
+
+use pilotlight_target::backend::format_size;
+use pilotlight_target::config::NamespaceConfig;
+
+use super::super::station::State;
+
+/// A namespace that would become smaller.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Shrink {
+    /// Its size in bytes.
+    from: u64,
+    /// Its size afterwards, in bytes.
+    to: u64,
+    /// Whether its file or device has become smaller already.
+    in_file: bool,
+}
+
+impl Shrink {
+    /// What a resize of the namespace to `blocks` blocks, or for `None` to what its file or device has, would take away.
+    pub(super) fn of(state: &State, nqn: &str, namespace: &NamespaceConfig, blocks: Option<u64>) -> Option<Self> {
+        let block_size = u64::from(namespace.block_size);
+        let there = || Some(crate::config::size_of(namespace.backend.path()?).ok()? / block_size);
+        let (from, to) = (state.blocks(nqn, namespace.nsid), blocks.or_else(there)?);
+        (to < from).then_some(Self { from: from * block_size, to: to * block_size, in_file: blocks.is_none() })
+    }
+
+    /// What to say when it is allowed.
+    pub(super) fn notice(&self, nqn: &str, nsid: u32) -> String {
+        let (from, to) = (format_size(self.from), format_size(self.to));
+        format!(
+            "namespace {nsid} of {nqn} shrinks from {from} to {to}, as the configuration allows: what lay behind is lost"
+        )
+    }
+
+    /// What to say when it is not.
+    pub(super) fn refusal(&self, nqn: &str, nsid: u32) -> String {
+        let (from, to) = (format_size(self.from), format_size(self.to));
+        if self.in_file {
+            return format!(
+                "namespace {nsid} of {nqn} keeps its {from}, but its file or device has shrunk to {to}: requests behind \
+                 that fail. Make it as large as it was, or write `shrink = true` beside the namespace and send SIGHUP again"
+            );
+        }
+        format!(
+            "namespace {nsid} of {nqn} keeps its {from}: {to} are less, and what lies behind would be lost. To shrink it \
+             all the same, write `shrink = true` beside the namespace and send SIGHUP again"
+        )
+    }
+}
