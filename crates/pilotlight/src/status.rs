@@ -5,14 +5,14 @@ mod render;
 pub(crate) mod report;
 
 use std::io::{self, IsTerminal as _};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::admin::client::{Client, SocketArgs, tell};
 use crate::admin::request::Request;
@@ -41,7 +41,7 @@ Examples:
 docs/operating.md says what each column means.
 
 Exit codes:
-  0  told; or ended by Ctrl-C
+  0  told; with --watch also ended by Ctrl-C
   1  no server answers, or it ended
   2  the server refused";
 
@@ -69,17 +69,16 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Prints the status as asked.
 pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
-    let interrupted = interruptions().context("cannot handle signals")?;
     let mut client = Client::connect(&args.socket)?;
     if let Err(refused) = client.ask::<Report>(&Request::Status) {
         return tell(Err::<Report, _>(refused), |_| Ok(String::new()));
     }
     let out = Out { json: args.json, screen: args.watch.is_some() && !args.json && io::stdout().is_terminal() };
+    if args.watch.is_some() {
+        ctrl_c_is_the_end().context("cannot handle signals")?;
+    }
     loop {
-        match interrupted.recv_timeout(args.watch.unwrap_or(WINDOW)) {
-            Err(RecvTimeoutError::Timeout) => {}
-            _ => return Ok(Exit::Clean),
-        }
+        thread::sleep(args.watch.unwrap_or(WINDOW));
         let report = client.ask::<Report>(&Request::Status)?;
         out.print(&report)?;
         if args.watch.is_none() {
@@ -88,14 +87,13 @@ pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<Exit> {
     }
 }
 
-/// Something comes when the user has had enough.
-fn interruptions() -> io::Result<Receiver<i32>> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    let (sender, receiver) = channel();
-    thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        let _ = signals.forever().try_for_each(|signal| sender.send(signal));
-    })?;
-    Ok(receiver)
+/// From now on INT and TERM end the program with code 0: within the signal's handler, so that it works while the server does not
+/// answer. Before, they end it as they end any program.
+fn ctrl_c_is_the_end() -> io::Result<()> {
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 0, Arc::new(AtomicBool::new(true)))?;
+    }
+    Ok(())
 }
 
 /// How reports are printed.

@@ -210,3 +210,35 @@ fn files_come_by_hand_too_and_serve_one_namespace_only() {
     server.ask(&["namespace", "remove", "7"]);
     assert_eq!(fs::metadata(&file).unwrap().len(), 3 << 20, "the file stays");
 }
+
+/// A server that hangs must not take those with it who ask.
+#[test]
+fn a_server_that_does_not_answer_can_be_left_with_ctrl_c() {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::time::{Duration, Instant};
+    // far more than it takes, and less than the program waits for an answer
+    const LIMIT: Duration = Duration::from_secs(40);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    for (signal, more) in [("INT", &[][..]), ("TERM", &[]), ("INT", &["--watch"]), ("TERM", &["--watch"])] {
+        let mut asking = crate::process::spawn(&[&["status", "--socket", path.to_str().unwrap()], more].concat());
+        let (stream, _) = listener.accept().unwrap();
+        BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+        let number = if signal == "INT" { signal_hook::consts::SIGINT } else { signal_hook::consts::SIGTERM };
+        let pid = rustix::process::Pid::from_child(&asking);
+        rustix::process::kill_process(pid, rustix::process::Signal::from_named_raw(number).unwrap()).unwrap();
+        let begin = Instant::now();
+        let status = loop {
+            if let Some(status) = asking.try_wait().unwrap() {
+                break status;
+            }
+            if begin.elapsed() > LIMIT {
+                asking.kill().unwrap();
+                panic!("{signal} {more:?}: still there");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(status.signal(), Some(number), "{signal} {more:?}: {status}");
+    }
+}
