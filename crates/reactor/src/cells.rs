@@ -5,19 +5,21 @@
 //! it, read from the kernel's books by whoever asks: `umwait` counts as user time there, so a core that sleeps in it is
 //! scheduled all the time and active for little of it.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use Ordering::{Acquire, Relaxed, Release};
+use Ordering::{Acquire, Relaxed};
 use pilotlight_plant::{Completions, CoreId, CoreState, Depth};
 
 use crate::clock;
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::io_thread::Polled;
+use crate::sleep_clock::SleepClock;
 
 /// Depths in which a reactor of ours can sleep.
 pub const SLEEPS: [Depth; 3] = [Depth::MonitorWait, Depth::SoftwareWait, Depth::ServerSleep];
 
-fn at(depth: Depth) -> Option<usize> {
+/// The index of a depth in [`SLEEPS`].
+pub(crate) fn at(depth: Depth) -> Option<usize> {
     SLEEPS.iter().position(|&sleep| sleep == depth)
 }
 
@@ -37,16 +39,9 @@ pub(crate) struct ReactorCell {
     pub(crate) io_threads: AtomicU64,
     pub(crate) moves_out: AtomicU64,
     pub(crate) moves_in: AtomicU64,
-    asleep_ns: [AtomicU64; 3],
+    sleep: SleepClock,
     wakes: [AtomicU64; 3],
     wake_latency: [Histogram; 3],
-    /// 1 + index of the depth in [`SLEEPS`]; 0 while awake.
-    state: AtomicU8,
-    /// When the present sleep began.
-    since_ns: AtomicU64,
-    /// Grows before and after a change of `state`, `since_ns` and `asleep_ns`: they are read together between two of the same
-    /// even value.
-    version: AtomicU64,
     /// The OS thread's number, for the kernel's books.
     pub(crate) tid: AtomicU32,
 }
@@ -89,50 +84,12 @@ pub struct SleepStats {
 
 impl ReactorCell {
     pub(crate) fn fall_asleep(&self, depth: Depth, now_ns: u64) {
-        let Some(index) = at(depth) else { return };
-        self.change(|| {
-            self.since_ns.store(now_ns, Relaxed);
-            self.state.store(index as u8 + 1, Release);
-        });
+        self.sleep.fall_asleep(depth, now_ns);
     }
 
-    fn change(&self, change: impl FnOnce()) {
-        let version = self.version.load(Relaxed);
-        self.version.store(version + 1, Relaxed);
-        fence(Release);
-        change();
-        self.version.store(version + 2, Release);
-    }
-
-    /// Ends the sleep; the depth that it had.
     pub(crate) fn wake(&self, now_ns: u64) {
-        let Some(index) = usize::from(self.state.load(Relaxed)).checked_sub(1) else { return };
-        self.change(|| {
-            add(&self.asleep_ns[index], now_ns.saturating_sub(self.since_ns.load(Relaxed)));
+        if let Some(index) = self.sleep.wake(now_ns) {
             add(&self.wakes[index], 1);
-            self.state.store(0, Release);
-        });
-    }
-
-    /// The state, and the time asleep at each depth in nanoseconds with the present sleep: of one moment, so that no sleep
-    /// counts twice.
-    fn slept(&self) -> (CoreState, [u64; 3]) {
-        loop {
-            let version = self.version.load(Acquire);
-            let state = self.state();
-            let mut slept = [0, 1, 2].map(|index| self.asleep_ns[index].load(Relaxed));
-            let since_ns = self.since_ns.load(Relaxed);
-            fence(Acquire);
-            if version % 2 == 1 || self.version.load(Relaxed) != version {
-                std::hint::spin_loop();
-                continue;
-            }
-            if let CoreState::Asleep(depth) = state
-                && let Some(index) = at(depth)
-            {
-                slept[index] += clock::now_ns().saturating_sub(since_ns);
-            }
-            return (state, slept);
         }
     }
 
@@ -143,14 +100,11 @@ impl ReactorCell {
     }
 
     pub(crate) fn state(&self) -> CoreState {
-        match usize::from(self.state.load(Acquire)).checked_sub(1) {
-            None => CoreState::Awake,
-            Some(index) => CoreState::Asleep(SLEEPS[index]),
-        }
+        self.sleep.state()
     }
 
     pub(crate) fn stats(&self) -> ReactorStats {
-        let (state, slept) = self.slept();
+        let (state, slept) = self.sleep.slept(clock::now_ns);
         let asleep = |index: usize| SleepStats {
             ns: slept[index],
             wakes: self.wakes[index].load(Relaxed),
@@ -178,7 +132,7 @@ pub(crate) struct ThreadCell {
     pub(crate) requests: AtomicU64,
     pub(crate) busy_ns: AtomicU64,
     pub(crate) idle_ns: AtomicU64,
-    asleep_ns: [AtomicU64; 3],
+    sleep: SleepClock,
     pub(crate) moves: AtomicU64,
     pub(crate) home: AtomicU16,
     pub(crate) finished: AtomicBool,
@@ -215,7 +169,7 @@ pub struct IoThreadStats {
     pub busy_ns: u64,
     /// Time in poll steps that found none, in nanoseconds.
     pub idle_ns: u64,
-    /// Time that its reactor waited in the kernel for it and others, in nanoseconds, by depth as in [`SLEEPS`]; without the
+    /// Time that its reactor waited in the kernel for it and others, in nanoseconds, by depth as in [`SLEEPS`]; with the
     /// present wait.
     pub asleep_ns: [u64; 3],
     /// How often it has moved.
@@ -223,11 +177,14 @@ pub struct IoThreadStats {
 }
 
 impl ThreadCell {
-    /// Its reactor was asleep, and it with it.
-    pub(crate) fn slept(&self, depth: Depth, ns: u64) {
-        if let Some(index) = at(depth) {
-            add(&self.asleep_ns[index], ns);
-        }
+    /// Its reactor falls asleep, and it with it.
+    pub(crate) fn fall_asleep(&self, depth: Depth, now_ns: u64) {
+        self.sleep.fall_asleep(depth, now_ns);
+    }
+
+    /// Its reactor is awake again.
+    pub(crate) fn wake(&self, now_ns: u64) {
+        self.sleep.wake(now_ns);
     }
 
     pub(crate) fn completions(&self) -> Completions {
@@ -271,7 +228,7 @@ impl ThreadCell {
             requests: self.requests.load(Relaxed),
             busy_ns: self.busy_ns.load(Relaxed),
             idle_ns: self.idle_ns.load(Relaxed),
-            asleep_ns: [0, 1, 2].map(|index| self.asleep_ns[index].load(Relaxed)),
+            asleep_ns: self.sleep.slept(clock::now_ns).1,
             moves: self.moves.load(Relaxed),
         }
     }
@@ -307,28 +264,5 @@ mod tests {
         assert_eq!((cell.answered.load(Relaxed), cell.in_progress.load(Relaxed)), (3, 0));
         cell.served((31, 0), &polled(4, 0), 40, 42);
         assert_eq!(cell.in_progress_ns.load(Relaxed), 39 + 4 * 2, "answered in the poll that took them");
-    }
-
-    #[test]
-    fn time_asleep_never_goes_back_so_no_sleep_counts_twice() {
-        const COUNT: u64 = 2_000_000;
-        const LONG_NS: u64 = 10_000_000_000; // made up, so that a sleep too many shows
-        let cell = ReactorCell::default();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for _ in 0..COUNT {
-                    let now_ns = clock::now_ns();
-                    cell.fall_asleep(Depth::ServerSleep, now_ns - LONG_NS);
-                    cell.wake(now_ns);
-                }
-            });
-            let mut before_ns = 0;
-            while cell.wakes[2].load(Relaxed) < COUNT {
-                let slept_ns = cell.slept().1[2];
-                assert!(slept_ns + LONG_NS / 2 > before_ns, "{before_ns} ns, then {slept_ns} ns");
-                before_ns = slept_ns;
-            }
-        });
-        assert_eq!(cell.stats().asleep[2].ns, COUNT * LONG_NS);
     }
 }

@@ -16,7 +16,7 @@
 //! | `director` | a policy on the main core: what it is told, and how its commands are carried out |
 //! | [`frequency`] | what sets the frequencies of cores, behind a trait |
 //! | [`runtime`] | start, adoption, change of policy, statistics, end |
-//! | [`cells`], [`histogram`] | accounting |
+//! | [`cells`], `sleep_clock`, [`histogram`] | accounting |
 //! | [`clock`] | monotonic nanoseconds, CPU time |
 
 #[doc(hidden)]
@@ -33,6 +33,7 @@ mod kernel_wait;
 mod reactor;
 mod ring;
 pub mod runtime;
+mod sleep_clock;
 mod sync;
 pub mod wait;
 

@@ -346,8 +346,7 @@ impl Reactor {
             return self.spin();
         }
         self.end_pauses_on_time();
-        self.cell.fall_asleep(depth, *now);
-        let paused_from = *now;
+        self.fall_asleep_together(depth, *now);
         while self.inbox.is_empty() && *now < until_ns {
             match self.monitor {
                 Some(monitor) => self.inbox.wait_monitor(monitor, until_ns),
@@ -355,8 +354,18 @@ impl Reactor {
             }
             *now = clock::now_ns();
         }
-        self.slots.iter().for_each(|slot| slot.cell.slept(depth, *now - paused_from));
-        self.cell.wake(*now);
+        self.wake_together(*now);
+    }
+
+    /// Accounts a sleep to the core and to every I/O thread here.
+    fn fall_asleep_together(&self, depth: Depth, now_ns: u64) {
+        self.cell.fall_asleep(depth, now_ns);
+        self.slots.iter().for_each(|slot| slot.cell.fall_asleep(depth, now_ns));
+    }
+
+    fn wake_together(&self, now_ns: u64) {
+        self.slots.iter().for_each(|slot| slot.cell.wake(now_ns));
+        self.cell.wake(now_ns);
     }
 
     /// The kernel ends waits up to 50 us late so as to end several together (`prctl(2)`, `PR_SET_TIMERSLACK`); as long as a
@@ -396,15 +405,14 @@ impl Reactor {
             if let Some(director) = self.director.as_mut().filter(|_| server) {
                 director.before_sleep();
             }
-            self.cell.fall_asleep(depth, *now);
+            self.fall_asleep_together(depth, *now);
             if let Ok(bell) = self.inbox.doorbell() {
                 self.kernel_wait.add(bell);
             }
             let left_ns = if until_ns == u64::MAX { until_ns } else { until_ns.saturating_sub(clock::now_ns()) };
             self.kernel_wait.wait(left_ns);
-            let slept_from = std::mem::replace(now, clock::now_ns());
-            self.slots.iter().for_each(|slot| slot.cell.slept(depth, *now - slept_from));
-            self.cell.wake(*now);
+            *now = clock::now_ns();
+            self.wake_together(*now);
             self.woken = Some(depth);
             if let Some(director) = self.director.as_mut().filter(|_| server) {
                 director.after_sleep(*now);

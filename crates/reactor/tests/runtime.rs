@@ -141,6 +141,21 @@ fn messages_wake_a_sleeping_server() {
     drop(strings);
 }
 
+/// Else the whole of a long wait would count in the moment in which it ends.
+#[test]
+fn an_io_threads_time_asleep_grows_while_its_core_sleeps() {
+    let (runtime, _strings, shown) = start_sleepy(2, 1);
+    shown[0].can_wait.store(true, SeqCst);
+    eventually("server sleep", || state(&runtime, 0) == CoreState::Asleep(Depth::ServerSleep));
+    eventually("more time asleep in the same sleep", || {
+        // the third look says that the sleep lasted until the second was complete
+        let looks = [(); 3].map(|()| runtime.stats());
+        let of_core = looks.each_ref().map(|look| (look.reactors[0].state, look.reactors[0].asleep[2].wakes));
+        let same = of_core[0].0 == CoreState::Asleep(Depth::ServerSleep) && of_core.iter().all(|it| *it == of_core[0]);
+        same && looks[1].threads[0].asleep_ns[2] > looks[0].threads[0].asleep_ns[2]
+    });
+}
+
 #[test]
 fn threads_that_wait_for_interrupts_let_their_cores_wait_and_can_still_be_moved() {
     let runtime = start(3);

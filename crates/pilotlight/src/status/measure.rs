@@ -31,8 +31,12 @@ impl Window {
         rounded(now.saturating_sub(before) as f64 * 1e9 / self.ns as f64)
     }
 
-    fn percent(&self, before_ns: u64, now_ns: u64) -> f64 {
-        rounded(now_ns.saturating_sub(before_ns) as f64 * 100.0 / self.ns as f64)
+    /// Parts of the window's time in percent. No two parts overlap, so they never exceed the window but for what passes between
+    /// the readings of the clock; their sum is then the better measure of its length.
+    fn shares<const N: usize>(&self, before_ns: [u64; N], now_ns: [u64; N]) -> [f64; N] {
+        let parts: [u64; N] = std::array::from_fn(|part| now_ns[part].saturating_sub(before_ns[part]));
+        let whole = self.ns.max(parts.iter().sum());
+        parts.map(|part| rounded(part as f64 * 100.0 / whole as f64))
     }
 }
 
@@ -137,19 +141,22 @@ fn reactor(
     io_threads: Vec<u16>,
 ) -> ReactorReport {
     let this = topology.cores().nth(id);
-    let asleep = SLEEPS.iter().zip(was.asleep.iter().zip(&is.asleep));
+    let parts = |stats: &ReactorStats| {
+        let [a, b, c] = stats.asleep.each_ref().map(|sleep| sleep.ns);
+        [stats.busy_ns, stats.idle_ns, a, b, c]
+    };
+    let [busy_percent, idle_percent, asleep @ ..] = window.shares(parts(was), parts(is));
+    let asleep = SLEEPS.iter().zip(asleep).map(|(depth, percent)| (depth.name().to_owned(), percent));
     ReactorReport {
         id: id as u16,
         core,
         main: this == Some(topology.main()),
         sibling: this.and_then(|core| topology.sibling(core)).map(|sibling| sibling.0),
         state: state(is.state),
-        busy_percent: window.percent(was.busy_ns, is.busy_ns),
-        idle_percent: window.percent(was.idle_ns, is.idle_ns),
-        asleep_percent: asleep
-            .map(|(depth, (was, is))| (depth.name().to_owned(), window.percent(was.ns, is.ns)))
-            .collect(),
-        scheduled_percent: (is.cpu_ns > 0).then(|| window.percent(was.cpu_ns, is.cpu_ns)),
+        busy_percent,
+        idle_percent,
+        asleep_percent: asleep.collect(),
+        scheduled_percent: (is.cpu_ns > 0).then(|| window.shares([was.cpu_ns], [is.cpu_ns])[0]),
         loops_per_s: window.per_s(was.loops, is.loops),
         requests_per_s: window.per_s(was.requests, is.requests),
         io_threads,
@@ -170,6 +177,9 @@ fn io_threads(window: &Window, before: &ServerStats, now: &ServerStats) -> Vec<I
     let one = |(id, is): (usize, &IoThreadStats)| {
         let was = before.runtime.threads.get(id);
         let of = |field: fn(&IoThreadStats) -> u64| was.map_or(0, field);
+        let parts = |stats: &IoThreadStats| [stats.busy_ns, stats.idle_ns, stats.asleep_ns[1], stats.asleep_ns[2]];
+        let [busy_percent, idle_percent, software_wait_percent, server_sleep_percent] =
+            window.shares(was.map_or([0; 4], parts), parts(is));
         let (target_was, target_is) =
             (before.threads.get(id).unwrap_or(&nothing), now.threads.get(id).unwrap_or(&nothing));
         IoThreadReport {
@@ -177,10 +187,10 @@ fn io_threads(window: &Window, before: &ServerStats, now: &ServerStats) -> Vec<I
             home: is.home.0,
             connections: target_is.totals.connections,
             requests_per_s: window.per_s(of(|was| was.requests), is.requests),
-            busy_percent: window.percent(of(|was| was.busy_ns), is.busy_ns),
-            idle_percent: window.percent(of(|was| was.idle_ns), is.idle_ns),
-            software_wait_percent: window.percent(of(|was| was.asleep_ns[1]), is.asleep_ns[1]),
-            server_sleep_percent: window.percent(of(|was| was.asleep_ns[2]), is.asleep_ns[2]),
+            busy_percent,
+            idle_percent,
+            software_wait_percent,
+            server_sleep_percent,
             latency: distribution(&target_was.latency, &target_is.latency),
             moves: count(of(|was| was.moves), is.moves),
         }
@@ -241,6 +251,7 @@ fn none_yet() -> ReactorStats {
 mod tests {
     use pilotlight_plant::Depth;
     use pilotlight_reactor::Histogram;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -320,5 +331,24 @@ mod tests {
         let set: Vec<_> = report.parameters.iter().filter(|parameter| parameter.is_set).collect();
         assert_eq!((set.len(), set[0].key.as_str(), set[0].value.as_str()), (1, "window", "64"));
         assert_eq!(report.view[0].value, "1");
+    }
+
+    proptest! {
+        /// However far apart the clocks were read, and however long a part lasted that a window saw the end of.
+        #[test]
+        fn shares_are_from_0_to_100_and_no_more_together(
+            ns in 1..u64::MAX / 8,
+            before_ns in prop::array::uniform4(0..u64::MAX / 8),
+            parts_ns in prop::array::uniform4(0..u64::MAX / 8),
+        ) {
+            let now_ns = std::array::from_fn(|part| before_ns[part] + parts_ns[part]);
+            let shares = Window { ns }.shares(before_ns, now_ns);
+            prop_assert!(shares.iter().all(|share| (0.0..=100.0).contains(share)), "{:?}", shares);
+            prop_assert!(shares.iter().sum::<f64>() <= 100.03, "{:?}", shares); // each is rounded
+            if parts_ns.iter().sum::<u64>() <= ns {
+                let expected = |part: usize| rounded(parts_ns[part] as f64 * 100.0 / ns as f64);
+                prop_assert_eq!(shares, [0, 1, 2, 3].map(expected));
+            }
+        }
     }
 }

@@ -160,8 +160,8 @@ pub(crate) struct IoThreadReport {
     pub(crate) busy_percent: f64,
     /// Time in poll steps of its own that found none.
     pub(crate) idle_percent: f64,
-    /// Time that its reactor waited in the kernel, for it and others: waits that ended, with the policy that lets single cores
-    /// wait.
+    /// Time that its reactor waited in the kernel, for it and others, with the policy that lets single cores wait; the present
+    /// wait included.
     pub(crate) software_wait_percent: f64,
     /// Likewise, together with the whole server.
     pub(crate) server_sleep_percent: f64,
