@@ -104,6 +104,64 @@ fn sighup_adds_removes_and_resizes_namespaces() {
     assert_eq!(server.exit_code(), Some(0));
 }
 
+/// The file stays open and locked: no request, and no byte, is lost on the way.
+#[test]
+fn sighup_gives_a_file_another_number() {
+    let (mut server, path, _dir) = configured(&[(1, "file:disk.img?size=1MiB"), (2, "file:other.img?size=1MiB")]);
+    let mut host = server.connect();
+    host.set_queue_count(1).unwrap();
+    let spec = QueueSpec { qid: 1, depth: 4, max_io: 4096, buffers: Buffers::PerCommand };
+    let mut queue = host.open_queue(&spec).unwrap();
+    let at = |opcode, nsid| Sqe::block_io(opcode, nsid, 3, 1);
+    queue.execute("a write", at(opcode::io::WRITE, 1), &[7; 4096], &mut []).unwrap();
+    for nsid in [4, 9, 1] {
+        write_config(&path, &[(nsid, "file:disk.img"), (2, "file:other.img")]);
+        server.signal("HUP");
+        server.expect_log(&format!("to number {nsid} of {NQN} is done"));
+        server.expect_log("configuration read again");
+        let mut expected = [2, nsid];
+        expected.sort_unstable();
+        assert_eq!(host.active_namespaces().unwrap(), expected);
+        let mut data = [0; 4096];
+        queue.execute("a read", at(opcode::io::READ, nsid), &[], &mut data).unwrap();
+        assert_eq!(data, [7; 4096]);
+    }
+    assert!(queue.execute("a read", at(opcode::io::READ, 4), &[], &mut [0; 4096]).is_err(), "4 is gone");
+    // numbers that run with other storage: nothing changes, and the reason is said
+    write_config(&path, &[(2, "file:disk.img"), (1, "file:other.img")]);
+    server.signal("HUP");
+    server.expect_log("namespace 1 of nqn.2024-05.com.example:disks stays");
+    server.expect_log("namespace 2 of nqn.2024-05.com.example:disks stays");
+    server.expect_log("configuration read again");
+    assert_eq!(host.active_namespaces().unwrap(), [1, 2]);
+    let mut data = [0; 4096];
+    queue.execute("a read", at(opcode::io::READ, 1), &[], &mut data).unwrap();
+    assert_eq!(data, [7; 4096]);
+    drop(queue);
+    server.signal("TERM");
+    assert_eq!(server.exit_code(), Some(0));
+}
+
+#[test]
+fn sighup_shrinks_a_namespace_only_where_the_file_allows_it() {
+    let (mut server, path, _dir) = configured(&[(1, "mem:2MiB")]);
+    let mut host = server.connect();
+    write_config(&path, &[(1, "mem:1MiB")]);
+    server.signal("HUP");
+    let refused = server.expect_log("keeps its 2MiB");
+    assert!(refused.contains("WARN") && refused.contains("shrink = true"), "{refused}");
+    server.expect_log("configuration read again");
+    assert_eq!(host.namespace(1).unwrap().bytes(), 2 << 20);
+    fs::write(&path, fs::read_to_string(&path).unwrap() + "shrink = true\n").unwrap();
+    server.signal("HUP");
+    let told = server.expect_log("shrinks from 2MiB to 1MiB");
+    assert!(told.contains("WARN"), "{told}");
+    server.expect_log("configuration read again");
+    assert_eq!(host.namespace(1).unwrap().bytes(), 1 << 20);
+    server.signal("TERM");
+    assert_eq!(server.exit_code(), Some(0));
+}
+
 #[test]
 fn sighup_follows_a_file_that_has_grown() {
     let (mut server, path, dir) = configured(&[(1, "file:disk.img?size=1MiB")]);

@@ -95,7 +95,7 @@ fn unknown_keys() {
               |
             6 | zzz = 1
               | ^^^
-              = valid in [[subsystem.namespace]]: nsid, backend, block_size, uuid
+              = valid in [[subsystem.namespace]]: nsid, backend, block_size, uuid, shrink
         "#]],
     );
     refused(

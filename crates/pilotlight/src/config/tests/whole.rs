@@ -106,13 +106,22 @@ uuid = "2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10"
 [[subsystem.namespace]]
 nsid = 7
 backend = "mem:1GiB"
+shrink = false
 "#;
+
+#[test]
+fn a_namespace_may_shrink_where_the_file_says_so() {
+    let bench = Bench::new();
+    let loaded = bench.load(&EVERY_KEY.replace("shrink = false", "shrink = true")).unwrap();
+    assert_eq!(loaded.may_shrink, [("nqn.2024-05.com.example:disks".to_owned(), 7)]);
+}
 
 #[test]
 fn a_file_says_everything() {
     let bench = Bench::new();
     let loaded = bench.load(EVERY_KEY).unwrap();
     assert_eq!(loaded.warnings(false), "");
+    assert_eq!(loaded.may_shrink, []);
     let uuid = *b"\x2f\x7c\x9c\x1e\x6a\x55\x4d\x6e\x9a\x0f\x3f\x0a\x2f\x1b\x7f\x10";
     let disk = BackendSpec::File { path: bench.dir.path().join("disk.img"), size: None };
     let expected = ServerConfig {
