@@ -7,6 +7,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`inbox`] | bounded queues of messages: a reactor's event ring, an I/O thread's inbox |
+//! | [`bell`] | how results that come through no inbox wake an owner |
 //! | `doorbell` | how a sleeping owner is woken: futex, eventfd |
 //! | `ring` | the ring under an inbox |
 //! | `sync` | atomics, fences and kernel waits, so that a model checker can take their place |
@@ -19,6 +20,7 @@
 //! | [`cells`], `sleep_clock`, [`histogram`] | accounting |
 //! | [`clock`] | monotonic nanoseconds, CPU time |
 
+pub mod bell;
 #[doc(hidden)]
 pub mod bench;
 pub mod cells;
@@ -37,6 +39,7 @@ mod sleep_clock;
 mod sync;
 pub mod wait;
 
+pub use bell::Bell;
 pub use cells::{IoThreadStats, ReactorStats, SleepStats};
 pub use director::DirectorStats;
 pub use frequency::Frequencies;

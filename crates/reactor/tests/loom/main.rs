@@ -1,6 +1,6 @@
 //! Every interleaving (and every stale read that the memory model allows) of the ring and of arm, re-check, wait.
 //!
-//! The files of the ring are compiled here once more, unchanged, beside a `sync` and a `wait` made of `loom`. An owner
+//! The files of the ring and the bell are compiled here once more, unchanged, beside a `sync` and a `wait` made of `loom`. An owner
 //! that sleeps on for ever is a deadlock, which `loom` reports. The same models with one step left out must fail: they
 //! show that the models can see a lost wake-up.
 //!
@@ -8,6 +8,8 @@
 
 #![expect(unreachable_pub, reason = "what is public in the library is not in a test")]
 
+#[path = "../../src/bell.rs"]
+mod bell;
 #[path = "../../src/doorbell.rs"]
 mod doorbell;
 #[path = "../../src/inbox.rs"]
@@ -17,6 +19,7 @@ mod ring;
 mod sync;
 mod wait;
 
+mod bells;
 mod drops;
 mod order;
 mod wake_up;

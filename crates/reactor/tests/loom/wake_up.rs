@@ -27,10 +27,10 @@ fn by_monitor(inbox: &mut Inbox<u32>) {
 }
 
 /// Leaks its content when a model fails: destructors run operations of `loom`, which may not be run then.
-struct Kept<T>(ManuallyDrop<T>);
+pub(crate) struct Kept<T>(pub(crate) ManuallyDrop<T>);
 
 impl<T> Kept<T> {
-    fn new(content: T) -> Self {
+    pub(crate) fn new(content: T) -> Self {
         Self(ManuallyDrop::new(content))
     }
 }

@@ -14,7 +14,8 @@
 //! none, before it touches the first, so a request of several pages is atomic as a whole, and one that is tried again
 //! has had no effect before. A writer that finds readers sets *waiting*, which turns new readers away until the page
 //! is free once; so readers that overlap for ever cannot keep a writer out. *Waiting* binds nobody: the first to come
-//! to a free page takes it and clears the bit, so a writer that has gone for good holds up nothing.
+//! to a free page takes it and clears the bit, so a writer that has gone for good holds up nothing. A request of several
+//! pages is kept out by others that come and go among them, readers or writers; its claim (`guard/claim.rs`) prevents it.
 //!
 //! A table may have fewer words than there are pages; pages that share a word then exclude each other needlessly, which
 //! costs a second try and nothing else.
@@ -24,12 +25,17 @@
 //! - Nothing here loops on another thread's progress, except that a failed compare-and-swap means another one succeeded.
 //! - A hold that is lost keeps its pages for good, so losing one panics.
 
+mod claim;
+
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use pilotlight_reactor::clock;
+
 use crate::mapping::Mapping;
+use claim::Claim;
 
 /// Bytes in a page.
 pub(crate) const PAGE: usize = 4096;
@@ -75,6 +81,7 @@ pub(crate) struct PageGuards {
     /// Untouched parts take no memory.
     words: Mapping,
     mask: u64,
+    claim: Claim,
 }
 
 impl PageGuards {
@@ -82,7 +89,8 @@ impl PageGuards {
     pub(crate) fn new(words: u64) -> io::Result<Self> {
         let words = words.max(PAGE as u64).checked_next_power_of_two().ok_or(io::ErrorKind::InvalidInput)?;
         let bytes = usize::try_from(words).ok().and_then(|words| words.checked_mul(size_of::<AtomicU16>()));
-        Ok(Self { words: Mapping::anonymous(bytes.ok_or(io::ErrorKind::InvalidInput)?)?, mask: words - 1 })
+        let mapping = Mapping::anonymous(bytes.ok_or(io::ErrorKind::InvalidInput)?)?;
+        Ok(Self { words: mapping, mask: words - 1, claim: Claim::default() })
     }
 
     fn word(&self, page: u64) -> &AtomicU16 {
@@ -94,24 +102,30 @@ impl PageGuards {
 
     /// Tries to hold all of `pages` for reading. The range must have no more pages than there are words.
     pub(crate) fn try_shared(&self, pages: Range<u64>) -> Option<Hold> {
-        self.try_all(pages, false)
+        self.try_all(pages, false, clock::now_ns)
     }
 
     /// Tries to hold all of `pages` for writing. The range must have no more pages than there are words.
     pub(crate) fn try_exclusive(&self, pages: Range<u64>) -> Option<Hold> {
-        self.try_all(pages, true)
+        self.try_all(pages, true, clock::now_ns)
     }
 
-    fn try_all(&self, pages: Range<u64>, exclusive: bool) -> Option<Hold> {
+    #[inline]
+    fn try_all(&self, pages: Range<u64>, exclusive: bool, now_ns: impl Fn() -> u64) -> Option<Hold> {
         debug_assert!(pages.end - pages.start <= self.mask + 1, "the range would meet itself");
+        if self.claim.goes_first(&pages, &now_ns) {
+            return None;
+        }
         for page in pages.clone() {
             let word = self.word(page);
             let taken = if exclusive { take_exclusive(word) } else { take_shared(word) };
             if !taken {
                 self.release(Hold { pages: pages.start..page, exclusive });
+                self.claim.make(&pages, now_ns());
                 return None;
             }
         }
+        self.claim.give_up(&pages);
         Some(Hold { pages, exclusive })
     }
 
@@ -188,7 +202,8 @@ mod tests {
         let first = guards.try_shared(0..3).expect("free");
         let second = guards.try_shared(2..4).expect("shared");
         assert!(guards.try_exclusive(3..5).is_none());
-        let elsewhere = guards.try_exclusive(4..6).expect("a failed try leaves nothing held");
+        let later = || 2 * claim::LIFE_NS + clock::now_ns();
+        let elsewhere = guards.try_all(4..6, true, later).expect("a failed try leaves nothing held");
         assert!(guards.try_shared(5..6).is_none());
         assert!(guards.try_exclusive(5..6).is_none());
         for hold in [first, second, elsewhere] {
@@ -220,6 +235,34 @@ mod tests {
         let second = guards.try_shared(0..1).expect("and nobody waits any longer");
         guards.release(first);
         guards.release(second);
+    }
+
+    /// How often a request of eight pages gets through among others of one page: each of those is given back only after the
+    /// next one has come.
+    fn large_requests_among_small_ones(exclusive: bool) -> u32 {
+        let guards = PageGuards::new(1).expect("memory");
+        let (mut large, mut held) = (0, None);
+        for round in 0..1000_u64 {
+            let now_ns = || round * crate::wait::BUSY_RETRY_NS;
+            let next = guards.try_all(round % 8..round % 8 + 1, true, now_ns);
+            if let Some(hold) = guards.try_all(0..8, exclusive, now_ns) {
+                guards.release(hold);
+                large += 1;
+            }
+            if let Some(hold) = std::mem::replace(&mut held, next) {
+                guards.release(hold);
+            }
+        }
+        held.into_iter().for_each(|hold| guards.release(hold));
+        large
+    }
+
+    #[test]
+    fn small_requests_that_come_and_go_do_not_keep_a_large_one_out() {
+        for exclusive in [true, false] {
+            let large = large_requests_among_small_ones(exclusive);
+            assert!(large >= 100, "exclusive: {exclusive}: {large} of 1000 tries came through");
+        }
     }
 
     #[test]
@@ -300,6 +343,7 @@ mod tests {
             }
         });
         assert!(reads.into_inner() > 0);
-        guards.release(guards.try_exclusive(0..4).expect("nothing is left held"));
+        let later = || 2 * claim::LIFE_NS + clock::now_ns();
+        guards.release(guards.try_all(0..4, true, later).expect("nothing is left held"));
     }
 }

@@ -22,7 +22,6 @@
 //! ([`Channel::wait`]); one whose request was busy tries again after a while.
 
 mod aio;
-mod bell;
 mod blocking;
 mod budget;
 pub mod conformance;
@@ -40,7 +39,6 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use bell::Bell;
 pub use budget::MemoryBudget;
 pub use delay::{DelayBackend, Delays};
 pub use file::{FileBackend, FileError, FileOptions};
@@ -51,6 +49,7 @@ pub use random::Random;
 pub use size::{SizeError, format_size, parse_size};
 pub use spec::{BackendSpec, OpenError, SpecError, open};
 
+pub use pilotlight_reactor::Bell;
 use pilotlight_reactor::Completions;
 
 use crate::buffer::Buffer;
