@@ -7,15 +7,21 @@ guest_pid() { cat "$OUT/$1.pid"; }                     # of `timeout`, whose one
 guest_qemu_pid() { local pid; pid=$(guest_pid "$1"); awk '{print $1}' "/proc/$pid/task/$pid/children"; }
 guest_is_off() { ! kill -0 "$(guest_pid "$1")" 2>/dev/null; }
 
-# build_tool DIR: the verifier that runs in the guest: Rust without dependencies, linked statically.
+# build_tool DIR: the verifier that runs in the guest: Rust without dependencies, linked statically. Cases run side by side,
+# and rustc names its temporary files after the program: one compiles it, in a folder of its own, and the others wait.
 build_tool() {
-  local source=$HARNESS/tools/blockcheck.rs program=$REPO/target/linux/blockcheck
-  if [[ ! $program -nt $source || ! $program -nt $HARNESS/tools/block.rs ]]; then
-    mkdir -p "$REPO/target/linux"
-    rustc --edition 2024 -O -C target-feature=+crt-static -o "$program.$BASHPID" "$source"
-    mv "$program.$BASHPID" "$program"
-  fi
-  install "$program" "$1/bin/blockcheck"
+  local sources=("$HARNESS/tools/blockcheck.rs" "$HARNESS/tools/block.rs") tools=$REPO/target/linux-tools
+  mkdir -p "$tools"
+  (
+    flock 9
+    if [[ ! $tools/blockcheck -nt ${sources[0]} || ! $tools/blockcheck -nt ${sources[1]} ]]; then
+      rm -rf "$tools/build"
+      mkdir "$tools/build"
+      rustc --edition 2024 -O -C target-feature=+crt-static -o "$tools/build/blockcheck" "${sources[0]}"
+      mv "$tools/build/blockcheck" "$tools/blockcheck"
+    fi
+  ) 9>"$tools/lock" || return
+  install "$tools/blockcheck" "$1/bin/blockcheck"
 }
 
 # case_archive NAME SCRIPT: init, the words and the case, as an archive that is laid over the initramfs.

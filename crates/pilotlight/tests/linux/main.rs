@@ -8,6 +8,7 @@
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the verifier, which uses other parts")]
 mod block;
 mod record;
+mod tools;
 
 use std::env;
 use std::fs;
@@ -81,6 +82,7 @@ cases! {
     power: "power", "6.12";
     precondition: "precondition", "6.12";
     silent: "silent", "6.12";
+    faults: "faults", "6.12";
     completion: "completion", "6.12";
     completion_on_6_1: "completion", "6.1";
     completion_on_5_10: "completion", "5.10";
