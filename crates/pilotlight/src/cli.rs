@@ -138,7 +138,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BACKEND", help_heading = "Storage")]
     pub(crate) namespace: Vec<String>,
 
-    /// Bytes in a block, of every --namespace: 512 or 4096 [default: 4096]
+    /// Bytes in a block, of every --namespace: 512 or 4096 [default: for file: those of a sector of its medium, else 4096]
     #[arg(long, value_name = "BYTES", help_heading = "Storage")]
     pub(crate) block_size: Option<u32>,
 

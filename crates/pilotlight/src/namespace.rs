@@ -82,7 +82,7 @@ struct AddArgs {
     #[arg(long, value_name = "NUMBER")]
     nsid: Option<u32>,
 
-    /// Bytes in a block: 512 or 4096 [default: 4096]
+    /// Bytes in a block: 512 or 4096 [default: for file: those of a sector of its medium, else 4096]
     #[arg(long, value_name = "BYTES")]
     block_size: Option<u32>,
 

@@ -16,7 +16,7 @@ case $DURABILITY in
 esac
 
 step "the target, $DURABILITY"
-/host/pilotlight serve --listen 127.0.0.1:4420 --nqn "$NQN" --namespace file:/dev/vda1 >/tmp/server 2>&1 &
+/host/pilotlight serve --listen 127.0.0.1:4420 --nqn "$NQN" --namespace file:/dev/vda1 --block-size 4096 >/tmp/server 2>&1 &
 trap 'code=$?; [ $code -eq 0 ] || { cat /tmp/server; dmesg | tail -25; }' EXIT
 within 20 "the target's port" sh -c 'netstat -ltn | grep -q 127.0.0.1:4420'
 ADDRESS=127.0.0.1 PORT=4420

@@ -20,6 +20,8 @@ pub(crate) struct Machine {
     pub(crate) id: String,
     /// Where the control socket is, unless something else is said; `None`: there is none then.
     pub(crate) socket: Option<PathBuf>,
+    /// Bytes in a sector of the device at a path, or under a file at it.
+    pub(crate) sector_size: fn(&Path) -> Option<u32>,
 }
 
 impl Machine {
@@ -32,6 +34,7 @@ impl Machine {
             memory: usable_memory(),
             id: machine_id(),
             socket: crate::admin::default_path(),
+            sector_size: pilotlight_target::backend::logical_block_size,
         }
     }
 }

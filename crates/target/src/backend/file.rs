@@ -37,6 +37,7 @@ mod failures;
 mod faults;
 mod medium;
 mod open;
+mod queue;
 mod sync;
 
 use std::io;
@@ -47,6 +48,7 @@ use channel::FileChannel;
 use medium::{Job, Medium};
 pub use open::FileError;
 use open::Limits;
+pub use queue::logical_block_size;
 
 use super::blocking::BlockingPool;
 use super::{Backend, Channel, Geometry};

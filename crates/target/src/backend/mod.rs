@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 pub use budget::MemoryBudget;
 pub use delay::{DelayBackend, Delays};
-pub use file::{FileBackend, FileError, FileOptions};
+pub use file::{FileBackend, FileError, FileOptions, logical_block_size};
 pub use frozen::FrozenBackend;
 pub use mem::MemoryBackend;
 pub use null::NullBackend;

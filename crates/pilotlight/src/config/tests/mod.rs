@@ -23,6 +23,7 @@ fn machine() -> Machine {
         memory: 8 << 30,
         id: "0123456789abcdef0123456789abcdef".to_owned(),
         socket: Some("/run/pilotlight/pilotlight.sock".into()),
+        sector_size: |_| None,
     }
 }
 
@@ -39,9 +40,13 @@ impl Bench {
     }
 
     fn load(&self, text: &str) -> Result<Loaded, Refused> {
+        self.load_on(text, &machine())
+    }
+
+    fn load_on(&self, text: &str, machine: &Machine) -> Result<Loaded, Refused> {
         let path = self.dir.path().join("server.toml");
         fs::write(&path, text).unwrap();
-        load(&ServeArgs { config: Some(path), ..ServeArgs::default() }, &machine())
+        load(&ServeArgs { config: Some(path), ..ServeArgs::default() }, machine)
     }
 
     fn path(&self) -> &Path {

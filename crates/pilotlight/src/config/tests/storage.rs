@@ -304,3 +304,38 @@ fn relative_paths_start_at_the_file() {
     assert_eq!(directory_of(Path::new("/etc/pilotlight/a.toml")), Path::new("/etc/pilotlight"));
     assert_eq!(directory_of(Path::new("a.toml")).join("disk"), Path::new("disk"));
 }
+
+/// A namespace's block size with what its medium's sectors have, and the first line of the warning.
+fn block_size(sector_size: fn(&Path) -> Option<u32>, backend: &str, written: &str) -> (u32, String) {
+    let text = in_subsystem(&format!("[[subsystem.namespace]]\nnsid = 1\nbackend = \"{backend}\"\n{written}"));
+    let machine = Machine { sector_size, ..machine() };
+    let loaded = Bench::new().load_on(&text, &machine).unwrap();
+    let warnings = loaded.warnings(false);
+    (loaded.config.subsystems[0].namespaces[0].block_size, warnings.lines().next().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn a_block_is_a_sector_of_the_medium_unless_it_is_given() {
+    let quiet = |size: u32| (size, String::new());
+    for backend in ["file:disk.img", "file:new.img?size=1MiB", "delay:1us-2us:file:disk.img"] {
+        assert_eq!(block_size(|_| Some(512), backend, ""), quiet(512), "{backend}");
+        assert_eq!(block_size(|_| Some(4096), backend, ""), quiet(4096), "{backend}");
+        assert_eq!(block_size(|_| None, backend, ""), quiet(4096), "{backend}");
+        assert_eq!(block_size(|_| Some(512), backend, "block_size = 512"), quiet(512), "{backend}");
+        assert_eq!(block_size(|_| None, backend, "block_size = 512"), quiet(512), "{backend}");
+    }
+    for backend in ["mem:1GiB", "null:1GiB"] {
+        assert_eq!(block_size(|_| Some(512), backend, ""), quiet(4096), "{backend} has no sectors");
+    }
+}
+
+#[test]
+fn a_block_larger_than_a_sector_is_worth_a_warning() {
+    let (size, warning) = block_size(|_| Some(512), "file:disk.img", "block_size = 4096");
+    assert_eq!(size, 4096);
+    let expected = "blocks of 4096 bytes on sectors of 512: a power failure can leave part of a block old and part new";
+    assert!(warning.contains(expected), "{warning}");
+    let (size, warning) = block_size(|_| Some(1024), "file:disk.img", "");
+    assert_eq!(size, 4096);
+    assert!(warning.contains("blocks of 4096 bytes on sectors of 1024"), "{warning}");
+}

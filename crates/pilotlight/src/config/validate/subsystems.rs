@@ -14,7 +14,7 @@ use crate::config::nqn;
 use crate::config::problem::{Located, Origin, Problem};
 use crate::config::storage::{self, Medium, medium_of};
 
-/// Block size in bytes of a namespace that was given none.
+/// Block size in bytes of a namespace that was given none, where its medium does not decide.
 const DEFAULT_BLOCK_SIZE: u32 = 4096;
 
 /// Things that may stand only once in the whole server.
@@ -136,16 +136,35 @@ impl Checker<'_> {
         self.number(written.nsid.as_ref(), 1..=MAX_NSID, 1, "is not a namespace identifier")
     }
 
+    /// The block size that was given, else that of the medium's sectors: hosts are told that a power failure leaves a block
+    /// whole (AWUPF 0), and a medium does so for a sector.
     fn block_size(&mut self, written: &NamespaceDraft) -> u32 {
-        match &written.block_size {
-            None => DEFAULT_BLOCK_SIZE,
-            Some(size) if size.value == 512 || size.value == 4096 => size.value as u32,
+        let sector = self.sector_size(written);
+        let (size, at) = match &written.block_size {
+            None => (if sector.is_some_and(|bytes| bytes <= 512) { 512 } else { DEFAULT_BLOCK_SIZE }, &written.at),
+            Some(size) if size.value == 512 || size.value == 4096 => (size.value as u32, &size.at),
             Some(size) => {
                 let what = format!("blocks of {} bytes", size.value);
                 self.problem(Problem::error(&size.at, what).help("use 512 or 4096"));
-                DEFAULT_BLOCK_SIZE
+                return DEFAULT_BLOCK_SIZE;
             }
+        };
+        if let Some(sector) = sector.filter(|&sector| sector < size) {
+            let what = format!(
+                "blocks of {size} bytes on sectors of {sector}: a power failure can leave part of a block old and part new, \
+                 though hosts are told that a block is atomic"
+            );
+            let help =
+                "leave the block size out for a new namespace; one that hosts have written to has to keep its own";
+            self.problem(Problem::warning(at, what).help(help));
         }
+        size
+    }
+
+    /// Bytes in a sector of the medium of a namespace; `None` if it has none, or they are not known.
+    fn sector_size(&self, written: &NamespaceDraft) -> Option<u32> {
+        let spec = written.backend.as_ref()?.value.parse::<BackendSpec>().ok()?.relative_to(self.base);
+        (self.machine.sector_size)(spec.path()?)
     }
 
     fn uuid(&mut self, written: &Text, once: &mut Once) -> Option<[u8; 16]> {

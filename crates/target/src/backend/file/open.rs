@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, AtFlags, FallocateFlags, IFlags, OFlags, StatVfsMountFlags, StatxFlags};
@@ -11,6 +11,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::FileOptions;
 use super::medium::{Deallocation, Medium, Traits, Way};
+use super::queue::queue_attribute;
 use crate::buffer::{BufferPool, MIN_BUFFER};
 
 /// Why a file or device cannot be had, and what helps.
@@ -299,14 +300,4 @@ fn punches(file: &File) -> io::Result<bool> {
     let beyond = file.metadata()?.len().next_multiple_of(MIN_BUFFER as u64) + MIN_BUFFER as u64;
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     Ok(rustix::fs::fallocate(file, mode, beyond, MIN_BUFFER as u64).is_ok())
-}
-
-/// What the kernel says about a block device's queue; empty if it says nothing.
-fn queue_attribute(file: &File, name: &str) -> String {
-    let Ok(device) = file.metadata().map(|metadata| metadata.rdev()) else { return String::new() };
-    let base = format!("/sys/dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    // A partition has the queue of its disk.
-    let read = |path: String| std::fs::read_to_string(path).ok();
-    let text = read(format!("{base}/queue/{name}")).or_else(|| read(format!("{base}/../queue/{name}")));
-    text.unwrap_or_default().trim().to_owned()
 }

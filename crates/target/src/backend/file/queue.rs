@@ -1,0 +1,67 @@
+//! What the kernel says about the request queue of a block device, and of the device that a file lies on.
+
+use std::fs::{self, File, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+/// Bytes in a sector of the device at `path`, or of the device that a file at `path` lies on, or would lie on: what a power
+/// failure leaves whole. `None` where the kernel does not say so: file systems in memory, on a network, on several devices.
+#[must_use]
+pub fn logical_block_size(path: &Path) -> Option<u32> {
+    logical_block_size_by(Path::new("/sys"), path)
+}
+
+fn logical_block_size_by(sys: &Path, path: &Path) -> Option<u32> {
+    let parent = || path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let metadata = fs::metadata(path).or_else(|_| fs::metadata(parent())).ok()?;
+    attribute(sys, device_of(&metadata), "logical_block_size").parse().ok()
+}
+
+/// The device that a node stands for, or that a file lies on.
+fn device_of(metadata: &Metadata) -> u64 {
+    if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() }
+}
+
+/// What the kernel says about a block device's queue; empty if it says nothing.
+pub(super) fn queue_attribute(file: &File, name: &str) -> String {
+    let Ok(metadata) = file.metadata() else { return String::new() };
+    attribute(Path::new("/sys"), metadata.rdev(), name)
+}
+
+fn attribute(sys: &Path, device: u64, name: &str) -> String {
+    let base = sys.join(format!("dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device)));
+    // A partition has the queue of its disk.
+    let read = |queue: &str| fs::read_to_string(base.join(queue).join(name)).ok();
+    read("queue").or_else(|| read("../queue")).unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A `/sys` in which the device that `on_it` lies on has sectors of so many bytes; it is a partition of a disk.
+    fn sys_with(root: &Path, on_it: &Path, sector: &str) {
+        let device = fs::metadata(on_it).expect("it is there").dev();
+        fs::create_dir_all(root.join("devices/disk/queue")).expect("a directory");
+        fs::create_dir_all(root.join("devices/disk/part")).expect("a directory");
+        fs::create_dir_all(root.join("dev/block")).expect("a directory");
+        fs::write(root.join("devices/disk/queue/logical_block_size"), sector).expect("a file");
+        let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+        symlink(root.join("devices/disk/part"), root.join("dev/block").join(number)).expect("a link");
+    }
+
+    #[test]
+    fn a_file_has_the_sectors_of_the_device_it_lies_on_or_would_lie_on() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("disk.img");
+        fs::write(&file, "x").expect("a file");
+        assert_eq!(logical_block_size_by(dir.path(), &file), None, "nothing is said");
+        sys_with(dir.path(), &file, "4096\n");
+        assert_eq!(logical_block_size_by(dir.path(), &file), Some(4096));
+        assert_eq!(logical_block_size_by(dir.path(), &dir.path().join("new.img")), Some(4096));
+        assert_eq!(logical_block_size_by(dir.path(), &dir.path().join("no/new.img")), None);
+        assert_eq!(logical_block_size_by(dir.path(), Path::new("/proc/version")), None, "on no device");
+    }
+}
