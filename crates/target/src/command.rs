@@ -48,12 +48,17 @@ pub enum Work {
         /// Blocks read so far.
         done: u32,
     },
-    /// Flush of the namespace, or with `all` of every one from `namespace` on.
+    /// Flush of one namespace.
     Flush {
         /// Index of the namespace.
         namespace: u32,
-        /// NSID FFFFFFFFh.
-        all: bool,
+    },
+    /// Flush of every namespace of the subsystem (NSID FFFFFFFFh), whether or not others can be flushed.
+    FlushAll {
+        /// Index of the next namespace.
+        next: u32,
+        /// The first failure so far; Successful Completion if there was none.
+        failed: Status,
     },
     /// Write Zeroes.
     Zero {
@@ -123,11 +128,11 @@ pub fn decode_io(sqe: &Sqe, subsystem: usize, namespaces: &Namespaces) -> Result
     }
     let nsid = sqe.nsid.get();
     if sqe.opcode == FLUSH && nsid == u32::MAX {
-        return Ok(Plan::without_data(Work::Flush { namespace: 0, all: true }));
+        return Ok(Plan::without_data(Work::FlushAll { next: 0, failed: Status::SUCCESS }));
     }
     let namespace = namespaces.index_of(subsystem, nsid).ok_or(Status::INVALID_NAMESPACE.dnr())?;
     match sqe.opcode {
-        FLUSH => Ok(Plan::without_data(Work::Flush { namespace, all: false })),
+        FLUSH => Ok(Plan::without_data(Work::Flush { namespace })),
         DATASET_MANAGEMENT => decode_dsm(sqe, namespace),
         _ => decode_block_io(sqe, namespace, namespaces),
     }

@@ -151,21 +151,28 @@ impl Connection {
         }
     }
 
-    /// Flushes every namespace, then lets the controller say that the shutdown is complete.
+    /// Flushes every namespace, then lets the controller say whether the shutdown is complete.
     fn flush_for_shutdown(&mut self, cx: &mut Cx) {
         let Some(queue) = &mut self.queue else { return };
-        let Some(index) = queue.slots.take_internal() else { return };
+        let Some(index) = queue.slots.take_internal() else { return self.on_internal_done(false) };
         let slot = queue.slots.get(index);
-        slot.work = Work::Flush { namespace: 0, all: true };
+        slot.work = Work::FlushAll { next: 0, failed: Status::SUCCESS };
         slot.len = 0;
         self.drive(index, cx);
     }
 
     /// The flush of [`Connection::flush_for_shutdown`] is done.
-    pub(super) fn on_internal_done(&mut self) {
-        if let Role::Admin(admin) = &mut self.role {
-            admin.controller.shutdown_done();
+    pub(super) fn on_internal_done(&mut self, flushed: bool) {
+        let Role::Admin(admin) = &mut self.role else { return };
+        if flushed {
+            return admin.controller.shutdown_done();
         }
+        let host = &admin.association.host.hostnqn;
+        tracing::warn!(
+            host,
+            "a namespace could not be flushed at this host's shutdown, which it is told is not complete"
+        );
+        admin.controller.shutdown_failed();
     }
 
     /// The admin command in `index`, when it comes and whenever it is tried again.

@@ -205,7 +205,10 @@ impl Connection {
                 let buffer = slot.buffer.take();
                 self.submit(index, Op::Write { fua }, range, buffer, cx)
             }
-            Work::Flush { namespace, all } => self.flush_step(index, namespace, all, cx),
+            Work::Flush { namespace } => {
+                self.submit(index, Op::Flush, Range { namespace, lba: 0, blocks: 0 }, None, cx)
+            }
+            Work::FlushAll { next, failed } => self.flush_all_step(index, next, failed, cx),
             Work::Zero { range, fua, deallocate, done } => {
                 let chunk = chunk(cx, range.namespace, ZERO_STEP, range.blocks - done);
                 let part = Range { lba: range.lba + u64::from(done), blocks: chunk, ..range };
@@ -280,21 +283,21 @@ impl Connection {
         self.submit(index, Op::Read, part, Some(buffer), cx)
     }
 
-    fn flush_step(&mut self, index: u16, namespace: u32, all: bool, cx: &mut Cx) -> Step {
-        let range = |namespace| Range { namespace, lba: 0, blocks: 0 };
-        if !all {
-            return self.submit(index, Op::Flush, range(namespace), None, cx);
-        }
+    /// Flushes the next namespace; after the last, answers with the first failure.
+    fn flush_all_step(&mut self, index: u16, next: u32, failed: Status, cx: &mut Cx) -> Step {
         let subsystem = match &self.role {
             Role::Io(association) => association.host.subsystem,
             Role::Admin(admin) => admin.association.host.subsystem,
             Role::None => return Step::Gone,
         };
-        let Some(next) = cx.namespaces.next_of(subsystem, namespace) else { return self.complete(index, 0, cx) };
-        if let Some(queue) = &mut self.queue {
-            queue.slots.get(index).work = Work::Flush { namespace: next, all: true };
-        }
-        self.submit(index, Op::Flush, range(next), None, cx)
+        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let slot = queue.slots.get(index);
+        let Some(namespace) = cx.namespaces.next_of(subsystem, next) else {
+            slot.fail(failed);
+            return self.complete(index, 0, cx);
+        };
+        slot.work = Work::FlushAll { next: namespace, failed };
+        self.submit(index, Op::Flush, Range { namespace, lba: 0, blocks: 0 }, None, cx)
     }
 
     fn deallocate_step(
@@ -399,6 +402,12 @@ impl Connection {
     fn returned(&mut self, index: u16, completion: Completion, cx: &mut Cx) -> Step {
         let Some(queue) = &mut self.queue else { return Step::Gone };
         let slot = queue.slots.get(index);
+        if let Work::FlushAll { next, failed } = slot.work {
+            let status = completion.result.err().map_or(Status::SUCCESS, |error| status_of(error, &slot.work));
+            let failed = if failed.is_success() { status } else { failed };
+            slot.work = Work::FlushAll { next: next + 1, failed };
+            return Step::Later;
+        }
         if let Err(error) = completion.result {
             slot.fail(status_of(error, &slot.work));
             if let Some(buffer) = completion.buffer {
@@ -431,10 +440,6 @@ impl Connection {
                 *done += chunk(cx, range.namespace, ZERO_STEP, range.blocks - *done);
                 if *done == range.blocks { self.complete(index, 0, cx) } else { Step::Later }
             }
-            Work::Flush { namespace, all: true } => {
-                *namespace += 1;
-                Step::Later
-            }
             Work::Deallocate { .. } => Step::Later,
             _ => self.complete(index, 0, cx),
         }
@@ -445,8 +450,9 @@ impl Connection {
         let Some(queue) = &mut self.queue else { return Step::Gone };
         let slot = queue.slots.get(index);
         if slot.internal {
+            let flushed = slot.status.is_success();
             self.end_slot(index, cx);
-            self.on_internal_done();
+            self.on_internal_done(flushed);
             return Step::Gone;
         }
         let mut cqe = Cqe::new(slot.cid, slot.status, result);

@@ -102,7 +102,8 @@ pub enum Effect {
     Enabled,
     /// The controller is being reset: end the I/O queues, then call [`Controller::reset_done`].
     Reset,
-    /// The controller is being shut down: flush, then call [`Controller::shutdown_done`].
+    /// The controller is being shut down: flush, then call [`Controller::shutdown_done`] or
+    /// [`Controller::shutdown_failed`].
     Shutdown {
         /// Whether the host is in a hurry.
         abrupt: bool,
@@ -272,6 +273,14 @@ impl Controller {
             return;
         }
         self.csts = self.csts & !csts::SHST_OCCURRING | csts::SHST_COMPLETE;
+    }
+
+    /// Not everything could be flushed. Shutdown processing never completes (CSTS.SHST stays 01b), and Controller Fatal
+    /// Status says why (Base 3.1.4.6): the host's way on is a reset. Unless a reset has overtaken the shutdown.
+    pub fn shutdown_failed(&mut self) {
+        if self.csts & csts::SHST_OCCURRING != 0 {
+            self.csts |= csts::CFS;
+        }
     }
 
     /// Something was heard from the host, on any of its queues (TBKAS).

@@ -140,6 +140,7 @@ fn a_reset_in_progress_is_awaited_and_overtakes_a_shutdown() {
     assert_eq!(set(&mut controller, 0x0046_0001), Err(Status::COMMAND_SEQUENCE), "its queues are still there");
     controller.reset_done();
     controller.shutdown_done(); // the flush of the shutdown ends late
+    controller.shutdown_failed();
     assert_eq!(status(&controller), 0);
     enable(&mut controller);
     assert_eq!(status(&controller), 1);
