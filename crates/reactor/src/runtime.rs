@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use pilotlight_plant::{Capabilities, CoreId, Depth, Policy, SleepCost, Topology, Unsupported, View};
 use rustix::thread::{CpuSet, sched_setaffinity, sched_yield};
@@ -23,6 +24,9 @@ use crate::wait::{self, Monitor};
 const EVENT_RING: usize = 1024;
 /// Quiet time after which a whole server may sleep, unless told otherwise, in nanoseconds.
 pub const DEFAULT_QUIET_NS: u64 = 1_000_000;
+
+/// Time between two looks whether reactors have ended.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// What a wake-up costs, in nanoseconds, as measured where the design was made (design section 6): by a futex.
 const SOFTWARE_WAKE: SleepCost = SleepCost { depth: Depth::SoftwareWait, waker_ns: 14_000, wake_ns: 46_000 };
@@ -253,14 +257,29 @@ impl Runtime {
 
     /// Stops every reactor, dropping the I/O threads that still live there.
     pub fn stop(&mut self) {
-        for (peer, join) in self.peers.iter().zip(&self.joins) {
-            if !join.is_finished() {
-                send(&peer.events, Event::Stop);
+        self.end(None);
+    }
+
+    /// As [`Runtime::stop`], but waits no longer than until then. Returns the reactors that have not ended: their OS threads
+    /// are left behind, and end when the call that holds them up returns.
+    pub fn stop_until(&mut self, until: Instant) -> Vec<CoreId> {
+        self.end(Some(until))
+    }
+
+    fn end(&mut self, until: Option<Instant>) -> Vec<CoreId> {
+        let mut told = vec![false; self.joins.len()];
+        loop {
+            for ((peer, join), told) in self.peers.iter().zip(&self.joins).zip(&mut told) {
+                *told = *told || join.is_finished() || peer.events.send(Event::Stop).is_ok();
             }
+            let ended = self.joins.iter().all(JoinHandle::is_finished);
+            if ended || until.is_some_and(|until| Instant::now() >= until) {
+                break;
+            }
+            std::thread::sleep(LOOK);
         }
-        for join in self.joins.drain(..) {
-            let _ = join.join();
-        }
+        let ends = self.joins.drain(..).enumerate();
+        ends.filter(|(_, join)| !join.is_finished()).map(|(index, _)| CoreId(index as u16)).collect()
     }
 }
 

@@ -3,10 +3,12 @@
 mod puppet;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 use pilotlight_plant::{Command, Completions, CoreId, CoreState, Depth, Refusal, ThreadId, Topology, Wants};
-use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, StartError};
+use pilotlight_reactor::{Idle, IoThread, Polled, Runtime, RuntimeOptions, StartError};
 use puppet::{EVERY_MS, PATIENCE, Shown, Strings, eventually, probe, puppet, start, state};
 
 #[test]
@@ -48,6 +50,37 @@ fn stopping_drops_every_thread() {
     runtime.stop();
     drop(runtime);
     assert!(shown.iter().all(|shown| shown.dropped.load(SeqCst)));
+}
+
+/// Never returns from a poll before it is told to.
+struct Stuck {
+    polled: Arc<AtomicBool>,
+    go_on: Receiver<()>,
+}
+
+impl IoThread for Stuck {
+    fn id(&self) -> u32 {
+        0
+    }
+    fn poll(&mut self, _now_ns: u64) -> Polled {
+        self.polled.store(true, SeqCst);
+        let _ = self.go_on.recv();
+        Polled::default()
+    }
+}
+
+#[test]
+fn a_reactor_that_is_stuck_is_named_and_left_behind() {
+    let mut runtime = start(3);
+    let (polled, (go_on, wait)) = (Arc::<AtomicBool>::default(), channel());
+    runtime.adopt(CoreId(1), Box::new(Stuck { polled: Arc::clone(&polled), go_on: wait }));
+    let (shown, thread) = probe(1);
+    runtime.adopt(CoreId(2), thread);
+    eventually("a poll", || polled.load(SeqCst));
+    let left = runtime.stop_until(Instant::now() + Duration::from_millis(100));
+    assert!(left.contains(&CoreId(1)), "{left:?}"); // on a busy machine others may need longer
+    eventually("the end of the others", || shown.dropped.load(SeqCst));
+    drop((go_on, runtime));
 }
 
 #[test]

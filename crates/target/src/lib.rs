@@ -21,6 +21,7 @@ pub mod memory;
 pub mod message;
 pub mod moves;
 pub mod namespaces;
+pub mod reaper;
 pub mod server;
 pub mod slots;
 pub mod stats;
@@ -34,4 +35,4 @@ pub mod wire;
 
 pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 pub use pilotlight_reactor::HistogramSnapshot;
-pub use server::{DrainError, IoThreadStats, Server, ServerError, ServerStats, StartError};
+pub use server::{DrainError, IoThreadStats, Leftover, Server, ServerError, ServerStats, StartError};

@@ -2,7 +2,7 @@
 //!
 //! Changes arrive as messages, so that a look-up on the request path is two array accesses. An index names one namespace
 //! for ever: one that has been removed keeps its entry (some 60 bytes), and its channel until the last request is back,
-//! so that a waiting command never finds another namespace in its place.
+//! so that a waiting command never finds another namespace in its place. Channels are closed by the [`Reaper`].
 
 use std::io;
 use std::sync::Arc;
@@ -11,15 +11,25 @@ use pilotlight_reactor::Completions;
 
 use crate::backend::{Bell, Channel, Completion, Geometry};
 use crate::listing::NamespaceList;
+use crate::reaper::Reaper;
 use crate::subsystem::NamespaceInfo;
-use crate::wait::Wait;
+use crate::wait::{BUSY_RETRY_NS, Wait};
 
 /// A namespace as this I/O thread uses it.
 struct Entry {
     subsystem: usize,
+    nsid: u32,
     geometry: Geometry,
     channel: Option<Box<dyn Channel>>,
     removed: bool,
+}
+
+impl Entry {
+    /// Hands the channel over unless requests are in flight or there is no room: then it stays.
+    fn retire(&mut self, reaper: &Reaper) {
+        let Some(channel) = self.channel.take_if(|channel| channel.in_flight() == 0) else { return };
+        self.channel = reaper.retire(channel).err();
+    }
 }
 
 /// The namespaces of every subsystem, as one I/O thread sees them.
@@ -66,7 +76,7 @@ impl Namespaces {
                 Completions::Poll | Completions::Hybrid { .. } => Wait::Poll,
                 Completions::Interrupt => channel.wait(now_ns),
             },
-            Some(_) if entry.removed => Wait::Poll, // its channel is to be closed
+            Some(_) if entry.removed => Wait::Until(now_ns + BUSY_RETRY_NS), // the reaper had no room
             Some(_) => Wait::Event,
         };
         self.entries.iter().map(one).min().unwrap_or(Wait::Event)
@@ -116,7 +126,7 @@ impl Namespaces {
     pub fn add(&mut self, subsystem: usize, nsid: u32, geometry: Geometry, mut channel: Box<dyn Channel>) {
         channel.set_completions(self.how, &self.bell);
         self.remove(subsystem, nsid);
-        self.entries.push(Entry { subsystem, geometry, channel: Some(channel), removed: false });
+        self.entries.push(Entry { subsystem, nsid, geometry, channel: Some(channel), removed: false });
         if self.by_nsid.len() <= subsystem {
             self.by_nsid.resize_with(subsystem + 1, Vec::new);
         }
@@ -141,16 +151,36 @@ impl Namespaces {
         self.entries[index as usize].removed = true;
     }
 
-    /// Lets every channel hand over and collect work.
-    pub fn poll(&mut self, now_ns: u64, done: &mut Vec<Completion>) {
+    /// Lets every channel hand over and collect work. Those of removed namespaces go to `reaper` once nothing is in flight.
+    pub fn poll(&mut self, now_ns: u64, done: &mut Vec<Completion>, reaper: &Reaper) {
         for entry in &mut self.entries {
             let Some(channel) = &mut entry.channel else { continue };
             if channel.in_flight() > 0 {
                 channel.poll(now_ns, done);
             } else if entry.removed {
-                entry.channel = None;
+                entry.retire(reaper);
             }
         }
+    }
+
+    /// At the end of the I/O thread: hands every idle channel to `reaper`. Returns whether no channel is left.
+    pub fn retire_all(&mut self, reaper: &Reaper) -> bool {
+        self.entries.iter_mut().for_each(|entry| entry.retire(reaper));
+        self.entries.iter().all(|entry| entry.channel.is_none())
+    }
+
+    /// Gives up the channels that are left: they are never closed, as the kernel may still write to buffers of their
+    /// requests. Returns the subsystem, the NSID and the number of requests of each that has any.
+    pub fn abandon(&mut self) -> Vec<(usize, u32, usize)> {
+        let mut abandoned = Vec::new();
+        for entry in &mut self.entries {
+            let Some(channel) = entry.channel.take() else { continue };
+            if channel.in_flight() > 0 {
+                abandoned.push((entry.subsystem, entry.nsid, channel.in_flight()));
+            }
+            Box::leak(channel);
+        }
+        abandoned
     }
 
     /// Requests that the backends have not returned.

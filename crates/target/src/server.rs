@@ -3,6 +3,7 @@
 mod assemble;
 mod changes;
 mod error;
+mod stop;
 mod utilization;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, RuntimeStats, Sender};
 
 use crate::acks::Acks;
 use crate::association::{Association, Register};
-use crate::backend::{Backend, Op, OpenError, Request, Submitted};
+use crate::backend::{Backend, OpenError};
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
 use crate::discovery::DiscoveryLog;
@@ -25,13 +26,15 @@ use crate::listener::Acceptor;
 use crate::listing::NamespaceList;
 use crate::message::{Message, NamespaceChange};
 use crate::moves::Moves;
+use crate::reaper::Reaper;
 use crate::stats::{Counters, Totals};
 use crate::subsystem::{NamespaceInfo, Subsystem};
 pub(crate) use assemble::{Assembled, announce};
 use assemble::{discovery_log, open_all};
 pub use changes::Changes;
-pub use error::{DrainError, ServerError, StartError};
+pub use error::{DrainError, Leftover, ServerError, StartError};
 use pilotlight_reactor::HistogramSnapshot;
+use stop::Ending;
 use utilization::UtilizationReader;
 pub use utilization::{UtilizationRequest, UtilizationRequests};
 
@@ -62,6 +65,10 @@ pub struct Shared {
     pub register: Register,
     /// Identify commands that wait for the bytes that a namespace holds.
     pub utilization: UtilizationRequests,
+    /// Closes channels.
+    pub(crate) reaper: Reaper,
+    /// For I/O threads that end.
+    pub(crate) ending: Ending,
     config: ServerConfig,
     /// The subsystems, which stay as long as the server runs.
     identities: Vec<Arc<Subsystem>>,
@@ -89,32 +96,34 @@ struct Namespace {
 }
 
 impl Shared {
-    fn new(config: ServerConfig, subsystems: Vec<Entry>, addresses: &[SocketAddr]) -> Self {
+    fn new(config: ServerConfig, subsystems: Vec<Entry>, addresses: &[SocketAddr]) -> Result<Self, StartError> {
         let discovery = discovery_log(&config, addresses);
         let limits = ThreadLimits {
             max_queue_depth: config.limits.max_queue_depth,
             icreq_timeout_ns: config.limits.icreq_timeout.as_nanos() as u64,
             connect_timeout_ns: CONNECT_TIMEOUT_NS,
         };
-        Self {
+        Ok(Self {
             limits,
             register: Register::default(),
             utilization: UtilizationRequests::new(),
             identities: subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect(),
             discovery,
             state: Mutex::new(State { subsystems }),
+            reaper: Reaper::start()?,
+            ending: Ending::default(),
             counters: (0..config.io_threads.max(1)).map(|_| Arc::new(Counters::default())).collect(),
             connections: AtomicU32::new(0),
             looks_at_moves: AtomicBool::new(false),
             started: Instant::now(),
             config,
-        }
+        })
     }
 
     /// What I/O threads share that no server has started.
     pub(crate) fn for_tests(config: ServerConfig, opener: &Opener) -> Result<Self, StartError> {
         let subsystems = open_all(&config, opener)?;
-        Ok(Self::new(config, subsystems, &[]))
+        Self::new(config, subsystems, &[])
     }
 
     /// One I/O thread's counters.
@@ -444,41 +453,6 @@ impl Server {
     pub fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError> {
         self.changes.resize(nqn, nsid, blocks)
     }
-
-    /// Stops: accepts nothing more, finishes what is in progress within `deadline`, flushes every namespace.
-    ///
-    /// # Errors
-    /// If requests were still in progress then, or a namespace could not be flushed.
-    pub fn stop(mut self, deadline: Duration) -> Result<(), DrainError> {
-        self.acceptor.stop();
-        let until = Instant::now() + deadline;
-        self.send_all(|| Message::Drain);
-        while self.runtime.is_serving() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let late = self.runtime.is_serving();
-        self.runtime.stop();
-        self.flush_all()?;
-        if late { Err(DrainError::Timeout(deadline)) } else { Ok(()) }
-    }
-
-    fn flush_all(&self) -> Result<(), DrainError> {
-        let state = self.shared.state();
-        for entry in &state.subsystems {
-            for (&nsid, namespace) in &entry.namespaces {
-                flush(namespace.backend.as_ref()).map_err(|reason| DrainError::Flush {
-                    nqn: entry.subsystem.nqn().into(),
-                    nsid,
-                    reason,
-                })?;
-            }
-        }
-        Ok(())
-    }
-
-    fn send_all(&self, message: impl Fn() -> Message) {
-        self.threads.iter().for_each(|thread| send(thread, message()));
-    }
 }
 
 /// The news of a namespace for one I/O thread. The channel is opened here, where a failure can still be told: an I/O thread
@@ -500,26 +474,4 @@ fn send(thread: &Sender<Message>, mut message: Message) {
 
 fn no_namespace(nqn: &str, nsid: u32) -> ServerError {
     ServerError::NoNamespace { nqn: nqn.into(), nsid }
-}
-
-/// Flushes a backend from an ordinary OS thread.
-fn flush(backend: &dyn Backend) -> Result<(), String> {
-    let mut channel = backend.open_channel(1).map_err(|error| error.to_string())?;
-    let mut request = Request { tag: 0, op: Op::Flush, lba: 0, blocks: 0, buffer: None };
-    let mut done = Vec::with_capacity(1);
-    loop {
-        match channel.submit(request, pilotlight_reactor::clock::now_ns()) {
-            Submitted::Done(completion) => return completion.result.map_err(|error| error.to_string()),
-            Submitted::Pending => break,
-            Submitted::Busy(back) => request = back,
-        }
-        std::thread::yield_now();
-    }
-    loop {
-        channel.poll(pilotlight_reactor::clock::now_ns(), &mut done);
-        if let Some(completion) = done.pop() {
-            return completion.result.map_err(|error| error.to_string());
-        }
-        std::thread::sleep(Duration::from_micros(100));
-    }
 }

@@ -6,6 +6,7 @@
 //! incomplete PDU is kept with its connection, so a silent connection costs little. Between two polls it can wait in the
 //! kernel instead (`thread/wait.rs`).
 
+mod end;
 mod link;
 mod wait;
 
@@ -407,7 +408,7 @@ impl TargetThread {
 
     fn poll_backends(&mut self, now_ns: u64) -> bool {
         let mut done = std::mem::take(&mut self.done);
-        self.resources.namespaces.poll(now_ns, &mut done);
+        self.resources.namespaces.poll(now_ns, &mut done, &self.resources.shared.reaper);
         let busy = !done.is_empty();
         for completion in done.drain(..) {
             let index = connection_of(completion.tag);
@@ -509,7 +510,7 @@ impl IoThread for TargetThread {
         self.quiet = !busy && !due;
         self.resources.out.flush();
         self.resources.departures.record(now_ns, &self.resources.counters.latency);
-        let finished = self.draining && self.open == 0 && self.resources.namespaces.in_flight() == 0;
+        let finished = self.draining && self.open == 0 && self.resources.retire_channels();
         Polled { requests, in_progress: self.in_progress, busy, finished }
     }
 
@@ -528,17 +529,5 @@ impl IoThread for TargetThread {
     fn end_wait(&mut self) {
         self.disarm();
         self.polled_ns = u64::MAX; // how long it was away says nothing
-    }
-}
-
-impl Drop for TargetThread {
-    /// Ends every connection and waits until the backends have given every buffer back.
-    fn drop(&mut self) {
-        let now_ns = pilotlight_reactor::clock::now_ns();
-        self.each(now_ns, |link, cx| link.conn.lost(cx));
-        while self.resources.namespaces.in_flight() > 0 {
-            self.poll_backends(pilotlight_reactor::clock::now_ns());
-            std::thread::yield_now();
-        }
     }
 }

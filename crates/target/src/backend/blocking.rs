@@ -31,8 +31,13 @@ pub(crate) struct BlockingPool<J: Job> {
 impl<J: Job> BlockingPool<J> {
     /// Starts `count` threads, at least one. They run on the cores that the caller may run on.
     pub(crate) fn start(count: usize) -> io::Result<Self> {
+        Self::start_named(|number| format!("blocking-{number}"), count, QUEUED)
+    }
+
+    /// Likewise, with a name for each thread and room for `queued` jobs that wait for one.
+    pub(crate) fn start_named(name: impl Fn(usize) -> String, count: usize, queued: usize) -> io::Result<Self> {
         let shared = Arc::new(Shared {
-            jobs: ArrayQueue::new(QUEUED),
+            jobs: ArrayQueue::new(queued),
             queued: AtomicU32::new(0),
             sleeping: AtomicU32::new(0),
             ends: AtomicBool::new(false),
@@ -40,7 +45,7 @@ impl<J: Job> BlockingPool<J> {
         let mut pool = Self { shared, threads: Vec::new() };
         for number in 0..count.max(1) {
             let shared = Arc::clone(&pool.shared);
-            let builder = std::thread::Builder::new().name(format!("blocking-{number}"));
+            let builder = std::thread::Builder::new().name(name(number));
             pool.threads.push(builder.spawn(move || shared.work())?);
         }
         Ok(pool)

@@ -22,7 +22,7 @@
 //! ([`Channel::wait`]); one whose request was busy tries again after a while.
 
 mod aio;
-mod blocking;
+pub(crate) mod blocking;
 mod budget;
 pub mod conformance;
 pub mod delay;

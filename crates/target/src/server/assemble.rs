@@ -38,7 +38,7 @@ impl Assembled {
         let subsystems = open_all(&config, opener)?;
         let io_threads = config.io_threads.max(1) as usize;
         let pool_bytes = config.limits.buffer_memory as usize / io_threads;
-        let shared = Arc::new(Shared::new(config, subsystems, &addresses));
+        let shared = Arc::new(Shared::new(config, subsystems, &addresses)?);
         let ends: Vec<Inbox<Message>> = (0..io_threads).map(|_| Inbox::new(INBOX)).collect();
         let inboxes: Arc<[Sender<Message>]> = ends.iter().map(Inbox::sender).collect();
         let thread = |(id, inbox)| {

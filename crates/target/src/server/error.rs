@@ -1,5 +1,6 @@
 //! What can go wrong with a server: its start, changes while it runs, its end.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -79,15 +80,45 @@ pub enum ServerError {
     Backend(#[from] io::Error),
 }
 
-/// Why a server did not stop in time.
-#[derive(Debug, thiserror::Error)]
-pub enum DrainError {
-    /// Requests were still in progress.
-    #[error("requests were still in progress after {0:?}; their connections were cut")]
-    Timeout(Duration),
+/// What was left undone when a server stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrainError {
+    /// How long the stop was allowed to take.
+    pub within: Duration,
+    /// At least one.
+    pub leftovers: Vec<Leftover>,
+}
+
+/// Something that was left undone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Leftover {
+    /// A namespace's backend did not return requests.
+    #[error("namespace {nsid} of {nqn} did not return {requests} request(s)")]
+    Requests {
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        nsid: u32,
+        /// How many.
+        requests: usize,
+    },
+    /// Connections had commands in progress, or answers that their hosts did not take.
+    #[error("{0} connection(s) had commands in progress and were cut")]
+    Connections(usize),
+    /// A reactor is in a call that does not return: most likely of a namespace whose flush is late as well.
+    #[error("reactor {0} did not respond")]
+    Reactor(u16),
+    /// A namespace's flush was not over.
+    #[error("namespace {nsid} of {nqn} did not finish its flush")]
+    FlushLate {
+        /// The subsystem.
+        nqn: String,
+        /// The namespace.
+        nsid: u32,
+    },
     /// A namespace could not be flushed.
     #[error("namespace {nsid} of {nqn} could not be flushed: {reason}")]
-    Flush {
+    FlushFailed {
         /// The subsystem.
         nqn: String,
         /// The namespace.
@@ -96,3 +127,34 @@ pub enum DrainError {
         reason: String,
     },
 }
+
+impl Leftover {
+    /// The namespace at fault, if it is one.
+    #[must_use]
+    pub fn nsid(&self) -> Option<u32> {
+        match self {
+            Self::Requests { nsid, .. } | Self::FlushLate { nsid, .. } | Self::FlushFailed { nsid, .. } => Some(*nsid),
+            Self::Connections(_) | Self::Reactor(_) => None,
+        }
+    }
+}
+
+impl DrainError {
+    /// Whether a flush failed, which is worse than being late: data may be lost although their medium answers.
+    #[must_use]
+    pub fn flush_failed(&self) -> bool {
+        self.leftovers.iter().any(|leftover| matches!(leftover, Leftover::FlushFailed { .. }))
+    }
+}
+
+impl fmt::Display for DrainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, leftover) in self.leftovers.iter().enumerate() {
+            let separator = if at == 0 { "" } else { "; " };
+            write!(f, "{separator}{leftover}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for DrainError {}
