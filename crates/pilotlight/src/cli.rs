@@ -107,8 +107,8 @@ Examples:
   pilotlight serve --config pilotlight.toml --check
 
 Signals:
-  SIGTERM, Ctrl-C   stop accepting, finish what is in flight (at most --drain-timeout), flush, leave;
-                    a second one leaves at once
+  SIGTERM, Ctrl-C   stop accepting, finish what is in flight, flush (at most --drain-timeout in all),
+                    leave; a second one leaves at once
   SIGHUP            read the configuration and the files' sizes again; namespaces come, go and grow,
                     the policy changes
 
@@ -116,7 +116,7 @@ Exit codes:
   0  stopped as asked, everything finished and flushed
   1  the server could not start or failed
   2  the command line or the configuration was refused; nothing was started
-  3  stopped, but requests were still unfinished when --drain-timeout was over
+  3  stopped, but requests or a flush were still unfinished when --drain-timeout was over
   4  stopped, but a flush failed: data that were not flushed before may be lost
   130, 143  left at once at a second Ctrl-C (130) or SIGTERM (143)";
 
@@ -170,7 +170,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub(crate) max_memory: Option<String>,
 
-    /// How long requests in flight may take to finish at the end [default: 10s]
+    /// How long the end may take: requests in flight, then the flush [default: 10s]
     #[arg(long, value_name = "TIME", help_heading = "Resources")]
     pub(crate) drain_timeout: Option<String>,
 

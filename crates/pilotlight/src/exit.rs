@@ -20,21 +20,28 @@ pub(crate) enum Exit {
     Failed,
     /// The command line or the configuration was refused; nothing was started. `clap` uses the same code.
     Refused,
-    /// Stopped with requests unfinished when the time to drain was over.
+    /// Stopped with requests or a flush unfinished when the time to drain was over.
     Undrained,
     /// Stopped, and data that had not been flushed before may be lost.
     Unflushed,
 }
 
+impl Exit {
+    /// What the shell sees.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Clean => 0,
+            Self::Failed => 1,
+            Self::Refused => 2,
+            Self::Undrained => 3,
+            Self::Unflushed => 4,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Clean => 0,
-            Exit::Failed => 1,
-            Exit::Refused => 2,
-            Exit::Undrained => 3,
-            Exit::Unflushed => 4,
-        })
+        Self::from(exit.code())
     }
 }
 

@@ -3,6 +3,7 @@
 mod banner;
 mod descriptors;
 mod frequencies;
+mod overdue;
 mod reload;
 mod server;
 mod signals;
@@ -11,7 +12,6 @@ mod station;
 use std::thread;
 
 use anyhow::Context as _;
-use pilotlight_target::DrainError;
 use pilotlight_target::config::ServerConfig;
 use tracing::{info, warn};
 
@@ -22,6 +22,7 @@ use crate::config::{self, AdminSocket, Machine, format_duration};
 use crate::console;
 use crate::exit::Exit;
 use crate::log;
+use overdue::Overdue;
 use server::Running;
 use signals::{Order, Orders};
 use station::Station;
@@ -48,10 +49,12 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let server = server::start(&loaded.config, &loaded.operation)?;
     let station = Station::new(server, &loaded, &machine);
     announce(&banner::serving(&loaded.config, &loaded.operation, station.listening(), args.json));
-    obey(&mut orders, args, &machine, &station, control.as_ref())?;
+    let overdue = obey(&mut orders, args, &machine, &station, control.as_ref())?;
     drop(control); // a server that leaves takes no orders
     let (server, config) = station.close();
-    Ok(stop(server, &config))
+    let exit = stop(server, &config);
+    drop(overdue);
+    Ok(exit)
 }
 
 /// The control socket. Where the system has no place for one that was not asked for the server goes without.
@@ -67,14 +70,15 @@ fn control(wanted: Option<&AdminSocket>) -> anyhow::Result<Option<Listener>> {
     }
 }
 
-/// Takes orders, by signals and over the control socket, until asked to stop.
+/// Takes orders, by signals and over the control socket, until asked to stop. From then on the program leaves when it is
+/// overdue, as an order over the control socket may be in a call that does not return.
 fn obey(
     orders: &mut Orders,
     args: &ServeArgs,
     machine: &Machine,
     station: &Station,
     control: Option<&Listener>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Overdue> {
     thread::scope(|scope| {
         let answering = control.map(|control| {
             let answer = || {
@@ -86,11 +90,12 @@ fn obey(
         });
         let answering = answering.transpose().context("cannot start a thread for the control socket")?;
         obey_signals(orders, args, machine, station);
+        let overdue = Overdue::arm(station.drain_timeout() + overdue::GRACE, overdue::leave);
         if let (Some(control), Some(answering)) = (control, answering) {
             control.stop();
             let _ = answering.join(); // where it panicked, that has been said
         }
-        Ok(())
+        overdue.context("cannot start a thread for the end of the server")
     })
 }
 
@@ -113,19 +118,25 @@ fn obey_signals(orders: &mut Orders, args: &ServeArgs, machine: &Machine, statio
 /// Drains and flushes.
 fn stop(server: Box<dyn Running>, config: &ServerConfig) -> Exit {
     let within = config.limits.drain_timeout;
-    info!("stopping: requests in flight have {} to finish; a second signal leaves at once", format_duration(within));
+    info!(
+        "stopping: requests in flight and the flush have {} to finish; a second signal leaves at once",
+        format_duration(within)
+    );
     match server.stop(within) {
         Ok(()) => {
             info!("stopped; everything is finished and flushed");
             Exit::Clean
         }
-        Err(error @ DrainError::Timeout(_)) => {
-            warn!("stopped: {error}");
-            Exit::Undrained
-        }
-        Err(error @ DrainError::Flush { .. }) => {
+        Err(error) if error.flush_failed() => {
             warn!("stopped, but what was not flushed before may be lost: {error}");
             Exit::Unflushed
+        }
+        Err(error) => {
+            let within = format_duration(within);
+            warn!(
+                "stopped with work unfinished after {within}: {error}. Look for errors of the medium (dmesg), or raise --drain-timeout"
+            );
+            Exit::Undrained
         }
     }
 }

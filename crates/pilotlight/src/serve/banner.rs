@@ -123,7 +123,10 @@ fn commands(config: &ServerConfig, entries: &[Entry]) -> String {
 }
 
 fn ending(config: &ServerConfig) -> String {
-    format!("\nCtrl-C stops; requests in flight have {} to finish.\n", format_duration(config.limits.drain_timeout))
+    format!(
+        "\nCtrl-C stops; requests in flight and the flush have {} to finish.\n",
+        format_duration(config.limits.drain_timeout)
+    )
 }
 
 fn discover_line(entry: &Entry) -> String {
@@ -255,7 +258,7 @@ mod tests {
               nvme connect -t tcp -a ::1 -s 4420 -n nqn.2024-05.com.example:a
               nvme connect -t tcp -a ::1 -s 4420 -n nqn.2024-05.com.example:b
 
-            Ctrl-C stops; requests in flight have 10s to finish.
+            Ctrl-C stops; requests in flight and the flush have 10s to finish.
         "#]]
         .assert_eq(&serving(&config(), &operation(), &listening(&["127.0.0.1:4420", "[::1]:4420"]), false));
     }

@@ -16,7 +16,7 @@ mod namespaces;
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
@@ -31,6 +31,7 @@ pub(super) struct Station {
     machine: Machine,
     listening: Vec<SocketAddr>,
     started: Instant,
+    drain_timeout: Duration,
     state: Mutex<State>,
 }
 
@@ -67,7 +68,8 @@ impl Station {
     pub(super) fn new(server: Box<dyn Running>, loaded: &Loaded, machine: &Machine) -> Self {
         let listening = server.local_addrs();
         let state = Mutex::new(State::new(&loaded.config, &loaded.operation));
-        Self { server, machine: machine.clone(), listening, started: Instant::now(), state }
+        let drain_timeout = loaded.config.limits.drain_timeout;
+        Self { server, machine: machine.clone(), listening, started: Instant::now(), drain_timeout, state }
     }
 
     /// Addresses that the server listens on.
@@ -79,6 +81,11 @@ impl Station {
     pub(super) fn reload(&self, loaded: &Loaded) {
         let Loaded { config, operation, may_shrink, .. } = loaded;
         reload::apply(&mut self.state(), Wanted { config, operation, may_shrink }, self.server.as_ref());
+    }
+
+    /// How long a stop may take. It is the same for the server's life.
+    pub(super) fn drain_timeout(&self) -> Duration {
+        self.drain_timeout
     }
 
     /// The server, and the configuration that holds at the end.

@@ -55,7 +55,27 @@ fn what_is_unfinished_when_the_time_is_over_ends_with_code_3() {
     let mut host = server.connect();
     let _peer = leave_a_write_unfinished(&server, &mut host);
     server.signal("TERM");
-    server.expect_log("stopping: requests in flight have 100ms to finish");
+    server.expect_log("stopping: requests in flight and the flush have 100ms to finish");
+    assert_eq!(server.exit_code(), Some(3));
+}
+
+/// Neither a request nor a flush of this medium ever returns.
+#[test]
+fn a_medium_that_keeps_requests_is_named_and_does_not_hold_up_the_end() {
+    let backend = "delay:3600s-3600s:mem:16MiB";
+    let words = ["--listen", "127.0.0.1:0", "--namespace", "mem:16MiB", "--namespace", backend, "--nqn", NQN];
+    let mut server = Server::start(&[&words[..], &["--drain-timeout", "1s"]].concat());
+    let mut host = server.connect();
+    host.set_queue_count(1).unwrap();
+    let spec = QueueSpec { qid: 1, depth: 4, max_io: 4096, buffers: Buffers::PerCommand };
+    let mut queue = host.open_queue(&spec).unwrap();
+    queue.submit(Sqe::block_io(opcode::io::WRITE, 2, 3, 1), &[7; 4096], 0).unwrap();
+    queue.flush().unwrap();
+    // Answered after the write has arrived.
+    queue.execute("a read", Sqe::block_io(opcode::io::READ, 1, 0, 1), &[], &mut [0; 4096]).unwrap();
+    server.signal("TERM");
+    let line = server.expect_log("stopped with work unfinished after 1s");
+    assert!(line.contains(&format!("namespace 2 of {NQN} did not")), "{line}");
     assert_eq!(server.exit_code(), Some(3));
 }
 

@@ -1,0 +1,63 @@
+//! The last resort of a stop: leaves the program when something that nobody can give up holds it up.
+//!
+//! The target gives up requests and flushes by itself. But the stop begins only when the last order over the control socket is
+//! carried out, and a change of a namespace may be in a call that does not return.
+
+use std::io;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use tracing::error;
+
+use crate::exit::Exit;
+
+/// Time beyond the drain timeout: more than a stop can take (`pilotlight_target::Server::stop`).
+pub(super) const GRACE: Duration = Duration::from_secs(5);
+
+/// Does something unless it is dropped in time.
+pub(super) struct Overdue {
+    _armed: Sender<()>,
+}
+
+impl Overdue {
+    /// Calls `act` after `within`.
+    pub(super) fn arm(within: Duration, act: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let (armed, disarmed) = channel::<()>();
+        let body = move || {
+            if disarmed.recv_timeout(within) == Err(RecvTimeoutError::Timeout) {
+                act();
+            }
+        };
+        thread::Builder::new().name("overdue".to_owned()).spawn(body)?;
+        Ok(Self { _armed: armed })
+    }
+}
+
+/// Leaves with the exit code of a stop with work unfinished.
+pub(super) fn leave() {
+    error!("the stop is held up, most likely by a change of a namespace that does not end; leaving without a flush");
+    std::process::exit(i32::from(Exit::Undrained.code()));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{RecvError, channel};
+
+    use super::*;
+
+    #[test]
+    fn acts_when_the_time_is_over() {
+        let (acted, results) = channel();
+        let _overdue = Overdue::arm(Duration::from_millis(1), move || acted.send(()).unwrap()).unwrap();
+        assert_eq!(results.recv(), Ok(()));
+    }
+
+    #[test]
+    fn does_nothing_once_it_is_dropped() {
+        let (acted, results) = channel();
+        let overdue = Overdue::arm(Duration::from_secs(3600), move || acted.send(()).unwrap()).unwrap();
+        drop(overdue);
+        assert_eq!(results.recv(), Err(RecvError), "it was dropped, and not called");
+    }
+}
