@@ -50,6 +50,7 @@ pub(crate) fn ended(error: &anyhow::Error) -> ExitCode {
     if !error.is::<Closed>() {
         return failed(error).into();
     }
+    crate::log::flush();
     let _ = emulate_default_handler(SIGPIPE);
     ENDED_BY_SIGPIPE.into()
 }
