@@ -40,7 +40,7 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The file does not hold a number.
     #[error("{path} holds {text:?}, not a frequency in kHz")]
@@ -56,7 +56,7 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 use pilotlight_actuators::Roots;
-use pilotlight_actuators::changes::{Back, Error, Options, find, folder, restore};
+use pilotlight_actuators::changes::{Back, Error, Options, find, folder, removes, restore};
 use serde::Serialize;
 
 use crate::console;
@@ -26,7 +26,7 @@ Examples:
 
 Journals are in /run/pilotlight/changes for root, in $XDG_RUNTIME_DIR/pilotlight/changes for others. Runs that
 still go on are left alone. What someone else has set meanwhile is left and told, unless --force is given; to
-leave it for good, remove the journal.
+leave it for good, remove the journal. A file that does not begin as a journal, and a link, is refused and left as it is.
 
 Exit codes:
   0  everything is back, or there was nothing to put back
@@ -47,7 +47,7 @@ pub(crate) struct RestoreArgs {
     #[arg(long)]
     force: bool,
 
-    /// Only say what would be put back
+    /// Only say what would be put back, and whether the journal would be removed
     #[arg(long)]
     dry_run: bool,
 
@@ -63,6 +63,10 @@ struct Report {
     /// Its process still runs: nothing was done.
     running: bool,
     changes: Vec<Back>,
+    /// Nothing was done, only looked.
+    dry_run: bool,
+    /// The journal is removed; in a dry run: it would be.
+    removed: bool,
     /// Why not everything is back.
     error: Option<String>,
 }
@@ -93,7 +97,8 @@ fn one(journal: &Path, options: Options) -> Report {
         Err(Error::NotBack(changes)) => (false, changes, Some(remains(journal))),
         Err(error) => (false, Vec::new(), Some(error.to_string())),
     };
-    Report { journal: journal.to_owned(), running, changes, error }
+    let removed = error.is_none() && removes(&changes);
+    Report { journal: journal.to_owned(), running, changes, dry_run: options.dry_run, removed, error }
 }
 
 /// What who is not root should know: runs of root have left theirs elsewhere.
@@ -117,13 +122,25 @@ fn text(reports: &[Report]) -> String {
         return format!("nothing to put back: no journal in {}\n", folder().display());
     }
     let mut text = String::new();
-    for Report { journal, changes, error, .. } in reports {
+    for report in reports {
+        let Report { journal, changes, error, .. } = report;
         let nothing = changes.is_empty() && error.is_none();
         text += &format!("{}{}\n", journal.display(), if nothing { ": nothing had been changed" } else { "" });
         changes.iter().for_each(|back| text += &format!("  {back}\n"));
-        text += &error.as_ref().map_or(String::new(), |error| format!("  {error}\n"));
+        text += &error.as_ref().map_or_else(|| file(report), |error| format!("  {error}\n"));
     }
     text
+}
+
+/// What becomes of a journal that could be read.
+fn file(report: &Report) -> String {
+    let fate = match (report.dry_run, report.removed) {
+        (true, true) => "this journal would then be removed",
+        (true, false) => "this journal would stay",
+        (false, true) => "this journal is removed",
+        (false, false) => return String::new(), // the error says it
+    };
+    format!("  {fate}\n")
 }
 
 #[cfg(test)]

@@ -26,6 +26,17 @@ pub enum Error {
         /// What the system said.
         why: io::Error,
     },
+    /// A file that is no journal: it does not begin as one.
+    #[error(
+        "{path} is no journal: {why}; it is left as it is. Nothing is put back from it: name another file, and if this one was a journal \
+         before a power failure, remove it, as nothing is left to put back after a restart"
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What tells it.
+        why: &'static str,
+    },
     /// A journal in which a line cannot be read.
     #[error("journal {path}, line {line}: {why}; put back by hand what the lines `change` name, then remove the file")]
     Damaged {

@@ -4,16 +4,18 @@
 //! what is in force; `back`: it has been put back. Each line is on the medium before anything else happens.
 //!
 //! **Properties.** A line without its end (the process was killed while it wrote, or the disk was full) announces something that
-//! had not begun, and is cut off. The file is locked as long as its writer lives, by the kernel, so that nobody undoes what is still
+//! had not begun, and is cut off when the next line is written. A file that does not begin with a whole first line is none of ours, since
+//! a journal gets its name with that line in it: it is refused and left as it is. Links are not followed. The file is locked as long as its writer lives, by the kernel, so that nobody undoes what is still
 //! wanted. It comes under its name only when its first line is complete and locked. It goes when everything is back. What another
 //! version wrote is not guessed at.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use pilotlight_drive::Roots;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
@@ -47,7 +49,7 @@ pub(super) struct Entry {
 /// What a journal says.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    /// Who wrote it: nothing if he was killed before he could say.
+    /// Who wrote it.
     pub(super) process: Option<Process>,
     /// The command line.
     pub(super) command: String,
@@ -57,11 +59,22 @@ pub(super) struct Contents {
     length: u64,
 }
 
+/// Why a file is not read as a journal.
+#[derive(Debug)]
+enum Fault {
+    /// It does not begin with the first line of a journal.
+    Foreign(&'static str),
+    /// A line that cannot be read, counted from 1.
+    Line(usize, serde_json::Error),
+}
+
 /// An open journal, ours alone.
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
     file: File,
+    /// Bytes of whole lines; what is behind them is cut off before the next one is written.
+    length: u64,
 }
 
 /// Closing the file is not enough: a child that another thread has just forked holds a copy of it until it runs its program.
@@ -77,8 +90,9 @@ impl Journal {
         let failed = |why| Error::Journal { path: path.to_owned(), why };
         let folder = folder_of(path)?;
         let draft = path.with_extension("new");
-        let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft);
-        let mut journal = Self { path: path.to_owned(), file: open.map_err(failed)? };
+        let mut options = OpenOptions::new();
+        let file = open_regular(&draft, options.append(true).create(true).mode(0o600)).map_err(failed)?;
+        let mut journal = Self { path: path.to_owned(), file, length: 0 };
         journal.file.try_lock().map_err(|_| failed(io::ErrorKind::ResourceBusy.into()))?;
         let command = std::env::args().collect::<Vec<_>>().join(" ");
         journal.append(&Line::Begin { version: VERSION, process: Process::own(&roots.proc), command })?;
@@ -88,11 +102,11 @@ impl Journal {
         Ok(journal)
     }
 
-    /// One that was left behind; nobody else can have it while this lives.
+    /// One that was left behind; nobody else can have it while this lives. Nothing is written until something is noted in it.
     pub(super) fn open(path: &Path) -> Result<(Self, Contents), Error> {
         let failed = |why| Error::Journal { path: path.to_owned(), why };
         let unreadable = |why| Error::Unreadable { path: path.to_owned(), why };
-        let file = OpenOptions::new().read(true).append(true).open(path).map_err(unreadable)?;
+        let file = open_regular(path, OpenOptions::new().read(true).append(true)).map_err(unreadable)?;
         check_owner(path, &file)?;
         match file.try_lock() {
             Ok(()) => {}
@@ -103,8 +117,7 @@ impl Journal {
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
         let contents = read(path, &file)?;
-        file.set_len(contents.length).map_err(failed)?;
-        Ok((Self { path: path.to_owned(), file }, contents))
+        Ok((Self { path: path.to_owned(), file, length: contents.length }, contents))
     }
 
     /// What is about to be changed.
@@ -130,12 +143,13 @@ impl Journal {
 
     /// A line as a whole or not at all: what comes after half a line would be damage in the middle.
     fn write(&mut self, text: &str) -> io::Result<()> {
-        let before = self.file.seek(SeekFrom::End(0))?;
-        let written = self.file.write_all(format!("{text}\n").as_bytes()).and_then(|()| self.file.sync_all());
-        if written.is_err() {
-            self.file.set_len(before)?;
+        self.file.set_len(self.length)?; // half a line of a process that was killed
+        let line = format!("{text}\n");
+        match self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_all()) {
+            Ok(()) => self.length += line.len() as u64,
+            Err(error) => return self.file.set_len(self.length).and(Err(error)),
         }
-        written
+        Ok(())
     }
 
     /// Everything is back.
@@ -174,15 +188,31 @@ fn check_owner(path: &Path, file: &File) -> Result<(), Error> {
     if owner == own { Ok(()) } else { Err(Error::Owner { path: path.to_owned(), owner }) }
 }
 
+/// Opens a file that is neither a link nor anything but a regular file, which is found out before it is opened: opening a device can
+/// already do something, and opening a FIFO waits.
+fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let other = || io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file (links are not followed)");
+    if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(other());
+    }
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK; // for what has taken its place since
+    let file = options.custom_flags(flags.bits() as i32).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(other()) }
+}
+
 fn read(path: &Path, mut file: &File) -> Result<Contents, Error> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(|why| Error::Unreadable { path: path.to_owned(), why })?;
-    parse(&bytes).map_err(|(line, why)| Error::Damaged { path: path.to_owned(), line, why })
+    parse(&bytes).map_err(|fault| match fault {
+        Fault::Foreign(why) => Error::Foreign { path: path.to_owned(), why },
+        Fault::Line(line, why) => Error::Damaged { path: path.to_owned(), line, why },
+    })
 }
 
 /// What is in a journal that may still be written, without taking it.
 pub(super) fn peek(path: &Path) -> Result<(Contents, bool), Error> {
-    let file = File::open(path).map_err(|why| Error::Unreadable { path: path.to_owned(), why })?;
+    let file = open_regular(path, OpenOptions::new().read(true));
+    let file = file.map_err(|why| Error::Unreadable { path: path.to_owned(), why })?;
     // First this: what nobody holds does not change while it is read.
     let held = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
     let contents = read(path, &file);
@@ -190,14 +220,23 @@ pub(super) fn peek(path: &Path) -> Result<(Contents, bool), Error> {
     Ok((contents?, held))
 }
 
-fn parse(bytes: &[u8]) -> Result<Contents, (usize, serde_json::Error)> {
-    let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+fn parse(bytes: &[u8]) -> Result<Contents, Fault> {
+    let Some(whole) = bytes.iter().rposition(|&byte| byte == b'\n').map(|last| last + 1) else {
+        return Err(Fault::Foreign(if bytes.is_empty() { "it is empty" } else { "it has no whole line" }));
+    };
     let mut contents = Contents { length: whole as u64, ..Contents::default() };
-    let lines = bytes[..whole].split(|&byte| byte == b'\n').enumerate();
-    for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
-        serde_json::from_slice(line).and_then(|line| contents.add(line)).map_err(|why| (number + 1, why))?;
+    for (at, line) in bytes[..whole - 1].split(|&byte| byte == b'\n').enumerate() {
+        if at == 0 && !begins(line) {
+            return Err(Fault::Foreign("its first line is not that of a journal"));
+        }
+        serde_json::from_slice(line).and_then(|line| contents.add(line)).map_err(|why| Fault::Line(at + 1, why))?;
     }
     Ok(contents)
+}
+
+/// Whether this is the first line of a journal, be it of another version.
+fn begins(line: &[u8]) -> bool {
+    serde_json::from_slice::<serde_json::Map<_, _>>(line).is_ok_and(|line| line.contains_key("begin"))
 }
 
 impl Contents {
@@ -207,6 +246,9 @@ impl Contents {
                 let why =
                     format!("it has version {version}, and this program reads {VERSION}: use the one that wrote it");
                 return Err(serde::de::Error::custom(why));
+            }
+            Line::Begin { .. } if self.process.is_some() => {
+                return Err(serde::de::Error::custom("a second journal begins here"));
             }
             Line::Begin { process, command, .. } => {
                 self.process = Some(process);
@@ -297,16 +339,51 @@ mod tests {
     #[test]
     fn a_torn_end_is_cut_off_wherever_it_is() {
         let (_folder, path, bytes) = written();
-        for end in (0..bytes.len()).step_by(7) {
+        let first = bytes.iter().position(|&byte| byte == b'\n').unwrap() + 1;
+        for end in (first..bytes.len()).step_by(7) {
             fs::write(&path, &bytes[..end]).unwrap();
             let lines = bytes[..end].iter().filter(|&&byte| byte == b'\n').count();
             let (mut journal, contents) = Journal::open(&path).unwrap();
+            assert_eq!(fs::read(&path).unwrap(), bytes[..end], "reading changes nothing");
             let changes = lines.saturating_sub(1).div_ceil(2);
             assert_eq!(contents.entries.len(), changes, "{end}");
             journal.change(&entry(9)).unwrap();
             drop(journal);
             assert_eq!(Journal::open(&path).unwrap().1.entries.len(), changes + 1, "{end}");
         }
+    }
+
+    #[test]
+    fn what_does_not_begin_with_a_whole_first_line_is_refused_and_left_as_it_is() {
+        let (_folder, path, bytes) = written();
+        let first = bytes.iter().position(|&byte| byte == b'\n').unwrap();
+        let torn = (0..=first).step_by(5).map(|end| bytes[..end].to_vec());
+        let after = bytes[first + 1..].to_vec();
+        let foreign = [b"precious".to_vec(), b"pre\ncious\n".to_vec(), b"\n".to_vec(), b"{}\n".to_vec(), after];
+        for bytes in torn.chain(foreign) {
+            fs::write(&path, &bytes).unwrap();
+            assert!(matches!(Journal::open(&path), Err(Error::Foreign { .. })), "{bytes:?}");
+            assert!(matches!(peek(&path), Err(Error::Foreign { .. })));
+            assert_eq!(fs::read(&path).unwrap(), bytes);
+        }
+    }
+
+    #[test]
+    fn only_regular_files_are_opened_and_links_are_not_followed() {
+        let (folder, path, bytes) = written();
+        let [link, fifo] = ["link", "fifo"].map(|name| folder.path().join(name));
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+        for other in [&link, &fifo, Path::new("/dev/null"), folder.path()] {
+            for error in [Journal::open(other).map(drop), peek(other).map(drop)] {
+                let error = error.unwrap_err().to_string();
+                assert!(error.contains("no regular file"), "{error}");
+            }
+        }
+        let draft = folder.path().join("2.jsonl");
+        std::os::unix::fs::symlink(&path, draft.with_extension("new")).unwrap();
+        assert!(Journal::create(&draft, &Roots::default()).is_err());
+        assert_eq!(fs::read(&path).unwrap(), bytes);
     }
 
     #[test]

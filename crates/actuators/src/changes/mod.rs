@@ -38,7 +38,7 @@ pub use journal::{find, folder, fresh};
 pub use kernel::{Kernel, Linux};
 pub use place::{Accept, Place};
 pub use process::Process;
-pub use restore::{Back, Options, Outcome, restore, restore_with};
+pub use restore::{Back, Options, Outcome, removes, restore, restore_with};
 
 pub(crate) use cgroup::cpus;
 
@@ -90,6 +90,8 @@ impl Changes {
             let (contents, held) = match journal::peek(&path) {
                 // Its run has ended while we looked.
                 Err(Error::Unreadable { why, .. }) if why.kind() == std::io::ErrorKind::NotFound => continue,
+                // Nothing was ever changed on the record of such a file.
+                Err(Error::Foreign { .. }) => continue,
                 seen => seen?,
             };
             let lives = held || contents.process.is_some_and(|process| process.lives(&roots.proc));

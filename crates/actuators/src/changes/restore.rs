@@ -79,8 +79,14 @@ impl fmt::Display for Back {
 pub struct Options {
     /// Also what someone else has changed meanwhile.
     pub force: bool,
-    /// Only say what would be done.
+    /// Only say what would be done: nothing is written, not even to the journal.
     pub dry_run: bool,
+}
+
+/// Whether the journal goes once this has been done, or would be in a dry run: it does when nothing in it is left.
+#[must_use]
+pub fn removes(all: &[Back]) -> bool {
+    all.iter().all(|back| back.outcome.is_settled() || back.outcome == Outcome::Would)
 }
 
 /// Puts back what a journal says, unless the process that wrote it still lives; removes the journal when all is back.

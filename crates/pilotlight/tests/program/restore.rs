@@ -57,7 +57,7 @@ fn scenario(device: &str) {
 
     let (code, stdout, stderr) = restore(&[name, "--dry-run"]);
     assert_eq!((code, stderr.as_str()), (Some(0), ""));
-    assert!(stdout.contains("mq-deadline -> none (not done)"), "{stdout}");
+    assert!(stdout.contains("mq-deadline -> none (not done)") && stdout.contains("would then be removed"), "{stdout}");
     assert!(path.exists());
 
     fs::write(&scheduler, "none").unwrap();
@@ -87,6 +87,47 @@ fn command(device: &str) {
     assert_eq!(output.status.code(), Some(7), "{said}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("[mq-deadline]"), "{said}");
     assert!(fs::read_to_string(&scheduler).unwrap().contains("[none]"), "{said}");
+}
+
+#[test]
+fn what_is_no_journal_is_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let whole = journal("a\n", "no-such", "b");
+    let torn = &whole[..40]; // as no journal of ours is ever found, and a restart leaves nothing to put back
+    for precious in ["", "precious", "precious\nand more", "{}\n", torn] {
+        fs::write(&file, precious).unwrap();
+        for (args, reason) in [(vec![&file], "is no journal"), (vec![&link], "no regular file")] {
+            for more in [&[][..], &["--dry-run"], &["--force"]] {
+                let args: Vec<&str> =
+                    args.iter().map(|path| path.to_str().unwrap()).chain(more.iter().copied()).collect();
+                let (code, stdout, _) = restore(&args);
+                assert_eq!(code, Some(1), "{precious:?} {args:?}: {stdout}");
+                assert!(stdout.contains(reason), "{stdout}");
+            }
+        }
+        assert_eq!(fs::read_to_string(&file).unwrap(), precious);
+        assert!(link.is_symlink());
+    }
+    fs::write(&file, &whole).unwrap();
+    let (code, stdout, _) = restore(&[link.to_str().unwrap()]);
+    assert_eq!(code, Some(1), "a link is not followed to a journal either: {stdout}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), whole);
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_removed_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("1.jsonl");
+    let whole = journal("a\n", "no-such-device", "b") + "{\"back\""; // its last line is torn
+    fs::write(&path, &whole).unwrap();
+    let (code, stdout, _) = restore(&[path.to_str().unwrap(), "--dry-run"]);
+    assert_eq!(code, Some(0), "{stdout}");
+    assert!(stdout.contains("no longer there") && stdout.contains("this journal would then be removed"), "{stdout}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+    let (code, stdout, _) = restore(&[path.to_str().unwrap()]);
+    assert!(code == Some(0) && stdout.contains("this journal is removed") && !path.exists(), "{stdout}");
 }
 
 #[test]
