@@ -12,6 +12,8 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use pilotlight_report::output;
+
 use crate::results::{self, About, PACKED, Results, ResultsError, Run, RunKey, rows};
 
 /// An experiment's place for results: what is there, and where more goes.
@@ -147,7 +149,8 @@ impl Drop for Lock {
 fn lock(place: &Path) -> Result<Lock, ResultsError> {
     let name = place.file_name().unwrap_or_default().to_string_lossy();
     let path = place.with_file_name(format!(".{name}.lock"));
-    let file = fs::File::create(&path).map_err(|error| ResultsError::file(&path, error))?;
+    let open = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    let file = open.map_err(|error| ResultsError::file(&path, error))?;
     match file.try_lock() {
         Ok(()) => Ok(Lock(file)),
         Err(fs::TryLockError::WouldBlock) => Err(ResultsError::Busy { path: place.display().to_string() }),
@@ -162,13 +165,5 @@ fn set_aside(file: &Path, place: &Path, about: &About) -> Result<(), ResultsErro
 }
 
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), ResultsError> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let write = || {
-        let mut file = fs::File::create(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&beside, path)
-    };
-    write().map_err(|error| ResultsError::file(path, error))
+    output::write(path, bytes).map_err(|error| ResultsError::file(path, error))
 }

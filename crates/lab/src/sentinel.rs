@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use pilotlight_report::output;
 use serde::Deserialize;
 
 use crate::experiment::{self, Bench, LoadError, Request};
@@ -174,7 +175,7 @@ pub fn bless(path: &Path, findings: &[Finding]) -> Result<(), SentinelError> {
             "\n\n[[sentinel]]\nexperiment = {experiment:?}\npoint = {point:?}\npolicy = {policy:?}\nmetric = {metric:?}\nvalue = {value:?}"
         );
     }
-    std::fs::write(path, after + "\n").map_err(|error| failed(path, error))
+    output::write(path, after + "\n").map_err(|error| failed(path, error))
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use serde::Serialize;
 
 use crate::console;
 use crate::exit::Exit;
+use crate::files;
 use tables::Table;
 
 const CLAIMS: &str = "experiments/claims.toml";
@@ -163,7 +164,7 @@ fn told(args: &ClaimsArgs, files: &Files, lab: &Lab<'_>) -> anyhow::Result<Strin
     let stale = files.stale.iter().chain(&stale).cloned().collect();
     let output = Output { report, stale, leave_one_out, perturbed, uncertainty };
     if let Some(path) = &args.html {
-        std::fs::write(path, page(&output)).with_context(|| format!("cannot write {}", path.display()))?;
+        files::write(path, page(&output))?;
     }
     if args.json {
         return Ok(serde_json::to_string_pretty(&output)? + "\n");

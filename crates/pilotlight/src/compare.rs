@@ -1,12 +1,13 @@
 //! `pilotlight compare`: two folders of results, or two settings of one, metric by metric.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Args;
 use pilotlight_bench::compare::{Comparison, Pair, Question, Side, compare};
 use pilotlight_bench::given::Given;
+use pilotlight_bench::results::FolderError;
 use pilotlight_report::table::short;
 
 use crate::console;
@@ -91,7 +92,7 @@ fn share(text: &str) -> Result<f64, String> {
 
 /// Compares.
 pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
-    let read = |path: &PathBuf| Given::read(path).with_context(|| format!("{} holds no results", path.display()));
+    let read = |path: &PathBuf| Given::read(path).map_err(|error| unreadable(path, error));
     let a = read(&args.a)?;
     let b = args.b.as_ref().map(read).transpose()?.unwrap_or_else(|| a.clone());
     let question = Question {
@@ -115,6 +116,18 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     }
     let differs = comparison.pairs.iter().any(|pair| pair.verdict.is_difference());
     Ok(if args.exit_code && differs { DIFFERENT.into() } else { Exit::Clean.into() })
+}
+
+/// Why there are no results to be had from a folder: none were written there, or what is there cannot be read.
+pub(crate) fn unreadable(folder: &Path, error: FolderError) -> anyhow::Error {
+    let folder = folder.display();
+    let missing = matches!(&error, FolderError::File { error, .. } if error.kind() == ErrorKind::NotFound);
+    let what = if missing {
+        format!("{folder} holds no results of `pilotlight bench`; name a folder that does")
+    } else {
+        format!("the results in {folder} cannot be read; `pilotlight bench --resume {folder}` writes them anew")
+    };
+    anyhow::Error::new(error).context(what)
 }
 
 fn text(comparison: &Comparison) -> String {

@@ -14,6 +14,7 @@ mod console;
 mod demo;
 mod doctor;
 mod exit;
+mod files;
 mod load;
 mod log;
 mod namespace;

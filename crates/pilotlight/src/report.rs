@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Args;
 use pilotlight_bench::report;
 use pilotlight_bench::results::Folder;
 
+use crate::compare::unreadable;
 use crate::console;
 use crate::exit::Exit;
+use crate::files;
 
 const ABOUT: &str = "\
 Write report.html of a folder of results anew: what came out, what it recommends, every metric over every knob, maps, what power \
@@ -42,11 +43,10 @@ pub(crate) struct ReportArgs {
 
 /// Writes the page.
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let read =
-        report::Read::from(&args.results).with_context(|| format!("{} holds no results", args.results.display()))?;
+    let read = report::Read::from(&args.results).map_err(|error| unreadable(&args.results, error))?;
     let folder = Folder::new(&args.results);
     let path = args.out.clone().unwrap_or_else(|| folder.report());
-    folder.write(&path, &report::report(&read).html())?;
+    files::write(&path, report::report(&read).html())?;
     console::line(path.display())?;
     Ok(Exit::Clean.into())
 }

@@ -1,4 +1,4 @@
-//! Result tables (CSV, JSON, Parquet) and self-contained HTML reports.
+//! Result tables (CSV, JSON, Parquet), self-contained HTML reports, and the files that they and all other output are written to.
 //!
 //! Knows nothing of what is reported: whoever has results makes [`Table`]s of them, with a unit for each column, [`Chart`]s,
 //! and a [`Report`] of both.
@@ -6,8 +6,10 @@
 pub mod chart;
 pub mod file;
 pub mod html;
+pub mod output;
 pub mod table;
 
 pub use chart::Chart;
 pub use html::{Block, Report, Section};
+pub use output::Output;
 pub use table::{Cell, Column, Kind, Table};

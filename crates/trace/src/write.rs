@@ -1,6 +1,5 @@
 //! Writes a trace as plain CSV, packed as the file's name says: `.gz` for gzip, `.zst` for zstd, else not at all.
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -44,16 +43,6 @@ impl<W: Write> Write for PackerWrite<W> {
             Packer::Gzip(to) => to.flush(),
             Packer::Zstd(to) => to.flush(),
         }
-    }
-}
-
-impl Writer<File> {
-    /// Creates a file, or empties it.
-    ///
-    /// # Errors
-    /// Where it cannot be written.
-    pub fn create(path: &Path) -> io::Result<Self> {
-        Self::new(File::create(path)?, path)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use pilotlight_report::output;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -151,10 +152,7 @@ impl Folder {
     /// # Errors
     /// If it cannot be written.
     pub fn write(&self, path: &Path, text: &str) -> Result<(), FolderError> {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
-        let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path));
-        written.map_err(|source| FolderError::file(path, source))
+        output::write(path, text).map_err(|source| FolderError::file(path, source))
     }
 
     /// Reads JSON.

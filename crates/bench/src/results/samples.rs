@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-use pilotlight_report::{Cell, Column, Kind, Table};
+use pilotlight_report::{Cell, Column, Kind, Output, Table, output};
 use pilotlight_sensors::recording::{Marker, Recording, Track};
 
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
@@ -48,11 +48,12 @@ pub fn write(recording: &Recording, zero_ns: u64, folder: &Path, format: Format)
 fn save(table: &Table, path: &Path, format: Format) -> Result<(), FolderError> {
     let failed = |source| FolderError::file(path, source);
     if format == Format::Csv {
-        return std::fs::write(path, table.csv(&[])).map_err(failed);
+        return output::write(path, table.csv(&[])).map_err(failed);
     }
-    let file = File::create(path).map_err(failed)?;
+    let file = Output::create(path).map_err(failed)?;
     let written = table.parquet(file, &[("title".to_owned(), table.title.clone())]);
-    written.map(drop).map_err(|error| failed(std::io::Error::other(error.to_string())))
+    let written = written.map_err(|error| failed(std::io::Error::other(error.to_string())))?;
+    written.finish().map_err(failed)
 }
 
 fn of_track(track: &Track, zero_ns: u64, offset_ns: i64) -> Table {

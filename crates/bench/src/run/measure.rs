@@ -1,5 +1,6 @@
 //! One measurement: sensors around a command, and a line in the journal.
 
+use pilotlight_report::output;
 use pilotlight_sensors::energy::Window;
 use pilotlight_sensors::recording::Marker;
 use pilotlight_sensors::{Recording, Sampler};
@@ -71,7 +72,7 @@ impl Runner<'_> {
         std::fs::create_dir_all(&folder).map_err(|source| FolderError::file(&folder, source))?;
         for (name, bytes) in [("stdout", &outcome.stdout), ("stderr", &outcome.stderr)] {
             let path = folder.join(name);
-            std::fs::write(&path, bytes).map_err(|source| FolderError::file(&path, source))?;
+            output::write(&path, bytes).map_err(|source| FolderError::file(&path, source))?;
         }
         Ok(())
     }

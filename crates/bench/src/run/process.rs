@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use pilotlight_report::output;
 use pilotlight_sensors::clock::{self, now_ns};
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -81,7 +82,7 @@ impl Running {
     /// If a file cannot be written or the program not started.
     pub fn start(step: &Step, scratch: &Path) -> Result<Self, StepError> {
         for (path, text) in &step.files {
-            std::fs::write(path, text).map_err(|error| StepError::File { path: path.clone(), error })?;
+            output::write(path, text).map_err(|error| StepError::File { path: path.clone(), error })?;
         }
         let title = title(step);
         let program = step.argv.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default();

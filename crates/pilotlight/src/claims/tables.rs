@@ -21,6 +21,7 @@ use pilotlight_lab::claims::uncertainty::Spread;
 use pilotlight_lab::claims::verdict::Verdict;
 
 use super::Varied;
+use crate::files;
 
 /// Where tables stand.
 const FILES: [&str; 4] = ["README.md", "docs/claims.md", "docs/claims-sandman.md", "docs/claims-machines.md"];
@@ -69,7 +70,7 @@ pub(super) fn write(root: &Path, material: &Material<'_>) -> anyhow::Result<Stri
         let before = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let after = filled(&before, material).with_context(|| path.display().to_string())?;
         if before != after {
-            std::fs::write(&path, after).with_context(|| format!("cannot write {}", path.display()))?;
+            files::write(&path, after)?;
         }
         let _ = writeln!(said, "{file}: {}", if before == text_of(&path)? { "as it was" } else { "written" });
     }

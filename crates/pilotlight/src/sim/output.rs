@@ -1,9 +1,7 @@
 //! What a sweep leaves: a table for people, files for programs, a report.
 
-use std::fs;
 use std::path::Path;
 
-use anyhow::Context as _;
 use pilotlight_lab::experiment::Bench;
 use pilotlight_lab::experiment::schema::ChartKind;
 use pilotlight_lab::figure;
@@ -14,6 +12,7 @@ use pilotlight_report::table::short;
 
 use super::{Done, SimArgs, place};
 use crate::console;
+use crate::files;
 use crate::table::Table;
 
 /// Metrics that people see where an experiment draws no chart of its own.
@@ -49,23 +48,19 @@ pub(super) fn save_all(
         "profile": bench.machine.name, "hash": bench.hash, "question": bench.question, "confidence": 0.95,
         "watts": "modelled", "rows": table.json(), "not_bounded": done.unbounded,
     });
-    save(&place(out, bench, "json"), &serde_json::to_vec_pretty(&json)?)?;
+    files::write(&place(out, bench, "json"), &serde_json::to_vec_pretty(&json)?)?;
     if let Some(draws) = variant::draws(variants) {
-        save(&place(out, bench, "draws.csv"), draws.as_bytes())?;
+        files::write(&place(out, bench, "draws.csv"), draws.as_bytes())?;
     }
-    save(&place(out, bench, "html"), figure::report(bench, &cells, &done.unbounded).html().as_bytes())?;
+    files::write(&place(out, bench, "html"), figure::report(bench, &cells, &done.unbounded).html().as_bytes())?;
     if args.parquet {
         let notes = [("profile", &bench.machine.name), ("hash", &bench.hash), ("question", &bench.question)];
         let notes = notes.map(|(key, value)| (key.to_owned(), value.clone()));
-        save(&place(out, bench, "table.parquet"), &table.parquet(Vec::new(), &notes)?)?;
+        files::write(&place(out, bench, "table.parquet"), &table.parquet(Vec::new(), &notes)?)?;
     } else {
-        save(&place(out, bench, "table.csv"), table.csv(&[stamp(bench)]).as_bytes())?;
+        files::write(&place(out, bench, "table.csv"), table.csv(&[stamp(bench)]).as_bytes())?;
     }
     Ok((cells, json))
-}
-
-fn save(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    fs::write(path, bytes).with_context(|| path.display().to_string())
 }
 
 fn stamp(bench: &Bench) -> String {

@@ -1,13 +1,12 @@
 //! A trace read once: statistics, a copy where one is wanted, and the bar meanwhile.
 
-use std::fs;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pilotlight_report::Output;
 use pilotlight_trace::read::{Faults, OpenError, Position};
 use pilotlight_trace::stats::Summary;
 use pilotlight_trace::{Reader, Request, Stats, Writer};
@@ -16,6 +15,7 @@ use serde::Serialize;
 use super::{TraceArgs, refuse, render};
 use crate::console;
 use crate::exit::Exit;
+use crate::files;
 
 /// Requests between two looks at the clock.
 const LOOK_EVERY: u64 = 1 << 16;
@@ -89,7 +89,7 @@ pub(super) fn print(report: &Report<'_>, json: bool) -> anyhow::Result<()> {
 /// What requests go through, be they read or generated.
 pub(super) struct Pass {
     stats: Stats,
-    output: Option<(Writer<fs::File>, PathBuf)>,
+    output: Option<(Writer<Output>, PathBuf)>,
     bar: Bar,
 }
 
@@ -102,7 +102,7 @@ impl Pass {
     pub(super) fn take(&mut self, request: &Request) -> anyhow::Result<()> {
         self.stats.add(request);
         if let Some((writer, path)) = &mut self.output {
-            writer.write(request).with_context(|| format!("cannot write {}", path.display()))?;
+            writer.write(request).map_err(|error| files::failed(path, error))?;
         }
         if self.stats.requests().is_multiple_of(LOOK_EVERY) {
             self.bar.tell(self.stats.requests(), request.at_ns);
@@ -114,25 +114,15 @@ impl Pass {
     pub(super) fn finish(self) -> anyhow::Result<Summary> {
         self.bar.bar.finish_and_clear();
         if let Some((writer, path)) = self.output {
-            let cannot = || format!("cannot write {}", path.display());
-            writer.finish().with_context(cannot)?.sync_all().with_context(cannot)?;
-            fs::rename(part_of(&path), &path).with_context(cannot)?;
+            writer.finish().and_then(Output::finish).map_err(|error| files::failed(&path, error))?;
         }
         Ok(self.stats.summary())
     }
 }
 
-fn create(path: &Path) -> anyhow::Result<(Writer<fs::File>, PathBuf)> {
-    let cannot = || format!("cannot write {}", path.display());
-    let file = fs::File::create(part_of(path)).with_context(cannot)?;
-    Ok((Writer::new(file, path).with_context(cannot)?, path.to_owned()))
-}
-
-/// What a file is called while it is written.
-fn part_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".part");
-    name.into()
+fn create(path: &Path) -> anyhow::Result<(Writer<Output>, PathBuf)> {
+    let writer = Output::create(path).and_then(|output| Writer::new(output, path));
+    Ok((writer.map_err(|error| files::failed(path, error))?, path.to_owned()))
 }
 
 /// How far it has come; shown on a terminal when it takes long.

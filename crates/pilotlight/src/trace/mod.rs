@@ -55,7 +55,7 @@ pub(crate) struct TraceArgs {
     #[command(flatten)]
     pub(crate) reading: ReadingArgs,
 
-    /// Write the requests as plain CSV to a file; .gz and .zst are packed
+    /// Write the requests as plain CSV to a file; .gz and .zst are packed. A FIFO or /dev/stdout is written as it is
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 

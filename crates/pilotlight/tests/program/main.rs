@@ -6,6 +6,7 @@ mod check;
 mod demo;
 mod host_load;
 mod log;
+mod outputs;
 mod policies;
 mod process;
 mod read;

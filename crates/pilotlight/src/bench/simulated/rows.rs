@@ -16,6 +16,7 @@ use pilotlight_bench::run::{Senses, taken};
 use pilotlight_lab::{machine, results};
 
 use super::Simulated;
+use crate::files;
 use pilotlight_bench::run::computed::Computed as _;
 
 /// What a paper compares, the first that is varied.
@@ -64,7 +65,7 @@ pub(in crate::bench) fn write(
     }
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let path = folder.join(format!("{}.csv.zst", name.replace('/', "-")));
-    std::fs::write(&path, results::packed(&text)?).with_context(|| format!("cannot write {}", path.display()))
+    files::write(&path, results::packed(&text)?)
 }
 
 /// What rows of papers are about: name without the profile's, unit, value; and shares of the system's power.
