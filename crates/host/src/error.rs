@@ -21,7 +21,7 @@ pub enum HostError {
     Closed(&'static str),
     /// The target sent something that the specification forbids.
     #[error("the target broke the protocol: {0}")]
-    Violation(#[from] Violation),
+    Violation(Violation),
     /// The target ended the connection with a C2HTermReq (TCP 3.6.2.5).
     #[error("the target ended the connection: {} (FES {fes:#x}, FEI {fei:#x})", fatal_name(*fes))]
     Terminated {
@@ -55,6 +55,12 @@ pub enum HostError {
     /// The target or the request cannot do what was asked for; the text says what would be possible.
     #[error("{0}")]
     Unsupported(String),
+}
+
+impl From<Violation> for HostError {
+    fn from(error: Violation) -> Self {
+        Self::Violation(error)
+    }
 }
 
 impl HostError {

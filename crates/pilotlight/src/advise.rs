@@ -5,7 +5,6 @@ pub(crate) mod map;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Args;
 use pilotlight_bench::advise::{Advice, Best, Outcome, Question, Row, Work, advise};
 use pilotlight_bench::experiment::quantity::Time;
@@ -14,7 +13,7 @@ use pilotlight_bench::study::map::{By, Question as MapQuestion};
 use pilotlight_report::table::short;
 use pilotlight_stats::Estimate;
 
-use crate::compare::{p, pair};
+use crate::compare::{p, pair, unreadable};
 use crate::console;
 use crate::exit::Exit;
 use crate::table::Table;
@@ -109,7 +108,7 @@ fn time_us(text: &str) -> Result<f64, String> {
 
 /// Advises.
 pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
-    let given = Given::read(&args.results).with_context(|| format!("{} holds no results", args.results.display()))?;
+    let given = Given::read(&args.results).map_err(|error| unreadable(&args.results, error))?;
     if let Some(knob) = &args.map {
         let question = MapQuestion { knob: Some(knob.clone()), by: args.by.map(By::from), scope: args.scope.clone() };
         return map_of(&given, &question, args.json);

@@ -51,10 +51,16 @@ pub struct StatePower {
 pub enum ProfileError {
     /// It is not written as a profile is.
     #[error("the profile cannot be read: {0}")]
-    Syntax(#[from] toml::de::Error),
+    Syntax(toml::de::Error),
     /// Its figures contradict each other.
     #[error("profile {0}: a sleep must not burn more than a shallower one, and there must be a core")]
     Order(String),
+}
+
+impl From<toml::de::Error> for ProfileError {
+    fn from(error: toml::de::Error) -> Self {
+        Self::Syntax(error)
+    }
 }
 
 impl PowerProfile {

@@ -70,7 +70,7 @@ pub enum StartError {
         /// The core.
         core: u32,
         /// What the system said.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
     /// The system refused a new OS thread, or the descriptor that wakes it.
     #[error("cannot start a reactor thread: {0}")]

@@ -53,10 +53,16 @@ pub struct Failure {
 pub enum StartError {
     /// There is no thread for it.
     #[error("cannot start a thread that samples: {0}")]
-    Thread(#[from] std::io::Error),
+    Thread(std::io::Error),
     /// A needed sensor fails at once.
     #[error(transparent)]
     Sensor(#[from] Failure),
+}
+
+impl From<std::io::Error> for StartError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Thread(error)
+    }
 }
 
 /// When readings are due.

@@ -366,7 +366,7 @@ pub enum ReadError {
         /// Which.
         what: String,
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// Something answered, but not with what was asked for.
     #[error("{0}")]

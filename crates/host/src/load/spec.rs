@@ -150,6 +150,19 @@ impl LoadSpec {
         Ok(())
     }
 
+    /// Why there are fewer I/Os to choose from than threads; in the words of what the user has set.
+    fn too_small(&self, namespace_bytes: u64, regions: u64) -> String {
+        let (io, offset, threads) = (self.block_bytes, self.offset_bytes, self.threads);
+        let part = match self.size_bytes {
+            Some(size) => format!("--size {size} has room for"),
+            None if offset == 0 => format!("the namespace has {namespace_bytes} bytes, room for"),
+            None => format!("behind --offset {offset} the namespace of {namespace_bytes} bytes has room for"),
+        };
+        format!(
+            "{part} {regions} I/Os of --bs {io}, and it takes one for each of {threads} threads or more: use a smaller --bs"
+        )
+    }
+
     /// Whether commands carry data of their own.
     pub(crate) fn needs_buffers(&self) -> bool {
         self.verify || self.trim_percent > 0
@@ -174,7 +187,7 @@ impl LoadSpec {
         }
         let regions = size / io;
         if regions < u64::from(self.threads) {
-            return impossible(format!("--size {size} holds {regions} I/Os of {io} bytes, too few"));
+            return impossible(self.too_small(ns.bytes(), regions));
         }
         if self.verify && size / bs > MAX_BLOCKS {
             return impossible(format!("--verify keeps book of at most {} bytes; give a --size", MAX_BLOCKS * bs));
@@ -231,5 +244,23 @@ mod tests {
             assert!(spec.check().is_err(), "{spec:?}");
         }
         assert!(base.check().is_ok());
+    }
+
+    #[test]
+    fn too_little_room_is_told_in_the_words_of_what_was_set() {
+        let told = |spec: LoadSpec| spec.layout(&namespace(), &controller()).unwrap_err().to_string();
+        let (all, spec) = (1000 * 4096, LoadSpec { block_bytes: 1 << 20, threads: 4, ..LoadSpec::default() });
+        let whole = told(spec.clone());
+        assert!(
+            whole.starts_with("the namespace has 4096000 bytes, room for 3 I/Os") && !whole.contains("--size"),
+            "{whole}"
+        );
+        let behind = told(LoadSpec { offset_bytes: all, ..spec.clone() });
+        assert!(
+            behind.contains("--offset 4096000") && behind.contains("room for 0") && !behind.contains("--size"),
+            "{behind}"
+        );
+        let size = told(LoadSpec { size_bytes: Some(1 << 20), ..spec });
+        assert!(size.starts_with("--size 1048576 has room for 1 I/Os"), "{size}");
     }
 }

@@ -15,7 +15,7 @@ use crate::quantity::{Depth, Rate};
 pub enum ScenarioError {
     /// Cores that are none.
     #[error("topology: {0}")]
-    Topology(#[from] TopologyError),
+    Topology(TopologyError),
     /// Something about a group of connections.
     #[error("workload {group}: {reason}")]
     Group {
@@ -30,6 +30,12 @@ pub enum ScenarioError {
     /// Too many names of phases.
     #[error("there are more than 256 labels of phases")]
     Labels,
+}
+
+impl From<TopologyError> for ScenarioError {
+    fn from(error: TopologyError) -> Self {
+        Self::Topology(error)
+    }
 }
 
 /// The names of phases, in the order in which they first appear; the simulator knows them by number.

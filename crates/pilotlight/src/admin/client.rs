@@ -54,7 +54,7 @@ pub(crate) enum ClientError {
         /// The socket.
         path: String,
         /// What happened.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
     /// What came is not to be understood.
     #[error("the server at {path} gave an answer that this program does not understand: {why}")]

@@ -163,9 +163,9 @@ impl Fields {
     fn policy(&mut self) -> Result<PolicyChoice, Refusal> {
         let name = self.required("policy", Self::text)?;
         let mut parameters = Vec::new();
-        for (at, text) in self.texts("parameters")?.iter().enumerate() {
+        for text in &self.texts("parameters")? {
             let pair = key_and_value(text).ok_or_else(|| {
-                let refusal = Refusal::of(&format!("parameters[{at}]"), format!("`{text}` sets nothing"));
+                let refusal = Refusal::of(&format!("parameters[{text}]"), format!("`{text}` sets nothing"));
                 refusal.help("write KEY=VALUE, such as window=64")
             });
             parameters.push(pair?);
@@ -216,7 +216,7 @@ impl Fields {
         let Value::Array(entries) = value else { return Err(mismatch(key, "a list of strings", &value)) };
         let text = |(at, entry): (usize, Value)| match entry {
             Value::String(text) => Ok(text),
-            other => Err(mismatch(&format!("{key}[{at}]"), "a string", &other)),
+            other => Err(mismatch(&format!("entry {} of {key}", at + 1), "a string", &other)),
         };
         entries.into_iter().enumerate().map(text).collect()
     }
@@ -291,12 +291,12 @@ mod tests {
             ),
             (
                 r#"{"version":1,"command":"set-policy","policy":"a","parameters":["b=c",1]}"#,
-                "parameters[1]",
+                "entry 2 of parameters",
                 "a number",
             ),
             (
                 r#"{"version":1,"command":"set-policy","policy":"a","parameters":["b"]}"#,
-                "parameters[0]",
+                "parameters[b]",
                 "sets nothing",
             ),
             (r#"{"version":1,"command":"namespace-add","nsid":1.5,"backend":"mem:1GiB"}"#, "nsid", "with a fraction"),

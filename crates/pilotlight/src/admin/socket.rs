@@ -64,7 +64,7 @@ pub(crate) enum BindError {
         /// The socket.
         path: String,
         /// What it said.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

@@ -6,6 +6,8 @@ use tracing::{debug, warn};
 
 /// Descriptors that the program needs for itself: log, signals, control socket, and a margin.
 const OWN: u64 = 64;
+/// Those of them that it has open in any case (a server without hosts has 10 to 14 beside those of threads and storage).
+const OWN_LEAST: u64 = 16;
 /// Descriptors of an I/O thread or reactor: epoll, wake-up, timers, AIO.
 const PER_THREAD: u64 = 4;
 
@@ -38,9 +40,13 @@ fn needed(config: &ServerConfig, reactors: usize) -> u64 {
 
 /// What it means that only `open` of `needed` descriptors may be open.
 fn shortage(config: &ServerConfig, needed: u64, open: u64) -> String {
-    let connections = u64::from(config.limits.max_connections).saturating_sub(needed - open.min(needed));
+    let without_connections = needed - u64::from(config.limits.max_connections) - (OWN - OWN_LEAST);
+    let fit = match open.saturating_sub(without_connections).min(config.limits.max_connections.into()) {
+        0 => "none will fit".to_owned(),
+        connections => format!("about {connections} will fit"),
+    };
     format!(
-        "the system allows {open} open files, {needed} are needed for {} connections: about {connections} will fit. \
+        "the system allows {open} open files, {needed} are needed for {} connections: {fit}. \
          Raise it (`ulimit -n {needed}`, or LimitNOFILE={needed} in a systemd unit), or lower limits.max_connections",
         config.limits.max_connections
     )
@@ -65,7 +71,10 @@ mod tests {
         config.limits.max_connections = 10_000;
         let needed = needed(&config, 1);
         let text = shortage(&config, needed, needed - 4_000);
-        assert!(text.contains("about 6000 will fit") && text.contains(&format!("ulimit -n {needed}")), "{text}");
-        assert!(shortage(&config, needed, 10).contains("about 0 will fit"));
+        assert!(text.contains("about 6048 will fit") && text.contains(&format!("ulimit -n {needed}")), "{text}");
+        assert!(shortage(&config, needed, 10).contains("none will fit"));
+        // Where the margin alone is missing all of them fit, and less than the margin leaves room for some.
+        let least = needed - 10_000 - (OWN - OWN_LEAST);
+        assert!(shortage(&config, needed, least + 20).contains("about 20 will fit"));
     }
 }

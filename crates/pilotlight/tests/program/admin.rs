@@ -97,7 +97,7 @@ fn lines_are_answered_by_a_line_that_names_the_field() {
         (r#"{"version":1,"command":"set-policy","policy":"sandmen"}"#, json!("policy")),
         (
             r#"{"version":1,"command":"set-policy","policy":"sandman","parameters":["z=1","windw=3"]}"#,
-            json!("parameters[1]"),
+            json!("parameters[windw]"),
         ),
         (r#"{"version":1,"command":"namespace-add","backend":"mem:1G"}"#, json!("backend")),
         (r#"{"version":1,"command":"namespace-add","backend":"file:disk.img"}"#, json!("backend")),

@@ -4,6 +4,7 @@ mod admin;
 mod bench;
 mod check;
 mod demo;
+mod errors;
 mod host_load;
 mod log;
 mod outputs;

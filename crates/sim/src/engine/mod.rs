@@ -62,7 +62,13 @@ pub enum RunError {
     Unsupported(#[from] Unsupported),
     /// The trace could not be written.
     #[error("the trace could not be written: {0}")]
-    Trace(#[from] std::io::Error),
+    Trace(std::io::Error),
+}
+
+impl From<std::io::Error> for RunError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Trace(error)
+    }
 }
 
 /// Runs a scenario under a policy.

@@ -149,7 +149,7 @@ impl Gc {
 pub enum SsdModelError {
     /// Not TOML, or not these keys.
     #[error("the drive's profile cannot be read: {0}")]
-    Toml(#[from] toml::de::Error),
+    Toml(toml::de::Error),
     /// A figure that no drive has.
     #[error("the drive's profile: {key} is {value}; {wanted}")]
     Figure {
@@ -160,6 +160,12 @@ pub enum SsdModelError {
         /// What may stand there.
         wanted: &'static str,
     },
+}
+
+impl From<toml::de::Error> for SsdModelError {
+    fn from(error: toml::de::Error) -> Self {
+        Self::Toml(error)
+    }
 }
 
 impl SsdModel {

@@ -55,7 +55,7 @@ pub enum SpecError {
         /// The whole specification.
         spec: String,
         /// What is wrong with the size.
-        source: SizeError,
+        r#source: SizeError,
     },
     /// There is no path.
     #[error("'{0}' names no file: write file:PATH, as in file:/srv/disk.img")]
@@ -79,7 +79,7 @@ pub enum OpenError {
         /// The specification.
         spec: String,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

@@ -16,7 +16,7 @@ pub enum StartError {
         /// The address.
         address: SocketAddr,
         /// What the system said.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// A namespace cannot be opened.
     #[error("cannot open namespace {nsid} of {nqn}: {source}")]
@@ -26,14 +26,20 @@ pub enum StartError {
         /// The namespace.
         nsid: u32,
         /// Why.
-        source: OpenError,
+        r#source: OpenError,
     },
     /// A reactor did not start.
     #[error(transparent)]
     Reactor(#[from] pilotlight_reactor::StartError),
     /// The system refused memory, a thread or a descriptor.
     #[error("the system refused what an I/O thread needs: {0}")]
-    Resources(#[from] io::Error),
+    Resources(io::Error),
+}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        Self::Resources(error)
+    }
 }
 
 /// Why a change to a running server was refused.
@@ -77,7 +83,13 @@ pub enum ServerError {
     Open(#[from] OpenError),
     /// The backend refused.
     #[error("the backend refused: {0}")]
-    Backend(#[from] io::Error),
+    Backend(io::Error),
+}
+
+impl From<io::Error> for ServerError {
+    fn from(error: io::Error) -> Self {
+        Self::Backend(error)
+    }
 }
 
 /// What was left undone when a server stopped.

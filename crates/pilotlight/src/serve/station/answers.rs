@@ -65,7 +65,7 @@ impl Station {
 
     /// Lets another policy decide; what is not set has its default.
     fn set_policy(&self, choice: PolicyChoice) -> Result<PolicyReport, Refusal> {
-        let policy = choice.build().map_err(|unfit| refusal(&choice, unfit))?;
+        let policy = choice.build().map_err(refusal)?;
         let mut state = self.state();
         self.server.set_policy(policy).map_err(|unsupported| Refusal::of("policy", unsupported.to_string()))?;
         info!("policy {} is in charge, set over the control socket", choice.name);
@@ -74,11 +74,10 @@ impl Station {
     }
 }
 
-fn refusal(choice: &PolicyChoice, unfit: Unfit) -> Refusal {
-    let at = |key: &String| choice.parameters.iter().rposition(|(other, _)| other == key).unwrap_or(0);
+fn refusal(unfit: Unfit) -> Refusal {
     let field = match &unfit.part {
         Part::Name => "policy".to_owned(),
-        Part::Key(key) | Part::Value(key) => format!("parameters[{}]", at(key)),
+        Part::Key(key) | Part::Value(key) => format!("parameters[{key}]"),
         Part::Together => "parameters".to_owned(),
     };
     Refusal::of(&field, unfit.what).help(unfit.help)

@@ -87,7 +87,7 @@ pub enum FileError {
         /// The file or device.
         path: PathBuf,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 
