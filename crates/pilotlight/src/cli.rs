@@ -166,7 +166,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "COUNT", help_heading = "Resources")]
     pub(crate) io_threads: Option<u32>,
 
-    /// Most memory for data, of namespaces and on the way [default: three quarters of the machine's]
+    /// Most memory for namespaces, data on the way and queues [default: three quarters of the machine's]
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub(crate) max_memory: Option<String>,
 

@@ -72,6 +72,21 @@ pub struct SubsystemConfig {
     pub namespaces: Vec<NamespaceConfig>,
 }
 
+impl SubsystemConfig {
+    /// Whether the host named `hostnqn` may use the subsystem; an empty name belongs to a host that has none.
+    #[must_use]
+    pub fn allows(&self, hostnqn: &str) -> bool {
+        allows(&self.allowed_hosts, hostnqn)
+    }
+}
+
+/// Whether the list `allowed` lets in the host named `hostnqn`. An empty list lets in any host. A list lets in the hosts that
+/// it names and never one without a name, whatever is on it.
+#[must_use]
+pub(crate) fn allows(allowed: &[String], hostnqn: &str) -> bool {
+    allowed.is_empty() || !hostnqn.is_empty() && allowed.iter().any(|host| host == hostnqn)
+}
+
 /// A namespace: blocks with a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceConfig {
@@ -88,13 +103,19 @@ pub struct NamespaceConfig {
 /// Bounds that keep one host, or many, from taking all there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Memory for data in bytes, all in all: buffers for data on the way, and blocks of namespaces in memory. What does
-    /// not fit waits (a buffer) or fails (a block that cannot be stored).
+    /// Memory in bytes, all in all: buffers for data on the way, the state of queues, and blocks of namespaces in memory.
+    /// What does not fit waits (a buffer), is refused (a queue) or fails (a block that cannot be stored).
     pub max_memory: u64,
     /// The part of `max_memory` in bytes that is set aside for data on the way, divided among the I/O threads.
     pub buffer_memory: u64,
+    /// The part of `max_memory` in bytes that is kept for the state of queues: a Connect that finds it used up is answered
+    /// with Controller Busy.
+    pub queue_memory: u64,
     /// Connections at once, over all listeners; more are closed as soon as they come.
     pub max_connections: u32,
+    /// Queues of one host of a subsystem at once, admin queues included; Connect of one more is answered with Controller
+    /// Busy.
+    pub max_host_queues: u32,
     /// I/O queues of one controller, 1 to [`MAX_IO_QUEUES`].
     pub max_io_queues: u16,
     /// Entries of one I/O queue, 2 to [`MAX_QUEUE_DEPTH`].
@@ -105,12 +126,22 @@ pub struct Limits {
     pub drain_timeout: Duration,
 }
 
+impl Limits {
+    /// Bytes of `max_memory` that are left for the blocks of namespaces in memory.
+    #[must_use]
+    pub fn namespace_memory(&self) -> u64 {
+        self.max_memory.saturating_sub(self.buffer_memory).saturating_sub(self.queue_memory)
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
             max_memory: 2 << 30,
             buffer_memory: 64 << 20,
+            queue_memory: 256 << 20,
             max_connections: 16_384,
+            max_host_queues: 1024,
             max_io_queues: MAX_IO_QUEUES,
             max_queue_depth: MAX_QUEUE_DEPTH,
             icreq_timeout: Duration::from_secs(5),

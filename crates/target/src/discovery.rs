@@ -64,9 +64,7 @@ impl DiscoveryLog {
     /// The log page as `hostnqn` may see it, who has reached the server at `reached`.
     #[must_use]
     pub fn page(&self, hostnqn: &str, reached: Option<IpAddr>) -> Vec<u8> {
-        let admits = |record: &&Record| {
-            record.allowed_hosts.is_empty() || record.allowed_hosts.iter().any(|allowed| allowed == hostnqn)
-        };
+        let admits = |record: &&Record| crate::config::allows(&record.allowed_hosts, hostnqn);
         let records: Vec<&Record> = self.records.iter().filter(admits).collect();
         let header = DiscoveryHeader {
             genctr: U64::new(self.generation),

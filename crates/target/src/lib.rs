@@ -5,6 +5,7 @@
 //! associations ([`association`]), messages between I/O threads ([`message`]), the start and the end ([`server`]).
 
 pub mod acks;
+pub mod admission;
 pub mod association;
 pub mod backend;
 pub mod buffer;
@@ -22,6 +23,7 @@ pub mod message;
 pub mod moves;
 pub mod namespaces;
 pub mod reaper;
+pub mod register;
 pub mod server;
 pub mod slots;
 pub mod stats;

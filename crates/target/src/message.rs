@@ -28,13 +28,15 @@ pub struct ConnAddr {
     pub serial: u32,
 }
 
-/// Why a Connect command fails: the status, and which parameter was wrong (Base 6.3).
+/// Why a Connect command fails: the status, which parameter was wrong (Base 6.3), and the reason in words for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectRefusal {
     /// The status.
     pub status: Status,
     /// The completion's result: offset of the invalid parameter, bit 16 set if it is in the data.
     pub parameter: u32,
+    /// What the operator is told: the name of the parameter first, where it is one.
+    pub reason: &'static str,
 }
 
 /// A change of a namespace.

@@ -17,8 +17,8 @@ use pilotlight_plant::{CoreId, Policy, Unsupported, View};
 use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, RuntimeStats, Sender};
 
 use crate::acks::Acks;
-use crate::association::{Association, Register};
-use crate::backend::{Backend, OpenError};
+use crate::association::Association;
+use crate::backend::{Backend, MemoryBudget, OpenError};
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
 use crate::discovery::DiscoveryLog;
@@ -27,6 +27,7 @@ use crate::listing::NamespaceList;
 use crate::message::{Message, NamespaceChange};
 use crate::moves::Moves;
 use crate::reaper::Reaper;
+use crate::register::Register;
 use crate::stats::{Counters, Totals};
 use crate::subsystem::{NamespaceInfo, Subsystem};
 pub(crate) use assemble::{Assembled, announce};
@@ -50,6 +51,10 @@ const CONNECT_TIMEOUT_NS: u64 = 60_000_000_000;
 pub struct ThreadLimits {
     /// Most entries of a queue.
     pub max_queue_depth: u16,
+    /// Most I/O queues of a controller.
+    pub max_io_queues: u16,
+    /// Most queues of a host.
+    pub max_host_queues: u32,
     /// Time until ICReq has to be there, in nanoseconds.
     pub icreq_timeout_ns: u64,
     /// Time until Connect has to be through, in nanoseconds.
@@ -69,6 +74,8 @@ pub struct Shared {
     pub(crate) reaper: Reaper,
     /// For I/O threads that end.
     pub(crate) ending: Ending,
+    /// Memory for the state of queues.
+    pub queue_memory: MemoryBudget,
     config: ServerConfig,
     /// The subsystems, which stay as long as the server runs.
     identities: Vec<Arc<Subsystem>>,
@@ -100,6 +107,8 @@ impl Shared {
         let discovery = discovery_log(&config, addresses);
         let limits = ThreadLimits {
             max_queue_depth: config.limits.max_queue_depth,
+            max_io_queues: config.limits.max_io_queues,
+            max_host_queues: config.limits.max_host_queues,
             icreq_timeout_ns: config.limits.icreq_timeout.as_nanos() as u64,
             connect_timeout_ns: CONNECT_TIMEOUT_NS,
         };
@@ -112,6 +121,7 @@ impl Shared {
             state: Mutex::new(State { subsystems }),
             reaper: Reaper::start()?,
             ending: Ending::default(),
+            queue_memory: MemoryBudget::new(config.limits.queue_memory),
             counters: (0..config.io_threads.max(1)).map(|_| Arc::new(Counters::default())).collect(),
             connections: AtomicU32::new(0),
             looks_at_moves: AtomicBool::new(false),
@@ -204,7 +214,7 @@ impl Shared {
     #[must_use]
     pub fn allows(&self, subsystem: usize, hostnqn: &str) -> bool {
         let Some(subsystem) = self.config.subsystems.get(subsystem) else { return subsystem == DISCOVERY };
-        subsystem.allowed_hosts.is_empty() || subsystem.allowed_hosts.iter().any(|host| host == hostnqn)
+        subsystem.allows(hostnqn)
     }
 
     /// A controller for `association`.
@@ -222,7 +232,7 @@ impl Shared {
             hostid: association.host.hostid,
             hostnqn: association.host.hostnqn.clone(),
             kato_ms,
-            max_io_queues: self.config.limits.max_io_queues,
+            max_io_queues: self.limits.max_io_queues,
             max_queue_depth: self.limits.max_queue_depth,
             now_ns,
         })
@@ -346,8 +356,7 @@ impl Server {
     /// # Errors
     /// As [`Server::start`].
     pub fn start_on(config: ServerConfig, options: RuntimeOptions) -> Result<Self, StartError> {
-        let memory = config.limits.max_memory.saturating_sub(config.limits.buffer_memory);
-        let budget = Arc::new(crate::backend::MemoryBudget::new(memory));
+        let budget = Arc::new(MemoryBudget::new(config.limits.namespace_memory()));
         let opener = move |ns: &NamespaceConfig| crate::backend::open(&ns.backend, ns.block_size, &budget);
         Self::start_with(config, options, Box::new(opener))
     }

@@ -140,6 +140,13 @@ pub enum NoSlot {
 }
 
 impl Slots {
+    /// Bytes that [`Slots::new`] sets aside.
+    #[must_use]
+    pub const fn bytes(queue_size: u16) -> usize {
+        let count = queue_size as usize + QUARANTINE;
+        count * (size_of::<Slot>() + size_of::<u16>()) + size_of::<[u64; 1024]>()
+    }
+
     /// Slots for a queue of `queue_size` entries.
     #[must_use]
     pub fn new(queue_size: u16) -> Self {

@@ -240,6 +240,18 @@ impl Bench {
         self.shared.counters(0).latency.snapshot()
     }
 
+    /// Connections that the barriers of hosts that came back have looked at.
+    #[must_use]
+    pub fn barrier_looks(&self) -> u64 {
+        self.thread.barrier_looks()
+    }
+
+    /// Bytes charged for queues, and hosts that the register knows.
+    #[must_use]
+    pub fn admitted(&self) -> (u64, usize) {
+        (self.shared.queue_memory.used(), self.shared.register.hosts())
+    }
+
     /// Associations that exist.
     #[must_use]
     pub fn associations(&self) -> usize {

@@ -35,6 +35,9 @@ use wait::{BELL, DOORBELL};
 
 /// Socket events taken in one poll.
 const EVENTS: usize = 128;
+/// Messages taken out of the inbox in one poll: a storm of them must not keep sockets and backends waiting. A new connection
+/// costs a few microseconds.
+const MESSAGES: usize = 32;
 /// Completions collected in one poll.
 const COMPLETIONS: usize = 256;
 /// Time between two looks at the deadlines, in nanoseconds.
@@ -67,6 +70,8 @@ pub struct TargetThread {
     /// I/O commands that have arrived and are not answered, of all links.
     in_progress: u32,
     draining: bool,
+    /// Connections that barriers have looked at: for tests.
+    barrier_looks: u64,
     /// Where it was last polled, and when.
     polled_at: usize,
     polled_ns: u64,
@@ -139,6 +144,7 @@ impl TargetThread {
             open: 0,
             in_progress: 0,
             draining: false,
+            barrier_looks: 0,
             polled_at: 0,
             polled_ns: 0,
             quiet: false,
@@ -163,6 +169,11 @@ impl TargetThread {
     /// Whether a message waits for this thread: for tests.
     pub(crate) fn has_messages(&self) -> bool {
         !self.inbox.is_empty()
+    }
+
+    /// Connections that barriers have looked at so far: for tests.
+    pub(crate) fn barrier_looks(&self) -> u64 {
+        self.barrier_looks
     }
 
     /// Whether the last poll came to nothing, deadlines included: for tests.
@@ -246,12 +257,17 @@ impl TargetThread {
         }
     }
 
+    /// Looks which connections `host` has closed; connections of other hosts are not looked at.
     fn on_barrier(&mut self, host: &HostKey, asker: ConnAddr, now_ns: u64) {
-        self.each(now_ns, |link, cx| {
-            if link.conn.host() == Some(host) && link.is_hung_up() {
-                link.conn.lost(cx);
-            }
-        });
+        let queues = self.resources.shared.register.queues_on(host, self.id);
+        for queue in queues.into_iter().filter(|queue| *queue != asker) {
+            self.barrier_looks += 1;
+            self.with(queue, now_ns, |link, cx| {
+                if link.is_hung_up() {
+                    link.conn.lost(cx);
+                }
+            });
+        }
         self.resources.out.send(asker.thread, Message::BarrierPassed(asker));
     }
 
@@ -292,7 +308,7 @@ impl TargetThread {
         let address = ConnAddr { thread: self.id, index, serial: self.serial };
         let reached = rustix::net::getsockname(&socket).ok().and_then(|name| SocketAddr::try_from(name).ok());
         let timeout_ns = self.resources.shared.limits.icreq_timeout_ns;
-        let conn = Connection::new(now_ns, timeout_ns, reached.map(|address| address.ip()));
+        let conn = Connection::new(now_ns, timeout_ns, peer, reached.map(|address| address.ip()));
         self.deadlines[index as usize] = conn.deadline_ns();
         self.links[index as usize] = Some(Box::new(Link {
             socket: Some(socket),
@@ -498,7 +514,8 @@ impl IoThread for TargetThread {
         }
         self.polled_ns = now_ns;
         let mut busy = false;
-        while let Some(message) = self.inbox.take() {
+        for _ in 0..MESSAGES {
+            let Some(message) = self.inbox.take() else { break };
             self.on_message(message, now_ns);
             busy = true;
         }
@@ -510,7 +527,8 @@ impl IoThread for TargetThread {
         self.quiet = !busy && !due;
         self.resources.out.flush();
         self.resources.departures.record(now_ns, &self.resources.counters.latency);
-        let finished = self.draining && self.open == 0 && self.resources.retire_channels();
+        let over = self.draining && self.open == 0 && self.inbox.is_empty();
+        let finished = over && self.resources.retire_channels();
         Polled { requests, in_progress: self.in_progress, busy, finished }
     }
 

@@ -120,9 +120,15 @@ impl TxQueue {
         self.framing = framing;
     }
 
+    /// Bytes that [`TxQueue::reserve`] sets aside for `answers` answers.
+    #[must_use]
+    pub const fn bytes_of(answers: usize) -> usize {
+        answers * size_of::<Entry>()
+    }
+
     /// Makes room for `answers` answers in all.
     pub fn reserve(&mut self, answers: usize) {
-        self.entries.reserve(answers.saturating_sub(self.entries.len()));
+        self.entries.reserve_exact(answers.saturating_sub(self.entries.len()));
     }
 
     /// Entries waiting.

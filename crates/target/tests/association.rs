@@ -6,7 +6,7 @@
 mod host_support;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -29,6 +29,10 @@ const WATCH: Duration = Duration::from_millis(300);
 #[derive(Default)]
 struct Gate {
     shut: AtomicBool,
+    /// Where not 0, a shut gate holds only writes of blocks that begin with this byte.
+    only: AtomicU8,
+    /// Writes that have reached the medium.
+    landed: AtomicUsize,
     /// While set, writes are refused as busy.
     busy: AtomicBool,
     /// Writes that were taken.
@@ -37,6 +41,19 @@ struct Gate {
     resize_waits: AtomicBool,
     /// A resize has begun.
     resizing: AtomicBool,
+}
+
+impl Gate {
+    /// From now on a shut gate holds only writes of blocks that begin with `byte`.
+    fn shut_only_for(&self, byte: u8) {
+        self.only.store(byte, SeqCst);
+    }
+
+    fn holds(&self, request: &Request) -> bool {
+        let only = self.only.load(SeqCst);
+        let first = request.buffer.as_ref().map_or(0, |buffer| buffer[0]);
+        self.shut.load(SeqCst) && (only == 0 || first == only)
+    }
 }
 
 /// Opens the gate however a test ends: a server waits for its backends, even when a test has failed.
@@ -105,10 +122,9 @@ impl Channel for GatedChannel {
     }
 
     fn poll(&mut self, now_ns: u64, done: &mut Vec<Completion>) {
-        if self.gate.shut.load(SeqCst) {
-            return;
-        }
-        for request in self.held.drain(..) {
+        let gate = Arc::clone(&self.gate);
+        for request in self.held.extract_if(.., |request| !gate.holds(request)) {
+            gate.landed.fetch_add(1, SeqCst);
             match self.inner.submit(request, now_ns) {
                 Submitted::Done(completion) => done.push(completion),
                 other => panic!("memory answers at once, but: {other:?}"),
@@ -190,6 +206,57 @@ fn a_host_that_comes_back_waits_for_what_it_had_submitted() {
         drop((second, io));
         target.stop();
     }
+}
+
+/// A network that drops the packets of one connection: the FINs of the host's I/O queues arrive, that of its admin queue does
+/// not, so the old association still looks alive.
+#[test]
+fn a_host_waits_for_the_writes_of_a_lost_io_queue_though_its_admin_queue_looks_alive() {
+    for reactors in [1, 2] {
+        let (target, gate) = gated(reactors);
+        let first = Controller::connect(target.options()).expect("a controller");
+        let mut io = queue(&first, 1);
+        gate.shut.store(true, SeqCst);
+        write(&mut io, 7, 0x11);
+        until("the write is in the backend", || gate.taken.load(SeqCst) == 1);
+        gate.shut_only_for(0x11);
+        drop(io);
+        let again = connect_behind(target.options());
+        let early = again.recv_timeout(WATCH);
+        let write_newer = |controller: &Controller| {
+            let mut io = queue(controller, 1);
+            let newer = write(&mut io, 7, 0x22);
+            io.wait(newer, "write", &mut []).expect("written");
+            io
+        };
+        let early = early.ok().map(|controller| (write_newer(&controller), controller));
+        gate.shut.store(false, SeqCst);
+        let (mut io, second) = early.unwrap_or_else(|| {
+            let controller = again.recv_timeout(Duration::from_secs(60)).expect("connected after the write");
+            (write_newer(&controller), controller)
+        });
+        until("the old write has landed", || gate.landed.load(SeqCst) == 2);
+        assert_eq!(read(&mut io, 7)[0], 0x22, "a write of the old association landed after one of the new");
+        drop((first, second, io));
+        target.stop();
+    }
+}
+
+/// The second path of a multipath host connects while writes of the first are in flight: it must not wait for those.
+#[test]
+fn a_second_path_does_not_wait_for_the_writes_of_the_first() {
+    let (target, gate) = gated(2);
+    let first = Controller::connect(target.options()).expect("a controller");
+    let mut io = queue(&first, 1);
+    gate.shut.store(true, SeqCst);
+    let waits = write(&mut io, 7, 0x11);
+    until("the write is in the backend", || gate.taken.load(SeqCst) == 1);
+    let path =
+        connect_behind(target.options()).recv_timeout(Duration::from_secs(60)).expect("the second path connects");
+    gate.shut.store(false, SeqCst);
+    io.wait(waits, "write", &mut []).expect("the first path is served");
+    drop((first, path, io));
+    target.stop();
 }
 
 #[test]

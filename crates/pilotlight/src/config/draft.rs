@@ -42,7 +42,9 @@ pub(crate) struct PolicyDraft {
 pub(crate) struct LimitsDraft {
     pub(crate) max_memory: Option<Text>,
     pub(crate) buffer_memory: Option<Text>,
+    pub(crate) queue_memory: Option<Text>,
     pub(crate) max_connections: Option<Number>,
+    pub(crate) max_host_queues: Option<Number>,
     pub(crate) max_io_queues: Option<Number>,
     pub(crate) max_queue_depth: Option<Number>,
     pub(crate) icreq_timeout: Option<Text>,

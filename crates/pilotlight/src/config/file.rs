@@ -53,7 +53,9 @@ fn limits(section: &Section<'_>) -> LimitsDraft {
     LimitsDraft {
         max_memory: section.quantity("max_memory"),
         buffer_memory: section.quantity("buffer_memory"),
+        queue_memory: section.quantity("queue_memory"),
         max_connections: section.number("max_connections"),
+        max_host_queues: section.number("max_host_queues"),
         max_io_queues: section.number("max_io_queues"),
         max_queue_depth: section.number("max_queue_depth"),
         icreq_timeout: section.quantity("icreq_timeout"),

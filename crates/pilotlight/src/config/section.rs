@@ -20,7 +20,9 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 7] = [
         &[
             "max_memory",
             "buffer_memory",
+            "queue_memory",
             "max_connections",
+            "max_host_queues",
             "max_io_queues",
             "max_queue_depth",
             "icreq_timeout",

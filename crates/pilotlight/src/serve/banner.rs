@@ -66,7 +66,7 @@ fn summary(config: &ServerConfig, operation: &Operation, listening: &[SocketAddr
     }
     let _ = writeln!(
         out,
-        "  {}, I/O threads: {}, memory for data: {}",
+        "  {}, I/O threads: {}, memory: {}",
         place_of_reactors(config, operation),
         config.io_threads,
         format_size(config.limits.max_memory)
@@ -245,7 +245,7 @@ mod tests {
                 namespace 1: mem:1GiB, blocks of 4096 bytes
                 namespace 2: null:1GiB, blocks of 4096 bytes
               nqn.2024-05.com.example:b  (2 hosts)
-              cores 0-1,3 (main 1), I/O threads: 6, memory for data: 2GiB
+              cores 0-1,3 (main 1), I/O threads: 6, memory: 2GiB
               policy sandman (window=64, z=2), the server may sleep after 5ms of quiet
               control socket /run/pilotlight/pilotlight.sock
 
@@ -271,7 +271,7 @@ mod tests {
         expect![[r#"
             The configuration is good.
             pilotlight 0.1.0 on 127.0.0.1:4420
-              reactors: 8 without cores of their own (test mode), I/O threads: 1, memory for data: 2GiB
+              reactors: 8 without cores of their own (test mode), I/O threads: 1, memory: 2GiB
               policy static, the server never sleeps
         "#]]
         .assert_eq(&checked(&ServerConfig::default(), &operation, false));

@@ -1,4 +1,4 @@
-//! A bound on the memory that namespaces in memory may take, all of them together (`--max-memory`).
+//! A bound on memory that many take from: the blocks of namespaces in memory, the state of queues (`--max-memory`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -20,7 +20,8 @@ use crate::slots::{Slot, State};
 use crate::wire::CapsuleData;
 
 /// The answer to an I/O queue whose controller is gone.
-pub const GONE: ConnectRefusal = ConnectRefusal::status(Status::CONNECT_INVALID_PARAMETERS.dnr());
+pub const GONE: ConnectRefusal =
+    ConnectRefusal::status(Status::CONNECT_INVALID_PARAMETERS.dnr(), "CNTLID: the controller has just ended");
 
 /// What an admin queue has beside its commands.
 pub(super) struct AdminQueue {
@@ -43,7 +44,13 @@ impl AdminQueue {
     pub(super) fn new(association: Arc<Association>, cmd: &ConnectCmd, cx: &Cx) -> Self {
         let controller = cx.shared.controller(&association, cmd.kato_ms, cx.now_ns);
         association.note_power_state(controller.power_state());
-        Self { association, controller, queues: Vec::new(), after_queues: AfterQueues::Nothing }
+        let queues = Vec::with_capacity(usize::from(cx.shared.limits.max_io_queues));
+        Self { association, controller, queues, after_queues: AfterQueues::Nothing }
+    }
+
+    /// Bytes that an admin queue takes beside what every queue does, at most, of a controller of `max_io_queues` I/O queues.
+    pub(super) const fn bytes(max_io_queues: u16) -> usize {
+        size_of::<Self>() + max_io_queues as usize * size_of::<Option<ConnAddr>>() + Controller::HEAP_BYTES
     }
 
     pub(super) fn is_alone(&self) -> bool {
@@ -305,7 +312,8 @@ impl Connection {
             return Err(GONE);
         }
         if !admin.controller.is_ready() || admin.after_queues == AfterQueues::ResetDone {
-            return Err(ConnectRefusal::status(Status::COMMAND_SEQUENCE.dnr()));
+            let reason = "the controller is not enabled, or is being reset";
+            return Err(ConnectRefusal::status(Status::COMMAND_SEQUENCE.dnr(), reason));
         }
         if qid == 0 || qid > admin.controller.granted_io_queues() {
             return Err(ConnectRefusal::QID);
@@ -315,7 +323,7 @@ impl Connection {
             admin.queues.resize(at + 1, None);
         }
         if admin.queues[at].is_some() {
-            return Err(ConnectRefusal::status(Status::COMMAND_SEQUENCE.dnr()));
+            return Err(ConnectRefusal::status(Status::COMMAND_SEQUENCE.dnr(), "QID: this queue is connected already"));
         }
         admin.queues[at] = Some(queue);
         admin.controller.io_queue_connected();
@@ -337,7 +345,7 @@ impl Connection {
     pub(super) fn end_association(&mut self, cx: &mut Cx) {
         let Role::Admin(admin) = &self.role else { return };
         if !admin.association.is_dead() {
-            admin.association.kill();
+            cx.shared.register.kill(&admin.association);
             admin.terminate_queues(cx);
         }
     }

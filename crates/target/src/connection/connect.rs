@@ -1,8 +1,10 @@
 //! The beginning of a connection: ICReq, and the Connect command that makes it a queue pair (TCP 3.5, Base 6.3).
 //!
-//! Connect on an admin queue begins an association. If the host has been here before, the new association first makes
-//! sure that nothing of an old one can still be written: every I/O thread looks whether the host has closed connections
-//! (a closed one submits nothing more), and what the dead associations have in the backends is waited for.
+//! A queue is admitted first: its memory is charged and it is counted for its host ([`crate::admission`]).
+//!
+//! Connect on an admin queue begins an association. If the host has other queues, the new association first makes sure that
+//! nothing of a lost one can still be written: every I/O thread that serves some looks which of them the host has closed (a
+//! closed one submits nothing more), and what lost queues and dead associations have in the backends is waited for.
 //!
 //! Connect on an I/O queue asks the I/O thread of the admin queue to be let in.
 
@@ -17,13 +19,15 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::admin::AdminQueue;
+use super::refusal::hostnqn_from_field;
 use super::{Connection, Cx, Phase, Queue, Role};
+use crate::admission::Admission;
 use crate::association::{Association, HostKey};
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::memory::Share;
 use crate::message::{ConnAddr, ConnectRefusal, Message};
 use crate::slots::{MAX_R2T, Slots};
-use crate::tx::Framing;
+use crate::tx::{Framing, TxQueue};
 use crate::wait::Wait;
 use crate::wire::{CapsuleData, Fault, MAX_CAPSULE, MAX_H2C_DATA, field};
 
@@ -32,7 +36,7 @@ use crate::wire::{CapsuleData, Fault, MAX_CAPSULE, MAX_H2C_DATA, field};
 pub(super) struct Connecting {
     cid: u16,
     cmd: ConnectCmd,
-    host: HostKey,
+    admission: Admission,
     step: ConnectStep,
 }
 
@@ -40,14 +44,13 @@ pub(super) struct Connecting {
 enum ConnectStep {
     /// Waits until this many I/O threads have looked for connections that the host has closed.
     Barrier(u16),
-    /// Waits until nothing of the host's dead associations is in flight.
+    /// Waits until nothing of the host's lost queues and dead associations is in flight.
     Drain,
     /// Waits for the admin queue's I/O thread.
     Attach(Arc<Association>),
 }
 
-/// Time between two looks whether other I/O threads are done with a host's dead associations, in nanoseconds: they do not
-/// tell.
+/// Time between two looks whether other I/O threads are done with a host's lost queues, in nanoseconds: they do not tell.
 const DRAIN_LOOK_NS: u64 = 1_000_000;
 
 impl Connecting {
@@ -58,32 +61,30 @@ impl Connecting {
             ConnectStep::Barrier(_) | ConnectStep::Attach(_) => Wait::Event,
         }
     }
+
+    /// Whether it has to be looked at in every poll: no message says that it can go on.
+    pub(super) fn is_draining(&self) -> bool {
+        matches!(self.step, ConnectStep::Drain)
+    }
 }
 
-/// Offsets of Connect's parameters, for [`ConnectRefusal`].
-mod parameter {
-    const IN_DATA: u32 = 1 << 16;
-    pub(super) const QID: u32 = 42;
-    pub(super) const SQSIZE: u32 = 44;
-    pub(super) const CNTLID: u32 = 16 | IN_DATA;
-    pub(super) const SUBNQN: u32 = 256 | IN_DATA;
-    pub(super) const HOSTNQN: u32 = 512 | IN_DATA;
-    pub(super) const HOSTID: u32 = IN_DATA;
+/// Commands beyond a queue's entries for which its lists have room: those of the target's own, and aborted ones.
+const LIST_ROOM: usize = 32;
+
+/// Commands that a list of a queue of `size` entries has room for.
+const fn list_room(size: u16) -> usize {
+    size as usize + LIST_ROOM
 }
 
-impl ConnectRefusal {
-    /// A parameter that is not valid.
-    pub(super) const fn parameter(parameter: u32) -> Self {
-        Self { status: Status::CONNECT_INVALID_PARAMETERS.dnr(), parameter }
-    }
+/// Answers that a queue of `size` entries has room for: for each entry an answer and an R2T, and those from before Connect.
+const fn answer_room(size: u16) -> usize {
+    2 * size as usize + 16
+}
 
-    /// A status that names no parameter.
-    pub(super) const fn status(status: Status) -> Self {
-        Self { status, parameter: 0 }
-    }
-
-    /// The queue identifier is not valid.
-    pub(super) const QID: Self = Self::parameter(parameter::QID);
+/// Bytes that [`Connection::connected`] sets aside for a queue of `size` entries.
+const fn queue_bytes(size: u16) -> usize {
+    let lists = 2 * list_room(size) * size_of::<u16>();
+    Slots::bytes(size) + lists + TxQueue::bytes_of(answer_room(size)) + MAX_CAPSULE
 }
 
 impl Connection {
@@ -136,24 +137,25 @@ impl Connection {
         }
         let cmd = ConnectCmd::decode(sqe);
         if let Err(refusal) = self.connect(cid, cmd, &data, cx) {
-            self.refuse(cid, refusal.status, u64::from(refusal.parameter));
+            let hostnqn = nqn_from_field(&data.hostnqn).unwrap_or_default();
+            self.refuse_connect(cid, refusal, hostnqn, cx);
         }
     }
 
     fn connect(&mut self, cid: u16, cmd: ConnectCmd, data: &ConnectData, cx: &mut Cx) -> Result<(), ConnectRefusal> {
         if cmd.recfmt != 0 {
-            return Err(ConnectRefusal::status(Status::CONNECT_FORMAT.dnr()));
+            return Err(ConnectRefusal::RECFMT);
         }
         let most = cx.shared.limits.max_queue_depth;
         let most = if cmd.qid == 0 { most.min(ADMIN_QUEUE_ENTRIES) } else { most };
         if cmd.sqsize == 0 || cmd.sqsize >= most {
-            return Err(ConnectRefusal::parameter(parameter::SQSIZE));
+            return Err(ConnectRefusal::SQSIZE);
         }
-        let subnqn = nqn_from_field(&data.subnqn).ok_or(ConnectRefusal::parameter(parameter::SUBNQN))?;
-        let hostnqn = nqn_from_field(&data.hostnqn).ok_or(ConnectRefusal::parameter(parameter::HOSTNQN))?;
-        let subsystem = cx.shared.find_subsystem(subnqn).ok_or(ConnectRefusal::parameter(parameter::SUBNQN))?;
+        let subnqn = nqn_from_field(&data.subnqn).ok_or(ConnectRefusal::SUBNQN)?;
+        let hostnqn = hostnqn_from_field(&data.hostnqn).ok_or(ConnectRefusal::HOSTNQN)?;
+        let subsystem = cx.shared.find_subsystem(subnqn).ok_or(ConnectRefusal::SUBNQN)?;
         if !cx.shared.allows(subsystem, hostnqn) {
-            return Err(ConnectRefusal::status(Status::CONNECT_INVALID_HOST.dnr()));
+            return Err(ConnectRefusal::HOST_NOT_ALLOWED);
         }
         let host = HostKey { subsystem, hostid: data.hostid, hostnqn: hostnqn.to_owned() };
         if cmd.qid == 0 {
@@ -172,17 +174,17 @@ impl Connection {
         cx: &mut Cx,
     ) -> Result<(), ConnectRefusal> {
         if cntlid != CNTLID_DYNAMIC {
-            return Err(ConnectRefusal::parameter(parameter::CNTLID)); // controllers are dynamic
+            return Err(ConnectRefusal::CNTLID_STATIC);
         }
-        if !cx.shared.register.knows(&host) {
-            self.begin_association(cid, cmd, host, cx);
-            return Ok(());
+        let bytes = queue_bytes(cmd.sqsize + 1) + AdminQueue::bytes(cx.shared.limits.max_io_queues);
+        let admission = Admission::new(cx.shared, host, cx.me, bytes)?;
+        let threads = cx.shared.register.threads_of(admission.host(), cx.me);
+        for &thread in &threads {
+            cx.out.send(thread, Message::Barrier { host: admission.host().clone(), asker: cx.me });
         }
-        let threads = cx.out.threads();
-        for thread in 0..threads {
-            cx.out.send(thread, Message::Barrier { host: host.clone(), asker: cx.me });
-        }
-        self.await_others(Connecting { cid, cmd, host, step: ConnectStep::Barrier(threads) }, cx);
+        let step = if threads.is_empty() { ConnectStep::Drain } else { ConnectStep::Barrier(threads.len() as u16) };
+        self.await_others(Connecting { cid, cmd, admission, step }, cx);
+        self.poll_connecting(cx);
         Ok(())
     }
 
@@ -195,20 +197,21 @@ impl Connection {
         cx: &mut Cx,
     ) -> Result<(), ConnectRefusal> {
         let Some(association) = cx.shared.register.get(cntlid).filter(|a| !a.is_dead()) else {
-            return Err(ConnectRefusal::parameter(parameter::CNTLID));
+            return Err(ConnectRefusal::CNTLID_UNKNOWN);
         };
         if association.host.subsystem != host.subsystem {
-            return Err(ConnectRefusal::parameter(parameter::SUBNQN));
+            return Err(ConnectRefusal::SUBNQN_OTHER);
         }
         if association.host.hostnqn != host.hostnqn {
-            return Err(ConnectRefusal::parameter(parameter::HOSTNQN));
+            return Err(ConnectRefusal::HOSTNQN_OTHER);
         }
         if association.host.hostid != host.hostid {
-            return Err(ConnectRefusal::parameter(parameter::HOSTID));
+            return Err(ConnectRefusal::HOSTID_OTHER);
         }
+        let admission = Admission::new(cx.shared, host, cx.me, queue_bytes(cmd.sqsize + 1))?;
         let admin = association.admin;
         cx.out.send(admin.thread, Message::Attach { admin, qid: cmd.qid, queue: cx.me });
-        self.await_others(Connecting { cid, cmd, host, step: ConnectStep::Attach(association) }, cx);
+        self.await_others(Connecting { cid, cmd, admission, step: ConnectStep::Attach(association) }, cx);
         Ok(())
     }
 
@@ -231,11 +234,11 @@ impl Connection {
     /// Tries whether a waiting Connect can go on; returns whether it did.
     pub(super) fn poll_connecting(&mut self, cx: &mut Cx) -> bool {
         let Phase::Connecting(connecting) = &self.phase else { return false };
-        if !matches!(connecting.step, ConnectStep::Drain) || cx.shared.register.is_draining(&connecting.host) {
+        if !connecting.is_draining() || cx.shared.register.is_draining(connecting.admission.host()) {
             return false;
         }
-        let Connecting { cid, cmd, host, .. } = *self.take_connecting();
-        self.begin_association(cid, cmd, host, cx);
+        let Connecting { cid, cmd, admission, .. } = *self.take_connecting();
+        self.begin_association(cid, cmd, admission, cx);
         true
     }
 
@@ -246,13 +249,13 @@ impl Connection {
         }
     }
 
-    fn begin_association(&mut self, cid: u16, cmd: ConnectCmd, host: HostKey, cx: &mut Cx) {
-        let Some(association) = cx.shared.register.begin(host, cx.me) else {
-            return self.refuse(cid, Status::CONNECT_BUSY, 0);
+    fn begin_association(&mut self, cid: u16, cmd: ConnectCmd, admission: Admission, cx: &mut Cx) {
+        let Some(association) = cx.shared.register.begin(admission.host().clone(), cx.me) else {
+            return self.refuse_connect(cid, ConnectRefusal::NO_CNTLID_LEFT, &admission.host().hostnqn, cx);
         };
         let cntlid = association.cntlid;
         self.role = Role::Admin(Box::new(AdminQueue::new(association, &cmd, cx)));
-        self.connected(cid, &cmd, cntlid, cx);
+        self.connected(cid, &cmd, cntlid, admission, cx);
         self.check_keep_alive(cx);
     }
 
@@ -264,40 +267,42 @@ impl Connection {
         if !matches!(&self.phase, Phase::Connecting(connecting) if waits(connecting)) {
             return false;
         }
-        let Connecting { cid, cmd, step, .. } = *self.take_connecting();
+        let Connecting { cid, cmd, step, admission } = *self.take_connecting();
         let ConnectStep::Attach(association) = step else { return false };
         match result {
             Ok(()) => {
                 let cntlid = association.cntlid;
                 self.role = Role::Io(association);
                 self.deadline_ns = u64::MAX;
-                self.connected(cid, &cmd, cntlid, cx);
+                self.connected(cid, &cmd, cntlid, admission, cx);
             }
             Err(refusal) => {
                 self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
-                self.refuse(cid, refusal.status, u64::from(refusal.parameter));
+                self.refuse_connect(cid, refusal, &admission.host().hostnqn, cx);
             }
         }
         true
     }
 
     /// The connection is a queue pair from now on.
-    fn connected(&mut self, cid: u16, cmd: &ConnectCmd, cntlid: u16, cx: &Cx) {
+    fn connected(&mut self, cid: u16, cmd: &ConnectCmd, cntlid: u16, admission: Admission, cx: &Cx) {
         let size = cmd.sqsize + 1;
         let flow_control = cmd.cattr & ConnectCmd::DISABLE_SQ_FLOW == 0;
         self.queue = Some(Queue {
             qid: cmd.qid,
             size,
             slots: Slots::new(size),
-            ready: VecDeque::with_capacity(usize::from(size) + 32),
-            waiting: VecDeque::with_capacity(usize::from(size) + 32),
+            ready: VecDeque::with_capacity(list_room(size)),
+            waiting: VecDeque::with_capacity(list_room(size)),
             sqhd: 1 % size,
             flow_control,
             share: Share::default(),
             in_device: 0,
+            undrained: false,
+            admission,
         });
-        self.tx.reserve(2 * usize::from(size) + 16);
-        self.stash.reserve(MAX_CAPSULE);
+        self.tx.reserve(answer_room(size));
+        self.stash.reserve_exact(MAX_CAPSULE - self.stash.len());
         self.phase = Phase::Ready;
         let mut cqe = Cqe::new(cid, Status::SUCCESS, u64::from(cntlid));
         cqe.sqhd = U16::new(if flow_control { 1 % size } else { 0xffff });
@@ -314,8 +319,8 @@ impl Connection {
 
     /// A Connect that waited for too long.
     pub(super) fn connect_timed_out(&mut self, cx: &mut Cx) {
-        let connecting = self.take_connecting();
-        self.refuse(connecting.cid, Status::CONNECT_BUSY, 0);
+        let Connecting { cid, admission, .. } = *self.take_connecting();
+        self.refuse_connect(cid, ConnectRefusal::TIMED_OUT, &admission.host().hostnqn, cx);
         self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
     }
 }

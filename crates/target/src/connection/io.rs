@@ -390,6 +390,7 @@ impl Connection {
                 cx.memory.give_back(&mut queue.share, buffer);
             }
             self.end_slot(index, cx);
+            self.note_drained(cx);
             return;
         }
         match self.returned(index, completion, cx) {

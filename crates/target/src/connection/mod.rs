@@ -12,6 +12,7 @@
 //! | `mod.rs` | phases; PDUs out of a stream of bytes |
 //! | `data.rs` | data that R2Ts asked for |
 //! | `connect.rs` | ICReq, Connect, leaving and entering associations |
+//! | `refusal.rs` | why a Connect is refused |
 //! | `io.rs` | commands through the backends: start, wait, complete |
 //! | `admin.rs` | the admin queue: a controller and what belongs to it |
 //!
@@ -25,9 +26,10 @@ mod admin;
 mod connect;
 mod data;
 mod io;
+mod refusal;
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use pilotlight_nvme::digest;
@@ -36,6 +38,7 @@ use pilotlight_nvme::{Cqe, Sqe, Status};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::admission::Admission;
 use crate::association::Association;
 use crate::command::Work;
 use crate::departures::Departures;
@@ -119,6 +122,10 @@ struct Queue {
     share: Share,
     /// Requests in the backends.
     in_device: usize,
+    /// The queue is lost, has requests in the backends, and the register knows.
+    undrained: bool,
+    /// Its place and its memory, which come back when everything above is gone.
+    admission: Admission,
 }
 
 /// Data of an H2CData PDU on its way in.
@@ -137,6 +144,8 @@ struct Body {
 
 /// One NVMe/TCP connection.
 pub struct Connection {
+    /// The host's address.
+    peer: SocketAddr,
     /// The local address that the host has reached.
     reached: Option<IpAddr>,
     phase: Phase,
@@ -168,11 +177,12 @@ const BUDGET: u32 = crate::tx::BATCH as u32;
 const EARLY_ANSWERS: usize = 16;
 
 impl Connection {
-    /// A connection that was accepted at `now_ns` on the local address `reached` and has `icreq_timeout_ns` to say
-    /// something.
+    /// A connection from `peer` that was accepted at `now_ns` on the local address `reached` and has `icreq_timeout_ns` to
+    /// say something.
     #[must_use]
-    pub fn new(now_ns: u64, icreq_timeout_ns: u64, reached: Option<IpAddr>) -> Self {
+    pub fn new(now_ns: u64, icreq_timeout_ns: u64, peer: SocketAddr, reached: Option<IpAddr>) -> Self {
         Self {
+            peer,
             reached,
             phase: Phase::Initialize,
             role: Role::None,
@@ -272,10 +282,10 @@ impl Connection {
         asked_ns.min(self.tx.oldest_data_ns())
     }
 
-    /// Whether commands wait for a later poll.
+    /// Whether something waits for a later poll. A Connect that waits for a message does not: the message ends it.
     #[must_use]
     pub fn has_waiting(&self) -> bool {
-        matches!(self.phase, Phase::Connecting(_))
+        matches!(&self.phase, Phase::Connecting(connecting) if connecting.is_draining())
             || self.queue.as_ref().is_some_and(|q| !q.waiting.is_empty() || !q.ready.is_empty())
     }
 
@@ -319,6 +329,7 @@ impl Connection {
             self.fault(Fault::new(FatalError::Sequence), rest, cx);
             return;
         }
+        self.stash.reserve_exact(rest.len()); // a queue has MAX_CAPSULE bytes set aside, and no more
         self.stash.extend_from_slice(rest);
     }
 
@@ -465,6 +476,21 @@ impl Connection {
         for index in ended {
             self.end_slot(index, cx);
         }
+        self.note_undrained(cx);
+    }
+
+    /// Tells the register that the queue, which is lost, has requests in the backends: a Connect of its host waits for them.
+    fn note_undrained(&mut self, cx: &Cx) {
+        let Some(queue) = self.queue.as_mut().filter(|queue| queue.in_device > 0 && !queue.undrained) else { return };
+        queue.undrained = true;
+        cx.shared.register.queue_lost(queue.admission.host());
+    }
+
+    /// Tells the register that the last of them is back.
+    fn note_drained(&mut self, cx: &Cx) {
+        let Some(queue) = self.queue.as_mut().filter(|queue| queue.in_device == 0 && queue.undrained) else { return };
+        queue.undrained = false;
+        cx.shared.register.queue_drained(queue.admission.host());
     }
 
     /// Gives a command's buffers back and frees its slot.

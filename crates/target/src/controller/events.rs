@@ -11,6 +11,10 @@ pub(super) const LIMIT: usize = 4;
 /// Entries of the changed namespace list.
 const CHANGED_LIMIT: usize = 1024;
 
+/// Bytes that events allocate at most: the parked commands, and a tree of changed namespaces whose nodes of 11 entries are
+/// half full at least.
+pub(super) const HEAP_BYTES: usize = 2 * LIMIT * size_of::<u16>() + (CHANGED_LIMIT + 1) * 16;
+
 /// A controller's events.
 #[derive(Debug, Default)]
 pub(super) struct Events {

@@ -13,6 +13,8 @@ use super::{AdminEnv, Controller, Outcome};
 
 /// Entries of the error information log.
 pub(super) const ERROR_ENTRIES: usize = 64;
+/// Bytes that the error log allocates at most.
+pub(super) const HEAP_BYTES: usize = ERROR_ENTRIES * size_of::<ErrorEntry>();
 /// A composite temperature is required; there is no sensor behind it, so it is 25 °C for ever.
 const TEMPERATURE_KELVIN: u16 = 298;
 

@@ -160,6 +160,9 @@ pub struct Controller {
 }
 
 impl Controller {
+    /// Bytes that a controller allocates beside itself, at most.
+    pub(crate) const HEAP_BYTES: usize = events::HEAP_BYTES + logs::HEAP_BYTES;
+
     /// A controller that is not enabled yet.
     #[must_use]
     pub fn new(params: ControllerParams) -> Self {

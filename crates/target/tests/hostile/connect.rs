@@ -134,7 +134,6 @@ rows! {
 
     fn f408_connect_hostnqn() -> Answer {
         same([
-            admin_data(|data| data.hostnqn = [0; 256]),
             admin_data(|data| data.hostnqn = [b'n'; 256]),
             admin_data(|data| data.hostnqn[3] = 0xff),
         ])
@@ -366,6 +365,26 @@ rows! {
         }
         let pdu = peer.capsule(event(4), &[]);
         terminated(&mut peer, &pdu)
+    }
+
+    fn f438_connect_without_a_host_nqn() -> Answer {
+        let unnamed = || ConnectOptions { hostnqn: String::new(), ..host() };
+        let (first, second) = (unnamed(), unnamed());
+        let controller = Controller::connect(first.clone()).expect("a controller");
+        let mut peer = shaken(NONE, 1);
+        let data = connect_data(&first, controller.cntlid());
+        assert!(peer.connect_queue(&connect_cmd(1, 8), &data).expect("an answer").status().is_success());
+        let thief = connect_data(&second, controller.cntlid());
+        assert!(!shaken(NONE, 1).connect_queue(&connect_cmd(2, 8), &thief).expect("an answer").status().is_success());
+        let known = pilotlight_host::discover(&unnamed()).expect("the discovery service");
+        assert!(known.iter().any(|entry| entry.subnqn == first.subnqn));
+        assert!(!known.iter().any(|entry| entry.subnqn == CLOSED), "what is for hosts on a list is not shown");
+        Answer::Served
+    }
+
+    fn f439_connect_without_a_host_nqn_where_hosts_are_listed() -> Answer {
+        let unnamed = ConnectOptions { hostnqn: String::new(), subnqn: CLOSED.to_owned(), ..host() };
+        refused(&mut shaken(NONE, 1), &connect_cmd(0, 32), &connect_data(&unnamed, CNTLID_DYNAMIC))
     }
 
     fn f436_discovery_host_of_an_io_subsystem() -> Answer {

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use pilotlight_host::ConnectOptions;
 use pilotlight_host::raw::RawPeer;
+use pilotlight_host::{ConnectOptions, Controller};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::io::FLUSH;
 use pilotlight_nvme::fabrics::CNTLID_DYNAMIC;
@@ -65,6 +65,42 @@ rows! {
             assert!(Instant::now() < until, "places are free again");
         }
         answer
+    }
+
+    fn f810_connect_without_memory_for_the_queue() -> Answer {
+        let server = server(Limits { queue_memory: 1 << 20, ..Limits::default() });
+        let options = ConnectOptions::new(server.local_addrs()[0], OPEN);
+        let controller = Controller::connect(options.clone()).expect("a controller");
+        let data = connect_data(&options, controller.cntlid());
+        let mut connected = Vec::new();
+        for qid in 1.. {
+            let mut peer = RawPeer::connect(options.addr, PATIENCE).expect("the kernel accepts");
+            peer.shake_hands(&options.handshake).expect("an ICResp");
+            let cqe = peer.connect_queue(&connect_cmd(qid, 1024), &data).expect("an answer");
+            if !cqe.status().is_success() {
+                assert!(!connected.is_empty());
+                return Answer::Completed(cqe.status(), cqe.result.get());
+            }
+            connected.push(peer);
+        }
+        Answer::Served
+    }
+
+    fn f811_connect_of_one_queue_too_many() -> Answer {
+        let server = server(Limits { max_host_queues: 3, ..Limits::default() });
+        let options = ConnectOptions::new(server.local_addrs()[0], OPEN);
+        let controller = Controller::connect(options.clone()).expect("a controller");
+        let data = connect_data(&options, controller.cntlid());
+        let connect = |qid| {
+            let mut peer = RawPeer::connect(options.addr, PATIENCE).expect("the kernel accepts");
+            peer.shake_hands(&options.handshake).expect("an ICResp");
+            let cqe = peer.connect_queue(&connect_cmd(qid, 8), &data).expect("an answer");
+            (peer, cqe)
+        };
+        let within = [connect(1), connect(2)];
+        assert!(within.iter().all(|(_, cqe)| cqe.status().is_success()));
+        let cqe = connect(3).1;
+        Answer::Completed(cqe.status(), cqe.result.get())
     }
 
     fn f805_namespace_removed_under_its_users() -> Answer {

@@ -1,4 +1,5 @@
 //! A host on the bench: sends and receives only while the I/O thread runs as one that waits in the kernel.
+#![allow(dead_code)] // each test file uses a part
 
 use std::sync::Arc;
 
@@ -35,6 +36,16 @@ pub(crate) fn capsule(cid: u16, mut sqe: Sqe, data: &[u8]) -> Vec<u8> {
     framed(header.as_bytes(), if data.is_empty() { 0 } else { pdo }, data, NONE)
 }
 
+/// Connect's command: queue `qid` of `entries` entries, SQ flow control off, no keep-alive timeout.
+pub(crate) fn connect_cmd(qid: u16, entries: u16) -> ConnectCmd {
+    ConnectCmd { recfmt: 0, qid, sqsize: entries - 1, cattr: ConnectCmd::DISABLE_SQ_FLOW, kato_ms: 0 }
+}
+
+/// Connect's data: the host `hostid` and the controller `cntlid` of the subsystem on the bench.
+pub(crate) fn connect_data(hostid: u8, cntlid: u16) -> ConnectData {
+    ConnectData::new([hostid; 16], cntlid, NQN, &format!("nqn.2026-01.test:{hostid}"))
+}
+
 /// One queue of a host.
 pub(crate) struct Host {
     peer: Peer,
@@ -68,10 +79,16 @@ impl Host {
     }
 
     fn connect(&mut self, bench: &mut Bench, hostid: u8, qid: u16, kato_ms: u32, cntlid: u16) -> u16 {
-        let command = ConnectCmd { recfmt: 0, qid, sqsize: 31, cattr: ConnectCmd::DISABLE_SQ_FLOW, kato_ms };
-        let data = ConnectData::new([hostid; 16], cntlid, NQN, &format!("nqn.2026-01.test:{hostid}"));
+        let command = ConnectCmd { kato_ms, ..connect_cmd(qid, 32) };
+        let answer = self.try_connect(bench, command, &connect_data(hostid, cntlid));
+        assert!(answer.status().is_success(), "{}", answer.status());
+        answer.result.get() as u16
+    }
+
+    /// Sends Connect; returns its completion, whatever it says.
+    pub(crate) fn try_connect(&mut self, bench: &mut Bench, command: ConnectCmd, data: &ConnectData) -> Cqe {
         self.send(&capsule(0, command.encode(), data.as_bytes()));
-        self.completion(bench).result.get() as u16
+        self.response(bench)
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) {
@@ -115,12 +132,18 @@ impl Host {
         self.pdu_within(bench, PATIENCE_NS).expect("an answer comes, though nobody polls")
     }
 
-    /// The next response capsule.
+    /// The next response capsule, which says success.
     pub(crate) fn completion(&mut self, bench: &mut Bench) -> Cqe {
+        let cqe = self.response(bench);
+        assert!(cqe.status().is_success(), "{}", cqe.status());
+        cqe
+    }
+
+    /// The next response capsule.
+    pub(crate) fn response(&mut self, bench: &mut Bench) -> Cqe {
         let pdu = self.pdu(bench);
         let (response, _) = CapsuleResp::read_from_prefix(&pdu).expect("a response");
         assert_eq!(response.ch.pdu_type, PduType::CapsuleResp as u8, "{response:?}");
-        assert!(response.cqe.status().is_success(), "{}", response.cqe.status());
         response.cqe
     }
 

@@ -132,7 +132,9 @@ fn limits() {
             r#"[limits]
 max_memory = "1G"
 buffer_memory = "12GiB"
+queue_memory = "1KiB"
 max_connections = 0
+max_host_queues = 1
 max_io_queues = 129
 max_queue_depth = 1
 icreq_timeout = 5
@@ -150,35 +152,47 @@ drain_timeout = "2h"
               |
             3 | buffer_memory = "12GiB"
               |                 ^^^^^^^
-              = use 1MiB to 6GiB (max_memory)
-            error: limits.max_connections: 0 connections
-             --> server.toml:4:19
+              = use 1MiB to 6143MiB (max_memory less what queues need)
+            error: limits.queue_memory: 1KiB for queues
+             --> server.toml:4:16
               |
-            4 | max_connections = 0
+            4 | queue_memory = "1KiB"
+              |                ^^^^^^
+              = use 1MiB to 6080MiB (max_memory less buffer_memory)
+            error: limits.max_connections: 0 connections
+             --> server.toml:5:19
+              |
+            5 | max_connections = 0
               |                   ^
               = use 1 to 1000000
-            error: limits.max_io_queues: 129 I/O queues
-             --> server.toml:5:17
+            error: limits.max_host_queues: 1 queues of one host
+             --> server.toml:6:19
               |
-            5 | max_io_queues = 129
+            6 | max_host_queues = 1
+              |                   ^
+              = use 2 to 1000000
+            error: limits.max_io_queues: 129 I/O queues
+             --> server.toml:7:17
+              |
+            7 | max_io_queues = 129
               |                 ^^^
               = use 1 to 128
             error: limits.max_queue_depth: 1 entries in a queue
-             --> server.toml:6:19
+             --> server.toml:8:19
               |
-            6 | max_queue_depth = 1
+            8 | max_queue_depth = 1
               |                   ^
               = use 2 to 1024
             error: limits.icreq_timeout: `5` is not a duration: write a whole number and a unit, such as 10s (us, ms, s, min, h)
-             --> server.toml:7:17
+             --> server.toml:9:17
               |
-            7 | icreq_timeout = 5
+            9 | icreq_timeout = 5
               |                 ^
             error: limits.drain_timeout: a timeout of 2h
-             --> server.toml:8:17
-              |
-            8 | drain_timeout = "2h"
-              |                 ^^^^
+              --> server.toml:10:17
+               |
+            10 | drain_timeout = "2h"
+               |                 ^^^^
               = use 1ms to 1h
         "#]],
     );
@@ -190,15 +204,15 @@ drain_timeout = "2h"
               |
             2 | max_memory = "16GiB"
               |              ^^^^^^^
-              = use 1MiB to 8GiB (what this process may use)
+              = use 2MiB to 8GiB (what this process may use)
         "#]],
     );
     refused(
         &with_subsystem("[server]\nio_threads = 8\n[limits]\nmax_memory = \"4MiB\"\n"),
         expect![[r#"
-        error: 8 I/O threads need at least 8MiB of buffers, and max_memory is 4MiB
-         --> server.toml
-          = raise max_memory, or use fewer I/O threads
-    "#]],
+            error: 8 I/O threads need at least 8MiB of buffers and 1MiB for queues, and max_memory is 4MiB
+             --> server.toml
+              = raise max_memory, or use fewer I/O threads
+        "#]],
     );
 }

@@ -283,7 +283,7 @@ io_threads = 1
     );
     assert!(bench.load(&text).is_ok());
     expect![[r#"
-        warning: namespaces in memory add up to 64GiB, and there is room for 6080MiB (max_memory 6GiB less 64MiB of buffers)
+        warning: namespaces in memory add up to 64GiB, and there is room for 5312MiB (max_memory 6GiB less 64MiB of buffers and 768MiB for queues)
          --> server.toml
           = writes beyond that will fail with Capacity Exceeded; what is never written takes no memory
         warning: subsystem[0].namespace[0].backend: the last 904 bytes of odd.img are no whole block and are left alone

@@ -86,7 +86,9 @@ socket = "/run/pilotlight/disks.sock"
 [limits]
 max_memory = "4GiB"
 buffer_memory = "512MiB"
+queue_memory = "256MiB"
 max_connections = 1000
+max_host_queues = 300
 max_io_queues = 64
 max_queue_depth = 256
 icreq_timeout = "2s"
@@ -142,7 +144,9 @@ fn a_file_says_everything() {
         limits: Limits {
             max_memory: 4 << 30,
             buffer_memory: 512 << 20,
+            queue_memory: 256 << 20,
             max_connections: 1000,
+            max_host_queues: 300,
             max_io_queues: 64,
             max_queue_depth: 256,
             icreq_timeout: std::time::Duration::from_secs(2),

@@ -15,28 +15,47 @@ use crate::config::units::{format_duration, parse_duration};
 const BUFFERS_PER_THREAD: u64 = 64 << 20;
 /// The least: eight requests of 128 KiB, or one could hold up all others.
 const MIN_BUFFERS_PER_THREAD: u64 = 1 << 20;
-/// The least `max_memory` in bytes.
-const MIN_MEMORY: u64 = 1 << 20;
+/// The least memory for queues in bytes: an admin queue and two I/O queues of 1,024 entries.
+const MIN_QUEUE_MEMORY: u64 = 1 << 20;
+/// The part of `max_memory` that is kept for queues, unless something else is said: one of so many.
+const QUEUE_MEMORY_ONE_IN: u64 = 8;
+/// The most that is kept for queues unless something else is said, in bytes: about 2,400 queues of 1,024 entries, or 14,000
+/// of 128.
+const MOST_QUEUE_MEMORY: u64 = 1 << 30;
+/// The least `max_memory` in bytes: the buffers of an I/O thread and queues.
+const MIN_MEMORY: u64 = MIN_BUFFERS_PER_THREAD + MIN_QUEUE_MEMORY;
 /// How long anything may be told to wait.
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
 /// Connections that one server can be told to keep.
 const CONNECTIONS: RangeInclusive<u32> = 1..=1_000_000;
+
+/// Queues that one host can be allowed: an admin queue and an I/O queue are the least to do anything with.
+const HOST_QUEUES: RangeInclusive<u32> = 2..=1_000_000;
 
 impl Checker<'_> {
     /// All limits.
     pub(super) fn limits(&mut self, written: &LimitsDraft, io_threads: u32) -> Limits {
         let default = Limits::default();
         let max_memory = self.max_memory(written.max_memory.as_ref());
+        let buffer_memory = self.buffer_memory(written.buffer_memory.as_ref(), max_memory, io_threads);
+        let left = max_memory.saturating_sub(buffer_memory).max(MIN_QUEUE_MEMORY);
         let queues = written.max_io_queues.as_ref();
         let depth = written.max_queue_depth.as_ref();
         Limits {
             max_memory,
-            buffer_memory: self.buffer_memory(written.buffer_memory.as_ref(), max_memory, io_threads),
+            buffer_memory,
+            queue_memory: self.queue_memory(written.queue_memory.as_ref(), max_memory, left),
             max_connections: self.number(
                 written.max_connections.as_ref(),
                 CONNECTIONS,
                 default.max_connections,
                 "connections",
+            ),
+            max_host_queues: self.number(
+                written.max_host_queues.as_ref(),
+                HOST_QUEUES,
+                default.max_host_queues,
+                "queues of one host",
             ),
             max_io_queues: self.number(queues, 1..=MAX_IO_QUEUES, default.max_io_queues, "I/O queues"),
             max_queue_depth: self.number(depth, 2..=MAX_QUEUE_DEPTH, default.max_queue_depth, "entries in a queue"),
@@ -57,18 +76,28 @@ impl Checker<'_> {
     /// The part of the memory that holds data on the way.
     fn buffer_memory(&mut self, written: Option<&Text>, max_memory: u64, io_threads: u32) -> u64 {
         let least = MIN_BUFFERS_PER_THREAD * u64::from(io_threads);
-        if least > max_memory {
+        let most = max_memory.saturating_sub(MIN_QUEUE_MEMORY);
+        if least > most {
             let at = written.map_or(Origin::Default, |text| text.at.clone());
             let what = format!(
-                "{io_threads} I/O threads need at least {} of buffers, and max_memory is {}",
+                "{io_threads} I/O threads need at least {} of buffers and {} for queues, and max_memory is {}",
                 format_size(least),
+                format_size(MIN_QUEUE_MEMORY),
                 format_size(max_memory)
             );
             self.problem(Problem::error(&at, what).help("raise max_memory, or use fewer I/O threads"));
             return least;
         }
         let default = (BUFFERS_PER_THREAD * u64::from(io_threads)).min(max_memory / 2).max(least);
-        self.size(written, &(least..=max_memory), default, "of buffers", "max_memory")
+        self.size(written, &(least..=most), default, "of buffers", "max_memory less what queues need")
+    }
+
+    /// The part of the memory that is kept for the state of queues; `left` is what buffers leave of it.
+    fn queue_memory(&mut self, written: Option<&Text>, max_memory: u64, left: u64) -> u64 {
+        let mebibytes = (max_memory / QUEUE_MEMORY_ONE_IN) & !((1 << 20) - 1);
+        let default = mebibytes.clamp(MIN_QUEUE_MEMORY, MOST_QUEUE_MEMORY).min(left);
+        let range = MIN_QUEUE_MEMORY..=left;
+        self.size(written, &range, default, "for queues", "max_memory less buffer_memory")
     }
 
     /// A size within `range`; `what` says of what, `most` where the upper bound comes from.
@@ -116,17 +145,18 @@ impl Checker<'_> {
     pub(super) fn note_overcommitment(&mut self, draft: &Draft, config: &ServerConfig) {
         let namespaces = config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
         let promised = namespaces.map(|ns| ns.backend.memory()).fold(0, u64::saturating_add);
-        let there = config.limits.max_memory - config.limits.buffer_memory.min(config.limits.max_memory);
+        let there = config.limits.namespace_memory();
         if promised <= there {
             return;
         }
         let at = draft.limits.max_memory.as_ref().map_or(Origin::Default, |text| text.at.clone());
         let what = format!(
-            "namespaces in memory add up to {}, and there is room for {} (max_memory {} less {} of buffers)",
+            "namespaces in memory add up to {}, and there is room for {} (max_memory {} less {} of buffers and {} for queues)",
             format_size(promised),
             format_size(there),
             format_size(config.limits.max_memory),
-            format_size(config.limits.buffer_memory)
+            format_size(config.limits.buffer_memory),
+            format_size(config.limits.queue_memory)
         );
         let help = "writes beyond that will fail with Capacity Exceeded; what is never written takes no memory";
         self.problem(Problem::warning(&at, what).help(help));

@@ -1,0 +1,89 @@
+//! Connect commands that are refused: the status and the parameter for the host (Base 6.3), and the reason for the operator.
+
+use pilotlight_nvme::Status;
+use pilotlight_nvme::fabrics::nqn_from_field;
+
+use super::{Connection, Cx};
+use crate::admission::Full;
+use crate::message::ConnectRefusal;
+
+/// Offsets of Connect's parameters in the command and, with bit 16 set, in its data.
+mod offset {
+    const IN_DATA: u32 = 1 << 16;
+    pub(super) const QID: u32 = 42;
+    pub(super) const SQSIZE: u32 = 44;
+    pub(super) const CNTLID: u32 = 16 | IN_DATA;
+    pub(super) const SUBNQN: u32 = 256 | IN_DATA;
+    pub(super) const HOSTNQN: u32 = 512 | IN_DATA;
+    pub(super) const HOSTID: u32 = IN_DATA;
+}
+
+impl ConnectRefusal {
+    /// A parameter that is not valid.
+    const fn parameter(parameter: u32, reason: &'static str) -> Self {
+        Self { status: Status::CONNECT_INVALID_PARAMETERS.dnr(), parameter, reason }
+    }
+
+    /// A status that names no parameter.
+    pub(super) const fn status(status: Status, reason: &'static str) -> Self {
+        Self { status, parameter: 0, reason }
+    }
+
+    /// The target cannot take one more queue now; the host may try again.
+    pub(super) const fn busy(reason: &'static str) -> Self {
+        Self::status(Status::CONNECT_BUSY, reason)
+    }
+
+    pub(super) const RECFMT: Self =
+        Self::status(Status::CONNECT_FORMAT.dnr(), "RECFMT: the record format is not 0, the only one there is");
+    pub(super) const QID: Self =
+        Self::parameter(offset::QID, "QID: it is above the number of I/O queues that the controller has granted");
+    pub(super) const SQSIZE: Self = Self::parameter(
+        offset::SQSIZE,
+        "SQSIZE: it is 0 or above the limit (limits.max_queue_depth; for an admin queue 128 entries)",
+    );
+    pub(super) const CNTLID_STATIC: Self =
+        Self::parameter(offset::CNTLID, "CNTLID: controllers are dynamic, an admin queue has to ask for FFFFh");
+    pub(super) const CNTLID_UNKNOWN: Self =
+        Self::parameter(offset::CNTLID, "CNTLID: no controller has this identifier, or it has ended");
+    pub(super) const SUBNQN: Self = Self::parameter(offset::SUBNQN, "SUBNQN: there is no such subsystem");
+    pub(super) const SUBNQN_OTHER: Self =
+        Self::parameter(offset::SUBNQN, "SUBNQN: the controller belongs to another subsystem");
+    pub(super) const HOSTNQN: Self =
+        Self::parameter(offset::HOSTNQN, "HOSTNQN: it has no end within 224 bytes or is not UTF-8");
+    pub(super) const HOSTNQN_OTHER: Self =
+        Self::parameter(offset::HOSTNQN, "HOSTNQN: the controller belongs to another host NQN");
+    pub(super) const HOSTID_OTHER: Self =
+        Self::parameter(offset::HOSTID, "HOSTID: the controller belongs to another host identifier");
+    pub(super) const HOST_NOT_ALLOWED: Self = Self::status(
+        Status::CONNECT_INVALID_HOST.dnr(),
+        "HOSTNQN: this host is not on the subsystem's list (allowed_hosts, --allow-host)",
+    );
+    pub(super) const NO_CNTLID_LEFT: Self = Self::busy("every controller identifier is in use");
+    pub(super) const TIMED_OUT: Self =
+        Self::busy("requests of the host's earlier queues were in the backends for too long");
+}
+
+impl From<Full> for ConnectRefusal {
+    fn from(full: Full) -> Self {
+        match full {
+            Full::Host => Self::busy("the host has as many queues as it may have (limits.max_host_queues)"),
+            Full::Memory => Self::busy("the memory for queues is used up (limits.queue_memory)"),
+        }
+    }
+}
+
+/// The host NQN of a Connect; empty for a host that has none. SPDK's tools send an empty one unless told otherwise; SPDK's
+/// target and Linux's accept it where any host is allowed.
+pub(super) fn hostnqn_from_field(field: &[u8; 256]) -> Option<&str> {
+    if field[0] == 0 { Some("") } else { nqn_from_field(field) }
+}
+
+impl Connection {
+    /// Answers a Connect that is refused, and says why in the log.
+    pub(super) fn refuse_connect(&mut self, cid: u16, refusal: ConnectRefusal, hostnqn: &str, cx: &Cx) {
+        let ConnectRefusal { status, parameter, reason } = refusal;
+        tracing::warn!(peer = %self.peer, host = ?hostnqn, thread = cx.me.thread, %status, "Connect refused: {reason}");
+        self.refuse(cid, status, u64::from(parameter));
+    }
+}
