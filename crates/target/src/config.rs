@@ -149,3 +149,18 @@ impl Default for Limits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_never_lets_in_a_host_without_a_name() {
+        let list = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert!(allows(&[], "") && allows(&[], "nqn.2024-05.com.example:a"));
+        assert!(allows(&list(&["", "a"]), "a") && !allows(&list(&["", "a"]), "b"));
+        for names in [&["a"][..], &[""], &["", "a"]] {
+            assert!(!allows(&list(names), ""), "{names:?}");
+        }
+    }
+}
