@@ -3,7 +3,6 @@
 //! Two I/O threads, polled by hand: the second is held back while a change is made, so that the order of events is always
 //! the same.
 
-#[allow(dead_code)]
 #[path = "waiting/host.rs"]
 mod host;
 
