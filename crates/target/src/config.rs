@@ -141,7 +141,7 @@ impl Default for Limits {
             buffer_memory: 64 << 20,
             queue_memory: 256 << 20,
             max_connections: 16_384,
-            max_host_queues: 1024,
+            max_host_queues: 2048,
             max_io_queues: MAX_IO_QUEUES,
             max_queue_depth: MAX_QUEUE_DEPTH,
             icreq_timeout: Duration::from_secs(5),

@@ -317,10 +317,28 @@ impl Connection {
         cx.out.send(admin.thread, Message::Detached { admin, qid: queue.qid, queue: cx.me });
     }
 
+    /// Tells the register that the queue, which is lost, has requests in the backends: a Connect of its host waits for them.
+    pub(super) fn note_undrained(&mut self, cx: &Cx) {
+        let Some(queue) = self.queue.as_mut().filter(|queue| queue.in_device > 0 && !queue.undrained) else { return };
+        queue.undrained = true;
+        cx.shared.register.queue_lost(queue.admission.host());
+    }
+
+    /// Tells the register that the last of them is back.
+    pub(super) fn note_drained(&mut self, cx: &Cx) {
+        let Some(queue) = self.queue.as_mut().filter(|queue| queue.in_device == 0 && queue.undrained) else { return };
+        queue.undrained = false;
+        cx.shared.register.queue_drained(queue.admission.host());
+    }
+
     /// A Connect that waited for too long.
     pub(super) fn connect_timed_out(&mut self, cx: &mut Cx) {
-        let Connecting { cid, admission, .. } = *self.take_connecting();
-        self.refuse_connect(cid, ConnectRefusal::TIMED_OUT, &admission.host().hostnqn, cx);
+        let Connecting { cid, admission, step, .. } = *self.take_connecting();
+        let refusal = match step {
+            ConnectStep::Drain => ConnectRefusal::NOT_DRAINED,
+            ConnectStep::Barrier(_) | ConnectStep::Attach(_) => ConnectRefusal::NO_ANSWER,
+        };
+        self.refuse_connect(cid, refusal, &admission.host().hostnqn, cx);
         self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
     }
 }

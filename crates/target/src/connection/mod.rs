@@ -479,20 +479,6 @@ impl Connection {
         self.note_undrained(cx);
     }
 
-    /// Tells the register that the queue, which is lost, has requests in the backends: a Connect of its host waits for them.
-    fn note_undrained(&mut self, cx: &Cx) {
-        let Some(queue) = self.queue.as_mut().filter(|queue| queue.in_device > 0 && !queue.undrained) else { return };
-        queue.undrained = true;
-        cx.shared.register.queue_lost(queue.admission.host());
-    }
-
-    /// Tells the register that the last of them is back.
-    fn note_drained(&mut self, cx: &Cx) {
-        let Some(queue) = self.queue.as_mut().filter(|queue| queue.in_device == 0 && queue.undrained) else { return };
-        queue.undrained = false;
-        cx.shared.register.queue_drained(queue.admission.host());
-    }
-
     /// Gives a command's buffers back and frees its slot.
     fn end_slot(&mut self, index: u16, cx: &mut Cx) {
         let Some(queue) = &mut self.queue else { return };
