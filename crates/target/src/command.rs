@@ -92,6 +92,22 @@ pub enum Work {
     AwaitEvent,
 }
 
+impl Work {
+    /// Index of the namespace that a command of an I/O queue is about, and its first LBA where it has one.
+    #[must_use]
+    pub fn place(&self) -> Option<(u32, Option<u64>)> {
+        match self {
+            Self::Read(range)
+            | Self::Compare(range)
+            | Self::Write { range, .. }
+            | Self::Verify { range, .. }
+            | Self::Zero { range, .. } => Some((range.namespace, Some(range.lba))),
+            Self::Flush { namespace, .. } | Self::Deallocate { namespace, .. } => Some((*namespace, None)),
+            _ => None,
+        }
+    }
+}
+
 /// Which way a command's data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {

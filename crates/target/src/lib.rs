@@ -15,6 +15,7 @@ pub mod connection;
 pub mod controller;
 pub mod departures;
 pub mod discovery;
+pub mod failures;
 pub mod listener;
 pub mod listing;
 mod mapping;
@@ -37,4 +38,6 @@ pub mod wire;
 
 pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 pub use pilotlight_reactor::HistogramSnapshot;
-pub use server::{DrainError, IoThreadStats, Leftover, Server, ServerError, ServerStats, StartError};
+pub use server::{
+    DrainError, IoThreadStats, Leftover, NamespaceFailures, Server, ServerError, ServerStats, StartError,
+};

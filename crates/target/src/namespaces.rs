@@ -10,6 +10,7 @@ use std::sync::Arc;
 use pilotlight_reactor::Completions;
 
 use crate::backend::{Bell, Channel, Completion, Geometry};
+use crate::failures::Failures;
 use crate::listing::NamespaceList;
 use crate::reaper::Reaper;
 use crate::subsystem::NamespaceInfo;
@@ -120,6 +121,15 @@ impl Namespaces {
             return None;
         }
         entry.channel.as_deref_mut().map(|channel| channel as &mut dyn Channel)
+    }
+
+    /// Where failed commands of the namespace at `index` are counted; `None` once it has been removed.
+    #[must_use]
+    pub fn failures(&self, index: u32) -> Option<&Failures> {
+        let entry = self.entries.get(index as usize).filter(|entry| !entry.removed)?;
+        let listed = self.listed(entry.subsystem);
+        let at = listed.binary_search_by_key(&entry.nsid, |(nsid, _)| *nsid).ok()?;
+        Some(&listed[at].1.failures)
     }
 
     /// Adds a namespace.

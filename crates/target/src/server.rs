@@ -3,6 +3,7 @@
 mod assemble;
 mod changes;
 mod error;
+mod failure_log;
 mod stop;
 mod utilization;
 
@@ -22,6 +23,7 @@ use crate::backend::{Backend, MemoryBudget, OpenError};
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
 use crate::discovery::DiscoveryLog;
+use crate::failures::{FailureCount, Failures};
 use crate::listener::Acceptor;
 use crate::listing::NamespaceList;
 use crate::message::{Message, NamespaceChange};
@@ -34,6 +36,7 @@ pub(crate) use assemble::{Assembled, announce};
 use assemble::{discovery_log, open_all};
 pub use changes::Changes;
 pub use error::{DrainError, Leftover, ServerError, StartError};
+use failure_log::{FailureBell, FailureLog};
 use pilotlight_reactor::HistogramSnapshot;
 use stop::Ending;
 use utilization::UtilizationReader;
@@ -76,6 +79,8 @@ pub struct Shared {
     pub(crate) ending: Ending,
     /// Memory for the state of queues.
     pub queue_memory: MemoryBudget,
+    /// Says that a command has failed.
+    pub failure_bell: FailureBell,
     config: ServerConfig,
     /// The subsystems, which stay as long as the server runs.
     identities: Vec<Arc<Subsystem>>,
@@ -116,6 +121,7 @@ impl Shared {
             limits,
             register: Register::default(),
             utilization: UtilizationRequests::new(),
+            failure_bell: FailureBell::default(),
             identities: subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect(),
             discovery,
             state: Mutex::new(State { subsystems }),
@@ -169,6 +175,17 @@ impl Shared {
         let state = self.state();
         let listed = |entry: &Entry| entry.namespaces.iter().map(|(&nsid, ns)| (nsid, ns.info.clone())).collect();
         Arc::new(NamespaceList::new(state.subsystems.iter().map(listed).collect()))
+    }
+
+    /// Each namespace with its failed commands.
+    fn failures(&self) -> Vec<(String, u32, Failures)> {
+        let state = self.state();
+        let of_entry = |entry: &Entry| {
+            let nqn = entry.subsystem.nqn().to_owned();
+            let one = |(&nsid, ns): (&u32, &Namespace)| (nqn.clone(), nsid, ns.info.failures.clone());
+            entry.namespaces.iter().map(one).collect::<Vec<_>>()
+        };
+        state.subsystems.iter().flat_map(of_entry).collect()
     }
 
     /// The storage of a namespace.
@@ -324,6 +341,19 @@ pub struct ServerStats {
     pub associations: usize,
     /// Controllers that show power states, with the one that each was in when its host last sent an admin command.
     pub power_states: Vec<(u16, u8)>,
+    /// Namespaces on which commands have failed.
+    pub failures: Vec<NamespaceFailures>,
+}
+
+/// Failed commands of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceFailures {
+    /// The subsystem.
+    pub nqn: String,
+    /// The namespace.
+    pub nsid: u32,
+    /// How many failed, by status; since the namespace was added.
+    pub counts: Vec<FailureCount>,
 }
 
 /// How to open a namespace's backend.
@@ -339,6 +369,7 @@ pub struct Server {
     changes: Changes,
     /// Answers [`Shared::utilization`] until the server ends.
     _utilization: UtilizationReader,
+    _failure_log: FailureLog,
 }
 
 impl Server {
@@ -374,9 +405,19 @@ impl Server {
         }
         announce(&shared, &inboxes)?;
         let utilization = UtilizationReader::start(&shared, Arc::clone(&inboxes))?;
+        let failure_log = FailureLog::start(&shared)?;
         let acceptor = Acceptor::start(listeners, Arc::clone(&inboxes), Arc::clone(&shared))?;
         let changes = Changes::new(Arc::clone(&shared), Arc::clone(&inboxes), opener);
-        Ok(Self { shared, threads: inboxes, acceptor, runtime, addresses, changes, _utilization: utilization })
+        Ok(Self {
+            shared,
+            threads: inboxes,
+            acceptor,
+            runtime,
+            addresses,
+            changes,
+            _utilization: utilization,
+            _failure_log: failure_log,
+        })
     }
 
     /// The addresses that the server listens on.
@@ -394,7 +435,14 @@ impl Server {
             runtime: self.runtime.stats(),
             associations: self.shared.register.len(),
             power_states: self.shared.register.power_states(),
+            failures: self.failures(),
         }
+    }
+
+    fn failures(&self) -> Vec<NamespaceFailures> {
+        let counted =
+            |(nqn, nsid, failures): (String, u32, Failures)| NamespaceFailures { nqn, nsid, counts: failures.counts() };
+        self.shared.failures().into_iter().map(counted).filter(|namespace| !namespace.counts.is_empty()).collect()
     }
 
     /// Lets `policy` decide over cores and I/O threads from now on. Before the first, every core polls and I/O threads stay

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::backend::Geometry;
 use crate::config::{MAX_SERIAL, NamespaceConfig, SubsystemConfig};
+use crate::failures::Failures;
 use crate::listing::AllocatedBytes;
 
 /// The name space of Pilotlight's version 5 UUIDs (a UUID of its own, drawn once).
@@ -63,6 +64,8 @@ pub struct NamespaceInfo {
     pub nguid: [u8; 16],
     /// Bytes that hold data, where the medium says so.
     pub allocated_bytes: AllocatedBytes,
+    /// Commands that failed.
+    pub failures: Failures,
 }
 
 impl NamespaceInfo {
@@ -75,6 +78,7 @@ impl NamespaceInfo {
             uuid: config.uuid.unwrap_or_else(|| named(&name).into_bytes()),
             nguid: named(&format!("{name} nguid")).into_bytes(),
             allocated_bytes: AllocatedBytes::new(None),
+            failures: Failures::default(),
         }
     }
 }

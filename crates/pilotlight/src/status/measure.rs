@@ -3,11 +3,11 @@
 use pilotlight_plant::{CoreState, Topology, View};
 use pilotlight_reactor::cells::SLEEPS;
 use pilotlight_reactor::{HistogramSnapshot, IoThreadStats, ReactorStats, RuntimeStats, SleepStats};
-use pilotlight_target::{IoThreadStats as TargetThreadStats, ServerStats};
+use pilotlight_target::{IoThreadStats as TargetThreadStats, NamespaceFailures, ServerStats};
 
 use super::report::{
-    Count, Distribution, FORMAT, IoReport, IoThreadReport, NameAndValue, OrdersReport, ParameterReport, PolicyReport,
-    PowerStateReport, ReactorReport, Report, ServerFacts, WakeUpReport,
+    Count, Distribution, FORMAT, FailureReport, IoReport, IoThreadReport, NameAndValue, OrdersReport, ParameterReport,
+    PolicyReport, PowerStateReport, ReactorReport, Report, ServerFacts, WakeUpReport,
 };
 use crate::config::Reactors;
 use crate::policies::PolicyChoice;
@@ -71,6 +71,7 @@ pub(crate) fn report(before: &Look, now: &Look, facts: ServerFacts, policy: Poli
         policy,
         io: io(&window, &before.stats, &now.stats),
         power_states: power_states(&now.stats),
+        failures: failures(&before.stats, &now.stats),
         reactors: reactors(&window, was, is, at),
         io_threads: io_threads(&window, &before.stats, &now.stats),
         orders: orders(was, is),
@@ -107,6 +108,25 @@ fn io(window: &Window, before: &ServerStats, now: &ServerStats) -> IoReport {
 fn power_states(now: &ServerStats) -> Vec<PowerStateReport> {
     let report = |&(controller, power_state): &(u16, u8)| PowerStateReport { controller, power_state };
     now.power_states.iter().map(report).collect()
+}
+
+fn failures(before: &ServerStats, now: &ServerStats) -> Vec<FailureReport> {
+    let mut reports = Vec::new();
+    for namespace in &now.failures {
+        let same = |other: &&NamespaceFailures| (&other.nqn, other.nsid) == (&namespace.nqn, namespace.nsid);
+        let before = before.failures.iter().find(same).map_or(&[][..], |before| &before.counts);
+        for is in &namespace.counts {
+            let was = before.iter().find(|was| (was.status, was.cause) == (is.status, is.cause));
+            reports.push(FailureReport {
+                nqn: namespace.nqn.clone(),
+                nsid: namespace.nsid,
+                status: is.status.to_owned(),
+                cause: is.cause.to_owned(),
+                commands: count(was.map_or(0, |was| was.commands), is.commands),
+            });
+        }
+    }
+    reports
 }
 
 /// Of all I/O threads together.
@@ -251,6 +271,7 @@ fn none_yet() -> ReactorStats {
 mod tests {
     use pilotlight_plant::Depth;
     use pilotlight_reactor::Histogram;
+    use pilotlight_target::failures::FailureCount;
     use proptest::prelude::*;
 
     use super::*;
@@ -299,6 +320,30 @@ mod tests {
         assert_eq!((reactor.state.as_str(), reactor.core, reactor.sibling), ("software-wait", Some(6), Some(0)));
         assert_eq!((report.reactors[0].main, report.reactors[0].scheduled_percent), (true, None));
         assert_eq!(report.wake_ups[1].wakes, Count { in_window: 10_000_000, since_start: 60_000_000 });
+    }
+
+    #[test]
+    fn failures_are_counted_in_the_window_and_since_the_start() {
+        let failed = |status, commands| FailureCount { status, cause: "", commands };
+        let at = |nsid, counts| NamespaceFailures { nqn: "a".to_owned(), nsid, counts };
+        let (mut before, mut now) = (look(1, 0), look(2, 0));
+        before.stats.failures = vec![at(1, vec![failed("Write Fault", 3)]), at(3, vec![failed("Write Fault", 7)])];
+        let all = vec![failed("Write Fault", 5), failed("Capacity Exceeded", 1)];
+        now.stats.failures = vec![at(1, all), at(2, vec![failed("Write Fault", 4)])];
+        let counts: Vec<_> = measured(&before, &now)
+            .failures
+            .iter()
+            .map(|it| (it.nsid, it.status.clone(), it.commands.in_window, it.commands.since_start))
+            .collect();
+        let expected = |nsid, status: &str, in_window, since| (nsid, status.to_owned(), in_window, since);
+        assert_eq!(
+            counts,
+            [
+                expected(1, "Write Fault", 2, 5),
+                expected(1, "Capacity Exceeded", 1, 1),
+                expected(2, "Write Fault", 4, 4)
+            ]
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use pilotlight_plant::Depth;
 use pilotlight_reactor::cells::SLEEPS;
 
 use super::report::{
-    Count, Distribution, IoReport, OrdersReport, PolicyReport, PowerStateReport, ReactorReport, Report,
+    Count, Distribution, FailureReport, IoReport, OrdersReport, PolicyReport, PowerStateReport, ReactorReport, Report,
 };
 use crate::config::{format_cores, format_duration};
 use crate::table::Table;
@@ -25,7 +25,8 @@ pub(crate) fn text(report: &Report, colour: bool) -> String {
         let _ = writeln!(out, "{}", paint(colour, "33", warning));
     }
     let _ = write!(out, "\n{}", policy(&report.policy, report.server.sleep_after_ns));
-    let _ = writeln!(out, "{}{}", io(&report.io), power_states(&report.power_states));
+    let _ = write!(out, "{}{}", io(&report.io), power_states(&report.power_states));
+    let _ = writeln!(out, "{}", failures(&report.failures, colour));
     let _ = write!(out, "{}\n{}\n", reactors(&report.reactors, colour), io_threads(report));
     let _ = write!(out, "{}", orders(&report.orders));
     for wake_up in &report.wake_ups {
@@ -99,6 +100,17 @@ fn power_states(controllers: &[PowerStateReport]) -> String {
     };
     if !states.is_empty() {
         line(&mut out, "power states", &states.iter().map(each).collect::<Vec<_>>().join(", "));
+    }
+    out
+}
+
+/// A line for each namespace and status that commands failed with.
+fn failures(failures: &[FailureReport], colour: bool) -> String {
+    let mut out = String::new();
+    for FailureReport { nqn, nsid, status, cause, commands } in failures {
+        let cause = if cause.is_empty() { String::new() } else { format!(" ({cause})") };
+        let text = format!("namespace {nsid} of {nqn}, {status}{cause}: {}", times(*commands));
+        line(&mut out, "failed commands", &paint(colour, "31", &text));
     }
     out
 }
@@ -327,6 +339,7 @@ mod tests {
                 latency: distribution(6150, 12_100),
             },
             power_states: Vec::new(),
+            failures: Vec::new(),
             reactors: vec![reactor(0, "awake", 12.1, 0.0), reactor(1, "software-wait", 0.0, 99.9)],
             io_threads: vec![IoThreadReport {
                 id: 0,
@@ -419,6 +432,30 @@ mod tests {
         assert_eq!(long_time(59_999_999_999), "59 s");
         assert_eq!(long_time(3_661_000_000_000), "1 h 1 min");
         assert_eq!(long_time(90_000_000_000_000), "1 d 1 h");
+    }
+
+    #[test]
+    fn failed_commands_are_told_by_namespace_and_status() {
+        let failed = |status: &str, cause: &str, commands| FailureReport {
+            nqn: "nqn.2024-05.com.example:disks".to_owned(),
+            nsid: 7,
+            status: status.to_owned(),
+            cause: cause.to_owned(),
+            commands,
+        };
+        let lines = failures(
+            &[
+                failed("Capacity Exceeded", "", count(12, 102_981)),
+                failed("LBA Out of Range", "the file is short", count(0, 1)),
+            ],
+            false,
+        );
+        expect![[r#"
+            failed commands       namespace 7 of nqn.2024-05.com.example:disks, Capacity Exceeded: 12 (102981 since start)
+            failed commands       namespace 7 of nqn.2024-05.com.example:disks, LBA Out of Range (the file is short): 0 (1 since start)
+        "#]]
+        .assert_eq(&lines);
+        assert_eq!(failures(&[], true), "");
     }
 
     #[test]

@@ -23,6 +23,9 @@ pub(crate) struct Report {
     /// Controllers that show their hosts power states, in the order of their identifiers.
     #[serde(default)]
     pub(crate) power_states: Vec<PowerStateReport>,
+    /// Failed commands, by namespace and status; those that never occurred are not here.
+    #[serde(default)]
+    pub(crate) failures: Vec<FailureReport>,
     pub(crate) reactors: Vec<ReactorReport>,
     pub(crate) io_threads: Vec<IoThreadReport>,
     pub(crate) orders: OrdersReport,
@@ -117,6 +120,21 @@ pub(crate) struct PowerStateReport {
     pub(crate) controller: u16,
     /// The state that it was in when its host last sent an admin command.
     pub(crate) power_state: u8,
+}
+
+/// Commands on a namespace that failed with one status.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FailureReport {
+    /// The subsystem.
+    pub(crate) nqn: String,
+    /// The namespace.
+    pub(crate) nsid: u32,
+    /// What the specification calls the status.
+    pub(crate) status: String,
+    /// What else is known; may be empty.
+    pub(crate) cause: String,
+    /// How many; since the namespace was added.
+    pub(crate) commands: Count,
 }
 
 /// A reactor.

@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod demo;
 mod errors;
+mod failures;
 mod host_load;
 mod log;
 mod outputs;

@@ -48,7 +48,13 @@ impl Connection {
             self.fabrics_on_io_queue(sqe, cx);
             return;
         }
-        let plan = decode_io(sqe, association.host.subsystem, cx.namespaces);
+        let subsystem = association.host.subsystem;
+        let plan = decode_io(sqe, subsystem, cx.namespaces);
+        if let Err(status) = plan
+            && let Some(namespace) = cx.namespaces.index_of(subsystem, sqe.nsid.get())
+        {
+            cx.note_failure((namespace, Some(sqe.slba())), status, false);
+        }
         self.accept(sqe, plan, capsule, cx);
     }
 
@@ -315,6 +321,7 @@ impl Connection {
         let Some(table) = slot.buffer.as_deref() else { return self.complete(index, 0, cx) };
         if done == 0 && offset == 0 && !ranges_fit(table, ranges, blocks) {
             slot.fail(Status::LBA_OUT_OF_RANGE.dnr());
+            cx.note_failure((namespace, None), Status::LBA_OUT_OF_RANGE, false);
             return self.complete(index, 0, cx);
         }
         if done == ranges {
@@ -410,7 +417,11 @@ impl Connection {
             return Step::Later;
         }
         if let Err(error) = completion.result {
-            slot.fail(status_of(error, &slot.work));
+            let status = status_of(error, &slot.work);
+            slot.fail(status);
+            if let Some(place) = slot.work.place() {
+                cx.note_failure(place, status, error == IoError::OutOfRange);
+            }
             if let Some(buffer) = completion.buffer {
                 cx.memory.give_back(&mut queue.share, buffer);
             }

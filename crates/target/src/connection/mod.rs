@@ -81,6 +81,16 @@ pub struct Cx<'a> {
     pub shared: &'a Arc<Shared>,
 }
 
+impl Cx<'_> {
+    /// Counts a failed command of the namespace at this index, at this LBA where it has one; `is_short`: its medium ends before it.
+    fn note_failure(&self, (namespace, lba): (u32, Option<u64>), status: Status, is_short: bool) {
+        let Some(failures) = self.namespaces.failures(namespace) else { return };
+        if failures.note(status, is_short, lba) {
+            self.shared.failure_bell.ring();
+        }
+    }
+}
+
 /// How far a connection has come.
 #[derive(Debug)]
 enum Phase {

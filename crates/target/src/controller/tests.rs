@@ -40,8 +40,13 @@ fn enable(controller: &mut Controller) {
 fn namespaces() -> Vec<(u32, NamespaceInfo)> {
     let geometry =
         Geometry { block_size: 4096, blocks: 1000, volatile_write_cache: true, deallocated_reads_zero: true };
-    let info =
-        NamespaceInfo { geometry, uuid: [1; 16], nguid: [2; 16], allocated_bytes: AllocatedBytes::new(Some(8192)) };
+    let info = NamespaceInfo {
+        geometry,
+        uuid: [1; 16],
+        nguid: [2; 16],
+        allocated_bytes: AllocatedBytes::new(Some(8192)),
+        failures: Default::default(),
+    };
     vec![(1, info.clone()), (3, info)]
 }
 

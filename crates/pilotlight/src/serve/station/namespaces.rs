@@ -8,7 +8,7 @@ use tracing::info;
 use super::{State, Station};
 use crate::admin::answer::Refusal;
 use crate::admin::request::{NamespaceRequest, NewNamespace, Resize};
-use crate::config::check_namespace;
+use crate::config::{check_namespace, size_of};
 use crate::namespace::{Listing, NamespaceReport};
 
 impl Station {
@@ -90,12 +90,16 @@ impl Station {
         let mut namespace = find(state, nqn, resize.nsid)?;
         let size = resize.size.as_ref().map(|size| wanted_size(size, &namespace)).transpose()?;
         let now = state.blocks(nqn, namespace.nsid) * u64::from(namespace.block_size);
-        if let Some(size) = size.filter(|&size| size < now && !resize.shrink) {
-            let what = format!(
-                "{} is less than the {} that it has: what lies behind is lost",
-                format_size(size),
-                format_size(now)
-            );
+        // without a size it follows its file or device, which may have become shorter unasked
+        let next = size.or_else(|| medium_size(&namespace));
+        if let Some(next) = next.filter(|&next| next < now && !resize.shrink) {
+            let (next, now) = (format_size(next), format_size(now));
+            let what = match size {
+                Some(_) => format!("{next} is less than the {now} that it has: what lies behind is lost"),
+                None => format!(
+                    "the file or device holds {next}, less than the {now} that hosts see: what lies behind is lost"
+                ),
+            };
             return Err(Refusal::of("size", what).help("say that it may shrink (--shrink, or \"shrink\": true)"));
         }
         let blocks = size.map(|size| size / u64::from(namespace.block_size));
@@ -140,6 +144,12 @@ fn find(state: &State, nqn: &str, nsid: i64) -> Result<NamespaceConfig, Refusal>
             if all.is_empty() { "it has none".to_owned() } else { format!("it has {}", numbers.join(", ")) };
         Refusal::of("nsid", format!("{nqn} has no namespace {nsid}")).help(there_are)
     })
+}
+
+/// Bytes of whole blocks that a namespace's file or device holds now.
+fn medium_size(namespace: &NamespaceConfig) -> Option<u64> {
+    let bytes = size_of(namespace.backend.path()?).ok()?;
+    Some(bytes - bytes % u64::from(namespace.block_size))
 }
 
 /// A size in bytes that holds whole blocks.

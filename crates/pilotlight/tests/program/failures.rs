@@ -1,0 +1,50 @@
+//! Failed I/O: counted, shown and logged; and a file that has become shorter behind the server's back.
+
+use std::fs::File;
+
+use pilotlight_host::{Buffers, QueueSpec};
+use pilotlight_nvme::Sqe;
+use pilotlight_nvme::command::opcode;
+use serde_json::json;
+
+use crate::process::{Server, text};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn a_file_that_shrank_is_told_by_name_and_followed_only_with_leave() {
+    const FAILED: u64 = 100;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    File::create(&path).unwrap().set_len(8 * MIB).unwrap();
+    let backend = format!("file:{}", path.display());
+    let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", &backend]);
+    let mut host = server.connect();
+    host.set_queue_count(1).unwrap();
+    let mut queue =
+        host.open_queue(&QueueSpec { qid: 1, depth: 4, max_io: 4096, buffers: Buffers::PerCommand }).unwrap();
+    assert_eq!(server.ask(&["status"])["failures"], json!([]));
+    File::options().write(true).open(&path).unwrap().set_len(4 * MIB).unwrap();
+    let lba = 5 * MIB / 4096;
+    for number in 0..FAILED {
+        let read = Sqe::block_io(opcode::io::READ, 1, lba + number, 1);
+        queue.execute("a read", read, &[], &mut [0; 4096]).unwrap_err();
+    }
+    let status =
+        server.status_until("the failures", |status| status["failures"][0]["commands"]["since_start"] == FAILED);
+    let failed = &status["failures"][0];
+    assert_eq!((&failed["nsid"], &failed["status"]), (&json!(1), &json!("LBA Out of Range")));
+    assert_eq!(failed["cause"], "the file or device is shorter than the namespace");
+    let shown = text(&server.admin(&["status"]).stdout);
+    assert!(shown.contains("failed commands  ") && shown.contains("(100 since start)"), "{shown}");
+    let line = server.expect_log("failed commands on namespace 1");
+    assert!(line.contains("shorter than the namespace; the first at LBA 1280"), "{line}");
+
+    let refused = server.admin(&["namespace", "resize", "1"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let said = text(&refused.stderr);
+    assert!(said.contains("holds 4MiB, less than the 8MiB") && said.contains("--shrink"), "{said}");
+    assert_eq!(host.namespace(1).unwrap().bytes(), 8 * MIB);
+    server.ask(&["namespace", "resize", "1", "--shrink"]);
+    assert_eq!(host.namespace(1).unwrap().bytes(), 4 * MIB);
+}
