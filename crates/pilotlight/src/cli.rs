@@ -200,7 +200,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Only check the configuration, and that its files can be opened
+    /// Only check the configuration, and that this machine has what it needs
     #[arg(long, help_heading = "Configuration")]
     pub(crate) check: bool,
 

@@ -4,6 +4,7 @@ mod banner;
 mod descriptors;
 mod frequencies;
 mod overdue;
+mod preflight;
 mod reload;
 mod server;
 mod signals;
@@ -18,7 +19,7 @@ use tracing::{info, warn};
 use crate::admin::listener::Listener;
 use crate::admin::socket::{BindError, ControlSocket};
 use crate::cli::ServeArgs;
-use crate::config::{self, AdminSocket, Machine, format_duration};
+use crate::config::{self, AdminSocket, Machine, Problem, format_duration};
 use crate::console;
 use crate::exit::Exit;
 use crate::log;
@@ -39,6 +40,11 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     };
     console::tell(loaded.warnings(log::colour()));
     if args.check {
+        let findings = preflight::look(&loaded.config, &loaded.operation);
+        console::tell(loaded.render(&findings, log::colour()));
+        if findings.iter().any(Problem::is_error) {
+            return Ok(Exit::Refused);
+        }
         console::print(banner::checked(&loaded.config, &loaded.operation, args.json))?;
         return Ok(Exit::Clean);
     }

@@ -297,7 +297,9 @@ fn send(events: &Sender<Event>, mut event: Event) {
     }
 }
 
-fn capabilities(options: &RuntimeOptions) -> Capabilities {
+/// What a machine lets a policy do where reactors are started with these options.
+#[must_use]
+pub fn capabilities(options: &RuntimeOptions) -> Capabilities {
     let mut sleeps = Vec::new();
     if options.monitor.is_some() {
         sleeps.push(MONITOR_WAKE);

@@ -21,7 +21,8 @@ use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
 pub(crate) use machine::Machine;
 pub(crate) use operation::{AdminSocket, Operation, Reactors};
-use problem::{Located, Origin, Problem, Severity, Source};
+pub(crate) use problem::Problem;
+use problem::{Located, Origin, Severity, Source};
 use storage::cause;
 pub(crate) use storage::{is_same_medium, size_of};
 pub(crate) use units::{format_cores, format_duration};
@@ -49,7 +50,12 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// What is worth saying, as text for a terminal; empty if nothing is.
     pub(crate) fn warnings(&self, colour: bool) -> String {
-        problem::render_all(&self.warnings, self.source.as_ref(), colour)
+        self.render(&self.warnings, colour)
+    }
+
+    /// Problems that were found with it, as text for a terminal.
+    pub(crate) fn render(&self, problems: &[Problem], colour: bool) -> String {
+        problem::render_all(problems, self.source.as_ref(), colour)
     }
 }
 

@@ -67,6 +67,21 @@ impl Problem {
         Self { severity: Severity::Warning, ..Self::error(at, what) }
     }
 
+    /// A problem with what the machine offers, which no single value is to blame for, that stops the program.
+    pub(crate) fn of_machine(what: impl Into<String>) -> Self {
+        Self::error(&Origin::Default, what)
+    }
+
+    /// The same, told only.
+    pub(crate) fn told(self) -> Self {
+        Self { severity: Severity::Warning, ..self }
+    }
+
+    /// Whether it stops the program.
+    pub(crate) fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+
     /// Adds what the user can do.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help.push(help.into());

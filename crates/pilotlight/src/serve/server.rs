@@ -50,7 +50,8 @@ pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Res
     Ok(Box::new(server))
 }
 
-fn options(operation: &Operation) -> RuntimeOptions {
+/// How reactors are started.
+pub(super) fn options(operation: &Operation) -> RuntimeOptions {
     let Reactors { cores, topology } = operation.reactors.clone();
     let idle = if operation.reactors.is_test_mode() { Idle::Yield } else { Idle::Spin };
     let quiet_ns = operation.sleep_after.map(|quiet| quiet.as_nanos() as u64);

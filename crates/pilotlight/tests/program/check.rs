@@ -8,7 +8,7 @@ use crate::process::{Server, run, text};
 
 #[test]
 fn a_good_configuration_is_checked_and_nothing_is_started() {
-    let output = run(&["serve", "--check"]);
+    let output = run(&["serve", "--check", "--listen", "127.0.0.1:0"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(text(&output.stdout).starts_with("The configuration is good.\npilotlight "), "{output:?}");
     assert_eq!(text(&output.stderr), "");
@@ -81,5 +81,38 @@ fn the_connect_line_holds_the_port_that_was_taken() {
     let nqn = server.told()["subsystems"][0]["nqn"].as_str().unwrap();
     let line = format!("nvme connect -t tcp -a 127.0.0.1 -s {port} -n {nqn}");
     assert_eq!(server.told()["subsystems"][0]["connect"][0], line);
+    assert_eq!(server.connect().active_namespaces().unwrap(), [1]);
+}
+
+/// What a start would find out is found out by the check, unless it says so.
+#[test]
+fn what_this_machine_cannot_start_is_refused_by_name() {
+    let memory = ["--namespace", "mem:99999TiB"];
+    let elsewhere = ["--listen", "192.0.2.7:4420"]; // set aside for documentation
+    for (args, says) in
+        [(&memory[..], "mem:99999TiB"), (&elsewhere, "192.0.2.7:4420: the address is not one of this machine")]
+    {
+        let output = run(&[&["serve", "--check"], args].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+        assert!(text(&output.stderr).contains(says), "{args:?}: {output:?}");
+        assert_eq!(text(&output.stdout), "", "{args:?}");
+    }
+    // reactors without cores of their own have no frequencies, whatever the machine has
+    let governor = ["--reactors", "2", "--policy", "governor"];
+    let [checked, started] =
+        [&["serve", "--check"][..], &["serve", "--admin-socket", "none", "--listen", "127.0.0.1:0"]]
+            .map(|command| run(&[command, &governor].concat()));
+    assert_eq!((checked.status.code(), started.status.code()), (Some(2), Some(1)), "{checked:?} {started:?}");
+    for output in [checked, started] {
+        assert!(text(&output.stderr).contains("policy governor needs"), "{output:?}");
+    }
+}
+
+#[test]
+fn an_address_in_use_is_told_and_no_mistake_so_that_it_can_be_checked_beside_a_server() {
+    let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:1MiB"]);
+    let output = run(&["serve", "--check", "--listen", &server.address().to_string()]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stderr).contains("in use"), "{output:?}");
     assert_eq!(server.connect().active_namespaces().unwrap(), [1]);
 }

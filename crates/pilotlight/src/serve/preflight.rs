@@ -1,0 +1,122 @@
+//! What `--check` looks at beyond the configuration's values: whether this machine has what the start will ask it for.
+//!
+//! Everything is asked as the start asks it, and given back at once. Nothing is locked, listened on or changed, so that it can be done
+//! beside a running server.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use pilotlight_plant::{CoreId, CoreSample, CoreState, Start};
+use pilotlight_reactor::RuntimeOptions;
+use pilotlight_reactor::runtime::capabilities;
+use pilotlight_target::backend::{Backend, MemoryBudget, open};
+use pilotlight_target::config::{NamespaceConfig, ServerConfig};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+
+use super::server::options;
+use crate::config::{Operation, Problem};
+use crate::policies::PolicyChoice;
+
+/// What this machine lacks for such a server.
+pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem> {
+    let mut problems: Vec<Problem> = config.listeners.iter().filter_map(address).collect();
+    problems.extend(policy(&operation.policy, &options(operation), config.io_threads));
+    problems.extend(memory(config));
+    problems
+}
+
+/// Whether an address can be listened on.
+fn address(address: &SocketAddr) -> Option<Problem> {
+    let error = bind_only(address).err()?;
+    let cannot = |why: &str| Problem::of_machine(format!("cannot listen on {address}: {why}"));
+    Some(match error {
+        Errno::ADDRINUSE => cannot("the address is in use").told().help(
+            "this is right beside the server that listens there; else stop the program that does, or change the port",
+        ),
+        Errno::ADDRNOTAVAIL => cannot("the address is not one of this machine")
+            .help("`ip address` lists its addresses; 0.0.0.0 means all of them"),
+        Errno::ACCESS => {
+            cannot("the port needs a privilege").help("use a port from 1024 on, or grant CAP_NET_BIND_SERVICE")
+        }
+        other => cannot(&io::Error::from(other).to_string()),
+    })
+}
+
+/// Binds a socket as the start does, without listening: no host can connect to it.
+fn bind_only(address: &SocketAddr) -> Result<(), Errno> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, address)
+}
+
+/// Whether the policy would take charge of these reactors.
+fn policy(choice: &PolicyChoice, options: &RuntimeOptions, io_threads: u32) -> Option<Problem> {
+    let mut policy = match choice.build() {
+        Ok(policy) => policy,
+        Err(unfit) => return Some(Problem::of_machine(unfit.what).help(unfit.help)),
+    };
+    let (topology, capabilities) = (&options.topology, &capabilities(options));
+    let cores: Vec<CoreSample> = topology.cores().map(|_| CoreSample::new(CoreState::Awake)).collect();
+    let homes: Vec<CoreId> = (0..io_threads as usize).map(|id| CoreId((id % cores.len()) as u16)).collect();
+    let start = Start { now_ns: 0, topology, capabilities, cores: &cores, homes: &homes };
+    let unsupported = policy.start(&start, &mut Vec::new()).err()?;
+    let what = format!("policy {} needs {}, which is not available here", unsupported.policy, unsupported.what);
+    Some(Problem::of_machine(what).help(unsupported.remedy))
+}
+
+/// Namespaces without a file, opened all together and closed again: they take address space, and no memory before they are written.
+fn memory(config: &ServerConfig) -> Vec<Problem> {
+    let budget = Arc::new(MemoryBudget::new(config.limits.max_memory));
+    let mut opened: Vec<Arc<dyn Backend>> = Vec::new();
+    let mut problems = Vec::new();
+    let all = config.subsystems.iter().flat_map(|subsystem| subsystem.namespaces.iter().map(move |ns| (subsystem, ns)));
+    for (subsystem, namespace) in all.filter(|(_, namespace)| has_no_file(namespace)) {
+        match open(&namespace.backend, namespace.block_size, &budget) {
+            Ok(backend) => opened.push(backend),
+            Err(error) => {
+                let what = format!("namespace {} of {} cannot be opened: {error}", namespace.nsid, subsystem.nqn);
+                problems.push(Problem::of_machine(what).help("make the namespaces in memory smaller"));
+            }
+        }
+    }
+    problems
+}
+
+fn has_no_file(namespace: &NamespaceConfig) -> bool {
+    namespace.backend.path().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Reactors;
+
+    fn options_of(frequencies: Option<Arc<dyn pilotlight_reactor::Frequencies>>) -> RuntimeOptions {
+        let Reactors { cores, topology } = Reactors::for_tests(2);
+        RuntimeOptions { topology, frequencies, ..RuntimeOptions::new(cores, pilotlight_reactor::Idle::Yield) }
+    }
+
+    #[test]
+    fn a_policy_is_asked_whether_it_can_work_here() {
+        let named = |name: &str| PolicyChoice { name: name.to_owned(), parameters: Vec::new() };
+        for name in pilotlight_policy::NAMES {
+            let problem = policy(&named(name), &options_of(None), 2);
+            assert_eq!(problem.as_ref().is_some_and(Problem::is_error), name == "governor", "{name}: {problem:?}");
+        }
+        let problem = policy(&named("governor"), &options_of(None), 2).unwrap();
+        assert!(problem.what.contains("policy governor needs") && !problem.help.is_empty(), "{problem:?}");
+    }
+
+    #[test]
+    fn an_address_of_another_machine_is_refused_and_one_in_use_is_told() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let problem = address(&taken.local_addr().unwrap()).unwrap();
+        assert!(!problem.is_error() && problem.what.contains("in use"), "{problem:?}");
+        let problem = address(&"192.0.2.7:4420".parse().unwrap()).unwrap();
+        assert!(problem.is_error() && problem.what.contains("not one of this machine"), "{problem:?}");
+        assert!(address(&"127.0.0.1:0".parse().unwrap()).is_none());
+    }
+}
