@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::ledger::LedgerError;
 use pilotlight_nvme::Status;
 use pilotlight_nvme::pdu::FatalError;
 
@@ -52,6 +53,9 @@ pub enum HostError {
     /// The controller has given up.
     #[error("the controller reports a fatal status (CSTS.CFS); it needs a reset")]
     ControllerFatal,
+    /// The ledger's file cannot be written.
+    #[error("{0}: the run ends, for what it would write could not be checked")]
+    Ledger(LedgerError),
     /// The target or the request cannot do what was asked for; the text says what would be possible.
     #[error("{0}")]
     Unsupported(String),

@@ -14,6 +14,10 @@
 //! of another address, an older generation than the floor, a mixture of two generations, one that was never written and
 //! zeroes that nobody asked for are each named as what they are.
 
+mod journal;
+
+pub use journal::{Journal, LedgerError, LedgerFile};
+
 use crate::pattern::{Content, Stamp, fill, inspect};
 
 /// Most blocks that a ledger keeps book of: three words each, 3 GiB.
@@ -41,8 +45,8 @@ pub enum Mismatch {
         /// The generation of what came.
         generation: u32,
     },
-    /// Whole, but older than what had been acknowledged when the read was sent.
-    #[error("block {lba} is stale: generation {generation}, at least {floor} was acknowledged before the read")]
+    /// Whole, but older than what had been acknowledged when the read was sent; after a crash: than what was durable.
+    #[error("block {lba} is stale: it holds generation {generation}; generation {floor} or a newer one must be there")]
     Stale {
         /// The block read.
         lba: u64,
@@ -72,7 +76,7 @@ pub enum Mismatch {
         differs_at: usize,
     },
     /// Zeroes although nobody zeroed it since.
-    #[error("block {lba} is zeroes, but generation {floor} was acknowledged and not zeroed since: lost")]
+    #[error("block {lba} is zeroes: lost; generation {floor} or a newer one must be there")]
     Lost {
         /// The block read.
         lba: u64,
@@ -80,7 +84,7 @@ pub enum Mismatch {
         floor: u32,
     },
     /// Content of another run, or of nobody known.
-    #[error("block {lba} holds something that this run never wrote")]
+    #[error("block {lba} holds something that the run never wrote")]
     Foreign {
         /// The block read.
         lba: u64,

@@ -4,6 +4,7 @@ mod replay;
 
 use std::io::IsTerminal;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
@@ -21,6 +22,7 @@ use replay::{Replay, ReplayArgs, Told};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::config::nqn;
 use crate::console;
 
 const FAILED: u8 = 1;
@@ -36,13 +38,20 @@ Drive a target over NVMe/TCP and measure it.
 
 Options are named as in fio and mean the same; sizes are powers of 1024, rates powers of 1000. Without --rate_iops a \
 connection keeps --iodepth commands in flight (closed loop). With it, commands are due at times of their own and latency \
-counts from when they were due (open loop). With --trace a block trace says what is due and when.";
+counts from when they were due (open loop). With --trace a block trace says what is due and when.
+
+With --verify --ledger FILE the run records in FILE, before it sends a write, which generation of which blocks it writes, and \
+after a successful flush or FUA write which generations are durable. --verify-only --ledger FILE checks them later, after the \
+target or this program died: a block that holds an older generation than the durable one, part of one, another block's content or \
+zeroes that were not written is wrong; a newer generation that was not flushed may be there or not.";
 
 const EXAMPLES: &str = "\
 Examples:
   pilotlight load --runtime 10 --iodepth 128                    4 KiB random reads, as fast as it goes
   pilotlight load --rw randrw --rwmixread 70 --bs 16k --numjobs 4 --iodepth 32 --runtime 30
   pilotlight load --rw randrw --verify --size 256m --runtime 20 check every block, and all at the end
+  pilotlight load --rw randwrite --verify --fsync 32 --ledger /var/tmp/ledger --size 1g --runtime 60
+  pilotlight load --verify-only --ledger /var/tmp/ledger        what is left of it after the server died
   pilotlight load --rate_iops 50k --rate_process poisson --runtime 30 --json
   pilotlight load --rate_iops 400k --schedule 5%:1s,100%:200ms --runtime 12
                                                                 bursts: 20 k a second, 400 k for 200 ms
@@ -99,7 +108,7 @@ pub(crate) struct LoadArgs {
     nsid: u32,
 
     /// Who to say this host is
-    #[arg(long, value_name = "NQN", help_heading = "Target")]
+    #[arg(long, value_name = "NQN", value_parser = host_nqn, help_heading = "Target")]
     hostnqn: Option<String>,
 
     /// Ask for header digests
@@ -118,8 +127,8 @@ pub(crate) struct LoadArgs {
     #[arg(long, help_heading = "Target")]
     sq_flow: bool,
 
-    /// Keep-alive timeout; 0 for none
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = units::duration_ns, help_heading = "Target")]
+    /// Keep-alive timeout, at least 1ms; 0 for none
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = keep_alive, help_heading = "Target")]
     keep_alive_tmo: u64,
 
     /// What to do
@@ -127,7 +136,7 @@ pub(crate) struct LoadArgs {
     rw: Rw,
 
     /// Reads in a mixed pattern, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, help_heading = "Work")]
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = percent(), help_heading = "Work")]
     rwmixread: u8,
 
     /// Bytes per command; in a replay the most [default: 4k, replay: 128k]
@@ -172,7 +181,7 @@ pub(crate) struct LoadArgs {
     fua: bool,
 
     /// Write zeroes and deallocations in turn, in percent of all that would be writes
-    #[arg(long, value_name = "PERCENT", default_value_t = 0, help_heading = "Work")]
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = percent(), help_heading = "Work")]
     trim_mix: u8,
 
     /// Seed of all randomness
@@ -199,12 +208,22 @@ pub(crate) struct LoadArgs {
     #[arg(long, help_heading = "Checks")]
     verify: bool,
 
+    /// Keep book of what is written in a new file, so that --verify-only can check it after a crash; needs --fsync or --fua
+    #[arg(long, value_name = "FILE", help_heading = "Checks")]
+    ledger: Option<PathBuf>,
+
+    /// Write nothing: read all blocks that an earlier run recorded in --ledger, and name those that hold what they must not
+    #[arg(long, requires = "ledger", help_heading = "Checks")]
+    #[arg(conflicts_with_all = ["verify", "trace", "rw", "rwmixread", "offset", "size", "runtime", "number_ios", "ramp_time"])]
+    #[arg(conflicts_with_all = ["fsync", "fua", "trim_mix", "randseed", "rate_iops", "rate_process", "schedule", "threads"])]
+    verify_only: bool,
+
     /// Go on after a failed command or a wrong block
     #[arg(long = "continue_on_error", alias = "continue-on-error", help_heading = "Checks")]
     continue_on_error: bool,
 
     /// How long a command may take before the run is given up
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = units::duration_ns, help_heading = "Checks")]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = patience, help_heading = "Checks")]
     timeout: u64,
 
     /// CPUs to pin the threads to, one thread each, such as 1 or 1,2 [default: one thread, not pinned]
@@ -311,7 +330,7 @@ impl LoadArgs {
             block_bytes: u32::try_from(block).context("--bs is too large; most targets take up to 128k or 1m")?,
             depth: self.iodepth.unwrap_or(if open.is_some() || is_replay { OPEN_LOOP_DEPTH } else { 1 }),
             jobs: self.numjobs,
-            threads: self.threads.unwrap_or(cpus.min(self.numjobs).max(1)),
+            threads: self.threads.unwrap_or(if self.verify_only { 1 } else { cpus.min(self.numjobs).max(1) }),
             cpus: self.cpu.clone(),
             offset_bytes: self.offset,
             size_bytes: self.size,
@@ -320,10 +339,13 @@ impl LoadArgs {
             ramp_ns: self.ramp_time,
             open,
             verify: self.verify,
+            ledger: self.ledger.clone(),
+            verify_only: self.verify_only,
             fua: self.fua,
             flush_every: self.fsync,
             seed: self.randseed,
-            continue_on_error: self.continue_on_error,
+            // A check counts all that is wrong.
+            continue_on_error: self.continue_on_error || self.verify_only,
             timeout_ms: self.timeout / 1_000_000,
             yield_when_idle: self.r#yield,
         };
@@ -359,6 +381,31 @@ impl LoadArgs {
         options.disable_sq_flow = !self.sq_flow;
         options.kato_ms = u32::try_from(self.keep_alive_tmo / 1_000_000).context("--keep-alive-tmo is too long")?;
         Ok(options)
+    }
+}
+
+fn percent() -> clap::builder::RangedI64ValueParser<u8> {
+    clap::value_parser!(u8).range(0..=100)
+}
+
+fn host_nqn(text: &str) -> Result<String, String> {
+    nqn::check(text).map_err(|why| format!("{why}; {}", nqn::FORMS))?;
+    Ok(text.to_owned())
+}
+
+/// In nanoseconds; the target counts it in milliseconds.
+fn keep_alive(text: &str) -> Result<u64, String> {
+    match units::duration_ns(text).map_err(|error| error.to_string())? {
+        1..1_000_000 => Err("this is less than a millisecond: give 0 for none, or 1ms or more".into()),
+        ns => Ok(ns),
+    }
+}
+
+/// In nanoseconds; counted in milliseconds.
+fn patience(text: &str) -> Result<u64, String> {
+    match units::duration_ns(text).map_err(|error| error.to_string())? {
+        0..1_000_000 => Err("give 1ms or more".into()),
+        ns => Ok(ns),
     }
 }
 

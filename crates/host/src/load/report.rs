@@ -110,12 +110,15 @@ pub struct VerifyReport {
     pub blocks_read_back: u64,
     /// Blocks that did not.
     pub mismatches: u64,
+    /// Where an earlier run is checked: blocks of which its ledger knows a durable generation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub durable_blocks: Option<u64>,
 }
 
 /// What was run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
-    /// Access pattern, as fio names it; `trace` for a replay.
+    /// Access pattern, as fio names it; `trace` for a replay, `verify` where an earlier run is checked.
     pub rw: &'static str,
     /// Reads, in percent of reads and writes.
     pub read_percent: u8,
@@ -170,7 +173,13 @@ pub struct Report {
 pub const FORMAT: u32 = 1;
 
 impl Report {
-    pub(crate) fn new(spec: &LoadSpec, stats: &Stats, counted_from_ns: u64, replay: bool) -> Self {
+    pub(crate) fn new(
+        spec: &LoadSpec,
+        stats: &Stats,
+        counted_from_ns: u64,
+        replay: bool,
+        durable_blocks: Option<u64>,
+    ) -> Self {
         let elapsed_ns = stats.last_ns.saturating_sub(counted_from_ns);
         let op = |kind: Kind| {
             let k = &stats.kinds[kind as usize];
@@ -188,10 +197,11 @@ impl Report {
             flush: op(Kind::Flush),
             phases: phases(spec, stats),
             open_loop: wanted_iops(spec, stats, elapsed_ns, replay).map(|wanted_iops| open_loop(stats, wanted_iops)),
-            verify: spec.verify.then_some(VerifyReport {
+            verify: (spec.verify || spec.verify_only).then_some(VerifyReport {
                 blocks_checked: stats.blocks_checked,
                 blocks_read_back: stats.blocks_read_back,
                 mismatches: stats.mismatches,
+                durable_blocks,
             }),
             host_cpu_ns: stats.cpu_ns,
             faults: stats.samples.clone(),
@@ -263,6 +273,7 @@ fn phases(spec: &LoadSpec, stats: &Stats) -> Vec<PhaseReport> {
 fn settings(spec: &LoadSpec, replay: bool) -> Settings {
     let rw = match (spec.random, spec.read_percent) {
         _ if replay => "trace",
+        _ if spec.verify_only => "verify",
         (true, 100) => "randread",
         (true, 0) => "randwrite",
         (true, _) => "randrw",
@@ -382,6 +393,9 @@ impl Report {
                 "verify: {} blocks in order ({} of them in the final pass), {} bad",
                 v.blocks_checked, v.blocks_read_back, v.mismatches
             )?;
+            if let Some(durable) = v.durable_blocks {
+                writeln!(f, "verify: {durable} of these blocks had been made durable by the run that wrote them")?;
+            }
         }
         let per_io = if self.total.ios == 0 { 0.0 } else { self.host_cpu_ns as f64 / self.total.ios as f64 };
         writeln!(f, "host CPU: {:.3} s, {:.0} ns per I/O", self.host_cpu_ns as f64 * 1e-9, per_io)?;

@@ -1,5 +1,6 @@
 //! Connects, starts the threads, keeps the association alive meanwhile, gathers what came of it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use crate::clock;
 use crate::controller::{ConnectOptions, Controller, QueueSpec};
 use crate::error::HostError;
 use crate::info::NamespaceInfo;
-use crate::ledger::Ledger;
+use crate::ledger::{Journal, Ledger, LedgerFile};
 use crate::load::due::Due;
 use crate::load::picker::Picker;
 use crate::load::replay::{Commands, Feed, Space, deal, feeds};
@@ -65,7 +66,7 @@ pub fn replay<'a>(
     stop: &AtomicBool,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<Report, HostError> {
-    if spec.verify || spec.open.is_some() || spec.trim_percent > 0 {
+    if spec.verify || spec.verify_only || spec.open.is_some() || spec.trim_percent > 0 {
         let why = "a trace says itself what is sent and when: no verification, rate or trims beside it";
         return Err(HostError::Unsupported(why.to_owned()));
     }
@@ -84,9 +85,13 @@ fn run_with(
 ) -> Result<Report, HostError> {
     spec.check().map_err(|e| HostError::Unsupported(e.to_string()))?;
     let replay = trace.is_some();
+    let recorded = recorded(spec)?;
     let mut controller = Controller::connect(options.clone())?;
     let ns = controller.namespace(spec.nsid)?;
     let layout = spec.layout(&ns, controller.info()).map_err(|e| HostError::Unsupported(e.to_string()))?;
+    if let Some(ledger) = &recorded {
+        spec.fits(ledger, &ns).map_err(|e| HostError::Unsupported(e.to_string()))?;
+    }
     controller.set_queue_count(spec.jobs)?;
     let space = Space {
         bytes: layout.regions * u64::from(spec.block_bytes),
@@ -94,13 +99,20 @@ fn run_with(
         most_bytes: spec.block_bytes,
     };
     let commands = trace.map(|trace| trace(space));
-    let setup = Setup { spec, ns, layout, space, limits: limits(spec, &layout, u64::MAX, replay) };
-    let mut crews = setup.crews(&controller)?;
+    let (run, durable_blocks) = (mix(spec.seed ^ mix(clock::now_ns())), recorded.as_ref().map(Ledger::settled_blocks));
+    let setup = Setup { spec, ns, layout, space, limits: limits(spec, &layout, u64::MAX, replay), run };
+    let mut crews = setup.crews(&controller, recorded)?;
     let start_ns = clock::now_ns() + LINE_UP_NS;
     crews.iter_mut().for_each(|c| c.limits = limits(spec, &layout, start_ns, replay));
     let stats = setup.drive(crews, commands, &mut controller, options.kato_ms, stop, watch)?;
     controller.shutdown()?;
-    Ok(Report::new(spec, &stats, start_ns + spec.ramp_ns, replay))
+    Ok(Report::new(spec, &stats, start_ns + spec.ramp_ns, replay, durable_blocks))
+}
+
+/// What an earlier run recorded, if that is what is to be checked.
+fn recorded(spec: &LoadSpec) -> Result<Option<Ledger>, HostError> {
+    let path = spec.ledger.as_ref().filter(|_| spec.verify_only);
+    path.map(|path| Ledger::read(path)).transpose().map_err(|e| HostError::Unsupported(e.to_string()))
 }
 
 fn limits(spec: &LoadSpec, layout: &Layout, start_ns: u64, replay: bool) -> Limits {
@@ -116,6 +128,7 @@ fn limits(spec: &LoadSpec, layout: &Layout, start_ns: u64, replay: bool) -> Limi
         ramp_end_ns,
         end_ns: spec.runtime_ns.map_or(u64::MAX, |ns| ramp_end_ns.saturating_add(ns)),
         ios: if replay { spec.ios.unwrap_or(u64::MAX) } else { ios_per_connection(spec, layout) },
+        verify_only: spec.verify_only,
         timeout_ms: spec.timeout_ms,
         yield_when_idle: spec.yield_when_idle,
     }
@@ -135,6 +148,7 @@ struct Crew {
     lanes: Vec<Lane>,
     limits: Limits,
     ledger: Option<Ledger>,
+    journal: Option<Journal>,
     thread: u64,
     cpu: Option<usize>,
 }
@@ -145,13 +159,19 @@ struct Setup<'a> {
     layout: Layout,
     space: Space,
     limits: Limits,
+    /// Marks this run's blocks.
+    run: u64,
 }
 
 impl Setup<'_> {
-    /// Opens all connections and deals them to the threads in turn.
-    fn crews(&self, controller: &Controller) -> Result<Vec<Crew>, HostError> {
+    /// Opens all connections and deals them to the threads in turn; with `recorded` they check an earlier run's blocks.
+    fn crews(&self, controller: &Controller, recorded: Option<Ledger>) -> Result<Vec<Crew>, HostError> {
         let threads = u64::from(self.spec.threads);
-        let mut crews: Vec<Crew> = (0..threads).map(|t| self.crew(t)).collect();
+        let file = self.ledger_file()?;
+        let mut crews: Vec<Crew> = (0..threads).map(|t| self.crew(t, file.as_ref())).collect();
+        if recorded.is_some() {
+            crews[0].ledger = recorded; // there is one thread
+        }
         for job in 0..u64::from(self.spec.jobs) {
             let thread = job % threads;
             let lane = self.lane(controller, job, thread)?;
@@ -160,15 +180,21 @@ impl Setup<'_> {
         Ok(crews)
     }
 
-    fn crew(&self, thread: u64) -> Crew {
+    /// The file of a ledger that is written.
+    fn ledger_file(&self) -> Result<Option<Arc<LedgerFile>>, HostError> {
+        let Some(path) = self.spec.ledger.as_ref().filter(|_| self.spec.verify) else { return Ok(None) };
+        let (first, blocks) = self.layout.blocks();
+        let file = LedgerFile::create(path, first, blocks, self.layout.block_size, self.run);
+        Ok(Some(Arc::new(file.map_err(|e| HostError::Unsupported(e.to_string()))?)))
+    }
+
+    fn crew(&self, thread: u64, file: Option<&Arc<LedgerFile>>) -> Crew {
         let spec = self.spec;
-        let ledger = spec.verify.then(|| {
-            let part = self.part(thread);
-            let run = mix(spec.seed ^ mix(clock::now_ns()));
-            Ledger::new(part.first_lba, part.regions * u64::from(part.blocks_per_io), part.block_size, run)
-        });
+        let (first, blocks) = self.part(thread).blocks();
+        let ledger = spec.verify.then(|| Ledger::new(first, blocks, self.layout.block_size, self.run));
+        let journal = file.map(|file| Journal::new(Arc::clone(file), first, blocks));
         let cpu = (!spec.cpus.is_empty()).then(|| spec.cpus[thread as usize % spec.cpus.len()]);
-        Crew { lanes: Vec::new(), limits: self.limits, ledger, thread, cpu }
+        Crew { lanes: Vec::new(), limits: self.limits, ledger, journal, thread, cpu }
     }
 
     /// The range that a thread works on: its own if blocks are verified, for the book is the thread's.
@@ -261,7 +287,7 @@ fn work(
     {
         return (Stats::new(phases), Err(HostError::io(format!("cannot pin to CPU {cpu}"), e)));
     }
-    Worker::new(crew.lanes, crew.limits, crew.ledger, due, phases, (counters, halt)).run()
+    Worker::new(crew.lanes, crew.limits, (crew.ledger, crew.journal), due, phases, (counters, halt)).run()
 }
 
 /// The main thread's part while the others work.

@@ -1,7 +1,9 @@
 //! The description of a load run, and whether it fits a namespace.
 
+use std::path::PathBuf;
+
 use crate::info::{ControllerInfo, NamespaceInfo};
-use crate::ledger::MAX_BLOCKS;
+use crate::ledger::{Ledger, MAX_BLOCKS};
 use crate::schedule::{Process, Schedule};
 
 /// Requests that are due at times of their own.
@@ -48,6 +50,10 @@ pub struct LoadSpec {
     pub open: Option<OpenLoop>,
     /// Write blocks that say what they are, check every block read, and read everything written at the end.
     pub verify: bool,
+    /// With `verify`: keep the ledger in this file, which must not exist. With `verify_only`: the file of an earlier run.
+    pub ledger: Option<PathBuf>,
+    /// Write nothing: read every block that the ledger's file names and check that it holds the latest durable generation or a newer one.
+    pub verify_only: bool,
     /// Force Unit Access on every write.
     pub fua: bool,
     /// A flush after that many writes of a connection; 0 for none.
@@ -82,6 +88,8 @@ impl Default for LoadSpec {
             ramp_ns: 0,
             open: None,
             verify: false,
+            ledger: None,
+            verify_only: false,
             fua: false,
             flush_every: 0,
             seed: 1,
@@ -118,6 +126,11 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    /// First block, and how many.
+    pub(crate) fn blocks(&self) -> (u64, u64) {
+        (self.first_lba, self.regions * u64::from(self.blocks_per_io))
+    }
+
     /// The part of the range that thread `part` of `parts` verifies on its own.
     pub(crate) fn part(&self, part: u64, parts: u64) -> Self {
         let (from, to) = (self.regions * part / parts, self.regions * (part + 1) / parts);
@@ -144,6 +157,7 @@ impl LoadSpec {
         if self.runtime_ns.is_none() && self.ios == Some(0) {
             return impossible("number_ios is at least 1");
         }
+        self.check_ledger()?;
         if self.verify && self.trim_percent == 0 && self.read_percent == 100 {
             return impossible("--verify checks what the run wrote: mix in writes, such as --rw randrw");
         }
@@ -163,9 +177,57 @@ impl LoadSpec {
         )
     }
 
+    fn check_ledger(&self) -> Result<(), SpecError> {
+        if self.verify_only {
+            return match (self.verify, self.threads, &self.ledger) {
+                (true, ..) => impossible("--verify writes, --verify-only reads what an earlier run wrote: choose one"),
+                (_, 2.., _) => impossible("--verify-only reads with one thread; --numjobs and --iodepth may be more"),
+                (_, _, None) => impossible("--verify-only needs the file of an earlier run: --ledger FILE"),
+                _ => Ok(()),
+            };
+        }
+        if self.ledger.is_some() && !self.verify {
+            return impossible(
+                "--ledger goes with --verify (which writes it) or with --verify-only (which checks what it says)",
+            );
+        }
+        if self.ledger.is_some() && !self.fua && self.flush_every == 0 {
+            return impossible(
+                "--ledger records what is durable, and without flushes nothing is: add --fsync COUNT or --fua",
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks that the blocks of a ledger are there.
+    ///
+    /// # Errors
+    /// Where they are not, or none was ever written.
+    pub(crate) fn fits(&self, ledger: &Ledger, ns: &NamespaceInfo) -> Result<(), SpecError> {
+        let (from, to, block_size) = (ledger.first(), ledger.first() + ledger.blocks(), ledger.block_size());
+        if block_size != ns.block_size {
+            let own = ns.block_size;
+            return impossible(format!(
+                "--ledger: its blocks have {block_size} bytes, those of namespace {} {own}",
+                ns.nsid
+            ));
+        }
+        if to > ns.blocks {
+            let blocks = ns.blocks;
+            return impossible(format!(
+                "--ledger: it covers blocks {from} to {to}; namespace {} has {blocks}",
+                ns.nsid
+            ));
+        }
+        if ledger.touched(1).next().is_none() {
+            return impossible("--ledger: it records no write, so there is nothing to check");
+        }
+        Ok(())
+    }
+
     /// Whether commands carry data of their own.
     pub(crate) fn needs_buffers(&self) -> bool {
-        self.verify || self.trim_percent > 0
+        self.verify || self.verify_only || self.trim_percent > 0
     }
 
     /// Fits the spec to a namespace.

@@ -16,7 +16,7 @@ use zerocopy::little_endian::{U32, U64};
 use crate::clock;
 use crate::connection::{Connection, SCRATCH_LEN};
 use crate::error::HostError;
-use crate::ledger::Ledger;
+use crate::ledger::{Journal, Ledger, LedgerError};
 use crate::load::due::Due;
 use crate::load::picker::{Kind, Picker};
 use crate::load::stats::Stats;
@@ -41,6 +41,7 @@ pub(crate) struct Counters {
 #[derive(Clone, Copy, Debug)]
 struct Meta {
     start_ns: u64,
+    /// First block; of a flush the journal's mark.
     lba: u64,
     blocks: u32,
     kind: Kind,
@@ -83,6 +84,8 @@ pub(crate) struct Limits {
     pub(crate) end_ns: u64,
     /// Commands per connection.
     pub(crate) ios: u64,
+    /// Nothing but the pass that reads what the ledger says was written.
+    pub(crate) verify_only: bool,
     pub(crate) timeout_ms: u64,
     pub(crate) yield_when_idle: bool,
 }
@@ -93,6 +96,10 @@ struct Core {
     limits: Limits,
     stats: Stats,
     ledger: Option<Ledger>,
+    /// The ledger in a file.
+    journal: Option<Journal>,
+    /// Why that could not be written: nothing more is sent.
+    journal_fault: Option<LedgerError>,
     /// The pass at the end that reads what was written: ranges left to read.
     read_back: Option<std::vec::IntoIter<(u64, u32)>>,
     now_ns: u64,
@@ -116,7 +123,7 @@ impl<'a> Worker<'a> {
     pub(crate) fn new(
         lanes: Vec<Lane>,
         limits: Limits,
-        ledger: Option<Ledger>,
+        (ledger, journal): (Option<Ledger>, Option<Journal>),
         due: Option<Due>,
         phases: usize,
         (counters, stop): (&'a Counters, &'a AtomicBool),
@@ -125,6 +132,8 @@ impl<'a> Worker<'a> {
             limits,
             stats: Stats::new(phases),
             ledger,
+            journal,
+            journal_fault: None,
             read_back: None,
             now_ns: 0,
             ramped: false,
@@ -144,12 +153,20 @@ impl<'a> Worker<'a> {
             std::hint::spin_loop();
         }
         let cpu_ns = clock::thread_cpu_ns();
-        let outcome = self.drive();
+        let outcome = if self.core.limits.verify_only { self.read_back() } else { self.drive() };
         self.core.stats.cpu_ns = clock::thread_cpu_ns() - cpu_ns;
         outcome?;
+        if self.core.limits.verify_only {
+            return Ok(());
+        }
         self.count_unstarted();
         let clean = self.core.stats.mismatches == 0 || self.core.limits.continue_on_error;
-        let Some(ledger) = self.core.ledger.as_ref().filter(|_| clean) else { return Ok(()) };
+        if clean { self.read_back() } else { Ok(()) }
+    }
+
+    /// Reads all that was written, if a ledger is kept.
+    fn read_back(&mut self) -> Result<(), HostError> {
+        let Some(ledger) = &self.core.ledger else { return Ok(()) };
         let ranges: Vec<(u64, u32)> = ledger.touched(self.core.limits.blocks_per_io).collect();
         self.core.read_back = Some(ranges.into_iter());
         self.core.stopping = false;
@@ -207,12 +224,14 @@ impl<'a> Worker<'a> {
             news |= self.core.receive(lane, &mut self.scratch)?;
             if self.due.is_none() {
                 while self.core.issue(lane, self.core.now_ns, 0, None) {}
+                self.core.check_journal()?;
                 lane.connection.flush()?;
             }
         }
         if self.due.is_some() {
             self.core.now_ns = clock::now_ns();
             self.start_due();
+            self.core.check_journal()?;
             for lane in &mut self.lanes {
                 lane.connection.flush()?;
             }
@@ -299,10 +318,13 @@ impl Core {
         {
             ledger.end(m.lba, m.blocks, succeeded);
         }
+        if succeeded {
+            self.record_success(&m);
+        }
         if !succeeded {
             return self.failed(&m, completed);
         }
-        if self.read_back.is_none() {
+        if self.read_back.is_none() || self.limits.verify_only {
             let moves = matches!(m.kind, Kind::Read | Kind::Write);
             let bytes = if moves { m.blocks * self.limits.block_size } else { 0 };
             let latency_ns = self.now_ns.saturating_sub(m.start_ns);
@@ -312,6 +334,33 @@ impl Core {
             let at = usize::from(completed.cid) * self.limits.blocks_per_io as usize;
             self.check(m.lba, &floors[at..at + m.blocks as usize], data);
         }
+    }
+
+    /// Records in the ledger's file what a command that succeeded has made durable.
+    fn record_success(&mut self, m: &Meta) {
+        let (Some(journal), Some(ledger)) = (&mut self.journal, &self.ledger) else { return };
+        // Dataset Management has no FUA.
+        let fua = self.limits.fua && m.kind != Kind::Deallocate;
+        let recorded = match m.kind {
+            Kind::Flush => journal.flushed(ledger, m.lba),
+            kind if kind.changes() => journal.succeeded(ledger, m.lba, m.blocks, fua),
+            _ => Ok(()),
+        };
+        self.note_journal(recorded);
+    }
+
+    #[inline]
+    fn note_journal(&mut self, recorded: Result<(), LedgerError>) {
+        if let Err(fault) = recorded {
+            self.journal_fault.get_or_insert(fault);
+            self.stopping = true;
+        }
+    }
+
+    /// To be called before commands are handed to the socket: those whose record is not in the file must not be sent.
+    #[inline]
+    fn check_journal(&mut self) -> Result<(), HostError> {
+        self.journal_fault.take().map_or(Ok(()), |fault| Err(HostError::Ledger(fault)))
     }
 
     /// Compares what a read returned with the book.
@@ -353,7 +402,7 @@ impl Core {
         let flush_every = self.limits.flush_every;
         let next = if flush_every > 0 && lane.writes_since_flush >= flush_every {
             lane.writes_since_flush = 0;
-            Some((Kind::Flush, 0, 0))
+            Some((Kind::Flush, self.journal.as_ref().map_or(0, Journal::mark), 0))
         } else {
             given.or_else(|| self.choose(&mut lane.picker))
         };
@@ -381,7 +430,12 @@ impl Core {
         };
         for _ in 0..TRIES {
             let (kind, lba) = picker.pick();
-            if !kind.changes() || ledger.begin(lba, blocks, kind != Kind::Write) {
+            if !kind.changes() {
+                return Some((kind, lba, blocks));
+            }
+            if ledger.begin(lba, blocks, kind != Kind::Write) {
+                let recorded = self.journal.as_mut().map_or(Ok(()), |journal| journal.begun(ledger, lba, blocks));
+                self.note_journal(recorded);
                 return Some((kind, lba, blocks));
             }
         }

@@ -6,7 +6,7 @@ mod draft;
 mod file;
 mod flags;
 mod machine;
-mod nqn;
+pub(crate) mod nqn;
 mod operation;
 mod problem;
 mod section;

@@ -55,6 +55,19 @@ fn what_cannot_be_done_ends_with_code_2_and_says_what_can() {
         ("--rate_iops fast", "50k"),
         ("--schedule 5%:1s", "--rate_iops"),
         ("--verify", "randrw"),
+        ("--rwmixread 101", "0..=100"),
+        ("--trim-mix 200", "0..=100"),
+        ("--hostnqn bad", "nqn.2024-05.com.example:disks"),
+        ("--keep-alive-tmo 1us", "1ms or more"),
+        ("--timeout 0", "1ms or more"),
+        ("--ledger /nowhere/ledger", "--verify-only"),
+        ("--verify --rw randrw --ledger /nowhere/ledger", "--fsync COUNT"),
+        ("--verify --rw randrw --fua --ledger /nowhere/ledger", "No such file"),
+        ("--verify --rw randrw --fua --ledger /dev/null", "needs a new file"),
+        ("--verify-only", "--ledger"),
+        ("--verify-only --ledger /nowhere/ledger", "No such file"),
+        ("--verify-only --ledger /dev/zero", "no regular file"),
+        ("--verify-only --ledger /nowhere/ledger --rw read", "--rw"),
     ] {
         let output = load(&server, args);
         let told = text(&output.stderr);

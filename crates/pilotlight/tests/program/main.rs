@@ -4,6 +4,7 @@ mod admin;
 mod bench;
 mod check;
 mod demo;
+mod durability;
 mod errors;
 mod failures;
 mod host_load;

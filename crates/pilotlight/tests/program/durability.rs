@@ -1,0 +1,157 @@
+//! `load --verify --ledger` and `load --verify-only`: what is durable after the server, or the load itself, was killed.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::{Child, Output};
+use std::time::{Duration, Instant};
+
+use pilotlight_host::ledger::Ledger;
+use pilotlight_host::pattern::{Content, Stamp, fill, inspect};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::process::{Server, run, spawn, text};
+
+/// How long anything may take here; far more than it does.
+const PATIENCE: Duration = Duration::from_mins(1);
+const BLOCK: usize = 4096;
+const BLOCKS: u64 = 64;
+
+/// A folder with a file to serve and a place for a ledger.
+struct Case {
+    folder: TempDir,
+}
+
+impl Case {
+    fn new() -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        File::create(folder.path().join("disk")).unwrap().set_len(BLOCKS * BLOCK as u64).unwrap();
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn serve(&self) -> Server {
+        Server::start(&["--listen", "127.0.0.1:0", "--namespace", &format!("file:{}", self.path("disk"))])
+    }
+
+    fn args(&self, server: &Server, more: &str) -> Vec<String> {
+        let fixed = ["load", "--yield", "--target", &server.address().to_string(), "--ledger", &self.path("ledger")];
+        fixed.into_iter().chain(more.split_whitespace()).map(str::to_owned).collect()
+    }
+
+    /// Starts a load that ends only when it or the server is killed.
+    fn load(&self, server: &Server, more: &str) -> Child {
+        let args = self.args(server, &format!("--verify --rw randrw --rwmixread 30 --iodepth 4 --runtime 600 {more}"));
+        spawn(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// The ledger as soon as `wanted` says so.
+    fn ledger_when(&self, wanted: impl Fn(&Ledger) -> bool) -> Ledger {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            // A file that is being made is not yet one.
+            if let Some(ledger) = Ledger::read(Path::new(&self.path("ledger"))).ok().filter(&wanted) {
+                return ledger;
+            }
+            std::thread::yield_now();
+        }
+        panic!("the ledger never said what was waited for");
+    }
+
+    fn verify(&self, server: &Server) -> Output {
+        let args = self.args(server, "--verify-only --numjobs 2 --iodepth 4 --json");
+        run(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    fn disk(&self) -> File {
+        File::options().read(true).write(true).open(self.path("disk")).unwrap()
+    }
+
+    /// Checks with a fresh server; the exit code and the report.
+    fn verify_anew(&self) -> (Option<i32>, Value) {
+        let output = self.verify(&self.serve());
+        let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
+        (output.status.code(), report)
+    }
+}
+
+/// The latest durable generation of a block; 0 for none.
+fn durable(ledger: &Ledger, lba: u64) -> u32 {
+    let mut floor = [0];
+    ledger.floors(lba, &mut floor);
+    floor[0]
+}
+
+fn assert_passes(case: &Case) {
+    let (code, report) = case.verify_anew();
+    assert_eq!((code, &report["verify"]["mismatches"]), (Some(0), &Value::from(0)), "{report:#}");
+    assert_eq!(
+        report["verify"]["durable_blocks"],
+        Ledger::read(Path::new(&case.path("ledger"))).unwrap().settled_blocks()
+    );
+    assert!(report["total"]["ios"].as_u64().unwrap() > 0 && report["write"].is_null(), "{report:#}");
+}
+
+#[test]
+fn what_a_killed_server_left_passes_and_damage_is_named() {
+    for more in ["--fsync 16 --numjobs 2 --threads 2", "--fua --trim-mix 20"] {
+        let case = Case::new();
+        let mut server = case.serve();
+        let load = case.load(&server, more);
+        let all_twice = |ledger: &Ledger| (0..BLOCKS).all(|lba| durable(ledger, lba) >= 2);
+        case.ledger_when(all_twice);
+        server.kill();
+        drop(server);
+        let output = load.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+        assert_passes(&case);
+        damage(&case);
+    }
+}
+
+/// Bytes changed and an old block put back, with no server that could have either in memory.
+fn damage(case: &Case) {
+    let (disk, ledger) = (case.disk(), Ledger::read(Path::new(&case.path("ledger"))).unwrap());
+    let block = |lba: u64| {
+        let mut data = vec![0; BLOCK];
+        disk.read_exact_at(&mut data, lba * BLOCK as u64).unwrap();
+        data
+    };
+    let written = |lba: &u64| matches!(inspect(&block(*lba)), Content::Whole(_));
+    let lba = (0..BLOCKS).find(written).expect("a block that is not zeroes");
+    let whole = block(lba);
+    let mut old = vec![0; BLOCK];
+    fill(&mut old, Stamp { lba, run: ledger.run(), generation: durable(&ledger, lba) - 1 });
+    let mut flipped = whole.clone();
+    flipped[2000] ^= 1;
+    for (bad, words) in [(&flipped, "is torn"), (&old, "is stale"), (&vec![7; BLOCK], "never wrote")] {
+        disk.write_all_at(bad, lba * BLOCK as u64).unwrap();
+        disk.sync_all().unwrap();
+        let (code, report) = case.verify_anew();
+        assert_eq!((code, &report["verify"]["mismatches"]), (Some(1), &Value::from(1)), "{report:#}");
+        let fault = report["faults"][0].as_str().unwrap();
+        assert!(fault.contains(&format!("block {lba} ")) && fault.contains(words), "{fault}");
+    }
+    disk.write_all_at(&whole, lba * BLOCK as u64).unwrap();
+    disk.sync_all().unwrap();
+    assert_passes(case);
+}
+
+#[test]
+fn a_ledger_outlives_the_load_that_wrote_it() {
+    let case = Case::new();
+    let server = case.serve();
+    let mut load = case.load(&server, "--fsync 8");
+    case.ledger_when(|ledger| ledger.settled_blocks() > BLOCKS / 2);
+    load.kill().unwrap();
+    load.wait().unwrap();
+    let output = case.verify(&server);
+    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+    let again = case.load(&server, "--fsync 8").wait_with_output().unwrap();
+    assert_eq!(again.status.code(), Some(2), "a second run would overwrite what the ledger records");
+    assert!(text(&again.stderr).contains("exists"), "{}", text(&again.stderr));
+}
