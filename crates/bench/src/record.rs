@@ -57,14 +57,28 @@ pub enum What {
 pub struct Class {
     /// Which kind.
     pub what: What,
-    /// How many ended within the window.
-    pub operations: u64,
+    /// How many ended within the window; `None` where nobody counts them.
+    pub operations: Option<u64>,
     /// Bytes that they moved, where the tool counts them.
     pub bytes: Option<u64>,
     /// The time over which they were counted, in nanoseconds.
     pub runtime_ns: u64,
     /// How long they took.
     pub latency: Latency,
+}
+
+impl Class {
+    /// How many ended, as far as they are counted.
+    #[must_use]
+    pub fn counted(&self) -> u64 {
+        self.operations.unwrap_or(0)
+    }
+
+    /// Whether there may have been any.
+    #[must_use]
+    pub fn took_place(&self) -> bool {
+        self.operations != Some(0)
+    }
 }
 
 /// How long operations took, in nanoseconds.

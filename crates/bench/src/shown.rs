@@ -34,12 +34,31 @@ pub fn main_keys() -> Vec<String> {
     FAMILIES.into_iter().flat_map(of_family).chain(power).chain(["cpu_busy_cores".to_owned()]).collect()
 }
 
+/// The rates and efficiencies that take the place of those of [`main_keys`] where a workload counts bytes and no operations.
+#[must_use]
+pub fn byte_keys() -> Vec<String> {
+    let of_family = |family: &str| {
+        let stem = byte_stem(family);
+        let per_joule = SCOPES.map(|scope| format!("{stem}_per_j_{scope}"));
+        [format!("{stem}_per_s")].into_iter().chain(per_joule).collect::<Vec<_>>()
+    };
+    FAMILIES.into_iter().flat_map(of_family).collect()
+}
+
+/// How metrics of a family's bytes begin.
+#[must_use]
+pub fn byte_stem(family: &str) -> String {
+    if family == "io" { "bytes".to_owned() } else { format!("{family}_bytes") }
+}
+
 /// What is shown of any result, in this order; those of power and efficiency follow.
-const USUAL: [&str; 12] = [
+const USUAL: [&str; 14] = [
     "io_per_s",
     "bytes_per_s",
     "transaction_per_s",
+    "transaction_bytes_per_s",
     "operation_per_s",
+    "operation_bytes_per_s",
     "io_latency_mean_us",
     "io_latency_p99_us",
     "transaction_latency_mean_us",
@@ -101,10 +120,17 @@ pub fn has(results: &Results, key: &str) -> bool {
     results.points.iter().any(|point| point.values.contains_key(key))
 }
 
-/// What makes the work: the first family that was counted.
+/// What makes the work: the first family that was counted; where none was, the first whose bytes were.
 #[must_use]
 pub fn family(results: &Results) -> Option<&'static str> {
-    FAMILIES.into_iter().find(|family| has(results, &format!("{family}_per_s")))
+    let counted = FAMILIES.into_iter().find(|family| is_counted(results, family));
+    counted.or_else(|| FAMILIES.into_iter().find(|family| has(results, &format!("{}_per_s", byte_stem(family)))))
+}
+
+/// Whether the operations of a family were counted.
+#[must_use]
+pub fn is_counted(results: &Results, family: &str) -> bool {
+    has(results, &format!("{family}_per_s"))
 }
 
 #[cfg(test)]

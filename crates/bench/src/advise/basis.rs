@@ -1,7 +1,7 @@
 //! What efficiency is counted by: work per joule of what was measured, else of what was modelled; without power work per CPU time; without
 //! that speed. Always more is better.
 
-use super::work::{Kind, Points};
+use super::work::Points;
 use crate::given::Given;
 use crate::results::summary::PointResult;
 use crate::shown::{self, SCOPES};
@@ -49,12 +49,14 @@ pub(super) fn choose(given: &Given, work: &Points<'_>, scope: Option<&str>) -> O
 }
 
 fn candidates(given: &Given, work: &Points<'_>, scope: Option<&str>) -> Vec<Basis> {
-    let (unit, rate) = match (work.kind, work.family) {
-        (Kind::Throughput, _) => ("bytes", "bytes_per_s".to_owned()),
-        (_, "io") => ("I/Os", "io_per_s".to_owned()),
-        (_, family) => (if family == "transaction" { "transactions" } else { "operations" }, format!("{family}_per_s")),
+    let stem = if work.by_bytes { shown::byte_stem(work.family) } else { work.family.to_owned() };
+    let rate = format!("{stem}_per_s");
+    let unit = match work.family {
+        _ if work.by_bytes => "bytes",
+        "io" => "I/Os",
+        "transaction" => "transactions",
+        _ => "operations",
     };
-    let stem = if work.kind == Kind::Throughput { "bytes" } else { work.family };
     let mut found: Vec<Basis> = Vec::new();
     for name in SCOPES.into_iter().filter(|name| scope.is_none_or(|scope| scope == *name)) {
         let Some(about) = shown::find(&given.results, &format!("{stem}_per_j_{name}")) else { continue };
@@ -65,9 +67,9 @@ fn candidates(given: &Given, work: &Points<'_>, scope: Option<&str>) -> Vec<Basi
     let other = |words: String, how| Basis { words, modelled: false, is_energy: false, how };
     let busy = "cpu_busy_cores".to_owned();
     found.push(other(format!("{unit} per second of CPU time, for want of power"), How::Over(rate.clone(), busy)));
-    found.push(match work.kind {
-        Kind::Throughput => other("bytes per second, for want of power and CPU time".into(), How::Metric(rate)),
-        _ => {
+    found.push(match work.by_bytes {
+        true => other("bytes per second, for want of power and CPU time".into(), How::Metric(rate)),
+        false => {
             let latency = format!("{}_latency_mean_us", work.family);
             other("mean latency, for want of power and CPU time".into(), How::Inverse(latency))
         }

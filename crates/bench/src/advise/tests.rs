@@ -57,6 +57,19 @@ fn truth(point: &Point) -> f64 {
 }
 
 #[test]
+fn bytes_are_judged_where_no_operations_were_counted() {
+    let mut dice = Dice::new(5);
+    let given = results(&[knob("mode", &["slow", "fast"])], 4, &[("bytes_per_s", "B/s")], |point| {
+        let rate = if at(point, "mode") == "fast" { 2e6 } else { 1e6 };
+        vec![rate * (0.01 * dice.normal()).exp()]
+    });
+    let advice = advise(&given, &Question::default());
+    let [work] = advice.works.as_slice() else { panic!("{advice:?}") };
+    assert!(work.about.contains("byte") && work.by.as_ref().unwrap().contains("bytes per second"), "{work:?}");
+    assert_eq!(best(row(&advice, Kind::Application, "mode")).values, ["fast"], "{work:?}");
+}
+
+#[test]
 fn what_is_true_is_found_with_its_size_and_its_cost() {
     let given = machine(&fio(), 1, truth);
     let advice = advise(&given, &Question::default());

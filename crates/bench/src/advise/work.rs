@@ -31,6 +31,8 @@ pub(super) struct Points<'a> {
     pub(super) kind: Kind,
     /// What is counted: `io`, `transaction` or `operation`.
     pub(super) family: &'static str,
+    /// Whether bytes are counted instead.
+    pub(super) by_bytes: bool,
     /// Points of this kind.
     pub(super) points: Vec<&'a PointResult>,
     /// The same with every size of request.
@@ -40,10 +42,17 @@ pub(super) struct Points<'a> {
 /// Kinds of work in these results. Where patterns are not known, all is one.
 pub(super) fn works(given: &Given) -> Vec<Points<'_>> {
     let Some(family) = shown::family(&given.results) else { return Vec::new() };
+    let uncounted = !shown::is_counted(&given.results, family);
     let all: Vec<&PointResult> = given.results.points.iter().collect();
     let pattern = |point: &PointResult| of(given, point, PATTERNS);
     if family != "io" || !all.iter().any(|point| pattern(point).is_some()) {
-        return vec![Points { kind: Kind::Application, family, any_size: all.clone(), points: all }];
+        return vec![Points {
+            kind: Kind::Application,
+            family,
+            by_bytes: uncounted,
+            any_size: all.clone(),
+            points: all,
+        }];
     }
     let size = |point: &PointResult| of(given, point, SIZES).and_then(|text| bytes(&text));
     let kind = |kind, random: bool, fits: fn(u64) -> bool| {
@@ -53,7 +62,7 @@ pub(super) fn works(given: &Given) -> Vec<Points<'_>> {
             .filter(|point| pattern(point).is_some_and(|word| word.starts_with("rand") == random))
             .collect();
         let points = any_size.iter().copied().filter(|point| size(point).is_none_or(fits)).collect();
-        Points { kind, family, points, any_size }
+        Points { kind, family, by_bytes: uncounted || kind == Kind::Throughput, points, any_size }
     };
     let both = [kind(Kind::Iops, true, |size| size <= SMALL), kind(Kind::Throughput, false, |size| size >= LARGE)];
     both.into_iter().collect()
@@ -89,7 +98,8 @@ impl Points<'_> {
             Kind::Iops => "IOPS-driven: random requests of at most 16 KiB".into(),
             Kind::Throughput => "throughput-driven: sequential requests of 128 KiB or more".into(),
             Kind::Application => {
-                format!("all points, by their {}s", if self.family == "io" { "I/O" } else { self.family })
+                let counted = if self.family == "io" { "I/O" } else { self.family };
+                format!("all points, by their {}s", if self.by_bytes { "byte" } else { counted })
             }
         }
     }

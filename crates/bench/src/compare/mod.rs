@@ -258,7 +258,9 @@ fn metrics<'a>(a: &'a Given, b: &'a Given, question: &Question) -> Result<(Vec<B
 /// What is compared where nobody has named anything: the main metrics; whatever both have where there are none of these.
 fn usual(a: &Given, b: &Given) -> Vec<String> {
     let is_there = |key: &str| shown::find(&a.results, key).is_some() && shown::find(&b.results, key).is_some();
-    let mut keys = shown::main_keys();
+    let is_counted = |given: &Given| shown::FAMILIES.iter().any(|family| shown::is_counted(&given.results, family));
+    let mut keys = if is_counted(a) && is_counted(b) { Vec::new() } else { shown::byte_keys() };
+    keys.extend(shown::main_keys());
     keys.retain(|key| is_there(key));
     if keys.is_empty() {
         keys = shown::shown(&a.results).into_iter().map(shown::plain).filter(|key| is_there(key)).collect();

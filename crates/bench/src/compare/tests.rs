@@ -204,6 +204,26 @@ fn points_without_a_value_on_one_side_are_counted() {
 }
 
 #[test]
+fn bytes_are_compared_where_no_operations_were_counted() {
+    let only_bytes = |seed: u64| {
+        let mut dice = Dice::new(seed);
+        let metrics = [("bytes_per_s", "B/s"), ("bytes_per_j_system", "B/J"), ("cpu_busy_cores", "cores")];
+        results(&[], 3, &metrics, |_| [1e6, 1e4, 1.0].map(|mean| mean + dice.normal()).to_vec())
+    };
+    let keys = |a: &Given, b: &Given| {
+        let comparison = compare(a, b, &Question::default()).unwrap();
+        comparison.pairs.into_iter().map(|pair| pair.metric).collect::<Vec<_>>()
+    };
+    let (a, b) = (only_bytes(1), only_bytes(2));
+    assert_eq!(keys(&a, &b), ["bytes_per_s", "bytes_per_j_system", "cpu_busy_cores"]);
+    let with = |seed: u64| {
+        let mut dice = Dice::new(seed);
+        results(&[], 3, &[("bytes_per_s", "B/s"), ("io_per_s", "1/s")], |_| vec![1e6 + dice.normal(), 1e3])
+    };
+    assert_eq!(keys(&with(1), &with(2)), ["io_per_s"], "else bytes say the same as operations");
+}
+
+#[test]
 fn where_nothing_usual_was_measured_all_that_both_have_is_compared() {
     let command = |keys: [&'static str; 2], seed| {
         let mut dice = Dice::new(seed);

@@ -41,10 +41,17 @@ pub fn quantile(histogram: &[(u64, u64)], ppm: u32) -> Option<u64> {
 /// Which class has none.
 pub fn mean_ns(classes: &[&Class]) -> Result<f64, String> {
     let (mut sum, mut count) = (0.0, 0.0);
-    for class in classes.iter().filter(|class| class.operations > 0) {
+    let with: Vec<&&Class> = classes.iter().filter(|class| class.took_place()).collect();
+    for class in &with {
         let mean = class.latency.mean_ns.or_else(|| mean_of(&class.latency.histogram));
-        sum += mean.ok_or("the tool does not say the latency of every class")? * class.operations as f64;
-        count += class.operations as f64;
+        let mean = mean.ok_or("the tool does not say the latency of every class")?;
+        let weight = match class.operations {
+            Some(operations) => operations as f64,
+            None if with.len() == 1 => 1.0,
+            None => return Err("the operations of a class are not counted, so that latencies cannot be weighed".into()),
+        };
+        sum += mean * weight;
+        count += weight;
     }
     if count > 0.0 { Ok(sum / count) } else { Err("no operation ended".into()) }
 }
@@ -54,7 +61,7 @@ pub fn mean_ns(classes: &[&Class]) -> Result<f64, String> {
 /// # Errors
 /// Why it cannot be told: printed quantiles of several classes do not add up to one.
 pub fn quantile_ns(classes: &[&Class], ppm: u32) -> Result<f64, String> {
-    let with: Vec<&&Class> = classes.iter().filter(|class| class.operations > 0).collect();
+    let with: Vec<&&Class> = classes.iter().filter(|class| class.took_place()).collect();
     match with.as_slice() {
         [] => Err("no operation ended".into()),
         [class] => alone(&class.latency, ppm),
@@ -90,7 +97,7 @@ mod tests {
     fn class(histogram: Vec<(u64, u64)>) -> Class {
         let operations = histogram.iter().map(|(_, count)| count).sum();
         let latency = Latency { histogram, ..Latency::default() };
-        Class { what: What::Read, operations, bytes: None, runtime_ns: 1, latency }
+        Class { what: What::Read, operations: Some(operations), bytes: None, runtime_ns: 1, latency }
     }
 
     #[test]
@@ -107,7 +114,7 @@ mod tests {
     #[test]
     fn printed_quantiles_are_of_one_class_only() {
         let mut a = class(vec![]);
-        a.operations = 5;
+        a.operations = Some(5);
         a.latency.printed = vec![(990_000, 77)];
         assert_eq!(quantile_ns(&[&a], 990_000), Ok(77.0));
         assert!(quantile_ns(&[&a], 500_000).is_err());

@@ -10,7 +10,7 @@ pub mod power;
 pub mod scope;
 mod system;
 
-use crate::record::{Class, Record, What};
+use crate::record::{Class, Latency, Record, What};
 use crate::results::entry::{Baseline, Run};
 use crate::study::count;
 use power::Taken;
@@ -46,7 +46,7 @@ pub fn of_run(run: &Run, taken: &Taken, baseline: Option<&Baseline>) -> Vec<Metr
     for family in &families {
         metrics.extend(family.work());
     }
-    for class in run.record.classes.iter().filter(|class| class.operations > 0) {
+    for class in run.record.classes.iter().filter(|class| class.took_place()) {
         metrics.extend(of_class(class));
     }
     let scopes = scope::scopes(&run.sensed, taken, run.window.length_ns(), baseline);
@@ -55,7 +55,7 @@ pub fn of_run(run: &Run, taken: &Taken, baseline: Option<&Baseline>) -> Vec<Metr
         families.iter().for_each(|family| metrics.extend(family.efficiency(scope)));
     }
     metrics.extend(scope::domains(&run.sensed, run.window.length_ns()));
-    let operations_per_s = families.first().map(Family::per_s);
+    let operations_per_s = families.first().and_then(Family::per_s);
     metrics.extend(system::metrics(&run.sensed, operations_per_s));
     metrics.extend(completion(run));
     if let Some(bytes_per_s) = families.first().and_then(Family::bytes_per_s) {
@@ -124,8 +124,9 @@ fn families(record: &Record) -> Vec<Family<'_>> {
 }
 
 impl Family<'_> {
-    fn per_s(&self) -> f64 {
-        self.classes.iter().map(|class| per_s(class.operations, class.runtime_ns)).sum()
+    /// `None` where the operations of some class are not counted.
+    fn per_s(&self) -> Option<f64> {
+        self.classes.iter().map(|class| Some(per_s(class.operations?, class.runtime_ns))).sum()
     }
 
     /// `None` where the tool does not count the bytes of some class.
@@ -135,8 +136,8 @@ impl Family<'_> {
 
     fn work(&self) -> Vec<Metric> {
         let Self { name, title, .. } = self;
-        let mut metrics =
-            vec![Metric::new(format!("{name}_per_s"), format!("{title} per second"), "1/s", Ok(self.per_s()))];
+        let rate = |rate| Metric::new(format!("{name}_per_s"), format!("{title} per second"), "1/s", Ok(rate));
+        let mut metrics: Vec<Metric> = self.per_s().map(rate).into_iter().collect();
         if let Some(bytes) = self.bytes_per_s() {
             let key = if *name == "io" { "bytes_per_s".to_owned() } else { format!("{name}_bytes_per_s") };
             metrics.push(Metric::new(key, format!("bytes of {title} per second"), "B/s", Ok(bytes)));
@@ -150,22 +151,36 @@ impl Family<'_> {
         let watts = || scope.watts.clone();
         let per_joule = |per_s: f64| watts().and_then(|watts| efficiency::per_joule(per_s, watts));
         let key = format!("{name}_per_j_{of}");
-        let mut metrics = vec![Metric::new(key, format!("{title} per joule, {words}"), "1/J", per_joule(self.per_s()))];
+        let each = |rate| Metric::new(key, format!("{title} per joule, {words}"), "1/J", per_joule(rate));
+        let mut metrics: Vec<Metric> = self.per_s().map(each).into_iter().collect();
         if let Some(bytes) = self.bytes_per_s() {
             let key = if *name == "io" { format!("bytes_per_j_{of}") } else { format!("{name}_bytes_per_j_{of}") };
             metrics.push(Metric::new(key, format!("bytes of {title} per joule, {words}"), "B/J", per_joule(bytes)));
         }
+        metrics.extend(self.products(scope));
+        metrics.iter_mut().for_each(|metric| metric.modelled = scope.is_modelled());
+        metrics
+    }
+
+    /// Energy and power times latency.
+    fn products(&self, scope: &Scope) -> Vec<Metric> {
+        let (Self { name, title, .. }, of, words) = (self, scope.key(), scope.words());
+        let mut metrics = Vec::new();
+        if !self.classes.iter().any(|class| says_latency(class)) {
+            return metrics;
+        }
         let p99 = latency::quantile_ns(&self.classes, 990_000);
         for (which, latency) in [("mean", latency::mean_ns(&self.classes)), ("p99", p99)] {
-            let both = || Ok((watts()?, latency.clone()?));
-            let edp = both().and_then(|(w, ns)| efficiency::energy_delay_js(w, self.per_s(), ns));
-            let title = format!("energy-delay product of {title}, {which}, {words}");
-            metrics.push(Metric::new(format!("{name}_edp_{which}_js_{of}"), title, "J s", edp));
+            let both = || Ok((scope.watts.clone()?, latency.clone()?));
+            if let Some(rate) = self.per_s() {
+                let edp = both().and_then(|(w, ns)| efficiency::energy_delay_js(w, rate, ns));
+                let title = format!("energy-delay product of {title}, {which}, {words}");
+                metrics.push(Metric::new(format!("{name}_edp_{which}_js_{of}"), title, "J s", edp));
+            }
             let pdp = both().and_then(|(w, ns)| efficiency::power_delay_ws(w, ns));
             let title = format!("power times {which} latency of {}, {words}", self.title);
             metrics.push(Metric::new(format!("{name}_power_delay_{which}_ws_{of}"), title, "W s", pdp));
         }
-        metrics.iter_mut().for_each(|metric| metric.modelled = scope.is_modelled());
         metrics
     }
 }
@@ -174,7 +189,15 @@ fn per_s(count: u64, runtime_ns: u64) -> f64 {
     count as f64 / (runtime_ns.max(1) as f64 / 1e9)
 }
 
+/// Whether a class says how long its operations took, or would have to: those that are counted take time.
+fn says_latency(class: &Class) -> bool {
+    class.operations.is_some() || class.latency != Latency::default()
+}
+
 fn latencies(name: &str, title: &str, classes: &[&Class]) -> Vec<Metric> {
+    if !classes.iter().any(|class| says_latency(class)) {
+        return Vec::new();
+    }
     let us = |ns: Result<f64, String>| ns.map(|ns| ns / 1e3);
     let mean = Metric::new(
         format!("{name}_latency_mean_us"),
@@ -199,8 +222,11 @@ fn of_class(class: &Class) -> Vec<Metric> {
         What::TransactionKind(name) => (format!("transaction_{}", tidy(name)), format!("transactions, {name}")),
         What::Operation(name) => (format!("operation_{}", tidy(name)), name.clone()),
     };
-    let rate = per_s(class.operations, class.runtime_ns);
-    let mut metrics = vec![Metric::new(format!("{key}_per_s"), format!("{title} per second"), "1/s", Ok(rate))];
+    let rate = |count| {
+        let rate = per_s(count, class.runtime_ns);
+        Metric::new(format!("{key}_per_s"), format!("{title} per second"), "1/s", Ok(rate))
+    };
+    let mut metrics: Vec<Metric> = class.operations.map(rate).into_iter().collect();
     if let Some(bytes) = class.bytes {
         let rate = per_s(bytes, class.runtime_ns);
         metrics.push(Metric::new(

@@ -15,7 +15,7 @@ const S: u64 = 1_000_000_000;
 
 fn class(what: What, operations: u64, ns: u64) -> Class {
     let latency = Latency { mean_ns: Some(ns as f64), histogram: vec![(ns, operations)], ..Latency::default() };
-    Class { what, operations, bytes: Some(operations * 4096), runtime_ns: 2 * S, latency }
+    Class { what, operations: Some(operations), bytes: Some(operations * 4096), runtime_ns: 2 * S, latency }
 }
 
 fn domain(name: &str, part: Part, joules: i64) -> DomainEnergy {
@@ -159,6 +159,47 @@ fn transactions_have_their_own_efficiency() {
     check(&metrics, "transaction_per_j_system", 10.0);
     check(&metrics, "transaction_latency_mean_us", 5_000.0);
     assert!(!metrics.iter().any(|metric| metric.key == "io_per_s"));
+}
+
+#[test]
+fn what_a_workload_does_not_declare_is_absent_and_not_zero() {
+    let mut run = run();
+    let only_bytes = Class { operations: None, latency: Latency::default(), ..class(What::Read, 1_000, 1) };
+    run.record.classes = vec![only_bytes.clone()];
+    let metrics = of_run(&run, &taken(&run), Some(&baseline()));
+    for (key, expected) in [
+        ("bytes_per_s", 2_048_000.0),
+        ("read_bytes_per_s", 2_048_000.0),
+        ("bytes_per_j_system", 20_480.0),
+        ("bytes_per_cpu_s", 2_048_000.0 / 0.75),
+    ] {
+        check(&metrics, key, expected);
+    }
+    let of_operations = |key: &str| {
+        ["io_per", "read_per", "io_edp", "io_power_delay", "latency", "cpu_us_per", "_per_operation"]
+            .iter()
+            .any(|part| key.contains(part))
+    };
+    let told: Vec<&str> = metrics.iter().map(|metric| metric.key.as_str()).filter(|key| of_operations(key)).collect();
+    assert_eq!(told, [""; 0]);
+    // A class whose operations are counted and are none is zero, and counts of a part are not those of the whole.
+    run.record.classes = vec![Class { operations: Some(0), ..only_bytes.clone() }];
+    let metrics = of_run(&run, &taken(&run), None);
+    assert_eq!(metrics.iter().find(|metric| metric.key == "io_per_s").unwrap().value, Ok(0.0));
+    run.record.classes = vec![class(What::Write, 1_000, 5_000), only_bytes];
+    let metrics = of_run(&run, &taken(&run), None);
+    check(&metrics, "write_per_s", 500.0);
+    assert!(!metrics.iter().any(|metric| metric.key == "io_per_s"));
+}
+
+#[test]
+fn a_latency_without_a_count_is_told() {
+    let mut run = run();
+    run.record.classes = vec![Class { operations: None, bytes: None, ..class(What::Read, 1_000, 7_000) }];
+    let metrics = of_run(&run, &taken(&run), None);
+    check(&metrics, "io_latency_mean_us", 7.0);
+    check(&metrics, "read_latency_p99_us", 7.0);
+    assert!(!metrics.iter().any(|metric| metric.key.contains("_per_s") && metric.key.starts_with("io")));
 }
 
 #[test]

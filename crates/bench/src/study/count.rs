@@ -54,14 +54,14 @@ fn is_queue(name: &str, begins: &str) -> bool {
 /// I/Os of the whole command, those of the ramp by its time.
 fn ios(record: &Record, ramp_ns: u64) -> Option<f64> {
     let is_io = |class: &&Class| matches!(class.what, What::Read | What::Write | What::Trim);
-    let with_ramp = |class: &Class| class.operations as f64 * (1.0 + ramp_ns as f64 / class.runtime_ns.max(1) as f64);
+    let with_ramp = |class: &Class| class.counted() as f64 * (1.0 + ramp_ns as f64 / class.runtime_ns.max(1) as f64);
     let ios: f64 = record.classes.iter().filter(is_io).map(with_ramp).sum();
     (ios > 0.0).then_some(ios)
 }
 
 /// fio and `pilotlight read` count those of their workers (getrusage), without the ramp.
 fn switches_per_io(record: &Record, count: &str) -> Option<f64> {
-    let operations: u64 = record.classes.iter().map(|class| class.operations).sum();
+    let operations: u64 = record.classes.iter().map(Class::counted).sum();
     let switches = record.extra.get(count)?;
     (operations > 0).then(|| switches / operations as f64)
 }
@@ -113,7 +113,7 @@ mod tests {
     fn ios_of_the_ramp_are_taken_to_come_at_the_same_rate() {
         let class = |what, operations| Class {
             what,
-            operations,
+            operations: Some(operations),
             bytes: None,
             runtime_ns: 2_000,
             latency: crate::record::Latency::default(),
@@ -130,7 +130,7 @@ mod tests {
         use crate::study::Completion;
         use pilotlight_sensors::energy::Window;
         let latency = crate::record::Latency::default();
-        let class = Class { what: What::Read, operations: 1_000, bytes: None, runtime_ns: 4_000, latency };
+        let class = Class { what: What::Read, operations: Some(1_000), bytes: None, runtime_ns: 4_000, latency };
         let extra = [("context_switches_count", 500.0), ("voluntary_context_switches_count", 250.0)];
         let extra = extra.map(|(name, count)| (name.to_owned(), count)).into();
         let window = Window { from_ns: 0, to_ns: 4_000 };

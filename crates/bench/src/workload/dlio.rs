@@ -235,7 +235,7 @@ fn record(outcome: &Outcome, summary: &str, epochs: &str, version: String) -> Re
     let window_ns = span.and_then(|(from, to)| wall::window(outcome, from, to, 1_000_000));
     let class = Class {
         what: What::Operation("sample".into()),
-        operations,
+        operations: Some(operations),
         bytes: Some(bytes.round() as u64),
         runtime_ns,
         latency: Latency::default(),
@@ -284,7 +284,7 @@ mod tests {
         let record = recorded(|text| text).unwrap();
         let [class] = &record.classes[..] else { panic!() };
         // 8 files of 16 samples of 4 KiB, twice; 0.494353 s and 0.432799 s.
-        assert_eq!((class.operations, class.bytes, class.runtime_ns), (256, Some(256 * 4096), 927_152_000));
+        assert_eq!((class.counted(), class.bytes, class.runtime_ns), (256, Some(256 * 4096), 927_152_000));
         // 05:17:14.513586 to 05:17:15.442261 is 1795324634.513586 on.
         assert_eq!(record.window_ns, Some((5_000_586_000, 5_929_261_000)));
         assert_eq!(record.extra["accelerator_use_mean_percent"], 78.6852856566828);

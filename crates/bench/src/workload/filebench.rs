@@ -138,7 +138,13 @@ fn record(outcome: &Outcome, duration_s: f64) -> Result<Record, Problem> {
     let mean_ms = before(summary, "ms/op").or_else(|| before(summary, "ms latency"));
     let runtime_ns = if rate > 0.0 { (operations as f64 / rate * 1e9).round() as u64 } else { 0 };
     let latency = Latency { mean_ns: mean_ms.map(|ms| ms * 1e6), ..Latency::default() };
-    let class = Class { what: What::Operation("filebench".into()), operations, bytes: None, runtime_ns, latency };
+    let class = Class {
+        what: What::Operation("filebench".into()),
+        operations: Some(operations),
+        bytes: None,
+        runtime_ns,
+        latency,
+    };
     let tool = tool(&stdout);
     let warnings = program::unknown(&tool, &[]).into_iter().collect();
     let extra = before(summary, "mb/s").map(|rate| ("data_mib_per_s".to_owned(), rate)).into_iter().collect();
@@ -173,7 +179,7 @@ mod tests {
         {
             let record = record(&outcome(text, 0), 60.0).unwrap();
             let [class] = &record.classes[..] else { panic!() };
-            assert_eq!((class.operations, class.latency.mean_ns), (operations, Some(mean_ns)));
+            assert_eq!((class.counted(), class.latency.mean_ns), (operations, Some(mean_ns)));
             assert!((operations as f64 * 1e9 / class.runtime_ns as f64 / rate - 1.0).abs() < 1e-6);
             assert_eq!(record.extra["data_mib_per_s"], mib);
             assert!(!record.tool.known && record.warnings[0].contains("not tried"));

@@ -116,14 +116,14 @@ fn classes(benchmark: &str, stdout: &str, summary: &Summary) -> Result<Vec<Class
         if operations > 0.0 {
             let what = What::Operation(name.into());
             let latency = latency(&block, name)?;
-            classes.push(Class { what, operations: operations as u64, bytes: None, runtime_ns, latency });
+            classes.push(Class { what, operations: Some(operations as u64), bytes: None, runtime_ns, latency });
         }
     }
     if classes.is_empty() && summary.operations > 0 {
         let what = What::Operation(benchmark.into());
         classes.push(Class {
             what,
-            operations: summary.operations,
+            operations: Some(summary.operations),
             bytes: None,
             runtime_ns,
             latency: Latency::default(),
@@ -196,7 +196,7 @@ fn notes(stdout: &str) -> Vec<String> {
 
 fn doubts(record: &Record, summary: &Summary) -> Vec<String> {
     let mut doubts = Vec::new();
-    let counted: u64 = record.classes.iter().map(|class| class.operations).sum();
+    let counted: u64 = record.classes.iter().map(|class| class.counted()).sum();
     if counted != summary.operations {
         doubts.push(format!("db_bench says {} operations and has latencies of {counted}", summary.operations));
     }

@@ -174,7 +174,7 @@ fn class<'a>(what: &What, jobs: impl Iterator<Item = &'a Direction>, kind: Kind)
     }
     (operations > 0).then(|| Class {
         what: what.clone(),
-        operations,
+        operations: Some(operations),
         bytes: Some(bytes),
         runtime_ns: runtime_ms * 1_000_000,
         latency: latency.into_latency(),

@@ -116,7 +116,7 @@ fn classes(report: &Report) -> Vec<Class> {
         let operation = operation.as_ref().filter(|operation| operation.ios > 0)?;
         Some(Class {
             what,
-            operations: operation.ios,
+            operations: Some(operation.ios),
             bytes: Some(operation.data_bytes),
             runtime_ns: report.elapsed_ns,
             latency: (&operation.latency).into(),

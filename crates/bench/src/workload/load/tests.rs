@@ -64,7 +64,7 @@ fn assert_same(record: &Record, json: &serde_json::Value) {
     assert_eq!(record.classes.len(), present.clone().count());
     for (class, (what, key)) in record.classes.iter().zip(present) {
         let (ios, of) = (&json[key]["ios"], &json[key]["latency"]);
-        assert_eq!((&class.what, class.operations), (what, ios.as_u64().unwrap()));
+        assert_eq!((&class.what, class.counted()), (what, ios.as_u64().unwrap()));
         assert_eq!(class.bytes, json[key]["data_bytes"].as_u64());
         assert_eq!(class.runtime_ns, json["elapsed_ns"].as_u64().unwrap());
         assert_eq!(

@@ -308,7 +308,7 @@ impl Workload for Pgbench {
         let mut record = output::record(outcome, log, self.options.sampling.is_some_and(|share| share < 1.0), &kinds)?;
         if let Some(class) = record.classes.iter().find(|class| class.what == What::TransactionKind("new-order".into()))
         {
-            let per_minute = tpcc::per_minute(class.operations, class.runtime_ns);
+            let per_minute = tpcc::per_minute(class.counted(), class.runtime_ns);
             record.extra.insert("new_orders_per_minute".into(), per_minute);
         }
         record.warnings.extend(self.options.tpcc.doubt().filter(|_| !kinds.is_empty()));

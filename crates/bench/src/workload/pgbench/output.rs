@@ -95,7 +95,7 @@ pub(super) fn record(outcome: &Outcome, log: Log, sample: bool, kinds: &[Kind]) 
     } else {
         of_kinds(&stdout, &report, log, sample, kinds)?
     };
-    let in_classes: u64 = classes.iter().map(|class| class.operations).sum();
+    let in_classes: u64 = classes.iter().map(|class| class.counted()).sum();
     if sample && in_classes != report.transactions {
         let all = report.transactions;
         warnings.push(format!(
@@ -103,7 +103,7 @@ pub(super) fn record(outcome: &Outcome, log: Log, sample: bool, kinds: &[Kind]) 
              with jobs = 1, or without sampling, the counts are exact"
         ));
     }
-    classes.retain(|class| class.operations > 0);
+    classes.retain(|class| class.counted() > 0);
     let tool = Tool { name: "pgbench".into(), known: is_known(&version), version };
     Ok(Record { tool, classes, window_ns, extra: report.extra(&stdout, logged), warnings })
 }
@@ -181,7 +181,7 @@ impl Report {
 
     fn class(&self, what: What, logged: Moments, sample: bool, runtime_ns: u64) -> Class {
         let latency = self.latency(logged.into_latency(), sample);
-        Class { what, operations: self.transactions, bytes: None, runtime_ns, latency }
+        Class { what, operations: Some(self.transactions), bytes: None, runtime_ns, latency }
     }
 
     /// pgbench's time without that for connecting.

@@ -40,9 +40,9 @@ fn assert_is_of(record: &Record, stdout: &str, us: &[f64]) {
     let [class] = &record.classes[..] else { panic!("{record:?}") };
     let behind =
         |key: &str| stdout.split_once(key).unwrap().1.split_whitespace().next().unwrap().parse::<f64>().unwrap();
-    assert_eq!((&class.what, class.operations), (&What::Transaction, us.len() as u64));
-    assert_eq!(class.operations as f64, behind("actually processed: "));
-    assert!((class.operations as f64 * 1e9 / class.runtime_ns as f64 / behind("tps = ") - 1.0).abs() < 1e-6);
+    assert_eq!((&class.what, class.counted()), (&What::Transaction, us.len() as u64));
+    assert_eq!(class.counted() as f64, behind("actually processed: "));
+    assert!((class.counted() as f64 * 1e9 / class.runtime_ns as f64 / behind("tps = ") - 1.0).abs() < 1e-6);
     let mean = us.iter().sum::<f64>() / us.len() as f64;
     let variance = us.iter().map(|us| (us - mean).powi(2)).sum::<f64>() / (us.len() - 1) as f64;
     assert!((class.latency.mean_ns.unwrap() / mean / 1e3 - 1.0).abs() < 1e-9);
@@ -50,7 +50,7 @@ fn assert_is_of(record: &Record, stdout: &str, us: &[f64]) {
     assert!((mean / 1e3 - behind("latency average = ")).abs() < 0.01, "{mean}");
     assert_eq!(class.latency.least_ns, us.iter().map(|us| *us as u64 * 1_000).min());
     assert_eq!(class.latency.greatest_ns, us.iter().map(|us| *us as u64 * 1_000).max());
-    assert_eq!(class.latency.histogram.iter().map(|(_, count)| count).sum::<u64>(), class.operations);
+    assert_eq!(class.latency.histogram.iter().map(|(_, count)| count).sum::<u64>(), class.counted());
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn of_a_sample_the_counts_and_means_are_pgbench_s() {
         fixture("pgbench/15.18.log").lines().step_by(10).map(|line| format!("{line}\n")).collect();
     let record = output::record(&outcome(&text, BEGAN), log(&every_tenth), true, &[]).unwrap();
     let class = &record.classes[0];
-    assert!(class.operations as f64 > 9.0 * record.extra["logged_transactions_count"]);
+    assert!(class.counted() as f64 > 9.0 * record.extra["logged_transactions_count"]);
     let behind = |key: &str| text.split_once(key).unwrap().1.split_whitespace().next().unwrap().parse::<f64>().unwrap();
     assert_eq!(class.latency.mean_ns, Some(behind("latency average = ") * 1e6));
     assert_eq!(class.latency.deviation_ns, Some(behind("latency stddev = ") * 1e6));
@@ -276,7 +276,7 @@ fn transactions_like_those_of_tpc_c_leave_a_consistent_database_behind() {
 
 fn operations(record: &Record, kind: &str) -> u64 {
     let of = |what: &What| *what == What::TransactionKind(kind.into());
-    record.classes.iter().find(|class| of(&class.what)).map_or(0, |class| class.operations)
+    record.classes.iter().find(|class| of(&class.what)).map_or(0, |class| class.counted())
 }
 
 /// Each kind has the latencies that the log has of its script, and its share of the mix.
@@ -287,7 +287,7 @@ fn check_kinds(record: &Record, stdout: &str, log: &Path) {
     assert_eq!(record.extra["failed_transactions_count"], failed.len() as f64, "{failed:?}");
     // Every thread writes a line for each transaction that it counts, so that both numbers are the same; the counters of the scripts
     // are shared by the threads and lose updates.
-    let all: u64 = record.classes.iter().map(|class| class.operations).sum();
+    let all: u64 = record.classes.iter().map(|class| class.counted()).sum();
     assert_eq!(all as usize, lines.len());
     assert!(stdout.contains(&format!("actually processed: {all}\n")), "{all} lines: {stdout}");
     let mix =

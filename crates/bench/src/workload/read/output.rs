@@ -74,7 +74,7 @@ fn class(report: &Report) -> Option<Class> {
     let (read, of) = (&report.read, &report.read.latency);
     (read.ios > 0).then(|| Class {
         what: What::Read,
-        operations: read.ios,
+        operations: Some(read.ios),
         bytes: Some(read.data_bytes),
         runtime_ns: report.elapsed_ns,
         latency: Latency {

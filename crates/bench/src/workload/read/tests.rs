@@ -71,7 +71,7 @@ const SLACK: u64 = 5_000_000;
 fn assert_same(record: &Record, json: &Json) {
     let [class] = record.classes.as_slice() else { panic!("one class: {record:?}") };
     let (read, of) = (&json["read"], &json["read"]["latency"]);
-    assert_eq!((&class.what, class.operations), (&What::Read, read["ios"].as_u64().unwrap()));
+    assert_eq!((&class.what, class.counted()), (&What::Read, read["ios"].as_u64().unwrap()));
     assert_eq!((class.bytes, class.runtime_ns), (read["data_bytes"].as_u64(), json["elapsed_ns"].as_u64().unwrap()));
     let latency = &class.latency;
     assert_eq!((latency.mean_ns, latency.deviation_ns), (of["mean_ns"].as_f64(), of["stddev_ns"].as_f64()));

@@ -108,7 +108,7 @@ fn class(what: What, of: &Histogram, load: &Load) -> Class {
         ..Latency::default()
     };
     let bytes = Some(of.count() * load.bytes);
-    Class { what, operations: of.count(), bytes, runtime_ns: load.duration_ns, latency }
+    Class { what, operations: Some(of.count()), bytes, runtime_ns: load.duration_ns, latency }
 }
 
 #[cfg(test)]
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(record.window_ns, Some((window.from_ns, window.to_ns)));
         let [class] = &record.classes[..] else { panic!("{:?}", record.classes) };
         let reads = tally.reads.count();
-        assert_eq!((&class.what, class.operations, class.bytes), (&What::Read, reads, Some(reads * load.bytes)));
+        assert_eq!((&class.what, class.operations, class.bytes), (&What::Read, Some(reads), Some(reads * load.bytes)));
         assert_eq!(class.runtime_ns, load.duration_ns);
         assert_eq!(class.latency.histogram.iter().map(|(_, count)| count).sum::<u64>(), reads);
         // One switch for each request, of the measured time alone.
