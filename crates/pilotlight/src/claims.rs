@@ -139,14 +139,20 @@ struct Output {
 
 /// Prints the claims as asked.
 pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<Exit> {
-    console::print(answer(args)?)?;
+    let files = Files::read(args)?;
+    if let Some(refusal) = args.seed_paper.as_deref().and_then(|name| unknown_paper(name, &files.claims)) {
+        crate::exit::failed(&refusal);
+        return Ok(Exit::Refused);
+    }
+    console::print(files.judged(|lab| told(args, &files, lab))?)?;
     Ok(Exit::Clean)
 }
 
-/// What is printed; writes the page.
-fn answer(args: &ClaimsArgs) -> anyhow::Result<String> {
-    let files = Files::read(args)?;
-    files.judged(|lab| told(args, &files, lab))
+/// Why there are no rows of a paper of this name.
+fn unknown_paper(name: &str, claims: &[Claim]) -> Option<anyhow::Error> {
+    let papers: BTreeSet<&str> = claims.iter().map(|claim| claim.seed.as_str()).collect();
+    let known = || papers.iter().copied().collect::<Vec<_>>().join(", ");
+    (!papers.contains(name)).then(|| anyhow::anyhow!("--seed-paper {name}: there are rows of {}", known()))
 }
 
 fn told(args: &ClaimsArgs, files: &Files, lab: &Lab<'_>) -> anyhow::Result<String> {
@@ -429,7 +435,8 @@ compare = 'reduction %'
         let root = folder.display().to_string();
         let args = ["pilotlight", "claims", "--root", &root];
         let Command::Claims(args) = Cli::parse_from(args.iter().chain(more)).command else { panic!("not claims") };
-        answer(&args)
+        let files = Files::read(&args)?;
+        files.judged(|lab| told(&args, &files, lab))
     }
 
     #[test]

@@ -196,7 +196,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH", help_heading = "Administration")]
     pub(crate) admin_socket: Option<String>,
 
-    /// Read everything from a file (TOML; see docs/configuration.md)
+    /// Read everything from a regular file (TOML; see docs/configuration.md); no pipe, since SIGHUP reads it again
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]
     pub(crate) config: Option<PathBuf>,
 

@@ -80,6 +80,14 @@ pub enum Reason {
     /// CSV whose columns are not known.
     #[error("comes before a heading that names time_ns (or time_us, time_s), op, offset and bytes")]
     Heading,
+    /// A heading that names a column twice, or the time in two units.
+    #[error("names two columns for the same: `{one}` and `{other}`; keep one of them")]
+    Twice {
+        /// The first column.
+        one: String,
+        /// The second.
+        other: String,
+    },
     /// More names of volumes than are kept.
     #[error("names one volume more than the {} that are told apart", crate::read::MAX_VOLUMES)]
     TooManyVolumes,

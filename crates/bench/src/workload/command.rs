@@ -119,6 +119,7 @@ impl Command {
             Ok(Picked { metric: metric.clone(), pick })
         };
         let metrics = options.metric.iter().enumerate().map(sound).collect::<Result<_, _>>()?;
+        check_names(&options)?;
         Ok(Self { options, metrics })
     }
 
@@ -139,6 +140,34 @@ impl Command {
     fn steps(&self, commands: &[Vec<String>], point: &Point, stage: &Stage) -> Result<Vec<Step>, Problem> {
         commands.iter().map(|argv| self.step(argv, argv.join(" "), (point, stage))).collect()
     }
+}
+
+/// Every name in braces has to be a knob's or one that is always known, whatever the place is. What runs once, before the first point or
+/// after the last, has no knobs.
+fn check_names(options: &Options) -> Result<(), Problem> {
+    let own: Point =
+        options.knobs.iter().filter_map(|(name, values)| Some((name.clone(), values.first()?.clone()))).collect();
+    let none = Point::new();
+    let once = [("workload.prepare", &options.prepare), ("workload.clean_up", &options.clean_up)];
+    let words = |lines: &Vec<Vec<String>>| lines.iter().flatten().cloned().collect::<Vec<_>>();
+    let mut all = vec![
+        ("workload.argv", &own, options.argv.clone()),
+        ("workload.before", &own, words(&options.before)),
+        // Variables are set for what runs once too.
+        (
+            "workload.env",
+            if options.prepare.is_empty() && options.clean_up.is_empty() { &own } else { &none },
+            options.env.values().cloned().collect(),
+        ),
+    ];
+    all.extend(once.map(|(at, lines)| (at, &none, words(lines))));
+    for (at, point, texts) in all {
+        for text in texts {
+            let known = |name: &str| (PLACES.contains(&name) || point.contains_key(name)).then(String::new);
+            filled(&text, known).map_err(|name| Problem { at: at.into(), why: unknown(&name, &text, point).why })?;
+        }
+    }
+    Ok(())
 }
 
 fn pick(metric: &Metric) -> Result<Pick, String> {
@@ -170,8 +199,16 @@ fn nanoseconds(unit: &str) -> Option<f64> {
     units.into_iter().find(|(name, _)| *name == unit).map(|(_, factor)| factor)
 }
 
-/// The text with what stands in braces replaced; `{{` and `}}` are braces.
+/// Names that are no knobs.
+const PLACES: [&str; 8] = ["file", "size", "folder", "device", "scratch", "ramp_s", "duration_s", "seed"];
+
+/// The text with what stands in braces replaced.
 fn replaced(text: &str, point: &Point, stage: &Stage) -> Result<String, Problem> {
+    filled(text, |name| value(name, point, stage)).map_err(|name| unknown(&name, text, point))
+}
+
+/// The text with what stands in braces replaced by its value, or the first name that has none; `{{` and `}}` are braces.
+fn filled(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(['{', '}']) {
         out += &rest[..at];
@@ -181,7 +218,7 @@ fn replaced(text: &str, point: &Point, stage: &Stage) -> Result<String, Problem>
             out += brace;
             rest = after;
         } else if let Some((name, after)) = rest.split_once('}').filter(|_| brace == "{") {
-            out += &value(name, point, stage).ok_or_else(|| unknown(name, text, point))?;
+            out += &value(name).ok_or(name)?;
             rest = after;
         } else {
             out += brace;
@@ -304,13 +341,13 @@ fn keep(record: &mut Record, metric: &Metric, value: f64, runtime_ns: u64) {
     let what = what(class);
     let at = record.classes.iter().position(|class| class.what == what).unwrap_or_else(|| {
         let latency = Latency::default();
-        record.classes.push(Class { what, operations: 0, bytes: None, runtime_ns, latency });
+        record.classes.push(Class { what, operations: None, bytes: None, runtime_ns, latency });
         record.classes.len() - 1
     });
     let class = &mut record.classes[at];
     let ns = value * nanoseconds(&metric.unit).unwrap_or(1.0);
     match field {
-        Field::Operations => class.operations = value.round() as u64,
+        Field::Operations => class.operations = Some(value.round() as u64),
         Field::Bytes => class.bytes = Some(value.round() as u64),
         Field::LatencyMean => class.latency.mean_ns = Some(ns),
         Field::LatencyP50 => class.latency.printed.push((500_000, ns.round() as u64)),
@@ -348,12 +385,31 @@ mod tests {
 
     #[test]
     fn knobs_and_place_are_replaced() {
-        let command = command("argv = ['x', '{depth}:{file}:{size}:{seed}:{duration_s}', '{{a}}']").unwrap();
+        let command =
+            command("argv = ['x', '{depth}:{file}:{size}:{seed}:{duration_s}', '{{a}}']\nknobs = { depth = [4] }")
+                .unwrap();
         let point = Point::from([("depth".to_owned(), Value::Integer(4))]);
         let step = command.command(&point, &stage()).unwrap();
         assert_eq!(step.argv, ["x", "4:/tmp/f:4096:9:2", "{a}"]);
         let problem = command.command(&Point::new(), &stage()).unwrap_err();
         assert!(problem.why.contains("{depth}"), "{problem}");
+    }
+
+    #[test]
+    fn names_that_are_nothing_are_found_before_anything_runs() {
+        for (keys, at) in [
+            ("argv = ['x', '{zzz}']", "workload.argv"),
+            ("argv = ['x', '{zzz}']\nknobs = { depth = [1] }", "workload.argv"),
+            ("argv = ['x']\nenv = { A = '{zzz}' }", "workload.env"),
+            ("argv = ['x']\nbefore = [['y', '{zzz}']]", "workload.before"),
+            ("argv = ['x']\nprepare = [['y', '{depth}']]\nknobs = { depth = [1] }", "workload.prepare"),
+            ("argv = ['x']\nclean_up = [['y', '{zzz}']]", "workload.clean_up"),
+        ] {
+            let problem = command(keys).unwrap_err();
+            assert_eq!(problem.at, at, "{problem}");
+        }
+        let fine = "argv = ['x', '{depth} {file} {{zzz}}']\nbefore = [['y', '{depth}']]\nknobs = { depth = [1] }";
+        assert!(command(fine).is_ok());
     }
 
     #[test]
@@ -367,7 +423,7 @@ mod tests {
         let record =
             command.unwrap().parse(&Point::new(), &stage(), &printed("did 1,200 mean 0.25 score=7.5")).unwrap();
         assert_eq!(record.extra["score_points"], 7.5);
-        assert_eq!((record.classes[0].operations, record.classes[0].runtime_ns), (1_200, 2_000_000_000));
+        assert_eq!((record.classes[0].counted(), record.classes[0].runtime_ns), (1_200, 2_000_000_000));
         assert_eq!(record.classes[0].latency.mean_ns, Some(250_000.0));
     }
 

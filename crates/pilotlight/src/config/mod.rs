@@ -15,6 +15,7 @@ mod units;
 mod validate;
 
 use std::fs;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
@@ -90,14 +91,29 @@ fn load_file(args: &ServeArgs, path: &Path, machine: &Machine) -> Result<Loaded,
     if !conflicts.is_empty() {
         return Err(Refused { problems: conflicts, source: None });
     }
-    let text = fs::read_to_string(path).map_err(|error| {
-        let problem = Problem::error(&Origin::Flag("--config"), format!("{name}: {}", cause(&error)));
+    let text = text_of(path).map_err(|why| {
+        let problem = Problem::error(&Origin::Flag("--config"), format!("{name}: {why}"));
         let help = "without --config the server needs no file at all; docs/configuration.md has one to start from";
         Refused { problems: vec![problem.help(help)], source: None }
     })?;
     let (draft, problems) = file::read(&text);
     let base = directory_of(path);
     check(&draft, problems, machine, &base, Some(Source { name, text }))
+}
+
+/// The text of a regular file. A pipe could keep the server waiting for ever, and has nothing left when SIGHUP asks again.
+fn text_of(path: &Path) -> Result<String, String> {
+    let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32; // opening a FIFO would wait for its writer
+    let told = |error: std::io::Error| cause(&error);
+    let file = fs::File::options().read(true).custom_flags(nonblock).open(path).map_err(told)?;
+    let meta = file.metadata().map_err(told)?;
+    if meta.is_dir() {
+        return Err("is a directory; name the file in it".to_owned());
+    }
+    if !meta.is_file() {
+        return Err("is not a regular file, but is read again at SIGHUP: write a pipe's output, such as <(...), to a file first".to_owned());
+    }
+    std::io::read_to_string(file).map_err(told)
 }
 
 /// Where relative paths in the file start: the file's own directory, so that it means the same from everywhere.

@@ -56,7 +56,7 @@ pub(crate) struct TraceArgs {
     pub(crate) reading: ReadingArgs,
 
     /// Write the requests as plain CSV to a file; .gz and .zst are packed. A FIFO or /dev/stdout is written as it is
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = output_path)]
     pub(crate) output: Option<PathBuf>,
 
     /// Print the statistics as JSON instead of tables
@@ -113,18 +113,18 @@ impl ReadingArgs {
 /// What a burst is.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BurstArgs {
-    /// Width of a bin
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration_ns)]
+    /// Width of a bin, at least 1us
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = bin_ns)]
     #[arg(help_heading = "Bursts: runs of bins that hold at least --burst-factor times the mean of the bins before")]
     pub(crate) burst_bin: u64,
 
     /// How many times the mean of the bins before
-    #[arg(long, value_name = "FACTOR", default_value_t = 2.0)]
+    #[arg(long, value_name = "FACTOR", default_value_t = 2.0, value_parser = factor)]
     #[arg(help_heading = "Bursts: runs of bins that hold at least --burst-factor times the mean of the bins before")]
     pub(crate) burst_factor: f64,
 
     /// How many bins before make up the mean
-    #[arg(long, value_name = "BINS", default_value_t = 60)]
+    #[arg(long, value_name = "BINS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     #[arg(help_heading = "Bursts: runs of bins that hold at least --burst-factor times the mean of the bins before")]
     pub(crate) burst_background: u32,
 
@@ -132,6 +132,34 @@ pub(crate) struct BurstArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     #[arg(help_heading = "Bursts: runs of bins that hold at least --burst-factor times the mean of the bins before")]
     pub(crate) burst_least: u64,
+}
+
+/// Of a bin, in nanoseconds.
+fn bin_ns(text: &str) -> Result<u64, String> {
+    match units::duration_ns(text).map_err(|error| error.to_string())? {
+        0..1_000 => Err("a bin is at least 1us wide, such as 1s".into()),
+        ns => Ok(ns),
+    }
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor > 0.0);
+    factor.ok_or_else(|| "give a number above 0, such as 2".into())
+}
+
+/// Ends of names that stand for packings which are not written.
+const NOT_WRITTEN: [&str; 12] = ["bz2", "xz", "lz4", "lzma", "lzo", "br", "z", "zip", "7z", "tgz", "tar", "parquet"];
+
+/// A file whose name does not say that it is packed in a way that is not written.
+fn output_path(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default().to_ascii_lowercase();
+    if NOT_WRITTEN.contains(&end.as_str()) {
+        return Err(format!(
+            ".{end} is not written; a name that ends in .gz or .zst is packed so, any other is plain CSV"
+        ));
+    }
+    Ok(path)
 }
 
 impl BurstArgs {

@@ -53,6 +53,12 @@ fn mistakes_are_refused_with_what_was_meant() {
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
     assert!(error.contains("workload.nobs") && error.contains("did you mean `knobs`?"), "{error}");
+    let unknown = "title = 't'\n[workload]\nkind = 'command'\nargv = ['true', '{zzz}']\n";
+    std::fs::write(&file, unknown).unwrap();
+    let output = run(&["bench", &file]);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("workload.argv") && error.contains("{zzz}"), "{error}");
 }
 
 #[test]

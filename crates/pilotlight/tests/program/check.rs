@@ -44,6 +44,19 @@ fn a_bad_configuration_is_refused_with_code_2() {
 }
 
 #[test]
+fn a_configuration_is_a_regular_file_and_a_pipe_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    for path in [fifo.as_path(), dir.path()] {
+        let output = run(&["serve", "--check", "--config", path.to_str().unwrap()]);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains("--config") && (told.contains("regular file") || told.contains("directory")), "{told}");
+    }
+}
+
+#[test]
 fn a_mistake_in_a_file_is_told_with_its_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.toml");

@@ -88,6 +88,14 @@ fn advice_names_the_setting_and_what_was_not_varied() {
 }
 
 #[test]
+fn claims_of_an_unknown_paper_are_refused() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let (code, out, err) = said(&["claims", "--root", root, "--seed-paper", "foo"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
+    assert!(err.contains("--seed-paper foo") && err.contains("sandman") && err.contains("thesis"), "{err}");
+}
+
+#[test]
 fn a_report_needs_a_whole_folder() {
     let root = tempfile::tempdir().unwrap();
     let (code, _, why) = said(&["report", folder(root.path(), "a", 1.0).to_str().unwrap()]);

@@ -49,11 +49,21 @@ fn malformed_lines_are_told_and_strict_ends_there() {
 fn what_is_no_trace_is_refused_with_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let file = write(dir.path(), "a.txt", "hello\n");
+    let two_times = write(dir.path(), "two.csv", "time_ns,time_s,op,offset,bytes\n1,1,R,0,512\n");
+    let with_mark = write(dir.path(), "mark.csv", "\u{feff}time_ns,op,offset,bytes\n1,R,0,512\n");
+    let tpcc = tpcc();
     for (args, code, says) in [
         (vec![file.as_str()], 2, "--format"),
         (vec![file.as_str(), "--format", "spc"], 2, "blkparse"),
         (vec!["/no/such/file"], 1, "/no/such/file"),
         (vec!["--generate", "alibaba", "--hours", "0"], 2, "--hours"),
+        (vec![&tpcc, "--burst-bin", "0s"], 2, "at least 1us"),
+        (vec![&tpcc, "--burst-background", "0"], 2, "1..=1000000"),
+        (vec![&tpcc, "--burst-factor", "nan"], 2, "above 0"),
+        (vec![&tpcc, "-o", "x.bz2"], 2, ".gz or .zst"),
+        (vec![&two_times], 2, "`time_ns` and `time_s`"),
+        (vec![&two_times, "--format", "csv"], 2, "keep one of them"),
+        (vec![&with_mark], 0, ""),
         (vec![], 2, "--generate"),
     ] {
         let output = trace(&args);

@@ -2,7 +2,7 @@
 //!
 //! The project's own format. The heading names the columns: `time_ns`, `time_us` or `time_s` (microseconds and seconds may
 //! have a part behind a point), `op` (`R`, `W`, `read` or `write`), `offset` and `bytes`; `volume` may be left out (one
-//! volume, 0). Other columns are passed over. Volumes are all numbers below 2^32 or all names: the first line decides.
+//! volume, 0). A column that stands twice, or two columns of time, are refused. Other columns are passed over. Volumes are all numbers below 2^32 or all names: the first line decides.
 
 use super::fields::{LineParser, Raw, decimal, is_remark, whole, whole_u32};
 use super::format::Names;
@@ -23,24 +23,43 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(heading: &[u8]) -> Option<Self> {
+    fn of(heading: &[u8]) -> Result<Self, Reason> {
         let names: Vec<String> = heading
             .split(|&b| b == b',')
             .map(|name| String::from_utf8_lossy(name.trim_ascii()).to_ascii_lowercase())
             .collect();
         let find = |wanted: &str| names.iter().position(|name| name == wanted);
-        let units = [("time_ns", 1), ("time_us", 1000), ("time_s", 1_000_000_000)];
-        let (time, unit_ns) = units.iter().find_map(|&(name, unit_ns)| Some((find(name)?, unit_ns)))?;
-        Some(Self {
-            time,
-            unit_ns,
-            volume: find("volume"),
-            op: find("op")?,
-            offset: find("offset")?,
-            bytes: find("bytes")?,
-            count: names.len(),
-        })
+        let units = UNITS.iter().find_map(|&(name, unit_ns)| Some((find(name)?, unit_ns)));
+        let (time, unit_ns) = units.ok_or(Reason::Heading)?;
+        let needed = |wanted: &str| find(wanted).ok_or(Reason::Heading);
+        let (op, offset, bytes) = (needed("op")?, needed("offset")?, needed("bytes")?);
+        if let Some((one, other)) = twice(&names) {
+            return Err(Reason::Twice { one, other });
+        }
+        Ok(Self { time, unit_ns, volume: find("volume"), op, offset, bytes, count: names.len() })
     }
+}
+
+/// Columns of time, and the nanoseconds of their units.
+const UNITS: [(&str, u64); 3] = [("time_ns", 1), ("time_us", 1000), ("time_s", 1_000_000_000)];
+
+/// The first two columns that stand for the same.
+fn twice(names: &[String]) -> Option<(String, String)> {
+    let is_time = |name: &str| UNITS.iter().any(|(unit, _)| *unit == name);
+    let meant = |name: &str| ["volume", "op", "offset", "bytes"].contains(&name) || is_time(name);
+    let same = |one: &str, other: &str| one == other || (is_time(one) && is_time(other));
+    let known = names.iter().enumerate().filter(|(_, name)| meant(name));
+    known.into_iter().find_map(|(at, one)| {
+        let other = names[at + 1..].iter().find(|other| same(one, other))?;
+        Some((one.clone(), other.clone()))
+    })
+}
+
+/// Why the heading of a text is ambiguous, if it is a heading at all.
+pub(super) fn ambiguous(beginning: &[u8]) -> Option<Reason> {
+    let lines = beginning.split(|&b| b == b'\n').map(<[u8]>::trim_ascii);
+    let heading = lines.into_iter().find(|line| !line.is_empty() && !is_remark(line))?;
+    Columns::of(heading).err().filter(|reason| matches!(reason, Reason::Twice { .. }))
 }
 
 #[derive(Default)]
@@ -64,7 +83,7 @@ impl LineParser for Csv {
             return Ok(None);
         }
         let Some(columns) = self.columns else {
-            self.columns = Some(Columns::of(line).ok_or(Reason::Heading)?);
+            self.columns = Some(Columns::of(line)?);
             return Ok(None);
         };
         let nothing = &line[..0];
@@ -135,6 +154,37 @@ mod tests {
         };
         assert_eq!(volumes("1,70,R,0,1\n1,3,R,0,1\n1,a,R,0,1"), [Some(70), Some(3), None]);
         assert_eq!(volumes("1,a,R,0,1\n1,3,R,0,1\n1,a,R,0,1"), [Some(0), Some(1), Some(0)]);
+    }
+
+    #[test]
+    fn two_columns_for_the_same_are_refused() {
+        for (heading, one, other) in [
+            ("time_ns,time_s,op,offset,bytes", "time_ns", "time_s"),
+            ("time_s,op,offset,time_s,bytes", "time_s", "time_s"),
+            ("time_s,op,offset,bytes,Offset", "offset", "offset"),
+        ] {
+            let reason = Reason::Twice { one: one.into(), other: other.into() };
+            assert_eq!(parse(heading), [Err(reason.clone())]);
+            assert_eq!(ambiguous(format!("# a remark\n\n{heading}\n1,R,0,1\n").as_bytes()), Some(reason));
+        }
+        assert_eq!(
+            ambiguous(b"time_s,op,offset,bytes,note,note\n"),
+            None,
+            "columns that are passed over may be anything"
+        );
+        assert_eq!(ambiguous(b"time_s,time_s\n"), None, "no heading of ours");
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_passed_over() {
+        use crate::{Format, Options, Reader};
+        let text = "\u{feff}time_s,op,offset,bytes\n1,R,0,512\n2,W,512,512\n";
+        let reader = Reader::new(text.as_bytes(), &Options::default()).unwrap();
+        assert_eq!(reader.format(), Format::Csv);
+        assert_eq!(reader.collect::<Result<Vec<_>, _>>().unwrap().len(), 2);
+        let refused = Reader::new("\u{feff}time_s,time_ns,op,offset,bytes\n".as_bytes(), &Options::default());
+        let told = refused.err().unwrap().to_string();
+        assert!(told.contains("`time_s` and `time_ns`"), "{told}");
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::io::{self, BufRead, Read as _};
 use super::MAX_LINE;
 use crate::request::{Malformed, Reason};
 
+/// What some programs put before a text in UTF-8.
+pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// Bytes of a malformed line that are shown.
 const SHOWN: usize = 80;
 
@@ -39,7 +41,7 @@ impl<R: BufRead> Lines<R> {
         }
         let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let mark: &[u8] = if self.number == 1 { b"\xef\xbb\xbf" } else { b"" };
+        let mark: &[u8] = if self.number == 1 { BYTE_ORDER_MARK } else { b"" };
         Some(Ok(line.strip_prefix(mark).unwrap_or(line)))
     }
 

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use super::fields::{LineParser, Raw};
 use super::format::{Format, is_binary};
-use super::lines::Lines;
+use super::lines::{BYTE_ORDER_MARK, Lines};
 use super::order::Order;
 use super::source::{Input, Position, Source};
 use super::tolerant::Tolerant;
-use super::vscsi;
-use crate::request::{Malformed, Request};
+use super::{csv, vscsi};
+use crate::request::{Malformed, Reason, Request};
 
 /// Which action of `blkparse` stands for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +65,14 @@ pub enum OpenError {
     /// An archive of several files.
     #[error("{0} is a tar archive: give its files one after the other, as in `tar -xOf {0} | pilotlight trace -`")]
     Archive(PathBuf),
+    /// A heading of CSV that can be read in two ways.
+    #[error("the heading of {path} {reason}")]
+    Ambiguous {
+        /// The file.
+        path: PathBuf,
+        /// What stands there twice.
+        reason: Reason,
+    },
     /// No format fits its beginning, or several do.
     #[error(
         "cannot tell the format of {0} from its first lines; name it with --format: \
@@ -130,12 +138,20 @@ impl Reader {
     }
 
     fn start(source: Source, path: &Path, options: &Options) -> Result<Self, OpenError> {
-        let Source { beginning, input, position } = source;
+        let Source { mut beginning, input, position } = source;
+        if beginning.starts_with(BYTE_ORDER_MARK) {
+            beginning.drain(..BYTE_ORDER_MARK.len());
+        }
         if beginning.is_empty() {
             return Err(OpenError::Empty(path.into()));
         }
         if beginning.get(257..262) == Some(b"ustar") {
             return Err(OpenError::Archive(path.into()));
+        }
+        if options.format.is_none_or(|format| format == Format::Csv)
+            && let Some(reason) = csv::ambiguous(&beginning)
+        {
+            return Err(OpenError::Ambiguous { path: path.into(), reason });
         }
         let format = options.format.or_else(|| Format::of(&beginning, options));
         let format = format.ok_or_else(|| OpenError::Unknown(path.into()))?;
