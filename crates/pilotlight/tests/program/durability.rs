@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::process::{Server, run, spawn, text};
 
 /// How long anything may take here; far more than it does.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 64;
 
