@@ -83,7 +83,7 @@ mod tests {
 
     impl Drop for Slow {
         fn drop(&mut self) {
-            let _ = self.allowed.recv();
+            let _ = self.allowed.recv_timeout(PATIENCE); // fails on another thread instead of hanging it for ever
             self.closed.send(std::thread::current().name().unwrap_or_default().to_owned()).expect("the test listens");
             assert!(!self.panics, "closing fails");
         }
