@@ -79,7 +79,7 @@ pub enum FileError {
         /// The file or device.
         path: PathBuf,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// Anything else.
     #[error("{path}: {source}", path = path.display())]
