@@ -18,7 +18,7 @@ fn a_file_that_shrank_is_told_by_name_and_followed_only_with_leave() {
     let path = dir.path().join("disk.img");
     File::create(&path).unwrap().set_len(8 * MIB).unwrap();
     let backend = format!("file:{}", path.display());
-    let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", &backend]);
+    let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", &backend, "--block-size", "4096"]);
     let mut host = server.connect();
     host.set_queue_count(1).unwrap();
     let mut queue =
@@ -28,7 +28,8 @@ fn a_file_that_shrank_is_told_by_name_and_followed_only_with_leave() {
     let lba = 5 * MIB / 4096;
     for number in 0..FAILED {
         let read = Sqe::block_io(opcode::io::READ, 1, lba + number, 1);
-        queue.execute("a read", read, &[], &mut [0; 4096]).unwrap_err();
+        let error = queue.execute("a read", read, &[], &mut [0; 4096]).unwrap_err().to_string();
+        assert!(error.contains("LBA Out of Range"), "{error}");
     }
     let status =
         server.status_until("the failures", |status| status["failures"][0]["commands"]["since_start"] == FAILED);
