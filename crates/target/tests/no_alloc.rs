@@ -3,7 +3,7 @@
 //!
 //! `host_alloc.rs` counts the whole process, which host and target share, over mixed load. Here the host may allocate, so
 //! that shapes are covered which cost it something: several reactors and queues, several R2Ts a command, SQ flow control,
-//! alignment of data, a backend that answers late and out of order.
+//! alignment of data, a backend that answers late and out of order, one that fails.
 //!
 //! Seen to fail: with a `Box` in `Connection::step`, "4 KiB reads: 513902 allocations on reactor threads in 513870 I/Os";
 //! with a vector of one byte per 64 KiB in `Connection::complete`, "64 KiB in several R2Ts: 5298 allocations ... in 11272
@@ -15,11 +15,15 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 
-use host_support::{Target, base, target};
+use host_support::{NQN, Target, base, target};
 use pilotlight_host::load::{LoadSpec, run};
-use pilotlight_host::{ConnectOptions, Handshake};
+use pilotlight_host::{Buffers, ConnectOptions, Controller, Handshake, QueueSpec};
+use pilotlight_nvme::Sqe;
+use pilotlight_nvme::command::opcode;
 use pilotlight_nvme::pdu::Digests;
-use pilotlight_target::backend::{DelayBackend, Delays};
+use pilotlight_target::NamespaceFailures;
+use pilotlight_target::backend::{Backend, DelayBackend, Delays, MemoryBackend, MemoryBudget};
+use pilotlight_target::failures::FailureCount;
 
 /// Counts the calls of reactor threads.
 struct Counting;
@@ -125,5 +129,35 @@ fn reactors_allocate_nothing_in_the_steady_state() {
     let trims = LoadSpec { trim_percent: 20, ..mixed };
     done += check("two reactors, late answers", &late, &late.options(), &trims, 20_000);
     late.stop();
+    failed_commands_are_counted_without_allocation();
     assert!(done >= 1_000_000, "{done} I/Os");
+}
+
+/// A medium without space: every write fails, and is counted.
+fn failed_commands_are_counted_without_allocation() {
+    const FAILED: u64 = 2_000;
+    let no_space = |_| -> Arc<dyn Backend> {
+        Arc::new(MemoryBackend::new(4096, 16_384, Arc::new(MemoryBudget::new(0))).expect("address space"))
+    };
+    let full = target(1, 16_384, 4096, no_space);
+    let mut host = Controller::connect(full.options()).expect("a controller");
+    host.set_queue_count(1).expect("a queue");
+    let spec = QueueSpec { qid: 1, depth: 4, max_io: 4096, buffers: Buffers::PerCommand };
+    let mut queue = host.open_queue(&spec).expect("a queue");
+    assert!(watch_reactors() > 0, "no reactor runs");
+    let mut from = 0;
+    for number in 0..FAILED {
+        if number == FAILED / 10 {
+            from = CALLS.load(Relaxed);
+        }
+        let write = Sqe::block_io(opcode::io::WRITE, 1, number, 1);
+        queue.execute("a write", write, &[1; 4096], &mut []).expect_err("there is no space");
+    }
+    let calls = CALLS.load(Relaxed) - from;
+    assert_eq!(calls, 0, "failed writes: {calls} allocations on reactor threads");
+    let failures = full.server.stats().failures;
+    let counted = FailureCount { status: "Capacity Exceeded", cause: "", commands: FAILED };
+    assert_eq!(failures, [NamespaceFailures { nqn: NQN.into(), nsid: 1, counts: vec![counted] }]);
+    drop((queue, host));
+    full.stop();
 }
