@@ -97,7 +97,7 @@ fn write_config(path: &Path, namespaces: &[(u32, &str)]) {
     let mut text = "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nsocket = \"control.sock\"\n".to_owned();
     text += &format!("[[subsystem]]\nnqn = \"{NQN}\"\n");
     for (nsid, backend) in namespaces {
-        text += &format!("[[subsystem.namespace]]\nnsid = {nsid}\nbackend = \"{backend}\"\n");
+        text += &format!("[[subsystem.namespace]]\nnsid = {nsid}\nbackend = \"{backend}\"\nblock_size = 4096\n");
     }
     fs::write(path, text).unwrap();
 }
