@@ -35,7 +35,8 @@ impl Case {
     }
 
     fn serve(&self) -> Server {
-        Server::start(&["--listen", "127.0.0.1:0", "--namespace", &format!("file:{}", self.path("disk"))])
+        let (namespace, size) = (format!("file:{}", self.path("disk")), BLOCK.to_string());
+        Server::start(&["--listen", "127.0.0.1:0", "--namespace", &namespace, "--block-size", &size])
     }
 
     fn args(&self, server: &Server, more: &str) -> Vec<String> {
