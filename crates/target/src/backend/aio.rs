@@ -36,15 +36,23 @@ pub(crate) enum Command {
     /// Read, but fail with EAGAIN instead of waiting for anything but the device.
     Read,
     /// Write, likewise.
-    Write,
+    Write {
+        /// The device stores the data durably before it completes the command (`RWF_DSYNC`).
+        durable: bool,
+    },
 }
 
 impl Command {
     fn opcode(self) -> u16 {
         match self {
             Self::Read => 0,
-            Self::Write => 1,
+            Self::Write { .. } => 1,
         }
+    }
+
+    fn flags(self) -> u32 {
+        let durable = if self == (Self::Write { durable: true }) { libc::RWF_DSYNC } else { 0 };
+        (libc::RWF_NOWAIT | durable) as u32
     }
 }
 
@@ -199,7 +207,7 @@ impl Aio {
         let block = &mut self.blocks[slot as usize];
         *block = ControlBlock {
             data: u64::from(slot),
-            flags: libc::RWF_NOWAIT as u32,
+            flags: command.flags(),
             opcode: command.opcode(),
             descriptor: file.as_raw_fd() as u32,
             address: memory.0 as u64,

@@ -14,7 +14,8 @@
 //! # The algorithm
 //! Reads and writes of the direct way carry `RWF_NOWAIT`: where the kernel would wait (an extent to be allocated, a page
 //! to be evicted) it says EAGAIN instead, and the request goes to a thread, as does anything transferred in part. A flush
-//! is `fdatasync` on a thread; a write with Force Unit Access is a write and then the same. Zeroes and deallocation are `fallocate` (`ZERO_RANGE`,
+//! is `fdatasync` on a thread; a write with Force Unit Access is a write and then the same, or one command to a device that
+//! executes Force Unit Access itself. Zeroes and deallocation are `fallocate` (`ZERO_RANGE`,
 //! `PUNCH_HOLE`) or `BLKDISCARD`, always on a thread and slice by slice, so that even a whole device holds up nobody.
 //! What the file system cannot do is done by writing zeroes.
 //!

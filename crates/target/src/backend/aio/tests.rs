@@ -55,7 +55,7 @@ fn round_trips(mut aio: Aio) {
     let addresses: Vec<_> = buffers.iter_mut().map(Buffer::as_mut_ptr).collect();
     for round in 0..10_u8 {
         buffers.iter_mut().enumerate().for_each(|(slot, buffer)| buffer.fill(round ^ slot as u8));
-        run_all(&mut aio, &file, Command::Write, &addresses);
+        run_all(&mut aio, &file, Command::Write { durable: round == 5 }, &addresses);
         buffers.iter_mut().for_each(|buffer| buffer.fill(0));
         run_all(&mut aio, &file, Command::Read, &addresses);
         for (slot, buffer) in buffers.iter().enumerate() {
@@ -89,9 +89,9 @@ fn a_refused_request_is_named_and_the_others_go_on() {
     let mut aio = Aio::new(4).expect("a context");
     // SAFETY: nothing is written to the memory, and the buffer is left alone until all is reaped.
     unsafe {
-        aio.push(0, file.as_fd(), Command::Write, memory, 0);
-        aio.push(1, reads_only.as_fd(), Command::Write, memory, 0);
-        aio.push(2, file.as_fd(), Command::Write, memory, 4096);
+        aio.push(0, file.as_fd(), Command::Write { durable: false }, memory, 0);
+        aio.push(1, reads_only.as_fd(), Command::Write { durable: false }, memory, 0);
+        aio.push(2, file.as_fd(), Command::Write { durable: false }, memory, 4096);
     }
     assert_eq!(aio.submit(), Err((1, libc::EBADF)));
     assert_eq!(aio.in_kernel, 1);

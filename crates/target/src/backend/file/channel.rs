@@ -140,7 +140,7 @@ impl FileChannel {
     fn push_transfer(&mut self, slot: u32) {
         let (Some(aio), Some(request)) = (&mut self.aio, &mut self.slots[slot as usize].request) else { return };
         let command = match request.op {
-            Op::Write { .. } => Command::Write,
+            Op::Write { fua } => Command::Write { durable: fua && self.medium.forces_unit_access() },
             _ => Command::Read,
         };
         let bytes = request.bytes(self.medium.block_size());
@@ -244,7 +244,7 @@ impl FileChannel {
     }
 
     fn transferred(&mut self, slot: u32, op: Op) {
-        if op == (Op::Write { fua: true }) && self.medium.geometry().volatile_write_cache {
+        if op == (Op::Write { fua: true }) && self.medium.syncs_forced_writes() {
             self.slots[slot as usize].written = true;
             return self.start_or_wait(slot);
         }

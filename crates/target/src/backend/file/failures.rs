@@ -61,6 +61,29 @@ fn a_write_that_fails_alone_makes_no_flush_fail() {
     }
 }
 
+/// Where the device executes Force Unit Access, a forced write is one command: it takes no report of lost writes, and its failure
+/// is its own.
+#[test]
+fn a_forced_write_that_the_device_executes_is_no_sync() {
+    let dir = on_disk();
+    let backend = fresh(&dir, 4096, 64, Limits { force_unit_access: true, ..Limits::default() });
+    if backend.medium.way() != super::medium::Way::Direct {
+        return println!("skipped: no AIO with O_DIRECT in {}", dir.path().display());
+    }
+    let mut driver = Driver::open(&backend, 4);
+    let forced = Op::Write { fua: true };
+    // Once there is an extent, AIO need not hand the write to a thread.
+    assert_eq!((run(&mut driver, Op::Write { fua: false }), run(&mut driver, Op::Flush)), (Ok(()), Ok(())));
+    backend.medium.faults.fail_writes(Some(libc::EIO));
+    assert_eq!(run(&mut driver, forced), EIO);
+    backend.medium.faults.fail_writes(None);
+    assert_eq!(run(&mut driver, Op::Flush), Ok(()));
+    backend.medium.faults.lose_writes(libc::EIO);
+    assert_eq!(run(&mut driver, forced), Ok(()));
+    assert_eq!(run(&mut driver, Op::Flush), EIO, "the report is left for the flush");
+    assert_eq!(run(&mut driver, Op::Flush), EIO);
+}
+
 /// The plainest account: whether completed writes were lost at any time before, and whether the next write fails.
 #[test]
 fn a_flush_succeeds_exactly_until_completed_writes_are_lost() {

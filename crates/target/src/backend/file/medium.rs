@@ -55,6 +55,8 @@ pub(super) struct Traits {
     /// O_DIRECT transfers start and end at multiples of this.
     pub(super) unit: usize,
     pub(super) volatile_write_cache: bool,
+    /// The device executes writes with Force Unit Access itself: AIO asks for it, and no sync follows.
+    pub(super) force_unit_access: bool,
     /// Each write is a sync as well (`mount -o sync`, `chattr +S`).
     pub(super) synchronous: bool,
     pub(super) deallocation: Deallocation,
@@ -108,6 +110,16 @@ impl Medium {
 
     pub(super) fn way(&self) -> Way {
         self.traits.way
+    }
+
+    /// Whether AIO can leave Force Unit Access to the device.
+    pub(super) fn forces_unit_access(&self) -> bool {
+        self.traits.volatile_write_cache && self.traits.force_unit_access
+    }
+
+    /// Whether a write with Force Unit Access that AIO has completed has yet to be synced.
+    pub(super) fn syncs_forced_writes(&self) -> bool {
+        self.traits.volatile_write_cache && !self.traits.force_unit_access
     }
 
     pub(super) fn deallocation(&self) -> Deallocation {

@@ -11,7 +11,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::FileOptions;
 use super::medium::{Deallocation, Medium, Traits, Way};
-use super::queue::queue_attribute;
+use super::queue::{executes_force_unit_access, queue_attribute};
 use crate::buffer::{BufferPool, MIN_BUFFER};
 
 /// Why a file or device cannot be had, and what helps.
@@ -102,11 +102,21 @@ pub(super) struct Limits {
     pub(super) deallocate: bool,
     /// The reactor's own calls on tmpfs.
     pub(super) inline: bool,
+    /// Take the medium for a device that executes Force Unit Access itself.
+    #[cfg(test)]
+    pub(super) force_unit_access: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { direct: true, nowait: true, deallocate: true, inline: true }
+        Self {
+            direct: true,
+            nowait: true,
+            deallocate: true,
+            inline: true,
+            #[cfg(test)]
+            force_unit_access: false,
+        }
     }
 }
 
@@ -123,6 +133,7 @@ pub(super) fn open(options: &FileOptions, limits: Limits) -> Result<Medium, File
         way: Way::Threads,
         unit: 1,
         volatile_write_cache: true,
+        force_unit_access: false,
         synchronous: !block_device && is_synchronous(&file),
         deallocation: Deallocation::Nothing,
     };
@@ -221,7 +232,10 @@ fn find_way(file: &File, path: &Path, traits: Traits, limits: Limits) -> Result<
     // The page cache is volatile whatever the device is: what counts without it is the device alone.
     let volatile_write_cache = !traits.block_device || queue_attribute(file, "write_cache") != "write through";
     let cached = traits;
-    let traits = Traits { unit: unit as usize, volatile_write_cache, ..traits };
+    let force_unit_access = traits.block_device && executes_force_unit_access(file);
+    #[cfg(test)]
+    let force_unit_access = force_unit_access || limits.force_unit_access;
+    let traits = Traits { unit: unit as usize, volatile_write_cache, force_unit_access, ..traits };
     match probe_nowait(file, traits.block_size) {
         Ok(true) if limits.nowait => Ok(Traits { way: Way::Direct, ..traits }),
         Ok(_) => Ok(traits),

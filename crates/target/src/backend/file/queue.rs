@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes in a sector of the device at `path`, or of the device that a file at `path` lies on, or would lie on: what a power
 /// failure leaves whole. `None` where the kernel does not say so: file systems in memory, on a network, on several devices.
@@ -28,8 +28,25 @@ pub(super) fn queue_attribute(file: &File, name: &str) -> String {
     attribute(Path::new("/sys"), metadata.rdev(), name)
 }
 
+/// Whether a block device executes Force Unit Access itself. Where a driver on top of other devices (device-mapper, md, loop)
+/// says so, one of those may emulate it by a write and a flush, whose failures cannot be told apart; so only a device with
+/// hardware of its own counts.
+pub(super) fn executes_force_unit_access(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| executes_fua_by(Path::new("/sys"), metadata.rdev()))
+}
+
+fn executes_fua_by(sys: &Path, device: u64) -> bool {
+    let base = directory_of(sys, device);
+    let has_hardware = base.join("device").exists() || base.join("../device").exists();
+    has_hardware && attribute(sys, device, "fua") == "1"
+}
+
+fn directory_of(sys: &Path, device: u64) -> PathBuf {
+    sys.join(format!("dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device)))
+}
+
 fn attribute(sys: &Path, device: u64, name: &str) -> String {
-    let base = sys.join(format!("dev/block/{}:{}", rustix::fs::major(device), rustix::fs::minor(device)));
+    let base = directory_of(sys, device);
     // A partition has the queue of its disk.
     let read = |queue: &str| fs::read_to_string(base.join(queue).join(name)).ok();
     read("queue").or_else(|| read("../queue")).unwrap_or_default().trim().to_owned()
@@ -50,6 +67,20 @@ mod tests {
         fs::write(root.join("devices/disk/queue/logical_block_size"), sector).expect("a file");
         let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
         symlink(root.join("devices/disk/part"), root.join("dev/block").join(number)).expect("a link");
+    }
+
+    #[test]
+    fn only_hardware_that_says_so_executes_force_unit_access() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let device = fs::metadata(dir.path()).expect("it is there").dev();
+        assert!(!executes_fua_by(dir.path(), device), "nothing is said");
+        sys_with(dir.path(), dir.path(), "512\n");
+        fs::write(dir.path().join("devices/disk/queue/fua"), "1\n").expect("a file");
+        assert!(!executes_fua_by(dir.path(), device), "a device without hardware");
+        fs::create_dir(dir.path().join("devices/disk/device")).expect("a directory");
+        assert!(executes_fua_by(dir.path(), device), "a partition of a disk");
+        fs::write(dir.path().join("devices/disk/queue/fua"), "0\n").expect("a file");
+        assert!(!executes_fua_by(dir.path(), device), "a disk that cannot");
     }
 
     #[test]

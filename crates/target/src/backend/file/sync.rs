@@ -14,7 +14,8 @@
 //! What fails without a sync is not remembered. A plain `write` reports its own failure alone (no space, a read-only
 //! file system, a bad sector) and leaves the report of lost writes for the next sync. A write with `RWF_DSYNC` is a write
 //! and a sync in one, and its error number does not say which of the two has failed: so it is not used, and what must be
-//! durable is written first and synced then. Only where the file is synchronous anyway (`mount -o sync`, `chattr +S`) is a
+//! durable is written first and synced then. The exception is O_DIRECT to a device that executes Force Unit Access itself:
+//! there Linux makes of `RWF_DSYNC` one command to the device (`REQ_FUA`), no sync is involved, and the error is the write's own. Only where the file is synchronous anyway (`mount -o sync`, `chattr +S`) is a
 //! write that fails taken for a sync that failed, unless its error number rules that out.
 //!
 //! # The properties
