@@ -12,7 +12,7 @@ set -euo pipefail
 # What the host runs and what goes into the guest. fio brings 70 MB of libraries and so has an archive of its own.
 TOOLS=(qemu-system-x86 cpio kmod busybox-static nvme-cli fio e2fsprogs dmsetup)
 GUEST_PROGRAMS=(usr/sbin/nvme sbin/mke2fs sbin/e2fsck usr/sbin/filefrag sbin/dmsetup)
-MODULES=(virtio_pci virtio_net virtio_blk nvme-tcp ext4 crc32c-intel crc32c nvmet nvmet-tcp dm-mod dm-flakey)
+MODULES=(virtio_pci virtio_net virtio_blk virtio_scsi sd_mod nvme-tcp ext4 crc32c-intel crc32c nvmet nvmet-tcp dm-mod dm-flakey)
 
 # apt_for SUITE COMMAND...: apt with its own sources and lists, and an empty list of installed packages
 # (so that a dependency closure is whole, whatever this machine has).

@@ -1,9 +1,15 @@
 NEEDS_SERVER=no
 CPUS=2
 DURABILITY=${DURABILITY:-honest}
+DRIVE=${DRIVE:-virtio}
 SIZE_MIB=32
 LOG=$OUT/writes.log
-GUEST_ENV="DURABILITY=$DURABILITY"
+GUEST_ENV="DURABILITY=$DURABILITY
+DRIVE=$DRIVE"
+case $DRIVE in
+  virtio) DEVICES=(-device virtio-blk-pci,drive=recorded,write-cache=on) ;;
+  scsi) DEVICES=(-device virtio-scsi-pci -device scsi-hd,drive=recorded,write-cache=on,dpofua=on) ;;
+esac
 # Partitions, in sectors of 512 bytes: crates/pilotlight/tests/linux.rs knows them too.
 DATA_AT=2048
 MARKS_AT=34816
@@ -22,6 +28,6 @@ case_before() {
 }
 
 GUEST_QEMU=(-blockdev "driver=blklogwrites,node-name=recorded,log-sector-size=512,file.driver=raw,file.file.driver=file,file.file.filename=$DISK,log.driver=file,log.filename=$LOG"
-  -device virtio-blk-pci,drive=recorded,write-cache=on)
+  "${DEVICES[@]}")
 
 . "$HARNESS/program.sh"

@@ -92,8 +92,8 @@ cases! {
 }
 
 /// Runs the durability case and replays what the disk's recorder saw; `None` when it was skipped.
-fn durability(name: &str, how: &str) -> Option<Result<record::Summary, record::Lost>> {
-    if !run(name, "durability", "6.12", &[("DURABILITY", how), ("CAPTURE", "no")]) {
+fn durability(name: &str, how: &str, drive: &str) -> Option<Result<record::Summary, record::Lost>> {
+    if !run(name, "durability", "6.12", &[("DURABILITY", how), ("DRIVE", drive), ("CAPTURE", "no")]) {
         return None;
     }
     let log = fs::read(directory(name).join("writes.log")).expect("the record of the disk");
@@ -102,15 +102,23 @@ fn durability(name: &str, how: &str) -> Option<Result<record::Summary, record::L
 
 #[test]
 fn what_is_acknowledged_as_durable_is_on_the_disk() {
-    if let Some(verdict) = durability("durability_honest", "honest") {
+    if let Some(verdict) = durability("durability_honest", "honest", "virtio") {
         let summary = verdict.unwrap_or_else(|lost| panic!("{lost}"));
         assert!(summary.marks >= 50 && summary.flushes >= 50, "too little happened: {summary:?}");
     }
 }
 
 #[test]
+fn what_is_acknowledged_as_durable_is_on_a_drive_that_executes_force_unit_access() {
+    if let Some(verdict) = durability("durability_scsi", "honest", "scsi") {
+        let summary = verdict.unwrap_or_else(|lost| panic!("{lost}"));
+        assert!(summary.marks >= 50, "too little happened: {summary:?}");
+    }
+}
+
+#[test]
 fn a_flush_that_does_nothing_is_caught() {
-    if let Some(verdict) = durability("durability_no_cache", "no-cache") {
+    if let Some(verdict) = durability("durability_no_cache", "no-cache", "virtio") {
         let lost = verdict.expect_err("flush and FUA did nothing, and nobody noticed");
         assert!(lost.mark <= 1, "the first promise about anything is already broken: {lost}");
     }
@@ -118,7 +126,7 @@ fn a_flush_that_does_nothing_is_caught() {
 
 #[test]
 fn a_force_unit_access_that_does_nothing_is_caught() {
-    if let Some(verdict) = durability("durability_no_fua", "no-fua") {
+    if let Some(verdict) = durability("durability_no_fua", "no-fua", "virtio") {
         verdict.expect_err("FUA did nothing, and nobody noticed");
     }
 }
