@@ -274,7 +274,7 @@ impl TargetThread {
     fn on_namespace(&mut self, subsystem: usize, nsid: u32, change: NamespaceChange) {
         let namespaces = &mut self.resources.namespaces;
         match change {
-            NamespaceChange::Added(geometry, channel) => namespaces.add(subsystem, nsid, geometry, channel),
+            NamespaceChange::Added(geometry, leased) => namespaces.add(subsystem, nsid, geometry, leased),
             NamespaceChange::Resized(geometry) => namespaces.resize(subsystem, nsid, geometry),
             NamespaceChange::Removed => namespaces.remove(subsystem, nsid),
         }
@@ -527,7 +527,7 @@ impl IoThread for TargetThread {
         self.quiet = !busy && !due;
         self.resources.out.flush();
         self.resources.departures.record(now_ns, &self.resources.counters.latency);
-        let over = self.draining && self.open == 0 && self.inbox.is_empty();
+        let over = self.draining && self.open == 0 && self.inbox.is_empty() && self.resources.out.is_empty();
         let finished = over && self.resources.retire_channels();
         Polled { requests, in_progress: self.in_progress, busy, finished }
     }
