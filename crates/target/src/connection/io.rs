@@ -412,6 +412,9 @@ impl Connection {
         let slot = queue.slots.get(index);
         if let Work::FlushAll { next, failed } = slot.work {
             let status = completion.result.err().map_or(Status::SUCCESS, |error| status_of(error, &slot.work));
+            if !status.is_success() {
+                cx.note_failure((next, None), status, false);
+            }
             let failed = if failed.is_success() { status } else { failed };
             slot.work = Work::FlushAll { next: next + 1, failed };
             return Step::Later;
