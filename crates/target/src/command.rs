@@ -257,7 +257,12 @@ mod tests {
         let backend = NullBackend::new(block_size, 1 << 20).expect("a backend");
         let channel = backend.open_channel(1).expect("a channel");
         let mut namespaces = Namespaces::new().expect("a descriptor");
-        namespaces.add(0, 1, backend.geometry(), channel);
+        namespaces.add(
+            0,
+            1,
+            backend.geometry(),
+            crate::lease::Leased { channel, lease: crate::lease::Lease::default() },
+        );
         namespaces
     }
 

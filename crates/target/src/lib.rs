@@ -16,6 +16,7 @@ pub mod controller;
 pub mod departures;
 pub mod discovery;
 pub mod failures;
+pub mod lease;
 pub mod listener;
 pub mod listing;
 mod mapping;

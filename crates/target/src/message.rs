@@ -14,7 +14,8 @@ use pilotlight_reactor::Sender;
 
 use crate::acks::Ack;
 use crate::association::HostKey;
-use crate::backend::{Channel, Geometry};
+use crate::backend::Geometry;
+use crate::lease::Leased;
 use crate::listing::NamespaceList;
 
 /// Names a connection of an I/O thread. The serial number tells it from a later one in the same place.
@@ -42,7 +43,7 @@ pub struct ConnectRefusal {
 /// A change of a namespace.
 pub enum NamespaceChange {
     /// It exists from now on; this is the I/O thread's own way to its blocks.
-    Added(Geometry, Box<dyn Channel>),
+    Added(Geometry, Leased),
     /// Its size is different now.
     Resized(Geometry),
     /// It is gone.

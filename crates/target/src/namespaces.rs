@@ -11,6 +11,7 @@ use pilotlight_reactor::Completions;
 
 use crate::backend::{Bell, Channel, Completion, Geometry};
 use crate::failures::Failures;
+use crate::lease::Leased;
 use crate::listing::NamespaceList;
 use crate::reaper::Reaper;
 use crate::subsystem::NamespaceInfo;
@@ -21,15 +22,23 @@ struct Entry {
     subsystem: usize,
     nsid: u32,
     geometry: Geometry,
-    channel: Option<Box<dyn Channel>>,
+    leased: Option<Leased>,
     removed: bool,
 }
 
 impl Entry {
     /// Hands the channel over unless requests are in flight or there is no room: then it stays.
     fn retire(&mut self, reaper: &Reaper) {
-        let Some(channel) = self.channel.take_if(|channel| channel.in_flight() == 0) else { return };
-        self.channel = reaper.retire(channel).err();
+        let Some(leased) = self.leased.take_if(|leased| leased.channel.in_flight() == 0) else { return };
+        self.leased = reaper.retire(leased).err();
+    }
+
+    fn channel(&self) -> Option<&dyn Channel> {
+        self.leased.as_ref().map(|leased| &*leased.channel)
+    }
+
+    fn channel_mut(&mut self) -> Option<&mut (dyn Channel + 'static)> {
+        self.leased.as_mut().map(|leased| &mut *leased.channel)
     }
 }
 
@@ -63,7 +72,7 @@ impl Namespaces {
     /// How completions of what is submitted from now on are learnt of.
     pub fn set_completions(&mut self, how: Completions) {
         self.how = how;
-        for channel in self.entries.iter_mut().filter_map(|entry| entry.channel.as_mut()) {
+        for channel in self.entries.iter_mut().filter_map(Entry::channel_mut) {
             channel.set_completions(how, &self.bell);
         }
     }
@@ -71,7 +80,7 @@ impl Namespaces {
     /// What has to happen before [`Namespaces::poll`] has anything to do, the bell being armed.
     #[must_use]
     pub fn wait(&self, now_ns: u64) -> Wait {
-        let one = |entry: &Entry| match &entry.channel {
+        let one = |entry: &Entry| match entry.channel() {
             None => Wait::Event,
             Some(channel) if channel.in_flight() > 0 => match self.how {
                 Completions::Poll | Completions::Hybrid { .. } => Wait::Poll,
@@ -120,7 +129,7 @@ impl Namespaces {
         if entry.removed {
             return None;
         }
-        entry.channel.as_deref_mut().map(|channel| channel as &mut dyn Channel)
+        entry.channel_mut().map(|channel| channel as &mut dyn Channel)
     }
 
     /// Where failed commands of the namespace at `index` are counted; `None` once it has been removed.
@@ -133,10 +142,10 @@ impl Namespaces {
     }
 
     /// Adds a namespace.
-    pub fn add(&mut self, subsystem: usize, nsid: u32, geometry: Geometry, mut channel: Box<dyn Channel>) {
-        channel.set_completions(self.how, &self.bell);
+    pub fn add(&mut self, subsystem: usize, nsid: u32, geometry: Geometry, mut leased: Leased) {
+        leased.channel.set_completions(self.how, &self.bell);
         self.remove(subsystem, nsid);
-        self.entries.push(Entry { subsystem, nsid, geometry, channel: Some(channel), removed: false });
+        self.entries.push(Entry { subsystem, nsid, geometry, leased: Some(leased), removed: false });
         if self.by_nsid.len() <= subsystem {
             self.by_nsid.resize_with(subsystem + 1, Vec::new);
         }
@@ -164,7 +173,7 @@ impl Namespaces {
     /// Lets every channel hand over and collect work. Those of removed namespaces go to `reaper` once nothing is in flight.
     pub fn poll(&mut self, now_ns: u64, done: &mut Vec<Completion>, reaper: &Reaper) {
         for entry in &mut self.entries {
-            let Some(channel) = &mut entry.channel else { continue };
+            let Some(channel) = entry.channel_mut() else { continue };
             if channel.in_flight() > 0 {
                 channel.poll(now_ns, done);
             } else if entry.removed {
@@ -176,7 +185,7 @@ impl Namespaces {
     /// At the end of the I/O thread: hands every idle channel to `reaper`. Returns whether no channel is left.
     pub fn retire_all(&mut self, reaper: &Reaper) -> bool {
         self.entries.iter_mut().for_each(|entry| entry.retire(reaper));
-        self.entries.iter().all(|entry| entry.channel.is_none())
+        self.entries.iter().all(|entry| entry.leased.is_none())
     }
 
     /// Gives up the channels that are left: they are never closed, as the kernel may still write to buffers of their
@@ -184,11 +193,12 @@ impl Namespaces {
     pub fn abandon(&mut self) -> Vec<(usize, u32, usize)> {
         let mut abandoned = Vec::new();
         for entry in &mut self.entries {
-            let Some(channel) = entry.channel.take() else { continue };
-            if channel.in_flight() > 0 {
-                abandoned.push((entry.subsystem, entry.nsid, channel.in_flight()));
+            let Some(leased) = entry.leased.take() else { continue };
+            let requests = leased.channel.in_flight();
+            if requests > 0 {
+                abandoned.push((entry.subsystem, entry.nsid, requests));
             }
-            Box::leak(channel);
+            Box::leak(Box::new(leased));
         }
         abandoned
     }
@@ -196,6 +206,6 @@ impl Namespaces {
     /// Requests that the backends have not returned.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.entries.iter().filter_map(|entry| entry.channel.as_ref()).map(|channel| channel.in_flight()).sum()
+        self.entries.iter().filter_map(Entry::channel).map(Channel::in_flight).sum()
     }
 }

@@ -7,8 +7,8 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::backend::Channel;
 use crate::backend::blocking::{BlockingPool, Job};
+use crate::lease::Leased;
 
 /// Channels that may wait for the reaper.
 const RETIRED: usize = 4096;
@@ -18,7 +18,7 @@ pub struct Reaper {
     pool: BlockingPool<Retired>,
 }
 
-struct Retired(Box<dyn Channel>);
+struct Retired(Leased);
 
 impl Job for Retired {
     fn run(self) {
@@ -45,7 +45,7 @@ impl Reaper {
     ///
     /// # Errors
     /// Gives the channel back if too many are waiting.
-    pub fn retire(&self, channel: Box<dyn Channel>) -> Result<(), Box<dyn Channel>> {
+    pub fn retire(&self, channel: Leased) -> Result<(), Leased> {
         self.pool.submit(Retired(channel)).map_err(|Retired(channel)| channel)
     }
 }
@@ -56,7 +56,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::backend::{Completion, Geometry, Request, Submitted};
+    use crate::backend::{Channel, Completion, Geometry, Request, Submitted};
+    use crate::lease::Lease;
     use crate::namespaces::Namespaces;
     use crate::wait::Wait;
 
@@ -89,9 +90,10 @@ mod tests {
         }
     }
 
-    fn slow(closed: &Sender<String>, panics: bool) -> (Sender<()>, Box<Slow>) {
+    fn slow(closed: &Sender<String>, panics: bool) -> (Sender<()>, Leased) {
         let (allow, allowed) = channel();
-        (allow, Box::new(Slow { allowed, closed: closed.clone(), panics }))
+        let channel = Box::new(Slow { allowed, closed: closed.clone(), panics });
+        (allow, Leased { channel, lease: Lease::default() })
     }
 
     /// Nothing here would return if anything but the reaper closed a channel before it is allowed.

@@ -24,6 +24,7 @@ use crate::config::{NamespaceConfig, ServerConfig};
 use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
 use crate::discovery::DiscoveryLog;
 use crate::failures::{FailureCount, Failures};
+use crate::lease::{Lease, Leased};
 use crate::listener::Acceptor;
 use crate::listing::NamespaceList;
 use crate::message::{Message, NamespaceChange};
@@ -104,7 +105,20 @@ struct Entry {
 
 struct Namespace {
     info: NamespaceInfo,
+    storage: Storage,
+}
+
+/// A namespace's backend and its lease, in the order in which they are dropped.
+#[derive(Clone)]
+struct Storage {
     backend: Arc<dyn Backend>,
+    lease: Lease,
+}
+
+impl Storage {
+    fn new(backend: Arc<dyn Backend>) -> Self {
+        Self { backend, lease: Lease::default() }
+    }
 }
 
 impl Shared {
@@ -157,7 +171,7 @@ impl Shared {
         let mut messages = Vec::new();
         for (subsystem, entry) in state.subsystems.iter().enumerate() {
             for (&nsid, namespace) in &entry.namespaces {
-                let change = added(namespace.backend.as_ref(), nsid).map_err(|source| StartError::Namespace {
+                let change = added(&namespace.storage, nsid).map_err(|source| StartError::Namespace {
                     nqn: entry.subsystem.nqn().into(),
                     nsid,
                     source,
@@ -189,10 +203,10 @@ impl Shared {
     }
 
     /// The storage of a namespace.
-    fn backend(&self, subsystem: usize, nsid: u32) -> Option<Arc<dyn Backend>> {
+    fn storage(&self, subsystem: usize, nsid: u32) -> Option<Storage> {
         let state = self.state();
         let namespace = state.subsystems.get(subsystem)?.namespaces.get(&nsid)?;
-        Some(Arc::clone(&namespace.backend))
+        Some(namespace.storage.clone())
     }
 
     /// Asks a medium how many bytes of it hold data. May block: not for reactors.
@@ -202,9 +216,9 @@ impl Shared {
             .subsystems
             .get(subsystem)
             .and_then(|entry| entry.namespaces.get(&nsid))
-            .map(|namespace| (Arc::clone(&namespace.backend), namespace.info.allocated_bytes.clone()));
-        if let Some((backend, allocated)) = found {
-            allocated.set(backend.allocated_bytes().ok());
+            .map(|namespace| (namespace.storage.clone(), namespace.info.allocated_bytes.clone()));
+        if let Some((storage, allocated)) = found {
+            allocated.set(storage.backend.allocated_bytes().ok());
         }
     }
 
@@ -471,14 +485,16 @@ impl Server {
     /// # Errors
     /// If there is no such namespace, or the medium does not say.
     pub fn allocated_bytes(&self, nqn: &str, nsid: u32) -> Result<u64, ServerError> {
-        let backend = self.shared.backend(self.shared.index_of(nqn)?, nsid);
-        Ok(backend.ok_or_else(|| no_namespace(nqn, nsid))?.allocated_bytes()?)
+        let storage = self.shared.storage(self.shared.index_of(nqn)?, nsid);
+        Ok(storage.ok_or_else(|| no_namespace(nqn, nsid))?.backend.allocated_bytes()?)
     }
 
     /// Adds a namespace; hosts are told once every I/O thread knows it.
     ///
     /// # Errors
-    /// If the subsystem does not exist, the NSID is in use, or the backend cannot be opened. Nothing has changed then.
+    /// If the subsystem does not exist, the NSID is in use, or the backend cannot be opened. Nothing has changed then. A
+    /// backend that cannot be opened is tried once more when the storage of namespaces removed before is closed: that may
+    /// be what it needs, and is waited for, up to ten seconds.
     pub fn add_namespace(&self, nqn: &str, config: &NamespaceConfig) -> Result<(), ServerError> {
         self.changes.add(nqn, config)
     }
@@ -514,11 +530,12 @@ impl Server {
 
 /// The news of a namespace for one I/O thread. The channel is opened here, where a failure can still be told: an I/O thread
 /// without one would answer Invalid Namespace, which hosts take for a flush that succeeded.
-fn added(backend: &dyn Backend, nsid: u32) -> Result<NamespaceChange, OpenError> {
-    let channel = backend
+fn added(storage: &Storage, nsid: u32) -> Result<NamespaceChange, OpenError> {
+    let channel = storage
+        .backend
         .open_channel(CHANNEL_DEPTH)
         .map_err(|source| OpenError::System { spec: format!("a channel to namespace {nsid}"), source })?;
-    Ok(NamespaceChange::Added(backend.geometry(), channel))
+    Ok(NamespaceChange::Added(storage.backend.geometry(), Leased { channel, lease: storage.lease.clone() }))
 }
 
 /// Sends a message to an I/O thread, waiting for room where its inbox is full.

@@ -7,11 +7,12 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use media::{Medium, PATIENCE, eventually, stop, target};
+use media::{Medium, PATIENCE, eventually, in_file, stop, target};
 use pilotlight_host::{Connection, HostError};
 use pilotlight_nvme::command::opcode::io;
 use pilotlight_nvme::fabrics::{cc, csts, property};
 use pilotlight_nvme::{Sqe, Status};
+use pilotlight_target::backend::{self, MemoryBudget};
 
 /// Time for a stop that something holds up. Short, as it is waited for; nothing depends on its length.
 const BRIEF: Duration = Duration::from_millis(500);
@@ -57,6 +58,9 @@ fn a_host_that_flushes_all_namespaces_flushes_the_rest_although_one_fails() {
     assert_eq!(status, Status::INTERNAL);
     let flushed: Vec<u32> = target.media.iter().map(|medium| medium.flushed.load(SeqCst)).collect();
     assert_eq!(flushed, [1, 2, 2]);
+    let failures: Vec<_> =
+        target.server.stats().failures.into_iter().map(|it| (it.nsid, it.counts[0].commands)).collect();
+    assert_eq!(failures, [(1, 1)], "counted for the namespace that failed");
     target.medium(1).fail_flushes.store(false, SeqCst);
     assert!(flush_all(&mut queue).is_ok(), "the failure is not remembered");
 }
@@ -139,4 +143,44 @@ fn removing_a_namespace_whose_channel_is_slow_to_close_holds_up_no_host() {
     let closed_by = |at: usize| target.media[at].dropped_on.lock().expect("no panic").clone();
     assert_eq!(closed_by(1), ["reaper"]);
     assert!(closed_by(0).iter().all(|thread| !thread.starts_with("reactor")), "{:?}", closed_by(0));
+}
+
+/// The file of a namespace that was removed is locked until the reaper has closed its channels.
+#[test]
+fn a_file_is_served_again_at_once_after_its_namespace_was_removed() {
+    let target = target(2);
+    let dir = tempfile::tempdir().expect("a directory");
+    let (file, server) = (dir.path().join("disk.img"), &target.server);
+    server.remove_namespace(media::NQN, 2).expect("removed");
+    server.add_namespace(media::NQN, &in_file(2, &file)).expect("added");
+    target.medium(2).dropping.set(true);
+    server.remove_namespace(media::NQN, 2).expect("removed");
+    let opened = target.medium(2).opened.load(SeqCst);
+    std::thread::scope(|scope| {
+        let adding = scope.spawn(|| server.add_namespace(media::NQN, &in_file(2, &file)));
+        eventually("the first attempt", || target.medium(2).opened.load(SeqCst) > opened);
+        target.medium(2).dropping.set(false);
+        adding.join().expect("no panic").expect("added when the file is closed");
+    });
+    let (_controller, mut queue) = target.queue();
+    read(&mut queue, 2);
+    assert_eq!(stop(target.server, PATIENCE), "stopped");
+}
+
+#[test]
+fn a_stop_with_abandoned_requests_closes_the_other_namespaces() {
+    let target = target(2);
+    let dir = tempfile::tempdir().expect("a directory");
+    let other = in_file(2, &dir.path().join("disk.img"));
+    target.server.remove_namespace(media::NQN, 2).expect("removed");
+    target.server.add_namespace(media::NQN, &other).expect("added");
+    let (_controller, mut queue) = target.queue();
+    target.medium(1).keep_writes.store(true, SeqCst);
+    write(&mut queue, 1);
+    eventually("the write", || !target.medium(1).kept.lock().expect("no panic").is_empty());
+    let said = stop(target.server, BRIEF);
+    assert!(said.contains("did not return"), "{said}");
+    let budget = std::sync::Arc::new(MemoryBudget::unlimited());
+    eventually("the end of the other namespace", || backend::open(&other.backend, 4096, &budget).is_ok());
+    forget_kept(&target.media[0]);
 }

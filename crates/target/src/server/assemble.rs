@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use pilotlight_reactor::{Inbox, Sender};
 
-use super::{Entry, Namespace, Opener, Shared, StartError, send};
-use crate::backend::Backend;
+use super::{Entry, Namespace, Opener, Shared, StartError, Storage, send};
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::departures::Clock;
 use crate::discovery::DiscoveryLog;
@@ -86,17 +85,17 @@ pub(super) fn open_all(config: &ServerConfig, opener: &Opener) -> Result<Vec<Ent
                 nsid: ns.nsid,
                 source,
             })?;
-            namespaces.insert(ns.nsid, namespace(&subsystem, ns, backend));
+            namespaces.insert(ns.nsid, namespace(&subsystem, ns, Storage::new(backend)));
         }
         entries.push(Entry { subsystem, namespaces });
     }
     Ok(entries)
 }
 
-pub(super) fn namespace(subsystem: &Subsystem, config: &NamespaceConfig, backend: Arc<dyn Backend>) -> Namespace {
-    let info = NamespaceInfo::new(subsystem, config, backend.geometry());
-    info.allocated_bytes.set(backend.allocated_bytes().ok());
-    Namespace { info, backend }
+pub(super) fn namespace(subsystem: &Subsystem, config: &NamespaceConfig, storage: Storage) -> Namespace {
+    let info = NamespaceInfo::new(subsystem, config, storage.backend.geometry());
+    info.allocated_bytes.set(storage.backend.allocated_bytes().ok());
+    Namespace { info, storage }
 }
 
 pub(super) fn discovery_log(config: &ServerConfig, addresses: &[SocketAddr]) -> DiscoveryLog {

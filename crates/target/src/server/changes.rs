@@ -16,22 +16,28 @@
 //! - Requests in progress are finished, those of a removed namespace included.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use pilotlight_reactor::Sender;
 
 use super::assemble::namespace;
-use super::{Opener, ServerError, Shared, State, added, no_namespace, send};
+use super::{Opener, ServerError, Shared, State, Storage, added, no_namespace, send};
 use crate::acks::{Ack, Acks};
 use crate::backend::{Backend, Geometry};
 use crate::config::NamespaceConfig;
+use crate::lease::Closed;
 use crate::message::{Message, NamespaceChange};
+
+/// How long the storage of removed namespaces is waited for where another one cannot be opened.
+const CLOSING: Duration = Duration::from_secs(10);
 
 /// Changes the namespaces of a server.
 pub struct Changes {
     shared: Arc<Shared>,
     threads: Arc<[Sender<Message>]>,
     opener: Box<Opener>,
-    one_at_a_time: Mutex<()>,
+    /// Held during a change: the storage of namespaces that were removed, until it is closed.
+    one_at_a_time: Mutex<Vec<Arc<Closed>>>,
 }
 
 /// A namespace: index of the subsystem, and NSID.
@@ -40,7 +46,7 @@ type Key = (usize, u32);
 impl Changes {
     /// Changes what `shared` says and `threads` know.
     pub(crate) fn new(shared: Arc<Shared>, threads: Arc<[Sender<Message>]>, opener: Box<Opener>) -> Self {
-        Self { shared, threads, opener, one_at_a_time: Mutex::new(()) }
+        Self { shared, threads, opener, one_at_a_time: Mutex::default() }
     }
 
     /// As [`super::Server::add_namespace`].
@@ -48,13 +54,13 @@ impl Changes {
     /// # Errors
     /// As there.
     pub fn add(&self, nqn: &str, config: &NamespaceConfig) -> Result<(), ServerError> {
-        let _one_at_a_time = self.begin();
+        let closing = self.begin();
         let index = self.index_of(nqn)?;
         self.refuse_existing(nqn, index, config.nsid)?;
-        let backend = (self.opener)(config)?;
-        let changes = self.channels(backend.as_ref(), config.nsid)?;
+        let storage = Storage::new(self.open(config, &closing)?);
+        let changes = self.channels(&storage, config.nsid)?;
         self.apply((index, config.nsid), changes);
-        let added = namespace(&self.shared.identities[index], config, backend);
+        let added = namespace(&self.shared.identities[index], config, storage);
         self.change_state(|state| state.subsystems[index].namespaces.insert(config.nsid, added));
         self.publish(&[(index, config.nsid)]);
         Ok(())
@@ -65,9 +71,9 @@ impl Changes {
     /// # Errors
     /// As there.
     pub fn remove(&self, nqn: &str, nsid: u32) -> Result<(), ServerError> {
-        let _one_at_a_time = self.begin();
+        let mut closing = self.begin();
         let index = self.index_of(nqn)?;
-        self.backend(nqn, index, nsid)?;
+        closing.push(self.storage(nqn, index, nsid)?.lease.closed());
         self.apply((index, nsid), self.threads.iter().map(|_| NamespaceChange::Removed));
         let removed = self.change_state(|state| state.subsystems[index].namespaces.remove(&nsid));
         self.publish(&[(index, nsid)]);
@@ -82,7 +88,7 @@ impl Changes {
     pub fn resize(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError> {
         let _one_at_a_time = self.begin();
         let index = self.index_of(nqn)?;
-        let backend = self.backend(nqn, index, nsid)?;
+        let backend = self.storage(nqn, index, nsid)?.backend;
         let before = backend.geometry();
         let geometry = backend.resize(blocks)?;
         if geometry != before {
@@ -101,9 +107,9 @@ impl Changes {
         let _one_at_a_time = self.begin();
         let old = (self.index_of(from.0)?, from.1);
         let new = (self.index_of(to)?, config.nsid);
-        let backend = self.backend(from.0, old.0, old.1)?;
+        let storage = self.storage(from.0, old.0, old.1)?;
         self.refuse_existing(to, new.0, new.1)?;
-        let has = backend.geometry().block_size;
+        let has = storage.backend.geometry().block_size;
         if has != config.block_size {
             return Err(ServerError::OtherBlockSize {
                 nqn: from.0.into(),
@@ -112,10 +118,10 @@ impl Changes {
                 asked: config.block_size,
             });
         }
-        let changes = self.channels(backend.as_ref(), new.1)?;
+        let changes = self.channels(&storage, new.1)?;
         self.apply(new, changes);
         self.apply(old, self.threads.iter().map(|_| NamespaceChange::Removed));
-        let moved = namespace(&self.shared.identities[new.0], config, backend);
+        let moved = namespace(&self.shared.identities[new.0], config, storage);
         self.change_state(|state| {
             state.subsystems[old.0].namespaces.remove(&old.1);
             state.subsystems[new.0].namespaces.insert(new.1, moved);
@@ -124,8 +130,25 @@ impl Changes {
         Ok(())
     }
 
-    fn begin(&self) -> MutexGuard<'_, ()> {
-        self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Begins a change; returns the storage of removed namespaces that is not closed yet.
+    fn begin(&self) -> MutexGuard<'_, Vec<Arc<Closed>>> {
+        let mut closing = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
+        closing.retain(|storage| !storage.wait(Instant::now()));
+        closing
+    }
+
+    /// Opens a backend. What it needs (a lock, a device, memory) may belong to a namespace that was removed a moment ago.
+    fn open(&self, config: &NamespaceConfig, closing: &[Arc<Closed>]) -> Result<Arc<dyn Backend>, ServerError> {
+        let failed = match (self.opener)(config) {
+            Ok(backend) => return Ok(backend),
+            Err(error) => error,
+        };
+        if closing.is_empty() {
+            return Err(failed.into());
+        }
+        let until = Instant::now() + CLOSING;
+        let closed = closing.iter().all(|storage| storage.wait(until));
+        (self.opener)(config).map_err(|source| if closed { source.into() } else { ServerError::Closing(source) })
     }
 
     /// First round: every I/O thread applies its change of namespace `key`.
@@ -158,18 +181,18 @@ impl Changes {
         change(&mut self.shared.state())
     }
 
-    fn channels(&self, backend: &dyn Backend, nsid: u32) -> Result<Vec<NamespaceChange>, ServerError> {
-        Ok(self.threads.iter().map(|_| added(backend, nsid)).collect::<Result<_, _>>()?)
+    fn channels(&self, storage: &Storage, nsid: u32) -> Result<Vec<NamespaceChange>, ServerError> {
+        Ok(self.threads.iter().map(|_| added(storage, nsid)).collect::<Result<_, _>>()?)
     }
 
     /// The storage of a namespace. The state is not held while it is used: a backend may wait for requests of I/O threads.
-    fn backend(&self, nqn: &str, index: usize, nsid: u32) -> Result<Arc<dyn Backend>, ServerError> {
-        let found = self.shared.backend(index, nsid);
+    fn storage(&self, nqn: &str, index: usize, nsid: u32) -> Result<Storage, ServerError> {
+        let found = self.shared.storage(index, nsid);
         found.ok_or_else(|| no_namespace(nqn, nsid))
     }
 
     fn refuse_existing(&self, nqn: &str, index: usize, nsid: u32) -> Result<(), ServerError> {
-        match self.shared.backend(index, nsid) {
+        match self.shared.storage(index, nsid) {
             Some(_) => Err(ServerError::Exists { nqn: nqn.into(), nsid }),
             None => Ok(()),
         }

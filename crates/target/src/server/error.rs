@@ -81,6 +81,11 @@ pub enum ServerError {
     /// The backend cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// Likewise, and a namespace that was removed still has its storage open.
+    #[error(
+        "{0}; a namespace that was removed before has its storage still open, as requests to it have not come back: try again when they have"
+    )]
+    Closing(OpenError),
     /// The backend refused.
     #[error("the backend refused: {0}")]
     Backend(io::Error),

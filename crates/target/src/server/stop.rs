@@ -150,8 +150,9 @@ impl Shared {
         let state = self.state();
         let of = |entry: &super::Entry| {
             let nqn = entry.subsystem.nqn().to_owned();
-            let one =
-                |(&nsid, namespace): (&u32, &super::Namespace)| (nqn.clone(), nsid, Arc::clone(&namespace.backend));
+            let one = |(&nsid, namespace): (&u32, &super::Namespace)| {
+                (nqn.clone(), nsid, Arc::clone(&namespace.storage.backend))
+            };
             entry.namespaces.iter().map(one).collect::<Vec<_>>()
         };
         state.subsystems.iter().flat_map(of).collect()
@@ -238,8 +239,14 @@ fn flush(backend: &dyn Backend, until: Instant) -> Result<(), Unflushed> {
 }
 
 /// Drops what the server holds: namespaces, their threads and memory, the reaper. What is not done by then goes on alone.
+/// Connections that were abandoned keep what I/O threads share, so the namespaces are taken out of it first.
 fn close(server: Server, until: Instant) {
-    let Ok(closing) = Builder::new().name("closing".to_owned()).spawn(move || drop(server)) else { return };
+    let body = move || {
+        let subsystems = std::mem::take(&mut server.shared.state().subsystems);
+        drop(subsystems);
+        drop(server);
+    };
+    let Ok(closing) = Builder::new().name("closing".to_owned()).spawn(body) else { return };
     while !closing.is_finished() && Instant::now() < until {
         std::thread::sleep(LOOK);
     }

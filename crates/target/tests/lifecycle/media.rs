@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::backend::{
-    Backend, BackendSpec, Channel, Completion, Geometry, IoError, MemoryBackend, MemoryBudget, Op, Request, Submitted,
+    self, Backend, BackendSpec, Channel, Completion, Geometry, IoError, MemoryBudget, Op, Request, Submitted,
 };
 use pilotlight_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 
@@ -43,6 +44,8 @@ impl Gate {
 /// What a test makes a medium do, and what it saw.
 #[derive(Default)]
 pub(crate) struct Medium {
+    /// Attempts to open it.
+    pub(crate) opened: AtomicU32,
     pub(crate) fail_flushes: AtomicBool,
     /// Flushes are accepted and never returned.
     pub(crate) keep_flushes: AtomicBool,
@@ -132,6 +135,12 @@ pub(crate) struct Target {
     pub(crate) media: Vec<Arc<Medium>>,
 }
 
+/// A namespace of 64 blocks in a file, which is made.
+pub(crate) fn in_file(nsid: u32, path: &Path) -> NamespaceConfig {
+    let backend = BackendSpec::File { path: path.to_owned(), size: Some(64 * 4096) };
+    NamespaceConfig { nsid, backend, block_size: 4096, uuid: None }
+}
+
 /// A server of one reactor and one I/O thread with so many namespaces of 64 blocks.
 pub(crate) fn target(namespaces: u32) -> Target {
     let media: Vec<Arc<Medium>> = (0..namespaces).map(|_| Arc::default()).collect();
@@ -147,9 +156,10 @@ pub(crate) fn target(namespaces: u32) -> Target {
     };
     let opened = media.clone();
     let opener = Box::new(move |namespace: &NamespaceConfig| {
-        let inner = MemoryBackend::new(4096, 64, Arc::new(MemoryBudget::unlimited())).expect("memory");
         let medium = Arc::clone(&opened[namespace.nsid as usize - 1]);
-        Ok(Arc::new(Faulty { inner: Arc::new(inner), medium }) as Arc<dyn Backend>)
+        let inner = backend::open(&namespace.backend, 4096, &Arc::new(MemoryBudget::unlimited()));
+        medium.opened.fetch_add(1, SeqCst);
+        Ok(Arc::new(Faulty { inner: inner?, medium }) as Arc<dyn Backend>)
     });
     let server = Server::start_with(config, RuntimeOptions::new(vec![None], Idle::Yield), opener).expect("it starts");
     let address = server.local_addrs()[0];

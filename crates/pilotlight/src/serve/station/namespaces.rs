@@ -193,7 +193,7 @@ fn refusal(error: &ServerError) -> Refusal {
         ServerError::NoSubsystem(_) => "nqn",
         ServerError::NoNamespace { .. } | ServerError::Exists { .. } => "nsid",
         ServerError::OtherBlockSize { .. } => "block_size",
-        ServerError::Open(_) => "backend",
+        ServerError::Open(_) | ServerError::Closing(_) => "backend",
         ServerError::Backend(_) => "size",
     };
     Refusal::of(field, error.to_string())

@@ -1,0 +1,56 @@
+//! When the storage of a namespace is closed: not before the last channel to it is.
+//!
+//! A namespace that has been removed still has its file, its device or its memory until the reaper has closed the channels of
+//! every I/O thread. Whatever keeps the storage open has a [`Lease`] and drops it last; [`Closed`] says when all are gone.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::backend::Channel;
+
+/// Whether the storage of a namespace is closed.
+#[derive(Debug, Default)]
+pub struct Closed {
+    is_closed: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Closed {
+    /// Waits until the storage is closed, but not longer than until then; returns whether it is.
+    pub fn wait(&self, until: Instant) -> bool {
+        let is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = until.saturating_duration_since(Instant::now());
+        let waited = self.changed.wait_timeout_while(is_closed, left, |is_closed| !*is_closed);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+#[derive(Debug, Default)]
+struct Last(Arc<Closed>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        *self.0.is_closed.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Goes with something that keeps the storage of one namespace open, and is dropped after it.
+#[derive(Clone, Debug, Default)]
+pub struct Lease(Arc<Last>);
+
+impl Lease {
+    /// What says when this lease and its clones are gone.
+    #[must_use]
+    pub fn closed(&self) -> Arc<Closed> {
+        Arc::clone(&self.0.0)
+    }
+}
+
+/// A channel and its lease, in the order in which they are dropped.
+pub struct Leased {
+    /// The channel.
+    pub channel: Box<dyn Channel>,
+    /// Of the namespace that it leads to.
+    pub lease: Lease,
+}
