@@ -10,7 +10,9 @@ mod server;
 mod signals;
 mod station;
 
-use std::thread;
+use std::io;
+use std::sync::mpsc::sync_channel;
+use std::thread::{self, Scope, ScopedJoinHandle};
 
 use anyhow::Context as _;
 use pilotlight_target::config::ServerConfig;
@@ -77,7 +79,7 @@ fn control(wanted: Option<&AdminSocket>) -> anyhow::Result<Option<Listener>> {
 }
 
 /// Takes orders, by signals and over the control socket, until asked to stop. From then on the program leaves when it is
-/// overdue, as an order over the control socket may be in a call that does not return.
+/// overdue, as a reload, or an order over the control socket, may be in a call that does not return.
 fn obey(
     orders: &mut Orders,
     args: &ServeArgs,
@@ -95,28 +97,44 @@ fn obey(
             thread::Builder::new().name("control".to_owned()).spawn_scoped(scope, answer)
         });
         let answering = answering.transpose().context("cannot start a thread for the control socket")?;
-        obey_signals(orders, args, machine, station);
+        let reloading = obey_signals(scope, || orders.next(), || reload(args, machine, station));
+        let reloading = reloading.context("cannot start a thread that reads the configuration again")?;
         let overdue = Overdue::arm(station.drain_timeout() + overdue::GRACE, overdue::leave);
         if let (Some(control), Some(answering)) = (control, answering) {
             control.stop();
             let _ = answering.join(); // where it panicked, that has been said
         }
+        let _ = reloading.join();
         overdue.context("cannot start a thread for the end of the server")
     })
 }
 
-/// Reloads as often as asked, until asked to stop.
-fn obey_signals(orders: &mut Orders, args: &ServeArgs, machine: &Machine, station: &Station) {
-    while orders.next() == Order::Reload {
-        match config::load(args, machine) {
-            Ok(loaded) => {
-                console::tell(loaded.warnings(log::colour()));
-                station.reload(&loaded);
-            }
-            Err(refused) => {
-                console::tell(refused.render(log::colour()));
-                warn!("the configuration is refused; what was running goes on unchanged");
-            }
+/// Reloads as often as asked, on a thread of its own, until asked to stop; returns that thread, which may be in a reload. Who asks
+/// during a reload gets one more, of the configuration as it is then.
+fn obey_signals<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    mut next: impl FnMut() -> Order,
+    reload: impl Fn() + Send + 'scope,
+) -> io::Result<ScopedJoinHandle<'scope, ()>> {
+    let (ask, asked) = sync_channel::<()>(1);
+    let body = move || asked.iter().for_each(|()| reload());
+    let reloading = thread::Builder::new().name("reload".to_owned()).spawn_scoped(scope, body)?;
+    while next() == Order::Reload {
+        let _ = ask.try_send(()); // where one waits already, that one will do
+    }
+    Ok(reloading)
+}
+
+/// Reads the configuration again and applies it.
+fn reload(args: &ServeArgs, machine: &Machine, station: &Station) {
+    match config::load(args, machine) {
+        Ok(loaded) => {
+            console::tell(loaded.warnings(log::colour()));
+            station.reload(&loaded);
+        }
+        Err(refused) => {
+            console::tell(refused.render(log::colour()));
+            warn!("the configuration is refused; what was running goes on unchanged");
         }
     }
 }
@@ -151,5 +169,36 @@ fn stop(server: Box<dyn Running>, config: &ServerConfig) -> Exit {
 fn announce(text: &str) {
     if let Err(error) = console::print(text) {
         warn!("what is served could not be printed: {error:#}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_stop_is_obeyed_during_a_reload() {
+        let (stopped, stop) = channel();
+        let mut orders = [Order::Reload, Order::Stop].into_iter();
+        thread::scope(|scope| {
+            let reload = move || stop.recv_timeout(Duration::from_secs(60)).expect("the stop is obeyed first");
+            let reloading = obey_signals(scope, || orders.next().unwrap(), reload).unwrap();
+            stopped.send(()).unwrap();
+            reloading.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn every_change_before_the_last_order_is_read() {
+        let (reloaded, reloads) = channel();
+        let mut orders = [Order::Reload; 100].into_iter().chain([Order::Stop]);
+        thread::scope(|scope| {
+            let reload = move || reloaded.send(()).unwrap();
+            obey_signals(scope, || orders.next().unwrap(), reload).unwrap().join().unwrap();
+        });
+        assert!((1..=100).contains(&reloads.iter().count()));
     }
 }
