@@ -108,6 +108,9 @@ pub enum SpecError {
     Impossible(String),
 }
 
+/// Most blocks of one command: its count has 16 bits and begins at 0.
+const MAX_BLOCKS_PER_IO: u64 = 1 << 16;
+
 fn impossible<T>(text: impl Into<String>) -> Result<T, SpecError> {
     Err(SpecError::Impossible(text.into()))
 }
@@ -236,8 +239,14 @@ impl LoadSpec {
     /// Where it does not fit, saying what would.
     pub(crate) fn layout(&self, ns: &NamespaceInfo, controller: &ControllerInfo) -> Result<Layout, SpecError> {
         let (bs, io) = (u64::from(ns.block_size), u64::from(self.block_bytes));
-        if io == 0 || io % bs != 0 || io / bs > 65536 {
+        if io == 0 || io % bs != 0 {
             return impossible(format!("--bs {io} is no multiple of the namespace's block size, {bs} bytes"));
+        }
+        if io / bs > MAX_BLOCKS_PER_IO {
+            let most = MAX_BLOCKS_PER_IO * bs;
+            return impossible(format!(
+                "--bs {io} is more than a command can name: at most {most} bytes in blocks of {bs}"
+            ));
         }
         if !self.offset_bytes.is_multiple_of(bs) {
             return impossible(format!("--offset {} is no multiple of the block size, {bs} bytes", self.offset_bytes));
@@ -306,6 +315,13 @@ mod tests {
             assert!(spec.check().is_err(), "{spec:?}");
         }
         assert!(base.check().is_ok());
+    }
+
+    #[test]
+    fn an_io_that_no_command_can_name_is_told_as_such() {
+        let spec = LoadSpec { block_bytes: 512 << 20, ..LoadSpec::default() };
+        let told = spec.layout(&namespace(), &controller()).unwrap_err().to_string();
+        assert!(told.contains("at most 268435456 bytes"), "{told}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Access, FlockOperation, access, flock};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
@@ -79,12 +79,36 @@ impl ControlSocket {
     /// If a server answers there, or the place is not fit for it.
     pub(crate) fn bind(path: &Path) -> Result<Self, BindError> {
         let refused = |source: io::Error| BindError::System { path: path.display().to_string(), source };
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = parent(path);
         make_directory(parent).map_err(refused)?;
         check_directory(&fs::metadata(parent).map_err(refused)?, parent)?;
         let _turn = take_turn(parent).map_err(refused)?;
         clear(path)?;
         Self::listen_at(path).map_err(refused)
+    }
+
+    /// Looks whether [`Self::bind`] would succeed, and changes nothing.
+    ///
+    /// # Errors
+    /// As of [`Self::bind`].
+    pub(crate) fn check(path: &Path) -> Result<(), BindError> {
+        let refused = |source: io::Error| BindError::System { path: path.display().to_string(), source };
+        SocketAddrUnix::new(path).map_err(|errno| refused(errno.into()))?;
+        let parent = parent(path);
+        let Some(existing) = parent.ancestors().map(or_current).find(|folder| fs::symlink_metadata(folder).is_ok())
+        else {
+            return Err(refused(Errno::NOENT.into()));
+        };
+        let meta = fs::metadata(existing).map_err(refused)?;
+        if !meta.is_dir() {
+            return Err(refused(Errno::NOTDIR.into()));
+        }
+        access(existing, Access::WRITE_OK | Access::EXEC_OK).map_err(|errno| refused(errno.into()))?;
+        if existing != parent {
+            return Ok(()); // the rest is made, and is then the server's own
+        }
+        check_directory(&meta, parent)?;
+        is_dead(path).map(drop)
     }
 
     fn listen_at(path: &Path) -> io::Result<Self> {
@@ -155,9 +179,17 @@ fn take_turn(directory: &Path) -> io::Result<File> {
 
 /// Makes room: removes what a dead server left.
 fn clear(path: &Path) -> Result<(), BindError> {
+    if !is_dead(path)? {
+        return Ok(());
+    }
+    fs::remove_file(path).map_err(|source| BindError::System { path: path.display().to_string(), source })
+}
+
+/// Whether a dead server left its socket there; `false` where nothing is there. Everything else is an error.
+fn is_dead(path: &Path) -> Result<bool, BindError> {
     let shown = || path.display().to_string();
     match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(source) => return Err(BindError::System { path: shown(), source }),
         Ok(meta) if !meta.file_type().is_socket() => return Err(BindError::NotASocket(shown())),
         Ok(_) => {}
@@ -167,13 +199,20 @@ fn clear(path: &Path) -> Result<(), BindError> {
             let pid = socket_peercred(&stream).ok().map(|peer| peer.pid.as_raw_pid());
             Err(BindError::Live { path: shown(), pid })
         }
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(|source| BindError::System { path: shown(), source })
-        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
         // its queue is full
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(BindError::Live { path: shown(), pid: None }),
         Err(source) => Err(BindError::System { path: shown(), source }),
     }
+}
+
+/// The directory of a file.
+fn parent(path: &Path) -> &Path {
+    or_current(path.parent().unwrap_or(Path::new("")))
+}
+
+fn or_current(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
 #[cfg(test)]
@@ -213,6 +252,26 @@ mod tests {
         fs::write(&path, "text").unwrap();
         assert!(matches!(ControlSocket::bind(&path), Err(BindError::NotASocket(_))));
         assert_eq!(fs::read_to_string(&path).unwrap(), "text");
+    }
+
+    #[test]
+    fn a_check_finds_what_a_bind_would_and_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, file) = (dir.path().join("a.sock"), dir.path().join("file"));
+        ControlSocket::check(&dir.path().join("new/deep/a.sock")).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        ControlSocket::check(&path).unwrap();
+        assert!(path.exists() && !dir.path().join("new").exists());
+        fs::write(&file, "text").unwrap();
+        assert!(matches!(ControlSocket::check(&file), Err(BindError::NotASocket(_))));
+        assert!(matches!(ControlSocket::check(&file.join("a.sock")), Err(BindError::System { .. })));
+        assert!(matches!(ControlSocket::check(&file.join("deep/a.sock")), Err(BindError::System { .. })));
+        assert!(matches!(ControlSocket::check(&dir.path().join("a".repeat(200))), Err(BindError::System { .. })));
+        let socket = ControlSocket::bind(&path).unwrap();
+        assert!(matches!(ControlSocket::check(&path), Err(BindError::Live { .. })));
+        drop(socket);
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(ControlSocket::check(&path), Err(BindError::OpenDirectory(_))));
     }
 
     #[test]

@@ -16,7 +16,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
 use super::server::options;
-use crate::config::{Operation, Problem};
+use crate::admin::socket::{BindError, ControlSocket};
+use crate::config::{AdminSocket, Operation, Problem};
 use crate::policies::PolicyChoice;
 
 /// What this machine lacks for such a server.
@@ -24,7 +25,19 @@ pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem>
     let mut problems: Vec<Problem> = config.listeners.iter().filter_map(address).collect();
     problems.extend(policy(&operation.policy, &options(operation), config.io_threads));
     problems.extend(memory(config));
+    problems.extend(operation.admin_socket.as_ref().and_then(control_socket));
     problems
+}
+
+/// Whether the control socket can be made.
+fn control_socket(wanted: &AdminSocket) -> Option<Problem> {
+    let error = ControlSocket::check(&wanted.path).err()?;
+    let problem = Problem::of_machine(error.to_string());
+    Some(match error {
+        BindError::Live { .. } => problem.told().help("this is right beside the server that has this control socket"),
+        BindError::System { .. } if !wanted.asked => problem.told().help("the server starts without a control socket"),
+        _ => problem,
+    })
 }
 
 /// Whether an address can be listened on.

@@ -68,6 +68,24 @@ fn a_mistake_in_a_file_is_told_with_its_line() {
 }
 
 #[test]
+fn a_control_socket_that_cannot_be_made_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "text").unwrap();
+    let check = |path: &std::path::Path| {
+        run(&["serve", "--check", "--listen", "127.0.0.1:0", "--admin-socket", path.to_str().unwrap()])
+    };
+    for path in [file.clone(), file.join("a.sock")] {
+        let output = check(&path);
+        assert_eq!(output.status.code(), Some(2), "{path:?}: {output:?}");
+        assert!(text(&output.stderr).contains("--admin-socket"), "{output:?}");
+    }
+    let output = check(&dir.path().join("new/a.sock"));
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(!dir.path().join("new").exists(), "a check makes nothing");
+}
+
+#[test]
 fn an_address_that_is_taken_ends_with_code_1() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
