@@ -5,9 +5,10 @@
 //!
 //! **Properties.** A line without its end (the process was killed while it wrote, or the disk was full) announces something that
 //! had not begun, and is cut off when the next line is written. A file that does not begin with a whole first line is none of ours, since
-//! a journal gets its name with that line in it: it is refused and left as it is. Links are not followed. The file is locked as long as its writer lives, by the kernel, so that nobody undoes what is still
-//! wanted. It comes under its name only when its first line is complete and locked. It goes when everything is back. What another
-//! version wrote is not guessed at.
+//! a journal gets its name with that line in it: it is refused and left as it is, and no more than a first line is read of it. Links
+//! are not followed. The file is locked as long as its writer lives, by the kernel, so that nobody undoes what is still wanted. It
+//! comes under its name only when its first line is complete and locked. It goes when everything is back. What another version
+//! wrote is not guessed at.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -25,6 +26,8 @@ use super::process::Process;
 /// What names of journals end with.
 const EXTENSION: &str = "jsonl";
 const VERSION: u32 = 1;
+/// Most bytes of a journal's first line: a command line has at most 2 MiB as Linux is delivered, and JSON makes at most 6 of each.
+const FIRST_LINE: u64 = 16 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -201,8 +204,13 @@ fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 }
 
 fn read(path: &Path, mut file: &File) -> Result<Contents, Error> {
+    let unreadable = |why| Error::Unreadable { path: path.to_owned(), why };
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(|why| Error::Unreadable { path: path.to_owned(), why })?;
+    file.take(FIRST_LINE).read_to_end(&mut bytes).map_err(unreadable)?;
+    // What is no journal can be a whole disk.
+    if bytes.split(|&byte| byte == b'\n').next().is_some_and(begins) {
+        file.read_to_end(&mut bytes).map_err(unreadable)?;
+    }
     parse(&bytes).map_err(|fault| match fault {
         Fault::Foreign(why) => Error::Foreign { path: path.to_owned(), why },
         Fault::Line(line, why) => Error::Damaged { path: path.to_owned(), line, why },
@@ -324,6 +332,13 @@ mod tests {
         journal.back(2).unwrap();
         let bytes = fs::read(&path).unwrap();
         (folder, path, bytes)
+    }
+
+    #[test]
+    fn a_file_larger_than_the_memory_is_refused_without_reading_it() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 42).unwrap();
+        assert!(matches!(Journal::open(file.path()), Err(Error::Foreign { .. })));
     }
 
     #[test]
