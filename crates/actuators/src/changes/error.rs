@@ -123,6 +123,7 @@ fn reading(why: &io::Error) -> &'static str {
     match why.kind() {
         io::ErrorKind::PermissionDenied => "run `pilotlight restore` as the user who started the run, perhaps root",
         io::ErrorKind::NotFound => "`pilotlight restore` without a name looks at all that are there",
+        io::ErrorKind::InvalidInput => "name the journal itself",
         _ => "is it a journal, and on a file system that can be read?",
     }
 }

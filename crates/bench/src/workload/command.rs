@@ -230,8 +230,9 @@ fn filled(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, 
 fn unknown(name: &str, text: &str, point: &Point) -> Problem {
     let knobs: Vec<&str> = point.keys().map(String::as_str).collect();
     let why = format!(
-        "{{{name}}} in {text:?} is neither a knob ({}) nor something of this place; write {{{{ for a brace",
-        knobs.join(", ")
+        "{{{name}}} in {text:?} has no value: there are the knobs ({}), and where the place has them {}; write {{{{ for a brace",
+        if knobs.is_empty() { "none".into() } else { knobs.join(", ") },
+        PLACES.join(", ")
     );
     Problem { at: "workload".into(), why }
 }

@@ -176,7 +176,7 @@ impl LoadSpec {
             None => format!("behind --offset {offset} the namespace of {namespace_bytes} bytes has room for"),
         };
         format!(
-            "{part} {regions} I/Os of --bs {io}, and it takes one for each of {threads} threads or more: use a smaller --bs"
+            "{part} {regions} I/Os of --bs {io}, and each thread ({threads}) needs one: use a smaller --bs or a larger range"
         )
     }
 

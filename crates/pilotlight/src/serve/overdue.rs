@@ -37,6 +37,7 @@ impl Overdue {
 /// Leaves with the exit code of a stop with work unfinished.
 pub(super) fn leave() {
     error!("the stop is held up, most likely by a change of a namespace that does not end; leaving without a flush");
+    crate::log::flush();
     std::process::exit(i32::from(Exit::Undrained.code()));
 }
 
@@ -45,6 +46,23 @@ mod tests {
     use std::sync::mpsc::{RecvError, channel};
 
     use super::*;
+
+    const CHILD: &str = "PILOTLIGHT_TEST_LEAVES";
+
+    /// Another process leaves, as this one has other tests to run.
+    #[test]
+    fn the_reason_is_in_the_log_before_the_program_leaves() {
+        if std::env::var_os(CHILD).is_some() {
+            crate::log::start(0).unwrap();
+            leave();
+        }
+        let name = "serve::overdue::tests::the_reason_is_in_the_log_before_the_program_leaves";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{log}");
+        assert!(log.contains("ERROR") && log.contains("the stop is held up"), "{log}");
+    }
 
     #[test]
     fn acts_when_the_time_is_over() {

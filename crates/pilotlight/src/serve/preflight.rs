@@ -34,7 +34,9 @@ fn control_socket(wanted: &AdminSocket) -> Option<Problem> {
     let error = ControlSocket::check(&wanted.path).err()?;
     let problem = Problem::of_machine(error.to_string());
     Some(match error {
-        BindError::Live { .. } => problem.told().help("this is right beside the server that has this control socket"),
+        BindError::Live { .. } => {
+            problem.told().help("expected if this is the running server's; otherwise choose another path")
+        }
         BindError::System { .. } if !wanted.asked => problem.told().help("the server starts without a control socket"),
         _ => problem,
     })
@@ -46,7 +48,7 @@ fn address(address: &SocketAddr) -> Option<Problem> {
     let cannot = |why: &str| Problem::of_machine(format!("cannot listen on {address}: {why}"));
     Some(match error {
         Errno::ADDRINUSE => cannot("the address is in use").told().help(
-            "this is right beside the server that listens there; else stop the program that does, or change the port",
+            "expected if the running server listens there; otherwise stop the program that does, or change the port",
         ),
         Errno::ADDRNOTAVAIL => cannot("the address is not one of this machine")
             .help("`ip address` lists its addresses; 0.0.0.0 means all of them"),

@@ -30,7 +30,7 @@ impl Shrink {
     pub(super) fn notice(&self, nqn: &str, nsid: u32) -> String {
         let (from, to) = (format_size(self.from), format_size(self.to));
         format!(
-            "namespace {nsid} of {nqn} shrinks from {from} to {to}, as the configuration allows: what lay behind is lost"
+            "namespace {nsid} of {nqn} shrinks from {from} to {to}, as the configuration allows: the data beyond its new end are lost"
         )
     }
 
@@ -39,13 +39,13 @@ impl Shrink {
         let (from, to) = (format_size(self.from), format_size(self.to));
         if self.in_file {
             return format!(
-                "namespace {nsid} of {nqn} keeps its {from}, but its file or device has shrunk to {to}: requests behind \
-                 that fail. Make it as large as it was, or write `shrink = true` beside the namespace and send SIGHUP again"
+                "namespace {nsid} of {nqn} keeps its {from}, but its file or device has shrunk to {to}: requests beyond \
+                 that fail. Make it as large as it was, or set `shrink = true` for this namespace and send SIGHUP again"
             );
         }
         format!(
-            "namespace {nsid} of {nqn} keeps its {from}: {to} are less, and what lies behind would be lost. To shrink it \
-             all the same, write `shrink = true` beside the namespace and send SIGHUP again"
+            "namespace {nsid} of {nqn} keeps its {from}: {to} is smaller, and the data beyond the new end would be lost. To \
+             shrink it, set `shrink = true` for this namespace and send SIGHUP again"
         )
     }
 }

@@ -95,9 +95,11 @@ impl Station {
         if let Some(next) = next.filter(|&next| next < now && !resize.shrink) {
             let (next, now) = (format_size(next), format_size(now));
             let what = match size {
-                Some(_) => format!("{next} is less than the {now} that it has: what lies behind is lost"),
+                Some(_) => {
+                    format!("{next} is less than the {now} that it has: the data beyond the new end would be lost")
+                }
                 None => format!(
-                    "the file or device holds {next}, less than the {now} that hosts see: what lies behind is lost"
+                    "the file or device holds {next}, less than the {now} that hosts see: the data beyond the new end would be lost"
                 ),
             };
             return Err(Refusal::of("size", what).help("say that it may shrink (--shrink, or \"shrink\": true)"));

@@ -57,7 +57,7 @@ fn what_would_be_lost_is_named() {
     let state = state(&server(vec![namespace(1, "mem:2GiB")]));
     let shrink = Shrink::of(&state, "a", &namespace(1, "mem:1GiB"), Some(262_144)).unwrap();
     let refusal = shrink.refusal("a", 1);
-    assert!(refusal.starts_with("namespace 1 of a keeps its 2GiB: 1GiB are less"), "{refusal}");
+    assert!(refusal.starts_with("namespace 1 of a keeps its 2GiB: 1GiB is smaller"), "{refusal}");
     assert!(refusal.contains("`shrink = true`"), "{refusal}");
     assert!(shrink.notice("a", 1).starts_with("namespace 1 of a shrinks from 2GiB to 1GiB"));
 }
