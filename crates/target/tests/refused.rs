@@ -8,7 +8,7 @@ mod host;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 
-use host::{Host, connect_cmd, connect_data, memory};
+use host::{Host, capsule, connect_cmd, connect_data, memory};
 use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData};
 use pilotlight_target::Limits;
 use pilotlight_target::testing::{Bench, NQN};
@@ -73,5 +73,10 @@ fn the_log_names_the_parameter_of_a_connect_that_is_refused_and_the_host() {
         refused("HOSTID", connect_cmd(1, 32), &ConnectData { hostid: [9; 16], ..io });
         refused("QID", connect_cmd(129, 32), &io);
         refused("the host has as many queues", connect_cmd(2, 32), &connect_data(3, cntlid + 1));
+        let mut peer = Host::shaken(&mut bench, false);
+        peer.send(&capsule(0, connect_cmd(0, 32).encode(), &[0; 1000]));
+        assert!(!peer.response(&mut bench).status().is_success());
+        let line = lines.lock().expect("not poisoned").pop().unwrap_or_default();
+        assert!(line.contains("Connect refused: SGL1: the data of Connect have to be 1,024 bytes"), "{line}");
     });
 }

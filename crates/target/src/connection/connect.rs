@@ -87,6 +87,18 @@ const fn queue_bytes(size: u16) -> usize {
     Slots::bytes(size) + lists + TxQueue::bytes_of(answer_room(size)) + MAX_CAPSULE
 }
 
+/// The data of a connection's first command, which has to be Connect.
+fn connect_data(sqe: &Sqe, capsule: &CapsuleData) -> Result<ConnectData, ConnectRefusal> {
+    if sqe.opcode != opcode::FABRICS || sqe.fctype() != fctype::CONNECT {
+        return Err(ConnectRefusal::OTHER_COMMAND);
+    }
+    if sqe.sgl.identifier != Sgl::IN_CAPSULE {
+        return Err(ConnectRefusal::SGL);
+    }
+    let data = ConnectData::read_from_bytes(capsule.data).map_err(|_| ConnectRefusal::LENGTH)?;
+    if capsule.intact { Ok(data) } else { Err(ConnectRefusal::DATA_DIGEST) }
+}
+
 impl Connection {
     /// Answers ICReq.
     pub(super) fn initialize(&mut self, bytes: &[u8], cx: &mut Cx) -> Result<(), Fault> {
@@ -120,21 +132,13 @@ impl Connection {
         Ok(())
     }
 
-    /// The first command of a connection has to be Connect.
+    /// Acts on the first command of a connection.
     pub(super) fn first_command(&mut self, sqe: &Sqe, capsule: CapsuleData, cx: &mut Cx) {
         let cid = sqe.cid.get();
-        if sqe.opcode != opcode::FABRICS || sqe.fctype() != fctype::CONNECT {
-            return self.refuse(cid, Status::COMMAND_SEQUENCE.dnr(), 0);
-        }
-        if sqe.sgl.identifier != Sgl::IN_CAPSULE {
-            return self.refuse(cid, Status::SGL_TYPE_INVALID.dnr(), 0);
-        }
-        let Ok(data) = ConnectData::read_from_bytes(capsule.data) else {
-            return self.refuse(cid, Status::SGL_LENGTH_INVALID.dnr(), 0);
+        let data = match connect_data(sqe, &capsule) {
+            Ok(data) => data,
+            Err(refusal) => return self.refuse_connect(cid, refusal, "", cx),
         };
-        if !capsule.intact {
-            return self.refuse(cid, Status::TRANSIENT_TRANSPORT, 0);
-        }
         let cmd = ConnectCmd::decode(sqe);
         if let Err(refusal) = self.connect(cid, cmd, &data, cx) {
             let hostnqn = nqn_from_field(&data.hostnqn).unwrap_or_default();

@@ -34,6 +34,14 @@ impl ConnectRefusal {
         Self::status(Status::CONNECT_BUSY, reason)
     }
 
+    pub(super) const OTHER_COMMAND: Self =
+        Self::status(Status::COMMAND_SEQUENCE.dnr(), "the first command of the connection is another one");
+    pub(super) const SGL: Self =
+        Self::status(Status::SGL_TYPE_INVALID.dnr(), "SGL1: the data of Connect have to be in the capsule");
+    pub(super) const LENGTH: Self =
+        Self::status(Status::SGL_LENGTH_INVALID.dnr(), "SGL1: the data of Connect have to be 1,024 bytes");
+    pub(super) const DATA_DIGEST: Self =
+        Self::status(Status::TRANSIENT_TRANSPORT, "the data digest is wrong: the data were damaged on the way");
     pub(super) const RECFMT: Self =
         Self::status(Status::CONNECT_FORMAT.dnr(), "RECFMT: the record format is not 0, the only one there is");
     pub(super) const QID: Self =
