@@ -13,6 +13,25 @@ peer_arguments() {
     --block-size "$BLOCK_SIZE"
 }
 
+# The same as a configuration file, in which the namespace may shrink at SIGHUP.
+peer_arguments_shrinking() {
+  cat >"$OUT/server.toml" <<TOML
+[server]
+listen = ["127.0.0.1:$PORT"]
+advertise = "10.0.2.2:$PORT"
+
+[[subsystem]]
+nqn = "$NQN"
+
+[[subsystem.namespace]]
+nsid = 1
+backend = "$(peer_namespace)"
+block_size = $BLOCK_SIZE
+shrink = true
+TOML
+  printf '%s\n' --config "$OUT/server.toml"
+}
+
 peer_start() {
   local arguments
   mapfile -t arguments < <(peer_arguments)
