@@ -1,8 +1,8 @@
 //! Failed commands of a namespace, counted by status: I/O threads count, ordinary OS threads read.
 //!
 //! The table has a place for each status that a command on a namespace can fail with, so that counting neither allocates nor locks. A
-//! status without a place counts as "another status"; Compare Failure and commands that were aborted are answers that were asked for,
-//! and do not count.
+//! status without a place counts as "another status". Compare Failure and aborted commands are results that the host expects: they
+//! do not count.
 
 use std::fmt;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub struct FailureCount {
 /// Commands that have failed with one status since the last look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewFailures {
-    /// Them.
+    /// The commands, by status and cause.
     pub count: FailureCount,
     /// LBA of the first, where it had one.
     pub first_lba: Option<u64>,
@@ -122,14 +122,6 @@ impl fmt::Debug for Failures {
         self.counts().fmt(f)
     }
 }
-
-impl PartialEq for Failures {
-    fn eq(&self, other: &Self) -> bool {
-        self.counts() == other.counts()
-    }
-}
-
-impl Eq for Failures {}
 
 #[cfg(test)]
 mod tests {

@@ -58,11 +58,3 @@ impl fmt::Debug for AllocatedBytes {
         self.get().fmt(f)
     }
 }
-
-impl PartialEq for AllocatedBytes {
-    fn eq(&self, other: &Self) -> bool {
-        self.get() == other.get()
-    }
-}
-
-impl Eq for AllocatedBytes {}
