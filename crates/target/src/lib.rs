@@ -1,7 +1,7 @@
 //! The NVMe/TCP target: queue pairs, controllers, namespaces, backends.
 //!
-//! A request walks one way: socket ([`thread`]) → PDU ([`wire`]) → command ([`connection`], [`command`], [`slots`]) →
-//! namespace ([`namespaces`]) → [`backend`] → completion → answer ([`tx`]) → socket. What is rare walks beside it:
+//! A request walks one way: socket ([`thread`]) → PDU ([`tcp`]) → command ([`queue_pair`], [`command`]) → namespace
+//! ([`namespaces`]) → [`backend`] → completion ([`queue_pair`]) → answer ([`tcp`]) → socket. What is rare walks beside it:
 //! associations ([`association`]), messages between I/O threads ([`message`]), the start and the end ([`server`]).
 
 pub mod acks;
@@ -11,7 +11,6 @@ pub mod backend;
 pub mod buffer;
 pub mod command;
 pub mod config;
-pub mod connection;
 pub mod controller;
 pub mod departures;
 pub mod discovery;
@@ -24,18 +23,17 @@ pub mod memory;
 pub mod message;
 pub mod moves;
 pub mod namespaces;
+pub mod queue_pair;
 pub mod reaper;
 pub mod register;
 pub mod server;
-pub mod slots;
 pub mod stats;
 pub mod subsystem;
+pub mod tcp;
 #[doc(hidden)]
 pub mod testing;
 pub mod thread;
-pub mod tx;
 pub mod wait;
-pub mod wire;
 
 pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 pub use pilotlight_reactor::HistogramSnapshot;

@@ -21,15 +21,16 @@ use rustix::event::epoll;
 use crate::association::HostKey;
 use crate::backend::Completion;
 use crate::buffer::BufferPool;
-use crate::connection::{Connection, Cx, connection_of};
 use crate::departures::{Clock, Departures};
 use crate::listing::NamespaceList;
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Message, NamespaceChange, Outbox};
 use crate::moves::{InProgress, here};
 use crate::namespaces::Namespaces;
+use crate::queue_pair::{Cx, GONE, connection_of};
 use crate::server::Shared;
 use crate::stats::Counters;
+use crate::tcp::Connection;
 use link::{Link, Resources, SCRATCH, readable};
 use wait::{BELL, DOORBELL};
 
@@ -160,7 +161,7 @@ impl TargetThread {
         self.links.iter().flatten().for_each(|link| link.conn.assert_bounded());
         let memory = &self.resources.memory;
         let in_backends = self.resources.namespaces.in_flight();
-        let commands = self.links.iter().flatten().map(|link| link.conn.requests_in_progress()).sum();
+        let commands = self.links.iter().flatten().map(|link| link.conn.pair.requests_in_progress()).sum();
         assert_eq!(self.in_progress, commands, "commands in progress are counted as they come and go");
         let buffers = memory.pool.outstanding();
         Usage { connections: self.open, commands, buffers, booked: memory.booked(), in_backends }
@@ -208,35 +209,35 @@ impl TargetThread {
         match message {
             Message::Accept(socket, peer) => self.accept(socket, peer, now_ns),
             Message::Attach { admin, qid, queue } => {
-                let known = self.with(admin, now_ns, |link, cx| link.conn.on_attach(qid, queue, cx));
-                let result = known.unwrap_or(Err(crate::connection::GONE));
+                let known = self.with(admin, now_ns, |link, cx| link.conn.pair.on_attach(qid, queue, cx));
+                let result = known.unwrap_or(Err(GONE));
                 self.resources.out.send(queue.thread, Message::Attached { admin, qid, queue, result });
             }
             Message::Attached { admin, qid, queue, result } => {
-                let waited = self.with(queue, now_ns, |link, cx| link.conn.on_attached(admin, qid, result, cx));
+                let waited = self.with(queue, now_ns, |link, cx| link.conn.pair.on_attached(admin, qid, result, cx));
                 if waited != Some(true) && result.is_ok() {
                     // It is closed, at fault, or has given up waiting: what was granted is given back.
                     self.resources.out.send(admin.thread, Message::Detached { admin, qid, queue });
                 }
             }
             Message::Detached { admin, qid, queue } => {
-                self.with(admin, now_ns, |link, cx| link.conn.on_detached(qid, queue, cx));
+                self.with(admin, now_ns, |link, cx| link.conn.pair.on_detached(qid, queue, cx));
             }
             Message::Terminate(queue) => {
-                self.with(queue, now_ns, |link, cx| link.conn.lost(cx));
+                self.with(queue, now_ns, |link, cx| link.conn.pair.lost(cx));
             }
             Message::Abort { queue, cid, admin, slot } => {
-                let stopped = self.with(queue, now_ns, |link, cx| link.conn.abort(cid, cx)).unwrap_or(false);
+                let stopped = self.with(queue, now_ns, |link, cx| link.conn.pair.abort(cid, cx)).unwrap_or(false);
                 // The aborted command's answer is sent before the Abort command's.
                 self.settle(queue.index, now_ns);
                 self.resources.out.send(admin.thread, Message::Aborted { admin, slot, stopped });
             }
             Message::Aborted { admin, slot, stopped } => {
-                self.with(admin, now_ns, |link, cx| link.conn.on_aborted(slot, stopped, cx));
+                self.with(admin, now_ns, |link, cx| link.conn.pair.on_aborted(slot, stopped, cx));
             }
             Message::Barrier { host, asker } => self.on_barrier(&host, asker, now_ns),
             Message::BarrierPassed(asker) => {
-                self.with(asker, now_ns, |link, _| link.conn.on_barrier_passed());
+                self.with(asker, now_ns, |link, _| link.conn.pair.on_barrier_passed());
             }
             Message::Namespace { subsystem, nsid, change, applied } => {
                 self.on_namespace(subsystem, nsid, change);
@@ -247,12 +248,12 @@ impl TargetThread {
                 drop(applied);
             }
             Message::Utilization { admin, slot, generation } => {
-                self.with(admin, now_ns, |link, cx| link.conn.on_utilization(slot, generation, cx));
+                self.with(admin, now_ns, |link, cx| link.conn.pair.on_utilization(slot, generation, cx));
             }
-            Message::DiscoveryChanged => self.each(now_ns, |link, cx| link.conn.on_discovery_changed(cx)),
+            Message::DiscoveryChanged => self.each(now_ns, |link, cx| link.conn.pair.on_discovery_changed(cx)),
             Message::Drain => {
                 self.draining = true;
-                self.each(now_ns, |link, _| link.conn.drain());
+                self.each(now_ns, |link, _| link.conn.pair.drain());
             }
         }
     }
@@ -264,7 +265,7 @@ impl TargetThread {
             self.barrier_looks += 1;
             self.with(queue, now_ns, |link, cx| {
                 if link.is_hung_up() {
-                    link.conn.lost(cx);
+                    link.conn.pair.lost(cx);
                 }
             });
         }
@@ -284,7 +285,7 @@ impl TargetThread {
     fn on_listed(&mut self, list: Arc<NamespaceList>, changed: &[(usize, u32)], now_ns: u64) {
         self.resources.namespaces.set_list(list);
         for &(subsystem, nsid) in changed {
-            self.each(now_ns, |link, cx| link.conn.on_namespace_changed(subsystem, nsid, cx));
+            self.each(now_ns, |link, cx| link.conn.pair.on_namespace_changed(subsystem, nsid, cx));
         }
     }
 
@@ -309,7 +310,7 @@ impl TargetThread {
         let reached = rustix::net::getsockname(&socket).ok().and_then(|name| SocketAddr::try_from(name).ok());
         let timeout_ns = self.resources.shared.limits.icreq_timeout_ns;
         let conn = Connection::new(now_ns, timeout_ns, peer, reached.map(|address| address.ip()));
-        self.deadlines[index as usize] = conn.deadline_ns();
+        self.deadlines[index as usize] = conn.pair.deadline_ns();
         self.links[index as usize] = Some(Box::new(Link {
             socket: Some(socket),
             conn,
@@ -346,19 +347,19 @@ impl TargetThread {
         let at = index as usize;
         let Some(link) = self.links.get_mut(at).and_then(Option::as_mut) else { return };
         // A socket that takes no more says when it does.
-        if !link.conn.blocked && (!link.conn.tx.is_empty() || link.conn.is_closing()) {
+        if !link.conn.blocked && (!link.conn.pair.transport.tx.is_empty() || link.conn.pair.is_closing()) {
             link.flush(&mut self.resources, now_ns);
         }
-        if self.draining && link.socket.is_some() && link.conn.is_idle() {
+        if self.draining && link.socket.is_some() && link.conn.pair.is_idle() {
             let address = link.address;
-            link.conn.lost(&mut self.resources.cx(now_ns, address));
+            link.conn.pair.lost(&mut self.resources.cx(now_ns, address));
         }
-        self.deadlines[at] = link.conn.deadline_ns();
+        self.deadlines[at] = link.conn.pair.deadline_ns();
         let (now, before) = link.recount();
         self.in_progress = self.in_progress + now - before;
-        if link.conn.is_over() {
+        if link.conn.pair.is_over() {
             self.bury(index, now_ns);
-        } else if link.conn.has_waiting() && !link.listed {
+        } else if link.conn.pair.has_waiting() && !link.listed {
             link.listed = true;
             self.waiting.push(index);
         }
@@ -369,16 +370,16 @@ impl TargetThread {
         let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else { return };
         let address = link.address;
         let mut cx = self.resources.cx(now_ns, address);
-        link.conn.lost(&mut cx);
+        link.conn.pair.lost(&mut cx);
         let (now, before) = link.recount();
         self.in_progress = self.in_progress + now - before;
         if link.socket.take().is_some() {
             self.resources.shared.connection_closed();
         }
-        if !link.conn.is_drained() {
+        if !link.conn.pair.is_drained() {
             return;
         }
-        link.conn.on_drained(&mut self.resources.cx(now_ns, address));
+        link.conn.pair.on_drained(&mut self.resources.cx(now_ns, address));
         self.links[index as usize] = None;
         self.deadlines[index as usize] = u64::MAX;
         self.free.push(index);
@@ -405,19 +406,19 @@ impl TargetThread {
 
     fn on_socket_event(&mut self, index: u32, flags: epoll::EventFlags, now_ns: u64) -> u32 {
         let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else { return 0 };
-        link.conn.refill();
+        link.conn.pair.refill();
         let over = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
         if flags.intersects(over) {
             // What a host sent before it closed the connection is not carried out: it does not wait for it.
             let address = link.address;
-            link.conn.lost(&mut self.resources.cx(now_ns, address));
+            link.conn.pair.lost(&mut self.resources.cx(now_ns, address));
         } else if flags.contains(epoll::EventFlags::IN) {
             link.read(&mut self.resources, now_ns);
         }
         if flags.contains(epoll::EventFlags::OUT) {
             link.flush(&mut self.resources, now_ns);
         }
-        let requests = link.conn.take_requests();
+        let requests = link.conn.pair.take_requests();
         self.settle(index, now_ns);
         requests
     }
@@ -432,7 +433,7 @@ impl TargetThread {
                 unreachable!("a connection stays until its last request is back")
             };
             let address = link.address;
-            link.conn.on_completion(completion, &mut self.resources.cx(now_ns, address));
+            link.conn.pair.on_completion(completion, &mut self.resources.cx(now_ns, address));
             self.dirty(index);
         }
         self.done = done;
@@ -457,9 +458,9 @@ impl TargetThread {
             let index = self.waiting_now[at];
             let Some(link) = self.links[index as usize].as_mut() else { continue };
             link.listed = false;
-            link.conn.refill();
+            link.conn.pair.refill();
             let address = link.address;
-            moved |= link.conn.run_waiting(&mut self.resources.cx(now_ns, address));
+            moved |= link.conn.pair.run_waiting(&mut self.resources.cx(now_ns, address));
             self.settle(index, now_ns);
         }
         self.waiting_now.clear();
@@ -478,7 +479,7 @@ impl TargetThread {
                 continue;
             }
             let Some(address) = self.links[index].as_ref().map(|link| link.address) else { continue };
-            self.with(address, now_ns, |link, cx| link.conn.on_deadline(cx));
+            self.with(address, now_ns, |link, cx| link.conn.pair.on_deadline(cx));
             due = true;
         }
         if now_ns >= self.next_relief_ns && self.resources.memory.take_refusal() {
@@ -493,10 +494,10 @@ impl TargetThread {
     /// memory for too long.
     fn end_stalled(&mut self, now_ns: u64) {
         self.each(now_ns, |link, cx| {
-            if link.conn.stalled_since_ns().saturating_add(PATIENCE_NS) < now_ns {
-                let host = link.conn.host().map_or("", |host| &host.hostnqn);
+            if link.conn.pair.stalled_since_ns().saturating_add(PATIENCE_NS) < now_ns {
+                let host = link.conn.pair.host().map_or("", |host| &host.hostnqn);
                 tracing::warn!(host, "memory is short and this host takes or sends nothing: its connection ends");
-                link.conn.lost(cx);
+                link.conn.pair.lost(cx);
             }
         });
     }

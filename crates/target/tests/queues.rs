@@ -75,7 +75,7 @@ fn what_a_host_costs_that_comes_back_does_not_grow_with_the_number_of_hosts() {
 
 #[test]
 fn a_queue_for_which_there_is_no_memory_is_refused_and_may_come_again() {
-    let limits = Limits { queue_memory: 1 << 20, ..Limits::default() };
+    let limits = Limits { queue_memory: 5 << 18, ..Limits::default() };
     let mut bench = limited(limits.clone());
     let mut hosts = Vec::new();
     let mut refused = loop {
@@ -90,7 +90,7 @@ fn a_queue_for_which_there_is_no_memory_is_refused_and_may_come_again() {
             break hosts.pop().expect("just pushed");
         }
     };
-    assert_eq!(hosts.len(), 2, "queues of 1,024 entries in 1 MiB");
+    assert_eq!(hosts.len(), 2, "queues of 1,024 entries in 1.25 MiB");
     for (_, queue) in &mut hosts {
         queue.send(&read(7));
         assert_eq!(queue.pdu(&mut bench)[0], PduType::C2HData as u8, "who is connected is served");

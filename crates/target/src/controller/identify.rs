@@ -14,7 +14,7 @@ use crate::buffer::{MAX_BUFFER, MIN_BUFFER};
 use crate::command::MAX_ZEROES;
 use crate::config::MAX_NSID;
 use crate::subsystem::NamespaceInfo;
-use crate::wire::IN_CAPSULE;
+use crate::tcp::wire::IN_CAPSULE;
 
 const NSID_ALL: u32 = u32::MAX;
 /// Controller attributes: 128-bit host identifier, traffic based keep-alive.

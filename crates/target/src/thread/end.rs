@@ -29,7 +29,7 @@ impl Resources {
 impl TargetThread {
     /// Connections with something in progress that a draining server waits for.
     fn cut_connections(&mut self) -> usize {
-        let cut = |link: &mut Link| link.socket.is_some() && !link.conn.is_idle();
+        let cut = |link: &mut Link| link.socket.is_some() && !link.conn.pair.is_idle();
         self.links.iter_mut().flatten().map(|link| usize::from(cut(link))).sum()
     }
 
@@ -50,12 +50,12 @@ impl Drop for TargetThread {
     fn drop(&mut self) {
         let began_ns = now_ns();
         let cut = self.cut_connections();
-        self.each(began_ns, |link, cx| link.conn.lost(cx));
+        self.each(began_ns, |link, cx| link.conn.pair.lost(cx));
         self.await_backends(began_ns);
         self.resources.retire_channels();
         let abandoned = self.resources.namespaces.abandon();
         for link in self.links.iter_mut().filter_map(Option::take) {
-            if !link.conn.is_drained() {
+            if !link.conn.pair.is_drained() {
                 Box::leak(link); // its slots hold buffers
             }
         }

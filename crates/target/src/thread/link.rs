@@ -9,15 +9,16 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
 
 use super::NO_WAIT;
-use crate::connection::{Connection, Cx};
 use crate::departures::Departures;
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Outbox};
 use crate::namespaces::Namespaces;
+use crate::queue_pair::Cx;
 use crate::server::Shared;
 use crate::stats::Counters;
-use crate::tx::MAX_SLICES;
-use crate::wire::MAX_CAPSULE;
+use crate::tcp::Connection;
+use crate::tcp::tx::MAX_SLICES;
+use crate::tcp::wire::MAX_CAPSULE;
 
 /// Bytes read from one connection in one poll.
 pub(super) const SCRATCH: usize = 256 * 1024;
@@ -71,7 +72,7 @@ impl Resources {
 impl Link {
     /// I/O commands that have arrived and are not answered; and how many there were when this was last asked.
     pub(super) fn recount(&mut self) -> (u32, u32) {
-        let before = std::mem::replace(&mut self.counted, self.conn.requests_in_progress());
+        let before = std::mem::replace(&mut self.counted, self.conn.pair.requests_in_progress());
         (self.counted, before)
     }
 
@@ -98,7 +99,7 @@ impl Link {
         };
         let mut cx = res.cx(now_ns, self.address);
         match received {
-            Ok(0) => self.conn.lost(&mut cx),
+            Ok(0) => self.conn.pair.lost(&mut cx),
             Ok(bytes) => {
                 let in_place = in_place.min(bytes);
                 if in_place > 0 {
@@ -107,7 +108,7 @@ impl Link {
                 self.conn.on_bytes(&scratch[..kept + bytes - in_place], &mut cx);
             }
             Err(Errno::AGAIN | Errno::INTR) => self.conn.on_bytes(&scratch[..kept], &mut cx),
-            Err(_) => self.conn.lost(&mut cx),
+            Err(_) => self.conn.pair.lost(&mut cx),
         }
         res.scratch = scratch;
     }
@@ -115,9 +116,9 @@ impl Link {
     /// Sends what waits, until it is out or the socket takes no more.
     pub(super) fn flush(&mut self, res: &mut Resources, now_ns: u64) {
         let Some(socket) = &self.socket else { return };
-        while !self.conn.tx.is_empty() {
+        while !self.conn.pair.transport.tx.is_empty() {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-            let used = self.conn.tx.gather(&mut slices);
+            let used = self.conn.pair.transport.tx.gather(&mut slices);
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let sent = rustix::net::sendmsg(socket, &slices[..used], &mut SendAncillaryBuffer::default(), flags);
             let mut cx = res.cx(now_ns, self.address);
@@ -128,14 +129,14 @@ impl Link {
                     self.conn.blocked = true;
                     return self.watch(res, readable() | epoll::EventFlags::OUT);
                 }
-                Err(_) => return self.conn.lost(&mut cx),
+                Err(_) => return self.conn.pair.lost(&mut cx),
             }
         }
         if self.conn.blocked {
             self.conn.blocked = false;
             self.watch(res, readable());
         }
-        if self.conn.is_closing() && !self.shut {
+        if self.conn.pair.is_closing() && !self.shut {
             self.shut = true;
             if let Some(socket) = &self.socket {
                 let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);

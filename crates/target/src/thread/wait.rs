@@ -63,7 +63,7 @@ impl TargetThread {
             return Wait::Poll;
         }
         let links = self.waiting.iter().filter_map(|&index| self.links[index as usize].as_ref());
-        let commands = links.map(|link| link.conn.wait(now_ns)).min().unwrap_or(Wait::Event);
+        let commands = links.map(|link| link.conn.pair.wait(now_ns)).min().unwrap_or(Wait::Event);
         commands.min(self.timers())
     }
 

@@ -1,4 +1,4 @@
-//! The beginning of a connection: ICReq, and the Connect command that makes it a queue pair (TCP 3.5, Base 6.3).
+//! The beginning of a queue pair: the Connect command (Base 6.3).
 //!
 //! A queue is admitted first: its memory is charged and it is counted for its host ([`crate::admission`]).
 //!
@@ -13,23 +13,20 @@ use std::sync::Arc;
 
 use pilotlight_nvme::command::{Sgl, opcode};
 use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, fctype, nqn_from_field};
-use pilotlight_nvme::pdu::{CommonHeader, Digests, FatalError, Flags, IcReq, IcResp, MAX_PDA, PduType};
 use pilotlight_nvme::{Cqe, Sqe, Status};
-use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U16;
 
 use super::admin::AdminQueue;
 use super::refusal::hostnqn_from_field;
-use super::{Connection, Cx, Phase, Queue, Role};
+use super::slots::Slots;
+use super::{Cx, InCapsule, Phase, Queue, QueuePair, Role, Transport};
 use crate::admission::Admission;
 use crate::association::{Association, HostKey};
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::memory::Share;
 use crate::message::{ConnAddr, ConnectRefusal, Message};
-use crate::slots::{MAX_R2T, Slots};
-use crate::tx::{Framing, TxQueue};
 use crate::wait::Wait;
-use crate::wire::{CapsuleData, Fault, MAX_CAPSULE, MAX_H2C_DATA, field};
 
 /// A Connect command that waits for others.
 #[derive(Debug)]
@@ -76,64 +73,27 @@ const fn list_room(size: u16) -> usize {
     size as usize + LIST_ROOM
 }
 
-/// Answers that a queue of `size` entries has room for: for each entry an answer and an R2T, and those from before Connect.
-const fn answer_room(size: u16) -> usize {
-    2 * size as usize + 16
-}
-
-/// Bytes that [`Connection::connected`] sets aside for a queue of `size` entries.
-const fn queue_bytes(size: u16) -> usize {
+/// Bytes that [`QueuePair::connected`] sets aside for a queue of `size` entries above a transport `T`.
+fn queue_bytes<T: Transport>(size: u16) -> usize {
     let lists = 2 * list_room(size) * size_of::<u16>();
-    Slots::bytes(size) + lists + TxQueue::bytes_of(answer_room(size)) + MAX_CAPSULE
+    Slots::bytes(size) + lists + T::bytes(size)
 }
 
-/// The data of a connection's first command, which has to be Connect.
-fn connect_data(sqe: &Sqe, capsule: &CapsuleData) -> Result<ConnectData, ConnectRefusal> {
+/// The data of the first command, which has to be Connect.
+fn connect_data(sqe: &Sqe, capsule: &InCapsule) -> Result<ConnectData, ConnectRefusal> {
     if sqe.opcode != opcode::FABRICS || sqe.fctype() != fctype::CONNECT {
         return Err(ConnectRefusal::OTHER_COMMAND);
     }
     if sqe.sgl.identifier != Sgl::IN_CAPSULE {
         return Err(ConnectRefusal::SGL);
     }
-    let data = ConnectData::read_from_bytes(capsule.data).map_err(|_| ConnectRefusal::LENGTH)?;
+    let data = ConnectData::read_from_bytes(capsule.bytes).map_err(|_| ConnectRefusal::LENGTH)?;
     if capsule.intact { Ok(data) } else { Err(ConnectRefusal::DATA_DIGEST) }
 }
 
-impl Connection {
-    /// Answers ICReq.
-    pub(super) fn initialize(&mut self, bytes: &[u8], cx: &mut Cx) -> Result<(), Fault> {
-        let Ok((request, _)) = IcReq::read_from_prefix(bytes) else { return Err(Fault::field(field::PLEN)) };
-        if request.pfv.get() != 0 {
-            return Err(Fault { error: FatalError::UnsupportedParameter, information: field::PFV });
-        }
-        if request.hpda > MAX_PDA {
-            return Err(Fault::field(field::HPDA));
-        }
-        let digests = Digests { header: request.dgst & 1 != 0, data: request.dgst & 2 != 0 };
-        self.max_r2t = (request.maxr2t.get() as usize).saturating_add(1).min(MAX_R2T);
-        let response = IcResp {
-            ch: CommonHeader::new(PduType::ICResp, Flags::empty(), 0, size_of::<IcResp>() as u32),
-            pfv: U16::ZERO,
-            cpda: 0,
-            dgst: digests.to_u8(),
-            maxh2cdata: U32::new(MAX_H2C_DATA as u32),
-            reserved: [0; 112],
-        };
-        let Some(mut buffer) = cx.memory.pool.alloc(size_of::<IcResp>()) else {
-            self.lost(cx); // no memory for one more host now; it may try again
-            return Ok(());
-        };
-        buffer.copy_from_slice(response.as_bytes());
-        self.tx.raw(buffer);
-        self.framing = Framing { digests, hpda: request.hpda };
-        self.tx.set_framing(self.framing);
-        self.phase = Phase::AwaitConnect;
-        self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
-        Ok(())
-    }
-
-    /// Acts on the first command of a connection.
-    pub(super) fn first_command(&mut self, sqe: &Sqe, capsule: CapsuleData, cx: &mut Cx) {
+impl<T: Transport> QueuePair<T> {
+    /// Acts on the first command.
+    pub(super) fn first_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
         let cid = sqe.cid.get();
         let data = match connect_data(sqe, &capsule) {
             Ok(data) => data,
@@ -180,7 +140,7 @@ impl Connection {
         if cntlid != CNTLID_DYNAMIC {
             return Err(ConnectRefusal::CNTLID_STATIC);
         }
-        let bytes = queue_bytes(cmd.sqsize + 1) + AdminQueue::bytes(cx.shared.limits.max_io_queues);
+        let bytes = queue_bytes::<T>(cmd.sqsize + 1) + AdminQueue::bytes(cx.shared.limits.max_io_queues);
         let admission = Admission::new(cx.shared, host, cx.me, bytes)?;
         let threads = cx.shared.register.threads_of(admission.host(), cx.me);
         for &thread in &threads {
@@ -212,7 +172,7 @@ impl Connection {
         if association.host.hostid != host.hostid {
             return Err(ConnectRefusal::HOSTID_OTHER);
         }
-        let admission = Admission::new(cx.shared, host, cx.me, queue_bytes(cmd.sqsize + 1))?;
+        let admission = Admission::new(cx.shared, host, cx.me, queue_bytes::<T>(cmd.sqsize + 1))?;
         let admin = association.admin;
         cx.out.send(admin.thread, Message::Attach { admin, qid: cmd.qid, queue: cx.me });
         self.await_others(Connecting { cid, cmd, admission, step: ConnectStep::Attach(association) }, cx);
@@ -305,12 +265,11 @@ impl Connection {
             undrained: false,
             admission,
         });
-        self.tx.reserve(answer_room(size));
-        self.stash.reserve_exact(MAX_CAPSULE - self.stash.len());
+        self.transport.reserve(size);
         self.phase = Phase::Ready;
         let mut cqe = Cqe::new(cid, Status::SUCCESS, u64::from(cntlid));
         cqe.sqhd = U16::new(if flow_control { 1 % size } else { 0xffff });
-        self.tx.response(cqe);
+        self.transport.respond(cqe, 0);
         tracing::debug!(qid = cmd.qid, size, cntlid, thread = cx.me.thread, "queue connected");
     }
 

@@ -3,7 +3,7 @@
 use pilotlight_nvme::Status;
 use pilotlight_nvme::fabrics::nqn_from_field;
 
-use super::{Connection, Cx};
+use super::{Cx, QueuePair, Transport};
 use crate::admission::Full;
 use crate::message::ConnectRefusal;
 
@@ -88,7 +88,7 @@ pub(super) fn hostnqn_from_field(field: &[u8; 256]) -> Option<&str> {
     if field[0] == 0 { Some("") } else { nqn_from_field(field) }
 }
 
-impl Connection {
+impl<T: Transport> QueuePair<T> {
     /// Answers a Connect that is refused, and says why in the log.
     pub(super) fn refuse_connect(&mut self, cid: u16, refusal: ConnectRefusal, hostnqn: &str, cx: &Cx) {
         let ConnectRefusal { status, parameter, reason } = refusal;

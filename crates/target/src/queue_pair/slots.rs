@@ -1,23 +1,17 @@
 //! The commands that a queue pair has in progress.
 //!
-//! One slot per entry of the submission queue, plus a few in quarantine: when a command is aborted while an R2T is
-//! unanswered, its data may still come, and must not be taken for another command's. Everything is set aside when the
-//! queue connects.
+//! One slot per entry of the submission queue, and a few for work of the target's own. Everything is set aside when the queue
+//! connects.
 //!
-//! Properties: a command identifier is in at most one slot; a transfer tag names one R2T of one command, and a stale
-//! one names none (its generation differs); slots and identifiers are all free when every command has ended.
+//! Properties: a command identifier is in at most one slot; slots and identifiers are all free when every command has ended.
 
 use pilotlight_nvme::Status;
 
 use crate::buffer::Buffer;
 use crate::command::Work;
 
-/// Outstanding R2Ts per command at most, whatever the host allows.
-pub const MAX_R2T: usize = 4;
-/// Slots beyond the queue size, for aborted commands whose data may still come.
-const QUARANTINE: usize = 16;
-/// Slots that transfer tags can name: 12 bits, beside 2 for the R2T and 2 for the generation.
-const MAX_SLOTS: usize = 1 << 12;
+/// Slots beyond the queue size, for work of the target's own.
+const OWN: usize = 4;
 
 /// Where a command stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,33 +20,12 @@ pub enum State {
     Free,
     /// Waits for a buffer, for room to send, or for the backend.
     Waiting,
-    /// Waits for data that R2Ts have asked for.
+    /// Waits for data that the transport fetches.
     Receiving,
     /// The backend works on it.
     Device,
     /// Parked until something else happens (Async Event Request, Abort of another queue's command).
     Parked,
-    /// Ended; data that its R2Ts asked for is thrown away when it comes.
-    Discarding,
-}
-
-/// One R2T that the host has not answered in full.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ask {
-    /// Where the asked-for range begins.
-    pub start: u32,
-    /// Where the next byte belongs.
-    pub next: u32,
-    /// Where the asked-for range ends; equal to `next` when nothing is asked for.
-    pub end: u32,
-}
-
-impl Ask {
-    /// Whether bytes are still to come.
-    #[must_use]
-    pub const fn open(&self) -> bool {
-        self.next < self.end
-    }
 }
 
 /// One command.
@@ -64,7 +37,7 @@ pub struct Slot {
     pub cid: u16,
     /// The target's own work: no host knows of it, and no answer is sent.
     pub internal: bool,
-    /// Counts the commands that this slot has held; tells late device completions and R2T answers apart.
+    /// Counts the commands that this slot has held; tells late completions apart.
     pub generation: u8,
     /// The first thing that went wrong.
     pub status: Status,
@@ -76,14 +49,12 @@ pub struct Slot {
     pub buffer: Option<Buffer>,
     /// A second buffer (what Compare reads, the ranges of Dataset Management).
     pub aux: Option<Buffer>,
-    /// Bytes that R2Ts have asked for.
-    pub asked: u32,
+    /// Data from the host is still to come.
+    pub missing: bool,
     /// When it came, in nanoseconds.
     pub arrived_ns: u64,
-    /// When it took the buffer that R2Ts ask data for, in nanoseconds.
-    pub asked_ns: u64,
-    /// Unanswered R2Ts.
-    pub asks: [Ask; MAX_R2T],
+    /// When it took the buffer that its data is fetched into, in nanoseconds.
+    pub fetching_ns: u64,
 }
 
 impl Slot {
@@ -98,17 +69,10 @@ impl Slot {
             len: 0,
             buffer: None,
             aux: None,
-            asked: 0,
+            missing: false,
             arrived_ns: 0,
-            asked_ns: 0,
-            asks: [Ask { start: 0, next: 0, end: 0 }; MAX_R2T],
+            fetching_ns: 0,
         }
-    }
-
-    /// R2Ts not answered in full.
-    #[must_use]
-    pub fn open_asks(&self) -> usize {
-        self.asks.iter().filter(|ask| ask.open()).count()
     }
 
     /// Remembers `status` if it is the first failure.
@@ -143,22 +107,26 @@ impl Slots {
     /// Bytes that [`Slots::new`] sets aside.
     #[must_use]
     pub const fn bytes(queue_size: u16) -> usize {
-        let count = queue_size as usize + QUARANTINE;
+        let count = Self::count(queue_size);
         count * (size_of::<Slot>() + size_of::<u16>()) + size_of::<[u64; 1024]>()
+    }
+
+    /// Slots that a queue of `queue_size` entries has.
+    #[must_use]
+    pub const fn count(queue_size: u16) -> usize {
+        queue_size as usize + OWN
     }
 
     /// Slots for a queue of `queue_size` entries.
     #[must_use]
     pub fn new(queue_size: u16) -> Self {
-        let queue_size = usize::from(queue_size);
-        let count = queue_size + QUARANTINE;
-        assert!(count <= MAX_SLOTS, "queue size {queue_size} is over the limit of transfer tags");
+        let count = Self::count(queue_size);
         Self {
             slots: (0..count).map(|_| Slot::new()).collect(),
             free: (0..count as u16).rev().collect(),
             cids: Box::new([0; 1024]),
             in_use: 0,
-            queue_size,
+            queue_size: usize::from(queue_size),
         }
     }
 
@@ -174,7 +142,7 @@ impl Slots {
         if self.in_use == self.queue_size {
             return Err(NoSlot::Full);
         }
-        let Some(index) = self.free.pop().or_else(|| self.evict()) else { return Err(NoSlot::Full) };
+        let Some(index) = self.free.pop() else { return Err(NoSlot::Full) };
         self.cids[word] |= bit;
         self.in_use += 1;
         let slot = &mut self.slots[usize::from(index)];
@@ -182,7 +150,6 @@ impl Slots {
         slot.internal = false;
         slot.status = Status::SUCCESS;
         slot.state = State::Waiting;
-        slot.asked = 0;
         Ok(index)
     }
 
@@ -193,44 +160,23 @@ impl Slots {
         slot.internal = true;
         slot.status = Status::SUCCESS;
         slot.state = State::Waiting;
-        slot.asked = 0;
         Some(index)
     }
 
-    /// Ends the command in `index`: its identifier may be used again. Its buffers must have been taken out. The slot
-    /// stays in quarantine while R2Ts are unanswered.
+    /// Ends the command in `index`: its slot and its identifier may be used again. Its buffers must have been taken out.
     pub fn end(&mut self, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
         debug_assert!(slot.buffer.is_none() && slot.aux.is_none(), "a command ended with a buffer");
-        if slot.internal {
-            return self.release(index);
-        }
-        let (word, bit) = cid_bit(slot.cid);
-        self.cids[word] &= !bit;
-        self.in_use -= 1;
-        if slot.open_asks() > 0 {
-            slot.state = State::Discarding;
-        } else {
-            self.release(index);
-        }
-    }
-
-    /// Frees a slot in quarantine whose data has come.
-    pub fn release(&mut self, index: u16) {
-        let slot = &mut self.slots[usize::from(index)];
         slot.state = State::Free;
         slot.generation = slot.generation.wrapping_add(1);
         slot.work = Work::None;
+        slot.missing = false;
+        if !slot.internal {
+            let (word, bit) = cid_bit(slot.cid);
+            self.cids[word] &= !bit;
+            self.in_use -= 1;
+        }
         self.free.push(index);
-    }
-
-    /// When quarantine is full, the first slot in it is given up; its tags turn stale.
-    fn evict(&mut self) -> Option<u16> {
-        let index = self.slots.iter().position(|slot| slot.state == State::Discarding)?;
-        let slot = &mut self.slots[index];
-        slot.asks = [Ask::default(); MAX_R2T];
-        slot.generation = slot.generation.wrapping_add(1);
-        Some(index as u16)
     }
 
     /// The slot at `index`.
@@ -252,22 +198,15 @@ impl Slots {
         if self.cids[word] & bit == 0 {
             return None;
         }
-        let held =
-            |slot: &Slot| slot.cid == cid && !slot.internal && !matches!(slot.state, State::Free | State::Discarding);
+        let held = |slot: &Slot| slot.cid == cid && !slot.internal && slot.state != State::Free;
         self.slots.iter().position(held).map(|index| index as u16)
     }
 
     /// When the command that has waited longest for data from the host began to; `u64::MAX` if none waits.
     #[must_use]
-    pub fn oldest_ask_ns(&self) -> u64 {
+    pub fn oldest_fetch_ns(&self) -> u64 {
         let receiving = self.slots.iter().filter(|slot| slot.state == State::Receiving);
-        receiving.map(|slot| slot.asked_ns).min().unwrap_or(u64::MAX)
-    }
-
-    /// R2Ts not answered in full, of all commands.
-    #[must_use]
-    pub fn open_asks(&self) -> usize {
-        self.slots.iter().filter(|slot| slot.state == State::Receiving).map(Slot::open_asks).sum()
+        receiving.map(|slot| slot.fetching_ns).min().unwrap_or(u64::MAX)
     }
 
     /// Every slot with its index.
@@ -280,24 +219,6 @@ impl Slots {
     pub fn in_use(&self) -> usize {
         self.in_use
     }
-
-    /// The transfer tag of R2T `ask` of the command in `index`.
-    #[must_use]
-    pub fn transfer_tag(&self, index: u16, ask: usize) -> u16 {
-        let generation = u16::from(self.slots[usize::from(index)].generation & 3);
-        index << 4 | generation << 2 | ask as u16
-    }
-
-    /// The slot and R2T that `ttag` names; `None` if it is unknown, stale, or answered in full.
-    #[must_use]
-    pub fn by_transfer_tag(&mut self, ttag: u16) -> Option<(u16, usize)> {
-        let (index, generation, ask) = (ttag >> 4, ttag >> 2 & 3, usize::from(ttag & 3));
-        let slot = self.slots.get(usize::from(index))?;
-        let live = matches!(slot.state, State::Receiving | State::Discarding)
-            && u16::from(slot.generation & 3) == generation
-            && slot.asks[ask].open();
-        live.then_some((index, ask))
-    }
 }
 
 const fn cid_bit(cid: u16) -> (usize, u64) {
@@ -309,33 +230,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::HashMap;
-
-    #[test]
-    fn a_stale_transfer_tag_names_nothing() {
-        let mut slots = Slots::new(4);
-        let index = slots.take(1).expect("free");
-        slots.get(index).state = State::Receiving;
-        slots.get(index).asks[2] = Ask { start: 0, next: 0, end: 4096 };
-        let tag = slots.transfer_tag(index, 2);
-        assert_eq!(slots.by_transfer_tag(tag), Some((index, 2)));
-        slots.end(index);
-        assert_eq!(slots.by_transfer_tag(tag), Some((index, 2)), "late data is recognised and thrown away");
-        slots.get(index).asks[2].next = 4096;
-        slots.release(index);
-        assert_eq!(slots.by_transfer_tag(tag), None);
-    }
-
-    #[test]
-    fn quarantine_never_costs_a_queue_entry() {
-        let mut slots = Slots::new(2);
-        for cid in 0..100 {
-            let index = slots.take(cid).expect("an entry of the queue is free");
-            slots.get(index).state = State::Receiving;
-            slots.get(index).asks[0] = Ask { start: 0, next: 0, end: 1 };
-            slots.end(index);
-        }
-        assert_eq!(slots.in_use(), 0);
-    }
 
     proptest! {
         /// Against a plain map: conflicts, fullness and look-ups agree.

@@ -1,12 +1,14 @@
 //! Framing: is this the start of a PDU that may arrive now, and how many bytes of it must be here at once?
 //!
-//! Pure functions over bytes. Everything that ends a connection is decided here or in [`crate::connection`] and is a
+//! Pure functions over bytes. Everything that ends a connection is decided here or in [`super`] and is a
 //! [`Fault`]: the fatal error status and the field that a termination request names (TCP 3.6.2.4; the table in
 //! `docs/faults.md` lists every one).
 
 use pilotlight_nvme::digest;
 use pilotlight_nvme::pdu::{CommonHeader, Digests, FatalError, Flags, PduType};
 use zerocopy::FromBytes;
+
+use crate::queue_pair::InCapsule;
 
 /// Most bytes of data that a command capsule may carry (IOCCSZ).
 pub const IN_CAPSULE: usize = 8192;
@@ -186,30 +188,21 @@ pub fn check_header_digest(bytes: &[u8], head: &Head) -> Result<(), Fault> {
 ///
 /// # Errors
 /// The fault that ends the connection: FLAGS and length do not fit what was negotiated.
-pub fn capsule_data<'a>(bytes: &'a [u8], head: &Head, digests: Digests) -> Result<CapsuleData<'a>, Fault> {
+pub fn capsule_data<'a>(bytes: &'a [u8], head: &Head, digests: Digests) -> Result<InCapsule<'a>, Fault> {
     if head.pdu_len == head.header_len {
-        return Ok(CapsuleData { data: &[], intact: true });
+        return Ok(InCapsule { bytes: &[], intact: true });
     }
     if head.flags.contains(Flags::DDGST) != digests.data {
         return Err(Fault::field(field::FLAGS));
     }
     let body = &bytes[head.data_offset..head.pdu_len];
     if !digests.data {
-        return Ok(CapsuleData { data: body, intact: true });
+        return Ok(InCapsule { bytes: body, intact: true });
     }
     let Some((data, received)) = body.split_last_chunk::<{ digest::DIGEST_LEN }>() else {
         return Err(Fault::field(field::PLEN));
     };
-    Ok(CapsuleData { data, intact: *received == digest::digest(data) })
-}
-
-/// Data that came with a capsule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CapsuleData<'a> {
-    /// The data.
-    pub data: &'a [u8],
-    /// Whether the data digest matched, or none was in use.
-    pub intact: bool,
+    Ok(InCapsule { bytes: data, intact: *received == digest::digest(data) })
 }
 
 #[cfg(test)]

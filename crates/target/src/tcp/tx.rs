@@ -16,12 +16,13 @@ use pilotlight_nvme::pdu::{C2HData, CapsuleResp, Digests, Flags, PduType, R2T, d
 use zerocopy::IntoBytes;
 
 use crate::buffer::{Buffer, BufferPool};
+use crate::queue_pair::transport::Data;
 
 const HEAD: usize = 28;
 const TAIL: usize = DIGEST_LEN + size_of::<CapsuleResp>() + DIGEST_LEN;
 /// Answers that one `sendmsg` takes: enough to make the call cheap, few enough to keep a loop under 40 us
 /// (`design.md`, section 6).
-pub const BATCH: usize = 32;
+pub const BATCH: usize = crate::queue_pair::BUDGET as usize;
 /// Slices of memory that one answer may take: header, padding, data, tail.
 const PARTS: usize = 4;
 /// Slices that [`TxQueue::gather`] fills at most.
@@ -161,10 +162,12 @@ impl TxQueue {
         self.queued - self.sent
     }
 
-    /// A response capsule.
-    pub fn response(&mut self, cqe: Cqe) {
+    /// A response capsule for a command that came at `arrived_ns` nanoseconds; 0 if nobody wants to know how long it takes.
+    pub fn response(&mut self, cqe: Cqe, arrived_ns: u64) {
         let digests = self.framing.digests;
-        self.push(Entry::new(CapsuleResp::new(cqe, digests).as_bytes(), digests.header));
+        let mut entry = Entry::new(CapsuleResp::new(cqe, digests).as_bytes(), digests.header);
+        entry.arrived_ns = arrived_ns;
+        self.push(entry);
     }
 
     /// A request for `len` bytes at `offset` of command `cid`'s data.
@@ -175,9 +178,10 @@ impl TxQueue {
         self.push(entry);
     }
 
-    /// The first `len` bytes of `buffer` as the data of command `cid`, and then `cqe`; without a completion the data PDU
-    /// itself carries the SUCCESS flag. It is queued at `now_ns`.
-    pub fn data(&mut self, cid: u16, buffer: Buffer, len: u32, cqe: Option<Cqe>, now_ns: u64) {
+    /// The data of a command, and then its completion; without one the data PDU itself carries the SUCCESS flag. It is
+    /// queued at `now_ns`.
+    pub fn data(&mut self, data: Data, now_ns: u64) {
+        let Data { cid, buffer, len, end: cqe, arrived_ns } = data;
         let Framing { digests, hpda } = self.framing;
         let pdo = data_offset(PduType::C2HData, digests, hpda);
         let mut flags = Flags::LAST_PDU;
@@ -197,14 +201,8 @@ impl TxQueue {
         entry.payload = Some(buffer);
         entry.payload_len = len;
         entry.since_ns = now_ns;
+        entry.arrived_ns = arrived_ns;
         self.push(entry);
-    }
-
-    /// The answer queued last belongs to a command that came at `arrived_ns`: [`TxQueue::advance`] will say when it is out.
-    pub fn note_arrival(&mut self, arrived_ns: u64) {
-        if let Some(entry) = self.entries.back_mut() {
-            entry.arrived_ns = arrived_ns;
-        }
     }
 
     /// Since when the oldest data has been waiting, in nanoseconds; `u64::MAX` if none does.
@@ -305,6 +303,10 @@ mod tests {
     use pilotlight_nvme::Status;
     use proptest::prelude::*;
 
+    fn data(cid: u16, buffer: Buffer, len: u32, end: Option<Cqe>) -> Data {
+        Data { cid, buffer, len, end, arrived_ns: 0 }
+    }
+
     fn collect(tx: &mut TxQueue, pool: &mut BufferPool, chunk: usize) -> Vec<u8> {
         let mut out = Vec::new();
         while !tx.is_empty() {
@@ -324,7 +326,7 @@ mod tests {
         let mut tx = TxQueue::default();
         let mut buffer = pool.alloc(512).expect("room");
         buffer.fill(0xab);
-        tx.data(5, buffer, 512, None, 0);
+        tx.data(data(5, buffer, 512, None), 0);
         let bytes = collect(&mut tx, &mut pool, usize::MAX);
         assert_eq!(bytes[..16], [0x07, 0x0c, 24, 24, 0x18, 2, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[24..], [0xab; 512]);
@@ -338,7 +340,7 @@ mod tests {
         tx.set_framing(Framing { digests: Digests { header: true, data: true }, hpda: 15 });
         let mut buffer = pool.alloc(512).expect("room");
         buffer.fill(7);
-        tx.data(9, buffer, 512, Some(Cqe::new(9, Status::SUCCESS, 0)), 0);
+        tx.data(data(9, buffer, 512, Some(Cqe::new(9, Status::SUCCESS, 0))), 0);
         let bytes = collect(&mut tx, &mut pool, usize::MAX);
         assert_eq!(bytes[..4], [0x07, 0x07, 24, 64]);
         assert_eq!(bytes[24..28], digest(&bytes[..24]));
@@ -358,11 +360,11 @@ mod tests {
                 let mut tx = TxQueue::default();
                 for (cid, &len) in lens.iter().enumerate() {
                     if len == 0 {
-                        tx.response(Cqe::new(cid as u16, Status::SUCCESS, 0));
+                        tx.response(Cqe::new(cid as u16, Status::SUCCESS, 0), 0);
                     } else {
                         let mut buffer = pool.alloc(len).expect("room");
                         buffer.fill(cid as u8);
-                        tx.data(cid as u16, buffer, len as u32, (len % 2 == 0).then(Cqe::default), 0);
+                        tx.data(data(cid as u16, buffer, len as u32, (len % 2 == 0).then(Cqe::default)), 0);
                     }
                 }
                 let total = tx.bytes();

@@ -10,14 +10,13 @@ use pilotlight_nvme::fabrics::{ConnectCmd, PropertyCmd, fctype};
 use pilotlight_nvme::{Sqe, Status};
 
 use super::io::{Step, TX_BUDGET};
-use super::{Connection, Cx, Phase, Role};
+use super::slots::{Slot, State};
+use super::{Cx, InCapsule, Phase, QueuePair, Role, Transport};
 use crate::association::{Association, HostKey};
 use crate::command::{Direction, Plan, Work};
 use crate::controller::{Controller, Effect, Outcome, reports_utilization};
 use crate::message::{ConnAddr, ConnectRefusal, Message};
 use crate::server::UtilizationRequest;
-use crate::slots::{Slot, State};
-use crate::wire::CapsuleData;
 
 /// The answer to an I/O queue whose controller is gone.
 pub const GONE: ConnectRefusal =
@@ -71,7 +70,7 @@ impl AdminQueue {
     }
 }
 
-impl Connection {
+impl<T: Transport> QueuePair<T> {
     /// The host whose association this connection belongs to.
     #[must_use]
     pub fn host(&self) -> Option<&HostKey> {
@@ -83,7 +82,7 @@ impl Connection {
     }
 
     /// A command on the admin queue.
-    pub(super) fn admin_command(&mut self, sqe: &Sqe, capsule: CapsuleData, cx: &mut Cx) {
+    pub(super) fn admin_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
         let Role::Admin(admin) = &mut self.role else { return };
         admin.controller.traffic(cx.now_ns);
         if sqe.opcode == opcode::FABRICS {
@@ -168,7 +167,7 @@ impl Connection {
         self.drive(index, cx);
     }
 
-    /// The flush of [`Connection::flush_for_shutdown`] is done.
+    /// The flush of [`QueuePair::flush_for_shutdown`] is done.
     pub(super) fn on_internal_done(&mut self, flushed: bool) {
         let Role::Admin(admin) = &mut self.role else { return };
         if flushed {
@@ -188,7 +187,7 @@ impl Connection {
     }
 
     /// Sets the command in `index` aside if its answer needs a look at a medium, which may block: another OS thread does
-    /// that, and [`Connection::on_utilization`] goes on.
+    /// that, and [`QueuePair::on_utilization`] goes on.
     fn asks_utilization(&mut self, index: u16, sqe: &Sqe, cx: &Cx) -> bool {
         let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &self.role) else { return false };
         let subsystem = admin.association.host.subsystem;
@@ -222,7 +221,7 @@ impl Connection {
         let from_host = slot.buffer.take();
         let to_host = if from_host.is_none() && slot.len > 0 {
             let len = slot.len as usize;
-            let room = self.tx.bytes() < TX_BUDGET;
+            let room = self.transport.unsent_bytes() < TX_BUDGET;
             let buffer = if room { cx.memory.take(&mut queue.share, len) } else { None };
             let Some(mut buffer) = buffer else { return Step::Stuck };
             buffer.fill(0);

@@ -1,0 +1,180 @@
+//! What a command does next: fetch its data, or one request to a backend.
+
+use pilotlight_nvme::Status;
+use pilotlight_nvme::command::DsmRange;
+use zerocopy::FromBytes;
+
+use super::io::{Step, TX_BUDGET};
+use super::slots::State;
+use super::{Cx, QueuePair, Role, Transport};
+use crate::backend::Op;
+use crate::buffer::MAX_BUFFER;
+use crate::command::{Range, Work};
+
+/// Bytes that one step of Write Zeroes sets, so that a reactor is not held up.
+pub(super) const ZERO_STEP: u64 = 1 << 20;
+/// Bytes that one step of a deallocation gives back.
+const DEALLOCATE_STEP: u64 = 16 << 20;
+
+impl<T: Transport> QueuePair<T> {
+    pub(super) fn step(&mut self, index: u16, cx: &mut Cx) -> Step {
+        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let slot = queue.slots.get(index);
+        if !slot.status.is_success() {
+            return self.complete(index, 0, cx);
+        }
+        if slot.missing {
+            return self.fetch(index, cx);
+        }
+        match slot.work {
+            Work::Read(range) => {
+                if self.transport.unsent_bytes() >= TX_BUDGET {
+                    return Step::Stuck;
+                }
+                self.read_step(index, range, cx)
+            }
+            Work::Compare(range) => {
+                let buffer = slot.aux.take();
+                self.submit(index, Op::Read, range, buffer, cx)
+            }
+            Work::Verify { range, done } => self.verify_step(index, range, done, cx),
+            Work::Write { range, fua } => {
+                let buffer = slot.buffer.take();
+                self.submit(index, Op::Write { fua }, range, buffer, cx)
+            }
+            Work::Flush { namespace } => {
+                self.submit(index, Op::Flush, Range { namespace, lba: 0, blocks: 0 }, None, cx)
+            }
+            Work::FlushAll { next, failed } => self.flush_all_step(index, next, failed, cx),
+            Work::Zero { range, fua, deallocate, done } => {
+                let chunk = chunk(cx, range.namespace, ZERO_STEP, range.blocks - done);
+                let part = Range { lba: range.lba + u64::from(done), blocks: chunk, ..range };
+                self.submit(index, Op::WriteZeroes { fua, deallocate }, part, None, cx)
+            }
+            Work::Deallocate { namespace, ranges, done, offset } => {
+                self.deallocate_step(index, namespace, ranges, done, offset, cx)
+            }
+            Work::Admin(sqe) => self.admin_step(index, &sqe, cx),
+            Work::Utilization(sqe) => self.execute_admin(index, &sqe, cx),
+            Work::None | Work::AwaitAbort | Work::AwaitEvent => self.complete(index, 0, cx),
+        }
+    }
+
+    /// Has a command's data fetched.
+    fn fetch(&mut self, index: u16, cx: &mut Cx) -> Step {
+        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let slot = queue.slots.get(index);
+        if slot.buffer.is_none() {
+            let len = slot.len as usize;
+            let Some(buffer) = cx.memory.take(&mut queue.share, len) else { return Step::Stuck };
+            if let Work::Compare(_) = slot.work {
+                // Both at once: who holds one and waits for the other may wait for ever.
+                slot.aux = cx.memory.take(&mut queue.share, len);
+                if slot.aux.is_none() {
+                    cx.memory.give_back(&mut queue.share, buffer);
+                    return Step::Stuck;
+                }
+            }
+            slot.buffer = Some(buffer);
+            slot.fetching_ns = cx.now_ns;
+        }
+        if !self.transport.fetch(index, slot.cid, slot.len) {
+            return Step::Stuck;
+        }
+        slot.state = State::Receiving;
+        Step::Gone
+    }
+
+    fn read_step(&mut self, index: u16, range: Range, cx: &mut Cx) -> Step {
+        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let len = queue.slots.get(index).len as usize;
+        let Some(buffer) = cx.memory.take(&mut queue.share, len) else { return Step::Stuck };
+        self.submit(index, Op::Read, range, Some(buffer), cx)
+    }
+
+    fn verify_step(&mut self, index: u16, range: Range, done: u32, cx: &mut Cx) -> Step {
+        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let blocks = chunk(cx, range.namespace, MAX_BUFFER as u64, range.blocks - done);
+        let len = blocks as usize * cx.namespaces.geometry(range.namespace).block_size as usize;
+        let Some(buffer) = cx.memory.take(&mut queue.share, len) else { return Step::Stuck };
+        let part = Range { lba: range.lba + u64::from(done), blocks, ..range };
+        self.submit(index, Op::Read, part, Some(buffer), cx)
+    }
+
+    /// Flushes the next namespace; after the last, answers with the first failure.
+    fn flush_all_step(&mut self, index: u16, next: u32, failed: Status, cx: &mut Cx) -> Step {
+        let subsystem = match &self.role {
+            Role::Io(association) => association.host.subsystem,
+            Role::Admin(admin) => admin.association.host.subsystem,
+            Role::None => return Step::Gone,
+        };
+        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let slot = queue.slots.get(index);
+        let Some(namespace) = cx.namespaces.next_of(subsystem, next) else {
+            slot.fail(failed);
+            return self.complete(index, 0, cx);
+        };
+        slot.work = Work::FlushAll { next: namespace, failed };
+        self.submit(index, Op::Flush, Range { namespace, lba: 0, blocks: 0 }, None, cx)
+    }
+
+    fn deallocate_step(
+        &mut self,
+        index: u16,
+        namespace: u32,
+        ranges: u32,
+        done: u32,
+        offset: u32,
+        cx: &mut Cx,
+    ) -> Step {
+        let Some(queue) = &mut self.queue else { return Step::Gone };
+        let slot = queue.slots.get(index);
+        let blocks = cx.namespaces.geometry(namespace).blocks;
+        let Some(table) = slot.buffer.as_deref() else { return self.complete(index, 0, cx) };
+        if done == 0 && offset == 0 && !ranges_fit(table, ranges, blocks) {
+            slot.fail(Status::LBA_OUT_OF_RANGE.dnr());
+            cx.note_failure((namespace, None), Status::LBA_OUT_OF_RANGE, false);
+            return self.complete(index, 0, cx);
+        }
+        if done == ranges {
+            return self.complete(index, 0, cx);
+        }
+        let range = dsm_range(table, done);
+        if range.blocks.get() == offset {
+            slot.work = Work::Deallocate { namespace, ranges, done: done + 1, offset: 0 };
+            return Step::Later;
+        }
+        let part = Range {
+            namespace,
+            lba: range.slba.get() + u64::from(offset),
+            blocks: chunk(cx, namespace, DEALLOCATE_STEP, range.blocks.get() - offset),
+        };
+        slot.work = Work::Deallocate { namespace, ranges, done, offset: offset + part.blocks };
+        let step = self.submit(index, Op::Deallocate, part, None, cx);
+        if step == Step::Busy
+            && let Some(queue) = &mut self.queue
+        {
+            // the backend did not take it: the same part is to be tried again
+            queue.slots.get(index).work = Work::Deallocate { namespace, ranges, done, offset };
+        }
+        step
+    }
+}
+
+/// Blocks of a step of at most `bytes` bytes, of `left` blocks.
+pub(super) fn chunk(cx: &Cx, namespace: u32, bytes: u64, left: u32) -> u32 {
+    let block_size = u64::from(cx.namespaces.geometry(namespace).block_size);
+    u64::from(left).min(bytes / block_size) as u32
+}
+
+fn dsm_range(table: &[u8], index: u32) -> DsmRange {
+    let at = index as usize * size_of::<DsmRange>();
+    DsmRange::read_from_bytes(&table[at..at + size_of::<DsmRange>()]).unwrap_or_default()
+}
+
+fn ranges_fit(table: &[u8], ranges: u32, blocks: u64) -> bool {
+    (0..ranges).map(|index| dsm_range(table, index)).all(|range| {
+        let end = range.slba.get().checked_add(u64::from(range.blocks.get()));
+        end.is_some_and(|end| end <= blocks)
+    })
+}

@@ -1,0 +1,294 @@
+//! Queue pairs above a transport that only writes down what it is asked: no PDU, no socket.
+
+use super::transport::Data;
+use super::*;
+use crate::backend::{Backend, MemoryBackend, MemoryBudget};
+use crate::buffer::BufferPool;
+use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
+use crate::departures::{Clock, Departures};
+use crate::memory::Memory;
+use crate::message::{ConnAddr, Message, NamespaceChange, Outbox};
+use crate::namespaces::Namespaces;
+use crate::server::Shared;
+use crate::stats::Counters;
+use pilotlight_nvme::command::{Sgl, opcode};
+use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, PropertyCmd, cc, property};
+use pilotlight_reactor::Inbox;
+use zerocopy::IntoBytes;
+
+const NQN: &str = "nqn.2014-08.org.pilotlight:queue-pair";
+const BLOCK: usize = 4096;
+const NOTHING: InCapsule = InCapsule { bytes: &[], intact: true };
+
+/// Writes down what it is asked.
+#[derive(Default)]
+struct Recorder {
+    responses: Vec<Cqe>,
+    sent: Vec<Data>,
+    fetches: Vec<(u16, u16, u32)>,
+    cancelled: Vec<u16>,
+    is_full: bool,
+}
+
+impl Transport for Recorder {
+    fn bytes(_size: u16) -> usize {
+        0
+    }
+
+    fn reserve(&mut self, _size: u16) {}
+
+    fn respond(&mut self, cqe: Cqe, _arrived_ns: u64) {
+        self.responses.push(cqe);
+    }
+
+    fn send(&mut self, data: Data, _now_ns: u64) {
+        self.sent.push(data);
+    }
+
+    fn fetch(&mut self, slot: u16, cid: u16, len: u32) -> bool {
+        if !self.is_full {
+            self.fetches.push((slot, cid, len));
+        }
+        !self.is_full
+    }
+
+    fn cancel(&mut self, slot: u16) {
+        self.cancelled.push(slot);
+    }
+
+    fn unsent_bytes(&self) -> usize {
+        0
+    }
+
+    fn unsent_answers(&self) -> usize {
+        0
+    }
+
+    fn oldest_data_ns(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn stop_receiving(&mut self) {}
+
+    fn clear(&mut self, _pool: &mut BufferPool) {}
+}
+
+/// What an I/O thread has.
+struct World {
+    shared: Arc<Shared>,
+    memory: Memory,
+    namespaces: Namespaces,
+    out: Outbox,
+    inbox: Inbox<Message>,
+    counters: Arc<Counters>,
+    departures: Departures,
+}
+
+/// An admin queue and an I/O queue of one host.
+struct Desk {
+    world: World,
+    admin: QueuePair<Recorder>,
+    io: QueuePair<Recorder>,
+}
+
+const ADMIN: ConnAddr = ConnAddr { thread: 0, index: 0, serial: 0 };
+const IO: ConnAddr = ConnAddr { thread: 0, index: 1, serial: 1 };
+
+impl World {
+    /// A subsystem whose namespace 1 has `blocks` blocks.
+    fn new(blocks: u64) -> Self {
+        let budget = Arc::new(MemoryBudget::unlimited());
+        let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new(BLOCK as u32, blocks, budget).expect("memory"));
+        let spec = "null:4KiB".parse().expect("a backend"); // never opened
+        let namespace = NamespaceConfig { nsid: 1, backend: spec, block_size: BLOCK as u32, uuid: None };
+        let subsystem =
+            SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces: vec![namespace] };
+        let config = ServerConfig { subsystems: vec![subsystem], io_threads: 1, ..ServerConfig::default() };
+        let shared = Arc::new(Shared::for_tests(config, &move |_| Ok(Arc::clone(&backend))).expect("a server's"));
+        let mut namespaces = Namespaces::new().expect("a bell");
+        for message in shared.announcements().expect("channels") {
+            match message {
+                Message::Namespace { subsystem, nsid, change: NamespaceChange::Added(geometry, leased), .. } => {
+                    namespaces.add(subsystem, nsid, geometry, leased);
+                }
+                Message::Listed { list, .. } => namespaces.set_list(list),
+                _ => {}
+            }
+        }
+        let inbox = Inbox::new(16);
+        let out = Outbox::new(Arc::from([inbox.sender()]));
+        let memory = Memory::new(BufferPool::new(4 << 20).expect("memory"));
+        let (counters, departures) = (shared.counters(0), Departures::new(Clock::Handed));
+        Self { shared, memory, namespaces, out, inbox, counters, departures }
+    }
+
+    fn cx(&mut self, me: ConnAddr) -> Cx<'_> {
+        Cx {
+            now_ns: 1,
+            me,
+            memory: &mut self.memory,
+            namespaces: &mut self.namespaces,
+            out: &mut self.out,
+            counters: &self.counters,
+            departures: &mut self.departures,
+            shared: &self.shared,
+        }
+    }
+}
+
+/// A queue pair that has sent Connect for queue `qid`.
+fn connecting(world: &mut World, me: ConnAddr, qid: u16, cntlid: u16) -> QueuePair<Recorder> {
+    let cmd = ConnectCmd { recfmt: 0, qid, sqsize: 7, cattr: ConnectCmd::DISABLE_SQ_FLOW, kato_ms: 0 };
+    let data = ConnectData::new([1; 16], cntlid, NQN, "nqn.2014-08.org.nvmexpress:uuid:host");
+    let mut pair = QueuePair::new(Recorder::default(), u64::MAX, ([127, 0, 0, 1], 1).into(), None);
+    let data = InCapsule { bytes: data.as_bytes(), intact: true };
+    pair.on_command(&cmd.encode(), data, &mut world.cx(me)).expect("the first command");
+    pair
+}
+
+/// The controller identifier in the answer to Connect.
+fn connected(pair: &mut QueuePair<Recorder>) -> u16 {
+    let cqe = pair.transport.responses.pop().expect("an answer");
+    assert!(cqe.status().is_success(), "{}", cqe.status());
+    cqe.result.get() as u16
+}
+
+impl Desk {
+    /// The host has an enabled controller and an I/O queue of eight entries.
+    fn new() -> Self {
+        let mut world = World::new(16);
+        let mut admin = connecting(&mut world, ADMIN, 0, CNTLID_DYNAMIC);
+        let cntlid = connected(&mut admin);
+        let enable = PropertyCmd::set(property::CC, cc::EN | cc::IOSQES_IOCQES);
+        admin.on_command(&enable, NOTHING, &mut world.cx(ADMIN)).expect("room");
+        let mut io = connecting(&mut world, IO, 1, cntlid);
+        assert_eq!(io.intake(), Intake::Later, "the admin queue has not been asked");
+        let Some(Message::Attach { qid, queue, .. }) = world.inbox.take() else { panic!("it is asked") };
+        let result = admin.on_attach(qid, queue, &mut world.cx(ADMIN));
+        assert!(io.on_attached(ADMIN, qid, result, &mut world.cx(IO)));
+        connected(&mut io);
+        Self { world, admin, io }
+    }
+
+    /// A command of `blocks` blocks from the first on, without data in its capsule.
+    fn submit(&mut self, opcode: u8, cid: u16, blocks: u32) {
+        let sgl = Sgl::transport(blocks * BLOCK as u32);
+        let sqe = Sqe { sgl, cid: U16::new(cid), ..Sqe::block_io(opcode, 1, 0, blocks) };
+        self.io.refill();
+        self.io.on_command(&sqe, NOTHING, &mut self.world.cx(IO)).expect("room");
+        self.io.run_waiting(&mut self.world.cx(IO));
+    }
+
+    /// All data of the command in `slot` has come.
+    fn data_has_come(&mut self, slot: u16, byte: u8, intact: bool) {
+        self.io.landing(slot).expect("a place for it").fill(byte);
+        self.io.on_data(slot, intact, &mut self.world.cx(IO));
+        self.io.run_waiting(&mut self.world.cx(IO));
+    }
+
+    /// The status of the only answer since the last call.
+    fn answer(&mut self) -> Status {
+        let cqe = self.io.transport.responses.pop().expect("an answer");
+        assert!(self.io.transport.responses.is_empty(), "one answer");
+        cqe.status()
+    }
+
+    /// What the first `blocks` blocks hold.
+    fn content(&mut self, blocks: u32) -> Vec<u8> {
+        self.submit(opcode::io::READ, 99, blocks);
+        let data = self.io.transport.sent.pop().expect("data");
+        assert_eq!((data.cid, data.len as usize, data.end.is_none()), (99, blocks as usize * BLOCK, true));
+        let bytes = data.buffer[..data.len as usize].to_vec();
+        let freed = data.buffer.capacity();
+        self.world.memory.pool.free(data.buffer);
+        self.io.on_sent(freed, &mut self.world.cx(IO));
+        bytes
+    }
+}
+
+impl Drop for Desk {
+    /// Whatever has happened, nothing is left when both queues are lost.
+    fn drop(&mut self) {
+        for (pair, me) in [(&mut self.io, IO), (&mut self.admin, ADMIN)] {
+            pair.lost(&mut self.world.cx(me));
+            if me == IO {
+                assert!(pair.is_drained());
+                pair.on_drained(&mut self.world.cx(me));
+            }
+        }
+        if !std::thread::panicking() {
+            assert_eq!((self.world.memory.booked(), self.world.memory.pool.outstanding()), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn a_write_waits_for_its_data_and_a_read_brings_it_back() {
+    let mut desk = Desk::new();
+    desk.submit(opcode::io::WRITE, 3, 2);
+    let &[(slot, 3, 8192)] = &desk.io.transport.fetches[..] else { panic!("{:?}", desk.io.transport.fetches) };
+    assert!(desk.io.transport.responses.is_empty() && desk.content(2).iter().all(|&byte| byte == 0));
+    desk.data_has_come(slot, 7, true);
+    assert!(desk.answer().is_success());
+    assert!(desk.content(2).iter().all(|&byte| byte == 7));
+}
+
+#[test]
+fn damaged_data_never_reaches_a_backend() {
+    let mut desk = Desk::new();
+    desk.submit(opcode::io::WRITE, 3, 1);
+    let slot = desk.io.transport.fetches[0].0;
+    desk.data_has_come(slot, 7, false);
+    assert_eq!(desk.answer(), Status::TRANSIENT_TRANSPORT);
+    assert!(desk.content(1).iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn a_command_that_is_aborted_gives_its_transfer_up() {
+    let mut desk = Desk::new();
+    desk.submit(opcode::io::WRITE, 3, 1);
+    let slot = desk.io.transport.fetches[0].0;
+    assert!(desk.io.abort(3, &mut desk.world.cx(IO)));
+    assert_eq!((desk.answer(), &desk.io.transport.cancelled[..]), (Status::ABORT_REQUESTED, &[slot][..]));
+    assert!(desk.io.landing(slot).is_none());
+}
+
+#[test]
+fn a_transport_without_room_is_asked_again() {
+    let mut desk = Desk::new();
+    desk.io.transport.is_full = true;
+    desk.submit(opcode::io::WRITE, 3, 1);
+    assert!(desk.io.has_waiting() && desk.io.transport.fetches.is_empty());
+    desk.io.transport.is_full = false;
+    desk.io.run_waiting(&mut desk.world.cx(IO));
+    let &[(slot, 3, 4096)] = &desk.io.transport.fetches[..] else { panic!("{:?}", desk.io.transport.fetches) };
+    desk.data_has_come(slot, 5, true);
+    assert!(desk.answer().is_success());
+}
+
+#[test]
+fn more_commands_than_entries_are_an_overrun() {
+    let mut desk = Desk::new();
+    for cid in 0..8 {
+        desk.submit(opcode::io::WRITE, cid, 1);
+    }
+    let sqe = Sqe { cid: U16::new(8), ..Sqe::block_io(opcode::io::WRITE, 1, 0, 1) };
+    assert_eq!(desk.io.on_command(&sqe, NOTHING, &mut desk.world.cx(IO)), Err(Overrun));
+}
+
+/// The words that would tie commands to one transport: none of them stands in this folder's code.
+#[test]
+fn no_file_here_knows_a_pdu_or_a_socket() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/queue_pair");
+    for entry in std::fs::read_dir(folder).expect("the folder of this file") {
+        let path = entry.expect("a file").path();
+        if path.file_name().is_some_and(|name| name == "tests.rs") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).expect("a text");
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        for (line, word) in code.flat_map(|line| ["pdu", "crate::tcp", "OwnedFd", "epoll"].map(|word| (line, word))) {
+            assert!(!line.contains(word), "{}: {line}", path.display());
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What a queue pair asks of the transport beneath it: answers out, the host's data in.
+//!
+//! The queue pair owns its transport and calls it; the transport hands commands and data to the queue pair
+//! ([`QueuePair::on_command`](super::QueuePair::on_command), [`QueuePair::on_data`](super::QueuePair::on_data)). A transport
+//! knows command identifiers and lengths, and nothing of what a command does. TCP fetches data with R2Ts; RDMA would read
+//! from the host's memory.
+
+use pilotlight_nvme::Cqe;
+
+use crate::buffer::{Buffer, BufferPool};
+
+/// Data that came with a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InCapsule<'a> {
+    /// The data.
+    pub bytes: &'a [u8],
+    /// Whether it came undamaged, as far as the transport can tell.
+    pub intact: bool,
+}
+
+/// Data for the host, and how its command ends.
+#[derive(Debug)]
+pub struct Data {
+    /// The command.
+    pub cid: u16,
+    /// The data, in its first `len` bytes.
+    pub buffer: Buffer,
+    /// Bytes of data.
+    pub len: u32,
+    /// The completion that follows the data; `None` for a successful one that says nothing else.
+    pub end: Option<Cqe>,
+    /// When the command came, in nanoseconds; 0 if nobody wants to know how long it takes.
+    pub arrived_ns: u64,
+}
+
+/// A way to one host, with room for what one queue pair can have under way.
+pub trait Transport {
+    /// Bytes of memory that [`Transport::reserve`] sets aside for a queue of `size` entries.
+    fn bytes(size: u16) -> usize
+    where
+        Self: Sized;
+
+    /// Sets aside what a queue of `size` entries needs, so that nothing is allocated later.
+    fn reserve(&mut self, size: u16);
+
+    /// Ends the command that came at `arrived_ns` nanoseconds (0 if nobody wants to know how long it takes).
+    fn respond(&mut self, cqe: Cqe, arrived_ns: u64);
+
+    /// Sends data, and ends its command. It is queued at `now_ns` nanoseconds.
+    fn send(&mut self, data: Data, now_ns: u64);
+
+    /// Fetches the `len` bytes of data of command `cid`, which is in `slot`, or goes on with it. The data comes by
+    /// [`QueuePair::landing`](super::QueuePair::landing). Returns whether any is on its way; if not, there is no room to ask
+    /// for it now.
+    fn fetch(&mut self, slot: u16, cid: u16, len: u32) -> bool;
+
+    /// The command in `slot` has ended before all of its data came; what still comes is thrown away.
+    fn cancel(&mut self, slot: u16);
+
+    /// Bytes that wait to be sent.
+    fn unsent_bytes(&self) -> usize;
+
+    /// Answers that wait to be sent.
+    fn unsent_answers(&self) -> usize;
+
+    /// Since when the oldest data has been waiting to be sent, in nanoseconds; `u64::MAX` if none does.
+    fn oldest_data_ns(&self) -> u64;
+
+    /// Takes nothing more from the host, not even what has come in part.
+    fn stop_receiving(&mut self);
+
+    /// Forgets everything that waits to be sent.
+    fn clear(&mut self, pool: &mut BufferPool);
+}

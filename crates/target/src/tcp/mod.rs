@@ -1,0 +1,209 @@
+//! NVMe/TCP: one connection, bytes in, PDUs out, no socket.
+//!
+//! The I/O thread reads from the socket into memory that it owns and hands the bytes to [`Connection::on_bytes`]; what is to
+//! be sent waits in [`Tcp::tx`]. So the whole protocol can be driven without a network, by tests and by a fuzzer. What a
+//! command does is the business of the [`QueuePair`] above; nothing here knows an opcode. The parts, a file each:
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `mod.rs` | ICReq; PDUs out of a stream of bytes; termination requests |
+//! | `wire.rs` | whether bytes are the start of a PDU that may come now |
+//! | `inbound.rs` | what has come in part |
+//! | `data.rs` | H2CData: data that R2Ts asked for |
+//! | `transfers.rs` | which data R2Ts have asked for |
+//! | `transport.rs` | what the queue pair sees of all this |
+//! | `tx.rs` | PDUs that wait to be sent |
+//!
+//! Properties:
+//! - data reaches the queue pair only when every digest has been looked at;
+//! - what is held in memory is bounded by the queue size and one capsule.
+
+mod data;
+mod inbound;
+pub mod transfers;
+pub mod transport;
+pub mod tx;
+pub mod wire;
+
+use std::net::{IpAddr, SocketAddr};
+
+use pilotlight_nvme::Sqe;
+use pilotlight_nvme::pdu::{CommonHeader, Digests, FatalError, Flags, IcReq, IcResp, MAX_PDA, PduType, TermReq};
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::moves::InProgress;
+use crate::queue_pair::{Cx, Intake, QueuePair};
+
+pub use transport::Tcp;
+use tx::Framing;
+use wire::{Fault, Head, MAX_CAPSULE, MAX_H2C_DATA, Stage, field};
+
+/// One NVMe/TCP connection.
+pub struct Connection {
+    /// The queue pair above.
+    pub pair: QueuePair<Tcp>,
+    stage: Stage,
+    framing: Framing,
+    /// The socket takes no more at the moment.
+    pub blocked: bool,
+}
+
+impl Connection {
+    /// A connection from `peer` that was accepted at `now_ns` on the local address `reached` and has `icreq_timeout_ns` to
+    /// say something.
+    #[must_use]
+    pub fn new(now_ns: u64, icreq_timeout_ns: u64, peer: SocketAddr, reached: Option<IpAddr>) -> Self {
+        let pair = QueuePair::new(Tcp::default(), now_ns + icreq_timeout_ns, peer, reached);
+        Self { pair, stage: Stage::Initialize, framing: Framing::default(), blocked: false }
+    }
+
+    /// Asserts what the properties say about memory: for tests.
+    pub(crate) fn assert_bounded(&self) {
+        let tcp = &self.pair.transport;
+        let stash = tcp.inbound.stash.len();
+        assert!(stash <= MAX_CAPSULE, "{stash} bytes of a PDU are kept");
+        let Some((most, size)) = self.pair.assert_bounded() else { return };
+        let (r2ts, bytes) = (tcp.tx.r2ts(), tcp.tx.bytes());
+        assert!(r2ts <= size + 1, "{r2ts} R2Ts wait to be sent in a queue of {size}");
+        assert!(bytes <= most, "{bytes} bytes wait to be sent, {most} are in the books");
+    }
+
+    /// What is in progress here, requests in the backends apart: for tests.
+    #[must_use]
+    pub fn in_progress(&self) -> InProgress {
+        let tcp = &self.pair.transport;
+        InProgress {
+            in_backends: 0,
+            partial_pdus: u64::from(tcp.inbound.is_partial()),
+            open_r2ts: tcp.transfers.open() as u64,
+            unfinished_sends: u64::from(self.blocked && !tcp.tx.is_empty()),
+        }
+    }
+
+    /// The beginning of a PDU, kept from the last read; it is to stand before the bytes of the next.
+    pub fn take_kept(&mut self, into: &mut [u8]) -> usize {
+        self.pair.transport.inbound.take(into)
+    }
+
+    /// Keeps the beginning of a PDU until more of it comes.
+    fn keep(&mut self, rest: &[u8], cx: &mut Cx) {
+        if rest.len() > MAX_CAPSULE {
+            // Only a host that sends commands before its Connect is answered comes here.
+            self.fault(Fault::new(FatalError::Sequence), rest, cx);
+            return;
+        }
+        self.pair.transport.inbound.keep(rest);
+    }
+
+    /// Takes PDUs out of `bytes`, acts on them, and keeps the beginning of one that is not all there.
+    pub fn on_bytes(&mut self, bytes: &[u8], cx: &mut Cx) {
+        self.take_pdus(bytes, cx);
+        self.pair.run_waiting(cx);
+    }
+
+    fn take_pdus(&mut self, bytes: &[u8], cx: &mut Cx) {
+        let mut rest = bytes;
+        loop {
+            match self.pair.intake() {
+                Intake::Never => return,
+                Intake::Later => return self.keep(rest, cx),
+                Intake::Now => {}
+            }
+            let in_data = self.pair.transport.inbound.body.is_some();
+            let step = if in_data { Ok(self.body_bytes(rest, cx)) } else { self.pdu(rest, cx) };
+            match step {
+                Ok(0) => return self.keep(rest, cx),
+                Ok(used) => rest = &rest[used..],
+                Err(fault) => self.fault(fault, rest, cx),
+            }
+        }
+    }
+
+    /// Acts on the PDU at the start of `bytes`; `Ok(0)` if it is not all there.
+    fn pdu(&mut self, bytes: &[u8], cx: &mut Cx) -> Result<usize, Fault> {
+        let Some(first) = bytes.first_chunk::<{ CommonHeader::LEN }>() else { return Ok(0) };
+        let head = wire::check_head(first, self.stage, self.framing.digests, 0)?;
+        if bytes.len() < head.needed {
+            return Ok(0);
+        }
+        wire::check_header_digest(bytes, &head)?;
+        match head.pdu_type {
+            PduType::CapsuleCmd => self.capsule(bytes, &head, cx)?,
+            PduType::H2CData => self.h2c_data(bytes, &head)?,
+            PduType::ICReq => self.initialize(bytes, cx)?,
+            _ => self.pair.lost(cx), // H2CTermReq: the host has given up; there is nothing to answer
+        }
+        Ok(head.needed)
+    }
+
+    fn capsule(&mut self, bytes: &[u8], head: &Head, cx: &mut Cx) -> Result<(), Fault> {
+        let data = wire::capsule_data(bytes, head, self.framing.digests)?;
+        let sqe = Sqe::read_from_bytes(&bytes[CommonHeader::LEN..CommonHeader::LEN + size_of::<Sqe>()])
+            .map_err(|_| Fault::field(field::PLEN))?;
+        self.pair.on_command(&sqe, data, cx).map_err(|_| Fault::new(FatalError::Sequence))
+    }
+
+    /// Answers ICReq.
+    fn initialize(&mut self, bytes: &[u8], cx: &mut Cx) -> Result<(), Fault> {
+        let Ok((request, _)) = IcReq::read_from_prefix(bytes) else { return Err(Fault::field(field::PLEN)) };
+        if request.pfv.get() != 0 {
+            return Err(Fault { error: FatalError::UnsupportedParameter, information: field::PFV });
+        }
+        if request.hpda > MAX_PDA {
+            return Err(Fault::field(field::HPDA));
+        }
+        let digests = Digests { header: request.dgst & 1 != 0, data: request.dgst & 2 != 0 };
+        let max_r2t = (request.maxr2t.get() as usize).saturating_add(1);
+        self.pair.transport.transfers.set_max_r2t(max_r2t);
+        let response = IcResp {
+            ch: CommonHeader::new(PduType::ICResp, Flags::empty(), 0, size_of::<IcResp>() as u32),
+            pfv: U16::ZERO,
+            cpda: 0,
+            dgst: digests.to_u8(),
+            maxh2cdata: U32::new(MAX_H2C_DATA as u32),
+            reserved: [0; 112],
+        };
+        let Some(mut buffer) = cx.memory.pool.alloc(size_of::<IcResp>()) else {
+            self.pair.lost(cx); // no memory for one more host now; it may try again
+            return Ok(());
+        };
+        buffer.copy_from_slice(response.as_bytes());
+        self.pair.transport.tx.raw(buffer);
+        self.framing = Framing { digests, hpda: request.hpda };
+        self.pair.transport.tx.set_framing(self.framing);
+        self.stage = Stage::Transfer;
+        self.pair.await_connect(cx);
+        Ok(())
+    }
+
+    /// Ends the connection with a termination request that carries the header of the offending PDU.
+    fn fault(&mut self, fault: Fault, offending: &[u8], cx: &mut Cx) {
+        cx.counters.add_fault();
+        tracing::debug!(error = %fault.error, information = fault.information, "peer at fault");
+        let copied = offending.len().min(usize::from(offending.get(2).copied().unwrap_or(0))).min(TermReq::MAX_DATA);
+        let len = TermReq::LEN + copied;
+        let request = TermReq {
+            ch: CommonHeader::new(PduType::C2HTermReq, Flags::empty(), 0, len as u32),
+            fes: U16::new(fault.error as u16),
+            fei: U32::new(fault.information),
+            reserved: [0; 10],
+        };
+        self.pair.transport.tx.clear_unsent(&mut cx.memory.pool);
+        self.pair.close_after_answer(cx);
+        let Some(mut buffer) = cx.memory.pool.alloc(len) else {
+            self.pair.lost(cx); // no memory for last words
+            return;
+        };
+        buffer[..TermReq::LEN].copy_from_slice(request.as_bytes());
+        buffer[TermReq::LEN..].copy_from_slice(&offending[..copied]);
+        self.pair.transport.tx.raw(buffer);
+    }
+
+    /// Notes bytes that the socket has taken.
+    pub fn on_sent(&mut self, bytes: usize, cx: &mut Cx) {
+        let left = |arrived_ns, count| cx.departures.left(arrived_ns, count, cx.now_ns, &cx.counters.latency);
+        let freed = self.pair.transport.tx.advance(bytes, &mut cx.memory.pool, left);
+        self.pair.on_sent(freed, cx);
+    }
+}

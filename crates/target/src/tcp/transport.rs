@@ -1,0 +1,99 @@
+//! NVMe/TCP as a queue pair sees it: answers become PDUs, data is fetched with R2Ts.
+
+use pilotlight_nvme::Cqe;
+
+use super::inbound::Inbound;
+use super::transfers::{Progress, Transfers};
+use super::tx::TxQueue;
+use crate::buffer::BufferPool;
+use crate::queue_pair::slots::Slots;
+use crate::queue_pair::transport::{Data, Transport};
+
+/// Answers that a queue of `size` entries has room for: for each entry an answer and an R2T, and those from before Connect.
+const fn answer_room(size: u16) -> usize {
+    2 * size as usize + 16
+}
+
+/// The sending side of a connection, and what has been asked for or has come in part.
+#[derive(Debug, Default)]
+pub struct Tcp {
+    /// Answers to send.
+    pub tx: TxQueue,
+    pub(super) transfers: Transfers,
+    pub(super) inbound: Inbound,
+    /// Entries of the queue.
+    size: usize,
+}
+
+impl Tcp {
+    /// Whether there is a queue that can ask for data.
+    pub(super) fn may_fetch(&self) -> bool {
+        self.size > 0
+    }
+
+    /// Sends what R2Ts of transfer `at` there is room for; returns whether data is on its way.
+    fn ask(&mut self, at: u16) -> bool {
+        while self.tx.r2ts() < self.size {
+            let Some(request) = self.transfers.next_request(at) else { break };
+            self.tx.r2t(request.cid, request.tag, request.offset, request.len);
+        }
+        self.transfers.is_open(at)
+    }
+
+    /// The data of an R2T of transfer `at` has come in full: asks for more where there is more.
+    pub(super) fn came(&mut self, at: u16) -> Progress {
+        if self.transfers.get(at).slot().is_some() {
+            self.ask(at);
+        }
+        self.transfers.came(at)
+    }
+}
+
+impl Transport for Tcp {
+    fn bytes(size: u16) -> usize {
+        TxQueue::bytes_of(answer_room(size)) + Transfers::bytes(size, Slots::count(size)) + Inbound::BYTES
+    }
+
+    fn reserve(&mut self, size: u16) {
+        self.size = usize::from(size);
+        self.tx.reserve(answer_room(size));
+        self.transfers.reserve(size, Slots::count(size));
+        self.inbound.reserve();
+    }
+
+    fn respond(&mut self, cqe: Cqe, arrived_ns: u64) {
+        self.tx.response(cqe, arrived_ns);
+    }
+
+    fn send(&mut self, data: Data, now_ns: u64) {
+        self.tx.data(data, now_ns);
+    }
+
+    fn fetch(&mut self, slot: u16, cid: u16, len: u32) -> bool {
+        self.transfers.of(slot, cid, len).is_some_and(|at| self.ask(at))
+    }
+
+    fn cancel(&mut self, slot: u16) {
+        self.transfers.cancel(slot);
+    }
+
+    fn unsent_bytes(&self) -> usize {
+        self.tx.bytes()
+    }
+
+    fn unsent_answers(&self) -> usize {
+        self.tx.answers()
+    }
+
+    fn oldest_data_ns(&self) -> u64 {
+        self.tx.oldest_data_ns()
+    }
+
+    fn stop_receiving(&mut self) {
+        self.inbound.clear();
+    }
+
+    fn clear(&mut self, pool: &mut BufferPool) {
+        self.tx.clear(pool);
+    }
+}
