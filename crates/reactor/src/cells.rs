@@ -24,7 +24,7 @@ pub(crate) fn at(depth: Depth) -> Option<usize> {
 }
 
 /// Adds to a counter that has one writer: a plain load and store, no locked instruction.
-pub(crate) fn add(counter: &AtomicU64, value: u64) {
+pub fn add(counter: &AtomicU64, value: u64) {
     counter.store(counter.load(Relaxed) + value, Relaxed);
 }
 

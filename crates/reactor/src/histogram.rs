@@ -9,6 +9,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::cells::add;
+
 /// Buckets for each power of two, as a power of two.
 const SUB_BITS: u32 = 6;
 /// Values are less than two to the power of this.
@@ -64,11 +66,6 @@ impl std::fmt::Debug for Histogram {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.snapshot().fmt(f)
     }
-}
-
-/// Adds without a locked instruction: there is one writer.
-fn add(counter: &AtomicU64, value: u64) {
-    counter.store(counter.load(Relaxed) + value, Relaxed);
 }
 
 /// A copy of a [`Histogram`], the difference of two, or the sum of several.

@@ -38,5 +38,5 @@ pub mod wait;
 pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 pub use pilotlight_reactor::HistogramSnapshot;
 pub use server::{
-    DrainError, IoThreadStats, Leftover, NamespaceFailures, Server, ServerError, ServerStats, StartError,
+    DrainError, Leftover, NamespaceFailures, Server, ServerError, ServerStats, StartError, TargetThreadStats,
 };

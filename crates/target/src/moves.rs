@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use pilotlight_reactor::cells::add;
+
 /// Names the calling OS thread, among those that live. It costs no more than an addition.
 #[must_use]
 pub fn here() -> usize {
@@ -93,9 +95,4 @@ impl std::ops::Add for Moves {
             },
         }
     }
-}
-
-/// Adds without a locked instruction: there is one writer.
-fn add(counter: &AtomicU64, value: u64) {
-    counter.store(counter.load(Relaxed) + value, Relaxed);
 }

@@ -302,8 +302,8 @@ impl Shared {
         self.looks_at_moves.store(true, Relaxed);
     }
 
-    pub(crate) fn thread_stats(&self) -> Vec<IoThreadStats> {
-        let one = |(id, counters): (u32, &Arc<Counters>)| IoThreadStats {
+    pub(crate) fn thread_stats(&self) -> Vec<TargetThreadStats> {
+        let one = |(id, counters): (u32, &Arc<Counters>)| TargetThreadStats {
             id,
             totals: counters.totals(),
             latency: counters.latency.snapshot(),
@@ -328,9 +328,9 @@ impl Shared {
     }
 }
 
-/// What an I/O thread has done so far.
+/// What an I/O thread has served so far; where it ran and for how long is in [`ServerStats::runtime`].
 #[derive(Clone, Debug, Default)]
-pub struct IoThreadStats {
+pub struct TargetThreadStats {
     /// The I/O thread.
     pub id: u32,
     /// What it has counted.
@@ -348,7 +348,7 @@ pub struct ServerStats {
     /// Sums over all I/O threads.
     pub totals: Totals,
     /// Each I/O thread.
-    pub threads: Vec<IoThreadStats>,
+    pub threads: Vec<TargetThreadStats>,
     /// Reactors, I/O threads as reactors see them, and the policy's orders.
     pub runtime: RuntimeStats,
     /// Associations that exist.

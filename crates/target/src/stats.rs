@@ -1,7 +1,7 @@
 //! What an I/O thread counts. Written by the thread that owns it with plain loads and stores, read by anyone.
 
 use crate::moves::MoveCounters;
-use pilotlight_reactor::Histogram;
+use pilotlight_reactor::{Histogram, cells::add};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// One I/O thread's counters.
@@ -83,9 +83,4 @@ impl std::ops::Add for Totals {
             faults: self.faults + other.faults,
         }
     }
-}
-
-/// Adds without a locked instruction: there is one writer.
-fn add(counter: &AtomicU64, value: u64) {
-    counter.store(counter.load(Relaxed) + value, Relaxed);
 }

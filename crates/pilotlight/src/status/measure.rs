@@ -3,7 +3,7 @@
 use pilotlight_plant::{CoreState, Topology, View};
 use pilotlight_reactor::cells::SLEEPS;
 use pilotlight_reactor::{HistogramSnapshot, IoThreadStats, ReactorStats, RuntimeStats, SleepStats};
-use pilotlight_target::{IoThreadStats as TargetThreadStats, NamespaceFailures, ServerStats};
+use pilotlight_target::{NamespaceFailures, ServerStats, TargetThreadStats};
 
 use super::report::{
     Count, Distribution, FORMAT, FailureReport, IoReport, IoThreadReport, NameAndValue, OrdersReport, ParameterReport,
