@@ -305,11 +305,26 @@ mod tests {
     }
 
     #[test]
+    fn a_tag_of_an_earlier_command_names_nothing() {
+        let mut transfers = transfers(1, 1);
+        let mut stale = Vec::new();
+        for cid in 0..3 {
+            let at = transfers.of(0, cid, 4096).expect("free");
+            let tag = transfers.next_request(at).expect("one R2T").tag;
+            assert_eq!(transfers.by_tag(tag), Some((at, 0)));
+            assert!(stale.iter().all(|&tag| transfers.by_tag(tag).is_none()), "command {cid}: {stale:?}");
+            assert_eq!(answer(&mut transfers, tag), Progress::Done(0, true));
+            stale.push(tag);
+        }
+    }
+
+    #[test]
     fn quarantine_never_costs_a_queue_entry() {
         let mut transfers = transfers(2, 1);
         for cid in 0..100 {
             let at = transfers.of(0, cid, 1).expect("a transfer for each command");
-            transfers.next_request(at).expect("one R2T");
+            let tag = transfers.next_request(at).expect("one R2T").tag;
+            assert_eq!(transfers.by_tag(tag), Some((at, 0)));
             transfers.cancel(0);
         }
         assert_eq!(transfers.open(), 0);

@@ -97,3 +97,22 @@ impl Transport for Tcp {
         self.tx.clear(pool);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_r2ts_wait_than_the_queue_has_entries() {
+        let mut tcp = Tcp::default();
+        tcp.reserve(2);
+        tcp.transfers.set_max_r2t(4);
+        assert!(tcp.fetch(0, 7, 131_072));
+        assert_eq!(tcp.tx.r2ts(), 2);
+        assert!(!tcp.fetch(1, 8, 4096), "there is no room to ask for it");
+        let mut pool = BufferPool::new(4096).expect("memory");
+        let _ = tcp.tx.advance(tcp.tx.bytes(), &mut pool, |_, _| {});
+        assert!(tcp.fetch(1, 8, 4096));
+        assert_eq!(tcp.tx.r2ts(), 1);
+    }
+}
