@@ -16,7 +16,7 @@ use pilotlight_host::load::{LoadSpec, Report, run};
 const RUN_NS: u64 = 500_000_000;
 
 fn bare(server_cpu: usize, client_cpu: usize, depth: usize) -> std::io::Result<BareReport> {
-    let spec = BareSpec { depth, ..BareSpec::default() };
+    let spec = BareSpec::reads(4096, depth);
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let (addr, stop) = (listener.local_addr()?, AtomicBool::new(false));
     std::thread::scope(|scope| {
