@@ -107,6 +107,12 @@ impl Host {
         self.peer.receive(&mut [0; 4096]).is_none()
     }
 
+    /// The socket, of which everything has been received.
+    pub(crate) fn into_peer(self) -> Peer {
+        assert!(self.received.is_empty(), "nothing is left behind");
+        self.peer
+    }
+
     fn take_pdu(&mut self) -> Option<Vec<u8>> {
         let (header, _) = CommonHeader::read_from_prefix(&self.received).ok()?;
         let len = header.plen.get() as usize;
