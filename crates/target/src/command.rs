@@ -160,7 +160,7 @@ fn decode_dsm(sqe: &Sqe, namespace: u32) -> Result<Plan, Status> {
     let ranges = (sqe.cdw10() & 0xff) + 1;
     // Linux always sends a whole page, however few ranges it fills.
     let len = sqe.sgl.length.get();
-    // R2Ts, and the data that answers them, come in units of four bytes.
+    // Transports move data in units of four bytes.
     if !(ranges * ENTRY..=MAX_DSM_RANGES * ENTRY).contains(&len) || !len.is_multiple_of(4) {
         return Err(Status::SGL_LENGTH_INVALID.dnr());
     }
@@ -214,8 +214,8 @@ pub enum Place {
     Nowhere,
     /// It came with the capsule.
     InCapsule,
-    /// In data PDUs.
-    DataPdus,
+    /// The transport moves it.
+    Transport,
 }
 
 /// Checks a command's PSDT and SGL descriptor against the data that it moves; `in_capsule` bytes came with it.
@@ -232,8 +232,8 @@ pub fn check_sgl(sqe: &Sqe, plan: &Plan, in_capsule: usize) -> Result<Place, Sta
     }
     let length = sqe.sgl.length.get();
     match (plan.direction, sqe.sgl.identifier) {
-        (Direction::ToHost, Sgl::TRANSPORT) if length >= plan.len => Ok(Place::DataPdus),
-        (Direction::FromHost, Sgl::TRANSPORT) if length == plan.len => Ok(Place::DataPdus),
+        (Direction::ToHost, Sgl::TRANSPORT) if length >= plan.len => Ok(Place::Transport),
+        (Direction::FromHost, Sgl::TRANSPORT) if length == plan.len => Ok(Place::Transport),
         (Direction::FromHost, Sgl::IN_CAPSULE) => {
             if sqe.sgl.address.get() != 0 {
                 return Err(Status::SGL_OFFSET_INVALID.dnr()); // ICDOFF is 0

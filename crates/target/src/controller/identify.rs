@@ -13,8 +13,8 @@ use super::{AdminEnv, Controller, ControllerKind, Outcome, VERSION, events, powe
 use crate::buffer::{MAX_BUFFER, MIN_BUFFER};
 use crate::command::MAX_ZEROES;
 use crate::config::MAX_NSID;
+use crate::queue_pair::transport::IN_CAPSULE;
 use crate::subsystem::NamespaceInfo;
-use crate::tcp::wire::IN_CAPSULE;
 
 const NSID_ALL: u32 = u32::MAX;
 /// Controller attributes: 128-bit host identifier, traffic based keep-alive.

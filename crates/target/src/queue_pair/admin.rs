@@ -30,6 +30,8 @@ pub(super) struct AdminQueue {
     queues: Vec<Option<ConnAddr>>,
     /// What is to be reported to the controller when the last I/O queue is gone.
     after_queues: AfterQueues,
+    /// The flush at a shutdown is under way.
+    is_flushing: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +46,7 @@ impl AdminQueue {
         let controller = cx.shared.controller(&association, cmd.kato_ms, cx.now_ns);
         association.note_power_state(controller.power_state());
         let queues = Vec::with_capacity(usize::from(cx.shared.limits.max_io_queues));
-        Self { association, controller, queues, after_queues: AfterQueues::Nothing }
+        Self { association, controller, queues, after_queues: AfterQueues::Nothing, is_flushing: false }
     }
 
     /// Bytes that an admin queue takes beside what every queue does, at most, of a controller of `max_io_queues` I/O queues.
@@ -149,8 +151,9 @@ impl<T: Transport> QueuePair<T> {
                 admin.after_queues = AfterQueues::Nothing;
                 admin.controller.reset_done();
             }
-            AfterQueues::Flush => {
+            AfterQueues::Flush if !admin.is_flushing => {
                 admin.after_queues = AfterQueues::Nothing;
+                admin.is_flushing = true;
                 self.flush_for_shutdown(cx);
             }
             _ => {}
@@ -160,7 +163,9 @@ impl<T: Transport> QueuePair<T> {
     /// Flushes every namespace, then lets the controller say whether the shutdown is complete.
     fn flush_for_shutdown(&mut self, cx: &mut Cx) {
         let Some(queue) = &mut self.queue else { return };
-        let Some(index) = queue.slots.take_internal() else { return self.on_internal_done(false) };
+        let Some(index) = queue.slots.take_internal() else {
+            unreachable!("one flush at a time, for which there is a slot")
+        };
         let slot = queue.slots.get(index);
         slot.work = Work::FlushAll { next: 0, failed: Status::SUCCESS };
         slot.len = 0;
@@ -168,8 +173,12 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// The flush of [`QueuePair::flush_for_shutdown`] is done.
-    pub(super) fn on_internal_done(&mut self, flushed: bool) {
+    pub(super) fn on_internal_done(&mut self, flushed: bool, cx: &mut Cx) {
         let Role::Admin(admin) = &mut self.role else { return };
+        admin.is_flushing = false;
+        if admin.after_queues == AfterQueues::Flush {
+            return self.queues_changed(cx); // the host has asked for another shutdown meanwhile
+        }
         if flushed {
             return admin.controller.shutdown_done();
         }

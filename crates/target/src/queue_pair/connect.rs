@@ -65,18 +65,10 @@ impl Connecting {
     }
 }
 
-/// Commands beyond a queue's entries for which its lists have room: those of the target's own, and aborted ones.
-const LIST_ROOM: usize = 32;
-
-/// Commands that a list of a queue of `size` entries has room for.
-const fn list_room(size: u16) -> usize {
-    size as usize + LIST_ROOM
-}
-
 /// Bytes that [`QueuePair::connected`] sets aside for a queue of `size` entries above a transport `T`.
 fn queue_bytes<T: Transport>(size: u16) -> usize {
-    let lists = 2 * list_room(size) * size_of::<u16>();
-    Slots::bytes(size) + lists + T::bytes(size)
+    let lists = 2 * Slots::count(size) * size_of::<u16>();
+    Slots::bytes(size) + lists + T::bytes(size, Slots::count(size))
 }
 
 /// The data of the first command, which has to be Connect.
@@ -256,8 +248,8 @@ impl<T: Transport> QueuePair<T> {
             qid: cmd.qid,
             size,
             slots: Slots::new(size),
-            ready: VecDeque::with_capacity(list_room(size)),
-            waiting: VecDeque::with_capacity(list_room(size)),
+            ready: VecDeque::with_capacity(Slots::count(size)),
+            waiting: VecDeque::with_capacity(Slots::count(size)),
             sqhd: 1 % size,
             flow_control,
             share: Share::default(),
@@ -265,7 +257,7 @@ impl<T: Transport> QueuePair<T> {
             undrained: false,
             admission,
         });
-        self.transport.reserve(size);
+        self.transport.reserve(size, Slots::count(size));
         self.phase = Phase::Ready;
         let mut cqe = Cqe::new(cid, Status::SUCCESS, u64::from(cntlid));
         cqe.sqhd = U16::new(if flow_control { 1 % size } else { 0xffff });

@@ -11,11 +11,11 @@ use crate::namespaces::Namespaces;
 use crate::server::Shared;
 use crate::stats::Counters;
 
-/// What a connection works with: everything of its I/O thread that it may touch during one call.
+/// See the head of the file.
 pub struct Cx<'a> {
     /// Monotonic time in nanoseconds.
     pub now_ns: u64,
-    /// The connection's own address.
+    /// The queue pair's own address.
     pub me: ConnAddr,
     /// The I/O thread's buffers, and who holds how much of them.
     pub memory: &'a mut Memory,

@@ -179,7 +179,7 @@ impl<T: Transport> QueuePair<T> {
         if slot.internal {
             let flushed = slot.status.is_success();
             self.end_slot(index, cx);
-            self.on_internal_done(flushed);
+            self.on_internal_done(flushed, cx);
             return Step::Gone;
         }
         let mut cqe = Cqe::new(slot.cid, slot.status, result);

@@ -63,12 +63,12 @@ const LINGER_NS: u64 = 1_000_000_000;
 /// (`design.md`, section 6).
 pub const BUDGET: u32 = 32;
 /// Answers that may wait to be sent before Connect has succeeded.
-const EARLY_ANSWERS: usize = 16;
+pub(crate) const EARLY_ANSWERS: usize = 16;
 
 /// How far a queue pair has come.
 #[derive(Debug)]
 enum Phase {
-    /// Waits for Connect.
+    /// Waits for Connect; the transport may not be ready yet.
     AwaitConnect,
     /// Connect has come and waits for others.
     Connecting(Box<Connecting>),
@@ -204,8 +204,8 @@ impl<T: Transport> QueuePair<T> {
         idle && self.transport.unsent_bytes() == 0
     }
 
-    /// Asserts what the properties say about memory: for tests. Returns how many bytes may wait to be sent, and how many
-    /// entries the queue has; `None` before Connect.
+    /// Asserts what the properties say about memory: for tests. Returns how many bytes the queue holds, and how many entries it
+    /// has; `None` before Connect.
     pub(crate) fn assert_bounded(&self) -> Option<(usize, usize)> {
         let answers = self.transport.unsent_answers();
         let Some(queue) = &self.queue else {
@@ -215,8 +215,8 @@ impl<T: Transport> QueuePair<T> {
         let (size, in_use) = (usize::from(queue.size), queue.slots.in_use());
         let waiting = queue.waiting.len() + queue.ready.len();
         assert!(in_use + answers <= size + 1, "{in_use} commands and {answers} answers in a queue of {size}");
-        assert!(waiting <= size + 32, "{waiting} commands wait in a queue of {size}");
-        Some((queue.share.held() + (2 * size + 3) * 256, size)) // data that is in the books, and headers
+        assert!(waiting <= Slots::count(queue.size), "{waiting} commands wait in a queue of {size}");
+        Some((queue.share.held(), size))
     }
 
     /// When [`QueuePair::on_deadline`] wants to be called, in nanoseconds; `u64::MAX` for never.
@@ -323,7 +323,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Ends the connection once what is queued has been sent.
-    pub fn close_after_answer(&mut self, cx: &mut Cx) {
+    pub(crate) fn close_after_answer(&mut self, cx: &mut Cx) {
         self.abandon(cx);
         self.phase = Phase::Closing;
         self.deadline_ns = cx.now_ns + LINGER_NS;

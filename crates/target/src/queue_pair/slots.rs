@@ -1,6 +1,6 @@
 //! The commands that a queue pair has in progress.
 //!
-//! One slot per entry of the submission queue, and a few for work of the target's own. Everything is set aside when the queue
+//! One slot per entry of the submission queue, and one for work of the target's own. Everything is set aside when the queue
 //! connects.
 //!
 //! Properties: a command identifier is in at most one slot; slots and identifiers are all free when every command has ended.
@@ -10,8 +10,8 @@ use pilotlight_nvme::Status;
 use crate::buffer::Buffer;
 use crate::command::Work;
 
-/// Slots beyond the queue size, for work of the target's own.
-const OWN: usize = 4;
+/// Slots beyond the queue size, for work of the target's own: the flush at a shutdown.
+const OWN: usize = 1;
 
 /// Where a command stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,9 @@ use pilotlight_nvme::Cqe;
 
 use crate::buffer::{Buffer, BufferPool};
 
+/// Most bytes of data that may come with a command (IOCCSZ), whatever the transport.
+pub const IN_CAPSULE: usize = 8192;
+
 /// Data that came with a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InCapsule<'a> {
@@ -35,13 +38,14 @@ pub struct Data {
 
 /// A way to one host, with room for what one queue pair can have under way.
 pub trait Transport {
-    /// Bytes of memory that [`Transport::reserve`] sets aside for a queue of `size` entries.
-    fn bytes(size: u16) -> usize
+    /// Bytes of memory that [`Transport::reserve`] sets aside.
+    fn bytes(size: u16, slots: usize) -> usize
     where
         Self: Sized;
 
-    /// Sets aside what a queue of `size` entries needs, so that nothing is allocated later.
-    fn reserve(&mut self, size: u16);
+    /// Sets aside what a queue of `size` entries needs whose commands are in slots below `slots`, so that nothing is allocated
+    /// later. Nothing is fetched before.
+    fn reserve(&mut self, size: u16, slots: usize);
 
     /// Ends the command that came at `arrived_ns` nanoseconds (0 if nobody wants to know how long it takes).
     fn respond(&mut self, cqe: Cqe, arrived_ns: u64);
@@ -49,12 +53,14 @@ pub trait Transport {
     /// Sends data, and ends its command. It is queued at `now_ns` nanoseconds.
     fn send(&mut self, data: Data, now_ns: u64);
 
-    /// Fetches the `len` bytes of data of command `cid`, which is in `slot`, or goes on with it. The data comes by
-    /// [`QueuePair::landing`](super::QueuePair::landing). Returns whether any is on its way; if not, there is no room to ask
-    /// for it now.
+    /// Fetches the `len` bytes of data of command `cid`, which is in `slot`, or goes on with it: into
+    /// [`QueuePair::landing`](super::QueuePair::landing). Returns whether data is on its way; if not, there is no room to
+    /// request it now, and the queue pair tries again. When all of it has come the transport calls
+    /// [`QueuePair::on_data`](super::QueuePair::on_data), once; where some has come and none is on its way,
+    /// [`QueuePair::on_fetch_stuck`](super::QueuePair::on_fetch_stuck).
     fn fetch(&mut self, slot: u16, cid: u16, len: u32) -> bool;
 
-    /// The command in `slot` has ended before all of its data came; what still comes is thrown away.
+    /// The command in `slot` has ended before all of its data came: its buffer is gone, and what still comes is thrown away.
     fn cancel(&mut self, slot: u16);
 
     /// Bytes that wait to be sent.

@@ -1,4 +1,4 @@
-//! Data that R2Ts have asked for, on its way in: H2CData PDUs, whose data goes straight to where it belongs.
+//! Data that R2Ts have requested, on its way in: H2CData PDUs, whose data goes straight to where it belongs.
 
 use pilotlight_nvme::digest;
 use pilotlight_nvme::pdu::{FatalError, Flags, H2CData};
@@ -17,7 +17,7 @@ impl Connection {
         let tcp = &mut self.pair.transport;
         let body = tcp.inbound.body.filter(|body| body.remaining > 0)?;
         let transfer = tcp.transfers.get(body.transfer);
-        let (slot, at) = (transfer.slot()?, transfer.asks[body.ask].next as usize);
+        let (slot, at) = (transfer.slot()?, transfer.r2ts[body.r2t].next as usize);
         self.pair.landing(slot).map(|buffer| &mut buffer[at..at + body.remaining as usize])
     }
 
@@ -26,7 +26,7 @@ impl Connection {
         if let Some(body) = self.pair.transport.inbound.body {
             let crc = if self.framing.digests.data { self.digest_of(&body, len) } else { 0 };
             let tcp = &mut self.pair.transport;
-            tcp.transfers.get(body.transfer).asks[body.ask].next += len as u32;
+            tcp.transfers.get(body.transfer).r2ts[body.r2t].next += len as u32;
             tcp.inbound.body = Some(Body { crc, remaining: body.remaining - len as u32, ..body });
         }
         self.finish_body(cx);
@@ -41,7 +41,7 @@ impl Connection {
         let Ok((pdu, _)) = H2CData::read_from_prefix(bytes) else { return Err(Fault::field(field::PLEN)) };
         let tcp = &mut self.pair.transport;
         if !tcp.may_fetch() {
-            return Err(Fault::new(FatalError::Sequence)); // there is no queue yet that could have asked for data
+            return Err(Fault::new(FatalError::Sequence)); // there is no queue yet that could have requested data
         }
         if head.flags.contains(Flags::DDGST) != self.framing.digests.data {
             return Err(Fault::field(field::FLAGS));
@@ -51,27 +51,28 @@ impl Connection {
         if head.pdu_len != head.data_offset + len as usize + digest_len || len == 0 {
             return Err(Fault::field(field::PLEN));
         }
-        let Some((transfer, ask)) = tcp.transfers.by_tag(pdu.ttag.get()) else {
+        let Some((transfer, r2t)) = tcp.transfers.by_tag(pdu.ttag.get()) else {
             return Err(Fault::field(field::TTAG));
         };
         if tcp.transfers.get(transfer).cid != pdu.cccid.get() {
             return Err(Fault::field(field::CCCID));
         }
-        let asked = tcp.transfers.get(transfer).asks[ask];
+        let requested = tcp.transfers.get(transfer).r2ts[r2t];
         if !offset.is_multiple_of(4) || !len.is_multiple_of(4) {
             return Err(Fault::field(if offset.is_multiple_of(4) { field::DATAL } else { field::DATAO }));
         }
-        if !(asked.start..asked.end).contains(&offset) || len > asked.end - offset {
+        if !(requested.start..requested.end).contains(&offset) || len > requested.end - offset {
             return Err(Fault::new(FatalError::DataOutOfRange));
         }
-        if offset != asked.next {
+        if offset != requested.next {
             return Err(Fault::new(FatalError::Sequence));
         }
-        if head.flags.contains(Flags::LAST_PDU) != (offset + len == asked.end) {
+        if head.flags.contains(Flags::LAST_PDU) != (offset + len == requested.end) {
             return Err(Fault::field(field::FLAGS));
         }
+        tcp.transfers.begin_pdu(transfer);
         tcp.inbound.body =
-            Some(Body { transfer, ask, remaining: len, digest_left: digest_len, digest: [0; 4], crc: 0 });
+            Some(Body { transfer, r2t, remaining: len, digest_left: digest_len, digest: [0; 4], crc: 0 });
         Ok(())
     }
 
@@ -99,13 +100,8 @@ impl Connection {
         let tcp = &mut self.pair.transport;
         let Some(body) = tcp.inbound.body.filter(Body::is_complete) else { return };
         tcp.inbound.body = None;
-        if self.framing.digests.data && body.digest != body.crc.to_le_bytes() {
-            tcp.transfers.note_damage(body.transfer);
-        }
-        if tcp.transfers.get(body.transfer).asks[body.ask].is_open() {
-            return;
-        }
-        match tcp.came(body.transfer) {
+        let intact = !self.framing.digests.data || body.digest == body.crc.to_le_bytes();
+        match tcp.end_pdu(body.transfer, intact) {
             Progress::Open => {}
             Progress::Stuck(slot) => self.pair.on_fetch_stuck(slot),
             Progress::Done(slot, intact) => self.pair.on_data(slot, intact, cx),

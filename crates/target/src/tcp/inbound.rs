@@ -8,7 +8,7 @@ use super::wire::MAX_CAPSULE;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Body {
     pub(super) transfer: u16,
-    pub(super) ask: usize,
+    pub(super) r2t: usize,
     /// Bytes of data still to come.
     pub(super) remaining: u32,
     /// Bytes of the data digest still to come.

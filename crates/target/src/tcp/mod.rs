@@ -9,18 +9,18 @@
 //! | `mod.rs` | ICReq; PDUs out of a stream of bytes; termination requests |
 //! | `wire.rs` | whether bytes are the start of a PDU that may come now |
 //! | `inbound.rs` | what has come in part |
-//! | `data.rs` | H2CData: data that R2Ts asked for |
-//! | `transfers.rs` | which data R2Ts have asked for |
+//! | `data.rs` | H2CData: data that R2Ts have requested |
+//! | `transfers.rs` | which data R2Ts have requested |
 //! | `transport.rs` | what the queue pair sees of all this |
 //! | `tx.rs` | PDUs that wait to be sent |
 //!
 //! Properties:
-//! - data reaches the queue pair only when every digest has been looked at;
+//! - the queue pair hears of data only after every digest has been checked;
 //! - what is held in memory is bounded by the queue size and one capsule.
 
 mod data;
 mod inbound;
-pub mod transfers;
+mod transfers;
 pub mod transport;
 pub mod tx;
 pub mod wire;
@@ -63,7 +63,8 @@ impl Connection {
         let tcp = &self.pair.transport;
         let stash = tcp.inbound.stash.len();
         assert!(stash <= MAX_CAPSULE, "{stash} bytes of a PDU are kept");
-        let Some((most, size)) = self.pair.assert_bounded() else { return };
+        let Some((held, size)) = self.pair.assert_bounded() else { return };
+        let most = held + (2 * size + 3) * 256; // data that is in the books, and headers
         let (r2ts, bytes) = (tcp.tx.r2ts(), tcp.tx.bytes());
         assert!(r2ts <= size + 1, "{r2ts} R2Ts wait to be sent in a queue of {size}");
         assert!(bytes <= most, "{bytes} bytes wait to be sent, {most} are in the books");
@@ -76,7 +77,7 @@ impl Connection {
         InProgress {
             in_backends: 0,
             partial_pdus: u64::from(tcp.inbound.is_partial()),
-            open_r2ts: tcp.transfers.open() as u64,
+            open_r2ts: tcp.transfers.outstanding() as u64,
             unfinished_sends: u64::from(self.blocked && !tcp.tx.is_empty()),
         }
     }

@@ -6,15 +6,15 @@ use super::inbound::Inbound;
 use super::transfers::{Progress, Transfers};
 use super::tx::TxQueue;
 use crate::buffer::BufferPool;
-use crate::queue_pair::slots::Slots;
+use crate::queue_pair::EARLY_ANSWERS;
 use crate::queue_pair::transport::{Data, Transport};
 
 /// Answers that a queue of `size` entries has room for: for each entry an answer and an R2T, and those from before Connect.
 const fn answer_room(size: u16) -> usize {
-    2 * size as usize + 16
+    2 * size as usize + EARLY_ANSWERS
 }
 
-/// The sending side of a connection, and what has been asked for or has come in part.
+/// The sending side of a connection, and what has been requested or has come in part.
 #[derive(Debug, Default)]
 pub struct Tcp {
     /// Answers to send.
@@ -26,13 +26,13 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// Whether there is a queue that can ask for data.
+    /// Whether there is a queue that can request data.
     pub(super) fn may_fetch(&self) -> bool {
         self.size > 0
     }
 
     /// Sends what R2Ts of transfer `at` there is room for; returns whether data is on its way.
-    fn ask(&mut self, at: u16) -> bool {
+    fn request(&mut self, at: u16) -> bool {
         while self.tx.r2ts() < self.size {
             let Some(request) = self.transfers.next_request(at) else { break };
             self.tx.r2t(request.cid, request.tag, request.offset, request.len);
@@ -40,24 +40,25 @@ impl Tcp {
         self.transfers.is_open(at)
     }
 
-    /// The data of an R2T of transfer `at` has come in full: asks for more where there is more.
-    pub(super) fn came(&mut self, at: u16) -> Progress {
+    /// The H2CData PDU of transfer `at` has come in full, `intact` or not: requests more where there is more.
+    pub(super) fn end_pdu(&mut self, at: u16, intact: bool) -> Progress {
+        self.transfers.end_pdu(at, intact);
         if self.transfers.get(at).slot().is_some() {
-            self.ask(at);
+            self.request(at);
         }
-        self.transfers.came(at)
+        self.transfers.progress(at)
     }
 }
 
 impl Transport for Tcp {
-    fn bytes(size: u16) -> usize {
-        TxQueue::bytes_of(answer_room(size)) + Transfers::bytes(size, Slots::count(size)) + Inbound::BYTES
+    fn bytes(size: u16, slots: usize) -> usize {
+        TxQueue::bytes_of(answer_room(size)) + Transfers::bytes(size, slots) + Inbound::BYTES
     }
 
-    fn reserve(&mut self, size: u16) {
+    fn reserve(&mut self, size: u16, slots: usize) {
         self.size = usize::from(size);
         self.tx.reserve(answer_room(size));
-        self.transfers.reserve(size, Slots::count(size));
+        self.transfers.reserve(size, slots);
         self.inbound.reserve();
     }
 
@@ -70,7 +71,7 @@ impl Transport for Tcp {
     }
 
     fn fetch(&mut self, slot: u16, cid: u16, len: u32) -> bool {
-        self.transfers.of(slot, cid, len).is_some_and(|at| self.ask(at))
+        self.transfers.begin_or_get(slot, cid, len).is_some_and(|at| self.request(at))
     }
 
     fn cancel(&mut self, slot: u16) {
@@ -105,11 +106,11 @@ mod tests {
     #[test]
     fn no_more_r2ts_wait_than_the_queue_has_entries() {
         let mut tcp = Tcp::default();
-        tcp.reserve(2);
+        tcp.reserve(2, 2);
         tcp.transfers.set_max_r2t(4);
         assert!(tcp.fetch(0, 7, 131_072));
         assert_eq!(tcp.tx.r2ts(), 2);
-        assert!(!tcp.fetch(1, 8, 4096), "there is no room to ask for it");
+        assert!(!tcp.fetch(1, 8, 4096), "there is no room to request it");
         let mut pool = BufferPool::new(4096).expect("memory");
         let _ = tcp.tx.advance(tcp.tx.bytes(), &mut pool, |_, _| {});
         assert!(tcp.fetch(1, 8, 4096));

@@ -132,12 +132,6 @@ impl TxQueue {
         self.entries.reserve_exact(answers.saturating_sub(self.entries.len()));
     }
 
-    /// Entries waiting.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     /// Entries waiting that end a command.
     #[must_use]
     pub fn answers(&self) -> usize {

@@ -8,10 +8,8 @@ use pilotlight_nvme::digest;
 use pilotlight_nvme::pdu::{CommonHeader, Digests, FatalError, Flags, PduType};
 use zerocopy::FromBytes;
 
-use crate::queue_pair::InCapsule;
+use crate::queue_pair::transport::{IN_CAPSULE, InCapsule};
 
-/// Most bytes of data that a command capsule may carry (IOCCSZ).
-pub const IN_CAPSULE: usize = 8192;
 /// Most bytes of one H2CData PDU (MAXH2CDATA): a whole command's data.
 pub const MAX_H2C_DATA: usize = crate::buffer::MAX_BUFFER;
 /// Largest PDU that has to be in memory as a whole: a capsule with padding up to PDO 255, data, and digest.

@@ -29,11 +29,16 @@ pub(crate) fn bench(backend: &Arc<dyn Backend>, pool_bytes: usize) -> Bench {
 }
 
 /// A command capsule without digests, `data` in it.
-pub(crate) fn capsule(cid: u16, mut sqe: Sqe, data: &[u8]) -> Vec<u8> {
+pub(crate) fn capsule(cid: u16, sqe: Sqe, data: &[u8]) -> Vec<u8> {
+    capsule_with(cid, sqe, data, NONE)
+}
+
+/// A command capsule, `data` in it.
+pub(crate) fn capsule_with(cid: u16, mut sqe: Sqe, data: &[u8], digests: Digests) -> Vec<u8> {
     sqe.cid = cid.into();
-    let pdo = data_offset(PduType::CapsuleCmd, NONE, 0);
-    let header = CapsuleCmd::new(sqe, data.len() as u32, pdo, NONE);
-    framed(header.as_bytes(), if data.is_empty() { 0 } else { pdo }, data, NONE)
+    let pdo = data_offset(PduType::CapsuleCmd, digests, 0);
+    let header = CapsuleCmd::new(sqe, data.len() as u32, pdo, digests);
+    framed(header.as_bytes(), if data.is_empty() { 0 } else { pdo }, data, digests)
 }
 
 /// Connect's command: queue `qid` of `entries` entries, SQ flow control off, no keep-alive timeout.
@@ -55,8 +60,13 @@ pub(crate) struct Host {
 impl Host {
     /// A connection after ICReq. With `narrow` the I/O thread's socket takes few bytes at a time.
     pub(crate) fn shaken(bench: &mut Bench, narrow: bool) -> Self {
+        Self::with_digests(bench, narrow, NONE)
+    }
+
+    /// The same with digests.
+    pub(crate) fn with_digests(bench: &mut Bench, narrow: bool, digests: Digests) -> Self {
         let mut host = Self { peer: bench.connect(narrow).expect("a connection"), received: Vec::new() };
-        host.send(IcReq::new(0, NONE, 0).as_bytes());
+        host.send(IcReq::new(0, digests, 0).as_bytes());
         assert_eq!(host.pdu(bench)[0], PduType::ICResp as u8);
         host
     }
