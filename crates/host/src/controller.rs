@@ -66,6 +66,20 @@ impl ConnectOptions {
     }
 }
 
+impl ConnectOptions {
+    /// The options of host number `number` of a run: number 0 is as written, others have a name and an identifier of their
+    /// own.
+    pub(crate) fn for_host(&self, number: u16) -> Self {
+        let mut this = self.clone();
+        if number > 0 {
+            this.hostnqn = format!("{}-{number}", self.hostnqn);
+            let low = u16::from_be_bytes([self.hostid[14], self.hostid[15]]) ^ number;
+            this.hostid[14..].copy_from_slice(&low.to_be_bytes());
+        }
+        this
+    }
+}
+
 /// An I/O queue to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueSpec {

@@ -105,7 +105,7 @@ impl Case {
     /// A run of the target, started for it alone: a reactor that polls would take half of its core from the bare peer.
     /// Returns what it did under `static` and its rate under `sandman`, which comes first in every other round.
     fn target(&self, backend: &str, run_ns: u64, sandman_first: bool) -> (Report, f64) {
-        let server = start(backend);
+        let server = support::serve_filled(backend, 1);
         let under = |policy: &str| {
             support::set_policy(&server, policy);
             self.load(&server, run_ns)
@@ -121,21 +121,12 @@ impl Case {
     }
 }
 
-/// A server whose blocks hold data.
-fn start(backend: &str) -> Server {
-    let server = support::serve(backend, 1);
-    if !backend.starts_with("null") {
-        support::fill(&server);
-    }
-    server
-}
-
 /// The target alone, under `static`.
 fn target_only(options: &Options, cases: &[&Case]) {
     let title = format!("{}; {} rounds of {} s, medians", options.backend, options.rounds, options.seconds);
     let mut reports: Vec<Vec<Report>> = cases.iter().map(|_| Vec::new()).collect();
     for _ in 0..options.rounds {
-        let server = start(&options.backend);
+        let server = support::serve_filled(&options.backend, 1);
         for (case, reports) in cases.iter().zip(&mut reports) {
             reports.push(case.load(&server, options.run_ns()));
         }
@@ -174,7 +165,7 @@ fn beside_bare_peers(options: &Options, cases: &[&Case]) -> std::io::Result<()> 
 }
 
 fn main() -> std::io::Result<()> {
-    let options = Options::from_args();
+    let options = Options::from_args("mem:1GiB");
     if !support::has_two_cpus() {
         return Ok(());
     }

@@ -3,12 +3,15 @@
 
 mod host_support;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use host_support::{MS, Tamper, TamperBackend, base, honest, load, target, verify_spec};
-use pilotlight_host::load::{LoadSpec, OpenLoop};
+use host_support::{MS, Tamper, TamperBackend, base, honest, load, target, target_with, verify_spec};
+use pilotlight_host::HostError;
+use pilotlight_host::load::{LoadSpec, OpenLoop, run};
 use pilotlight_host::schedule::{Phase, Process, Schedule};
 use pilotlight_nvme::pdu::Digests;
+use pilotlight_target::Limits;
 use pilotlight_target::backend::{DelayBackend, Delays};
 use pilotlight_target::stats::Totals;
 
@@ -35,6 +38,19 @@ fn verified_load_passes_with_every_way_of_framing() {
         }
         target.stop();
     }
+}
+
+#[test]
+fn several_hosts_have_more_connections_than_a_controller_has_queues() {
+    let limits = Limits { max_io_queues: 2, ..Limits::default() };
+    let target = target_with(limits, 1, 1024, 4096, |memory| memory);
+    let spec = LoadSpec { jobs: 5, ..verify_spec() };
+    let refused = run(&target.options(), &spec, &AtomicBool::new(false), &mut |_| {});
+    assert!(matches!(refused, Err(HostError::Unsupported(_))), "{refused:?}");
+    let report = target.load(&LoadSpec { hosts: 3, ..spec });
+    assert!(report.is_clean(), "{report}");
+    assert_eq!(report.total.ios, 5 * 2000, "{report}");
+    target.stop();
 }
 
 #[test]

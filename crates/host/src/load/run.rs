@@ -86,13 +86,15 @@ fn run_with(
     spec.check().map_err(|e| HostError::Unsupported(e.to_string()))?;
     let replay = trace.is_some();
     let recorded = recorded(spec)?;
-    let mut controller = Controller::connect(options.clone())?;
-    let ns = controller.namespace(spec.nsid)?;
-    let layout = spec.layout(&ns, controller.info()).map_err(|e| HostError::Unsupported(e.to_string()))?;
+    let mut controllers =
+        (0..spec.hosts).map(|host| Controller::connect(options.for_host(host))).collect::<Result<Vec<_>, _>>()?;
+    let ns = controllers[0].namespace(spec.nsid)?;
+    let layout = spec.layout(&ns, controllers[0].info()).map_err(|e| HostError::Unsupported(e.to_string()))?;
     if let Some(ledger) = &recorded {
         spec.fits(ledger, &ns).map_err(|e| HostError::Unsupported(e.to_string()))?;
     }
-    controller.set_queue_count(spec.jobs)?;
+    let queues_per_host = spec.jobs.div_ceil(spec.hosts);
+    controllers.iter_mut().try_for_each(|controller| controller.set_queue_count(queues_per_host))?;
     let space = Space {
         bytes: layout.regions * u64::from(spec.block_bytes),
         block_bytes: layout.block_size,
@@ -101,11 +103,11 @@ fn run_with(
     let commands = trace.map(|trace| trace(space));
     let (run, durable_blocks) = (mix(spec.seed ^ mix(clock::now_ns())), recorded.as_ref().map(Ledger::settled_blocks));
     let setup = Setup { spec, ns, layout, space, limits: limits(spec, &layout, u64::MAX, replay), run };
-    let mut crews = setup.crews(&controller, recorded)?;
+    let mut crews = setup.crews(&controllers, recorded)?;
     let start_ns = clock::now_ns() + LINE_UP_NS;
     crews.iter_mut().for_each(|c| c.limits = limits(spec, &layout, start_ns, replay));
-    let stats = setup.drive(crews, commands, &mut controller, options.kato_ms, stop, watch)?;
-    controller.shutdown()?;
+    let stats = setup.drive(crews, commands, &mut controllers, options.kato_ms, stop, watch)?;
+    controllers.into_iter().try_for_each(Controller::shutdown)?;
     Ok(Report::new(spec, &stats, start_ns + spec.ramp_ns, replay, durable_blocks))
 }
 
@@ -165,7 +167,7 @@ struct Setup<'a> {
 
 impl Setup<'_> {
     /// Opens all connections and deals them to the threads in turn; with `recorded` they check an earlier run's blocks.
-    fn crews(&self, controller: &Controller, recorded: Option<Ledger>) -> Result<Vec<Crew>, HostError> {
+    fn crews(&self, controllers: &[Controller], recorded: Option<Ledger>) -> Result<Vec<Crew>, HostError> {
         let threads = u64::from(self.spec.threads);
         let file = self.ledger_file()?;
         let mut crews: Vec<Crew> = (0..threads).map(|t| self.crew(t, file.as_ref())).collect();
@@ -174,7 +176,7 @@ impl Setup<'_> {
         }
         for job in 0..u64::from(self.spec.jobs) {
             let thread = job % threads;
-            let lane = self.lane(controller, job, thread)?;
+            let lane = self.lane(controllers, job, thread)?;
             crews[thread as usize].lanes.push(lane);
         }
         Ok(crews)
@@ -202,11 +204,13 @@ impl Setup<'_> {
         if self.spec.verify { self.layout.part(thread, u64::from(self.spec.threads)) } else { self.layout }
     }
 
-    fn lane(&self, controller: &Controller, job: u64, thread: u64) -> Result<Lane, HostError> {
+    fn lane(&self, controllers: &[Controller], job: u64, thread: u64) -> Result<Lane, HostError> {
         let spec = self.spec;
+        let hosts = controllers.len() as u64;
+        let (controller, qid) = (&controllers[(job % hosts) as usize], (job / hosts) as u16 + 1);
         let own = spec.needs_buffers();
         let buffers = if own { Buffers::PerCommand } else { Buffers::Shared };
-        let queue = QueueSpec { qid: job as u16 + 1, depth: spec.depth, max_io: spec.block_bytes, buffers };
+        let queue = QueueSpec { qid, depth: spec.depth, max_io: spec.block_bytes, buffers };
         let mut connection = controller.open_queue(&queue)?;
         let mut rng = Rng::fork(spec.seed, job | 1 << 32);
         connection.queue().fill_arena(|word| *word = rng.next_u64().to_le_bytes());
@@ -239,7 +243,7 @@ impl Setup<'_> {
         &self,
         crews: Vec<Crew>,
         commands: Option<Commands<'_>>,
-        controller: &mut Controller,
+        controllers: &mut [Controller],
         kato_ms: u32,
         stop: &AtomicBool,
         watch: &mut dyn FnMut(Progress),
@@ -264,7 +268,7 @@ impl Setup<'_> {
                 });
             }
             drop(done);
-            let mut watcher = Watcher { controller, kato_ms, start_ns, counters: &counters, stop, halt: &halt, watch };
+            let mut watcher = Watcher { controllers, kato_ms, start_ns, counters: &counters, stop, halt: &halt, watch };
             let stats = watcher.gather(&ended, phases)?;
             match dealing.map(std::thread::ScopedJoinHandle::join) {
                 Some(Ok(Err(why))) => Err(HostError::Unsupported(why)),
@@ -292,7 +296,7 @@ fn work(
 
 /// The main thread's part while the others work.
 struct Watcher<'a> {
-    controller: &'a mut Controller,
+    controllers: &'a mut [Controller],
     kato_ms: u32,
     start_ns: u64,
     counters: &'a [Counters],
@@ -322,7 +326,7 @@ impl Watcher<'_> {
             // a third of the timeout, so that one that is late still comes in time
             if self.kato_ms > 0 && now_ns - alive_ns >= u64::from(self.kato_ms) * 1_000_000 / 3 {
                 alive_ns = now_ns;
-                if let Err(e) = self.controller.keep_alive() {
+                if let Err(e) = self.controllers.iter_mut().try_for_each(Controller::keep_alive) {
                     self.halt.store(true, Relaxed);
                     outcome = outcome.and(Err(e));
                     self.kato_ms = 0;

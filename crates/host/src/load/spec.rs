@@ -32,6 +32,9 @@ pub struct LoadSpec {
     pub depth: u16,
     /// Connections, each an I/O queue.
     pub jobs: u16,
+    /// Hosts that the connections are dealt to, each with an association of its own: a controller has a limited number of
+    /// I/O queues.
+    pub hosts: u16,
     /// Threads that the connections are dealt to.
     pub threads: u16,
     /// Logical CPUs to pin the threads to, in turn; empty for no pinning.
@@ -79,6 +82,7 @@ impl Default for LoadSpec {
             block_bytes: 4096,
             depth: 1,
             jobs: 1,
+            hosts: 1,
             threads: 1,
             cpus: Vec::new(),
             offset_bytes: 0,
@@ -150,6 +154,9 @@ impl LoadSpec {
     pub fn check(&self) -> Result<(), SpecError> {
         if self.depth == 0 || self.jobs == 0 || self.threads == 0 {
             return impossible("iodepth, numjobs and threads are at least 1");
+        }
+        if self.hosts == 0 || self.hosts > self.jobs {
+            return impossible(format!("{} hosts for {} connections: each needs one", self.hosts, self.jobs));
         }
         if self.threads > self.jobs {
             return impossible(format!("{} threads for {} connections: some would idle", self.threads, self.jobs));

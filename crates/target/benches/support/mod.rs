@@ -5,7 +5,7 @@
 //! | `--only NAME[,NAME...]` | these cases | all |
 //! | `--rounds N` | rounds, of which medians are printed | 5 |
 //! | `--seconds S` | duration of each run | 1 |
-//! | `--backend SPEC` | the namespace's backend | `mem:1GiB` |
+//! | `--backend SPEC` | the namespace's backend | each benchmark's own |
 //! | `--target-only` | nothing but the target under `static`; one server for all cases of a round | off |
 //! | `--json` | one JSON object per case and line | a table |
 //! | `--against PROGRAM` | the same benchmark, built from another commit, in alternated rounds (`compare.rs`) | - |
@@ -37,10 +37,10 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The command line of this program; ends it with a message where that cannot be read.
-    pub(crate) fn from_args() -> Self {
+    /// The command line of this program, which ends with a message where that cannot be read. `backend` is the default.
+    pub(crate) fn from_args(backend: &str) -> Self {
         let mut this = Self {
-            backend: "mem:1GiB".into(),
+            backend: backend.into(),
             rounds: 5,
             seconds: 1.0,
             only: Vec::new(),
@@ -138,8 +138,17 @@ pub(crate) fn drive(options: &ConnectOptions, spec: &LoadSpec) -> Report {
     run(options, &spec, &AtomicBool::new(false), &mut |_| {}).expect("the load runs to its end")
 }
 
+/// A server whose blocks hold data.
+pub(crate) fn serve_filled(backend: &str, io_threads: u32) -> Server {
+    let server = serve(backend, io_threads);
+    if !backend.starts_with("null") {
+        fill(&server);
+    }
+    server
+}
+
 /// Writes every block once: blocks that hold data cost more to read than blocks that never did.
-pub(crate) fn fill(server: &Server) {
+fn fill(server: &Server) {
     let spec = LoadSpec { random: false, read_percent: 0, block_bytes: 131_072, depth: 16, ..LoadSpec::default() };
     drive(&options(server), &spec);
 }
