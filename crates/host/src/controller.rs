@@ -32,12 +32,14 @@ pub struct ConnectOptions {
     pub addr: SocketAddr,
     /// The subsystem.
     pub subnqn: String,
-    /// Who the host says it is.
+    /// Who the host says it is; may be empty.
     pub hostnqn: String,
     /// The host's identifier, a UUID.
     pub hostid: [u8; 16],
     /// What to ask for in ICReq, on every queue.
     pub handshake: Handshake,
+    /// Entries of the admin queue, at least 2; one command less can be in flight.
+    pub admin_entries: u16,
     /// Keep-alive timeout in milliseconds; 0 for none. Whoever states one calls [`Controller::keep_alive`] in time.
     pub kato_ms: u32,
     /// Ask for SQ flow control to be off (CATTR bit 2), so that reads may end without a response capsule.
@@ -58,6 +60,7 @@ impl ConnectOptions {
             hostnqn: "nqn.2026-01.io.pilotlight:load".to_owned(),
             hostid: *b"pilotlight-load!",
             handshake: Handshake::default(),
+            admin_entries: ADMIN_ENTRIES,
             kato_ms: 0,
             disable_sq_flow: true,
             timeout_ms: 10_000,
@@ -93,7 +96,7 @@ pub struct QueueSpec {
     pub buffers: Buffers,
 }
 
-/// A connected, enabled controller.
+/// A controller with its admin queue.
 #[derive(Debug)]
 pub struct Controller {
     options: ConnectOptions,
@@ -109,20 +112,37 @@ impl Controller {
     /// # Errors
     /// Where any step fails, naming it.
     pub fn connect(options: ConnectOptions) -> Result<Self, HostError> {
+        let mut this = Self::attach(options)?;
+        this.enable()?;
+        this.identify_controller()?;
+        Ok(this)
+    }
+
+    /// Connects the admin queue and reads CAP. [`Controller::enable`] and [`Controller::identify_controller`] come next.
+    ///
+    /// # Errors
+    /// Where any step fails, naming it.
+    pub fn attach(options: ConnectOptions) -> Result<Self, HostError> {
+        let entries = options.admin_entries;
         let sizes = Sizes {
-            depth: ADMIN_ENTRIES - 1,
+            depth: entries - 1,
             max_io: ADMIN_MAX_IO,
             buffers: Buffers::PerCommand,
             timeout_ms: options.timeout_ms,
         };
         let mut admin = Connection::open(options.addr, &options.handshake, &sizes)?;
-        let kato_ms = options.kato_ms;
-        let cntlid = connect_queue(&mut admin, &options, 0, ADMIN_ENTRIES, kato_ms, CNTLID_DYNAMIC)?;
+        let cntlid = connect_queue(&mut admin, &options, 0, entries, options.kato_ms, CNTLID_DYNAMIC)?;
         let cap = get_property(&mut admin, property::CAP, true)?;
-        let mut this = Self { options, admin, cntlid, cap, info: ControllerInfo::decode(&[0; 4096]) };
-        this.enable()?;
-        this.info = ControllerInfo::decode(&*this.identify(1, 0)?);
-        Ok(this)
+        Ok(Self { options, admin, cntlid, cap, info: ControllerInfo::decode(&[0; 4096]) })
+    }
+
+    /// Learns what the controller says about itself.
+    ///
+    /// # Errors
+    /// The target's refusal.
+    pub fn identify_controller(&mut self) -> Result<&ControllerInfo, HostError> {
+        self.info = ControllerInfo::decode(&*self.identify(1, 0)?);
+        Ok(&self.info)
     }
 
     /// The controller identifier that the target chose.
