@@ -18,7 +18,7 @@ use zerocopy::IntoBytes;
 
 const NQN: &str = "nqn.2014-08.org.pilotlight:queue-pair";
 const BLOCK: usize = 4096;
-const NOTHING: InCapsule = InCapsule { bytes: &[], intact: true };
+const NO_DATA: InCapsule = InCapsule { bytes: &[], intact: true };
 
 /// Writes down what it is asked.
 #[derive(Default)]
@@ -74,7 +74,7 @@ impl Transport for Recorder {
 }
 
 /// What an I/O thread has.
-struct World {
+struct ThreadState {
     shared: Arc<Shared>,
     memory: Memory,
     namespaces: Namespaces,
@@ -85,8 +85,8 @@ struct World {
 }
 
 /// An admin queue and an I/O queue of one host.
-struct Desk {
-    world: World,
+struct Queues {
+    thread: ThreadState,
     admin: QueuePair<Recorder>,
     io: QueuePair<Recorder>,
 }
@@ -94,7 +94,7 @@ struct Desk {
 const ADMIN: ConnAddr = ConnAddr { thread: 0, index: 0, serial: 0 };
 const IO: ConnAddr = ConnAddr { thread: 0, index: 1, serial: 1 };
 
-impl World {
+impl ThreadState {
     /// A subsystem whose namespace 1 has `blocks` blocks.
     fn new(blocks: u64) -> Self {
         let budget = Arc::new(MemoryBudget::unlimited());
@@ -137,12 +137,12 @@ impl World {
 }
 
 /// A queue pair that has sent Connect for queue `qid`.
-fn connecting(world: &mut World, me: ConnAddr, qid: u16, cntlid: u16) -> QueuePair<Recorder> {
+fn connecting(thread: &mut ThreadState, me: ConnAddr, qid: u16, cntlid: u16) -> QueuePair<Recorder> {
     let cmd = ConnectCmd { recfmt: 0, qid, sqsize: 7, cattr: ConnectCmd::DISABLE_SQ_FLOW, kato_ms: 0 };
     let data = ConnectData::new([1; 16], cntlid, NQN, "nqn.2014-08.org.nvmexpress:uuid:host");
     let mut pair = QueuePair::new(Recorder::default(), u64::MAX, ([127, 0, 0, 1], 1).into(), None);
     let data = InCapsule { bytes: data.as_bytes(), intact: true };
-    pair.on_command(&cmd.encode(), data, &mut world.cx(me)).expect("the first command");
+    pair.on_command(&cmd.encode(), data, &mut thread.cx(me)).expect("the first command");
     pair
 }
 
@@ -153,21 +153,21 @@ fn connected(pair: &mut QueuePair<Recorder>) -> u16 {
     cqe.result.get() as u16
 }
 
-impl Desk {
+impl Queues {
     /// The host has an enabled controller and an I/O queue of eight entries.
     fn new() -> Self {
-        let mut world = World::new(16);
-        let mut admin = connecting(&mut world, ADMIN, 0, CNTLID_DYNAMIC);
+        let mut thread = ThreadState::new(16);
+        let mut admin = connecting(&mut thread, ADMIN, 0, CNTLID_DYNAMIC);
         let cntlid = connected(&mut admin);
         let enable = PropertyCmd::set(property::CC, cc::EN | cc::IOSQES_IOCQES);
-        admin.on_command(&enable, NOTHING, &mut world.cx(ADMIN)).expect("room");
-        let mut io = connecting(&mut world, IO, 1, cntlid);
+        admin.on_command(&enable, NO_DATA, &mut thread.cx(ADMIN)).expect("room");
+        let mut io = connecting(&mut thread, IO, 1, cntlid);
         assert_eq!(io.intake(), Intake::Later, "the admin queue has not been asked");
-        let Some(Message::Attach { qid, queue, .. }) = world.inbox.take() else { panic!("it is asked") };
-        let result = admin.on_attach(qid, queue, &mut world.cx(ADMIN));
-        assert!(io.on_attached(ADMIN, qid, result, &mut world.cx(IO)));
+        let Some(Message::Attach { qid, queue, .. }) = thread.inbox.take() else { panic!("it is asked") };
+        let result = admin.on_attach(qid, queue, &mut thread.cx(ADMIN));
+        assert!(io.on_attached(ADMIN, qid, result, &mut thread.cx(IO)));
         connected(&mut io);
-        Self { world, admin, io }
+        Self { thread, admin, io }
     }
 
     /// A command of `blocks` blocks from the first on, without data in its capsule.
@@ -175,15 +175,15 @@ impl Desk {
         let sgl = Sgl::transport(blocks * BLOCK as u32);
         let sqe = Sqe { sgl, cid: U16::new(cid), ..Sqe::block_io(opcode, 1, 0, blocks) };
         self.io.refill();
-        self.io.on_command(&sqe, NOTHING, &mut self.world.cx(IO)).expect("room");
-        self.io.run_waiting(&mut self.world.cx(IO));
+        self.io.on_command(&sqe, NO_DATA, &mut self.thread.cx(IO)).expect("room");
+        self.io.run_waiting(&mut self.thread.cx(IO));
     }
 
     /// All data of the command in `slot` has come.
     fn data_has_come(&mut self, slot: u16, byte: u8, intact: bool) {
         self.io.landing(slot).expect("a place for it").fill(byte);
-        self.io.on_data(slot, intact, &mut self.world.cx(IO));
-        self.io.run_waiting(&mut self.world.cx(IO));
+        self.io.on_data(slot, intact, &mut self.thread.cx(IO));
+        self.io.run_waiting(&mut self.thread.cx(IO));
     }
 
     /// The status of the only answer since the last call.
@@ -200,80 +200,80 @@ impl Desk {
         assert_eq!((data.cid, data.len as usize, data.end.is_none()), (99, blocks as usize * BLOCK, true));
         let bytes = data.buffer[..data.len as usize].to_vec();
         let freed = data.buffer.capacity();
-        self.world.memory.pool.free(data.buffer);
-        self.io.on_sent(freed, &mut self.world.cx(IO));
+        self.thread.memory.pool.free(data.buffer);
+        self.io.on_sent(freed, &mut self.thread.cx(IO));
         bytes
     }
 }
 
-impl Drop for Desk {
+impl Drop for Queues {
     /// Whatever has happened, nothing is left when both queues are lost.
     fn drop(&mut self) {
         for (pair, me) in [(&mut self.io, IO), (&mut self.admin, ADMIN)] {
-            pair.lost(&mut self.world.cx(me));
+            pair.lost(&mut self.thread.cx(me));
             if me == IO {
                 assert!(pair.is_drained());
-                pair.on_drained(&mut self.world.cx(me));
+                pair.on_drained(&mut self.thread.cx(me));
             }
         }
         if !std::thread::panicking() {
-            assert_eq!((self.world.memory.booked(), self.world.memory.pool.outstanding()), (0, 0));
+            assert_eq!((self.thread.memory.booked(), self.thread.memory.pool.outstanding()), (0, 0));
         }
     }
 }
 
 #[test]
 fn a_write_waits_for_its_data_and_a_read_brings_it_back() {
-    let mut desk = Desk::new();
-    desk.submit(opcode::io::WRITE, 3, 2);
-    let &[(slot, 3, 8192)] = &desk.io.transport.fetches[..] else { panic!("{:?}", desk.io.transport.fetches) };
-    assert!(desk.io.transport.responses.is_empty() && desk.content(2).iter().all(|&byte| byte == 0));
-    desk.data_has_come(slot, 7, true);
-    assert!(desk.answer().is_success());
-    assert!(desk.content(2).iter().all(|&byte| byte == 7));
+    let mut queues = Queues::new();
+    queues.submit(opcode::io::WRITE, 3, 2);
+    let &[(slot, 3, 8192)] = &queues.io.transport.fetches[..] else { panic!("{:?}", queues.io.transport.fetches) };
+    assert!(queues.io.transport.responses.is_empty() && queues.content(2).iter().all(|&byte| byte == 0));
+    queues.data_has_come(slot, 7, true);
+    assert!(queues.answer().is_success());
+    assert!(queues.content(2).iter().all(|&byte| byte == 7));
 }
 
 #[test]
 fn damaged_data_never_reaches_a_backend() {
-    let mut desk = Desk::new();
-    desk.submit(opcode::io::WRITE, 3, 1);
-    let slot = desk.io.transport.fetches[0].0;
-    desk.data_has_come(slot, 7, false);
-    assert_eq!(desk.answer(), Status::TRANSIENT_TRANSPORT);
-    assert!(desk.content(1).iter().all(|&byte| byte == 0));
+    let mut queues = Queues::new();
+    queues.submit(opcode::io::WRITE, 3, 1);
+    let slot = queues.io.transport.fetches[0].0;
+    queues.data_has_come(slot, 7, false);
+    assert_eq!(queues.answer(), Status::TRANSIENT_TRANSPORT);
+    assert!(queues.content(1).iter().all(|&byte| byte == 0));
 }
 
 #[test]
 fn a_command_that_is_aborted_gives_its_transfer_up() {
-    let mut desk = Desk::new();
-    desk.submit(opcode::io::WRITE, 3, 1);
-    let slot = desk.io.transport.fetches[0].0;
-    assert!(desk.io.abort(3, &mut desk.world.cx(IO)));
-    assert_eq!((desk.answer(), &desk.io.transport.cancelled[..]), (Status::ABORT_REQUESTED, &[slot][..]));
-    assert!(desk.io.landing(slot).is_none());
+    let mut queues = Queues::new();
+    queues.submit(opcode::io::WRITE, 3, 1);
+    let slot = queues.io.transport.fetches[0].0;
+    assert!(queues.io.abort(3, &mut queues.thread.cx(IO)));
+    assert_eq!((queues.answer(), &queues.io.transport.cancelled[..]), (Status::ABORT_REQUESTED, &[slot][..]));
+    assert!(queues.io.landing(slot).is_none());
 }
 
 #[test]
 fn a_transport_without_room_is_asked_again() {
-    let mut desk = Desk::new();
-    desk.io.transport.is_full = true;
-    desk.submit(opcode::io::WRITE, 3, 1);
-    assert!(desk.io.has_waiting() && desk.io.transport.fetches.is_empty());
-    desk.io.transport.is_full = false;
-    desk.io.run_waiting(&mut desk.world.cx(IO));
-    let &[(slot, 3, 4096)] = &desk.io.transport.fetches[..] else { panic!("{:?}", desk.io.transport.fetches) };
-    desk.data_has_come(slot, 5, true);
-    assert!(desk.answer().is_success());
+    let mut queues = Queues::new();
+    queues.io.transport.is_full = true;
+    queues.submit(opcode::io::WRITE, 3, 1);
+    assert!(queues.io.has_waiting() && queues.io.transport.fetches.is_empty());
+    queues.io.transport.is_full = false;
+    queues.io.run_waiting(&mut queues.thread.cx(IO));
+    let &[(slot, 3, 4096)] = &queues.io.transport.fetches[..] else { panic!("{:?}", queues.io.transport.fetches) };
+    queues.data_has_come(slot, 5, true);
+    assert!(queues.answer().is_success());
 }
 
 #[test]
 fn more_commands_than_entries_are_an_overrun() {
-    let mut desk = Desk::new();
+    let mut queues = Queues::new();
     for cid in 0..8 {
-        desk.submit(opcode::io::WRITE, cid, 1);
+        queues.submit(opcode::io::WRITE, cid, 1);
     }
     let sqe = Sqe { cid: U16::new(8), ..Sqe::block_io(opcode::io::WRITE, 1, 0, 1) };
-    assert_eq!(desk.io.on_command(&sqe, NOTHING, &mut desk.world.cx(IO)), Err(Overrun));
+    assert_eq!(queues.io.on_command(&sqe, NO_DATA, &mut queues.thread.cx(IO)), Err(Overrun));
 }
 
 /// The files of these places under `src/`, their tests apart: each line of code must contain none of `words`.
