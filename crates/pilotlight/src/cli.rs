@@ -133,8 +133,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR:PORT", help_heading = "Network")]
     pub(crate) advertise: Option<String>,
 
-    /// What to export: mem:SIZE, file:PATH (a file or a block device), file:PATH?size=SIZE (created where missing) or
-    /// null:SIZE; repeatable, numbered from 1 [default: mem:1GiB]
+    /// What to export: mem:SIZE, mem:SIZE,hugepages (allocated at start), file:PATH (a file or a block device),
+    /// file:PATH?size=SIZE (created where missing) or null:SIZE; repeatable, numbered from 1 [default: mem:1GiB]
     #[arg(long, value_name = "BACKEND", help_heading = "Storage")]
     pub(crate) namespace: Vec<String>,
 

@@ -139,7 +139,7 @@ fn is_file(backend: &BackendSpec) -> bool {
     match backend {
         BackendSpec::File { .. } => true,
         BackendSpec::Delay { inner, .. } => is_file(inner),
-        BackendSpec::Memory(_) | BackendSpec::Null(_) => false,
+        BackendSpec::Memory(_) | BackendSpec::HugePages(_) | BackendSpec::Null(_) => false,
     }
 }
 

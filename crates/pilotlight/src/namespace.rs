@@ -74,8 +74,8 @@ enum What {
 
 #[derive(Args, Clone, Debug)]
 struct AddArgs {
-    /// What holds its blocks: mem:SIZE, file:PATH (a file or a block device), file:PATH?size=SIZE (created where missing)
-    /// or null:SIZE
+    /// What holds its blocks: mem:SIZE, mem:SIZE,hugepages (allocated at once), file:PATH (a file or a block device),
+    /// file:PATH?size=SIZE (created where missing) or null:SIZE
     backend: String,
 
     /// Its number [default: the lowest that is free]

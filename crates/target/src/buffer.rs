@@ -162,7 +162,7 @@ impl BufferPool {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let arena = Mapping::anonymous(pages * MIN_BUFFER)?;
-        arena.prefer_huge_pages();
+        arena.use_huge_pages_within(arena.len());
         let empty = Chunk { free: 0, previous: NONE, next: NONE, list: FULL };
         let mut pool = Self {
             arena: ManuallyDrop::new(arena),

@@ -82,14 +82,15 @@ fn policy(choice: &PolicyChoice, options: &RuntimeOptions, io_threads: u32) -> O
     Some(Problem::of_machine(what).help(unsupported.remedy))
 }
 
-/// Namespaces without a file, opened all together and closed again: they take address space, and no memory before they are written.
+/// Namespaces without a file, opened all together and closed again: they take address space and no memory, because nothing
+/// is preallocated here.
 fn memory(config: &ServerConfig) -> Vec<Problem> {
     let budget = Arc::new(MemoryBudget::new(config.limits.max_memory));
     let mut opened: Vec<Arc<dyn Backend>> = Vec::new();
     let mut problems = Vec::new();
     let all = config.subsystems.iter().flat_map(|subsystem| subsystem.namespaces.iter().map(move |ns| (subsystem, ns)));
     for (subsystem, namespace) in all.filter(|(_, namespace)| has_no_file(namespace)) {
-        match open(&namespace.backend, namespace.block_size, &budget) {
+        match open(&namespace.backend.clone().without_preallocation(), namespace.block_size, &budget) {
             Ok(backend) => opened.push(backend),
             Err(error) => {
                 let what = format!("namespace {} of {} cannot be opened: {error}", namespace.nsid, subsystem.nqn);
@@ -106,6 +107,8 @@ fn has_no_file(namespace: &NamespaceConfig) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use pilotlight_target::config::{Limits, SubsystemConfig};
+
     use super::*;
     use crate::config::Reactors;
 
@@ -123,6 +126,21 @@ mod tests {
         }
         let problem = policy(&named("governor"), &options_of(None), 2).unwrap();
         assert!(problem.what.contains("policy governor needs") && !problem.help.is_empty(), "{problem:?}");
+    }
+
+    #[test]
+    fn nothing_is_preallocated_by_the_check() {
+        let backend = "mem:4MiB,hugepages".parse().unwrap();
+        let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None };
+        let subsystem = SubsystemConfig {
+            nqn: "nqn.2024-05.com.example:a".to_owned(),
+            serial: None,
+            allowed_hosts: Vec::new(),
+            namespaces: vec![namespace],
+        };
+        let limits = Limits { max_memory: 1 << 20, ..Limits::default() };
+        let config = ServerConfig { subsystems: vec![subsystem], limits, ..ServerConfig::default() };
+        assert!(memory(&config).is_empty());
     }
 
     #[test]

@@ -259,7 +259,9 @@ fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted:
 /// Whether two backends differ in nothing but size.
 fn is_same_storage(a: &BackendSpec, b: &BackendSpec) -> bool {
     match (a, b) {
-        (BackendSpec::Memory(_), BackendSpec::Memory(_)) | (BackendSpec::Null(_), BackendSpec::Null(_)) => true,
+        (BackendSpec::Memory(_), BackendSpec::Memory(_))
+        | (BackendSpec::HugePages(_), BackendSpec::HugePages(_))
+        | (BackendSpec::Null(_), BackendSpec::Null(_)) => true,
         (BackendSpec::File { path: a, .. }, BackendSpec::File { path: b, .. }) => a == b,
         (BackendSpec::Delay { delays: a, inner: x }, BackendSpec::Delay { delays: b, inner: y }) => {
             a == b && is_same_storage(x, y)

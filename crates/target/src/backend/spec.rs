@@ -3,6 +3,7 @@
 //! | written | is |
 //! |---|---|
 //! | `mem:1GiB` | memory, sparse, gone when the server ends |
+//! | `mem:1GiB,hugepages` | the same, allocated when it is opened, in huge pages |
 //! | `file:PATH` | an existing file or block device |
 //! | `file:PATH?size=10GiB` | the same; a missing file is created, an existing one must have this size |
 //! | `null:1GiB` | nothing: writes vanish, reads are zeroes |
@@ -25,6 +26,8 @@ use super::{
 pub enum BackendSpec {
     /// Memory of so many bytes.
     Memory(u64),
+    /// Memory of so many bytes that are allocated when it is opened, in huge pages.
+    HugePages(u64),
     /// Nothing, of so many bytes.
     Null(u64),
     /// A file or block device.
@@ -89,14 +92,14 @@ impl BackendSpec {
         match self {
             Self::File { path, .. } => Some(path),
             Self::Delay { inner, .. } => inner.path(),
-            Self::Memory(_) | Self::Null(_) => None,
+            Self::Memory(_) | Self::HugePages(_) | Self::Null(_) => None,
         }
     }
 
     /// The size in bytes, where one is written.
     pub fn size(&self) -> Option<u64> {
         match self {
-            Self::Memory(size) | Self::Null(size) => Some(*size),
+            Self::Memory(size) | Self::HugePages(size) | Self::Null(size) => Some(*size),
             Self::File { size, .. } => *size,
             Self::Delay { inner, .. } => inner.size(),
         }
@@ -105,9 +108,28 @@ impl BackendSpec {
     /// Bytes of memory that it takes when every block has been written.
     pub fn memory(&self) -> u64 {
         match self {
-            Self::Memory(size) => *size,
+            Self::Memory(size) | Self::HugePages(size) => *size,
             Self::Delay { inner, .. } => inner.memory(),
             Self::Null(_) | Self::File { .. } => 0,
+        }
+    }
+
+    /// Bytes of memory that it takes when it is opened.
+    pub fn preallocated_memory(&self) -> u64 {
+        match self {
+            Self::HugePages(size) => *size,
+            Self::Delay { inner, .. } => inner.preallocated_memory(),
+            Self::Memory(_) | Self::Null(_) | Self::File { .. } => 0,
+        }
+    }
+
+    /// The same backend, with memory taken only where it is written.
+    #[must_use]
+    pub fn without_preallocation(self) -> Self {
+        match self {
+            Self::HugePages(size) => Self::Memory(size),
+            Self::Delay { delays, inner } => Self::Delay { delays, inner: Box::new(inner.without_preallocation()) },
+            other => other,
         }
     }
 
@@ -128,7 +150,10 @@ impl FromStr for BackendSpec {
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let size_of = |size: &str| parse_size(size).map_err(|source| SpecError::Size { spec: text.to_owned(), source });
         match text.split_once(':') {
-            Some(("mem", size)) => Ok(Self::Memory(size_of(size)?)),
+            Some(("mem", rest)) => match rest.strip_suffix(",hugepages") {
+                Some(size) => Ok(Self::HugePages(size_of(size)?)),
+                None => Ok(Self::Memory(size_of(rest)?)),
+            },
             Some(("null", size)) => Ok(Self::Null(size_of(size)?)),
             Some(("file", rest)) => {
                 let (path, size) = match rest.rsplit_once("?size=") {
@@ -157,6 +182,7 @@ impl fmt::Display for BackendSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory(size) => write!(f, "mem:{}", format_size(*size)),
+            Self::HugePages(size) => write!(f, "mem:{},hugepages", format_size(*size)),
             Self::Null(size) => write!(f, "null:{}", format_size(*size)),
             Self::File { path, size: None } => write!(f, "file:{}", path.display()),
             Self::File { path, size: Some(size) } => write!(f, "file:{}?size={}", path.display(), format_size(*size)),
@@ -202,6 +228,10 @@ pub fn open(spec: &BackendSpec, block_size: u32, budget: &Arc<MemoryBudget>) -> 
         BackendSpec::Memory(size) => {
             let blocks = whole_blocks(*size, block_size);
             Arc::new(MemoryBackend::new(block_size, blocks, Arc::clone(budget)).map_err(system)?)
+        }
+        BackendSpec::HugePages(size) => {
+            let blocks = whole_blocks(*size, block_size);
+            Arc::new(MemoryBackend::preallocated(block_size, blocks, Arc::clone(budget)).map_err(system)?)
         }
         BackendSpec::Null(size) => {
             let blocks = whole_blocks(*size, block_size);

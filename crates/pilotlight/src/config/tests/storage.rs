@@ -300,6 +300,19 @@ io_threads = 1
 }
 
 #[test]
+fn preallocated_namespaces_have_to_fit() {
+    let huge = "--namespace=mem:4GiB,hugepages";
+    assert!(flags(&[huge, "--namespace=mem:64GiB"]).is_ok(), "only a warning");
+    refused_flags(
+        &[huge, "--namespace=mem:2GiB,hugepages"],
+        expect![[r#"
+            error: namespaces in memory with hugepages add up to 6GiB, and there is room for 5312MiB (max_memory 6GiB less 64MiB of buffers and 768MiB for queues)
+              = make them smaller, raise max_memory, or leave out ',hugepages': then only what is written takes memory
+        "#]],
+    );
+}
+
+#[test]
 fn relative_paths_start_at_the_file() {
     assert_eq!(directory_of(Path::new("/etc/pilotlight/a.toml")), Path::new("/etc/pilotlight"));
     assert_eq!(directory_of(Path::new("a.toml")).join("disk"), Path::new("disk"));

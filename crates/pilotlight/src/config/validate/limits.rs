@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use pilotlight_target::backend::{format_size, parse_size};
+use pilotlight_target::backend::{BackendSpec, format_size, parse_size};
 use pilotlight_target::config::{Limits, MAX_IO_QUEUES, MAX_QUEUE_DEPTH, ServerConfig};
 
 use super::Checker;
@@ -144,20 +144,28 @@ impl Checker<'_> {
     /// Notes namespaces in memory that cannot all be filled.
     pub(super) fn note_overcommitment(&mut self, draft: &Draft, config: &ServerConfig) {
         let namespaces = config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
-        let promised = namespaces.map(|ns| ns.backend.memory()).fold(0, u64::saturating_add);
+        let sum =
+            |size: fn(&BackendSpec) -> u64| namespaces.clone().map(|ns| size(&ns.backend)).fold(0, u64::saturating_add);
+        let (promised, preallocated) = (sum(BackendSpec::memory), sum(BackendSpec::preallocated_memory));
         let there = config.limits.namespace_memory();
         if promised <= there {
             return;
         }
         let at = draft.limits.max_memory.as_ref().map_or(Origin::Default, |text| text.at.clone());
+        let fails = preallocated > there;
         let what = format!(
-            "namespaces in memory add up to {}, and there is room for {} (max_memory {} less {} of buffers and {} for queues)",
-            format_size(promised),
+            "namespaces in memory {}add up to {}, and there is room for {} (max_memory {} less {} of buffers and {} for queues)",
+            if fails { "with hugepages " } else { "" },
+            format_size(if fails { preallocated } else { promised }),
             format_size(there),
             format_size(config.limits.max_memory),
             format_size(config.limits.buffer_memory),
             format_size(config.limits.queue_memory)
         );
+        if fails {
+            let help = "make them smaller, raise max_memory, or leave out ',hugepages': then only what is written takes memory";
+            return self.problem(Problem::error(&at, what).help(help));
+        }
         let help = "writes beyond that will fail with Capacity Exceeded; what is never written takes no memory";
         self.problem(Problem::warning(&at, what).help(help));
     }

@@ -111,10 +111,10 @@ fn nothing_changed_nothing_done_but_files_are_looked_at() {
 
 #[test]
 fn namespaces_go_before_others_come() {
-    let from = server(vec![namespace(1, "null:1GiB"), namespace(2, "mem:1GiB"), namespace(4, "mem:1MiB")]);
-    let to = server(vec![namespace(2, "mem:2GiB"), namespace(3, "file:/disk"), namespace(4, "mem:1MiB")]);
+    let from = server(vec![namespace(1, "null:1GiB"), namespace(2, "mem:1GiB"), namespace(4, "mem:1MiB,hugepages")]);
+    let to = server(vec![namespace(2, "mem:2GiB"), namespace(3, "file:/disk"), namespace(4, "mem:2MiB,hugepages")]);
     let (asked, running) = reload(&from, &to, Recorder::default());
-    assert_eq!(asked, ["remove a 1", "resize a 2 Some(524288)", "add a 3"]);
+    assert_eq!(asked, ["remove a 1", "resize a 2 Some(524288)", "resize a 4 Some(512)", "add a 3"]);
     // what follows is quiet: the same configuration holds, in another order of its namespaces
     let (asked, _) = reload(&running, &to, Recorder::default());
     assert_eq!(asked, ["resize a 3 None"]);
@@ -122,13 +122,16 @@ fn namespaces_go_before_others_come() {
 
 #[test]
 fn a_number_keeps_its_storage() {
-    let from = server(vec![namespace(1, "mem:1GiB"), namespace(2, "file:/disk"), namespace(3, "mem:1GiB")]);
+    let first =
+        [namespace(1, "mem:1GiB"), namespace(2, "file:/disk"), namespace(3, "mem:1GiB"), namespace(4, "mem:1GiB")];
+    let from = server(first.to_vec());
     let larger_blocks = NamespaceConfig { block_size: 512, ..namespace(3, "mem:2GiB") };
-    let to = server(vec![namespace(1, "null:1GiB"), namespace(2, "file:/other"), larger_blocks]);
+    let preallocated = namespace(4, "mem:1GiB,hugepages");
+    let to = server(vec![namespace(1, "null:1GiB"), namespace(2, "file:/other"), larger_blocks, preallocated]);
     let (asked, running) = reload(&from, &to, Recorder::default());
     assert_eq!(asked, [""; 0]);
     assert_eq!(running, from);
-    assert_eq!(plan(&from, &to).waiting.len(), 3);
+    assert_eq!(plan(&from, &to).waiting.len(), 4);
 }
 
 #[test]

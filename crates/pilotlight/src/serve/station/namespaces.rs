@@ -179,7 +179,7 @@ fn outdated(backend: &BackendSpec, bytes: u64) -> Vec<String> {
 /// Makes a specification say another size, where it says one.
 fn set_size(backend: &mut BackendSpec, bytes: u64) {
     match backend {
-        BackendSpec::Memory(size) | BackendSpec::Null(size) => *size = bytes,
+        BackendSpec::Memory(size) | BackendSpec::HugePages(size) | BackendSpec::Null(size) => *size = bytes,
         BackendSpec::File { size, .. } => {
             if let Some(size) = size {
                 *size = bytes;

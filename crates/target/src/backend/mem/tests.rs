@@ -1,6 +1,10 @@
 use super::super::conformance::{self, Driver, Subject};
 use super::*;
 
+fn preallocated(block_size: u32, blocks: u64) -> MemoryBackend {
+    MemoryBackend::preallocated(block_size, blocks, Arc::new(MemoryBudget::unlimited())).expect("memory")
+}
+
 fn fresh(block_size: u32, blocks: u64) -> MemoryBackend {
     MemoryBackend::new(block_size, blocks, Arc::new(MemoryBudget::unlimited())).expect("memory")
 }
@@ -15,6 +19,19 @@ fn conforms() {
         counts_space: true,
         requests: 20_000,
         seed: 1,
+    });
+}
+
+#[test]
+fn conforms_when_preallocated() {
+    let create = |block_size, blocks| Arc::new(preallocated(block_size, blocks)) as Arc<dyn Backend>;
+    conformance::check(&Subject {
+        create: &create,
+        stores: true,
+        resizes: true,
+        counts_space: false, // it has all of it from the start
+        requests: 20_000,
+        seed: 2,
     });
 }
 
@@ -45,6 +62,16 @@ fn allocated_bytes_are_exact() {
     drop(driver);
     drop(backend);
     assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn a_page_that_the_namespace_ended_in_is_given_back_when_it_shrinks() {
+    let backend = fresh(512, 9);
+    let mut driver = Driver::open(&backend, 8);
+    driver.write(7, &[1; 1024]).expect("writes");
+    assert_eq!(backend.allocated_bytes().expect("a number"), 2 * 4096);
+    backend.resize(Some(8)).expect("shrinks");
+    assert_eq!(backend.allocated_bytes().expect("a number"), 4096);
 }
 
 #[test]
@@ -95,6 +122,81 @@ fn deallocated_memory_is_given_back_to_the_system() {
 }
 
 #[test]
+fn preallocated_memory_is_resident_and_charged_until_the_namespace_shrinks() {
+    const PAGES: u64 = 1500; // a part of a huge page at the end
+    let budget = Arc::new(MemoryBudget::new((PAGES + 1000) * 4096));
+    let backend = MemoryBackend::preallocated(512, PAGES * 8, Arc::clone(&budget)).expect("within the budget");
+    let mut driver = Driver::open(&backend, 8);
+    let check = |pages: u64| {
+        let bytes = pages * 4096;
+        assert_eq!((backend.allocated_bytes().expect("a number"), budget.used()), (bytes, bytes));
+        assert_eq!(backend.store.data.resident_bytes(64 << 20) as u64, bytes);
+    };
+    check(PAGES);
+    driver.write(700 * 8, &[7; 512]).expect("writes");
+    for (lba, blocks) in [(700 * 8, 8), (0, PAGES as u32 * 8)] {
+        driver.run(Op::Deallocate, lba, blocks, None).expect("clears");
+        assert_eq!(driver.read(700 * 8, 1).expect("reads"), vec![0; 512]);
+        check(PAGES);
+    }
+    assert_eq!(backend.resize(Some(PAGES * 8 + 1)).expect("grows").blocks, PAGES * 8 + 1);
+    check(PAGES + 1);
+    backend.resize(Some(PAGES * 8 + 9)).expect("grows from the middle of a page");
+    check(PAGES + 2);
+    let error = backend.resize(Some((PAGES + 1001) * 8)).expect_err("beyond the budget");
+    assert!(error.to_string().contains("raise max_memory"), "{error}");
+    assert_eq!(backend.geometry().blocks, PAGES * 8 + 9);
+    check(PAGES + 2);
+    backend.resize(Some(100 * 8)).expect("shrinks");
+    check(100);
+    drop((driver, backend));
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn preallocating_more_than_the_budget_is_refused_and_takes_nothing() {
+    let budget = Arc::new(MemoryBudget::new(99 * 4096));
+    let error = MemoryBackend::preallocated(4096, 100, Arc::clone(&budget)).expect_err("refused");
+    assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+    assert_eq!(budget.used(), 0);
+}
+
+/// Whether the kernel may, must not or does as it likes about huge pages at an address: `hg`, `nh` or neither among the
+/// flags of its mapping.
+fn huge_page_flag(address: *const u8) -> Option<&'static str> {
+    let text = std::fs::read_to_string("/proc/self/smaps").expect("the mappings");
+    let mut inside = false;
+    for line in text.lines() {
+        let range = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+        if let Some((start, end)) = range
+            && let (Ok(start), Ok(end)) = (usize::from_str_radix(start, 16), usize::from_str_radix(end, 16))
+        {
+            inside = (start..end).contains(&(address as usize));
+        }
+        if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| inside) {
+            return ["hg", "nh"].into_iter().find(|flag| flags.split_whitespace().any(|other| other == *flag));
+        }
+    }
+    None
+}
+
+#[test]
+fn only_what_is_preallocated_is_in_huge_pages() {
+    if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+        return println!("skipped: this kernel has no transparent huge pages");
+    }
+    let flag = |backend: &MemoryBackend, byte| huge_page_flag(backend.store.at(byte));
+    let sparse = fresh(4096, 1024);
+    assert_eq!(flag(&sparse, 0), Some("nh"));
+    let backend = preallocated(4096, 1300);
+    assert_eq!([0, 2 << 20, 4 << 20].map(|byte| flag(&backend, byte)), [Some("hg"), Some("hg"), Some("nh")]);
+    backend.resize(Some(1536)).expect("grows");
+    assert_eq!(flag(&backend, 4 << 20), Some("hg"));
+    backend.resize(Some(1000)).expect("shrinks");
+    assert_eq!([0, 2 << 20].map(|byte| flag(&backend, byte)), [Some("hg"), Some("nh")]);
+}
+
+#[test]
 fn where_memory_is_locked_deallocating_clears_and_keeps_it() {
     let backend = fresh(4096, 16);
     // SAFETY: locking changes nothing about what the memory holds.
@@ -113,7 +215,7 @@ fn where_memory_is_locked_deallocating_clears_and_keeps_it() {
 #[test]
 fn growing_beyond_the_reserve_is_refused_with_the_limit() {
     let backend = fresh(4096, 1);
-    let most = RESERVE_LEAST / 4096;
+    let most = reserve::RESERVE_LEAST / 4096;
     let error = backend.resize(Some(most + 1)).unwrap_err();
     assert!(error.to_string().contains(&format!("can grow to {most} blocks")), "{error}");
     assert_eq!(backend.resize(Some(most)).expect("grows").blocks, most);

@@ -13,6 +13,7 @@ fn file(path: &str, size: Option<u64>) -> BackendSpec {
 #[test]
 fn what_an_operator_writes() {
     assert_eq!(parse("mem:1GiB"), Ok(BackendSpec::Memory(1 << 30)));
+    assert_eq!(parse("mem:1GiB,hugepages"), Ok(BackendSpec::HugePages(1 << 30)));
     assert_eq!(parse("null:4096"), Ok(BackendSpec::Null(4096)));
     assert_eq!(parse("file:/srv/disk.img"), Ok(file("/srv/disk.img", None)));
     assert_eq!(parse("file:a:b?c"), Ok(file("a:b?c", None)));
@@ -33,6 +34,7 @@ fn what_nobody_can_mean() {
     }
     assert!(parse("mem:").unwrap_err().starts_with("in 'mem:': '' is no size"));
     assert!(parse("mem:1gallon").unwrap_err().starts_with("in 'mem:1gallon': '1gallon' is no size"));
+    assert!(parse("mem:1GiB,huge").unwrap_err().contains("'1GiB,huge' is no size"));
     assert!(parse("file:x?size=1 GiB").unwrap_err().contains("'1 GiB' is no size"));
     assert_eq!(parse("file:"), Err("'file:' names no file: write file:PATH, as in file:/srv/disk.img".into()));
     assert!(parse("file:?size=1GiB").unwrap_err().contains("names no file"));
@@ -48,6 +50,7 @@ fn any_spec() -> impl Strategy<Value = BackendSpec> {
     let size = prop_oneof![1..u64::MAX, (0..60_u32, 1..1000_u64).prop_map(|(shift, n)| n.saturating_mul(1 << shift))];
     let leaf = prop_oneof![
         size.clone().prop_map(BackendSpec::Memory),
+        size.clone().prop_map(BackendSpec::HugePages),
         size.clone().prop_map(BackendSpec::Null),
         ("[a-z/.:?-]{1,20}", prop::option::of(size)).prop_map(|(path, size)| file(&path, size)),
     ];
@@ -80,6 +83,10 @@ fn questions_about_a_specification() {
     assert_eq!(spec.clone().relative_to(Path::new("/elsewhere")), spec, "it is absolute now");
     let spec = parse("delay:1ms:mem:8KiB").expect("valid");
     assert_eq!((spec.path(), spec.size(), spec.memory()), (None, Some(8192), 8192));
+    assert_eq!(spec.preallocated_memory(), 0);
+    let huge = parse("delay:1ms:mem:8KiB,hugepages").expect("valid");
+    assert_eq!((huge.size(), huge.memory(), huge.preallocated_memory()), (Some(8192), 8192, 8192));
+    assert_eq!(huge.without_preallocation(), spec);
 }
 
 #[test]
@@ -90,6 +97,7 @@ fn opening() {
         geometry.map(|geometry| (geometry.block_size, geometry.blocks)).map_err(|error| error.to_string())
     };
     assert_eq!(try_open("mem:1MiB", 512), Ok((512, 2048)));
+    assert_eq!(try_open("mem:1MiB,hugepages", 4096), Ok((4096, 256)));
     assert_eq!(try_open("null:1MiB", 4096), Ok((4096, 256)));
     assert_eq!(try_open("delay:1ms:mem:1MiB", 4096), Ok((4096, 256)));
     let dir = tempfile::tempdir().expect("a directory");
