@@ -23,6 +23,7 @@ pub mod memory;
 pub mod message;
 pub mod moves;
 pub mod namespaces;
+pub mod payload;
 pub mod queue_pair;
 pub mod reaper;
 pub mod register;

@@ -13,6 +13,7 @@ use crate::backend::{Bell, Channel, Completion, Geometry};
 use crate::failures::Failures;
 use crate::lease::Leased;
 use crate::listing::NamespaceList;
+use crate::payload::{LoanId, Loans};
 use crate::reaper::Reaper;
 use crate::subsystem::NamespaceInfo;
 use crate::wait::{BUSY_RETRY_NS, Wait};
@@ -51,6 +52,7 @@ pub struct Namespaces {
     by_nsid: Vec<Vec<u32>>,
     /// What hosts are told. Changes after the entries of every I/O thread have.
     list: Arc<NamespaceList>,
+    loans: Loans,
 }
 
 impl Namespaces {
@@ -60,7 +62,14 @@ impl Namespaces {
     /// If the system has no descriptor left.
     pub fn new() -> io::Result<Self> {
         let bell = Arc::new(Bell::new()?);
-        Ok(Self { how: Completions::default(), bell, entries: Vec::new(), by_nsid: Vec::new(), list: Arc::default() })
+        Ok(Self {
+            how: Completions::default(),
+            bell,
+            entries: Vec::new(),
+            by_nsid: Vec::new(),
+            list: Arc::default(),
+            loans: Loans::default(),
+        })
     }
 
     /// What rings when a request completes, where that was asked for.
@@ -130,6 +139,27 @@ impl Namespaces {
             return None;
         }
         entry.channel_mut().map(|channel| channel as &mut dyn Channel)
+    }
+
+    /// Borrows blocks of the namespace at `index`, if they can be read from where they lie.
+    pub fn borrow(&mut self, index: u32, lba: u64, blocks: u32) -> Option<LoanId> {
+        let entry = self.entries.get_mut(index as usize).filter(|entry| !entry.removed)?;
+        self.loans.borrow(index, entry.channel_mut()?, lba, blocks)
+    }
+
+    /// What is on loan.
+    #[must_use]
+    pub fn loans(&self) -> &Loans {
+        &self.loans
+    }
+
+    /// Ends all loans: what has not been sent has been copied.
+    pub fn end_loans(&mut self) {
+        while let Some((index, loan)) = self.loans.pop() {
+            if let Some(channel) = self.entries[index as usize].channel_mut() {
+                channel.end_loan(loan);
+            }
+        }
     }
 
     /// Where failed commands of the namespace at `index` are counted; `None` once it has been removed.

@@ -350,6 +350,7 @@ impl TargetThread {
         if !link.conn.blocked && (!link.conn.pair.transport.tx.is_empty() || link.conn.pair.is_closing()) {
             link.flush(&mut self.resources, now_ns);
         }
+        link.end_loans(&mut self.resources);
         if self.draining && link.socket.is_some() && link.conn.pair.is_idle() {
             let address = link.address;
             link.conn.pair.lost(&mut self.resources.cx(now_ns, address));
@@ -525,6 +526,7 @@ impl IoThread for TargetThread {
         busy |= self.poll_backends(now_ns);
         busy |= self.poll_waiting(now_ns);
         let due = self.tick(now_ns);
+        debug_assert!(self.resources.namespaces.loans().is_empty(), "what a poll borrows it gives back");
         self.quiet = !busy && !due;
         self.resources.out.flush();
         self.resources.departures.record(now_ns, &self.resources.counters.latency);

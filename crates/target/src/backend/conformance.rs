@@ -2,7 +2,8 @@
 //!
 //! [`check`] takes a way to make fresh backends and runs every case of [`CASES`] at both block sizes; a case panics, saying
 //! what went wrong. Backends are compared with a naive oracle (a vector of bytes), with requests at random over one or two
-//! channels, at the edges of blocks, pages and the namespace, and under many threads.
+//! channels, at the edges of blocks, pages and the namespace, and under many threads. Every other read and write goes without a
+//! buffer where the backend can do that.
 //!
 //! Not checked here: that flushed data survives power loss. It takes a medium that forgets (`frozen`), or a real one that
 //! is recorded.
@@ -10,6 +11,7 @@
 mod bells;
 mod cases;
 mod driver;
+mod loans;
 mod threads;
 
 use std::sync::Arc;
@@ -46,6 +48,8 @@ pub const CASES: &[Case] = &[
     ("requests without data may be large", cases::large_zeroes),
     ("flush and forced unit access are answered", cases::flushes),
     ("the end is checked", cases::out_of_range),
+    ("blocks on loan do not change, and whoever wants to change them is busy without effect", loans::keep_writers_out),
+    ("what is lent is what a read returns", loans::are_reads),
     ("what does not fit into the queue comes back unchanged, the rest completes exactly once", cases::exactly_once),
     ("poll fills the vector up to its capacity", cases::bounded_poll),
     ("a channel may move between threads", cases::moves),

@@ -10,8 +10,9 @@
 //! A namespace is *sparse*, or *preallocated* in huge pages (see `reserve.rs`).
 //!
 //! # The algorithm
-//! A request holds the guards of all its pages (see `guard.rs`), copies, and lets go; if another thread is at one of them
-//! it is [`Submitted::Busy`]. A write charges the pages that had no content to the budget before it touches them.
+//! A request holds the guards of all its pages (see `guard.rs`), copies, and lets go; if another one is at one of them
+//! it is [`Submitted::Busy`]. A read whose data is sent from where it lies holds them until it is sent (`direct.rs`). A
+//! write charges the pages that had no content to the budget before it touches them.
 //! Deallocating gives whole pages back to the kernel and clears parts of pages; so does writing zeroes with
 //! `deallocate`, while plain writing of zeroes clears pages that have content and keeps them.
 //! Requests without data may be as large as the namespace; what exceeds a *slice* (64 pages) is done slice by slice in `poll`, so
@@ -27,6 +28,7 @@
 //! - After a shrink nothing beyond the new end has content: whoever holds a page checks the end after taking the hold, and
 //!   the shrinking side sets the end before it takes the holds.
 
+mod direct;
 mod reserve;
 
 use std::collections::VecDeque;
@@ -38,7 +40,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use reserve::reserve;
 
 use super::guard::{Leave, PAGE, PageGuards};
-use super::{Backend, Channel, Completion, Geometry, IoError, MemoryBudget, Op, Request, Submitted, check_geometry};
+use super::{
+    Backend, Channel, Completion, Geometry, IoError, Loan, MemoryBudget, Op, Request, Submitted, check_geometry,
+    check_range,
+};
 use crate::mapping::Mapping;
 
 /// Most pages that are held at once: one bit of a word for each.
@@ -110,7 +115,7 @@ impl Backend for MemoryBackend {
 
     fn open_channel(&self, depth: u32) -> io::Result<Box<dyn Channel>> {
         let long = VecDeque::with_capacity(depth as usize);
-        Ok(Box::new(MemoryChannel { store: Arc::clone(&self.store), long, depth: depth as usize }))
+        Ok(Box::new(MemoryChannel { store: Arc::clone(&self.store), long, depth: depth as usize, lent: 0 }))
     }
 
     /// Grows within the address space set aside at the start, or shrinks, giving back what lies beyond the new end.
@@ -183,6 +188,12 @@ impl Store {
         }
     }
 
+    /// Where blocks lie that have been checked with [`check_range`].
+    fn bytes_of(&self, lba: u64, blocks: u32) -> Range<u64> {
+        let block_size = self.block_size as u64;
+        lba * block_size..(lba + u64::from(blocks)) * block_size
+    }
+
     fn end(&self) -> u64 {
         self.blocks.load(Ordering::Acquire) * self.block_size as u64
     }
@@ -210,16 +221,16 @@ impl Store {
         Ok(())
     }
 
-    fn write(&self, request: &mut Request) -> Result<(), Refusal> {
-        let bytes = request.bytes(self.block_size);
-        let data = request.data(self.block_size);
+    /// Writes `data` to `bytes`, which are as many.
+    fn write(&self, bytes: Range<u64>, data: &[u8]) -> Result<(), Refusal> {
+        assert_eq!(bytes.end - bytes.start, data.len() as u64, "a write of whole blocks has all of their bytes");
         let hold = self.guards.try_exclusive(pages_of(&bytes)).ok_or(Refusal::Busy)?;
         let charged = if bytes.end > self.end() { Err(IoError::OutOfRange) } else { self.charge(hold.pages()) };
         if let Err(error) = charged {
             self.guards.release(hold);
             return Err(Refusal::Failed(error));
         }
-        // SAFETY: all pages of the range are held exclusively, and the buffer is our own.
+        // SAFETY: all pages of the range are held exclusively, and nobody else writes to the data.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.at(bytes.start), data.len()) };
         self.guards.release_leaving(hold, |_| Leave::Content);
         Ok(())
@@ -347,9 +358,15 @@ struct MemoryChannel {
     store: Arc<Store>,
     long: VecDeque<Long>,
     depth: usize,
+    /// Loans that are not ended.
+    lent: usize,
 }
 
 impl MemoryChannel {
+    fn check_range(&self, lba: u64, blocks: u32) -> Result<(), IoError> {
+        check_range(lba, blocks, self.store.blocks.load(Ordering::Acquire))
+    }
+
     /// Zeroes or deallocates at once if it is one slice, or queues it.
     fn submit_zero(&mut self, request: Request, deallocate: bool) -> Submitted {
         let rest = request.bytes(self.store.block_size);
@@ -396,6 +413,29 @@ impl Channel for MemoryChannel {
         self.store.expect(lba);
     }
 
+    fn lend(&mut self, lba: u64, blocks: u32) -> Option<Loan> {
+        self.check_range(lba, blocks).ok()?;
+        let loan = self.store.lend(lba, blocks)?;
+        self.lent += 1;
+        Some(loan)
+    }
+
+    fn end_loan(&mut self, loan: Loan) {
+        self.store.end_loan(loan);
+        self.lent -= 1;
+    }
+
+    fn write_now(&mut self, lba: u64, blocks: u32, _fua: bool, data: &[u8]) -> Option<Result<(), IoError>> {
+        if let Err(error) = self.check_range(lba, blocks) {
+            return Some(Err(error));
+        }
+        match self.store.write(self.store.bytes_of(lba, blocks), data) {
+            Ok(()) => Some(Ok(())),
+            Err(Refusal::Failed(error)) => Some(Err(error)),
+            Err(Refusal::Busy) => None,
+        }
+    }
+
     fn submit(&mut self, mut request: Request, _now_ns: u64) -> Submitted {
         if let Err(error) = request.check_end(self.store.blocks.load(Ordering::Acquire)) {
             return Submitted::Done(request.complete(Err(error)));
@@ -406,7 +446,8 @@ impl Channel for MemoryChannel {
                 answer(request, result)
             }
             Op::Write { .. } => {
-                let result = self.store.write(&mut request);
+                let bytes = request.bytes(self.store.block_size);
+                let result = self.store.write(bytes, request.data(self.store.block_size));
                 answer(request, result)
             }
             Op::Flush => answer(request, Ok(())),
@@ -437,6 +478,10 @@ impl Drop for MemoryChannel {
     fn drop(&mut self) {
         let lost = self.long.len();
         assert!(lost == 0 || std::thread::panicking(), "{lost} requests in flight were lost: poll until none is");
+        if self.lent > 0 {
+            let _ = std::mem::ManuallyDrop::new(Arc::clone(&self.store)); // who has the loans may still read them
+            assert!(std::thread::panicking(), "{} loans were not ended", self.lent);
+        }
     }
 }
 

@@ -12,6 +12,7 @@
 //! - a completed read has overwritten all of the request's bytes in its buffer (which held another host's data), or it
 //!   reports an error;
 //! - after a completed flush, or a completed write with `fua`, the data survives power loss as far as the medium can;
+//! - blocks on loan do not change, and a write without a buffer is like one with;
 //! - nothing is allocated on the way of a read or a write.
 //!
 //! The backends: [`mem`], [`mod@file`], [`null`]; for tests [`delay`] and [`frozen`]. [`spec`] makes them from what an
@@ -29,6 +30,7 @@ pub mod delay;
 pub mod file;
 pub mod frozen;
 mod guard;
+mod loan;
 pub mod mem;
 pub mod null;
 mod random;
@@ -43,6 +45,7 @@ pub use budget::MemoryBudget;
 pub use delay::{DelayBackend, Delays};
 pub use file::{FileBackend, FileError, FileOptions, logical_block_size};
 pub use frozen::FrozenBackend;
+pub use loan::Loan;
 pub use mem::MemoryBackend;
 pub use null::NullBackend;
 pub use random::Random;
@@ -174,9 +177,14 @@ impl Request {
         if self.op == Op::Flush {
             return Ok(());
         }
-        let end = self.lba.checked_add(u64::from(self.blocks));
-        if end.is_some_and(|end| end <= blocks) { Ok(()) } else { Err(IoError::OutOfRange) }
+        check_range(self.lba, self.blocks, blocks)
     }
+}
+
+/// Refuses what does not end within `end` blocks.
+fn check_range(lba: u64, blocks: u32, end: u64) -> Result<(), IoError> {
+    let behind = lba.checked_add(u64::from(blocks));
+    if behind.is_some_and(|behind| behind <= end) { Ok(()) } else { Err(IoError::OutOfRange) }
 }
 
 /// The end of a request.
@@ -204,12 +212,29 @@ pub enum Submitted {
 
 /// One I/O thread's way to a backend. It moves between cores with its I/O thread.
 ///
-/// Before a channel is dropped it is polled until nothing is in flight. One that is dropped earlier waits (blocking) for
+/// Before a channel is dropped it is polled until nothing is in flight, and its loans are ended. One that is dropped earlier waits (blocking) for
 /// what the device still does to its buffers, and then panics, because the buffers and answers in it would be lost.
 pub trait Channel: Send {
     /// A hint that a read of this range will be submitted within microseconds: memory can be on its way to the cache by
     /// then. The range has been checked as for a [`Request`].
     fn expect_read(&self, _lba: u64, _blocks: u32) {}
+
+    /// Lends the blocks of a read, to be read from where they lie. `None` if these blocks cannot be lent now, whatever the
+    /// reason: the read is to be submitted. Loans are short: writes to their blocks are busy meanwhile.
+    fn lend(&mut self, _lba: u64, _blocks: u32) -> Option<Loan> {
+        None
+    }
+
+    /// Takes a loan of this channel back. All are back before the channel is dropped.
+    fn end_loan(&mut self, loan: Loan) {
+        drop(loan); // which panics: this channel has lent nothing
+    }
+
+    /// Writes `data`, which is `blocks` whole blocks, from where it lies. `None` if that cannot be done at once: it has had
+    /// no effect, and the write is to be submitted with a buffer.
+    fn write_now(&mut self, _lba: u64, _blocks: u32, _fua: bool, _data: &[u8]) -> Option<Result<(), IoError>> {
+        None
+    }
 
     /// Takes a request. `now_ns` is monotonic time in nanoseconds.
     fn submit(&mut self, request: Request, now_ns: u64) -> Submitted;

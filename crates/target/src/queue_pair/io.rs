@@ -16,6 +16,7 @@ use super::slots::{NoSlot, Slot, State};
 use super::transport::{Data, InCapsule};
 use super::{Cx, Phase, Queue, QueuePair, Role, Transport};
 use crate::command::{Direction, Place, Plan, Work, check_sgl, decode_io};
+use crate::payload::Payload;
 
 /// Bytes waiting to be sent above which no read is started.
 pub(super) const TX_BUDGET: usize = 512 * 1024;
@@ -82,6 +83,7 @@ impl<T: Transport> QueuePair<T> {
         slot.len = 0;
         slot.missing = false;
         slot.work = Work::None;
+        slot.arrived_ns = cx.now_ns;
         match checked {
             Err(status) => slot.fail(status),
             Ok(_) if !capsule.intact => slot.fail(Status::TRANSIENT_TRANSPORT),
@@ -90,28 +92,43 @@ impl<T: Transport> QueuePair<T> {
                 slot.len = plan.len;
                 slot.missing = plan.direction == Direction::FromHost && plan.len > 0 && place != Place::InCapsule;
                 if place == Place::InCapsule {
-                    slot.buffer = cx.memory.take_at_once(&mut queue.share, capsule.bytes.len());
-                    if let Work::Compare(_) = slot.work {
-                        slot.aux = cx.memory.take_at_once(&mut queue.share, capsule.bytes.len());
+                    if self.write_now(index, capsule.bytes, cx) {
+                        return;
                     }
-                    match &mut slot.buffer {
-                        Some(buffer) if slot.aux.is_some() || !matches!(slot.work, Work::Compare(_)) => {
-                            buffer.copy_from_slice(capsule.bytes);
-                        }
-                        // so much at once that the memory for it is used up: it may be tried again
-                        _ => slot.fail(Status::INTERNAL),
-                    }
+                    self.keep_data(index, capsule.bytes, cx);
                 }
             }
         }
-        queue.slots.get(index).arrived_ns = cx.now_ns;
-        // It starts when everything that came with it has been looked at: by then its memory is on the way to the cache.
+        self.announce_read(index, cx);
+        self.make_wait(index, false);
+    }
+
+    /// Copies data that came with the command in `index` into a buffer.
+    fn keep_data(&mut self, index: u16, data: &[u8], cx: &mut Cx) {
+        let Some(queue) = &mut self.queue else { return };
+        let slot = queue.slots.get(index);
+        slot.buffer = cx.memory.take_at_once(&mut queue.share, data.len());
+        if let Work::Compare(_) = slot.work {
+            slot.aux = cx.memory.take_at_once(&mut queue.share, data.len());
+        }
+        match &mut slot.buffer {
+            Some(buffer) if slot.aux.is_some() || !matches!(slot.work, Work::Compare(_)) => {
+                buffer.copy_from_slice(data)
+            }
+            // so much at once that the memory for it is used up: it may be tried again
+            _ => slot.fail(Status::INTERNAL),
+        }
+    }
+
+    /// Tells the backend of a read that starts when everything that came with it has been looked at: by then its memory is
+    /// on the way to the cache.
+    fn announce_read(&mut self, index: u16, cx: &mut Cx) {
+        let Some(queue) = &mut self.queue else { return };
         if let Work::Read(range) = queue.slots.get(index).work
             && let Some(channel) = cx.namespaces.channel(range.namespace)
         {
             channel.expect_read(range.lba, range.blocks);
         }
-        self.make_wait(index, false);
     }
 
     /// Moves the command in `index` on as far as it goes.
@@ -196,10 +213,14 @@ impl<T: Transport> QueuePair<T> {
         }
         match slot.buffer.take() {
             Some(buffer) if to_host && !slot.missing && slot.len > 0 => {
+                let payload = match slot.loan.take() {
+                    Some(loan) => Payload::lent(loan, buffer, slot.len),
+                    None => Payload::new(buffer, slot.len),
+                };
                 let success = (!queue.flow_control && result == 0).then_some(());
                 let cqe = if success.is_some() { None } else { Some(cqe) };
-                let data = Data { cid: slot.cid, buffer, len: slot.len, end: cqe, arrived_ns };
-                self.transport.send(data, cx.now_ns);
+                let data = Data { cid: slot.cid, payload, end: cqe, arrived_ns };
+                self.transport.send(data, cx.namespaces.loans(), cx.now_ns);
             }
             other => {
                 slot.buffer = other;

@@ -87,6 +87,13 @@ enum Role {
     Admin(Box<AdminQueue>),
 }
 
+impl Role {
+    /// Whether it belonged to an association that has ended.
+    fn has_ended(&self) -> bool {
+        matches!(self, Self::Io(association) if association.is_dead())
+    }
+}
+
 /// What a queue pair has from Connect on.
 struct Queue {
     qid: u16,

@@ -9,6 +9,7 @@ use pilotlight_nvme::Status;
 
 use crate::buffer::Buffer;
 use crate::command::Work;
+use crate::payload::LoanId;
 
 /// Slots beyond the queue size, for work of the target's own: the flush at a shutdown.
 const OWN: usize = 1;
@@ -49,6 +50,8 @@ pub struct Slot {
     pub buffer: Option<Buffer>,
     /// A second buffer (what Compare reads, the ranges of Dataset Management).
     pub aux: Option<Buffer>,
+    /// The data is on loan, and the buffer has room for it.
+    pub loan: Option<LoanId>,
     /// Data from the host is still to come.
     pub missing: bool,
     /// When it came, in nanoseconds.
@@ -69,6 +72,7 @@ impl Slot {
             len: 0,
             buffer: None,
             aux: None,
+            loan: None,
             missing: false,
             arrived_ns: 0,
             fetching_ns: 0,

@@ -5,7 +5,7 @@ use pilotlight_nvme::Status;
 use super::io::Step;
 use super::slots::State;
 use super::step::{ZERO_STEP, chunk};
-use super::{Cx, Phase, QueuePair, Role, Transport};
+use super::{Cx, Phase, QueuePair, Transport};
 use crate::backend::{Completion, IoError, Op, Request, Submitted, Tag};
 use crate::buffer::{Buffer, MAX_BUFFER};
 use crate::command::{Range, Work};
@@ -13,7 +13,7 @@ use crate::command::{Range, Work};
 impl<T: Transport> QueuePair<T> {
     /// Hands a request to the backend. Nothing is submitted for an association that has ended.
     pub(super) fn submit(&mut self, index: u16, op: Op, range: Range, buffer: Option<Buffer>, cx: &mut Cx) -> Step {
-        let ended = matches!(&self.role, Role::Io(association) if association.is_dead());
+        let ended = self.role.has_ended();
         let Some(queue) = &mut self.queue else { return Step::Gone };
         let tag = tag(cx.me.index, index, queue.slots.get(index).generation);
         let refusal = if ended { Status::ABORTED_SQ_DELETION } else { Status::INVALID_NAMESPACE.dnr() };
@@ -45,6 +45,21 @@ impl<T: Transport> QueuePair<T> {
                 Step::Busy
             }
         }
+    }
+
+    /// Writes data from where it came, if the command in `index` is a write that the backend can take at once; returns
+    /// whether it is answered.
+    pub(super) fn write_now(&mut self, index: u16, data: &[u8], cx: &mut Cx) -> bool {
+        let Some(queue) = self.queue.as_mut().filter(|_| self.budget > 0 && !self.role.has_ended()) else {
+            return false;
+        };
+        let slot = queue.slots.get(index);
+        let Work::Write { range, fua } = slot.work else { return false };
+        let Some(channel) = cx.namespaces.channel(range.namespace) else { return false };
+        let Some(result) = channel.write_now(range.lba, range.blocks, fua, data) else { return false };
+        self.budget -= 1;
+        let tag = tag(cx.me.index, index, slot.generation);
+        self.returned(index, Completion { tag, result, buffer: None }, cx) == Step::Gone
     }
 
     /// A request has come back from a backend that had answered [`Submitted::Pending`].

@@ -9,6 +9,7 @@ use crate::departures::{Clock, Departures};
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Message, NamespaceChange, Outbox};
 use crate::namespaces::Namespaces;
+use crate::payload::Loans;
 use crate::server::Shared;
 use crate::stats::Counters;
 use pilotlight_nvme::command::{Sgl, opcode};
@@ -41,7 +42,8 @@ impl Transport for Recorder {
         self.responses.push(cqe);
     }
 
-    fn send(&mut self, data: Data, _now_ns: u64) {
+    fn send(&mut self, mut data: Data, loans: &Loans, _now_ns: u64) {
+        data.payload.keep(loans);
         self.sent.push(data);
     }
 
@@ -179,6 +181,16 @@ impl Queues {
         self.io.run_waiting(&mut self.thread.cx(IO));
     }
 
+    /// A write of the first block, with its data in the capsule.
+    fn write_in_capsule(&mut self, cid: u16, byte: u8) {
+        let sgl = Sgl::in_capsule(BLOCK as u32);
+        let sqe = Sqe { sgl, cid: U16::new(cid), ..Sqe::block_io(opcode::io::WRITE, 1, 0, 1) };
+        self.io.refill();
+        let data = InCapsule { bytes: &[byte; BLOCK], intact: true };
+        self.io.on_command(&sqe, data, &mut self.thread.cx(IO)).expect("room");
+        self.io.run_waiting(&mut self.thread.cx(IO));
+    }
+
     /// All data of the command in `slot` has come.
     fn data_has_come(&mut self, slot: u16, byte: u8, intact: bool) {
         self.io.landing(slot).expect("a place for it").fill(byte);
@@ -197,10 +209,11 @@ impl Queues {
     fn content(&mut self, blocks: u32) -> Vec<u8> {
         self.submit(opcode::io::READ, 99, blocks);
         let data = self.io.transport.sent.pop().expect("data");
-        assert_eq!((data.cid, data.len as usize, data.end.is_none()), (99, blocks as usize * BLOCK, true));
-        let bytes = data.buffer[..data.len as usize].to_vec();
-        let freed = data.buffer.capacity();
-        self.thread.memory.pool.free(data.buffer);
+        assert_eq!((data.cid, data.payload.len() as usize, data.end.is_none()), (99, blocks as usize * BLOCK, true));
+        self.thread.namespaces.end_loans();
+        let bytes = data.payload.bytes(self.thread.namespaces.loans()).to_vec();
+        let freed = data.payload.capacity();
+        self.thread.memory.pool.free(data.payload.into_buffer());
         self.io.on_sent(freed, &mut self.thread.cx(IO));
         bytes
     }
@@ -241,6 +254,36 @@ fn damaged_data_never_reaches_a_backend() {
     queues.data_has_come(slot, 7, false);
     assert_eq!(queues.answer(), Status::TRANSIENT_TRANSPORT);
     assert!(queues.content(1).iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn data_in_a_capsule_is_written_without_a_buffer_or_with_one_where_its_blocks_are_on_loan() {
+    let mut queues = Queues::new();
+    let pool = &mut queues.thread.memory.pool;
+    let all: Vec<_> = std::iter::from_fn(|| pool.alloc(BLOCK)).collect();
+    queues.write_in_capsule(3, 7);
+    assert!(queues.answer().is_success(), "no buffer is left");
+    all.into_iter().for_each(|buffer| queues.thread.memory.pool.free(buffer));
+    let _ = queues.thread.namespaces.borrow(0, 0, 1).expect("it is lent");
+    queues.write_in_capsule(4, 8);
+    assert!(queues.io.transport.responses.is_empty() && queues.io.has_waiting(), "a reader has the block");
+    queues.thread.namespaces.end_loans();
+    assert!(queues.content(1).iter().all(|&byte| byte == 8), "it goes first in the next turn");
+    assert!(queues.answer().is_success());
+}
+
+#[test]
+fn nothing_is_read_or_written_for_an_association_that_has_ended() {
+    let mut queues = Queues::new();
+    queues.admin.lost(&mut queues.thread.cx(ADMIN));
+    queues.write_in_capsule(3, 7);
+    assert_eq!(queues.answer(), Status::ABORTED_SQ_DELETION);
+    queues.submit(opcode::io::READ, 4, 1);
+    assert_eq!((queues.answer(), queues.io.transport.sent.len()), (Status::ABORTED_SQ_DELETION, 0));
+    let channel = queues.thread.namespaces.channel(0).expect("a channel");
+    let loan = channel.lend(0, 1).expect("it is lent");
+    assert!(loan.bytes().iter().all(|&byte| byte == 0));
+    channel.end_loan(loan);
 }
 
 #[test]

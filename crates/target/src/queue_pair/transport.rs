@@ -7,7 +7,8 @@
 
 use pilotlight_nvme::Cqe;
 
-use crate::buffer::{Buffer, BufferPool};
+use crate::buffer::BufferPool;
+use crate::payload::{Loans, Payload};
 
 /// Most bytes of data that may come with a command (IOCCSZ), whatever the transport.
 pub const IN_CAPSULE: usize = 8192;
@@ -26,10 +27,8 @@ pub struct InCapsule<'a> {
 pub struct Data {
     /// The command.
     pub cid: u16,
-    /// The data, in its first `len` bytes.
-    pub buffer: Buffer,
-    /// Bytes of data.
-    pub len: u32,
+    /// The data.
+    pub payload: Payload,
     /// The completion that follows the data; `None` for a successful one that says nothing else.
     pub end: Option<Cqe>,
     /// When the command came, in nanoseconds; 0 if nobody wants to know how long it takes.
@@ -50,8 +49,9 @@ pub trait Transport {
     /// Ends the command that came at `arrived_ns` nanoseconds (0 if nobody wants to know how long it takes).
     fn respond(&mut self, cqe: Cqe, arrived_ns: u64);
 
-    /// Sends data, and ends its command. It is queued at `now_ns` nanoseconds.
-    fn send(&mut self, data: Data, now_ns: u64);
+    /// Sends data, and ends its command. It is queued at `now_ns` nanoseconds. What is on loan among `loans` has to be sent
+    /// or copied before they end.
+    fn send(&mut self, data: Data, loans: &Loans, now_ns: u64);
 
     /// Fetches the `len` bytes of data of command `cid`, which is in `slot`, or goes on with it: into
     /// [`QueuePair::landing`](super::QueuePair::landing). Returns whether data is on its way; if not, there is no room to

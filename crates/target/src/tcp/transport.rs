@@ -6,6 +6,7 @@ use super::inbound::Inbound;
 use super::transfers::{Progress, Transfers};
 use super::tx::TxQueue;
 use crate::buffer::BufferPool;
+use crate::payload::Loans;
 use crate::queue_pair::EARLY_ANSWERS;
 use crate::queue_pair::transport::{Data, Transport};
 
@@ -66,8 +67,8 @@ impl Transport for Tcp {
         self.tx.response(cqe, arrived_ns);
     }
 
-    fn send(&mut self, data: Data, now_ns: u64) {
-        self.tx.data(data, now_ns);
+    fn send(&mut self, data: Data, loans: &Loans, now_ns: u64) {
+        self.tx.data(data, loans, now_ns);
     }
 
     fn fetch(&mut self, slot: u16, cid: u16, len: u32) -> bool {

@@ -1,6 +1,6 @@
 //! What a connection has yet to send, in order: PDU headers with the data that follows them.
 //!
-//! Each entry is one answer: a header, padding up to the data offset that the host asked for, data in a [`Buffer`], and
+//! Each entry is one answer: a header, padding up to the data offset that the host asked for, data in a [`Payload`], and
 //! a tail (data digest, response capsule). The entry owns its buffer until the last byte is with the kernel. Entries are
 //! gathered into one `sendmsg`; a short send is remembered as an offset into the first entry.
 //!
@@ -16,6 +16,7 @@ use pilotlight_nvme::pdu::{C2HData, CapsuleResp, Digests, Flags, PduType, R2T, d
 use zerocopy::IntoBytes;
 
 use crate::buffer::{Buffer, BufferPool};
+use crate::payload::{Loans, Payload};
 use crate::queue_pair::transport::Data;
 
 const HEAD: usize = 28;
@@ -38,8 +39,7 @@ struct Entry {
     pad_len: u8,
     tail_len: u8,
     ends_command: bool,
-    payload_len: u32,
-    payload: Option<Buffer>,
+    payload: Option<Payload>,
     /// When data was queued, in nanoseconds; 0 without.
     since_ns: u64,
     /// When the command came, in nanoseconds; 0 if nobody wants to know how long it takes.
@@ -79,28 +79,24 @@ impl Entry {
             pad_len: 0,
             tail_len: 0,
             ends_command: true,
-            payload_len: 0,
             payload: None,
             since_ns: 0,
             arrived_ns: 0,
         }
     }
 
-    fn payload(&self) -> &[u8] {
-        self.payload.as_ref().map_or(&[], |buffer| &buffer[..self.payload_len as usize])
-    }
-
-    fn parts(&self) -> [&[u8]; PARTS] {
+    fn parts<'a>(&'a self, loans: &'a Loans) -> [&'a [u8]; PARTS] {
         [
             &self.head[..usize::from(self.head_len)],
             &PADDING[..usize::from(self.pad_len)],
-            self.payload(),
+            self.payload.as_ref().map_or(&[], |payload| payload.bytes(loans)),
             &self.tail[..usize::from(self.tail_len)],
         ]
     }
 
     fn len(&self) -> usize {
-        usize::from(self.head_len) + usize::from(self.pad_len) + self.payload_len as usize + usize::from(self.tail_len)
+        let payload_len = self.payload.as_ref().map_or(0, Payload::len) as usize;
+        usize::from(self.head_len) + usize::from(self.pad_len) + payload_len + usize::from(self.tail_len)
     }
 }
 
@@ -174,26 +170,25 @@ impl TxQueue {
 
     /// The data of a command, and then its completion; without one the data PDU itself carries the SUCCESS flag. It is
     /// queued at `now_ns`.
-    pub fn data(&mut self, data: Data, now_ns: u64) {
-        let Data { cid, buffer, len, end: cqe, arrived_ns } = data;
+    pub fn data(&mut self, data: Data, loans: &Loans, now_ns: u64) {
+        let Data { cid, payload, end: cqe, arrived_ns } = data;
         let Framing { digests, hpda } = self.framing;
         let pdo = data_offset(PduType::C2HData, digests, hpda);
         let mut flags = Flags::LAST_PDU;
         flags.set(Flags::SUCCESS, cqe.is_none());
-        let header = C2HData::new(cid, 0, len, pdo, flags, digests);
+        let header = C2HData::new(cid, 0, payload.len(), pdo, flags, digests);
         let mut entry = Entry::new(header.as_bytes(), digests.header);
         entry.pad_len = pdo - entry.head_len;
         let mut tail_len = 0;
         if digests.data {
-            let sum = digest(&buffer[..len as usize]);
+            let sum = digest(payload.bytes(loans));
             tail_len = put(&mut entry.tail, 0, &sum, false);
         }
         if let Some(cqe) = cqe {
             tail_len = put(&mut entry.tail, tail_len, CapsuleResp::new(cqe, digests).as_bytes(), digests.header);
         }
         entry.tail_len = tail_len as u8;
-        entry.payload = Some(buffer);
-        entry.payload_len = len;
+        entry.payload = Some(payload);
         entry.since_ns = now_ns;
         entry.arrived_ns = arrived_ns;
         self.push(entry);
@@ -208,8 +203,8 @@ impl TxQueue {
     /// `buffer` as it is: a PDU of the connection's beginning or end.
     pub fn raw(&mut self, buffer: Buffer) {
         let mut entry = Entry::new(&[], false);
-        entry.payload_len = buffer.len() as u32;
-        entry.payload = Some(buffer);
+        let len = buffer.len() as u32;
+        entry.payload = Some(Payload::new(buffer, len));
         self.push(entry);
     }
 
@@ -220,11 +215,11 @@ impl TxQueue {
     }
 
     /// Fills `slices` with what is to be sent next, at most [`BATCH`] answers; returns how many slices are in use.
-    pub fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>; MAX_SLICES]) -> usize {
+    pub fn gather<'a>(&'a self, loans: &'a Loans, slices: &mut [IoSlice<'a>; MAX_SLICES]) -> usize {
         let mut used = 0;
         let mut skip = self.sent;
         for entry in self.entries.iter().take(BATCH) {
-            for part in entry.parts() {
+            for part in entry.parts(loans) {
                 let skipped = skip.min(part.len());
                 skip -= skipped;
                 if skipped < part.len() {
@@ -234,6 +229,13 @@ impl TxQueue {
             }
         }
         used
+    }
+
+    /// Copies what is on loan into buffers: the loans are about to end.
+    pub fn keep(&mut self, loans: &Loans) {
+        for payload in self.entries.iter_mut().filter_map(|entry| entry.payload.as_mut()) {
+            payload.keep(loans);
+        }
     }
 
     /// Notes that `bytes` more bytes have been sent, and gives back the buffers of answers that are out; returns how
@@ -250,7 +252,7 @@ impl TxQueue {
             }
             self.sent -= len;
             self.queued -= len;
-            freed += front.payload.as_ref().map_or(0, Buffer::capacity);
+            freed += front.payload.as_ref().map_or(0, Payload::capacity);
             if front.arrived_ns != row.0 {
                 left(row.0, row.1);
                 row = (front.arrived_ns, 0);
@@ -285,8 +287,8 @@ impl TxQueue {
     fn pop(&mut self, pool: &mut BufferPool) {
         let Some(entry) = self.entries.pop_front() else { return };
         self.answers -= usize::from(entry.ends_command);
-        if let Some(buffer) = entry.payload {
-            pool.free(buffer);
+        if let Some(payload) = entry.payload {
+            pool.free(payload.into_buffer());
         }
     }
 }
@@ -294,22 +296,27 @@ impl TxQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::{Backend, MemoryBackend, MemoryBudget};
     use pilotlight_nvme::Status;
     use proptest::prelude::*;
 
     fn data(cid: u16, buffer: Buffer, len: u32, end: Option<Cqe>) -> Data {
-        Data { cid, buffer, len, end, arrived_ns: 0 }
+        Data { cid, payload: Payload::new(buffer, len), end, arrived_ns: 0 }
+    }
+
+    /// Sends at most `chunk` bytes.
+    fn send(tx: &mut TxQueue, loans: &Loans, pool: &mut BufferPool, chunk: usize) -> Vec<u8> {
+        let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+        let used = tx.gather(loans, &mut slices);
+        let all: Vec<u8> = slices[..used].iter().flat_map(|s| s.iter().copied()).take(chunk).collect();
+        tx.advance(all.len(), pool, |_, _| {});
+        all
     }
 
     fn collect(tx: &mut TxQueue, pool: &mut BufferPool, chunk: usize) -> Vec<u8> {
-        let mut out = Vec::new();
+        let (mut out, loans) = (Vec::new(), Loans::default());
         while !tx.is_empty() {
-            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-            let used = tx.gather(&mut slices);
-            let all: Vec<u8> = slices[..used].iter().flat_map(|s| s.iter().copied()).collect();
-            let sent = chunk.min(all.len());
-            out.extend_from_slice(&all[..sent]);
-            tx.advance(sent, pool, |_, _| {});
+            out.extend(send(tx, &loans, pool, chunk));
         }
         out
     }
@@ -320,7 +327,7 @@ mod tests {
         let mut tx = TxQueue::default();
         let mut buffer = pool.alloc(512).expect("room");
         buffer.fill(0xab);
-        tx.data(data(5, buffer, 512, None), 0);
+        tx.data(data(5, buffer, 512, None), &Loans::default(), 0);
         let bytes = collect(&mut tx, &mut pool, usize::MAX);
         assert_eq!(bytes[..16], [0x07, 0x0c, 24, 24, 0x18, 2, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[24..], [0xab; 512]);
@@ -334,7 +341,7 @@ mod tests {
         tx.set_framing(Framing { digests: Digests { header: true, data: true }, hpda: 15 });
         let mut buffer = pool.alloc(512).expect("room");
         buffer.fill(7);
-        tx.data(data(9, buffer, 512, Some(Cqe::new(9, Status::SUCCESS, 0))), 0);
+        tx.data(data(9, buffer, 512, Some(Cqe::new(9, Status::SUCCESS, 0))), &Loans::default(), 0);
         let bytes = collect(&mut tx, &mut pool, usize::MAX);
         assert_eq!(bytes[..4], [0x07, 0x07, 24, 64]);
         assert_eq!(bytes[24..28], digest(&bytes[..24]));
@@ -351,14 +358,14 @@ mod tests {
             let mut pool = BufferPool::new(4 << 20).expect("memory");
             let mut reference = Vec::new();
             for chunk in [usize::MAX, chunk] {
-                let mut tx = TxQueue::default();
+                let (mut tx, loans) = (TxQueue::default(), Loans::default());
                 for (cid, &len) in lens.iter().enumerate() {
                     if len == 0 {
                         tx.response(Cqe::new(cid as u16, Status::SUCCESS, 0), 0);
                     } else {
                         let mut buffer = pool.alloc(len).expect("room");
                         buffer.fill(cid as u8);
-                        tx.data(data(cid as u16, buffer, len as u32, (len % 2 == 0).then(Cqe::default)), 0);
+                        tx.data(data(cid as u16, buffer, len as u32, (len % 2 == 0).then(Cqe::default)), &loans, 0);
                     }
                 }
                 let total = tx.bytes();
@@ -367,6 +374,44 @@ mod tests {
                 prop_assert_eq!(tx.bytes(), 0);
                 if reference.is_empty() { reference = out } else { prop_assert_eq!(&reference, &out) }
             }
+            prop_assert_eq!(pool.outstanding(), 0);
+        }
+
+        /// What is on loan leaves as it was lent, however little the socket takes before the loans end.
+        #[test]
+        fn loans_end_after_the_first_send(
+            lens in prop::collection::vec(1u32..17, 1..20),
+            first in 0usize..120_000,
+            digests: bool,
+        ) {
+            let budget = std::sync::Arc::new(MemoryBudget::unlimited());
+            let backend = MemoryBackend::new(512, 1024, budget).expect("memory");
+            let mut channel = backend.open_channel(1).expect("a channel");
+            let mut pool = BufferPool::new(4 << 20).expect("memory");
+            let (mut tx, mut copied, mut loans) = (TxQueue::default(), TxQueue::default(), Loans::default());
+            for tx in [&mut tx, &mut copied] {
+                tx.set_framing(Framing { digests: Digests { header: digests, data: digests }, hpda: 0 });
+            }
+            for (n, &blocks) in (0u16..).zip(&lens) {
+                let (lba, bytes) = (u64::from(n) * 40, vec![n as u8; blocks as usize * 512]);
+                if n % 3 > 0 {
+                    channel.write_now(lba, blocks, false, &bytes).expect("free").expect("room");
+                }
+                let (buffer, mut reference) = (pool.alloc(bytes.len()).expect("room"), pool.alloc(bytes.len()).expect("room"));
+                reference.fill(if n % 3 > 0 { n as u8 } else { 0 });
+                let id = loans.borrow(0, &mut *channel, lba, blocks).expect("it is lent");
+                let payload = Payload::lent(id, buffer, bytes.len() as u32);
+                tx.data(Data { cid: n, payload, end: None, arrived_ns: 0 }, &loans, 0);
+                copied.data(data(n, reference, bytes.len() as u32, None), &loans, 0);
+            }
+            let mut out = send(&mut tx, &loans, &mut pool, first);
+            tx.keep(&loans);
+            while let Some((_, loan)) = loans.pop() {
+                channel.end_loan(loan);
+            }
+            channel.write_now(0, 1024, false, &vec![0xee; 512 << 10]).expect("free").expect("room");
+            out.extend(collect(&mut tx, &mut pool, usize::MAX));
+            prop_assert!(out == collect(&mut copied, &mut pool, usize::MAX));
             prop_assert_eq!(pool.outstanding(), 0);
         }
     }

@@ -118,7 +118,7 @@ impl Link {
         let Some(socket) = &self.socket else { return };
         while !self.conn.pair.transport.tx.is_empty() {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-            let used = self.conn.pair.transport.tx.gather(&mut slices);
+            let used = self.conn.pair.transport.tx.gather(res.namespaces.loans(), &mut slices);
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let sent = rustix::net::sendmsg(socket, &slices[..used], &mut SendAncillaryBuffer::default(), flags);
             let mut cx = res.cx(now_ns, self.address);
@@ -141,6 +141,14 @@ impl Link {
             if let Some(socket) = &self.socket {
                 let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
             }
+        }
+    }
+
+    /// Ends the loans of this connection's turn; what the socket has not taken of them is copied.
+    pub(super) fn end_loans(&mut self, res: &mut Resources) {
+        if !res.namespaces.loans().is_empty() {
+            self.conn.pair.transport.tx.keep(res.namespaces.loans());
+            res.namespaces.end_loans();
         }
     }
 
