@@ -13,7 +13,6 @@ use crate::cells::{ThreadCell, add};
 use crate::director::{Director, Instruction};
 use crate::inbox::Inbox;
 use crate::io_thread::{IoThread, Polled};
-use crate::kernel_wait::KernelWait;
 use crate::reactor::{Event, Idle, Peer, Reactor, Slot};
 
 struct Still;
@@ -43,10 +42,10 @@ impl Pair {
         let mut id = 0;
         let mut reactors = inboxes.map(|inbox| {
             id += 1;
-            reactor(CoreId(id - 1), inbox, &peers)
+            Reactor::new(CoreId(id - 1), inbox, &peers, Idle::Spin)
         });
         let slot = Slot::new(Box::new(Still), Arc::default());
-        reactors[0].slots.push(slot);
+        reactors[0].apply(Event::Adopt { slot, sent_ns: 0 });
         Self { reactors, home: 0 }
     }
 
@@ -64,26 +63,6 @@ impl Pair {
 impl Default for Pair {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-fn reactor(id: CoreId, inbox: Inbox<Event>, peers: &Arc<[Peer]>) -> Reactor {
-    Reactor {
-        id,
-        inbox,
-        peers: Arc::clone(peers),
-        cell: Arc::clone(&peers[id.index()].cell),
-        idle: Idle::Spin,
-        monitor: None,
-        director: None,
-        slots: Vec::with_capacity(1),
-        unsent: Vec::new(),
-        sleep: None,
-        woken: None,
-        last_request_ns: 0,
-        fruitless: 0,
-        kernel_wait: KernelWait::default(),
-        on_time: false,
     }
 }
 

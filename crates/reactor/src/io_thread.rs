@@ -28,6 +28,23 @@ pub trait IoThread: Send {
     /// One step: take what has arrived, do what can be done now, return. `now_ns` is monotonic time.
     fn poll(&mut self, now_ns: u64) -> Polled;
 
+    /// Whether there may be something to do although [`IoThread::wait_fd`] has not become readable since the last
+    /// [`IoThread::poll`] that found no work: a message, a request in a backend, a command that waits, a timer that is due. Asked
+    /// in each round of a reactor on which many live, where `false` leaves the poll out. An I/O thread that never says `false`,
+    /// the default, is polled in each round.
+    ///
+    /// One that does says so by a poll that is not busy that its descriptor is not readable.
+    fn needs_poll(&mut self, now_ns: u64) -> bool {
+        let _ = now_ns;
+        true
+    }
+
+    /// As [`IoThread::poll`], where [`IoThread::wait_fd`] is known not to have become readable since the last poll that found no
+    /// work: it need not look there.
+    fn poll_unreadable(&mut self, now_ns: u64) -> Polled {
+        self.poll(now_ns)
+    }
+
     /// How it learns of completions from now on: by being polled, or so that it can wait in the kernel for them.
     fn set_completions(&mut self, how: Completions) {
         let _ = how;
@@ -41,7 +58,8 @@ pub trait IoThread: Send {
         None
     }
 
-    /// Becomes readable when there is something to do, between [`IoThread::prepare_wait`] and [`IoThread::end_wait`].
+    /// Becomes readable when there is something to do, between [`IoThread::prepare_wait`] and [`IoThread::end_wait`]; at any
+    /// time, when there is something to do that [`IoThread::needs_poll`] does not know of. The same for its whole life.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

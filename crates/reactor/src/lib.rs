@@ -14,6 +14,7 @@
 //! | [`wait`] | instructions that wait for a store: `umwait`, `mwaitx`, `wfe` |
 //! | [`io_thread`] | what a reactor polls |
 //! | `reactor` | the loop of one core: poll, rest, hand over |
+//! | `watch` | which I/O threads have something to read: one system call for all |
 //! | `director` | a policy on the main core: what it is told, and how its commands are carried out |
 //! | [`frequency`] | what sets the frequencies of cores, behind a trait |
 //! | [`runtime`] | start, adoption, change of policy, statistics, end |
@@ -38,6 +39,7 @@ pub mod runtime;
 mod sleep_clock;
 mod sync;
 pub mod wait;
+mod watch;
 
 pub use bell::Bell;
 pub use cells::{IoThreadStats, ReactorStats, SleepStats};

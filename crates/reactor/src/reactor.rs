@@ -1,6 +1,6 @@
 //! The loop of one core.
 //!
-//! One round: take what came through the event ring, poll each I/O thread once in ring order, let the director look (main
+//! One round: take what came through the event ring, poll each I/O thread that may have something to do (`reactor/poll.rs`), let the director look (main
 //! core), account the time; and where nothing was found to do, rest as deep as is allowed.
 //!
 //! # The words
@@ -16,13 +16,10 @@
 //!   wake-ups and found nothing to do after that.
 //! - A full ring of the new home loses nothing: the old home keeps the I/O thread, serves it and tries again.
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::time::Duration;
 
 use pilotlight_plant::{CoreId, CoreState, Depth, ThreadId};
-use rustix::thread::{sched_yield, set_current_timer_slack};
 
 use crate::cells::{ReactorCell, ThreadCell, add};
 use crate::clock;
@@ -31,7 +28,10 @@ use crate::inbox::{Inbox, Sender};
 use crate::io_thread::{Completions, IoThread};
 use crate::kernel_wait::KernelWait;
 use crate::wait::Monitor;
+use crate::watch::Watch;
 
+mod poll;
+mod rest;
 #[cfg(test)]
 mod tests;
 
@@ -45,10 +45,6 @@ pub enum Idle {
     /// it.
     Yield,
 }
-
-/// Loops without work, one after the other, until a reactor that yields naps: threads that do nothing but yield can keep
-/// those of the kernel from running that finish direct writes, for seconds (seen on Linux 6.18 with two CPUs).
-const YIELDS: u32 = 32;
 
 /// A message to a reactor.
 pub(crate) enum Event {
@@ -84,6 +80,16 @@ pub(crate) enum Event {
 /// An I/O thread and what is written down about it.
 pub(crate) struct Slot {
     pub(crate) thread: Box<dyn IoThread>,
+    /// Its number.
+    pub(crate) id: u32,
+    /// Whether its descriptor is watched here.
+    watched: bool,
+    /// Its descriptor may be readable: it is polled in each round.
+    active: bool,
+    /// Polls that found no work, one after the other; up to when it is watched.
+    empty_polls: u8,
+    /// Its last poll was its last one.
+    finished: bool,
     pub(crate) cell: Arc<ThreadCell>,
     /// What the I/O thread has been told last.
     pub(crate) completions: Completions,
@@ -96,7 +102,9 @@ pub(crate) struct Slot {
 impl Slot {
     /// An I/O thread that polls.
     pub(crate) fn new(thread: Box<dyn IoThread>, cell: Arc<ThreadCell>) -> Self {
-        Self { thread, cell, completions: Completions::default(), polled: (0, 0), since_ns: None }
+        let (id, completions) = (thread.id(), Completions::default());
+        let (watched, active, empty_polls, finished, polled) = (false, true, 0, false, (0, 0));
+        Self { thread, id, watched, active, empty_polls, finished, cell, completions, polled, since_ns: None }
     }
 }
 
@@ -118,6 +126,11 @@ pub(crate) struct Reactor {
     /// On the main core only.
     pub(crate) director: Option<Director>,
     pub(crate) slots: Vec<Slot>,
+    pub(crate) watch: Watch,
+    /// I/O threads here that are not active.
+    pub(crate) quiet: usize,
+    /// Indices of the I/O threads that this round polls; the room is kept.
+    pub(crate) due: Vec<u32>,
     /// I/O threads whose new home had no room in its ring.
     pub(crate) unsent: Vec<(ThreadId, CoreId)>,
     pub(crate) sleep: Option<Depth>,
@@ -132,15 +145,31 @@ pub(crate) struct Reactor {
     pub(crate) on_time: bool,
 }
 
-/// How a round without work ends.
-enum Rest {
-    Poll,
-    Sleep(Depth),
-    Pause { until_ns: u64 },
-    Kernel { depth: Depth, until_ns: u64 },
-}
-
 impl Reactor {
+    /// A reactor without I/O threads.
+    pub(crate) fn new(id: CoreId, inbox: Inbox<Event>, peers: &Arc<[Peer]>, idle: Idle) -> Self {
+        Self {
+            id,
+            inbox,
+            peers: Arc::clone(peers),
+            cell: Arc::clone(&peers[id.index()].cell),
+            idle,
+            monitor: None,
+            director: None,
+            slots: Vec::new(),
+            watch: Watch::default(),
+            quiet: 0,
+            due: Vec::new(),
+            unsent: Vec::new(),
+            sleep: None,
+            woken: None,
+            last_request_ns: 0,
+            fruitless: 0,
+            kernel_wait: KernelWait::default(),
+            on_time: false,
+        }
+    }
+
     /// Runs until it is told to stop.
     pub(crate) fn run(&mut self) {
         self.cell.tid.store(rustix::thread::gettid().as_raw_pid() as u32, Relaxed);
@@ -162,6 +191,7 @@ impl Reactor {
         }
         self.woken = None;
         self.try_again();
+        self.watch.forget_one();
         let busy = self.poll_all(now);
         if let Some(director) = &mut self.director {
             director.step(*now);
@@ -200,12 +230,30 @@ impl Reactor {
     }
 
     fn adopt(&mut self, slot: Slot) {
-        self.slots.push(slot);
         add(&self.cell.moves_in, 1);
+        let cell = Arc::clone(&slot.cell);
+        self.insert(slot);
+        cell.home.store(self.id.0, Release);
+    }
+
+    /// An I/O thread lives here: polled in each round until a poll finds no work.
+    fn insert(&mut self, mut slot: Slot) {
+        slot.watched = self.watch.lives_at(slot.id, self.slots.len());
+        (slot.active, slot.empty_polls) = (true, 0);
+        self.slots.push(slot);
         self.count();
-        if let Some(slot) = self.slots.last() {
-            slot.cell.home.store(self.id.0, Release);
+    }
+
+    /// The I/O thread at this index lives here no more; the last one takes its place.
+    fn remove(&mut self, at: usize) -> Slot {
+        let slot = self.slots.swap_remove(at);
+        self.watch.leaves(slot.id);
+        self.quiet -= usize::from(!slot.active);
+        if let Some(moved) = self.slots.get(at) {
+            self.watch.lives_at(moved.id, at);
         }
+        self.count();
+        slot
     }
 
     fn count(&self) {
@@ -213,233 +261,27 @@ impl Reactor {
     }
 
     pub(crate) fn hand(&mut self, thread: ThreadId, to: CoreId) {
-        let Some(at) = self.slots.iter().position(|slot| slot.thread.id() == u32::from(thread.0)) else { return };
+        let Some(at) = self.slots.iter().position(|slot| slot.id == u32::from(thread.0)) else { return };
         if to == self.id {
             return;
         }
-        let slot = self.slots.remove(at);
+        let slot = self.remove(at);
         add(&slot.cell.moves, 1);
         match self.peers[to.index()].events.send(Event::Adopt { slot, sent_ns: clock::now_ns() }) {
             Ok(()) => add(&self.cell.moves_out, 1),
             Err(Event::Adopt { slot, .. }) => {
                 slot.cell.moves.store(slot.cell.moves.load(Relaxed) - 1, Relaxed);
-                self.slots.insert(at, slot);
+                self.insert(slot);
                 self.unsent.push((thread, to));
             }
             Err(_) => unreachable!("a full ring hands back what was sent"),
         }
-        self.count();
     }
 
     fn try_again(&mut self) {
         for _ in 0..self.unsent.len() {
             let (thread, to) = self.unsent.remove(0);
             self.hand(thread, to);
-        }
-    }
-
-    /// Polls each I/O thread once; one clock reading per step, which ends it and begins the next.
-    fn poll_all(&mut self, now: &mut u64) -> bool {
-        let mut any = false;
-        let mut at = 0;
-        while at < self.slots.len() {
-            let slot = &mut self.slots[at];
-            slot.renew_completions();
-            let begin = *now;
-            let polled = slot.thread.poll(begin);
-            let end = clock::now_ns();
-            let spent = end - begin;
-            if slot.cell.service.load(Relaxed) {
-                slot.cell.served(slot.polled, &polled, begin, end);
-            }
-            slot.polled = (end, polled.in_progress);
-            slot.since_ns = if polled.in_progress == 0 { None } else { slot.since_ns.or(Some(begin)) };
-            let (of_core, of_thread) = if polled.busy {
-                (&self.cell.busy_ns, &slot.cell.busy_ns)
-            } else {
-                (&self.cell.idle_ns, &slot.cell.idle_ns)
-            };
-            add(of_core, spent);
-            add(of_thread, spent);
-            *now = end;
-            if polled.requests > 0 {
-                add(&self.cell.requests, u64::from(polled.requests));
-                add(&slot.cell.requests, u64::from(polled.requests));
-                self.last_request_ns = end;
-            }
-            any |= polled.busy;
-            if polled.finished {
-                let slot = self.slots.remove(at);
-                drop(slot.thread);
-                slot.cell.finished.store(true, Release);
-                self.count();
-            } else {
-                at += 1;
-            }
-        }
-        if self.slots.is_empty() {
-            let end = clock::now_ns();
-            add(&self.cell.idle_ns, end - *now);
-            *now = end;
-        }
-        any
-    }
-
-    fn rest(&mut self, now: &mut u64) {
-        match self.way_to_rest(*now) {
-            Rest::Poll => self.spin(),
-            Rest::Pause { until_ns } => self.pause(until_ns, now),
-            Rest::Sleep(depth) => self.fall_asleep(depth, now),
-            Rest::Kernel { depth, until_ns } => self.wait_in_kernel(depth, until_ns, now),
-        }
-    }
-
-    fn spin(&mut self) {
-        self.fruitless = self.fruitless.wrapping_add(1);
-        match self.idle {
-            Idle::Spin => std::hint::spin_loop(),
-            Idle::Yield if self.fruitless.is_multiple_of(YIELDS) => std::thread::sleep(Duration::from_nanos(1)),
-            Idle::Yield => sched_yield(),
-        }
-    }
-
-    fn way_to_rest(&self, now: u64) -> Rest {
-        if !self.unsent.is_empty() {
-            return Rest::Poll;
-        }
-        let interrupts = |slot: &Slot| slot.completions == Completions::Interrupt;
-        let interrupts = !self.slots.is_empty() && self.slots.iter().all(interrupts);
-        let pause = || match self.pause_ns(now) {
-            0 => Rest::Poll,
-            ns => Rest::Pause { until_ns: now.saturating_add(ns) },
-        };
-        if let Some(director) = &self.director {
-            let depth = if director.is_quiet(now, now.saturating_sub(self.last_request_ns)) {
-                Depth::ServerSleep
-            } else if interrupts && director.may_wait() {
-                Depth::SoftwareWait
-            } else {
-                return pause();
-            };
-            return Rest::Kernel { depth, until_ns: director.due_ns() };
-        }
-        match self.sleep {
-            Some(depth) if self.slots.is_empty() => Rest::Sleep(depth),
-            _ if interrupts => Rest::Kernel { depth: Depth::SoftwareWait, until_ns: u64::MAX },
-            _ => pause(),
-        }
-    }
-
-    /// The shortest pause that an I/O thread here is to have between two polls; 0 if one is to be polled all the time.
-    fn pause_ns(&self, now: u64) -> u64 {
-        let rest = |slot: &Slot| slot.completions.rest_ns(slot.since_ns, now);
-        self.slots.iter().filter_map(rest).min().unwrap_or(0)
-    }
-
-    /// Rests until then, until a message comes, or until the director is due.
-    fn pause(&mut self, mut until_ns: u64, now: &mut u64) {
-        if let Some(director) = &self.director {
-            until_ns = until_ns.min(director.next_step_ns());
-        }
-        let depth = if self.monitor.is_some() { Depth::MonitorWait } else { Depth::SoftwareWait };
-        if until_ns <= *now {
-            return self.spin();
-        }
-        self.end_pauses_on_time();
-        self.fall_asleep_together(depth, *now);
-        while self.inbox.is_empty() && *now < until_ns {
-            match self.monitor {
-                Some(monitor) => self.inbox.wait_monitor(monitor, until_ns),
-                None => self.inbox.wait_futex(until_ns),
-            }
-            *now = clock::now_ns();
-        }
-        self.wake_together(*now);
-    }
-
-    /// Accounts a sleep to the core and to every I/O thread here.
-    fn fall_asleep_together(&self, depth: Depth, now_ns: u64) {
-        self.cell.fall_asleep(depth, now_ns);
-        self.slots.iter().for_each(|slot| slot.cell.fall_asleep(depth, now_ns));
-    }
-
-    fn wake_together(&self, now_ns: u64) {
-        self.slots.iter().for_each(|slot| slot.cell.wake(now_ns));
-        self.cell.wake(now_ns);
-    }
-
-    /// The kernel ends waits up to 50 us late so as to end several together (`prctl(2)`, `PR_SET_TIMERSLACK`); as long as a
-    /// pause is to be.
-    fn end_pauses_on_time(&mut self) {
-        if !std::mem::replace(&mut self.on_time, true) {
-            let _ = set_current_timer_slack(NonZeroU64::new(1)); // refused nowhere; a pause would be longer
-        }
-    }
-
-    /// Sleeps until a message comes. Arming, looking once more and waiting, in that order, are the inbox's.
-    fn fall_asleep(&mut self, depth: Depth, now: &mut u64) {
-        self.cell.fall_asleep(depth, *now);
-        while self.inbox.is_empty() {
-            match self.monitor.filter(|_| depth == Depth::MonitorWait) {
-                Some(monitor) => self.inbox.wait_monitor(monitor, u64::MAX),
-                None => self.inbox.wait_futex(u64::MAX),
-            }
-        }
-        *now = clock::now_ns();
-        self.cell.wake(*now);
-        self.woken = Some(depth);
-    }
-
-    /// Waits in the kernel for messages and for whatever the I/O threads wait for, unless one of them has work.
-    fn wait_in_kernel(&mut self, depth: Depth, mut until_ns: u64, now: &mut u64) {
-        self.kernel_wait.clear();
-        for at in 0..self.slots.len() {
-            let Some(until) = self.slots[at].thread.prepare_wait(*now) else { return self.end_waits(at) };
-            until_ns = until_ns.min(until);
-            if let Some(fd) = self.slots[at].thread.wait_fd() {
-                self.kernel_wait.add(fd);
-            }
-        }
-        if self.inbox.arm() && self.waits_as_told() {
-            let server = depth == Depth::ServerSleep;
-            if let Some(director) = self.director.as_mut().filter(|_| server) {
-                director.before_sleep();
-            }
-            self.fall_asleep_together(depth, *now);
-            if let Ok(bell) = self.inbox.doorbell() {
-                self.kernel_wait.add(bell);
-            }
-            let left_ns = if until_ns == u64::MAX { until_ns } else { until_ns.saturating_sub(clock::now_ns()) };
-            self.kernel_wait.wait(left_ns);
-            *now = clock::now_ns();
-            self.wake_together(*now);
-            self.woken = Some(depth);
-            if let Some(director) = self.director.as_mut().filter(|_| server) {
-                director.after_sleep(*now);
-            }
-        }
-        self.inbox.disarm();
-        self.end_waits(self.slots.len());
-    }
-
-    /// Whether every I/O thread still is to wait as it was told last. The director writes that down and then tells the home it
-    /// sees; one that has just come here may have another in its eyes. So we have said where it lives before we look, and
-    /// between the two lies the fence of arming.
-    fn waits_as_told(&self) -> bool {
-        self.slots.iter().all(|slot| slot.cell.completions() == slot.completions)
-    }
-
-    fn end_waits(&mut self, of_first: usize) {
-        self.slots[..of_first].iter_mut().for_each(|slot| slot.thread.end_wait());
-    }
-}
-
-impl Slot {
-    fn renew_completions(&mut self) {
-        let how = self.cell.completions();
-        if how != self.completions {
-            self.completions = how;
-            self.thread.set_completions(how);
         }
     }
 }

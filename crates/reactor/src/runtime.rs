@@ -16,7 +16,6 @@ use crate::director::{Director, DirectorCell, DirectorStats, Instruction};
 use crate::frequency::Frequencies;
 use crate::inbox::{Inbox, Sender};
 use crate::io_thread::IoThread;
-use crate::kernel_wait::KernelWait;
 use crate::reactor::{Event, Idle, Peer, Reactor, Slot};
 use crate::wait::{self, Monitor};
 
@@ -167,23 +166,8 @@ impl Runtime {
             let (peers, frequencies) = (Arc::clone(&self.peers), options.frequencies.clone());
             Director::new(peers, topology, capabilities, options.quiet_ns, frequencies, Arc::clone(&self.director))
         });
-        Reactor {
-            id,
-            inbox,
-            peers: Arc::clone(&self.peers),
-            cell: Arc::clone(&self.peers[id.index()].cell),
-            idle: options.idle,
-            monitor: options.monitor,
-            director,
-            slots: Vec::new(),
-            unsent: Vec::new(),
-            sleep: None,
-            woken: None,
-            last_request_ns: 0,
-            fruitless: 0,
-            kernel_wait: KernelWait::default(),
-            on_time: false,
-        }
+        let reactor = Reactor::new(id, inbox, &self.peers, options.idle);
+        Reactor { monitor: options.monitor, director, ..reactor }
     }
 
     /// Gives an I/O thread its first home. I/O threads are numbered in the order in which they come, from 0. The policy in

@@ -53,6 +53,8 @@ pub struct Namespaces {
     /// What hosts are told. Changes after the entries of every I/O thread have.
     list: Arc<NamespaceList>,
     loans: Loans,
+    /// A channel may have requests in flight, or is to be handed over.
+    unsettled: bool,
 }
 
 impl Namespaces {
@@ -69,6 +71,7 @@ impl Namespaces {
             by_nsid: Vec::new(),
             list: Arc::default(),
             loans: Loans::default(),
+            unsettled: false,
         })
     }
 
@@ -138,6 +141,7 @@ impl Namespaces {
         if entry.removed {
             return None;
         }
+        self.unsettled = true; // who asks may submit
         entry.channel_mut().map(|channel| channel as &mut dyn Channel)
     }
 
@@ -198,18 +202,31 @@ impl Namespaces {
         let Some(index) = self.index_of(subsystem, nsid) else { return };
         self.by_nsid[subsystem][nsid as usize - 1] = 0;
         self.entries[index as usize].removed = true;
+        self.unsettled = true;
     }
 
     /// Lets every channel hand over and collect work. Those of removed namespaces go to `reaper` once nothing is in flight.
     pub fn poll(&mut self, now_ns: u64, done: &mut Vec<Completion>, reaper: &Reaper) {
+        if !self.unsettled {
+            return;
+        }
+        self.unsettled = false;
         for entry in &mut self.entries {
             let Some(channel) = entry.channel_mut() else { continue };
             if channel.in_flight() > 0 {
                 channel.poll(now_ns, done);
+                self.unsettled |= channel.in_flight() > 0 || entry.removed;
             } else if entry.removed {
                 entry.retire(reaper);
+                self.unsettled |= entry.leased.is_some();
             }
         }
+    }
+
+    /// Whether [`Namespaces::poll`] may have anything to do.
+    #[must_use]
+    pub fn needs_poll(&self) -> bool {
+        self.unsettled
     }
 
     /// At the end of the I/O thread: hands every idle channel to `reaper`. Returns whether no channel is left.

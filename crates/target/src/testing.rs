@@ -5,7 +5,7 @@
 //! the same steps come to the same end.
 //!
 //! Every poll is a test of the waiting contract as well ([`Bench::step`]): where the thread would have waited in the
-//! kernel, a poll must come to nothing. So its backend must not complete anything by itself, behind the caller's back.
+//! kernel, and where its reactor would have left the poll out, a poll must come to nothing. So its backend must not complete anything by itself, behind the caller's back.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -43,6 +43,8 @@ pub struct Bench {
     now_ns: u64,
     /// Until when the I/O thread waits, if it would.
     asleep: Option<u64>,
+    /// The last poll may have left something readable.
+    active: bool,
 }
 
 impl Bench {
@@ -93,8 +95,8 @@ impl Bench {
         let mut thread = others.remove(0);
         thread.set_completions(Completions::Interrupt);
         let inbox = inboxes[0].clone();
-        let (now_ns, asleep, others_are_held) = (0, None, false);
-        Ok(Self { thread, others, others_are_held, inboxes, opener, inbox, shared, now_ns, asleep })
+        let (now_ns, asleep, others_are_held, active) = (0, None, false, true);
+        Ok(Self { thread, others, others_are_held, inboxes, opener, inbox, shared, now_ns, asleep, active })
     }
 
     /// Polls the other I/O threads no more, or again.
@@ -147,7 +149,7 @@ impl Bench {
     ///
     /// # Panics
     /// If the thread finds work, or a deadline that is due, although it has waited since the last poll, its time is not
-    /// over, and nothing has made its descriptor readable.
+    /// over, and nothing has made its descriptor readable; or although a reactor on which many live would not have polled it.
     pub fn step(&mut self, ns: u64) -> bool {
         self.poll(ns).busy
     }
@@ -160,7 +162,11 @@ impl Bench {
         let rung = self.is_readable();
         let missed = self.wake().is_some_and(|limit_ns| self.now_ns + ns < limit_ns) && !rung;
         self.now_ns += ns;
-        let polled = self.thread.poll(self.now_ns);
+        let readable = rung || self.active;
+        let needless = !readable && !self.thread.needs_poll(self.now_ns);
+        let polled =
+            if readable || needless { self.thread.poll(self.now_ns) } else { self.thread.poll_unreadable(self.now_ns) };
+        self.active = polled.busy;
         for other in self.others.iter_mut().filter(|_| !self.others_are_held) {
             other.poll(self.now_ns);
         }
@@ -168,6 +174,10 @@ impl Bench {
         assert!(
             !missed || self.thread.came_to_nothing(),
             "something was to be done, and a thread that waits misses it"
+        );
+        assert!(
+            !needless || self.thread.came_to_nothing(),
+            "something was to be done, and a reactor would not have polled the thread"
         );
         self.asleep = self.thread.prepare_wait(self.now_ns);
         polled
@@ -198,6 +208,11 @@ impl Bench {
     #[must_use]
     pub fn asleep(&self) -> Option<u64> {
         self.asleep
+    }
+
+    /// Whether the I/O thread would need a poll after `ns` even if its descriptor were not readable.
+    pub fn needs_poll(&mut self, ns: u64) -> bool {
+        self.thread.needs_poll(self.now_ns + ns)
     }
 
     /// Whether the I/O thread's descriptor would end its wait.

@@ -8,9 +8,9 @@
 
 mod end;
 mod link;
+mod poll;
 mod wait;
 
-use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -25,30 +25,16 @@ use crate::departures::{Clock, Departures};
 use crate::listing::NamespaceList;
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Message, NamespaceChange, Outbox};
-use crate::moves::{InProgress, here};
+use crate::moves::InProgress;
 use crate::namespaces::Namespaces;
-use crate::queue_pair::{Cx, GONE, connection_of};
+use crate::queue_pair::{Cx, GONE};
 use crate::server::Shared;
 use crate::stats::Counters;
 use crate::tcp::Connection;
 use link::{Link, Resources, SCRATCH, readable};
-use wait::{BELL, DOORBELL};
 
-/// Socket events taken in one poll.
-const EVENTS: usize = 128;
-/// Messages taken out of the inbox in one poll: a storm of them must not keep sockets and backends waiting. A new connection
-/// costs a few microseconds.
-const MESSAGES: usize = 32;
 /// Completions collected in one poll.
 const COMPLETIONS: usize = 256;
-/// Time between two looks at the deadlines, in nanoseconds.
-const TICK_NS: u64 = 10_000_000;
-
-/// How long a host may let data wait in memory while others get none, in nanoseconds.
-const PATIENCE_NS: u64 = 2_000_000_000;
-/// Time between two looks for such hosts, in nanoseconds.
-const RELIEF_NS: u64 = 100_000_000;
-
 const NO_WAIT: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// An I/O thread of the target.
@@ -78,6 +64,8 @@ pub struct TargetThread {
     polled_ns: u64,
     /// The last poll came to nothing: every command that waits has been tried since anything changed.
     quiet: bool,
+    /// Something is to be polled for: neither a message nor a socket nor a timer brings it on.
+    in_hand: bool,
 }
 
 /// What an I/O thread holds.
@@ -149,6 +137,7 @@ impl TargetThread {
             polled_at: 0,
             polled_ns: 0,
             quiet: false,
+            in_hand: true,
         };
         thread.watch_bells()?;
         Ok(thread)
@@ -387,121 +376,6 @@ impl TargetThread {
         self.open -= 1;
         self.resources.counters.set_connections(u64::from(self.open));
     }
-
-    fn poll_sockets(&mut self, now_ns: u64) -> (bool, u32) {
-        let mut room = [const { MaybeUninit::uninit() }; EVENTS];
-        let Ok((events, _)) = epoll::wait(&self.resources.epoll, &mut room, Some(&NO_WAIT)) else {
-            return (false, 0); // interrupted by a signal: the next poll looks again
-        };
-        let (mut busy, mut requests) = (false, 0);
-        for event in events.iter() {
-            let what = event.data.u64();
-            if what == DOORBELL || what == BELL {
-                continue; // it has ended a wait; inbox and backends are looked at in every poll
-            }
-            requests += self.on_socket_event(what as u32, event.flags, now_ns);
-            busy = true;
-        }
-        (busy, requests)
-    }
-
-    fn on_socket_event(&mut self, index: u32, flags: epoll::EventFlags, now_ns: u64) -> u32 {
-        let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else { return 0 };
-        link.conn.pair.refill();
-        let over = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
-        if flags.intersects(over) {
-            // What a host sent before it closed the connection is not carried out: it does not wait for it.
-            let address = link.address;
-            link.conn.pair.lost(&mut self.resources.cx(now_ns, address));
-        } else if flags.contains(epoll::EventFlags::IN) {
-            link.read(&mut self.resources, now_ns);
-        }
-        if flags.contains(epoll::EventFlags::OUT) {
-            link.flush(&mut self.resources, now_ns);
-        }
-        let requests = link.conn.pair.take_requests();
-        self.settle(index, now_ns);
-        requests
-    }
-
-    fn poll_backends(&mut self, now_ns: u64) -> bool {
-        let mut done = std::mem::take(&mut self.done);
-        self.resources.namespaces.poll(now_ns, &mut done, &self.resources.shared.reaper);
-        let busy = !done.is_empty();
-        for completion in done.drain(..) {
-            let index = connection_of(completion.tag);
-            let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_mut) else {
-                unreachable!("a connection stays until its last request is back")
-            };
-            let address = link.address;
-            link.conn.pair.on_completion(completion, &mut self.resources.cx(now_ns, address));
-            self.dirty(index);
-        }
-        self.done = done;
-        busy
-    }
-
-    /// Has the connection settled at the end of this poll: one send for many completions.
-    fn dirty(&mut self, index: u32) {
-        if let Some(link) = self.links[index as usize].as_mut().filter(|link| !link.listed) {
-            link.listed = true;
-            self.waiting.push(index);
-        }
-    }
-
-    fn poll_waiting(&mut self, now_ns: u64) -> bool {
-        if self.waiting.is_empty() {
-            return false;
-        }
-        std::mem::swap(&mut self.waiting, &mut self.waiting_now);
-        let mut moved = false;
-        for at in 0..self.waiting_now.len() {
-            let index = self.waiting_now[at];
-            let Some(link) = self.links[index as usize].as_mut() else { continue };
-            link.listed = false;
-            link.conn.pair.refill();
-            let address = link.address;
-            moved |= link.conn.pair.run_waiting(&mut self.resources.cx(now_ns, address));
-            self.settle(index, now_ns);
-        }
-        self.waiting_now.clear();
-        moved
-    }
-
-    /// Looks at the deadlines if it is time; returns whether anything came of it.
-    fn tick(&mut self, now_ns: u64) -> bool {
-        if now_ns < self.next_tick_ns {
-            return false;
-        }
-        self.next_tick_ns = now_ns + TICK_NS;
-        let mut due = false;
-        for index in 0..self.deadlines.len() {
-            if self.deadlines[index] > now_ns {
-                continue;
-            }
-            let Some(address) = self.links[index].as_ref().map(|link| link.address) else { continue };
-            self.with(address, now_ns, |link, cx| link.conn.pair.on_deadline(cx));
-            due = true;
-        }
-        if now_ns >= self.next_relief_ns && self.resources.memory.take_refusal() {
-            self.next_relief_ns = now_ns + RELIEF_NS;
-            self.end_stalled(now_ns);
-            due = true;
-        }
-        due
-    }
-
-    /// There are queues that hold nothing and get nothing: ends the connections of hosts that have let something wait in
-    /// memory for too long.
-    fn end_stalled(&mut self, now_ns: u64) {
-        self.each(now_ns, |link, cx| {
-            if link.conn.pair.stalled_since_ns().saturating_add(PATIENCE_NS) < now_ns {
-                let host = link.conn.pair.host().map_or("", |host| &host.hostnqn);
-                tracing::warn!(host, "memory is short and this host takes or sends nothing: its connection ends");
-                link.conn.pair.lost(cx);
-            }
-        });
-    }
 }
 
 impl IoThread for TargetThread {
@@ -510,29 +384,19 @@ impl IoThread for TargetThread {
     }
 
     fn poll(&mut self, now_ns: u64) -> Polled {
-        let here = here();
-        if here != self.polled_at {
-            self.note_move(here, now_ns);
+        self.step(now_ns, true)
+    }
+
+    fn needs_poll(&mut self, now_ns: u64) -> bool {
+        let needs = self.in_hand || now_ns >= self.next_tick_ns || !self.inbox.is_empty();
+        if !needs {
+            self.polled_ns = now_ns; // a poll would have come to nothing
         }
-        self.polled_ns = now_ns;
-        let mut busy = false;
-        for _ in 0..MESSAGES {
-            let Some(message) = self.inbox.take() else { break };
-            self.on_message(message, now_ns);
-            busy = true;
-        }
-        let (events, requests) = self.poll_sockets(now_ns);
-        busy |= events;
-        busy |= self.poll_backends(now_ns);
-        busy |= self.poll_waiting(now_ns);
-        let due = self.tick(now_ns);
-        debug_assert!(self.resources.namespaces.loans().is_empty(), "what a poll borrows it gives back");
-        self.quiet = !busy && !due;
-        self.resources.out.flush();
-        self.resources.departures.record(now_ns, &self.resources.counters.latency);
-        let over = self.draining && self.open == 0 && self.inbox.is_empty() && self.resources.out.is_empty();
-        let finished = over && self.resources.retire_channels();
-        Polled { requests, in_progress: self.in_progress, busy, finished }
+        needs
+    }
+
+    fn poll_unreadable(&mut self, now_ns: u64) -> Polled {
+        self.step(now_ns, false)
     }
 
     fn set_completions(&mut self, how: Completions) {

@@ -8,6 +8,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::io_thread::Polled;
 
+mod quiet;
+
 /// Counts its polls, and in the end its drop.
 struct Counted {
     id: u32,
@@ -34,24 +36,7 @@ impl Drop for Counted {
 fn reactors(cores: u16, ring: usize) -> Vec<Reactor> {
     let inboxes: Vec<Inbox<Event>> = (0..cores).map(|_| Inbox::new(ring)).collect();
     let peers: Arc<[Peer]> = inboxes.iter().map(|own| Peer { events: own.sender(), cell: Arc::default() }).collect();
-    let reactor = |(inbox, id): (Inbox<Event>, u16)| Reactor {
-        id: CoreId(id),
-        inbox,
-        peers: Arc::clone(&peers),
-        cell: Arc::clone(&peers[usize::from(id)].cell),
-        idle: Idle::Spin,
-        monitor: None,
-        director: None,
-        slots: Vec::new(),
-        unsent: Vec::new(),
-        sleep: None,
-        woken: None,
-        last_request_ns: 0,
-        fruitless: 0,
-        kernel_wait: KernelWait::default(),
-        on_time: false,
-    };
-    inboxes.into_iter().zip(0..).map(reactor).collect()
+    inboxes.into_iter().zip(0..).map(|(inbox, id)| Reactor::new(CoreId(id), inbox, &peers, Idle::Spin)).collect()
 }
 
 const CORES: u16 = 3;

@@ -1,0 +1,174 @@
+//! One poll of every I/O thread that may have something to do.
+//!
+//! # The problem
+//! To find out that an idle I/O thread has nothing to do costs a system call. With 48 of them on a core a round took 10 us, most
+//! of it such calls, and so long a request waited for its poll.
+//!
+//! # The algorithm
+//! An I/O thread is *active* from when its descriptor becomes readable to a poll that finds no work; one that is not, and whose
+//! descriptor is watched (`watch.rs`), is *quiet*. Where many are quiet, a round begins with one look at the descriptors of all of
+//! them, and polls those that are active and those that say that they need a poll. Else each is polled: one system call each,
+//! which costs less than a look where few are quiet or many get work in each round.
+//!
+//! # The properties
+//! - An I/O thread whose descriptor is readable when a round begins is polled in that round.
+//! - Time is divided completely: the time of the look is idle time, in equal parts of every I/O thread here.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use super::{Reactor, Slot};
+use crate::cells::add;
+use crate::clock;
+use crate::io_thread::Polled;
+
+/// Polls without work, one after the other, after which an I/O thread's descriptor is watched: registering it costs as much as
+/// a few empty polls, and one that gets work all the time is better not watched.
+const EMPTY_POLLS: u8 = 32;
+
+/// Quiet I/O threads from which on a look is worth its system call: it costs one, and about two for each watched descriptor that
+/// has become readable (`cargo bench -p pilotlight-reactor --bench rounds`).
+const MANY_QUIET: usize = 3;
+
+impl Reactor {
+    /// Polls every I/O thread that may have something to do, once; one clock reading per step, which ends it and begins the
+    /// next. Whether any work was done.
+    pub(super) fn poll_all(&mut self, now: &mut u64) -> bool {
+        if self.slots.is_empty() {
+            let end = clock::now_ns();
+            add(&self.cell.idle_ns, end - *now);
+            *now = end;
+            return false;
+        }
+        let each = !self.looks_first();
+        if !each {
+            self.find_due(now);
+        }
+        self.poll_due(each, now)
+    }
+
+    /// Whether one look at the descriptors of all costs less than a poll of each.
+    fn looks_first(&self) -> bool {
+        let active = self.slots.len() - self.quiet;
+        self.quiet >= MANY_QUIET && self.quiet >= 2 * active
+    }
+
+    /// Looks which I/O threads this round polls.
+    fn find_due(&mut self, now: &mut u64) {
+        let Self { slots, watch, due, quiet, .. } = self;
+        watch.look(|at| *quiet -= usize::from(!std::mem::replace(&mut slots[at].active, true)));
+        due.clear();
+        for (at, slot) in (0..).zip(slots) {
+            if slot.active || slot.thread.needs_poll(*now) {
+                due.push(at);
+            } else {
+                slot.renew_completions();
+            }
+        }
+        let end = clock::now_ns();
+        self.share(end - *now);
+        *now = end;
+    }
+
+    /// Polls the I/O threads that are due, or each.
+    fn poll_due(&mut self, each: bool, now: &mut u64) -> bool {
+        let (mut busy, mut finished, mut unwatched) = (false, false, None);
+        for index in 0..if each { self.slots.len() } else { self.due.len() } {
+            let at = if each { index } else { self.due[index] as usize };
+            let polled = self.poll_one(at, each, now);
+            busy |= polled.busy;
+            finished |= polled.finished;
+            if self.slots[at].empty_polls >= EMPTY_POLLS {
+                unwatched = Some(at);
+            }
+        }
+        if let Some(at) = unwatched.filter(|_| self.slots.len() > MANY_QUIET) {
+            self.watch(at, *now);
+        }
+        if finished {
+            self.drop_finished();
+        }
+        busy
+    }
+
+    /// Accounts idle time in which every I/O thread here was looked at.
+    fn share(&self, spent_ns: u64) {
+        add(&self.cell.idle_ns, spent_ns);
+        let threads = self.slots.len() as u64;
+        let (each, rest) = (spent_ns / threads, spent_ns % threads);
+        add(&self.slots[0].cell.idle_ns, rest);
+        self.slots.iter().for_each(|slot| add(&slot.cell.idle_ns, each));
+    }
+
+    /// Polls an I/O thread, with a look at its descriptor unless it is known not to be readable.
+    fn poll_one(&mut self, at: usize, look: bool, now: &mut u64) -> Polled {
+        let slot = &mut self.slots[at];
+        slot.renew_completions();
+        let begin = *now;
+        let polled = if look || slot.active { slot.thread.poll(begin) } else { slot.thread.poll_unreadable(begin) };
+        let end = clock::now_ns();
+        slot.account(&polled, begin, end);
+        self.quiet = self.quiet + usize::from(slot.active) - usize::from(slot.note(polled.busy));
+        add(if polled.busy { &self.cell.busy_ns } else { &self.cell.idle_ns }, end - begin);
+        *now = end;
+        if polled.requests > 0 {
+            add(&self.cell.requests, u64::from(polled.requests));
+            add(&slot.cell.requests, u64::from(polled.requests));
+            self.last_request_ns = end;
+        }
+        slot.finished = polled.finished;
+        polled
+    }
+
+    /// Has the descriptor of an I/O thread watched, unless it has none or needs a poll in each round.
+    fn watch(&mut self, at: usize, now: u64) {
+        let slot = &mut self.slots[at];
+        slot.empty_polls = 0;
+        if slot.thread.needs_poll(now) {
+            return;
+        }
+        let Some(fd) = slot.thread.wait_fd() else { return };
+        slot.watched = self.watch.register(slot.id, fd);
+    }
+
+    fn drop_finished(&mut self) {
+        for at in (0..self.slots.len()).rev() {
+            if self.slots[at].finished {
+                let slot = self.remove(at);
+                drop(slot.thread);
+                slot.cell.finished.store(true, Release);
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// How it is to wait, as it was told last.
+    fn renew_completions(&mut self) {
+        let how = self.cell.completions();
+        if how != self.completions {
+            self.completions = how;
+            self.thread.set_completions(how);
+        }
+    }
+
+    fn account(&mut self, polled: &Polled, begin: u64, end: u64) {
+        if self.cell.service.load(Relaxed) {
+            self.cell.served(self.polled, polled, begin, end);
+        }
+        self.polled = (end, polled.in_progress);
+        self.since_ns = if polled.in_progress == 0 { None } else { self.since_ns.or(Some(begin)) };
+        add(if polled.busy { &self.cell.busy_ns } else { &self.cell.idle_ns }, end - begin);
+    }
+
+    /// After a poll: whether it is active.
+    fn note(&mut self, busy: bool) -> bool {
+        if busy {
+            (self.active, self.empty_polls) = (true, 0);
+        } else if self.watched {
+            self.active = false;
+        } else {
+            self.empty_polls = self.empty_polls.saturating_add(1);
+        }
+        self.active
+    }
+}
