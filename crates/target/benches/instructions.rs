@@ -5,7 +5,7 @@
 //!
 //! The real I/O thread polls on the bench of `testing.rs`: no reactor, a socket pair, a namespace in memory that holds data.
 //! The program runs itself under callgrind with N and with 2 N commands; printed is the difference over N. Counted is what
-//! `TargetThread::poll` executes and calls, so neither the client nor the bench. A batch of commands is sent at once, and
+//! `TargetThread::step`, a poll, executes and calls, so neither the client nor the bench. A batch of commands is sent at once, and
 //! the thread polled until all are answered: polls that find nothing are not part of the figure. System calls count as one
 //! instruction. Copies count by their length: `memcpy` is kept from using `rep movsb`, which counts once for each byte.
 //!
@@ -33,7 +33,7 @@ const ENTRIES: u16 = 128;
 /// Simulated time between two polls.
 const POLL_NS: u64 = 1_000;
 /// The figure's function; valgrind takes the name as a pattern.
-const COUNTED: &str = "*TargetThread as *IoThread>::poll";
+const COUNTED: &str = "*TargetThread*::step";
 const BATCHES: [u16; 2] = [1, 32];
 
 struct Case {
