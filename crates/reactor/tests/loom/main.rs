@@ -10,6 +10,8 @@
 
 #[path = "../../src/bell.rs"]
 mod bell;
+#[path = "../../src/board.rs"]
+mod board;
 #[path = "../../src/doorbell.rs"]
 mod doorbell;
 #[path = "../../src/inbox.rs"]
@@ -20,6 +22,7 @@ mod sync;
 mod wait;
 
 mod bells;
+mod boards;
 mod drops;
 mod order;
 mod wake_up;
