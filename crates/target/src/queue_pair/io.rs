@@ -82,6 +82,7 @@ impl<T: Transport> QueuePair<T> {
         let slot = queue.slots.get(index);
         slot.len = 0;
         slot.missing = false;
+        slot.expected = false;
         slot.work = Work::None;
         slot.arrived_ns = cx.now_ns;
         match checked {
@@ -99,7 +100,6 @@ impl<T: Transport> QueuePair<T> {
                 }
             }
         }
-        self.announce_read(index, cx);
         self.make_wait(index, false);
     }
 
@@ -117,17 +117,6 @@ impl<T: Transport> QueuePair<T> {
             }
             // so much at once that the memory for it is used up: it may be tried again
             _ => slot.fail(Status::INTERNAL),
-        }
-    }
-
-    /// Tells the backend of a read that starts when everything that came with it has been looked at: by then its memory is
-    /// on the way to the cache.
-    fn announce_read(&mut self, index: u16, cx: &mut Cx) {
-        let Some(queue) = &mut self.queue else { return };
-        if let Work::Read(range) = queue.slots.get(index).work
-            && let Some(channel) = cx.namespaces.channel(range.namespace)
-        {
-            channel.expect_read(range.lba, range.blocks);
         }
     }
 
@@ -158,6 +147,7 @@ impl<T: Transport> QueuePair<T> {
         }
         let budget = self.budget;
         self.turned_away = false;
+        self.expect_reads(cx);
         let Some(queue) = &self.queue else { return false };
         let (mut ready, mut waiting) = (queue.ready.len(), queue.waiting.len());
         while self.budget > 0 && ready + waiting > 0 {

@@ -26,6 +26,7 @@
 mod admin;
 mod connect;
 mod cx;
+mod expect;
 mod io;
 mod refusal;
 pub mod slots;

@@ -54,6 +54,8 @@ pub struct Slot {
     pub loan: Option<LoanId>,
     /// Data from the host is still to come.
     pub missing: bool,
+    /// The backend has been told that this read starts soon.
+    pub expected: bool,
     /// When it came, in nanoseconds.
     pub arrived_ns: u64,
     /// When it took the buffer that its data is fetched into, in nanoseconds.
@@ -74,6 +76,7 @@ impl Slot {
             aux: None,
             loan: None,
             missing: false,
+            expected: false,
             arrived_ns: 0,
             fetching_ns: 0,
         }

@@ -1,5 +1,7 @@
 //! Queue pairs above a transport that only writes down what it is asked: no PDU, no socket.
 
+mod expect;
+
 use super::transport::Data;
 use super::*;
 use crate::backend::{Backend, MemoryBackend, MemoryBudget};
@@ -97,10 +99,8 @@ const ADMIN: ConnAddr = ConnAddr { thread: 0, index: 0, serial: 0 };
 const IO: ConnAddr = ConnAddr { thread: 0, index: 1, serial: 1 };
 
 impl ThreadState {
-    /// A subsystem whose namespace 1 has `blocks` blocks.
-    fn new(blocks: u64) -> Self {
-        let budget = Arc::new(MemoryBudget::unlimited());
-        let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new(BLOCK as u32, blocks, budget).expect("memory"));
+    /// A subsystem whose namespace 1 is in `backend`.
+    fn new(backend: Arc<dyn Backend>) -> Self {
         let spec = "null:4KiB".parse().expect("a backend"); // never opened
         let namespace = NamespaceConfig { nsid: 1, backend: spec, block_size: BLOCK as u32, uuid: None };
         let subsystem =
@@ -156,9 +156,15 @@ fn connected(pair: &mut QueuePair<Recorder>) -> u16 {
 }
 
 impl Queues {
-    /// The host has an enabled controller and an I/O queue of eight entries.
+    /// Queues of a namespace of 16 blocks in memory.
     fn new() -> Self {
-        let mut thread = ThreadState::new(16);
+        let budget = Arc::new(MemoryBudget::unlimited());
+        Self::with(Arc::new(MemoryBackend::new(BLOCK as u32, 16, budget).expect("memory")))
+    }
+
+    /// The host has an enabled controller and an I/O queue of eight entries.
+    fn with(backend: Arc<dyn Backend>) -> Self {
+        let mut thread = ThreadState::new(backend);
         let mut admin = connecting(&mut thread, ADMIN, 0, CNTLID_DYNAMIC);
         let cntlid = connected(&mut admin);
         let enable = PropertyCmd::set(property::CC, cc::EN | cc::IOSQES_IOCQES);
@@ -212,10 +218,15 @@ impl Queues {
         assert_eq!((data.cid, data.payload.len() as usize, data.end.is_none()), (99, blocks as usize * BLOCK, true));
         self.thread.namespaces.end_loans();
         let bytes = data.payload.bytes(self.thread.namespaces.loans()).to_vec();
+        self.has_left(data);
+        bytes
+    }
+
+    /// The transport has sent this data.
+    fn has_left(&mut self, data: Data) {
         let freed = data.payload.capacity();
         self.thread.memory.pool.free(data.payload.into_buffer());
         self.io.on_sent(freed, &mut self.thread.cx(IO));
-        bytes
     }
 }
 
