@@ -18,8 +18,9 @@ use super::{Cx, Phase, Queue, QueuePair, Role, Transport};
 use crate::command::{Direction, Place, Plan, Work, check_sgl, decode_io};
 use crate::payload::Payload;
 
-/// Bytes waiting to be sent above which no read is started.
-pub(super) const TX_BUDGET: usize = 512 * 1024;
+/// Bytes waiting to be sent above which no read is started. More in one call is faster (128 KiB reads, depth 16, one connection:
+/// 22 k with 256 KiB, 34 k with 512 KiB, 37 k with 768 KiB and with 1 MiB) and holds up everyone else on the core for longer.
+pub(super) const TX_BUDGET: usize = 768 * 1024;
 
 /// How far a command got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
