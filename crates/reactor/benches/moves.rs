@@ -14,13 +14,22 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
 use pilotlight_plant::{Command, CoreId, Policy, Refusal, Sample, Start, ThreadId, Tick, Unsupported, View, Wants};
 use pilotlight_reactor::bench::{Gathering, Pair};
 use pilotlight_reactor::{Histogram, Idle, IoThread, Polled, Runtime, RuntimeOptions, clock};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 fn moves(criterion: &mut Criterion) {
     let mut pair = Pair::new();
     criterion.bench_function("move, both homes on one core", |bencher| bencher.iter(|| pair.go()));
 }
 
+/// Keeps the calling OS thread on a CPU, if there is one of that number.
+fn pin(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    let _ = sched_setaffinity(None, &set);
+}
+
 fn gathering(criterion: &mut Criterion) {
+    pin(0);
     let mut group = criterion.benchmark_group("gather a tick");
     for (threads, reactors) in [(48, 1), (480, 1), (4_800, 1), (48, 48), (480, 48)] {
         group.throughput(Throughput::Elements(threads));
@@ -37,6 +46,7 @@ fn gathering(criterion: &mut Criterion) {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, busy) = (Arc::clone(&stop), arriving.clone());
         let other = std::thread::spawn(move || {
+            pin(1);
             while !stopped.load(Relaxed) {
                 busy.everywhere();
             }
