@@ -330,6 +330,7 @@ impl LoadArgs {
             block_bytes: u32::try_from(block).context("--bs is too large; most targets take up to 128k or 1m")?,
             depth: self.iodepth.unwrap_or(if open.is_some() || is_replay { OPEN_LOOP_DEPTH } else { 1 }),
             jobs: self.numjobs,
+            hosts: 1,
             threads: self.threads.unwrap_or(if self.verify_only { 1 } else { cpus.min(self.numjobs).max(1) }),
             cpus: self.cpu.clone(),
             offset_bytes: self.offset,
