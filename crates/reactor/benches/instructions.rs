@@ -74,7 +74,7 @@ fn main() {
     take_on_empty(&mut inbox, ROOM * BATCHES);
     nothing(ROOM * BATCHES);
     go(&mut Pair::new(), ROOM * BATCHES);
-    let mut gathering = Gathering::new(48, 1);
+    let mut gathering = Gathering::new(48);
     let arriving = gathering.arriving();
     gather(&mut gathering, &arriving, ROOM * BATCHES);
     println!("{} of each", ROOM * BATCHES);

@@ -9,7 +9,6 @@ use pilotlight_plant::{
     Wants,
 };
 
-use crate::board::Places;
 use crate::cells::{ThreadCell, add};
 use crate::director::{Director, Instruction};
 use crate::inbox::Inbox;
@@ -96,60 +95,45 @@ impl Policy for Listener {
 /// A director and the cells of so many I/O threads.
 pub struct Gathering {
     director: Director,
-    arriving: Arriving,
+    cells: Vec<Arc<ThreadCell>>,
     now_ns: u64,
 }
 
 /// Counts requests, as the reactors of I/O threads do.
 #[derive(Clone)]
-pub struct Arriving {
-    peers: Arc<[Peer]>,
-    /// Of each I/O thread, with its home and its place on the board there.
-    cells: Vec<(Arc<ThreadCell>, usize, u32)>,
-}
+pub struct Arriving(Vec<Arc<ThreadCell>>);
 
 impl Arriving {
     /// One more request for each I/O thread.
     pub fn everywhere(&self) {
-        for (thread, (cell, home, place)) in (0..).zip(&self.cells) {
-            add(&cell.requests, 1);
-            self.peers[*home].cell.board.publish(*place, thread, cell.requests.load(Relaxed));
-        }
+        self.0.iter().for_each(|cell| add(&cell.requests, 1));
     }
 }
 
 impl Gathering {
-    /// Of `threads` I/O threads on so many reactors, in turn.
+    /// Of `threads` I/O threads.
     #[must_use]
-    pub fn new(threads: usize, reactors: u16) -> Self {
+    pub fn new(threads: usize) -> Self {
         let inbox = Inbox::<Event>::new(8);
-        let peer = |_| Peer { events: inbox.sender(), cell: Arc::default() };
-        let peers: Arc<[Peer]> = (0..reactors).map(peer).collect();
-        let topology = Topology::flat(reactors).unwrap_or_else(|_| unreachable!("there is a core"));
-        let mut director =
-            Director::new(Arc::clone(&peers), topology, Capabilities::default(), None, None, Arc::default());
-        let mut places: Vec<Places> = (0..reactors).map(|_| Places::default()).collect();
-        let live = |thread: usize| {
-            let home = thread % usize::from(reactors);
-            (Arc::<ThreadCell>::default(), home, places[home].take(&peers[home].cell.board))
-        };
-        let cells: Vec<_> = (0..threads).map(live).collect();
+        let peers: Arc<[Peer]> = Arc::new([Peer { events: inbox.sender(), cell: Arc::default() }]);
+        let topology = Topology::flat(1).unwrap_or_else(|_| unreachable!("there is a core"));
+        let mut director = Director::new(peers, topology, Capabilities::default(), None, None, Arc::default());
+        let cells: Vec<Arc<ThreadCell>> = (0..threads).map(|_| Arc::default()).collect();
         let (reply, _answer) = sync_channel(1);
-        let told = cells.iter().map(|(cell, ..)| Arc::clone(cell)).collect();
-        director.instruct(Instruction::Policy { policy: Box::new(Listener), cells: told, reply });
-        Self { director, arriving: Arriving { peers, cells }, now_ns: u64::MAX >> 1 }
+        director.instruct(Instruction::Policy { policy: Box::new(Listener), cells: cells.clone(), reply });
+        Self { director, cells, now_ns: u64::MAX >> 1 }
     }
 
-    /// The other side of the counts; for another core.
+    /// The other side of the cells; for another core.
     #[must_use]
     pub fn arriving(&self) -> Arriving {
-        self.arriving.clone()
+        Arriving(self.cells.clone())
     }
 
-    /// One tick: reads the counts, and hands a policy that does nothing what has come. Returns the time.
+    /// One tick: reads every cell, and hands a policy that does nothing what has come. Returns all requests so far.
     pub fn tick(&mut self) -> u64 {
         self.now_ns += 10_000;
         self.director.step(self.now_ns);
-        self.now_ns
+        self.cells.first().map_or(0, |cell| cell.requests.load(Relaxed))
     }
 }

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use Ordering::{Acquire, Relaxed};
 use pilotlight_plant::{Completions, CoreId, CoreState, Depth};
 
-use crate::board::Board;
 use crate::clock;
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::io_thread::Polled;
@@ -45,8 +44,6 @@ pub(crate) struct ReactorCell {
     wake_latency: [Histogram; 3],
     /// The OS thread's number, for the kernel's books.
     pub(crate) tid: AtomicU32,
-    /// Requests of the I/O threads that live here.
-    pub(crate) board: Board,
 }
 
 /// What a reactor has done since it started.

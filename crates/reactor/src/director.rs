@@ -39,7 +39,7 @@ mod gather;
 #[cfg(test)]
 mod tests;
 
-use gather::{Polled, Seen};
+use gather::Seen;
 
 /// What the director is told from outside.
 pub(crate) enum Instruction {
@@ -129,11 +129,7 @@ pub(crate) struct Director {
     /// The earliest of all that is due: one comparison a round.
     due_ns: u64,
 
-    /// For each core, the publications of its board that the last tick has read.
-    boards: Vec<u64>,
-    on_tick: Vec<Polled>,
-    /// I/O threads that polled anything since the last tick.
-    came: Vec<u16>,
+    on_tick: Vec<Seen>,
     on_interval: Vec<Seen>,
     cores_on_interval: Vec<CoreSample>,
     counts: Vec<ThreadCount>,
@@ -176,9 +172,7 @@ impl Director {
             interval_due_ns: NEVER,
             last_interval_ns: 0,
             due_ns: NEVER,
-            boards: Vec::new(),
             on_tick: Vec::new(),
-            came: Vec::new(),
             on_interval: Vec::new(),
             cores_on_interval: vec![CoreSample::new(CoreState::Awake); cores],
             counts: Vec::new(),
@@ -298,7 +292,6 @@ impl Director {
         self.orders.resize(self.cells.len(), Order::default());
         self.ordered.reserve(self.cells.len());
         self.counts.reserve(self.cells.len());
-        self.came.reserve(self.cells.len());
         self.threads.reserve(self.cells.len());
         let homes: Vec<CoreId> =
             self.cells.iter().zip(&self.orders).map(|(cell, order)| order.to.unwrap_or_else(|| cell.home())).collect();
@@ -346,9 +339,8 @@ impl Director {
         self.tick_due_ns = self.wants.tick_ns.map_or(NEVER, |tick| now_ns + tick);
         self.last_interval_ns = now_ns;
         self.interval_due_ns = self.wants.interval_ns.map_or(NEVER, |interval| now_ns + interval);
-        self.boards = vec![0; self.peers.len()]; // what was published before is no news: counts do not fall
-        self.on_tick = self.cells.iter().map(|cell| Polled::of(cell)).collect();
-        self.on_interval = self.cells.iter().map(|cell| Seen::of(cell)).collect();
+        self.on_tick = self.cells.iter().map(|cell| Seen::of(cell)).collect();
+        self.on_interval.clone_from(&self.on_tick);
         self.cores_on_interval = self.core_totals();
     }
 

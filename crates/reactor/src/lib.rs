@@ -18,15 +18,12 @@
 //! | `director` | a policy on the main core: what it is told, and how its commands are carried out |
 //! | [`frequency`] | what sets the frequencies of cores, behind a trait |
 //! | [`runtime`] | start, adoption, change of policy, statistics, end |
-//! | [`cells`], `board`, `sleep_clock`, [`histogram`] | accounting |
+//! | [`cells`], `sleep_clock`, [`histogram`] | accounting |
 //! | [`clock`] | monotonic nanoseconds, CPU time |
 
 pub mod bell;
 #[doc(hidden)]
 pub mod bench;
-mod board;
-#[cfg(test)]
-mod board_tests;
 pub mod cells;
 pub mod clock;
 mod director;

@@ -21,7 +21,6 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use pilotlight_plant::{CoreId, CoreState, Depth, ThreadId};
 
-use crate::board::Places;
 use crate::cells::{ReactorCell, ThreadCell, add};
 use crate::clock;
 use crate::director::{Director, Instruction};
@@ -83,8 +82,6 @@ pub(crate) struct Slot {
     pub(crate) thread: Box<dyn IoThread>,
     /// Its number.
     pub(crate) id: u32,
-    /// Its place on the board of the reactor that it lives on.
-    place: u32,
     /// Whether its descriptor is watched here.
     watched: bool,
     /// Its descriptor may be readable: it is polled in each round.
@@ -107,7 +104,7 @@ impl Slot {
     pub(crate) fn new(thread: Box<dyn IoThread>, cell: Arc<ThreadCell>) -> Self {
         let (id, completions) = (thread.id(), Completions::default());
         let (watched, active, empty_polls, finished, polled) = (false, true, 0, false, (0, 0));
-        Self { thread, id, place: 0, watched, active, empty_polls, finished, cell, completions, polled, since_ns: None }
+        Self { thread, id, watched, active, empty_polls, finished, cell, completions, polled, since_ns: None }
     }
 }
 
@@ -129,7 +126,6 @@ pub(crate) struct Reactor {
     /// On the main core only.
     pub(crate) director: Option<Director>,
     pub(crate) slots: Vec<Slot>,
-    pub(crate) places: Places,
     pub(crate) watch: Watch,
     /// I/O threads here that are not active.
     pub(crate) quiet: usize,
@@ -161,7 +157,6 @@ impl Reactor {
             monitor: None,
             director: None,
             slots: Vec::new(),
-            places: Places::default(),
             watch: Watch::default(),
             quiet: 0,
             due: Vec::new(),
@@ -245,8 +240,6 @@ impl Reactor {
     fn insert(&mut self, mut slot: Slot) {
         slot.watched = self.watch.lives_at(slot.id, self.slots.len());
         (slot.active, slot.empty_polls) = (true, 0);
-        slot.place = self.places.take(&self.cell.board);
-        self.cell.board.publish(slot.place, slot.id, slot.cell.requests.load(Relaxed));
         self.slots.push(slot);
         self.count();
     }
@@ -273,7 +266,6 @@ impl Reactor {
             return;
         }
         let slot = self.remove(at);
-        self.places.give_back(slot.place);
         add(&slot.cell.moves, 1);
         match self.peers[to.index()].events.send(Event::Adopt { slot, sent_ns: clock::now_ns() }) {
             Ok(()) => add(&self.cell.moves_out, 1),

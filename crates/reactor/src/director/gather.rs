@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use pilotlight_plant::{CoreId, CoreSample, ThreadCount, ThreadId, ThreadSample};
 
 use super::Director;
-use crate::board::ahead;
 use crate::cells::ThreadCell;
 
 /// What was read last, to tell what has come since.
@@ -28,62 +27,26 @@ impl Seen {
     }
 }
 
-/// All the requests that an I/O thread has polled, by the last tick and as now known; and its busy time by the last tick, if anyone
-/// wants to know.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Polled {
-    before: u64,
-    now: u64,
-    busy_ns: u64,
-}
-
-impl Polled {
-    pub(super) fn of(cell: &ThreadCell) -> Self {
-        let requests = cell.requests.load(Relaxed);
-        Self { before: requests, now: requests, busy_ns: cell.busy_ns.load(Relaxed) }
-    }
-}
-
 impl Director {
-    /// What every I/O thread has polled since the last tick, from the boards of their reactors.
+    /// What every I/O thread has polled since the last tick: one load from each.
     pub(super) fn gather(&mut self) {
-        let Self { peers, boards, on_tick, came, counts, .. } = self;
-        came.clear();
-        for (peer, seen) in peers.iter().zip(boards) {
-            peer.cell.board.read(seen, |thread, count| {
-                let Some(polled) = on_tick.get_mut(thread) else { return }; // the policy does not know it
-                let requests = ahead(count, polled.now);
-                if requests > 0 && polled.now == polled.before {
-                    came.push(thread as u16);
-                }
-                polled.now += requests;
-            });
-        }
-        if !came.is_sorted() {
-            came.sort_unstable();
-        }
-        counts.clear();
-        counts.extend(came.iter().map(|&thread| {
-            let polled = &mut on_tick[usize::from(thread)];
-            let requests = (polled.now - polled.before) as u32;
-            polled.before = polled.now;
-            ThreadCount { thread: ThreadId(thread), requests, busy_ns: 0 }
-        }));
-        if self.wants.tick_busy {
-            self.gather_busy();
-        }
-    }
-
-    /// Adds the busy time of each I/O thread to its count. That of one that polled nothing is no part of the next tick in which
-    /// something comes.
-    fn gather_busy(&mut self) {
-        let mut counts = self.counts.iter_mut().peekable();
-        for (thread, (cell, polled)) in (0..).zip(self.cells.iter().zip(&mut self.on_tick)) {
-            let busy_ns = cell.busy_ns.load(Relaxed);
-            let before_ns = std::mem::replace(&mut polled.busy_ns, busy_ns);
-            if let Some(count) = counts.next_if(|count| count.thread == ThreadId(thread)) {
-                count.busy_ns = busy_ns.saturating_sub(before_ns);
+        self.counts.clear();
+        let busy = self.wants.tick_busy;
+        for (thread, (cell, seen)) in self.cells.iter().zip(&mut self.on_tick).enumerate() {
+            let requests = cell.requests.load(Relaxed);
+            if requests == seen.requests && !busy {
+                continue;
             }
+            let busy_ns = if busy { cell.busy_ns.load(Relaxed) } else { 0 };
+            let before = std::mem::replace(seen, Seen { requests, busy_ns, ..*seen });
+            if requests == before.requests {
+                continue; // what it did all the same is no part of the next tick in which something comes
+            }
+            self.counts.push(ThreadCount {
+                thread: ThreadId(thread as u16),
+                requests: (requests - before.requests) as u32,
+                busy_ns: busy_ns.saturating_sub(before.busy_ns),
+            });
         }
     }
 

@@ -113,7 +113,6 @@ impl Reactor {
         if polled.requests > 0 {
             add(&self.cell.requests, u64::from(polled.requests));
             add(&slot.cell.requests, u64::from(polled.requests));
-            self.cell.board.publish(slot.place, slot.id, slot.cell.requests.load(Relaxed));
             self.last_request_ns = end;
         }
         slot.finished = polled.finished;

@@ -10,8 +10,6 @@
 
 #[path = "../../src/bell.rs"]
 mod bell;
-#[path = "../../src/board.rs"]
-mod board;
 #[path = "../../src/doorbell.rs"]
 mod doorbell;
 #[path = "../../src/inbox.rs"]
@@ -22,7 +20,6 @@ mod sync;
 mod wait;
 
 mod bells;
-mod boards;
 mod drops;
 mod order;
 mod wake_up;
