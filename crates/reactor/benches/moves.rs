@@ -6,9 +6,10 @@
 //! Between two cores that poll, `apart` says how long an I/O thread is without a home, from the last poll in the old one to
 //! the first in the new one; it contains the remainder of both reactors' rounds.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
 use pilotlight_plant::{Command, CoreId, Policy, Refusal, Sample, Start, ThreadId, Tick, Unsupported, View, Wants};
@@ -42,16 +43,30 @@ fn gathering(criterion: &mut Criterion) {
                 gathering.tick()
             });
         });
-        let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, busy) = (Arc::clone(&stop), arriving.clone());
+        let (turn, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (turns, stopped, busy) = (Arc::clone(&turn), Arc::clone(&stop), arriving.clone());
         let other = std::thread::spawn(move || {
             pin(1);
             while !stopped.load(Relaxed) {
-                busy.everywhere();
+                if turns.load(Acquire) {
+                    busy.everywhere();
+                    turns.store(false, Release);
+                }
             }
         });
+        // In turn, so that each tick finds every count changed; only the ticks' time counts.
         group.bench_function(BenchmarkId::new("all active, another core", threads), |bencher| {
-            bencher.iter(|| gathering.tick());
+            bencher.iter_custom(|ticks| {
+                let mut spent = Duration::ZERO;
+                for _ in 0..ticks {
+                    turn.store(true, Release);
+                    while turn.load(Acquire) {}
+                    let begin = Instant::now();
+                    std::hint::black_box(gathering.tick());
+                    spent += begin.elapsed();
+                }
+                spent
+            });
         });
         stop.store(true, Relaxed);
         other.join().expect("no panic");
