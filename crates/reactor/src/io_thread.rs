@@ -33,7 +33,7 @@ pub trait IoThread: Send {
     /// in each round of a reactor on which many live, where `false` leaves the poll out. An I/O thread that never says `false`,
     /// the default, is polled in each round.
     ///
-    /// One that does says so by a poll that is not busy that its descriptor is not readable.
+    /// For an I/O thread that does, a poll that is not busy means that its descriptor is not readable.
     fn needs_poll(&mut self, now_ns: u64) -> bool {
         let _ = now_ns;
         true
@@ -43,6 +43,12 @@ pub trait IoThread: Send {
     /// work: it need not look there.
     fn poll_unreadable(&mut self, now_ns: u64) -> Polled {
         self.poll(now_ns)
+    }
+
+    /// The descriptor [`IoThread::wait_fd`], if its reactor may watch it together with others: adding it to the reactor's epoll
+    /// descriptor costs time for each descriptor that it watches itself.
+    fn watch_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.wait_fd()
     }
 
     /// How it learns of completions from now on: by being polled, or so that it can wait in the kernel for them.

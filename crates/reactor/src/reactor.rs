@@ -241,6 +241,7 @@ impl Reactor {
         slot.watched = self.watch.lives_at(slot.id, self.slots.len());
         (slot.active, slot.empty_polls) = (true, 0);
         self.slots.push(slot);
+        self.due.reserve(self.slots.len()); // a round allocates nothing
         self.count();
     }
 

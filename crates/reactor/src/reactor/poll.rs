@@ -22,11 +22,11 @@ use crate::clock;
 use crate::io_thread::Polled;
 
 /// Polls without work, one after the other, after which an I/O thread's descriptor is watched: registering it costs as much as
-/// a few empty polls, and one that gets work all the time is better not watched.
+/// a few of them, up to some tens of them with many connections, and one that gets work all the time is better not watched.
 const EMPTY_POLLS: u8 = 32;
 
 /// Quiet I/O threads from which on a look is worth its system call: it costs one, and about two for each watched descriptor that
-/// has become readable (`cargo bench -p pilotlight-reactor --bench rounds`).
+/// has become readable (`cargo bench -p pilotlight-target --bench rounds`).
 const MANY_QUIET: usize = 3;
 
 impl Reactor {
@@ -81,7 +81,7 @@ impl Reactor {
                 unwatched = Some(at);
             }
         }
-        if let Some(at) = unwatched.filter(|_| self.slots.len() > MANY_QUIET) {
+        if let Some(at) = unwatched.filter(|_| self.slots.len() >= MANY_QUIET) {
             self.watch(at, *now);
         }
         if finished {
@@ -91,11 +91,12 @@ impl Reactor {
     }
 
     /// Accounts idle time in which every I/O thread here was looked at.
-    fn share(&self, spent_ns: u64) {
+    pub(super) fn share(&self, spent_ns: u64) {
         add(&self.cell.idle_ns, spent_ns);
         let threads = self.slots.len() as u64;
         let (each, rest) = (spent_ns / threads, spent_ns % threads);
-        add(&self.slots[0].cell.idle_ns, rest);
+        let first = self.cell.loops.load(Relaxed) % threads; // each in its turn
+        add(&self.slots[first as usize].cell.idle_ns, rest);
         self.slots.iter().for_each(|slot| add(&slot.cell.idle_ns, each));
     }
 
@@ -126,7 +127,7 @@ impl Reactor {
         if slot.thread.needs_poll(now) {
             return;
         }
-        let Some(fd) = slot.thread.wait_fd() else { return };
+        let Some(fd) = slot.thread.watch_fd() else { return };
         slot.watched = self.watch.register(slot.id, fd);
     }
 
@@ -142,7 +143,7 @@ impl Reactor {
 }
 
 impl Slot {
-    /// How it is to wait, as it was told last.
+    /// Tells it how to wait, if that has changed.
     fn renew_completions(&mut self) {
         let how = self.cell.completions();
         if how != self.completions {

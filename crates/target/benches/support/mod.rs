@@ -94,7 +94,7 @@ pub(crate) fn fail(message: &str) -> ! {
 pub(crate) fn has_two_cpus() -> bool {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if cpus < 2 {
-        println!("SKIPPED: two CPUs are needed, one for the target and one for the load; this machine has {cpus}");
+        eprintln!("SKIPPED: two CPUs are needed, one for the target and one for the load; this machine has {cpus}");
     }
     cpus >= 2
 }

@@ -242,3 +242,16 @@ proptest! {
 fn busy_and_idle(cell: &ReactorCell) -> u64 {
     cell.busy_ns.load(Relaxed) + cell.idle_ns.load(Relaxed)
 }
+
+#[test]
+fn what_cannot_be_divided_is_shared_in_turn() {
+    let cores = Cores::new(48);
+    let before: Vec<u64> = cores.cells.iter().map(|cell| cell.idle_ns.load(SeqCst)).collect();
+    for _ in 0..48 {
+        cores.reactors[0].share(2 * 48 + 5);
+        add(&cores.reactors[0].cell.loops, 1);
+    }
+    for (cell, before) in cores.cells.iter().zip(before) {
+        assert_eq!(cell.idle_ns.load(SeqCst) - before, 2 * 48 + 5);
+    }
+}
