@@ -13,6 +13,10 @@ use std::ptr::NonNull;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+/// Bytes that one system call makes resident: meanwhile no other thread can map or unmap memory, which reactors do when they
+/// allocate.
+const POPULATED_AT_ONCE: usize = 2 << 20;
+
 /// The size of a transparent huge page on the machines that have them.
 const HUGE_PAGE: usize = 2 << 20;
 
@@ -93,11 +97,15 @@ impl Mapping {
     /// Where the system does not have that much memory. A part may be resident then.
     pub(crate) fn populate(&self, offset: usize, len: usize) -> io::Result<()> {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "outside of the mapping");
-        // SAFETY: the range lies in this mapping, and what it holds does not change.
-        match unsafe { rustix::mm::madvise(self.base.add(offset).as_ptr().cast(), len, Advice::LinuxPopulateWrite) } {
-            Err(Errno::INVAL) => Ok(()),
-            result => Ok(result?),
+        for at in (offset..offset + len).step_by(POPULATED_AT_ONCE) {
+            let len = POPULATED_AT_ONCE.min(offset + len - at);
+            // SAFETY: the range lies in this mapping, and what it holds does not change.
+            match unsafe { rustix::mm::madvise(self.base.add(at).as_ptr().cast(), len, Advice::LinuxPopulateWrite) } {
+                Err(Errno::INVAL) => return Ok(()),
+                result => result?,
+            }
         }
+        Ok(())
     }
 
     /// Gives the pages of a range back to the kernel; they read as zeroes from then on.

@@ -14,8 +14,9 @@
 //! none, before it touches the first, so a request of several pages is atomic as a whole, and one that is tried again
 //! has had no effect before. A writer that finds readers sets *waiting*, which turns new readers away until the page
 //! is free once; so readers that overlap for ever cannot keep a writer out. *Waiting* binds nobody: the first to come
-//! to a free page takes it and clears the bit, so a writer that has gone for good holds up nothing. A request of several
-//! pages is kept out by others that come and go among them, readers or writers; its claim (`guard/claim.rs`) prevents it.
+//! to a free page takes it and clears the bit, so a writer that has gone for good holds up nothing for long. A
+//! request that finds its pages held whenever it comes is kept out by others that come and go among them; its claim
+//! (`guard/claim.rs`) prevents it.
 //!
 //! A table may have fewer words than there are pages; pages that share a word then exclude each other needlessly, which
 //! costs a second try and nothing else.
@@ -113,7 +114,7 @@ impl PageGuards {
     #[inline]
     fn try_all(&self, pages: Range<u64>, exclusive: bool, now_ns: impl Fn() -> u64) -> Option<Hold> {
         debug_assert!(pages.end - pages.start <= self.mask + 1, "the range would meet itself");
-        if self.claim.goes_first(&pages, &now_ns) {
+        if self.claim.goes_first(&pages, exclusive, &now_ns) {
             return None;
         }
         for page in pages.clone() {
@@ -121,11 +122,11 @@ impl PageGuards {
             let taken = if exclusive { take_exclusive(word) } else { take_shared(word) };
             if !taken {
                 self.release(Hold { pages: pages.start..page, exclusive });
-                self.claim.make(&pages, now_ns());
+                self.claim.make(&pages, exclusive, now_ns());
                 return None;
             }
         }
-        self.claim.give_up(&pages);
+        self.claim.give_up(&pages, exclusive);
         Some(Hold { pages, exclusive })
     }
 
@@ -197,6 +198,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_write_that_was_turned_away_goes_before_the_next_read() {
+        let guards = PageGuards::new(8).expect("memory");
+        let now = || 1;
+        let reading = guards.try_all(3..4, false, now).expect("free");
+        assert!(guards.try_all(3..4, true, now).is_none());
+        guards.release(reading);
+        assert!(guards.try_all(3..4, false, now).is_none(), "the write comes first");
+        let writing = guards.try_all(3..4, true, now).expect("nobody reads");
+        guards.release(writing);
+        let reading = guards.try_all(3..4, false, now).expect("nothing is claimed any more");
+        guards.release(reading);
+    }
+
+    #[test]
     fn readers_share_and_writers_exclude() {
         let guards = PageGuards::new(8).expect("memory");
         let first = guards.try_shared(0..3).expect("free");
@@ -209,7 +224,8 @@ mod tests {
         for hold in [first, second, elsewhere] {
             guards.release(hold);
         }
-        let all = guards.try_exclusive(0..6).expect("all free again");
+        let much_later = || 4 * claim::LIFE_NS + clock::now_ns();
+        let all = guards.try_all(0..6, true, much_later).expect("all free again");
         guards.release(all);
     }
 
@@ -226,13 +242,15 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_never_returns_holds_up_nobody() {
+    fn a_writer_that_never_returns_holds_up_others_no_longer_than_its_claim_lives() {
         let guards = PageGuards::new(1).expect("memory");
         let reader = guards.try_shared(0..1).expect("free");
-        assert!(guards.try_exclusive(0..1).is_none());
+        assert!(guards.try_all(0..1, true, || 1).is_none());
         guards.release(reader);
-        let first = guards.try_shared(0..1).expect("free, whoever waited");
-        let second = guards.try_shared(0..1).expect("and nobody waits any longer");
+        assert!(guards.try_all(0..1, false, || 1).is_none(), "the writer may come");
+        let later = || claim::LIFE_NS + 2;
+        let first = guards.try_all(0..1, false, later).expect("free, whoever waited");
+        let second = guards.try_all(0..1, false, later).expect("and nobody waits any longer");
         guards.release(first);
         guards.release(second);
     }

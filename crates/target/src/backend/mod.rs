@@ -19,7 +19,7 @@
 //! operator writes, [`conformance`] is the suite that each passes.
 //!
 //! A request may be busy because an overlapping one is in flight, perhaps in another thread's channel; that one is over
-//! when its own channel is polled. So a thread that has requests in flight goes on polling, or waits as its channels say
+//! when its own channel is polled, or its loan has ended. So a thread that has requests in flight goes on polling, or waits as its channels say
 //! ([`Channel::wait`]); one whose request was busy tries again after a while.
 
 mod aio;
@@ -212,8 +212,9 @@ pub enum Submitted {
 
 /// One I/O thread's way to a backend. It moves between cores with its I/O thread.
 ///
-/// Before a channel is dropped it is polled until nothing is in flight, and its loans are ended. One that is dropped earlier waits (blocking) for
-/// what the device still does to its buffers, and then panics, because the buffers and answers in it would be lost.
+/// Before a channel is dropped it is polled until nothing is in flight, and its loans are ended. One that is dropped earlier
+/// waits (blocking) for what the device still does to its buffers, and then panics, because the buffers and answers in it
+/// would be lost.
 pub trait Channel: Send {
     /// A hint that a read of this range will be submitted within microseconds: memory can be on its way to the cache by
     /// then. The range has been checked as for a [`Request`].

@@ -5,12 +5,16 @@
 //! depth 128, where what comes in a poll starts one to three polls later. Announcing 4, 8 or 16 places ahead of the one
 //! that starts gave less.
 
+use super::io::TX_BUDGET;
 use super::{Cx, QueuePair, Transport};
 use crate::command::Work;
 
 impl<T: Transport> QueuePair<T> {
     /// Announces the waiting reads that can start in this poll, each once.
     pub(super) fn expect_reads(&mut self, cx: &mut Cx) {
+        if self.transport.unsent_bytes() >= TX_BUDGET {
+            return; // none can start
+        }
         let Some(queue) = &mut self.queue else { return };
         for &index in queue.waiting.iter().take(self.budget as usize) {
             let slot = queue.slots.get(index);

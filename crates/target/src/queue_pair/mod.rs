@@ -12,6 +12,7 @@
 //! | `connect.rs` | Connect, leaving and entering associations |
 //! | `refusal.rs` | why a Connect is refused |
 //! | `io.rs` | commands: accepted, made to wait, completed |
+//! | `expect.rs` | which reads the backend is told of before they start |
 //! | `step.rs` | what a command does next |
 //! | `submit.rs` | requests to the backends, and what comes back |
 //! | `slots.rs` | the commands in progress |

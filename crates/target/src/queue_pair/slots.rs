@@ -174,6 +174,7 @@ impl Slots {
     pub fn end(&mut self, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
         debug_assert!(slot.buffer.is_none() && slot.aux.is_none(), "a command ended with a buffer");
+        debug_assert!(slot.loan.is_none(), "a command ended with a loan");
         slot.state = State::Free;
         slot.generation = slot.generation.wrapping_add(1);
         slot.work = Work::None;

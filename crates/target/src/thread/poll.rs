@@ -42,7 +42,7 @@ impl TargetThread {
         busy |= self.poll_backends(now_ns);
         busy |= self.poll_waiting(now_ns);
         let due = self.tick(now_ns);
-        debug_assert!(self.resources.namespaces.loans().is_empty(), "what a poll borrows it gives back");
+        assert!(self.resources.namespaces.loans().is_empty(), "what a poll borrows it gives back");
         self.quiet = !busy && !due;
         self.resources.out.flush();
         self.resources.departures.record(now_ns, &self.resources.counters.latency);

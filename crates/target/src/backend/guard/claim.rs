@@ -2,11 +2,13 @@
 //!
 //! # The problem
 //! A request takes all its pages at once or none. One of many pages may never find all of them free while others, of a page
-//! or two each, come and go among them.
+//! or two each, come and go among them; and a write may never find its page free while others read it all the time, whose
+//! holds last as long as sending takes.
 //!
 //! # The algorithm
-//! A table has room for one claim: the pages of a request of several pages that was turned away. While it stands, requests
-//! that overlap it are turned away, except one for exactly these pages. So what is held is given back, nothing new is
+//! A table has room for one claim: the pages of a request that was turned away, a write or a read of several pages. While it
+//! stands, requests that overlap it are turned away, except one for exactly these pages, which has to be a write if the claim is
+//! a write's. So what is held is given back, nothing new is
 //! held, and the claim's request finds its pages free the next time that it comes. It then gives the claim up. Each time
 //! that it comes in vain it renews the claim; one that is not renewed for [`LIFE_NS`] binds nobody.
 //!
@@ -26,13 +28,16 @@ pub(super) const LIFE_NS: u64 = 40 * BUSY_RETRY_NS;
 
 /// No claim; no range is packed so.
 const NOBODY: u64 = 0;
-const LEN_BITS: u32 = 16;
+const LEN_BITS: u32 = 15;
+const EXCLUSIVE: u64 = 1 << LEN_BITS;
+/// Bits below the first page.
+const START_AT: u32 = LEN_BITS + 1;
 
 /// The one claim of a table.
 #[derive(Debug, Default)]
 #[repr(align(128))] // a pair of cache lines: written only where requests meet, and read by all
 pub(super) struct Claim {
-    /// First page and number of pages.
+    /// First page, whether for writing, and number of pages.
     pages: AtomicU64,
     renewed_ns: AtomicU64,
 }
@@ -40,15 +45,16 @@ pub(super) struct Claim {
 impl Claim {
     /// Whether a request for `pages` has to let another one go first.
     #[inline]
-    pub(super) fn goes_first(&self, pages: &Range<u64>, now_ns: impl Fn() -> u64) -> bool {
+    pub(super) fn goes_first(&self, pages: &Range<u64>, exclusive: bool, now_ns: impl Fn() -> u64) -> bool {
         let claim = self.pages.load(Ordering::Relaxed);
-        claim != NOBODY && self.keeps_out(claim, pages, now_ns())
+        claim != NOBODY && self.keeps_out(claim, pages, exclusive, now_ns())
     }
 
     #[cold]
-    fn keeps_out(&self, claim: u64, pages: &Range<u64>, now_ns: u64) -> bool {
-        let claimed = unpack(claim);
-        if claimed == *pages || claimed.end <= pages.start || pages.end <= claimed.start {
+    fn keeps_out(&self, claim: u64, pages: &Range<u64>, exclusive: bool, now_ns: u64) -> bool {
+        let (claimed, for_writing) = unpack(claim);
+        let own = claimed == *pages && (exclusive || !for_writing);
+        if own || claimed.end <= pages.start || pages.end <= claimed.start {
             return false;
         }
         if !self.is_over(now_ns) {
@@ -64,8 +70,8 @@ impl Claim {
 
     /// A request for `pages` was turned away: makes its claim, or renews it, unless another one stands.
     #[cold]
-    pub(super) fn make(&self, pages: &Range<u64>, now_ns: u64) {
-        let (claim, own) = (self.pages.load(Ordering::Relaxed), pack(pages));
+    pub(super) fn make(&self, pages: &Range<u64>, exclusive: bool, now_ns: u64) {
+        let (claim, own) = (self.pages.load(Ordering::Relaxed), pack(pages, exclusive));
         if own == NOBODY || claim != own && claim != NOBODY && !self.is_over(now_ns) {
             return;
         }
@@ -75,26 +81,29 @@ impl Claim {
 
     /// A request for `pages` has them: it claims them no more.
     #[inline]
-    pub(super) fn give_up(&self, pages: &Range<u64>) {
+    pub(super) fn give_up(&self, pages: &Range<u64>, exclusive: bool) {
         let claim = self.pages.load(Ordering::Relaxed);
-        if claim != NOBODY && claim == pack(pages) {
+        if claim != NOBODY && claim == pack(pages, exclusive) {
             let _ = self.pages.compare_exchange(claim, NOBODY, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 }
 
-/// A range in one word; [`NOBODY`] for a single page, which is not claimed, and for what does not fit.
-fn pack(pages: &Range<u64>) -> u64 {
+/// A range in one word; [`NOBODY`] for a read of a single page, which is not claimed, and for what does not fit.
+fn pack(pages: &Range<u64>, exclusive: bool) -> u64 {
     let len = pages.end - pages.start;
-    if len < 2 || len >> LEN_BITS != 0 || pages.start >> (u64::BITS - LEN_BITS) != 0 {
+    let least = if exclusive { 1 } else { 2 };
+    if len < least || len >> LEN_BITS != 0 || pages.start >> (u64::BITS - START_AT) != 0 {
         return NOBODY;
     }
-    pages.start << LEN_BITS | len
+    let kind = if exclusive { EXCLUSIVE } else { 0 };
+    pages.start << START_AT | kind | len
 }
 
-fn unpack(claim: u64) -> Range<u64> {
-    let start = claim >> LEN_BITS;
-    start..start + (claim & ((1 << LEN_BITS) - 1))
+/// The range, and whether it is claimed for writing.
+fn unpack(claim: u64) -> (Range<u64>, bool) {
+    let start = claim >> START_AT;
+    (start..start + (claim & (EXCLUSIVE - 1)), claim & EXCLUSIVE != 0)
 }
 
 #[cfg(test)]
@@ -103,40 +112,57 @@ mod tests {
 
     #[test]
     fn a_range_survives_being_packed_and_what_cannot_is_not_claimed() {
-        for pages in [0..2, 5..37, (1 << 47)..(1 << 47) + 65_535] {
-            assert_eq!(unpack(pack(&pages)), pages);
+        for pages in [0..2, 5..37, (1 << 47)..(1 << 47) + 32_767] {
+            for exclusive in [false, true] {
+                assert_eq!(unpack(pack(&pages, exclusive)), (pages.clone(), exclusive));
+            }
         }
-        for pages in [0..1, 7..8, 0..1 << 16, 1 << 48..(1 << 48) + 2] {
-            assert_eq!(pack(&pages), NOBODY);
+        assert_eq!(unpack(pack(&(7..8), true)), (7..8, true));
+        for pages in [0..1, 7..8, 0..1 << 15, 1 << 48..(1 << 48) + 2] {
+            assert_eq!(pack(&pages, false), NOBODY);
         }
+    }
+
+    #[test]
+    fn a_write_of_one_page_keeps_out_reads_of_it() {
+        let claim = Claim::default();
+        claim.make(&(7..8), true, 5);
+        assert!(claim.goes_first(&(7..8), false, || 6) && claim.goes_first(&(0..20), false, || 6));
+        assert!(!claim.goes_first(&(7..8), true, || 6), "its own");
+        claim.give_up(&(7..8), true);
+        claim.make(&(7..9), false, 7);
+        assert!(
+            !claim.goes_first(&(7..9), false, || 8) && !claim.goes_first(&(7..9), true, || 8),
+            "both may be its own"
+        );
     }
 
     #[test]
     fn a_claim_keeps_out_who_overlaps_it_until_it_is_given_up() {
         let claim = Claim::default();
-        claim.make(&(10..20), 5);
+        claim.make(&(10..20), false, 5);
         for (pages, kept_out) in [(9..11, true), (19..20, true), (0..30, true), (0..10, false), (20..21, false)] {
-            assert_eq!(claim.goes_first(&pages, || 6), kept_out, "{pages:?}");
+            assert_eq!(claim.goes_first(&pages, false, || 6), kept_out, "{pages:?}");
         }
-        assert!(!claim.goes_first(&(10..20), || 6), "its own");
-        claim.give_up(&(10..21));
-        assert!(claim.goes_first(&(9..11), || 6), "another's to give up");
-        claim.give_up(&(10..20));
-        assert!(!claim.goes_first(&(9..11), || 6));
+        assert!(!claim.goes_first(&(10..20), false, || 6), "its own");
+        claim.give_up(&(10..21), false);
+        assert!(claim.goes_first(&(9..11), false, || 6), "another's to give up");
+        claim.give_up(&(10..20), false);
+        assert!(!claim.goes_first(&(9..11), false, || 6));
     }
 
     #[test]
     fn a_claim_stands_while_it_is_renewed_and_no_longer() {
         let claim = Claim::default();
-        claim.make(&(10..20), 0);
-        claim.make(&(15..25), LIFE_NS);
-        assert!(!claim.goes_first(&(20..25), || LIFE_NS), "the first claim stands");
-        claim.make(&(10..20), LIFE_NS);
-        assert!(claim.goes_first(&(12..13), || 2 * LIFE_NS));
-        assert!(!claim.goes_first(&(12..13), || 2 * LIFE_NS + 1));
-        claim.make(&(15..25), 2 * LIFE_NS + 1);
-        assert!(claim.goes_first(&(20..21), || 2 * LIFE_NS + 1), "there is room for another");
-        claim.make(&(10..20), 4 * LIFE_NS);
-        assert!(claim.goes_first(&(12..13), || 4 * LIFE_NS), "and one that is over gives way");
+        claim.make(&(10..20), false, 0);
+        claim.make(&(15..25), false, LIFE_NS);
+        assert!(!claim.goes_first(&(20..25), false, || LIFE_NS), "the first claim stands");
+        claim.make(&(10..20), false, LIFE_NS);
+        assert!(claim.goes_first(&(12..13), false, || 2 * LIFE_NS));
+        assert!(!claim.goes_first(&(12..13), false, || 2 * LIFE_NS + 1));
+        claim.make(&(15..25), false, 2 * LIFE_NS + 1);
+        assert!(claim.goes_first(&(20..21), false, || 2 * LIFE_NS + 1), "there is room for another");
+        claim.make(&(10..20), false, 4 * LIFE_NS);
+        assert!(claim.goes_first(&(12..13), false, || 4 * LIFE_NS), "and one that is over gives way");
     }
 }
