@@ -142,7 +142,7 @@ impl TargetThread {
         moved
     }
 
-    /// Looks at the deadlines if it is time; returns whether anything came of it.
+    /// Looks at the deadlines if it is time; returns whether any was due.
     fn tick(&mut self, now_ns: u64) -> bool {
         if now_ns < self.next_tick_ns {
             return false;
