@@ -223,7 +223,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Where the data that the transport fetches for the command in `slot` belongs.
-    pub fn landing(&mut self, slot: u16) -> Option<&mut [u8]> {
+    pub fn data_buffer(&mut self, slot: u16) -> Option<&mut [u8]> {
         self.queue.as_mut()?.slots.get(slot).buffer.as_deref_mut()
     }
 

@@ -199,7 +199,7 @@ impl Queues {
 
     /// All data of the command in `slot` has come.
     fn data_has_come(&mut self, slot: u16, byte: u8, intact: bool) {
-        self.io.landing(slot).expect("a place for it").fill(byte);
+        self.io.data_buffer(slot).expect("a place for it").fill(byte);
         self.io.on_data(slot, intact, &mut self.thread.cx(IO));
         self.io.run_waiting(&mut self.thread.cx(IO));
     }
@@ -304,7 +304,7 @@ fn a_command_that_is_aborted_gives_its_transfer_up() {
     let slot = queues.io.transport.fetches[0].0;
     assert!(queues.io.abort(3, &mut queues.thread.cx(IO)));
     assert_eq!((queues.answer(), &queues.io.transport.cancelled[..]), (Status::ABORT_REQUESTED, &[slot][..]));
-    assert!(queues.io.landing(slot).is_none());
+    assert!(queues.io.data_buffer(slot).is_none());
 }
 
 #[test]

@@ -54,7 +54,7 @@ pub trait Transport {
     fn send(&mut self, data: Data, loans: &Loans, now_ns: u64);
 
     /// Fetches the `len` bytes of data of command `cid`, which is in `slot`, or goes on with it: into
-    /// [`QueuePair::landing`](super::QueuePair::landing). Returns whether data is on its way; if not, there is no room to
+    /// [`QueuePair::data_buffer`](super::QueuePair::data_buffer). Returns whether data is on its way; if not, there is no room to
     /// request it now, and the queue pair tries again. When all of it has come the transport calls
     /// [`QueuePair::on_data`](super::QueuePair::on_data), once; where some has come and none is on its way,
     /// [`QueuePair::on_fetch_stuck`](super::QueuePair::on_fetch_stuck).

@@ -18,7 +18,7 @@ impl Connection {
         let body = tcp.inbound.body.filter(|body| body.remaining > 0)?;
         let transfer = tcp.transfers.get(body.transfer);
         let (slot, at) = (transfer.slot()?, transfer.r2ts[body.r2t].next as usize);
-        self.pair.landing(slot).map(|buffer| &mut buffer[at..at + body.remaining as usize])
+        self.pair.data_buffer(slot).map(|buffer| &mut buffer[at..at + body.remaining as usize])
     }
 
     /// `len` bytes have been read to [`Connection::body_target`].

@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::*;
 
 /// What a test sees and sets of an I/O thread.
-struct Shown {
+struct Controls {
     /// Readable until a poll has read it.
     socket: OwnedFd,
     needs_poll: AtomicBool,
@@ -19,7 +19,7 @@ struct Shown {
 
 struct Quiet {
     id: u32,
-    shown: Arc<Shown>,
+    controls: Arc<Controls>,
 }
 
 impl IoThread for Quiet {
@@ -27,25 +27,25 @@ impl IoThread for Quiet {
         self.id
     }
     fn poll(&mut self, _now_ns: u64) -> Polled {
-        self.shown.polls.fetch_add(1, SeqCst);
-        let read = rustix::io::read(&self.shown.socket, &mut [0_u8; 8]).is_ok();
-        let needed = self.shown.needs_poll.swap(false, SeqCst);
-        Polled { busy: read || needed, finished: self.shown.finish.load(SeqCst), ..Polled::default() }
+        self.controls.polls.fetch_add(1, SeqCst);
+        let read = rustix::io::read(&self.controls.socket, &mut [0_u8; 8]).is_ok();
+        let needed = self.controls.needs_poll.swap(false, SeqCst);
+        Polled { busy: read || needed, finished: self.controls.finish.load(SeqCst), ..Polled::default() }
     }
     fn needs_poll(&mut self, _now_ns: u64) -> bool {
-        self.shown.needs_poll.load(SeqCst) || self.shown.finish.load(SeqCst)
+        self.controls.needs_poll.load(SeqCst) || self.controls.finish.load(SeqCst)
     }
     fn poll_unreadable(&mut self, _now_ns: u64) -> Polled {
-        self.shown.unreadable_polls.fetch_add(1, SeqCst);
-        let needed = self.shown.needs_poll.swap(false, SeqCst);
-        Polled { busy: needed, finished: self.shown.finish.load(SeqCst), ..Polled::default() }
+        self.controls.unreadable_polls.fetch_add(1, SeqCst);
+        let needed = self.controls.needs_poll.swap(false, SeqCst);
+        Polled { busy: needed, finished: self.controls.finish.load(SeqCst), ..Polled::default() }
     }
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.shown.socket.as_fd())
+        Some(self.controls.socket.as_fd())
     }
 }
 
-impl Shown {
+impl Controls {
     fn new() -> Arc<Self> {
         let socket = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
         let (needs_poll, finish) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -65,7 +65,7 @@ impl Shown {
 
 struct Cores {
     reactors: Vec<Reactor>,
-    threads: Vec<Arc<Shown>>,
+    threads: Vec<Arc<Controls>>,
     cells: Vec<Arc<ThreadCell>>,
     now_ns: u64,
     began_ns: u64,
@@ -75,14 +75,14 @@ impl Cores {
     /// Two reactors; so many I/O threads live on the first.
     fn new(threads: u32) -> Self {
         let mut reactors = reactors(2, 64);
-        let shown: Vec<Arc<Shown>> = (0..threads).map(|_| Shown::new()).collect();
+        let controls: Vec<Arc<Controls>> = (0..threads).map(|_| Controls::new()).collect();
         let cells: Vec<Arc<ThreadCell>> = (0..threads).map(|_| Arc::default()).collect();
-        for (id, (shown, cell)) in (0..).zip(shown.iter().zip(&cells)) {
-            let thread = Box::new(Quiet { id, shown: Arc::clone(shown) });
+        for (id, (controls, cell)) in (0..).zip(controls.iter().zip(&cells)) {
+            let thread = Box::new(Quiet { id, controls: Arc::clone(controls) });
             reactors[0].adopt(Slot::new(thread, Arc::clone(cell)));
         }
         let now_ns = clock::now_ns();
-        Self { reactors, threads: shown, cells, now_ns, began_ns: now_ns }
+        Self { reactors, threads: controls, cells, now_ns, began_ns: now_ns }
     }
 
     fn round(&mut self, core: usize) {
@@ -106,7 +106,7 @@ impl Cores {
     }
 
     fn polls(&self) -> Vec<(u64, u64)> {
-        self.threads.iter().map(|shown| shown.polls()).collect()
+        self.threads.iter().map(|controls| controls.polls()).collect()
     }
 
     fn lives_on(&self, core: usize, thread: usize) -> bool {
@@ -221,8 +221,8 @@ proptest! {
                     let here: Vec<usize> = (0..cores.threads.len()).filter(|&thread| cores.lives_on(core, thread)).collect();
                     cores.round(core);
                     for thread in here {
-                        let shown = &cores.threads[thread];
-                        prop_assert!(!shown.is_readable() && !shown.needs_poll.load(SeqCst), "I/O thread {}", thread);
+                        let controls = &cores.threads[thread];
+                        prop_assert!(!controls.is_readable() && !controls.needs_poll.load(SeqCst), "I/O thread {}", thread);
                     }
                 },
                 Step::Hand { thread, to } => cores.hand(thread, to),
