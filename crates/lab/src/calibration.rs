@@ -1,4 +1,5 @@
-//! `calibration.toml`: every free constant, with the range in which it may lie and what it was fitted on.
+//! `calibration.toml`: every free constant, with the range in which it may lie and what it was fitted on; and every other choice
+//! that was made after results were known, with the rows that it was made on.
 
 use std::collections::BTreeSet;
 
@@ -19,6 +20,23 @@ pub struct Calibration {
     /// Members of the family of machines that the printed figures allow.
     #[serde(default, rename = "family")]
     pub families: Vec<Family>,
+    /// Guards, readings and settings that were chosen after results were known.
+    #[serde(default, rename = "choice")]
+    pub choices: Vec<Choice>,
+}
+
+/// A choice that is no constant: it counts like a fit on the rows that it names.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Choice {
+    /// What was chosen.
+    pub what: String,
+    /// The file in which it stands, relative to the repository.
+    pub place: String,
+    /// Claims that were looked at; empty where the choice could only make rows fail.
+    pub chosen_on: Vec<String>,
+    /// When it was made, and why.
+    pub source: String,
 }
 
 /// A free constant.
@@ -42,6 +60,9 @@ pub struct Constant {
     pub source: String,
     /// Claims and files that it was fitted on.
     pub fitted_on: Vec<String>,
+    /// Claims whose results were looked at when the value was chosen; they count as `fitted_on` does.
+    #[serde(default)]
+    pub chosen_on: Vec<String>,
     /// Anything else.
     #[serde(default)]
     pub note: String,
@@ -135,10 +156,11 @@ impl Calibration {
         Ok(constant.of(constant.number() * (1.0 + f64::from(percent) / 100.0)))
     }
 
-    /// Claims and files that constants were fitted on.
+    /// Claims and files that constants were fitted on, and those that constants and other choices were made on.
     #[must_use]
     pub fn fitted_on(&self) -> BTreeSet<String> {
-        self.constants.iter().flat_map(|constant| constant.fitted_on.iter().cloned()).collect()
+        let constants = self.constants.iter().flat_map(|constant| constant.fitted_on.iter().chain(&constant.chosen_on));
+        constants.chain(self.choices.iter().flat_map(|choice| &choice.chosen_on)).cloned().collect()
     }
 
     /// Constants that are numbers.
@@ -266,6 +288,35 @@ mod tests {
         let text = constant("a", "value = 1").replace("[]", "['row', 'x.csv']") + &constant("b", "value = 1");
         let fitted = Calibration::parse(&text).unwrap().fitted_on();
         assert_eq!(fitted, BTreeSet::from(["row".to_owned(), "x.csv".to_owned()]));
+    }
+
+    #[test]
+    fn a_choice_counts_like_a_fit() {
+        let choice = "[[choice]]\nwhat='guards'\nplace='a.rs'\nchosen_on=['accuracy']\nsource='s'\n";
+        let text = constant("a", "value = true\nchosen_on = ['order']") + choice;
+        let named = Calibration::parse(&text).unwrap().fitted_on();
+        assert_eq!(named, BTreeSet::from(["accuracy".to_owned(), "order".to_owned()]));
+        let without = Calibration::parse(&choice.replace("chosen_on=['accuracy']\n", "")).unwrap_err().to_string();
+        assert!(without.contains("chosen_on"), "{without}");
+    }
+
+    /// A name that no claim has would silently calibrate nothing.
+    #[test]
+    fn what_the_committed_calibrations_name_is_there() {
+        let claims = include_str!("../../../experiments/claims.toml");
+        let claims = crate::claims::claim::parse(&[("claims.toml".to_owned(), claims.to_owned())]).unwrap();
+        let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let mut all = crate::local::calibrations(&root.join("profiles")).unwrap();
+        all.push((String::new(), Calibration::parse(COMMITTED).unwrap()));
+        for (_, calibration) in &all {
+            for name in calibration.fitted_on() {
+                let read_off = name.starts_with("thesis-figures/") || name.starts_with("thesis-text/");
+                assert!(read_off || claims.iter().any(|claim| claim.id == name), "no claim is called {name}");
+            }
+            for choice in &calibration.choices {
+                assert!(root.join(&choice.place).is_file(), "{}: there is no {}", choice.what, choice.place);
+            }
+        }
     }
 
     #[test]
