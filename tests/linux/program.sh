@@ -1,11 +1,20 @@
-# The program under test goes into the guest as /host/pilotlight, with the libraries it needs, under the host's own loader.
-# Sourced by cases whose guest runs it.
+# A program of this repository goes into the guest as /host/NAME, with the libraries it needs, under the host's own loader.
+# Sourced by cases whose guest runs one.
+PILOTLAB=${PILOTLAB:-$(dirname "$PILOTLIGHT")/pilotlab}
+
+# guest_program NAME: pilotlight or pilotlab.
+guest_program() {
+  GUEST_PROGRAM=$1 GUEST_PROGRAM_PATH=$PILOTLIGHT
+  [[ $1 != pilotlab ]] || GUEST_PROGRAM_PATH=$PILOTLAB
+  [[ -x $GUEST_PROGRAM_PATH ]] || die "no program at $GUEST_PROGRAM_PATH: cargo build -p $1, or set ${1^^}"
+}
+
 guest_files_main() {
   local library
   mkdir -p "$1/host/lib"
-  ldd "$PILOTLIGHT" | grep -o '/[^ ]*' | while read -r library; do install -m 755 "$library" "$1/host/lib/"; done
-  install -m 755 "$PILOTLIGHT" "$1/host/program"
+  ldd "$GUEST_PROGRAM_PATH" | grep -o '/[^ ]*' | while read -r library; do install -m 755 "$library" "$1/host/lib/"; done
+  install -m 755 "$GUEST_PROGRAM_PATH" "$1/host/program"
   strip "$1/host/program" 2>/dev/null || true
-  printf '#!/bin/sh\nexec /host/lib/ld-linux-x86-64.so.2 --library-path /host/lib /host/program "$@"\n' >"$1/host/pilotlight"
-  chmod +x "$1/host/pilotlight"
+  printf '#!/bin/sh\nexec /host/lib/ld-linux-x86-64.so.2 --library-path /host/lib /host/program "$@"\n' >"$1/host/$GUEST_PROGRAM"
+  chmod +x "$1/host/$GUEST_PROGRAM"
 }

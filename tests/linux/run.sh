@@ -6,6 +6,7 @@
 # PEER=pilotlight|nvmet   who is the target (default pilotlight; nvmet is the kernel's own, in a second guest:
 #                         what fails there is a mistake of the harness or a peculiarity of Linux)
 # PILOTLIGHT=PATH         the program under test (default target/release/pilotlight, else target/debug)
+# PILOTLAB=PATH           the experiment program, which some guests run (default: beside it)
 # OUT=DIR                 where console, server log and capture go (default target/linux/PEER-KERNEL-CASE)
 # BLOCK_SIZE=512|4096     of the namespace (default 4096; nvmet: always 512)
 # CAPTURE=headers|full|no packet capture by QEMU's filter-dump; kept when the case fails (KEEP=1: always)

@@ -2,17 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::builder::Styles;
-use clap::builder::styling::AnsiColor;
 use clap::{Args, Parser, Subcommand};
+use pilotlight_cli::{program, restore};
 
 use crate::load::LoadArgs;
-
-const STYLES: Styles = Styles::styled()
-    .header(AnsiColor::Yellow.on_default().bold())
-    .usage(AnsiColor::Yellow.on_default().bold())
-    .literal(AnsiColor::Cyan.on_default().bold())
-    .placeholder(AnsiColor::Cyan.on_default());
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,19 +17,16 @@ Examples:
   pilotlight set policy static                      another policy, under load too
   pilotlight namespace add mem:4GiB                 one more namespace; hosts are told
   pilotlight load --runtime 10 --iodepth 32         4 KiB random reads from 127.0.0.1:4420
-  pilotlight trace requests.csv.gz                  rates, bursts, sizes of a block trace
   pilotlight doctor                                 what this machine lacks for cores that sleep
-  pilotlight bench experiments/quick.toml           any sensor beside any workload, on this machine
   pilotlight restore                                what a killed run left changed on this machine
-  pilotlight claims                                 what the papers report, and what comes out
 
 Run `pilotlight COMMAND --help` for a command's options and exit codes. Every command ends as by SIGPIPE (141)
 where the reader of its standard output has gone, and with 1 where that cannot be written.";
 
 /// A storage server that burns as little power as its load allows: exports memory, files and drives over NVMe/TCP
 #[derive(Debug, Parser)]
-#[command(name = "pilotlight", version, styles = STYLES, after_help = EXAMPLES, max_term_width = 100)]
-#[command(arg_required_else_help = true, infer_subcommands = true)]
+#[command(name = "pilotlight", version, styles = program::STYLES, after_help = EXAMPLES, max_term_width = 100)]
+#[command(arg_required_else_help = true)]
 pub(crate) struct Cli {
     /// Log more: -v for debugging, -vv for everything (PILOTLIGHT_LOG sets it by module)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
@@ -63,30 +53,11 @@ pub(crate) enum Command {
     Demo(crate::demo::DemoArgs),
     /// Drive a target over NVMe/TCP: measure it, or verify every block
     Load(LoadArgs),
-    /// Read a drive of this machine by interrupt or polling, and measure it
-    #[command(long_about = crate::read::ABOUT)]
-    Read(crate::read::ReadArgs),
-    /// Say what is in a block trace, or generate one
-    Trace(crate::trace::TraceArgs),
     /// Say what this machine offers to cores that sleep, and what would bring the rest
     Doctor(crate::doctor::DoctorArgs),
-    /// Run a command with settings of this machine, and put them back
-    With(crate::with::WithArgs),
     /// Put back what a killed run has changed on this machine
-    Restore(crate::restore::RestoreArgs),
-    /// Run an experiment of the papers on the simulator
-    Sim(crate::sim::SimArgs),
-    /// Run an experiment on this machine: a workload, with sensors of power beside it
-    Bench(crate::bench::BenchArgs),
-
-    /// Compare two folders of results, or two settings of one
-    Compare(crate::compare::CompareArgs),
-    /// Write the page of an experiment's results anew
-    Report(crate::report::ReportArgs),
-    /// Say which settings an experiment's results recommend, and what they save
-    Advise(crate::advise::AdviseArgs),
-    /// Compare what the papers report with what comes out here, row by row
-    Claims(crate::claims::ClaimsArgs),
+    #[command(after_long_help = restore::examples("pilotlight"))]
+    Restore(restore::RestoreArgs),
 }
 
 const SERVE_ABOUT: &str = "\

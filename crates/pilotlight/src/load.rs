@@ -55,7 +55,7 @@ Examples:
   pilotlight load --rate_iops 50k --rate_process poisson --runtime 30 --json
   pilotlight load --rate_iops 400k --schedule 5%:1s,100%:200ms --runtime 12
                                                                 bursts: 20 k a second, 400 k for 200 ms
-  pilotlight load --trace usr_0.csv.gz --speed 10               a trace (see pilotlight trace), ten times as fast
+  pilotlight load --trace usr_0.csv.gz --speed 10               a trace (see pilotlab trace), ten times as fast
   pilotlight load --trace t.csv.zst --spread 1s --numjobs 4     one whose clock ticks every second
 
 Exit codes:

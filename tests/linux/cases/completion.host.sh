@@ -1,5 +1,6 @@
 # No target: a drive that QEMU emulates, whose reads take 100 us and give zeros, with two poll queues.
 . "$HARNESS/program.sh"
+guest_program pilotlab
 NEEDS_SERVER=no
 CAPTURE=no
 CPUS=2

@@ -44,7 +44,7 @@ rw = "randread"
 options = { direct = true, thread = true }
 TOML
   before=$(settings)
-  /host/pilotlight bench /tmp/$name.toml --i-may-overwrite /dev/nvme0n1 --out /tmp/$name >/tmp/$name.said 2>&1 || status=$?
+  /host/pilotlab bench /tmp/$name.toml --i-may-overwrite /dev/nvme0n1 --out /tmp/$name >/tmp/$name.said 2>&1 || status=$?
   sed -n "/^$name/,\$p" /tmp/$name.said
   [ $status -le 1 ] || { cat /tmp/$name.said; fail "$name: status $status"; }
   [ "$(settings)" = "$before" ] || fail "settings were $before and are $(settings)"
@@ -82,11 +82,11 @@ else
 fi
 
 step "the map has what ran"
-expect "the map" /host/pilotlight advise /tmp/queues --map mechanism
+expect "the map" /host/pilotlab advise /tmp/queues --map mechanism
 cat /tmp/expect.out
 grep -q 'No power was measured' /tmp/expect.out || fail "it does not say that there are no watts"
 if [ $old = no ]; then
-  /host/pilotlight advise /tmp/queues --map mechanism --json | sed -n '/"maps"/,/"mechanisms"/p' >/tmp/maps
+  /host/pilotlab advise /tmp/queues --map mechanism --json | sed -n '/"maps"/,/"mechanisms"/p' >/tmp/maps
   grep -q '"uring classic"' /tmp/maps && ! grep -q '"classic"' /tmp/maps || fail "what did not run is in the map"
 fi
 
@@ -105,13 +105,13 @@ if [ $old = yes ]; then
   poll_queues 2
   before=$(settings)
   printf '[machine]\nio_poll_delay = 7\nio_poll = false\n' >/tmp/machine.toml
-  /host/pilotlight with /tmp/machine.toml --device /dev/nvme0n1 -- sleep 1000 >/tmp/with 2>&1 &
+  /host/pilotlab with /tmp/machine.toml --device /dev/nvme0n1 -- sleep 1000 >/tmp/with 2>&1 &
   pid=$!
   is_set() { [ "$(cat $queue/io_poll_delay) $(cat $queue/io_poll)" = "7 0" ]; }
   within 20 "the settings" is_set
   kill -9 $pid
   killall sleep
   is_set || fail "something else than restore put it back"
-  expect "restore" /host/pilotlight restore
+  expect "restore" /host/pilotlab restore
   [ "$(settings)" = "$before" ] || fail "settings were $before and are $(settings)"
 fi

@@ -1,5 +1,6 @@
 # No target on this side: it runs in the guest, on a device that is made of a disk of QEMU's and of faults.
 . "$HARNESS/program.sh"
+guest_program pilotlight
 NEEDS_SERVER=no
 CAPTURE=no
 SIZE_MIB=32

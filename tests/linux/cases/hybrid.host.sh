@@ -1,6 +1,7 @@
 # No target: two drives that QEMU emulates, with two poll queues. One reads in 100 us; one in 20 ms, beside which what the
 # emulated machine itself takes is little, so that shares of a read's time can be told.
 . "$HARNESS/program.sh"
+guest_program pilotlab
 NEEDS_SERVER=no
 CAPTURE=no
 CPUS=2

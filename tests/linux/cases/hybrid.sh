@@ -1,4 +1,4 @@
-# io_uring's hybrid polling (IORING_SETUP_HYBRID_IOPOLL, Linux 6.13), through `pilotlight read` as no fio has it: it raises hardly an
+# io_uring's hybrid polling (IORING_SETUP_HYBRID_IOPOLL, Linux 6.13), through `pilotlab read` as no fio has it: it raises hardly an
 # interrupt and leaves its CPU once for a read, where classic polling beside it never does and interrupts do both. Older kernels refuse it,
 # and the program says what it takes. All by one tool, `kind = "read"`.
 DMESG_ALLOW='Ignoring bogus Namespace Identifiers' # the kernel's words for the emulated drives'
@@ -31,11 +31,11 @@ place = { device = "$fast" }
 sensor = [{ sensor = "kernel", interval = "50ms" }]
 [workload]
 kind = "read"
-program = "/host/pilotlight"
+program = "/host/pilotlab"
 mechanism = [$list]
 TOML
   rm -rf /tmp/hybrid
-  /host/pilotlight bench /tmp/hybrid.toml --i-may-overwrite "$fast" --out /tmp/hybrid >/tmp/said 2>&1 || status=$?
+  /host/pilotlab bench /tmp/hybrid.toml --i-may-overwrite "$fast" --out /tmp/hybrid >/tmp/said 2>&1 || status=$?
   sed -n '/^hybrid/,$p' /tmp/said
   [ $status -le 1 ] || { cat /tmp/said; fail "bench: status $status"; }
 }
@@ -56,7 +56,7 @@ if [ $has = yes ]; then
   ran "uring hybrid" "uring hybrid"
 else
   grep -q "io_uring's hybrid polling needs Linux 6.13, and this is $(uname -r)" /tmp/hybrid/results.json || fail "it does not say what hybrid polling takes"
-  refuse "hybrid polling on an old kernel" /host/pilotlight read "$fast" --mechanism "uring hybrid" --runtime 1s
+  refuse "hybrid polling on an old kernel" /host/pilotlab read "$fast" --mechanism "uring hybrid" --runtime 1s
   grep -q 'needs Linux 6.13' /tmp/expect.out || fail "it does not say what hybrid polling takes"
 fi
 
@@ -72,7 +72,7 @@ share() {
 
 step "how much of a read of 20 ms its thread uses a CPU"
 for mechanism in interrupt "uring interrupt" "uring classic" "uring hybrid"; do
-  /host/pilotlight read $slow --mechanism "$mechanism" --runtime 3s --ramp_time 500ms --json >/tmp/read.json 2>/tmp/read.err || fail "$mechanism: $(cat /tmp/read.err)"
+  /host/pilotlab read $slow --mechanism "$mechanism" --runtime 3s --ramp_time 500ms --json >/tmp/read.json 2>/tmp/read.err || fail "$mechanism: $(cat /tmp/read.err)"
   used=$(share cpu_user_ns cpu_system_ns)
   echo "$mechanism: $used %; $(grep -o '"ios":[0-9]*' /tmp/read.json) $(grep -o '"mean_ns":[0-9]*' /tmp/read.json) $(grep -o '"[in]*voluntary_count":[0-9]*' /tmp/read.json | tr '\n' ' ')"
   case $mechanism in

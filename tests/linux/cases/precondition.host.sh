@@ -1,5 +1,6 @@
 # No target: a drive that QEMU emulates on a file, which can be formatted. The program itself goes into the guest.
 . "$HARNESS/program.sh"
+guest_program pilotlab
 NEEDS_SERVER=no
 CAPTURE=no
 CPUS=2

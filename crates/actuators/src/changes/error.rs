@@ -56,7 +56,7 @@ pub enum Error {
         pid: Option<u32>,
     },
     /// Another user's journal.
-    #[error("journal {path} was written by user {owner}: run `pilotlight restore` as that user")]
+    #[error("journal {path} was written by user {owner}: run `pilotlab restore` as that user")]
     Owner {
         /// The file.
         path: PathBuf,
@@ -64,7 +64,7 @@ pub enum Error {
         owner: u32,
     },
     /// A run that did not end left its changes behind.
-    #[error("an earlier run was killed and left changes behind ({}): run `pilotlight restore` first", .0.display())]
+    #[error("an earlier run was killed and left changes behind ({}): run `pilotlab restore` first", .0.display())]
     LeftBehind(PathBuf),
     /// Another process has changed the same thing.
     #[error("{place} is changed by {} right now: wait until it has ended", process(*pid))]
@@ -121,8 +121,8 @@ pub enum Error {
 
 fn reading(why: &io::Error) -> &'static str {
     match why.kind() {
-        io::ErrorKind::PermissionDenied => "run `pilotlight restore` as the user who started the run, perhaps root",
-        io::ErrorKind::NotFound => "`pilotlight restore` without a name looks at all that are there",
+        io::ErrorKind::PermissionDenied => "run `pilotlab restore` as the user who started the run, perhaps root",
+        io::ErrorKind::NotFound => "`pilotlab restore` without a name looks at all that are there",
         io::ErrorKind::InvalidInput => "name the journal itself",
         _ => "is it a journal, and on a file system that can be read?",
     }
@@ -138,7 +138,7 @@ fn not_back(all: &[Back]) -> String {
         let _ = write!(text, "\n  {back}");
     }
     if all.iter().any(|back| matches!(back.outcome, Outcome::Foreign)) {
-        text += "\n`pilotlight restore --force` sets it all the same";
+        text += "\n`pilotlab restore --force` sets it all the same";
     }
     text
 }

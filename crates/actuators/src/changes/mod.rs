@@ -9,7 +9,7 @@
 //!
 //! **Algorithm.** For each step: look whether another run changes the same; read what is there; write to the journal what it is and
 //! what it will be, and flush (until here one run after the other); set it; read it back; write to the journal what is in force. Back: the same steps in reverse order, each looked at before it is set
-//! ([`restore`](mod@restore) says how). [`Changes`] does this at the end of its life, and `pilotlight restore` for a process that
+//! ([`restore`](mod@restore) says how). [`Changes`] does this at the end of its life, and `pilotlab restore` for a process that
 //! has no more life to do it in.
 //!
 //! **Properties.** Nothing is changed whose value before is not on record. Wherever a process is killed, also while it puts back,
@@ -219,7 +219,7 @@ impl Changes {
     /// Puts everything back. What someone else has changed meanwhile is left.
     ///
     /// # Errors
-    /// [`Error::NotBack`], with what became of each change. The journal then stays, for `pilotlight restore`.
+    /// [`Error::NotBack`], with what became of each change. The journal then stays, for `pilotlab restore`.
     pub fn put_back(&mut self) -> Result<Vec<Back>, Error> {
         self.put_back_to(Mark(0), Options::default())
     }

@@ -106,7 +106,7 @@ fn nothing_is_begun_on_what_a_killed_run_left() {
     let machine = Machine::new();
     killed(&machine, &[scheduler("bfq")]);
     let error = begin(&machine, "run/2.jsonl").err().expect("a machine that is not as it was").to_string();
-    assert!(error.contains("run/1.jsonl") && error.contains("pilotlight restore"), "{error}");
+    assert!(error.contains("run/1.jsonl") && error.contains("pilotlab restore"), "{error}");
     restore(&machine, false).unwrap();
     begin(&machine, "run/2.jsonl").unwrap().make(&scheduler("kyber")).unwrap();
 }

@@ -68,7 +68,7 @@ pub const TABLE: [Variable; 10] = [
         name: "mixed reads and writes",
         knobs: PATTERNS,
         advice: ["interleave where random; split where sequential and mostly reads", SAME],
-        not_derived: Some("the pattern is the work itself: see `pilotlight compare --point rw=... --versus rw=...`"),
+        not_derived: Some("the pattern is the work itself: see `pilotlab compare --point rw=... --versus rw=...`"),
     },
     row("scheduler", &["machine.scheduler", "scheduler"], ["none; kyber if one is needed", SAME]),
     row(

@@ -18,7 +18,7 @@ pub(super) fn section(read: &Read) -> Option<Section> {
     }
     blocks.push(Block::Text(format!(
         "A setting is recommended only where another is shown to be worse (p below 0.05, corrected by Holm for {} tests, {} repeats or more); \
-         `pilotlight advise` tells more.",
+         `pilotlab advise` tells more.",
         advice.tests, advice.at_least
     )));
     Some(Section { title: "What the data recommend".into(), blocks })

@@ -61,7 +61,7 @@ pub struct Settings {
     pub format: Format,
     /// Where the kernel's files are.
     pub roots: Roots,
-    /// Where it is on record what was changed on the machine; where `pilotlight restore` looks if not given.
+    /// Where it is on record what was changed on the machine; where `pilotlab restore` looks if not given.
     pub changes: Option<PathBuf>,
 }
 

@@ -59,7 +59,7 @@ fn ios(record: &Record, ramp_ns: u64) -> Option<f64> {
     (ios > 0.0).then_some(ios)
 }
 
-/// fio and `pilotlight read` count those of their workers (getrusage), without the ramp.
+/// fio and `pilotlab read` count those of their workers (getrusage), without the ramp.
 fn switches_per_io(record: &Record, count: &str) -> Option<f64> {
     let operations: u64 = record.classes.iter().map(Class::counted).sum();
     let switches = record.extra.get(count)?;

@@ -10,6 +10,7 @@ pub mod fio;
 pub mod knob;
 pub mod load;
 pub mod moments;
+mod own;
 pub mod pgbench;
 pub(crate) mod postgres;
 pub(crate) mod program;

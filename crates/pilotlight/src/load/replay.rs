@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
+use pilotlight_cli::trace::ReadingArgs;
 use pilotlight_host::load::{Commands, Space, TraceCommand};
 use pilotlight_host::units;
 use pilotlight_trace::read::{Faults, OpenError, Tolerant};
 use pilotlight_trace::transform::{Scaled, Spread, wrapped};
 use pilotlight_trace::{Op, Reader, Request};
 use serde::Serialize;
-
-use crate::trace::ReadingArgs;
 
 /// Options of a replay.
 #[derive(Args, Clone, Debug)]

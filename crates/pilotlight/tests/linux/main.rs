@@ -1,6 +1,6 @@
 //! A stock Linux kernel's NVMe/TCP initiator against this program, in QEMU: one test per case of `tests/linux/cases`.
 //!
-//! The harness needs what `tests/linux/prepare.sh` fetches. Where that is missing each test says `SKIPPED` and why, on
+//! The harness needs what `tests/linux/prepare.sh` fetches, and some cases the program `pilotlab` beside this one. Where that is missing each test says `SKIPPED` and why, on
 //! the error output that the test runner does not swallow, and passes; for the kernels in `PILOTLIGHT_REQUIRE_LINUX`
 //! ("6.12 6.1", as CI sets it) it fails instead. `PILOTLIGHT_LINUX=no` skips although everything is there: a run takes minutes.
 
@@ -42,6 +42,7 @@ fn run(name: &str, case: &str, kernel: &str, settings: &[(&str, &str)]) -> bool 
         .args([case, kernel])
         .env("OUT", directory(name))
         .env("PILOTLIGHT", env!("CARGO_BIN_EXE_pilotlight"))
+        .env("PILOTLAB", Path::new(env!("CARGO_BIN_EXE_pilotlight")).with_file_name("pilotlab"))
         .envs(settings.iter().copied())
         .output()
         .expect("bash runs");

@@ -9,7 +9,6 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use super::process::{run, text};
-use super::results;
 
 /// Rust files below a folder.
 fn sources(folder: &Path) -> Vec<PathBuf> {
@@ -81,29 +80,5 @@ fn a_cause_is_told_once() {
     check(&["status", "--socket", &socket], "Not a directory");
     let serve = ["serve", "--reactors", "1", "--listen", "127.0.0.1:0", "--namespace", "mem:1MiB", "--admin-socket"];
     check(&[&serve[..], &[&socket]].concat(), "os error");
-    check(&["trace", &name("none")], "No such file");
-    check(&["read", &name("none")], "No such file");
-    check(&["sim", &name("none")], "No such file");
-    check(&["bench", &name("none")], "No such file");
-    check(&["report", &name("none")], "No such file");
-    check(&["claims", "--claims", &name("none"), "--map", &name("none")], "No such file");
-    check(&["with", &name("none"), "--", "true"], "No such file");
     check(&["serve", "--config", &name("none")], "no such file");
-}
-
-#[test]
-fn damaged_results_are_not_told_to_be_none() {
-    let home = tempfile::tempdir().unwrap();
-    let folder = results::folder(home.path(), "a", 1.0);
-    let path = folder.join("results.json");
-    let whole = fs::read_to_string(&path).unwrap();
-    let folder = folder.to_str().unwrap();
-    for command in ["compare", "advise", "report"] {
-        fs::write(&path, &whole[..whole.len() / 2]).unwrap();
-        check(&[command, folder], "cannot be read");
-        let said = text(&run(&[command, folder]).stderr);
-        assert!(said.contains("results.json") && !said.contains("holds no results"), "{said}");
-        fs::remove_file(&path).unwrap();
-        check(&[command, folder], "holds no results");
-    }
 }

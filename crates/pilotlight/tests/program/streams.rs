@@ -1,6 +1,5 @@
 //! Standard output that takes nothing: a pipe that its reader has closed, and a full disk.
 
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -9,7 +8,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::SIGPIPE;
 
 use super::process::{Server, command, run, text};
-use super::{bench, results};
 
 /// A pipe that nobody reads.
 fn closed() -> Stdio {
@@ -40,13 +38,6 @@ fn check(args: &[&str]) {
 
 #[test]
 fn commands_without_a_server() {
-    let folder = tempfile::tempdir().unwrap();
-    let (a, b) = (results::folder(folder.path(), "a", 1.0), results::folder(folder.path(), "b", 1.5));
-    let (a, b) = (a.to_str().unwrap(), b.to_str().unwrap());
-    let experiment = bench::experiment(folder.path());
-    let nothing = folder.path().join("nothing");
-    std::fs::create_dir(&nothing).unwrap();
-    let (nothing, root) = (nothing.to_str().unwrap(), concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     check(&["--help"]);
     check(&["load", "--help"]);
     check(&["--version"]);
@@ -55,14 +46,6 @@ fn commands_without_a_server() {
     check(&["doctor", "--json"]);
     check(&["restore", "--dry-run"]);
     check(&["restore", "--dry-run", "--json"]);
-    check(&["trace", "--generate", "alibaba", "--hours", "0.001"]);
-    check(&["trace", "--generate", "tencent", "--hours", "0.001", "--json"]);
-    check(&["sim", "--recheck", "1%", "--out", nothing]);
-    check(&["compare", a, b]);
-    check(&["compare", a, b, "--json"]);
-    check(&["advise", a]);
-    check(&["claims", "--root", root, "--results", nothing, "--seed-paper", "pacer", "--table", "verdicts"]);
-    check(&["bench", &experiment, "--dry-run"]);
 }
 
 #[test]
@@ -78,24 +61,6 @@ fn commands_that_ask_a_server_or_load_it() {
     check(&["set", "policy", "static", "--socket", socket]);
     check(&["load", "--target", &target, "--nqn", nqn, "--number_ios", "8"]);
     check(&["load", "--target", &target, "--nqn", nqn, "--number_ios", "8", "--json"]);
-}
-
-/// A long run whose output is cut off has its results, and the commands that read them obey the same rule.
-#[test]
-fn a_run_of_bench_is_finished_although_nobody_reads_what_it_prints() {
-    let folder = tempfile::tempdir().unwrap();
-    let (file, out) = (bench::experiment(folder.path()), folder.path().join("out"));
-    let mut command = command(&["bench", &file, "--out", out.to_str().unwrap()]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut first = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap(); // as `head -1` does
-    assert!(first.starts_with("sensors"), "{first}");
-    assert_eq!(child.wait().unwrap().signal(), Some(SIGPIPE));
-    let results = std::fs::read_to_string(out.join("results.json")).unwrap();
-    let results: serde_json::Value = serde_json::from_str(&results).unwrap();
-    assert_eq!(results["complete"], true);
-    assert!(out.join("report.html").exists());
-    check(&["report", out.to_str().unwrap()]);
 }
 
 /// Ends the process that a failed test leaves behind.

@@ -63,7 +63,7 @@ pub enum OpenError {
     #[error("the trace {0} is empty")]
     Empty(PathBuf),
     /// An archive of several files.
-    #[error("{0} is a tar archive: give its files one after the other, as in `tar -xOf {0} | pilotlight trace -`")]
+    #[error("{0} is a tar archive: give its files one after the other, as in `tar -xOf {0} | pilotlab trace -`")]
     Archive(PathBuf),
     /// A heading of CSV that can be read in two ways.
     #[error("the heading of {path} {reason}")]

@@ -20,10 +20,11 @@ use serde::{Deserialize, Serialize};
 use serve::Serve;
 
 use super::knob::{self, Knob, Pattern};
-use super::{Missing, Outcome, Point, Problem, Stage, Step, Value, Workload, problem, program};
+use super::{Missing, Outcome, Point, Problem, Stage, Step, Value, Workload, own, problem, program};
 use crate::record::{Record, Tool};
 
-const HELP: &str = "name the program pilotlight with workload.program";
+/// The program that has the command.
+const PROGRAM: &str = "pilotlight";
 /// What the adapter says itself.
 const OWN: [&str; 15] = [
     "target",
@@ -47,7 +48,7 @@ const OWN: [&str; 15] = [
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// The program; this one where it is not given.
+    /// The program `pilotlight`; the one beside this program where it is not given.
     #[serde(default)]
     pub program: Option<PathBuf>,
     /// A target that is there, `ADDR:PORT`. Either this or `serve`.
@@ -107,8 +108,7 @@ impl Load {
             let at = format!("workload.options.{key}");
             return Err(problem(at, "this is set for every run; is there a key of its own for it?"));
         }
-        let own = || std::env::current_exe().unwrap_or_else(|_| "pilotlight".into());
-        let program = options.program.clone().unwrap_or_else(own);
+        let program = options.program.clone().unwrap_or_else(|| own::beside(PROGRAM));
         let serve = options.serve.clone().map(|serve| Serve::new(serve, &program)).transpose()?;
         let load = Self { options, program, serve, version: OnceLock::new() };
         load.all().into_iter().try_for_each(|(key, knob)| knob.check(&format!("workload.{key}")))?;
@@ -156,10 +156,7 @@ impl Workload for Load {
     }
 
     fn tool(&self) -> Result<Tool, Missing> {
-        let said = program::ask(&self.program, &["--version"], HELP)?;
-        let version = program::version_in(&said).filter(|_| said.starts_with("pilotlight")).map(str::to_owned);
-        let why = || format!("{} --version says {:?}", self.program.display(), said.trim());
-        let version = version.ok_or_else(|| Missing { tool: "pilotlight".into(), why: why(), help: HELP.into() })?;
+        let version = own::version(&self.program, PROGRAM)?;
         let version = self.version.get_or_init(|| version).clone();
         Ok(Tool { name: "pilotlight load".into(), version, known: true })
     }

@@ -20,17 +20,18 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 
 use super::knob::{self, Knob};
-use super::{Missing, Outcome, Place, Point, Problem, Stage, Step, Value, Workload, problem, program};
+use super::{Missing, Outcome, Place, Point, Problem, Stage, Step, Value, Workload, own, problem, program};
 use crate::record::{Record, Tool};
 use crate::study::Mechanism;
 
-const HELP: &str = "name the program pilotlight with workload.program";
+/// The program that has the command.
+const PROGRAM: &str = "pilotlab";
 
-/// What is asked of `pilotlight read`. In TOML: `kind = "read"`, and these keys. A key that says "one or several" is a knob.
+/// What is asked of `pilotlab read`. In TOML: `kind = "read"`, and these keys. A key that says "one or several" is a knob.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// The program; this one where it is not given.
+    /// The program `pilotlab`; the one beside this program where it is not given.
     #[serde(default)]
     pub program: Option<PathBuf>,
     /// One or several mechanisms of completion, as in docs/completion.md; `interrupt` where it is not given.
@@ -67,7 +68,7 @@ fn yes() -> bool {
     true
 }
 
-/// `pilotlight read`.
+/// `pilotlab read`.
 #[derive(Debug)]
 pub struct Read {
     options: Options,
@@ -88,8 +89,7 @@ impl Read {
             return Err(problem("workload.rw", why));
         }
         options.options.iter().try_for_each(|(key, knob)| always(key, knob))?;
-        let own = || std::env::current_exe().unwrap_or_else(|_| "pilotlight".into());
-        let program = options.program.clone().unwrap_or_else(own);
+        let program = options.program.clone().unwrap_or_else(|| own::beside(PROGRAM));
         let read = Self { options, program, version: OnceLock::new() };
         knob::check_main(read.all())?;
         Ok(read)
@@ -141,10 +141,7 @@ impl Workload for Read {
     }
 
     fn tool(&self) -> Result<Tool, Missing> {
-        let said = program::ask(&self.program, &["--version"], HELP)?;
-        let version = program::version_in(&said).filter(|_| said.starts_with("pilotlight")).map(str::to_owned);
-        let why = || format!("{} --version says {:?}", self.program.display(), said.trim());
-        let version = version.ok_or_else(|| Missing { tool: "pilotlight".into(), why: why(), help: HELP.into() })?;
+        let version = own::version(&self.program, PROGRAM)?;
         let version = self.version.get_or_init(|| version).clone();
         Ok(Tool { name: output::NAME.into(), version, known: true })
     }

@@ -1,4 +1,4 @@
-//! What `pilotlight read --json` printed as a record.
+//! What `pilotlab read --json` printed as a record.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::record::{Class, Latency, Record, Tool, What};
 use crate::workload::{Outcome, Problem, problem, wall};
 
 /// What the tool is called.
-pub(super) const NAME: &str = "pilotlight read";
+pub(super) const NAME: &str = "pilotlab read";
 /// The form of the output that this reads.
 const FORMAT: u32 = 1;
 /// How far the wall clock at its own start may seem to lie before the runner's.

@@ -10,17 +10,17 @@ fn configured(keys: &str) -> Read {
     Read::new(toml::from_str(keys).unwrap()).unwrap()
 }
 
-/// The program as it was built last, or as `PILOTLIGHT` names it, if it can read.
+/// The program as it was built last, or as `PILOTLAB` names it, if it can read.
 fn built() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let named = std::env::var_os("PILOTLIGHT").map(PathBuf::from);
-    let found = named.into_iter().chain([target.join("debug/pilotlight"), target.join("release/pilotlight")]);
+    let named = std::env::var_os("PILOTLAB").map(PathBuf::from);
+    let found = named.into_iter().chain([target.join("debug/pilotlab"), target.join("release/pilotlab")]);
     let found = found.into_iter().find(|program| program.is_file());
     let Some(program) = found else {
-        println!("skipped: the program pilotlight was not built, and PILOTLIGHT names none");
+        println!("skipped: the program pilotlab was not built, and PILOTLAB names none");
         return None;
     };
-    let can = program::ask(&program, &["read", "--help"], HELP).is_ok_and(|help| help.contains("--mechanism"));
+    let can = program::ask(&program, &["read", "--help"], "").is_ok_and(|help| help.contains("--mechanism"));
     if !can {
         println!("skipped: {} is older than its command read", program.display());
     }
@@ -113,13 +113,13 @@ fn a_recorded_output_is_read() {
 #[test]
 fn commands_are_read_s_own() {
     let keys =
-        "program = 'pilotlight'\nmechanism = 'uring hybrid'\nbs = '16k'\nnumjobs = 4\noffset = '1m'\nsize = 1048576
+        "program = 'pilotlab'\nmechanism = 'uring hybrid'\nbs = '16k'\nnumjobs = 4\noffset = '1m'\nsize = 1048576
         rw = 'randread'\noptions = { direct = true, thread = true }";
     let read = configured(keys);
     let at = |place| stage(Path::new("/s"), place, 0.5, 10.0);
     let [point] = points(&read).try_into().unwrap();
     let device = at(Place::Device("/dev/nvme0n1".into()));
-    let expected = "pilotlight read /dev/nvme0n1 --json --mechanism=uring hybrid --bs=16k --numjobs=4 --runtime=10000000us \
+    let expected = "pilotlab read /dev/nvme0n1 --json --mechanism=uring hybrid --bs=16k --numjobs=4 --runtime=10000000us \
         --ramp_time=500000us --randseed=7 --offset=1m --size=1048576";
     assert_eq!(words(&read.command(&point, &device).unwrap()).join(" "), expected);
     assert!(read.prepare(&device).unwrap().is_empty(), "a device is never written");

@@ -1,0 +1,56 @@
+//! Standard output and standard error: no other file of the program writes to them.
+//!
+//! A pipe whose reader has gone ends a command as SIGPIPE would, without a message ([`crate::exit::ended`]); everything else that
+//! standard output does not take is an error. SIGPIPE itself stays ignored, because a server and a run of `bench` must outlive
+//! sockets and children that close: what cannot be written is an error like any other, which passes through `main`, so that settings
+//! of the machine are put back first. Standard error is best effort: whether its reader has gone changes neither what a command
+//! does nor how it ends.
+
+use std::fmt::Display;
+use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
+
+/// Nobody reads standard output any more.
+#[derive(Debug, thiserror::Error)]
+#[error("the reader of standard output has gone")]
+pub struct Closed;
+
+/// Prints to standard output, at once.
+///
+/// # Errors
+/// [`Closed`], or that it cannot be written.
+pub fn print(text: impl Display) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    write!(out, "{text}").and_then(|()| out.flush()).map_err(failed)
+}
+
+/// Prints a line to standard output, at once.
+///
+/// # Errors
+/// As of [`print`].
+pub fn line(text: impl Display) -> anyhow::Result<()> {
+    print(format_args!("{text}\n"))
+}
+
+/// What it means that standard output was not written.
+pub fn failed(error: io::Error) -> anyhow::Error {
+    if error.kind() == ErrorKind::BrokenPipe {
+        return Closed.into();
+    }
+    anyhow::Error::new(error).context("cannot write to standard output: make room, or redirect it elsewhere")
+}
+
+/// Writes to standard error, as it is.
+pub fn tell(text: impl Display) {
+    let mut out = io::stderr().lock();
+    let _ = write!(out, "{text}").and_then(|()| out.flush());
+}
+
+/// Writes a line to standard error.
+pub fn say(text: impl Display) {
+    tell(format_args!("{text}\n"));
+}
+
+/// Whether standard output takes colours: it is a terminal, and the user has not asked for none (no-color.org).
+pub fn colour() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}

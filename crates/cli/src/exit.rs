@@ -1,0 +1,73 @@
+//! How the program ends: exit codes with a meaning, and the last words on an error.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use signal_hook::consts::SIGPIPE;
+use signal_hook::low_level::emulate_default_handler;
+
+use crate::console::{self, Closed};
+
+/// What a shell reports of a command that SIGPIPE has ended.
+const ENDED_BY_SIGPIPE: u8 = 128 + SIGPIPE as u8;
+
+/// Why the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// As asked; for a server: everything finished and flushed.
+    Clean,
+    /// It could not start, or failed.
+    Failed,
+    /// The command line or the configuration was refused; nothing was started. `clap` uses the same code.
+    Refused,
+    /// Stopped with requests or a flush unfinished when the time to drain was over.
+    Undrained,
+    /// Stopped, and data that had not been flushed before may be lost.
+    Unflushed,
+}
+
+impl Exit {
+    /// What the shell sees.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Clean => 0,
+            Self::Failed => 1,
+            Self::Refused => 2,
+            Self::Undrained => 3,
+            Self::Unflushed => 4,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// How the program ends on an error: by SIGPIPE, without a message, where nobody reads what it prints.
+pub fn ended(error: &anyhow::Error) -> ExitCode {
+    if !error.is::<Closed>() {
+        return failed(error).into();
+    }
+    crate::log::flush();
+    let _ = emulate_default_handler(SIGPIPE);
+    ENDED_BY_SIGPIPE.into()
+}
+
+/// Prints what `clap` answers: a help text or the version to standard output, what is wrong to standard error.
+pub fn parsed(answer: &clap::Error) -> ExitCode {
+    let printed = answer.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        Err(error) if !answer.use_stderr() => ended(&console::failed(error)),
+        _ => ExitCode::from(u8::try_from(answer.exit_code()).unwrap_or(1)),
+    }
+}
+
+/// Tells an error with its causes.
+pub fn failed(error: &anyhow::Error) -> Exit {
+    crate::log::flush(); // what was logged comes first
+    let label = if crate::log::colour() { "\x1b[1;31merror\x1b[0m" } else { "error" };
+    console::say(format_args!("{label}: {error:#}"));
+    Exit::Failed
+}

@@ -1,0 +1,161 @@
+//! The thread that writes the log, so that a reactor never waits for whoever reads it.
+//!
+//! Lines come through a bounded queue; what does not fit is counted and told. After a line the thread looks one window later whether
+//! more of its call site were left out, and says how many. With nothing to tell it sleeps without a timeout.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
+
+use super::rate::Sites;
+
+/// Lines that may wait to be written.
+const QUEUE: usize = 4096;
+/// How long the end of the program waits for what is queued: standard error may be a pipe that nobody reads.
+const FLUSH_WITHIN: Duration = Duration::from_secs(1);
+
+/// What the writing thread gets.
+enum Entry {
+    /// A line, when it was made, and the call site whose rate it counts for.
+    Line { time: String, text: Vec<u8>, site: Option<usize> },
+    /// Everything before is to be written, and then this be dropped.
+    Flush(#[expect(dead_code, reason = "its end is the signal")] SyncSender<()>),
+}
+
+/// Where lines are handed over; never waits.
+#[derive(Clone, Debug)]
+pub(super) struct Queue {
+    entries: SyncSender<Entry>,
+    lost: Arc<AtomicU64>,
+}
+
+impl Queue {
+    /// Starts the thread that writes to `out`. Lines of a call site that `sites` leaves out are told `length_ms` later.
+    pub(super) fn start(out: impl Write + Send + 'static, sites: Arc<Sites>, length_ms: u64) -> io::Result<Self> {
+        let (entries, receiver) = sync_channel(QUEUE);
+        let lost = Arc::new(AtomicU64::new(0));
+        let mut thread = LogThread {
+            out,
+            sites,
+            length: Duration::from_millis(length_ms),
+            last: BTreeMap::new(),
+            lost: Arc::clone(&lost),
+        };
+        std::thread::Builder::new().name("log".to_owned()).spawn(move || thread.run(&receiver))?;
+        Ok(Self { entries, lost })
+    }
+
+    /// Hands a line over.
+    pub(super) fn line(&self, text: &[u8], site: Option<usize>) {
+        let line = Entry::Line { time: time(), text: text.to_vec(), site };
+        if self.entries.try_send(line).is_err() {
+            self.lost.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Waits until what was handed over is written, for a second at most.
+    pub(super) fn flush(&self) {
+        let (sender, written) = sync_channel(0);
+        if self.entries.try_send(Entry::Flush(sender)).is_ok() {
+            let _ = written.recv_timeout(FLUSH_WITHIN);
+        }
+    }
+}
+
+/// The moment, as the log has it.
+fn time() -> String {
+    let mut text = String::new();
+    // formatting into a string cannot fail
+    let _ = SystemTime.format_time(&mut Writer::new(&mut text));
+    text
+}
+
+/// The last line of a call site.
+struct Last {
+    text: Vec<u8>,
+    /// When it is looked whether more were left out; the window of the line has ended by then.
+    due: Instant,
+}
+
+struct LogThread<W> {
+    out: W,
+    sites: Arc<Sites>,
+    length: Duration,
+    /// Call sites of which lines may have been left out.
+    last: BTreeMap<usize, Last>,
+    lost: Arc<AtomicU64>,
+}
+
+impl<W: Write> LogThread<W> {
+    fn run(&mut self, entries: &Receiver<Entry>) {
+        loop {
+            let entry = match self.last.values().map(|last| last.due).min() {
+                None => entries.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(due) => entries.recv_timeout(due.saturating_duration_since(Instant::now())),
+            };
+            match entry {
+                Ok(Entry::Line { time, text, site }) => self.line(&time, text.trim_ascii_end(), site),
+                Ok(Entry::Flush(_)) => self.tell_all(),
+                Err(RecvTimeoutError::Timeout) => self.tell_due(),
+                Err(RecvTimeoutError::Disconnected) => return self.tell_all(),
+            }
+            let lost = self.lost.swap(0, Relaxed);
+            if lost > 0 {
+                let text =
+                    format!(" WARN pilotlight_cli::log: {lost} lines are lost: standard error took them too slowly");
+                self.write(&time(), text.as_bytes());
+            }
+        }
+    }
+
+    fn line(&mut self, time: &str, text: &[u8], site: Option<usize>) {
+        if let Some(site) = site {
+            self.tell(site);
+            self.last.insert(site, Last { text: text.to_vec(), due: Instant::now() + self.length });
+        }
+        self.write(time, text);
+    }
+
+    fn tell_all(&mut self) {
+        let sites: Vec<usize> = self.last.keys().copied().collect();
+        sites.into_iter().for_each(|site| _ = self.tell(site));
+    }
+
+    /// Says what was left out at call sites whose window has ended, and looks again later where that was any.
+    fn tell_due(&mut self) {
+        let now = Instant::now();
+        let due: Vec<usize> = self.last.iter().filter(|(_, last)| last.due <= now).map(|(&site, _)| site).collect();
+        for site in due {
+            if !self.tell(site) {
+                self.last.remove(&site);
+            } else if let Some(last) = self.last.get_mut(&site) {
+                last.due = now + self.length;
+            }
+        }
+    }
+
+    /// Says how many lines were left out at a call site; returns whether there were any.
+    fn tell(&mut self, site: usize) -> bool {
+        let Some(last) = self.last.get(&site) else { return false };
+        let left_out = self.sites.rate(site).take_left_out();
+        if left_out == 0 {
+            return false;
+        }
+        let lines = if left_out == 1 { "1 more line" } else { &format!("{left_out} more lines") };
+        let text = [&last.text, format!(" ({lines} like this left out)").as_bytes()].concat();
+        self.write(&time(), &text);
+        true
+    }
+
+    /// A line in one write; that nobody reads it is no reason to end.
+    fn write(&mut self, time: &str, text: &[u8]) {
+        let line = [time.as_bytes(), b" ", text, b"\n"].concat();
+        let _ = self.out.write_all(&line).and_then(|()| self.out.flush());
+    }
+}

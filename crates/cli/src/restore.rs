@@ -1,0 +1,181 @@
+//! `pilotlight restore`: puts back what a run that was killed has changed on the machine.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+use pilotlight_actuators::Roots;
+use pilotlight_actuators::changes::{Back, Error, Options, find, folder, removes, restore};
+use serde::Serialize;
+
+use crate::console;
+use crate::exit::Exit;
+
+/// What the command does, in full.
+pub const ABOUT: &str = "\
+Put back what a run that was killed has changed on the machine.
+
+Before a run changes a scheduler, a frequency, a power limit or a drive's power state it writes down what that was. When it \
+ends, in whatever way, it puts it back; only `kill -9` and a crash leave that to this command.";
+
+const EXAMPLES: &str = "\
+Examples:
+  PROGRAM restore                       everything that killed runs left behind
+  PROGRAM restore --dry-run             only say what would be put back
+  PROGRAM restore --force               also what someone else has set meanwhile
+  PROGRAM restore /run/pilotlight/changes/4711-98765.jsonl
+
+Journals are in /run/pilotlight/changes for root, in $XDG_RUNTIME_DIR/pilotlight/changes for others. Runs that
+still go on are left alone. What someone else has set meanwhile is left and told, unless --force is given; to
+leave it for good, remove the journal. A file that does not begin as a journal, and a link, is refused and left as it is.
+
+Exit codes:
+  0  everything is back, or there was nothing to put back
+  1  something is not back; its journal stays
+  2  the command line was refused";
+
+/// Examples and exit codes, for the help text of `program`.
+#[must_use]
+pub fn examples(program: &str) -> String {
+    EXAMPLES.replace("PROGRAM", program)
+}
+
+/// Where journals of root are.
+const ROOTS_FOLDER: &str = "/run/pilotlight/changes";
+
+/// Options of `pilotlight restore`.
+#[derive(Args, Clone, Debug)]
+#[command(long_about = ABOUT, after_help = "Run with --help for examples and exit codes.")]
+pub struct RestoreArgs {
+    /// One journal [default: all that are there]
+    journal: Option<PathBuf>,
+
+    /// Also put back what someone else has set meanwhile
+    #[arg(long)]
+    force: bool,
+
+    /// Only say what would be put back, and whether the journal would be removed
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What came of one journal.
+#[derive(Debug, Serialize)]
+struct Report {
+    journal: PathBuf,
+    /// Its process still runs: nothing was done.
+    running: bool,
+    changes: Vec<Back>,
+    /// Nothing was done, only looked.
+    dry_run: bool,
+    /// The journal is removed; in a dry run: it would be.
+    removed: bool,
+    /// Why not everything is back.
+    error: Option<String>,
+}
+
+/// Puts back. `program` is the one that messages name.
+///
+/// # Errors
+/// The folder of journals cannot be read, or standard output cannot be written.
+pub fn run(args: &RestoreArgs, program: &str) -> anyhow::Result<Exit> {
+    let options = Options { force: args.force, dry_run: args.dry_run };
+    let journals = match &args.journal {
+        Some(journal) => vec![journal.clone()],
+        None => find(&folder()).context("cannot look for journals")?,
+    };
+    let reports: Vec<Report> = journals.iter().map(|journal| one(journal, options, program)).collect();
+    if args.json {
+        console::line(serde_json::to_string(&reports)?)?;
+    } else {
+        let unseen = of_root(&folder(), Path::new(ROOTS_FOLDER), program).filter(|_| args.journal.is_none());
+        console::print(text(&reports) + &unseen.map_or(String::new(), |note| note + "\n"))?;
+    }
+    let named = args.journal.is_some();
+    let undone = |report: &Report| report.error.is_some() && (named || !report.running);
+    Ok(if reports.iter().any(undone) { Exit::Failed } else { Exit::Clean })
+}
+
+fn one(journal: &Path, options: Options, program: &str) -> Report {
+    let (running, changes, error) = match restore(journal, &Roots::default(), options) {
+        Ok(changes) => (false, changes, None),
+        Err(error @ Error::Lives { .. }) => (true, Vec::new(), Some(error.to_string())),
+        Err(Error::NotBack(changes)) => (false, changes, Some(remains(journal, program))),
+        Err(error) => (false, Vec::new(), Some(error.to_string())),
+    };
+    let removed = error.is_none() && removes(&changes);
+    Report { journal: journal.to_owned(), running, changes, dry_run: options.dry_run, removed, error }
+}
+
+/// What who is not root should know: runs of root have left theirs elsewhere.
+fn of_root(own: &Path, of_root: &Path, program: &str) -> Option<String> {
+    let nothing = || find(of_root).is_ok_and(|journals| journals.is_empty());
+    if own == of_root || nothing() {
+        return None;
+    }
+    Some(format!("what runs of root have left, if anything, is in {}: `sudo {program} restore`", of_root.display()))
+}
+
+fn remains(journal: &Path, program: &str) -> String {
+    let journal = journal.display();
+    format!(
+        "not everything is back; {journal} stays: `{program} restore --force` sets what others have set meanwhile, too"
+    )
+}
+
+fn text(reports: &[Report]) -> String {
+    if reports.is_empty() {
+        return format!("nothing to put back: no journal in {}\n", folder().display());
+    }
+    let mut text = String::new();
+    for report in reports {
+        let Report { journal, changes, error, .. } = report;
+        let nothing = changes.is_empty() && error.is_none();
+        text += &format!("{}{}\n", journal.display(), if nothing { ": nothing had been changed" } else { "" });
+        changes.iter().for_each(|back| text += &format!("  {back}\n"));
+        text += &error.as_ref().map_or_else(|| file(report), |error| format!("  {error}\n"));
+    }
+    text
+}
+
+/// What becomes of a journal that could be read.
+fn file(report: &Report) -> String {
+    let fate = match (report.dry_run, report.removed) {
+        (true, true) => "this journal would then be removed",
+        (true, false) => "this journal would stay",
+        (false, true) => "this journal is removed",
+        (false, false) => return String::new(), // the error says it
+    };
+    format!("  {fate}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_journal_is_told() {
+        let report = one(Path::new("/no/such.jsonl"), Options::default(), "p");
+        assert!(!report.running && report.changes.is_empty());
+        assert!(report.error.as_deref().is_some_and(|error| error.contains("/no/such.jsonl")), "{report:?}");
+        assert!(text(&[]).starts_with("nothing to put back"));
+    }
+
+    #[test]
+    fn who_is_not_root_hears_of_roots_journals() {
+        let folder = tempfile::tempdir().unwrap();
+        let (own, roots) = (folder.path().join("own"), folder.path().join("roots"));
+        assert_eq!(of_root(&own, &roots, "p"), None, "there is no such folder");
+        std::fs::create_dir(&roots).unwrap();
+        assert_eq!(of_root(&own, &roots, "p"), None, "there is nothing in it");
+        std::fs::write(roots.join("1.jsonl"), "").unwrap();
+        assert!(of_root(&own, &roots, "p").is_some_and(|note| note.contains("sudo p restore")));
+        assert_eq!(of_root(&roots, &roots, "p"), None, "root sees them");
+        // One that cannot be looked into, as root's cannot.
+        assert!(of_root(&own, &roots.join("1.jsonl"), "p").is_some());
+    }
+}

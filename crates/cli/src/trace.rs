@@ -1,0 +1,45 @@
+//! Options for reading a block trace.
+
+use clap::{Args, ValueEnum};
+use pilotlight_trace::Format;
+use pilotlight_trace::read::{BlkparseAction, Options};
+
+/// How a trace is read.
+#[derive(Args, Clone, Debug)]
+pub struct ReadingArgs {
+    /// The format, where it is not to be told from the content: alibaba, tencent, msr, mqsim, vscsi, blkparse or csv
+    #[arg(long, value_name = "FORMAT", help_heading = "Reading a trace")]
+    pub format: Option<Format>,
+
+    /// End at the first malformed line
+    #[arg(long, help_heading = "Reading a trace")]
+    pub strict: bool,
+
+    /// Requests that are held back to be sorted by time
+    #[arg(long, value_name = "COUNT", default_value_t = 1024, help_heading = "Reading a trace")]
+    pub reorder_window: usize,
+
+    /// Which line of blkparse stands for a request: queued (Q) or issued (D)
+    #[arg(long, value_enum, default_value = "queued", help_heading = "Reading a trace")]
+    pub blkparse_action: Action,
+}
+
+/// See [`BlkparseAction`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Action {
+    /// When it was queued
+    Queued,
+    /// When it was issued to the driver
+    Issued,
+}
+
+impl ReadingArgs {
+    /// What the reader is told.
+    pub fn options(&self) -> Options {
+        let blkparse_action = match self.blkparse_action {
+            Action::Queued => BlkparseAction::Queued,
+            Action::Issued => BlkparseAction::Issued,
+        };
+        Options { format: self.format, window: self.reorder_window.min(1 << 20), blkparse_action }
+    }
+}

@@ -1,0 +1,274 @@
+//! `pilotlab advise`: the best setting of each knob, as far as the data support one.
+
+pub(crate) mod map;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use pilotlight_bench::advise::{Advice, Best, Outcome, Question, Row, Work, advise};
+use pilotlight_bench::experiment::quantity::Time;
+use pilotlight_bench::given::Given;
+use pilotlight_bench::study::map::{By, Question as MapQuestion};
+use pilotlight_report::table::short;
+use pilotlight_stats::Estimate;
+
+use crate::compare::{p, pair, unreadable};
+use crate::console;
+use crate::exit::Exit;
+use crate::table::Table;
+
+const ABOUT: &str = "\
+The best setting of each knob that an experiment varied, for IOPS-driven and for throughput-driven work: the thesis's Table 5.1, \
+for the machine that was measured.
+
+Settings are judged by work per joule (of what was measured; without power by CPU time or speed, and that is said), paired over \
+the settings of all other knobs. A setting is recommended only if another is shown to be worse: p below 0.05, corrected by Holm \
+for every pair of settings of every knob. Savings and latencies have 95 % intervals.
+
+With --map KNOB: which value of that knob is the most efficient at each combination of two others, such as request size and jobs; \
+by how much its mean is better than the next; \"tie\" where Welch's p is above 0.05. Of mechanisms of completion (--map mechanism) only \
+those take part that really ran.";
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlab advise results/today
+  pilotlab advise results/today --baseline iodepth=1 --baseline machine.scheduler=none
+  pilotlab advise results/today --p99-at-most 2ms
+  pilotlab advise results/today --scope ssd_cpu --json
+  pilotlab advise results/completion --map mechanism
+  pilotlab advise results/completion --map mechanism --by latency --json
+
+Exit codes:
+  0  told, whatever the data support
+  1  the folder cannot be read; the message names the file
+  2  the command line was refused, or the folder holds no work that can be judged";
+
+/// Options of `pilotlab advise`.
+#[derive(Args, Clone, Debug)]
+#[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
+pub(crate) struct AdviseArgs {
+    /// Results of `pilotlab bench`
+    results: PathBuf,
+
+    /// The setting that savings are told against; repeatable [default: the worst one]
+    #[arg(long, value_name = "KNOB=VALUE", value_parser = pair)]
+    baseline: Vec<(String, String)>,
+
+    /// Recommend nothing whose p99 latency is above this anywhere, such as 2ms
+    #[arg(long, value_name = "TIME", value_parser = time_us)]
+    p99_at_most: Option<f64>,
+
+    /// Whose energy counts [default: the widest that was measured]
+    #[arg(long, value_parser = ["system", "ssd_cpu", "ssd", "cpu"])]
+    scope: Option<String>,
+
+    /// Points with fewer repeats do not count
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u16).range(2..))]
+    at_least: u16,
+
+    /// Which value of this knob wins, by two other knobs
+    #[arg(long, value_name = "KNOB", conflicts_with_all = ["baseline", "p99_at_most"])]
+    map: Option<String>,
+
+    /// What a map is judged by [default: energy where there are watts, else CPU time and latency]
+    #[arg(long, requires = "map", value_enum)]
+    by: Option<JudgedBy>,
+
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a map is judged by.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum JudgedBy {
+    /// Bytes per joule
+    Energy,
+    /// Bytes per second of CPU time
+    CpuTime,
+    /// Mean latency
+    Latency,
+}
+
+impl From<JudgedBy> for By {
+    fn from(by: JudgedBy) -> Self {
+        match by {
+            JudgedBy::Energy => Self::Energy,
+            JudgedBy::CpuTime => Self::CpuTime,
+            JudgedBy::Latency => Self::Latency,
+        }
+    }
+}
+
+fn time_us(text: &str) -> Result<f64, String> {
+    let time = Time::parse(text).filter(|time| time.0 > 0);
+    time.map(|time| time.seconds() * 1e6).ok_or_else(|| "write a time with its unit, such as 2ms".to_owned())
+}
+
+/// Advises.
+pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
+    let given = Given::read(&args.results).map_err(|error| unreadable(&args.results, error))?;
+    if let Some(knob) = &args.map {
+        let question = MapQuestion { knob: Some(knob.clone()), by: args.by.map(By::from), scope: args.scope.clone() };
+        return map_of(&given, &question, args.json);
+    }
+    let question = Question {
+        at_least: usize::from(args.at_least),
+        baseline: args.baseline.clone(),
+        p99_at_most_us: args.p99_at_most,
+        scope: args.scope.clone(),
+    };
+    if let Some(wrong) = unknown(&given, &args.baseline) {
+        console::say(format_args!("error: {wrong}"));
+        return Ok(Exit::Refused.into());
+    }
+    let advice = advise(&given, &question);
+    if advice.works.is_empty() {
+        let name = args.results.display();
+        console::say(format_args!("error: {name}: no I/Os, transactions or operations were counted"));
+        return Ok(Exit::Refused.into());
+    }
+    console::print(if args.json { serde_json::to_string_pretty(&advice)? + "\n" } else { text(&advice) })?;
+    Ok(Exit::Clean.into())
+}
+
+fn map_of(given: &Given, question: &MapQuestion, as_json: bool) -> anyhow::Result<ExitCode> {
+    match map::told(given, question, as_json) {
+        Ok(text) => console::print(text).map(|()| Exit::Clean.into()),
+        Err(error) => {
+            console::say(format_args!("error: {}: {error}", given.name));
+            Ok(Exit::Refused.into())
+        }
+    }
+}
+
+/// A baseline that no point has.
+fn unknown(given: &Given, baseline: &[(String, String)]) -> Option<String> {
+    let stands = |knob: &str, value: &str| {
+        given.results.points.iter().any(|point| point.knobs.get(knob).is_some_and(|stands| stands.to_string() == value))
+    };
+    let wrong = baseline.iter().find(|(knob, value)| !stands(knob, value))?;
+    Some(format!(
+        "--baseline {}={}: no point has that; the knobs are {}",
+        wrong.0,
+        wrong.1,
+        given.results.knobs.join(", ")
+    ))
+}
+
+fn text(advice: &Advice) -> String {
+    let mut text = format!("{}\n", advice.of);
+    for work in &advice.works {
+        text += &format!("\n{} ({} points)\n", work.about, work.points);
+        text += &match &work.by {
+            _ if work.points == 0 && !work.rows.iter().any(is_judged) => "  no such points were measured\n".to_owned(),
+            None => "  nothing was measured by which it could be judged\n".to_owned(),
+            Some(by) => {
+                format!("judged by {by}\n\n{}{}{}", table(work), exceptions(work), reasons(work, advice.at_least))
+            }
+        };
+    }
+    text += &format!(
+        "\nRecommended only where p is below 0.05, corrected by Holm for {} tests; 95 % intervals; {} repeats or more. Latencies are \
+         those of the best setting over those of what it is compared with.\n",
+        advice.tests, advice.at_least
+    );
+    text + &advice.warnings.iter().map(|warning| format!("note: {warning}\n")).collect::<String>()
+}
+
+fn table(work: &Work) -> Table {
+    let saves = match (work.is_energy, work.modelled) {
+        (true, false) => "saves energy",
+        (true, true) => "saves energy (modelled)",
+        _ => "saves (no power)",
+    };
+    let headings = [
+        "<  variable",
+        "<knob",
+        "<best setting",
+        "<against",
+        saves,
+        "mean latency",
+        "p99 latency",
+        "p",
+        "best in",
+        "<thesis's machine",
+    ];
+    let mut table = Table::new(&headings);
+    for row in &work.rows {
+        table.row(cells(row));
+    }
+    table
+}
+
+fn cells(row: &Row) -> [String; 10] {
+    let nothing = || "-".to_owned();
+    let thesis = row.thesis.map_or_else(nothing, ToOwned::to_owned);
+    let (variable, knob) = (format!("  {}", row.variable), row.knob.clone().unwrap_or_else(nothing));
+    let (said, against, rest) = match &row.outcome {
+        Outcome::NotVaried => ("not varied".to_owned(), nothing(), None),
+        Outcome::NotDerived(_) => ("not derived".to_owned(), nothing(), None),
+        Outcome::TooLittle(_) => ("too little measured".to_owned(), nothing(), None),
+        Outcome::NoneWithinLimit => ("none within the limit of latency".to_owned(), nothing(), None),
+        Outcome::NoDifference { p: least, .. } => (format!("no difference shown (p {})", p(*least)), nothing(), None),
+        Outcome::Best(best) => (settings(best), best.against.clone(), Some(best)),
+    };
+    let [saves, mean, p99, p, holds] = rest.map_or_else(|| [(); 5].map(|()| nothing()), |best| figures(best));
+    [variable, knob, said, against, saves, mean, p99, p, holds, thesis]
+}
+
+fn settings(best: &Best) -> String {
+    let Some((first, others)) = best.values.split_first() else { return String::new() };
+    if others.is_empty() { first.clone() } else { format!("{first} (not shown better than {})", others.join(", ")) }
+}
+
+fn figures(best: &Best) -> [String; 5] {
+    let times = |ratio: &Option<Estimate>| {
+        ratio.map_or("-".to_owned(), |r| format!("x{} ({} to {})", short(r.value), short(r.low), short(r.high)))
+    };
+    let Estimate { value, low, high, .. } = best.saves_percent;
+    [
+        format!("{value:.1} % ({low:.1} to {high:.1})"),
+        times(&best.latency_mean),
+        times(&best.latency_p99),
+        p(best.p),
+        format!("{} of {}", best.holds_in, best.circumstances),
+    ]
+}
+
+/// Whether the values of a knob were compared.
+fn is_judged(row: &Row) -> bool {
+    matches!(row.outcome, Outcome::Best(_) | Outcome::NoDifference { .. } | Outcome::NoneWithinLimit)
+}
+
+/// Why nothing is said, and what is left out: too long for a table.
+fn reasons(work: &Work, at_least: usize) -> String {
+    let mut text = String::new();
+    for row in &work.rows {
+        match &row.outcome {
+            Outcome::NotDerived(why) => text += &format!("  {}: {why}\n", row.variable),
+            Outcome::TooLittle(why) => text += &format!("  {}: {why}\n", row.variable),
+            _ if row.left_out > 0 && is_judged(row) => {
+                text += &format!(
+                    "  {}: circumstances that do not count, because some value was measured in them fewer than {at_least} times: {}\n",
+                    row.variable, row.left_out
+                );
+            }
+            _ => {}
+        }
+    }
+    text
+}
+
+/// Where another setting is better.
+fn exceptions(work: &Work) -> String {
+    let mut text = String::new();
+    for row in &work.rows {
+        let Outcome::Best(best) = &row.outcome else { continue };
+        for (circumstance, value) in &best.except {
+            text += &format!("  except {circumstance}: there {} = {value} is better\n", row.variable);
+        }
+    }
+    text
+}

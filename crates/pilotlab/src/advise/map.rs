@@ -1,0 +1,91 @@
+//! `pilotlab advise --map`: which value of a knob wins where; and which mechanisms of completion really ran.
+
+use std::fmt::Write as _;
+
+use pilotlight_bench::given::Given;
+use pilotlight_bench::results::Results;
+use pilotlight_bench::study::map::{By, Cell, Map, Question, maps};
+use pilotlight_bench::study::ran::summary;
+use pilotlight_report::table::short;
+use serde_json::json;
+
+use crate::table::Table;
+
+/// The maps as text or as JSON.
+pub(super) fn told(given: &Given, question: &Question, as_json: bool) -> anyhow::Result<String> {
+    let maps = maps(given, question)?;
+    if as_json {
+        let value = json!({ "of": given.name, "mechanisms": summary(&given.results), "maps": maps });
+        return Ok(serde_json::to_string_pretty(&value)? + "\n");
+    }
+    let mut text = format!("{}\n{}", given.name, ran(&given.results));
+    if question.by.is_none() && maps.iter().all(|map| map.by != By::Energy) {
+        text += "\nNo power was measured: the maps are by CPU time and by latency, which say nothing of energy.\n";
+    }
+    maps.iter().for_each(|map| text += &self::text(map));
+    text += "\nEach cell: the best one, and by how much its mean is better than the next; a tie where Welch's p is above 0.05, cell by \
+             cell; `?` where nothing could be tested.\n";
+    if !given.results.complete {
+        text += "note: the run is not complete: some of what was planned is missing\n";
+    }
+    Ok(text)
+}
+
+/// Which mechanisms of completion ran, where any was asked for.
+pub(crate) fn ran(results: &Results) -> String {
+    let rows = summary(results);
+    let failed = results.points.iter().filter(|point| !point.failures.is_empty()).count();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["<asked for", "<ran", "<points", "interrupts/I/O", "switches/I/O"]);
+    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
+    for row in &rows {
+        let ran = row.ran.clone().unwrap_or_else(|| "not known".to_owned());
+        let points = format!("{} of {}", row.points, row.of);
+        table.row([row.asked.clone(), ran, points, number(row.interrupts_per_io), number(row.switches_per_io)]);
+    }
+    let mut text = format!("\nwhich mechanism really ran (mean over points):\n{table}\n");
+    for row in rows.iter().filter(|row| !row.is_as_asked) {
+        let _ = writeln!(text, "  {}", row.why);
+    }
+    if failed > 0 {
+        let _ = writeln!(text, "  points that failed: {failed}; results.json has the reasons");
+    }
+    text
+}
+
+fn text(map: &Map) -> String {
+    let (down, across) = map.sides();
+    let knob = |side: &Option<(String, Vec<String>)>| side.as_ref().map(|(name, _)| name.clone()).unwrap_or_default();
+    let first = match (knob(&map.down), knob(&map.across)) {
+        (down, across) if across.is_empty() => format!("<{down}"),
+        (down, across) => format!("<{down} \\ {across}"),
+    };
+    let headings: Vec<String> = [first].into_iter().chain(across.iter().map(|value| format!("<{value}"))).collect();
+    let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
+    for row in &down {
+        let cell = |column: &String| map.at(row, column).map(Cell::words).unwrap_or_default();
+        table.row([row.clone()].into_iter().chain(across.iter().map(cell)));
+    }
+    let (wins, stand) = map.standing();
+    let holm = if wins > 0 {
+        format!("; {stand} of {wins} winners stand when all cells are corrected together (Holm)")
+    } else {
+        String::new()
+    };
+    format!("\n{}\n{table}\n{}{holm}{}\n", map.title(), map.tally(), widest(map))
+}
+
+/// The largest margin, with what it is of.
+fn widest(map: &Map) -> String {
+    let wins = map.cells.iter().filter(|cell| cell.p.is_some_and(|p| p <= pilotlight_bench::study::map::LEVEL));
+    let Some(cell) = wins.max_by(|a, b| a.margin_percent.unwrap_or(0.0).total_cmp(&b.margin_percent.unwrap_or(0.0)))
+    else {
+        return String::new();
+    };
+    let (best, next) = (cell.best.as_deref().unwrap_or_default(), cell.next.as_deref().unwrap_or_default());
+    let margin = cell.margin.map(short).unwrap_or_default();
+    let at = [&cell.down, &cell.across].map(String::as_str).join(" ");
+    format!("\nlargest margin: {best} over {next} at {}, {margin} {}", at.trim(), map.unit)
+}

@@ -1,0 +1,331 @@
+//! `pilotlab bench`: runs an experiment on this machine, with any sensor beside any workload.
+
+mod output;
+mod plan;
+mod progress;
+mod simulated;
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+use pilotlight_bench::experiment::{self, Asked, Loaded};
+use pilotlight_bench::plan::Plan;
+use pilotlight_bench::results::samples::Format;
+use pilotlight_bench::results::{Folder, Results};
+use pilotlight_bench::run::{self, RunError, Senses, Settings, StopFlag};
+use pilotlight_sensors::Roots;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::console;
+use crate::exit::Exit;
+use progress::Progress;
+
+const ABOUT: &str = "\
+Run an experiment on this machine: fio, RocksDB or any command as the workload, over every combination of its knobs, with \
+sensors of power and counters beside it.
+
+Results go to a folder of their own: the plan, the machine, every sample, results as JSON and CSV, and a report. A run that was \
+interrupted goes on with --resume. What was changed on the machine is put back on every way out; after a kill -9, `pilotlight \
+restore` does it.";
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlab bench experiments/quick.toml
+  pilotlab bench experiments/quick.toml --dry-run              every command, and how long it takes
+  pilotlab bench experiments/quick.toml --sensor modelled      watts from a model, labelled as such
+  pilotlab bench experiments/bursts.toml                       our target under bursts and three policies
+  pilotlab bench sweep.toml --out sweep --seed 7
+  pilotlab bench --resume sweep                                go on where it was interrupted
+  pilotlab bench drive.toml --i-may-overwrite /dev/nvme1n1
+  pilotlab bench experiments/completion/paper.toml --simulated profiles/poll-optane-900p.toml
+
+Exit codes:
+  0  everything was measured
+  1  the run ended early: a sensor or a tool is missing or failed; what was finished is kept
+  2  the command line, the experiment or the folder was refused; nothing was changed
+  129, 130, 143  ended by the end of the terminal (129), Ctrl-C (130) or SIGTERM (143); everything is put back, and the run can be
+     resumed. With nohup it outlives the terminal";
+
+/// Options of `pilotlab bench`.
+#[derive(Args, Clone, Debug)]
+#[command(long_about = ABOUT, after_long_help = EXAMPLES)]
+#[command(after_help = "Run with --help for examples and exit codes.")]
+pub(crate) struct BenchArgs {
+    /// The experiment (TOML; see docs/bench.md)
+    #[arg(value_name = "FILE", required_unless_present = "resume")]
+    file: Option<PathBuf>,
+
+    /// Only print what would be done, and how long it takes
+    #[arg(long, help_heading = "What is run")]
+    dry_run: bool,
+
+    /// Go on with the run whose results are in this folder
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "out", "sensor", "no_baseline", "seed"], help_heading = "What is run")]
+    resume: Option<PathBuf>,
+
+    /// A sensor that is needed beside those of the file; repeatable
+    #[arg(long, value_name = "NAME", help_heading = "What is run")]
+    sensor: Vec<String>,
+
+    /// Leave the idle machine unmeasured
+    #[arg(long, help_heading = "What is run")]
+    no_baseline: bool,
+
+    /// Decides the order of points and what tools draw [default: the file's]
+    #[arg(long, value_name = "NUMBER", help_heading = "What is run")]
+    seed: Option<u64>,
+
+    /// The device that the experiment names, to say that everything on it may be lost
+    #[arg(long, value_name = "DEVICE", help_heading = "What is run")]
+    i_may_overwrite: Option<PathBuf>,
+
+    /// Run it on the simulated machine of this profile (docs/seeds-machines.md): nothing of this machine is used
+    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["resume", "sensor", "dry_run"], help_heading = "What is run")]
+    simulated: Option<PathBuf>,
+
+    /// Also write the simulated results into this folder as `pilotlab claims` reads them
+    #[arg(long, value_name = "DIR", requires = "simulated", help_heading = "Output")]
+    rows: Option<PathBuf>,
+
+    /// Repeat each point so often [default: as the file says]
+    #[arg(long, value_name = "NUMBER", requires = "simulated", help_heading = "What is run")]
+    repeats: Option<u32>,
+
+    /// Folder for results; goes on with what is there [default: bench-results/TITLE-DATE-TIME]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    out: Option<PathBuf>,
+
+    /// Write samples as CSV instead of Parquet
+    #[arg(long, help_heading = "Output")]
+    csv: bool,
+
+    /// Print results (or with --dry-run the plan) as JSON
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+}
+
+/// Everything that is known before anything is done.
+struct Prepared {
+    loaded: Loaded,
+    plan: Plan,
+    senses: Senses,
+    settings: Settings,
+}
+
+/// Runs an experiment, or says what it would do.
+pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    if let (Some(profile), Some(file)) = (&args.simulated, &args.file) {
+        return on_simulated(args, profile, file);
+    }
+    let read = prepare(args).and_then(|(loaded, folder)| {
+        if args.dry_run { Ok((loaded, folder)) } else { confirm(&loaded, args).map(|()| (loaded, folder)) }
+    });
+    let (loaded, folder) = match read {
+        Ok(read) => read,
+        Err(error) => {
+            crate::exit::failed(&error);
+            return Ok(Exit::Refused.into());
+        }
+    };
+    let (plan, roots) = (Plan::new(&loaded), Roots::default());
+    let senses = Senses::find(&loaded.experiment, &roots).map_err(RunError::from)?;
+    let format = if args.csv { Format::Csv } else { Format::Parquet };
+    let settings = Settings { folder, may_overwrite: args.i_may_overwrite.clone(), format, roots, changes: None };
+    let prepared = Prepared { loaded, plan, senses, settings };
+    if args.dry_run {
+        plan::show(&prepared, args.json)?;
+        return Ok(Exit::Clean.into());
+    }
+    measured(args, &prepared)
+}
+
+fn prepare(args: &BenchArgs) -> anyhow::Result<(Loaded, Folder)> {
+    let asked = Asked { sensors: args.sensor.clone(), seed: args.seed, no_baseline: args.no_baseline };
+    if let Some(folder) = &args.resume {
+        let folder = Folder::new(folder);
+        let loaded = experiment::load(&folder.experiment(), &asked);
+        let what = || format!("{} holds no run that can go on", folder.root().display());
+        return Ok((loaded.with_context(what)?, folder));
+    }
+    let file = args.file.as_deref().context("name an experiment")?;
+    let loaded = experiment::load(file, &asked)?;
+    let folder = args.out.clone().unwrap_or_else(|| default_folder(&loaded.experiment.title));
+    Ok((loaded, Folder::new(&folder)))
+}
+
+/// Whoever sits at a terminal types the device once more before it is erased or filled.
+fn confirm(loaded: &Loaded, args: &BenchArgs) -> anyhow::Result<()> {
+    let Some(device) = loaded.experiment.place.device.as_deref() else { return Ok(()) };
+    run::place::checked_device(device, args.i_may_overwrite.as_deref())?;
+    if loaded.experiment.precondition.is_none() || !std::io::stdin().is_terminal() {
+        return Ok(());
+    }
+    console::tell(format_args!("Everything on {} will be erased. Type its name to go on: ", device.display()));
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    anyhow::ensure!(Path::new(answer.trim()) == device, "not confirmed; nothing was changed");
+    Ok(())
+}
+
+fn default_folder(title: &str) -> PathBuf {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let words: String = title.chars().map(plain).collect();
+    let words: Vec<&str> = words.split('-').filter(|word| !word.is_empty()).take(6).collect();
+    let now_s = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+    Path::new("bench-results").join(format!("{}-{}", words.join("-"), moment(now_s)))
+}
+
+/// `20261122-041500`, in UTC.
+fn moment(unix_s: u64) -> String {
+    let (days, second) = (unix_s / 86_400, unix_s % 86_400);
+    // Days since 1 March of year 0, in eras of 400 years (Hinnant, "chrono-compatible low-level date algorithms").
+    let day = days + 719_468;
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", second / 3_600, second / 60 % 60, second % 60)
+}
+
+fn measured(args: &BenchArgs, prepared: &Prepared) -> anyhow::Result<ExitCode> {
+    let Prepared { loaded, plan, senses, settings } = prepared;
+    let stop = listening()?;
+    if !args.json {
+        console::print(output::sensors(senses))?;
+    }
+    let mut progress = Progress::new(plan, args.json);
+    let outcome = run::run(loaded, plan, senses, settings, &stop, &mut |event| progress.tell(&event));
+    progress.finish();
+    match outcome {
+        Ok(results) => {
+            tell(args, prepared, &results)?;
+            Ok(if results.complete { Exit::Clean } else { Exit::Failed }.into())
+        }
+        Err(RunError::Stopped(signal)) => Ok(stopped(signal, &how_to_go_on(settings))),
+        // Nothing was done: the folder is somebody else's.
+        Err(RunError::Folder(error)) if error.is_refusal() => {
+            crate::exit::failed(&error.into());
+            Ok(Exit::Refused.into())
+        }
+        Err(error) => {
+            let code = crate::exit::failed(&error.into());
+            if settings.folder.plan().exists() {
+                console::say(how_to_go_on(settings));
+            }
+            Ok(code.into())
+        }
+    }
+}
+
+/// Says by what the run was ended. The code is the shell's: 128 and the signal.
+fn stopped(signal: i32, how_to_go_on: &str) -> ExitCode {
+    let name = match signal {
+        SIGINT => "Ctrl-C",
+        SIGHUP => "the end of the terminal (SIGHUP)",
+        _ => "SIGTERM",
+    };
+    console::say(format_args!("ended by {name}; {how_to_go_on}"));
+    ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))
+}
+
+/// The experiment on a machine that is computed.
+fn on_simulated(args: &BenchArgs, profile: &Path, file: &Path) -> anyhow::Result<ExitCode> {
+    let read = || -> anyhow::Result<_> {
+        let (mut loaded, folder) = prepare(args)?;
+        loaded.experiment.repeats = args.repeats.unwrap_or(loaded.experiment.repeats);
+        Ok((simulated::Simulated::load(profile)?, loaded, folder))
+    };
+    let (mut machine, loaded, folder) = match read() {
+        Ok(read) => read,
+        Err(error) => {
+            crate::exit::failed(&error);
+            return Ok(Exit::Refused.into());
+        }
+    };
+    let plan = Plan::new(&loaded);
+    let stop = listening()?;
+    let mut progress = Progress::new(&plan, args.json);
+    let format = if args.csv { Format::Csv } else { Format::Parquet };
+    let outcome =
+        run::computed::run(&loaded, &plan, &mut machine, &folder, format, &stop, &mut |event| progress.tell(&event));
+    progress.finish();
+    let results = match outcome {
+        Err(RunError::Stopped(signal)) => return Ok(stopped(signal, &goes_on_there(&folder))),
+        outcome => outcome?,
+    };
+    if let Some(rows) = &args.rows {
+        simulated::write_rows(file, &machine, (&plan, &loaded.table), &folder, rows)?;
+    }
+    if args.json {
+        console::line(serde_json::to_string_pretty(&results)?)?;
+    } else {
+        console::print(output::people(&results, folder.root()))?;
+    }
+    Ok(if results.complete { Exit::Clean } else { Exit::Failed }.into())
+}
+
+/// A flag that is raised by Ctrl-C, SIGTERM and the end of the terminal, such as an SSH connection that breaks.
+fn listening() -> anyhow::Result<StopFlag> {
+    let stop = StopFlag::default();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        if signal == SIGHUP && outlives(&status) {
+            continue;
+        }
+        let number = usize::try_from(signal).context("signals are numbers above zero")?;
+        signal_hook::flag::register_usize(signal, stop.cell(), number).context("cannot listen to signals")?;
+    }
+    Ok(stop)
+}
+
+/// Whether it is to outlive its terminal: whoever started it has SIGHUP ignored, as `nohup` does (proc_pid_status(5): SigIgn).
+fn outlives(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (SIGHUP - 1) & 1 == 1)
+}
+
+fn goes_on_there(folder: &Folder) -> String {
+    format!("to go on: the same with --out {}", folder.root().display())
+}
+
+fn how_to_go_on(settings: &Settings) -> String {
+    let folder = settings.folder.root().display();
+    let device = settings.may_overwrite.as_ref().map(|device| format!(" --i-may-overwrite {}", device.display()));
+    format!("to go on: pilotlab bench --resume {folder}{}", device.unwrap_or_default())
+}
+
+fn tell(args: &BenchArgs, prepared: &Prepared, results: &Results) -> anyhow::Result<()> {
+    if args.json {
+        console::line(serde_json::to_string_pretty(results)?)?;
+    } else {
+        console::print(output::people(results, prepared.settings.folder.root()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_asked_for_it_outlives_the_terminal() {
+        // as /proc has it under nohup, and of a program whose SIGINT and SIGPIPE are ignored
+        assert!(outlives("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"));
+        assert!(!outlives("SigIgn:\t0000000000001002\n") && !outlives(""));
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(moment(0), "19700101-000000");
+        assert_eq!(moment(951_782_399), "20000228-235959");
+        assert_eq!(moment(951_782_400), "20000229-000000");
+        assert_eq!(moment(1_795_321_553), "20261122-042553");
+    }
+}

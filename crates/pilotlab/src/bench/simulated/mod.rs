@@ -1,0 +1,77 @@
+//! `pilotlab bench FILE --simulated PROFILE`: the experiment on a machine that is computed.
+//!
+//! `bench` knows no simulator and the simulator no experiment: here the knobs of a point become a load ([`asked`]), and what the
+//! simulator counted becomes what sensors and the workload would have said ([`told`]).
+
+mod asked;
+mod rows;
+mod told;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use pilotlight_actuators::Machine;
+use pilotlight_bench::Problem;
+use pilotlight_bench::results::environment::Environment;
+use pilotlight_bench::run::computed::{Ask, Computed, Observed};
+use pilotlight_lab::local::{self, LocalFiles};
+use pilotlight_sensors::{Domain, Recording};
+use pilotlight_sim::local as sim;
+
+pub(super) use rows::write as write_rows;
+
+/// A machine of a profile.
+pub(super) struct Simulated {
+    files: LocalFiles,
+}
+
+impl Simulated {
+    pub(super) fn load(profile: &Path) -> anyhow::Result<Self> {
+        Ok(Self { files: local::load(profile)? })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.files.machine.name
+    }
+
+    pub(super) fn hash(&self) -> &str {
+        &self.files.files.hash
+    }
+}
+
+impl Computed for Simulated {
+    fn environment(&self) -> Environment {
+        let of = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        Environment {
+            pilotlight: env!("CARGO_PKG_VERSION").into(),
+            host: format!("simulated: {}", self.name()),
+            cpu: of(&[("model", "simulated"), ("profile", self.name()), ("profile_hash", self.hash())]),
+            kernel: of(&[("release", "simulated")]),
+            ..Environment::default()
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let (name, hash) = (self.name(), self.hash());
+        vec![format!("nothing was measured: everything is simulated with the profile {name} ({hash}), power included")]
+    }
+
+    fn domains(&self) -> Vec<(String, Domain)> {
+        told::domains(&self.files.machine)
+    }
+
+    fn measure(&mut self, ask: &Ask<'_>) -> Result<Observed, Problem> {
+        let machine = &self.files.machine;
+        let load = asked::load(machine, ask)?;
+        let tally = sim::run(machine, &load);
+        Ok(told::observed(machine, &load, &tally, ask.stage))
+    }
+
+    fn idle(&mut self, set: &Machine, length_ns: u64) -> Result<Recording, Problem> {
+        let machine = &self.files.machine;
+        let load = asked::idle(machine, set, length_ns)?;
+        Ok(told::recording(machine, &load, &sim::run(machine, &load)))
+    }
+}

@@ -1,0 +1,497 @@
+//! `pilotlab claims`: what the papers report, row by row, beside what comes out of the simulator.
+//!
+//! The files are found here and handed to `pilotlight_lab::claims`, which judges; `text` prints for people, `tables` makes the
+//! tables of the documentation.
+
+mod tables;
+mod text;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+use pilotlight_lab::calibration::Calibration;
+use pilotlight_lab::claims::assess::Lab;
+use pilotlight_lab::claims::claim::{self, Claim};
+use pilotlight_lab::claims::leave_out::{self, LeftOut};
+use pilotlight_lab::claims::map::{self, Map};
+use pilotlight_lab::claims::perturb::{self, Moved};
+use pilotlight_lab::claims::results::Store;
+use pilotlight_lab::claims::uncertainty::{self, Spread};
+use pilotlight_lab::claims::{Report, html};
+use pilotlight_lab::local;
+use pilotlight_lab::results::{self, About};
+use pilotlight_lab::stale;
+use serde::Serialize;
+
+use crate::console;
+use crate::exit::Exit;
+use crate::files;
+use tables::Table;
+
+const CLAIMS: &str = "experiments/claims.toml";
+const MAP: &str = "experiments/claims-map.toml";
+/// Rows of the papers whose machines do their own I/O.
+const MORE_MAP: &str = "experiments/claims-map-machines.toml";
+const RESULTS: &str = "results";
+/// Variants of the machine by short runs.
+const SHORT: &str = "results/short";
+/// What tables of draws end with; they stand beside the results.
+const DRAWS: &str = ".draws.csv";
+const CALIBRATION: &str = "calibration.toml";
+
+const ABOUT: &str = "\
+What the papers report, row by row, beside what comes out here: the paper's value, ours with its 95 % interval, and a verdict.
+
+A row comes out, is near, misses, or is undecided where its interval straddles; rows that constants were fitted on print \
+calibrated, rows that need a trace nobody has print surrogate. docs/claims.md says how verdicts are reached and how further rows \
+are mapped.";
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlab claims
+  pilotlab claims --seed-paper sandman --html claims.html
+  pilotlab claims --claims more.toml --map more-map.toml
+  pilotlab claims --perturb                       constants that change rows of one figure only
+  pilotlab claims --uncertainty                   intervals over draws of all constants
+  pilotlab claims --table leave-one-out           a table of the documentation
+  pilotlab claims --write-tables                  all of them, into README.md and docs/
+
+Exit codes:
+  0  told, whatever the verdicts are
+  1  a file is missing or malformed; the message names it, with row and key
+  2  the command line was refused";
+
+/// Options of `pilotlab claims`.
+#[derive(Args, Clone, Debug)]
+#[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
+pub(crate) struct ClaimsArgs {
+    /// What papers report; repeatable [default: experiments/claims.toml]
+    #[arg(long, value_name = "FILE")]
+    claims: Vec<PathBuf>,
+
+    /// Which output answers which row; repeatable [default: experiments/claims-map.toml and claims-map-machines.toml]
+    #[arg(long, value_name = "FILE")]
+    map: Vec<PathBuf>,
+
+    /// Results of experiments, a file or a folder of them; repeatable [default: results, and results/short for what is moved, drawn
+    /// or left out]
+    #[arg(long, value_name = "FILE")]
+    results: Vec<PathBuf>,
+
+    /// Which constants were drawn for the variants lhs:N; repeatable [default: NAME.draws.csv beside the results]
+    #[arg(long, value_name = "FILE")]
+    constants: Vec<PathBuf>,
+
+    /// Where profiles/, experiments/ and calibration.toml are [default: the nearest folder upward that has
+    /// experiments/claims-map.toml]
+    #[arg(long, value_name = "FOLDER")]
+    root: Option<PathBuf>,
+
+    /// Only rows of one paper: sandman, pass, pacer, poll or thesis
+    #[arg(long, value_name = "NAME")]
+    seed_paper: Option<String>,
+
+    /// Which verdicts change where one constant is moved by 20 %
+    #[arg(long)]
+    perturb: bool,
+
+    /// What draws of all constants over their ranges do to each row
+    #[arg(long)]
+    uncertainty: bool,
+
+    /// Print one table of the documentation, as Markdown, and nothing else
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["json", "perturb", "uncertainty", "write_tables"])]
+    table: Option<Table>,
+
+    /// Put every table between its marks into README.md and docs/*.md
+    #[arg(long, conflicts_with_all = ["json", "perturb", "uncertainty", "seed_paper"])]
+    write_tables: bool,
+
+    /// Also print rows that no map has yet
+    #[arg(long)]
+    all: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Also write a page of HTML
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+/// Everything that is printed.
+#[derive(Serialize)]
+struct Output {
+    #[serde(flatten)]
+    report: Report,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stale: Vec<String>,
+    /// Each figure, and what comes out where nothing was fitted on it.
+    leave_one_out: Vec<LeftOut>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    perturbed: Option<Vec<Moved>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uncertainty: Option<Vec<Spread>>,
+}
+
+/// Prints the claims as asked.
+pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<Exit> {
+    let files = Files::read(args)?;
+    if let Some(refusal) = args.seed_paper.as_deref().and_then(|name| unknown_paper(name, &files.claims)) {
+        crate::exit::failed(&refusal);
+        return Ok(Exit::Refused);
+    }
+    console::print(files.judged(|lab| told(args, &files, lab))?)?;
+    Ok(Exit::Clean)
+}
+
+/// Why there are no rows of a paper of this name.
+fn unknown_paper(name: &str, claims: &[Claim]) -> Option<anyhow::Error> {
+    let papers: BTreeSet<&str> = claims.iter().map(|claim| claim.seed.as_str()).collect();
+    let known = || papers.iter().copied().collect::<Vec<_>>().join(", ");
+    (!papers.contains(name)).then(|| anyhow::anyhow!("--seed-paper {name}: there are rows of {}", known()))
+}
+
+fn told(args: &ClaimsArgs, files: &Files, lab: &Lab<'_>) -> anyhow::Result<String> {
+    let report = Report::new(lab, args.seed_paper.as_deref());
+    let tables = args.table.is_some() || args.write_tables;
+    let varied = Varied::read(args, &files.root, (tables || args.perturb, tables || args.uncertainty))?;
+    let material = tables::Material { report: &report, varied: &varied, calibration: &files.calibration };
+    if let Some(table) = args.table {
+        return Ok(tables::markdown(table, args.seed_paper.as_deref(), &material));
+    }
+    if args.write_tables {
+        return tables::write(&files.root, &material);
+    }
+    let Varied { left_out: leave_one_out, moved: perturbed, spreads: uncertainty, stale } = varied;
+    let stale = files.stale.iter().chain(&stale).cloned().collect();
+    let output = Output { report, stale, leave_one_out, perturbed, uncertainty };
+    if let Some(path) = &args.html {
+        files::write(path, page(&output))?;
+    }
+    if args.json {
+        return Ok(serde_json::to_string_pretty(&output)? + "\n");
+    }
+    let stale = output
+        .stale
+        .iter()
+        .map(|file| format!("stale: {file}; run it again with `pilotlab sim` or `pilotlab bench --simulated`\n"));
+    Ok(stale.collect::<String>() + &text::all(&output, args.all, text::Style { colour: console::colour() }))
+}
+
+/// What comes of variants of the machine: of `results/short` where it is there and no other results are named, since so many variants are
+/// affordable as short runs alone.
+struct Varied {
+    left_out: Vec<LeftOut>,
+    moved: Option<Vec<Moved>>,
+    spreads: Option<Vec<Spread>>,
+    stale: Vec<String>,
+}
+
+impl Varied {
+    fn read(args: &ClaimsArgs, root: &Path, (moved, spreads): (bool, bool)) -> anyhow::Result<Self> {
+        let short = root.join(SHORT);
+        let mut args = args.clone();
+        if args.results.is_empty() && short.is_dir() {
+            args.results = vec![short];
+        }
+        let files = Files::read(&args)?;
+        files.judged(|lab| {
+            Ok(Self {
+                left_out: leave_out::table(lab, &files.calibration),
+                moved: moved.then(|| perturb::moved(lab)),
+                spreads: spreads.then(|| self::spreads(lab, root, &args)).transpose()?,
+                stale: files.stale.clone(),
+            })
+        })
+    }
+}
+
+/// The default of a policy's parameter.
+fn default_of(policy: &str, key: &str) -> Option<String> {
+    let parameters = pilotlight_policy::registry::parameters(policy)?;
+    parameters.into_iter().find(|setting| setting.key == key).map(|setting| setting.value)
+}
+
+/// What the draws do; nothing where nothing was drawn yet.
+fn spreads(lab: &Lab<'_>, root: &Path, args: &ClaimsArgs) -> anyhow::Result<Vec<Spread>> {
+    let tables = if args.constants.is_empty() { beside_results(args, root)? } else { args.constants.clone() };
+    Ok(uncertainty::spreads(lab, &uncertainty::draws(&texts(&tables)?)?))
+}
+
+/// Tables of draws in the folders of the results, and beside files of results.
+fn beside_results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut tables = Vec::new();
+    for path in or(&args.results, root.join(RESULTS)) {
+        let folder = if path.is_dir() { Some(path.as_path()) } else { path.parent() };
+        let folder = folder.map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+        tables.extend(folder.filter(|folder| folder.is_dir()).map(draws_in).transpose()?);
+    }
+    let mut tables: Vec<PathBuf> = tables.into_iter().flatten().collect();
+    tables.sort();
+    tables.dedup();
+    Ok(tables)
+}
+
+/// What a command needs, read.
+struct Files {
+    root: PathBuf,
+    claims: Vec<Claim>,
+    map: Map,
+    store: Store,
+    /// Files of results that are not of today's profile, calibration or experiment, and why.
+    stale: Vec<String>,
+    calibration: Calibration,
+    /// What constants of any machine were fitted on.
+    calibrated: BTreeSet<String>,
+}
+
+impl Files {
+    fn read(args: &ClaimsArgs) -> anyhow::Result<Self> {
+        let root = root(args)?;
+        let claims = claim::parse(&texts(&or(&args.claims, root.join(CLAIMS)))?)?;
+        let map = map::parse(&texts(&maps(args, &root))?)?;
+        let (mut store, mut stale) = (Store::default(), Vec::new());
+        for path in results(args, &root)? {
+            let text = results::text(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            store.add(&path.display().to_string(), &text)?;
+            let about = About::of(&text);
+            let reason = stale::reason(&about, &root).or_else(|| of_another_machine(&about, &root));
+            stale.extend(reason.map(|reason| format!("{}: {reason}", path.display())));
+        }
+        let path = root.join(CALIBRATION);
+        let calibration = if path.exists() {
+            Calibration::parse(&read(&path)?).with_context(|| path.display().to_string())?
+        } else {
+            Calibration::default()
+        };
+        let others = local::calibrations(&root.join("profiles"))?;
+        let mut calibrated = calibration.fitted_on();
+        calibrated.extend(others.iter().flat_map(|(_, calibration)| calibration.fitted_on()));
+        Ok(Self { root, claims, map, store, stale, calibration, calibrated })
+    }
+
+    /// What `then` makes of all of it.
+    fn judged<R>(&self, then: impl FnOnce(&Lab<'_>) -> R) -> R {
+        then(&Lab {
+            claims: &self.claims,
+            map: &self.map,
+            store: &self.store,
+            calibrated: &self.calibrated,
+            file: &|path| std::fs::read_to_string(self.root.join(path)).ok(),
+            parameter: &default_of,
+        })
+    }
+}
+
+/// The folder that files named in maps are relative to.
+fn root(args: &ClaimsArgs) -> anyhow::Result<PathBuf> {
+    if let Some(root) = &args.root {
+        return Ok(root.clone());
+    }
+    let here = std::env::current_dir().context("cannot tell the present folder")?;
+    let found = here.ancestors().find(|folder| folder.join(MAP).is_file()).map(Path::to_owned);
+    if found.is_none() && (args.claims.is_empty() || args.map.is_empty()) {
+        anyhow::bail!(
+            "there is no {MAP} here or above: run it in the repository, or say --root, or --claims and --map"
+        );
+    }
+    Ok(found.unwrap_or(here))
+}
+
+/// Why results of a machine that does its own I/O are not today's.
+fn of_another_machine(about: &About, root: &Path) -> Option<String> {
+    let profile = root.join("profiles").join(format!("{}.toml", about.profile));
+    let today = local::load(&profile).ok()?;
+    (today.files.hash != about.hash)
+        .then(|| format!("profiles/{0}.toml or its calibration changed since", about.profile))
+}
+
+/// The maps that are asked for, or the project's own.
+fn maps(args: &ClaimsArgs, root: &Path) -> Vec<PathBuf> {
+    let mut maps = or(&args.map, root.join(MAP));
+    let more = root.join(MORE_MAP);
+    if args.map.is_empty() && more.is_file() {
+        maps.push(more);
+    }
+    maps
+}
+
+fn or(given: &[PathBuf], default: PathBuf) -> Vec<PathBuf> {
+    if given.is_empty() { vec![default] } else { given.to_vec() }
+}
+
+/// Files of results; folders stand for the CSV files in them, packed or not. The default folder may be missing: then nothing was run
+/// yet.
+fn results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in or(&args.results, root.join(RESULTS)) {
+        if path.is_dir() {
+            files.extend(results::files(&path).with_context(|| format!("cannot read {}", path.display()))?);
+        } else if path.exists() || !args.results.is_empty() {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+/// The tables of draws in a folder, such as `fig3.draws.csv`.
+fn draws_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let wrong = || format!("cannot read {}", folder.display());
+    let entries = std::fs::read_dir(folder).with_context(wrong)?;
+    let mut files: Vec<PathBuf> =
+        entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>().with_context(wrong)?;
+    files.retain(|path| path.to_string_lossy().ends_with(DRAWS));
+    Ok(files)
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn texts(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
+    paths.iter().map(|path| Ok((path.display().to_string(), read(path)?))).collect()
+}
+
+/// A page that holds everything.
+fn page(output: &Output) -> String {
+    let Output { report, stale, leave_one_out, perturbed, uncertainty } = output;
+    let (moved, spreads) = (perturbed.as_deref(), uncertainty.as_deref());
+    let more = html::More { stale, left_out: leave_one_out, moved, spreads };
+    html::page(report, &more)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    const CLAIM: &str = "\
+[[claim]]
+id = 'sandman-saving'
+seed = 'sandman'
+where = 's5; Fig 4(a)'
+kind = 'predict'
+system = 'sandman'
+versus = 'spdk-static'
+metric = 'system power reduction (%)'
+value = 40
+relation = 'eq'
+null = 0
+unit = '%'
+condition = ''
+";
+    const ROW: &str = "\
+[[row]]
+id = 'sandman-saving'
+experiment = 'fig4'
+metric = 'system_power_w'
+policy = 'sandman'
+versus = 'spdk-static'
+compare = 'reduction %'
+";
+
+    /// Power of both policies in three replications, for a variant.
+    fn power(variant: &str, sandman: f64) -> String {
+        let line =
+            |i: u32, policy: &str, power: f64| format!("fig4,-,{variant},{policy},{i},1,system_power_w,W,{power}\n");
+        (0..3)
+            .map(|i| line(i, "sandman", sandman + f64::from(i)) + &line(i, "spdk-static", 700.0 + f64::from(i)))
+            .collect()
+    }
+
+    /// A folder with a claim, a map and results, in which constants have been moved and drawn.
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let header = "# profile=epyc hash=12ab\nexperiment,point,variant,policy,replication,seed,metric,unit,value\n";
+        let mut results = header.to_owned() + &power("default", 420.0);
+        results += &power("perturb:poll.loop_ns:+20", 560.0);
+        let mut constants = "variant,constant,value\n".to_owned();
+        for i in 1..=9_u32 {
+            results += &power(&format!("lhs:{i}/9"), 400.0 + f64::from(10 * i));
+            constants += &format!("lhs:{i}/9,poll.loop_ns,{i}\n");
+        }
+        std::fs::create_dir_all(folder.path().join("results")).unwrap();
+        std::fs::create_dir_all(folder.path().join("experiments")).unwrap();
+        for (file, text) in [
+            (CLAIMS, CLAIM),
+            (MAP, ROW),
+            ("results/fig4.csv", results.as_str()),
+            ("results/fig4.draws.csv", constants.as_str()),
+            (CALIBRATION, "[[constant]]\nkey = 'poll.loop_ns'\nvalue = 1\nsource = 's'\nfitted_on = []\n"),
+        ] {
+            std::fs::write(folder.path().join(file), text).unwrap();
+        }
+        folder
+    }
+
+    fn ask(folder: &Path, more: &[&str]) -> anyhow::Result<String> {
+        let root = folder.display().to_string();
+        let args = ["pilotlab", "claims", "--root", &root];
+        let Command::Claims(args) = Cli::parse_from(args.iter().chain(more)).command else { panic!("not claims") };
+        let files = Files::read(&args)?;
+        files.judged(|lab| told(&args, &files, lab))
+    }
+
+    #[test]
+    fn a_row_from_files_to_verdict() {
+        let folder = folder();
+        let json: Value = serde_json::from_str(&ask(folder.path(), &["--json"]).unwrap()).unwrap();
+        let row = &json["rows"][0];
+        assert_eq!((row["id"].as_str(), row["verdict"].as_str()), (Some("sandman-saving"), Some("comes-out")));
+        assert!((row["ours"]["value"].as_f64().unwrap() - 39.94).abs() < 0.01, "{row}");
+        assert_eq!(json["results"]["sandman"]["comes-out"], 1);
+        assert_eq!(json["profiles"][0]["hash"], "12ab");
+        let text = ask(folder.path(), &[]).unwrap();
+        assert!(text.contains("\nsandman, Fig 4\n") && text.contains("profile epyc, 12ab"), "{text}");
+    }
+
+    #[test]
+    fn moved_drawn_and_left_out() {
+        let folder = folder();
+        let text = ask(folder.path(), &["--perturb", "--uncertainty"]).unwrap();
+        assert!(text.contains("suspect: one figure only"), "{text}");
+        assert!(text.contains("sandman-saving +20: comes out becomes misses (sandman Fig 4)"), "{text}");
+        assert!(text.contains("poll.loop_ns (-1.00)"), "{text}");
+        let table = ask(folder.path(), &["--table", "leave-one-out"]).unwrap();
+        assert!(table.starts_with("1 free constants; 1 results, of which 1 come out"), "{table}");
+        assert!(table.contains("| sandman, Fig 4 | 1 | 1 | none | 1 | none |"), "{table}");
+        assert!(ask(folder.path(), &["--table", "verdicts"]).unwrap().contains("| sandman | 1 | 1 |"));
+        let rows = ask(folder.path(), &["--table", "rows"]).unwrap();
+        assert!(rows.contains("| sandman-saving | Fig 4 | = 40 % | 39.94 ("), "{rows}");
+    }
+
+    #[test]
+    fn a_page_is_written() {
+        let folder = folder();
+        let page = folder.path().join("claims.html");
+        ask(folder.path(), &["--html", page.to_str().unwrap()]).unwrap();
+        let html = std::fs::read_to_string(page).unwrap();
+        assert!(html.starts_with("<!DOCTYPE html>") && html.contains("sandman-saving"), "{html}");
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let folder = folder();
+        let refused = |file: &str, text: &str| {
+            let path = folder.path().join(file);
+            let before = std::fs::read_to_string(&path).unwrap();
+            std::fs::write(&path, text).unwrap();
+            let error = format!("{:#}", ask(folder.path(), &[]).unwrap_err());
+            std::fs::write(&path, before).unwrap();
+            error
+        };
+        let misspelt = refused(MAP, &ROW.replace("policy =", "polcy ="));
+        assert!(misspelt.contains("claims-map.toml: row sandman-saving") && misspelt.contains("polcy"), "{misspelt}");
+        assert!(refused("results/fig4.csv", "experiment\n1\n").contains("fig4.csv, line 2"));
+        assert!(refused(CALIBRATION, "[[constant]]\n").contains("calibration.toml"));
+        let absent = format!("{:#}", ask(folder.path(), &["--results", "nowhere.csv"]).unwrap_err());
+        assert!(absent.contains("cannot read nowhere.csv"), "{absent}");
+    }
+}

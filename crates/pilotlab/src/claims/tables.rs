@@ -1,0 +1,342 @@
+//! Tables of the documentation, as Markdown, and where they stand.
+//!
+//! A table stands between `<!-- claims: NAME -->` and `<!-- claims: end -->`, where NAME is that of a [`Table`], followed by the paper
+//! where only its rows are meant. `pilotlab claims --write-tables` puts them there; a test holds them to the committed results.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use pilotlight_lab::calibration::Calibration;
+use pilotlight_lab::claims::Report;
+use pilotlight_lab::claims::assess::Assessment;
+use pilotlight_lab::claims::claim::Printed;
+use pilotlight_lab::claims::html::{short, verdict_words};
+use pilotlight_lab::claims::leave_out::LeftOut;
+use pilotlight_lab::claims::perturb::Moved;
+use pilotlight_lab::claims::report::Counts;
+use pilotlight_lab::claims::uncertainty::Spread;
+use pilotlight_lab::claims::verdict::Verdict;
+
+use super::Varied;
+use crate::files;
+
+/// Where tables stand.
+const FILES: [&str; 4] = ["README.md", "docs/claims.md", "docs/claims-sandman.md", "docs/claims-machines.md"];
+const BEGIN: &str = "<!-- claims: ";
+const CLOSE: &str = " -->";
+const END: &str = "<!-- claims: end -->";
+
+/// A table of the documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Table {
+    /// Rows by paper and verdict (README.md)
+    Verdicts,
+    /// Each figure with the constants fitted on it, and what comes out without it (docs/claims.md)
+    LeaveOneOut,
+    /// Each constant moved by 20 %, and which verdicts change (docs/claims.md)
+    Perturb,
+    /// Each result over draws of all constants, and the constant that matters most (docs/claims.md)
+    Uncertainty,
+    /// Each result with the paper's value, ours, verdict and cause (docs/claims-sandman.md, docs/claims-machines.md)
+    Rows,
+}
+
+/// What tables are made of.
+pub(super) struct Material<'a> {
+    pub(super) report: &'a Report,
+    pub(super) varied: &'a Varied,
+    pub(super) calibration: &'a Calibration,
+}
+
+/// A table; with `seed` only the rows of that paper.
+pub(super) fn markdown(table: Table, seed: Option<&str>, material: &Material<'_>) -> String {
+    match table {
+        Table::Verdicts => verdicts(material.report),
+        Table::LeaveOneOut => left_out(material),
+        Table::Perturb => perturbed(material.varied.moved.as_deref().unwrap_or_default()),
+        Table::Uncertainty => uncertain(material.varied.spreads.as_deref().unwrap_or_default()),
+        Table::Rows => rows(material.report, seed),
+    }
+}
+
+/// Puts every table in its place; says which files have changed.
+pub(super) fn write(root: &Path, material: &Material<'_>) -> anyhow::Result<String> {
+    let mut said = String::new();
+    for file in FILES {
+        let path = root.join(file);
+        let before = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let after = filled(&before, material).with_context(|| path.display().to_string())?;
+        if before != after {
+            files::write(&path, after)?;
+        }
+        let _ = writeln!(said, "{file}: {}", if before == text_of(&path)? { "as it was" } else { "written" });
+    }
+    Ok(said)
+}
+
+fn text_of(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// A document with every table in its place.
+fn filled(text: &str, material: &Material<'_>) -> anyhow::Result<String> {
+    let (mut done, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(BEGIN) {
+        let name_at = at + BEGIN.len();
+        let name_end = name_at + rest[name_at..].find(CLOSE).context("a mark `<!-- claims:` has no ` -->`")?;
+        let (table, seed) = named(&rest[name_at..name_end])?;
+        let body_at = name_end + CLOSE.len();
+        let end = rest[body_at..].find(END).with_context(|| format!("a table has no {END}"))?;
+        let _ = write!(done, "{}\n\n{}\n\n{END}", &rest[..body_at], markdown(table, seed, material).trim());
+        rest = &rest[body_at + end + END.len()..];
+    }
+    Ok(done + rest)
+}
+
+/// `rows sandman` in its parts.
+fn named(mark: &str) -> anyhow::Result<(Table, Option<&str>)> {
+    let (name, seed) = mark.split_once(' ').map_or((mark, None), |(name, seed)| (name, Some(seed)));
+    let table = Table::from_str(name, false).ok().with_context(|| format!("there is no table {name:?}"))?;
+    Ok((table, seed))
+}
+
+/// The counts; verdicts that nothing has are left out.
+fn verdicts(report: &Report) -> String {
+    let mut text = String::new();
+    for (title, seeds, verdicts) in [
+        ("results", &report.results, &Verdict::OF_RESULTS[..]),
+        ("bounds that a trivial policy meets too: no evidence", &report.no_evidence, &Verdict::OF_RESULTS),
+        ("taken as given", &report.given, &Verdict::OF_GIVEN),
+    ] {
+        if !seeds.is_empty() {
+            text += &counts(title, seeds, verdicts);
+        }
+    }
+    text
+}
+
+fn counts(title: &str, seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> String {
+    let there = |verdict: &&Verdict| seeds.values().any(|counts| counts.contains_key(*verdict));
+    let verdicts: Vec<Verdict> = verdicts.iter().filter(there).copied().collect();
+    let heads: Vec<&str> = verdicts.iter().map(|verdict| verdict.words()).collect();
+    let mut text = format!("| {title} | rows | {} |\n|---|{}\n", heads.join(" | "), "---:|".repeat(heads.len() + 1));
+    for (seed, counts) in seeds {
+        let _ = writeln!(text, "| {} |", super::text::count_row(seed, counts, &verdicts).join(" | "));
+    }
+    text + "\n"
+}
+
+/// A line for each result.
+fn rows(report: &Report, seed: Option<&str>) -> String {
+    let mut text = "| row | where | paper | here, with 95 % interval | verdict | cause |\n".to_owned();
+    text += "|---|---|---|---|---|---|\n";
+    for ((of, figure), rows) in report.by_figure() {
+        for row in rows.into_iter().filter(|_| seed.is_none_or(|seed| seed == of)) {
+            let cells = [&row.id, figure, &paper(row), &here(row), &verdict_words(row), &cause(row)];
+            let _ = writeln!(text, "| {} |", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
+        }
+    }
+    text
+}
+
+fn paper(row: &Assessment) -> String {
+    let relation = row.relation.map(|relation| relation.to_string()).unwrap_or_default();
+    match &row.paper {
+        Printed::Number(number) => format!("{relation} {number} {}", row.unit).trim().to_owned(),
+        Printed::Text(text) => text.clone(),
+    }
+}
+
+fn here(row: &Assessment) -> String {
+    let value = match (&row.ours, &row.given) {
+        (Some(ours), _) if ours.value.is_finite() => {
+            format!("{} ({} to {})", short(ours.value), short(ours.low), short(ours.high))
+        }
+        (Some(_), _) => "no value".to_owned(),
+        (None, Some(given)) => given.to_string(),
+        (None, None) if row.findings.is_empty() => String::new(),
+        (None, None) => row.note.clone(),
+    };
+    value + &saturated(row)
+}
+
+/// The policies whose runs could not keep up somewhere.
+fn saturated(row: &Assessment) -> String {
+    let policies: BTreeSet<&str> = row.saturated.iter().map(|full| full.policy.as_str()).collect();
+    if policies.is_empty() {
+        return String::new();
+    }
+    format!("; saturated: {}", policies.into_iter().collect::<Vec<_>>().join(", "))
+}
+
+/// Why a row does not come out; for the rest nothing.
+fn cause(row: &Assessment) -> String {
+    let told = match row.otherwise.unwrap_or(row.verdict) {
+        Verdict::ComesOut => None,
+        Verdict::NotModelled | Verdict::NoResult => Some(&row.note),
+        _ => row.cause.as_ref(),
+    };
+    told.cloned().unwrap_or_default()
+}
+
+/// The leave-one-figure-out table.
+fn left_out(material: &Material<'_>) -> String {
+    let report = material.report;
+    let results = |verdict| report.results.values().filter_map(|counts| counts.get(&verdict)).sum::<usize>();
+    let total: usize = report.results.values().flat_map(BTreeMap::values).sum();
+    let (out, calibrated, constants) =
+        (results(Verdict::ComesOut), results(Verdict::Calibrated), material.calibration.constants.len());
+    let mut text = format!(
+        "{constants} free constants; {total} results, of which {out} come out and {calibrated} were fitted on or put in.\n\n"
+    );
+    text += "| figure | results compared | come out | constants fitted on it | come out without it | verdicts elsewhere that change |\n";
+    text += "|---|---:|---:|---|---:|---|\n";
+    for row in &material.varied.left_out {
+        let LeftOut { seed, figure, rows, come_out, fitted, .. } = row;
+        let fitted = if fitted.is_empty() { "none".to_owned() } else { fitted.join(", ") };
+        let without = row.without.map_or_else(|| "not run".to_owned(), |count| count.to_string());
+        let elsewhere = elsewhere(row);
+        let _ = writeln!(text, "| {seed}, {figure} | {rows} | {come_out} | {fitted} | {without} | {elsewhere} |");
+    }
+    text
+}
+
+/// Constants that change something, and one line for those that do not.
+fn perturbed(moved: &[Moved]) -> String {
+    if moved.is_empty() {
+        return "not run\n".to_owned();
+    }
+    let mut text = "| constant | rows compared | verdicts that change | |\n|---|---:|---|---|\n".to_owned();
+    for one in moved.iter().filter(|one| !one.changes.is_empty()) {
+        let each = one.changes.iter().map(|c| {
+            let (from, to) = (c.from.words(), c.to.words());
+            format!("{} {} ({}): {from} becomes {to}", c.id, c.by, c.figure)
+        });
+        let changes = each.collect::<Vec<_>>().join("; ");
+        let suspect = if one.suspect { "**suspect**: one figure only" } else { "" };
+        let _ = writeln!(text, "| {} | {} | {changes} | {suspect} |", one.constant, one.compared);
+    }
+    let still: Vec<&str> = moved.iter().filter(|one| one.changes.is_empty()).map(|one| one.constant.as_str()).collect();
+    format!("{text}\nNothing changes with: {}.\n", still.join(", "))
+}
+
+fn uncertain(spreads: &[Spread]) -> String {
+    if spreads.is_empty() {
+        return "not run\n".to_owned();
+    }
+    let mut text = "| row | paper | draws | middle 95 % | comes out in | constant that matters most |\n".to_owned();
+    text += "|---|---|---:|---|---:|---|\n";
+    for spread in spreads {
+        let middle = spread.low.zip(spread.high).map(|(low, high)| format!("{} to {}", short(low), short(high)));
+        let most = spread.most.as_ref().map(ToString::to_string);
+        let paper = spread.paper.number().map(|number| format!("{number} {}", spread.unit));
+        let share = format!("{:.0} %", 100.0 * spread.comes_out);
+        let [paper, middle, most] = [paper, middle, most].map(Option::unwrap_or_default);
+        let _ = writeln!(text, "| {} | {paper} | {} | {middle} | {share} | {most} |", spread.id, spread.draws);
+    }
+    text
+}
+
+fn elsewhere(row: &LeftOut) -> String {
+    match &row.elsewhere {
+        _ if !row.fitted.is_empty() && !row.moves => "none: at the middle of their ranges as they are".to_owned(),
+        None => "not run".to_owned(),
+        Some(changes) if changes.is_empty() => "none".to_owned(),
+        Some(changes) => {
+            let each = changes.iter().map(|c| format!("{}: {} becomes {}", c.id, c.from.words(), c.to.words()));
+            each.collect::<Vec<_>>().join("; ")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn root() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    }
+
+    fn material<R>(report: &Report, then: impl FnOnce(&Material<'_>) -> R) -> R {
+        let varied = Varied { left_out: Vec::new(), moved: None, spreads: None, stale: Vec::new() };
+        then(&Material { report, varied: &varied, calibration: &Calibration::default() })
+    }
+
+    /// Of the committed results; `None`, with a printed reason, where there are none.
+    fn committed<R>(then: impl FnOnce(&Material<'_>) -> R) -> Option<R> {
+        let root = root();
+        let arguments = ["pilotlab", "claims", "--root", &root.display().to_string()];
+        let Command::Claims(args) = Cli::parse_from(arguments).command else { panic!("not claims") };
+        let files = super::super::Files::read(&args).unwrap();
+        if files.store.is_empty() {
+            eprintln!("skipped: no results are committed in {}", root.join("results").display());
+            return None;
+        }
+        Some(files.judged(|lab| {
+            let report = Report::new(lab, None);
+            let varied = Varied::read(&args, &root, (true, true)).unwrap();
+            then(&Material { report: &report, varied: &varied, calibration: &files.calibration })
+        }))
+    }
+
+    #[test]
+    fn the_documentation_s_tables_are_those_of_the_committed_results() {
+        committed(|material| {
+            for file in FILES {
+                let text = std::fs::read_to_string(root().join(file)).unwrap();
+                let filled = filled(&text, material).unwrap();
+                assert!(text == filled, "{file} is not what the results give: run pilotlab claims --write-tables");
+            }
+        });
+    }
+
+    #[test]
+    fn every_committed_miss_and_every_undecided_row_has_a_cause() {
+        committed(|material| {
+            let ids: Vec<&str> = material.report.without_cause().iter().map(|row| row.id.as_str()).collect();
+            assert_eq!(ids, [""; 0], "say why in the map: cause = \"...\"");
+        });
+    }
+
+    #[test]
+    fn every_document_has_its_marks() {
+        let marks = |file: &str| std::fs::read_to_string(root().join(file)).unwrap().matches(BEGIN).count();
+        assert!(FILES.iter().all(|file| marks(file) >= 2), "each has a beginning and an end");
+    }
+
+    #[test]
+    fn a_table_is_put_between_its_marks_and_nothing_else_is_touched() {
+        let report = super::super::text::tests::report();
+        material(&report, |material| {
+            let text = "a\n<!-- claims: verdicts -->old<!-- claims: end -->\nb\n<!-- claims: rows pass --><!-- claims: end -->c";
+            let once = filled(text, material).unwrap();
+            assert!(once.starts_with("a\n<!-- claims: verdicts -->\n\n| results | rows |"), "{once}");
+            assert!(once.contains("<!-- claims: end -->\nb\n<!-- claims: rows pass -->") && once.ends_with("-->c"));
+            assert!(!once.contains("old") && once.contains("| pass-") && !once.contains("| sandman-"));
+            assert_eq!(filled(&once, material).unwrap(), once);
+            let refused = |text: &str| format!("{:#}", filled(text, material).unwrap_err());
+            assert!(refused("<!-- claims: colours --><!-- claims: end -->").contains("no table \"colours\""));
+            assert!(refused("<!-- claims: rows -->").contains("has no <!-- claims: end -->"));
+        });
+    }
+
+    #[test]
+    fn a_line_a_result_with_the_words_of_orders() {
+        let report = super::super::text::tests::report();
+        let table = material(&report, |material| markdown(Table::Rows, Some("sandman"), material));
+        assert_eq!(table.lines().count(), 2 + 55);
+        assert!(
+            table.contains("| sandman-s52-lat-order | Fig 4 | sandman ~ hybrid-poll ~ spdk-static < dynamic"),
+            "{table}"
+        );
+        assert!(table.lines().skip(2).all(|line| line.matches(" | ").count() == 5), "{table}");
+    }
+}

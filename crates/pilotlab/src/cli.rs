@@ -1,0 +1,80 @@
+//! The command line.
+
+use clap::{Parser, Subcommand};
+use pilotlight_cli::{program, restore};
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlab sim experiments/sandman/fig3.toml --smoke   a figure of a paper, on the simulator
+  pilotlab bench experiments/quick.toml                fio on this machine, with every sensor that is found
+  pilotlab compare before after                        which metric differs, by how much, how sure that is
+  pilotlab advise bench-results/NAME                   the best setting of each parameter
+  pilotlab trace requests.csv.gz                       rates, bursts, sizes of a block trace
+  pilotlab restore                                     put back what a killed run left changed on this machine
+  pilotlab claims                                      published results beside ours, row by row
+
+Run `pilotlab COMMAND --help` for a command's options and exit codes. Every command ends as by SIGPIPE (141)
+where the reader of its standard output has gone, and with 1 where that cannot be written.";
+
+/// Experiments on storage and its energy, on this machine with real sensors, or on simulated machines
+#[derive(Debug, Parser)]
+#[command(name = "pilotlab", version, styles = program::STYLES, after_help = EXAMPLES, max_term_width = 100)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// Log more: -v for debugging, -vv for everything (PILOTLIGHT_LOG sets it by module)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run an experiment of the papers on the simulator
+    Sim(crate::sim::SimArgs),
+    /// Run an experiment on this machine: a workload, with sensors of power beside it
+    Bench(crate::bench::BenchArgs),
+
+    /// Compare two folders of results, or two settings of one
+    Compare(crate::compare::CompareArgs),
+    /// Say which settings an experiment's results recommend, and what they save
+    Advise(crate::advise::AdviseArgs),
+    /// Write the page of an experiment's results again
+    Report(crate::report::ReportArgs),
+    /// Compare what the papers report with what comes out here, row by row
+    Claims(crate::claims::ClaimsArgs),
+
+    /// Read a drive of this machine by interrupt or polling, and measure it
+    #[command(long_about = crate::read::ABOUT)]
+    Read(crate::read::ReadArgs),
+    /// Say what is in a block trace, or generate one
+    Trace(crate::trace::TraceArgs),
+    /// Run a command with settings of this machine, and put them back
+    With(crate::with::WithArgs),
+    /// Put back what a killed run has changed on this machine
+    #[command(after_long_help = restore::examples("pilotlab"))]
+    Restore(restore::RestoreArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples() {
+        for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+            let help = command.clone().render_long_help().to_string();
+            assert!(help.contains("Examples:"), "{}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! `pilotlab compare`: two folders of results, or two settings of one, metric by metric.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use pilotlight_bench::compare::{Comparison, Pair, Question, Side, compare};
+use pilotlight_bench::given::Given;
+use pilotlight_bench::results::FolderError;
+use pilotlight_report::table::short;
+
+use crate::console;
+use crate::exit::Exit;
+use crate::table::Table;
+
+const ABOUT: &str = "\
+Compare B with A: two folders of results, or two settings of one, point by point and metric by metric.
+
+Differences are B less A, ratios B over A, each with its 95 % interval; g is Hedges' g, the difference in deviations. A \
+difference is told where Welch's t-test, corrected by Holm for all comparisons made, gives p below 0.05. Points that were \
+measured once decide nothing. What differs between the two machines and experiments is named.";
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlab compare results/before results/after
+  pilotlab compare results/today --point ioengine=libaio --versus ioengine=io_uring
+  pilotlab compare before after --point bs=4k --metric io_per_s --metric io_per_j_system
+  pilotlab compare before after --margin 5%       also shows what is equal within 5 %
+  pilotlab compare before after --exit-code       for scripts: 3 if a difference is shown
+
+Exit codes:
+  0  compared, whatever came out
+  1  a folder cannot be read; the message names the file
+  2  the command line was refused, or there is nothing that can be compared
+  3  with --exit-code: a difference is shown";
+
+/// Differences were shown, and the caller wanted to know by the exit code.
+const DIFFERENT: u8 = 3;
+
+/// Options of `pilotlab compare`.
+#[derive(Args, Clone, Debug)]
+#[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
+pub(crate) struct CompareArgs {
+    /// Results to compare with
+    a: PathBuf,
+
+    /// Results that are compared; A itself if not given
+    b: Option<PathBuf>,
+
+    /// Only points where a knob stands so; repeatable
+    #[arg(long, value_name = "KNOB=VALUE", value_parser = pair)]
+    point: Vec<(String, String)>,
+
+    /// Where the knob stands in B instead; repeatable
+    #[arg(long, value_name = "KNOB=VALUE", value_parser = pair)]
+    versus: Vec<(String, String)>,
+
+    /// A metric, as a column of results.csv; repeatable [default: rates, latencies, power, efficiency, CPU time]
+    #[arg(long, value_name = "KEY")]
+    metric: Vec<String>,
+
+    /// Test whether both are equal within this share of A's mean, such as 5%
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    margin: Option<f64>,
+
+    /// Compare what is modelled with what is measured, or with another model, all the same
+    #[arg(long)]
+    mixed: bool,
+
+    /// End with exit code 3 if a difference is shown
+    #[arg(long)]
+    exit_code: bool,
+
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A knob and its value.
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(knob, value)| !knob.is_empty() && !value.is_empty());
+    let (knob, value) = pair.ok_or_else(|| "write KNOB=VALUE, such as bs=4k".to_owned())?;
+    Ok((knob.trim().to_owned(), value.trim().to_owned()))
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let percent = text.trim().strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+    let percent = percent.filter(|percent| *percent > 0.0 && *percent < 100.0);
+    percent.map(|percent| percent / 100.0).ok_or_else(|| "write a share such as 5%".to_owned())
+}
+
+/// Compares.
+pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
+    let read = |path: &PathBuf| Given::read(path).map_err(|error| unreadable(path, error));
+    let a = read(&args.a)?;
+    let b = args.b.as_ref().map(read).transpose()?.unwrap_or_else(|| a.clone());
+    let question = Question {
+        metrics: args.metric.clone(),
+        point: args.point.clone(),
+        versus: args.versus.clone(),
+        margin: args.margin,
+        mixed: args.mixed,
+    };
+    let comparison = match compare(&a, &b, &question) {
+        Ok(comparison) => comparison,
+        Err(refused) => {
+            console::say(format_args!("error: {refused}"));
+            return Ok(Exit::Refused.into());
+        }
+    };
+    if args.json {
+        console::line(serde_json::to_string_pretty(&comparison)?)?;
+    } else {
+        console::print(text(&comparison))?;
+    }
+    let differs = comparison.pairs.iter().any(|pair| pair.verdict.is_difference());
+    Ok(if args.exit_code && differs { DIFFERENT.into() } else { Exit::Clean.into() })
+}
+
+/// Why there are no results to be had from a folder: none were written there, or what is there cannot be read.
+pub(crate) fn unreadable(folder: &Path, error: FolderError) -> anyhow::Error {
+    let folder = folder.display();
+    let missing = matches!(&error, FolderError::File { error, .. } if error.kind() == ErrorKind::NotFound);
+    let what = if missing {
+        format!("{folder} holds no results of `pilotlab bench`; name a folder that does")
+    } else {
+        format!("the results in {folder} cannot be read; `pilotlab bench --resume {folder}` writes them anew")
+    };
+    anyhow::Error::new(error).context(what)
+}
+
+fn text(comparison: &Comparison) -> String {
+    let Comparison { a, b, warnings, differing, tests, margin, pairs } = comparison;
+    let mut text = format!("A  {a}\nB  {b}\n\n");
+    for point in pairs.chunk_by(|one, other| one.point == other.point) {
+        text += &format!("{}\n{}\n", point[0].point, table(point, *margin));
+    }
+    text += &format!(
+        "Differences are B less A, with 95 % intervals; p is Welch's, corrected by Holm for {tests} tests; below 0.05 it tells a \
+         difference.\n"
+    );
+    if pairs.iter().any(|pair| pair.a.modelled || pair.b.modelled) {
+        text += "* rests on a model, not on a measurement of power.\n";
+    }
+    text += &warnings.iter().map(|warning| format!("warning: {warning}\n")).collect::<String>();
+    text + &differing.iter().map(|(key, a, b)| format!("  {key}: {a} in A, {b} in B\n")).collect::<String>()
+}
+
+fn table(pairs: &[Pair], margin: Option<f64>) -> Table {
+    let headings = ["<  metric", "<unit", "A (n)", "B (n)", "difference", "ratio", "g", "p", "<B is"];
+    let mut table = Table::new(&headings);
+    for pair in pairs {
+        let interval = |estimate: Option<pilotlight_stats::Estimate>| {
+            estimate.map_or("-".to_owned(), |e| format!("{} ({} to {})", short(e.value), end(e.low), end(e.high)))
+        };
+        let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
+        let cells = [
+            format!("  {}", pair.metric),
+            pair.unit.clone(),
+            side(&pair.a),
+            side(&pair.b),
+            interval(pair.difference),
+            interval(pair.ratio),
+            number(pair.hedges_g),
+            pair.p_holm.map_or("-".to_owned(), p),
+            verdict(pair, margin),
+        ];
+        table.row(cells);
+    }
+    table
+}
+
+fn end(value: f64) -> String {
+    if value.is_finite() { short(value) } else { "?".to_owned() }
+}
+
+pub(crate) fn p(p: f64) -> String {
+    if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
+}
+
+fn side(side: &Side) -> String {
+    format!("{}{} ({})", short(side.mean), if side.modelled { "*" } else { "" }, side.n)
+}
+
+fn verdict(pair: &Pair, margin: Option<f64>) -> String {
+    let words = pair.verdict.words().to_owned();
+    let within = margin.map(|margin| format!("within {}%", short(margin * 100.0)));
+    match (pair.within, within) {
+        (Some(true), Some(within)) => format!("{words}, {within}"),
+        _ => words,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_knobs_are_read() {
+        assert_eq!((share("5%"), share("5").is_err(), share("-1%").is_err()), (Ok(0.05), true, true));
+        assert_eq!(pair("machine.scheduler=none"), Ok(("machine.scheduler".to_owned(), "none".to_owned())));
+        assert!(pair("bs").is_err() && pair("=4k").is_err());
+        assert_eq!([p(0.000_2), p(0.049_6)], ["<0.001", "0.050"]);
+    }
+}

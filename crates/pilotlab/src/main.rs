@@ -1,0 +1,41 @@
+//! `pilotlab`, the experiment program: runs experiments on this machine and on simulated ones, and evaluates their results.
+
+// A macro that panics where the reader has gone, or the disk is full: `console` prints.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
+mod advise;
+mod bench;
+mod claims;
+mod cli;
+mod compare;
+mod files;
+mod read;
+mod report;
+mod sim;
+mod trace;
+mod with;
+
+use std::process::ExitCode;
+
+use pilotlight_cli::{console, exit, program, restore, table};
+
+use cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    program::main(|cli: &Cli| cli.verbose, |cli| run(&cli.command))
+}
+
+fn run(command: &Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Sim(args) => sim::run(args),
+        Command::Bench(args) => bench::run(args),
+        Command::With(args) => with::run(args),
+        Command::Read(args) => read::run(args),
+        Command::Compare(args) => compare::run(args),
+        Command::Advise(args) => advise::run(args),
+        Command::Report(args) => report::run(args),
+        Command::Claims(args) => claims::run(args).map(ExitCode::from),
+        Command::Trace(args) => trace::run(args),
+        Command::Restore(args) => restore::run(args, "pilotlab").map(ExitCode::from),
+    }
+}

@@ -1,0 +1,220 @@
+//! `pilotlab read`: random reads of a drive or a file by any way in which Linux tells of their end, and what they cost. It writes
+//! nothing, and sets nothing on the machine.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Args;
+use pilotlight_bench::study::Mechanism;
+use pilotlight_bench::study::device::setting;
+use pilotlight_bench::study::mechanism::{Api, Kind};
+use pilotlight_drive::Roots;
+use pilotlight_host::units;
+use pilotlight_reader::{Report, Spec, Way};
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::console;
+use crate::exit::Exit;
+
+pub(crate) const ABOUT: &str = "\
+Read a drive or a file at random places, and measure it.
+
+Each thread has one read in flight, past the page cache (O_DIRECT). --mechanism says how its end is learnt of: by an interrupt, by \
+polling (classic), or by sleeping first and then polling (hybrid), through preadv2 or io_uring. Nothing is written, and no setting is \
+changed: preadv2 polls only where the queue's io_poll is 1, and sleeps first as its io_poll_delay says (pilotlab with sets them); io_uring's \
+hybrid polling needs Linux 6.13. Kernels take mechanisms that they do not carry out: an experiment (pilotlab bench, kind = \"read\") \
+sets what they take and says which one really ran.
+
+Options are named as in fio; sizes are powers of 1024.";
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlab read /dev/nvme0n1                                  4 KiB by interrupt, one thread, 10 s
+  pilotlab read /dev/nvme0n1 --mechanism \"uring hybrid\"       io_uring's hybrid polling
+  pilotlab read /dev/nvme0n1 --mechanism \"uring classic\" --bs 16k --numjobs 4 --runtime 30s --json
+  pilotlab read /var/tmp/file --ramp_time 1s --size 1g        a file, its first GiB
+
+Exit codes:
+  0  measured
+  1  it cannot be opened, or a read failed: why, and what can be done
+  2  the command line was refused, or asks for what is not there";
+
+/// Options of `pilotlab read`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES)]
+#[command(after_help = "Run with --help for examples and exit codes.")]
+pub(crate) struct ReadArgs {
+    /// A block device, or a file on a file system with direct I/O
+    #[arg(value_name = "DEVICE|FILE")]
+    path: PathBuf,
+
+    /// How the end of a read is learnt of: interrupt, classic or hybrid (preadv2); "uring interrupt", "uring classic", "uring hybrid"
+    #[arg(long, value_name = "MECHANISM", default_value = "interrupt", value_parser = Mechanism::read)]
+    mechanism: Mechanism,
+
+    /// Bytes of a read, a multiple of the logical block size
+    #[arg(long, alias = "blocksize", value_name = "SIZE", default_value = "4k", value_parser = units::bytes)]
+    bs: u64,
+
+    /// Threads, each with one read in flight
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    numjobs: u32,
+
+    /// How long is measured
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::duration_ns)]
+    runtime: u64,
+
+    /// Time before that in which reads are made and not counted
+    #[arg(long = "ramp_time", alias = "ramp-time", value_name = "TIME", default_value = "0")]
+    #[arg(value_parser = units::duration_ns)]
+    ramp_time: u64,
+
+    /// Where reading begins
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = units::bytes)]
+    offset: u64,
+
+    /// Bytes from there on that are read from [default: up to the end]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
+    size: Option<u64>,
+
+    /// Seed of the places
+    #[arg(long, alias = "seed", value_name = "NUMBER", default_value_t = 1)]
+    randseed: u64,
+
+    /// Print the result as JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// What came of it, with what it was called by and what the queue was set to.
+#[derive(Serialize)]
+struct Printed {
+    mechanism: String,
+    queue: Queue,
+    #[serde(flatten)]
+    report: Report,
+}
+
+/// Settings of the device's queue, where it has them.
+#[derive(Serialize)]
+struct Queue {
+    io_poll: Option<i64>,
+    io_poll_delay: Option<i64>,
+}
+
+/// Reads, and prints what came of it.
+///
+/// # Errors
+/// None that are usage (those are told and make exit code 2); what cannot be opened or read.
+pub(crate) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stop.clone())?;
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    let report = match pilotlight_reader::run(&args.spec(), &stop) {
+        Err(error) if error.is_asked() => {
+            console::say(format_args!("error: {error}"));
+            return Ok(Exit::Refused.into());
+        }
+        report => report?,
+    };
+    let printed = Printed { mechanism: args.mechanism.to_string(), queue: queue(&args.path), report };
+    if args.json {
+        console::line(serde_json::to_string(&printed)?)?;
+    } else {
+        console::print(printed.text())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl ReadArgs {
+    fn spec(&self) -> Spec {
+        Spec {
+            path: self.path.clone(),
+            way: way(self.mechanism),
+            bytes: self.bs,
+            jobs: self.numjobs,
+            runtime_ns: self.runtime,
+            ramp_ns: self.ramp_time,
+            seed: self.randseed,
+            offset: self.offset,
+            size: self.size,
+        }
+    }
+}
+
+/// By which calls. Whether `preadv2` sleeps before it polls is a setting of the queue.
+fn way(mechanism: Mechanism) -> Way {
+    match (mechanism.api, mechanism.kind) {
+        (Api::Sync, Kind::Interrupt) => Way::Preadv2,
+        (Api::Sync, Kind::Classic | Kind::Hybrid(_)) => Way::Preadv2Polled,
+        (Api::Uring, Kind::Interrupt) => Way::Uring,
+        (Api::Uring, Kind::Classic) => Way::UringPolled,
+        (Api::Uring, Kind::Hybrid(_)) => Way::UringHybrid,
+    }
+}
+
+fn queue(path: &Path) -> Queue {
+    let read = |name| setting(&Roots::default(), Some(path), name);
+    Queue { io_poll: read("io_poll"), io_poll_delay: read("io_poll_delay") }
+}
+
+impl Printed {
+    fn text(&self) -> String {
+        let word = |value: Option<i64>| value.map_or_else(|| "not there".to_owned(), |value| value.to_string());
+        let (poll, delay) = (word(self.queue.io_poll), word(self.queue.io_poll_delay));
+        format!(
+            "{}mechanism         {} was asked for; the queue's io_poll is {poll}, io_poll_delay {delay}\n",
+            self.report, self.mechanism
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use pilotlight_bench::study::mechanism;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        read: ReadArgs,
+    }
+
+    fn spec(args: &[&str]) -> Result<Spec, clap::Error> {
+        Cli::try_parse_from([&["read", "/dev/x"], args].concat()).map(|cli| cli.read.spec())
+    }
+
+    #[test]
+    fn fios_names_mean_what_they_mean_in_fio() {
+        let args = "--bs 16k --numjobs 4 --runtime 30 --ramp_time 250ms --randseed 9 --offset 1m --size 1g";
+        let s = spec(&args.split(' ').collect::<Vec<_>>()).unwrap();
+        assert_eq!((s.bytes, s.jobs, s.seed, s.offset, s.size), (16 << 10, 4, 9, 1 << 20, Some(1 << 30)));
+        assert_eq!((s.runtime_ns, s.ramp_ns), (30_000_000_000, 250_000_000));
+        let s = spec(&[]).unwrap();
+        assert_eq!((s.way, s.bytes, s.jobs, s.runtime_ns, s.ramp_ns), (Way::Preadv2, 4096, 1, 10_000_000_000, 0));
+    }
+
+    #[test]
+    fn mechanisms_are_those_of_experiments() {
+        for (words, expected) in [
+            ("interrupt", Way::Preadv2),
+            ("classic", Way::Preadv2Polled),
+            ("hybrid", Way::Preadv2Polled),
+            ("hybrid 4us", Way::Preadv2Polled),
+            ("uring interrupt", Way::Uring),
+            ("uring classic", Way::UringPolled),
+            ("uring hybrid", Way::UringHybrid),
+        ] {
+            assert_eq!(spec(&["--mechanism", words]).unwrap().way, expected);
+        }
+        let refused = spec(&["--mechanism", "poll"]).unwrap_err().to_string();
+        assert!(refused.contains(mechanism::WORDS), "{refused}");
+    }
+}

@@ -1,0 +1,71 @@
+//! A list of experiments, one after the other, with one progress display.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use pilotlight_lab::audit::{Audited, Auditor};
+use pilotlight_lab::experiment::{Bench, Request};
+use pilotlight_lab::matrix::{Fitted, Matrix};
+use pilotlight_lab::sweep::Sweep;
+use pilotlight_lab::variant::{self, Choice, Variant};
+
+use super::progress::Progress;
+use super::{SimArgs, make_room, output, place, sweep_into, tell_audited, there, workers};
+use crate::console;
+use crate::exit::Exit;
+
+/// An experiment of the list, with its folder for results.
+pub(super) struct Entry {
+    pass: String,
+    bench: Bench,
+    variants: Vec<Variant>,
+    oracle: Option<f64>,
+    out: PathBuf,
+}
+
+/// Everything that a list names; a mistake in any of it is found before anything is run.
+pub(super) fn entries(
+    args: &SimArgs,
+    list: &Path,
+    request: &Request,
+    choice: &Choice,
+    fitted: &Fitted,
+) -> anyhow::Result<Vec<Entry>> {
+    let ready = |entry: pilotlight_lab::matrix::Entry| {
+        let variants = variant::variants(&entry.bench.machine.calibration, &entry.choice)?;
+        let (out, oracle) = (args.out.join(entry.out), args.oracle.or(entry.oracle));
+        Ok(Entry { pass: entry.pass, bench: entry.bench, variants, oracle, out })
+    };
+    Matrix::read(list)?.entries(list, request, choice, fitted)?.into_iter().map(ready).collect()
+}
+
+/// Runs what is missing of all of them.
+pub(super) fn run(args: &SimArgs, entries: &[Entry]) -> anyhow::Result<ExitCode> {
+    let mut missing_s = Vec::new();
+    let mut seen: Vec<PathBuf> = Vec::new();
+    for entry in entries {
+        let place = place(&entry.out, &entry.bench, "csv");
+        if !seen.contains(&place) {
+            make_room(args, &place)?; // a later pass adds to what an earlier one has left
+            seen.push(place.clone());
+        }
+        missing_s.push(there(&Sweep::new(&entry.bench, &entry.variants), &entry.bench, &place)?);
+    }
+    let mut audited = Audited::default();
+    let progress = Progress::new(missing_s.iter().sum(), workers(args), args.json);
+    for (at, (entry, missing_s)) in entries.iter().zip(missing_s).enumerate() {
+        let Entry { pass, bench, variants, oracle, out } = entry;
+        let sweep = Sweep::new(bench, variants);
+        let name = &bench.experiment.name;
+        progress.begin(&format!("{pass} {name} ({} of {})", at + 1, entries.len()), sweep.len(), missing_s);
+        let auditor = Auditor::new(bench.experiment.seed);
+        let done = sweep_into(args, &sweep, &place(out, bench, "csv"), &auditor, *oracle, &progress)?;
+        audited.add(auditor.audited());
+        output::save_all(args, out, bench, variants, &done)?;
+    }
+    progress.finish();
+    tell_audited(args, audited)?;
+    let (count, out) = (entries.len(), args.out.display());
+    console::line(format_args!("{count} experiments are in {out}; `pilotlab claims` compares them"))?;
+    Ok(Exit::Clean.into())
+}

@@ -1,0 +1,213 @@
+//! `pilotlab sim --replay FILE`: a trace of one's own under every policy, without a file of TOML or the repository at hand.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+use pilotlight_host::units;
+use pilotlight_lab::experiment::{self, Bench, LoadError, Request};
+use pilotlight_lab::summary::Cell;
+use pilotlight_lab::variant::{self, Choice, Variant};
+use pilotlight_report::table::short;
+use pilotlight_trace::Format;
+
+use super::SimArgs;
+use crate::console;
+use crate::table::Table;
+
+/// The experiment, and the machine that it names.
+const EXPERIMENT: &str = include_str!("../../../../experiments/traces/trace-file.toml");
+const FILES: [(&str, &str); 3] = [
+    ("calibration.toml", include_str!("../../../../calibration.toml")),
+    ("profiles/sandman-epyc-9454p.toml", include_str!("../../../../profiles/sandman-epyc-9454p.toml")),
+    ("profiles/ssd/pm1743.toml", include_str!("../../../../profiles/ssd/pm1743.toml")),
+];
+/// What savings are of.
+const BASELINE: &str = "spdk-static";
+
+/// Options of a replay.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "A trace of your own")]
+pub(super) struct ReplayArgs {
+    /// Replay a block trace under every policy: joules a day, kWh a month, latency (docs/traces.md). Also surrogate:alibaba
+    /// and surrogate:tencent
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["file", "all", "recheck", "sentinels"])]
+    pub(super) replay: Option<String>,
+
+    /// Only this policy; repeatable: spdk-static, linux-interrupt, governor, dynamic, hybrid-poll, sandman
+    #[arg(long, value_name = "NAME", requires = "replay")]
+    policy: Vec<String>,
+
+    /// The trace's format, where it is not to be told from the content: alibaba, tencent, msr, mqsim, vscsi, blkparse or csv
+    #[arg(long, value_name = "FORMAT", requires = "replay")]
+    format: Option<Format>,
+
+    /// Sizes of volumes: CSV of device_id,capacity in bytes, as Alibaba's device_size.csv [default: the farthest request]
+    #[arg(long, value_name = "FILE", requires = "replay")]
+    sizes: Option<String>,
+
+    /// Spread requests over a tick of the trace's clock, such as 1s for tencent
+    #[arg(long, value_name = "TIME", value_parser = units::duration_ns, requires = "replay")]
+    spread: Option<u64>,
+
+    /// Send each request of a client's thread after the answer to the one before, as long after it as in the trace, less TIME that
+    /// the one before is assumed to have taken there (0s: nothing is known) [default: each at its time]
+    #[arg(long, value_name = "TIME", value_parser = units::duration_ns, requires = "replay")]
+    dependent: Option<u64>,
+
+    /// So many times as fast as the trace's own time
+    #[arg(long, value_name = "FACTOR", requires = "replay")]
+    speed: Option<f64>,
+
+    /// Windows of 2 s to simulate of a trace that is too long to simulate whole [default: 48]
+    #[arg(long, value_name = "COUNT", requires = "replay")]
+    windows: Option<u32>,
+}
+
+/// The experiment with what was asked.
+fn prepare(args: &SimArgs, source: &str, mut request: Request) -> anyhow::Result<(Bench, Vec<Variant>)> {
+    let wanted = &args.replay;
+    let quoted = |text: &str| format!("{text:?}");
+    let mut set = vec![("trace.source".to_owned(), quoted(source))];
+    let mut add = |key: &str, value: Option<String>| set.extend(value.map(|value| (format!("trace.{key}"), value)));
+    add("format", wanted.format.map(|format| quoted(format.name())));
+    add("sizes", wanted.sizes.as_deref().map(quoted));
+    add("spread", wanted.spread.map(|ns| quoted(&format!("{ns}ns"))));
+    add("dependent", wanted.dependent.map(|ns| quoted(&format!("{ns}ns"))));
+    add("speed", wanted.speed.map(|speed| format!("{speed:?}")));
+    add("sample.windows", wanted.windows.map(|windows| windows.to_string()));
+    request.set.splice(0..0, set);
+    let mut bench = experiment::load_text("trace-file.toml", EXPERIMENT, &request, &|name| embedded(name))?;
+    only(&mut bench, &wanted.policy)?;
+    let choice = Choice { family: args.family, perturb: args.perturb, draws: args.lhs, ..Choice::default() };
+    let variants = variant::variants(&bench.machine.calibration, &choice)?;
+    Ok((bench, variants))
+}
+
+fn embedded(name: &str) -> Result<String, LoadError> {
+    let found = FILES.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned());
+    let missing = || std::io::Error::new(std::io::ErrorKind::NotFound, "it is not built into the program");
+    found.ok_or_else(|| LoadError::File { path: name.to_owned(), error: missing() })
+}
+
+/// Keeps the policies that are wanted.
+fn only(bench: &mut Bench, wanted: &[String]) -> anyhow::Result<()> {
+    let known: Vec<String> = bench.experiment.policies.iter().map(|policy| policy.label.clone()).collect();
+    if let Some(unknown) = wanted.iter().find(|name| !known.contains(name)) {
+        anyhow::bail!("--policy {unknown}: there are {}", known.join(", "));
+    }
+    let keep = |label: &String| wanted.is_empty() || wanted.contains(label);
+    bench.experiment.policies.retain(|policy| keep(&policy.label));
+    bench.points.iter_mut().for_each(|point| point.experiment.policies.retain(|policy| keep(&policy.label)));
+    Ok(())
+}
+
+/// Prints what came out.
+fn tell(args: &SimArgs, source: &str, bench: &Bench, cells: &[Cell]) -> anyhow::Result<()> {
+    let first = cells.first().context("nothing was run")?;
+    if args.json {
+        return console::line(format_args!("{:#}", json(source, bench, cells)));
+    }
+    let model = format!("modelled on {} (hash {}), a month is 30 days\n", bench.machine.name, bench.hash);
+    let [heading, table, place] = [heading(source, first), table(cells).to_string(), place(&args.out)];
+    console::line(format_args!("{heading}\n{model}\n{table}\n{place}"))
+}
+
+fn place(out: &Path) -> String {
+    out.join("trace-file.*").display().to_string()
+}
+
+fn value(cell: &Cell, metric: &str) -> Option<f64> {
+    cell.get(metric)?.estimate.map(|estimate| estimate.value)
+}
+
+/// What was replayed, and whether all of it.
+fn heading(source: &str, cell: &Cell) -> String {
+    let number = |metric: &str| value(cell, metric).unwrap_or(f64::NAN);
+    let (requests, iops) = (number("trace_requests"), number("trace_iops"));
+    let windows = number("replayed_windows");
+    let how = if number("replayed_share") == 1.0 {
+        "replayed whole".to_owned()
+    } else {
+        format!("{windows:.0} windows replayed, {:.2} % of it; intervals are of 95 %", 100.0 * number("replayed_share"))
+    };
+    format!("{source}: {requests:.0} requests in {} s, {iops:.1} IOPS; {how}", short(requests / iops))
+}
+
+fn table(cells: &[Cell]) -> Table {
+    let headings = [
+        "<policy",
+        "MJ/day",
+        "interval",
+        "kWh/month",
+        "mean W",
+        "saved",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "cores awake",
+    ];
+    let mut table = Table::new(&headings);
+    let baseline = cells.iter().find(|cell| cell.policy == BASELINE).and_then(|cell| value(cell, "joules_per_day"));
+    for cell in cells {
+        let number = |metric: &str, factor: f64, digits: usize| {
+            value(cell, metric).map_or("-".to_owned(), |value| format!("{:.digits$}", value * factor))
+        };
+        let low = number("joules_per_day_low", 1e-6, 2);
+        let high = number("joules_per_day_high", 1e-6, 2);
+        table.row([
+            cell.policy.clone(),
+            number("joules_per_day", 1e-6, 2),
+            if low == high { "exact".to_owned() } else { format!("{low} to {high}") },
+            number("kwh_per_month", 1.0, 1),
+            number("system_power_w", 1.0, 1),
+            saved(baseline, value(cell, "joules_per_day")),
+            number("latency_p50_us", 1.0, 1),
+            number("latency_p99_us", 1.0, 1),
+            number("latency_p99_9_us", 1.0, 1),
+            number("cores_awake", 1.0, 2),
+        ]);
+    }
+    table
+}
+
+fn saved(baseline: Option<f64>, own: Option<f64>) -> String {
+    let share = baseline.zip(own).map(|(baseline, own)| 100.0 * (1.0 - own / baseline));
+    share.map_or("-".to_owned(), |percent| format!("{percent:.2} %"))
+}
+
+fn json(source: &str, bench: &Bench, cells: &[Cell]) -> serde_json::Value {
+    let row = |cell: &Cell| {
+        let mut row = serde_json::Map::new();
+        row.insert("policy".into(), cell.policy.clone().into());
+        row.insert("saturated_runs".into(), cell.saturated.into());
+        let numbers =
+            cell.values.iter().filter_map(|measured| Some((measured.metric.clone(), measured.estimate?.value)));
+        row.extend(numbers.map(|(metric, value)| (metric, value.into())));
+        serde_json::Value::Object(row)
+    };
+    serde_json::json!({
+        "version": 1, "trace": source, "profile": bench.machine.name, "hash": bench.hash, "watts": "modelled",
+        "days_of_month": 30, "confidence": 0.95, "policies": cells.iter().map(row).collect::<Vec<_>>(),
+    })
+}
+
+/// Runs it.
+pub(super) fn run(args: &SimArgs, source: &str) -> anyhow::Result<ExitCode> {
+    let prepared = super::request(args).and_then(|request| prepare(args, source, request));
+    let (bench, variants) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            crate::exit::failed(&error);
+            return Ok(crate::exit::Exit::Refused.into());
+        }
+    };
+    // what is in the trace is not part of the question: results of before are never added to
+    let args = &SimArgs { fresh: true, ..args.clone() };
+    let (done, audited) = super::swept(args, &bench, &variants)?;
+    let (cells, _) = super::output::save_all(args, &args.out, &bench, &variants, &done)?;
+    tell(args, source, &bench, &cells)?;
+    super::tell_audited(args, audited)?;
+    Ok(crate::exit::Exit::Clean.into())
+}

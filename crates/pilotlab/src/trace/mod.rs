@@ -1,0 +1,190 @@
+//! `pilotlab trace`: what is in a block trace; and surrogates of traces that nobody may have.
+
+mod analyse;
+mod generate;
+mod render;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use pilotlight_cli::trace::ReadingArgs;
+use pilotlight_host::units;
+use pilotlight_trace::stats::BurstRule;
+
+use crate::console;
+use crate::exit::Exit;
+
+const ABOUT: &str = "\
+Say what is in a block trace: requests, rates and their peaks, bursts, sizes, dispersion, working set, volumes.
+
+The trace is read once, in bounded memory, however long it is. Plain, gzip and zstd are told apart by their first bytes, \
+and the format by the first lines: alibaba, tencent, msr, mqsim, vscsi (CloudPhysics), blkparse, csv. docs/traces.md says \
+what every format's columns and every statistic mean.
+
+With -o the requests are written as plain CSV. With --generate there is no trace to read: one is drawn that has the \
+published read share, size quartiles and bursts of a vendor's, and the rest at random.";
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlab trace io_traces.csv.gz                 what is in it
+  pilotlab trace usr_0.csv.gz --json              the same for programs
+  tar -xzOf 2018100101.tgz | pilotlab trace - --format tencent
+  blkparse -i sda | pilotlab trace - --blkparse-action issued
+  pilotlab trace web.trace -o web.csv.zst         as plain CSV
+  pilotlab trace --generate alibaba --seed 7 --hours 2 -o surrogate.csv.zst
+  pilotlight load --trace surrogate.csv.zst --speed 10
+                                                    replay it against a target
+  pilotlab sim --replay web.csv.zst               what a day of it would cost under each policy
+
+Exit codes:
+  0  read to its end; malformed lines, if any, are counted
+  1  the trace could not be read, or not to its end, or --strict met a malformed line
+  2  the command line was refused, or the format could not be told";
+
+/// Options of `pilotlab trace`.
+#[derive(Args, Clone, Debug)]
+#[command(long_about = ABOUT, after_long_help = EXAMPLES)]
+#[command(after_help = "Run with --help for examples and exit codes.")]
+pub(crate) struct TraceArgs {
+    /// The trace; - for standard input
+    #[arg(value_name = "FILE", conflicts_with = "generate")]
+    pub(crate) file: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) reading: ReadingArgs,
+
+    /// Write the requests as plain CSV to a file; .gz and .zst are packed. A FIFO or /dev/stdout is written as it is
+    #[arg(short, long, value_name = "FILE", value_parser = output_path)]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Print the statistics as JSON instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) bursts: BurstArgs,
+
+    #[command(flatten)]
+    pub(crate) surrogate: SurrogateArgs,
+}
+
+/// What a burst is.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BurstArgs {
+    /// Width of a bin, at least 1us
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = bin_ns)]
+    #[arg(help_heading = "Bursts: runs of bins that hold at least --burst-factor times the mean of the bins before")]
+    pub(crate) burst_bin: u64,
+
+    /// How many times the mean of the bins before
+    #[arg(long, value_name = "FACTOR", default_value_t = 2.0, value_parser = factor)]
+    #[arg(help_heading = "Bursts: runs of bins that hold at least --burst-factor times the mean of the bins before")]
+    pub(crate) burst_factor: f64,
+
+    /// How many bins before make up the mean
+    #[arg(long, value_name = "BINS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(help_heading = "Bursts: runs of bins that hold at least --burst-factor times the mean of the bins before")]
+    pub(crate) burst_background: u32,
+
+    /// Fewest requests of a bin in a burst
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    #[arg(help_heading = "Bursts: runs of bins that hold at least --burst-factor times the mean of the bins before")]
+    pub(crate) burst_least: u64,
+}
+
+/// Of a bin, in nanoseconds.
+fn bin_ns(text: &str) -> Result<u64, String> {
+    match units::duration_ns(text).map_err(|error| error.to_string())? {
+        0..1_000 => Err("a bin is at least 1us wide, such as 1s".into()),
+        ns => Ok(ns),
+    }
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor > 0.0);
+    factor.ok_or_else(|| "give a number above 0, such as 2".into())
+}
+
+/// Ends of names that stand for packings which are not written.
+const NOT_WRITTEN: [&str; 12] = ["bz2", "xz", "lz4", "lzma", "lzo", "br", "z", "zip", "7z", "tgz", "tar", "parquet"];
+
+/// A file whose name does not say that it is packed in a way that is not written.
+fn output_path(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default().to_ascii_lowercase();
+    if NOT_WRITTEN.contains(&end.as_str()) {
+        return Err(format!(
+            ".{end} is not written; a name that ends in .gz or .zst is packed so, any other is plain CSV"
+        ));
+    }
+    Ok(path)
+}
+
+impl BurstArgs {
+    fn rule(&self) -> BurstRule {
+        BurstRule {
+            bin_ns: self.burst_bin,
+            background_bins: self.burst_background,
+            factor: self.burst_factor,
+            least_requests: self.burst_least,
+            ..BurstRule::default()
+        }
+    }
+}
+
+/// Which surrogate.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SurrogateArgs {
+    /// Generate a surrogate of a vendor's traces
+    #[arg(long, value_enum, value_name = "VENDOR", help_heading = "Surrogates")]
+    pub(crate) generate: Option<Vendor>,
+
+    /// Seed of all that is drawn: what is unpublished, and the requests
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = "Surrogates")]
+    pub(crate) seed: u64,
+
+    /// Hours of the surrogate; parts of one too
+    #[arg(long, value_name = "HOURS", default_value_t = 1.0, help_heading = "Surrogates")]
+    pub(crate) hours: f64,
+
+    /// Requests a second of all volumes together, bursts left out
+    #[arg(long, value_name = "RATE", default_value = "10k", value_parser = units::rate, help_heading = "Surrogates")]
+    pub(crate) rate_iops: f64,
+
+    /// Volumes of the surrogate
+    #[arg(long, value_name = "COUNT", default_value_t = 128, help_heading = "Surrogates")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) volumes: u32,
+
+    /// Bytes of each volume [default: 480 GB]
+    #[arg(long, value_name = "SIZE", value_parser = units::bytes, help_heading = "Surrogates")]
+    pub(crate) volume_size: Option<u64>,
+}
+
+/// Whose traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Vendor {
+    /// Alibaba block traces
+    Alibaba,
+    /// Tencent CBS
+    Tencent,
+}
+
+/// Reads or generates a trace and prints what is in it.
+///
+/// # Errors
+/// A trace that cannot be read, a file that cannot be written.
+pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
+    match (&args.file, args.surrogate.generate) {
+        (Some(file), None) => analyse::run(args, file),
+        (_, Some(vendor)) => generate::run(args, vendor),
+        (None, None) => Ok(refuse("name a trace, or generate one with --generate")),
+    }
+}
+
+/// Tells what is wrong with the command line.
+pub(crate) fn refuse(message: &str) -> ExitCode {
+    console::say(format_args!("error: {message}"));
+    Exit::Refused.into()
+}

@@ -1,0 +1,47 @@
+//! Error messages: each says its cause once.
+
+use std::fs;
+
+use super::process::{run, text};
+use super::results;
+
+/// Nothing that is longer than a word stands twice in a message.
+fn check(args: &[&str], cause: &str) {
+    let output = run(args);
+    let said = text(&output.stderr);
+    assert!(!output.status.success(), "{args:?}");
+    assert_eq!(said.matches(cause).count(), 1, "{args:?}: {said}");
+    let mut parts: Vec<&str> = said.split([':', '\n']).map(str::trim).filter(|part| part.contains(' ')).collect();
+    let all = parts.len();
+    parts.sort_unstable();
+    parts.dedup();
+    assert_eq!(parts.len(), all, "{args:?}: {said}");
+}
+
+#[test]
+fn a_cause_is_told_once() {
+    let home = tempfile::tempdir().unwrap();
+    let none = home.path().join("none").to_str().unwrap().to_owned();
+    for command in ["trace", "read", "sim", "bench", "report"] {
+        check(&[command, &none], "No such file");
+    }
+    check(&["claims", "--claims", &none, "--map", &none], "No such file");
+    check(&["with", &none, "--", "true"], "No such file");
+}
+
+#[test]
+fn damaged_results_are_not_told_to_be_none() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = results::folder(home.path(), "a", 1.0);
+    let path = folder.join("results.json");
+    let whole = fs::read_to_string(&path).unwrap();
+    let folder = folder.to_str().unwrap();
+    for command in ["compare", "advise", "report"] {
+        fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        check(&[command, folder], "cannot be read");
+        let said = text(&run(&[command, folder]).stderr);
+        assert!(said.contains("results.json") && !said.contains("holds no results"), "{said}");
+        fs::remove_file(&path).unwrap();
+        check(&[command, folder], "holds no results");
+    }
+}

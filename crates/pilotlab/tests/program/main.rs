@@ -1,0 +1,12 @@
+//! The program as its users meet it: exit codes, what it prints, signals.
+
+mod bench;
+mod errors;
+mod outputs;
+mod process;
+mod read;
+mod replay;
+mod restore;
+mod results;
+mod streams;
+mod trace;

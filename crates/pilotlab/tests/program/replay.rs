@@ -1,0 +1,58 @@
+//! `pilotlab sim --replay`, as a planner meets it: a trace of one's own, and nothing else.
+
+use serde_json::Value;
+
+use crate::process::{run, text};
+
+/// 400 requests in 0.4 s, of four volumes.
+fn small(folder: &std::path::Path) -> String {
+    let line = |at: u64| {
+        format!("{},{},{},4096,{}\n", at % 4, if at.is_multiple_of(3) { "R" } else { "W" }, at << 16, at * 1000)
+    };
+    let path = folder.join("io_traces.csv");
+    std::fs::write(&path, (0..400).map(line).collect::<String>()).unwrap();
+    path.to_str().expect("text").to_owned()
+}
+
+#[test]
+fn a_trace_of_ones_own_is_joules_a_day_and_kwh_a_month() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, out) = (small(folder.path()), folder.path().join("out").to_str().expect("text").to_owned());
+    let short = ["--set", "trace.sample.window=500ms", "--set", "trace.sample.run_in=500ms", "--set", "series=500ms"];
+    let policies = ["--policy", "spdk-static", "--policy", "linux-interrupt"];
+    let asked = [&["sim", "--replay", &trace, "--out", &out], &short[..], &policies[..]].concat();
+    let output = run(&[&asked[..], &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let [polling, linux] = &report["policies"].as_array().expect("a list")[..] else { panic!("{report}") };
+    let number = |row: &Value, name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name} in {row}"));
+    for row in [polling, linux] {
+        assert_eq!((number(row, "trace_requests"), number(row, "replayed_share")), (400.0, 1.0));
+        let day = number(row, "joules_per_day");
+        assert!((day / 86_400.0 / number(row, "system_power_w") - 1.0).abs() < 1e-6);
+        assert!((number(row, "kwh_per_month") / (day * 30.0 / 3.6e6) - 1.0).abs() < 1e-6);
+    }
+    assert!(number(polling, "joules_per_day") > number(linux, "joules_per_day"));
+    let table = text(&run(&asked).stdout);
+    for wanted in ["400 requests", "replayed whole", "a month is 30 days", "kWh/month", "spdk-static", "saved"] {
+        assert!(table.contains(wanted), "no `{wanted}` in\n{table}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_refused_with_what_there_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = small(folder.path());
+    let out = folder.path().to_str().expect("text");
+    for (args, code, says) in [
+        (vec!["--replay", &trace, "--policy", "spdk"], 2, "spdk-static, linux-interrupt"),
+        (vec!["--replay", &trace, "--format", "spc"], 2, "blkparse"),
+        (vec!["--policy", "sandman"], 2, "--replay"),
+        (vec!["--replay", "/no/such/file", "--policy", "spdk-static"], 1, "/no/such/file"),
+        (vec!["--replay", &trace, "--sizes", &trace, "--policy", "spdk-static"], 1, "device_id,capacity"),
+    ] {
+        let output = run(&[&["sim", "--out", out], &args[..]].concat());
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(says), "{args:?}: {}", text(&output.stderr));
+    }
+}

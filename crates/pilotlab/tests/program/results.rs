@@ -1,0 +1,103 @@
+//! `pilotlab compare`, `advise` and `report` on results that are written by hand: exit codes, and what they print.
+
+use std::path::{Path, PathBuf};
+
+use pilotlight_bench::results::Results;
+use pilotlight_bench::results::summary::{About, PointResult, Spread};
+use pilotlight_bench::workload::{Point, Value};
+
+use super::process::{run, text};
+
+/// Two depths; the second gives twice the I/Os, and `more` times what the first folder has.
+pub(crate) fn folder(root: &Path, name: &str, more: f64) -> PathBuf {
+    let point = |(at, depth): (usize, i64)| {
+        let rate = [0.99, 1.0, 1.02, 1.01].map(|noise| noise * more * 1_000.0 * depth as f64);
+        let watts = [1.0, 1.01, 0.99, 1.0].map(|noise| 50.0 * noise);
+        let values = [("io_per_s", rate), ("io_per_j_system", rate.map(|rate| rate / 50.0)), ("system_power_w", watts)];
+        let knobs = [
+            ("rw", Value::Word("randread".into())),
+            ("bs", Value::Word("4k".into())),
+            ("iodepth", Value::Integer(depth)),
+        ];
+        PointResult {
+            point: at,
+            knobs: knobs.map(|(name, value)| (name.to_owned(), value)).into_iter().collect::<Point>(),
+            repeats: 4,
+            values: values.map(|(key, values)| (key.to_owned(), Spread::of(&values).unwrap())).into(),
+            ..PointResult::default()
+        }
+    };
+    let about =
+        |(key, unit): (&str, &str)| About { key: key.into(), title: key.into(), unit: unit.into(), modelled: false };
+    let results = Results {
+        title: name.into(),
+        complete: true,
+        knobs: ["rw", "bs", "iodepth"].map(str::to_owned).to_vec(),
+        metrics: [("io_per_s", "1/s"), ("io_per_j_system", "1/J"), ("system_power_w", "W")].map(about).to_vec(),
+        points: [1, 2].into_iter().enumerate().map(point).collect(),
+        ..Results::default()
+    };
+    let folder = root.join(name);
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("results.json"), serde_json::to_string(&results).unwrap()).unwrap();
+    folder
+}
+
+fn said(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = run(arguments);
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn comparing_tells_differences_by_word_and_if_asked_by_exit_code() {
+    let root = tempfile::tempdir().unwrap();
+    let (a, b) = (folder(root.path(), "a", 1.0), folder(root.path(), "b", 1.5));
+    let (a, b) = (a.to_str().unwrap(), b.to_str().unwrap());
+    let (code, table, _) = said(&["compare", a, b]);
+    assert_eq!(code, Some(0), "{table}");
+    assert!(
+        table.contains("iodepth=2") && table.contains("higher") && table.contains("no difference shown"),
+        "{table}"
+    );
+    assert_eq!(said(&["compare", a, b, "--exit-code"]).0, Some(3));
+    assert_eq!(said(&["compare", a, b, "--exit-code", "--metric", "system_power_w"]).0, Some(0));
+    let (code, json, _) = said(&["compare", a, b, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((code, json["pairs"][0]["verdict"].as_str()), (Some(0), Some("higher")));
+    let (code, _, why) = said(&["compare", a]);
+    assert!(code == Some(2) && why.contains("same points"), "{why}");
+    let (code, table, _) =
+        said(&["compare", a, "--point", "iodepth=1", "--versus", "iodepth=2", "--metric", "io_per_s"]);
+    assert!(code == Some(0) && table.contains("higher"), "{table}");
+    let (code, _, why) = said(&["compare", a, root.path().to_str().unwrap()]);
+    assert!(code == Some(1) && why.contains("results.json"), "{why}");
+}
+
+#[test]
+fn advice_names_the_setting_and_what_was_not_varied() {
+    let root = tempfile::tempdir().unwrap();
+    let given = folder(root.path(), "a", 1.0);
+    let given = given.to_str().unwrap();
+    let (code, advice, _) = said(&["advise", given]);
+    assert_eq!(code, Some(0));
+    let depth = advice.lines().find(|line| line.contains("I/O depth")).unwrap();
+    assert!(depth.contains("50.") && depth.contains("1 of 1"), "{advice}");
+    assert!(advice.contains("not varied") && advice.contains("judged by io_per_j_system"), "{advice}");
+    let (code, _, why) = said(&["advise", given, "--baseline", "iodepth=7"]);
+    assert!(code == Some(2) && why.contains("iodepth=7"), "{why}");
+}
+
+#[test]
+fn claims_of_an_unknown_paper_are_refused() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let (code, out, err) = said(&["claims", "--root", root, "--seed-paper", "foo"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
+    assert!(err.contains("--seed-paper foo") && err.contains("sandman") && err.contains("thesis"), "{err}");
+}
+
+#[test]
+fn a_report_needs_a_whole_folder() {
+    let root = tempfile::tempdir().unwrap();
+    let (code, _, why) = said(&["report", folder(root.path(), "a", 1.0).to_str().unwrap()]);
+    assert!(code == Some(1) && why.contains(".json"), "{why}");
+}

@@ -1,0 +1,99 @@
+//! `pilotlab trace`, as its users meet it.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::process::{run, text};
+
+fn tpcc() -> String {
+    let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../trace/tests/data/mqsim/tpcc-small.trace.gz"].iter().collect();
+    path.to_str().expect("text").to_owned()
+}
+
+fn trace(args: &[&str]) -> Output {
+    run(&[&["trace"], args].concat())
+}
+
+fn json(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn a_real_trace_is_described_for_people_and_for_programs() {
+    let table = text(&trace(&[&tpcc()]).stdout);
+    for wanted in ["(mqsim)", "6999, 56.95 MiB; 51278.9 IOPS", "82000", "volumes       16", "quartile 3"] {
+        assert!(table.contains(wanted), "no `{wanted}` in\n{table}");
+    }
+    let report = json(&trace(&[&tpcc(), "--json"]));
+    assert_eq!(report["statistics"]["requests"], 6999);
+    assert_eq!(report["statistics"]["windows"][0]["peak_rate_iops"], 82_000.0);
+    assert_eq!((&report["version"], &report["format"]), (&1.into(), &"mqsim".into()));
+}
+
+#[test]
+fn malformed_lines_are_told_and_strict_ends_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.csv", "time_us,op,offset,bytes\n1,R,0,512\nnonsense\n2,W,0,512\n");
+    let output = trace(&[&file]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).contains("line 3 has 1 fields"), "{}", text(&output.stdout));
+    let strict = trace(&[&file, "--strict"]);
+    assert_eq!(strict.status.code(), Some(1));
+    assert!(text(&strict.stderr).contains("line 3"), "{}", text(&strict.stderr));
+}
+
+#[test]
+fn what_is_no_trace_is_refused_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.txt", "hello\n");
+    let two_times = write(dir.path(), "two.csv", "time_ns,time_s,op,offset,bytes\n1,1,R,0,512\n");
+    let with_mark = write(dir.path(), "mark.csv", "\u{feff}time_ns,op,offset,bytes\n1,R,0,512\n");
+    let tpcc = tpcc();
+    for (args, code, says) in [
+        (vec![file.as_str()], 2, "--format"),
+        (vec![file.as_str(), "--format", "spc"], 2, "blkparse"),
+        (vec!["/no/such/file"], 1, "/no/such/file"),
+        (vec!["--generate", "alibaba", "--hours", "0"], 2, "--hours"),
+        (vec![&tpcc, "--burst-bin", "0s"], 2, "at least 1us"),
+        (vec![&tpcc, "--burst-background", "0"], 2, "1..=1000000"),
+        (vec![&tpcc, "--burst-factor", "nan"], 2, "above 0"),
+        (vec![&tpcc, "-o", "x.bz2"], 2, ".gz or .zst"),
+        (vec![&two_times], 2, "`time_ns` and `time_s`"),
+        (vec![&two_times, "--format", "csv"], 2, "keep one of them"),
+        (vec![&with_mark], 0, ""),
+        (vec![], 2, "--generate"),
+    ] {
+        let output = trace(&args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(says), "{args:?}: {}", text(&output.stderr));
+    }
+}
+
+fn write(dir: &Path, name: &str, content: &str) -> String {
+    let path = dir.join(name);
+    std::fs::write(&path, content).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_surrogate_is_the_same_every_time_and_read_as_it_was_drawn() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let generate = |name: &str, seed: &str| {
+        let output = path(name);
+        let args = ["--generate", "tencent", "--hours", "0.05", "--rate-iops", "300", "--seed", seed, "--json"];
+        let report = json(&trace(&[&args[..], &["-o", &output]].concat()));
+        (report["statistics"].clone(), std::fs::read(output).unwrap())
+    };
+    let (drawn, first) = generate("a.csv.zst", "7");
+    assert_eq!(generate("b.csv.zst", "7").1, first);
+    assert_ne!(generate("c.csv.zst", "8").1, first);
+    let read = &json(&trace(&[&path("a.csv.zst"), "--json"]))["statistics"];
+    for key in ["requests", "bytes", "read_share", "read_sizes", "working_set", "volumes"] {
+        assert_eq!(read[key], drawn[key], "{key}");
+    }
+    assert!(!dir.path().join("a.csv.zst.part").exists());
+}

@@ -1,0 +1,98 @@
+//! Experiments on simulated machines: the same bytes twice, those that are committed, and refusals that change nothing.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const THESIS: &str = "profiles/thesis-980pro.toml";
+
+fn root() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+fn bench(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pilotlab")).arg("bench").args(args).current_dir(root()).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Runs an experiment into a folder of its own; its results as claims read them lie in `rows`.
+fn run(experiment: &str, folder: &Path, more: &[&str]) {
+    let (out, rows) = (folder.join("out"), folder.join("rows"));
+    let (out, rows) = (out.to_str().unwrap(), rows.to_str().unwrap());
+    let args = [&[experiment, "--simulated", THESIS, "--out", out, "--rows", rows], more].concat();
+    let output = bench(&args);
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+/// Every file below a folder, with its bytes.
+fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut left = vec![folder.to_owned()];
+    while let Some(folder) = left.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            if entry.path().is_dir() { left.push(entry.path()) } else { found.push(entry.path()) }
+        }
+    }
+    found.sort();
+    found
+        .into_iter()
+        .map(|path| (path.strip_prefix(folder).unwrap().to_owned(), std::fs::read(path).unwrap()))
+        .collect()
+}
+
+#[test]
+fn the_same_bytes_twice() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    folders
+        .iter()
+        .for_each(|folder| run("experiments/thesis/gc-15s.toml", folder.path(), &["--repeats", "2", "--csv"]));
+    let [first, second] = [0, 1].map(|at: usize| files(folders[at].path()));
+    let names: Vec<_> = first.iter().map(|(name, _)| name.display().to_string()).collect();
+    for needed in ["out/runs.jsonl", "out/results.csv", "out/report.html", "out/samples/p000-r00/simulated.csv"] {
+        assert!(names.iter().any(|name| name == needed), "{needed} is not among {names:?}");
+    }
+    for ((name, one), (other, two)) in first.iter().zip(&second) {
+        assert_eq!(name, other);
+        assert!(one == two, "{} differs", name.display());
+    }
+}
+
+#[test]
+fn what_is_committed_comes_out_again() {
+    for name in ["gc-15s", "gc-60s", "apst"] {
+        let folder = tempfile::tempdir().unwrap();
+        run(&format!("experiments/thesis/{name}.toml"), folder.path(), &[]);
+        let name = format!("thesis-{name}.csv.zst");
+        let committed = std::fs::read(root().join("results").join(&name)).unwrap();
+        assert!(std::fs::read(folder.path().join("rows").join(&name)).unwrap() == committed, "{name} differs");
+    }
+}
+
+#[test]
+fn everything_says_that_it_is_modelled() {
+    let folder = tempfile::tempdir().unwrap();
+    run("experiments/thesis/gc-15s.toml", folder.path(), &["--repeats", "1"]);
+    let results = std::fs::read_to_string(folder.path().join("out/results.json")).unwrap();
+    assert!(results.contains("nothing was measured") && results.contains("thesis-980pro"));
+    let results: serde_json::Value = serde_json::from_str(&results).unwrap();
+    let metrics = results["metrics"].as_array().unwrap();
+    let of_power = |metric: &&serde_json::Value| metric["key"].as_str().unwrap().contains("power_w");
+    assert!(metrics.iter().filter(of_power).count() > 3);
+    assert!(metrics.iter().filter(of_power).all(|metric| metric["modelled"] == true));
+}
+
+#[test]
+fn what_the_machine_does_not_have_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let quick = bench(&["experiments/quick.toml", "--simulated", "profiles/nowhere.toml"]);
+    assert_eq!(quick.status.code(), Some(2), "{}", said(&quick));
+    assert!(said(&quick).contains("profiles/nowhere.toml"));
+    let file = folder.path().join("e.toml");
+    std::fs::write(&file, "title = 'e'\nduration = '1s'\n[workload]\nkind = 'fio'\nioengine = 'sg'\nrw = 'read'\n")
+        .unwrap();
+    let refused = bench(&[file.to_str().unwrap(), "--simulated", THESIS, "--out", out.to_str().unwrap()]);
+    assert!(!refused.status.success() && said(&refused).contains("ioengine"), "{}", said(&refused));
+}
