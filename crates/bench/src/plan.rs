@@ -8,14 +8,19 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+pub mod steps;
+
 use crate::experiment::{Experiment, Loaded};
-use crate::workload::{Point, Value};
+use crate::results::summary::setting;
+use crate::run::preview;
+use crate::workload::{Point, Stage, Value};
 
 /// A command needs about so long to start and end, in seconds.
 const OVERHEAD_S: f64 = 0.3;
 
 /// What is measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Plan {
     /// The experiment's title.
     pub title: String,
@@ -31,8 +36,16 @@ pub struct Plan {
     pub hash: String,
     /// Time of one measurement, in seconds: ramp, duration, cool-down and what starting takes.
     pub each_s: f64,
-    /// Time of idle baselines, in seconds.
-    pub baselines_s: f64,
+    /// Time of one idle baseline, in seconds: one for each setting of the machine in each round. 0 if there are none.
+    pub baseline_s: f64,
+    /// Wait after filling and changing settings, and before an idle baseline that follows a measurement, in seconds.
+    pub settle_s: f64,
+    /// Whether a device is formatted or filled before anything else.
+    pub preconditions: bool,
+    /// Whether the workload prepares something, such as its file.
+    pub prepares: bool,
+    /// For each point which settings of the machine it needs: equal numbers are equal settings, `None` if nothing is set.
+    pub machine: Vec<Option<usize>>,
     /// Metrics that are shown first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub show: Vec<String>,
@@ -58,7 +71,6 @@ impl Plan {
             .stop
             .as_ref()
             .map_or((experiment.repeats, experiment.repeats), |stop| (stop.at_least, stop.at_most));
-        let settings: usize = vary.iter().map(|(_, values)| values.len()).product();
         Self {
             title: experiment.title.clone(),
             knobs: knobs.into_iter().map(|(name, _)| name).collect(),
@@ -66,10 +78,20 @@ impl Plan {
             seed: experiment.seed,
             hash: hash(experiment, &points),
             each_s: each_s(experiment),
-            baselines_s: experiment.idle_baseline.seconds() * settings as f64,
+            baseline_s: experiment.idle_baseline(true).seconds(),
+            settle_s: experiment.settle.seconds(),
+            preconditions: experiment.precondition.is_some_and(|what| what.format || what.fill > 0),
+            prepares: prepares(loaded),
+            machine: machine(loaded, &points),
             show: experiment.show.clone(),
             points,
         }
+    }
+
+    /// As it is run with these sensors: without idle baselines if they are not asked for and nothing reads energy.
+    #[must_use]
+    pub fn with_sensors(self, experiment: &Experiment, has_energy: bool) -> Self {
+        Self { baseline_s: experiment.idle_baseline(has_energy).seconds(), ..self }
     }
 
     /// The points of a round, of those for which `wanted` holds, in the order in which they are visited.
@@ -80,7 +102,7 @@ impl Plan {
     /// How long it takes, in seconds: at least and at most.
     #[must_use]
     pub fn takes_s(&self) -> (f64, f64) {
-        let all = |repeats: u32| self.baselines_s + self.each_s * self.points.len() as f64 * f64::from(repeats);
+        let all = |repeats: u32| self.waits(repeats).iter().map(|(_, wait_s)| wait_s + self.each_s).sum();
         (all(self.repeats.0), all(self.repeats.1))
     }
 
@@ -93,9 +115,35 @@ impl Plan {
     }
 }
 
+/// Whether the workload has something to write before the first point; what it only starts in the background does not count.
+fn prepares(loaded: &Loaded) -> bool {
+    let folder = std::path::Path::new("results");
+    let place = preview::place(&loaded.experiment.place, folder);
+    let stage = Stage { scratch: folder.join("scratch"), place, ramp_s: 0.0, duration_s: 0.0, seed: 1 };
+    loaded.workload.prepare(&stage).is_ok_and(|steps| steps.iter().any(|step| !step.background))
+}
+
+/// Which settings of the machine each point needs, as numbers.
+fn machine(loaded: &Loaded, points: &[Point]) -> Vec<Option<usize>> {
+    let mut known: Vec<(Point, Option<String>)> = Vec::new();
+    let number = |point: &Point| {
+        let (setting, mechanism) = (setting(point), loaded.workload.mechanism(&crate::run::own(point)));
+        let sets_mechanism = mechanism.is_some_and(|mechanism| !mechanism.settings().is_empty());
+        if loaded.experiment.machine.is_empty() && setting.is_empty() && !sets_mechanism {
+            return None;
+        }
+        let wanted = (setting, mechanism.map(|mechanism| mechanism.to_string()));
+        Some(known.iter().position(|other| *other == wanted).unwrap_or_else(|| {
+            known.push(wanted);
+            known.len() - 1
+        }))
+    };
+    points.iter().map(number).collect()
+}
+
 fn each_s(experiment: &Experiment) -> f64 {
     let duration_s = experiment.duration.map_or(0.0, |duration| duration.seconds());
-    experiment.ramp.seconds() + duration_s + experiment.cool_down.seconds() + OVERHEAD_S
+    experiment.ramp().seconds() + duration_s + experiment.cool_down.seconds() + OVERHEAD_S
 }
 
 /// Every combination; the last knob varies fastest.
@@ -224,21 +272,29 @@ mod tests {
         assert!(first.iter().all(|&times| (900..1_100).contains(&times)), "{first:?}");
     }
 
-    fn planned(text: &str) -> Plan {
-        let table = crate::experiment::read::parse("e.toml", text).unwrap();
+    fn loaded(text: &str) -> Loaded {
+        let text =
+            format!("{text}{}", if text.contains("[workload]") || text.contains("workload =") { "" } else { COMMAND });
+        let table = crate::experiment::read::parse("e.toml", &text).unwrap();
         let merged = crate::experiment::Merged::single("e.toml", table);
-        Plan::new(&crate::experiment::from_merged(merged, &crate::experiment::Asked::default()).unwrap())
+        crate::experiment::from_merged(merged, &crate::experiment::Asked::default()).unwrap()
     }
 
-    const TIMES: &str = "title = 't'\nramp = '1s'\nduration = '4s'\ncool_down = '2s'\nidle_baseline = '10s'\nrepeats = 3\n\
+    fn planned(text: &str) -> Plan {
+        Plan::new(&loaded(text))
+    }
+
+    const COMMAND: &str = "workload = { kind = 'command', argv = ['true'] }\n";
+
+    const TIMES: &str = "title = 't'\nramp = '1s'\nduration = '4s'\ncool_down = '2s'\nidle_baseline = '10s'\nsettle = '0s'\nrepeats = 3\n\
                          place = { nothing = true }\nvary = { machine.scheduler = ['none', 'kyber'] }\n\
                          workload = { kind = 'command', argv = ['true'], knobs = { a = [1, 2] } }\n";
 
     #[test]
     fn times_are_those_of_a_calculation_by_hand() {
-        // 4 points, 3 times, of 1 + 4 + 2 s and 0.3 s beside it; the idle machine under two settings
+        // 4 points, 3 times, of 1 + 4 + 2 s and 0.3 s beside it; the idle machine under two settings in each round
         let plan = planned(TIMES);
-        let all_s = 4.0 * 3.0 * 7.3 + 20.0;
+        let all_s = 4.0 * 3.0 * 7.3 + 3.0 * 20.0;
         assert!(
             (plan.takes_s().0 - all_s).abs() < 1e-9 && plan.takes_s().0 == plan.takes_s().1,
             "{:?}",
@@ -246,7 +302,9 @@ mod tests {
         );
         let ruled = planned(&format!("stop = {{ metric = 'x', within = '5%', at_least = 2, at_most = 5 }}\n{TIMES}"));
         let (least_s, most_s) = ruled.takes_s();
-        assert!((least_s - (4.0 * 2.0 * 7.3 + 20.0)).abs() < 1e-9 && (most_s - (4.0 * 5.0 * 7.3 + 20.0)).abs() < 1e-9);
+        assert!((least_s - (4.0 * 2.0 * 7.3 + 40.0)).abs() < 1e-9 && (most_s - (4.0 * 5.0 * 7.3 + 100.0)).abs() < 1e-9);
+        let without = plan.with_sensors(&loaded("title = 't'\nduration = '4s'\n").experiment, false);
+        assert!((without.takes_s().0 - 4.0 * 3.0 * 7.3).abs() < 1e-9, "no idle machine is measured");
     }
 
     #[test]

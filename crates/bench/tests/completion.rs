@@ -18,7 +18,12 @@ fn text(folder: &Path) -> String {
     format!(
         r#"
 title = "mechanisms"
+ramp = "0s"
 duration = "200ms"
+repeats = 1
+settle = "0s"
+idle_baseline = "0s"
+power_sensors = "listed"
 place = {{ file = "{}", size = "1MiB" }}
 [[sensor]]
 sensor = "kernel"

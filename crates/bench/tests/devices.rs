@@ -81,6 +81,9 @@ impl Drop for Loop {
     }
 }
 
+/// Once, without waits.
+const QUICK: &str = "repeats = 1\nsettle = '0s'\nidle_baseline = '0s'\npower_sensors = 'listed'\n";
+
 #[test]
 fn a_device_that_was_named_twice_is_filled_and_its_scheduler_put_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -89,7 +92,7 @@ fn a_device_that_was_named_twice_is_filled_and_its_scheduler_put_back() {
     let can_vary = before.contains("none") && before.contains("mq-deadline");
     let vary = if can_vary { "[vary]\nmachine.scheduler = ['none', 'mq-deadline']" } else { "" };
     let text = format!(
-        "title = 'd'\n[place]\ndevice = '{device}'\n[precondition]\nfill = 2\n{vary}\n\
+        "title = 'd'\n{QUICK}[place]\ndevice = '{device}'\n[precondition]\nfill = 2\n{vary}\n\
          [workload]\nkind = 'command'\nargv = ['sh', '-c', 'dd if={{device}} of=/dev/null bs=64k count=4; cat {scheduler}']",
         device = disk.device.display(),
         scheduler = disk.scheduler().display(),
@@ -124,10 +127,12 @@ fn commands_run_in_the_cgroup_that_was_made_for_the_run() {
         println!("skipped: {error}");
         return;
     }
-    let text = "title = 'c'\nplace = { nothing = true }\n[machine.cgroup]\n\
+    let text = format!(
+        "title = 'c'\n{QUICK}place = {{ nothing = true }}\n[machine.cgroup]\n\
          [workload]\nkind = 'command'\nargv = ['cat', '/proc/self/cgroup']\n\
-         metric = [{ name = 'process', unit = 'count', regex = '/pilotlight-([0-9]+)' }]";
-    let results = bench(text, folder.path(), None).unwrap();
+         metric = [{{ name = 'process', unit = 'count', regex = '/pilotlight-([0-9]+)' }}]"
+    );
+    let results = bench(&text, folder.path(), None).unwrap();
     let told = &results.points[0].values["process_count"];
     assert_eq!(told.mean, f64::from(std::process::id()), "named after the run's process, with one prefix");
     let left = fs::read_to_string("/proc/self/cgroup").unwrap();

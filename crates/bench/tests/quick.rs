@@ -21,6 +21,7 @@ fn shortened() -> Merged {
         ramp = "100ms"
         duration = "300ms"
         cool_down = "0s"
+        settle = "0s"
         idle_baseline = "200ms"
         repeats = 2
         [place]

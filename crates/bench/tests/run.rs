@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pilotlight_bench::experiment::{self, Asked, Loaded, Merged, read};
 use pilotlight_bench::plan::Plan;
+use pilotlight_bench::plan::steps::Step;
 use pilotlight_bench::results::journal::Finished;
 use pilotlight_bench::results::samples::Format;
 use pilotlight_bench::results::{Folder, Results};
@@ -68,8 +69,13 @@ fn bench(text: &str, folder: &Path) -> Bench {
     bench_on(text, folder, Roots::default())
 }
 
+/// Runs everything once and waits for nothing, except where the text says so: defaults are tested where they are defined.
+const QUICK: &str = "repeats = 1\nsettle = '0s'\nidle_baseline = '0s'\npower_sensors = 'listed'\n";
+
 fn bench_on(text: &str, folder: &Path, roots: Roots) -> Bench {
-    let merged = Merged::single("e.toml", read::parse("e.toml", text).unwrap());
+    let mut table = read::parse("quick", QUICK).unwrap();
+    experiment::include::merge(&mut table, read::parse("e.toml", text).unwrap());
+    let merged = Merged::single("e.toml", table);
     let loaded = experiment::from_merged(merged, &Asked::default()).unwrap_or_else(|error| panic!("{error}"));
     let plan = Plan::new(&loaded);
     let senses = Senses::find(&loaded.experiment, &roots).unwrap();
@@ -175,7 +181,8 @@ fn an_interrupted_run_goes_on_where_it_was() {
     assert_eq!(stops, 3, "two measurements each time, then the last two");
     let finished = |bench: &Bench| Finished::read(&bench.settings.folder.journal()).unwrap();
     assert_eq!(finished(&bench).runs.len(), 8);
-    assert_eq!(finished(&bench).baselines.len(), 1, "the idle machine is not measured again");
+    let rounds: Vec<u32> = finished(&bench).baselines.iter().map(|baseline| baseline.round).collect();
+    assert_eq!(rounds, [0, 1], "the idle machine is measured once in each round");
     // Points that were begun and stopped come twice; without them the order is that of the run that was not stopped.
     let order = |bench: &Bench| {
         let mut runs: Vec<_> = finished(bench).runs.into_values().map(|run| (run.began_wall_ns, run.key)).collect();
@@ -183,6 +190,46 @@ fn an_interrupted_run_goes_on_where_it_was() {
         runs.into_iter().map(|(_, key)| key).collect::<Vec<_>>()
     };
     assert_eq!(order(&bench), order(&uninterrupted));
+}
+
+/// Two settings of a made-up machine, filled first: what was done, in the order of the events.
+#[test]
+fn steps_come_in_the_order_of_the_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let knob = folder.path().join("sys/kernel/knob");
+    std::fs::create_dir_all(knob.parent().unwrap()).unwrap();
+    std::fs::write(&knob, "5\n").unwrap();
+    let text = "title = 'o'\nrepeats = 3\nsettle = '1ms'\nidle_baseline = '1ms'\nplace = { nothing = true }\n\
+                machine.files = { '/sys/kernel/knob' = 7 }\n[workload]\nkind = 'command'\nargv = ['true']\n\
+                prepare = [['true']]\nknobs = { a = [1, 2] }\n";
+    let bench = bench_on(text, folder.path(), Roots::below(folder.path()));
+    let mut done = Vec::new();
+    bench
+        .run(&StopFlag::default(), &mut |event| match event {
+            Event::Settling(seconds) => done.push(format!("settle {seconds}")),
+            Event::Baseline => done.push("idle".to_owned()),
+            Event::Measuring { key, .. } => done.push(format!("{key:?}")),
+            Event::Step(_) | Event::Failed(..) => {}
+        })
+        .unwrap();
+    let word = |step: &Step| match step {
+        Step::Precondition | Step::Set(_) | Step::Prepare => None,
+        Step::Settle => Some("settle 0.001".to_owned()),
+        Step::Baseline(..) => Some("idle".to_owned()),
+        Step::Measure(key) => Some(format!("{key:?}")),
+    };
+    let mut planned: Vec<String> = bench.plan.steps(3).iter().filter_map(word).collect();
+    // A measurement is announced before the waits that belong to it.
+    announce_first(&mut planned);
+    assert_eq!(done, planned);
+    assert_eq!(done.iter().filter(|word| *word == "idle").count(), 3);
+    assert_eq!(done.iter().filter(|word| word.starts_with("settle")).count(), 3);
+}
+
+fn announce_first(steps: &mut [String]) {
+    for group in steps.split_inclusive_mut(|step| step.starts_with("Key")) {
+        group.rotate_right(1);
+    }
 }
 
 #[test]

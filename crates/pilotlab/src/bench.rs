@@ -132,6 +132,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     };
     let (plan, roots) = (Plan::new(&loaded), Roots::default());
     let senses = Senses::find(&loaded.experiment, &roots).map_err(RunError::from)?;
+    let plan = plan.with_sensors(&loaded.experiment, senses.has_energy());
     let format = if args.csv { Format::Csv } else { Format::Parquet };
     let settings = Settings { folder, may_overwrite: args.i_may_overwrite.clone(), format, roots, changes: None };
     let prepared = Prepared { loaded, plan, senses, settings };

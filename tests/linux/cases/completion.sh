@@ -34,6 +34,11 @@ measure() {
   cat >/tmp/$name.toml <<TOML
 title = "$name"
 duration = "$duration"
+repeats = 1
+ramp = "0s"
+settle = "0s"
+idle_baseline = "0s"
+power_sensors = "listed"
 on_failure = "go-on"
 place = { device = "/dev/nvme0n1" }
 sensor = [{ sensor = "kernel", interval = "50ms" }, { sensor = "cputime", interval = "50ms" }]

@@ -26,6 +26,11 @@ measure() {
   cat >/tmp/hybrid.toml <<TOML
 title = "hybrid"
 duration = "$duration"
+repeats = 1
+ramp = "0s"
+settle = "0s"
+idle_baseline = "0s"
+power_sensors = "listed"
 on_failure = "go-on"
 place = { device = "$fast" }
 sensor = [{ sensor = "kernel", interval = "50ms" }]

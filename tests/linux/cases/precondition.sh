@@ -17,6 +17,10 @@ experiment() {
   cat <<TOML
 title = "precondition"
 place = { device = "$drive" }
+repeats = 1
+settle = "0s"
+idle_baseline = "0s"
+power_sensors = "listed"
 precondition = { $1 }
 bind = { cpus = "1" }
 sensor = [{ sensor = "cputime" }]

@@ -202,8 +202,22 @@ mod tests {
     #[test]
     fn the_least_experiment_is_read() {
         let loaded = load(LEAST, &Asked::default()).unwrap();
-        assert_eq!((loaded.experiment.repeats, loaded.experiment.seed), (1, 1));
+        let Experiment { repeats, seed, settle, power_sensors, .. } = loaded.experiment;
+        assert_eq!((repeats, seed, String::from(settle).as_str()), (3, 1, "5s"));
+        assert_eq!(power_sensors, schema::PowerSensors::Found);
         assert_eq!(loaded.workload.name(), "command");
+    }
+
+    #[test]
+    fn ramps_and_baselines_have_defaults_that_depend_on_what_is_measured() {
+        let of = |text: &str| load(&format!("{text}\n{LEAST}"), &Asked::default()).unwrap().experiment;
+        let (whole, part) = (of(""), of("duration = '30s'"));
+        assert_eq!((whole.ramp(), part.ramp()), (Time(0), Time::parse("2s").unwrap()), "a whole command has no ramp");
+        assert_eq!(of("duration = '30s'\nramp = '0s'").ramp(), Time(0), "what the file says holds");
+        assert_eq!((part.idle_baseline(true), part.idle_baseline(false)), (Time::parse("5s").unwrap(), Time(0)));
+        let said = of("idle_baseline = '1s'");
+        assert_eq!([said.idle_baseline(true), said.idle_baseline(false)], [Time::parse("1s").unwrap(); 2]);
+        assert_eq!(of("idle_baseline = '0s'").idle_baseline(true), Time(0));
     }
 
     #[test]
@@ -259,7 +273,7 @@ mod tests {
         let asked = Asked { sensors: vec!["modelled".into(), "cputime".into()], seed: Some(7), no_baseline: true };
         let text = format!("idle_baseline = '5s'\nsensor = [{{ sensor = 'cputime', optional = true }}]\n{LEAST}");
         let experiment = load(&text, &asked).unwrap().experiment;
-        assert_eq!((experiment.seed, experiment.idle_baseline), (7, Time(0)));
+        assert_eq!((experiment.seed, experiment.idle_baseline), (7, Some(Time(0))));
         let sensors: Vec<_> = experiment.sensors.iter().map(|spec| (spec.config.name(), spec.optional)).collect();
         assert_eq!(sensors, [("cputime", false), ("modelled", false)]);
         let unknown = Asked { sensors: vec!["raple".into()], ..Asked::default() };

@@ -18,20 +18,25 @@ pub struct Experiment {
     /// More, for the report.
     #[serde(default)]
     pub about: String,
-    /// Unmeasured time at the start of each command.
-    #[serde(default)]
-    pub ramp: Time,
+    /// Unmeasured time at the start of each command; see [`Experiment::ramp`] for the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ramp: Option<Time>,
     /// Measured time of each command. Only a `command` may do without: it is measured until it ends.
     #[serde(default)]
     pub duration: Option<Time>,
     /// Rest after each measurement.
     #[serde(default)]
     pub cool_down: Time,
-    /// How long the idle machine is measured, before the first point and for each setting of the machine; `"0s"` if not at all.
-    #[serde(default)]
-    pub idle_baseline: Time,
+    /// Wait after filling and after changing settings, before anything is measured, and before an idle baseline that follows a
+    /// measurement.
+    #[serde(default = "settle")]
+    pub settle: Time,
+    /// How long the idle machine is measured, in each round and for each setting of the machine; `"0s"` if not at all. See
+    /// [`Experiment::idle_baseline`] for the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_baseline: Option<Time>,
     /// How often each point is measured.
-    #[serde(default = "one")]
+    #[serde(default = "three")]
     pub repeats: u32,
     /// Decides the order of points and what tools draw.
     #[serde(default = "one_seed")]
@@ -70,22 +75,43 @@ pub struct Experiment {
     pub show: Vec<String>,
 }
 
-fn one() -> u32 {
-    1
+/// Long enough for a drive's write buffer and for the power states of an idle machine; short beside a measurement.
+fn settle() -> Time {
+    Time(5_000_000_000)
+}
+
+/// The ramp, where a duration is given and no ramp: past the start of the workload's processes and the rise of the CPU frequency.
+const RAMP: Time = Time(2_000_000_000);
+/// The idle baseline of a round, where none is given: five readings of a sensor with an interval of 1 s (IPMI, Redfish, NVMe).
+const IDLE_BASELINE: Time = Time(5_000_000_000);
+
+impl Experiment {
+    /// Unmeasured time at the start of each command. Default: 2 s where a duration is given; none of a command that is measured until
+    /// it ends, whose energy is that of all its work.
+    #[must_use]
+    pub fn ramp(&self) -> Time {
+        self.ramp.unwrap_or(if self.duration.is_some() { RAMP } else { Time(0) })
+    }
+
+    /// How long the idle machine is measured in each round. Default: 5 s, where a sensor reads energy (`has_energy`).
+    #[must_use]
+    pub fn idle_baseline(&self, has_energy: bool) -> Time {
+        self.idle_baseline.unwrap_or(if has_energy { IDLE_BASELINE } else { Time(0) })
+    }
 }
 
 fn one_seed() -> u64 {
     1
 }
 
-/// Whether power sensors are taken that are not listed.
+/// Whether sensors are read that are not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PowerSensors {
     /// Only those that are listed.
-    #[default]
     Listed,
-    /// Beside them every one that this machine has; none of these is needed.
+    /// Also every one that this machine has, and, if no sensor is listed, the kernel's counters. None of these is needed.
+    #[default]
     Found,
 }
 

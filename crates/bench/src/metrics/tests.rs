@@ -7,8 +7,12 @@ use pilotlight_sensors::{Origin, Part};
 
 use super::*;
 use crate::plan::Key;
+use crate::plan::Plan;
 use crate::record::Latency;
+use crate::results::Results;
 use crate::results::entry::{DomainEnergy, Sensed};
+use crate::results::journal::Finished;
+use crate::results::summary::Spread;
 use crate::workload::Point;
 
 const S: u64 = 1_000_000_000;
@@ -58,7 +62,7 @@ fn baseline() -> Baseline {
         domain("ipmi/system", Part::System, 300),
     ];
     let window = Window { from_ns: 0, to_ns: 5 * S };
-    Baseline { setting: Point::new(), window, sensed: Sensed { energies, ..Sensed::default() } }
+    Baseline { setting: Point::new(), round: 0, window, sensed: Sensed { energies, ..Sensed::default() } }
 }
 
 fn taken(run: &Run) -> Taken {
@@ -245,4 +249,69 @@ fn a_histogram_is_believed_before_what_was_printed() {
     run.record.classes.truncate(1);
     run.record.classes[0].latency.printed = vec![(990_000, 5)];
     check(&of_run(&run, &taken(&run), None), "io_latency_p99_us", 100.0);
+}
+
+/// What a run and the idle machine of its round took, in W: three rounds.
+const ROUNDS: [(i64, i64); 3] = [(50, 20), (52, 21), (55, 22)];
+
+/// Measurements of one second, and an idle baseline of one second in each round.
+fn finished(rounds: &[(i64, i64)]) -> (Finished, Taken) {
+    let cpu =
+        |joules| Sensed { energies: vec![domain("rapl/package-0", Part::Package(0), joules)], ..Sensed::default() };
+    let window = Window { from_ns: 0, to_ns: S };
+    let mut finished = Finished::default();
+    for (round, (watts, idle)) in (0..).zip(rounds) {
+        let key = Key { point: 0, repeat: round };
+        finished.runs.insert(key, Run { key, window, sensed: cpu(*watts), ..run() });
+        finished.baselines.push(Baseline { setting: Point::new(), round, window, sensed: cpu(*idle) });
+    }
+    (finished, Taken::of(&cpu(0).energies, None))
+}
+
+fn above_idle(rounds: &[(i64, i64)]) -> Spread {
+    let (finished, taken) = finished(rounds);
+    let plan = Plan { points: vec![Point::new()], ..Plan::default() };
+    Results::of(&plan, &finished, &taken, Vec::new()).points[0].values["cpu_power_above_idle_w"].clone()
+}
+
+/// The differences of each round by hand: 30, 31, 33; mean 94/3; s^2 = 7/3; t(2) = 4.30265.
+#[test]
+fn above_idle_is_paired_round_by_round() {
+    let spread = above_idle(&ROUNDS);
+    let half = 4.302_65 * (7.0_f64 / 3.0 / 3.0).sqrt();
+    assert_eq!(spread.values, [30.0, 31.0, 33.0]);
+    assert!((spread.mean - 94.0 / 3.0).abs() < 1e-12);
+    assert!((spread.high.unwrap() - 94.0 / 3.0 - half).abs() < 1e-4, "{spread:?}");
+}
+
+#[test]
+fn what_the_idle_machine_varies_by_is_in_the_interval() {
+    let width = |spread: Spread| spread.high.unwrap() - spread.low.unwrap();
+    assert_eq!(width(above_idle(&[(50, 20), (50, 20), (50, 20)])), 0.0);
+    assert!(width(above_idle(&[(50, 18), (50, 20), (50, 22)])) > 9.0, "only the idle machine varies");
+    assert!(width(above_idle(&[(48, 18), (50, 20), (52, 22)])) < 1e-9, "what both share cancels");
+}
+
+/// The idle machine varies from round to round by 3 W and a run by 1 W: 95 % of the intervals hold the true 30 W. With the first
+/// round's baseline for all rounds it would be about half of them.
+#[test]
+fn intervals_above_idle_hold_the_truth_as_often_as_they_say() {
+    let mut dice = crate::made::Dice::new(7);
+    let trials = 2_000;
+    let mut holds = 0;
+    for _ in 0..trials {
+        let mut draw = |mean: f64, deviation: f64| (mean + deviation * dice.normal()) * 1e6;
+        let rounds: Vec<(f64, f64)> = (0..4).map(|_| (draw(50.0, 1.0), draw(20.0, 3.0))).collect();
+        let (mut finished, taken) = finished(&vec![(0, 0); rounds.len()]);
+        for ((run, baseline), (watts, idle)) in finished.runs.values_mut().zip(&mut finished.baselines).zip(&rounds) {
+            run.sensed.energies[0].uj = Ok(watts.round() as i64);
+            baseline.sensed.energies[0].uj = Ok(idle.round() as i64);
+        }
+        let plan = Plan { points: vec![Point::new()], ..Plan::default() };
+        let results = Results::of(&plan, &finished, &taken, Vec::new());
+        let spread = &results.points[0].values["cpu_power_above_idle_w"];
+        holds += usize::from(spread.low.unwrap() <= 30.0 && spread.high.unwrap() >= 30.0);
+    }
+    let share = holds as f64 / f64::from(trials);
+    assert!((share - 0.95).abs() < 0.02, "{share}");
 }

@@ -41,6 +41,9 @@ pub struct Run {
 pub struct Baseline {
     /// Under which setting of the machine.
     pub setting: Point,
+    /// In which round; 0 in journals that have one baseline for all rounds.
+    #[serde(default)]
+    pub round: u32,
     /// From when to when, on the monotonic clock.
     pub window: Window,
     /// What sensors say about the window.

@@ -177,9 +177,7 @@ mod tests {
     use super::*;
 
     fn plan() -> Plan {
-        let (title, hash) = ("t".to_owned(), "h".to_owned());
-        let (knobs, points, show) = (Vec::new(), Vec::new(), Vec::new());
-        Plan { title, knobs, points, repeats: (1, 1), seed: 1, hash, each_s: 1.0, baselines_s: 0.0, show }
+        Plan { hash: "h".to_owned(), ..Plan::default() }
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub struct Finished {
     pub runs: BTreeMap<Key, Run>,
     /// Measurements that failed and were not repeated with success, and why.
     pub failed: BTreeMap<Key, String>,
-    /// Idle baselines, one for each setting of the machine.
+    /// Idle baselines, one for each setting of the machine in each round.
     pub baselines: Vec<Baseline>,
 }
 
@@ -46,10 +46,17 @@ impl Finished {
         }
     }
 
-    /// The idle machine under a setting.
+    /// The idle machine under a setting in a round; where it was not measured in that round, in the last round before.
     #[must_use]
-    pub fn baseline(&self, setting: &Point) -> Option<&Baseline> {
-        self.baselines.iter().rev().find(|baseline| baseline.setting == *setting)
+    pub fn baseline(&self, setting: &Point, round: u32) -> Option<&Baseline> {
+        let fits = |baseline: &&Baseline| baseline.setting == *setting && baseline.round <= round;
+        self.baselines.iter().filter(fits).max_by_key(|baseline| baseline.round)
+    }
+
+    /// Whether the idle machine was measured under a setting in a round.
+    #[must_use]
+    pub fn has_baseline(&self, setting: &Point, round: u32) -> bool {
+        self.baseline(setting, round).is_some_and(|baseline| baseline.round == round)
     }
 
     /// Reads a journal as it stands, without touching it.
@@ -198,17 +205,25 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_has_its_own_idle_machine_and_the_last_one_counts() {
+    fn a_baseline_is_that_of_the_setting_and_the_round() {
         use crate::results::entry::Sensed;
         use crate::workload::Value;
         use pilotlight_sensors::energy::Window;
         let setting = |state| Point::from([("machine.power_state".to_owned(), Value::Integer(state))]);
-        let idle = |state, to_ns| {
+        let idle = |state, round, to_ns| {
             let window = Window { from_ns: 0, to_ns };
-            Baseline { setting: setting(state), window, sensed: Sensed::default() }
+            Baseline { setting: setting(state), round, window, sensed: Sensed::default() }
         };
-        let finished = Finished { baselines: vec![idle(0, 1), idle(1, 2), idle(0, 3)], ..Finished::default() };
-        let length = |state| finished.baseline(&setting(state)).map(|baseline| baseline.window.to_ns);
-        assert_eq!([length(0), length(1), length(2)], [Some(3), Some(2), None]);
+        let baselines = vec![idle(0, 0, 1), idle(1, 0, 2), idle(0, 1, 3), idle(0, 1, 4)];
+        let finished = Finished { baselines, ..Finished::default() };
+        let length = |state, round| finished.baseline(&setting(state), round).map(|baseline| baseline.window.to_ns);
+        assert_eq!(
+            [length(0, 0), length(0, 1), length(0, 2)],
+            [Some(1), Some(4), Some(4)],
+            "the last of a round counts"
+        );
+        assert_eq!([length(1, 0), length(1, 1), length(2, 0)], [Some(2), Some(2), None]);
+        let has = |state, round| finished.has_baseline(&setting(state), round);
+        assert_eq!([has(0, 1), has(0, 2), has(1, 0), has(1, 1)], [true, false, true, false]);
     }
 }

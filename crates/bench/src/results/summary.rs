@@ -127,7 +127,7 @@ pub fn setting(point: &Point) -> Point {
 /// Every metric of a run.
 #[must_use]
 pub fn metrics_of(run: &Run, finished: &Finished, taken: &Taken) -> Vec<Metric> {
-    metrics::of_run(run, taken, finished.baseline(&setting(&run.knobs)))
+    metrics::of_run(run, taken, finished.baseline(&setting(&run.knobs), run.key.repeat))
 }
 
 impl Results {
@@ -360,10 +360,8 @@ mod tests {
             points: vec![Point::new()],
             repeats: (2, 2),
             seed: 1,
-            hash: String::new(),
-            each_s: 1.0,
-            baselines_s: 0.0,
             show,
+            ..Plan::default()
         };
         Results::of(&plan, &finished, &taken, Vec::new())
     }
@@ -419,9 +417,8 @@ mod tests {
             failed: [(Key { point: 1, repeat: 1 }, "no such drive".to_owned())].into(),
             ..Finished::default()
         };
-        let (title, hash, knobs, show) = (String::new(), String::new(), vec!["a".to_owned()], Vec::new());
-        let points = vec![point(0), point(1)];
-        let plan = Plan { title, knobs, points, repeats: (2, 2), seed: 1, hash, each_s: 1.0, baselines_s: 0.0, show };
+        let (knobs, points) = (vec!["a".to_owned()], vec![point(0), point(1)]);
+        let plan = Plan { knobs, points, repeats: (2, 2), ..Plan::default() };
         let results = Results::of(&plan, &finished, &Taken::default(), Vec::new());
         let failures: Vec<usize> = results.points.iter().map(|point| point.failures.len()).collect();
         assert_eq!(failures, [0, 1]);

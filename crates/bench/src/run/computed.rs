@@ -159,14 +159,15 @@ impl Runner<'_> {
         Ok(self.journal.add(Entry::Run(Box::new(run)))?)
     }
 
+    /// Once for all rounds: the computed idle machine is the same in each.
     fn baseline(&mut self, setting: &Point, machine: &Machine) -> Result<(), RunError> {
-        let length_ns = self.loaded.experiment.idle_baseline.0;
-        if length_ns == 0 || self.journal.finished.baseline(setting).is_some() {
+        let length_ns = self.loaded.experiment.idle_baseline(true).0;
+        if length_ns == 0 || self.journal.finished.baseline(setting, 0).is_some() {
             return Ok(());
         }
         let recording = self.computed.idle(machine, length_ns)?;
         let window = Window { from_ns: 0, to_ns: length_ns };
-        let baseline = Baseline { setting: setting.clone(), window, sensed: Sensed::of(&recording, window) };
+        let baseline = Baseline { setting: setting.clone(), round: 0, window, sensed: Sensed::of(&recording, window) };
         Ok(self.journal.add(Entry::Baseline(Box::new(baseline)))?)
     }
 
@@ -175,7 +176,7 @@ impl Runner<'_> {
         Stage {
             scratch: self.folder.root().to_owned(),
             place: Place::Nothing,
-            ramp_s: experiment.ramp.seconds(),
+            ramp_s: experiment.ramp().seconds(),
             duration_s: experiment.duration.map_or(0.0, |duration| duration.seconds()),
             seed: self.plan.seed_of(key),
         }

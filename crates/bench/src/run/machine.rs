@@ -84,13 +84,16 @@ impl Runner<'_> {
             return Ok(());
         }
         self.setting = None;
-        self.changes.put_back()?;
+        if !self.changes.put_back()?.is_empty() {
+            self.settling.disturb();
+        }
         let machine = machine(&self.loaded.experiment.machine, &wanted.0, &self.loaded.file)?;
         let device = device_of(&self.place);
         // Of the cgroup `pilotlight-PID`.
         let name = std::process::id().to_string();
         for change in machine.changes(&self.settings.roots, device, &name)? {
             self.changes.make(&change)?;
+            self.settling.disturb();
         }
         self.adopt()?;
         self.tried = wanted.1.map_or_else(|| Ok(Vec::new()), |mechanism| self.try_settings(mechanism))?;
@@ -115,7 +118,7 @@ impl Runner<'_> {
     fn attempt(&mut self, changes: &[Change], wanted: i64) -> Result<Option<String>, RunError> {
         for change in changes {
             match self.changes.attempt(change)? {
-                Attempt::Made => {}
+                Attempt::Made => self.settling.disturb(),
                 Attempt::Ignored(now) => {
                     return Ok(Some(format!("{wanted} was written and {now} is read back: this kernel ignores it")));
                 }

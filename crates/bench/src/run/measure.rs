@@ -16,17 +16,19 @@ use crate::results::{FolderError, samples};
 use crate::workload::{Outcome, Point, Stage};
 
 impl Runner<'_> {
-    /// Measures a point once, and the idle machine before it if that is still missing.
+    /// Measures a point once, and before it the idle machine, if it was not yet measured in this round.
     pub(super) fn measure(&mut self, key: Key) -> Result<(), RunError> {
         let point = self.plan.points[key.point].clone();
         self.set_machine(&point)?;
-        self.baseline(&setting(&point))?;
+        self.baseline(&setting(&point), key.repeat)?;
         let (own, stage) = (own(&point), self.stage(key));
         let mut beside = Vec::new();
         for step in self.loaded.workload.before(&own, &stage)? {
             beside.extend(self.step(&step)?);
         }
         let measured = self.command(key, &point, &own, &stage);
+        self.settling.load();
+
         while let Some(mut running) = beside.pop() {
             running.end();
         }
@@ -67,6 +69,16 @@ impl Runner<'_> {
         Ok(self.journal.add(Entry::Run(Box::new(run)))?)
     }
 
+    fn settle(&mut self) -> Result<(), RunError> {
+        let settle = self.loaded.experiment.settle;
+        if settle.0 == 0 {
+            return Ok(());
+        }
+        (self.watch)(Event::Settling(settle.seconds()));
+        self.waited_ns += settle.0;
+        self.rest(settle.0)
+    }
+
     fn keep_raw(&self, key: Key, outcome: &Outcome) -> Result<(), FolderError> {
         let folder = self.settings.folder.raw(&name_of(key));
         std::fs::create_dir_all(&folder).map_err(|source| FolderError::file(&folder, source))?;
@@ -77,12 +89,17 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Measures the idle machine under a setting, once.
-    fn baseline(&mut self, setting: &Point) -> Result<(), RunError> {
-        let length_ns = self.loaded.experiment.idle_baseline.0;
-        if length_ns == 0 || self.journal.finished.baseline(setting).is_some() {
+    /// Waits if something was filled or changed, and measures the idle machine under a setting, once in each round.
+    fn baseline(&mut self, setting: &Point, round: u32) -> Result<(), RunError> {
+        let length_ns = self.loaded.experiment.idle_baseline(self.senses.has_energy()).0;
+        let wanted = length_ns > 0 && !self.journal.finished.has_baseline(setting, round);
+        if self.settling.is_due(wanted) {
+            self.settle()?;
+        }
+        if !wanted {
             return Ok(());
         }
+        self.waited_ns += length_ns;
         (self.watch)(Event::Baseline);
         let sampler = Sampler::start(self.senses.open_idle(&self.settings.roots)?)?;
         let from_ns = sampler.mark("idle");
@@ -94,7 +111,7 @@ impl Runner<'_> {
         let name = format!("idle-{}", self.journal.finished.baselines.len());
         samples::write(&recording, from_ns, &self.settings.folder.samples(&name), self.settings.format)?;
         let window = Window { from_ns, to_ns };
-        let baseline = Baseline { setting: setting.clone(), window, sensed: Sensed::of(&recording, window) };
+        let baseline = Baseline { setting: setting.clone(), round, window, sensed: Sensed::of(&recording, window) };
         Ok(self.journal.add(Entry::Baseline(Box::new(baseline)))?)
     }
 }

@@ -1,8 +1,8 @@
 //! Does what an experiment asks, and leaves nothing behind.
 //!
 //! *Order.* Sensors and tools are looked for before anything is changed. Then: precondition the device, prepare the workload, and for
-//! each measurement: change the machine, do what the workload wants done before, measure, write a line, put the machine back, rest. The idle
-//! machine is measured before the first point of each setting. *Properties.* Whatever way this is left (end, error, Ctrl-C, panic): every program that
+//! each measurement: change the machine, settle, do what the workload wants done before, measure, write a line, put the machine back, rest. The
+//! idle machine is measured in each round before the first point of each setting ([`crate::plan::steps`]). *Properties.* Whatever way this is left (end, error, Ctrl-C, panic): every program that
 //! was started is ended, the workload has cleaned up, and the machine is as it was; after a `kill -9` the journal of changes says
 //! what to put back. A measurement is in the journal as a whole or not at all, and a run that goes on visits the points that are left in the order
 //! in which it would have.
@@ -37,6 +37,7 @@ pub use stop::StopFlag;
 use crate::experiment::schema::{OnFailure, Stop};
 use crate::experiment::{Loaded, ReadError};
 use crate::metrics::power::Taken;
+use crate::plan::steps::Settling;
 use crate::plan::{self, Key, Plan};
 use crate::record::Tool;
 use crate::results::entry::{DomainEnergy, Entry};
@@ -70,6 +71,8 @@ pub struct Settings {
 pub enum Event {
     /// Something is done that is not measured.
     Step(String),
+    /// So many seconds are waited, until the effects of filling, of changed settings or of a workload are over.
+    Settling(f64),
     /// The idle machine is measured.
     Baseline,
     /// A measurement begins.
@@ -195,8 +198,14 @@ struct Runner<'a> {
     failed: BTreeSet<Key>,
     /// The stop rule's metric, of every measurement that has it.
     by_rule: BTreeMap<Key, f64>,
-    /// How long measurements took, with what belongs to them: nanoseconds, and how many.
+    /// How long measurements took, with what belongs to them, but without waits and idle baselines: nanoseconds, and how many.
     took: (u64, u32),
+    /// What happened since the last wait.
+    settling: Settling,
+    /// Time of waits and idle baselines so far, in nanoseconds.
+    waited_ns: u64,
+    /// Those that are planned, in seconds, with the measurement that each comes before.
+    waits: Vec<(Key, f64)>,
 }
 
 /// Of a panic: who watches may be the cause, and is not asked again.
@@ -251,6 +260,9 @@ impl<'a> Runner<'a> {
             prepared: false,
             by_rule: BTreeMap::new(),
             took: (0, 0),
+            settling: Settling::default(),
+            waited_ns: 0,
+            waits: plan.clone().with_sensors(&loaded.experiment, senses.has_energy()).waits(plan.repeats.0),
         };
         let finished: Vec<Key> = runner.journal.finished.runs.keys().copied().collect();
         finished.into_iter().try_for_each(|key| runner.look_up(key).map(drop))?;
@@ -297,11 +309,11 @@ impl<'a> Runner<'a> {
         let (finished, left) = (self.journal.finished.runs.len() + self.failed.len(), self.left());
         let left_s = self.left_s(left);
         (self.watch)(Event::Measuring { key, finished, of: finished + left, left_s });
-        // The idle machine is planned for by itself.
-        let (began_ns, idle) = (now_ns(), self.journal.finished.baselines.len());
+        // Waits and idle baselines are planned for separately.
+        let (began_ns, waited_ns) = (now_ns(), self.waited_ns);
         let outcome = self.measure(key);
-        let idle_ns = (self.journal.finished.baselines.len() - idle) as u64 * self.loaded.experiment.idle_baseline.0;
-        let took_ns = now_ns().saturating_sub(began_ns + idle_ns) + self.loaded.experiment.cool_down.0;
+        let waited_ns = self.waited_ns - waited_ns;
+        let took_ns = now_ns().saturating_sub(began_ns + waited_ns) + self.loaded.experiment.cool_down.0;
         self.took = (self.took.0 + took_ns, self.took.1 + 1);
         match outcome {
             Ok(()) => self.check_rule(key)?,
@@ -336,12 +348,13 @@ impl<'a> Runner<'a> {
         (0..self.plan.points.len()).map(of_point).sum::<usize>().max(1)
     }
 
-    /// How long so many measurements take: each as long as those before, with the idle baselines that are still missing.
+    /// How long so many measurements take: each as long as those before, with the waits and idle baselines that are still to come.
     fn left_s(&self, left: usize) -> f64 {
         let (ns, count) = self.took;
         let each_s = if count == 0 { self.plan.each_s } else { ns as f64 / 1e9 / f64::from(count) };
-        let idle_s = self.journal.finished.baselines.len() as f64 * self.loaded.experiment.idle_baseline.seconds();
-        left as f64 * each_s + (self.plan.baselines_s - idle_s).max(0.0)
+        let is_missing = |key: &Key| !self.journal.finished.runs.contains_key(key) && !self.failed.contains(key);
+        let waits_s: f64 = self.waits.iter().filter(|(key, _)| is_missing(key)).map(|(_, seconds)| seconds).sum();
+        left as f64 * each_s + waits_s
     }
 
     /// Keeps what the stop rule wants to know of a measurement; why there is nothing.
@@ -374,7 +387,7 @@ impl<'a> Runner<'a> {
         Stage {
             scratch: self.scratch.clone(),
             place: self.place.clone(),
-            ramp_s: experiment.ramp.seconds(),
+            ramp_s: experiment.ramp().seconds(),
             duration_s: experiment.duration.map_or(0.0, |duration| duration.seconds()),
             seed: self.plan.seed_of(key),
         }
@@ -384,6 +397,9 @@ impl<'a> Runner<'a> {
         let stage = self.stage(Key { point: 0, repeat: 0 });
         self.prepared = true;
         for step in self.loaded.workload.prepare(&stage)? {
+            if !step.background {
+                self.settling.disturb();
+            }
             let running = self.step(&step)?;
             self.background.extend(running);
         }
@@ -536,7 +552,7 @@ fn running_title(step: &Step) -> String {
 }
 
 /// The knobs that are the workload's.
-fn own(point: &Point) -> Point {
+pub(crate) fn own(point: &Point) -> Point {
     point
         .iter()
         .filter(|(name, _)| !name.starts_with("machine."))

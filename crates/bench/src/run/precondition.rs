@@ -14,6 +14,9 @@ impl Runner<'_> {
     pub(super) fn precondition(&mut self) -> Result<(), RunError> {
         let Some(what) = self.loaded.experiment.precondition else { return Ok(()) };
         let Place::Device(device) = self.place.clone() else { return Ok(()) };
+        if what.format || what.fill > 0 {
+            self.settling.disturb();
+        }
         if what.format {
             self.format(&device)?;
         }

@@ -32,7 +32,7 @@ pub fn preview(loaded: &Loaded, plan: &Plan, folder: &Path) -> Result<Preview, P
     let stage = |key: Key| Stage {
         scratch: folder.join("scratch"),
         place: place(&loaded.experiment.place, folder),
-        ramp_s: loaded.experiment.ramp.seconds(),
+        ramp_s: loaded.experiment.ramp().seconds(),
         duration_s: loaded.experiment.duration.map_or(0.0, |duration| duration.seconds()),
         seed: plan.seed_of(key),
     };
@@ -66,7 +66,7 @@ fn precondition(loaded: &Loaded) -> Vec<String> {
 }
 
 /// The place as it would be; nothing is looked at.
-fn place(spec: &PlaceSpec, folder: &Path) -> Place {
+pub(crate) fn place(spec: &PlaceSpec, folder: &Path) -> Place {
     let size = spec.size.map_or(super::place::DEFAULT_SIZE, |size| size.0);
     match spec {
         PlaceSpec { nothing: true, .. } => Place::Nothing,

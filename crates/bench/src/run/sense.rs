@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::Experiment;
 use crate::experiment::schema::{PowerSensors, SensorSpec};
 
+/// Counters that are read where an experiment lists no sensor.
+const COUNTERS: [&str; 4] = ["cputime", "kernel", "diskstats", "frequency"];
+
 /// What is read, and what is not and why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Senses {
@@ -33,13 +36,38 @@ impl Senses {
         for spec in &experiment.sensors {
             senses.add(spec.clone(), roots)?;
         }
-        if experiment.power_sensors == PowerSensors::Found {
-            senses.add_found(roots)?;
+        let found = experiment.power_sensors == PowerSensors::Found;
+        if found && senses.specs.is_empty() && senses.missing.is_empty() {
+            senses.add_counters(roots)?;
         }
-        if !senses.has_measured_power() {
-            senses.survey = survey(roots).into_iter().filter_map(Result::err).filter(is_power).collect();
+        if found || !senses.has_measured_power() {
+            senses.add_survey(survey(roots), found, roots)?;
         }
         Ok(senses)
+    }
+
+    /// The kernel's counters, as far as this machine has them.
+    fn add_counters(&mut self, roots: &Roots) -> Result<(), Missing> {
+        let configs = COUNTERS.iter().filter_map(|name| Config::by_name(name));
+        configs
+            .into_iter()
+            .try_for_each(|config| self.add(SensorSpec { config, interval: None, optional: true }, roots))
+    }
+
+    /// Power sensors that were found, if wanted; if there are no measured watts then, why not.
+    fn add_survey(&mut self, survey: Vec<Result<Found, Missing>>, found: bool, roots: &Roots) -> Result<(), Missing> {
+        let mut missing = Vec::new();
+        for sensor in survey {
+            match sensor {
+                Ok(sensor) if found && sensor.is_power() => self.add_found(&sensor, roots)?,
+                Ok(_) => {}
+                Err(reason) => missing.push(reason),
+            }
+        }
+        if !self.has_measured_power() {
+            self.survey = missing.into_iter().filter(is_power).collect();
+        }
+        Ok(())
     }
 
     fn add(&mut self, spec: SensorSpec, roots: &Roots) -> Result<(), Missing> {
@@ -56,14 +84,12 @@ impl Senses {
         Ok(())
     }
 
-    fn add_found(&mut self, roots: &Roots) -> Result<(), Missing> {
-        for found in survey(roots).into_iter().flatten().filter(Found::is_power) {
-            let Some(config) = config_of(&found) else { continue };
-            if !self.specs.iter().any(|spec| base_name(&spec.config) == base_name(&config)) {
-                self.add(SensorSpec { config, interval: None, optional: true }, roots)?;
-            }
+    fn add_found(&mut self, found: &Found, roots: &Roots) -> Result<(), Missing> {
+        let Some(config) = config_of(found) else { return Ok(()) };
+        if self.specs.iter().any(|spec| base_name(&spec.config) == base_name(&config)) {
+            return Ok(());
         }
-        Ok(())
+        self.add(SensorSpec { config, interval: None, optional: true }, roots)
     }
 
     /// Its name, with a number where that is taken.
@@ -80,6 +106,12 @@ impl Senses {
         use pilotlight_sensors::{Kind, Origin};
         let is_power = |domain: &Domain| matches!(domain.kind, Kind::Power | Kind::EnergyCounter(_));
         self.domains.iter().any(|(_, domain)| is_power(domain) && domain.origin == Origin::Measured)
+    }
+
+    /// Whether the energy of some part of the machine is known, measured or modelled.
+    #[must_use]
+    pub fn has_energy(&self) -> bool {
+        self.domains.iter().any(|(_, domain)| crate::metrics::observed::is_energy(domain))
     }
 
     /// Sensors for one measurement.
@@ -197,6 +229,36 @@ mod tests {
         senses.add(spec, &Roots::default()).unwrap();
         assert_eq!(senses.open(&Roots::default()).unwrap().len(), 1);
         assert!(senses.open_idle(&Roots::default()).unwrap().is_empty());
+    }
+
+    /// A machine with counters of the kernel and a package whose energy can be read.
+    fn machine() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("proc/stat", "cpu  1 2 3 4 5 6 7 8 9 0\ncpu0 1 2 3 4 5 6 7 8 9 0\nctxt 5\nintr 5\nprocesses 5\n");
+        write("sys/class/powercap/intel-rapl:0/name", "package-0\n");
+        write("sys/class/powercap/intel-rapl:0/energy_uj", "77\n");
+        write("sys/class/powercap/intel-rapl:0/max_energy_range_uj", "262143328850\n");
+        root
+    }
+
+    fn names(text: &str, root: &std::path::Path) -> Vec<String> {
+        let text = format!("title = 't'\n{text}\n[workload]\nkind = 'command'\nargv = ['true']\n");
+        let experiment: Experiment = toml::from_str(&text).unwrap();
+        Senses::find(&experiment, &Roots::below(root)).unwrap().names
+    }
+
+    #[test]
+    fn without_a_list_counters_and_power_sensors_are_found() {
+        let root = machine();
+        assert_eq!(names("", root.path()), ["cputime", "rapl"]);
+        assert_eq!(names("power_sensors = 'listed'", root.path()), [""; 0]);
+        assert_eq!(names("sensor = [{ sensor = 'rapl', interval = '5ms' }]", root.path()), ["rapl"], "once");
+        assert_eq!(names("sensor = [{ sensor = 'idle', optional = true }]", root.path()), ["rapl"], "a list is a list");
     }
 
     #[test]

@@ -107,17 +107,16 @@ fn each_point(prepared: &Prepared) -> String {
     let experiment = &prepared.loaded.experiment;
     let of = |time: Time| if time.0 == 0 { "none".to_owned() } else { String::from(time) };
     let measured = experiment.duration.map_or("until its command ends".to_owned(), of);
-    let mut words = format!("ramp {}, measured {measured}, rest {}", of(experiment.ramp), of(experiment.cool_down));
-    let settings = match experiment.idle_baseline.0 {
-        0 => 0,
-        ns => (prepared.plan.baselines_s * 1e9 / ns as f64).round() as u64,
-    };
-    match settings {
-        0 => words += "; the idle machine is not measured",
-        1 => words += &format!("; the idle machine before the first: {}", of(experiment.idle_baseline)),
-        many => {
-            words += &format!("; the idle machine before each of {many} settings: {}", of(experiment.idle_baseline))
-        }
+    let mut words = format!("ramp {}, measured {measured}, rest {}", of(experiment.ramp()), of(experiment.cool_down));
+    let idle = experiment.idle_baseline(prepared.senses.has_energy());
+    if idle.0 == 0 {
+        words += "; the idle machine is not measured";
+    } else {
+        words += &format!("; in each round, and for each setting, first the idle machine: {}", of(idle));
+    }
+    if experiment.settle.0 > 0 {
+        let settle = of(experiment.settle);
+        words += &format!("; {settle} wait after filling and changing settings, and before the idle machine");
     }
     words
 }

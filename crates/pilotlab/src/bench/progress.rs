@@ -27,6 +27,7 @@ impl<'a> Progress<'a> {
     pub(super) fn tell(&mut self, event: &Event) {
         match event {
             Event::Step(what) => self.say(what),
+            Event::Settling(seconds) => self.say(&format!("settling for {}", time(*seconds))),
             Event::Baseline => self.say("the idle machine"),
             Event::Measuring { key, finished, of, left_s } => {
                 self.bar.set_length(*of as u64);

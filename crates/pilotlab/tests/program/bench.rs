@@ -15,6 +15,7 @@ pub(crate) fn experiment(folder: &Path) -> String {
     let text = format!(
         r#"
 title = "naps"
+repeats = 1
 place = {{ nothing = true }}
 [[sensor]]
 sensor = "cputime"
