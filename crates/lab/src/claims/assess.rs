@@ -10,7 +10,8 @@ use super::given::{self, Sources};
 use super::map::{Check, Map, Order, Row};
 use super::order::{Evaluation, Finding};
 use super::point::Point;
-use super::quantity::{Full, Quantity};
+use super::quantity::{Found, Full, Over, Quantity};
+use super::range::Range;
 use super::results::{DEFAULT, Store};
 use super::verdict::{self, Holds, Verdict};
 
@@ -67,6 +68,8 @@ pub struct Assessment {
     pub otherwise: Option<Verdict>,
     /// Whether meeting it would be evidence: not where the trivial policy meets the bound too.
     pub evidence: bool,
+    /// The row of the other end of the same printed range: one statement, one verdict.
+    pub with: Option<String>,
     /// Members of the model family that the interval is over; 0 if there is none.
     pub family: usize,
     /// Where it was found, or what is missing.
@@ -154,19 +157,40 @@ impl Lab<'_> {
             return Err("the claim has no number and relation to compare a quantity with; say holds".to_owned());
         };
         let variants = self.variants(&quantity.of.experiment, scope);
-        let found: Result<Vec<_>, _> =
-            variants.iter().map(|variant| quantity.evaluate(self.store, variant, &claim.unit)).collect();
-        let found = found?;
-        let first = found.first().ok_or("no variant")?;
-        let hull = found.iter().skip(1).fold(first.estimate, |hull, next| hull.hull(next.estimate));
-        let ours = Estimate { value: first.estimate.value, ..hull };
-        into.saturated = once(found.iter().flat_map(|found| found.saturated.clone()));
-        into.note = format!("{}, {}", quantity.of.experiment, first.point.words());
-        into.error_percent = verdict::error(relation, paper, claim.null, ours.value).map(|share| 100.0 * share);
-        into.verdict =
-            verdict::numeric(relation, paper, claim.null, ours).ok_or("the relation has no number; say holds")?;
-        (into.ours, into.family) = (Some(ours), variants.len() - 1);
+        let hull = |over| self.hull(&Quantity { over, ..quantity.clone() }, &variants, &claim.unit);
+        let ours = if let Some(range) = Range::of(claim, quantity, self.claims, self.map)? {
+            let (lowest, highest) = (hull(Some(Over::Min))?, hull(Some(Over::Max))?);
+            into.evidence = !range.trivial_meets();
+            into.verdict = range.verdict(lowest.estimate, highest.estimate);
+            into.error_percent = Some(100.0 * range.error(lowest.estimate.value, highest.estimate.value));
+            let ours = if relation == Relation::RangeLo { lowest } else { highest };
+            into.note = format!("{}, {}; {range}", quantity.of.experiment, ours.point.words());
+            into.with = range.with;
+            ours
+        } else {
+            let ours = hull(quantity.over)?;
+            let judged = verdict::numeric(relation, paper, claim.null, ours.estimate);
+            into.verdict = judged.ok_or("the relation has no number; say holds")?;
+            let error = verdict::error(relation, paper, claim.null, ours.estimate.value);
+            into.error_percent = error.map(|share| 100.0 * share);
+            into.note = format!("{}, {}", quantity.of.experiment, ours.point.words());
+            ours
+        };
+        (into.ours, into.saturated, into.family) = (Some(ours.estimate), ours.saturated, variants.len() - 1);
         Ok(())
+    }
+
+    /// The number of the first variant, where it was found, with an interval over all of them.
+    fn hull(&self, quantity: &Quantity, variants: &[&str], unit: &str) -> Result<Found, String> {
+        let found: Result<Vec<_>, _> =
+            variants.iter().map(|variant| quantity.evaluate(self.store, variant, unit)).collect();
+        let mut found = found?.into_iter();
+        let mut first = found.next().ok_or("no variant")?;
+        for next in found {
+            first.estimate = Estimate { value: first.estimate.value, ..first.estimate.hull(next.estimate) };
+            first.saturated.extend(next.saturated);
+        }
+        Ok(Found { saturated: once(first.saturated.into_iter()), ..first })
     }
 
     fn order(
@@ -207,7 +231,9 @@ impl Lab<'_> {
         if !claim.kind.is_result() || was == Verdict::NoResult {
             return;
         }
-        let over = match self.calibrated.contains(&claim.id) || assessment.given.is_some() {
+        let fitted =
+            [Some(&claim.id), assessment.with.as_ref()].into_iter().flatten().any(|id| self.calibrated.contains(id));
+        let over = match fitted || assessment.given.is_some() {
             true => Verdict::Calibrated,
             false if claim.needs_trace.is_some() => Verdict::Surrogate,
             false => return,
@@ -264,6 +290,7 @@ fn blank(claim: &Claim) -> Assessment {
         verdict: Verdict::NotMapped,
         otherwise: None,
         evidence: !claim.relation.is_some_and(trivial),
+        with: None,
         family: 0,
         note: String::new(),
         reading: None,

@@ -35,6 +35,9 @@ pub struct Claim {
     pub unit: String,
     /// Under which circumstances.
     pub condition: String,
+    /// The paper's words.
+    #[serde(default)]
+    pub quote: String,
 }
 
 /// A printed value.
@@ -210,6 +213,7 @@ pub(crate) mod tests {
             needs_trace: None,
             unit: "W".to_owned(),
             condition: String::new(),
+            quote: String::new(),
         }
     }
 

@@ -58,6 +58,7 @@ pub fn section(report: &Report, more: &More<'_>) -> String {
         &Verdict::OF_RESULTS,
     );
     counts(&mut html, "Taken as given", &report.given, &Verdict::OF_GIVEN);
+    let _ = report.ranges_words().map(|words| writeln!(html, "<p>{}</p>", text(&words)));
     listed(&mut html, "Stale results, to be run again", more.stale);
     let causeless: Vec<&str> = report.without_cause().iter().map(|row| row.id.as_str()).collect();
     listed(&mut html, "Missed or undecided, and the map says no cause", &causeless);

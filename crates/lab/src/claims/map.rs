@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::order::{Statement, Term};
 use super::point::Pattern;
 use super::quantity::{Compare, Over, Quantity, Selection};
+use super::range::OtherEnd;
 
 /// How far apart two systems may be to be called alike, as a share of the larger, where a row says nothing and its metric is
 /// neither power nor throughput. The paper calls 4.8 % of latency comparable and 17.69 % a difference.
@@ -207,6 +208,7 @@ pub(super) struct RawRow {
     pub(super) versus: Option<RawTerm>,
     pub(super) compare: Option<Compare>,
     pub(super) over: Option<Over>,
+    range: Option<OtherEnd>,
     pub(super) also: Option<Vec<RawSelection>>,
     pub(super) unit: Option<String>,
     factor: Option<f64>,
@@ -256,7 +258,7 @@ const SHAPES: [(&str, &[&str]); 5] = [
     ("formula", &[]),
     ("test", &[]),
     ("file", &["key", "factor", "expect"]),
-    ("experiment", &["metric", "policy", "point", "versus", "compare", "over", "also", "unit", "factor"]),
+    ("experiment", &["metric", "policy", "point", "versus", "compare", "over", "range", "also", "unit", "factor"]),
 ];
 
 fn row(mut raw: RawRow) -> Result<Row, Problem> {
@@ -290,6 +292,7 @@ impl RawRow {
             ("versus", self.versus.is_some()),
             ("compare", self.compare.is_some()),
             ("over", self.over.is_some()),
+            ("range", self.range.is_some()),
             ("also", self.also.is_some()),
             ("unit", self.unit.is_some()),
             ("factor", self.factor.is_some()),
@@ -352,7 +355,11 @@ fn quantity(raw: RawRow) -> Result<Quantity, Problem> {
     let also = raw.also.unwrap_or_default().into_iter();
     let also = also.map(|raw| Ok((of.with(&raw)?, versus.as_ref().map(|v| v.moved(&raw)).transpose()?)));
     let also = also.collect::<Result<Vec<_>, Problem>>()?;
-    Ok(Quantity { of, versus, compare, over: raw.over, also, unit: raw.unit, factor: raw.factor.unwrap_or(1.0) })
+    if raw.range.is_some() && raw.over.is_some() {
+        return Err(("over", "does not go with range, of which both ends are judged".to_owned()));
+    }
+    let (over, range, unit) = (raw.over, raw.range, raw.unit);
+    Ok(Quantity { of, versus, compare, over, range, also, unit, factor: raw.factor.unwrap_or(1.0) })
 }
 
 /// What `of` is compared with: a policy, or a selection that differs from it in some keys.

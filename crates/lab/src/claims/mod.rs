@@ -33,6 +33,7 @@ pub mod order;
 pub mod perturb;
 pub mod point;
 pub mod quantity;
+pub mod range;
 pub mod report;
 pub mod results;
 pub mod saturated;

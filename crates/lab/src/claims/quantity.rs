@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::map::{Problem, RawSelection, pattern};
 use super::point::{Pattern, Point};
+use super::range::OtherEnd;
 use super::results::{Column, Series, Store};
 use super::saturated;
 use crate::metrics;
@@ -43,6 +44,8 @@ pub struct Quantity {
     pub compare: Compare,
     /// Which of several points.
     pub over: Option<Over>,
+    /// The other end of the printed range of which the claim is one.
+    pub range: Option<OtherEnd>,
     /// More points to take the extreme over.
     pub also: Vec<(Selection, Option<Selection>)>,
     /// The unit of the results, where it is not the claim's.

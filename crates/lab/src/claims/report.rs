@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::assess::{Assessment, Lab};
+use super::claim::Relation;
 use super::results::Stamp;
 use super::verdict::Verdict;
 
@@ -53,6 +54,22 @@ impl Report {
             figures.entry((&row.seed, figure_order(&row.figure))).or_default().push(row);
         }
         figures.into_iter().map(|((seed, (_, _, figure)), rows)| ((seed, figure), rows)).collect()
+    }
+
+    /// Printed ranges whose ends are two rows, the lower first: each is one statement with one verdict, which both rows count.
+    #[must_use]
+    pub fn ranges(&self) -> Vec<(&str, &str)> {
+        let lower = |row: &&Assessment| row.relation == Some(Relation::RangeLo);
+        self.rows.iter().filter(lower).filter_map(|row| Some((row.id.as_str(), row.with.as_deref()?))).collect()
+    }
+
+    /// What the counts count, where ranges of two rows are among them.
+    #[must_use]
+    pub fn ranges_words(&self) -> Option<String> {
+        let pairs: Vec<String> = self.ranges().iter().map(|(low, high)| format!("{low} and {high}")).collect();
+        let words =
+            || format!("Counts are of rows. Two rows are one printed range, with one verdict: {}.", pairs.join("; "));
+        (!pairs.is_empty()).then(words)
     }
 
     /// Results that miss or are undecided and whose row says no cause.

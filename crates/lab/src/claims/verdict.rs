@@ -89,26 +89,42 @@ pub fn error(relation: Relation, paper: f64, null: Option<f64>, ours: f64) -> Op
 
 /// What an error means.
 fn grade(relation: Relation, error: f64) -> Verdict {
-    let holds = match relation {
-        Relation::Eq | Relation::About => error < COMES_OUT,
-        _ => error <= 0.0,
-    };
-    match holds {
-        true => Verdict::ComesOut,
-        false if error < NEAR => Verdict::Near,
-        false => Verdict::Misses,
+    match relation {
+        Relation::Eq | Relation::About if error < COMES_OUT => Verdict::ComesOut,
+        _ => beyond(error),
     }
+}
+
+/// What an error beyond a bound means: none comes out.
+#[must_use]
+pub fn beyond(error: f64) -> Verdict {
+    match error {
+        error if error <= 0.0 => Verdict::ComesOut,
+        error if error < NEAR => Verdict::Near,
+        _ => Verdict::Misses,
+    }
+}
+
+/// Undecided unless the best that the interval allows is the worst too.
+#[must_use]
+pub fn between((best, worst): (Verdict, Verdict)) -> Verdict {
+    if best == worst { best } else { Verdict::Undecided }
 }
 
 /// The verdict of a row with a number; `None` for relations without one.
 #[must_use]
 pub fn numeric(relation: Relation, paper: f64, null: Option<f64>, ours: Estimate) -> Option<Verdict> {
+    grades(relation, paper, null, ours).map(between)
+}
+
+/// The best and the worst verdict that an interval allows; `None` for relations without a number.
+#[must_use]
+pub fn grades(relation: Relation, paper: f64, null: Option<f64>, ours: Estimate) -> Option<(Verdict, Verdict)> {
     let at = |value: f64| error(relation, paper, null, value);
     // the error falls towards the paper's value and grows beyond it, so its extremes over the interval are at the ends or there
     let best = at(paper.clamp(ours.low, ours.high))?;
     let worst = at(ours.low)?.max(at(ours.high)?);
-    let (best, worst) = (grade(relation, best), grade(relation, worst));
-    Some(if best == worst { best } else { Verdict::Undecided })
+    Some((grade(relation, best), grade(relation, worst)))
 }
 
 /// Whether a trivial policy meets a bound: then meeting it is no evidence.

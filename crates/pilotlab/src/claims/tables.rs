@@ -115,7 +115,7 @@ fn verdicts(report: &Report) -> String {
             text += &counts(title, seeds, verdicts);
         }
     }
-    text
+    text + &report.ranges_words().unwrap_or_default()
 }
 
 fn counts(title: &str, seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> String {

@@ -227,6 +227,7 @@ fn closing(report: &Report) -> String {
     if !report.unused.is_empty() {
         text += &wrapped(&format!("Rows of the map that no claim has: {}", report.unused.join(", ")), "");
     }
+    text += &report.ranges_words().map(|words| wrapped(&words, "")).unwrap_or_default();
     for stamp in &report.profiles {
         text += &wrapped(&format!("{}: profile {}, {}", stamp.file, stamp.profile, stamp.hash), "");
     }
