@@ -48,7 +48,7 @@ Exit codes:
 #[derive(Args, Clone, Debug)]
 #[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct AdviseArgs {
-    /// Results of `pilotlab bench`
+    /// Results of `pilotlab run`
     results: PathBuf,
 
     /// The setting that savings are told against; repeatable [default: the worst one]

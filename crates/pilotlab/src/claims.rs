@@ -175,10 +175,7 @@ fn told(args: &ClaimsArgs, files: &Files, lab: &Lab<'_>) -> anyhow::Result<Strin
     if args.json {
         return Ok(serde_json::to_string_pretty(&output)? + "\n");
     }
-    let stale = output
-        .stale
-        .iter()
-        .map(|file| format!("stale: {file}; run it again with `pilotlab sim` or `pilotlab bench --simulated`\n"));
+    let stale = output.stale.iter().map(|file| format!("stale: {file}; run it again with `pilotlab run`\n"));
     Ok(stale.collect::<String>() + &text::all(&output, args.all, text::Style { colour: console::colour() }))
 }
 

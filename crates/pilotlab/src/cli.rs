@@ -5,8 +5,8 @@ use pilotlight_cli::{program, restore};
 
 const EXAMPLES: &str = "\
 Examples:
-  pilotlab sim experiments/sandman/fig3.toml --smoke   a figure of a paper, on the simulator
-  pilotlab bench experiments/quick.toml                fio on this machine, with every sensor that is found
+  pilotlab run experiments/quick.toml                  fio on this machine, with every sensor that is found
+  pilotlab run experiments/sandman/fig3.toml --smoke   a figure of a paper, on the simulator
   pilotlab compare before after                        which metric differs, by how much, how sure that is
   pilotlab advise bench-results/NAME                   the best setting of each parameter
   pilotlab trace requests.csv.gz                       rates, bursts, sizes of a block trace
@@ -33,10 +33,8 @@ pub(crate) struct Cli {
 /// What the program can do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run an experiment of the papers on the simulator
-    Sim(crate::sim::SimArgs),
-    /// Run an experiment on this machine: a workload, with sensors of power beside it
-    Bench(crate::bench::BenchArgs),
+    /// Run an experiment, on this machine with sensors of power beside it, or on the simulator
+    Run(crate::run::RunArgs),
 
     /// Compare two folders of results, or two settings of one
     Compare(crate::compare::CompareArgs),
@@ -46,6 +44,8 @@ pub(crate) enum Command {
     Report(crate::report::ReportArgs),
     /// Compare what the papers report with what comes out here, row by row
     Claims(crate::claims::ClaimsArgs),
+    /// Check committed results: compute some again, compare pinned numbers
+    Check(crate::check::CheckArgs),
 
     /// Read a drive of this machine by interrupt or polling, and measure it
     #[command(long_about = crate::read::ABOUT)]

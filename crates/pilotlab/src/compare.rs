@@ -123,9 +123,9 @@ pub(crate) fn unreadable(folder: &Path, error: FolderError) -> anyhow::Error {
     let folder = folder.display();
     let missing = matches!(&error, FolderError::File { error, .. } if error.kind() == ErrorKind::NotFound);
     let what = if missing {
-        format!("{folder} holds no results of `pilotlab bench`; name a folder that does")
+        format!("{folder} holds no results of `pilotlab run`; name a folder that does")
     } else {
-        format!("the results in {folder} cannot be read; `pilotlab bench --resume {folder}` writes them anew")
+        format!("the results in {folder} cannot be read; `pilotlab run --resume {folder}` writes them anew")
     };
     anyhow::Error::new(error).context(what)
 }

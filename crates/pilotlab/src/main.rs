@@ -4,14 +4,14 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod advise;
-mod bench;
+mod check;
 mod claims;
 mod cli;
 mod compare;
 mod files;
 mod read;
 mod report;
-mod sim;
+mod run;
 mod trace;
 mod with;
 
@@ -22,13 +22,13 @@ use pilotlight_cli::{console, exit, program, restore, table};
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    program::main(|cli: &Cli| cli.verbose, |cli| run(&cli.command))
+    program::main(|cli: &Cli| cli.verbose, |cli| start(&cli.command))
 }
 
-fn run(command: &Command) -> anyhow::Result<ExitCode> {
+fn start(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Sim(args) => sim::run(args),
-        Command::Bench(args) => bench::run(args),
+        Command::Run(args) => run::run(args),
+        Command::Check(args) => check::run(args),
         Command::With(args) => with::run(args),
         Command::Read(args) => read::run(args),
         Command::Compare(args) => compare::run(args),

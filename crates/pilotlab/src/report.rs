@@ -16,7 +16,7 @@ const ABOUT: &str = "\
 Write report.html of a folder of results anew: what came out, what it recommends, every metric over every knob, maps, what power \
 is made of, power and throughput over time, what is missing and why, sensors and machine.
 
-`pilotlab bench` writes it at its end; this is for results of an earlier version, or of a run that was interrupted. The page needs \
+`pilotlab run` writes it at its end; this is for results of an earlier version, or of a run that was interrupted. The page needs \
 neither network nor script.";
 
 const EXAMPLES: &str = "\
@@ -33,7 +33,7 @@ Exit codes:
 #[derive(Args, Clone, Debug)]
 #[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct ReportArgs {
-    /// Results of `pilotlab bench`
+    /// Results of `pilotlab run`
     results: PathBuf,
 
     /// Where to write it [default: report.html in the folder]

@@ -10,7 +10,7 @@ fn root() -> PathBuf {
 }
 
 fn bench(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pilotlab")).arg("bench").args(args).current_dir(root()).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_pilotlab")).arg("run").args(args).current_dir(root()).output().unwrap()
 }
 
 fn said(output: &Output) -> String {

@@ -49,7 +49,7 @@ rw = "randread"
 options = { direct = true, thread = true }
 TOML
   before=$(settings)
-  /host/pilotlab bench /tmp/$name.toml --i-may-overwrite /dev/nvme0n1 --out /tmp/$name >/tmp/$name.said 2>&1 || status=$?
+  /host/pilotlab run /tmp/$name.toml --i-may-overwrite /dev/nvme0n1 --out /tmp/$name >/tmp/$name.said 2>&1 || status=$?
   sed -n "/^$name/,\$p" /tmp/$name.said
   [ $status -le 1 ] || { cat /tmp/$name.said; fail "$name: status $status"; }
   [ "$(settings)" = "$before" ] || fail "settings were $before and are $(settings)"

@@ -40,7 +40,7 @@ program = "/host/pilotlab"
 mechanism = [$list]
 TOML
   rm -rf /tmp/hybrid
-  /host/pilotlab bench /tmp/hybrid.toml --i-may-overwrite "$fast" --out /tmp/hybrid >/tmp/said 2>&1 || status=$?
+  /host/pilotlab run /tmp/hybrid.toml --i-may-overwrite "$fast" --out /tmp/hybrid >/tmp/said 2>&1 || status=$?
   sed -n '/^hybrid/,$p' /tmp/said
   [ $status -le 1 ] || { cat /tmp/said; fail "bench: status $status"; }
 }

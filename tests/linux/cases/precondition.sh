@@ -49,14 +49,14 @@ tr '\0' '\377' </dev/zero | dd of=$drive bs=1M count="$SIZE_MIB" iflag=fullblock
 [ "$(in_use)" = $((SIZE_MIB * 1048576)) ] || fail "the drive is not full of ones"
 before=$(left)
 experiment "format = true" '"sh", "/tmp/look"' >/tmp/format.toml
-refuse "a drive that nobody named" /host/pilotlab bench /tmp/format.toml --out /tmp/refused
+refuse "a drive that nobody named" /host/pilotlab run /tmp/format.toml --out /tmp/refused
 grep -q "i-may-overwrite" /tmp/expect.out || { cat /tmp/expect.out; fail "it does not say what to do"; }
-refuse "a drive under another name" /host/pilotlab bench /tmp/format.toml --i-may-overwrite /dev/nvme9n1 --out /tmp/refused
+refuse "a drive under another name" /host/pilotlab run /tmp/format.toml --i-may-overwrite /dev/nvme9n1 --out /tmp/refused
 [ "$(in_use)" = $((SIZE_MIB * 1048576)) ] || fail "a refused run has written to the drive"
 
 step "erased; in a cgroup with limits, on CPU 1"
 # On a terminal, which this console is, it asks once more; here nobody answers.
-expect "format" /host/pilotlab bench /tmp/format.toml --i-may-overwrite $drive --out /tmp/format </dev/null
+expect "format" /host/pilotlab run /tmp/format.toml --i-may-overwrite $drive --out /tmp/format </dev/null
 seen '^0::/pilotlight-' 2
 seen '^Cpus_allowed_list:.1$' 2
 seen '^67108864$' 2
@@ -69,7 +69,7 @@ seen '^in use 0$' 2
 step "filled, every MiB with its number"
 rm /tmp/seen
 experiment "fill = 1" '"sh", "/tmp/look"' >/tmp/fill.toml
-expect "fill" /host/pilotlab bench /tmp/fill.toml --i-may-overwrite $drive --out /tmp/fill </dev/null
+expect "fill" /host/pilotlab run /tmp/fill.toml --i-may-overwrite $drive --out /tmp/fill </dev/null
 for at in 0 1 $((SIZE_MIB - 1)); do
   [ "$(at_start $at)" = $((at * 1048576)) ] || fail "MiB $at begins with $(at_start $at)"
 done
@@ -80,7 +80,7 @@ used=$(in_use)
 
 step "after kill -9, restore"
 experiment "fill = 0" '"sleep", "1000"' | grep -v "^precondition" >/tmp/sleep.toml
-/host/pilotlab bench /tmp/sleep.toml --i-may-overwrite $drive --out /tmp/sleep >/tmp/said 2>&1 &
+/host/pilotlab run /tmp/sleep.toml --i-may-overwrite $drive --out /tmp/sleep >/tmp/said 2>&1 &
 pid=$!
 sleeps() { [ -n "$(cat /sys/fs/cgroup/pilotlight-*/cgroup.procs)" ] && pidof sleep; }
 within 30 "the workload in its cgroup" sleeps

@@ -5,7 +5,7 @@ pub mod quantity;
 pub mod read;
 pub mod schema;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
@@ -25,6 +25,10 @@ pub struct Asked {
     pub seed: Option<u64>,
     /// Whether the idle machine is not measured.
     pub no_baseline: bool,
+    /// How often each point is measured, where not as the file says.
+    pub repeats: Option<u32>,
+    /// The server program that a workload of kind `load` starts.
+    pub program: Option<PathBuf>,
 }
 
 /// An experiment, read.
@@ -77,6 +81,12 @@ fn apply(table: &mut Table, asked: &Asked) -> Result<(), ReadError> {
     if asked.no_baseline {
         table.insert("idle_baseline".into(), "0s".into());
     }
+    if let Some(repeats) = asked.repeats {
+        table.insert("repeats".into(), i64::from(repeats).into());
+    }
+    if let Some(program) = &asked.program {
+        apply_program(table, program)?;
+    }
     for name in &asked.sensors {
         let config = pilotlight_sensors::Config::by_name(name).ok_or_else(|| unknown_sensor(name))?;
         let keys = Table::try_from(&config).map_err(|error| ReadError::key("--sensor", name, error.to_string()))?;
@@ -88,6 +98,17 @@ fn apply(table: &mut Table, asked: &Asked) -> Result<(), ReadError> {
             _ => sensors.push(Value::Table(keys)),
         }
     }
+    Ok(())
+}
+
+fn apply_program(table: &mut Table, program: &Path) -> Result<(), ReadError> {
+    let refused = |why: &str| ReadError::key("--program", "", why.to_owned());
+    let workload = table.get_mut("workload").and_then(Value::as_table_mut);
+    let workload = workload.filter(|workload| workload.get("kind").and_then(Value::as_str) == Some("load"));
+    let workload = workload.ok_or_else(|| refused("only a workload of kind \"load\" starts pilotlight"))?;
+    let path = std::path::absolute(program).unwrap_or_else(|_| program.to_owned()); // steps start in the scratch folder
+    let path = path.to_str().ok_or_else(|| refused("the path is not UTF-8"))?;
+    workload.insert("program".into(), path.into());
     Ok(())
 }
 
@@ -270,12 +291,23 @@ mod tests {
 
     #[test]
     fn the_command_line_becomes_part_of_the_experiment() {
-        let asked = Asked { sensors: vec!["modelled".into(), "cputime".into()], seed: Some(7), no_baseline: true };
+        let asked = Asked {
+            sensors: vec!["modelled".into(), "cputime".into()],
+            seed: Some(7),
+            no_baseline: true,
+            repeats: Some(9),
+            ..Asked::default()
+        };
         let text = format!("idle_baseline = '5s'\nsensor = [{{ sensor = 'cputime', optional = true }}]\n{LEAST}");
         let experiment = load(&text, &asked).unwrap().experiment;
-        assert_eq!((experiment.seed, experiment.idle_baseline), (7, Some(Time(0))));
+        let values = (experiment.seed, experiment.idle_baseline, experiment.repeats);
+        assert_eq!(values, (7, Some(Time(0)), 9));
         let sensors: Vec<_> = experiment.sensors.iter().map(|spec| (spec.config.name(), spec.optional)).collect();
         assert_eq!(sensors, [("cputime", false), ("modelled", false)]);
+        let asked = Asked { program: Some("/p/pilotlight".into()), ..Asked::default() };
+        let load_of = "title = 't'\nduration = '1s'\n[workload]\nkind = 'load'\ntarget = '127.0.0.1:4420'\n";
+        assert_eq!(load(load_of, &asked).unwrap().experiment.workload["program"].as_str(), Some("/p/pilotlight"));
+        assert!(load(LEAST, &asked).err().unwrap().contains("--program"));
         let unknown = Asked { sensors: vec!["raple".into()], ..Asked::default() };
         assert!(load(LEAST, &unknown).err().unwrap().contains("did you mean rapl?"));
     }

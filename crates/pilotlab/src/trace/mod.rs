@@ -35,7 +35,7 @@ Examples:
   pilotlab trace --generate alibaba --seed 7 --hours 2 -o surrogate.csv.zst
   pilotlight load --trace surrogate.csv.zst --speed 10
                                                     replay it against a target
-  pilotlab sim --replay web.csv.zst               what a day of it would cost under each policy
+  pilotlab run --replay web.csv.zst               what a day of it would cost under each policy
 
 Exit codes:
   0  read to its end; malformed lines, if any, are counted

@@ -1,4 +1,4 @@
-//! `pilotlab bench`: the plan, a run, Ctrl-C in the middle, and going on.
+//! `pilotlab run` on this machine: the plan, a run, Ctrl-C in the middle, and going on.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -34,7 +34,7 @@ metric = [{{ name = "said", unit = "count", regex = "([0-9]+)" }}]
 #[test]
 fn the_plan_says_points_commands_and_time_and_does_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let output = run(&["bench", &experiment(folder.path()), "--dry-run"]);
+    let output = run(&["run", &experiment(folder.path()), "--dry-run"]);
     let plan = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
     for expected in ["4 points", "depth=3", "sleep 0.25; echo 3", "round 0:", "takes as long as its commands do"] {
@@ -50,13 +50,13 @@ fn mistakes_are_refused_with_what_was_meant() {
     let file = experiment(folder.path());
     let wrong = std::fs::read_to_string(&file).unwrap().replace("knobs =", "nobs =");
     std::fs::write(&file, wrong).unwrap();
-    let output = run(&["bench", &file]);
+    let output = run(&["run", &file]);
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
     assert!(error.contains("workload.nobs") && error.contains("did you mean `knobs`?"), "{error}");
     let unknown = "title = 't'\n[workload]\nkind = 'command'\nargv = ['true', '{zzz}']\n";
     std::fs::write(&file, unknown).unwrap();
-    let output = run(&["bench", &file]);
+    let output = run(&["run", &file]);
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains("workload.argv") && error.contains("{zzz}"), "{error}");
@@ -67,7 +67,7 @@ fn ctrl_c_ends_what_runs_and_the_run_goes_on_later() {
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (experiment(folder.path()), folder.path().join("out"));
     let out = out.to_str().unwrap();
-    let mut child = spawn(&["bench", &file, "--out", out]);
+    let mut child = spawn(&["run", &file, "--out", out]);
     let pids = folder.path().join("pids");
     let begun = || std::fs::read_to_string(&pids).unwrap_or_default().lines().count();
     let until = Instant::now() + Duration::from_secs(30);
@@ -79,12 +79,12 @@ fn ctrl_c_ends_what_runs_and_the_run_goes_on_later() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.contains(&format!("pilotlab bench --resume {out}")), "{said}");
+    assert!(said.contains(&format!("pilotlab run --resume {out}")), "{said}");
     for pid in std::fs::read_to_string(&pids).unwrap().lines() {
         assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{pid} still runs");
     }
 
-    let output = run(&["bench", "--resume", out, "--json"]);
+    let output = run(&["run", "--resume", out, "--json"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let results: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(results["complete"], true);
@@ -100,7 +100,7 @@ fn a_device_that_was_not_named_twice_is_refused() {
     let file = experiment(folder.path());
     let text_of = std::fs::read_to_string(&file).unwrap().replace("{ nothing = true }", "{ device = '/dev/null' }");
     std::fs::write(&file, text_of).unwrap();
-    let output = run(&["bench", &file, "--i-may-overwrite", "/dev/null"]);
+    let output = run(&["run", &file, "--i-may-overwrite", "/dev/null"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("not a block device"), "{}", text(&output.stderr));
 }

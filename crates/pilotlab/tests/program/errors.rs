@@ -22,7 +22,7 @@ fn check(args: &[&str], cause: &str) {
 fn a_cause_is_told_once() {
     let home = tempfile::tempdir().unwrap();
     let none = home.path().join("none").to_str().unwrap().to_owned();
-    for command in ["trace", "read", "sim", "bench", "report"] {
+    for command in ["trace", "read", "run", "report"] {
         check(&[command, &none], "No such file");
     }
     check(&["claims", "--claims", &none, "--map", &none], "No such file");

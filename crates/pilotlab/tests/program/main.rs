@@ -8,5 +8,6 @@ mod read;
 mod replay;
 mod restore;
 mod results;
+mod run;
 mod streams;
 mod trace;

@@ -121,7 +121,7 @@ fn the_page_of_a_run_goes_where_it_is_asked_for() {
     let home = tempfile::tempdir().unwrap();
     let (file, out) = (bench::experiment(home.path()), home.path().join("out"));
     let out = out.to_str().unwrap();
-    assert!(run(&["bench", &file, "--out", out, "--csv"]).status.success());
+    assert!(run(&["run", &file, "--out", out, "--csv"]).status.success());
     let output = run(&["report", out, "--out", "/dev/stdout"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).starts_with("<!doctype html>"));

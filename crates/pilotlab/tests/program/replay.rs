@@ -1,4 +1,4 @@
-//! `pilotlab sim --replay`, as a planner meets it: a trace of one's own, and nothing else.
+//! `pilotlab run --replay`, as a planner meets it: a trace of one's own, and nothing else.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ fn a_trace_of_ones_own_is_joules_a_day_and_kwh_a_month() {
     let (trace, out) = (small(folder.path()), folder.path().join("out").to_str().expect("text").to_owned());
     let short = ["--set", "trace.sample.window=500ms", "--set", "trace.sample.run_in=500ms", "--set", "series=500ms"];
     let policies = ["--policy", "spdk-static", "--policy", "linux-interrupt"];
-    let asked = [&["sim", "--replay", &trace, "--out", &out], &short[..], &policies[..]].concat();
+    let asked = [&["run", "--replay", &trace, "--out", &out], &short[..], &policies[..]].concat();
     let output = run(&[&asked[..], &["--json"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -51,7 +51,7 @@ fn what_is_wrong_is_refused_with_what_there_is() {
         (vec!["--replay", "/no/such/file", "--policy", "spdk-static"], 1, "/no/such/file"),
         (vec!["--replay", &trace, "--sizes", &trace, "--policy", "spdk-static"], 1, "device_id,capacity"),
     ] {
-        let output = run(&[&["sim", "--out", out], &args[..]].concat());
+        let output = run(&[&["run", "--out", out], &args[..]].concat());
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stderr));
         assert!(text(&output.stderr).contains(says), "{args:?}: {}", text(&output.stderr));
     }

@@ -51,12 +51,12 @@ fn every_command() {
     check(&["restore", "--dry-run", "--json"]);
     check(&["trace", "--generate", "alibaba", "--hours", "0.001"]);
     check(&["trace", "--generate", "tencent", "--hours", "0.001", "--json"]);
-    check(&["sim", "--recheck", "1%", "--out", nothing]);
+    check(&["check", "results", nothing]);
     check(&["compare", a, b]);
     check(&["compare", a, b, "--json"]);
     check(&["advise", a]);
     check(&["claims", "--root", root, "--results", nothing, "--seed-paper", "pacer", "--table", "verdicts"]);
-    check(&["bench", &experiment, "--dry-run"]);
+    check(&["run", &experiment, "--dry-run"]);
 }
 
 /// A long run whose output is cut off has its results, and the commands that read them obey the same rule.
@@ -64,7 +64,7 @@ fn every_command() {
 fn a_run_of_bench_is_finished_although_nobody_reads_what_it_prints() {
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (bench::experiment(folder.path()), folder.path().join("out"));
-    let mut command = command(&["bench", &file, "--out", out.to_str().unwrap()]);
+    let mut command = command(&["run", &file, "--out", out.to_str().unwrap()]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut first = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap(); // as `head -1` does

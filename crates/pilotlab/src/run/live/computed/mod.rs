@@ -1,6 +1,6 @@
-//! `pilotlab bench FILE --simulated PROFILE`: the experiment on a machine that is computed.
+//! `pilotlab run FILE --simulated PROFILE`: the experiment on a machine that is computed.
 //!
-//! `bench` knows no simulator and the simulator no experiment: here the knobs of a point become a load ([`asked`]), and what the
+//! The crate `bench` knows no simulator and the simulator no experiment: here the knobs of a point become a load ([`asked`]), and what the
 //! simulator counted becomes what sensors and the workload would have said ([`told`]).
 
 mod asked;

@@ -10,9 +10,10 @@ use pilotlight_lab::sweep::Sweep;
 use pilotlight_lab::variant::{self, Choice, Variant};
 
 use super::progress::Progress;
-use super::{SimArgs, make_room, output, place, sweep_into, tell_audited, there, workers};
+use super::{make_room, output, place, sweep_into, tell_audited, there, workers};
 use crate::console;
 use crate::exit::Exit;
+use crate::run::RunArgs;
 
 /// An experiment of the list, with its folder for results.
 pub(super) struct Entry {
@@ -25,7 +26,7 @@ pub(super) struct Entry {
 
 /// Everything that a list names; a mistake in any of it is found before anything is run.
 pub(super) fn entries(
-    args: &SimArgs,
+    args: &RunArgs,
     list: &Path,
     request: &Request,
     choice: &Choice,
@@ -33,14 +34,14 @@ pub(super) fn entries(
 ) -> anyhow::Result<Vec<Entry>> {
     let ready = |entry: pilotlight_lab::matrix::Entry| {
         let variants = variant::variants(&entry.bench.machine.calibration, &entry.choice)?;
-        let (out, oracle) = (args.out.join(entry.out), args.oracle.or(entry.oracle));
+        let (out, oracle) = (args.out().join(entry.out), args.simulated.oracle.or(entry.oracle));
         Ok(Entry { pass: entry.pass, bench: entry.bench, variants, oracle, out })
     };
     Matrix::read(list)?.entries(list, request, choice, fitted)?.into_iter().map(ready).collect()
 }
 
 /// Runs what is missing of all of them.
-pub(super) fn run(args: &SimArgs, entries: &[Entry]) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &RunArgs, entries: &[Entry]) -> anyhow::Result<ExitCode> {
     let mut missing_s = Vec::new();
     let mut seen: Vec<PathBuf> = Vec::new();
     for entry in entries {
@@ -52,7 +53,7 @@ pub(super) fn run(args: &SimArgs, entries: &[Entry]) -> anyhow::Result<ExitCode>
         missing_s.push(there(&Sweep::new(&entry.bench, &entry.variants), &entry.bench, &place)?);
     }
     let mut audited = Audited::default();
-    let progress = Progress::new(missing_s.iter().sum(), workers(args), args.json);
+    let progress = Progress::new(missing_s.iter().sum(), workers(args.simulated.workers), args.output.json);
     for (at, (entry, missing_s)) in entries.iter().zip(missing_s).enumerate() {
         let Entry { pass, bench, variants, oracle, out } = entry;
         let sweep = Sweep::new(bench, variants);
@@ -65,7 +66,7 @@ pub(super) fn run(args: &SimArgs, entries: &[Entry]) -> anyhow::Result<ExitCode>
     }
     progress.finish();
     tell_audited(args, audited)?;
-    let (count, out) = (entries.len(), args.out.display());
-    console::line(format_args!("{count} experiments are in {out}; `pilotlab claims` compares them"))?;
+    let (count, out) = (entries.len(), args.out());
+    console::line(format_args!("{count} experiments are in {}; `pilotlab claims` compares them", out.display()))?;
     Ok(Exit::Clean.into())
 }

@@ -10,9 +10,10 @@ use pilotlight_lab::variant::{self, Variant};
 use pilotlight_report::Column;
 use pilotlight_report::table::short;
 
-use super::{Done, SimArgs, place};
+use super::{Done, place};
 use crate::console;
 use crate::files;
+use crate::run::RunArgs;
 use crate::table::Table;
 
 /// Metrics that people see where an experiment draws no chart of its own.
@@ -20,14 +21,14 @@ const USUAL: [&str; 4] = ["system_power_w", "iops", "latency_p99_us", "cores_awa
 
 /// Prints the summary and writes everything.
 pub(super) fn write(
-    args: &SimArgs,
+    args: &RunArgs,
     out: &Path,
     bench: &Bench,
     variants: &[Variant],
     done: &Done,
 ) -> anyhow::Result<()> {
     let (cells, json) = save_all(args, out, bench, variants, done)?;
-    if args.json {
+    if args.output.json {
         return console::line(json);
     }
     console::print(people(out, bench, &cells) + &limits(bench, &cells, &done.unbounded))
@@ -35,7 +36,7 @@ pub(super) fn write(
 
 /// Writes everything, and returns the summary, also as JSON.
 pub(super) fn save_all(
-    args: &SimArgs,
+    args: &RunArgs,
     out: &Path,
     bench: &Bench,
     variants: &[Variant],
@@ -53,7 +54,7 @@ pub(super) fn save_all(
         files::write(&place(out, bench, "draws.csv"), draws.as_bytes())?;
     }
     files::write(&place(out, bench, "html"), figure::report(bench, &cells, &done.unbounded).html().as_bytes())?;
-    if args.parquet {
+    if args.output.parquet {
         let notes = [("profile", &bench.machine.name), ("hash", &bench.hash), ("question", &bench.question)];
         let notes = notes.map(|(key, value)| (key.to_owned(), value.clone()));
         files::write(&place(out, bench, "table.parquet"), &table.parquet(Vec::new(), &notes)?)?;

@@ -1,12 +1,15 @@
-//! Checks of what is committed: numbers of short runs (`--sentinels`), and results computed again (`--recheck`).
+//! `pilotlab check`: checks of what is committed: results computed again, and numbers of short runs.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use clap::{Args, Subcommand};
 use pilotlight_lab::experiment::Bench;
 use pilotlight_lab::parallel;
+use pilotlight_lab::quantity::Time;
 use pilotlight_lab::recheck::{self, Candidate, Sample};
 use pilotlight_lab::results::{self, Results};
 use pilotlight_lab::sentinel::{self, Finding};
@@ -14,18 +17,98 @@ use pilotlight_lab::stale;
 use pilotlight_lab::sweep::{self, Sweep};
 use pilotlight_lab::variant::Variant;
 
-use super::{SimArgs, found, workers};
 use crate::console;
 use crate::exit::Exit;
+use crate::run::{found, workers};
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlab check results                                 1 % of the runs in results/ again, each number compared exactly
+  pilotlab check results --share 5% --seed 7 --at-most 10min
+  pilotlab check sentinels                               numbers of short runs, pinned in experiments/sentinels.toml
+  pilotlab check sentinels --bless                       pin what comes out now, after a change that was meant
+
+Exit codes:
+  0  every number is as committed
+  1  a number differs, or a file cannot be read
+  2  the command line was refused";
+
+/// Options of `pilotlab check`.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
+pub(crate) struct CheckArgs {
+    #[command(subcommand)]
+    what: What,
+
+    /// Runs at a time [default: one a core]
+    #[arg(long, value_name = "COUNT", global = true)]
+    workers: Option<NonZeroUsize>,
+}
+
+/// What is checked.
+#[derive(Clone, Debug, Subcommand)]
+enum What {
+    /// Compute a random share of simulated results again, and compare each number exactly
+    #[command(after_long_help = EXAMPLES)]
+    Results(ResultsArgs),
+    /// Compare numbers of short runs with those pinned in experiments/sentinels.toml
+    #[command(after_long_help = EXAMPLES)]
+    Sentinels {
+        /// Pin what comes out now, after a change that was meant
+        #[arg(long)]
+        bless: bool,
+    },
+}
+
+#[derive(Args, Clone, Debug)]
+struct ResultsArgs {
+    /// Folder of results
+    #[arg(value_name = "DIR", default_value = "results")]
+    folder: PathBuf,
+
+    /// Which share of the runs, as 1% or 0.01
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "1%")]
+    share: f64,
+
+    /// Seed of the choice of runs
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+
+    /// Leave out runs that are estimated not to fit into so much time, such as 60s
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    at_most: Option<Duration>,
+}
+
+/// A share, as `1%` or 0.01.
+fn share(text: &str) -> Result<f64, String> {
+    let number = |text: &str| text.trim().parse::<f64>().ok();
+    let share = text.strip_suffix('%').map_or_else(|| number(text), |percent| Some(number(percent)? / 100.0));
+    let within = |share: &f64| *share > 0.0 && *share <= 1.0;
+    share.filter(within).ok_or_else(|| "write a share of at most everything, as 1% or 0.01".to_owned())
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let time = Time::parse(text).map(|time| Duration::from_nanos(time.0));
+    time.ok_or_else(|| "write a time, as 60s or 5min".to_owned())
+}
+
+/// Checks.
+pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let workers = workers(args.workers);
+    match &args.what {
+        What::Results(args) => recheck(args, workers),
+        What::Sentinels { bless } => sentinels(*bless, workers),
+    }
+}
 
 /// Where sentinels are.
 const SENTINELS: &str = "experiments/sentinels.toml";
 
-/// Looks at every sentinel; with `--bless` writes them anew.
-pub(super) fn sentinels(args: &SimArgs) -> anyhow::Result<ExitCode> {
+/// Looks at every sentinel; with `bless` writes them again.
+fn sentinels(bless: bool, workers: NonZeroUsize) -> anyhow::Result<ExitCode> {
     let path = found(SENTINELS)?;
     let watched = sentinel::watched(&path, &sentinel::read(&path)?)?;
-    let looked = parallel::each(workers(args), watched.len(), None, |at| watched[at].look(&sweep::simulator));
+    let looked = parallel::each(workers, watched.len(), None, |at| watched[at].look(&sweep::simulator));
     let looked: Vec<Vec<Finding>> = looked.into_iter().flatten().collect::<Result<_, _>>()?;
     let findings: Vec<Finding> = looked.into_iter().flatten().collect();
     let changed: Vec<&Finding> = findings.iter().filter(|finding| !finding.holds()).collect();
@@ -42,12 +125,12 @@ pub(super) fn sentinels(args: &SimArgs) -> anyhow::Result<ExitCode> {
         path.display(),
         findings.len() - changed.len()
     ))?;
-    if args.bless {
+    if bless {
         sentinel::bless(&path, &findings)?;
         console::line(format_args!("{} written anew: look at the difference before you commit it", changed.len()))?;
     } else if !changed.is_empty() {
         console::line(
-            "if the simulator, a policy or an experiment was meant to change: pilotlab sim --sentinels --bless",
+            "if the simulator, a policy or an experiment was meant to change: pilotlab check sentinels --bless",
         )?;
         return Ok(Exit::Failed.into());
     }
@@ -63,22 +146,21 @@ struct Committed {
 }
 
 /// Computes a share of what is in the folder of results again.
-pub(super) fn recheck(args: &SimArgs, share: f64) -> anyhow::Result<ExitCode> {
+fn recheck(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
-    let committed = committed(&args.out)?;
+    let committed = committed(&args.folder)?;
     if committed.is_empty() {
         console::line(format_args!(
             "{} has no results of today's files: nothing is computed again",
-            args.out.display()
+            args.folder.display()
         ))?;
         return Ok(Exit::Clean.into());
     }
     let sweeps: Vec<Sweep<'_>> = committed.iter().map(|file| Sweep::new(&file.bench, &file.variants)).collect();
     let runs = committed.iter().zip(&sweeps).enumerate();
     let runs = runs.flat_map(|(at, (file, sweep))| recheck::candidates(at, sweep, &file.results, args.seed));
-    let workers = workers(args);
     let budget_s = args.at_most.map(|seconds| seconds.as_secs_f64() * workers.get() as f64);
-    let sample = recheck::sample(runs.collect(), share, budget_s);
+    let sample = recheck::sample(runs.collect(), args.share, budget_s);
     let until = args.at_most.map(|seconds| begun + seconds);
     let compare = |at: usize| one(&committed, &sweeps, &sample.chosen[at]);
     let verdicts = parallel::each(workers, sample.chosen.len(), until, compare);
@@ -129,7 +211,7 @@ fn committed(folder: &Path) -> anyhow::Result<Vec<Committed>> {
     for path in results::files(folder).with_context(|| format!("folder {}", folder.display()))? {
         let results = Results::read(&path)?;
         if results.about.file.is_empty() {
-            continue; // of `bench --simulated`, whose tests compare them
+            continue; // of `run --simulated`, whose tests compare them
         }
         match today(&results) {
             Ok((bench, variants)) => files.push(Committed { path, results, bench, variants }),

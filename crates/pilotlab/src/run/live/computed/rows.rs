@@ -42,7 +42,7 @@ const METRICS: [&str; 16] = [
 ];
 
 /// Writes `NAME.csv.zst` into `folder`; the name is that of the experiment's file with the folder it is in.
-pub(in crate::bench) fn write(
+pub(in crate::run::live) fn write(
     file: &Path,
     of: &Simulated,
     (plan, asked): (&Plan, &toml::Table),

@@ -1,9 +1,9 @@
-//! `pilotlab bench`: runs an experiment on this machine, with any sensor beside any workload.
+//! Experiments on this machine: any sensor beside any workload; and the same files on a simulated machine with one drive.
 
+mod computed;
 mod output;
 mod plan;
 mod progress;
-mod simulated;
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -19,92 +19,67 @@ use pilotlight_bench::run::{self, RunError, Senses, Settings, StopFlag};
 use pilotlight_sensors::Roots;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::RunArgs;
 use crate::console;
 use crate::exit::Exit;
 use progress::Progress;
 
-const ABOUT: &str = "\
-Run an experiment on this machine: fio, RocksDB or any command as the workload, over every combination of its knobs, with \
-sensors of power and counters beside it.
-
-Results go to a folder of their own: the plan, the machine, every sample, results as JSON and CSV, and a report. A run that was \
-interrupted goes on with --resume. What was changed on the machine is put back on every way out; after a kill -9, `pilotlight \
-restore` does it.";
-
-const EXAMPLES: &str = "\
-Examples:
-  pilotlab bench experiments/quick.toml
-  pilotlab bench experiments/quick.toml --dry-run              every command, and how long it takes
-  pilotlab bench experiments/quick.toml --sensor modelled      watts from a model, labelled as such
-  pilotlab bench experiments/bursts.toml                       our target under bursts and three policies
-  pilotlab bench sweep.toml --out sweep --seed 7
-  pilotlab bench --resume sweep                                go on where it was interrupted
-  pilotlab bench drive.toml --i-may-overwrite /dev/nvme1n1
-  pilotlab bench experiments/completion/paper.toml --simulated profiles/poll-optane-900p.toml
-
-Exit codes:
-  0  everything was measured
-  1  the run ended early: a sensor or a tool is missing or failed; what was finished is kept
-  2  the command line, the experiment or the folder was refused; nothing was changed
-  129, 130, 143  ended by the end of the terminal (129), Ctrl-C (130) or SIGTERM (143); everything is put back, and the run can be
-     resumed. With nohup it outlives the terminal";
-
-/// Options of `pilotlab bench`.
+/// Options for experiments on a real machine.
 #[derive(Args, Clone, Debug)]
-#[command(long_about = ABOUT, after_long_help = EXAMPLES)]
-#[command(after_help = "Run with --help for examples and exit codes.")]
-pub(crate) struct BenchArgs {
-    /// The experiment (TOML; see docs/bench.md)
-    #[arg(value_name = "FILE", required_unless_present = "resume")]
-    file: Option<PathBuf>,
-
+#[command(next_help_heading = "Experiments on this machine")]
+pub(super) struct LiveArgs {
     /// Only print what would be done, and how long it takes
-    #[arg(long, help_heading = "What is run")]
+    #[arg(long)]
     dry_run: bool,
 
-    /// Go on with the run whose results are in this folder
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "out", "sensor", "no_baseline", "seed"], help_heading = "What is run")]
-    resume: Option<PathBuf>,
+    /// Continue the run whose results are in this folder
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "all", "replay", "out", "sensor", "no_baseline", "seed", "repeats"])]
+    pub(super) resume: Option<PathBuf>,
 
     /// A sensor that is needed beside those of the file; repeatable
-    #[arg(long, value_name = "NAME", help_heading = "What is run")]
+    #[arg(long, value_name = "NAME")]
     sensor: Vec<String>,
 
-    /// Leave the idle machine unmeasured
-    #[arg(long, help_heading = "What is run")]
+    /// Skip the idle baseline
+    #[arg(long)]
     no_baseline: bool,
 
-    /// Decides the order of points and what tools draw [default: the file's]
-    #[arg(long, value_name = "NUMBER", help_heading = "What is run")]
+    /// Seed of the order of points and of the workload's random numbers [default: the file's]
+    #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
 
-    /// The device that the experiment names, to say that everything on it may be lost
-    #[arg(long, value_name = "DEVICE", help_heading = "What is run")]
+    /// The device that the experiment names, to confirm that everything on it may be lost
+    #[arg(long, value_name = "DEVICE")]
     i_may_overwrite: Option<PathBuf>,
 
+    /// The server program `pilotlight` that a workload of kind "load" starts [default: the one beside this program]
+    #[arg(long, value_name = "PATH")]
+    program: Option<PathBuf>,
+
     /// Run it on the simulated machine of this profile (docs/seeds-machines.md): nothing of this machine is used
-    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["resume", "sensor", "dry_run"], help_heading = "What is run")]
+    #[arg(long, value_name = "PROFILE", conflicts_with_all = ["resume", "sensor", "dry_run", "program"])]
     simulated: Option<PathBuf>,
 
-    /// Also write the simulated results into this folder as `pilotlab claims` reads them
-    #[arg(long, value_name = "DIR", requires = "simulated", help_heading = "Output")]
+    /// Also write the results of --simulated into this folder as `pilotlab claims` reads them
+    #[arg(long, value_name = "DIR", requires = "simulated")]
     rows: Option<PathBuf>,
+}
 
-    /// Repeat each point so often [default: as the file says]
-    #[arg(long, value_name = "NUMBER", requires = "simulated", help_heading = "What is run")]
-    repeats: Option<u32>,
-
-    /// Folder for results; goes on with what is there [default: bench-results/TITLE-DATE-TIME]
-    #[arg(long, value_name = "DIR", help_heading = "Output")]
-    out: Option<PathBuf>,
-
-    /// Write samples as CSV instead of Parquet
-    #[arg(long, help_heading = "Output")]
-    csv: bool,
-
-    /// Print results (or with --dry-run the plan) as JSON
-    #[arg(long, help_heading = "Output")]
-    json: bool,
+impl LiveArgs {
+    /// The first of these options that was given.
+    pub(super) fn first_given(&self) -> Option<&'static str> {
+        super::first_given([
+            ("--dry-run", self.dry_run),
+            ("--resume", self.resume.is_some()),
+            ("--sensor", !self.sensor.is_empty()),
+            ("--no-baseline", self.no_baseline),
+            ("--seed", self.seed.is_some()),
+            ("--i-may-overwrite", self.i_may_overwrite.is_some()),
+            ("--program", self.program.is_some()),
+            ("--simulated", self.simulated.is_some()),
+            ("--rows", self.rows.is_some()),
+        ])
+    }
 }
 
 /// Everything that is known before anything is done.
@@ -116,12 +91,12 @@ struct Prepared {
 }
 
 /// Runs an experiment, or says what it would do.
-pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
-    if let (Some(profile), Some(file)) = (&args.simulated, &args.file) {
-        return on_simulated(args, profile, file);
+pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    if let (Some(profile), Some(file)) = (&args.live.simulated, args.file()) {
+        return on_simulated(args, profile, &file);
     }
     let read = prepare(args).and_then(|(loaded, folder)| {
-        if args.dry_run { Ok((loaded, folder)) } else { confirm(&loaded, args).map(|()| (loaded, folder)) }
+        if args.live.dry_run { Ok((loaded, folder)) } else { confirm(&loaded, args).map(|()| (loaded, folder)) }
     });
     let (loaded, folder) = match read {
         Ok(read) => read,
@@ -133,38 +108,46 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     let (plan, roots) = (Plan::new(&loaded), Roots::default());
     let senses = Senses::find(&loaded.experiment, &roots).map_err(RunError::from)?;
     let plan = plan.with_sensors(&loaded.experiment, senses.has_energy());
-    let format = if args.csv { Format::Csv } else { Format::Parquet };
-    let settings = Settings { folder, may_overwrite: args.i_may_overwrite.clone(), format, roots, changes: None };
+    let format = if args.output.csv { Format::Csv } else { Format::Parquet };
+    let settings = Settings { folder, may_overwrite: args.live.i_may_overwrite.clone(), format, roots, changes: None };
     let prepared = Prepared { loaded, plan, senses, settings };
-    if args.dry_run {
-        plan::show(&prepared, args.json)?;
+    if args.live.dry_run {
+        plan::show(&prepared, args.output.json)?;
         return Ok(Exit::Clean.into());
     }
     measured(args, &prepared)
 }
 
-fn prepare(args: &BenchArgs) -> anyhow::Result<(Loaded, Folder)> {
-    let asked = Asked { sensors: args.sensor.clone(), seed: args.seed, no_baseline: args.no_baseline };
-    if let Some(folder) = &args.resume {
+fn prepare(args: &RunArgs) -> anyhow::Result<(Loaded, Folder)> {
+    let LiveArgs { sensor, seed, no_baseline, program, simulated, .. } = &args.live;
+    let asked = Asked {
+        sensors: sensor.clone(),
+        seed: *seed,
+        no_baseline: *no_baseline,
+        // Results of a simulated machine are named by the keys of the file, whatever the number of repeats.
+        repeats: args.repeats.filter(|_| simulated.is_none()),
+        program: program.clone(),
+    };
+    if let Some(folder) = &args.live.resume {
         let folder = Folder::new(folder);
         let loaded = experiment::load(&folder.experiment(), &asked);
         let what = || format!("{} holds no run that can go on", folder.root().display());
         return Ok((loaded.with_context(what)?, folder));
     }
-    let file = args.file.as_deref().context("name an experiment")?;
-    let loaded = experiment::load(file, &asked)?;
-    let folder = args.out.clone().unwrap_or_else(|| default_folder(&loaded.experiment.title));
+    let file = args.file().context("name an experiment")?;
+    let loaded = experiment::load(&file, &asked)?;
+    let folder = args.output.out.clone().unwrap_or_else(|| default_folder(&loaded.experiment.title));
     Ok((loaded, Folder::new(&folder)))
 }
 
 /// Whoever sits at a terminal types the device once more before it is erased or filled.
-fn confirm(loaded: &Loaded, args: &BenchArgs) -> anyhow::Result<()> {
+fn confirm(loaded: &Loaded, args: &RunArgs) -> anyhow::Result<()> {
     let Some(device) = loaded.experiment.place.device.as_deref() else { return Ok(()) };
-    run::place::checked_device(device, args.i_may_overwrite.as_deref())?;
+    run::place::checked_device(device, args.live.i_may_overwrite.as_deref())?;
     if loaded.experiment.precondition.is_none() || !std::io::stdin().is_terminal() {
         return Ok(());
     }
-    console::tell(format_args!("Everything on {} will be erased. Type its name to go on: ", device.display()));
+    console::tell(format_args!("Everything on {} will be erased. Type its name to continue: ", device.display()));
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     anyhow::ensure!(Path::new(answer.trim()) == device, "not confirmed; nothing was changed");
@@ -194,13 +177,13 @@ fn moment(unix_s: u64) -> String {
     format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", second / 3_600, second / 60 % 60, second % 60)
 }
 
-fn measured(args: &BenchArgs, prepared: &Prepared) -> anyhow::Result<ExitCode> {
+fn measured(args: &RunArgs, prepared: &Prepared) -> anyhow::Result<ExitCode> {
     let Prepared { loaded, plan, senses, settings } = prepared;
     let stop = listening()?;
-    if !args.json {
+    if !args.output.json {
         console::print(output::sensors(senses))?;
     }
-    let mut progress = Progress::new(plan, args.json);
+    let mut progress = Progress::new(plan, args.output.json);
     let outcome = run::run(loaded, plan, senses, settings, &stop, &mut |event| progress.tell(&event));
     progress.finish();
     match outcome {
@@ -236,11 +219,11 @@ fn stopped(signal: i32, how_to_go_on: &str) -> ExitCode {
 }
 
 /// The experiment on a machine that is computed.
-fn on_simulated(args: &BenchArgs, profile: &Path, file: &Path) -> anyhow::Result<ExitCode> {
+fn on_simulated(args: &RunArgs, profile: &Path, file: &Path) -> anyhow::Result<ExitCode> {
     let read = || -> anyhow::Result<_> {
         let (mut loaded, folder) = prepare(args)?;
         loaded.experiment.repeats = args.repeats.unwrap_or(loaded.experiment.repeats);
-        Ok((simulated::Simulated::load(profile)?, loaded, folder))
+        Ok((computed::Simulated::load(profile)?, loaded, folder))
     };
     let (mut machine, loaded, folder) = match read() {
         Ok(read) => read,
@@ -251,8 +234,8 @@ fn on_simulated(args: &BenchArgs, profile: &Path, file: &Path) -> anyhow::Result
     };
     let plan = Plan::new(&loaded);
     let stop = listening()?;
-    let mut progress = Progress::new(&plan, args.json);
-    let format = if args.csv { Format::Csv } else { Format::Parquet };
+    let mut progress = Progress::new(&plan, args.output.json);
+    let format = if args.output.csv { Format::Csv } else { Format::Parquet };
     let outcome =
         run::computed::run(&loaded, &plan, &mut machine, &folder, format, &stop, &mut |event| progress.tell(&event));
     progress.finish();
@@ -260,10 +243,10 @@ fn on_simulated(args: &BenchArgs, profile: &Path, file: &Path) -> anyhow::Result
         Err(RunError::Stopped(signal)) => return Ok(stopped(signal, &goes_on_there(&folder))),
         outcome => outcome?,
     };
-    if let Some(rows) = &args.rows {
-        simulated::write_rows(file, &machine, (&plan, &loaded.table), &folder, rows)?;
+    if let Some(rows) = &args.live.rows {
+        computed::write_rows(file, &machine, (&plan, &loaded.table), &folder, rows)?;
     }
-    if args.json {
+    if args.output.json {
         console::line(serde_json::to_string_pretty(&results)?)?;
     } else {
         console::print(output::people(&results, folder.root()))?;
@@ -293,17 +276,17 @@ fn outlives(status: &str) -> bool {
 }
 
 fn goes_on_there(folder: &Folder) -> String {
-    format!("to go on: the same with --out {}", folder.root().display())
+    format!("to continue: the same with --out {}", folder.root().display())
 }
 
 fn how_to_go_on(settings: &Settings) -> String {
     let folder = settings.folder.root().display();
     let device = settings.may_overwrite.as_ref().map(|device| format!(" --i-may-overwrite {}", device.display()));
-    format!("to go on: pilotlab bench --resume {folder}{}", device.unwrap_or_default())
+    format!("to continue: pilotlab run --resume {folder}{}", device.unwrap_or_default())
 }
 
-fn tell(args: &BenchArgs, prepared: &Prepared, results: &Results) -> anyhow::Result<()> {
-    if args.json {
+fn tell(args: &RunArgs, prepared: &Prepared, results: &Results) -> anyhow::Result<()> {
+    if args.output.json {
         console::line(serde_json::to_string_pretty(results)?)?;
     } else {
         console::print(output::people(results, prepared.settings.folder.root()))?;

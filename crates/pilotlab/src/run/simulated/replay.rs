@@ -1,4 +1,4 @@
-//! `pilotlab sim --replay FILE`: a trace of one's own under every policy, without a file of TOML or the repository at hand.
+//! `pilotlab run --replay FILE`: a trace of one's own under every policy, without a file of TOML or the repository at hand.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,16 +12,17 @@ use pilotlight_lab::variant::{self, Choice, Variant};
 use pilotlight_report::table::short;
 use pilotlight_trace::Format;
 
-use super::SimArgs;
+use super::{SimulatedArgs, VariantArgs};
 use crate::console;
+use crate::run::RunArgs;
 use crate::table::Table;
 
 /// The experiment, and the machine that it names.
-const EXPERIMENT: &str = include_str!("../../../../experiments/traces/trace-file.toml");
+const EXPERIMENT: &str = include_str!("../../../../../experiments/traces/trace-file.toml");
 const FILES: [(&str, &str); 3] = [
-    ("calibration.toml", include_str!("../../../../calibration.toml")),
-    ("profiles/sandman-epyc-9454p.toml", include_str!("../../../../profiles/sandman-epyc-9454p.toml")),
-    ("profiles/ssd/pm1743.toml", include_str!("../../../../profiles/ssd/pm1743.toml")),
+    ("calibration.toml", include_str!("../../../../../calibration.toml")),
+    ("profiles/sandman-epyc-9454p.toml", include_str!("../../../../../profiles/sandman-epyc-9454p.toml")),
+    ("profiles/ssd/pm1743.toml", include_str!("../../../../../profiles/ssd/pm1743.toml")),
 ];
 /// What savings are of.
 const BASELINE: &str = "spdk-static";
@@ -32,7 +33,7 @@ const BASELINE: &str = "spdk-static";
 pub(super) struct ReplayArgs {
     /// Replay a block trace under every policy: joules a day, kWh a month, latency (docs/traces.md). Also surrogate:alibaba
     /// and surrogate:tencent
-    #[arg(long, value_name = "TRACE", conflicts_with_all = ["file", "all", "recheck", "sentinels"])]
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["file", "all"])]
     pub(super) replay: Option<String>,
 
     /// Only this policy; repeatable: spdk-static, linux-interrupt, governor, dynamic, hybrid-poll, sandman
@@ -66,8 +67,8 @@ pub(super) struct ReplayArgs {
 }
 
 /// The experiment with what was asked.
-fn prepare(args: &SimArgs, source: &str, mut request: Request) -> anyhow::Result<(Bench, Vec<Variant>)> {
-    let wanted = &args.replay;
+fn prepare(args: &RunArgs, source: &str, mut request: Request) -> anyhow::Result<(Bench, Vec<Variant>)> {
+    let wanted = &args.simulated.replay;
     let quoted = |text: &str| format!("{text:?}");
     let mut set = vec![("trace.source".to_owned(), quoted(source))];
     let mut add = |key: &str, value: Option<String>| set.extend(value.map(|value| (format!("trace.{key}"), value)));
@@ -80,7 +81,8 @@ fn prepare(args: &SimArgs, source: &str, mut request: Request) -> anyhow::Result
     request.set.splice(0..0, set);
     let mut bench = experiment::load_text("trace-file.toml", EXPERIMENT, &request, &|name| embedded(name))?;
     only(&mut bench, &wanted.policy)?;
-    let choice = Choice { family: args.family, perturb: args.perturb, draws: args.lhs, ..Choice::default() };
+    let VariantArgs { family, perturb, lhs, .. } = args.simulated.variants;
+    let choice = Choice { family, perturb, draws: lhs, ..Choice::default() };
     let variants = variant::variants(&bench.machine.calibration, &choice)?;
     Ok((bench, variants))
 }
@@ -104,13 +106,13 @@ fn only(bench: &mut Bench, wanted: &[String]) -> anyhow::Result<()> {
 }
 
 /// Prints what came out.
-fn tell(args: &SimArgs, source: &str, bench: &Bench, cells: &[Cell]) -> anyhow::Result<()> {
+fn tell(args: &RunArgs, source: &str, bench: &Bench, cells: &[Cell]) -> anyhow::Result<()> {
     let first = cells.first().context("nothing was run")?;
-    if args.json {
+    if args.output.json {
         return console::line(format_args!("{:#}", json(source, bench, cells)));
     }
     let model = format!("modelled on {} (hash {}), a month is 30 days\n", bench.machine.name, bench.hash);
-    let [heading, table, place] = [heading(source, first), table(cells).to_string(), place(&args.out)];
+    let [heading, table, place] = [heading(source, first), table(cells).to_string(), place(&args.out())];
     console::line(format_args!("{heading}\n{model}\n{table}\n{place}"))
 }
 
@@ -194,7 +196,7 @@ fn json(source: &str, bench: &Bench, cells: &[Cell]) -> serde_json::Value {
 }
 
 /// Runs it.
-pub(super) fn run(args: &SimArgs, source: &str) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &RunArgs, source: &str) -> anyhow::Result<ExitCode> {
     let prepared = super::request(args).and_then(|request| prepare(args, source, request));
     let (bench, variants) = match prepared {
         Ok(prepared) => prepared,
@@ -204,9 +206,9 @@ pub(super) fn run(args: &SimArgs, source: &str) -> anyhow::Result<ExitCode> {
         }
     };
     // what is in the trace is not part of the question: results of before are never added to
-    let args = &SimArgs { fresh: true, ..args.clone() };
+    let args = &RunArgs { simulated: SimulatedArgs { fresh: true, ..args.simulated.clone() }, ..args.clone() };
     let (done, audited) = super::swept(args, &bench, &variants)?;
-    let (cells, _) = super::output::save_all(args, &args.out, &bench, &variants, &done)?;
+    let (cells, _) = super::output::save_all(args, &args.out(), &bench, &variants, &done)?;
     tell(args, source, &bench, &cells)?;
     super::tell_audited(args, audited)?;
     Ok(crate::exit::Exit::Clean.into())

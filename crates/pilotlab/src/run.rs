@@ -1,0 +1,257 @@
+//! `pilotlab run`: runs an experiment's file, on this machine or on the simulator, as the file asks.
+
+mod live;
+mod simulated;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+use pilotlight_bench::experiment::read;
+
+use crate::exit::{self, Exit};
+
+pub(crate) use simulated::{found, workers};
+
+const ABOUT: &str = "\
+Run an experiment: every combination of its parameters, repeated, in one file.
+
+The file says where it runs. With a [workload] of a tool (fio, RocksDB, any command) it is measured on this machine, with sensors of power \
+and counters beside it (docs/bench.md); --simulated runs the same file on a simulated machine with one drive. With the profile of a server and \
+[[workload]]s of hosts it is simulated (docs/experiments.md). A list of experiments (experiments/all.toml) runs one after the other. With \
+--replay a block trace of your own is simulated under every policy.
+
+What is finished is kept: an interrupted run continues, with --resume (measured) or with the same command (simulated). What a measurement \
+changes on this machine is put back on every way out; after a kill -9, `pilotlab restore` does it. Results of another machine or of \
+another experiment are set aside, never mixed. Watts of the simulator are modelled, from the profile that is named with its hash.";
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlab run experiments/quick.toml                              fio on this machine, under two minutes
+  pilotlab run experiments/quick.toml --dry-run                    every command, and how long it takes
+  pilotlab run experiments/quick.toml --sensor modelled            watts from a model, labelled as such
+  pilotlab run experiments/bursts.toml                             our target under bursts and three policies
+  pilotlab run --resume bench-results/NAME                         continue where it was interrupted
+  pilotlab run drive.toml --i-may-overwrite /dev/nvme1n1
+  pilotlab run experiments/thesis/gc-15s.toml --simulated profiles/thesis-980pro.toml
+
+  pilotlab run experiments/sandman/fig3.toml                       a figure, on the simulator
+  pilotlab run experiments/sandman/fig3.toml --smoke               short runs, two of each
+  pilotlab run experiments/sandman/fig4.toml --set policy.sandman.settings.z=3 --out /tmp/z3
+  pilotlab run experiments/sandman/fig3.toml --set machine.poll.loop_ns=150
+  pilotlab run experiments/sandman/fig4.toml --family              every machine that the printed figures allow
+  pilotlab run experiments/sandman/fig4.toml --perturb 20 --lhs 50 how much the free constants matter
+  pilotlab run experiments/sandman/fig3.toml --oracle              what a schedule that knows the future would burn
+  pilotlab run --all                                               every simulated experiment (experiments/all.toml)
+  pilotlab run --all --smoke --audit --out /tmp/smoke              everything, short, held to the laws
+
+  pilotlab run --replay io_traces.csv.gz --sizes device_size.csv   your own trace: joules a day, kWh a month
+  pilotlab run --replay web.csv --policy spdk-static --policy sandman --json
+
+Exit codes:
+  0  everything was measured or simulated
+  1  a run or a file failed, a sensor or a tool is missing or failed, or a law was broken; what was finished is kept
+  2  the command line, the file or the folder was refused; nothing was run or changed
+  129, 130, 143  a measurement was ended by SIGHUP (129), Ctrl-C (130) or SIGTERM (143); everything is put back, and the run can be
+     resumed. With nohup it outlives the terminal";
+
+/// Options of `pilotlab run`.
+#[derive(Args, Clone, Debug)]
+#[command(long_about = ABOUT, after_long_help = EXAMPLES)]
+#[command(after_help = "Run with --help for examples and exit codes.")]
+pub(crate) struct RunArgs {
+    /// The experiment, or a list of experiments
+    #[arg(value_name = "FILE", required_unless_present_any = ["all", "replay", "resume"])]
+    file: Option<PathBuf>,
+
+    /// Run each point this often [default: as the file says]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: Option<u32>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+
+    #[command(flatten)]
+    live: live::LiveArgs,
+
+    #[command(flatten)]
+    simulated: simulated::SimulatedArgs,
+}
+
+/// What is written, and where.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Output")]
+struct OutputArgs {
+    /// Folder for results; what is there is continued [default: results for a simulated experiment,
+    /// bench-results/TITLE-DATE-TIME for a measured one]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Print the results (with --dry-run the plan) as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Write tables as CSV: the default for a simulated experiment's summary
+    #[arg(long, conflicts_with = "parquet")]
+    csv: bool,
+
+    /// Write tables as Parquet: the default for the samples of a measured experiment
+    #[arg(long)]
+    parquet: bool,
+}
+
+/// What a file asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// To be measured on this machine.
+    Live,
+    /// To be simulated: an experiment or a list of them.
+    Simulated,
+}
+
+impl Kind {
+    /// The kind of a file.
+    fn of(file: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let table = read::parse(&file.display().to_string(), &text)?;
+        if table.contains_key("profile") || table.contains_key("pass") {
+            return Ok(Self::Simulated);
+        }
+        let is_live = table.contains_key("include") || table.get("workload").is_some_and(toml::Value::is_table);
+        anyhow::ensure!(
+            is_live,
+            "{} is no experiment: one for this machine has a section [workload] (docs/bench.md), a simulated one names its profile \
+             (docs/experiments.md), a list has [[pass]]",
+            file.display()
+        );
+        Ok(Self::Live)
+    }
+}
+
+/// Runs an experiment.
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let kind = match args.kind() {
+        Ok(kind) => kind,
+        Err(error) => {
+            exit::failed(&error);
+            return Ok(Exit::Refused.into());
+        }
+    };
+    match kind {
+        Kind::Live => live::run(args),
+        Kind::Simulated => simulated::run(args),
+    }
+}
+
+impl RunArgs {
+    /// The file that is meant; `experiments/all` is `experiments/all.toml`.
+    fn file(&self) -> Option<PathBuf> {
+        let file = self.file.as_ref()?;
+        let longer = PathBuf::from(format!("{}.toml", file.display()));
+        Some(if !file.exists() && longer.is_file() { longer } else { file.clone() })
+    }
+
+    /// What is to be run, if the options fit it.
+    fn kind(&self) -> anyhow::Result<Kind> {
+        let kind = match self.file() {
+            Some(file) => Kind::of(&file)?,
+            None if self.live.resume.is_some() => Kind::Live,
+            None => Kind::Simulated,
+        };
+        let (other, why) = match kind {
+            Kind::Live => {
+                (self.simulated.first_given(), "is for simulated experiments; this one is for a real machine")
+            }
+            Kind::Simulated => (self.live.first_given(), "is for experiments on a real machine; this one is simulated"),
+        };
+        match other {
+            Some(option) => anyhow::bail!("{option} {why}"),
+            None => Ok(kind),
+        }
+    }
+}
+
+/// The name of the first option that was given.
+fn first_given<const N: usize>(options: [(&'static str, bool); N]) -> Option<&'static str> {
+    options.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::{Args as _, Command, FromArgMatches as _};
+
+    use super::*;
+
+    fn command() -> Command {
+        RunArgs::augment_args(Command::new("run"))
+    }
+
+    /// The options that stand under a heading, those of a replay left out, which require `--replay`.
+    fn options(headings: &[&str]) -> BTreeSet<String> {
+        let command = command();
+        let within = |arg: &&clap::Arg| arg.get_help_heading().is_some_and(|heading| headings.contains(&heading));
+        command
+            .get_arguments()
+            .filter(within)
+            .filter_map(|arg| arg.get_long())
+            .map(|name| format!("--{name}"))
+            .collect()
+    }
+
+    /// The command line with one option of an experiment, and what it requires.
+    fn given(option: &str) -> RunArgs {
+        let value = match option {
+            "--set" => Some("a=1"),
+            "--i-may-overwrite" | "--program" | "--simulated" | "--rows" | "--sensor" | "--replay" => Some("x"),
+            "--seed" | "--workers" | "--lhs" => Some("1"),
+            "--resume" => return parse(&["--resume", "x"]),
+            _ => None,
+        };
+        let words: Vec<&str> = [option].into_iter().chain(value).collect();
+        match option {
+            "--all" => parse(&words),
+            "--rows" => parse(&[&["e.toml", "--simulated", "x"], &words[..]].concat()),
+            _ => parse(&[&["e.toml"], &words[..]].concat()),
+        }
+    }
+
+    fn parse(words: &[&str]) -> RunArgs {
+        let matches = command().try_get_matches_from(std::iter::once(&"run").chain(words)).unwrap();
+        RunArgs::from_arg_matches(&matches).unwrap()
+    }
+
+    #[test]
+    fn every_option_of_one_kind_is_noticed() {
+        let live = options(&["Experiments on this machine"]);
+        let simulated = options(&["Simulated experiments", "Variants of the simulated machine"]);
+        assert!(live.len() > 5 && simulated.len() > 5, "{live:?} {simulated:?}");
+        for option in &live {
+            let args = given(option);
+            let expected = if option == "--rows" { "--simulated" } else { option };
+            assert_eq!((args.live.first_given(), args.simulated.first_given()), (Some(expected), None));
+        }
+        for option in &simulated {
+            let args = given(option);
+            assert_eq!((args.live.first_given(), args.simulated.first_given()), (None, Some(option.as_str())));
+        }
+    }
+
+    #[test]
+    fn the_file_says_where_it_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let kind = |text: &str| {
+            let path = folder.path().join("e.toml");
+            std::fs::write(&path, text).unwrap();
+            Kind::of(&path).map_err(|error| format!("{error:#}"))
+        };
+        assert_eq!(kind("profile = 'p'\n[[workload]]\nname = 'w'"), Ok(Kind::Simulated));
+        assert_eq!(kind("[[pass]]\nname = 'p'"), Ok(Kind::Simulated));
+        assert_eq!(kind("[workload]\nkind = 'fio'"), Ok(Kind::Live));
+        assert_eq!(kind("include = ['common.toml']"), Ok(Kind::Live));
+        assert!(kind("[[claim]]\nid = 'a'").unwrap_err().contains("is no experiment"));
+        assert!(kind("title = ").unwrap_err().contains("e.toml"));
+    }
+}

@@ -1,0 +1,270 @@
+//! Simulated experiments: a file, or a list of them.
+
+mod all;
+mod output;
+mod progress;
+mod replay;
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+use pilotlight_lab::audit::{Audited, Auditor};
+use pilotlight_lab::calibration::Calibration;
+use pilotlight_lab::claims::{claim, leave_out};
+use pilotlight_lab::experiment::{self, Bench, Request};
+use pilotlight_lab::journal;
+use pilotlight_lab::matrix::{Fitted, Matrix};
+use pilotlight_lab::oracle;
+use pilotlight_lab::results::Results;
+use pilotlight_lab::sweep::{self, Sweep};
+use pilotlight_lab::variant::{self, Choice, Variant};
+
+use super::RunArgs;
+use crate::console;
+use crate::exit::Exit;
+use progress::Progress;
+
+/// Options for simulated experiments.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Simulated experiments")]
+pub(super) struct SimulatedArgs {
+    /// Every simulated experiment: experiments/all.toml here or in a folder above
+    #[arg(long, conflicts_with = "file")]
+    all: bool,
+
+    /// A key of the file at another value, or of the machine (machine.poll.loop_ns=150); repeatable
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+
+    /// Short runs, two of each: to see that it works
+    #[arg(long)]
+    smoke: bool,
+
+    /// Hold the first replication of everything that is run to the laws of docs/simulator-laws.md
+    #[arg(long)]
+    audit: bool,
+
+    /// Also bound what could have been saved, for runs of at most so many requests (docs/oracle.md)
+    #[arg(long, value_name = "REQUESTS", num_args = 0..=1, default_missing_value = "5e6")]
+    oracle: Option<f64>,
+
+    /// Runs at a time [default: one a core]
+    #[arg(long, value_name = "COUNT")]
+    workers: Option<NonZeroUsize>,
+
+    /// Forget results that are there
+    #[arg(long)]
+    fresh: bool,
+
+    #[command(flatten)]
+    variants: VariantArgs,
+
+    #[command(flatten)]
+    replay: replay::ReplayArgs,
+}
+
+/// Which machines are simulated beside the default one.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Variants of the simulated machine")]
+struct VariantArgs {
+    /// Every member of the family in calibration.toml
+    #[arg(long)]
+    family: bool,
+
+    /// Every free constant moved by PERCENT, up and down
+    #[arg(long, value_name = "PERCENT", num_args = 0..=1, default_missing_value = "20")]
+    perturb: Option<u32>,
+
+    /// COUNT draws of all free constants over their ranges (Latin hypercube)
+    #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
+    lhs: usize,
+
+    /// One for each figure that constants were fitted on, without what was fitted on it
+    #[arg(long)]
+    leave_out: bool,
+}
+
+impl SimulatedArgs {
+    /// The first of these options that was given.
+    pub(super) fn first_given(&self) -> Option<&'static str> {
+        let VariantArgs { family, perturb, lhs, leave_out } = self.variants;
+        super::first_given([
+            ("--all", self.all),
+            ("--set", !self.set.is_empty()),
+            ("--smoke", self.smoke),
+            ("--audit", self.audit),
+            ("--oracle", self.oracle.is_some()),
+            ("--workers", self.workers.is_some()),
+            ("--fresh", self.fresh),
+            ("--family", family),
+            ("--perturb", perturb.is_some()),
+            ("--lhs", lhs > 0),
+            ("--leave-out", leave_out),
+            ("--replay", self.replay.replay.is_some()),
+        ])
+    }
+}
+
+/// Runs an experiment, or all of a list, or replays a trace.
+pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    if let Some(source) = &args.simulated.replay.replay {
+        return replay::run(args, source);
+    }
+    match prepare(args) {
+        Ok(Prepared::One(bench, variants)) => one(args, &bench, &variants),
+        Ok(Prepared::List(entries)) => all::run(args, &entries),
+        Err(error) => {
+            crate::exit::failed(&error);
+            Ok(Exit::Refused.into())
+        }
+    }
+}
+
+/// What is to be run, read and checked.
+enum Prepared {
+    One(Box<Bench>, Vec<Variant>),
+    List(Vec<all::Entry>),
+}
+
+fn prepare(args: &RunArgs) -> anyhow::Result<Prepared> {
+    let request = request(args)?;
+    let file = args.file().map_or_else(|| found(ALL), Ok)?;
+    let fitted = fitted(&experiment::home(&file)?)?;
+    let VariantArgs { family, perturb, lhs, leave_out } = args.simulated.variants;
+    let without = if leave_out { fitted.clone() } else { Fitted::new() };
+    let choice = Choice { family, perturb, draws: lhs, without };
+    if Matrix::is_one(&file)? {
+        return Ok(Prepared::List(all::entries(args, &file, &request, &choice, &fitted)?));
+    }
+    let bench = experiment::load(&file, &request)?;
+    let variants = variant::variants(&bench.machine.calibration, &choice)?;
+    Ok(Prepared::One(Box::new(bench), variants))
+}
+
+fn request(args: &RunArgs) -> anyhow::Result<Request> {
+    let pair = |text: &String| {
+        let (key, value) = text.split_once('=').with_context(|| format!("--set {text}: write KEY=VALUE"))?;
+        Ok((key.trim().to_owned(), value.trim().to_owned()))
+    };
+    let set = args.simulated.set.iter().map(pair).collect::<anyhow::Result<_>>()?;
+    Ok(Request { set, smoke: args.simulated.smoke, replications: args.repeats })
+}
+
+/// The figures of the claims that constants were fitted on.
+fn fitted(home: &Path) -> anyhow::Result<Fitted> {
+    let claims = home.join("experiments/claims.toml");
+    if !claims.is_file() {
+        return Ok(Fitted::new());
+    }
+    let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+    let rows = claim::parse(&[(claims.display().to_string(), read(&claims)?)])?;
+    let calibration = Calibration::parse(&read(&home.join("calibration.toml"))?)?;
+    Ok(leave_out::fitted(&rows, &calibration))
+}
+
+/// The list of everything.
+const ALL: &str = "experiments/all.toml";
+
+/// A file of the repository, here or in a folder above.
+pub(crate) fn found(name: &str) -> anyhow::Result<PathBuf> {
+    let here = std::env::current_dir().context("cannot tell the present folder")?;
+    let found = here.ancestors().map(|folder| folder.join(name)).find(|file| file.is_file());
+    found.with_context(|| format!("there is no {name} here or above: run it in the repository"))
+}
+
+fn one(args: &RunArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<ExitCode> {
+    let (done, audited) = swept(args, bench, variants)?;
+    output::write(args, &args.out(), bench, variants, &done)?;
+    tell_audited(args, audited)?;
+    Ok(Exit::Clean.into())
+}
+
+/// Runs what is missing.
+fn swept(args: &RunArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<(Done, Audited)> {
+    let sweep = Sweep::new(bench, variants);
+    let place = place(&args.out(), bench, "csv");
+    make_room(args, &place)?;
+    let there = there(&sweep, bench, &place)?;
+    let progress = Progress::new(there, workers(args.simulated.workers), args.output.json);
+    let auditor = Auditor::new(bench.experiment.seed);
+    let done = sweep_into(args, &sweep, &place, &auditor, args.simulated.oracle, &progress);
+    progress.finish();
+    Ok((done?, auditor.audited()))
+}
+
+/// What is missing of a sweep, in seconds of a core, as estimated.
+fn there(sweep: &Sweep<'_>, bench: &Bench, place: &Path) -> anyhow::Result<f64> {
+    let known = journal::read(place)?.filter(|known| known.about.same(&bench.about()));
+    Ok(sweep.missing_s(&known.unwrap_or_default()))
+}
+
+/// Makes the folder for results, and forgets what is there if that is asked.
+fn make_room(args: &RunArgs, place: &Path) -> anyhow::Result<()> {
+    if let Some(folder) = place.parent() {
+        std::fs::create_dir_all(folder).with_context(|| format!("folder {}", folder.display()))?;
+    }
+    if args.simulated.fresh {
+        journal::forget(place)?;
+    }
+    Ok(())
+}
+
+/// A finished sweep.
+struct Done {
+    results: Results,
+    /// What has no bracket, in lines for people; empty where none was asked for.
+    unbounded: Vec<String>,
+}
+
+fn sweep_into(
+    args: &RunArgs,
+    sweep: &Sweep<'_>,
+    place: &Path,
+    auditor: &Auditor,
+    oracle: Option<f64>,
+    progress: &Progress,
+) -> anyhow::Result<Done> {
+    let watcher = |done: &sweep::Progress<'_>| progress.done(done);
+    let results = if args.simulated.audit {
+        sweep.run(
+            place,
+            workers(args.simulated.workers),
+            &|scenario, policy, source| auditor.run(scenario, policy, source),
+            &watcher,
+        )
+    } else {
+        sweep.run(place, workers(args.simulated.workers), &sweep::simulator, &watcher)
+    };
+    let results = results.with_context(|| format!("what was finished is kept in {}", place.display()))?;
+    let Some(most) = oracle else { return Ok(Done { results, unbounded: Vec::new() }) };
+    let (results, unbounded) =
+        oracle::add(sweep, place, most, workers(args.simulated.workers), &|at, of| progress.bracket(at, of))?;
+    Ok(Done { results, unbounded: oracle::words(&unbounded) })
+}
+
+fn tell_audited(args: &RunArgs, Audited { runs, records, requests }: Audited) -> anyhow::Result<()> {
+    if !args.simulated.audit || args.output.json {
+        return Ok(());
+    }
+    console::line(format_args!("{runs} runs audited, {records} records of {requests} requests: no law broken"))
+}
+
+/// How many runs at a time: as wanted, or one for each core.
+pub(crate) fn workers(wanted: Option<NonZeroUsize>) -> NonZeroUsize {
+    wanted.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+}
+
+impl RunArgs {
+    /// The folder for results.
+    fn out(&self) -> PathBuf {
+        self.output.out.clone().unwrap_or_else(|| "results".into())
+    }
+}
+
+/// The file `NAME.ENDING` in a folder for results.
+fn place(out: &Path, bench: &Bench, ending: &str) -> PathBuf {
+    out.join(format!("{}.{ending}", bench.experiment.name))
+}

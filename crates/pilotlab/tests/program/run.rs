@@ -1,0 +1,93 @@
+//! `pilotlab run`: which options fit which file, and the server program that a workload starts.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::{run, text};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+fn file(name: &str) -> String {
+    format!("{ROOT}/experiments/{name}")
+}
+
+#[test]
+fn options_of_the_other_kind_are_refused_by_name() {
+    let (quick, fig3, claims) = (file("quick.toml"), file("sandman/fig3.toml"), file("claims-map.toml"));
+    for (args, says) in [
+        (vec![&quick[..], "--smoke"], "--smoke is for simulated experiments"),
+        (vec![&fig3, "--dry-run"], "--dry-run is for experiments on a real machine"),
+        (vec![&fig3, "--program", "x"], "--program is for experiments on a real machine"),
+        (vec![&quick, "--program", "x"], "only a workload of kind \"load\""),
+        (vec![&claims], "is no experiment"),
+    ] {
+        let output = run(&[&["run"], &args[..]].concat());
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
+        assert!(message.contains(says), "{args:?}: {message}");
+    }
+}
+
+/// One point of 0.2 s of our own load on a server of its own.
+fn experiment(folder: &Path) -> String {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let path = folder.join("e.toml");
+    let text = format!(
+        "title = 'load'\nduration = '200ms'\nrepeats = 1\nplace = {{ nothing = true }}\n[[sensor]]\nsensor = 'cputime'\n\
+         [workload]\nkind = 'load'\noptions = {{ yield = true }}\n[workload.serve]\npolicy = 'interrupt'\n\
+         namespace = 'mem:1MiB'\nlisten = '127.0.0.1:{port}'\noptions = {{ reactors = 1 }}\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// The server program beside `pilotlab`. `cargo test -p pilotlab` does not build it, so that this does; `None`, with a printed reason, where
+/// that fails.
+fn server() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_BIN_EXE_pilotlab")).with_file_name("pilotlight");
+    if !beside.is_file() {
+        let release = beside.parent().is_some_and(|folder| folder.ends_with("release"));
+        let mut build = Command::new(option_env!("CARGO").unwrap_or("cargo"));
+        build.args(["build", "-p", "pilotlight"]).args(release.then_some("--release")).current_dir(ROOT);
+        if !build.status().is_ok_and(|status| status.success()) || !beside.is_file() {
+            println!("skipped: {} is not built, and cannot be", beside.display());
+            return None;
+        }
+    }
+    Some(beside)
+}
+
+#[test]
+fn a_workload_starts_the_server_beside_the_program() {
+    if server().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let output = run(&["run", &experiment(folder.path()), "--out", out.to_str().unwrap(), "--no-baseline"]);
+    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+    let results = std::fs::read_to_string(out.join("results.json")).unwrap();
+    let results: serde_json::Value = serde_json::from_str(&results).unwrap();
+    assert_eq!(results["complete"], true);
+    assert!(results.to_string().contains("io_per_s"), "{results}");
+}
+
+#[test]
+fn a_server_of_another_version_is_refused_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("pilotlight");
+    std::fs::write(&program, "#!/bin/sh\necho pilotlight 0.0.1\n").unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let experiment = experiment(folder.path());
+    let out = folder.path().join("out");
+    let with = |path: &str| run(&["run", &experiment, "--out", out.to_str().unwrap(), "--program", path]);
+    for (path, says) in [(program.to_str().unwrap(), "is version 0.0.1"), ("/nowhere/pilotlight", "cannot be started")]
+    {
+        let output = with(path);
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.contains(says) && message.contains("cargo build --release -p pilotlight"), "{message}");
+    }
+}
