@@ -4,6 +4,7 @@
 //! - [`workload`]: tools that make work; each is a file of its own that builds a command line and reads the tool's output.
 //! - [`experiment`]: what is asked, as a file. [`plan`]: every point, their order, and how long it takes.
 //! - [`run`]: does it, and leaves nothing behind, whatever happens. Its journal lets an interrupted run go on.
+//! - [`measure`]: a command as it is, without an experiment's file.
 //! - [`metrics`]: what a run's figures add up to. Pure. [`results`]: the folder that holds all of it. [`report`]: a page of it.
 //! - [`study`]: how requests are completed: interrupt or polling; which of them really ran, and which of them wins where.
 //! - [`given`]: a folder of results as it is read again. [`compare`]: two of them, point by point. [`advise`]: what one of them
@@ -15,6 +16,7 @@ pub mod experiment;
 pub mod given;
 #[cfg(test)]
 mod made;
+pub mod measure;
 pub mod metrics;
 pub mod plan;
 pub mod record;

@@ -43,3 +43,4 @@ pub use recording::Recording;
 
 pub use sampler::{Planned, Sampler};
 pub use sensor::{About, Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit, Why};
+pub use sys::child::{Usage, wait_for};

@@ -11,7 +11,7 @@ pub mod scope;
 mod system;
 
 use crate::record::{Class, Latency, Record, What};
-use crate::results::entry::{Baseline, Run};
+use crate::results::entry::{Baseline, Run, Sensed};
 use crate::study::count;
 use power::Taken;
 use scope::Scope;
@@ -63,6 +63,12 @@ pub fn of_run(run: &Run, taken: &Taken, baseline: Option<&Baseline>) -> Vec<Metr
     }
     metrics.extend(run.record.extra.iter().map(|(key, value)| of_tool(key, *value)));
     metrics
+}
+
+/// What the whole machine was busy with.
+#[must_use]
+pub fn of_machine(sensed: &Sensed) -> Vec<Metric> {
+    system::metrics(sensed, None)
 }
 
 /// What tells mechanisms of completion apart, where one was asked for.

@@ -32,11 +32,18 @@ impl Senses {
     /// # Errors
     /// A sensor that is needed and cannot be read.
     pub fn find(experiment: &Experiment, roots: &Roots) -> Result<Self, Missing> {
+        Self::of(&experiment.sensors, experiment.power_sensors == PowerSensors::Found, roots)
+    }
+
+    /// Opens these sensors once, and those that are `found`.
+    ///
+    /// # Errors
+    /// A sensor that is needed and cannot be read.
+    pub fn of(specs: &[SensorSpec], found: bool, roots: &Roots) -> Result<Self, Missing> {
         let mut senses = Self::default();
-        for spec in &experiment.sensors {
+        for spec in specs {
             senses.add(spec.clone(), roots)?;
         }
-        let found = experiment.power_sensors == PowerSensors::Found;
         if found && senses.specs.is_empty() && senses.missing.is_empty() {
             senses.add_counters(roots)?;
         }

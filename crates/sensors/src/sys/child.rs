@@ -1,4 +1,4 @@
-//! Runs a program with a limit on its time, and says what CPU time it took.
+//! Programs that are waited for together with what they took: one that is run for its output within a time limit, and any child.
 
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -9,6 +9,33 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 /// More output than this is no reading.
 const LONGEST: usize = 1 << 20;
+
+/// What a process took, together with the children that it waited for (getrusage(2)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time in user space, in nanoseconds.
+    pub user_ns: u64,
+    /// CPU time in the kernel, in nanoseconds.
+    pub system_ns: u64,
+    /// The most memory that one of the processes had resident, in bytes.
+    pub max_resident_bytes: u64,
+    /// Page faults, with and without I/O.
+    pub page_faults: u64,
+    /// Context switches, voluntary and not.
+    pub context_switches: u64,
+}
+
+/// Waits for the end of a child, for as long as `patience`; `None` if it still runs then.
+///
+/// # Errors
+/// If it cannot be waited for, as when it was before.
+pub fn wait_for(child: &Child, patience: Duration) -> io::Result<Option<(ExitStatus, Usage)>> {
+    match ended(child, Instant::now() + patience) {
+        Ok(()) => wait(child).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(None),
+        Err(error) => Err(error),
+    }
+}
 
 /// What a program left behind.
 #[derive(Debug)]
@@ -34,7 +61,8 @@ pub(crate) fn run(arguments: &[String], patience: Duration) -> io::Result<Ended>
     if output.is_err() {
         kill(&child);
     }
-    let (status, cpu_ns) = wait(&child)?;
+    let (status, usage) = wait(&child)?;
+    let cpu_ns = usage.user_ns + usage.system_ns;
     Ok(Ended { status, stdout: String::from_utf8_lossy(&output?).into_owned(), cpu_ns })
 }
 
@@ -73,7 +101,7 @@ fn kill(child: &Child) {
     }
 }
 
-fn wait(child: &Child) -> io::Result<(ExitStatus, u64)> {
+fn wait(child: &Child) -> io::Result<(ExitStatus, Usage)> {
     let mut status = 0;
     // SAFETY: `rusage` is plain numbers, of which all zeroes are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -89,7 +117,15 @@ fn wait(child: &Child) -> io::Result<(ExitStatus, u64)> {
         }
     }
     let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
-    Ok((ExitStatus::from_raw(status), ns(usage.ru_utime) + ns(usage.ru_stime)))
+    let count = |of: libc::c_long| u64::try_from(of).unwrap_or(0);
+    let usage = Usage {
+        user_ns: ns(usage.ru_utime),
+        system_ns: ns(usage.ru_stime),
+        max_resident_bytes: count(usage.ru_maxrss) * 1_024, // told in KiB
+        page_faults: count(usage.ru_minflt) + count(usage.ru_majflt),
+        context_switches: count(usage.ru_nvcsw) + count(usage.ru_nivcsw),
+    };
+    Ok((ExitStatus::from_raw(status), usage))
 }
 
 #[cfg(test)]
@@ -106,6 +142,19 @@ mod tests {
             .unwrap();
         assert_eq!((ended.stdout.as_str(), ended.status.code()), ("42\n", Some(3)));
         assert!(ended.cpu_ns > 0, "{ended:?}");
+    }
+
+    #[test]
+    fn a_child_that_runs_is_waited_for_and_one_that_ended_tells_what_it_took() {
+        let mut command = Command::new("/bin/sh");
+        let script = "read line; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 3";
+        let mut child = command.args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap();
+        assert!(wait_for(&child, Duration::ZERO).unwrap().is_none(), "it waits for its input");
+        drop(child.stdin.take());
+        let (status, usage) = wait_for(&child, Duration::from_secs(60)).unwrap().unwrap();
+        assert_eq!(status.code(), Some(3));
+        assert!(usage.user_ns > 0 && usage.page_faults > 0 && usage.context_switches > 0, "{usage:?}");
+        assert!((100_000..1 << 30).contains(&usage.max_resident_bytes), "{usage:?}");
     }
 
     #[test]

@@ -1,0 +1,303 @@
+//! Measures a command as it is: several runs with sensors beside it, and the idle machine before each.
+//!
+//! The command keeps its standard streams and its place in the terminal's foreground. Settings of the machine are the caller's: made before
+//! and put back after. [`summary`] is what the runs add up to, [`text`] shows it, [`settings`] reads `KEY=VALUE`.
+
+pub mod settings;
+pub mod summary;
+pub mod text;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
+
+use pilotlight_sensors::clock::now_ns;
+use pilotlight_sensors::energy::Window;
+use pilotlight_sensors::sampler::{Failure, StartError};
+use pilotlight_sensors::{Kind, Missing, Recording, Roots, Sampler, Usage, wait_for};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::results::entry::Sensed;
+use crate::run::{Senses, StopFlag};
+pub use summary::{EnergyLine, Line, Summary};
+
+/// A run must last for at least so many updates of a sensor, or the sensor's energy is not shown: the first and the last update of a window
+/// can each be off by one.
+pub const LEAST_UPDATES: u64 = 3;
+/// How often a wait looks whether it should end.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long a command has to end after SIGTERM, in nanoseconds.
+const GRACE_NS: u64 = 10_000_000_000;
+
+/// What is measured, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The program and its arguments.
+    pub argv: Vec<OsString>,
+    /// Measured runs.
+    pub repeats: u32,
+    /// Runs before them that are not measured.
+    pub warmup: u32,
+    /// Wait before each idle baseline, and before the first run if settings were changed, in nanoseconds.
+    pub settle_ns: u64,
+    /// How long the idle machine is measured before each run, in nanoseconds; 0 if not at all.
+    pub idle_ns: u64,
+    /// Whether runs that fail count like the others.
+    pub ignore_failure: bool,
+}
+
+/// What happens, for whoever watches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Event {
+    /// So many seconds are waited.
+    Settling(f64),
+    /// The idle machine is measured for so many seconds.
+    Baseline(f64),
+    /// A run that is not measured begins.
+    Warmup(u32),
+    /// A run begins: its number, from 1.
+    Run(u32),
+}
+
+/// Why measuring ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The command cannot be started.
+    #[error("cannot start {program}: {error}")]
+    Start {
+        /// The program.
+        program: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// It cannot be waited for.
+    #[error("cannot wait for the command: {0}")]
+    Wait(io::Error),
+    /// It failed.
+    #[error("run {run} of {of} failed: {command} {how}; --ignore-failure measures commands that fail")]
+    Failed {
+        /// The command.
+        command: String,
+        /// Which run, from 1; 0 of a run that was not to be measured.
+        run: u32,
+        /// Of how many.
+        of: u32,
+        /// Its exit status or the signal.
+        how: String,
+    },
+    /// A person or the system wanted it to end.
+    #[error("ended by signal {0}")]
+    Stopped(i32),
+    /// A sensor that is needed cannot be read.
+    #[error(transparent)]
+    Sensor(#[from] Missing),
+    /// A sensor that is needed failed.
+    #[error(transparent)]
+    SensorFailed(#[from] Failure),
+    /// Sampling cannot begin.
+    #[error(transparent)]
+    Sampler(#[from] StartError),
+}
+
+/// What sensors say about a time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// From when to when, on the monotonic clock.
+    pub window: Window,
+    /// Energies, counters and gauges; an energy of a window that is too short for its sensor is an error.
+    pub sensed: Sensed,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Round {
+    /// From the command's start to its end.
+    pub run: Span,
+    /// The idle machine before it.
+    pub idle: Option<Span>,
+    /// What the command took.
+    pub usage: Usage,
+    /// Whether it succeeded.
+    pub success: bool,
+}
+
+/// Measures. `settings_changed` says whether the first run has to wait until settings have taken effect; commands run in `cgroup`.
+///
+/// # Errors
+/// Why it ended early. The command has ended then.
+pub fn measure(
+    options: &Options,
+    senses: &Senses,
+    roots: &Roots,
+    (settings_changed, cgroup): (bool, Option<&Path>),
+    stop: &StopFlag,
+    watch: &mut dyn FnMut(Event),
+) -> Result<Vec<Round>, Error> {
+    let mut measuring = Measuring { options, senses, roots, cgroup, stop, watch };
+    if settings_changed {
+        measuring.settle()?;
+    }
+    for number in 1..=options.warmup {
+        (measuring.watch)(Event::Warmup(number));
+        let (status, ..) = measuring.command(|| None)?;
+        measuring.check(status, 0)?;
+    }
+    let rounds = 1..=options.repeats;
+    rounds.map(|number| measuring.round(number, number == 1 && options.warmup == 0)).collect()
+}
+
+struct Measuring<'a> {
+    options: &'a Options,
+    senses: &'a Senses,
+    roots: &'a Roots,
+    cgroup: Option<&'a Path>,
+    stop: &'a StopFlag,
+    watch: &'a mut dyn FnMut(Event),
+}
+
+impl Measuring<'_> {
+    /// One run, with the idle machine before it. Nothing has run before the `first`, so that it need not settle.
+    fn round(&mut self, number: u32, first: bool) -> Result<Round, Error> {
+        let idle = if self.options.idle_ns > 0 { Some(self.idle(first)?) } else { None };
+        (self.watch)(Event::Run(number));
+        let sampler = Sampler::start(self.senses.open(self.roots)?)?;
+        let (status, usage, window) = self.command(|| sampler.failure())?;
+        let span = spanned(sampler, window)?;
+        self.check(status, number)?;
+        Ok(Round { run: span, idle, usage, success: status.success() })
+    }
+
+    fn idle(&mut self, first: bool) -> Result<Span, Error> {
+        if !first {
+            self.settle()?;
+        }
+        (self.watch)(Event::Baseline(self.options.idle_ns as f64 / 1e9));
+        let sampler = Sampler::start(self.senses.open_idle(self.roots)?)?;
+        let from_ns = now_ns();
+        self.rest(self.options.idle_ns)?;
+        spanned(sampler, Window { from_ns, to_ns: now_ns() })
+    }
+
+    fn settle(&mut self) -> Result<(), Error> {
+        if self.options.settle_ns == 0 {
+            return Ok(());
+        }
+        (self.watch)(Event::Settling(self.options.settle_ns as f64 / 1e9));
+        self.rest(self.options.settle_ns)
+    }
+
+    fn rest(&self, ns: u64) -> Result<(), Error> {
+        let until_ns = now_ns() + ns;
+        loop {
+            if let Some(signal) = self.stop.signal() {
+                return Err(Error::Stopped(signal));
+            }
+            let left_ns = until_ns.saturating_sub(now_ns());
+            if left_ns == 0 {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_nanos(left_ns).min(LOOK));
+        }
+    }
+
+    /// Runs the command to its end. It is ended when a signal asks for it or a needed sensor has failed.
+    fn command(&self, failed: impl Fn() -> Option<Failure>) -> Result<(ExitStatus, Usage, Window), Error> {
+        let from_ns = now_ns();
+        let child = start(&self.options.argv, self.cgroup)?;
+        let mut ending: Option<(Error, u64)> = None;
+        loop {
+            if let Some((status, usage)) = wait_for(&child, LOOK).map_err(Error::Wait)? {
+                let window = Window { from_ns, to_ns: now_ns() };
+                return ending.map_or(Ok((status, usage, window)), |(reason, _)| Err(reason));
+            }
+            let reason = || self.stop.signal().map(Error::Stopped).or_else(|| failed().map(Into::into));
+            match &ending {
+                None => {
+                    ending = reason().map(|reason| (reason, now_ns()));
+                    if ending.is_some() {
+                        signal(&child, Signal::TERM);
+                    }
+                }
+                Some((_, since_ns)) if now_ns() > since_ns + GRACE_NS => signal(&child, Signal::KILL),
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn check(&self, status: ExitStatus, run: u32) -> Result<(), Error> {
+        if status.success() || self.options.ignore_failure {
+            return Ok(());
+        }
+        let how = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("ended with status {code}"),
+            (None, Some(signal)) => format!("was ended by signal {signal}"),
+            (None, None) => "did not end".to_owned(),
+        };
+        Err(Error::Failed { command: title(&self.options.argv), run, of: self.options.repeats, how })
+    }
+}
+
+/// The command as a person would type it.
+#[must_use]
+pub fn title(argv: &[OsString]) -> String {
+    crate::run::process::title(&crate::Step { argv: argv.to_vec(), ..crate::Step::default() })
+}
+
+/// A shell goes into the cgroup and becomes the command, so that nothing of it runs outside.
+fn start(argv: &[OsString], cgroup: Option<&Path>) -> Result<Child, Error> {
+    const INTO: &str = "echo $$ >\"$0/cgroup.procs\" && exec \"$@\"";
+    let (program, arguments) = argv.split_first().map_or_else(Default::default, |(first, rest)| (first.clone(), rest));
+    let mut command = match cgroup {
+        Some(_) => Command::new("/bin/sh"),
+        None => Command::new(&program),
+    };
+    if let Some(cgroup) = cgroup {
+        command.args(["-c", INTO]).arg(cgroup).arg(&program);
+    }
+    let started = command.args(arguments).spawn();
+    started.map_err(|error| Error::Start { program: program.to_string_lossy().into_owned(), error })
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let _ = kill_process(Pid::from_child(child), signal);
+}
+
+fn spanned(sampler: Sampler, window: Window) -> Result<Span, Error> {
+    let (recording, failure) = sampler.stop();
+    failure.map_or(Ok(()), Err)?;
+    let mut sensed = Sensed::of(&recording, window);
+    let short = too_short(&recording, window);
+    for energy in &mut sensed.energies {
+        if let Some((_, why)) = short.iter().find(|(name, _)| *name == energy.name) {
+            energy.uj = Err(why.clone());
+        }
+    }
+    Ok(Span { window, sensed })
+}
+
+/// Domains of sensors of which a window has too few updates, and the reason as people read it.
+fn too_short(recording: &Recording, window: Window) -> Vec<(String, String)> {
+    let mut short = Vec::new();
+    for track in &recording.tracks {
+        for (at, domain) in track.domains.iter().enumerate() {
+            let update_ns = match domain.kind {
+                Kind::EnergyCounter(counts) => counts.update_ns.max(track.interval_ns),
+                _ => track.interval_ns,
+            };
+            if window.length_ns() < LEAST_UPDATES.saturating_mul(update_ns) {
+                let (run, update) = (text::seconds(window.length_ns()), text::seconds(update_ns));
+                let why = format!(
+                    "{run} is too short: this sensor has a new value every {update}, and {LEAST_UPDATES} are needed"
+                );
+                short.push((track.name(at), why));
+            }
+        }
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! Runs of small commands, and figures that are known by hand.
+
+use pilotlight_sensors::recording::Track;
+use pilotlight_sensors::{Config, Domain, Origin, Part};
+
+use super::*;
+use crate::experiment::schema::SensorSpec;
+use crate::results::entry::DomainEnergy;
+
+const S: u64 = 1_000_000_000;
+
+fn options(script: &str) -> Options {
+    let argv = ["sh", "-c", script].map(Into::into).to_vec();
+    Options { argv, repeats: 3, ..Options::default() }
+}
+
+fn measured(options: &Options, senses: &Senses, stop: &StopFlag) -> (Result<Vec<Round>, Error>, Vec<Event>) {
+    let mut events = Vec::new();
+    let rounds = measure(options, senses, &Roots::default(), (false, None), stop, &mut |event| events.push(event));
+    (rounds, events)
+}
+
+/// A sensor of 25 W with a new value every second.
+fn meter(folder: &Path) -> Senses {
+    let file = folder.join("watts");
+    std::fs::write(&file, "25").unwrap();
+    let text = format!("name = 'meter'\nfrom = {{ file = '{}' }}\nunit = 'W'\npart = 'system'", file.display());
+    let config = Config::Command(toml::from_str(&text).unwrap());
+    Senses::of(&[SensorSpec { config, interval: None, optional: false }], false, &Roots::default()).unwrap()
+}
+
+#[test]
+fn every_run_is_measured_and_waits_belong_to_idle_baselines() {
+    let options = Options { warmup: 1, idle_ns: 1, settle_ns: 1, ..options("exit 0") };
+    let (rounds, events) = measured(&options, &Senses::default(), &StopFlag::default());
+    let rounds = rounds.unwrap();
+    assert_eq!(rounds.len(), 3);
+    assert!(rounds.iter().all(|round| round.success && round.usage.page_faults > 0 && round.idle.is_some()));
+    let (settling, idle) = (Event::Settling(1e-9), Event::Baseline(1e-9));
+    let expected = [Event::Warmup(1), settling, idle, Event::Run(1), settling, idle, Event::Run(2), settling, idle];
+    assert_eq!(events[..9], expected);
+    let (_, events) = measured(&Options { warmup: 0, ..options }, &Senses::default(), &StopFlag::default());
+    assert_eq!(events[..3], [idle, Event::Run(1), settling], "before the first run nothing was loaded");
+}
+
+#[test]
+fn settings_that_were_changed_settle_first() {
+    let (options, mut events) = (Options { settle_ns: 1, repeats: 1, ..options("exit 0") }, Vec::new());
+    let (senses, stop, roots) = (Senses::default(), StopFlag::default(), Roots::default());
+    measure(&options, &senses, &roots, (true, None), &stop, &mut |event| events.push(event)).unwrap();
+    assert_eq!(events, [Event::Settling(1e-9), Event::Run(1)]);
+}
+
+#[test]
+fn a_command_that_fails_is_named_unless_failures_are_ignored() {
+    let failing = options("exit 7");
+    let (rounds, events) = measured(&failing, &Senses::default(), &StopFlag::default());
+    let error = rounds.unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "run 1 of 3 failed: sh -c 'exit 7' ended with status 7; --ignore-failure measures commands that fail"
+    );
+    assert_eq!(events.len(), 1, "nothing is run after it");
+    let killed = measured(&options("kill -9 $$"), &Senses::default(), &StopFlag::default()).0.unwrap_err().to_string();
+    assert!(killed.contains("was ended by signal 9"), "{killed}");
+    let ignored = Options { ignore_failure: true, ..failing };
+    let (rounds, _) = measured(&ignored, &Senses::default(), &StopFlag::default());
+    let rounds = rounds.unwrap();
+    assert!(rounds.len() == 3 && rounds.iter().all(|round| !round.success));
+    assert_eq!(Summary::of(&ignored, &Senses::default(), &rounds).failed, 3);
+    let absent = Options { argv: vec!["no-such-program-here".into()], ..ignored };
+    let error = measured(&absent, &Senses::default(), &StopFlag::default()).0.unwrap_err().to_string();
+    assert!(error.starts_with("cannot start no-such-program-here"), "{error}");
+}
+
+#[test]
+fn a_signal_ends_the_command_and_then_the_measurement() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pid");
+    let options = options(&format!("echo $$ > {}; exec sleep 1000", file.display()));
+    let stop = StopFlag::default();
+    let pid = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            loop {
+                let text = std::fs::read_to_string(&file).unwrap_or_default();
+                if text.ends_with('\n') {
+                    stop.set(15);
+                    return text.trim().to_owned();
+                }
+                std::thread::yield_now();
+            }
+        });
+        let (rounds, _) = measured(&options, &Senses::default(), &stop);
+        assert!(matches!(rounds, Err(Error::Stopped(15))), "{rounds:?}");
+        waiting.join().unwrap()
+    });
+    assert!(!Path::new("/proc").join(pid).exists(), "the command has ended");
+}
+
+#[test]
+fn a_run_shorter_than_three_updates_has_a_reason_and_no_joules() {
+    let folder = tempfile::tempdir().unwrap();
+    let senses = meter(folder.path());
+    let options = Options { repeats: 1, ..options("exit 0") };
+    let rounds = measured(&options, &senses, &StopFlag::default()).0.unwrap();
+    let summary = Summary::of(&options, &senses, &rounds);
+    let [line] = &summary.energy[..] else { panic!("{summary:?}") };
+    assert_eq!((&line.energy_j, &line.power_w, line.name.as_str()), (&None, &None, "meter/meter"));
+    let why = line.missing.as_deref().unwrap();
+    assert!(why.ends_with("this sensor has a new value every 1 s, and 3 are needed"), "{why}");
+    let text = text::people(&summary, false);
+    assert!(text.contains("meter/meter") && text.contains("is too short"), "{text}");
+}
+
+#[test]
+fn three_updates_are_enough() {
+    let track = |interval_ns| Track::new("ipmi", &[Domain::power("system", Part::System)], interval_ns);
+    let recording = Recording { tracks: vec![track(S), track(S / 10)], ..Recording::default() };
+    let short = |length_ns| too_short(&recording, Window { from_ns: 5, to_ns: 5 + length_ns }).len();
+    assert_eq!([short(3 * S), short(3 * S - 1), short(3 * S / 10), short(3 * S / 10 - 1)], [0, 1, 1, 2]);
+}
+
+/// A run of `seconds` with the energy of two packages and a drive in joules, and the idle machine before it: one second.
+fn round(seconds: u64, joules: [i64; 3], idle: Option<[i64; 3]>) -> Round {
+    let domain = |(name, part): (&str, Part), joules: i64| DomainEnergy {
+        name: name.into(),
+        part,
+        origin: Origin::Measured,
+        uj: Ok(joules * 1_000_000),
+    };
+    let span = |seconds: u64, joules: [i64; 3]| {
+        let parts = [
+            ("rapl/package-0", Part::Package(0)),
+            ("rapl/package-1", Part::Package(1)),
+            ("nvme/nvme0", Part::Drive("nvme0".into())),
+        ];
+        let energies = parts.into_iter().zip(joules).map(|(part, joules)| domain(part, joules)).collect();
+        let window = Window { from_ns: 7, to_ns: 7 + seconds * S };
+        Span { window, sensed: Sensed { energies, ..Sensed::default() } }
+    };
+    let usage = Usage { user_ns: seconds * S / 2, system_ns: seconds * S / 4, ..Usage::default() };
+    Round { run: span(seconds, joules), idle: idle.map(|joules| span(1, joules)), usage, success: true }
+}
+
+/// Half of a 95 % interval, from the definition: t(2) = 4.30265.
+fn naive_half(values: [f64; 3]) -> f64 {
+    let mean = values.iter().sum::<f64>() / 3.0;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 2.0;
+    4.302_653 * (variance / 3.0).sqrt()
+}
+
+#[test]
+fn figures_are_those_of_a_calculation_by_hand() {
+    // 2, 4 and 5 s; the first package at 20, 21 and 22 W over idle machines of 8, 10 and 9 W
+    let rounds = [
+        round(2, [40, 20, 10], Some([8, 5, 2])),
+        round(4, [84, 40, 20], Some([10, 5, 2])),
+        round(5, [110, 50, 25], Some([9, 5, 2])),
+    ];
+    let summary = Summary::of(&options("x"), &Senses::default(), &rounds);
+    let line = |name: &str| summary.energy.iter().find(|line| line.name == name).unwrap();
+    let check = |spread: &Option<crate::results::summary::Spread>, values: [f64; 3]| {
+        let spread = spread.as_ref().unwrap();
+        let mean = values.iter().sum::<f64>() / 3.0;
+        assert_eq!(spread.values, values);
+        assert!((spread.mean - mean).abs() < 1e-9, "{spread:?}");
+        assert!((spread.high.unwrap() - mean - naive_half(values)).abs() < 1e-4, "{spread:?}");
+        assert!((mean - spread.low.unwrap() - naive_half(values)).abs() < 1e-4, "{spread:?}");
+    };
+    let package = line("rapl/package-0");
+    check(&package.energy_j, [40.0, 84.0, 110.0]);
+    check(&package.power_w, [20.0, 21.0, 22.0]);
+    check(&package.above_idle_w, [12.0, 11.0, 13.0]);
+    check(&package.above_idle_j, [24.0, 44.0, 65.0]);
+    // Both packages: 30, 31 and 32 W over 13, 15 and 14 W. The drive is alone and needs no sum.
+    check(&line("cpu").above_idle_w, [17.0, 16.0, 18.0]);
+    assert_eq!(line("cpu").of, "rapl/package-0 + rapl/package-1");
+    assert!(!summary.energy.iter().any(|line| line.name == "ssd") && summary.idle_baseline);
+    let used = summary.lines.iter().find(|line| line.key == "cpus_used").unwrap();
+    assert_eq!(used.spread.values, [0.75; 3]);
+}
+
+#[test]
+fn what_some_runs_lack_is_said() {
+    let mut rounds = vec![round(2, [40, 20, 10], None), round(2, [42, 20, 10], None)];
+    rounds[1].run.sensed.energies[0].uj = Err("a gap of 3 s".into());
+    let summary = Summary::of(&options("x"), &Senses::default(), &rounds);
+    let line = &summary.energy[0];
+    assert_eq!(line.energy_j.as_ref().unwrap().values, [40.0]);
+    assert_eq!(line.missing.as_deref(), Some("1 of 2 runs: a gap of 3 s"));
+    assert!(line.above_idle_w.is_none() && !summary.idle_baseline);
+}
+
+#[test]
+fn text_has_units_and_as_many_digits_as_the_interval_allows() {
+    let rounds = [
+        round(2, [40, 20, 10], Some([8, 5, 2])),
+        round(2, [42, 20, 10], Some([10, 5, 2])),
+        round(2, [41, 20, 10], Some([9, 5, 2])),
+    ];
+    let senses =
+        Senses { domains: vec![("rapl".into(), Domain::power("package-0", Part::Package(0)))], ..Senses::default() };
+    let mut summary = Summary::of(&options("x"), &senses, &rounds);
+    summary.lines.truncate(2);
+    summary.lines[0].spread = crate::results::summary::Spread::of(&[2.001, 2.002, 2.003]).unwrap();
+    let expected = "
+sh -c x  3 runs
+
+  time             2.0020 s ± 0.0025 s   (2.0010 … 2.0030)
+  CPU time, user             1 s ± 0 s   (1 … 1)
+
+                           energy            power       above idle
+  rapl/package-0   41.0 J ± 2.5 J   20.5 W ± 1.2 W   11.5 W ± 1.2 W   package 0
+  rapl/package-1       20 J ± 0 J       10 W ± 0 W        5 W ± 0 W   package 1
+  nvme/nvme0           10 J ± 0 J        5 W ± 0 W        3 W ± 0 W   drive nvme0
+  cpu              61.0 J ± 2.5 J   30.5 W ± 1.2 W   16.5 W ± 1.2 W   rapl/package-0 + rapl/package-1
+
+mean ± half of the 95 % interval of 3 runs (Student's t), and least to greatest
+above idle: each run less the idle machine measured before it
+";
+    assert_eq!(text::people(&summary, false), expected);
+    assert!(text::people(&summary, true).contains("\x1b[1msh -c x\x1b[0m"));
+}
+
+#[test]
+fn without_a_power_sensor_it_says_what_would_help() {
+    let missing = Missing::new("rapl", pilotlight_sensors::Why::Absent, "no powercap", "modprobe intel_rapl_msr");
+    let senses = Senses { survey: vec![missing], ..Senses::default() };
+    let options = Options { repeats: 1, ..options("exit 0") };
+    let rounds = measured(&options, &senses, &StopFlag::default()).0.unwrap();
+    let text = text::people(&Summary::of(&options, &senses, &rounds), false);
+    assert!(
+        text.contains("no watts are measured") && text.contains("rapl: no powercap; modprobe intel_rapl_msr"),
+        "{text}"
+    );
+    assert!(text.contains("CPU time, user") && text.contains("one run has no interval"), "{text}");
+}
+
+#[test]
+fn times_are_read_in_their_unit() {
+    assert_eq!([1, 1_500, 20_000_000, 2 * S, 90 * S].map(text::seconds), ["1 ns", "1.5 us", "20 ms", "2 s", "90 s"]);
+}
