@@ -163,7 +163,12 @@ impl Found {
 /// Looks for every sensor that there is, each NVMe drive for itself. Nothing is changed, and no port or server is touched that
 /// was not named; a BMC is asked for one reading.
 pub fn survey(roots: &Roots) -> Vec<Result<Found, Missing>> {
-    all().into_iter().flat_map(|config| each_drive(roots, config)).map(|config| look(roots, &config)).collect()
+    open_all(roots).into_iter().map(|sensor| Ok(found(sensor?.about().clone()))).collect()
+}
+
+/// As [`survey`], with the sensors themselves.
+pub fn open_all(roots: &Roots) -> Vec<Result<Box<dyn Sensor>, Missing>> {
+    all().into_iter().flat_map(|config| each_drive(roots, config)).map(|config| config.open(roots)).collect()
 }
 
 fn each_drive(roots: &Roots, config: Config) -> Vec<Config> {
@@ -177,7 +182,6 @@ fn each_drive(roots: &Roots, config: Config) -> Vec<Config> {
     drives.into_iter().map(of).collect()
 }
 
-fn look(roots: &Roots, config: &Config) -> Result<Found, Missing> {
-    let About { name, domains, native_interval_ns, .. } = config.open(roots)?.about().clone();
-    Ok(Found { sensor: name, domains, native_interval_ns })
+fn found(About { name, domains, native_interval_ns, .. }: About) -> Found {
+    Found { sensor: name, domains, native_interval_ns }
 }

@@ -3,7 +3,7 @@
 //! - [`sensor`]: what a sensor is; each sensor is a file of its own below.
 //! - [`sampler`]: reads sensors, each at its own rate, on one clock, and keeps what came when and at what cost.
 //! - [`energy`]: what the readings add up to. Pure.
-//! - [`catalogue`]: all sensors by name, from a configuration; and a survey of what this machine has.
+//! - [`catalogue`]: all sensors by name, from a configuration; and a survey of what this machine has. [`live`]: what they say now.
 //!
 //! Nothing here changes anything on the machine. What cannot be read says why and what would help; it is never 0 W.
 
@@ -23,6 +23,7 @@ pub mod hwmon;
 pub mod idle;
 pub mod ipmi;
 pub mod kernel;
+pub mod live;
 pub mod modelled;
 pub mod netio;
 pub mod nvme;

@@ -1,0 +1,182 @@
+//! What every sensor of this machine says now: powers and gauges as they are read, counters as their growth since the reading before.
+
+use pilotlight_drive::Roots;
+
+use crate::catalogue;
+use crate::energy::{self, Law, Point, Window};
+use crate::sensor::{Domain, Kind, Missing, Sensor};
+
+/// Sensors that are read again and again.
+pub struct Live {
+    sensors: Vec<Watched>,
+}
+
+struct Watched {
+    sensor: Box<dyn Sensor>,
+    /// The last reading of each domain.
+    last: Vec<Option<Point>>,
+}
+
+/// What a sensor said.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Said {
+    /// Its name.
+    pub sensor: String,
+    /// How often there is something new, in nanoseconds.
+    pub interval_ns: u64,
+    /// Its domains, each with its value; or why it could not be read.
+    pub values: Result<Vec<(Domain, Option<Value>)>, String>,
+}
+
+/// The value of a domain.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    /// Power in watts: as read, or from the growth of a counter of energy.
+    Watts(f64),
+    /// In the domain's unit.
+    Gauge(f64),
+    /// Growth of a counter, in the domain's unit per second.
+    PerSecond(f64),
+}
+
+impl Live {
+    /// Every sensor that this machine has, and why it has not the others.
+    #[must_use]
+    pub fn find(roots: &Roots) -> (Self, Vec<Missing>) {
+        let (mut sensors, mut missing) = (Vec::new(), Vec::new());
+        for sensor in catalogue::open_all(roots) {
+            match sensor {
+                Ok(sensor) => sensors.push(sensor),
+                Err(reason) => missing.push(reason),
+            }
+        }
+        (Self::of(sensors), missing)
+    }
+
+    /// Of these sensors.
+    #[must_use]
+    pub fn of(sensors: Vec<Box<dyn Sensor>>) -> Self {
+        let watched = |sensor: Box<dyn Sensor>| Watched { last: vec![None; sensor.domains().len()], sensor };
+        Self { sensors: sensors.into_iter().map(watched).collect() }
+    }
+
+    /// Reads all of them. `now_ns` tells the monotonic clock.
+    pub fn read(&mut self, now_ns: impl Fn() -> u64) -> Vec<Said> {
+        self.sensors.iter_mut().map(|watched| watched.read(&now_ns)).collect()
+    }
+}
+
+impl Watched {
+    fn read(&mut self, now_ns: &impl Fn() -> u64) -> Said {
+        let mut readings = Vec::new();
+        let result = self.sensor.read(&mut readings);
+        let at_ns = now_ns();
+        let about = self.sensor.about();
+        let (sensor, interval_ns) = (about.name.clone(), about.native_interval_ns);
+        if let Err(error) = result {
+            return Said { sensor, interval_ns, values: Err(error.to_string()) };
+        }
+        let mut values: Vec<(Domain, Option<Value>)> =
+            about.domains.iter().map(|domain| (domain.clone(), None)).collect();
+        for reading in readings {
+            if let (Some((domain, shown)), Some(last)) =
+                (values.get_mut(reading.domain), self.last.get_mut(reading.domain))
+            {
+                let now = Point { at_ns, value: reading.value };
+                *shown = value(domain, *last, now);
+                *last = Some(now);
+            }
+        }
+        Said { sensor, interval_ns, values: Ok(values) }
+    }
+}
+
+/// The value of a domain at a reading; `None` of a counter that was not read before, or of which nobody knows how much it grew.
+#[must_use]
+pub fn value(domain: &Domain, before: Option<Point>, now: Point) -> Option<Value> {
+    let grown = || {
+        let before = before.filter(|before| before.at_ns < now.at_ns)?;
+        Some((before, (now.at_ns - before.at_ns) as f64 / 1e9))
+    };
+    match domain.kind {
+        Kind::Power => Some(Value::Watts(now.value as f64 / 1e6)),
+        Kind::Gauge => Some(Value::Gauge(now.value as f64)),
+        Kind::Counter => {
+            let (before, seconds) = grown()?;
+            let grown = now.value.checked_sub(before.value).filter(|grown| *grown >= 0)?;
+            Some(Value::PerSecond(grown as f64 / seconds))
+        }
+        Kind::EnergyCounter(counts) => {
+            let (before, seconds) = grown()?;
+            let window = Window { from_ns: before.at_ns, to_ns: now.at_ns };
+            let energy = energy::energy(&[before, now], window, Law::Counter(counts)).ok()?;
+            Some(Value::Watts(energy.uj as f64 / 1e6 / seconds))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::sensor::{About, Counts, Part, ReadError, Reading, Unit};
+
+    const S: u64 = 1_000_000_000;
+
+    /// A counter of energy that wraps at 1000 J, a power, a gauge and a counter, one row of values a reading; then it fails.
+    struct Made {
+        about: About,
+        rows: std::vec::IntoIter<[i64; 4]>,
+    }
+
+    impl Sensor for Made {
+        fn about(&self) -> &About {
+            &self.about
+        }
+
+        fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
+            let row = self.rows.next().ok_or_else(|| ReadError::Content("unplugged".into()))?;
+            into.extend(row.into_iter().enumerate().map(|(domain, value)| Reading { domain, value }));
+            Ok(())
+        }
+    }
+
+    fn made(rows: &[[i64; 4]]) -> Live {
+        let counts = Counts { modulus_uj: Some(1_000_000_000), greatest_uw: 500_000_000, ..Counts::endless() };
+        let domains = vec![
+            Domain::new("package-0", Kind::EnergyCounter(counts), Unit::MicroJoule, Part::Package(0)),
+            Domain::power("socket", Part::System),
+            Domain::gauge("cpu0", Unit::KiloHertz),
+            Domain::counter("switches", Unit::Count),
+        ];
+        let about = About::new("made", 7, domains);
+        Live::of(vec![Box::new(Made { about, rows: rows.to_vec().into_iter() })])
+    }
+
+    fn values(said: &[Said]) -> Vec<Option<Value>> {
+        said[0].values.as_ref().unwrap().iter().map(|(_, value)| *value).collect()
+    }
+
+    #[test]
+    fn counters_are_told_as_growth_and_go_round() {
+        let mut live = made(&[[999_000_000, 5_000_000, 2_000_000, 100], [39_000_000, 6_500_000, 3_000_000, 160]]);
+        let now = Cell::new(3 * S);
+        let first = live.read(|| now.get());
+        assert_eq!((first[0].sensor.as_str(), first[0].interval_ns), ("made", 7));
+        assert_eq!(values(&first), [None, Some(Value::Watts(5.0)), Some(Value::Gauge(2e6)), None]);
+        now.set(5 * S);
+        // 40 J over the wrap, and 60 switches, in two seconds
+        let expected = [Value::Watts(20.0), Value::Watts(6.5), Value::Gauge(3e6), Value::PerSecond(30.0)];
+        assert_eq!(values(&live.read(|| now.get())), expected.map(Some));
+        assert_eq!(live.read(|| now.get())[0].values, Err("unplugged".into()));
+    }
+
+    #[test]
+    fn what_cannot_be_known_is_no_number() {
+        let mut live = made(&[[1_000, 1, 1, 100], [1_000, 1, 1, 90], [1_000, 1, 1, 95]]);
+        live.read(|| S);
+        assert_eq!(values(&live.read(|| 2 * S))[3], None, "the counter has fallen");
+        assert_eq!(values(&live.read(|| 2 * S))[0], None, "no time has passed");
+    }
+}
