@@ -13,6 +13,7 @@ use super::point::Point;
 use super::quantity::{Found, Full, Over, Quantity};
 use super::range::Range;
 use super::results::{DEFAULT, Store};
+use super::vacuous::{self, Search};
 use super::verdict::{self, Holds, Verdict};
 
 /// Everything that claims are compared with.
@@ -68,6 +69,8 @@ pub struct Assessment {
     pub otherwise: Option<Verdict>,
     /// Whether meeting it would be evidence: not where the trivial policy meets the bound too.
     pub evidence: bool,
+    /// What fails it in the place of what it is about, where it holds of things that are alike or within a bound.
+    pub discriminators: Vec<String>,
     /// The row of the other end of the same printed range: one statement, one verdict.
     pub with: Option<String>,
     /// Members of the model family that the interval is over; 0 if there is none.
@@ -78,6 +81,26 @@ pub struct Assessment {
     pub reading: Option<String>,
     /// Why it does not come out.
     pub cause: Option<String>,
+}
+
+/// A number that is judged.
+struct Judged {
+    ours: Found,
+    grades: (Verdict, Verdict),
+    error: f64,
+}
+
+impl Assessment {
+    /// What tells it apart; what nothing tells apart is vacuous.
+    fn apart(&mut self, found: Result<Vec<String>, String>) {
+        match found {
+            Ok(discriminators) => self.discriminators = discriminators,
+            Err(clause) => {
+                self.verdict = Verdict::Vacuous;
+                self.note += &format!("; {clause}");
+            }
+        }
+    }
 }
 
 /// What a claim is evaluated for.
@@ -133,7 +156,7 @@ impl Lab<'_> {
     ) -> Result<(), String> {
         match &row.check {
             Check::Quantity(quantity) => self.quantity(claim, quantity, scope, into),
-            Check::Order(order) => self.order(order, scope, sources, into),
+            Check::Order(order) => self.order(claim.kind, order, scope, sources, into),
             Check::Test { .. } if claim.kind.is_result() => Err("a result is not shown by a test".to_owned()),
             given => {
                 let found = given::check(claim, given, sources)?;
@@ -157,27 +180,57 @@ impl Lab<'_> {
             return Err("the claim has no number and relation to compare a quantity with; say holds".to_owned());
         };
         let variants = self.variants(&quantity.of.experiment, scope);
-        let hull = |over| self.hull(&Quantity { over, ..quantity.clone() }, &variants, &claim.unit);
-        let ours = if let Some(range) = Range::of(claim, quantity, self.claims, self.map)? {
-            let (lowest, highest) = (hull(Some(Over::Min))?, hull(Some(Over::Max))?);
+        let trivial = claim.null.or_else(|| vacuous::never_fires(self.store, &quantity.of));
+        let claim = &Claim { null: trivial, ..claim.clone() };
+        let range = Range::of(claim, quantity, self.claims, self.map)?;
+        let judged = self.number(claim, quantity, range.as_ref(), &variants)?;
+        (into.verdict, into.error_percent) = (verdict::between(judged.grades), Some(100.0 * judged.error));
+        into.note = format!("{}, {}", quantity.of.experiment, judged.ours.point.words());
+        (into.null, into.evidence) = (trivial, !verdict::trivial_meets(relation, paper, trivial));
+        if let Some(range) = &range {
             into.evidence = !range.trivial_meets();
-            into.verdict = range.verdict(lowest.estimate, highest.estimate);
-            into.error_percent = Some(100.0 * range.error(lowest.estimate.value, highest.estimate.value));
-            let ours = if relation == Relation::RangeLo { lowest } else { highest };
-            into.note = format!("{}, {}; {range}", quantity.of.experiment, ours.point.words());
-            into.with = range.with;
-            ours
-        } else {
-            let ours = hull(quantity.over)?;
-            let judged = verdict::numeric(relation, paper, claim.null, ours.estimate);
-            into.verdict = judged.ok_or("the relation has no number; say holds")?;
-            let error = verdict::error(relation, paper, claim.null, ours.estimate.value);
-            into.error_percent = error.map(|share| 100.0 * share);
-            into.note = format!("{}, {}", quantity.of.experiment, ours.point.words());
-            ours
-        };
-        (into.ours, into.saturated, into.family) = (Some(ours.estimate), ours.saturated, variants.len() - 1);
+            into.note += &format!("; {range}");
+        }
+        if into.verdict == Verdict::ComesOut && relation.is_bound() && into.evidence {
+            let search = Search { store: self.store, variants: &variants, look_up: &|_| None };
+            let fails = |other: &Quantity| {
+                let other = self.number(claim, other, range.as_ref(), &variants);
+                other.is_ok_and(|other| other.grades.0 != Verdict::ComesOut)
+            };
+            let found = trivial.map(|trivial| format!("what is trivial ({trivial})")).or_else(|| {
+                search.of_number(quantity).into_iter().find(|(_, other)| fails(other)).map(|(name, _)| name)
+            });
+            let told = found.map(|name| vec![format!("{name} fails it")]);
+            into.apart(told.ok_or_else(|| "nothing in the same results fails it".to_owned()));
+        }
+        into.with = range.and_then(|range| range.with);
+        (into.ours, into.saturated, into.family) =
+            (Some(judged.ours.estimate), judged.ours.saturated, variants.len() - 1);
         Ok(())
+    }
+
+    /// A number over all variants; of a range the end that the claim is, and the verdict of both.
+    fn number(
+        &self,
+        claim: &Claim,
+        quantity: &Quantity,
+        range: Option<&Range>,
+        variants: &[&str],
+    ) -> Result<Judged, String> {
+        let hull = |over| self.hull(&Quantity { over, ..quantity.clone() }, variants, &claim.unit);
+        let (paper, relation) = claim.value.number().zip(claim.relation).ok_or("no number")?;
+        if let Some(range) = range {
+            let (lowest, highest) = (hull(Some(Over::Min))?, hull(Some(Over::Max))?);
+            let grades = range.grades(lowest.estimate, highest.estimate);
+            let error = range.error(lowest.estimate.value, highest.estimate.value);
+            let ours = if relation == Relation::RangeLo { lowest } else { highest };
+            return Ok(Judged { ours, grades, error });
+        }
+        let ours = hull(quantity.over)?;
+        let grades = verdict::grades(relation, paper, claim.null, ours.estimate);
+        let error = verdict::error(relation, paper, claim.null, ours.estimate.value);
+        let (grades, error) = grades.zip(error).ok_or("the relation has no number; say holds")?;
+        Ok(Judged { ours, grades, error })
     }
 
     /// The number of the first variant, where it was found, with an interval over all of them.
@@ -195,6 +248,7 @@ impl Lab<'_> {
 
     fn order(
         &self,
+        kind: Kind,
         order: &Order,
         scope: Scope<'_>,
         sources: &Sources<'_>,
@@ -214,6 +268,9 @@ impl Lab<'_> {
         into.family = variants.len() - 1;
         let open = into.findings.iter().filter(|finding| finding.holds != Holds::Yes).count();
         into.note = format!("{} of {} pairs hold", into.findings.len() - open, into.findings.len());
+        if into.verdict == Verdict::ComesOut && kind.is_result() {
+            into.apart(Search { store: self.store, variants: &variants, look_up: &look_up }.of_order(order));
+        }
         Ok(())
     }
 
@@ -264,7 +321,7 @@ fn once(full: impl Iterator<Item = Full>) -> Vec<Full> {
 fn as_given(verdict: Verdict) -> Verdict {
     match verdict {
         Verdict::ComesOut | Verdict::Agrees => Verdict::Agrees,
-        Verdict::Near | Verdict::Misses | Verdict::Undecided | Verdict::Differs => Verdict::Differs,
+        Verdict::Near | Verdict::Misses | Verdict::Undecided | Verdict::Vacuous | Verdict::Differs => Verdict::Differs,
         other => other,
     }
 }
@@ -290,6 +347,7 @@ fn blank(claim: &Claim) -> Assessment {
         verdict: Verdict::NotMapped,
         otherwise: None,
         evidence: !claim.relation.is_some_and(trivial),
+        discriminators: Vec::new(),
         with: None,
         family: 0,
         note: String::new(),

@@ -120,6 +120,14 @@ pub enum Relation {
     Monotone,
 }
 
+impl Relation {
+    /// Whether it says "not above" or "not below" a number.
+    #[must_use]
+    pub const fn is_bound(self) -> bool {
+        matches!(self, Self::Le | Self::Ge | Self::RangeLo | Self::RangeHi)
+    }
+}
+
 impl fmt::Display for Relation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -161,6 +161,12 @@ pub fn verdict_words(row: &Assessment) -> String {
     }
 }
 
+/// What tells a row of things that are alike, or of a bound, apart; `None` where it needs nothing or nothing does.
+#[must_use]
+pub fn apart_words(row: &Assessment) -> Option<String> {
+    (!row.discriminators.is_empty()).then(|| format!("told apart: {}", row.discriminators.join("; ")))
+}
+
 /// Which runs that a row rests on could not keep up; `None` if all could.
 #[must_use]
 pub fn saturated_words(row: &Assessment) -> Option<String> {
@@ -185,7 +191,7 @@ fn note(row: &Assessment) -> String {
     let family = (row.family > 0).then(|| format!("over {} of the family too", row.family));
     let reading = row.reading.as_ref().map(|reading| format!("reading: {reading}"));
     let cause = row.cause.as_ref().map(|cause| format!("cause: {cause}"));
-    let parts = [Some(row.note.clone()), family, saturated_words(row), reading, cause];
+    let parts = [Some(row.note.clone()), family, apart_words(row), saturated_words(row), reading, cause];
     let parts: Vec<String> = parts.into_iter().flatten().filter(|part| !part.trim().is_empty()).collect();
     parts.join("; ")
 }

@@ -15,7 +15,8 @@
 //! # The algorithm
 //! For each claim ([`assess`]): find its map row; where it is none, say so. Evaluate the quantity or order for the default
 //! variant and for every member of the family; take the hull. Judge. Then what overrides a verdict: rows that were fitted on
-//! print `calibrated`, rows that need a trace which nobody has print `surrogate`.
+//! print `calibrated`, rows that need a trace which nobody has print `surrogate`. What comes out although nothing in the same
+//! results fails it is `vacuous` ([`vacuous`]); the two ends of a printed range get one verdict ([`range`]).
 //!
 //! # The properties
 //! Every claim is counted under exactly one verdict. Nothing about a row's identity enters its verdict. An interval that
@@ -38,6 +39,7 @@ pub mod report;
 pub mod results;
 pub mod saturated;
 pub mod uncertainty;
+pub mod vacuous;
 pub mod verdict;
 
 pub use report::Report;

@@ -6,6 +6,7 @@
 //! metric, after `@` at which points, where it is not the row's. A statement holds if it holds at every point that matches.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use pilotlight_stats::Estimate;
 use serde::Serialize;
@@ -21,24 +22,35 @@ use super::verdict::{self, Holds};
 /// A statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statement {
-    metric: Option<String>,
-    point: Option<Pattern>,
-    pairs: Vec<Pair>,
+    pub(super) metric: Option<String>,
+    pub(super) point: Option<Pattern>,
+    pub(super) pairs: Vec<Pair>,
 }
 
 /// Two terms and how they relate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    left: String,
-    sign: Sign,
-    right: String,
+    pub(super) left: String,
+    pub(super) sign: Sign,
+    pub(super) right: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sign {
+pub(super) enum Sign {
     Less,
     NotAbove,
     Alike,
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = match self.sign {
+            Sign::Less => "<",
+            Sign::NotAbove => "<=",
+            Sign::Alike => "~",
+        };
+        write!(f, "{} {mark} {}", self.left, self.right)
+    }
 }
 
 /// What a name in a statement stands for, where it is no policy.
@@ -240,7 +252,7 @@ impl Evaluation<'_> {
     }
 
     /// What the names of a statement (and of the margin) stand for.
-    fn terms<'a>(order: &'a Order, statement: &'a Statement) -> BTreeMap<&'a str, Term> {
+    pub(super) fn terms<'a>(order: &'a Order, statement: &'a Statement) -> BTreeMap<&'a str, Term> {
         let named = |name: &'a String| {
             let known = order.terms.get(name).cloned();
             let policy = || Term::Values(Selection { policy: name.clone(), ..order.from.clone() });
@@ -276,17 +288,17 @@ impl Evaluation<'_> {
         let metric = statement.metric.as_ref().unwrap_or(&order.from.metric);
         let share = order.margin.unwrap_or_else(|| margin_of(metric));
         let scale = order.margin_of.as_deref().map(values).transpose()?.map(|scale| scale.size());
-        for Pair { left, sign, right } in &statement.pairs {
+        for pair @ Pair { left, sign, right } in &statement.pairs {
             let (a, b) = (values(left)?, values(right)?);
             let difference = b.less(&a)?;
             let margin = share * scale.unwrap_or_else(|| a.size().max(b.size()));
-            let (mark, holds) = match sign {
-                Sign::Less => ("<", verdict::less(difference)),
-                Sign::NotAbove => ("<=", verdict::not_above(difference, margin)),
-                Sign::Alike => ("~", verdict::alike(difference, margin)),
+            let holds = match sign {
+                Sign::Less => verdict::less(difference),
+                Sign::NotAbove => verdict::not_above(difference, margin),
+                Sign::Alike => verdict::alike(difference, margin),
             };
             findings.push(Finding {
-                pair: format!("{left} {mark} {right}"),
+                pair: pair.to_string(),
                 metric: metric.clone(),
                 point: point.to_string(),
                 variant: self.variant.to_owned(),
@@ -362,13 +374,8 @@ mod tests {
     use super::*;
 
     fn pairs(text: &str) -> Vec<String> {
-        let sign = |sign| match sign {
-            Sign::Less => "<",
-            Sign::NotAbove => "<=",
-            Sign::Alike => "~",
-        };
         let statement = Statement::parse(text).unwrap();
-        statement.pairs.iter().map(|pair| format!("{}{}{}", pair.left, sign(pair.sign), pair.right)).collect()
+        statement.pairs.iter().map(|pair| pair.to_string().replace(' ', "")).collect()
     }
 
     #[test]

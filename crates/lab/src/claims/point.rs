@@ -4,7 +4,7 @@
 //! joined by `;` or `,`; a point matches if it meets them all, so the empty pattern matches every point.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
@@ -43,6 +43,19 @@ impl Point {
             }
         }
         Some(Self(values))
+    }
+
+    /// The keys whose values differ, or that one of them does not have.
+    #[must_use]
+    pub fn differing<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a str> {
+        let keys = self.0.keys().chain(other.0.keys());
+        keys.filter(|key| self.0.get(*key) != other.0.get(*key)).map(String::as_str).collect()
+    }
+
+    /// What it says of a key.
+    #[must_use]
+    pub fn value(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str)
     }
 
     /// The point for a reader; an experiment without a sweep has one without a name.
@@ -91,6 +104,28 @@ impl Pattern {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         parts(text).map(Condition::parse).collect::<Option<_>>().map(Self)
+    }
+
+    /// The one that this point alone meets, among points of its sweep.
+    #[must_use]
+    pub fn at(point: &Point) -> Self {
+        let is =
+            |(key, value): (&String, &String)| Condition { key: key.clone(), test: Test::Is, value: value.clone() };
+        Self(point.0.iter().map(is).collect())
+    }
+
+    /// The keys whose value it fixes.
+    pub fn fixed(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(|condition| condition.test == Test::Is).map(|condition| condition.key.as_str())
+    }
+
+    /// With another value of a key that it fixes.
+    #[must_use]
+    pub fn with(&self, key: &str, value: &str) -> Self {
+        let mut changed = self.clone();
+        let conditions = changed.0.iter_mut().filter(|condition| condition.test == Test::Is && condition.key == key);
+        conditions.for_each(|condition| condition.value = value.to_owned());
+        changed
     }
 
     /// Whether the point meets every condition.

@@ -185,7 +185,7 @@ impl Selection {
     }
 
     /// Where it is in the results.
-    fn column<'a>(&'a self, variant: &'a str) -> Column<'a> {
+    pub(super) fn column<'a>(&'a self, variant: &'a str) -> Column<'a> {
         Column { experiment: &self.experiment, metric: &self.metric, policy: &self.policy, variant }
     }
 

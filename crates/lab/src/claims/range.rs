@@ -78,7 +78,7 @@ impl Range {
                     return Err(format!("{id} is not looked up in the same place, with range = {:?}", claim.id));
                 }
                 let paper = other.value.number().ok_or("the other end of a range is no number")?;
-                (End { paper, null: other.null }, Some(id.clone()))
+                (End { paper, null: other.null.or(claim.null) }, Some(id.clone()))
             }
             OtherEnd::Printed(value) => {
                 if let Some(row) = claims.iter().find(|other| is_end(other)) {
@@ -97,14 +97,14 @@ impl Range {
         Ok(Some(Self { low, high, with }))
     }
 
-    /// The verdict, from the intervals of the lowest and of the highest of ours.
+    /// The best and the worst verdict that the intervals of the lowest and of the highest of ours allow.
     #[must_use]
-    pub fn verdict(&self, lowest: Estimate, highest: Estimate) -> Verdict {
+    pub fn grades(&self, lowest: Estimate, highest: Estimate) -> (Verdict, Verdict) {
         let grades = |relation, end: End, ours| verdict::grades(relation, end.paper, end.null, ours);
         let low = grades(Relation::RangeLo, self.low, lowest);
         let high = grades(Relation::RangeHi, self.high, highest);
         let worse = |(low, high): ((Verdict, Verdict), (Verdict, Verdict))| (low.0.max(high.0), low.1.max(high.1));
-        low.zip(high).map(worse).map_or(Verdict::Undecided, verdict::between)
+        low.zip(high).map_or((Verdict::ComesOut, Verdict::Misses), worse)
     }
 
     /// The error of the end that is further away, in shares of `|paper - null|`.
@@ -157,7 +157,7 @@ mod tests {
 
     fn end(id: &str, relation: Relation, value: f64) -> Claim {
         let row = claim(id, Kind::Predict, Some(relation), Printed::Number(value));
-        Claim { quote: "draws 11 - 12 W in every case".to_owned(), ..row }
+        Claim { null: Some(0.0), quote: "draws 11 - 12 W in every case".to_owned(), ..row }
     }
 
     fn claims() -> [Claim; 2] {
@@ -294,7 +294,7 @@ mod tests {
                 verdict::numeric(Relation::RangeLo, range.low.paper, null, lowest).unwrap(),
                 verdict::numeric(Relation::RangeHi, range.high.paper, null, highest).unwrap(),
             ];
-            let judged = range.verdict(lowest, highest);
+            let judged = verdict::between(range.grades(lowest, highest));
             prop_assert_eq!(judged == Verdict::ComesOut, alone == [Verdict::ComesOut; 2]);
             if alone.contains(&Verdict::Misses) {
                 prop_assert_eq!(judged, Verdict::Misses);

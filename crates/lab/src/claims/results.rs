@@ -197,6 +197,12 @@ impl Store {
         from.variant.starts_with("family:") || (moved && was_run())
     }
 
+    /// The policies of which an experiment has a metric.
+    pub fn policies(&self, experiment: &str, metric: &str) -> impl Iterator<Item = &str> {
+        let by_policy = self.experiments.get(experiment).and_then(|metrics| metrics.get(metric));
+        by_policy.into_iter().flat_map(BTreeMap::keys).map(String::as_str)
+    }
+
     /// Names of all variants with this beginning, of one experiment or (`None`) of all.
     #[must_use]
     pub fn variants(&self, beginning: &str, experiment: Option<&str>) -> Vec<&str> {

@@ -22,6 +22,8 @@ pub enum Verdict {
     Misses,
     /// The interval straddles a boundary.
     Undecided,
+    /// It holds, and nothing in the same results fails it: no evidence ([`super::vacuous`]).
+    Vacuous,
     /// The row was fitted on: no evidence either way.
     Calibrated,
     /// It needs a trace that is not there; what stands beside it is from a surrogate.
@@ -40,11 +42,12 @@ pub enum Verdict {
 
 impl Verdict {
     /// All that a result can get, in the order in which they are printed.
-    pub const OF_RESULTS: [Self; 9] = [
+    pub const OF_RESULTS: [Self; 10] = [
         Self::ComesOut,
         Self::Near,
         Self::Misses,
         Self::Undecided,
+        Self::Vacuous,
         Self::Calibrated,
         Self::Surrogate,
         Self::NotModelled,
@@ -63,6 +66,7 @@ impl Verdict {
             Self::Near => "near",
             Self::Misses => "misses",
             Self::Undecided => "undecided",
+            Self::Vacuous => "vacuous",
             Self::Calibrated => "calibrated",
             Self::Surrogate => "surrogate",
             Self::NotModelled => "not modelled",
@@ -130,9 +134,8 @@ pub fn grades(relation: Relation, paper: f64, null: Option<f64>, ours: Estimate)
 /// Whether a trivial policy meets a bound: then meeting it is no evidence.
 #[must_use]
 pub fn trivial_meets(relation: Relation, paper: f64, null: Option<f64>) -> bool {
-    let bound = matches!(relation, Relation::Le | Relation::Ge | Relation::RangeLo | Relation::RangeHi);
     let meets = |null| error(relation, paper, None, null) == Some(0.0);
-    bound && null.is_some_and(meets)
+    relation.is_bound() && null.is_some_and(meets)
 }
 
 /// Whether a statement about two systems holds.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use pilotlight_lab::claims::Report;
 use pilotlight_lab::claims::assess::Assessment;
 use pilotlight_lab::claims::claim::Printed;
-use pilotlight_lab::claims::html::{finding_words, saturated_words, short, verdict_words};
+use pilotlight_lab::claims::html::{apart_words, finding_words, saturated_words, short, verdict_words};
 use pilotlight_lab::claims::perturb::Moved;
 use pilotlight_lab::claims::report::Counts;
 use pilotlight_lab::claims::uncertainty::Spread;
@@ -83,7 +83,10 @@ fn counted(report: &Report, style: Style) -> String {
     text
 }
 
+/// Verdicts that nothing has are left out, so that the rest fits.
 fn count_table(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> Table {
+    let there = |verdict: &&Verdict| seeds.values().any(|counts| counts.contains_key(*verdict));
+    let verdicts: &[Verdict] = &verdicts.iter().filter(there).copied().collect::<Vec<_>>();
     let heads: Vec<&str> =
         ["<paper", "rows"].into_iter().chain(verdicts.iter().map(|verdict| verdict.words())).collect();
     let mut table = Table::new(&heads);
@@ -149,6 +152,7 @@ fn remarks(row: &Assessment) -> Vec<String> {
     let family = if row.family > 0 { format!(" (and {} of the family)", row.family) } else { String::new() };
     remarks.push(format!("{}{family}", row.note));
     remarks.extend(row.findings.iter().filter(|finding| finding.holds != Holds::Yes).take(3).map(finding_words));
+    remarks.extend(apart_words(row));
     remarks.extend(saturated_words(row));
     remarks.extend(row.reading.as_ref().map(|reading| format!("reading: {reading}")));
     remarks.extend(row.cause.as_ref().filter(|_| not_out(row)).map(|cause| format!("cause: {cause}")));
