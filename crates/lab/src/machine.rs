@@ -16,7 +16,7 @@ use crate::dotted;
 use crate::read::{self, ReadError};
 
 /// Keys of a profile that say what it is, and are no part of the machine.
-const ABOUT: [&str; 4] = ["source", "cores", "sources", "fact"];
+pub const ABOUT: [&str; 4] = ["source", "cores", "sources", "fact"];
 
 /// What no file has to give: faults, which are there only where somebody asks for them. With its value else.
 const FAULTS: [(&str, i64); 1] = [("director.fails_ppm", 0)];

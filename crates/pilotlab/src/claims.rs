@@ -13,6 +13,7 @@ use anyhow::Context as _;
 use clap::Args;
 use pilotlight_lab::calibration::Calibration;
 use pilotlight_lab::claims::assess::Lab;
+use pilotlight_lab::claims::check;
 use pilotlight_lab::claims::claim::{self, Claim};
 use pilotlight_lab::claims::leave_out::{self, LeftOut};
 use pilotlight_lab::claims::map::{self, Map};
@@ -251,6 +252,7 @@ impl Files {
         let root = root(args)?;
         let claims = claim::parse(&texts(&or(&args.claims, root.join(CLAIMS)))?)?;
         let map = map::parse(&texts(&maps(args, &root))?)?;
+        check::check(&map, &claims)?;
         let (mut store, mut stale) = (Store::default(), Vec::new());
         for path in results(args, &root)? {
             let text = results::text(&path).with_context(|| format!("cannot read {}", path.display()))?;

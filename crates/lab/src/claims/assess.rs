@@ -9,10 +9,10 @@ use super::claim::{Claim, Kind, Printed, Relation};
 use super::given::{self, Sources};
 use super::map::{Check, Map, Order, Row};
 use super::order::{Evaluation, Finding};
-use super::point::Point;
 use super::quantity::{Found, Full, Over, Quantity};
 use super::range::Range;
 use super::results::{DEFAULT, Store};
+use super::saturated::once;
 use super::vacuous::{self, Search};
 use super::verdict::{self, Holds, Verdict};
 
@@ -65,7 +65,7 @@ pub struct Assessment {
     pub saturated: Vec<Full>,
     /// The verdict.
     pub verdict: Verdict,
-    /// What the verdict would be if nothing overrode it (`calibrated`, `surrogate`).
+    /// What the verdict would be if nothing overrode it (`contradicts`, `calibrated`, `surrogate`).
     pub otherwise: Option<Verdict>,
     /// Whether meeting it would be evidence: not where the trivial policy meets the bound too.
     pub evidence: bool,
@@ -81,6 +81,9 @@ pub struct Assessment {
     pub reading: Option<String>,
     /// Why it does not come out.
     pub cause: Option<String>,
+    /// Why it cannot be true together with what the paper prints elsewhere, with the inequality's sides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contradiction: Option<String>,
 }
 
 /// A number that is judged.
@@ -134,6 +137,7 @@ impl Lab<'_> {
             if let Some(reason) = self.map.not_modelled.get(&claim.id) {
                 (assessment.verdict, assessment.note) = (Verdict::NotModelled, reason.clone());
             }
+            self.contradiction(claim, printed, &mut assessment);
             return assessment;
         };
         (assessment.reading, assessment.cause) = (row.reading.clone(), row.cause.clone());
@@ -143,6 +147,7 @@ impl Lab<'_> {
             (assessment.verdict, assessment.note) = (Verdict::NoResult, missing);
         }
         self.overrule(claim, &mut assessment);
+        self.contradiction(claim, printed, &mut assessment);
         assessment
     }
 
@@ -159,7 +164,7 @@ impl Lab<'_> {
             Check::Order(order) => self.order(claim.kind, order, scope, sources, into),
             Check::Test { .. } if claim.kind.is_result() => Err("a result is not shown by a test".to_owned()),
             given => {
-                let found = given::check(claim, given, sources)?;
+                let found = self.used(given, given::check(claim, given, sources)?);
                 into.verdict = if claim.kind.is_result() { of_input(claim, &found) } else { found.verdict };
                 (into.given, into.note) = (found.ours, found.note);
                 Ok(())
@@ -291,8 +296,8 @@ impl Lab<'_> {
         let fitted =
             [Some(&claim.id), assessment.with.as_ref()].into_iter().flatten().any(|id| self.calibrated.contains(id));
         let over = match fitted || assessment.given.is_some() {
+            _ if claim.needs_trace.is_some() => Verdict::Surrogate,
             true => Verdict::Calibrated,
-            false if claim.needs_trace.is_some() => Verdict::Surrogate,
             false => return,
         };
         (assessment.verdict, assessment.otherwise) = (over, Some(was));
@@ -304,17 +309,6 @@ fn of_input(claim: &Claim, given: &given::Given) -> Verdict {
     let ours = given.ours.as_ref().and_then(Printed::number);
     let judge = |(ours, paper)| verdict::numeric(claim.relation?, paper, claim.null, Estimate::exact(ours));
     ours.zip(claim.value.number()).and_then(judge).unwrap_or(given.verdict)
-}
-
-/// Each place once, with the most of its runs that were saturated in any variant.
-fn once(full: impl Iterator<Item = Full>) -> Vec<Full> {
-    let mut places: BTreeMap<(String, String, Option<Point>), Full> = BTreeMap::new();
-    for full in full {
-        let place = (full.experiment.clone(), full.policy.clone(), Point::parse(&full.point));
-        let known = places.entry(place).or_insert_with(|| full.clone());
-        known.saturated = known.saturated.max(full.saturated);
-    }
-    places.into_values().collect()
 }
 
 /// A derived order is arithmetic too: it agrees or differs.
@@ -353,6 +347,7 @@ fn blank(claim: &Claim) -> Assessment {
         note: String::new(),
         reading: None,
         cause: None,
+        contradiction: None,
     }
 }
 
@@ -485,9 +480,9 @@ reason = 'the model has no fans'
         let mut claims = claims();
         claims[1].needs_trace = Some("alibaba".to_owned());
         claims[2].needs_trace = Some("alibaba".to_owned());
-        let report = report(&claims, &NOISY, &["saving"]);
+        let report = report(&claims, &NOISY, &["saving", "order"]);
         assert_eq!(verdict(&report, "saving"), Verdict::Calibrated);
-        assert_eq!(verdict(&report, "order"), Verdict::Surrogate);
+        assert_eq!(verdict(&report, "order"), Verdict::Surrogate, "fitted on as well");
         assert_eq!(verdict(&report, "elsewhere"), Verdict::NoResult);
         assert_eq!(report.rows[0].otherwise, Some(Verdict::ComesOut));
         let counts = &report.results["sandman"];

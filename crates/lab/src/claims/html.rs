@@ -59,6 +59,8 @@ pub fn section(report: &Report, more: &More<'_>) -> String {
     );
     counts(&mut html, "Taken as given", &report.given, &Verdict::OF_GIVEN);
     let _ = report.ranges_words().map(|words| writeln!(html, "<p>{}</p>", text(&words)));
+    listed(&mut html, "Not overridden these would be", &report.overruled_words());
+    listed(&mut html, "Inputs without a reader: copies of what is printed, which nothing reads", &report.unread());
     listed(&mut html, "Stale results, to be run again", more.stale);
     let causeless: Vec<&str> = report.without_cause().iter().map(|row| row.id.as_str()).collect();
     listed(&mut html, "Missed or undecided, and the map says no cause", &causeless);
@@ -191,7 +193,8 @@ fn note(row: &Assessment) -> String {
     let family = (row.family > 0).then(|| format!("over {} of the family too", row.family));
     let reading = row.reading.as_ref().map(|reading| format!("reading: {reading}"));
     let cause = row.cause.as_ref().map(|cause| format!("cause: {cause}"));
-    let parts = [Some(row.note.clone()), family, apart_words(row), saturated_words(row), reading, cause];
+    let contradiction = row.contradiction.clone();
+    let parts = [Some(row.note.clone()), family, apart_words(row), saturated_words(row), reading, contradiction, cause];
     let parts: Vec<String> = parts.into_iter().flatten().filter(|part| !part.trim().is_empty()).collect();
     parts.join("; ")
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::contradicts::{self, Contradiction};
 use super::order::{Statement, Term};
 use super::point::Pattern;
 use super::quantity::{Compare, Over, Quantity, Selection};
@@ -39,6 +40,8 @@ pub struct Map {
     pub rows: BTreeMap<String, Row>,
     /// The reviewed list: why a claim is not modelled, by its id.
     pub not_modelled: BTreeMap<String, String>,
+    /// Rows that contradict what their paper prints elsewhere, by the claim's id.
+    pub contradicts: BTreeMap<String, Contradiction>,
 }
 
 /// How one claim is checked.
@@ -124,13 +127,12 @@ pub enum MapError {
 /// A key and what is wrong with it.
 pub(super) type Problem = (&'static str, String);
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct RawFile {
-    #[serde(default)]
     row: Vec<toml::Table>,
-    #[serde(default)]
     not_modelled: Vec<toml::Table>,
+    contradicts: Vec<toml::Table>,
 }
 
 /// Reads maps, given as `(name, text)`.
@@ -142,14 +144,9 @@ pub fn parse(files: &[(String, String)]) -> Result<Map, MapError> {
     for (file, text) in files {
         let raw: RawFile =
             toml::from_str(text).map_err(|error| MapError::File { file: file.clone(), problem: error.to_string() })?;
-        for (number, table) in raw.row.into_iter().enumerate() {
-            let (id, row) = named(file, number, table, row)?;
-            put(file, &mut map.rows, id, row)?;
-        }
-        for (number, table) in raw.not_modelled.into_iter().enumerate() {
-            let (id, reason) = named(file, number, table, reason)?;
-            put(file, &mut map.not_modelled, id, reason)?;
-        }
+        put(file, raw.row, &mut map.rows, row)?;
+        put(file, raw.not_modelled, &mut map.not_modelled, reason)?;
+        put(file, raw.contradicts, &mut map.contradicts, contradicts::read)?;
         if let Some(id) = map.rows.keys().find(|id| map.not_modelled.contains_key(*id)) {
             return Err(refused(file, id, ("id", "is mapped and on the list of what is not modelled".to_owned())));
         }
@@ -161,11 +158,20 @@ fn refused(file: &str, id: &str, (key, problem): Problem) -> MapError {
     MapError::Row { file: file.to_owned(), id: id.to_owned(), key: key.to_owned(), problem }
 }
 
-fn put<T>(file: &str, rows: &mut BTreeMap<String, T>, id: String, row: T) -> Result<(), MapError> {
-    if rows.contains_key(&id) {
-        return Err(refused(file, &id, ("id", "is there twice".to_owned())));
+/// Reads tables of one kind, each under its id.
+fn put<T: for<'de> Deserialize<'de>, R>(
+    file: &str,
+    tables: Vec<toml::Table>,
+    rows: &mut BTreeMap<String, R>,
+    read: impl Fn(T) -> Result<R, Problem>,
+) -> Result<(), MapError> {
+    for (number, table) in tables.into_iter().enumerate() {
+        let (id, row) = named(file, number, table, &read)?;
+        if rows.contains_key(&id) {
+            return Err(refused(file, &id, ("id", "is there twice".to_owned())));
+        }
+        rows.insert(id, row);
     }
-    rows.insert(id, row);
     Ok(())
 }
 

@@ -24,7 +24,9 @@
 //! policy meets is no evidence, and is counted apart.
 
 pub mod assess;
+pub mod check;
 pub mod claim;
+pub mod contradicts;
 pub mod formula;
 pub mod given;
 pub mod html;
@@ -35,9 +37,11 @@ pub mod perturb;
 pub mod point;
 pub mod quantity;
 pub mod range;
+pub mod readers;
 pub mod report;
 pub mod results;
 pub mod saturated;
+pub mod shown;
 pub mod uncertainty;
 pub mod vacuous;
 pub mod verdict;

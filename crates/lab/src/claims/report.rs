@@ -18,6 +18,8 @@ pub struct Report {
     pub no_evidence: BTreeMap<String, Counts>,
     /// What is taken as given, by seed.
     pub given: BTreeMap<String, Counts>,
+    /// Results by the verdict that overrode another (calibrated, contradicts, surrogate), and by that other.
+    pub overruled: BTreeMap<Verdict, Counts>,
     /// Profiles that the results were made with.
     pub profiles: Vec<Stamp>,
     /// Rows of the map that no claim has.
@@ -40,6 +42,7 @@ impl Report {
             results: count(rows.iter().filter(|row| row.kind.is_result() && row.evidence)),
             no_evidence: count(rows.iter().filter(|row| row.kind.is_result() && !row.evidence)),
             given: count(rows.iter().filter(|row| !row.kind.is_result())),
+            overruled: overruled(&rows),
             profiles: lab.store.stamps().to_vec(),
             unused: lab.map.rows.keys().chain(lab.map.not_modelled.keys()).filter(known).cloned().collect(),
             rows,
@@ -72,6 +75,30 @@ impl Report {
         (!pairs.is_empty()).then(words)
     }
 
+    /// Rows that agree with the paper through a value that nothing reads.
+    #[must_use]
+    pub fn unread(&self) -> Vec<&str> {
+        let unread = self.rows.iter().filter(|row| row.verdict == Verdict::Unread);
+        unread.map(|row| row.id.as_str()).collect()
+    }
+
+    /// What overridden verdicts would be, a line for each that overrode: `calibrated: 13 comes out, 6 misses`.
+    #[must_use]
+    pub fn overruled_words(&self) -> Vec<String> {
+        let each = |counts: &Counts| {
+            let each = counts.iter().map(|(verdict, count)| format!("{count} {}", verdict.words()));
+            each.collect::<Vec<_>>().join(", ")
+        };
+        self.overruled.iter().map(|(verdict, counts)| format!("{}: {}", verdict.words(), each(counts))).collect()
+    }
+
+    /// The same in one sentence, where anything was overridden.
+    #[must_use]
+    pub fn overruled_line(&self) -> Option<String> {
+        let lines = self.overruled_words();
+        (!lines.is_empty()).then(|| format!("Not overridden these would be: {}.", lines.join("; ")))
+    }
+
     /// Results that miss or are undecided and whose row says no cause.
     #[must_use]
     pub fn without_cause(&self) -> Vec<&Assessment> {
@@ -96,6 +123,16 @@ pub fn figure_order(figure: &str) -> FigureOrder<'_> {
     };
     let digits: String = figure.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
     (class, digits.parse().unwrap_or(0), figure)
+}
+
+fn overruled(rows: &[Assessment]) -> BTreeMap<Verdict, Counts> {
+    let mut overruled: BTreeMap<Verdict, Counts> = BTreeMap::new();
+    for row in rows {
+        if let Some(otherwise) = row.otherwise {
+            *overruled.entry(row.verdict).or_default().entry(otherwise).or_default() += 1;
+        }
+    }
+    overruled
 }
 
 fn count<'a>(rows: impl Iterator<Item = &'a Assessment>) -> BTreeMap<String, Counts> {

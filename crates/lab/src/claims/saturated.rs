@@ -17,7 +17,12 @@
 //! No finite number depends on the latency of a saturated run. One saturated replication of ten decides nothing alone; nine do.
 //! Of two plants that are both saturated nothing is said: infinity less infinity has no value, and its interval is everything.
 
+use std::collections::BTreeMap;
+
 use pilotlight_stats::{CONFIDENCE, Estimate, mean, quantile};
+
+use super::point::Point;
+use super::quantity::Full;
 
 /// Whether a metric of a saturated run grows with the run, rather than being a property of the plant.
 #[must_use]
@@ -46,6 +51,17 @@ pub fn median(values: &[f64]) -> Option<Estimate> {
     let (low, high) = (with(f64::NEG_INFINITY)?, with(f64::INFINITY)?);
     let value = if low.value == high.value { low.value } else { f64::NAN };
     Some(Estimate { value, low: low.low, high: high.high, n: values.len() })
+}
+
+/// Each place once, with the most of its runs that were saturated in any variant.
+pub(super) fn once(full: impl Iterator<Item = Full>) -> Vec<Full> {
+    let mut places: BTreeMap<(String, String, Option<Point>), Full> = BTreeMap::new();
+    for full in full {
+        let place = (full.experiment.clone(), full.policy.clone(), Point::parse(&full.point));
+        let known = places.entry(place).or_insert_with(|| full.clone());
+        known.saturated = known.saturated.max(full.saturated);
+    }
+    places.into_values().collect()
 }
 
 #[cfg(test)]

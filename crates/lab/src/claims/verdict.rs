@@ -24,7 +24,9 @@ pub enum Verdict {
     Undecided,
     /// It holds, and nothing in the same results fails it: no evidence ([`super::vacuous`]).
     Vacuous,
-    /// The row was fitted on: no evidence either way.
+    /// It cannot be true together with what its paper prints elsewhere.
+    Contradicts,
+    /// The row was fitted on, or a choice was made on it: no evidence either way.
     Calibrated,
     /// It needs a trace that is not there; what stands beside it is from a surrogate.
     Surrogate,
@@ -36,18 +38,21 @@ pub enum Verdict {
     NotMapped,
     /// What is taken as given is what the paper prints.
     Agrees,
+    /// It is, but nothing reads the value that it is compared with: a copy of what the paper prints.
+    Unread,
     /// It is not.
     Differs,
 }
 
 impl Verdict {
     /// All that a result can get, in the order in which they are printed.
-    pub const OF_RESULTS: [Self; 10] = [
+    pub const OF_RESULTS: [Self; 11] = [
         Self::ComesOut,
         Self::Near,
         Self::Misses,
         Self::Undecided,
         Self::Vacuous,
+        Self::Contradicts,
         Self::Calibrated,
         Self::Surrogate,
         Self::NotModelled,
@@ -56,7 +61,8 @@ impl Verdict {
     ];
 
     /// All that can be said of what is taken as given.
-    pub const OF_GIVEN: [Self; 5] = [Self::Agrees, Self::Differs, Self::NotModelled, Self::NoResult, Self::NotMapped];
+    pub const OF_GIVEN: [Self; 6] =
+        [Self::Agrees, Self::Unread, Self::Differs, Self::NotModelled, Self::NoResult, Self::NotMapped];
 
     /// In words.
     #[must_use]
@@ -67,12 +73,14 @@ impl Verdict {
             Self::Misses => "misses",
             Self::Undecided => "undecided",
             Self::Vacuous => "vacuous",
+            Self::Contradicts => "contradicts",
             Self::Calibrated => "calibrated",
             Self::Surrogate => "surrogate",
             Self::NotModelled => "not modelled",
             Self::NoResult => "no result",
             Self::NotMapped => "not mapped",
             Self::Agrees => "agrees",
+            Self::Unread => "without a reader",
             Self::Differs => "differs",
         }
     }

@@ -154,10 +154,13 @@ fn below(path: &Path, home: &Path) -> String {
 /// The text of a file that an experiment names.
 pub type Files<'f> = dyn Fn(&str) -> Result<String, LoadError> + 'f;
 
+/// Keys of an experiment that say what it shows, and are no part of its runs.
+pub const ABOUT: [&str; 4] = ["figure", "title", "about", "given"];
+
 /// What a run's result depends on: neither words nor charts, nor how many runs there are.
 fn question(table: &Table) -> String {
     let mut table = table.clone();
-    for key in ["figure", "title", "about", "given", "replications", "smoke"] {
+    for key in ABOUT.into_iter().chain(["replications", "smoke"]) {
         table.remove(key);
     }
     if let Some(output) = table.get_mut("output").and_then(toml::Value::as_table_mut) {

@@ -115,12 +115,12 @@ fn verdicts(report: &Report) -> String {
             text += &counts(title, seeds, verdicts);
         }
     }
-    text + &report.ranges_words().unwrap_or_default()
+    let words = report.ranges_words().into_iter().chain(report.overruled_line());
+    text + &words.collect::<Vec<_>>().join(" ") + "\n"
 }
 
 fn counts(title: &str, seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> String {
-    let there = |verdict: &&Verdict| seeds.values().any(|counts| counts.contains_key(*verdict));
-    let verdicts: Vec<Verdict> = verdicts.iter().filter(there).copied().collect();
+    let verdicts = super::text::there(seeds, verdicts);
     let heads: Vec<&str> = verdicts.iter().map(|verdict| verdict.words()).collect();
     let mut text = format!("| {title} | rows | {} |\n|---|{}\n", heads.join(" | "), "---:|".repeat(heads.len() + 1));
     for (seed, counts) in seeds {
@@ -177,7 +177,7 @@ fn cause(row: &Assessment) -> String {
     let told = match row.otherwise.unwrap_or(row.verdict) {
         Verdict::ComesOut => None,
         Verdict::NotModelled | Verdict::NoResult => Some(&row.note),
-        _ => row.cause.as_ref(),
+        _ => row.contradiction.as_ref().or(row.cause.as_ref()),
     };
     told.cloned().unwrap_or_default()
 }

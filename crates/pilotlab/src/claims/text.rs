@@ -77,16 +77,22 @@ fn counted(report: &Report, style: Style) -> String {
         if !seeds.is_empty() {
             let separator = if text.is_empty() { "" } else { "\n" };
             let _ = writeln!(text, "{separator}{}", style.heading(title));
-            text += &count_table(seeds, verdicts).to_string();
+            text += &count_table(seeds, &there(seeds, verdicts)).to_string();
         }
+    }
+    for line in report.overruled_words() {
+        text += &wrapped(&format!("not overridden these would be: {line}"), "");
     }
     text
 }
 
-/// Verdicts that nothing has are left out, so that the rest fits.
-fn count_table(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> Table {
+/// Those of these verdicts that some row has.
+pub(super) fn there(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> Vec<Verdict> {
     let there = |verdict: &&Verdict| seeds.values().any(|counts| counts.contains_key(*verdict));
-    let verdicts: &[Verdict] = &verdicts.iter().filter(there).copied().collect::<Vec<_>>();
+    verdicts.iter().filter(there).copied().collect()
+}
+
+fn count_table(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> Table {
     let heads: Vec<&str> =
         ["<paper", "rows"].into_iter().chain(verdicts.iter().map(|verdict| verdict.words())).collect();
     let mut table = Table::new(&heads);
@@ -155,6 +161,7 @@ fn remarks(row: &Assessment) -> Vec<String> {
     remarks.extend(apart_words(row));
     remarks.extend(saturated_words(row));
     remarks.extend(row.reading.as_ref().map(|reading| format!("reading: {reading}")));
+    remarks.extend(row.contradiction.clone());
     remarks.extend(row.cause.as_ref().filter(|_| not_out(row)).map(|cause| format!("cause: {cause}")));
     remarks.retain(|remark| !remark.trim().is_empty());
     remarks
@@ -166,7 +173,7 @@ fn not_out(row: &Assessment) -> bool {
 
 fn given(report: &Report, unmapped: bool, style: Style) -> String {
     let shown = |row: &&Assessment| match row.verdict {
-        Verdict::Agrees => false,
+        Verdict::Agrees | Verdict::Unread => false,
         Verdict::NotMapped => unmapped,
         _ => true,
     };
@@ -223,6 +230,12 @@ fn uncertain(spreads: &[Spread], style: Style) -> String {
 
 fn closing(report: &Report) -> String {
     let mut text = String::new();
+    let unread = report.unread();
+    if !unread.is_empty() {
+        let (count, ids) = (unread.len(), unread.join(", "));
+        let what = "a copy of what the paper prints, which neither simulator, lab nor policies read";
+        text += &wrapped(&format!("Inputs without a reader ({count}): {what}: {ids}"), "");
+    }
     let causeless = report.without_cause();
     if !causeless.is_empty() {
         let ids: Vec<&str> = causeless.iter().map(|row| row.id.as_str()).collect();

@@ -1,0 +1,185 @@
+//! Rows that cannot be true together with what the same paper prints elsewhere: each with inequalities of printed figures, which are
+//! evaluated when claims and map are read. A row is accepted only if all of them hold.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::assess::{Assessment, Lab};
+use super::claim::Claim;
+use super::formula::{self, Name};
+use super::map::Problem;
+use super::verdict::Verdict;
+
+/// Why a row contradicts the paper's own figures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contradiction {
+    /// What is derived, in words.
+    pub because: String,
+    /// `LEFT < RIGHT` or `LEFT > RIGHT`, each side a formula of claims and numbers.
+    pub inequalities: Vec<String>,
+}
+
+/// The table `[[contradicts]]` as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Raw {
+    because: String,
+    inequality: Inequalities,
+}
+
+/// One inequality or several.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "an inequality, or a list of them")]
+enum Inequalities {
+    One(String),
+    Several(Vec<String>),
+}
+
+pub(super) fn read(raw: Raw) -> Result<Contradiction, Problem> {
+    let inequalities = match raw.inequality {
+        Inequalities::One(one) => vec![one],
+        Inequalities::Several(several) => several,
+    };
+    if inequalities.is_empty() {
+        return Err(("inequality", "there is none".to_owned()));
+    }
+    if raw.because.split_whitespace().count() < 3 {
+        return Err(("because", "derive it in a sentence".to_owned()));
+    }
+    Ok(Contradiction { because: raw.because, inequalities })
+}
+
+impl Contradiction {
+    /// What stands in the note of a row: each inequality with both sides evaluated.
+    ///
+    /// # Errors
+    /// In words, if one of them is malformed or does not hold.
+    pub fn evaluate(&self, printed: &BTreeMap<&str, f64>) -> Result<String, String> {
+        let each: Result<Vec<String>, String> =
+            self.inequalities.iter().map(|text| side_by_side(text, printed)).collect();
+        each.map(|each| each.join("; "))
+    }
+}
+
+/// `395.3 < 412`, if it holds.
+fn side_by_side(text: &str, printed: &BTreeMap<&str, f64>) -> Result<String, String> {
+    let wrong = || format!("{text:?} is not written LEFT < RIGHT or LEFT > RIGHT");
+    let at = text.find(['<', '>']).ok_or_else(wrong)?;
+    let (left, sign, right) = (&text[..at], &text[at..=at], &text[at + 1..]);
+    if !text.contains('[') {
+        return Err(format!("{text:?} names no claim"));
+    }
+    let look_up = |name: Name<'_>| match name {
+        Name::Claim(id) => printed.get(id).copied(),
+        Name::Parameter(_) => None, // ours, not the paper's
+    };
+    let value = |side: &str| formula::value(side.trim(), &look_up).map_err(|error| error.to_string());
+    let (left, right) = (value(left)?, value(right)?);
+    let holds = if sign == "<" { left < right } else { left > right };
+    let sides = format!("{left:.4} {sign} {right:.4}");
+    if holds { Ok(sides) } else { Err(format!("{text:?} does not hold: {sides}")) }
+}
+
+impl Lab<'_> {
+    /// A row that its own paper contradicts is no evidence, whatever came of it.
+    pub(super) fn contradiction(&self, claim: &Claim, printed: &BTreeMap<&str, f64>, assessment: &mut Assessment) {
+        let Some(contradiction) = self.map.contradicts.get(&claim.id) else { return };
+        let sides = contradiction.evaluate(printed).unwrap_or_else(|problem| problem);
+        assessment.contradiction = Some(format!("{} ({sides})", contradiction.because));
+        match assessment.verdict {
+            Verdict::NoResult => return,
+            Verdict::NotMapped | Verdict::NotModelled => {}
+            was => assessment.otherwise = assessment.otherwise.or(Some(was)),
+        }
+        assessment.verdict = Verdict::Contradicts;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::claim::tests::claim;
+    use super::super::claim::{Kind, Printed, Relation};
+    use super::super::map;
+    use super::super::report::Report;
+    use super::super::results::tests::store;
+    use super::*;
+
+    fn of(inequality: &str) -> Result<String, String> {
+        let text = format!("because = 'idle draws more than that'\ninequality = {inequality}");
+        let raw: Raw = toml::from_str(&text).map_err(|error| error.to_string())?;
+        let contradiction = read(raw).map_err(|(key, problem)| format!("{key}: {problem}"))?;
+        contradiction.evaluate(&BTreeMap::from([("idle", 412.0), ("share", 55.2)]))
+    }
+
+    #[test]
+    fn both_sides_are_shown_where_all_inequalities_hold() {
+        assert_eq!(of("'716 * [share] / 100 < [idle]'").unwrap(), "395.2320 < 412.0000");
+        assert_eq!(of("['[idle] > 411', '[idle] < 413']").unwrap(), "412.0000 > 411.0000; 412.0000 < 413.0000");
+    }
+
+    #[test]
+    fn what_does_not_hold_or_is_not_printed_is_refused() {
+        for (inequality, part) in [
+            ("'716 * [share] / 100 > [idle]'", "does not hold: 395.2320 > 412.0000"),
+            ("'[idle] < 412'", "does not hold"),
+            ("['[idle] < 413', '[idle] < 411']", "does not hold"),
+            ("'[idle] = 412'", "is not written LEFT < RIGHT"),
+            ("'1 < 2'", "names no claim"),
+            ("'[load] > 1'", "load is nothing"),
+            ("'[idle] > {sandman.z}'", "sandman.z is nothing"),
+            ("[]", "inequality: there is none"),
+        ] {
+            let refused = of(inequality).unwrap_err();
+            assert!(refused.contains(part), "{inequality}: {refused}");
+        }
+    }
+
+    const MAP: &str = "\
+[[row]]
+id = 'saving'
+experiment = 'e'
+metric = 'w'
+policy = 'sandman'
+versus = 'static'
+compare = 'reduction %'
+[[row]]
+id = 'elsewhere'
+experiment = 'f'
+metric = 'w'
+policy = 'sandman'
+compare = 'value'
+";
+
+    #[test]
+    fn a_row_that_its_paper_contradicts_is_told_apart_from_what_is_fitted() {
+        let contradicts = "[[contradicts]]\nid='ID'\nbecause='idle draws more than that'\ninequality='[saving] < 41'\n";
+        let with = |id: &str| {
+            let map = map::parse(&[("map".to_owned(), MAP.to_owned() + &contradicts.replace("ID", id))]).unwrap();
+            let number = |id: &str| claim(id, Kind::Predict, Some(Relation::Eq), Printed::Number(40.0));
+            let claims = ["saving", "elsewhere", "unmapped"].map(number);
+            let store = store(&["e,,default,sandman,w,W,60,61,62", "e,,default,static,w,W,100,101,102"]);
+            let nothing = |_: &str| None;
+            let calibrated = BTreeSet::from(["saving".to_owned()]);
+            let lab = Lab {
+                claims: &claims,
+                map: &map,
+                store: &store,
+                calibrated: &calibrated,
+                file: &nothing,
+                parameter: &|_, _| None,
+            };
+            let report = Report::new(&lab, None);
+            let row = report.rows.iter().find(|row| row.id == id).unwrap();
+            (row.verdict, row.otherwise, row.contradiction.clone().unwrap(), report.overruled)
+        };
+        let (verdict, otherwise, why, overruled) = with("saving");
+        assert_eq!((verdict, otherwise), (Verdict::Contradicts, Some(Verdict::ComesOut)), "fitted as well");
+        assert_eq!(why, "idle draws more than that (40.0000 < 41.0000)");
+        assert_eq!(overruled[&Verdict::Contradicts][&Verdict::ComesOut], 1);
+        assert_eq!(with("unmapped").0, Verdict::Contradicts);
+        assert_eq!(with("elsewhere").0, Verdict::NoResult);
+    }
+}
