@@ -34,7 +34,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run an experiment, on this machine with sensors of power beside it, or on the simulator
-    Run(crate::run::RunArgs),
+    Run(Box<crate::run::RunArgs>),
 
     /// Compare two folders of results, or two settings of one
     Compare(crate::compare::CompareArgs),

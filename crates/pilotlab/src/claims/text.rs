@@ -77,7 +77,7 @@ fn counted(report: &Report, style: Style) -> String {
         if !seeds.is_empty() {
             let separator = if text.is_empty() { "" } else { "\n" };
             let _ = writeln!(text, "{separator}{}", style.heading(title));
-            text += &count_table(seeds, &there(seeds, verdicts)).to_string();
+            text += &count_table(seeds, verdicts).to_string();
         }
     }
     for line in report.overruled_words() {
@@ -92,7 +92,9 @@ pub(super) fn there(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> V
     verdicts.iter().filter(there).copied().collect()
 }
 
+/// Verdicts that nothing has are left out, so that the rest fits.
 fn count_table(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> Table {
+    let verdicts: &[Verdict] = &there(seeds, verdicts);
     let heads: Vec<&str> =
         ["<paper", "rows"].into_iter().chain(verdicts.iter().map(|verdict| verdict.words())).collect();
     let mut table = Table::new(&heads);
