@@ -162,6 +162,7 @@ impl Lab<'_> {
         match &row.check {
             Check::Quantity(quantity) => self.quantity(claim, quantity, scope, into),
             Check::Order(order) => self.order(claim.kind, order, scope, sources, into),
+            Check::Crossover(crossover) => self.crossover(claim, crossover, scope, into),
             Check::Test { .. } if claim.kind.is_result() => Err("a result is not shown by a test".to_owned()),
             given => {
                 let found = self.used(given, given::check(claim, given, sources)?);
@@ -280,7 +281,7 @@ impl Lab<'_> {
     }
 
     /// The variants of a scope, the default (where there is one) first.
-    fn variants<'b>(&'b self, experiment: &str, scope: Scope<'b>) -> Vec<&'b str> {
+    pub(super) fn variants<'b>(&'b self, experiment: &str, scope: Scope<'b>) -> Vec<&'b str> {
         let Scope::Variant(variant) = scope else {
             return [DEFAULT].into_iter().chain(self.store.variants("family:", Some(experiment))).collect();
         };

@@ -65,6 +65,7 @@ pub(super) fn selections(check: &Check) -> Vec<&Selection> {
     match check {
         Check::Quantity(quantity) => of_quantity(quantity),
         Check::Order(order) => [&order.from].into_iter().chain(order.terms.values().flat_map(of_term)).collect(),
+        Check::Crossover(crossover) => crossover.of.iter().collect(),
         Check::Value { .. } | Check::Formula(_) | Check::Test { .. } => Vec::new(),
     }
 }

@@ -39,7 +39,9 @@ pub fn check(claim: &Claim, check: &Check, sources: &Sources<'_>) -> Result<Give
             judge(claim, ours, format!("= {text}"))
         }
         Check::Test { file, name } => test(claim, sources, file, name),
-        Check::Quantity(_) | Check::Order(_) => Err("what is taken as given is not a result".to_owned()),
+        Check::Quantity(_) | Check::Order(_) | Check::Crossover(_) => {
+            Err("what is taken as given is not a result".to_owned())
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::contradicts::{self, Contradiction};
+use super::crossover::{self, Crossover};
 use super::order::{Statement, Term};
 use super::point::Pattern;
 use super::quantity::{Compare, Over, Quantity, Selection};
@@ -62,6 +63,8 @@ pub enum Check {
     Quantity(Quantity),
     /// Statements about results.
     Order(Order),
+    /// Where one policy rises above another.
+    Crossover(Crossover),
     /// A value in a file of the project.
     Value {
         /// The file, relative to the repository.
@@ -217,7 +220,9 @@ pub(super) struct RawRow {
     range: Option<OtherEnd>,
     pub(super) also: Option<Vec<RawSelection>>,
     pub(super) unit: Option<String>,
-    factor: Option<f64>,
+    pub(super) factor: Option<f64>,
+    pub(super) crossover: Option<[String; 2]>,
+    pub(super) along: Option<String>,
     holds: Option<Vec<String>>,
     terms: Option<BTreeMap<String, RawTerm>>,
     margin: Option<f64>,
@@ -259,8 +264,9 @@ pub(super) struct RawSelection {
 }
 
 /// What kind of row it is, by the key that only such a row has; with the keys that go with it.
-const SHAPES: [(&str, &[&str]); 5] = [
+const SHAPES: [(&str, &[&str]); 6] = [
     ("holds", &["experiment", "metric", "point", "terms", "margin", "margin_of"]),
+    ("crossover", &["experiment", "metric", "point", "along", "factor"]),
     ("formula", &[]),
     ("test", &[]),
     ("file", &["key", "factor", "expect"]),
@@ -279,6 +285,7 @@ fn row(mut raw: RawRow) -> Result<Row, Problem> {
     }
     let check = match *shape {
         "holds" => Check::Order(order(raw)?),
+        "crossover" => Check::Crossover(crossover::read(raw)?),
         "formula" => Check::Formula(raw.formula.unwrap_or_default()),
         "test" => test(raw.test.as_deref().unwrap_or_default())?,
         "file" => value(raw)?,
@@ -302,6 +309,8 @@ impl RawRow {
             ("also", self.also.is_some()),
             ("unit", self.unit.is_some()),
             ("factor", self.factor.is_some()),
+            ("crossover", self.crossover.is_some()),
+            ("along", self.along.is_some()),
             ("holds", self.holds.is_some()),
             ("terms", self.terms.is_some()),
             ("margin", self.margin.is_some()),
@@ -316,7 +325,7 @@ impl RawRow {
     }
 }
 
-fn missing(key: &'static str) -> impl Fn() -> Problem {
+pub(super) fn missing(key: &'static str) -> impl Fn() -> Problem {
     move || (key, "is missing".to_owned())
 }
 

@@ -27,6 +27,7 @@ pub mod assess;
 pub mod check;
 pub mod claim;
 pub mod contradicts;
+pub mod crossover;
 pub mod formula;
 pub mod given;
 pub mod html;
