@@ -154,7 +154,7 @@ impl Curve {
         let rates = || self.0.iter().map(|(x, _)| *x);
         let printed = paper.ln();
         // a rate that was swept is found again, whatever its unit's factor did to its last digit
-        let before = rates().filter(|x| *x <= printed + 1e-9).next_back();
+        let before = rates().rfind(|x| *x <= printed + 1e-9);
         let after = rates().find(|x| *x > printed + 1e-9);
         match before.zip(after) {
             Some((before, after)) => Ok((Step { from: printed, to: after }, after - before)),

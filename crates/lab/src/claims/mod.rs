@@ -33,6 +33,7 @@ pub mod given;
 pub mod html;
 pub mod leave_out;
 pub mod map;
+mod number;
 pub mod order;
 pub mod perturb;
 pub mod point;

@@ -1,0 +1,97 @@
+//! A number against the paper's: taken over the family, graded, and told apart where it is held to a bound.
+
+use pilotlight_stats::Estimate;
+
+use super::assess::{Assessment, Lab, Scope};
+use super::claim::{Claim, Relation};
+use super::quantity::{Found, Over, Quantity};
+use super::range::Range;
+use super::saturated::once;
+use super::vacuous::{self, Search};
+use super::verdict::{self, Verdict};
+
+/// A number that is judged.
+struct Judged {
+    ours: Found,
+    grades: (Verdict, Verdict),
+    error: f64,
+}
+
+impl Lab<'_> {
+    pub(super) fn quantity(
+        &self,
+        claim: &Claim,
+        quantity: &Quantity,
+        scope: Scope<'_>,
+        into: &mut Assessment,
+    ) -> Result<(), String> {
+        let (Some(paper), Some(relation)) = (claim.value.number(), claim.relation) else {
+            return Err("the claim has no number and relation to compare a quantity with; say holds".to_owned());
+        };
+        let variants = self.variants(&quantity.of.experiment, scope);
+        let trivial = claim.null.or_else(|| vacuous::never_fires(self.store, &quantity.of));
+        let claim = &Claim { null: trivial, ..claim.clone() };
+        let range = Range::of(claim, quantity, self.claims, self.map)?;
+        let judged = self.number(claim, quantity, range.as_ref(), &variants)?;
+        (into.verdict, into.error_percent) = (verdict::between(judged.grades), Some(100.0 * judged.error));
+        into.note = format!("{}, {}", quantity.of.experiment, judged.ours.point.words());
+        (into.null, into.evidence) = (trivial, !verdict::trivial_meets(relation, paper, trivial));
+        if let Some(range) = &range {
+            into.evidence = !range.trivial_meets();
+            into.note += &format!("; {range}");
+        }
+        if into.verdict == Verdict::ComesOut && relation.is_bound() && into.evidence {
+            let search = Search { store: self.store, variants: &variants, look_up: &|_| None };
+            let fails = |other: &Quantity| {
+                let other = self.number(claim, other, range.as_ref(), &variants);
+                other.is_ok_and(|other| other.grades.0 != Verdict::ComesOut)
+            };
+            let found = trivial.map(|trivial| format!("what is trivial ({trivial})")).or_else(|| {
+                search.of_number(quantity).into_iter().find(|(_, other)| fails(other)).map(|(name, _)| name)
+            });
+            let told = found.map(|name| vec![format!("{name} fails it")]);
+            into.apart(told.ok_or_else(|| "nothing in the same results fails it".to_owned()));
+        }
+        into.with = range.and_then(|range| range.with);
+        (into.ours, into.saturated, into.family) =
+            (Some(judged.ours.estimate), judged.ours.saturated, variants.len() - 1);
+        Ok(())
+    }
+
+    /// A number over all variants; of a range the end that the claim is, and the verdict of both.
+    fn number(
+        &self,
+        claim: &Claim,
+        quantity: &Quantity,
+        range: Option<&Range>,
+        variants: &[&str],
+    ) -> Result<Judged, String> {
+        let hull = |over| self.hull(&Quantity { over, ..quantity.clone() }, variants, &claim.unit);
+        let (paper, relation) = claim.value.number().zip(claim.relation).ok_or("no number")?;
+        if let Some(range) = range {
+            let (lowest, highest) = (hull(Some(Over::Min))?, hull(Some(Over::Max))?);
+            let grades = range.grades(lowest.estimate, highest.estimate);
+            let error = range.error(lowest.estimate.value, highest.estimate.value);
+            let ours = if relation == Relation::RangeLo { lowest } else { highest };
+            return Ok(Judged { ours, grades, error });
+        }
+        let ours = hull(quantity.over)?;
+        let grades = verdict::grades(relation, paper, claim.null, ours.estimate);
+        let error = verdict::error(relation, paper, claim.null, ours.estimate.value);
+        let (grades, error) = grades.zip(error).ok_or("the relation has no number; say holds")?;
+        Ok(Judged { ours, grades, error })
+    }
+
+    /// The number of the first variant, where it was found, with an interval over all of them.
+    fn hull(&self, quantity: &Quantity, variants: &[&str], unit: &str) -> Result<Found, String> {
+        let found: Result<Vec<_>, _> =
+            variants.iter().map(|variant| quantity.evaluate(self.store, variant, unit)).collect();
+        let mut found = found?.into_iter();
+        let mut first = found.next().ok_or("no variant")?;
+        for next in found {
+            first.estimate = Estimate { value: first.estimate.value, ..first.estimate.hull(next.estimate) };
+            first.saturated.extend(next.saturated);
+        }
+        Ok(Found { saturated: once(first.saturated.into_iter()), ..first })
+    }
+}
