@@ -29,7 +29,8 @@ impl Lab<'_> {
             return Err("the claim has no number and relation to compare a quantity with; say holds".to_owned());
         };
         let variants = self.variants(&quantity.of.experiment, scope);
-        let trivial = claim.null.or_else(|| vacuous::never_fires(self.store, &quantity.of));
+        let printed = claim.null;
+        let trivial = printed.or_else(|| vacuous::never_fires(self.store, &quantity.of));
         let claim = &Claim { null: trivial, ..claim.clone() };
         let range = Range::of(claim, quantity, self.claims, self.map)?;
         let judged = self.number(claim, quantity, range.as_ref(), &variants)?;
@@ -40,22 +41,38 @@ impl Lab<'_> {
             into.evidence = !range.trivial_meets();
             into.note += &format!("; {range}");
         }
+        if let (None, Some(trivial)) = (printed, trivial) {
+            into.note += &format!("; a detector that never fires has {trivial}");
+        }
         if into.verdict == Verdict::ComesOut && relation.is_bound() && into.evidence {
-            let search = Search { store: self.store, variants: &variants, look_up: &|_| None };
-            let fails = |other: &Quantity| {
-                let other = self.number(claim, other, range.as_ref(), &variants);
-                other.is_ok_and(|other| other.grades.0 != Verdict::ComesOut)
-            };
-            let found = trivial.map(|trivial| format!("what is trivial ({trivial})")).or_else(|| {
-                search.of_number(quantity).into_iter().find(|(_, other)| fails(other)).map(|(name, _)| name)
-            });
-            let told = found.map(|name| vec![format!("{name} fails it")]);
-            into.apart(told.ok_or_else(|| "nothing in the same results fails it".to_owned()));
+            into.apart(self.told_apart(claim, quantity, range.as_ref(), &variants));
         }
         into.with = range.and_then(|range| range.with);
         (into.ours, into.saturated, into.family) =
             (Some(judged.ours.estimate), judged.ours.saturated, variants.len() - 1);
         Ok(())
+    }
+
+    /// What surely fails a bound in the place of what it is about.
+    fn told_apart(
+        &self,
+        claim: &Claim,
+        quantity: &Quantity,
+        range: Option<&Range>,
+        variants: &[&str],
+    ) -> Result<Vec<String>, String> {
+        if let Some(trivial) = claim.null {
+            return Ok(vec![format!("what is trivial ({trivial}) fails it")]);
+        }
+        let search = Search { store: self.store, variants, look_up: &|_| None };
+        let fails = |other: &Quantity| {
+            let judged = self.number(claim, other, range, variants);
+            judged.is_ok_and(|judged| judged.grades.0 != Verdict::ComesOut)
+        };
+        let found = search.of_number(quantity).into_iter().find(|(_, other)| fails(other));
+        found
+            .map(|(name, _)| vec![format!("{name} fails it")])
+            .ok_or_else(|| "nothing in the same results fails it".to_owned())
     }
 
     /// A number over all variants; of a range the end that the claim is, and the verdict of both.
