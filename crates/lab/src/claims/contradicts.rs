@@ -146,6 +146,13 @@ policy = 'sandman'
 versus = 'static'
 compare = 'reduction %'
 [[row]]
+id = 'alone'
+experiment = 'e'
+metric = 'w'
+policy = 'sandman'
+versus = 'static'
+compare = 'reduction %'
+[[row]]
 id = 'elsewhere'
 experiment = 'f'
 metric = 'w'
@@ -159,7 +166,7 @@ compare = 'value'
         let with = |id: &str| {
             let map = map::parse(&[("map".to_owned(), MAP.to_owned() + &contradicts.replace("ID", id))]).unwrap();
             let number = |id: &str| claim(id, Kind::Predict, Some(Relation::Eq), Printed::Number(40.0));
-            let claims = ["saving", "elsewhere", "unmapped"].map(number);
+            let claims = ["saving", "alone", "elsewhere", "unmapped"].map(number);
             let store = store(&["e,,default,sandman,w,W,60,61,62", "e,,default,static,w,W,100,101,102"]);
             let nothing = |_: &str| None;
             let calibrated = BTreeSet::from(["saving".to_owned()]);
@@ -179,6 +186,8 @@ compare = 'value'
         assert_eq!((verdict, otherwise), (Verdict::Contradicts, Some(Verdict::ComesOut)), "fitted as well");
         assert_eq!(why, "idle draws more than that (40.0000 < 41.0000)");
         assert_eq!(overruled[&Verdict::Contradicts][&Verdict::ComesOut], 1);
+        let (verdict, otherwise, ..) = with("alone");
+        assert_eq!((verdict, otherwise), (Verdict::Contradicts, Some(Verdict::ComesOut)), "not fitted");
         assert_eq!(with("unmapped").0, Verdict::Contradicts);
         assert_eq!(with("elsewhere").0, Verdict::NoResult);
     }
