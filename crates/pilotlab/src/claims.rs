@@ -488,6 +488,13 @@ compare = 'reduction %'
         };
         let misspelt = refused(MAP, &ROW.replace("policy =", "polcy ="));
         assert!(misspelt.contains("claims-map.toml: row sandman-saving") && misspelt.contains("polcy"), "{misspelt}");
+        let contradicts =
+            "[[contradicts]]\nid='sandman-saving'\nbecause='more than that'\ninequality='[sandman-saving] > 41'\n";
+        let false_one = refused(MAP, &format!("{ROW}{contradicts}"));
+        assert!(
+            false_one.contains("row sandman-saving: inequality") && false_one.contains("does not hold"),
+            "{false_one}"
+        );
         assert!(refused("results/fig4.csv", "experiment\n1\n").contains("fig4.csv, line 2"));
         assert!(refused(CALIBRATION, "[[constant]]\n").contains("calibration.toml"));
         let absent = format!("{:#}", ask(folder.path(), &["--results", "nowhere.csv"]).unwrap_err());
