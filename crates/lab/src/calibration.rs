@@ -1,7 +1,7 @@
 //! `calibration.toml`: every free constant, with the range in which it may lie and what it was fitted on; and every other choice
 //! that was made after results were known, with the rows that it was made on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use toml::{Table, Value};
@@ -159,8 +159,19 @@ impl Calibration {
     /// Claims and files that constants were fitted on, and those that constants and other choices were made on.
     #[must_use]
     pub fn fitted_on(&self) -> BTreeSet<String> {
-        let constants = self.constants.iter().flat_map(|constant| constant.fitted_on.iter().chain(&constant.chosen_on));
-        constants.chain(self.choices.iter().flat_map(|choice| &choice.chosen_on)).cloned().collect()
+        self.fits().into_keys().collect()
+    }
+
+    /// The same, each with the keys of its constants and with what was chosen.
+    #[must_use]
+    pub fn fits(&self) -> BTreeMap<String, Vec<String>> {
+        let constants = self.constants.iter().map(|one| (&one.key, one.fitted_on.iter().chain(&one.chosen_on)));
+        let choices = self.choices.iter().map(|one| (&one.what, one.chosen_on.iter().chain(&[])));
+        let mut fits: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (what, names) in constants.chain(choices) {
+            names.for_each(|name| fits.entry(name.clone()).or_default().push(what.clone()));
+        }
+        fits
     }
 
     /// Constants that are numbers.
@@ -296,6 +307,8 @@ mod tests {
         let text = constant("a", "value = true\nchosen_on = ['order']") + choice;
         let named = Calibration::parse(&text).unwrap().fitted_on();
         assert_eq!(named, BTreeSet::from(["accuracy".to_owned(), "order".to_owned()]));
+        let fits = Calibration::parse(&text).unwrap().fits();
+        assert_eq!((&fits["accuracy"][..], &fits["order"][..]), (&["guards".to_owned()][..], &["a".to_owned()][..]));
         let without = Calibration::parse(&choice.replace("chosen_on=['accuracy']\n", "")).unwrap_err().to_string();
         assert!(without.contains("chosen_on"), "{without}");
     }

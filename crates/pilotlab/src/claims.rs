@@ -6,7 +6,7 @@
 mod tables;
 mod text;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -157,7 +157,8 @@ fn unknown_paper(name: &str, claims: &[Claim]) -> Option<anyhow::Error> {
 }
 
 fn told(args: &ClaimsArgs, files: &Files, lab: &Lab<'_>) -> anyhow::Result<String> {
-    let report = Report::new(lab, args.seed_paper.as_deref());
+    let mut report = Report::new(lab, args.seed_paper.as_deref());
+    report.name_fits(&files.fits);
     let tables = args.table.is_some() || args.write_tables;
     let varied = Varied::read(args, &files.root, (tables || args.perturb, tables || args.uncertainty))?;
     let material = tables::Material { report: &report, varied: &varied, calibration: &files.calibration };
@@ -243,7 +244,9 @@ struct Files {
     /// Files of results that are not of today's profile, calibration or experiment, and why.
     stale: Vec<String>,
     calibration: Calibration,
-    /// What constants of any machine were fitted on.
+    /// What constants of any machine were fitted on, each with what was fitted or chosen.
+    fits: BTreeMap<String, Vec<String>>,
+    /// Its keys.
     calibrated: BTreeSet<String>,
 }
 
@@ -268,9 +271,12 @@ impl Files {
             Calibration::default()
         };
         let others = local::calibrations(&root.join("profiles"))?;
-        let mut calibrated = calibration.fitted_on();
-        calibrated.extend(others.iter().flat_map(|(_, calibration)| calibration.fitted_on()));
-        Ok(Self { root, claims, map, store, stale, calibration, calibrated })
+        let mut fits = calibration.fits();
+        for (name, what) in others.iter().flat_map(|(_, calibration)| calibration.fits()) {
+            fits.entry(name).or_default().extend(what);
+        }
+        let calibrated = fits.keys().cloned().collect();
+        Ok(Self { root, claims, map, store, stale, calibration, fits, calibrated })
     }
 
     /// What `then` makes of all of it.
@@ -449,6 +455,22 @@ compare = 'reduction %'
         assert_eq!(json["profiles"][0]["hash"], "12ab");
         let text = ask(folder.path(), &[]).unwrap();
         assert!(text.contains("\nsandman, Fig 4\n") && text.contains("profile epyc, 12ab"), "{text}");
+    }
+
+    #[test]
+    fn a_calibrated_row_says_what_was_fitted_or_chosen_on_it() {
+        let folder = folder();
+        let path = folder.path().join(CALIBRATION);
+        let fitted = std::fs::read_to_string(&path).unwrap().replace("[]", "['sandman-saving']");
+        let chosen = "[[choice]]\nwhat='the guards'\nplace='a.rs'\nchosen_on=['sandman-saving']\nsource='s'\n";
+        std::fs::write(&path, fitted + chosen).unwrap();
+        let json: Value = serde_json::from_str(&ask(folder.path(), &["--json"]).unwrap()).unwrap();
+        let row = &json["rows"][0];
+        assert_eq!((row["verdict"].as_str(), row["otherwise"].as_str()), (Some("calibrated"), Some("comes-out")));
+        assert_eq!(row["fitted"], serde_json::json!(["poll.loop_ns", "the guards"]));
+        let text = ask(folder.path(), &[]).unwrap();
+        assert!(text.contains("fitted or chosen on it: poll.loop_ns; the guards"), "{text}");
+        assert!(text.contains("not overridden these would be: calibrated: 1 comes out"), "{text}");
     }
 
     #[test]

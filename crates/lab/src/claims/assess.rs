@@ -80,6 +80,9 @@ pub struct Assessment {
     pub reading: Option<String>,
     /// Why it does not come out.
     pub cause: Option<String>,
+    /// Constants that were fitted on it, and choices that were made on it, where it is calibrated.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fitted: Vec<String>,
     /// Why it cannot be true together with what the paper prints elsewhere, with the inequality's sides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contradiction: Option<String>,
@@ -263,6 +266,7 @@ fn blank(claim: &Claim) -> Assessment {
         note: String::new(),
         reading: None,
         cause: None,
+        fitted: Vec::new(),
         contradiction: None,
     }
 }

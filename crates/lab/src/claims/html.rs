@@ -169,6 +169,12 @@ pub fn apart_words(row: &Assessment) -> Option<String> {
     (!row.discriminators.is_empty()).then(|| format!("told apart: {}", row.discriminators.join("; ")))
 }
 
+/// What was fitted or chosen on a row; `None` if nothing was.
+#[must_use]
+pub fn fitted_words(row: &Assessment) -> Option<String> {
+    (!row.fitted.is_empty()).then(|| format!("fitted or chosen on it: {}", row.fitted.join("; ")))
+}
+
 /// Which runs that a row rests on could not keep up; `None` if all could.
 #[must_use]
 pub fn saturated_words(row: &Assessment) -> Option<String> {
@@ -193,8 +199,9 @@ fn note(row: &Assessment) -> String {
     let family = (row.family > 0).then(|| format!("over {} of the family too", row.family));
     let reading = row.reading.as_ref().map(|reading| format!("reading: {reading}"));
     let cause = row.cause.as_ref().map(|cause| format!("cause: {cause}"));
-    let contradiction = row.contradiction.clone();
-    let parts = [Some(row.note.clone()), family, apart_words(row), saturated_words(row), reading, contradiction, cause];
+    let (fitted, contradiction) = (fitted_words(row), row.contradiction.clone());
+    let (apart, saturated) = (apart_words(row), saturated_words(row));
+    let parts = [Some(row.note.clone()), family, apart, saturated, reading, fitted, contradiction, cause];
     let parts: Vec<String> = parts.into_iter().flatten().filter(|part| !part.trim().is_empty()).collect();
     parts.join("; ")
 }

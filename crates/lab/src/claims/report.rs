@@ -1,6 +1,6 @@
 //! All assessments, and how they are counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -73,6 +73,15 @@ impl Report {
         let words =
             || format!("Counts are of rows. Two rows are one printed range, with one verdict: {}.", pairs.join("; "));
         (!pairs.is_empty()).then(words)
+    }
+
+    /// Says of each calibrated row what was fitted or chosen on it.
+    pub fn name_fits(&mut self, fits: &BTreeMap<String, Vec<String>>) {
+        for row in self.rows.iter_mut().filter(|row| row.verdict == Verdict::Calibrated) {
+            let ids = [Some(&row.id), row.with.as_ref()];
+            let what: BTreeSet<&String> = ids.into_iter().flatten().filter_map(|id| fits.get(id)).flatten().collect();
+            row.fitted = what.into_iter().cloned().collect();
+        }
     }
 
     /// Rows that agree with the paper through a value that nothing reads.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use pilotlight_lab::claims::Report;
 use pilotlight_lab::claims::assess::Assessment;
 use pilotlight_lab::claims::claim::Printed;
-use pilotlight_lab::claims::html::{apart_words, finding_words, saturated_words, short, verdict_words};
+use pilotlight_lab::claims::html::{apart_words, finding_words, fitted_words, saturated_words, short, verdict_words};
 use pilotlight_lab::claims::perturb::Moved;
 use pilotlight_lab::claims::report::Counts;
 use pilotlight_lab::claims::uncertainty::Spread;
@@ -163,6 +163,7 @@ fn remarks(row: &Assessment) -> Vec<String> {
     remarks.extend(apart_words(row));
     remarks.extend(saturated_words(row));
     remarks.extend(row.reading.as_ref().map(|reading| format!("reading: {reading}")));
+    remarks.extend(fitted_words(row));
     remarks.extend(row.contradiction.clone());
     remarks.extend(row.cause.as_ref().filter(|_| not_out(row)).map(|cause| format!("cause: {cause}")));
     remarks.retain(|remark| !remark.trim().is_empty());
