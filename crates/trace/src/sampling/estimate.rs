@@ -1,7 +1,6 @@
 //! What the measured windows say of all.
 
 use serde::Serialize;
-use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use super::plan::{Plan, Stratum};
 
@@ -28,11 +27,16 @@ pub struct Estimate {
 pub struct Unmeasured(pub usize);
 
 impl Plan {
-    /// Estimates the total from what each window of the plan measured.
+    /// Estimates the total from what each window of the plan measured. `t_quantile` is the 97.5 % quantile of Student's distribution for
+    /// so many degrees of freedom; a caller's, so that readers of traces need no library of statistics.
     ///
     /// # Errors
     /// [`Unmeasured`] where `measured` knows nothing of a window.
-    pub fn estimate(&self, measured: impl Fn(usize) -> Option<f64>) -> Result<Estimate, Unmeasured> {
+    pub fn estimate(
+        &self,
+        measured: impl Fn(usize) -> Option<f64>,
+        t_quantile: impl Fn(f64) -> f64,
+    ) -> Result<Estimate, Unmeasured> {
         let value = |&window: &usize| measured(window).ok_or(Unmeasured(window));
         let exact: f64 = self.exact.iter().map(value).sum::<Result<f64, _>>()?;
         let (mut total, mut variance, mut freedom) = (exact, 0.0, 0.0);
@@ -45,7 +49,7 @@ impl Plan {
         }
         let degrees_of_freedom = if variance > 0.0 { variance * variance / freedom } else { 0.0 };
         let standard_error = variance.sqrt();
-        let half = standard_error * student(degrees_of_freedom);
+        let half = if variance > 0.0 { standard_error * t_quantile(degrees_of_freedom) } else { 0.0 };
         Ok(Estimate { total, low: total - half, high: total + half, exact, standard_error, degrees_of_freedom })
     }
 }
@@ -62,9 +66,4 @@ fn of_stratum(stratum: &Stratum, values: &[f64]) -> (f64, f64) {
     }
     let spread = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (drawn - 1.0);
     (all * mean, all * all * (1.0 - drawn / all) * spread / drawn)
-}
-
-/// The 97.5 % quantile of Student's distribution.
-fn student(degrees_of_freedom: f64) -> f64 {
-    StudentsT::new(0.0, 1.0, degrees_of_freedom).map_or(0.0, |t| t.inverse_cdf(0.975))
 }

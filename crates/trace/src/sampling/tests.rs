@@ -3,6 +3,11 @@
 use super::*;
 use crate::random::Stream;
 use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
+use statrs::distribution::{ContinuousCDF as _, StudentsT};
+
+fn student(degrees_of_freedom: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, degrees_of_freedom).unwrap().inverse_cdf(0.975)
+}
 
 /// A day of 10 s windows: load swings, bursts come, and joules follow load with a knee and noise that grows with it.
 fn day(seed: u64) -> (Vec<u64>, Vec<f64>) {
@@ -30,7 +35,7 @@ fn the_interval_holds_the_truth_in_95_of_100_draws() {
     let runs = 2000;
     for seed in 0..runs {
         let plan = Plan::new(&loads, &rule, seed).unwrap();
-        let estimate = plan.estimate(|window| joules.get(window).copied()).unwrap();
+        let estimate = plan.estimate(|window| joules.get(window).copied(), student).unwrap();
         held += u64::from((estimate.low..=estimate.high).contains(&truth));
         sum += estimate.total / truth;
         width += (estimate.high - estimate.low) / truth;
@@ -67,7 +72,7 @@ fn too_many_bursts_are_strata_of_their_own() {
         assert!(plan.strata.len() == 12 && quiet.into_iter().all(|window| !bursts.contains(window)));
         let weights: f64 = plan.windows().into_iter().map(|window| plan.weight(window)).sum();
         assert!((weights - loads.len() as f64).abs() < 1e-6, "{weights}");
-        let estimate = plan.estimate(|window| joules.get(window).copied()).unwrap();
+        let estimate = plan.estimate(|window| joules.get(window).copied(), student).unwrap();
         held += u32::from((estimate.low..=estimate.high).contains(&truth));
         sum += estimate.total / truth;
     }
@@ -78,7 +83,7 @@ fn too_many_bursts_are_strata_of_their_own() {
 fn a_whole_plan_measures_everything() {
     let plan = Plan::whole(5);
     assert_eq!((plan.windows(), plan.weight(4), plan.weight(5)), (vec![0, 1, 2, 3, 4], 1.0, 0.0));
-    let estimate = plan.estimate(|window| Some(window as f64)).unwrap();
+    let estimate = plan.estimate(|window| Some(window as f64), student).unwrap();
     assert_eq!((estimate.total, estimate.low, estimate.high), (10.0, 10.0, 10.0));
 }
 
@@ -86,7 +91,7 @@ fn a_whole_plan_measures_everything() {
 fn what_was_not_measured_is_named() {
     let plan = Plan::new(&[1, 2, 3, 4], &Rule::default(), 1).unwrap();
     let missing = plan.windows()[1];
-    assert_eq!(plan.estimate(|window| (window != missing).then_some(1.0)), Err(Unmeasured(missing)));
+    assert_eq!(plan.estimate(|window| (window != missing).then_some(1.0), student), Err(Unmeasured(missing)));
     assert_eq!(Plan::new(&[1, 2], &Rule { draws: 1, ..Rule::default() }, 1), Err(PlanError::TooFewDraws));
 }
 
@@ -111,7 +116,7 @@ proptest! {
         prop_assert_eq!(drawn, draws.min(rest));
         prop_assert_eq!(plan.windows().len(), drawn + plan.exact.len());
         prop_assert!(plan.strata.iter().all(|stratum| stratum.drawn.len() >= stratum.windows.min(2)));
-        let estimate = plan.estimate(|window| loads.get(window).map(|&load| load as f64)).unwrap();
+        let estimate = plan.estimate(|window| loads.get(window).map(|&load| load as f64), student).unwrap();
         let truth = loads.iter().sum::<u64>() as f64;
         prop_assert!(estimate.low <= estimate.total && estimate.total <= estimate.high);
         if drawn == rest {

@@ -21,6 +21,7 @@ use pilotlight_plant::Policy;
 use pilotlight_sim::Source;
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::{Arrival, Scenario};
+use pilotlight_stats::mean::t_quantile;
 use pilotlight_trace::Generator;
 use pilotlight_trace::sampling::{Estimate, Plan, Rule};
 use pilotlight_trace::transform::{Cut, Scaled};
@@ -155,7 +156,9 @@ impl Replays {
             windows: (total.windows(), loads.len()),
             requests,
             peak_over_mean: most as f64 * loads.len() as f64 / requests.max(1) as f64,
-            joules: plan.estimate(|window| total.joules(window)).map_err(|error| error.to_string())?,
+            joules: plan
+                .estimate(|window| total.joules(window), |degrees| t_quantile(0.95, degrees))
+                .map_err(|error| error.to_string())?,
             mean_iops: origin.mean_iops(),
             malformed: origin.malformed,
         };
