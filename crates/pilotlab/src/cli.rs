@@ -7,6 +7,8 @@ const EXAMPLES: &str = "\
 Examples:
   pilotlab run experiments/quick.toml                  fio on this machine, with every sensor that is found
   pilotlab run experiments/sandman/fig3.toml --smoke   a figure of a paper, on the simulator
+  pilotlab measure -- sleep 2                          time and energy of a command, over three runs
+  pilotlab sensors                                     power sensors of this machine, and what others need
   pilotlab compare before after                        which metric differs, by how much, how sure that is
   pilotlab advise bench-results/NAME                   the best setting of each parameter
   pilotlab trace requests.csv.gz                       rates, bursts, sizes of a block trace
@@ -35,6 +37,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run an experiment, on this machine with sensors of power beside it, or on the simulator
     Run(Box<crate::run::RunArgs>),
+    /// Measure a command: time, CPU time and energy over several runs
+    Measure(crate::measure::MeasureArgs),
+    /// Show which sensors this machine has and what they say
+    Sensors(crate::sensors::SensorsArgs),
 
     /// Compare two folders of results, or two settings of one
     Compare(crate::compare::CompareArgs),
@@ -52,8 +58,6 @@ pub(crate) enum Command {
     Read(crate::read::ReadArgs),
     /// Say what is in a block trace, or generate one
     Trace(crate::trace::TraceArgs),
-    /// Run a command with settings of this machine, and put them back
-    With(crate::with::WithArgs),
     /// Put back what a killed run has changed on this machine
     #[command(after_long_help = restore::examples("pilotlab"))]
     Restore(restore::RestoreArgs),

@@ -9,11 +9,12 @@ mod claims;
 mod cli;
 mod compare;
 mod files;
+mod measure;
 mod read;
 mod report;
 mod run;
+mod sensors;
 mod trace;
-mod with;
 
 use std::process::ExitCode;
 
@@ -29,7 +30,8 @@ fn start(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::run(args),
-        Command::With(args) => with::run(args),
+        Command::Measure(args) => measure::run(args),
+        Command::Sensors(args) => sensors::run(args),
         Command::Read(args) => read::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Advise(args) => advise::run(args),

@@ -24,7 +24,7 @@ Read a drive or a file at random places, and measure it.
 
 Each thread has one read in flight, past the page cache (O_DIRECT). --mechanism says how its end is learnt of: by an interrupt, by \
 polling (classic), or by sleeping first and then polling (hybrid), through preadv2 or io_uring. Nothing is written, and no setting is \
-changed: preadv2 polls only where the queue's io_poll is 1, and sleeps first as its io_poll_delay says (pilotlab with sets them); io_uring's \
+changed: preadv2 polls only where the queue's io_poll is 1, and sleeps first as its io_poll_delay says (pilotlab measure --set sets them); io_uring's \
 hybrid polling needs Linux 6.13. Kernels take mechanisms that they do not carry out: an experiment (pilotlab run, kind = \"read\") \
 sets what they take and says which one really ran.
 

@@ -1,6 +1,6 @@
 //! `pilotlab run`: runs an experiment's file, on this machine or on the simulator, as the file asks.
 
-mod live;
+pub(crate) mod live;
 mod simulated;
 
 use std::path::{Path, PathBuf};

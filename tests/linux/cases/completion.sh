@@ -110,7 +110,7 @@ if [ $old = yes ]; then
   poll_queues 2
   before=$(settings)
   printf '[machine]\nio_poll_delay = 7\nio_poll = false\n' >/tmp/machine.toml
-  /host/pilotlab with /tmp/machine.toml --device /dev/nvme0n1 -- sleep 1000 >/tmp/with 2>&1 &
+  /host/pilotlab measure --repeats 1 --settle 0s --sensor cputime --settings /tmp/machine.toml --device /dev/nvme0n1 -- sleep 1000 >/tmp/with 2>&1 &
   pid=$!
   is_set() { [ "$(cat $queue/io_poll_delay) $(cat $queue/io_poll)" = "7 0" ]; }
   within 20 "the settings" is_set

@@ -1,4 +1,4 @@
-# Power states: shown, set, read back, refused; transitions as the kernel asks for them; and what `pilotlab with` changes
+# Power states: shown, set, read back, refused; transitions as the kernel asks for them; and what `pilotlab measure` changes
 # on this machine comes back at its end and, after kill -9, by `pilotlab restore`.
 connect
 
@@ -84,7 +84,7 @@ cat >/tmp/during <<'SH'
 cat /proc/self/cgroup
 cd /sys/fs/cgroup/pilotlight-* && cat memory.max cpu.max cpuset.cpus io.max
 SH
-expect "with" /host/pilotlab with /tmp/machine.toml --device /dev/nvme0n1 -- sh -c '
+expect "measure" /host/pilotlab measure --repeats 1 --settle 0s --sensor cputime --settings /tmp/machine.toml --device /dev/nvme0n1 -- sh -c '
   sh /tmp/during
   nvme get-feature /dev/nvme0 -f 2; nvme get-feature /dev/nvme0 -f 0xc; cat '$nomerges
 cat /tmp/expect.out
@@ -94,14 +94,14 @@ done
 back
 
 step "after kill -9, restore"
-/host/pilotlab with /tmp/machine.toml --device /dev/nvme0n1 -- sleep 1000 >/tmp/with 2>&1 &
+/host/pilotlab measure --repeats 1 --settle 0s --sensor cputime --settings /tmp/machine.toml --device /dev/nvme0n1 -- sleep 1000 >/tmp/with 2>&1 &
 pid=$!
 within 20 "the settings" changed
 refuse "restore while it runs" /host/pilotlab restore /run/pilotlight/changes/*.jsonl
 kill -9 $pid
 sleep 0.2
 changed || fail "something else than restore put it back"
-refuse "with before restore" /host/pilotlab with /tmp/machine.toml --device /dev/nvme0n1 -- true
+refuse "measure before restore" /host/pilotlab measure --repeats 1 --settle 0s --sensor cputime --settings /tmp/machine.toml --device /dev/nvme0n1 -- true
 grep -q 'pilotlab restore' /tmp/expect.out || { cat /tmp/expect.out; fail "it does not say what to do"; }
 expect "restore" /host/pilotlab restore
 cat /tmp/expect.out
@@ -111,7 +111,7 @@ back
 step "what the drive does not have"
 echo '[machine]
 power_state = 7' >/tmp/machine.toml
-refuse "state 7" /host/pilotlab with /tmp/machine.toml --device /dev/nvme0n1 -- true
+refuse "state 7" /host/pilotlab measure --repeats 1 --settle 0s --sensor cputime --settings /tmp/machine.toml --device /dev/nvme0n1 -- true
 grep -q 'the drive has states 0 to 4' /tmp/expect.out || { cat /tmp/expect.out; fail "it does not say which there are"; }
 killall sleep
 disconnect

@@ -7,6 +7,7 @@ pub mod schema;
 
 use std::path::{Path, PathBuf};
 
+use pilotlight_sensors::Config;
 use toml::{Table, Value};
 
 pub use include::Merged;
@@ -88,7 +89,7 @@ fn apply(table: &mut Table, asked: &Asked) -> Result<(), ReadError> {
         apply_program(table, program)?;
     }
     for name in &asked.sensors {
-        let config = pilotlight_sensors::Config::by_name(name).ok_or_else(|| unknown_sensor(name))?;
+        let config = sensor(name)?;
         let keys = Table::try_from(&config).map_err(|error| ReadError::key("--sensor", name, error.to_string()))?;
         let sensors = table.entry("sensor").or_insert_with(|| Value::Array(Vec::new()));
         let Value::Array(sensors) = sensors else { continue }; // the schema refuses it in a moment
@@ -112,9 +113,17 @@ fn apply_program(table: &mut Table, program: &Path) -> Result<(), ReadError> {
     Ok(())
 }
 
+/// The sensor that `--sensor` names, with its default options.
+///
+/// # Errors
+/// If there is none of this name; the message says which there are.
+pub fn sensor(name: &str) -> Result<Config, ReadError> {
+    Config::by_name(name).ok_or_else(|| unknown_sensor(name))
+}
+
 fn unknown_sensor(name: &str) -> ReadError {
     let all = pilotlight_sensors::catalogue::all();
-    let known: Vec<&str> = all.iter().map(pilotlight_sensors::Config::name).chain(["modelled"]).collect();
+    let known: Vec<&str> = all.iter().map(Config::name).chain(["modelled"]).collect();
     let meant = read::nearest(name, &known).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
     let reason = format!("there is no sensor of this name{meant} (there are {})", known.join(", "));
     ReadError::key("--sensor", name, reason)

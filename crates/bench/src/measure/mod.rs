@@ -47,6 +47,8 @@ pub struct Options {
     pub idle_ns: u64,
     /// Whether runs that fail count like the others.
     pub ignore_failure: bool,
+    /// Whether the command's standard output goes to standard error, so that standard output has the results alone.
+    pub output_to_stderr: bool,
 }
 
 /// What happens, for whoever watches.
@@ -206,7 +208,7 @@ impl Measuring<'_> {
     /// Runs the command to its end. It is ended when a signal asks for it or a needed sensor has failed.
     fn command(&self, failed: impl Fn() -> Option<Failure>) -> Result<(ExitStatus, Usage, Window), Error> {
         let from_ns = now_ns();
-        let child = start(&self.options.argv, self.cgroup)?;
+        let child = start(self.options, self.cgroup)?;
         let mut ending: Option<(Error, u64)> = None;
         loop {
             if let Some((status, usage)) = wait_for(&child, LOOK).map_err(Error::Wait)? {
@@ -247,15 +249,19 @@ pub fn title(argv: &[OsString]) -> String {
 }
 
 /// A shell goes into the cgroup and becomes the command, so that nothing of it runs outside.
-fn start(argv: &[OsString], cgroup: Option<&Path>) -> Result<Child, Error> {
+fn start(options: &Options, cgroup: Option<&Path>) -> Result<Child, Error> {
     const INTO: &str = "echo $$ >\"$0/cgroup.procs\" && exec \"$@\"";
-    let (program, arguments) = argv.split_first().map_or_else(Default::default, |(first, rest)| (first.clone(), rest));
+    let (program, arguments) =
+        options.argv.split_first().map_or_else(Default::default, |(first, rest)| (first.clone(), rest));
     let mut command = match cgroup {
         Some(_) => Command::new("/bin/sh"),
         None => Command::new(&program),
     };
     if let Some(cgroup) = cgroup {
         command.args(["-c", INTO]).arg(cgroup).arg(&program);
+    }
+    if options.output_to_stderr {
+        command.stdout(io::stderr());
     }
     let started = command.args(arguments).spawn();
     started.map_err(|error| Error::Start { program: program.to_string_lossy().into_owned(), error })

@@ -28,7 +28,7 @@ pub struct Summary {
     pub energy: Vec<EnergyLine>,
     /// Whether an idle baseline was measured before each run.
     pub idle_baseline: bool,
-    /// Sensors that cannot be read: if no power is measured, all that this machine might have.
+    /// If no power is measured: every power sensor that a machine can have, and why it cannot be read here.
     pub missing: Vec<Missing>,
     /// Whether the power of some part of the machine is measured, not modelled.
     pub has_measured_power: bool,
@@ -75,7 +75,6 @@ impl Summary {
     #[must_use]
     pub fn of(options: &Options, senses: &Senses, rounds: &[Round]) -> Self {
         let has_measured_power = senses.has_measured_power();
-        let missing = senses.missing.iter().chain(&senses.survey).cloned().collect();
         Self {
             command: title(&options.argv),
             runs: rounds.len(),
@@ -83,7 +82,7 @@ impl Summary {
             lines: lines(rounds),
             energy: energy(rounds),
             idle_baseline: !rounds.is_empty() && rounds.iter().all(|round| round.idle.is_some()),
-            missing,
+            missing: senses.survey.clone(),
             has_measured_power,
         }
     }
@@ -91,7 +90,7 @@ impl Summary {
 
 fn lines(rounds: &[Round]) -> Vec<Line> {
     type Of = fn(&Round) -> f64;
-    let own: [(&str, &str, &str, Of); 7] = [
+    let own: [(&str, &str, &str, Of); 6] = [
         ("time_s", "time", "s", |round| round.run.seconds()),
         ("user_s", "CPU time, user", "s", |round| round.usage.user_ns as f64 / 1e9),
         ("system_s", "CPU time, system", "s", |round| round.usage.system_ns as f64 / 1e9),
@@ -100,7 +99,6 @@ fn lines(rounds: &[Round]) -> Vec<Line> {
         }),
         ("context_switches_count", "context switches", "", |round| round.usage.context_switches as f64),
         ("page_faults_count", "page faults", "", |round| round.usage.page_faults as f64),
-        ("peak_memory_bytes", "peak memory", "B", |round| round.usage.max_resident_bytes as f64),
     ];
     let of_command = own.into_iter().filter_map(|(key, title, unit, of)| {
         let values: Vec<f64> = rounds.iter().map(of).collect();
@@ -112,18 +110,20 @@ fn lines(rounds: &[Round]) -> Vec<Line> {
 
 /// Counters of the whole machine that tell whether something else ran beside the command.
 fn of_machine(rounds: &[Round]) -> Vec<Line> {
-    const SHOWN: [&str; 3] = ["cpu_busy_cores", "cpu_frequency_ghz", "sampling_cost_percent"];
+    const SHOWN: [(&str, &str); 3] = [
+        ("cpu_busy_cores", "CPUs busy"),
+        ("cpu_frequency_ghz", "CPU frequency, mean"),
+        ("sampling_cost_percent", "sampling, of one CPU"),
+    ];
     let each: Vec<Vec<Metric>> = rounds.iter().map(|round| metrics::of_machine(&round.run.sensed)).collect();
     let Some(first) = each.first() else { return Vec::new() };
-    let line = |metric: &Metric| {
-        let of = |metrics: &Vec<Metric>| {
-            metrics.iter().find(|other| other.key == metric.key).and_then(|other| other.value.clone().ok())
-        };
+    let line = |(key, title): (&str, &str)| {
+        let unit = first.iter().find(|metric| metric.key == key)?.unit.clone();
+        let of = |metrics: &Vec<Metric>| metrics.iter().find(|metric| metric.key == key)?.value.clone().ok();
         let values: Vec<f64> = each.iter().filter_map(of).collect();
-        let (key, title, unit) = (metric.key.clone(), metric.title.clone(), metric.unit.clone());
-        Some(Line { key, title, unit, of_machine: true, spread: Spread::of(&values)? })
+        Some(Line { key: key.into(), title: title.into(), unit, of_machine: true, spread: Spread::of(&values)? })
     };
-    first.iter().filter(|metric| SHOWN.contains(&metric.key.as_str())).filter_map(line).collect()
+    SHOWN.into_iter().filter_map(line).collect()
 }
 
 fn energy(rounds: &[Round]) -> Vec<EnergyLine> {

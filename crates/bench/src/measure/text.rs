@@ -10,7 +10,6 @@ type Units = [(f64, &'static str)];
 const SECONDS: &Units = &[(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")];
 const JOULES: &Units = &[(1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ")];
 const WATTS: &Units = &[(1e3, "kW"), (1.0, "W"), (1e-3, "mW"), (1e-6, "uW")];
-const BYTES: &Units = &[(1_073_741_824.0, "GiB"), (1_048_576.0, "MiB"), (1_024.0, "KiB"), (1.0, "B")];
 
 /// The lines of a summary. With `colour` headings and the time are emphasized by escape sequences of a terminal.
 #[must_use]
@@ -70,13 +69,8 @@ fn notes(summary: &Summary) -> String {
 
 /// Name, value, range; with the numbers in the unit of the mean.
 fn figure(line: &Line) -> Vec<String> {
-    let Spread { mean, values, .. } = &line.spread;
-    let units = match line.unit.as_str() {
-        "s" => SECONDS,
-        "B" => BYTES,
-        _ => &[],
-    };
-    let scale = scale(*mean, units, &line.unit);
+    let values = &line.spread.values;
+    let scale = scale(size(&line.spread), if line.unit == "s" { SECONDS } else { &[] }, &line.unit);
     let digits = digits(&line.spread, scale.0);
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let greatest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -88,7 +82,7 @@ fn figure(line: &Line) -> Vec<String> {
 /// Name, joules, watts, watts above idle, what it is of.
 fn energy(line: &EnergyLine) -> Vec<String> {
     let cell = |of: &Option<Spread>, units: &Units| {
-        of.as_ref().map_or_else(|| "-".to_owned(), |of| spread(of, scale(of.mean, units, "")))
+        of.as_ref().map_or_else(|| "-".to_owned(), |of| spread(of, scale(size(of), units, "")))
     };
     let above = if line.above_idle_w.is_none() && line.missing.is_none() {
         String::new()
@@ -108,6 +102,11 @@ fn spread(of: &Spread, scale: (f64, &str)) -> String {
         Some(half) => format!("{mean} ± {:.digits$}{unit}", half / scale.0),
         None => mean,
     }
+}
+
+/// What decides about the unit: the mean, or half of the interval if that is greater.
+fn size(of: &Spread) -> f64 {
+    of.mean.abs().max(half(of).unwrap_or(0.0))
 }
 
 fn half(of: &Spread) -> Option<f64> {

@@ -198,7 +198,8 @@ impl Sensor for Named {
 }
 
 /// Whether a sensor that is missing would tell watts. Sensors of the kernel's counters do not.
-fn is_power(missing: &Missing) -> bool {
+#[must_use]
+pub fn is_power(missing: &Missing) -> bool {
     !["diskstats", "frequency", "idle", "cputime", "kernel", "target"].contains(&missing.sensor.as_str())
 }
 

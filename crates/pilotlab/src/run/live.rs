@@ -208,7 +208,7 @@ fn measured(args: &RunArgs, prepared: &Prepared) -> anyhow::Result<ExitCode> {
 }
 
 /// Says by what the run was ended. The code is the shell's: 128 and the signal.
-fn stopped(signal: i32, how_to_go_on: &str) -> ExitCode {
+pub(crate) fn stopped(signal: i32, how_to_go_on: &str) -> ExitCode {
     let name = match signal {
         SIGINT => "Ctrl-C",
         SIGHUP => "the end of the terminal (SIGHUP)",
@@ -255,7 +255,7 @@ fn on_simulated(args: &RunArgs, profile: &Path, file: &Path) -> anyhow::Result<E
 }
 
 /// A flag that is raised by Ctrl-C, SIGTERM and the end of the terminal, such as an SSH connection that breaks.
-fn listening() -> anyhow::Result<StopFlag> {
+pub(crate) fn listening() -> anyhow::Result<StopFlag> {
     let stop = StopFlag::default();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     for signal in [SIGINT, SIGTERM, SIGHUP] {

@@ -26,7 +26,7 @@ fn a_cause_is_told_once() {
         check(&[command, &none], "No such file");
     }
     check(&["claims", "--claims", &none, "--map", &none], "No such file");
-    check(&["with", &none, "--", "true"], "No such file");
+    check(&["measure", "--settings", &none, "--", "true"], "No such file");
 }
 
 #[test]

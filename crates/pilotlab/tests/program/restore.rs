@@ -1,4 +1,4 @@
-//! `pilotlab with` and `pilotlab restore` on a real loop device, where there is one.
+//! `pilotlab measure` with settings and `pilotlab restore` on a real loop device, where there is one.
 
 use std::fs;
 use std::process::Command;
@@ -80,13 +80,17 @@ fn command(device: &str) {
     }
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), "[machine]\nscheduler = \"mq-deadline\"\n[of-others]\nkey = 1\n").unwrap();
-    let mut with = Command::new(env!("CARGO_BIN_EXE_pilotlab"));
-    with.arg("with").arg(file.path()).args(["--device", &format!("/dev/{device}"), "--"]);
-    let output = with.args(["sh", "-c", &format!("cat {scheduler}; exit 7")]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(7), "{said}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("[mq-deadline]"), "{said}");
-    assert!(fs::read_to_string(&scheduler).unwrap().contains("[none]"), "{said}");
+    let path = file.path().to_str().unwrap();
+    for settings in [["--settings", path], ["--set", "scheduler=mq-deadline"]] {
+        let mut measure = Command::new(env!("CARGO_BIN_EXE_pilotlab"));
+        measure.args(["measure", "--repeats", "1", "--settle", "0s", "--idle", "0s", "--ignore-failure"]);
+        measure.args(settings).args(["--device", &format!("/dev/{device}"), "--"]);
+        let output = measure.args(["sh", "-c", &format!("cat {scheduler}; exit 7")]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("[mq-deadline]"), "{said}");
+        assert!(fs::read_to_string(&scheduler).unwrap().contains("[none]"), "{said}");
+    }
 }
 
 #[test]

@@ -1,0 +1,296 @@
+//! `pilotlab sensors`: which sensors this machine has, what they say now, and what would help with the others.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use pilotlight_bench::measure::text;
+use pilotlight_bench::run::sense::is_power as is_power_sensor;
+use pilotlight_sensors::live::{Live, Said, Value};
+use pilotlight_sensors::{Domain, Missing, Part, Roots, Unit, clock};
+use serde_json::json;
+
+use crate::console;
+use crate::exit::Exit;
+use crate::table::Table;
+
+const ABOUT: &str = "\
+Show the sensors of this machine: their values and units, and how often each has a new value. Sensors that cannot be read are listed with \
+the reason and what would help. Nothing is changed.";
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlab sensors                  what is found, and what would help with the others
+  pilotlab sensors --watch          every second until Ctrl-C; a line each second if the output is no terminal
+  pilotlab sensors --all            every value of every sensor
+  pilotlab sensors --watch --json   a JSON object each second
+
+Exit codes:
+  0  shown, also if there is no power sensor";
+
+/// Growth of counters is told over this time.
+const FIRST: Duration = Duration::from_millis(500);
+const EVERY: Duration = Duration::from_secs(1);
+/// Columns of text in which the reason of a missing sensor is wrapped.
+const WIDTH: usize = 100;
+
+/// Options of `pilotlab sensors`.
+#[derive(Args, Clone, Debug)]
+#[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
+pub(crate) struct SensorsArgs {
+    /// Show values every second until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+
+    /// Show every value, not only power and a figure of each other sensor
+    #[arg(long)]
+    all: bool,
+
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows the sensors.
+pub(crate) fn run(args: &SensorsArgs) -> anyhow::Result<ExitCode> {
+    let (mut live, missing) = Live::find(&Roots::default());
+    live.read(clock::now_ns);
+    if args.watch {
+        return watch(args, &mut live, &missing);
+    }
+    std::thread::sleep(FIRST);
+    let said = live.read(clock::now_ns);
+    if args.json {
+        console::line(serde_json::to_string_pretty(&as_value(&said, &missing))?)?;
+    } else {
+        console::print(found(&said, args.all) + &absent(&said, &missing))?;
+    }
+    Ok(Exit::Clean.into())
+}
+
+/// Reads every second until the process is ended or its output is no longer read.
+fn watch(args: &SensorsArgs, live: &mut Live, missing: &[Missing]) -> anyhow::Result<ExitCode> {
+    const TOP: &str = "\x1b[H\x1b[J";
+    let terminal = std::io::stdout().is_terminal();
+    let began = Instant::now();
+    for second in 1_u32.. {
+        std::thread::sleep((EVERY * second).saturating_sub(began.elapsed()));
+        let said = live.read(clock::now_ns);
+        if args.json {
+            console::line(as_value(&said, missing))?;
+        } else if terminal {
+            console::print(format_args!("{TOP}{}{}", found(&said, args.all), none(&said)))?;
+        } else {
+            console::line(format_args!("{second} s  {}", one_line(&said, args.all)))?;
+        }
+    }
+    Ok(Exit::Clean.into())
+}
+
+fn is_power(domain: &Domain) -> bool {
+    domain.part != Part::None
+}
+
+fn has_power(said: &[Said]) -> bool {
+    said.iter().any(|said| said.values.as_ref().is_ok_and(|values| values.iter().any(|(domain, _)| is_power(domain))))
+}
+
+/// Name, value, and what it is of: each value of power, and one figure of every other sensor, or all of them.
+fn rows(said: &Said, all: bool) -> Vec<[String; 3]> {
+    let values = match &said.values {
+        Ok(values) => values,
+        Err(why) => return vec![[said.sensor.clone(), "-".to_owned(), why.clone()]],
+    };
+    let own = |(domain, value): &(Domain, Option<Value>)| {
+        let of = if is_power(domain) { domain.part.to_string() } else { String::new() };
+        [format!("{}/{}", said.sensor, domain.name), shown(domain, *value), of]
+    };
+    let mut rows: Vec<[String; 3]> = values.iter().filter(|(domain, _)| all || is_power(domain)).map(own).collect();
+    if rows.is_empty() {
+        rows.push([said.sensor.clone(), figure(said, values), String::new()]);
+    }
+    rows
+}
+
+fn found(said: &[Said], all: bool) -> String {
+    let mut table = Table::new(&["<sensor", "value", "<of", "new value every"]);
+    for said in said {
+        for [name, value, of] in rows(said, all) {
+            table.row([name, value, of, text::seconds(said.interval_ns)]);
+        }
+    }
+    table.to_string()
+}
+
+fn one_line(said: &[Said], all: bool) -> String {
+    let rows = said.iter().flat_map(|said| rows(said, all));
+    rows.map(|[name, value, _]| format!("{name} {value}")).collect::<Vec<_>>().join("  ")
+}
+
+fn none(said: &[Said]) -> &'static str {
+    if has_power(said) { "" } else { "\nNo power sensor can be read: `pilotlab sensors` says what would help.\n" }
+}
+
+/// Sensors that cannot be read, with the reason and what would help: those of power first where none can be read.
+fn absent(said: &[Said], missing: &[Missing]) -> String {
+    const NO_POWER: &str = "No power sensor can be read on this machine, so no watts are measured. What would help:";
+    if has_power(said) {
+        return listed("not found:", missing.iter());
+    }
+    let (power, others): (Vec<&Missing>, Vec<&Missing>) = missing.iter().partition(|missing| is_power_sensor(missing));
+    listed(NO_POWER, power.into_iter()) + &listed("not found:", others.into_iter())
+}
+
+fn listed<'a>(heading: &str, missing: impl Iterator<Item = &'a Missing>) -> String {
+    let mut text = String::new();
+    for Missing { sensor, what, help, .. } in missing {
+        let _ = writeln!(text, "  {sensor}");
+        for line in [what, help].into_iter().flat_map(|words| wrapped(words)) {
+            let _ = writeln!(text, "      {line}");
+        }
+    }
+    if text.is_empty() { text } else { format!("\n{heading}\n{text}") }
+}
+
+fn wrapped(words: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in words.split_whitespace() {
+        let last = lines.len() - 1;
+        if !lines[last].is_empty() && lines[last].chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(word.to_owned());
+        } else {
+            let space = if lines[last].is_empty() { "" } else { " " };
+            lines[last] += &format!("{space}{word}");
+        }
+    }
+    lines
+}
+
+/// One figure of a sensor that has no power.
+fn figure(said: &Said, values: &[(Domain, Option<Value>)]) -> String {
+    const BUSY: [&str; 5] = ["user", "nice", "system", "irq", "softirq"];
+    let numbers = |fits: &dyn Fn(&str) -> bool| -> Vec<f64> {
+        let fitting = values.iter().filter(|(domain, _)| fits(&domain.name));
+        fitting.filter_map(|(_, value)| value.map(number)).collect()
+    };
+    let all = |_: &str| true;
+    let busy = |name: &str| name.rsplit('/').next().is_some_and(|state| BUSY.contains(&state));
+    match said.sensor.as_str() {
+        "cputime" => format!("{:.2} CPUs busy", numbers(&busy).iter().sum::<f64>() / 1e9),
+        "frequency" if !values.is_empty() => {
+            let khz = numbers(&all);
+            format!("{:.2} GHz, mean", khz.iter().sum::<f64>() / khz.len().max(1) as f64 / 1e6)
+        }
+        "kernel" => {
+            let switches = numbers(&|name| name == "context-switches").iter().sum::<f64>();
+            format!("{switches:.0} context switches/s")
+        }
+        _ => format!("{} values", values.len()),
+    }
+}
+
+const fn number(value: Value) -> f64 {
+    match value {
+        Value::Watts(number) | Value::Gauge(number) | Value::PerSecond(number) => number,
+    }
+}
+
+/// A value with its unit.
+fn shown(domain: &Domain, value: Option<Value>) -> String {
+    let value = match value {
+        None => return "-".to_owned(),
+        Some(value) => value,
+    };
+    match (value, &domain.unit) {
+        (Value::Watts(watts), _) => format!("{watts:.2} W"),
+        (Value::Gauge(khz), Unit::KiloHertz) => format!("{:.2} GHz", khz / 1e6),
+        (Value::Gauge(milli), Unit::MilliCelsius) => format!("{:.1} °C", milli / 1e3),
+        (Value::Gauge(milli), Unit::Milli) => format!("{:.2}", milli / 1e3),
+        (Value::Gauge(number), unit) => format!("{number:.0} {}", unit.suffix()),
+        (Value::PerSecond(ns), Unit::NanoSecond) => format!("{:.1} % of the time", ns / 1e7),
+        (Value::PerSecond(bytes), Unit::Byte) => format!("{:.2} MB/s", bytes / 1e6),
+        (Value::PerSecond(count), Unit::Count) => format!("{count:.0} 1/s"),
+        (Value::PerSecond(number), unit) => format!("{number:.0} {}/s", unit.suffix()),
+    }
+}
+
+fn as_value(said: &[Said], missing: &[Missing]) -> serde_json::Value {
+    let value = |(domain, value): &(Domain, Option<Value>)| {
+        let (number, unit) = match value {
+            None => (None, String::new()),
+            Some(Value::Watts(watts)) => (Some(*watts), "W".to_owned()),
+            Some(Value::Gauge(number)) => (Some(*number), domain.unit.suffix().to_owned()),
+            Some(Value::PerSecond(number)) => (Some(*number), format!("{}/s", domain.unit.suffix())),
+        };
+        json!({ "name": domain.name, "part": domain.part, "origin": domain.origin, "value": number, "unit": unit })
+    };
+    let sensor = |said: &Said| {
+        let values = said.values.as_ref().map(|values| values.iter().map(value).collect::<Vec<_>>());
+        json!({
+            "sensor": said.sensor, "interval_ns": said.interval_ns,
+            "values": values.as_ref().ok(), "error": values.as_ref().err(),
+        })
+    };
+    json!({ "sensors": said.iter().map(sensor).collect::<Vec<_>>(), "missing": missing })
+}
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_sensors::Why;
+
+    use super::*;
+
+    fn said(sensor: &str, values: Vec<(Domain, Option<Value>)>) -> Said {
+        Said { sensor: sensor.into(), interval_ns: 1_000_000, values: Ok(values) }
+    }
+
+    fn machine() -> Vec<Said> {
+        let busy = |name: &str, ns| (Domain::counter(name, Unit::NanoSecond), Some(Value::PerSecond(ns)));
+        vec![
+            said("rapl", vec![(Domain::power("package-0", Part::Package(0)), Some(Value::Watts(20.6)))]),
+            said("cputime", vec![busy("cpu0/user", 0.25e9), busy("cpu1/system", 0.5e9), busy("cpu0/idle", 9e8)]),
+            Said { values: Err("no answer within 5 s".into()), ..said("ipmi", Vec::new()) },
+        ]
+    }
+
+    #[test]
+    fn power_is_shown_by_part_and_counters_by_a_figure() {
+        let expected = "\
+sensor                   value  of                    new value every
+rapl/package-0         20.60 W  package 0                        1 ms
+cputime         0.75 CPUs busy                                   1 ms
+ipmi                         -  no answer within 5 s             1 ms
+";
+        assert_eq!(found(&machine(), false), expected);
+        assert!(found(&machine(), true).contains("25.0 % of the time"), "{}", found(&machine(), true));
+        let line = one_line(&machine(), false);
+        assert_eq!(line, "rapl/package-0 20.60 W  cputime 0.75 CPUs busy  ipmi -");
+    }
+
+    #[test]
+    fn what_is_missing_says_what_would_help() {
+        let missing = [Missing::new("rapl", Why::Absent, "no powercap", "load the kernel module intel_rapl_msr")];
+        let text = absent(&machine()[1..2], &missing);
+        assert!(text.contains("No power sensor can be read") && text.contains("intel_rapl_msr"), "{text}");
+        assert!(absent(&machine(), &missing).starts_with("\nnot found:"));
+        assert!(!none(&machine()[1..]).is_empty() && none(&machine()).is_empty());
+    }
+
+    #[test]
+    fn programs_get_numbers_with_units() {
+        let value = as_value(&machine(), &[]);
+        assert_eq!(value["sensors"][0]["values"][0]["unit"], "W");
+        assert_eq!(value["sensors"][1]["values"][0]["unit"], "ns/s");
+        assert_eq!(value["sensors"][2]["error"], "no answer within 5 s");
+    }
+
+    #[test]
+    fn long_reasons_are_wrapped_between_words() {
+        let words = "word ".repeat(50);
+        let lines = wrapped(&words);
+        assert!(lines.len() == 3 && lines.iter().all(|line| line.len() <= WIDTH), "{lines:?}");
+        assert_eq!(lines.join(" "), words.trim());
+    }
+}
