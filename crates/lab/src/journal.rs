@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use pilotlight_report::output;
 
 use crate::results::{self, About, PACKED, Results, ResultsError, Run, RunKey, rows};
+use crate::variant;
 
 /// An experiment's place for results: what is there, and where more goes.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub struct Journal {
     _lock: Lock,
     /// Open once there is something to write.
     file: Option<fs::File>,
+    /// Whether runs that are packed are to go.
+    dropped: bool,
     /// What is there.
     pub results: Results,
 }
@@ -47,7 +50,7 @@ impl Journal {
                 set_aside(&file, path, &before.about)?;
             }
         }
-        Ok(Self { path: path.to_owned(), _lock: lock, file: None, results })
+        Ok(Self { path: path.to_owned(), _lock: lock, file: None, dropped: false, results })
     }
 
     /// Adds finished runs, in one write.
@@ -61,6 +64,13 @@ impl Journal {
         self.file()?.write_all(text.as_bytes()).map_err(|error| ResultsError::file(&path, error))?;
         self.results.runs.extend(runs);
         Ok(())
+    }
+
+    /// Drops the runs of members of the family that are not `known`: the calibration has them no more.
+    pub fn keep_members(&mut self, known: &dyn Fn(&str) -> bool) {
+        let before = self.results.runs.len();
+        self.results.runs.retain(|key, _| key.variant.strip_prefix(variant::MEMBER).is_none_or(known));
+        self.dropped |= self.results.runs.len() < before;
     }
 
     fn file(&mut self) -> Result<&mut fs::File, ResultsError> {
@@ -85,9 +95,12 @@ impl Journal {
     /// If it cannot be written.
     pub fn finish(self) -> Result<Results, ResultsError> {
         let failed = |error| ResultsError::file(&self.path, error);
-        if self.path.exists() {
+        let more = self.path.exists();
+        if more || self.dropped {
             let bytes = results::packed(&self.results.text()).map_err(failed)?;
             replace(&packed(&self.path), &bytes)?;
+        }
+        if more {
             fs::remove_file(&self.path).map_err(failed)?;
         }
         Ok(self.results)

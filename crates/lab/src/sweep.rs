@@ -252,7 +252,9 @@ impl<'a> Sweep<'a> {
         engine: &Engine<'_>,
         watcher: &Watcher<'_>,
     ) -> Result<Results, SweepError> {
-        let journal = Journal::open(path, &self.about())?;
+        let mut journal = Journal::open(path, &self.about())?;
+        let families = &self.bench.machine.calibration.families;
+        journal.keep_members(&|name| families.iter().any(|family| family.name == name));
         let missing = self.missing(&journal.results);
         let shared = Shared {
             next: AtomicUsize::new(0),

@@ -30,7 +30,7 @@ impl Variant {
     }
 
     fn differs_only(&self, power: impl Fn(&str) -> bool) -> bool {
-        let kinds = ["family:", "perturb:", WITHOUT];
+        let kinds = [MEMBER, "perturb:", WITHOUT];
         let kind = kinds.iter().any(|kind| self.name.starts_with(kind));
         kind && !self.changes.is_empty() && self.changes.iter().all(|(key, _)| power(key))
     }
@@ -64,6 +64,9 @@ pub struct Choice {
 
 /// The name of the machine as the files have it.
 pub const DEFAULT: &str = "default";
+
+/// How members of the family begin.
+pub const MEMBER: &str = "family:";
 
 /// How variants begin that leave a figure out.
 pub const WITHOUT: &str = "without:";
@@ -116,7 +119,7 @@ pub fn draws(variants: &[Variant]) -> Option<String> {
 
 fn families(calibration: &Calibration) -> impl Iterator<Item = Variant> + '_ {
     calibration.families.iter().map(|family| Variant {
-        name: format!("family:{}", family.name),
+        name: format!("{MEMBER}{}", family.name),
         changes: family.set.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
     })
 }

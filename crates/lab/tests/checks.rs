@@ -58,7 +58,7 @@ fn results_computed_again_are_the_same_and_a_changed_number_is_found() {
     }
     let key = RunKey {
         point: "rate=20000".into(),
-        variant: "family:most-saving".into(),
+        variant: "family:least-saving".into(),
         policy: "sandman".into(),
         replication: 1,
     };
@@ -67,7 +67,7 @@ fn results_computed_again_are_the_same_and_a_changed_number_is_found() {
     let differing = all.iter().filter_map(|run| recheck::compare(&sweep, run.job, &results, &simulator).unwrap().err());
     let told: Vec<String> = differing.map(|difference| difference.to_string()).collect();
     assert_eq!(told.len(), 1, "{told:?}");
-    let name = "fig3 at rate=20000, sandman, family:most-saving, replication 1: cpu_power_w is ";
+    let name = "fig3 at rate=20000, sandman, family:least-saving, replication 1: cpu_power_w is ";
     assert!(told[0].starts_with(name), "{told:?}");
 }
 

@@ -1,5 +1,6 @@
 //! Sweeps: the same file of results with one worker and with two, after an interruption, and on the simulator itself.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,6 +53,7 @@ fn stand_in(scenario: &Scenario) -> Outcome {
         decisions: pilotlight_sim::outcome::Decisions::default(),
         view: Vec::new(),
         family: Vec::new(),
+        capped_uj: 0,
         saturated: scenario.seed == 2 && scenario.threads == 2,
     }
 }
@@ -94,7 +96,7 @@ fn members_of_the_family_that_differ_in_power_alone_ride_and_come_out_as_if_run_
     let bench = bench(&[]);
     let choice = Choice { family: true, ..Choice::default() };
     let family = variant::variants(&bench.machine.calibration, &choice).unwrap();
-    let member = family.iter().find(|variant| variant.name == "family:sibling-half").unwrap();
+    let member = family.iter().find(|variant| variant.name == "family:exit-at-rest").unwrap();
     assert!(member.rides() && !family.iter().find(|variant| variant.name == "family:idle-deep").unwrap().rides());
     // under a name that does not ride, the same changes take a run of their own
     let alone = [family[0].clone(), Variant { name: "alone".into(), ..member.clone() }];
@@ -105,7 +107,7 @@ fn members_of_the_family_that_differ_in_power_alone_ride_and_come_out_as_if_run_
     let mut differ = 0;
     for (key, run) in results[1].runs.iter().filter(|(key, _)| key.variant == "alone") {
         let named = |name: &str| &results[0].runs[&RunKey { variant: name.into(), ..key.clone() }];
-        let rider = named("family:sibling-half");
+        let rider = named("family:exit-at-rest");
         let names: Vec<&str> = rider.values.iter().map(|value| value.metric.as_str()).collect();
         // nothing but power is kept, since the rest is the default's
         assert_eq!(names, ["cpu_power_w", "drives_power_w", "others_power_w", "system_power_w", "saturated"]);
@@ -311,4 +313,22 @@ fn a_policy_s_own_exact_time_decides_whether_it_replays_windows() {
     let windows = windows.into_inner().unwrap();
     assert_eq!(windows["static"], [400; 3], "one go for each replication");
     assert_eq!(windows["hybrid-poll"], [10; 12], "four windows for each");
+}
+
+/// A member that the calibration has no more goes with the next sweep, whatever else that runs.
+#[test]
+fn members_that_are_gone_are_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = bench(&[]);
+    let family = variant::variants(&bench.machine.calibration, &Choice { family: true, ..Choice::default() }).unwrap();
+    let file = place(&folder, "r.csv");
+    let gone = Variant { name: "family:gone".into(), ..family[1].clone() };
+    let swept = |variants: &[Variant]| {
+        Sweep::new(&bench, variants).run(&file, NonZeroUsize::MIN, &simulator, &|_| {}).unwrap();
+        Results::read(&journal::packed(&file)).unwrap()
+    };
+    let names =
+        |results: &Results| -> BTreeSet<String> { results.runs.keys().map(|key| key.variant.clone()).collect() };
+    assert!(names(&swept(&[family[0].clone(), gone])).contains("family:gone"));
+    assert_eq!(names(&swept(&family[..1])), BTreeSet::from(["default".to_owned()]));
 }

@@ -6,14 +6,15 @@
 //!
 //! **Words.** A *stretch* is an entry of [`Outcome::series`]; an *epoch* the grid of 10 us on which energy is looked at.
 //!
-//! **Algorithm.** One pass, in memory that depends on cores, I/O threads and requests in progress only. Each record goes to three
-//! books: requests (`requests.rs`), cores and I/O threads (`cores.rs`), energy (`energy.rs`). At the end of each stretch the books
+//! **Algorithm.** One pass, in memory that depends on cores, I/O threads and requests in progress only. Each record goes to four
+//! books: requests (`requests.rs`), cores and I/O threads (`cores.rs`), frequencies (`orders.rs`), energy (`energy.rs`). At the end of each stretch the books
 //! write down what they hold, and at the end that is compared with the outcome, integer by integer.
 //!
 //! **Properties.** `tests/laws*.rs`: runs of every policy break no law; for each law, an engine or a trace that breaks it is found out.
 
 mod cores;
 mod energy;
+mod orders;
 mod requests;
 
 use std::fmt;
@@ -24,6 +25,7 @@ use crate::scenario::Scenario;
 use crate::trace::{Record, What};
 use cores::Cores;
 use energy::EnergyBook;
+use orders::OrderBook;
 use requests::RequestBook;
 
 /// What holds in every run.
@@ -45,6 +47,8 @@ pub enum Law {
     Energy,
     /// Power and frequencies are within those of the machine.
     Bounds,
+    /// A frequency that is ordered shows within its transition and an epoch, and no other does.
+    Frequencies,
 }
 
 /// A law that is broken.
@@ -135,6 +139,7 @@ pub struct Accountant<'a> {
     scenario: &'a Scenario,
     requests: RequestBook<'a>,
     cores: Cores<'a>,
+    orders: OrderBook,
     energy: EnergyBook<'a>,
     findings: Findings,
     /// Ends of stretches that have passed.
@@ -151,6 +156,7 @@ impl<'a> Accountant<'a> {
             scenario,
             requests: RequestBook::new(scenario),
             cores: Cores::new(scenario),
+            orders: OrderBook::new(scenario),
             energy: EnergyBook::new(scenario),
             findings: Findings::default(),
             stretches: 0,
@@ -169,6 +175,7 @@ impl<'a> Accountant<'a> {
             findings.add(Law::Trace, format!("the trace ends with {} bytes that are no record", self.part.len()));
         }
         self.cores.finish(findings);
+        self.orders.finish(findings);
         self.requests.find_lost(self.cores.patience_ns, findings);
         let audit = Audit {
             records: findings.records,
@@ -205,12 +212,18 @@ impl<'a> Accountant<'a> {
         self.findings.at_ns = record.at_ns;
         self.pass(record.at_ns);
         let findings = &mut self.findings;
-        if matches!(record.what, What::Core | What::Frequency) {
+        self.orders.pass(record.at_ns, findings);
+        match record.what {
+            What::Ordered => self.orders.order(record, findings),
+            What::Frequency => self.orders.enter(record, findings),
+            _ => {}
+        }
+        if matches!(record.what, What::Core | What::Frequency | What::Exits) {
             self.energy.enter(record, findings);
         }
         self.cores.enter(record, findings);
         if let Some(moved) = self.requests.enter(record, findings) {
-            self.energy.moved(record.at_ns, moved.bytes, moved.write);
+            self.energy.moved(record.at_ns, &moved);
         }
     }
 

@@ -192,4 +192,6 @@ pub struct Family {
     pub others_exponent: f64,
     /// Whether the kernel's idle cores rest in the deep state (else in the shallow one).
     pub kernel_idles_deep: bool,
+    /// Whether a core draws, while the hardware takes it out of a state, what it draws in that state (else what an awake core draws).
+    pub exit_at_rest: bool,
 }

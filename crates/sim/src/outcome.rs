@@ -18,6 +18,8 @@ pub struct Outcome {
     pub energy: Energy,
     /// The same, by member of [`crate::scenario::Scenario::family`].
     pub family: Vec<Energy>,
+    /// Energy that drives' requests would have taken beyond the drives' power ceilings, and that was not spent, in microjoules.
+    pub capped_uj: u64,
     /// What happened in each stretch of [`crate::scenario::Scenario::series_ns`], warm-up included.
     pub series: Vec<Stretch>,
     /// What the policy has caused.

@@ -3,7 +3,8 @@
 //! **What is measured** (SANDMAN, Table 2): CPU and system power with every core in one state. **What is not**: states in between.
 //! The model adds up physical cores; what the measurements leave open is a [`Family`], so that results can be given as intervals:
 //! how much of shallow minus deep goes only when *every* core is deep (package), what one of two siblings saves by sleeping, how
-//! power follows frequency, how the other components (fans, memory, network) follow the share of cores that poll.
+//! power follows frequency, how the other components (fans, memory, network) follow the share of cores that poll, and whether a core
+//! on its way out of a state already draws what an awake one does.
 //!
 //! **Pairs.** Two logical cores of a physical core are awake for shares `a` and `b` of an epoch, taken as independent: both for
 //! `a b`, one alone for the rest of each, none for what remains. A core without a sibling counts as half of a pair whose other half
@@ -20,10 +21,20 @@ pub(crate) const PPM: u64 = 1_000_000;
 pub struct Spent {
     /// Time awake, in nanoseconds.
     pub awake_ns: u64,
+    /// The part of it in which it was on its way out of the state that it rested in.
+    pub exit_ns: u64,
     /// Its frequency, in steps above the lowest.
     pub step: usize,
     /// The state it rests in, where it rests.
     pub low: State,
+}
+
+impl Spent {
+    /// The same with the way out of a state as a part of the rest in it.
+    #[must_use]
+    pub fn exit_at_rest(self) -> Self {
+        Self { awake_ns: self.awake_ns - self.exit_ns, exit_ns: 0, ..self }
+    }
 }
 
 /// How two siblings were awake in an epoch, taken as independent.
@@ -43,7 +54,7 @@ impl Overlap {
     /// Of an epoch of `dt_ns`; a core without a sibling is alone.
     #[must_use]
     pub fn new(dt_ns: u64, first: Spent, second: Option<Spent>) -> Self {
-        let second = second.unwrap_or(Spent { awake_ns: 0, step: 0, low: State::Deep });
+        let second = second.unwrap_or(Spent { awake_ns: 0, exit_ns: 0, step: 0, low: State::Deep });
         let both_ns = first.awake_ns * second.awake_ns / dt_ns;
         let not_deep = |spent: Spent| spent.awake_ns > 0 || spent.low == State::Shallow;
         Self {
@@ -184,6 +195,12 @@ impl PowerModel {
         self.others_deep_uw + self.others_shallow_uw * not_deep / PPM + fans
     }
 
+    /// Whether a core on its way out of a state draws what it draws in that state.
+    #[must_use]
+    pub fn exits_at_rest(&self) -> bool {
+        self.family.exit_at_rest
+    }
+
     /// How many physical cores the figures are about; further ones add only what they burn awake.
     #[must_use]
     pub fn pairs(&self) -> usize {
@@ -227,6 +244,7 @@ mod tests {
             frequency_exponent: 1.0,
             others_exponent: 1.0,
             kernel_idles_deep: false,
+            exit_at_rest: false,
         },
         Family {
             package_ppm: 1_000_000,
@@ -234,6 +252,7 @@ mod tests {
             frequency_exponent: 3.0,
             others_exponent: 2.0,
             kernel_idles_deep: true,
+            exit_at_rest: true,
         },
     ];
 
@@ -263,7 +282,7 @@ mod tests {
                 (0, 0, State::Shallow, 134.0, 204.0),
                 (0, 0, State::Deep, 52.0, 126.0),
             ] {
-                let got = watts(&model, Spent { awake_ns, step, low });
+                let got = watts(&model, Spent { awake_ns, exit_ns: 0, step, low });
                 assert!((got.0 - cpu).abs() < 0.01 && (got.1 - others).abs() < 0.01, "{got:?} for {cpu} {others}");
             }
         }
@@ -271,7 +290,7 @@ mod tests {
 
     #[test]
     fn one_sibling_saves_what_the_family_says() {
-        let awake = Spent { awake_ns: 10_000, step: FASTEST, low: State::Shallow };
+        let awake = Spent { awake_ns: 10_000, exit_ns: 0, step: FASTEST, low: State::Shallow };
         let asleep = Spent { awake_ns: 0, ..awake };
         for (family, share) in [(FAMILIES[0], 1.0), (FAMILIES[1], 0.5)] {
             let model = model(family);
@@ -283,7 +302,7 @@ mod tests {
 
     #[test]
     fn longer_and_faster_is_never_cheaper() {
-        let spent = |awake_ns, step| Spent { awake_ns, step, low: State::Shallow };
+        let spent = |awake_ns, step| Spent { awake_ns, exit_ns: 0, step, low: State::Shallow };
         for family in FAMILIES {
             let model = model(family);
             let fj = |a, b| model.pair(10_000, &Overlap::new(10_000, a, Some(b)), false).cpu_fj;

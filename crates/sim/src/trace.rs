@@ -35,10 +35,14 @@ pub enum What {
     Asked = 12,
     /// The policy commands \[what, as [`crate::engine::command_code`] says, its argument\].
     Commanded = 13,
+    /// A frequency is ordered of a core \[core, kHz as the policy has it\].
+    Ordered = 14,
+    /// A core begins to leave the state in which it rested \[core, how long the hardware takes in nanoseconds\].
+    Exits = 15,
 }
 
 impl What {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 15] = [
         Self::Issued,
         Self::Arrived,
         Self::Polled,
@@ -52,6 +56,8 @@ impl What {
         Self::Home,
         Self::Asked,
         Self::Commanded,
+        Self::Ordered,
+        Self::Exits,
     ];
 }
 

@@ -3,8 +3,10 @@
 mod support;
 
 use pilotlight_sim::engine::{looks, run_naive, run_traced};
+use pilotlight_sim::machine::Family;
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::{Phase, Rate, Scenario};
+use pilotlight_sim::ssd::DrivePower;
 use pilotlight_sim::trace::Record;
 use support::{policy, scenario};
 
@@ -36,12 +38,13 @@ fn first_difference(one: &[u8], other: &[u8]) -> String {
     )
 }
 
-fn engines_agree(scenario: &Scenario, name: &str, settings: &[(&str, &str)]) {
+fn engines_agree(scenario: &Scenario, name: &str, settings: &[(&str, &str)]) -> Outcome {
     let (outcome, trace) = traced(run_traced, scenario, name, settings);
     let (expected, naive) = traced(run_naive, scenario, name, settings);
     assert!(trace == naive, "{name} {settings:?}: {}", first_difference(&trace, &naive));
     assert_eq!(outcome, expected, "{name} {settings:?}");
     assert!(outcome.requests.answered > 0);
+    outcome
 }
 
 /// A load that comes and goes.
@@ -144,6 +147,35 @@ fn both_engines_agree_under_every_policy() {
         engines_agree(&failing, name, settings);
         engines_agree(&scenario(4, 1, 1_500_000.0, 3_000_000, 6), name, settings);
         engines_agree(&scenario(4, 2, 300.0, 60_000_000, 7), name, settings); // long stretches in which nothing comes
+    }
+}
+
+/// The engines' meters share no code: energy of every member of the family, frequencies and drives at their ceilings are the same to
+/// the last microjoule.
+#[test]
+fn both_meters_agree() {
+    for (restarts, transition_ns, step_khz) in [(false, 450_000, 50_000), (true, 35_000, 70_000), (false, 0, 300_000)] {
+        for (name, settings) in POLICIES {
+            let mut scenario = bursts(6, 9);
+            let speed = &mut scenario.machine.speed;
+            (speed.transition_restarts, speed.transition_ns, speed.step_khz) = (restarts, transition_ns, step_khz);
+            scenario.machine.kernel.deep_residency_ns = 20_000;
+            let power = scenario.machine.power;
+            for (exit_at_rest, package_ppm, frequency_exponent) in
+                [(true, 500_000, 1.0), (true, 0, 3.0), (false, 1_000_000, 2.5)]
+            {
+                let mut member = power;
+                member.family = Family { exit_at_rest, package_ppm, frequency_exponent, ..power.family };
+                scenario.family.push(member);
+            }
+            for drive in &mut scenario.drives {
+                drive.power = Some(DrivePower { most_load_uw: 1_000_000 });
+            }
+            let outcome = engines_agree(&scenario, name, settings);
+            assert!(outcome.capped_uj > 0, "{name}: no drive has reached its ceiling");
+            scenario.machine.power.family.kernel_idles_deep = true;
+            engines_agree(&scenario, name, settings);
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod support;
 use pilotlight_sim::accountant::{Accountant, Audit};
 use pilotlight_sim::run_traced;
 use pilotlight_sim::scenario::{Kind, Phase, Rate, Scenario, Spacing, Step};
+use pilotlight_sim::ssd::DrivePower;
 use support::{policy, scenario};
 
 /// Every policy, at short intervals so that a small run shows them.
@@ -117,17 +118,47 @@ fn raid_steps_break_no_law() {
 /// Kernels that idle deep, packages, siblings and fans as the family of power models has them at its other end.
 #[test]
 fn every_end_of_the_power_family_breaks_no_law() {
-    for (package_ppm, sibling_saves_ppm, deep) in [(0, 0, true), (1_000_000, 500_000, true), (300_000, 250_000, false)]
-    {
+    let ends = [(0, 0, true, true), (1_000_000, 500_000, true, false), (300_000, 250_000, false, true)];
+    for (package_ppm, sibling_saves_ppm, deep, exit_at_rest) in ends {
         let mut scenario = bursts(7, 6);
         let family = &mut scenario.machine.power.family;
         (family.package_ppm, family.sibling_saves_ppm, family.kernel_idles_deep) =
             (package_ppm, sibling_saves_ppm, deep);
+        family.exit_at_rest = exit_at_rest;
         (family.frequency_exponent, family.others_exponent) = (3.0, 1.7);
         scenario.machine.power.physical_cores = 3;
         scenario.machine.kernel.deep_residency_ns = 20_000;
         all_policies(&scenario);
     }
+}
+
+/// A governor that looks often and one that looks seldom, with transitions that begin anew and that do not, of several lengths.
+#[test]
+fn frequencies_are_what_was_ordered() {
+    for (restarts, transition_ns) in [(false, 450_000), (true, 450_000), (true, 25_000), (false, 0)] {
+        let mut scenario = bursts(6, 8);
+        scenario.machine.speed.transition_restarts = restarts;
+        scenario.machine.speed.transition_ns = transition_ns;
+        for interval in ["10us", "100us", "3ms"] {
+            audited(&scenario, "governor", &[("interval", interval)]);
+        }
+    }
+}
+
+#[test]
+fn drives_at_their_ceiling_break_no_law() {
+    let mut scenario = bursts(4, 9);
+    for (drive, most_load_uw) in scenario.drives.iter_mut().zip([400_000, 1_500_000]) {
+        drive.power = Some(DrivePower { most_load_uw });
+    }
+    all_policies(&scenario);
+    let outcome = pilotlight_sim::run(&scenario, policy("static", &[])).unwrap();
+    let mut free = scenario.clone();
+    free.drives.iter_mut().for_each(|drive| drive.power = None);
+    let expected = pilotlight_sim::run(&free, policy("static", &[])).unwrap();
+    let saved_uj = expected.energy.drives_uj - outcome.energy.drives_uj;
+    assert!(saved_uj > 0 && saved_uj.abs_diff(outcome.capped_uj) <= outcome.series.len() as u64);
+    assert_eq!((expected.capped_uj, expected.latency), (0, outcome.latency), "the ceiling costs no time");
 }
 
 #[test]

@@ -17,6 +17,10 @@ struct Run {
 
 /// Bursts under `sandman`: threads move, cores sleep.
 fn run() -> Run {
+    run_of("sandman", &[("coarse_interval", "2ms")])
+}
+
+fn run_of(name: &str, settings: &[(&str, &str)]) -> Run {
     let mut scenario = scenario(6, 2, 0.0, 20_000_000, 7);
     for connection in &mut scenario.workload.connections {
         connection.request = Kind::Plain { writes_ppm: 300_000, bytes: 4_096, sequential: false };
@@ -26,7 +30,7 @@ fn run() -> Run {
         ];
     }
     let mut trace = Vec::new();
-    let outcome = run_traced(&scenario, policy("sandman", &[("coarse_interval", "2ms")]), &mut trace).unwrap();
+    let outcome = run_traced(&scenario, policy(name, settings), &mut trace).unwrap();
     let records = trace.as_chunks().0.iter().map(|bytes| Record::decode(bytes).unwrap()).collect();
     Run { scenario, outcome, records }
 }
@@ -58,6 +62,13 @@ impl Run {
         self.find(|record| record.what == what)
     }
 
+    /// Moves the middle record of a kind in time.
+    fn shift(&mut self, what: What, by_ns: i64) {
+        let mut record = self.records.remove(self.find_what(what));
+        record.at_ns = record.at_ns.saturating_add_signed(by_ns);
+        self.insert(record);
+    }
+
     fn insert(&mut self, record: Record) {
         let at = self.records.partition_point(|other| *other < record);
         self.records.insert(at, record);
@@ -66,7 +77,10 @@ impl Run {
 
 /// Changes a true run; `law` is to be broken, by a record where `by_record`.
 fn lie(law: Law, by_record: bool, change: impl FnOnce(&mut Run)) {
-    let mut run = run();
+    lie_in(run(), law, by_record, change);
+}
+
+fn lie_in(mut run: Run, law: Law, by_record: bool, change: impl FnOnce(&mut Run)) {
     change(&mut run);
     let violations = run.violations();
     let found = violations.iter().any(|violation| violation.law == law && violation.record.is_some() == by_record);
@@ -76,6 +90,7 @@ fn lie(law: Law, by_record: bool, change: impl FnOnce(&mut Run)) {
 #[test]
 fn the_true_run_breaks_no_law() {
     assert_eq!(run().violations(), []);
+    assert_eq!(run_of("governor", &[("interval", "1ms")]).violations(), []);
 }
 
 #[test]
@@ -206,6 +221,37 @@ fn watts_and_frequencies_that_do_not_exist_are_found() {
     lie(Law::Bounds, false, |run| run.outcome.series[0].energy.cpu_uj /= 8);
     lie(Law::Bounds, false, |run| run.outcome.series[1].energy.others_uj *= 8);
     lie(Law::Bounds, true, |run| run.insert(Record { at_ns: 10_000, what: What::Frequency, a: 0, b: 9_000_000 }));
+}
+
+#[test]
+fn a_drive_above_its_ceiling_is_found() {
+    lie(Law::Bounds, false, |run| run.outcome.series[0].energy.drives_uj *= 8);
+}
+
+#[test]
+fn an_exit_that_no_state_takes_is_found() {
+    lie(Law::Bounds, true, |run| {
+        let at = run.find_what(What::Exits);
+        run.records[at].b = 10_000_000;
+    });
+}
+
+/// A frequency that is lost, that comes early or late, that is another than the ordered one, or that nobody ordered.
+#[test]
+fn lost_late_and_invented_frequencies_are_found() {
+    let lie = |change: fn(&mut Run)| lie_in(run_of("governor", &[("interval", "1ms")]), Law::Frequencies, true, change);
+    lie(|run| {
+        run.records.remove(run.find_what(What::Frequency));
+    });
+    lie(|run| {
+        run.records.remove(run.find_what(What::Ordered));
+    });
+    lie(|run| run.shift(What::Frequency, -20_000));
+    lie(|run| run.shift(What::Frequency, 20_000));
+    lie(|run| {
+        let at = run.find_what(What::Frequency);
+        run.records[at].b = if run.records[at].b == 400_000 { 450_000 } else { 400_000 };
+    });
 }
 
 #[test]

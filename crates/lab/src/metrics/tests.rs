@@ -46,6 +46,7 @@ fn outcome() -> Outcome {
         label_ns: vec![(0, 8 * MS), (1, 4 * MS)],
         energy: Energy { cpu_uj: 2_400_000, drives_uj: 1_200_000, others_uj: 600_000 },
         family: Vec::new(),
+        capped_uj: 0,
         series,
         decisions: Decisions {
             asked: 40,

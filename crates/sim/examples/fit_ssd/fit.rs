@@ -112,6 +112,7 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
             suspend_ns: suspends.then(|| ns("suspend_ns")),
         }),
         gc: None,
+        power: None,
     }
 }
 

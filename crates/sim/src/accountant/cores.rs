@@ -101,7 +101,13 @@ impl<'a> Cores<'a> {
             What::Asked => self.check_count(record, findings),
             What::Frequency => self.slow_down(record.b as u32),
             What::Commanded => self.command(record),
-            What::Issued | What::Arrived | What::Submitted | What::Completed | What::Received => {}
+            What::Issued
+            | What::Arrived
+            | What::Submitted
+            | What::Completed
+            | What::Received
+            | What::Ordered
+            | What::Exits => {}
         }
     }
 

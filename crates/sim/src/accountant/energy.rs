@@ -5,9 +5,13 @@
 //! the beginning of the epoch. A physical core that was awake at all, or rests shallow, also draws what shallow is over deep. Where a
 //! figure is not whole it is rounded down: the time of both to nanoseconds, a share to millionths, energy of a physical core and epoch
 //! to femtojoules. Energy that is less than a microjoule at the end of a stretch is left to the next.
+//!
+//! While a core leaves a state it counts as awake, or, on a machine with `exit_at_rest`, as in that state. A drive takes so much for
+//! each byte, but over a stretch no more than its ceiling.
 
+use super::requests::Moved;
 use super::{Findings, Law};
-use crate::machine::Power;
+use crate::machine::{Machine, Power};
 use crate::outcome::{Energy, Outcome, Stretch};
 use crate::scenario::{Kind, Scenario};
 use crate::trace::{Record, State, What};
@@ -24,9 +28,12 @@ struct Watched {
     /// The state it last rested in.
     low: State,
     khz: u32,
-    /// Time awake in the present epoch, until `since_ns`.
+    /// Time awake in the present epoch, until `since_ns`; the part of it in which it was leaving a state.
     awake_ns: u64,
+    leaving_ns: u64,
     since_ns: u64,
+    /// When it has left the state that it last rested in.
+    left_ns: u64,
 }
 
 /// What is summed up over a stretch.
@@ -57,8 +64,8 @@ pub(super) struct EnergyBook<'a> {
     epoch_ns: u64,
     sums: Sums,
     rest_fj: u128,
-    read_bytes: u64,
-    written_bytes: u64,
+    /// Bytes that each drive has read and written in the present stretch.
+    drives: Vec<(u64, u64)>,
     series: Vec<Stretch>,
     /// Requests come from a trace: what reads move is not in the records, so drives draw at least what writes take.
     replays: bool,
@@ -72,7 +79,9 @@ impl<'a> EnergyBook<'a> {
             low: State::Shallow,
             khz: scenario.machine.speed.max_khz,
             awake_ns: 0,
+            leaving_ns: 0,
             since_ns: 0,
+            left_ns: 0,
         };
         let pairs = topology.cores().map(|core| (core.index(), topology.sibling(core).map(|other| other.index())));
         Self {
@@ -82,8 +91,7 @@ impl<'a> EnergyBook<'a> {
             epoch_ns: 0,
             sums: Sums::default(),
             rest_fj: 0,
-            read_bytes: 0,
-            written_bytes: 0,
+            drives: vec![(0, 0); scenario.drives.len()],
             series: Vec::new(),
             replays: scenario
                 .workload
@@ -108,6 +116,15 @@ impl<'a> EnergyBook<'a> {
             return;
         }
         core.pass(record.at_ns);
+        if record.what == What::Exits {
+            core.left_ns = record.at_ns + record.b;
+            let longest_ns = longest_exit_ns(&self.scenario.machine);
+            if record.b > longest_ns || core.state != State::Awake {
+                let text = format!("core {} leaves a state for {} ns, {longest_ns} ns at most", record.a, record.b);
+                findings.add(Law::Bounds, text);
+            }
+            return;
+        }
         core.state = match record.b {
             0 => State::Awake,
             1 => State::Shallow,
@@ -119,22 +136,25 @@ impl<'a> EnergyBook<'a> {
     }
 
     /// A drive is to move data.
-    pub(super) fn moved(&mut self, at_ns: u64, bytes: u32, write: bool) {
+    pub(super) fn moved(&mut self, at_ns: u64, moved: &Moved) {
         if at_ns >= self.scenario.duration_ns {
             return;
         }
-        let sum = if write { &mut self.written_bytes } else { &mut self.read_bytes };
-        *sum += u64::from(bytes);
+        let Some((read, written)) = self.drives.get_mut(moved.drive) else { return };
+        *(if moved.write { written } else { read }) += u64::from(moved.bytes);
     }
 
-    /// Ends the epochs that end at `at_ns` or before. After the first of them nothing changes.
+    /// Ends the epochs that end at `at_ns` or before. After the first of them nothing changes, once all cores have left their states.
     fn epochs(&mut self, at_ns: u64) {
-        for first in [true, false] {
+        let mut first = true;
+        loop {
             let epochs = (at_ns - self.epoch_ns) / EPOCH_NS;
             if epochs == 0 {
                 return;
             }
-            self.sum_up(if first { 1 } else { epochs });
+            let leaving = self.cores.iter().any(|core| core.left_ns > self.epoch_ns);
+            self.sum_up(if first || leaving { 1 } else { epochs });
+            first = false;
         }
     }
 
@@ -158,7 +178,7 @@ impl<'a> EnergyBook<'a> {
         self.sums.add(&one, epochs);
         self.epoch_ns += epochs * EPOCH_NS;
         for core in &mut self.cores {
-            core.awake_ns = 0;
+            (core.awake_ns, core.leaving_ns) = (0, 0);
             core.since_ns = self.epoch_ns;
         }
     }
@@ -166,6 +186,9 @@ impl<'a> EnergyBook<'a> {
     /// One physical core over an epoch; whether it keeps the package from the deep state.
     fn pair(&self, index: usize, a: Watched, b: Option<Watched>, sums: &mut Sums) -> bool {
         let power = &self.scenario.machine.power;
+        let leaving = |core: Watched| if power.family.exit_at_rest { core.leaving_ns } else { 0 };
+        let billed = |core: Watched| Watched { awake_ns: core.awake_ns - leaving(core), ..core };
+        let (a, b) = (billed(a), b.map(billed));
         let (cpu, others) = (power.cpu_uw, power.others_uw);
         let exponent = power.family.frequency_exponent;
         let slow = millionths(cpu.slow - cpu.shallow, cpu.poll - cpu.shallow);
@@ -214,15 +237,28 @@ impl<'a> EnergyBook<'a> {
         let cpu_fj = sums.cpu_fj + std::mem::take(&mut self.rest_fj);
         self.rest_fj = cpu_fj % MICROJOULE;
         let over = |uw: u64| (u128::from(uw) * u128::from(self.scenario.series_ns) / MICROJOULE) as u64;
-        let moved_nj = u128::from(std::mem::take(&mut self.read_bytes)) * u128::from(power.read_4k_nj)
-            + u128::from(std::mem::take(&mut self.written_bytes)) * u128::from(power.write_4k_nj);
+        let drives_nj = self.drives_nj();
         let energy = Energy {
             cpu_uj: (cpu_fj / MICROJOULE) as u64,
-            drives_uj: over(power.drives_idle_uw) + (moved_nj / (4_096 * 1_000)) as u64,
+            drives_uj: over(power.drives_idle_uw) + (drives_nj / (4_096 * 1_000)) as u64,
             others_uj: over(self.others_uw(&sums)),
         };
         let (awake_ns, capacity_ns) = (sums.awake_ns, sums.capacity_ns);
         self.series.push(Stretch { energy, awake_ns, capacity_ns, ..Stretch::default() });
+    }
+
+    /// What the drives took over the present stretch beyond what they take idle, in 1/4096 nanojoule.
+    fn drives_nj(&mut self) -> u128 {
+        let Self { scenario, drives, .. } = self;
+        let power = &scenario.machine.power;
+        let mut sum = 0;
+        for ((read, written), drive) in drives.iter_mut().zip(&scenario.drives) {
+            let bytes_nj = u128::from(std::mem::take(read)) * u128::from(power.read_4k_nj)
+                + u128::from(std::mem::take(written)) * u128::from(power.write_4k_nj);
+            let most = |uw: u64| u128::from(uw) * u128::from(scenario.series_ns) * 4_096 / 1_000_000;
+            sum += drive.power.map_or(bytes_nj, |power| bytes_nj.min(most(power.most_load_uw)));
+        }
+        sum
     }
 
     /// Fans, memory, network and losses follow the mean over a stretch.
@@ -295,7 +331,10 @@ impl<'a> EnergyBook<'a> {
         within("CPU", energy.cpu_uj, cpu.deep, cpu.shallow as f64 + (cpu.poll - cpu.shallow) as f64 * more);
         let fans = (others.poll - others.shallow) as f64 * more.powf(power.family.others_exponent);
         within("others", energy.others_uj, others.deep, others.shallow as f64 + fans);
-        within("drives", energy.drives_uj, power.drives_idle_uw, f64::INFINITY);
+        let ceilings = self.scenario.drives.iter().map(|drive| drive.power.map(|power| power.most_load_uw as f64));
+        let load_uw: Option<f64> = ceilings.sum();
+        let most_uw = load_uw.map_or(f64::INFINITY, |load_uw| power.drives_idle_uw as f64 + load_uw);
+        within("drives", energy.drives_uj, power.drives_idle_uw, most_uw);
     }
 }
 
@@ -303,6 +342,7 @@ impl Watched {
     fn pass(&mut self, at_ns: u64) {
         if self.state == State::Awake {
             self.awake_ns += at_ns - self.since_ns;
+            self.leaving_ns += self.left_ns.min(at_ns).saturating_sub(self.since_ns);
         }
         self.since_ns = at_ns;
     }
@@ -316,6 +356,12 @@ impl Sums {
         self.awake_ns += one.awake_ns * times;
         self.capacity_ns += one.capacity_ns * times;
     }
+}
+
+/// The longest time that the hardware takes to leave a state.
+fn longest_exit_ns(machine: &Machine) -> u64 {
+    let (sleep, kernel) = (machine.sleep, machine.kernel);
+    sleep.monitor_wake_ns.max(sleep.rest_wake_ns).max(kernel.shallow_exit_ns).max(kernel.deep_exit_ns)
 }
 
 /// Physical cores that the figures are about.

@@ -42,6 +42,7 @@ struct Planned {
 /// What a drive was asked to move.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moved {
+    pub(super) drive: usize,
     pub(super) bytes: u32,
     pub(super) write: bool,
 }
@@ -136,7 +137,7 @@ impl<'a> RequestBook<'a> {
                 if !(u64::from(first)..u64::from(first) + u64::from(count)).contains(&record.b) {
                     broken(format!("its connection does not use drive {}", record.b));
                 }
-                return submit(progress, plan, &mut broken);
+                return submit(progress, plan, record.b as usize, &mut broken);
             }
             What::Completed => complete(progress, &mut broken),
             What::Answered => {
@@ -292,7 +293,7 @@ fn step(progress: &mut Progress, from: Stage, to: Stage, broken: &mut impl FnMut
     progress.stage = to;
 }
 
-fn submit(progress: &mut Progress, plan: &[Planned], broken: &mut impl FnMut(String)) -> Option<Moved> {
+fn submit(progress: &mut Progress, plan: &[Planned], drive: usize, broken: &mut impl FnMut(String)) -> Option<Moved> {
     if progress.stage != Stage::Polled {
         broken(format!("it is {:?}, not Polled", progress.stage));
     }
@@ -305,7 +306,7 @@ fn submit(progress: &mut Progress, plan: &[Planned], broken: &mut impl FnMut(Str
     }
     progress.submitted += 1;
     let bytes = planned.bytes.unwrap_or(progress.brought);
-    Some(Moved { bytes, write: planned.write.unwrap_or(progress.brought > 0) })
+    Some(Moved { drive, bytes, write: planned.write.unwrap_or(progress.brought > 0) })
 }
 
 fn complete(progress: &mut Progress, broken: &mut impl FnMut(String)) {

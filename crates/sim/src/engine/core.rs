@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use pilotlight_plant::Completions;
 
-use super::floor::{At, Floor, Message, Say, scaled};
+use super::floor::{At, Change, Floor, Message, Say, scaled};
 use crate::trace::{State, What};
 
 /// What a core is about.
@@ -56,7 +56,7 @@ pub(crate) struct Core {
     /// A loop that finds nothing, as long as ring, speed and waiting stay as they are.
     empty_loop: Option<EmptyLoop>,
     /// Changes of state that the meter has not seen.
-    pub(crate) changes: VecDeque<(u64, State)>,
+    pub(crate) changes: VecDeque<Change>,
     state: State,
     /// What idle times the kernel expects.
     expected_idle_ns: u64,
@@ -373,8 +373,9 @@ impl Core {
         }
         self.turn(floor, self.now_ns, State::Shallow);
         self.rest_until(self.now_ns + rest_ns);
-        self.turn(floor, self.now_ns, State::Awake);
-        self.now_ns += floor.machine.sleep.rest_wake_ns;
+        let exit_ns = floor.machine.sleep.rest_wake_ns;
+        self.wake_up(floor, self.now_ns, exit_ns);
+        self.now_ns += exit_ns;
         true
     }
 
@@ -398,7 +399,7 @@ impl Core {
         let kernel = floor.machine.kernel;
         let woken_ns = if due_ns < message { event_ns + kernel.coalesce_ns } else { event_ns };
         self.expected_idle_ns = (self.expected_idle_ns * 7 + (woken_ns - since_ns)) / 8;
-        self.turn(floor, woken_ns, State::Awake);
+        self.wake_up(floor, woken_ns, exit_ns);
         self.mode = Mode::Polls;
         self.rest_until(woken_ns);
         let before_ns = self.now_ns;
@@ -419,7 +420,10 @@ impl Core {
             self.inbox.pop_front(); // it does
             return Boundary::Again;
         }
-        self.turn(floor, woken_ns, State::Awake);
+        // Of a software wake-up the rest is the kernel's work on this core.
+        let kernel = floor.machine.kernel;
+        let latency_ns = if self.state == State::Deep { kernel.deep_exit_ns } else { kernel.shallow_exit_ns };
+        self.wake_up(floor, woken_ns, exit_ns.min(latency_ns));
         self.mode = Mode::Polls;
         self.to_sleep = None;
         self.rest_until(woken_ns);
@@ -427,12 +431,22 @@ impl Core {
         Boundary::Again
     }
 
+    /// Leaves the state in which it rests, which takes the hardware `exit_ns`.
+    fn wake_up(&mut self, floor: &mut Floor<'_>, at_ns: u64, exit_ns: u64) {
+        self.change(floor, Change { at_ns, state: State::Awake, exit_ns });
+        floor.recorder.note(at_ns, What::Exits, u64::from(self.id), exit_ns);
+    }
+
     fn turn(&mut self, floor: &mut Floor<'_>, at_ns: u64, state: State) {
-        if self.state == state {
-            return;
+        if self.state != state {
+            self.change(floor, Change { at_ns, state, exit_ns: 0 });
         }
+    }
+
+    fn change(&mut self, floor: &mut Floor<'_>, change: Change) {
+        let Change { at_ns, state, .. } = change;
         self.state = state;
-        self.changes.push_back((at_ns, state));
+        self.changes.push_back(change);
         floor.changed_ns = floor.changed_ns.max(at_ns);
         floor.recorder.note(at_ns, What::Core, u64::from(self.id), state as u64);
     }

@@ -11,7 +11,7 @@ use pilotlight_plant::{
 
 use super::core::Core;
 use super::floor::{Floor, Message, Say};
-use super::meter::Meter;
+use super::meter::Metering;
 use crate::machine::Machine;
 use crate::outcome::Decisions;
 use crate::rng::{Purpose, Stream, below};
@@ -105,7 +105,7 @@ impl Director {
         topology: &Topology,
         (eager, seed): (bool, u64),
         cores: &mut [Core],
-        meter: &mut Meter,
+        meter: &mut dyn Metering,
         floor: &mut Floor<'_>,
     ) -> Result<Self, Unsupported> {
         let wants = policy.wants();
@@ -157,7 +157,7 @@ impl Director {
     }
 
     /// Asks the policy what is due. The main core is at a boundary, and every other core has come as far.
-    pub(crate) fn ask(&mut self, cores: &mut [Core], meter: &mut Meter, floor: &mut Floor<'_>) {
+    pub(crate) fn ask(&mut self, cores: &mut [Core], meter: &mut dyn Metering, floor: &mut Floor<'_>) {
         let main = self.topology.main().index();
         let now_ns = cores[main].now_ns;
         self.looks += 1;
@@ -315,7 +315,7 @@ impl Director {
         }
     }
 
-    fn carry_out(&mut self, cores: &mut [Core], meter: &mut Meter, floor: &mut Floor<'_>) {
+    fn carry_out(&mut self, cores: &mut [Core], meter: &mut dyn Metering, floor: &mut Floor<'_>) {
         let commands = std::mem::take(&mut self.commands);
         for command in &commands {
             let main = self.topology.main().index();
@@ -353,7 +353,7 @@ impl Director {
         &mut self,
         command: &Command,
         cores: &mut [Core],
-        meter: &mut Meter,
+        meter: &mut dyn Metering,
         floor: &mut Floor<'_>,
     ) -> Result<(), Refusal> {
         let main = self.topology.main().index();
@@ -405,6 +405,7 @@ impl Director {
                 self.capabilities.frequency.ok_or(Refusal::Unsupported)?;
                 self.decisions.frequencies += 1;
                 let at_ns = cores[main].spend(floor.machine.director.frequency_ns);
+                floor.recorder.note(at_ns, What::Ordered, u64::from(core.0), u64::from(khz));
                 meter.order(at_ns, core.index(), khz);
                 Ok(())
             }

@@ -6,7 +6,7 @@ use super::due::{Due, Line};
 use super::request::{Command, Job, Plan, Shape};
 use crate::machine::{Machine, PollCosts};
 use crate::scenario::Step;
-use crate::trace::{Recorder, What};
+use crate::trace::{Recorder, State, What};
 
 /// An I/O thread.
 #[derive(Debug)]
@@ -96,6 +96,17 @@ pub(crate) struct Answer {
     pub(crate) core: u16,
     pub(crate) number: u32,
     pub(crate) job: u32,
+}
+
+/// A core is in another state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// When.
+    pub(crate) at_ns: u64,
+    /// Which.
+    pub(crate) state: State,
+    /// How long the hardware takes to leave the state before; it works after that.
+    pub(crate) exit_ns: u64,
 }
 
 /// A message from one core to another.

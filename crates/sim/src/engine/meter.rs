@@ -2,12 +2,17 @@
 //!
 //! What happens within an epoch is seen at its end: a core's speed in the next one follows from how long its sibling was awake and from
 //! its own frequency; energy follows from how long each was awake (see [`crate::power`]). While nothing changes, many epochs
-//! count as one, with the same result.
+//! count as one, with the same result; [`super::plain`] does without that.
+//!
+//! An order of a frequency counts from the moment at which it is given. It begins a transition, or joins the one under way; the
+//! frequency holds from the first epoch that begins at or after the end of the transition.
+
+use std::collections::VecDeque;
 
 use pilotlight_plant::Topology;
 
 use super::core::Core;
-use super::floor::Floor;
+use super::floor::{Change, Floor};
 use crate::machine::{Machine, Power, Speed};
 use crate::power::{Epoch, Overlap, PPM, PowerModel, Spent};
 use crate::trace::{State, What};
@@ -15,18 +20,93 @@ use crate::trace::{State, What};
 /// Length of an epoch in nanoseconds.
 pub const EPOCH_NS: u64 = 10_000;
 
+/// What an engine asks of its meter.
+pub(crate) trait Metering {
+    /// Every core fills statistics for `fill_ns`, once in `every_ns` (SANDMAN, Table 3).
+    fn fill(&mut self, fill_ns: u32, every_ns: u64, cores: &mut [Core]);
+
+    /// A core is ordered to a frequency, at `at_ns`. Orders of a core come in the order of time.
+    fn order(&mut self, at_ns: u64, core: usize, khz: u32);
+
+    /// Accounts for the time until `to_ns`, a whole number of epochs, and sets the speed of every core from then on.
+    fn account(&mut self, to_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>);
+
+    /// Until when all is accounted for.
+    fn until_ns(&self) -> u64;
+
+    /// What was spent since the last call.
+    fn take(&mut self) -> Total;
+
+    /// Whether cores are as they were for some epochs, and will be unless something is ordered or answered; `changed_ns` is when
+    /// one last changed its state.
+    fn is_calm(&self, changed_ns: u64) -> bool;
+}
+
 /// One core as the meter sees it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Watched {
     state: State,
     low: State,
     khz: u32,
-    /// A frequency that was ordered: which, and from when on.
-    ordered: Option<(u32, u64)>,
+    /// Orders that are still to come: when, and which frequency.
+    orders: VecDeque<(u64, u32)>,
+    /// The frequency that a transition leads to, and when it ends.
+    transition: Option<(u32, u64)>,
+    /// When it has left the state that it last rested in.
+    exited_ns: u64,
     spent: Spent,
 }
 
-#[derive(Debug)]
+impl Watched {
+    /// Has been in its state from `from_ns` until `at_ns`, which it returns.
+    fn pass(&mut self, from_ns: u64, at_ns: u64) -> u64 {
+        if self.state == State::Awake {
+            self.spent.awake_ns += at_ns - from_ns;
+            self.spent.exit_ns += self.exited_ns.min(at_ns).saturating_sub(from_ns);
+        }
+        at_ns
+    }
+
+    fn turn(&mut self, change: Change) {
+        self.state = change.state;
+        if change.state == State::Awake {
+            self.exited_ns = change.at_ns + change.exit_ns;
+        } else {
+            self.low = change.state;
+            self.spent.low = change.state;
+        }
+    }
+
+    /// When orders or a transition next make a difference: an epoch that ends before is like the one before it.
+    fn due_ns(&self) -> u64 {
+        let order_ns = self.orders.front().map_or(u64::MAX, |&(at_ns, _)| at_ns + 1);
+        self.transition.map_or(order_ns, |(_, end_ns)| order_ns.min(end_ns))
+    }
+
+    /// Follows the orders given before `now_ns`; whether a frequency holds that did not.
+    fn follow(&mut self, now_ns: u64, speed: &Speed) -> bool {
+        let mut ended = false;
+        while let Some(&(at_ns, khz)) = self.orders.front().filter(|&&(at_ns, _)| at_ns < now_ns) {
+            self.orders.pop_front();
+            ended |= self.end_transition(at_ns);
+            if self.transition.map_or(self.khz, |(khz, _)| khz) == khz {
+                continue;
+            }
+            let end_ns = match self.transition {
+                Some((_, end_ns)) if !speed.transition_restarts => end_ns,
+                _ => at_ns + speed.transition_ns,
+            };
+            self.transition = Some((khz, end_ns));
+        }
+        self.end_transition(now_ns) || ended
+    }
+
+    fn end_transition(&mut self, now_ns: u64) -> bool {
+        let ended = self.transition.take_if(|&mut (_, end_ns)| end_ns <= now_ns);
+        ended.inspect(|&(khz, _)| self.khz = khz).is_some()
+    }
+}
+
 pub(crate) struct Meter {
     /// The machine's power, and further members of its family.
     models: Vec<PowerModel>,
@@ -35,15 +115,16 @@ pub(crate) struct Meter {
     filling_ppm: u64,
     siblings: Vec<Option<usize>>,
     cores: Vec<Watched>,
-    /// Until when all is accounted for.
-    pub(crate) until_ns: u64,
+    until_ns: u64,
     /// Since the last time that it was asked.
-    pub(crate) total: Total,
+    total: Total,
     /// What the last epoch took.
     unit: Total,
     /// The last moment at which anything has changed.
     calm_ns: u64,
-    /// Whether the next epoch takes the same, if nothing changes.
+    /// When an order or a transition next makes a difference; `u64::MAX` if there is none.
+    due_ns: u64,
+    /// Whether the next epoch takes the same, if it ends before `due_ns` and no core changes its state.
     steady: bool,
 }
 
@@ -58,7 +139,7 @@ pub(crate) struct Total {
 }
 
 impl Total {
-    fn new(members: usize) -> Self {
+    pub(crate) fn new(members: usize) -> Self {
         Self { epochs: vec![Epoch::default(); members], ..Self::default() }
     }
 
@@ -85,10 +166,17 @@ pub(crate) fn members<'a>(machine: &'a Machine, family: &'a [Power]) -> impl Ite
 
 impl Meter {
     pub(crate) fn new(machine: &Machine, family: &[Power], topology: &Topology) -> Self {
-        let spent = Spent { awake_ns: 0, step: 0, low: State::Shallow };
+        let spent = Spent { awake_ns: 0, exit_ns: 0, step: 0, low: State::Shallow };
         let models: Vec<_> = members(machine, family).map(|power| PowerModel::new(power, &machine.speed)).collect();
-        let watched =
-            Watched { state: State::Awake, low: State::Shallow, khz: machine.speed.max_khz, ordered: None, spent };
+        let watched = Watched {
+            state: State::Awake,
+            low: State::Shallow,
+            khz: machine.speed.max_khz,
+            orders: VecDeque::new(),
+            transition: None,
+            exited_ns: 0,
+            spent,
+        };
         Self {
             total: Total::new(models.len()),
             unit: Total::new(models.len()),
@@ -99,59 +187,8 @@ impl Meter {
             cores: vec![watched; topology.len()],
             until_ns: 0,
             calm_ns: 0,
+            due_ns: u64::MAX,
             steady: false,
-        }
-    }
-
-    /// Every core fills statistics for `fill_ns`, once in `every_ns` (SANDMAN, Table 3).
-    pub(crate) fn fill(&mut self, fill_ns: u32, every_ns: u64, cores: &mut [Core]) {
-        self.filling_ppm = u64::from(fill_ns) * PPM / every_ns.max(1);
-        for (index, core) in cores.iter_mut().enumerate() {
-            core.set_factor(self.factor(index));
-        }
-    }
-
-    /// What was spent since the last call.
-    pub(crate) fn take(&mut self) -> Total {
-        let none = Total::new(self.models.len());
-        std::mem::replace(&mut self.total, none)
-    }
-
-    /// Whether cores are as they were for some epochs, and will be unless something is ordered or answered.
-    pub(crate) fn is_calm(&self, changed_ns: u64) -> bool {
-        let last_ns = changed_ns.max(self.calm_ns);
-        self.until_ns >= last_ns + 3 * EPOCH_NS && self.cores.iter().all(|core| core.ordered.is_none())
-    }
-
-    /// Orders a frequency; it holds from the first epoch after the transition.
-    pub(crate) fn order(&mut self, at_ns: u64, core: usize, khz: u32) {
-        let Speed { min_khz, max_khz, step_khz, transition_ns, transition_restarts, .. } = self.speed;
-        let khz = khz.clamp(min_khz, max_khz);
-        let khz = min_khz + (khz - min_khz + step_khz / 2) / step_khz.max(1) * step_khz;
-        let khz = khz.min(max_khz);
-        let watched = &mut self.cores[core];
-        let same = watched.ordered.map_or(watched.khz, |(ordered, _)| ordered) == khz;
-        if same {
-            return;
-        }
-        let from_ns = match watched.ordered {
-            Some((_, from_ns)) if !transition_restarts => from_ns,
-            _ => at_ns + transition_ns,
-        };
-        watched.ordered = Some((khz, from_ns));
-        self.steady = false;
-    }
-
-    /// Accounts for the time until `to_ns`, a whole number of epochs, and sets the speed of every core from then on.
-    pub(crate) fn account(&mut self, to_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>) {
-        while self.until_ns < to_ns {
-            let quiet = cores.iter().all(|core| core.changes.front().is_none_or(|&(at_ns, _)| at_ns >= to_ns));
-            if self.steady && quiet {
-                self.total.add(&self.unit, (to_ns - self.until_ns) / EPOCH_NS);
-                self.until_ns = to_ns;
-            } else {
-                self.epoch(cores, floor);
-            }
         }
     }
 
@@ -165,37 +202,31 @@ impl Meter {
         self.total.add(&self.unit, 1);
         self.until_ns = to_ns;
         let settled = self.settle(to_ns, cores, floor);
-        self.steady = settled && self.calm_ns == before_ns;
+        let exits = self.cores.iter().any(|core| core.spent.exit_ns > 0);
+        self.steady = settled && self.calm_ns == before_ns && !exits;
     }
 
     /// How a core spent the time until `to_ns`.
     fn drain(&mut self, index: usize, core: &mut Core, to_ns: u64) {
         let watched = &mut self.cores[index];
-        let (mut from_ns, mut awake_ns) = (self.until_ns, 0);
-        while let Some(&(at_ns, state)) = core.changes.front().filter(|&&(at_ns, _)| at_ns < to_ns) {
-            core.changes.pop_front();
-            if watched.state == State::Awake {
-                awake_ns += at_ns.max(from_ns) - from_ns;
-            }
-            from_ns = at_ns.max(from_ns);
-            watched.state = state;
-            if state != State::Awake {
-                watched.low = state;
-            }
-            self.calm_ns = self.calm_ns.max(at_ns);
-        }
-        if watched.state == State::Awake {
-            awake_ns += to_ns - from_ns;
-        }
         let above = watched.khz - self.speed.min_khz;
-        watched.spent = Spent { awake_ns, step: above.div_ceil(self.speed.step_khz.max(1)) as usize, low: watched.low };
+        let step = above.div_ceil(self.speed.step_khz.max(1)) as usize;
+        watched.spent = Spent { awake_ns: 0, exit_ns: 0, step, low: watched.low };
+        let mut from_ns = self.until_ns;
+        while let Some(&change) = core.changes.front().filter(|change| change.at_ns < to_ns) {
+            core.changes.pop_front();
+            from_ns = watched.pass(from_ns, change.at_ns.max(from_ns));
+            watched.turn(change);
+            self.calm_ns = self.calm_ns.max(change.at_ns);
+        }
+        watched.pass(from_ns, to_ns);
     }
 
     /// What the epoch took.
     fn sum(&mut self) {
         let Self { models, cores, siblings, unit, speed, .. } = self;
         unit.clear();
-        let (mut any, mut pairs) = (false, 0);
+        let (mut any, mut pairs) = ([false; 2], 0);
         for (index, core) in cores.iter().enumerate() {
             unit.awake_ns += core.spent.awake_ns;
             unit.capacity_ns += core.spent.awake_ns * u64::from(core.khz) / u64::from(speed.max_khz);
@@ -203,38 +234,43 @@ impl Meter {
             if sibling.is_some_and(|sibling| sibling < index) {
                 continue;
             }
-            let overlap = Overlap::new(EPOCH_NS, core.spent, sibling.map(|sibling| cores[sibling].spent));
+            let sibling = sibling.map(|sibling| cores[sibling].spent);
+            let exits = core.spent.exit_ns > 0 || sibling.is_some_and(|spent| spent.exit_ns > 0);
+            let awake = Overlap::new(EPOCH_NS, core.spent, sibling);
+            let resting = Overlap::new(EPOCH_NS, core.spent.exit_at_rest(), sibling.map(Spent::exit_at_rest));
+            let overlaps = [awake, if exits { resting } else { awake }];
             for (epoch, model) in unit.epochs.iter_mut().zip(models.iter()) {
-                let pair = model.pair(EPOCH_NS, &overlap, pairs >= model.pairs());
+                let overlap = &overlaps[usize::from(model.exits_at_rest())];
+                let pair = model.pair(EPOCH_NS, overlap, pairs >= model.pairs());
                 epoch.cpu_fj += pair.cpu_fj;
                 epoch.polling += pair.polling;
                 epoch.not_deep += pair.not_deep;
             }
-            any |= overlap.not_deep;
+            any = std::array::from_fn(|at| any[at] || overlaps[at].not_deep);
             pairs += 1;
         }
         for (epoch, model) in unit.epochs.iter_mut().zip(models.iter()) {
-            epoch.cpu_fj += model.package_fj(EPOCH_NS, any);
+            epoch.cpu_fj += model.package_fj(EPOCH_NS, any[usize::from(model.exits_at_rest())]);
         }
     }
 
     /// Frequencies that hold now, and the speed that follows; whether no speed has changed.
     fn settle(&mut self, now_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>) -> bool {
         let mut same = true;
-        for index in 0..self.cores.len() {
-            if let Some((khz, from_ns)) = self.cores[index].ordered
-                && from_ns <= now_ns
-            {
-                self.cores[index].ordered = None;
-                self.cores[index].khz = khz;
+        let follows = self.due_ns <= now_ns;
+        for (index, core) in cores.iter_mut().enumerate() {
+            if follows && self.cores[index].follow(now_ns, &self.speed) {
                 self.calm_ns = now_ns;
-                floor.recorder.note(now_ns, What::Frequency, index as u64, u64::from(khz));
+                floor.recorder.note(now_ns, What::Frequency, index as u64, u64::from(self.cores[index].khz));
             }
             let factor = self.factor(index);
-            if factor != cores[index].factor() {
+            if factor != core.factor() {
                 same = false;
-                cores[index].set_factor(factor);
+                core.set_factor(factor);
             }
+        }
+        if follows {
+            self.due_ns = self.cores.iter().map(Watched::due_ns).min().unwrap_or(u64::MAX);
         }
         same
     }
@@ -254,5 +290,49 @@ impl Meter {
         let gain = PPM + u64::from(sibling_gain_ppm) * rested_ppm / PPM;
         let cost = (stalled + clocked) * (PPM + self.filling_ppm) / PPM;
         (cost * (1 << 16) / gain) as u32
+    }
+}
+
+impl Metering for Meter {
+    fn fill(&mut self, fill_ns: u32, every_ns: u64, cores: &mut [Core]) {
+        self.filling_ppm = u64::from(fill_ns) * PPM / every_ns.max(1);
+        for (index, core) in cores.iter_mut().enumerate() {
+            core.set_factor(self.factor(index));
+        }
+    }
+
+    fn order(&mut self, at_ns: u64, core: usize, khz: u32) {
+        let Speed { min_khz, max_khz, step_khz, .. } = self.speed;
+        let khz = khz.clamp(min_khz, max_khz);
+        let khz = min_khz + (khz - min_khz + step_khz / 2) / step_khz.max(1) * step_khz;
+        self.cores[core].orders.push_back((at_ns, khz.min(max_khz)));
+        self.due_ns = self.due_ns.min(at_ns + 1);
+    }
+
+    fn account(&mut self, to_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>) {
+        while self.until_ns < to_ns {
+            let quiet = cores.iter().all(|core| core.changes.front().is_none_or(|change| change.at_ns >= to_ns));
+            let same_until_ns = to_ns.min((self.due_ns - 1) / EPOCH_NS * EPOCH_NS);
+            if self.steady && quiet && same_until_ns > self.until_ns {
+                self.total.add(&self.unit, (same_until_ns - self.until_ns) / EPOCH_NS);
+                self.until_ns = same_until_ns;
+            } else {
+                self.epoch(cores, floor);
+            }
+        }
+    }
+
+    fn until_ns(&self) -> u64 {
+        self.until_ns
+    }
+
+    fn take(&mut self) -> Total {
+        let none = Total::new(self.models.len());
+        std::mem::replace(&mut self.total, none)
+    }
+
+    fn is_calm(&self, changed_ns: u64) -> bool {
+        let last_ns = changed_ns.max(self.calm_ns);
+        self.until_ns >= last_ns + 3 * EPOCH_NS && self.due_ns == u64::MAX
     }
 }

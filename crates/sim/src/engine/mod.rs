@@ -13,7 +13,7 @@
 //! they advance step by step in the order of time. Where nothing is due, a window reaches to what comes next.
 //!
 //! **Properties.** The order of events is that of a plain list of events ordered by time ([`naive`], which shares what a core,
-//! a drive, a policy do, but none of the order): the traces are the same, byte for byte. One scenario and one seed give one trace.
+//! a drive, a policy do, but neither the order nor the meter): the traces are the same, byte for byte. One scenario and one seed give one trace.
 //! No random number depends on the order of draws ([`crate::rng`]). Nothing is lost: requests in are answers out and what
 //! is in progress.
 
@@ -27,6 +27,7 @@ mod link;
 mod meter;
 mod naive;
 mod order;
+mod plain;
 mod request;
 mod window;
 
@@ -47,8 +48,9 @@ use director::Director;
 use floor::{Answer, Floor, IoThread, Submission};
 use host::{Host, Sent};
 use link::Link;
-use meter::Meter;
+use meter::{Meter, Metering};
 use order::Order;
+use plain::PlainMeter;
 use request::Plan;
 
 /// Why a scenario cannot be run.
@@ -126,7 +128,8 @@ pub type Source<'a> = Box<dyn Iterator<Item = Arrival> + 'a>;
 /// As [`run_traced`].
 #[doc(hidden)]
 pub fn run_naive(scenario: &Scenario, policy: Box<dyn Policy>, out: &mut dyn Write) -> Result<Outcome, RunError> {
-    World::new(scenario, policy, Some(out))?.run(naive::run)
+    let meter = Box::new(PlainMeter::new(scenario));
+    World::with_meter(scenario, policy, Some(out), meter)?.run(naive::run)
 }
 
 /// How often a run has looked whether the policy is to be asked: moments that were passed over are not among them.
@@ -163,7 +166,7 @@ pub(crate) struct World<'a> {
     data_comes_in: bool,
     /// Whether requests have to arrive in the order of time over connections: they share a port, or an I/O thread.
     in_order: bool,
-    meter: Meter,
+    meter: Box<dyn Metering>,
     director: Director,
     collector: Collector,
     /// Scratch.
@@ -176,6 +179,16 @@ pub(crate) struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(scenario: &'a Scenario, policy: Box<dyn Policy>, out: Option<&'a mut dyn Write>) -> Result<Self, RunError> {
+        let meter = Box::new(Meter::new(&scenario.machine, &scenario.family, &scenario.topology));
+        Self::with_meter(scenario, policy, out, meter)
+    }
+
+    fn with_meter(
+        scenario: &'a Scenario,
+        policy: Box<dyn Policy>,
+        out: Option<&'a mut dyn Write>,
+        mut meter: Box<dyn Metering>,
+    ) -> Result<Self, RunError> {
         check(scenario)?;
         let topology = &scenario.topology;
         let count = topology.len();
@@ -200,8 +213,7 @@ impl<'a> World<'a> {
                 Core::new(core.0, core == topology.main(), ring)
             })
             .collect();
-        let mut meter = Meter::new(&scenario.machine, &scenario.family, topology);
-        let director = Director::start(policy, topology, (scenario.eager, seed), &mut cores, &mut meter, &mut floor)?;
+        let director = Director::start(policy, topology, (scenario.eager, seed), &mut cores, &mut *meter, &mut floor)?;
         let links = vec![Link::new(network.port_mbit_s); network.ports as usize];
         let data_comes_in = connections.iter().any(request::brings_data);
         Ok(Self {
@@ -284,7 +296,7 @@ impl<'a> World<'a> {
         let done_ns = self.drives[usize::from(drive)].submit(&request);
         self.floor.recorder.note(submission.at_ns, What::Submitted, name, u64::from(drive));
         self.floor.recorder.note(done_ns, What::Completed, name, u64::from(drive));
-        self.collector.submitted(submission);
+        self.collector.submitted(submission, drive);
         self.floor.complete(done_ns, thread, name, submission.job);
     }
 
@@ -309,17 +321,17 @@ impl<'a> World<'a> {
     }
 
     fn ask(&mut self) {
-        self.director.ask(&mut self.cores, &mut self.meter, &mut self.floor);
+        self.director.ask(&mut self.cores, &mut *self.meter, &mut self.floor);
     }
 
     /// Speed and energy until `to_ns`, which is on the grid.
     fn account(&mut self, to_ns: u64) {
         let step = self.collector.stretch_ns();
-        while self.meter.until_ns < to_ns {
-            let end_ns = to_ns.min((self.meter.until_ns / step + 1) * step);
+        while self.meter.until_ns() < to_ns {
+            let end_ns = to_ns.min((self.meter.until_ns() / step + 1) * step);
             self.meter.account(end_ns, &mut self.cores, &mut self.floor);
             if end_ns.is_multiple_of(step) {
-                self.collector.stretch(&mut self.meter, &mut self.director, &self.floor);
+                self.collector.stretch(&mut *self.meter, &mut self.director, &self.floor);
             }
         }
     }

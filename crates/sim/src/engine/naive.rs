@@ -44,7 +44,7 @@ fn next(world: &World<'_>) -> (u64, Event) {
     let step =
         |(index, core): (usize, &super::core::Core)| (core.next_ns(floor), Event::Step(index != world.main, index));
     let others = [
-        (world.meter.until_ns + EPOCH_NS, Event::Epoch),
+        (world.meter.until_ns() + EPOCH_NS, Event::Epoch),
         (sent, Event::Send),
         (submitted, Event::Submit),
         (answered, Event::Answer),

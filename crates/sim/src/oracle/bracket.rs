@@ -144,9 +144,13 @@ pub fn bracket(scenario: &Scenario, states: States) -> Result<Bracket, OracleErr
 /// The bracket of a scenario.
 ///
 /// # Errors
-/// If the scenario cannot be run, the machine's figures contradict each other, or the cores cannot do the work.
+/// If the scenario cannot be run, the machine's figures contradict each other, the cores cannot do the work, or a drive reaches its
+/// power ceiling under static polling.
 pub fn bracket_of(scenario: &Scenario, aim: Aim) -> Result<Bracket, OracleError> {
     let question = Question::new(scenario, aim)?;
+    if question.base.outcome.capped_uj > 0 {
+        return Err(OracleError::Ceiling);
+    }
     let bound = lower_bound(&question.limits, &question.plan)?;
     let (found, utilisation_permille) = question.search(&bound)?;
     let base = &question.base;

@@ -63,7 +63,8 @@ pub struct Limits {
     pub main_paired: bool,
     /// The states.
     pub states: States,
-    /// Time from the order until a core in shallow sleep works, in nanoseconds.
+    /// Time from the order until a core in shallow sleep works, for which it burns what a polling core does, in nanoseconds; none where
+    /// it burns no more than at rest (`exit_at_rest`).
     pub shallow_exit_ns: u64,
     /// The same for deep sleep.
     pub deep_exit_ns: u64,
@@ -99,8 +100,8 @@ impl Limits {
             singles: (units - pairs) as u16,
             main_paired: topology.sibling(topology.main()).is_some(),
             states,
-            shallow_exit_ns: shallow_exit_ns(machine),
-            deep_exit_ns: machine.kernel.deep_exit_ns.max(shallow_exit_ns(machine)),
+            shallow_exit_ns: if power.family.exit_at_rest { 0 } else { shallow_exit_ns(machine) },
+            deep_exit_ns: if power.family.exit_at_rest { 0 } else { deep_exit_ns(machine) },
             alone_ppm: 1_000_000 + machine.speed.sibling_gain_ppm + ROUNDING_PPM,
             both_ppm: 2_000_000 + ROUNDING_PPM,
             power: UnitPower { fixed_uw: 0, package_uw: 0, not_deep_uw: 0, alone_uw: 0, both_uw: 0 },
@@ -181,6 +182,10 @@ fn shallow_exit_ns(machine: &Machine) -> u64 {
     let sleep = &machine.sleep;
     let commanded = if sleep.monitor { sleep.monitor_wake_ns } else { sleep.software_wake_ns };
     commanded.min(sleep.software_wake_ns).min(sleep.rest_wake_ns).min(machine.kernel.shallow_exit_ns)
+}
+
+fn deep_exit_ns(machine: &Machine) -> u64 {
+    machine.kernel.deep_exit_ns.max(shallow_exit_ns(machine))
 }
 
 /// `(at nothing, slope)` of straight lines that `share ^ exponent` is nowhere below, for shares up to `most`.

@@ -75,6 +75,9 @@ pub enum OracleError {
         "the oracle runs a scenario several times, and requests of a trace come only once: give its connections rates instead"
     )]
     Traced,
+    /// A drive reaches its power ceiling.
+    #[error("a drive reaches its power ceiling, and the bound takes the energy of the drives' requests as given")]
+    Ceiling,
     /// There is nothing to bound.
     #[error("there is no slot: measure for longer than one entry of the series")]
     NoSlots,

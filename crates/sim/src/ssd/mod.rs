@@ -21,7 +21,7 @@ mod die;
 mod front;
 mod model;
 
-pub use model::{Flash, Front, Gc, Placement, Program, Service, SsdModel, SsdModelError};
+pub use model::{DrivePower, Flash, Front, Gc, Placement, Program, Service, SsdModel, SsdModelError};
 
 use crate::rng;
 use collect::Writer;

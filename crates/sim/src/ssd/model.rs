@@ -24,6 +24,17 @@ pub struct SsdModel {
     /// Garbage collection. Without it flash never runs out.
     #[serde(default)]
     pub gc: Option<Gc>,
+    /// What it can draw. Without it nothing limits that.
+    #[serde(default)]
+    pub power: Option<DrivePower>,
+}
+
+/// What a drive can draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DrivePower {
+    /// Most that it draws over what it draws idle, as a mean, in microwatts.
+    pub most_load_uw: u64,
 }
 
 /// Host interface and controller; 0 means no limit, or no time.

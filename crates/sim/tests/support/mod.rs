@@ -75,6 +75,7 @@ pub(crate) fn machine() -> Machine {
                 frequency_exponent: 2.0,
                 others_exponent: 1.0,
                 kernel_idles_deep: false,
+                exit_at_rest: false,
             },
         },
     }

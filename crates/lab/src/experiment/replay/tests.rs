@@ -97,6 +97,7 @@ fn counting(scenario: &Scenario, source: Option<Source<'_>>, seen: &mut Vec<(u64
         label_ns: Vec::new(),
         energy: pilotlight_sim::outcome::Energy::default(),
         family: Vec::new(),
+        capped_uj: 0,
         series: vec![pilotlight_sim::outcome::Stretch::default(); (scenario.duration_ns / scenario.series_ns) as usize],
         decisions: pilotlight_sim::outcome::Decisions::default(),
         view: Vec::new(),

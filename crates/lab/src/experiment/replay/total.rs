@@ -75,6 +75,7 @@ pub(super) struct Total<'a> {
     measured: Vec<Option<Mean>>,
     latency: Vec<(u8, Histogram, f64)>,
     family: Vec<[f64; 3]>,
+    capped_uj: f64,
     requests: [f64; 2],
     decisions: [f64; 10],
     /// Windows, of all, for which the simulated ones stand that were saturated.
@@ -90,6 +91,7 @@ impl<'a> Total<'a> {
             measured: vec![None; plan.stratum_of.len()],
             latency: Vec::new(),
             family: vec![[0.0; 3]; scenario.family.len()],
+            capped_uj: 0.0,
             requests: [0.0; 2],
             decisions: [0.0; 10],
             saturated: 0.0,
@@ -117,6 +119,7 @@ impl<'a> Total<'a> {
         for (mine, Energy { cpu_uj, drives_uj, others_uj }) in self.family.iter_mut().zip(&outcome.family) {
             mine.iter_mut().zip([cpu_uj, drives_uj, others_uj]).for_each(|(all, &uj)| *all += uj as f64 * weight);
         }
+        self.capped_uj += outcome.capped_uj as f64 * weight;
         let Requests { answered, in_progress, .. } = outcome.requests;
         self.requests[0] += answered as f64 * weight;
         self.requests[1] += in_progress as f64 * weight;
@@ -162,6 +165,7 @@ impl<'a> Total<'a> {
             latency: self.latency.into_iter().map(|(label, histogram, _)| (label, histogram)).collect(),
             energy: energy(all.energy),
             family: self.family.into_iter().map(energy).collect(),
+            capped_uj: self.capped_uj.round() as u64,
             series,
             decisions: decisions(self.decisions.map(|number| number.round() as u64)),
             view: Vec::new(),

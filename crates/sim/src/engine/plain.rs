@@ -1,0 +1,218 @@
+//! The meter of the naive engine: every epoch by itself, from what cores did and were ordered, with nothing remembered to be the same.
+//!
+//! It is there to check [`super::meter`], so it shares none of its code but the rule of power ([`crate::power`]).
+
+use std::cmp::Reverse;
+
+use pilotlight_plant::Topology;
+
+use super::core::Core;
+use super::floor::{Change, Floor};
+use super::meter::{EPOCH_NS, Metering, Total, members};
+use crate::machine::Speed;
+use crate::power::{Overlap, PPM, PowerModel, Spent};
+use crate::scenario::Scenario;
+use crate::trace::{State, What};
+
+/// A core: its states, orders and frequency.
+#[derive(Clone, Debug)]
+struct History {
+    /// The state at the beginning of the epoch, and all that follow.
+    states: Vec<Change>,
+    /// The state that it last rested in.
+    low: State,
+    khz: u32,
+    /// Orders that no frequency has come of yet: when, and which frequency.
+    orders: Vec<(u64, u32)>,
+    /// Time awake in the last epoch.
+    awake_ns: u64,
+}
+
+pub(crate) struct PlainMeter {
+    models: Vec<PowerModel>,
+    speed: Speed,
+    topology: Topology,
+    /// How long each core fills statistics, once in how long.
+    filling: (u64, u64),
+    cores: Vec<History>,
+    now_ns: u64,
+    total: Total,
+}
+
+impl PlainMeter {
+    pub(crate) fn new(scenario: &Scenario) -> Self {
+        let speed = scenario.machine.speed;
+        let models: Vec<PowerModel> =
+            members(&scenario.machine, &scenario.family).map(|power| PowerModel::new(power, &speed)).collect();
+        let history = History {
+            states: vec![Change { at_ns: 0, state: State::Awake, exit_ns: 0 }],
+            low: State::Shallow,
+            khz: speed.max_khz,
+            orders: Vec::new(),
+            awake_ns: 0,
+        };
+        Self {
+            total: Total::new(models.len()),
+            models,
+            speed,
+            topology: scenario.topology.clone(),
+            filling: (0, 1),
+            cores: vec![history; scenario.topology.len()],
+            now_ns: 0,
+        }
+    }
+
+    fn epoch(&mut self, cores: &mut [Core], floor: &mut Floor<'_>) {
+        let from_ns = self.now_ns;
+        self.now_ns += EPOCH_NS;
+        let speed = self.speed;
+        let spent: Vec<Spent> = self
+            .cores
+            .iter_mut()
+            .zip(&mut *cores)
+            .map(|(history, core)| {
+                history.states.extend(core.changes.drain(..));
+                history.spent(from_ns, from_ns + EPOCH_NS, &speed)
+            })
+            .collect();
+        self.spend(&spent);
+        for (index, history) in self.cores.iter_mut().enumerate() {
+            history.awake_ns = spent[index].awake_ns;
+            if history.follow(self.now_ns, &speed) {
+                floor.recorder.note(self.now_ns, What::Frequency, index as u64, u64::from(history.khz));
+            }
+        }
+        self.set_speeds(cores);
+    }
+
+    /// Adds up an epoch.
+    fn spend(&mut self, spent: &[Spent]) {
+        for (history, spent) in self.cores.iter().zip(spent) {
+            self.total.awake_ns += spent.awake_ns;
+            self.total.capacity_ns += spent.awake_ns * u64::from(history.khz) / u64::from(self.speed.max_khz);
+        }
+        for (model, epoch) in self.models.iter().zip(&mut self.total.epochs) {
+            let billed = |spent: Spent| if model.exits_at_rest() { spent.exit_at_rest() } else { spent };
+            let (mut pairs, mut any) = (0, false);
+            for core in self.topology.cores() {
+                let sibling = self.topology.sibling(core);
+                if sibling.is_some_and(|sibling| sibling < core) {
+                    continue; // it was counted with its sibling
+                }
+                let second = sibling.map(|sibling| billed(spent[sibling.index()]));
+                let overlap = Overlap::new(EPOCH_NS, billed(spent[core.index()]), second);
+                let pair = model.pair(EPOCH_NS, &overlap, pairs >= model.pairs());
+                epoch.cpu_fj += pair.cpu_fj;
+                epoch.polling += pair.polling;
+                epoch.not_deep += pair.not_deep;
+                any = any || overlap.not_deep;
+                pairs += 1;
+            }
+            epoch.cpu_fj += model.package_fj(EPOCH_NS, any);
+        }
+    }
+
+    /// What a nanosecond at full speed takes each core, in 1/65536: the share that waits for memory does not follow the frequency, a
+    /// sibling that rests helps, statistics cost.
+    fn set_speeds(&self, cores: &mut [Core]) {
+        let Speed { max_khz, stalled_ppm, sibling_gain_ppm, .. } = self.speed;
+        for id in self.topology.cores() {
+            let stalled = u64::from(stalled_ppm);
+            let slowed = stalled + (PPM - stalled) * u64::from(max_khz) / u64::from(self.cores[id.index()].khz);
+            let filled = slowed * (PPM + self.filling.0 * PPM / self.filling.1) / PPM;
+            let busy_ppm = match self.topology.sibling(id) {
+                Some(sibling) => self.cores[sibling.index()].awake_ns * PPM / EPOCH_NS,
+                None => 0,
+            };
+            let helped = PPM + u64::from(sibling_gain_ppm) * (PPM - busy_ppm) / PPM;
+            let factor = (filled * 65_536 / helped) as u32;
+            if cores[id.index()].factor() != factor {
+                cores[id.index()].set_factor(factor);
+            }
+        }
+    }
+}
+
+impl History {
+    /// How the time from `from_ns` until `to_ns` was spent.
+    fn spent(&mut self, from_ns: u64, to_ns: u64, speed: &Speed) -> Spent {
+        let common_ns = |begin_ns: u64, end_ns: u64| end_ns.min(to_ns).saturating_sub(begin_ns.max(from_ns));
+        let (mut awake_ns, mut exit_ns) = (0, 0);
+        for (place, change) in self.states.iter().enumerate() {
+            let end_ns = self.states.get(place + 1).map_or(u64::MAX, |next| next.at_ns);
+            if change.state == State::Awake {
+                awake_ns += common_ns(change.at_ns, end_ns);
+                exit_ns += common_ns(change.at_ns, end_ns.min(change.at_ns + change.exit_ns));
+            } else if change.at_ns < to_ns {
+                self.low = change.state;
+            }
+        }
+        let begun = self.states.iter().filter(|change| change.at_ns < to_ns).count();
+        self.states.drain(..begun.saturating_sub(1));
+        let step = (speed.min_khz..self.khz).step_by(speed.step_khz.max(1) as usize).count();
+        Spent { awake_ns, exit_ns, step, low: self.low }
+    }
+
+    /// Sets the frequency that holds at `now_ns` by all orders given before; whether a transition has ended.
+    fn follow(&mut self, now_ns: u64, speed: &Speed) -> bool {
+        let mut ended = false;
+        while let Some(&(first_ns, mut target_khz)) = self.orders.first().filter(|(at_ns, _)| *at_ns < now_ns) {
+            if target_khz == self.khz {
+                self.orders.remove(0); // it holds already
+                continue;
+            }
+            let (mut end_ns, mut joined) = (first_ns + speed.transition_ns, 1);
+            for &(at_ns, khz) in &self.orders[1..] {
+                if at_ns >= end_ns || at_ns >= now_ns {
+                    break;
+                }
+                if khz != target_khz && speed.transition_restarts {
+                    end_ns = at_ns + speed.transition_ns;
+                }
+                target_khz = khz;
+                joined += 1;
+            }
+            if end_ns > now_ns {
+                break;
+            }
+            self.khz = target_khz;
+            self.orders.drain(..joined);
+            ended = true;
+        }
+        ended
+    }
+}
+
+impl Metering for PlainMeter {
+    fn fill(&mut self, fill_ns: u32, every_ns: u64, cores: &mut [Core]) {
+        self.filling = (u64::from(fill_ns), every_ns.max(1));
+        self.set_speeds(cores);
+    }
+
+    /// The nearest frequency that there is, of two that are as near the higher one.
+    fn order(&mut self, at_ns: u64, core: usize, khz: u32) {
+        let Speed { min_khz, max_khz, step_khz, .. } = self.speed;
+        let khz = khz.clamp(min_khz, max_khz);
+        let steps = (min_khz..=max_khz.saturating_add(step_khz)).step_by(step_khz.max(1) as usize);
+        let nearest = steps.min_by_key(|step| (step.abs_diff(khz), Reverse(*step))).unwrap_or(max_khz);
+        self.cores[core].orders.push((at_ns, nearest.min(max_khz)));
+    }
+
+    fn account(&mut self, to_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>) {
+        while self.now_ns < to_ns {
+            self.epoch(cores, floor);
+        }
+    }
+
+    fn until_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    fn take(&mut self) -> Total {
+        std::mem::replace(&mut self.total, Total::new(self.models.len()))
+    }
+
+    fn is_calm(&self, _: u64) -> bool {
+        false // nothing is left out
+    }
+}

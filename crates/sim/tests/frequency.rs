@@ -1,0 +1,124 @@
+//! An ordered frequency holds within its transition time plus an epoch, in both engines.
+
+mod support;
+
+use pilotlight_plant::{Command, CoreId, NEVER, Policy, Refusal, Sample, Start, Tick, Unsupported, View, Wants};
+use pilotlight_sim::accountant::audit;
+use pilotlight_sim::engine::{EPOCH_NS, run_naive, run_traced};
+use pilotlight_sim::scenario::{Rate, Scenario};
+use pilotlight_sim::trace::{Record, What};
+
+/// Orders frequencies of core 0 at given times and does nothing else.
+#[derive(Clone, Debug)]
+struct Orders {
+    /// When, in nanoseconds, and how many kHz; the first at 0.
+    list: Vec<(u64, u32)>,
+    next: usize,
+}
+
+impl Orders {
+    fn new(list: &[(u64, u32)]) -> Self {
+        Self { list: list.to_vec(), next: 0 }
+    }
+
+    fn order(&mut self, now_ns: u64, out: &mut Vec<Command>) -> u64 {
+        while let Some(&(_, khz)) = self.list.get(self.next).filter(|&&(at_ns, _)| at_ns <= now_ns) {
+            out.push(Command::Frequency { core: CoreId(0), khz });
+            self.next += 1;
+        }
+        self.list.get(self.next).map_or(NEVER, |&(at_ns, _)| at_ns)
+    }
+}
+
+impl Policy for Orders {
+    fn name(&self) -> &'static str {
+        "orders"
+    }
+
+    fn wants(&self) -> Wants {
+        let tick_ns = (self.list.len() > 1).then_some(10_000);
+        Wants { tick_ns, ..Wants::default() }
+    }
+
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+        Ok(self.order(start.now_ns, out))
+    }
+
+    fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> u64 {
+        self.order(tick.now_ns, out)
+    }
+
+    fn on_interval(&mut self, _: &Sample<'_>, _: &mut Vec<Command>) -> u64 {
+        NEVER
+    }
+
+    fn on_refused(&mut self, _: u64, command: &Command, refusal: Refusal) {
+        panic!("{command:?} is refused: {refusal:?}");
+    }
+
+    fn on_resume(&mut self, _: u64) {}
+
+    fn view(&self) -> View {
+        View::new()
+    }
+}
+
+/// One core that polls for one I/O thread to which nothing comes.
+fn lone_core(restarts: bool) -> Scenario {
+    let mut scenario = support::scenario(1, 1, 1.0, 20_000_000, 1);
+    scenario.workload.connections[0].phases[0].rate = Rate::Off;
+    scenario.machine.speed.transition_restarts = restarts;
+    scenario.series_ns = 1_000_000;
+    scenario
+}
+
+/// When core 0 has which frequency, by the trace of either engine.
+fn frequencies(scenario: &Scenario, list: &[(u64, u32)]) -> Vec<(u64, u64)> {
+    let [fast, naive] = [run_traced, run_naive].map(|engine| {
+        let mut trace = Vec::new();
+        let outcome = engine(scenario, Box::new(Orders::new(list)), &mut trace).unwrap();
+        assert_eq!(audit(trace.as_slice(), scenario, &outcome).err(), None);
+        (outcome, trace)
+    });
+    assert!(fast == naive, "the engines differ");
+    let records = fast.1.as_chunks::<{ Record::BYTES }>().0.iter().map(|bytes| Record::decode(bytes).unwrap());
+    records.filter(|record| record.what == What::Frequency).map(|record| (record.at_ns, record.b)).collect()
+}
+
+#[test]
+fn an_order_at_the_start_holds_after_its_transition() {
+    for restarts in [false, true] {
+        let scenario = lone_core(restarts);
+        let transition_ns = scenario.machine.speed.transition_ns;
+        let held = frequencies(&scenario, &[(0, 400_000)]);
+        let [(at_ns, 400_000)] = held[..] else { panic!("restarts {restarts}: {held:?}") };
+        assert!((transition_ns..=transition_ns + 2 * EPOCH_NS).contains(&at_ns), "restarts {restarts}: {at_ns} ns");
+        let outcome = pilotlight_sim::run(&scenario, Box::new(Orders::new(&[(0, 400_000)]))).unwrap();
+        let last = outcome.series.last().unwrap();
+        assert_eq!(last.capacity_ns, 100 * (EPOCH_NS * 400_000 / 3_650_000), "restarts {restarts}");
+    }
+}
+
+/// The second order comes within the transition that the first has begun.
+#[test]
+fn a_further_order_joins_the_transition_or_begins_it_anew() {
+    for (restarts, from_ns) in [(false, 0), (true, 300_000)] {
+        let scenario = lone_core(restarts);
+        let transition_ns = from_ns + scenario.machine.speed.transition_ns;
+        let held = frequencies(&scenario, &[(0, 400_000), (300_000, 2_000_000)]);
+        let [(at_ns, 2_000_000)] = held[..] else { panic!("restarts {restarts}: {held:?}") };
+        // a tick is late by a loop and a decision, the order by its own time
+        assert!((transition_ns..=transition_ns + 3 * EPOCH_NS).contains(&at_ns), "restarts {restarts}: {at_ns} ns");
+    }
+}
+
+/// A controller that acts once a second would else have no effect: each of its orders holds.
+#[test]
+fn orders_far_apart_all_hold() {
+    let orders = [(0, 400_000), (5_000_000, 3_650_000), (10_000_000, 400_000), (15_000_000, 2_000_000)];
+    for restarts in [false, true] {
+        let held = frequencies(&lone_core(restarts), &orders);
+        let khz: Vec<u64> = held.iter().map(|&(_, khz)| khz).collect();
+        assert_eq!(khz, [400_000, 3_650_000, 400_000, 2_000_000], "restarts {restarts}");
+    }
+}
