@@ -6,6 +6,7 @@ use pilotlight_sim::accountant::{Law, Violation, audit};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::run_traced;
 use pilotlight_sim::scenario::{Kind, Phase, Rate, Scenario};
+use pilotlight_sim::ssd::DrivePower;
 use pilotlight_sim::trace::{Record, What};
 use support::{policy, scenario};
 
@@ -225,7 +226,10 @@ fn watts_and_frequencies_that_do_not_exist_are_found() {
 
 #[test]
 fn a_drive_above_its_ceiling_is_found() {
-    lie(Law::Bounds, false, |run| run.outcome.series[0].energy.drives_uj *= 8);
+    lie(Law::Bounds, false, |run| {
+        run.scenario.drives.iter_mut().for_each(|drive| drive.power = Some(DrivePower { most_load_uw: 20_000_000 }));
+        run.outcome.series[0].energy.drives_uj *= 8;
+    });
 }
 
 #[test]
