@@ -1,0 +1,147 @@
+//! The command from files to output, and what it refuses.
+
+use clap::Parser as _;
+use serde_json::Value;
+
+use super::*;
+use crate::cli::{Cli, Command};
+
+const CLAIM: &str = "\
+[[claim]]
+id = 'sandman-saving'
+seed = 'sandman'
+where = 's5; Fig 4(a)'
+kind = 'predict'
+system = 'sandman'
+versus = 'spdk-static'
+metric = 'system power reduction (%)'
+value = 40
+relation = 'eq'
+null = 0
+unit = '%'
+condition = ''
+";
+const ROW: &str = "\
+[[row]]
+id = 'sandman-saving'
+experiment = 'fig4'
+metric = 'system_power_w'
+policy = 'sandman'
+versus = 'spdk-static'
+compare = 'reduction %'
+";
+
+/// Power of both policies in three replications, for a variant.
+fn power(variant: &str, sandman: f64) -> String {
+    let line = |i: u32, policy: &str, power: f64| format!("fig4,-,{variant},{policy},{i},1,system_power_w,W,{power}\n");
+    (0..3).map(|i| line(i, "sandman", sandman + f64::from(i)) + &line(i, "spdk-static", 700.0 + f64::from(i))).collect()
+}
+
+/// A folder with a claim, a map and results, in which constants have been moved and drawn.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let header = "# profile=epyc hash=12ab\nexperiment,point,variant,policy,replication,seed,metric,unit,value\n";
+    let mut results = header.to_owned() + &power("default", 420.0);
+    results += &power("perturb:poll.loop_ns:+20", 560.0);
+    let mut constants = "variant,constant,value\n".to_owned();
+    for i in 1..=9_u32 {
+        results += &power(&format!("lhs:{i}/9"), 400.0 + f64::from(10 * i));
+        constants += &format!("lhs:{i}/9,poll.loop_ns,{i}\n");
+    }
+    std::fs::create_dir_all(folder.path().join("results")).unwrap();
+    std::fs::create_dir_all(folder.path().join("experiments")).unwrap();
+    for (file, text) in [
+        (CLAIMS, CLAIM),
+        (MAP, ROW),
+        ("results/fig4.csv", results.as_str()),
+        ("results/fig4.draws.csv", constants.as_str()),
+        (CALIBRATION, "[[constant]]\nkey = 'poll.loop_ns'\nvalue = 1\nsource = 's'\nfitted_on = []\n"),
+    ] {
+        std::fs::write(folder.path().join(file), text).unwrap();
+    }
+    folder
+}
+
+fn ask(folder: &Path, more: &[&str]) -> anyhow::Result<String> {
+    let root = folder.display().to_string();
+    let args = ["pilotlab", "claims", "--root", &root];
+    let Command::Claims(args) = Cli::parse_from(args.iter().chain(more)).command else { panic!("not claims") };
+    let files = Files::read(&args)?;
+    files.judged(|lab| told(&args, &files, lab))
+}
+
+#[test]
+fn a_row_from_files_to_verdict() {
+    let folder = folder();
+    let json: Value = serde_json::from_str(&ask(folder.path(), &["--json"]).unwrap()).unwrap();
+    let row = &json["rows"][0];
+    assert_eq!((row["id"].as_str(), row["verdict"].as_str()), (Some("sandman-saving"), Some("comes-out")));
+    assert!((row["ours"]["value"].as_f64().unwrap() - 39.94).abs() < 0.01, "{row}");
+    assert_eq!(json["results"]["sandman"]["comes-out"], 1);
+    assert_eq!(json["profiles"][0]["hash"], "12ab");
+    let text = ask(folder.path(), &[]).unwrap();
+    assert!(text.contains("\nsandman, Fig 4\n") && text.contains("profile epyc, 12ab"), "{text}");
+}
+
+#[test]
+fn a_calibrated_row_says_what_was_fitted_or_chosen_on_it() {
+    let folder = folder();
+    let path = folder.path().join(CALIBRATION);
+    let fitted = std::fs::read_to_string(&path).unwrap().replace("[]", "['sandman-saving']");
+    let chosen = "[[choice]]\nwhat='the guards'\nplace='a.rs'\nchosen_on=['sandman-saving']\nsource='s'\n";
+    std::fs::write(&path, fitted + chosen).unwrap();
+    let json: Value = serde_json::from_str(&ask(folder.path(), &["--json"]).unwrap()).unwrap();
+    let row = &json["rows"][0];
+    assert_eq!((row["verdict"].as_str(), row["otherwise"].as_str()), (Some("calibrated"), Some("comes-out")));
+    assert_eq!(row["fitted"], serde_json::json!(["poll.loop_ns", "the guards"]));
+    let text = ask(folder.path(), &[]).unwrap();
+    assert!(text.contains("fitted or chosen on it: poll.loop_ns; the guards"), "{text}");
+    assert!(text.contains("not overridden these would be: calibrated: 1 comes out"), "{text}");
+}
+
+#[test]
+fn moved_drawn_and_left_out() {
+    let folder = folder();
+    let text = ask(folder.path(), &["--perturb", "--uncertainty"]).unwrap();
+    assert!(text.contains("suspect: one figure only"), "{text}");
+    assert!(text.contains("sandman-saving +20: comes out becomes misses (sandman Fig 4)"), "{text}");
+    assert!(text.contains("poll.loop_ns (-1.00)"), "{text}");
+    let table = ask(folder.path(), &["--table", "leave-one-out"]).unwrap();
+    assert!(table.starts_with("1 free constants; 1 results, of which 1 come out"), "{table}");
+    assert!(table.contains("| sandman, Fig 4 | 1 | 1 | none | 1 | none |"), "{table}");
+    assert!(ask(folder.path(), &["--table", "verdicts"]).unwrap().contains("| sandman | 1 | 1 |"));
+    let rows = ask(folder.path(), &["--table", "rows"]).unwrap();
+    assert!(rows.contains("| sandman-saving | Fig 4 | = 40 % | 39.94 ("), "{rows}");
+}
+
+#[test]
+fn a_page_is_written() {
+    let folder = folder();
+    let page = folder.path().join("claims.html");
+    ask(folder.path(), &["--html", page.to_str().unwrap()]).unwrap();
+    let html = std::fs::read_to_string(page).unwrap();
+    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("sandman-saving"), "{html}");
+}
+
+#[test]
+fn mistakes_are_named() {
+    let folder = folder();
+    let refused = |file: &str, text: &str| {
+        let path = folder.path().join(file);
+        let before = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text).unwrap();
+        let error = format!("{:#}", ask(folder.path(), &[]).unwrap_err());
+        std::fs::write(&path, before).unwrap();
+        error
+    };
+    let misspelt = refused(MAP, &ROW.replace("policy =", "polcy ="));
+    assert!(misspelt.contains("claims-map.toml: row sandman-saving") && misspelt.contains("polcy"), "{misspelt}");
+    let contradicts =
+        "[[contradicts]]\nid='sandman-saving'\nbecause='more than that'\ninequality='[sandman-saving] > 41'\n";
+    let false_one = refused(MAP, &format!("{ROW}{contradicts}"));
+    assert!(false_one.contains("row sandman-saving: inequality") && false_one.contains("does not hold"), "{false_one}");
+    assert!(refused("results/fig4.csv", "experiment\n1\n").contains("fig4.csv, line 2"));
+    assert!(refused(CALIBRATION, "[[constant]]\n").contains("calibration.toml"));
+    let absent = format!("{:#}", ask(folder.path(), &["--results", "nowhere.csv"]).unwrap_err());
+    assert!(absent.contains("cannot read nowhere.csv"), "{absent}");
+}
