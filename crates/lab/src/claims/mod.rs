@@ -16,7 +16,8 @@
 //! For each claim ([`assess`]): find its map row; where it is none, say so. Evaluate the quantity or order for the default
 //! variant and for every member of the family; take the hull. Judge. Then what overrides a verdict: rows that were fitted on
 //! print `calibrated`, rows that need a trace which nobody has print `surrogate`. What comes out although nothing in the same
-//! results fails it is `vacuous` ([`vacuous`]); the two ends of a printed range get one verdict ([`range`]).
+//! results fails it is `vacuous` ([`vacuous`]); the two ends of a printed range get one verdict ([`range`]), and where
+//! one policy rises above another is interpolated ([`crossover`]).
 //!
 //! # The properties
 //! Every claim is counted under exactly one verdict. Nothing about a row's identity enters its verdict. An interval that
