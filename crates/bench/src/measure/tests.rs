@@ -241,7 +241,7 @@ fn a_difference_within_its_interval_has_the_unit_of_the_interval() {
     let rounds = [round(2, [40, 20, 10], Some([20, 5, 2])), round(2, [42, 20, 10], Some([20, 5, 2]))];
     let text = text::people(&Summary::of(&options("x"), &Senses::default(), &rounds), false);
     // 0 and 1 W above idle: 0.5 W with an interval of 12.7 * 0.5 W
-    assert!(text.contains("0.5 W ± 6.4 W"), "{text}");
+    assert!(text.contains(" 0.5 W ± 6.4 W"), "{text}");
 }
 
 #[test]
