@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    fn made(rows: &[[i64; 4]]) -> Live {
+    fn made(rows: Vec<[i64; 4]>) -> Live {
         let counts = Counts { modulus_uj: Some(1_000_000_000), greatest_uw: 500_000_000, ..Counts::endless() };
         let domains = vec![
             Domain::new("package-0", Kind::EnergyCounter(counts), Unit::MicroJoule, Part::Package(0)),
@@ -151,7 +151,7 @@ mod tests {
             Domain::counter("switches", Unit::Count),
         ];
         let about = About::new("made", 7, domains);
-        Live::of(vec![Box::new(Made { about, rows: rows.to_vec().into_iter() })])
+        Live::of(vec![Box::new(Made { about, rows: rows.into_iter() })])
     }
 
     fn values(said: &[Said]) -> Vec<Option<Value>> {
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn counters_are_told_as_growth_and_go_round() {
-        let mut live = made(&[
+        let mut live = made(vec![
             [999_000_000, 5_000_000, 2_000_000, 100],
             [39_000_000, 6_500_000, 3_000_000, 160],
             [49_000_000, 7_000_000, 3_000_000, 200],
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_known_is_no_number() {
-        let mut live = made(&[[1_000, 1, 1, 100], [1_000, 1, 1, 90], [1_000, 1, 1, 95]]);
+        let mut live = made(vec![[1_000, 1, 1, 100], [1_000, 1, 1, 90], [1_000, 1, 1, 95]]);
         live.read(|| S);
         assert_eq!(values(&live.read(|| 2 * S))[3], None, "the counter has fallen");
         assert_eq!(values(&live.read(|| 2 * S))[0], None, "no time has passed");

@@ -142,6 +142,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::zombie_processes, reason = "`wait_for` waits for it")]
     fn a_child_that_runs_is_waited_for_and_one_that_ended_tells_what_it_took() {
         let mut command = Command::new("/bin/sh");
         let script = "read line; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 3";
