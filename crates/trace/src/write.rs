@@ -1,4 +1,4 @@
-//! Writes a trace as plain CSV, packed as the file's name says: `.gz` for gzip, `.zst` for zstd, else not at all.
+//! Writes a trace as plain CSV, packed with gzip where the file's name ends in `.gz`. Any other packing is the caller's: it writes into its packer.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -11,13 +11,9 @@ use crate::request::{Op, Request};
 /// The heading of what is written; [`crate::read`] knows it as [`crate::Format::Csv`].
 pub const HEADING: &str = "time_ns,volume,op,offset,bytes";
 
-/// Compression level of zstd: fast, since a trace is long.
-const ZSTD_LEVEL: i32 = 3;
-
 enum Packer<W: Write> {
     Plain(W),
     Gzip(GzEncoder<W>),
-    Zstd(zstd::stream::write::Encoder<'static, W>),
 }
 
 /// Writes requests, a line each.
@@ -33,7 +29,6 @@ impl<W: Write> Write for PackerWrite<W> {
         match &mut self.0 {
             Packer::Plain(to) => to.write(bytes),
             Packer::Gzip(to) => to.write(bytes),
-            Packer::Zstd(to) => to.write(bytes),
         }
     }
 
@@ -41,20 +36,18 @@ impl<W: Write> Write for PackerWrite<W> {
         match &mut self.0 {
             Packer::Plain(to) => to.flush(),
             Packer::Gzip(to) => to.flush(),
-            Packer::Zstd(to) => to.flush(),
         }
     }
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes to `to`, packed as `name` says.
+    /// Writes to `to`, packed with gzip if `name` says so.
     ///
     /// # Errors
     /// Where the heading cannot be written.
     pub fn new(to: W, name: &Path) -> io::Result<Self> {
         let packer = match name.extension().and_then(|end| end.to_str()) {
             Some("gz") => Packer::Gzip(GzEncoder::new(to, Compression::default())),
-            Some("zst") => Packer::Zstd(zstd::stream::write::Encoder::new(to, ZSTD_LEVEL)?),
             _ => Packer::Plain(to),
         };
         let mut packer = BufWriter::with_capacity(1 << 16, PackerWrite(packer));
@@ -81,7 +74,6 @@ impl<W: Write> Writer<W> {
         let mut to = match packer.0 {
             Packer::Plain(to) => to,
             Packer::Gzip(to) => to.finish()?,
-            Packer::Zstd(to) => to.finish()?,
         };
         to.flush()?;
         Ok(to)
@@ -97,7 +89,7 @@ mod tests {
     fn what_is_written_is_read() {
         let request = |at_ns, op| Request { at_ns, volume: 9, op, offset: 1 << 40, bytes: 4096 };
         let all = [request(0, Op::Read), request(7, Op::Write), request(1 << 50, Op::Read)];
-        for (name, begins) in [("a.csv", &b"time"[..]), ("a.csv.gz", &[0x1f, 0x8b]), ("a.zst", &[0x28, 0xb5])] {
+        for (name, begins) in [("a.csv", &b"time"[..]), ("a.csv.gz", &[0x1f, 0x8b])] {
             let mut writer = Writer::new(Vec::new(), Path::new(name)).unwrap();
             all.iter().for_each(|request| writer.write(request).unwrap());
             let bytes = writer.finish().unwrap();

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use pilotlight_report::Output;
 use pilotlight_trace::read::{Faults, OpenError, Position};
 use pilotlight_trace::stats::Summary;
 use pilotlight_trace::{Reader, Request, Stats, Writer};
 use serde::Serialize;
 
+use super::packed::Packed;
 use super::{TraceArgs, refuse, render};
 use crate::console;
 use crate::exit::Exit;
@@ -89,7 +89,7 @@ pub(super) fn print(report: &Report<'_>, json: bool) -> anyhow::Result<()> {
 /// What requests go through, be they read or generated.
 pub(super) struct Pass {
     stats: Stats,
-    output: Option<(Writer<Output>, PathBuf)>,
+    output: Option<(Writer<Packed>, PathBuf)>,
     bar: Bar,
 }
 
@@ -114,14 +114,14 @@ impl Pass {
     pub(super) fn finish(self) -> anyhow::Result<Summary> {
         self.bar.bar.finish_and_clear();
         if let Some((writer, path)) = self.output {
-            writer.finish().and_then(Output::finish).map_err(|error| files::failed(&path, error))?;
+            writer.finish().and_then(Packed::finish).map_err(|error| files::failed(&path, error))?;
         }
         Ok(self.stats.summary())
     }
 }
 
-fn create(path: &Path) -> anyhow::Result<(Writer<Output>, PathBuf)> {
-    let writer = Output::create(path).and_then(|output| Writer::new(output, path));
+fn create(path: &Path) -> anyhow::Result<(Writer<Packed>, PathBuf)> {
+    let writer = Packed::create(path).and_then(|output| Writer::new(output, path));
     Ok((writer.map_err(|error| files::failed(path, error))?, path.to_owned()))
 }
 

@@ -2,6 +2,7 @@
 
 mod analyse;
 mod generate;
+mod packed;
 mod render;
 
 use std::path::PathBuf;

@@ -33,6 +33,7 @@ mod source;
 mod tencent;
 mod tolerant;
 mod vscsi;
+mod zstd;
 
 pub use format::{Format, UnknownFormat};
 pub use reader::{BlkparseAction, OpenError, Options, Reader};

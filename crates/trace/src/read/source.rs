@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use flate2::bufread::MultiGzDecoder;
 
 use super::vscsi::fill;
+use super::zstd::Unpacked;
 
 /// Bytes that are read at once.
 const BUFFER: usize = 1 << 16;
@@ -94,7 +95,7 @@ fn unpacked(magic: &[u8], packed: impl BufRead + Send + 'static) -> io::Result<I
         [0x1f, 0x8b, ..] => Ok(Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(packed)))),
         // a frame, or a skippable one (RFC 8878, 3.1)
         [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => {
-            Ok(Box::new(BufReader::with_capacity(BUFFER, zstd::stream::read::Decoder::with_buffer(packed)?)))
+            Ok(Box::new(BufReader::with_capacity(BUFFER, Unpacked::new(packed))))
         }
         _ => Ok(Box::new(packed)),
     }
