@@ -58,8 +58,6 @@ Examples:
   pilotlab claims --claims more.toml --map more-map.toml
   pilotlab claims --perturb                       constants that change rows of one figure only
   pilotlab claims --uncertainty                   intervals over draws of all constants
-  pilotlab claims --table leave-one-out           a table of the documentation
-  pilotlab claims --write-tables                  all of them, into README.md and docs/
 
 Exit codes:
   0  told, whatever the verdicts are
@@ -105,11 +103,11 @@ pub(crate) struct ClaimsArgs {
     uncertainty: bool,
 
     /// Print one table of the documentation, as Markdown, and nothing else
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["json", "perturb", "uncertainty", "write_tables"])]
+    #[arg(long, value_name = "NAME", hide = true, conflicts_with_all = ["json", "perturb", "uncertainty", "write_tables"])]
     table: Option<Table>,
 
     /// Put every table between its marks into README.md and docs/*.md
-    #[arg(long, conflicts_with_all = ["json", "perturb", "uncertainty", "seed_paper"])]
+    #[arg(long, hide = true, conflicts_with_all = ["json", "perturb", "uncertainty", "seed_paper"])]
     write_tables: bool,
 
     /// Also print rows that no map has yet

@@ -146,7 +146,7 @@ pub(crate) struct ServeArgs {
     pub(crate) drain_timeout: Option<String>,
 
     /// For tests of hosts and tools: show hosts NVMe power states that they can set; they save nothing
-    #[arg(long, help_heading = "Resources")]
+    #[arg(long, hide = true, help_heading = "Resources")]
     pub(crate) power_states: bool,
 
     /// What decides which cores are awake and where I/O threads live: static, interrupt, governor, dynamic,
