@@ -22,6 +22,8 @@ pub struct Report {
     pub overruled: BTreeMap<Verdict, Counts>,
     /// Profiles that the results were made with.
     pub profiles: Vec<Stamp>,
+    /// Members of the power family, by name, and experiments whose results do not have them: their intervals are over fewer members.
+    pub missing_members: BTreeMap<String, Vec<String>>,
     /// Rows of the map that no claim has.
     pub unused: Vec<String>,
     /// Every claim.
@@ -44,6 +46,7 @@ impl Report {
             given: count(rows.iter().filter(|row| !row.kind.is_result())),
             overruled: overruled(&rows),
             profiles: lab.store.stamps().to_vec(),
+            missing_members: lab.store.missing_members(),
             unused: lab.map.rows.keys().chain(lab.map.not_modelled.keys()).filter(known).cloned().collect(),
             rows,
         }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::point::{Pattern, Point};
 use super::saturated::grows;
 use crate::metrics::SATURATED;
-use crate::variant::WITHOUT;
+use crate::variant::{MEMBER, WITHOUT};
 
 /// The variant that nothing was changed in.
 pub const DEFAULT: &str = "default";
@@ -194,13 +194,28 @@ impl Store {
         let flags = || self.experiments.get(from.experiment)?.get(SATURATED)?.get(from.policy);
         let was_run = || flags().is_some_and(|variants| variants.contains_key(from.variant));
         let moved = from.variant.starts_with("perturb:") || from.variant.starts_with(WITHOUT);
-        from.variant.starts_with("family:") || (moved && was_run())
+        from.variant.starts_with(MEMBER) || (moved && was_run())
     }
 
     /// The policies of which an experiment has a metric.
     pub fn policies(&self, experiment: &str, metric: &str) -> impl Iterator<Item = &str> {
         let by_policy = self.experiments.get(experiment).and_then(|metrics| metrics.get(metric));
         by_policy.into_iter().flat_map(BTreeMap::keys).map(String::as_str)
+    }
+
+    /// Members of the family of power models that some results have, by name, and the experiments whose results have others but not
+    /// these: their intervals are over fewer members.
+    #[must_use]
+    pub fn missing_members(&self) -> BTreeMap<String, Vec<String>> {
+        let all = self.variants(MEMBER, None);
+        let mut missing: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for name in self.experiments.keys() {
+            let own = self.variants(MEMBER, Some(name));
+            for member in all.iter().filter(|member| !own.is_empty() && !own.contains(*member)) {
+                missing.entry((*member).to_owned()).or_default().push(name.clone());
+            }
+        }
+        missing
     }
 
     /// Names of all variants with this beginning, of one experiment or (`None`) of all.
@@ -279,6 +294,15 @@ pub(crate) mod tests {
         assert_eq!(store.variants("lhs:", None), ["lhs:9", "lhs:10"]);
         assert_eq!(store.variants("lhs:", Some("f")), [""; 0]);
         assert_eq!(store.unit("e", "w"), Some("W"));
+    }
+
+    #[test]
+    fn members_that_some_results_lack_are_named() {
+        let line = |experiment: &str, variant: &str| format!("{experiment},,{variant},static,w,W,1");
+        let lines = [line("e", "family:a"), line("e", "family:b"), line("f", "family:a"), line("g", "default")];
+        let store = store(&lines.each_ref().map(String::as_str));
+        let expected = BTreeMap::from([("family:b".to_owned(), vec!["f".to_owned()])]);
+        assert_eq!(store.missing_members(), expected, "g has no member at all");
     }
 
     #[test]

@@ -83,6 +83,9 @@ fn counted(report: &Report, style: Style) -> String {
     for line in report.overruled_words() {
         text += &wrapped(&format!("not overridden these would be: {line}"), "");
     }
+    for (member, experiments) in &report.missing_members {
+        text += &wrapped(&format!("intervals without {member}: {}", experiments.join(", ")), "");
+    }
     text
 }
 
