@@ -7,15 +7,15 @@
 //! The packed bytes depend on the runs alone, not on their order, the number of workers, or interruptions. One process at a time has a place:
 //! `.NAME.csv.lock` is locked meanwhile, and stays.
 
-use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use pilotlight_report::output;
 
+use crate::cells::{Cells, Sorted};
+use crate::machine;
 use crate::results::{self, About, PACKED, Results, ResultsError, Run, RunKey, rows};
-use crate::variant;
 
 /// An experiment's place for results: what is there, and where more goes.
 #[derive(Debug)]
@@ -25,32 +25,29 @@ pub struct Journal {
     _lock: Lock,
     /// Open once there is something to write.
     file: Option<fs::File>,
-    /// Whether runs that are packed are to go.
-    dropped: bool,
+    /// Today's cells.
+    cells: Cells,
     /// What is there.
     pub results: Results,
 }
 
 impl Journal {
-    /// Opens the place `NAME.csv`. Results of another machine or question are set aside as `NAME.HASH-QUESTION.csv` and `.csv.zst`.
+    /// Opens the place `NAME.csv`. Runs of other values than those of `today`'s cells are set aside as `NAME.stale-HASH.csv.zst`.
     ///
     /// # Errors
     /// If it cannot be read, written or set aside, or another process has it open.
-    pub fn open(path: &Path, about: &About) -> Result<Self, ResultsError> {
+    pub fn open(path: &Path, about: &About, today: &dyn Fn(&Results) -> Cells) -> Result<Self, ResultsError> {
         let lock = lock(path)?;
-        let mut results = Results { about: about.clone(), runs: BTreeMap::new() };
-        for file in [packed(path), path.to_owned()] {
-            if !file.exists() {
-                continue;
-            }
-            let before = Results::read(&file)?;
-            if before.about.same(about) {
-                results.runs.extend(before.runs);
-            } else {
-                set_aside(&file, path, &before.about)?;
-            }
+        let there = read(path)?.unwrap_or_default();
+        let cells = today(&there);
+        let renamed = |sorted: &Sorted| sorted.current.cells != there.cells || there.about != *about;
+        let mut sorted = cells.sort(there.clone());
+        sorted.current.about = about.clone();
+        if !there.runs.is_empty() && (!sorted.stale.runs.is_empty() || renamed(&sorted)) {
+            set_aside(path, &sorted.stale)?;
+            put(path, &sorted.current)?;
         }
-        Ok(Self { path: path.to_owned(), _lock: lock, file: None, dropped: false, results })
+        Ok(Self { path: path.to_owned(), _lock: lock, file: None, cells, results: sorted.current })
     }
 
     /// Adds finished runs, in one write.
@@ -58,19 +55,19 @@ impl Journal {
     /// # Errors
     /// If they cannot be written.
     pub fn add(&mut self, runs: Vec<(RunKey, Run)>) -> Result<(), ResultsError> {
-        let experiment = &self.results.about.experiment;
-        let text: String = runs.iter().map(|(key, run)| rows(experiment, key, run)).collect();
+        let mut text = String::new();
+        for (key, run) in &runs {
+            let cell = key.cell();
+            if let Some(fingerprint) = self.cells.get(&cell) {
+                text += &cell.line(fingerprint);
+                self.results.cells.insert(cell, fingerprint);
+            }
+            text += &rows(&self.results.about.experiment, key, run);
+        }
         let path = self.path.clone();
         self.file()?.write_all(text.as_bytes()).map_err(|error| ResultsError::file(&path, error))?;
         self.results.runs.extend(runs);
         Ok(())
-    }
-
-    /// Drops the runs of members of the family that are not `known`: the calibration has them no more.
-    pub fn keep_members(&mut self, known: &dyn Fn(&str) -> bool) {
-        let before = self.results.runs.len();
-        self.results.runs.retain(|key, _| key.variant.strip_prefix(variant::MEMBER).is_none_or(known));
-        self.dropped |= self.results.runs.len() < before;
     }
 
     fn file(&mut self) -> Result<&mut fs::File, ResultsError> {
@@ -84,8 +81,8 @@ impl Journal {
     /// The journal, without what an interruption has left half written.
     fn begin(&self) -> Result<fs::File, ResultsError> {
         let about = self.results.about.clone();
-        let runs = if self.path.exists() { Results::read(&self.path)?.runs } else { BTreeMap::new() };
-        replace(&self.path, Results { about, runs }.text().as_bytes())?;
+        let there = if self.path.exists() { Results::read(&self.path)? } else { Results::default() };
+        replace(&self.path, Results { about, ..there }.text().as_bytes())?;
         OpenOptions::new().append(true).open(&self.path).map_err(|error| ResultsError::file(&self.path, error))
     }
 
@@ -94,17 +91,24 @@ impl Journal {
     /// # Errors
     /// If it cannot be written.
     pub fn finish(self) -> Result<Results, ResultsError> {
-        let failed = |error| ResultsError::file(&self.path, error);
-        let more = self.path.exists();
-        if more || self.dropped {
-            let bytes = results::packed(&self.results.text()).map_err(failed)?;
-            replace(&packed(&self.path), &bytes)?;
-        }
-        if more {
-            fs::remove_file(&self.path).map_err(failed)?;
+        if self.path.exists() {
+            put(&self.path, &self.results)?;
         }
         Ok(self.results)
     }
+}
+
+/// Makes these the packed results of a place, without a journal; without runs there is neither.
+///
+/// # Errors
+/// If they cannot be written.
+pub fn put(path: &Path, results: &Results) -> Result<(), ResultsError> {
+    if results.runs.is_empty() {
+        return forget(path);
+    }
+    let bytes = results::packed(&results.text()).map_err(|error| ResultsError::file(path, error))?;
+    replace(&packed(path), &bytes)?;
+    remove(path)
 }
 
 /// What is at a place `NAME.csv`, packed or not; `None` if nothing is.
@@ -117,8 +121,7 @@ pub fn read(path: &Path) -> Result<Option<Results>, ResultsError> {
         if file.exists() {
             let more = Results::read(&file)?;
             match &mut found {
-                Some(results) if results.about.same(&more.about) => results.runs.extend(more.runs),
-                Some(_) => {}
+                Some(results) => results.add(more),
                 None => found = Some(more),
             }
         }
@@ -131,13 +134,14 @@ pub fn read(path: &Path) -> Result<Option<Results>, ResultsError> {
 /// # Errors
 /// If it cannot be removed.
 pub fn forget(path: &Path) -> Result<(), ResultsError> {
-    for file in [packed(path), path.to_owned()] {
-        match fs::remove_file(&file) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(ResultsError::file(&file, error)),
-            _ => {}
-        }
+    [packed(path), path.to_owned()].iter().try_for_each(|file| remove(file))
+}
+
+fn remove(file: &Path) -> Result<(), ResultsError> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(ResultsError::file(file, error)),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// `NAME.csv.zst` beside `NAME.csv`.
@@ -171,10 +175,14 @@ fn lock(place: &Path) -> Result<Lock, ResultsError> {
     }
 }
 
-fn set_aside(file: &Path, place: &Path, about: &About) -> Result<(), ResultsError> {
-    let kept = place.with_extension(format!("{}-{}.csv", about.hash, about.question));
-    let kept = if file == place { kept } else { packed(&kept) };
-    fs::rename(file, &kept).map_err(|error| ResultsError::file(file, error))
+/// Keeps stale results beside those of a place; the same ones under the same name.
+fn set_aside(place: &Path, stale: &Results) -> Result<(), ResultsError> {
+    if stale.runs.is_empty() {
+        return Ok(());
+    }
+    let text = stale.text();
+    let hash = machine::hash([text.as_str()]);
+    put(&place.with_extension(format!("stale-{hash}.csv")), stale)
 }
 
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), ResultsError> {

@@ -7,11 +7,14 @@
 
 pub mod audit;
 pub mod calibration;
+pub mod cells;
 pub mod claims;
 pub mod cost;
 pub mod dotted;
 pub mod experiment;
 pub mod figure;
+pub mod fingerprint;
+pub mod inert;
 pub mod journal;
 pub mod local;
 pub mod machine;

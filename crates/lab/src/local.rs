@@ -50,6 +50,12 @@ pub enum LocalError {
     },
 }
 
+/// Whether a profile is that of such a machine.
+#[must_use]
+pub fn is_one(profiles: &Path, name: &str) -> bool {
+    profiles.join(CALIBRATIONS).join(format!("{name}.toml")).is_file()
+}
+
 fn text(path: &Path) -> Result<String, LocalError> {
     std::fs::read_to_string(path).map_err(|error| LocalError::File { path: path.to_owned(), error })
 }

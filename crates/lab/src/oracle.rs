@@ -55,7 +55,7 @@ pub fn add(
     workers: NonZeroUsize,
     watcher: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<(Results, Vec<Unbounded>), ResultsError> {
-    let mut journal = Journal::open(path, &sweep.about())?;
+    let mut journal = Journal::open(path, &sweep.about(), &|there| sweep.cells(there))?;
     let results = journal.results.clone();
     let (questions, mut unbounded) = questions(sweep, &results, most_requests);
     let scenarios: Vec<&(Scenario, States)> = questions.iter().flat_map(|question| &question.scenarios).collect();

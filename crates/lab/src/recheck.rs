@@ -6,11 +6,9 @@
 
 use std::fmt;
 
-use crate::experiment::Bench;
 use crate::machine;
 use crate::results::{Results, Run, RunKey};
 use crate::sweep::{Engine, Sweep, SweepError};
-use crate::variant::{self, Choice, Variant};
 
 /// A run that can be computed again.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,23 +119,6 @@ fn differs(then: &Run, now: &Run) -> Option<(String, Option<f64>, Option<f64>)> 
     let mut values = names.map(|metric| (metric, then.get(metric), now.get(metric)));
     let first = values.find(|(_, then, now)| then != now);
     first.map(|(metric, then, now)| (metric.clone(), then, now))
-}
-
-/// The variants that a file of results has runs of, but for those that leave a figure out: those depend on the list of claims.
-///
-/// # Errors
-/// If the calibration cannot be varied so.
-pub fn variants_of(bench: &Bench, results: &Results) -> Result<Vec<Variant>, crate::calibration::CalibrationError> {
-    let names = || results.runs.keys().map(|key| key.variant.as_str());
-    let percent = |name: &str| name.rsplit_once(":+")?.1.parse().ok();
-    let draws = |name: &str| name.rsplit_once('/')?.1.parse().ok();
-    let choice = Choice {
-        family: names().any(|name| name.starts_with("family:")),
-        perturb: names().filter(|name| name.starts_with("perturb:")).find_map(percent),
-        draws: names().filter(|name| name.starts_with("lhs:")).find_map(draws).unwrap_or(0),
-        ..Choice::default()
-    };
-    variant::variants(&bench.machine.calibration, &choice)
 }
 
 #[cfg(test)]

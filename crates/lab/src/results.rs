@@ -1,7 +1,8 @@
 //! An experiment's results: a long CSV, a row for each number of each run, plain or packed with zstd (`NAME.csv.zst`).
 //!
-//! Comment lines name the machine, what was asked, and how to ask it again. A run's rows end with the metric `saturated`; a run
-//! without that row was interrupted, and is not there. [`crate::journal`] writes such files.
+//! Comment lines name the machine and how to ask the same again, and before the rows of each cell the fingerprint of its values
+//! ([`crate::fingerprint`]). A run's rows end with the metric `saturated`; a run without that row was interrupted, and is not there.
+//! [`crate::journal`] writes such files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::fingerprint::Fingerprint;
 use crate::metrics::SATURATED;
 
 /// Results are packed once and kept for long: small before fast.
@@ -31,6 +33,45 @@ pub struct RunKey {
     /// The replication, from 0.
     pub replication: u32,
 }
+
+impl RunKey {
+    /// What it is a replication of.
+    #[must_use]
+    pub fn cell(&self) -> Cell {
+        Cell { point: self.point.clone(), variant: self.variant.clone(), policy: self.policy.clone() }
+    }
+}
+
+/// What is replicated.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cell {
+    /// The point's name.
+    pub point: String,
+    /// The variant's name.
+    pub variant: String,
+    /// The policy's label.
+    pub policy: String,
+}
+
+impl Cell {
+    /// The comment line that names its values.
+    #[must_use]
+    pub fn line(&self, fingerprint: Fingerprint) -> String {
+        let Self { point, variant, policy } = self;
+        format!("# {CELL}{fingerprint} {point},{variant},{policy}\n")
+    }
+
+    /// A comment line's cell and fingerprint, if it is such a line.
+    fn parse(comment: &str) -> Option<(Self, Fingerprint)> {
+        let (fingerprint, names) = comment.trim().strip_prefix(CELL)?.split_once(' ')?;
+        let mut names = names.splitn(3, ',').map(str::to_owned);
+        let cell = Self { point: names.next()?, variant: names.next()?, policy: names.next()? };
+        Some((cell, fingerprint.parse().ok()?))
+    }
+}
+
+/// What a comment line about a cell begins with.
+const CELL: &str = "cell=";
 
 /// A number of a run, as the file has it.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,27 +114,12 @@ pub struct About {
     pub experiment: String,
     /// The profile's name.
     pub profile: String,
-    /// The machine's hash: profile, calibration and drives together.
+    /// The fingerprint of the machine and its drives, for people: each cell has its own.
     pub hash: String,
-    /// The same, apart.
-    pub parts: Parts,
-    /// What is asked, as a hash.
-    pub question: String,
     /// The experiment's file, from the folder that holds `calibration.toml`; empty where it is not known.
     pub file: String,
     /// What was asked beside the file.
     pub asked: Asked,
-}
-
-/// Hashes of the files that make up a machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Parts {
-    /// `profiles/NAME.toml`.
-    pub profile: String,
-    /// `calibration.toml`.
-    pub calibration: String,
-    /// The profiles of the drives.
-    pub drives: String,
 }
 
 /// What was asked beside the file, so that it can be asked again.
@@ -110,6 +136,8 @@ pub struct Asked {
 pub struct Results {
     /// Where they are from.
     pub about: About,
+    /// The values of each cell that has runs.
+    pub cells: BTreeMap<Cell, Fingerprint>,
     /// The finished runs.
     pub runs: BTreeMap<RunKey, Run>,
 }
@@ -158,22 +186,13 @@ impl About {
         about
     }
 
-    /// Whether runs of both may stand in one file: the same machine, asked the same.
-    #[must_use]
-    pub fn same(&self, other: &Self) -> bool {
-        let identity =
-            |about: &Self| [&about.experiment, &about.profile, &about.hash, &about.question].map(String::clone);
-        identity(self) == identity(other)
-    }
-
     /// The head of a file.
-    pub(crate) fn lines(&self) -> String {
-        let Self { experiment, profile, hash, parts, question, file, asked } = self;
-        let mut lines = format!("# profile={profile} hash={hash}\n# experiment={experiment} question={question}\n");
+    #[must_use]
+    pub fn lines(&self) -> String {
+        let Self { experiment, profile, hash, file, asked } = self;
+        let mut lines = format!("# profile={profile} hash={hash}\n# experiment={experiment}\n");
         if !file.is_empty() {
-            let Parts { profile, calibration, drives } = parts;
             let asked = serde_json::to_string(asked).unwrap_or_default();
-            let _ = writeln!(lines, "# profile_hash={profile} calibration_hash={calibration} drives_hash={drives}");
             let _ = write!(lines, "# file={file}\n# asked={asked}\n");
         }
         lines + HEADER + "\n"
@@ -193,15 +212,17 @@ impl About {
                 "profile" => &mut self.profile,
                 "hash" => &mut self.hash,
                 "experiment" => &mut self.experiment,
-                "question" => &mut self.question,
-                "profile_hash" => &mut self.parts.profile,
-                "calibration_hash" => &mut self.parts.calibration,
-                "drives_hash" => &mut self.parts.drives,
                 _ => continue,
             };
             value.clone_into(place);
         }
     }
+}
+
+/// The cells that the comment lines of a text name, with their fingerprints.
+#[must_use]
+pub fn cells(text: &str) -> BTreeMap<Cell, Fingerprint> {
+    text.lines().filter_map(|line| Cell::parse(line.strip_prefix('#')?)).collect()
 }
 
 /// What the name of a packed file ends with.
@@ -303,12 +324,17 @@ impl Results {
         let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
         for (at, line) in whole.lines().enumerate() {
             if let Some(comment) = line.strip_prefix('#') {
-                results.about.take(comment);
+                match Cell::parse(comment) {
+                    Some((cell, fingerprint)) => drop(results.cells.insert(cell, fingerprint)),
+                    None => results.about.take(comment),
+                }
             } else if line != HEADER && !line.is_empty() {
                 results.take(line).map_err(|reason| (at + 1, reason))?;
             }
         }
         results.runs.retain(|_, run| run.values.last().is_some_and(|last| last.metric == SATURATED));
+        let there: BTreeSet<Cell> = results.runs.keys().map(RunKey::cell).collect();
+        results.cells.retain(|cell, _| there.contains(cell));
         Ok(results)
     }
 
@@ -338,7 +364,27 @@ impl Results {
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = self.about.lines();
-        self.runs.iter().for_each(|(key, run)| text += &rows(&self.about.experiment, key, run));
+        let mut last = None;
+        for (key, run) in &self.runs {
+            let cell = key.cell();
+            if last.as_ref() != Some(&cell) {
+                text.extend(self.cells.get(&cell).map(|fingerprint| cell.line(*fingerprint)));
+            }
+            text += &rows(&self.about.experiment, key, run);
+            last = Some(cell);
+        }
         text
+    }
+
+    /// Adds what has been finished since; where both have a cell with other values, the later ones count.
+    pub(crate) fn add(&mut self, later: Self) {
+        let changed = |cell: &Cell| {
+            let (before, now) = (self.cells.get(cell), later.cells.get(cell));
+            before.is_some() && now.is_some() && before != now
+        };
+        let gone: Vec<RunKey> = self.runs.keys().filter(|key| changed(&key.cell())).cloned().collect();
+        gone.iter().for_each(|key| drop(self.runs.remove(key)));
+        self.cells.extend(later.cells);
+        self.runs.extend(later.runs);
     }
 }

@@ -1,11 +1,19 @@
-//! Whether results are of today's files: the machine (profile, calibration, drives) and what the experiment asks.
+//! Which results are not of today's values, and in words why: the machine, its drives, what an experiment asks, a policy's parameters.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
+use crate::cells::Cells;
 use crate::experiment::{self, Bench, LoadError, Request};
-use crate::results::About;
+use crate::fingerprint::Fingerprint;
+use crate::results::{About, Cell};
+use crate::variant::{self, Choice, Variant};
 
-/// The experiment that results say they are of, as it stands today; `None` if they do not say which.
+/// Most cells that a message names.
+const NAMED: usize = 5;
+
+/// The experiment that results say they are of, as it stands today; `None` if they do not say which. One whose file is gone is looked for by
+/// its name.
 ///
 /// # Errors
 /// If it cannot be run today.
@@ -14,61 +22,114 @@ pub fn asked_again(about: &About, home: &Path) -> Result<Option<Bench>, LoadErro
         return Ok(None);
     }
     let request = Request { set: about.asked.set.clone(), smoke: about.asked.smoke, replications: None };
-    experiment::load(&home.join(&about.file), &request).map(Some)
+    let path = home.join(&about.file);
+    let path = if path.is_file() { path } else { moved(about, home).unwrap_or(path) };
+    experiment::load(&path, &request).map(Some)
 }
 
-/// Why results are not today's, in words; `None` if they are, or do not say what they are of.
+/// The file of an experiment of this name.
+fn moved(about: &About, home: &Path) -> Option<PathBuf> {
+    let below = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        paths.sort();
+        paths
+    };
+    let folders = below(&home.join("experiments"));
+    let files = folders.iter().filter(|path| path.is_dir()).flat_map(|folder| below(folder));
+    let named = |path: &PathBuf| {
+        let table = std::fs::read_to_string(path).ok().and_then(|text| text.parse::<toml::Table>().ok());
+        table.is_some_and(|table| table.get("name").and_then(toml::Value::as_str) == Some(about.experiment.as_str()))
+    };
+    let mut files = folders.iter().filter(|path| path.is_file()).cloned().chain(files);
+    files.find(|path| path.extension().is_some_and(|ending| ending == "toml") && named(path))
+}
+
+/// Which variants the names of results are of, those that leave a figure out apart.
 #[must_use]
-pub fn reason(about: &About, home: &Path) -> Option<String> {
+pub fn choice_of<'n>(names: impl Iterator<Item = &'n str>) -> (Choice, bool) {
+    let (mut choice, mut leaves_out) = (Choice::default(), false);
+    for name in names {
+        let (kind, rest) = name.split_once(':').unwrap_or((name, ""));
+        match kind {
+            "family" => choice.family = true,
+            "perturb" => {
+                let percent = || rest.rsplit_once(':')?.1.get(1..)?.parse().ok();
+                choice.perturb = choice.perturb.or_else(percent);
+            }
+            "lhs" => {
+                let draws = rest.rsplit_once('/').and_then(|(_, of)| of.parse().ok()).unwrap_or(0);
+                choice.draws = choice.draws.max(draws);
+            }
+            "without" => leaves_out = true,
+            _ => {}
+        }
+    }
+    (choice, leaves_out)
+}
+
+/// The variants of the kinds that these names are of, as today's files have them, the default first.
+#[must_use]
+pub fn variants_of<'n>(bench: &Bench, names: impl Iterator<Item = &'n str>) -> Vec<Variant> {
+    let (mut choice, leaves_out) = choice_of(names);
+    if leaves_out {
+        choice.without.clone_from(&bench.fitted);
+    }
+    variant::variants(&bench.machine.calibration, &choice).unwrap_or_default()
+}
+
+/// Today's cells of an experiment that results name, those of variants included that the results have.
+///
+/// # Errors
+/// In words, if it cannot be run today.
+pub fn today(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &Path) -> Result<Cells, String> {
     match asked_again(about, home) {
-        Ok(None) => None,
-        Ok(Some(bench)) => changed(about, &bench.about()),
-        Err(error) => Some(format!("{} cannot be run today ({error})", about.file)),
+        Ok(None) => Err("its comment lines name no experiment".to_owned()),
+        Ok(Some(bench)) => {
+            let variants = variants_of(&bench, there.keys().map(|cell| cell.variant.as_str()));
+            Ok(Cells::of(&bench, &variants))
+        }
+        Err(error) => Err(format!("{} cannot be run today ({error})", about.file)),
     }
 }
 
-/// What differs between results and today's files, in words.
+/// Why results are stale, or which of them; `None` if none are. `there` are their cells, `today` those of today's files.
 #[must_use]
-pub fn changed(then: &About, now: &About) -> Option<String> {
-    if then.same(now) {
-        return None;
+pub fn reason(there: &BTreeMap<Cell, Fingerprint>, today: &Result<Cells, String>) -> Option<String> {
+    if there.is_empty() {
+        return Some("all of it is stale: it says no values, as results of earlier versions".to_owned());
     }
-    let profile = format!("profiles/{}.toml", then.profile);
-    let parts = [
-        (profile.as_str(), then.parts.profile != now.parts.profile || then.profile != now.profile),
-        ("calibration.toml", then.parts.calibration != now.parts.calibration),
-        ("a drive's profile", then.parts.drives != now.parts.drives),
-        (then.file.as_str(), then.question != now.question || then.experiment != now.experiment),
-    ];
-    let names: Vec<&str> = parts.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect();
-    let names = if names.is_empty() { "the machine".to_owned() } else { names.join(" and ") };
-    Some(format!("{names} changed since"))
+    match today {
+        Err(reason) => Some(format!("all of it is stale: {reason}")),
+        Ok(today) => {
+            let stale = today.stale(there);
+            (!stale.is_empty()).then(|| {
+                let (count, of) = (stale.len(), there.len());
+                format!("{count} of {of} cells are stale, of other values than today's: {}", words(&stale))
+            })
+        }
+    }
+}
+
+/// Cells by policy and point, with how many variants of each.
+fn words(stale: &[&Cell]) -> String {
+    let mut places: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for Cell { point, variant, policy } in stale {
+        places.entry((policy, point)).or_default().push(variant);
+    }
+    let place = |((policy, point), variants): (&(&str, &str), &Vec<&str>)| {
+        let point = if *point == "-" { String::new() } else { format!(" at {point}") };
+        match variants.as_slice() {
+            [variant] => format!("{policy}{point} ({variant})"),
+            more => format!("{policy}{point} ({} variants)", more.len()),
+        }
+    };
+    let mut words: Vec<String> = places.iter().take(NAMED).map(place).collect();
+    if places.len() > NAMED {
+        words.push(format!("and {} more", places.len() - NAMED));
+    }
+    words.join(", ")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn home() -> &'static Path {
-        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-    }
-
-    #[test]
-    fn what_changed_is_named() {
-        let path = home().join("experiments/sandman/fig3.toml");
-        let set = vec![("machine.poll.loop_ns".to_owned(), "77".to_owned())];
-        let request = Request { set, smoke: true, replications: None };
-        let about = experiment::load(&path, &request).unwrap().about();
-        assert_eq!(about.file, "experiments/sandman/fig3.toml");
-        assert_eq!(reason(&about, home()), None);
-        let mut old = about.clone();
-        "0".clone_into(&mut old.hash);
-        "0".clone_into(&mut old.parts.calibration);
-        assert_eq!(reason(&old, home()).unwrap(), "calibration.toml changed since");
-        let old = About { question: "0".into(), ..about.clone() };
-        assert_eq!(reason(&old, home()).unwrap(), "experiments/sandman/fig3.toml changed since");
-        let gone = About { file: "experiments/nowhere.toml".into(), ..about };
-        assert!(reason(&gone, home()).unwrap().contains("nowhere.toml cannot be run today"));
-        assert_eq!(reason(&About::default(), home()), None);
-    }
-}
+mod tests;

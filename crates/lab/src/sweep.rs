@@ -20,13 +20,15 @@ use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
 use pilotlight_stats::warmup;
 
+use crate::cells::Cells;
 use crate::cost;
 use crate::experiment::replay::{self, Day, Replays};
 use crate::experiment::schema::{Experiment, PolicySpec, WarmUp};
 use crate::experiment::{Bench, Point, scenario};
-use crate::journal::Journal;
+use crate::journal::{self, Journal};
 use crate::metrics::{self, Context};
 use crate::results::{About, Results, ResultsError, Run, RunKey, Value};
+use crate::stale;
 use crate::variant::{self, Variant};
 
 /// What runs a scenario under a policy, with the requests of a trace if there is one.
@@ -233,6 +235,24 @@ impl<'a> Sweep<'a> {
         self.bench.about()
     }
 
+    /// Today's cells: of this sweep's variants, and of those that results have beside.
+    #[must_use]
+    pub fn cells(&self, there: &Results) -> Cells {
+        let mut variants = stale::variants_of(self.bench, there.cells.keys().map(|cell| cell.variant.as_str()));
+        variants.retain(|variant| !self.variants.iter().any(|own| own.name == variant.name));
+        variants.extend(self.variants.iter().cloned());
+        Cells::of(self.bench, &variants)
+    }
+
+    /// What is at a place and not stale.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn known(&self, path: &Path) -> Result<Results, ResultsError> {
+        let there = journal::read(path)?.unwrap_or_default();
+        Ok(self.cells(&there).sort(there).current)
+    }
+
     /// Runs one again, whatever is in a file: it, and the members of the family that ride on it.
     ///
     /// # Errors
@@ -252,9 +272,7 @@ impl<'a> Sweep<'a> {
         engine: &Engine<'_>,
         watcher: &Watcher<'_>,
     ) -> Result<Results, SweepError> {
-        let mut journal = Journal::open(path, &self.about())?;
-        let families = &self.bench.machine.calibration.families;
-        journal.keep_members(&|name| families.iter().any(|family| family.name == name));
+        let journal = Journal::open(path, &self.about(), &|there| self.cells(there))?;
         let missing = self.missing(&journal.results);
         let shared = Shared {
             next: AtomicUsize::new(0),
@@ -338,9 +356,8 @@ impl<'a> Sweep<'a> {
 
     /// The machine: changes of the variant, then of the point, then of the policy.
     fn machine(&self, job: &Job, variant: &Variant) -> Result<Machine, String> {
-        let by_policy = self.policy(job).machine.iter().map(|(key, value)| (key.clone(), value.clone()));
-        let changes = variant.changes.iter().chain(&self.point(job).changes).cloned().chain(by_policy);
-        self.bench.machine.machine(&changes.collect::<Vec<_>>()).map_err(|error| error.to_string())
+        let changes = variant.with(&self.point(job).changes, self.policy(job));
+        self.bench.machine.machine(&changes).map_err(|error| error.to_string())
     }
 
     fn simulate(&self, job: &Job, replication: u32, warm_up_ns: u64, engine: &Engine<'_>) -> Result<Ran, String> {

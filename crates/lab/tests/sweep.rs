@@ -223,18 +223,38 @@ fn a_place_is_one_sweeps_at_a_time() {
     run(&bench, &file, 1, &|_, _, _| Err("nothing is to be run".into())).unwrap();
 }
 
+/// One policy of two has other values: its runs are set aside and run again, the other's stay.
 #[test]
-fn results_of_another_machine_are_set_aside() {
+fn what_is_stale_is_set_aside_and_run_again_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let file = place(&folder, "r.csv");
-    let engine = |scenario: &Scenario| Ok(stand_in(scenario));
-    run(&bench(&[]), &file, 1, &|scenario, _, _| engine(scenario)).unwrap();
-    let other = bench(&[("machine.poll.loop_ns", "77")]);
-    run(&other, &file, 1, &|scenario, _, _| engine(scenario)).unwrap();
-    let is_lock = |name: &std::ffi::OsStr| name.to_string_lossy().ends_with(".lock");
-    let kept = std::fs::read_dir(folder.path()).unwrap().filter(|entry| !is_lock(&entry.as_ref().unwrap().file_name()));
-    assert_eq!(kept.count(), 2, "the old results lie beside the new ones");
-    assert_eq!(journal::read(&file).unwrap().unwrap().about.question, other.question);
+    let before = run(&bench(&[]), &file, 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
+    let label = before.runs.keys().next().unwrap().policy.clone();
+    let key = format!("policy.{label}.machine");
+    let other = bench(&[(key.as_str(), "{ 'poll.loop_ns' = 77 }")]);
+    let runs = AtomicUsize::new(0);
+    let engine = |scenario: &Scenario| {
+        runs.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(scenario.machine.poll.loop_ns, 77);
+        Ok(stand_in(scenario))
+    };
+    let after = run(&other, &file, 1, &|scenario, _, _| engine(scenario)).unwrap();
+    let stale = before.runs.keys().filter(|key| key.policy == label).count();
+    let pilots = stale / 3;
+    assert_eq!(runs.load(Ordering::Relaxed), stale + pilots);
+    assert_eq!(after.runs.len(), before.runs.len());
+    let is_aside = |name: &str| name.starts_with("r.stale-") && name.ends_with(".csv.zst");
+    let entries = std::fs::read_dir(folder.path()).unwrap();
+    let aside: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    let aside: Vec<&PathBuf> =
+        aside.iter().filter(|path| is_aside(&path.file_name().unwrap().to_string_lossy())).collect();
+    let [aside] = aside[..] else { panic!("{aside:?}") };
+    assert_eq!(Results::read(aside).unwrap().runs.len(), stale);
+    assert!(!results::is_results(aside), "it is no part of the results");
+    for (cell, fingerprint) in &before.cells {
+        assert_eq!(after.cells[cell] == *fingerprint, cell.policy != label, "{cell:?}");
+    }
+    run(&other, &file, 1, &|_, _, _| Err("nothing is to be run".into())).unwrap();
 }
 
 #[test]
@@ -315,14 +335,15 @@ fn a_policy_s_own_exact_time_decides_whether_it_replays_windows() {
     assert_eq!(windows["hybrid-poll"], [10; 12], "four windows for each");
 }
 
-/// A member that the calibration has no more goes with the next sweep, whatever else that runs.
+/// A member that the calibration has no more is set aside by the next sweep, whatever else that runs.
 #[test]
-fn members_that_are_gone_are_dropped() {
+fn members_that_are_gone_are_set_aside() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
     let family = variant::variants(&bench.machine.calibration, &Choice { family: true, ..Choice::default() }).unwrap();
     let file = place(&folder, "r.csv");
-    let gone = Variant { name: "family:gone".into(), ..family[1].clone() };
+    let changes = vec![("power.family.package_ppm".to_owned(), 123_457.into())];
+    let gone = Variant { name: "family:gone".into(), changes };
     let swept = |variants: &[Variant]| {
         Sweep::new(&bench, variants).run(&file, NonZeroUsize::MIN, &simulator, &|_| {}).unwrap();
         Results::read(&journal::packed(&file)).unwrap()

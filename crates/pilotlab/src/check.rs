@@ -1,5 +1,7 @@
 //! `pilotlab check`: checks of what is committed: results computed again, and numbers of short runs.
 
+mod restamp;
+
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,13 +15,14 @@ use pilotlight_lab::quantity::Time;
 use pilotlight_lab::recheck::{self, Candidate, Sample};
 use pilotlight_lab::results::{self, Results};
 use pilotlight_lab::sentinel::{self, Finding};
-use pilotlight_lab::stale;
+use pilotlight_lab::stale as lab_stale;
 use pilotlight_lab::sweep::{self, Sweep};
 use pilotlight_lab::variant::Variant;
 
 use crate::console;
 use crate::exit::Exit;
 use crate::run::{found, workers};
+use crate::stale;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,7 +33,7 @@ Examples:
 
 Exit codes:
   0  every number is as committed
-  1  a number differs, or a file cannot be read
+  1  results are stale, a number differs, or a file cannot be read
   2  the command line was refused";
 
 /// Options of `pilotlab check`.
@@ -77,6 +80,10 @@ struct ResultsArgs {
     /// Leave out runs that are estimated not to fit into so much time, such as 60s
     #[arg(long, value_name = "TIME", value_parser = time)]
     at_most: Option<Duration>,
+
+    /// Give results the fingerprints of today's values, if each number of the share is equal; the numbers stay (docs/simulator.md)
+    #[arg(long, conflicts_with = "at_most", hide = true)]
+    restamp: bool,
 }
 
 /// A share, as `1%` or 0.01.
@@ -96,6 +103,7 @@ fn time(text: &str) -> Result<Duration, String> {
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let workers = workers(args.workers);
     match &args.what {
+        What::Results(args) if args.restamp => restamp::run(args, workers),
         What::Results(args) => recheck(args, workers),
         What::Sentinels { bless } => sentinels(*bless, workers),
     }
@@ -138,35 +146,43 @@ fn sentinels(bless: bool, workers: NonZeroUsize) -> anyhow::Result<ExitCode> {
 }
 
 /// A file of results with what made it.
-struct Committed {
-    path: PathBuf,
-    results: Results,
-    bench: Bench,
-    variants: Vec<Variant>,
+pub(super) struct Committed {
+    pub(super) path: PathBuf,
+    pub(super) results: Results,
+    pub(super) bench: Bench,
+    pub(super) variants: Vec<Variant>,
 }
 
-/// Computes a share of what is in the folder of results again.
+/// Names what is stale in the folder of results, and computes a share of the rest again. Fails if anything is stale or differs.
 fn recheck(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<ExitCode> {
-    let begun = Instant::now();
-    let committed = committed(&args.folder)?;
+    let (committed, stale) = committed(&args.folder)?;
+    let equal = committed.is_empty() || compared(args, workers, &committed)?;
     if committed.is_empty() {
         console::line(format_args!(
             "{} has no results of today's files: nothing is computed again",
             args.folder.display()
         ))?;
-        return Ok(Exit::Clean.into());
     }
+    if stale > 0 {
+        console::line(format_args!("{stale} files are stale, or partly: the commands above run what is again"))?;
+    }
+    Ok(if equal && stale == 0 { Exit::Clean } else { Exit::Failed }.into())
+}
+
+/// Whether a share of these results, computed again, is equal.
+fn compared(args: &ResultsArgs, workers: NonZeroUsize, committed: &[Committed]) -> anyhow::Result<bool> {
+    let begun = Instant::now();
     let sweeps: Vec<Sweep<'_>> = committed.iter().map(|file| Sweep::new(&file.bench, &file.variants)).collect();
     let runs = committed.iter().zip(&sweeps).enumerate();
     let runs = runs.flat_map(|(at, (file, sweep))| recheck::candidates(at, sweep, &file.results, args.seed));
     let budget_s = args.at_most.map(|seconds| seconds.as_secs_f64() * workers.get() as f64);
     let sample = recheck::sample(runs.collect(), args.share, budget_s);
     let until = args.at_most.map(|seconds| begun + seconds);
-    let compare = |at: usize| one(&committed, &sweeps, &sample.chosen[at]);
+    let compare = |at: usize| one(committed, &sweeps, &sample.chosen[at]);
     let verdicts = parallel::each(workers, sample.chosen.len(), until, compare);
     let equal: Vec<bool> = verdicts.into_iter().flatten().collect::<anyhow::Result<_>>()?;
     tell(&sample, &equal, args.seed, begun.elapsed())?;
-    Ok(if equal.iter().all(|&equal| equal) { Exit::Clean } else { Exit::Failed }.into())
+    Ok(equal.iter().all(|&equal| equal))
 }
 
 /// Whether a run comes out as the file says; tells what came of it.
@@ -205,30 +221,44 @@ fn tell(sample: &Sample, equal: &[bool], seed: u64, took: Duration) -> anyhow::R
     Ok(())
 }
 
-/// Every file of results in a folder that is of today's files; says of the others why not.
-fn committed(folder: &Path) -> anyhow::Result<Vec<Committed>> {
-    let mut files = Vec::new();
-    for path in results::files(folder).with_context(|| format!("folder {}", folder.display()))? {
+/// What is not stale of the files of results in a folder and in those below it; tells what is, and returns of how many files.
+fn committed(folder: &Path) -> anyhow::Result<(Vec<Committed>, usize)> {
+    let calibration = found("calibration.toml")?;
+    let home = calibration.parent().unwrap_or(Path::new("."));
+    let (mut files, mut stale) = (Vec::new(), 0);
+    for path in below(folder)? {
         let results = Results::read(&path)?;
-        if results.about.file.is_empty() {
-            continue; // of `run --simulated`, whose tests compare them
+        let today = stale::today(&results.about, &results.cells, home);
+        if let Some(reason) = lab_stale::reason(&results.cells, &today) {
+            let remedy = stale::remedy(&results.about, &results.cells, &path, home);
+            console::line(format_args!("stale: {}: {reason}: {remedy}", path.display()))?;
+            stale += 1;
         }
-        match today(&results) {
-            Ok((bench, variants)) => files.push(Committed { path, results, bench, variants }),
-            Err(reason) => console::line(format_args!("stale, not compared: {}: {reason:#}", path.display()))?,
-        }
+        // those of machines with one drive are compared by tests
+        let (Ok(today), false) = (today, stale::is_local(&results.about, home)) else { continue };
+        let results = today.sort(results).current;
+        files.extend(of_bench(path, results, home)?);
+    }
+    Ok((files, stale))
+}
+
+/// Files of results in a folder and the folders in it.
+pub(super) fn below(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let read = |folder: &Path| results::files(folder).with_context(|| format!("folder {}", folder.display()));
+    let mut files = read(folder)?;
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    for folder in folders {
+        files.extend(read(&folder)?);
     }
     Ok(files)
 }
 
-fn today(results: &Results) -> anyhow::Result<(Bench, Vec<Variant>)> {
-    let calibration = found("calibration.toml")?;
-    let home = calibration.parent().unwrap_or(Path::new("."));
-    let bench = stale::asked_again(&results.about, home)?.context("it does not say which experiment it is of")?;
-    if let Some(reason) = stale::changed(&results.about, &bench.about()) {
-        anyhow::bail!(reason);
-    }
-    let most = results.runs.keys().map(|key| key.replication + 1).max().unwrap_or(0);
-    let variants = recheck::variants_of(&bench, results)?;
-    Ok((bench.with_replications(most), variants))
+/// Results with what runs them again; `None` if there are none.
+fn of_bench(path: PathBuf, results: Results, home: &Path) -> anyhow::Result<Option<Committed>> {
+    let Some(most) = results.runs.keys().map(|key| key.replication + 1).max() else { return Ok(None) };
+    let Some(bench) = lab_stale::asked_again(&results.about, home)? else { return Ok(None) };
+    let variants = lab_stale::variants_of(&bench, results.cells.keys().map(|cell| cell.variant.as_str()));
+    Ok(Some(Committed { path, results, bench: bench.with_replications(most), variants }))
 }

@@ -3,6 +3,7 @@
 //! The files are found here and handed to `pilotlight_lab::claims`, which judges; `text` prints for people, `tables` makes the
 //! tables of the documentation.
 
+mod inert;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -25,12 +26,13 @@ use pilotlight_lab::claims::uncertainty::{self, Spread};
 use pilotlight_lab::claims::{Report, html};
 use pilotlight_lab::local;
 use pilotlight_lab::results::{self, About};
-use pilotlight_lab::stale;
+use pilotlight_lab::stale as lab_stale;
 use serde::Serialize;
 
 use crate::console;
 use crate::exit::Exit;
 use crate::files;
+use crate::stale;
 use tables::Table;
 
 const CLAIMS: &str = "experiments/claims.toml";
@@ -130,6 +132,9 @@ struct Output {
     report: Report,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stale: Vec<String>,
+    /// Swept parameters that change nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    inert: Vec<String>,
     /// Each figure, and what comes out where nothing was fitted on it.
     leave_one_out: Vec<LeftOut>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,15 +175,18 @@ fn told(args: &ClaimsArgs, files: &Files, lab: &Lab<'_>) -> anyhow::Result<Strin
     }
     let Varied { left_out: leave_one_out, moved: perturbed, spreads: uncertainty, stale } = varied;
     let stale = files.stale.iter().chain(&stale).cloned().collect();
-    let output = Output { report, stale, leave_one_out, perturbed, uncertainty };
+    let inert = inert::sentences(&results(args, &files.root)?, &files.root)?;
+    let output = Output { report, stale, inert, leave_one_out, perturbed, uncertainty };
     if let Some(path) = &args.html {
         files::write(path, page(&output))?;
     }
     if args.json {
         return Ok(serde_json::to_string_pretty(&output)? + "\n");
     }
-    let stale = output.stale.iter().map(|file| format!("stale: {file}; run it again with `pilotlab run`\n"));
-    Ok(stale.collect::<String>() + &text::all(&output, args.all, text::Style { colour: console::colour() }))
+    let stale = output.stale.iter().map(|file| format!("stale: {file}\n"));
+    let inert: String = output.inert.iter().map(|sentence| format!("without effect: {sentence}\n")).collect();
+    let inert = if inert.is_empty() { inert } else { format!("\n{inert}") };
+    Ok(stale.collect::<String>() + &text::all(&output, args.all, text::Style { colour: console::colour() }) + &inert)
 }
 
 /// What comes of variants of the machine: of `results/short` where it is there and no other results are named, since so many variants are
@@ -260,9 +268,10 @@ impl Files {
         for path in results(args, &root)? {
             let text = results::text(&path).with_context(|| format!("cannot read {}", path.display()))?;
             store.add(&path.display().to_string(), &text)?;
-            let about = About::of(&text);
-            let reason = stale::reason(&about, &root).or_else(|| of_another_machine(&about, &root));
-            stale.extend(reason.map(|reason| format!("{}: {reason}", path.display())));
+            let (about, cells) = (About::of(&text), results::cells(&text));
+            let reason = lab_stale::reason(&cells, &stale::today(&about, &cells, &root));
+            let remedy = || stale::remedy(&about, &cells, &path, &root);
+            stale.extend(reason.map(|reason| format!("{}: {reason}: {}", path.display(), remedy())));
         }
         let path = root.join(CALIBRATION);
         let calibration = if path.exists() {
@@ -305,14 +314,6 @@ fn root(args: &ClaimsArgs) -> anyhow::Result<PathBuf> {
         );
     }
     Ok(found.unwrap_or(here))
-}
-
-/// Why results of a machine that does its own I/O are not today's.
-fn of_another_machine(about: &About, root: &Path) -> Option<String> {
-    let profile = root.join("profiles").join(format!("{}.toml", about.profile));
-    let today = local::load(&profile).ok()?;
-    (today.files.hash != about.hash)
-        .then(|| format!("profiles/{0}.toml or its calibration changed since", about.profile))
 }
 
 /// The maps that are asked for, or the project's own.
@@ -363,8 +364,8 @@ fn texts(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
 
 /// A page that holds everything.
 fn page(output: &Output) -> String {
-    let Output { report, stale, leave_one_out, perturbed, uncertainty } = output;
+    let Output { report, stale, inert, leave_one_out, perturbed, uncertainty } = output;
     let (moved, spreads) = (perturbed.as_deref(), uncertainty.as_deref());
-    let more = html::More { stale, left_out: leave_one_out, moved, spreads };
+    let more = html::More { stale, inert, left_out: leave_one_out, moved, spreads };
     html::page(report, &more)
 }

@@ -14,6 +14,7 @@ mod read;
 mod report;
 mod run;
 mod sensors;
+mod stale;
 mod trace;
 
 use std::process::ExitCode;

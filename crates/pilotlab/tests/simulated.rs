@@ -70,6 +70,40 @@ fn what_is_committed_comes_out_again() {
     }
 }
 
+/// Results with the fingerprint of another value fail the check, which names them and the command that makes them again.
+#[test]
+fn stale_results_fail_the_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = || {
+        let program = Command::new(env!("CARGO_BIN_EXE_pilotlab"))
+            .args(["check", "results", folder.path().to_str().unwrap()])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        (program.status.code(), said(&program))
+    };
+    run("experiments/thesis/gc-60s.toml", folder.path(), &[]);
+    let rows = folder.path().join("rows/thesis-gc-60s.csv.zst");
+    let results = pilotlight_lab::results::Results::read(&rows).unwrap();
+    let put = |results: &pilotlight_lab::results::Results| {
+        pilotlight_lab::journal::put(&folder.path().join("rows/thesis-gc-60s.csv"), results).unwrap();
+    };
+    put(&results);
+    assert_eq!(check().0, Some(0), "{}", check().1);
+    let mut other = results.clone();
+    let (cell, fingerprint) = other.cells.iter_mut().next().unwrap();
+    *fingerprint = "0123456789".parse().unwrap();
+    let name = format!("1 of {} cells are stale, of other values than today's: {}", results.cells.len(), cell.policy);
+    put(&other);
+    let (code, said) = check();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains(&name) && said.contains("pilotlab run experiments/thesis/gc-60s.toml --simulated"), "{said}");
+    other.cells.clear();
+    put(&other);
+    let (code, said) = check();
+    assert!(code == Some(1) && said.contains("all of it is stale"), "{said}");
+}
+
 #[test]
 fn everything_says_that_it_is_modelled() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is missing and why: sensors that could not be read, metrics without a value, measurements that failed.
+//! What is missing and why: sensors that could not be read, metrics without a value, measurements that failed, parameters without effect.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,7 @@ use super::Read;
 
 pub(super) fn section(read: &Read) -> Option<Section> {
     let mut blocks: Vec<Block> = read.results.notes.iter().cloned().map(Block::Text).collect();
+    blocks.extend(super::inert(&read.results).iter().map(|inert| Block::Text(inert.to_string())));
     blocks.extend(table(["metrics", "why there is no value"], metrics(read)).map(Block::Table));
     blocks.extend(table(["measurements", "why they failed"], failures(read)).map(Block::Table));
     (!blocks.is_empty()).then(|| Section { title: "What is missing, and what to know".into(), blocks })

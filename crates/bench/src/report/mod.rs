@@ -4,6 +4,7 @@
 
 mod advice;
 mod completion;
+mod inert;
 mod knobs;
 mod machine;
 mod missing;
@@ -22,6 +23,8 @@ use crate::results::summary::{About, PointResult, Results};
 use crate::results::{Folder, FolderError};
 use crate::run::Senses;
 use crate::shown::{SCOPES, has, shown};
+
+pub use inert::inert;
 
 /// What a folder of results holds.
 pub struct Read {

@@ -5,6 +5,8 @@
 //! labelled as modelled by whoever computes the machine. Sensors that the experiment lists are not looked for: the machine brings its own.
 //! Samples are kept of the first repeat of each point.
 
+use std::path::Path;
+
 use pilotlight_actuators::Machine;
 use pilotlight_sensors::energy::Window;
 use pilotlight_sensors::{Domain, Recording};
@@ -105,6 +107,40 @@ pub fn run(
     outcome.map(|()| results)
 }
 
+/// What a machine is asked at each point in its first repeat; `answer` is told the point too.
+///
+/// # Errors
+/// If a point's settings of the machine are not as they should be, or `answer` refuses.
+pub fn asked<T>(
+    loaded: &Loaded,
+    plan: &Plan,
+    mut answer: impl FnMut(&Point, &Ask<'_>) -> Result<T, Problem>,
+) -> Result<Vec<T>, RunError> {
+    let mut answers = Vec::new();
+    for (at, point) in plan.points.iter().enumerate() {
+        let machine = machine::machine(&loaded.experiment.machine, &setting(point), &loaded.file)?;
+        let stage = stage(loaded, plan, Key { point: at, repeat: 0 }, Path::new(""));
+        answers.push(answer(point, &ask(loaded, &own(point), &stage, &machine))?);
+    }
+    Ok(answers)
+}
+
+fn ask<'a>(loaded: &'a Loaded, point: &'a Point, stage: &'a Stage, machine: &'a Machine) -> Ask<'a> {
+    let cool_down_ns = loaded.experiment.cool_down.0;
+    Ask { workload: loaded.workload.name(), point, stage, machine, cool_down_ns }
+}
+
+fn stage(loaded: &Loaded, plan: &Plan, key: Key, scratch: &Path) -> Stage {
+    let experiment = &loaded.experiment;
+    Stage {
+        scratch: scratch.to_owned(),
+        place: Place::Nothing,
+        ramp_s: experiment.ramp().seconds(),
+        duration_s: experiment.duration.map_or(0.0, |duration| duration.seconds()),
+        seed: plan.seed_of(key),
+    }
+}
+
 struct Runner<'a> {
     loaded: &'a Loaded,
     plan: &'a Plan,
@@ -138,11 +174,9 @@ impl Runner<'_> {
         let point = &self.plan.points[key.point];
         let machine = machine::machine(&self.loaded.experiment.machine, &setting(point), &self.loaded.file)?;
         self.baseline(&setting(point), &machine)?;
-        let stage = self.stage(key);
-        let (own, cool_down_ns) = (own(point), self.loaded.experiment.cool_down.0);
-        let workload = self.loaded.workload.name();
-        let ask = Ask { workload, point: &own, stage: &stage, machine: &machine, cool_down_ns };
-        let Observed { record, recording, end_ns, window } = self.computed.measure(&ask)?;
+        let (stage, own) = (stage(self.loaded, self.plan, key, self.folder.root()), own(point));
+        let Observed { record, recording, end_ns, window } =
+            self.computed.measure(&ask(self.loaded, &own, &stage, &machine))?;
         if key.repeat == 0 {
             samples::write(&recording, 0, &self.folder.samples(&name_of(key)), self.format)?;
         }
@@ -169,17 +203,6 @@ impl Runner<'_> {
         let window = Window { from_ns: 0, to_ns: length_ns };
         let baseline = Baseline { setting: setting.clone(), round: 0, window, sensed: Sensed::of(&recording, window) };
         Ok(self.journal.add(Entry::Baseline(Box::new(baseline)))?)
-    }
-
-    fn stage(&self, key: Key) -> Stage {
-        let experiment = &self.loaded.experiment;
-        Stage {
-            scratch: self.folder.root().to_owned(),
-            place: Place::Nothing,
-            ramp_s: experiment.ramp().seconds(),
-            duration_s: experiment.duration.map_or(0.0, |duration| duration.seconds()),
-            seed: self.plan.seed_of(key),
-        }
     }
 
     fn results(&self, taken: &Taken, complete: bool) -> Results {

@@ -24,6 +24,8 @@ const STYLE: &str = include_str!("page.css");
 pub struct More<'a> {
     /// Results that are not of today's files.
     pub stale: &'a [String],
+    /// Swept parameters that change nothing.
+    pub inert: &'a [String],
     /// Each figure without what was fitted on it.
     pub left_out: &'a [LeftOut],
     /// What moving each constant changes.
@@ -62,6 +64,7 @@ pub fn section(report: &Report, more: &More<'_>) -> String {
     listed(&mut html, "Not overridden these would be", &report.overruled_words());
     listed(&mut html, "Inputs without a reader: copies of what is printed, which nothing reads", &report.unread());
     listed(&mut html, "Stale results, to be run again", more.stale);
+    listed(&mut html, "Swept parameters without effect", more.inert);
     let causeless: Vec<&str> = report.without_cause().iter().map(|row| row.id.as_str()).collect();
     listed(&mut html, "Missed or undecided, and the map says no cause", &causeless);
     listed(&mut html, "Rows of the map that no claim has", &report.unused);
@@ -375,7 +378,7 @@ mod tests {
         balanced(&html);
     }
 
-    const NOTHING: More<'_> = More { stale: &[], left_out: &[], moved: None, spreads: None };
+    const NOTHING: More<'_> = More { stale: &[], inert: &[], left_out: &[], moved: None, spreads: None };
 
     fn balanced(html: &str) {
         for tag in
@@ -416,8 +419,13 @@ mod tests {
             elsewhere: None,
         };
         let moved = Moved { constant: "batch".into(), compared: 3, changes: Vec::new(), suspect: true };
-        let more =
-            More { stale: &["old.csv".to_owned()], left_out: &[left], moved: Some(&[moved]), spreads: Some(&[]) };
+        let more = More {
+            stale: &["old.csv".to_owned()],
+            inert: &[],
+            left_out: &[left],
+            moved: Some(&[moved]),
+            spreads: Some(&[]),
+        };
         let html = page(&Report::new(&lab, None), &more);
         for part in [
             "<tr class=\"row verdict-misses\"><th scope=\"row\">o</th>",

@@ -12,9 +12,13 @@ use toml::Table;
 pub use points::{Coordinate, Point, PointsError, expand};
 pub use schema::Experiment;
 
-use crate::machine::{self, MachineError, MachineFiles};
+use crate::calibration::Calibration;
+use crate::claims::{claim, leave_out};
+use crate::fingerprint::Fingerprint;
+use crate::machine::{MachineError, MachineFiles};
+use crate::matrix::Fitted;
 use crate::read::{self, ReadError};
-use crate::results::{About, Asked, Parts};
+use crate::results::{About, Asked};
 use pilotlight_sim::ssd::SsdModel;
 
 /// An experiment with everything that its runs need.
@@ -28,12 +32,10 @@ pub struct Bench {
     pub machine: MachineFiles,
     /// Models of drives, by name of the profile.
     pub drives: Vec<(String, SsdModel)>,
-    /// Names the machine: profile, calibration and drives.
+    /// The fingerprint of the machine and its drives as the files have them.
     pub hash: String,
-    /// The same, apart.
-    pub parts: Parts,
-    /// Names what is asked: the file, and what was set beside it.
-    pub question: String,
+    /// The figures that constants were fitted on.
+    pub fitted: Fitted,
     /// The file, from the folder that holds `calibration.toml`.
     pub file: String,
     /// What was set beside it.
@@ -55,8 +57,6 @@ impl Bench {
             experiment: self.experiment.name.clone(),
             profile: self.machine.name.clone(),
             hash: self.hash.clone(),
-            parts: self.parts.clone(),
-            question: self.question.clone(),
             file: self.file.clone(),
             asked: self.asked.clone(),
         }
@@ -97,6 +97,9 @@ pub enum LoadError {
     /// There is no such machine.
     #[error(transparent)]
     Machine(#[from] MachineError),
+    /// The papers' claims, for what constants were fitted on.
+    #[error(transparent)]
+    Claims(#[from] claim::ClaimError),
     /// A drive's profile is not written as it should be.
     #[error("profiles/ssd/{name}.toml: {reason}")]
     Drive {
@@ -114,7 +117,8 @@ pub enum LoadError {
 pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
     let home = home(path)?;
     let bench = load_text(&path.display().to_string(), &file(path)?, request, &|name| file(&home.join(name)))?;
-    Ok(Bench { file: below(path, &home), ..bench })
+    let fitted = fitted(&home, &bench.machine.calibration)?;
+    Ok(Bench { file: below(path, &home), fitted, ..bench })
 }
 
 /// Reads an experiment from its text, which messages call `name`. What it names comes from `files`, by its path in the repository:
@@ -125,23 +129,30 @@ pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
 pub fn load_text(name: &str, text: &str, request: &Request, files: &Files<'_>) -> Result<Bench, LoadError> {
     let mut table = read::parse(name, text)?;
     let asked = asked(&table, request);
-    let changes = points::set_all(&mut table, &asked, name)?;
+    points::set_all(&mut table, &asked, name)?;
     let experiment: Experiment = read::table(table.clone(), name)?;
     let profile = files(&format!("profiles/{}.toml", experiment.profile))?;
     let calibration = files("calibration.toml")?;
     let machine = MachineFiles::parse(&profile, &calibration)?;
     let points = expand(&table, &asked, name)?;
-    let (drives, texts) = drives(files, &points)?;
-    let hash =
-        machine::hash([profile.as_str(), calibration.as_str()].into_iter().chain(texts.iter().map(String::as_str)));
-    let parts = Parts {
-        profile: machine::hash([profile.as_str()]),
-        calibration: machine::hash([calibration.as_str()]),
-        drives: machine::hash(texts.iter().map(String::as_str)),
-    };
-    let question = machine::hash([question(&table).as_str(), format!("{changes:?}").as_str()]);
+    let drives = drives(files, &points)?;
+    let models: Vec<&SsdModel> = drives.iter().map(|(_, model)| model).collect();
+    let hash = Fingerprint::of(&(Fingerprint::of(&machine.machine(&[])?), models)).to_string();
     let asked = Asked { set: request.set.clone(), smoke: request.smoke };
-    Ok(Bench { experiment, points, machine, drives, hash, parts, question, file: name.to_owned(), asked })
+    Ok(Bench { experiment, points, machine, drives, hash, fitted: Fitted::new(), file: name.to_owned(), asked })
+}
+
+/// The figures of the papers' claims that constants were fitted on; none where there are no claims.
+///
+/// # Errors
+/// If the claims cannot be read.
+pub fn fitted(home: &Path, calibration: &Calibration) -> Result<Fitted, LoadError> {
+    let path = home.join("experiments/claims.toml");
+    if !path.is_file() {
+        return Ok(Fitted::new());
+    }
+    let claims = claim::parse(&[(path.display().to_string(), file(&path)?)])?;
+    Ok(leave_out::fitted(&claims, calibration))
 }
 
 /// A file's path from a folder above it, with `/` between its parts.
@@ -156,18 +167,6 @@ pub type Files<'f> = dyn Fn(&str) -> Result<String, LoadError> + 'f;
 
 /// Keys of an experiment that say what it shows, and are no part of its runs.
 pub const ABOUT: [&str; 4] = ["figure", "title", "about", "given"];
-
-/// What a run's result depends on: neither words nor charts, nor how many runs there are.
-fn question(table: &Table) -> String {
-    let mut table = table.clone();
-    for key in ABOUT.into_iter().chain(["replications", "smoke"]) {
-        table.remove(key);
-    }
-    if let Some(output) = table.get_mut("output").and_then(toml::Value::as_table_mut) {
-        output.remove("chart");
-    }
-    table.to_string()
-}
 
 /// The folder that holds profiles and calibration.
 ///
@@ -200,20 +199,16 @@ fn asked(table: &Table, request: &Request) -> Vec<(String, toml::Value)> {
     asked
 }
 
-type Models = (Vec<(String, SsdModel)>, Vec<String>);
-
-fn drives(files: &Files<'_>, points: &[Point]) -> Result<Models, LoadError> {
+fn drives(files: &Files<'_>, points: &[Point]) -> Result<Vec<(String, SsdModel)>, LoadError> {
     let mut names: Vec<String> =
         points.iter().flat_map(|point| &point.experiment.drives).map(|drives| drives.profile.clone()).collect();
     names.sort();
     names.dedup();
-    let mut models = (Vec::new(), Vec::new());
+    let mut models = Vec::new();
     for name in names {
-        let text = files(&format!("profiles/ssd/{name}.toml"))?;
-        let model = SsdModel::parse(&text);
+        let model = SsdModel::parse(&files(&format!("profiles/ssd/{name}.toml"))?);
         let model = model.map_err(|error| LoadError::Drive { name: name.clone(), reason: error.to_string() })?;
-        models.0.push((name, model));
-        models.1.push(text);
+        models.push((name, model));
     }
     Ok(models)
 }

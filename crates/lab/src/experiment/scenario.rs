@@ -93,7 +93,7 @@ fn topology(cores: Cores) -> Result<Topology, TopologyError> {
     if cores.siblings { Topology::paired(cores.cores) } else { Topology::flat(cores.cores) }
 }
 
-fn drives(experiment: &Experiment, models: &[(String, SsdModel)]) -> Result<Vec<SsdModel>, ScenarioError> {
+pub(crate) fn drives(experiment: &Experiment, models: &[(String, SsdModel)]) -> Result<Vec<SsdModel>, ScenarioError> {
     let mut drives = Vec::new();
     for group in &experiment.drives {
         let found = models.iter().find(|(name, _)| *name == group.profile);
@@ -103,7 +103,7 @@ fn drives(experiment: &Experiment, models: &[(String, SsdModel)]) -> Result<Vec<
     Ok(drives)
 }
 
-fn workload(experiment: &Experiment, threads: u16, drives: usize) -> Result<Workload, ScenarioError> {
+pub(crate) fn workload(experiment: &Experiment, threads: u16, drives: usize) -> Result<Workload, ScenarioError> {
     let labels = labels(experiment);
     if labels.len() > 256 {
         return Err(ScenarioError::Labels);

@@ -308,8 +308,8 @@ pub(super) mod tests {
     #[test]
     fn the_project_s_own_rows_fit_120_columns() {
         let (report, perturbed, uncertainty) = (report(), Some(Vec::new()), Some(Vec::new()));
-        let (stale, leave_one_out) = (Vec::new(), Vec::new());
-        let output = Output { report, stale, leave_one_out, perturbed, uncertainty };
+        let (stale, inert, leave_one_out) = (Vec::new(), Vec::new(), Vec::new());
+        let output = Output { report, stale, inert, leave_one_out, perturbed, uncertainty };
         let text = all(&output, true, Style { colour: false });
         for line in text.lines() {
             assert!(line.chars().count() <= WIDTH, "{}: {line}", line.chars().count());

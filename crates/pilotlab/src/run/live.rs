@@ -1,6 +1,6 @@
 //! Experiments on this machine: any sensor beside any workload; and the same files on a simulated machine with one drive.
 
-mod computed;
+pub(crate) mod computed;
 mod output;
 mod plan;
 mod progress;
@@ -244,7 +244,7 @@ fn on_simulated(args: &RunArgs, profile: &Path, file: &Path) -> anyhow::Result<E
         outcome => outcome?,
     };
     if let Some(rows) = &args.live.rows {
-        computed::write_rows(file, &machine, (&plan, &loaded.table), &folder, rows)?;
+        computed::write_rows(file, &machine, (&loaded, &plan), &folder, rows)?;
     }
     if args.output.json {
         console::line(serde_json::to_string_pretty(&results)?)?;

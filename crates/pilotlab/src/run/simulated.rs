@@ -13,7 +13,6 @@ use anyhow::Context as _;
 use clap::Args;
 use pilotlight_lab::audit::{Audited, Auditor};
 use pilotlight_lab::calibration::Calibration;
-use pilotlight_lab::claims::{claim, leave_out};
 use pilotlight_lab::experiment::{self, Bench, Request};
 use pilotlight_lab::journal;
 use pilotlight_lab::matrix::{Fitted, Matrix};
@@ -155,14 +154,9 @@ fn request(args: &RunArgs) -> anyhow::Result<Request> {
 
 /// The figures of the claims that constants were fitted on.
 fn fitted(home: &Path) -> anyhow::Result<Fitted> {
-    let claims = home.join("experiments/claims.toml");
-    if !claims.is_file() {
-        return Ok(Fitted::new());
-    }
-    let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
-    let rows = claim::parse(&[(claims.display().to_string(), read(&claims)?)])?;
-    let calibration = Calibration::parse(&read(&home.join("calibration.toml"))?)?;
-    Ok(leave_out::fitted(&rows, &calibration))
+    let path = home.join("calibration.toml");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(experiment::fitted(home, &Calibration::parse(&text)?)?)
 }
 
 /// The list of everything.
@@ -187,7 +181,7 @@ fn swept(args: &RunArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<
     let sweep = Sweep::new(bench, variants);
     let place = place(&args.out(), bench, "csv");
     make_room(args, &place)?;
-    let there = there(&sweep, bench, &place)?;
+    let there = there(&sweep, &place)?;
     let progress = Progress::new(there, workers(args.simulated.workers), args.output.json);
     let auditor = Auditor::new(bench.experiment.seed);
     let done = sweep_into(args, &sweep, &place, &auditor, args.simulated.oracle, &progress);
@@ -196,9 +190,8 @@ fn swept(args: &RunArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<
 }
 
 /// What is missing of a sweep, in seconds of a core, as estimated.
-fn there(sweep: &Sweep<'_>, bench: &Bench, place: &Path) -> anyhow::Result<f64> {
-    let known = journal::read(place)?.filter(|known| known.about.same(&bench.about()));
-    Ok(sweep.missing_s(&known.unwrap_or_default()))
+fn there(sweep: &Sweep<'_>, place: &Path) -> anyhow::Result<f64> {
+    Ok(sweep.missing_s(&sweep.known(place)?))
 }
 
 /// Makes the folder for results, and forgets what is there if that is asked.

@@ -50,7 +50,7 @@ pub(super) fn run(args: &RunArgs, entries: &[Entry]) -> anyhow::Result<ExitCode>
             make_room(args, &place)?; // a later pass adds to what an earlier one has left
             seen.push(place.clone());
         }
-        missing_s.push(there(&Sweep::new(&entry.bench, &entry.variants), &entry.bench, &place)?);
+        missing_s.push(there(&Sweep::new(&entry.bench, &entry.variants), &place)?);
     }
     let mut audited = Audited::default();
     let progress = Progress::new(missing_s.iter().sum(), workers(args.simulated.workers), args.output.json);

@@ -46,7 +46,7 @@ pub(super) fn save_all(
     let table = figure::table(bench, &cells);
     let json = serde_json::json!({
         "experiment": bench.experiment.name, "figure": bench.experiment.figure, "title": bench.experiment.title,
-        "profile": bench.machine.name, "hash": bench.hash, "question": bench.question, "confidence": 0.95,
+        "profile": bench.machine.name, "hash": bench.hash, "confidence": 0.95,
         "watts": "modelled", "rows": table.json(), "not_bounded": done.unbounded,
     });
     files::write(&place(out, bench, "json"), &serde_json::to_vec_pretty(&json)?)?;
@@ -55,7 +55,7 @@ pub(super) fn save_all(
     }
     files::write(&place(out, bench, "html"), figure::report(bench, &cells, &done.unbounded).html().as_bytes())?;
     if args.output.parquet {
-        let notes = [("profile", &bench.machine.name), ("hash", &bench.hash), ("question", &bench.question)];
+        let notes = [("profile", &bench.machine.name), ("hash", &bench.hash)];
         let notes = notes.map(|(key, value)| (key.to_owned(), value.clone()));
         files::write(&place(out, bench, "table.parquet"), &table.parquet(Vec::new(), &notes)?)?;
     } else {

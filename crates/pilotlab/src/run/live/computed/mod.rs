@@ -12,9 +12,14 @@ use std::path::Path;
 
 use pilotlight_actuators::Machine;
 use pilotlight_bench::Problem;
+use pilotlight_bench::experiment;
+use pilotlight_bench::plan::Plan;
 use pilotlight_bench::results::environment::Environment;
 use pilotlight_bench::run::computed::{Ask, Computed, Observed};
+use pilotlight_lab::cells::Cells;
+use pilotlight_lab::fingerprint::Fingerprint;
 use pilotlight_lab::local::{self, LocalFiles};
+use pilotlight_lab::results::About;
 use pilotlight_sensors::{Domain, Recording};
 use pilotlight_sim::local as sim;
 
@@ -34,9 +39,18 @@ impl Simulated {
         &self.files.machine.name
     }
 
-    pub(super) fn hash(&self) -> &str {
-        &self.files.files.hash
+    /// The fingerprint of its values.
+    pub(super) fn hash(&self) -> String {
+        Fingerprint::of(&self.files.machine).to_string()
     }
+}
+
+/// Today's cells of a file of results of such a machine.
+pub(crate) fn today(about: &About, home: &Path) -> anyhow::Result<Cells> {
+    let profile = home.join(format!("profiles/{}.toml", about.profile));
+    let loaded = experiment::load(&home.join(&about.file), &experiment::Asked::default())?;
+    let plan = Plan::new(&loaded);
+    Ok(Cells::known(rows::cells(&Simulated::load(&profile)?, &loaded, &plan)?))
 }
 
 impl Computed for Simulated {
@@ -47,7 +61,7 @@ impl Computed for Simulated {
         Environment {
             pilotlight: env!("CARGO_PKG_VERSION").into(),
             host: format!("simulated: {}", self.name()),
-            cpu: of(&[("model", "simulated"), ("profile", self.name()), ("profile_hash", self.hash())]),
+            cpu: of(&[("model", "simulated"), ("profile", self.name()), ("profile_hash", &self.hash())]),
             kernel: of(&[("release", "simulated")]),
             ..Environment::default()
         }

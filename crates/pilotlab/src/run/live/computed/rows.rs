@@ -3,21 +3,24 @@
 //! What the paper compares (a mechanism, a scheduler, an engine) is the policy; what else is varied is the point. Metrics have the names
 //! of `results.csv`, without the profile's: the first line names it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
 use pilotlight_bench::Point;
+use pilotlight_bench::experiment::Loaded;
 use pilotlight_bench::metrics::Metric;
 use pilotlight_bench::plan::Plan;
 use pilotlight_bench::results::Folder;
-use pilotlight_bench::run::computed;
+use pilotlight_bench::run::computed::{self, Ask, Computed as _};
 use pilotlight_bench::run::{Senses, taken};
-use pilotlight_lab::{machine, results};
+use pilotlight_lab::fingerprint::Fingerprint;
+use pilotlight_lab::results::{self, About, Cell};
+use pilotlight_lab::variant::DEFAULT;
 
 use super::Simulated;
 use crate::files;
-use pilotlight_bench::run::computed::Computed as _;
 
 /// What a paper compares, the first that is varied.
 const POLICIES: [&str; 3] = ["mechanism", "machine.scheduler", "ioengine"];
@@ -45,18 +48,21 @@ const METRICS: [&str; 16] = [
 pub(in crate::run::live) fn write(
     file: &Path,
     of: &Simulated,
-    (plan, asked): (&Plan, &toml::Table),
+    (loaded, plan): (&Loaded, &Plan),
     results_in: &Folder,
     folder: &Path,
 ) -> anyhow::Result<()> {
     let name = name_of(file);
     let senses = Senses { domains: of.domains(), ..Senses::default() };
-    let mut text = head(&name, of, asked);
-    let policy = POLICIES.iter().copied().find(|knob| varies(plan, knob));
+    let mut text = head(file, &name, of).lines();
+    let cells = cells(of, loaded, plan)?;
+    let mut last = None;
     for (run, metrics) in computed::metrics(results_in, &taken(&senses, None))? {
-        let system =
-            policy.and_then(|knob| run.knobs.get(knob)).map_or_else(|| of.name().to_owned(), ToString::to_string);
-        let point = point(plan, &run.knobs, policy);
+        let cell = cell(plan, &run.knobs, of);
+        if last.as_ref() != Some(&cell) {
+            text.extend(cells.get(&cell).map(|fingerprint| cell.line(*fingerprint)));
+        }
+        let Cell { point, policy: system, .. } = last.insert(cell);
         let seed = plan.seed_of(run.key);
         for (key, unit, value) in numbers(&metrics, of.name()) {
             let replication = run.key.repeat;
@@ -91,11 +97,32 @@ fn shown(value: f64) -> String {
     rounded.to_string()
 }
 
-/// What is asked is named by the file's keys with all that it includes: they change only if it does.
-fn head(name: &str, of: &Simulated, asked: &toml::Table) -> String {
-    let (profile, hash, question) = (of.name(), of.hash(), machine::hash([asked.to_string().as_str()]));
-    let header = results::HEADER;
-    format!("# profile={profile} hash={hash}\n# experiment={name} question={question}\n{header}\n")
+/// The values of each cell: the machine's and those of the load in its first repeat ([`pilotlight_lab::fingerprint`]).
+pub(super) fn cells(of: &Simulated, loaded: &Loaded, plan: &Plan) -> anyhow::Result<BTreeMap<Cell, Fingerprint>> {
+    let machine = &of.files.machine;
+    let one = |point: &Point, ask: &Ask<'_>| {
+        Ok((cell(plan, point, of), Fingerprint::of(&(machine, &super::asked::load(machine, ask)?))))
+    };
+    Ok(computed::asked(loaded, plan, one)?.into_iter().collect())
+}
+
+/// What a point is called: the mechanism that the paper compares as policy, and what else is varied.
+fn cell(plan: &Plan, knobs: &Point, of: &Simulated) -> Cell {
+    let knob = POLICIES.iter().copied().find(|knob| varies(plan, knob));
+    let policy = knob.and_then(|knob| knobs.get(knob)).map_or_else(|| of.name().to_owned(), ToString::to_string);
+    Cell { point: point(plan, knobs, knob), variant: DEFAULT.to_owned(), policy }
+}
+
+fn head(file: &Path, name: &str, of: &Simulated) -> About {
+    let absolute = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let home = pilotlight_lab::experiment::home(&absolute).unwrap_or_default();
+    About {
+        experiment: name.to_owned(),
+        profile: of.name().to_owned(),
+        hash: of.hash(),
+        file: absolute.strip_prefix(&home).unwrap_or(file).display().to_string(),
+        ..About::default()
+    }
 }
 
 /// `completion/paper` of `experiments/completion/paper.toml`.

@@ -1,0 +1,158 @@
+//! Tests: which cells a change makes stale.
+
+use std::path::Path;
+
+use super::*;
+use crate::experiment::{LoadError, Request, load_text};
+use crate::results::{About, Run, Value as Number};
+use crate::stale::variants_of;
+
+const TEXT: &str = r#"
+    name = "t"
+    figure = "none"
+    title = "a test"
+    profile = "sandman-epyc-9454p"
+    duration = "1s"
+    warm_up = { rule = "fixed", time = "100ms" }
+    replications = 2
+    topology = { cores = 4, siblings = true, threads = 4 }
+    drive = [{ profile = "pm1743", count = 1 }]
+    policy = [{ label = "plain", name = "static" }, { label = "moving", name = "dynamic", settings = { core_busy = "90%" } }]
+    output = { metrics = ["iops", "cpu_power_w"] }
+    [[workload]]
+    name = "hosts"
+    connections = 4
+    depth = 8
+    rate = 100
+    request = { kind = "plain", size = "4KiB" }
+    [[axis]]
+    name = "load"
+    case = [{ label = "low", set = { "workload.hosts.rate" = 100 } }, { label = "high", set = { "workload.hosts.rate" = 200 } }]
+"#;
+
+/// A file of the repository, with replacements in `calibration.toml`.
+fn file(name: &str, changes: &[(&str, &str)]) -> Result<String, LoadError> {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)).unwrap();
+    let changes = if name == "calibration.toml" { changes } else { &[] };
+    Ok(changes.iter().fold(text, |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replacen(from, to, 1)
+    }))
+}
+
+fn cells(text: &str, calibration: &[(&str, &str)]) -> Cells {
+    let bench = load_text("t.toml", text, &Request::default(), &|name| file(name, calibration)).unwrap();
+    let names = ["family:x", "perturb:poll.loop_ns:+20"];
+    Cells::of(&bench, &variants_of(&bench, names.into_iter()))
+}
+
+fn changed(from: &str, to: &str) -> Cells {
+    assert!(TEXT.contains(from), "{from}");
+    cells(&TEXT.replacen(from, to, 1), &[])
+}
+
+/// What of the results of yesterday is stale, as point, policy and whether the variant is the default.
+fn stale<'y>(yesterday: &'y Cells, today: &Cells) -> Vec<&'y Cell> {
+    today.stale(&yesterday.0)
+}
+
+#[test]
+fn what_is_written_otherwise_makes_nothing_stale() {
+    let before = cells(TEXT, &[]);
+    assert!(before.0.len() > 4 * 10, "{}", before.0.len());
+    let same = [
+        ("duration = \"1s\"", "duration = \"1000ms\" # one second"),
+        ("title = \"a test\"", "title = \"another\"\nabout = \"more\"\ngiven = { rates = [1] }"),
+        ("replications = 2", "replications = 9"),
+        ("name = \"hosts\"", "name = \"guests\"\nspacing = { kind = \"poisson\" }"),
+        ("[\"iops\", \"cpu_power_w\"]", "[\"cpu_power_w\", \"iops\"]"),
+        ("core_busy = \"90%\"", "core_busy = \"90%\", interval = \"10us\""),
+    ];
+    for (from, to) in same {
+        let text = TEXT.replacen(from, to, 1);
+        let text = if to.contains("guests") { text.replace("workload.hosts", "workload.guests") } else { text };
+        assert_eq!(cells(&text, &[]), before, "{to}");
+    }
+    let words = [
+        ("fitted_on = []", "fitted_on = [\"sandman-t1-idle-cpu-w\"]"),
+        ("source = \"assumed: fixed", "source = \"fixed"),
+    ];
+    assert_eq!(cells(TEXT, &words), before);
+}
+
+#[test]
+fn a_changed_value_makes_its_points_stale_and_no_others() {
+    let before = cells(TEXT, &[]);
+    let only = |today: &Cells, is: &dyn Fn(&Cell) -> bool, what: &str| {
+        let stale = stale(&before, today);
+        let expected: Vec<&Cell> = before.0.keys().filter(|cell| is(cell)).collect();
+        assert!(!expected.is_empty() && stale == expected, "{what}: {stale:?}");
+    };
+    only(&changed("= 200 }", "= 201 }"), &|cell| cell.point == "load=high", "a rate");
+    only(&changed("\"90%\"", "\"91%\""), &|cell| cell.policy == "moving", "a setting");
+    only(
+        &changed("core_busy = \"90%\"", "core_busy = \"90%\", interval = \"11us\""),
+        &|cell| cell.policy == "moving",
+        "a default",
+    );
+    for (from, to) in [
+        ("\"1s\"", "\"2s\""),
+        ("100ms", "101ms"),
+        ("cores = 4", "cores = 8"),
+        ("4KiB", "8KiB"),
+        ("count = 1", "count = 2"),
+    ] {
+        only(&changed(from, to), &|_| true, to);
+    }
+    let constant = [("value = 100\nlow = 50", "value = 101\nlow = 50")];
+    only(&cells(TEXT, &constant), &|_| true, "a constant");
+}
+
+#[test]
+fn a_member_of_the_family_is_known_by_its_values() {
+    let before = cells(TEXT, &[]);
+    let bench = load_text("t.toml", TEXT, &Request::default(), &|name| file(name, &[])).unwrap();
+    let name = bench.machine.calibration.families[0].name.clone();
+    let (from, renamed) = (format!("name = \"{name}\""), "name = \"renamed\"".to_owned());
+    let today = cells(TEXT, &[(from.as_str(), renamed.as_str())]);
+    assert_eq!(stale(&before, &today), Vec::<&Cell>::new());
+    let of_yesterday = results(&before);
+    let sorted = today.sort(of_yesterday.clone());
+    assert_eq!((sorted.current.runs.len(), sorted.stale.runs.len()), (of_yesterday.runs.len(), 0));
+    assert!(sorted.current.runs.keys().any(|key| key.variant == "family:renamed"), "runs have today's names");
+    let text = TEXT.replace("name = \"load\"", "name = \"requests\"");
+    let sorted = cells(&text, &[]).sort(of_yesterday);
+    assert!(sorted.stale.runs.is_empty() && sorted.current.runs.keys().all(|key| key.point.starts_with("requests=")));
+}
+
+#[test]
+fn results_without_fingerprints_are_stale_until_they_are_stamped() {
+    let today = cells(TEXT, &[]);
+    let old = Results { cells: BTreeMap::new(), ..results(&today) };
+    assert_eq!(today.sort(old.clone()).current.runs.len(), 0);
+    let stamped = today.stamp(&old).unwrap();
+    assert_eq!(stamped, results(&today));
+    assert_eq!(Results::parse(&stamped.text()).unwrap(), stamped);
+    assert_eq!(
+        cells(&TEXT.replace("label = \"plain\"", "label = \"other\""), &[]).stamp(&old),
+        None,
+        "a policy is gone"
+    );
+}
+
+/// A run of each cell.
+fn results(cells: &Cells) -> Results {
+    let key = |cell: &Cell| RunKey {
+        point: cell.point.clone(),
+        variant: cell.variant.clone(),
+        policy: cell.policy.clone(),
+        replication: 0,
+    };
+    let value = Number { metric: crate::metrics::SATURATED.into(), unit: "1".into(), value: 0.0 };
+    let run = Run { seed: 1, values: vec![value] };
+    Results {
+        about: About::default(),
+        cells: cells.0.clone(),
+        runs: cells.0.keys().map(|cell| (key(cell), run.clone())).collect(),
+    }
+}

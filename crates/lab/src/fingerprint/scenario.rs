@@ -1,0 +1,184 @@
+//! The values of an experiment at a point under a policy: cores, drives, workload, trace, times, seed, the policy's parameters, and
+//! which metrics are kept.
+
+use pilotlight_policy::registry;
+use pilotlight_sim::scenario::{Connection, Kind, Phase, Rate, Spacing, Step};
+use pilotlight_sim::ssd::SsdModel;
+
+use super::{Encode, Fingerprint, Values, values};
+use crate::experiment::scenario::{self, ScenarioError};
+use crate::experiment::schema::{Cores, Detect, Experiment, MeanRate, Output, PolicySpec, Sample, Trace, WarmUp};
+use crate::quantity::Time;
+
+/// Parameters of policies that were added after results were made: number, policy, key, and the value with which the policy does what
+/// it did before.
+pub const ADDED: [(u8, &str, &str, &str); 0] = [];
+
+/// Parameters that name a set of others: what they set is in the others.
+const DERIVED: [(&str, &str); 1] = [("sandman", "guards")];
+
+/// What does not depend on the machine, at a point under a policy.
+///
+/// # Errors
+/// If the experiment asks for what there is not.
+pub fn of_point(
+    experiment: &Experiment,
+    policy: &PolicySpec,
+    models: &[(String, SsdModel)],
+) -> Result<Fingerprint, ScenarioError> {
+    let cores = policy.topology.unwrap_or(experiment.topology);
+    let drives = scenario::drives(experiment, models)?;
+    let workload = scenario::workload(experiment, cores.threads, drives.len())?;
+    Ok(Fingerprint::of(&Asked { experiment, policy, cores, drives, connections: workload.connections }))
+}
+
+struct Asked<'a> {
+    experiment: &'a Experiment,
+    policy: &'a PolicySpec,
+    cores: Cores,
+    drives: Vec<SsdModel>,
+    connections: Vec<Connection>,
+}
+
+impl Encode for Asked<'_> {
+    fn encode(&self, out: &mut Values) {
+        let Self { experiment, policy, cores, drives, connections } = self;
+        cores.encode(out);
+        drives.encode(out);
+        connections.encode(out);
+        experiment.trace.as_ref().map(|trace| (trace, trace.sample.map(|sample| sample.under(policy)))).encode(out);
+        experiment.duration.encode(out);
+        experiment.warm_up.encode(out);
+        experiment.series.encode(out);
+        experiment.seed.encode(out);
+        scenario::labels(experiment).encode(out);
+        experiment.output.encode(out);
+        of_policy(policy, out);
+    }
+}
+
+fn of_policy(policy: &PolicySpec, out: &mut Values) {
+    policy.name.encode(out);
+    let settings = scenario::settings(policy);
+    let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let parameters = registry::by_name(&policy.name).map(|entry| (entry.parameters)(&settings)).unwrap_or_default();
+    for parameter in parameters.iter().filter(|parameter| !DERIVED.contains(&(policy.name.as_str(), parameter.key))) {
+        let added = ADDED.iter().find(|(_, name, key, _)| (*name, *key) == (policy.name.as_str(), parameter.key));
+        match added {
+            None => parameter.value.encode(out),
+            Some((_, _, _, neutral)) if parameter.value == *neutral => {}
+            Some((number, ..)) => out.added(*number, &parameter.value),
+        }
+    }
+}
+
+values!(Cores: cores, siblings, threads);
+values!(Detect: label, within);
+values!(Connection: thread, drives, request, depth, spacing, phases, think_ns);
+values!(Phase: label, length_ns, rate);
+values!(Step: reads, writes, bytes, parity_kib);
+values!(
+    Sample: windows, window, run_in, strata, around_bursts, exact_requests, exact_time
+);
+values!(
+    Trace: source, volumes, client_sets, threads_per_client, depth, mean_iops, format, sizes, spread, dependent, begin, speed;
+    but sample
+);
+
+impl Encode for Time {
+    fn encode(&self, out: &mut Values) {
+        self.0.encode(out);
+    }
+}
+
+/// Which numbers are kept; neither in which order they are named, nor how they are drawn.
+impl Encode for Output {
+    fn encode(&self, out: &mut Values) {
+        let Self { metrics, series, detect, charts: _ } = self;
+        for names in [metrics, series] {
+            let mut names: Vec<&String> = names.iter().collect();
+            names.sort();
+            names.dedup();
+            names.encode(out);
+        }
+        detect.encode(out);
+    }
+}
+
+impl Encode for WarmUp {
+    fn encode(&self, out: &mut Values) {
+        match self {
+            Self::Fixed { time } => {
+                out.choice(0);
+                time.encode(out);
+            }
+            Self::Mser5 { least, most } => {
+                out.choice(1);
+                (least, most).encode(out);
+            }
+        }
+    }
+}
+
+impl Encode for MeanRate {
+    fn encode(&self, out: &mut Values) {
+        match self {
+            Self::Given(rate) => {
+                out.choice(0);
+                rate.encode(out);
+            }
+            Self::Drawn([low, high]) => {
+                out.choice(1);
+                (low, high).encode(out);
+            }
+        }
+    }
+}
+
+impl Encode for Kind {
+    fn encode(&self, out: &mut Values) {
+        match self {
+            Self::Plain { writes_ppm, bytes, sequential } => {
+                out.choice(0);
+                (writes_ppm, bytes).encode(out);
+                sequential.encode(out);
+            }
+            Self::Steps { steps, bytes_in, bytes_out } => {
+                out.choice(1);
+                steps.encode(out);
+                (bytes_in, bytes_out).encode(out);
+            }
+            Self::Traced { service_ns } => {
+                out.choice(2);
+                service_ns.encode(out);
+            }
+        }
+    }
+}
+
+impl Encode for Spacing {
+    fn encode(&self, out: &mut Values) {
+        match self {
+            Self::Paced => out.choice(0),
+            Self::Poisson => out.choice(1),
+            Self::Mmpp { ratio, high_share, high_ns } => {
+                out.choice(2);
+                (ratio, high_share).encode(out);
+                high_ns.encode(out);
+            }
+        }
+    }
+}
+
+impl Encode for Rate {
+    fn encode(&self, out: &mut Values) {
+        match self {
+            Self::Off => out.choice(0),
+            Self::PerSecond(rate) => {
+                out.choice(1);
+                rate.encode(out);
+            }
+            Self::Unlimited => out.choice(2),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Tests of the encoding: what a fingerprint depends on is tested where cells are ([`crate::cells`]).
+
+use pilotlight_sim::machine::{DirectorCosts, Network};
+
+use super::*;
+
+fn director(fails_ppm: u32) -> DirectorCosts {
+    DirectorCosts { decide_ns: 1, decide_thread_ns: 2, fill_ns: 3, move_ns: 4, frequency_ns: 5, fails_ppm }
+}
+
+/// A change of these makes all committed results stale.
+#[test]
+fn the_encoding_is_pinned() {
+    let network = Network { ports: 2, port_mbit_s: 200_000, round_trip_ns: 60_000, overhead_bytes: 100 };
+    let pins = [
+        (Fingerprint::of(&network), "ca1ec0c151"),
+        (Fingerprint::of(&director(0)), "f676fd1e84"),
+        (Fingerprint::of(&vec![Some(0.5), None]), "86555e54d6"),
+        (Fingerprint::of("sandman"), "abf0f589cf"),
+        (Fingerprint::of(&true), "0ffaac099f"),
+    ];
+    for (fingerprint, pinned) in pins {
+        assert_eq!(fingerprint.to_string(), pinned);
+        assert_eq!(pinned.parse(), Ok(fingerprint));
+    }
+}
+
+#[test]
+fn values_count_by_order_and_kind_and_a_whole_number_of_any_type_is_the_same() {
+    let different = [
+        Fingerprint::of(&(1_u32, 2_u32)),
+        Fingerprint::of(&(2_u32, 1_u32)),
+        Fingerprint::of(&(1_u32, 2.0)),
+        Fingerprint::of(&vec![1_u32, 2]),
+        Fingerprint::of("12"),
+    ];
+    for (at, one) in different.iter().enumerate() {
+        assert!(!different[..at].contains(one), "{at}");
+    }
+    assert_eq!(Fingerprint::of(&(1_u8, 2_u64)), different[0]);
+    assert_ne!(Fingerprint::of(&vec!["ab", "c"]), Fingerprint::of(&vec!["a", "bc"]));
+}
+
+#[test]
+fn a_field_that_was_added_counts_where_it_is_not_neutral() {
+    let before = ((1_u32, 2_u32), ((3_u32, 4_u32), 5_u32));
+    assert_eq!(Fingerprint::of(&director(0)), Fingerprint::of(&before));
+    assert_ne!(Fingerprint::of(&director(7)), Fingerprint::of(&before));
+}

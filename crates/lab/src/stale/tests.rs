@@ -1,0 +1,49 @@
+//! Tests: what is said of stale results.
+
+use super::*;
+
+fn home() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+fn fig3() -> (About, BTreeMap<Cell, Fingerprint>) {
+    let set = vec![("machine.poll.loop_ns".to_owned(), "77".to_owned())];
+    let request = Request { set, smoke: true, replications: None };
+    let bench = experiment::load(&home().join("experiments/sandman/fig3.toml"), &request).unwrap();
+    let cells = Cells::of(&bench, &variants_of(&bench, std::iter::empty()));
+    let there = bench.points.iter().flat_map(|point| {
+        point.experiment.policies.iter().map(|policy| Cell {
+            point: point.name.clone(),
+            variant: "default".into(),
+            policy: policy.label.clone(),
+        })
+    });
+    (bench.about(), there.map(|cell| (cell.clone(), cells.get(&cell).unwrap())).collect())
+}
+
+#[test]
+fn the_cells_that_are_stale_are_named() {
+    let (about, mut there) = fig3();
+    assert_eq!(about.file, "experiments/sandman/fig3.toml");
+    let now = today(&about, &there, home());
+    assert_eq!(reason(&there, &now), None);
+    let other = Fingerprint::of("other");
+    let (cell, fingerprint) = there.iter_mut().next().unwrap();
+    let name = format!("{} at {} (default)", cell.policy, cell.point);
+    *fingerprint = other;
+    let said = reason(&there, &now).unwrap();
+    assert!(said.starts_with("1 of ") && said.ends_with(&name), "{said}");
+    there.values_mut().for_each(|fingerprint| *fingerprint = other);
+    let said = reason(&there, &now).unwrap();
+    assert!(said.contains("and ") && said.matches("(default)").count() == NAMED, "{said}");
+    assert!(reason(&BTreeMap::new(), &now).unwrap().contains("all of it is stale"));
+}
+
+#[test]
+fn an_experiment_is_found_by_its_name_where_its_file_has_moved() {
+    let (about, there) = fig3();
+    let moved = About { file: "experiments/elsewhere/figure-3.toml".into(), ..about.clone() };
+    assert_eq!(reason(&there, &today(&moved, &there, home())), None);
+    let gone = About { experiment: "nowhere".into(), ..moved };
+    assert!(reason(&there, &today(&gone, &there, home())).unwrap().contains("figure-3.toml cannot be run today"));
+}

@@ -1,0 +1,107 @@
+//! `pilotlab check results --restamp`: results get the fingerprints of today's cells, their numbers stay.
+//!
+//! For changes that change fingerprints and no number, such as another encoding of values or a field that is added with its neutral
+//! value. *Guard.* Of the runs of each file whose fingerprint would change, the share is computed again, at least one; if a number differs,
+//! no file is written. A file whose rows would not stay the same bytes is not written either (their order may change: it becomes that of the runs' keys). Who restamps vouches for the rest: what
+//! changes numbers is to be run again instead.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use pilotlight_lab::cells::Cells;
+use pilotlight_lab::recheck;
+use pilotlight_lab::results::{self, Results};
+use pilotlight_lab::sweep::{self, Sweep};
+use pilotlight_lab::{journal, parallel, stale as lab_stale};
+
+use super::{Committed, ResultsArgs, below};
+use crate::console;
+use crate::exit::Exit;
+use crate::run::found;
+use crate::stale;
+
+/// A file that is to be written, and its runs whose fingerprint changes.
+struct Doubtful {
+    file: Committed,
+    stamped: Results,
+}
+
+/// Restamps the folder of results and those in it.
+pub(super) fn run(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<ExitCode> {
+    let calibration = found("calibration.toml")?;
+    let home = calibration.parent().unwrap_or(Path::new("."));
+    let mut doubtful = Vec::new();
+    for path in below(&args.folder)? {
+        let results = Results::read(&path)?;
+        if stale::is_local(&results.about, home) {
+            continue;
+        }
+        doubtful.extend(changed(&path, &results, home).with_context(|| path.display().to_string())?);
+    }
+    let mut differing = 0;
+    for Doubtful { file, .. } in &doubtful {
+        differing += differs(args, workers, file)?;
+    }
+    if differing > 0 {
+        console::line("no file is written: run the experiments again")?;
+        return Ok(Exit::Failed.into());
+    }
+    for Doubtful { file, stamped } in &doubtful {
+        let path = file.path.display().to_string();
+        let place = path.strip_suffix(results::PACKED).unwrap_or(&path);
+        journal::put(Path::new(place), stamped)?;
+        console::line(format_args!(
+            "{path}: {} runs restamped, {} cells",
+            file.results.runs.len(),
+            stamped.cells.len()
+        ))?;
+    }
+    Ok(Exit::Clean.into())
+}
+
+/// What would change in a file; `None` if nothing.
+fn changed(path: &Path, results: &Results, home: &Path) -> anyhow::Result<Option<Doubtful>> {
+    let bench = lab_stale::asked_again(&results.about, home)?.context("its comment lines name no experiment")?;
+    let variants = lab_stale::variants_of(&bench, results.runs.keys().map(|key| key.variant.as_str()));
+    let mut stamped =
+        Cells::of(&bench, &variants).stamp(results).context("it has cells that are gone: run it again")?;
+    stamped.about = bench.about();
+    if stamped == *results {
+        return Ok(None);
+    }
+    anyhow::ensure!(
+        rows(&results::text(path)?) == rows(&stamped.text()),
+        "its rows would not stay the same: run it again"
+    );
+    let mut doubt = results.clone();
+    doubt.runs.retain(|key, _| results.cells.get(&key.cell()) != stamped.cells.get(&key.cell()));
+    let most = results.runs.keys().map(|key| key.replication + 1).max().unwrap_or(0);
+    let file = Committed { path: path.to_owned(), results: doubt, bench: bench.with_replications(most), variants };
+    Ok(Some(Doubtful { file, stamped }))
+}
+
+/// The rows of a text, in order.
+fn rows(text: &str) -> Vec<&str> {
+    let mut rows: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    rows.sort_unstable();
+    rows
+}
+
+/// Computes a share again; tells and returns how many runs differ.
+fn differs(args: &ResultsArgs, workers: NonZeroUsize, file: &Committed) -> anyhow::Result<usize> {
+    let sweep = Sweep::new(&file.bench, &file.variants);
+    let sample = recheck::sample(recheck::candidates(0, &sweep, &file.results, args.seed), args.share, None);
+    let compare = |at: usize| recheck::compare(&sweep, sample.chosen[at].job, &file.results, &sweep::simulator);
+    let mut differing = 0;
+    for compared in parallel::each(workers, sample.chosen.len(), None, compare).into_iter().flatten() {
+        if let Err(difference) = compared? {
+            console::line(format_args!("{}: DIFFERS: {difference}", file.path.display()))?;
+            differing += 1;
+        }
+    }
+    let (path, drawn, of) = (file.path.display(), sample.chosen.len(), file.results.runs.len());
+    console::line(format_args!("{path}: {drawn} of {of} runs computed again, {differing} differ"))?;
+    Ok(differing)
+}

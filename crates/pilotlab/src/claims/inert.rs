@@ -1,0 +1,24 @@
+//! Experiments in which a swept parameter changes nothing.
+
+use std::path::{Path, PathBuf};
+
+use pilotlight_lab::results::Results;
+use pilotlight_lab::{inert, stale as lab_stale};
+
+use crate::stale;
+
+/// A sentence for each such parameter in files of results.
+pub(super) fn sentences(paths: &[PathBuf], home: &Path) -> anyhow::Result<Vec<String>> {
+    let mut sentences = Vec::new();
+    for path in paths {
+        let results = Results::read(path)?;
+        let bench = if stale::is_local(&results.about, home) {
+            None
+        } else {
+            lab_stale::asked_again(&results.about, home).ok().flatten()
+        };
+        let found = inert::of_results(&results, bench.as_ref().map(|bench| &bench.experiment));
+        sentences.extend(found.iter().map(|inert| format!("{}: {inert}", results.about.experiment)));
+    }
+    Ok(sentences)
+}

@@ -1,0 +1,49 @@
+//! Which results are stale, whatever kind of machine they are of.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use pilotlight_lab::cells::Cells;
+use pilotlight_lab::fingerprint::Fingerprint;
+use pilotlight_lab::results::{About, Cell};
+use pilotlight_lab::{local, stale};
+
+use crate::run::live::computed;
+
+/// Today's cells of the experiment that results name; `there` are the cells of the results.
+///
+/// # Errors
+/// In words, if it cannot be run today.
+pub(crate) fn today(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &Path) -> Result<Cells, String> {
+    if is_local(about, home) {
+        return computed::today(about, home).map_err(|error| format!("it cannot be run today ({error:#})"));
+    }
+    stale::today(about, there, home)
+}
+
+/// The command that runs what is stale again, and nothing else.
+pub(crate) fn remedy(about: &About, there: &BTreeMap<Cell, Fingerprint>, path: &Path, home: &Path) -> String {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).display();
+    let (file, profile) = (&about.file, &about.profile);
+    if file.is_empty() {
+        return "run its experiment again".to_owned();
+    }
+    if is_local(about, home) {
+        return format!("run `pilotlab run {file} --simulated profiles/{profile}.toml --rows {folder}`");
+    }
+    let (choice, leaves_out) = stale::choice_of(there.keys().map(|cell| cell.variant.as_str()));
+    let mut flags = String::new();
+    let flag = |yes: bool, flag: String| if yes { flag } else { String::new() };
+    flags += &flag(about.asked.smoke, " --smoke".into());
+    flags += &flag(choice.family, " --family".into());
+    flags += &choice.perturb.map_or_else(String::new, |percent| format!(" --perturb {percent}"));
+    flags += &flag(choice.draws > 0, format!(" --lhs {}", choice.draws));
+    flags += &flag(leaves_out, " --leave-out".into());
+    about.asked.set.iter().for_each(|(key, value)| flags += &format!(" --set '{key}={value}'"));
+    format!("run `pilotlab run {file}{flags} --out {folder}`")
+}
+
+/// Whether results are of a machine that does its own I/O.
+pub(crate) fn is_local(about: &About, home: &Path) -> bool {
+    local::is_one(&home.join("profiles"), &about.profile)
+}
