@@ -76,7 +76,7 @@ fn stale_results_fail_the_check() {
     let folder = tempfile::tempdir().unwrap();
     let check = || {
         let program = Command::new(env!("CARGO_BIN_EXE_pilotlab"))
-            .args(["check", "results", folder.path().to_str().unwrap()])
+            .args(["check", "results", folder.path().join("rows").to_str().unwrap()])
             .current_dir(root())
             .output()
             .unwrap();
