@@ -307,8 +307,16 @@ impl Results {
     /// # Errors
     /// If the file cannot be read, or a line is no row.
     pub fn read(path: &Path) -> Result<Self, ResultsError> {
+        Ok(Self::read_whole(path)?.finished())
+    }
+
+    /// Reads a file whose runs need no end: those of machines with one drive are written all at once.
+    ///
+    /// # Errors
+    /// As [`Results::read`].
+    pub fn read_whole(path: &Path) -> Result<Self, ResultsError> {
         let text = unpacked(path)?;
-        Self::parse(&text).map_err(|(line, reason)| ResultsError::Row {
+        Self::parse_whole(&text).map_err(|(line, reason)| ResultsError::Row {
             path: path.display().to_string(),
             line,
             reason,
@@ -320,6 +328,19 @@ impl Results {
     /// # Errors
     /// The number of the line that is no row, and why.
     pub fn parse(text: &str) -> Result<Self, (usize, &'static str)> {
+        Ok(Self::parse_whole(text)?.finished())
+    }
+
+    /// Without runs that have not come to their end.
+    #[must_use]
+    pub fn finished(mut self) -> Self {
+        self.runs.retain(|_, run| run.values.last().is_some_and(|last| last.metric == SATURATED));
+        let there: BTreeSet<Cell> = self.runs.keys().map(RunKey::cell).collect();
+        self.cells.retain(|cell, _| there.contains(cell));
+        self
+    }
+
+    fn parse_whole(text: &str) -> Result<Self, (usize, &'static str)> {
         let mut results = Self::default();
         let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
         for (at, line) in whole.lines().enumerate() {
@@ -332,9 +353,6 @@ impl Results {
                 results.take(line).map_err(|reason| (at + 1, reason))?;
             }
         }
-        results.runs.retain(|_, run| run.values.last().is_some_and(|last| last.metric == SATURATED));
-        let there: BTreeSet<Cell> = results.runs.keys().map(RunKey::cell).collect();
-        results.cells.retain(|cell, _| there.contains(cell));
         Ok(results)
     }
 

@@ -227,7 +227,7 @@ fn committed(folder: &Path) -> anyhow::Result<(Vec<Committed>, usize)> {
     let home = calibration.parent().unwrap_or(Path::new("."));
     let (mut files, mut stale) = (Vec::new(), 0);
     for path in below(folder)? {
-        let results = Results::read(&path)?;
+        let results = stale::read(&path, home)?;
         let today = stale::today(&results.about, &results.cells, home);
         if let Some(reason) = lab_stale::reason(&results.cells, &today) {
             let remedy = stale::remedy(&results.about, &results.cells, &path, home);

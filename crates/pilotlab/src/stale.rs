@@ -5,7 +5,7 @@ use std::path::Path;
 
 use pilotlight_lab::cells::Cells;
 use pilotlight_lab::fingerprint::Fingerprint;
-use pilotlight_lab::results::{About, Cell};
+use pilotlight_lab::results::{About, Cell, Results, ResultsError};
 use pilotlight_lab::{local, stale};
 
 use crate::run::live::computed;
@@ -19,6 +19,12 @@ pub(crate) fn today(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &P
         return computed::today(about, home).map_err(|error| format!("it cannot be run today ({error:#})"));
     }
     stale::today(about, there, home)
+}
+
+/// Results of either kind of machine.
+pub(crate) fn read(path: &Path, home: &Path) -> Result<Results, ResultsError> {
+    let results = Results::read_whole(path)?;
+    Ok(if is_local(&results.about, home) { results } else { results.finished() })
 }
 
 /// The command that runs what is stale again, and nothing else.

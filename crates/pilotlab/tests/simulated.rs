@@ -84,7 +84,7 @@ fn stale_results_fail_the_check() {
     };
     run("experiments/thesis/gc-60s.toml", folder.path(), &[]);
     let rows = folder.path().join("rows/thesis-gc-60s.csv.zst");
-    let results = pilotlight_lab::results::Results::read(&rows).unwrap();
+    let results = pilotlight_lab::results::Results::read_whole(&rows).unwrap();
     let put = |results: &pilotlight_lab::results::Results| {
         pilotlight_lab::journal::put(&folder.path().join("rows/thesis-gc-60s.csv"), results).unwrap();
     };

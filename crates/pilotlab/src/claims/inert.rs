@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use pilotlight_lab::results::Results;
 use pilotlight_lab::{inert, stale as lab_stale};
 
 use crate::stale;
@@ -11,7 +10,7 @@ use crate::stale;
 pub(super) fn sentences(paths: &[PathBuf], home: &Path) -> anyhow::Result<Vec<String>> {
     let mut sentences = Vec::new();
     for path in paths {
-        let results = Results::read(path)?;
+        let results = stale::read(path, home)?;
         let bench = if stale::is_local(&results.about, home) {
             None
         } else {
