@@ -40,7 +40,7 @@ impl Journal {
         let lock = lock(path)?;
         let there = read(path)?.unwrap_or_default();
         let cells = today(&there);
-        let renamed = |sorted: &Sorted| sorted.current.cells != there.cells || there.about != *about;
+        let renamed = |sorted: &Sorted| sorted.current.cells != there.cells;
         let mut sorted = cells.sort(there.clone());
         sorted.current.about = about.clone();
         if !there.runs.is_empty() && (!sorted.stale.runs.is_empty() || renamed(&sorted)) {
