@@ -48,6 +48,6 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let path = args.out.clone().unwrap_or_else(|| folder.report());
     files::write(&path, report::report(&read).html())?;
     console::line(path.display())?;
-    report::inert(&read.results).iter().for_each(|inert| console::say(inert));
+    report::inert(&read.results).iter().for_each(console::say);
     Ok(Exit::Clean.into())
 }
