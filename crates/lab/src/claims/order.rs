@@ -285,12 +285,14 @@ impl Evaluation<'_> {
         findings: &mut Vec<Finding>,
     ) -> Result<(), String> {
         let values = |name: &str| self.values(&terms[name], point);
-        let metric = statement.metric.as_ref().unwrap_or(&order.from.metric);
-        let share = order.margin.unwrap_or_else(|| margin_of(metric));
+        let stated = statement.metric.as_ref().unwrap_or(&order.from.metric);
         let scale = order.margin_of.as_deref().map(values).transpose()?.map(|scale| scale.size());
         for pair @ Pair { left, sign, right } in &statement.pairs {
             let (a, b) = (values(left)?, values(right)?);
             let difference = b.less(&a)?;
+            let metrics: Vec<&str> = [left, right].iter().filter_map(|name| terms[name.as_str()].metric()).collect();
+            let metric = metrics.into_iter().min_by(|a, b| margin_of(a).total_cmp(&margin_of(b))).unwrap_or(stated);
+            let share = order.margin.unwrap_or_else(|| margin_of(metric));
             let margin = share * scale.unwrap_or_else(|| a.size().max(b.size()));
             let holds = match sign {
                 Sign::Less => verdict::less(difference),
@@ -299,7 +301,7 @@ impl Evaluation<'_> {
             };
             findings.push(Finding {
                 pair: pair.to_string(),
-                metric: metric.clone(),
+                metric: metric.to_owned(),
                 point: point.to_string(),
                 variant: self.variant.to_owned(),
                 difference,
@@ -355,6 +357,14 @@ impl Term {
                 Self::Compared { of: inside(of), versus: inside(versus), compare }
             }
             Self::Formula(formula) => Self::Formula(formula),
+        }
+    }
+
+    /// What is selected or compared; `None` for arithmetic.
+    fn metric(&self) -> Option<&str> {
+        match self {
+            Self::Values(of) | Self::Compared { of, .. } => Some(&of.metric),
+            Self::Formula(_) => None,
         }
     }
 

@@ -138,6 +138,23 @@ fn terms_name_points_metrics_formulas_and_comparisons() {
 }
 
 #[test]
+fn a_margin_follows_the_metric_of_the_terms() {
+    let store = store(&["e,,default,a,power_w,W,100,100", "e,,default,b,power_w,W,107,107"]);
+    let terms = "terms={x={policy='a', metric='power_w'}, y={policy='b', metric='power_w'}, above='[c] * 1.07'}\n";
+    let one = |statement: &str| {
+        let order = order(&format!("{terms}holds=['latency_p99_us: {statement}']"));
+        let look_up = |name: Name<'_>| (name == Name::Claim("c")).then_some(100.0);
+        let evaluation = Evaluation { store: &store, variant: "default", look_up: &look_up };
+        let finding = evaluation.of(&order).unwrap().remove(0);
+        (finding.holds, finding.metric)
+    };
+    // 7 % is alike for a latency, not for watts
+    for statement in ["y <= x", "x ~ y", "above <= x", "x ~ above"] {
+        assert_eq!(one(statement), (Holds::No, "power_w".to_owned()), "{statement}");
+    }
+}
+
+#[test]
 fn what_is_missing_is_named() {
     let missing = |statement: &str| holds(&format!("holds=['{statement}']"), &sweep()).unwrap_err();
     assert_eq!(missing("a < c"), "e has no w of c (variant default)");
