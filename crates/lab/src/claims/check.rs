@@ -30,6 +30,10 @@ pub fn check(map: &Map, claims: &[Claim]) -> Result<(), Mismatch> {
     for claim in claims {
         let wrong = |key, problem| Mismatch { id: claim.id.clone(), key, problem };
         if let Some(contradiction) = map.contradicts.get(&claim.id) {
+            if !claim.kind.is_result() {
+                let problem = "what is taken as given has no verdict `contradicts`; remove its [[contradicts]]";
+                return Err(wrong("id", problem.to_owned()));
+            }
             contradiction.evaluate(&printed).map_err(|problem| wrong("inequality", problem))?;
         }
         if map.rows.get(&claim.id).is_some_and(|row| reads_a_percentile_silently(claim, row)) {
@@ -122,6 +126,8 @@ mod tests {
         assert_eq!(checked(map, "power (W)", ""), Ok(()));
         let refused = checked(&map.replace("395", "413"), "power (W)", "").unwrap_err();
         assert!(refused.contains("row x: inequality: \"413 < [idle]\" does not hold"), "{refused}");
+        let given = checked(&map.replace("'x'", "'idle'"), "power (W)", "").unwrap_err();
+        assert!(given.contains("row idle: id: what is taken as given"), "{given}");
         assert_eq!(checked(&map.replace("'x'", "'y'").replace("395", "413"), "power (W)", ""), Ok(()), "no claim");
     }
 
