@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::machine;
-use crate::results::{Results, Run, RunKey};
+use crate::results::{Cell, Results, Run, RunKey};
 use crate::sweep::{Engine, Sweep, SweepError};
 
 /// A run that can be computed again.
@@ -17,19 +17,22 @@ pub struct Candidate {
     pub file: usize,
     /// Which run of its sweep.
     pub job: usize,
+    /// Its cell.
+    pub cell: Cell,
     /// What orders the draw.
     pub lot: String,
     /// Estimated cost in seconds of a core.
     pub cost_s: f64,
 }
 
-/// The runs of a file of results.
+/// The runs of a file of results. A run of which the file has only members of the family that ride on it is among them.
 #[must_use]
 pub fn candidates(file: usize, sweep: &Sweep<'_>, results: &Results, seed: u64) -> Vec<Candidate> {
     let name = &results.about.experiment;
     let lot = |key: &RunKey| machine::hash([seed.to_string().as_str(), name, &format!("{key:?}")]);
-    let jobs = sweep.list().filter(|(_, key, _)| results.runs.contains_key(key));
-    jobs.map(|(job, key, cost_s)| Candidate { file, job, lot: lot(&key), cost_s }).collect()
+    let there = |job: usize| sweep.results_of(job).iter().any(|key| results.runs.contains_key(key));
+    let jobs = sweep.list().filter(|&(job, ..)| there(job));
+    jobs.map(|(job, key, cost_s)| Candidate { file, job, cell: key.cell(), lot: lot(&key), cost_s }).collect()
 }
 
 /// What is computed again.
@@ -59,6 +62,20 @@ pub fn sample(mut all: Vec<Candidate>, share: f64, budget_s: Option<f64>) -> Sam
     };
     let chosen: Vec<Candidate> = all.into_iter().take(drawn).filter(fits).collect();
     Sample { left_out: drawn - chosen.len(), chosen, of }
+}
+
+/// As [`sample`], and beside the share the first run by lot of each cell that the share leaves out.
+#[must_use]
+pub fn sample_each_cell(all: Vec<Candidate>, share: f64) -> Sample {
+    let mut sample = sample(all.clone(), share, None);
+    let mut rest: Vec<Candidate> = all.into_iter().filter(|candidate| !sample.chosen.contains(candidate)).collect();
+    rest.sort_unstable_by(|a, b| a.lot.cmp(&b.lot));
+    for candidate in rest {
+        if sample.chosen.iter().all(|chosen| chosen.cell != candidate.cell) {
+            sample.chosen.push(candidate);
+        }
+    }
+    sample
 }
 
 /// A number that came out otherwise.
@@ -126,7 +143,8 @@ mod tests {
     use super::*;
 
     fn candidate(job: usize, cost_s: f64) -> Candidate {
-        Candidate { file: 0, job, lot: machine::hash([job.to_string().as_str()]), cost_s }
+        let cell = Cell { point: (job % 5).to_string(), variant: "default".into(), policy: "static".into() };
+        Candidate { file: 0, job, cell, lot: machine::hash([job.to_string().as_str()]), cost_s }
     }
 
     #[test]
@@ -141,5 +159,15 @@ mod tests {
         assert!(within.left_out > 0 && within.left_out + within.chosen.len() == 20);
         assert_eq!(sample(vec![candidate(1, 1.0)], 0.01, None).chosen.len(), 1, "one at least");
         assert_eq!(sample(Vec::new(), 0.01, None).chosen.len(), 0);
+    }
+
+    #[test]
+    fn each_cell_is_drawn_at_least_once_and_the_share_stays() {
+        let all: Vec<Candidate> = (0..100).map(|job| candidate(job, 1.0)).collect();
+        let few = sample_each_cell(all.clone(), 0.01).chosen;
+        let points: std::collections::BTreeSet<&str> = few.iter().map(|run| run.cell.point.as_str()).collect();
+        assert_eq!((few.len(), points.len()), (5, 5));
+        let share = sample(all.clone(), 0.5, None).chosen;
+        assert_eq!(sample_each_cell(all, 0.5).chosen, share, "it has runs of every cell");
     }
 }

@@ -215,6 +215,12 @@ impl<'a> Sweep<'a> {
         format!("at {point}, {policy}, {variant}, replication {replication}")
     }
 
+    /// What a run of [`Sweep::list`] gives: its own results, and those of members of the family that ride on it.
+    #[must_use]
+    pub fn results_of(&self, job: usize) -> Vec<RunKey> {
+        self.keys(&self.jobs[job])
+    }
+
     /// The experiment at its point and the policy of a run.
     #[must_use]
     pub fn asked(&self, job: usize) -> (&Experiment, &PolicySpec) {

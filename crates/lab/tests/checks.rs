@@ -56,6 +56,10 @@ fn results_computed_again_are_the_same_and_a_changed_number_is_found() {
         let equal = recheck::compare(&sweep, run.job, &results, &simulator).unwrap().unwrap();
         assert!(equal > 20, "{}: {equal} numbers", sweep.name(run.job));
     }
+    let mut members = results.clone();
+    members.runs.retain(|key, _| key.variant == "family:least-saving");
+    let of_members = recheck::candidates(0, &sweep, &members, 1);
+    assert_eq!(of_members, all, "results of members alone are computed again with the run that they ride on");
     let key = RunKey {
         point: "rate=20000".into(),
         variant: "family:least-saving".into(),

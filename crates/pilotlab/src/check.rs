@@ -164,7 +164,7 @@ fn recheck(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<ExitCode
         ))?;
     }
     if stale > 0 {
-        console::line(format_args!("{stale} files are stale, or partly: the commands above run what is again"))?;
+        console::line(format_args!("{stale} files contain stale results: run the commands above"))?;
     }
     Ok(if equal && stale == 0 { Exit::Clean } else { Exit::Failed }.into())
 }

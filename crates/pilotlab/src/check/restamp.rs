@@ -1,9 +1,10 @@
 //! `pilotlab check results --restamp`: results get the fingerprints of today's cells, their numbers stay.
 //!
 //! For changes that change fingerprints and no number, such as another encoding of values or a field that is added with its neutral
-//! value. *Guard.* Of the runs of each file whose fingerprint would change, the share is computed again, at least one; if a number differs,
-//! no file is written. A file whose rows would not stay the same bytes is not written either (their order may change: it becomes that of the runs' keys). Who restamps vouches for the rest: what
-//! changes numbers is to be run again instead.
+//! value. *Guard.* Of each file the runs whose fingerprint would change are considered. The share of them is computed again, and at least
+//! one run of each cell; of a file without any fingerprints the share alone, at least one run. If a number differs, or no run can be
+//! computed again, no file is written. A file whose rows would not stay the same bytes is not written either (their order may change: it
+//! becomes that of the runs' keys). Further replications are not checked: where numbers may have changed, run the experiment again instead.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -53,7 +54,7 @@ pub(super) fn run(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<E
         let place = path.strip_suffix(results::PACKED).unwrap_or(&path);
         journal::put(Path::new(place), stamped)?;
         console::line(format_args!(
-            "{path}: {} runs restamped, {} cells",
+            "{path}: {} results restamped; {} cells in all",
             file.results.runs.len(),
             stamped.cells.len()
         ))?;
@@ -92,7 +93,17 @@ fn rows(text: &str) -> Vec<&str> {
 /// Computes a share again; tells and returns how many runs differ.
 fn differs(args: &ResultsArgs, workers: NonZeroUsize, file: &Committed) -> anyhow::Result<usize> {
     let sweep = Sweep::new(&file.bench, &file.variants);
-    let sample = recheck::sample(recheck::candidates(0, &sweep, &file.results, args.seed), args.share, None);
+    let all = recheck::candidates(0, &sweep, &file.results, args.seed);
+    let sample = if file.results.cells.is_empty() {
+        recheck::sample(all, args.share, None)
+    } else {
+        recheck::sample_each_cell(all, args.share)
+    };
+    anyhow::ensure!(
+        !sample.chosen.is_empty() || file.results.runs.is_empty(),
+        "{}: none of its runs can be computed again: run the experiment again",
+        file.path.display()
+    );
     let compare = |at: usize| recheck::compare(&sweep, sample.chosen[at].job, &file.results, &sweep::simulator);
     let mut differing = 0;
     for compared in parallel::each(workers, sample.chosen.len(), None, compare).into_iter().flatten() {
@@ -102,6 +113,8 @@ fn differs(args: &ResultsArgs, workers: NonZeroUsize, file: &Committed) -> anyho
         }
     }
     let (path, drawn, of) = (file.path.display(), sample.chosen.len(), file.results.runs.len());
-    console::line(format_args!("{path}: {drawn} of {of} runs computed again, {differing} differ"))?;
+    console::line(format_args!(
+        "{path}: {of} results get another fingerprint; {drawn} runs computed again, {differing} differ"
+    ))?;
     Ok(differing)
 }
