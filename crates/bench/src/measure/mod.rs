@@ -24,8 +24,8 @@ use crate::results::entry::Sensed;
 use crate::run::{Senses, StopFlag};
 pub use summary::{EnergyLine, Line, Summary};
 
-/// A run must last for at least so many updates of a sensor, or the sensor's energy is not shown: the first and the last update of a window
-/// can each be off by one.
+/// A run must last for at least so many updates of a sensor, or the sensor's energy and counters are not shown: the first and the last update
+/// of a window can each be off by one.
 pub const LEAST_UPDATES: u64 = 3;
 /// How often a wait looks whether it should end.
 const LOOK: Duration = Duration::from_millis(20);
@@ -109,7 +109,7 @@ pub enum Error {
 pub struct Span {
     /// From when to when, on the monotonic clock.
     pub window: Window,
-    /// Energies, counters and gauges; an energy of a window that is too short for its sensor is an error.
+    /// Energies, counters and gauges. In a window that is too short for its sensor an energy is an error, and a counter is absent.
     pub sensed: Sensed,
 }
 
@@ -213,7 +213,9 @@ impl Measuring<'_> {
         loop {
             if let Some((status, usage)) = wait_for(&child, LOOK).map_err(Error::Wait)? {
                 let window = Window { from_ns, to_ns: now_ns() };
-                return ending.map_or(Ok((status, usage, window)), |(reason, _)| Err(reason));
+                // Ctrl-C in a terminal goes to the command too, which may end before this looks.
+                let reason = ending.map(|(reason, _)| reason).or_else(|| self.stop.signal().map(Error::Stopped));
+                return reason.map_or(Ok((status, usage, window)), Err);
             }
             let reason = || self.stop.signal().map(Error::Stopped).or_else(|| failed().map(Into::into));
             match &ending {
@@ -274,14 +276,20 @@ fn signal(child: &Child, signal: Signal) {
 fn spanned(sampler: Sampler, window: Window) -> Result<Span, Error> {
     let (recording, failure) = sampler.stop();
     failure.map_or(Ok(()), Err)?;
-    let mut sensed = Sensed::of(&recording, window);
-    let short = too_short(&recording, window);
-    for energy in &mut sensed.energies {
-        if let Some((_, why)) = short.iter().find(|(name, _)| *name == energy.name) {
+    Ok(Span { window, sensed: sensed(&recording, window) })
+}
+
+/// What sensors say about a window, without what it is too short for.
+fn sensed(recording: &Recording, window: Window) -> Sensed {
+    let mut sensed = Sensed::of(recording, window);
+    for (name, why) in too_short(recording, window) {
+        for energy in sensed.energies.iter_mut().filter(|energy| energy.name == name) {
             energy.uj = Err(why.clone());
         }
+        let counter = |column: &str| column.starts_with(&name) && column.ends_with("_per_s");
+        sensed.observed.retain(|column, _| !counter(column));
     }
-    Ok(Span { window, sensed })
+    sensed
 }
 
 /// Domains of sensors of which a window has too few updates, and the reason as people read it.

@@ -30,6 +30,8 @@ pub struct Summary {
     pub idle_baseline: bool,
     /// If no power is measured: every power sensor that a machine can have, and why it cannot be read here.
     pub missing: Vec<Missing>,
+    /// If no power is measured: power sensors that this machine has and that were not asked for.
+    pub unread: Vec<String>,
     /// Whether the power of some part of the machine is measured, not modelled.
     pub has_measured_power: bool,
 }
@@ -83,6 +85,7 @@ impl Summary {
             energy: energy(rounds),
             idle_baseline: !rounds.is_empty() && rounds.iter().all(|round| round.idle.is_some()),
             missing: senses.survey.clone(),
+            unread: senses.unread.clone(),
             has_measured_power,
         }
     }

@@ -1,7 +1,8 @@
 //! Runs of small commands, and figures that are known by hand.
 
+use pilotlight_sensors::energy::Point;
 use pilotlight_sensors::recording::Track;
-use pilotlight_sensors::{Config, Domain, Origin, Part};
+use pilotlight_sensors::{Config, Domain, Origin, Part, Unit};
 
 use super::*;
 use crate::experiment::schema::SensorSpec;
@@ -97,6 +98,16 @@ fn a_signal_ends_the_command_and_then_the_measurement() {
     assert!(!Path::new("/proc").join(pid).exists(), "the command has ended");
 }
 
+/// Ctrl-C in a terminal goes to the command too, which may have ended before the signal is looked for.
+#[test]
+fn a_run_that_a_signal_cut_short_is_no_result() {
+    let stop = StopFlag::default();
+    stop.set(2);
+    let options = Options { repeats: 1, ignore_failure: true, ..options("kill -2 $$") };
+    let (rounds, _) = measured(&options, &Senses::default(), &stop);
+    assert!(matches!(rounds, Err(Error::Stopped(2))), "{rounds:?}");
+}
+
 #[test]
 fn a_run_shorter_than_three_updates_has_a_reason_and_no_joules() {
     let folder = tempfile::tempdir().unwrap();
@@ -110,6 +121,18 @@ fn a_run_shorter_than_three_updates_has_a_reason_and_no_joules() {
     assert!(why.ends_with("this sensor has a new value every 1 s, and 3 are needed"), "{why}");
     let text = text::people(&summary, false);
     assert!(text.contains("meter/meter") && text.contains("is too short"), "{text}");
+}
+
+#[test]
+fn a_run_shorter_than_three_updates_has_no_counters() {
+    let mut track = Track::new("cputime", &[Domain::counter("cpu0/user", Unit::NanoSecond)], S / 100);
+    track.points = vec![vec![Point { at_ns: 0, value: 0 }, Point { at_ns: S, value: 500_000_000 }]];
+    let recording = Recording { tracks: vec![track], ..Recording::default() };
+    let busy = |to_ns| {
+        let metrics = crate::metrics::of_machine(&sensed(&recording, Window { from_ns: 0, to_ns }));
+        metrics.into_iter().find(|metric| metric.key == "cpu_busy_cores").map(|metric| metric.value)
+    };
+    assert_eq!([busy(3 * S / 100 - 1), busy(3 * S / 100)], [None, Some(Ok(0.5))]);
 }
 
 #[test]
@@ -234,6 +257,9 @@ fn without_a_power_sensor_it_says_what_would_help() {
         "{text}"
     );
     assert!(text.contains("CPU time, user") && text.contains("one run has no interval"), "{text}");
+    let senses = Senses { unread: vec!["rapl".into()], ..senses };
+    let text = text::people(&Summary::of(&options, &senses, &rounds), false);
+    assert!(text.contains("not asked for with --sensor: rapl") && !text.contains("can be read"), "{text}");
 }
 
 #[test]

@@ -55,7 +55,9 @@ fn notes(summary: &Summary) -> String {
     if summary.idle_baseline && !summary.energy.is_empty() {
         text += "above idle: each run less the idle machine measured before it\n";
     }
-    if !summary.has_measured_power {
+    if !summary.unread.is_empty() {
+        let _ = writeln!(text, "\nNo watts are measured: not asked for with --sensor: {}", summary.unread.join(", "));
+    } else if !summary.has_measured_power {
         text += "\nNo power sensor can be read on this machine, so no watts are measured. What would help:\n";
         for missing in &summary.missing {
             let _ = writeln!(text, "  {missing}");

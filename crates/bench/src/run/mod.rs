@@ -496,7 +496,10 @@ impl<'a> Runner<'a> {
 
     fn results(&self, complete: bool) -> Results {
         let mut notes: Vec<String> = self.senses.missing.iter().map(|missing| format!("not read: {missing}")).collect();
-        if !self.senses.has_measured_power() {
+        let unread = &self.senses.unread;
+        if !unread.is_empty() {
+            notes.push(format!("no watts are measured: the experiment does not read {}", unread.join(", ")));
+        } else if !self.senses.has_measured_power() {
             notes.push("no power sensor could be read on this machine: there are no measured watts".into());
             notes.extend(self.senses.survey.iter().map(|missing| format!("no watts from {missing}")));
         }

@@ -24,6 +24,9 @@ pub struct Senses {
     pub missing: Vec<Missing>,
     /// Every power sensor that this machine might have, where none is read: why each cannot be.
     pub survey: Vec<Missing>,
+    /// Power sensors that this machine has and that are not read, where none is read.
+    #[serde(default)]
+    pub unread: Vec<String>,
 }
 
 impl Senses {
@@ -63,16 +66,18 @@ impl Senses {
 
     /// Power sensors that were found, if wanted; if there are no measured watts then, why not.
     fn add_survey(&mut self, survey: Vec<Result<Found, Missing>>, found: bool, roots: &Roots) -> Result<(), Missing> {
-        let mut missing = Vec::new();
+        let (mut missing, mut unread) = (Vec::new(), Vec::new());
         for sensor in survey {
             match sensor {
                 Ok(sensor) if found && sensor.is_power() => self.add_found(&sensor, roots)?,
+                Ok(sensor) if sensor.is_power() => unread.push(sensor.sensor),
                 Ok(_) => {}
                 Err(reason) => missing.push(reason),
             }
         }
         if !self.has_measured_power() {
             self.survey = missing.into_iter().filter(is_power).collect();
+            self.unread = unread;
         }
         Ok(())
     }
@@ -265,6 +270,9 @@ mod tests {
         let root = machine();
         assert_eq!(names("", root.path()), ["cputime", "rapl"]);
         assert_eq!(names("power_sensors = 'listed'", root.path()), [""; 0]);
+        let cputime = SensorSpec { config: Config::by_name("cputime").unwrap(), interval: None, optional: false };
+        let senses = |found| Senses::of(std::slice::from_ref(&cputime), found, &Roots::below(root.path())).unwrap();
+        assert_eq!((senses(false).unread, senses(true).unread), (vec!["rapl".to_owned()], Vec::new()));
         assert_eq!(names("sensor = [{ sensor = 'rapl', interval = '5ms' }]", root.path()), ["rapl"], "once");
         assert_eq!(names("sensor = [{ sensor = 'idle', optional = true }]", root.path()), ["rapl"], "a list is a list");
     }

@@ -22,6 +22,10 @@ pub(super) fn sensors(senses: &Senses) -> String {
     if senses.has_measured_power() {
         return text;
     }
+    if !senses.unread.is_empty() {
+        let _ = writeln!(text, "No watts are measured: the experiment does not read {}.\n", senses.unread.join(", "));
+        return text;
+    }
     text += "\nThere is no power sensor on this machine that can be read: no watts are measured. What would exist:\n";
     for missing in &senses.survey {
         let _ = writeln!(text, "  {missing}");
