@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
-use pilotlight_actuators::changes::{Change, Changes, fresh};
+use pilotlight_actuators::changes::{Change, Changes, Error as ChangeError, fresh};
 use pilotlight_actuators::{Machine, Roots};
 use pilotlight_bench::experiment::schema::SensorSpec;
 use pilotlight_bench::experiment::{self, Time};
@@ -126,9 +126,17 @@ pub(crate) fn run(args: &MeasureArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let Prepared { options, senses, .. } = &prepared;
-    let rounds = match under_settings(&prepared, &roots)? {
-        Err(Error::Stopped(signal)) => return Ok(stopped(signal, "nothing is left changed")),
-        rounds => rounds?,
+    let (rounds, back) = under_settings(&prepared, &roots)?;
+    let rounds = match rounds {
+        Ok(rounds) => rounds,
+        Err(error) => {
+            back?;
+            return if let Error::Stopped(signal) = error {
+                Ok(stopped(signal, "nothing is left changed"))
+            } else {
+                Err(error.into())
+            };
+        }
     };
     let summary = Summary::of(options, senses, &rounds);
     if args.json {
@@ -136,6 +144,7 @@ pub(crate) fn run(args: &MeasureArgs) -> anyhow::Result<ExitCode> {
     } else {
         console::print(text::people(&summary, console::colour()))?;
     }
+    back?;
     Ok(Exit::Clean.into())
 }
 
@@ -167,8 +176,11 @@ fn read(path: &Path) -> anyhow::Result<Machine> {
     Ok(file.machine)
 }
 
-/// Makes the settings, measures, and puts the settings back; why measuring ended early is told only if they are back.
-fn under_settings(prepared: &Prepared, roots: &Roots) -> anyhow::Result<Result<Vec<measure::Round>, Error>> {
+/// What was measured, or why measuring ended early; and whether the settings are back.
+type Outcome = (Result<Vec<measure::Round>, Error>, Result<(), ChangeError>);
+
+/// Makes the settings, measures, and puts the settings back.
+fn under_settings(prepared: &Prepared, roots: &Roots) -> anyhow::Result<Outcome> {
     let stop = listening()?;
     let mut changes = Changes::begin(&fresh(), roots.clone())?;
     for change in &prepared.changes {
@@ -178,10 +190,8 @@ fn under_settings(prepared: &Prepared, roots: &Roots) -> anyhow::Result<Result<V
     let (began, options) = (Instant::now(), &prepared.options);
     let mut watch = |event| announce(event, options, began.elapsed());
     let rounds = measure::measure(options, &prepared.senses, roots, (changed, cgroup), &stop, &mut watch);
-    for back in changes.put_back()? {
-        tracing::debug!("{back}");
-    }
-    Ok(rounds)
+    let back = changes.put_back().map(|all| all.iter().for_each(|back| tracing::debug!("{back}")));
+    Ok((rounds, back))
 }
 
 /// Says what takes long on standard error: waits, and the next runs once it has taken long.
