@@ -5,18 +5,18 @@ use pilotlight_cli::{program, restore};
 
 const EXAMPLES: &str = "\
 Examples:
-  pilotlab run experiments/quick.toml                  fio on this machine, with every sensor that is found
+  pilotlab run experiments/quick.toml                  fio on this machine, with its sensors
   pilotlab run experiments/sandman/fig3.toml --smoke   a figure of a paper, on the simulator
   pilotlab measure -- sleep 2                          time and energy of a command, over three runs
-  pilotlab sensors                                     power sensors of this machine, and what others need
-  pilotlab compare before after                        which metric differs, by how much, how sure that is
+  pilotlab sensors                                     sensors of this machine
+  pilotlab compare before after                        which metrics differ, with intervals
   pilotlab advise bench-results/NAME                   the best setting of each parameter
   pilotlab trace requests.csv.gz                       rates, bursts, sizes of a block trace
-  pilotlab restore                                     put back what a killed run left changed on this machine
+  pilotlab restore                                     put back what a killed run changed
   pilotlab claims                                      published results beside ours, row by row
 
-Run `pilotlab COMMAND --help` for a command's options and exit codes. Every command ends as by SIGPIPE (141)
-where the reader of its standard output has gone, and with 1 where that cannot be written.";
+Run `pilotlab COMMAND --help` for a command's options and exit codes. Exit codes of every command:
+141 (SIGPIPE) if the reader of standard output has gone, 1 if standard output cannot be written.";
 
 /// Experiments on storage and its energy, on this machine with real sensors, or on simulated machines
 #[derive(Debug, Parser)]

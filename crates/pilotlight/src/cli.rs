@@ -20,8 +20,8 @@ Examples:
   pilotlight doctor                                 what this machine lacks for cores that sleep
   pilotlight restore                                what a killed run left changed on this machine
 
-Run `pilotlight COMMAND --help` for a command's options and exit codes. Every command ends as by SIGPIPE (141)
-where the reader of its standard output has gone, and with 1 where that cannot be written.";
+Run `pilotlight COMMAND --help` for a command's options and exit codes. Exit codes of every command:
+141 (SIGPIPE) if the reader of standard output has gone, 1 if standard output cannot be written.";
 
 /// A storage server that burns as little power as its load allows: exports memory, files and drives over NVMe/TCP
 #[derive(Debug, Parser)]
