@@ -149,7 +149,7 @@ fn what_cannot_be_is_refused_by_name() {
     }
     let missing = configured("program = '/nowhere'").tool().unwrap_err();
     assert!(missing.help.contains("workload.program"));
-    assert!(configured("program = '/bin/true'").tool().unwrap_err().why.contains("--version says"));
+    assert!(configured("program = '/bin/true'").tool().unwrap_err().why.contains("--version prints"));
 }
 
 #[test]
