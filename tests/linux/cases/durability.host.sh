@@ -31,3 +31,4 @@ GUEST_QEMU=(-blockdev "driver=blklogwrites,node-name=recorded,log-sector-size=51
   "${DEVICES[@]}")
 
 . "$HARNESS/program.sh"
+guest_program pilotlight
