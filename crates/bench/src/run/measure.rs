@@ -28,7 +28,6 @@ impl Runner<'_> {
         }
         let measured = self.command(key, &point, &own, &stage);
         self.settling.load();
-
         while let Some(mut running) = beside.pop() {
             running.end();
         }

@@ -544,7 +544,7 @@ fn limit(step: &Step) -> impl Fn(&str) -> Option<RunError> + use<> {
     move |title: &str| {
         let gone_s = now_ns().saturating_sub(began_ns) as f64 / 1e9;
         (limit_s > 0.0 && gone_s > limit_s).then(|| {
-            let (how, said) = (format!("was ended after {limit_s} s"), "it was taken for stuck".to_owned());
+            let (how, said) = (format!("was ended after {limit_s} s"), "it timed out".to_owned());
             StepError::Failed { what: title.to_owned(), how, said }.into()
         })
     }

@@ -38,7 +38,7 @@ pub struct Options {
     /// What is picked out of what it prints.
     #[serde(default)]
     pub metric: Vec<Metric>,
-    /// After so long it is taken for stuck and ended.
+    /// After so long the command has timed out and is ended.
     #[serde(default)]
     pub limit: Option<Time>,
 }

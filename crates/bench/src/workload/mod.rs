@@ -166,7 +166,7 @@ pub struct Step {
     pub background: bool,
     /// A file or socket whose appearance says that a background step is ready.
     pub ready: Option<PathBuf>,
-    /// After so many seconds it is taken for stuck and ended. 0 if it may take as long as it likes.
+    /// Timeout in seconds, after which it is ended; 0 for none.
     pub limit_s: f64,
     /// What a person reads while it runs, such as "filling 4 GiB".
     pub why: String,

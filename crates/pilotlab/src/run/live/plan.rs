@@ -141,7 +141,7 @@ fn takes(prepared: &Prepared) -> String {
     let (least_s, most_s) = prepared.plan.takes_s();
     if prepared.loaded.experiment.duration.is_none() {
         let beside = if least_s >= 2.0 { format!(", and about {} beside them", time(least_s)) } else { String::new() };
-        return format!("takes as long as its commands do{beside}; without a duration nobody knows how long that is");
+        return format!("takes as long as its commands do{beside}; duration unknown");
     }
     let about = if least_s < most_s { format!("{} to {}", time(least_s), time(most_s)) } else { time(least_s) };
     format!("takes about {about}, without preparation")
