@@ -37,7 +37,9 @@ impl Cells {
         let (mut cells, mut machines) = (BTreeMap::new(), Machines::new());
         for point in &bench.points {
             for policy in &point.experiment.policies {
-                let Ok(asked) = scenario::of_point(&point.experiment, policy, &bench.drives) else { continue };
+                let Ok(asked) = scenario::of_point(&point.experiment, policy, &bench.drives, &bench.contents) else {
+                    continue;
+                };
                 for variant in variants {
                     let changes = variant.with(&point.changes, policy);
                     let Some(machine) = machine(bench, &changes, &mut machines) else { continue };

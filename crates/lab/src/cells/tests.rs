@@ -140,6 +140,31 @@ fn results_without_fingerprints_are_stale_until_they_are_stamped() {
     );
 }
 
+#[test]
+fn a_trace_file_counts_by_its_content_and_not_by_its_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let replay = |name: &str, sizes: &str| {
+        let trace = format!(
+            "volumes = 8\nclient_sets = 2\nthreads_per_client = 2\ndepth = 8\nsizes = '{}'\nsource = '{}'",
+            path(sizes),
+            path(name)
+        );
+        cells(&TEXT.replace("[[axis]]", &format!("[trace]\n{trace}\n[[axis]]")), &[])
+    };
+    for (name, text) in
+        [("a", "0,W,0,4096,0"), ("renamed", "0,W,0,4096,0"), ("other", "0,R,0,4096,0"), ("sizes", "0,1")]
+    {
+        std::fs::write(path(name), text).unwrap();
+    }
+    let before = replay("a", "sizes");
+    assert_eq!(replay("renamed", "sizes"), before);
+    assert_eq!(stale(&before, &replay("other", "sizes")).len(), before.0.len());
+    assert_eq!(stale(&before, &replay("a", "other")).len(), before.0.len());
+    std::fs::write(path("a"), "0,W,0,4096,1").unwrap();
+    assert_eq!(stale(&before, &replay("a", "sizes")).len(), before.0.len());
+}
+
 /// A run of each cell.
 fn results(cells: &Cells) -> Results {
     let key = |cell: &Cell| RunKey {

@@ -15,6 +15,7 @@ pub use schema::Experiment;
 use crate::calibration::Calibration;
 use crate::claims::{claim, leave_out};
 use crate::fingerprint::Fingerprint;
+use crate::fingerprint::contents::Contents;
 use crate::machine::{MachineError, MachineFiles};
 use crate::matrix::Fitted;
 use crate::read::{self, ReadError};
@@ -32,6 +33,8 @@ pub struct Bench {
     pub machine: MachineFiles,
     /// Models of drives, by name of the profile.
     pub drives: Vec<(String, SsdModel)>,
+    /// What the trace files that are replayed hold.
+    pub contents: Contents,
     /// The fingerprint of the machine and its drives as the files have them.
     pub hash: String,
     /// The figures that constants were fitted on.
@@ -136,10 +139,12 @@ pub fn load_text(name: &str, text: &str, request: &Request, files: &Files<'_>) -
     let machine = MachineFiles::parse(&profile, &calibration)?;
     let points = expand(&table, &asked, name)?;
     let drives = drives(files, &points)?;
+    let contents = contents(&points)?;
     let models: Vec<&SsdModel> = drives.iter().map(|(_, model)| model).collect();
     let hash = Fingerprint::of(&(Fingerprint::of(&machine.machine(&[])?), models)).to_string();
     let asked = Asked { set: request.set.clone(), smoke: request.smoke };
-    Ok(Bench { experiment, points, machine, drives, hash, fitted: Fitted::new(), file: name.to_owned(), asked })
+    let (file, fitted) = (name.to_owned(), Fitted::new());
+    Ok(Bench { experiment, points, machine, drives, contents, hash, fitted, file, asked })
 }
 
 /// The figures of the papers' claims that constants were fitted on; none where there are no claims.
@@ -211,4 +216,14 @@ fn drives(files: &Files<'_>, points: &[Point]) -> Result<Vec<(String, SsdModel)>
         models.push((name, model));
     }
     Ok(models)
+}
+
+fn contents(points: &[Point]) -> Result<Contents, LoadError> {
+    let mut contents = Contents::default();
+    for trace in points.iter().filter_map(|point| point.experiment.trace.as_ref()) {
+        for path in trace.files() {
+            contents.add(path).map_err(|error| unreadable(Path::new(path), error))?;
+        }
+    }
+    Ok(contents)
 }

@@ -343,6 +343,17 @@ pub struct Trace {
     pub sample: Option<Sample>,
 }
 
+/// What the name of a surrogate begins with.
+pub const SURROGATE: &str = "surrogate:";
+
+impl Trace {
+    /// The files that it names: the trace, unless it is a surrogate, and the sizes of its volumes.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        let source = Some(self.source.as_str()).filter(|source| !source.starts_with(SURROGATE));
+        source.into_iter().chain(self.sizes.as_deref())
+    }
+}
+
 fn unity() -> f64 {
     1.0
 }

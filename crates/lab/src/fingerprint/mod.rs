@@ -4,7 +4,7 @@
 //! file of this program, a comment or a source changes no result. *Encoding.* Everything that a run depends on is written as values
 //! without names, in a fixed order: whole numbers as 64 bits whatever their type, in the unit in which the simulator holds them
 //! (nanoseconds, bytes); floating-point numbers as their bits; truth values; texts and lists with their length; alternatives by number.
-//! The SHA-256 of that, cut to [`DIGITS`], is the fingerprint. *What is no value*: names of machines and drives, sources, notes, what a
+//! The SHA-256 of that, cut to [`DIGITS`], is the fingerprint. *What is no value*: names of machines and drives, paths of trace files, sources, notes, what a
 //! constant was fitted on, ranges, titles, charts, names of variants, replications.
 //!
 //! **To add a field** to a struct that is encoded: it does not compile until the field is listed in its `values!`. At the end of the
@@ -15,10 +15,12 @@
 //! | file | what it encodes |
 //! |---|---|
 //! | this | numbers, texts, lists |
+//! | [`contents`] | the bytes of trace files |
 //! | [`machine`] | a server and its drives |
 //! | [`scenario`] | a point under a policy |
 //! | [`local`] | a machine that does its own I/O, and its load |
 
+pub mod contents;
 mod local;
 mod machine;
 pub mod scenario;

@@ -5,6 +5,7 @@ use pilotlight_policy::registry;
 use pilotlight_sim::scenario::{Connection, Kind, Phase, Rate, Spacing, Step};
 use pilotlight_sim::ssd::SsdModel;
 
+use super::contents::Contents;
 use super::{Encode, Fingerprint, Values, values};
 use crate::experiment::scenario::{self, ScenarioError};
 use crate::experiment::schema::{Cores, Detect, Experiment, MeanRate, Output, PolicySpec, Sample, Trace, WarmUp};
@@ -25,11 +26,13 @@ pub fn of_point(
     experiment: &Experiment,
     policy: &PolicySpec,
     models: &[(String, SsdModel)],
+    contents: &Contents,
 ) -> Result<Fingerprint, ScenarioError> {
     let cores = policy.topology.unwrap_or(experiment.topology);
     let drives = scenario::drives(experiment, models)?;
     let workload = scenario::workload(experiment, cores.threads, drives.len())?;
-    Ok(Fingerprint::of(&Asked { experiment, policy, cores, drives, connections: workload.connections }))
+    let trace = experiment.trace.as_ref().map(|trace| contents.of(trace));
+    Ok(Fingerprint::of(&Asked { experiment, policy, cores, drives, connections: workload.connections, trace }))
 }
 
 struct Asked<'a> {
@@ -38,15 +41,16 @@ struct Asked<'a> {
     cores: Cores,
     drives: Vec<SsdModel>,
     connections: Vec<Connection>,
+    trace: Option<Trace>,
 }
 
 impl Encode for Asked<'_> {
     fn encode(&self, out: &mut Values) {
-        let Self { experiment, policy, cores, drives, connections } = self;
+        let Self { experiment, policy, cores, drives, connections, trace } = self;
         cores.encode(out);
         drives.encode(out);
         connections.encode(out);
-        experiment.trace.as_ref().map(|trace| (trace, trace.sample.map(|sample| sample.under(policy)))).encode(out);
+        trace.as_ref().map(|trace| (trace, trace.sample.map(|sample| sample.under(policy)))).encode(out);
         experiment.duration.encode(out);
         experiment.warm_up.encode(out);
         experiment.series.encode(out);

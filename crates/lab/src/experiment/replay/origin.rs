@@ -9,10 +9,8 @@ use pilotlight_trace::read::Options;
 use pilotlight_trace::transform::{Cut, Scaled, Spread};
 use pilotlight_trace::{Family, Format, Generator, Member, Reader, Request};
 
-use crate::experiment::schema::{MeanRate, Trace};
+use crate::experiment::schema::{MeanRate, SURROGATE, Trace};
 
-/// How a surrogate is called.
-const SURROGATE: &str = "surrogate:";
 /// Requests of a surrogate are counted for so long to deal its volumes.
 const LOOK_NS: u64 = 1_000_000_000;
 /// Most windows that loads are gathered for.
