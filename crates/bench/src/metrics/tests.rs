@@ -10,7 +10,7 @@ use crate::plan::Key;
 use crate::plan::Plan;
 use crate::record::Latency;
 use crate::results::Results;
-use crate::results::entry::{DomainEnergy, Sensed};
+use crate::results::entry::{DomainEnergy, Entry, Sensed};
 use crate::results::journal::Finished;
 use crate::results::summary::Spread;
 use crate::workload::Point;
@@ -262,8 +262,9 @@ fn finished(rounds: &[(i64, i64)]) -> (Finished, Taken) {
     let mut finished = Finished::default();
     for (round, (watts, idle)) in (0..).zip(rounds) {
         let key = Key { point: 0, repeat: round };
-        finished.runs.insert(key, Run { key, window, sensed: cpu(*watts), ..run() });
-        finished.baselines.push(Baseline { setting: Point::new(), round, window, sensed: cpu(*idle) });
+        let baseline = Baseline { setting: Point::new(), round, window, sensed: cpu(*idle) };
+        finished.add(Entry::Baseline(Box::new(baseline)));
+        finished.add(Entry::Run(Box::new(Run { key, window, sensed: cpu(*watts), knobs: Point::new(), ..run() })));
     }
     (finished, Taken::of(&cpu(0).energies, None))
 }

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::FolderError;
 use super::entry::{Baseline, Entry, Run};
+use super::summary::setting;
 use crate::plan::Key;
 use crate::workload::Point;
 
@@ -21,6 +22,8 @@ pub struct Journal {
     file: File,
     /// What is there.
     pub finished: Finished,
+    /// How many idle baselines were there when it was opened.
+    earlier: usize,
 }
 
 /// Everything that came to its end.
@@ -30,15 +33,21 @@ pub struct Finished {
     pub runs: BTreeMap<Key, Run>,
     /// Measurements that failed and were not repeated with success, and why.
     pub failed: BTreeMap<Key, String>,
-    /// Idle baselines, one for each setting of the machine in each round.
+    /// Idle baselines, in the order of the journal: one for each setting of the machine in each round, and again after a run was resumed.
     pub baselines: Vec<Baseline>,
+    /// Which of them each measurement is compared with.
+    pub(crate) paired: BTreeMap<Key, usize>,
 }
 
 impl Finished {
-    fn add(&mut self, entry: Entry) {
+    /// Adds what a line of the journal says. The lines come in the order in which they were written.
+    pub fn add(&mut self, entry: Entry) {
         match entry {
             Entry::Run(run) => {
                 self.failed.remove(&run.key);
+                let setting = setting(&run.knobs);
+                let idle = self.baselines.iter().rposition(|baseline| baseline.setting == setting);
+                self.paired.extend(idle.map(|at| (run.key, at)));
                 self.runs.insert(run.key, *run);
             }
             Entry::Failed { key, why } => drop(self.failed.insert(key, why)),
@@ -46,17 +55,10 @@ impl Finished {
         }
     }
 
-    /// The idle machine under a setting in a round; where it was not measured in that round, in the last round before.
+    /// The idle machine that a measurement is compared with: the last one before it under its setting.
     #[must_use]
-    pub fn baseline(&self, setting: &Point, round: u32) -> Option<&Baseline> {
-        let fits = |baseline: &&Baseline| baseline.setting == *setting && baseline.round <= round;
-        self.baselines.iter().filter(fits).max_by_key(|baseline| baseline.round)
-    }
-
-    /// Whether the idle machine was measured under a setting in a round.
-    #[must_use]
-    pub fn has_baseline(&self, setting: &Point, round: u32) -> bool {
-        self.baseline(setting, round).is_some_and(|baseline| baseline.round == round)
+    pub fn baseline(&self, key: Key) -> Option<&Baseline> {
+        self.baselines.get(*self.paired.get(&key)?)
     }
 
     /// Reads a journal as it stands, without touching it.
@@ -102,7 +104,15 @@ impl Journal {
         let (finished, whole) = parse(path, &bytes)?;
         file.set_len(whole as u64).map_err(failed)?;
         file.seek(SeekFrom::End(0)).map_err(failed)?;
-        Ok(Self { path: path.to_owned(), file, finished })
+        let earlier = finished.baselines.len();
+        Ok(Self { path: path.to_owned(), file, finished, earlier })
+    }
+
+    /// Whether the idle machine was measured under a setting in a round since the journal was opened.
+    #[must_use]
+    pub fn has_baseline(&self, setting: &Point, round: u32) -> bool {
+        let baselines = self.finished.baselines.iter().skip(self.earlier);
+        baselines.into_iter().any(|baseline| baseline.setting == *setting && baseline.round == round)
     }
 
     /// Adds a line, which is on the disk when this returns.
@@ -129,6 +139,9 @@ impl Drop for Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::entry::Sensed;
+    use crate::workload::Value;
+    use pilotlight_sensors::energy::Window;
 
     fn failed(point: usize, why: &str) -> Entry {
         Entry::Failed { key: Key { point, repeat: 0 }, why: why.to_owned() }
@@ -175,27 +188,28 @@ mod tests {
         assert!(error.contains("runs.jsonl") && error.contains("line 1"), "{error}");
     }
 
-    #[test]
-    fn a_failure_is_forgotten_once_the_measurement_succeeds() {
-        use crate::results::entry::Sensed;
-        use pilotlight_sensors::energy::Window;
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("runs.jsonl");
-        let (window, key) = (Window { from_ns: 0, to_ns: 1 }, Key { point: 0, repeat: 0 });
-        let run = Run {
+    fn measured(key: Key, knobs: Point) -> Entry {
+        let window = Window { from_ns: 0, to_ns: 1 };
+        Entry::Run(Box::new(Run {
             key,
-            knobs: Point::new(),
+            knobs,
             began_wall_ns: 0,
             span: window,
             window,
             record: crate::record::Record::default(),
             sensed: Sensed::default(),
             completion: None,
-        };
+        }))
+    }
+
+    #[test]
+    fn a_failure_is_forgotten_once_the_measurement_succeeds() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs.jsonl");
         let mut journal = Journal::open(&path).unwrap();
         journal.add(failed(0, "a")).unwrap();
         journal.add(failed(1, "b")).unwrap();
-        journal.add(Entry::Run(Box::new(run))).unwrap();
+        journal.add(measured(Key { point: 0, repeat: 0 }, Point::new())).unwrap();
         let read = Finished::read(&path).unwrap();
         assert_eq!(read, journal.finished);
         assert_eq!(
@@ -204,26 +218,51 @@ mod tests {
         );
     }
 
+    fn under(state: i64) -> Point {
+        Point::from([("machine.power_state".to_owned(), Value::Integer(state))])
+    }
+
+    fn idle(state: i64, round: u32, to_ns: u64) -> Entry {
+        let window = Window { from_ns: 0, to_ns };
+        Entry::Baseline(Box::new(Baseline { setting: under(state), round, window, sensed: Sensed::default() }))
+    }
+
     #[test]
-    fn a_baseline_is_that_of_the_setting_and_the_round() {
-        use crate::results::entry::Sensed;
-        use crate::workload::Value;
-        use pilotlight_sensors::energy::Window;
-        let setting = |state| Point::from([("machine.power_state".to_owned(), Value::Integer(state))]);
-        let idle = |state, round, to_ns| {
-            let window = Window { from_ns: 0, to_ns };
-            Baseline { setting: setting(state), round, window, sensed: Sensed::default() }
+    fn a_measurement_is_compared_with_the_idle_machine_before_it_under_its_setting() {
+        let of = |point, repeat| Key { point, repeat };
+        let mut finished = Finished::default();
+        let lines = [
+            idle(0, 0, 1),
+            measured(of(0, 0), under(0)),
+            idle(1, 0, 2),
+            measured(of(1, 0), under(0)),
+            measured(of(2, 0), under(1)),
+            measured(of(3, 0), under(2)),
+            idle(0, 0, 3), // resumed
+            measured(of(4, 0), under(0)),
+            idle(0, 1, 4),
+            measured(of(0, 1), under(0)),
+        ];
+        lines.into_iter().for_each(|line| finished.add(line));
+        let length = |key| finished.baseline(key).map(|baseline| baseline.window.to_ns);
+        assert_eq!([length(of(0, 0)), length(of(1, 0)), length(of(2, 0))], [Some(1), Some(1), Some(2)]);
+        assert_eq!([length(of(3, 0)), length(of(4, 0)), length(of(0, 1))], [None, Some(3), Some(4)]);
+    }
+
+    #[test]
+    fn a_journal_that_is_opened_again_asks_for_new_baselines() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs.jsonl");
+        let mut journal = Journal::open(&path).unwrap();
+        journal.add(idle(0, 0, 1)).unwrap();
+        let has = |journal: &Journal| {
+            [(0, 0), (0, 1), (1, 0)].map(|(state, round)| journal.has_baseline(&under(state), round))
         };
-        let baselines = vec![idle(0, 0, 1), idle(1, 0, 2), idle(0, 1, 3), idle(0, 1, 4)];
-        let finished = Finished { baselines, ..Finished::default() };
-        let length = |state, round| finished.baseline(&setting(state), round).map(|baseline| baseline.window.to_ns);
-        assert_eq!(
-            [length(0, 0), length(0, 1), length(0, 2)],
-            [Some(1), Some(4), Some(4)],
-            "the last of a round counts"
-        );
-        assert_eq!([length(1, 0), length(1, 1), length(2, 0)], [Some(2), Some(2), None]);
-        let has = |state, round| finished.has_baseline(&setting(state), round);
-        assert_eq!([has(0, 1), has(0, 2), has(1, 0), has(1, 1)], [true, false, true, false]);
+        assert_eq!(has(&journal), [true, false, false]);
+        drop(journal);
+        let mut journal = Journal::open(&path).unwrap();
+        assert_eq!(has(&journal), [false; 3]);
+        journal.add(idle(0, 0, 2)).unwrap();
+        assert_eq!(has(&journal), [true, false, false]);
     }
 }

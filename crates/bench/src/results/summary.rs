@@ -127,7 +127,7 @@ pub fn setting(point: &Point) -> Point {
 /// Every metric of a run.
 #[must_use]
 pub fn metrics_of(run: &Run, finished: &Finished, taken: &Taken) -> Vec<Metric> {
-    metrics::of_run(run, taken, finished.baseline(&setting(&run.knobs), run.key.repeat))
+    metrics::of_run(run, taken, finished.baseline(run.key))
 }
 
 impl Results {

@@ -196,7 +196,7 @@ impl Runner<'_> {
     /// Once for all rounds: the computed idle machine is the same in each.
     fn baseline(&mut self, setting: &Point, machine: &Machine) -> Result<(), RunError> {
         let length_ns = self.loaded.experiment.idle_baseline(true).0;
-        if length_ns == 0 || self.journal.finished.baseline(setting, 0).is_some() {
+        if length_ns == 0 || self.journal.finished.baselines.iter().any(|baseline| baseline.setting == *setting) {
             return Ok(());
         }
         let recording = self.computed.idle(machine, length_ns)?;

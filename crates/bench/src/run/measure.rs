@@ -88,10 +88,11 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Waits if something was filled or changed, and measures the idle machine under a setting, once in each round.
+    /// Waits if something was filled or changed, and measures the idle machine under a setting, once in each round;
+    /// in a resumed round again, because the machine may have changed meanwhile.
     fn baseline(&mut self, setting: &Point, round: u32) -> Result<(), RunError> {
         let length_ns = self.loaded.experiment.idle_baseline(self.senses.has_energy()).0;
-        let wanted = length_ns > 0 && !self.journal.finished.has_baseline(setting, round);
+        let wanted = length_ns > 0 && !self.journal.has_baseline(setting, round);
         if self.settling.is_due(wanted) {
             self.settle()?;
         }
