@@ -4,7 +4,7 @@ mod support;
 
 use pilotlight_sim::engine::{looks, run_naive, run_traced};
 use pilotlight_sim::machine::Family;
-use pilotlight_sim::outcome::Outcome;
+use pilotlight_sim::outcome::{Decisions, Outcome};
 use pilotlight_sim::scenario::{Phase, Rate, Scenario};
 use pilotlight_sim::ssd::DrivePower;
 use pilotlight_sim::trace::Record;
@@ -130,10 +130,16 @@ fn a_policy_that_is_asked_at_every_tick_commands_the_same() {
         failing.machine.director.fails_ppm = 300_000;
         let quiet = [scenario(4, 2, 3_000.0, 20_000_000, 2), scenario(6, 2, 300.0, 60_000_000, 3)];
         for mut scenario in [bursts(6, 1), failing].into_iter().chain(quiet) {
-            let (_, lazy) = traced(run_traced, &scenario, name, settings);
+            let (outcome, lazy) = traced(run_traced, &scenario, name, settings);
             scenario.eager = true;
-            let (_, eager) = traced(run_traced, &scenario, name, settings);
+            let (mut expected, eager) = traced(run_traced, &scenario, name, settings);
             assert!(lazy == eager, "{name} {settings:?}: {}", first_difference(&lazy, &eager));
+            assert!(outcome.decisions.asked <= expected.decisions.asked);
+            // these two are of the ticks at which the policy is asked
+            let Decisions { asked, late_ns, .. } = outcome.decisions;
+            expected.decisions = Decisions { asked, late_ns, ..expected.decisions };
+            let (decisions, view) = ((outcome.decisions, expected.decisions), (&outcome.view, &expected.view));
+            assert!(outcome == expected, "{name} {settings:?}: {decisions:?} {view:?}");
         }
     }
 }
