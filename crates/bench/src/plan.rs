@@ -88,7 +88,7 @@ impl Plan {
         }
     }
 
-    /// As it is run with these sensors: without idle baselines if they are not asked for and nothing reads energy.
+    /// As it is run with these sensors: without idle baselines if nothing reads energy.
     #[must_use]
     pub fn with_sensors(self, experiment: &Experiment, has_energy: bool) -> Self {
         Self { baseline_s: experiment.idle_baseline(has_energy).seconds(), ..self }

@@ -193,16 +193,22 @@ fn an_interrupted_run_goes_on_where_it_was() {
 }
 
 /// Two settings of a made-up machine, filled first: what was done, in the order of the events.
+/// A sensor that reads energy: without one no idle baseline is measured.
+const MODELLED: &str =
+    "[[sensor]]\nsensor = 'modelled'\nprofile = 'test'\nbase_uw = 1\nidle_core_uw = 1\nbusy_core_uw = 2\n";
+
 #[test]
 fn steps_come_in_the_order_of_the_plan() {
     let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("proc")).unwrap();
+    std::fs::copy("/proc/stat", folder.path().join("proc/stat")).unwrap();
     let knob = folder.path().join("sys/kernel/knob");
     std::fs::create_dir_all(knob.parent().unwrap()).unwrap();
     std::fs::write(&knob, "5\n").unwrap();
     let text = "title = 'o'\nrepeats = 3\nsettle = '1ms'\nidle_baseline = '1ms'\nplace = { nothing = true }\n\
                 machine.files = { '/sys/kernel/knob' = 7 }\n[workload]\nkind = 'command'\nargv = ['true']\n\
                 prepare = [['true']]\nknobs = { a = [1, 2] }\n";
-    let bench = bench_on(text, folder.path(), Roots::below(folder.path()));
+    let bench = bench_on(&format!("{text}{MODELLED}"), folder.path(), Roots::below(folder.path()));
     let mut done = Vec::new();
     bench
         .run(&StopFlag::default(), &mut |event| match event {
@@ -230,6 +236,16 @@ fn announce_first(steps: &mut [String]) {
     for group in steps.split_inclusive_mut(|step| step.starts_with("Key")) {
         group.rotate_right(1);
     }
+}
+
+#[test]
+fn an_idle_baseline_that_no_metric_reads_is_not_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "title = 'i'\nidle_baseline = '1h'\nplace = { nothing = true }\n\
+                [workload]\nkind = 'command'\nargv = ['true']\n[[sensor]]\nsensor = 'cputime'\n";
+    let bench = bench(text, folder.path());
+    bench.run(&StopFlag::default(), &mut |event| assert!(!matches!(event, Event::Baseline))).unwrap();
+    assert_eq!(Finished::read(&bench.settings.folder.journal()).unwrap().baselines.len(), 0);
 }
 
 #[test]
@@ -310,7 +326,7 @@ fn progress_counts_what_failed_and_learns_how_long_a_measurement_takes() {
         told.iter().map(|(finished, of, _)| (*finished, *of)).collect::<Vec<_>>(),
         [(0, 6), (1, 6), (2, 6), (3, 6), (4, 6), (5, 6)]
     );
-    let idle = text.replace("repeats = 3", "repeats = 1\nidle_baseline = '1s'");
+    let idle = text.replace("repeats = 3", "repeats = 1\nidle_baseline = '1s'") + MODELLED;
     let with_idle = self::told(&bench(&idle, &folder.path().join("idle")));
     assert!((with_idle[0].2 - 1.6).abs() < 1e-9 && (0.5..1.4).contains(&with_idle[1].2), "{with_idle:?}");
     // Nothing says how long the command takes: 0.3 s each are planned, at least 0.5 s each are seen.

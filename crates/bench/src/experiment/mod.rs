@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(of("duration = '30s'\nramp = '0s'").ramp(), Time(0), "what the file says holds");
         assert_eq!((part.idle_baseline(true), part.idle_baseline(false)), (Time::parse("5s").unwrap(), Time(0)));
         let said = of("idle_baseline = '1s'");
-        assert_eq!([said.idle_baseline(true), said.idle_baseline(false)], [Time::parse("1s").unwrap(); 2]);
+        assert_eq!([said.idle_baseline(true), said.idle_baseline(false)], [Time::parse("1s").unwrap(), Time(0)]);
         assert_eq!(of("idle_baseline = '0s'").idle_baseline(true), Time(0));
     }
 

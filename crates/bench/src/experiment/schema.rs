@@ -93,10 +93,11 @@ impl Experiment {
         self.ramp.unwrap_or(if self.duration.is_some() { RAMP } else { Time(0) })
     }
 
-    /// How long the idle machine is measured in each round. Default: 5 s, where a sensor reads energy (`has_energy`).
+    /// How long the idle machine is measured in each round. Default: 5 s. Nothing but power above idle reads it: without a sensor that
+    /// reads energy (`has_energy`) it is not measured, whatever is given.
     #[must_use]
     pub fn idle_baseline(&self, has_energy: bool) -> Time {
-        self.idle_baseline.unwrap_or(if has_energy { IDLE_BASELINE } else { Time(0) })
+        if has_energy { self.idle_baseline.unwrap_or(IDLE_BASELINE) } else { Time(0) }
     }
 }
 

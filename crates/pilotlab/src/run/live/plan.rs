@@ -108,15 +108,19 @@ fn each_point(prepared: &Prepared) -> String {
     let of = |time: Time| if time.0 == 0 { "none".to_owned() } else { String::from(time) };
     let measured = experiment.duration.map_or("until its command ends".to_owned(), of);
     let mut words = format!("ramp {}, measured {measured}, rest {}", of(experiment.ramp()), of(experiment.cool_down));
-    let idle = experiment.idle_baseline(prepared.senses.has_energy());
-    if idle.0 == 0 {
+    let has_energy = prepared.senses.has_energy();
+    let idle = experiment.idle_baseline(has_energy);
+    let mut before = "";
+    if !has_energy {
+        words += "; no idle baseline is needed: no sensor reads power or energy";
+    } else if idle.0 == 0 {
         words += "; the idle machine is not measured";
     } else {
         words += &format!("; in each round, and for each setting, first the idle machine: {}", of(idle));
+        before = ", and before the idle machine";
     }
     if experiment.settle.0 > 0 {
-        let settle = of(experiment.settle);
-        words += &format!("; {settle} wait after filling and changing settings, and before the idle machine");
+        words += &format!("; {} wait after filling and changing settings{before}", of(experiment.settle));
     }
     words
 }
