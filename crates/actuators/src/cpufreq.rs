@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pilotlight_plant::FrequencyRange;
+use pilotlight_plant::{CoreId, Cost, Kind, Knob, Of, Values};
 
 /// Where Linux has it.
 pub const ROOT: &str = "/sys/devices/system/cpu";
@@ -24,7 +24,7 @@ const SET_NS: u64 = 5_000;
 /// Time until a CPU runs at what was set, in nanoseconds, where the kernel does not know (SANDMAN Figure 5: over 450 us).
 const LATENCY_NS: u64 = 450_000;
 /// A step where the kernel lists no frequencies, in kHz: 100 MHz.
-const STEP_KHZ: u32 = 100_000;
+const STEP_KHZ: u64 = 100_000;
 /// What the kernel writes for a latency that it does not know.
 const UNKNOWN_NS: u64 = u32::MAX as u64;
 
@@ -64,13 +64,13 @@ pub enum OpenError {
 #[derive(Debug)]
 pub struct CpuFreq {
     cpus: Vec<Cpu>,
-    range: FrequencyRange,
 }
 
 #[derive(Debug)]
 struct Cpu {
     folder: PathBuf,
     way: Way,
+    values: Values,
     /// From the first setting on.
     held: Mutex<Option<Held>>,
 }
@@ -95,24 +95,27 @@ impl CpuFreq {
     /// If one of them has no cpufreq, or it may not be written.
     pub fn open(root: &Path, cpus: &[u32]) -> Result<Self, OpenError> {
         let folders: Vec<PathBuf> = cpus.iter().map(|cpu| root.join(format!("cpu{cpu}/cpufreq"))).collect();
-        let range = range(folders.first().ok_or(OpenError::NoCpu)?)?;
+        if folders.is_empty() {
+            return Err(OpenError::NoCpu);
+        }
         let cpus = folders.into_iter().map(Cpu::open).collect::<Result<_, _>>()?;
-        Ok(Self { cpus, range })
+        Ok(Self { cpus })
     }
 
-    /// What they can be set to, and what that costs; of the first of them.
+    /// The knob of each CPU; the CPU of an index is the core of that number.
     #[must_use]
-    pub fn range(&self) -> FrequencyRange {
-        self.range
+    pub fn knobs(&self) -> Vec<Knob> {
+        (0..).map(CoreId).zip(&self.cpus).map(|(core, cpu)| cpu.knob(core)).collect()
     }
 
     /// Lets the CPU of this index run at `khz`, or at the nearest that it has.
     ///
     /// # Errors
     /// If there is no such CPU, or the system refuses.
-    pub fn set(&self, index: usize, khz: u32) -> io::Result<()> {
+    pub fn set(&self, index: usize, khz: u64) -> io::Result<()> {
         let cpu = self.cpus.get(index).ok_or(io::ErrorKind::NotFound)?;
-        cpu.set(khz.clamp(self.range.min_khz, self.range.max_khz))
+        let nearest = cpu.values.nearest(khz).ok_or(io::ErrorKind::InvalidInput)?;
+        cpu.set(u32::try_from(nearest).map_err(io::Error::other)?)
     }
 
     /// Puts every CPU back as it was found. What the system refuses stays as it is.
@@ -129,6 +132,7 @@ impl Drop for CpuFreq {
 
 impl Cpu {
     fn open(folder: PathBuf) -> Result<Self, OpenError> {
+        let values = values(&folder)?;
         let governors = read(&folder.join("scaling_available_governors")).unwrap_or_default();
         let userspace = governors.split_whitespace().any(|governor| governor == "userspace");
         let way = if userspace { Way::Userspace } else { Way::Bounds };
@@ -136,7 +140,20 @@ impl Cpu {
             let path = folder.join(name);
             writable(&path).map_err(|source| OpenError::Write { path, source })?;
         }
-        Ok(Self { folder, way, held: Mutex::new(None) })
+        Ok(Self { folder, way, values, held: Mutex::new(None) })
+    }
+
+    fn knob(&self, core: CoreId) -> Knob {
+        let number = |name: &str| read(&self.folder.join(name)).ok().and_then(|text| number::<u64>(&text));
+        let latency = number("cpuinfo_transition_latency").filter(|&ns| ns > 0 && ns < UNKNOWN_NS);
+        Knob {
+            of: Of::Core(core),
+            kind: Kind::FrequencyKhz,
+            values: self.values.clone(),
+            found: number("scaling_max_freq").or(self.values.highest()).unwrap_or(0),
+            caller: Cost::Assumed(SET_NS),
+            effect: Cost::Assumed(latency.unwrap_or(LATENCY_NS)),
+        }
     }
 
     fn held(&self) -> MutexGuard<'_, Option<Held>> {
@@ -213,27 +230,18 @@ impl Way {
     }
 }
 
-fn range(folder: &Path) -> Result<FrequencyRange, OpenError> {
+/// What a CPU can be set to: the frequencies that the kernel lists, or a range.
+fn values(folder: &Path) -> Result<Values, OpenError> {
     let khz = |name: &str| {
         let path = folder.join(name);
         let text = read(&path)?;
         number(&text).ok_or(OpenError::NoNumber { path, text })
     };
-    let latency = read(&folder.join("cpuinfo_transition_latency")).ok().and_then(|text| number::<u64>(&text));
-    Ok(FrequencyRange {
-        min_khz: khz("cpuinfo_min_freq")?,
-        max_khz: khz("cpuinfo_max_freq")?,
-        step_khz: step(&read(&folder.join("scaling_available_frequencies")).unwrap_or_default()),
-        set_ns: SET_NS,
-        latency_ns: latency.filter(|&ns| ns > 0 && ns < UNKNOWN_NS).unwrap_or(LATENCY_NS),
-    })
-}
-
-/// The least distance between two of these frequencies.
-fn step(list: &str) -> u32 {
-    let mut khz: Vec<u32> = list.split_whitespace().filter_map(number).collect();
-    khz.sort_unstable();
-    khz.windows(2).map(|pair| pair[1] - pair[0]).filter(|&step| step > 0).min().unwrap_or(STEP_KHZ)
+    let (min, max) = (khz("cpuinfo_min_freq")?, khz("cpuinfo_max_freq")?);
+    let listed = read(&folder.join("scaling_available_frequencies")).unwrap_or_default();
+    let mut list: Vec<u64> = listed.split_whitespace().filter_map(number).collect();
+    list.sort_unstable();
+    Ok(if list.is_empty() { Values::Range { min, max, step: STEP_KHZ } } else { Values::List(list) })
 }
 
 fn number<N: std::str::FromStr>(text: &str) -> Option<N> {

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use pilotlight_actuators::{CpuFreq, OpenError};
+use pilotlight_plant::{CoreId, Cost, Of, Values};
 use tempfile::TempDir;
 
 const USERSPACE: &[(&str, &str)] = &[
@@ -60,9 +61,10 @@ fn with_the_userspace_governor_a_cpu_is_told_its_speed() {
     let root = machine(&[0, 5], USERSPACE);
     let before = all(&root, 5, USERSPACE);
     let cpus = CpuFreq::open(root.path(), &[0, 5]).unwrap();
-    let range = cpus.range();
-    assert_eq!((range.min_khz, range.max_khz, range.step_khz), (800_000, 3_600_000, 400_000));
-    assert_eq!(range.latency_ns, 20_000);
+    let knobs = cpus.knobs();
+    assert_eq!(knobs[1].of, Of::Core(CoreId(1)), "the core of the CPU's index");
+    assert_eq!(knobs[1].values, Values::List(vec![800_000, 1_200_000, 2_400_000, 3_600_000]));
+    assert_eq!((knobs[1].found, knobs[1].effect), (3_600_000, Cost::Assumed(20_000)));
     assert_eq!(all(&root, 5, USERSPACE), before, "nothing is changed before the first setting");
     cpus.set(1, 2_400_000).unwrap();
     let told = |cpu| (line(&root, cpu, "scaling_governor"), line(&root, cpu, "scaling_setspeed"));
@@ -81,9 +83,11 @@ fn with_the_userspace_governor_a_cpu_is_told_its_speed() {
 fn without_it_both_bounds_are_set() {
     let root = machine(&[2], BOUNDS);
     let cpus = CpuFreq::open(root.path(), &[2]).unwrap();
-    assert_eq!((cpus.range().step_khz, cpus.range().latency_ns), (100_000, 450_000), "the kernel does not say");
+    let knob = &cpus.knobs()[0];
+    assert_eq!(knob.values, Values::Range { min: 400_000, max: 3_650_000, step: 100_000 }, "the kernel lists none");
+    assert_eq!((knob.found, knob.effect), (3_000_000, Cost::Assumed(450_000)), "the kernel does not say");
     let bounds = || (line(&root, 2, "scaling_min_freq"), line(&root, 2, "scaling_max_freq"));
-    for khz in [3_650_000, 400_000, 900_000] {
+    for khz in [3_650_000_u64, 400_000, 900_000] {
         cpus.set(0, khz).unwrap();
         assert_eq!(bounds(), (khz.to_string(), khz.to_string()));
     }

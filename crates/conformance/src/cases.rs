@@ -1,6 +1,6 @@
 //! The cases. Each is called with a plant and panics, with what did not come about, if the plant fails it.
 
-use pilotlight_plant::{Command, Completions, CoreId, CoreState, Depth, NEVER, Refusal, SleepGoal, ThreadId};
+use pilotlight_plant::{Command, Completions, CoreId, CoreState, Depth, KnobId, NEVER, Refusal, SleepGoal, ThreadId};
 
 use crate::script::{Log, Script, Seen};
 use crate::{Plant, Setup};
@@ -192,10 +192,10 @@ pub fn a_thread_that_stays_is_not_on_its_way(plant: &mut dyn Plant) {
     obey(plant, &setup(2, 2, &[1]), script);
 }
 
-/// Cores and I/O threads that there are not.
+/// Cores, I/O threads and knobs that there are not.
 pub fn what_does_not_exist_is_refused(plant: &mut dyn Plant) {
-    let frequency = Command::Frequency { core: CoreId(9), khz: 1_000_000 };
-    let commands = [go(9, 1), go(0, 9), sleep(9), wake(9), completions(9, Completions::Poll), frequency];
+    let set = Command::Set { knob: KnobId(u16::MAX), value: 1 };
+    let commands = [go(9, 1), go(0, 9), sleep(9), wake(9), completions(9, Completions::Poll), set];
     let script =
         script(plant).say(&commands).holds("requests on core 0", 3, |seen| seen.serves(0) && lives(seen, 0, 0));
     let (log, _) = play(plant, &setup(2, 1, &[0]), script);
@@ -204,14 +204,14 @@ pub fn what_does_not_exist_is_refused(plant: &mut dyn Plant) {
 
 /// Capabilities say what is refused, and what is not.
 pub fn what_the_plant_cannot_do_is_refused(plant: &mut dyn Plant) {
-    let frequency = Command::Frequency { core: CoreId(0), khz: u32::MAX };
+    let set = Command::Set { knob: KnobId(0), value: u64::MAX };
     let hybrid = completions(0, Completions::Hybrid { idle_ns: 1_000, rest_ns: 1_000 });
-    let script = script(plant).say(&[frequency, hybrid]).holds("requests", 3, |seen| is_served(seen, 0));
+    let script = script(plant).say(&[set, hybrid]).holds("requests", 3, |seen| is_served(seen, 0));
     let (log, _) = play(plant, &setup(2, 1, &[0]), script);
     let can = &log.capabilities;
-    let expected = [(frequency, can.frequency.is_some()), (hybrid, can.rests)];
-    let expected = expected.iter().filter(|(_, can)| !can).map(|&(command, _)| (command, Refusal::Unsupported));
-    assert_eq!(log.refused, expected.collect::<Vec<_>>());
+    let expected = [(set, !can.knobs.is_empty(), Refusal::Unknown), (hybrid, can.rests, Refusal::Unsupported)];
+    let refused = expected.iter().filter(|(_, can, _)| !can).map(|&(command, _, refusal)| (command, refusal));
+    assert_eq!(log.refused, refused.collect::<Vec<_>>());
 }
 
 /// It counts as awake all the same: it has an I/O thread. Polling begins again when a command says so.

@@ -2,7 +2,7 @@
 
 mod banner;
 mod descriptors;
-mod frequencies;
+mod knobs;
 mod overdue;
 mod preflight;
 mod reload;

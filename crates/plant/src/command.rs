@@ -1,8 +1,9 @@
 //! What a policy may ask for, what a plant says it can do, and what that costs.
 //!
-//! A policy asks for goals where it can ("asleep, but back within 50 us"); the plant chooses the means. Commands for
-//! frequency, quotas, power limits and bandwidth join with the policies that need them.
+//! A policy asks for goals where it can ("asleep, but back within 50 us"); the plant chooses the means. Frequencies, quotas, power
+//! limits and bandwidth are knobs ([`crate::knob`]), all set by one command.
 
+use crate::knob::{Cost, Kind, Knob, KnobId, Of};
 use crate::topology::{CoreId, Depth, ThreadId};
 
 /// An order.
@@ -35,12 +36,13 @@ pub enum Command {
         /// How.
         how: Completions,
     },
-    /// Let `core` run at `khz`, or at the nearest frequency that it has, from when the hardware gets there.
-    Frequency {
-        /// The core.
-        core: CoreId,
-        /// Clock frequency in kHz.
-        khz: u32,
+    /// Set `knob` to `value`, or to the nearest that it takes. It may be refused later than other commands: the machine is asked
+    /// by another thread.
+    Set {
+        /// The knob.
+        knob: KnobId,
+        /// The value, in the unit of the knob's kind.
+        value: u64,
     },
 }
 
@@ -102,8 +104,8 @@ pub enum Refusal {
     /// The main core does not sleep by a policy's command.
     #[error("the main core does not sleep")]
     MainCore,
-    /// There is no such core or I/O thread any more.
-    #[error("there is no such core or I/O thread")]
+    /// There is no such core, I/O thread or knob any more.
+    #[error("there is no such core, I/O thread or knob")]
     Unknown,
     /// The plant cannot do this at all.
     #[error("this machine cannot do that")]
@@ -118,10 +120,10 @@ pub enum Refusal {
 pub struct SleepCost {
     /// The depth.
     pub depth: Depth,
-    /// Time of the core that wakes another, in nanoseconds.
-    pub waker_ns: u64,
-    /// Time from then until the sleeper polls, in nanoseconds.
-    pub wake_ns: u64,
+    /// Time of the core that wakes another.
+    pub waker: Cost,
+    /// Time from then until the sleeper polls.
+    pub wake: Cost,
 }
 
 /// What a plant can do, and what it costs.
@@ -129,45 +131,46 @@ pub struct SleepCost {
 pub struct Capabilities {
     /// Ways in which a core can sleep by command, from shallow to deep; empty if it cannot.
     pub sleeps: Vec<SleepCost>,
-    /// Whether I/O threads can be moved.
-    pub moves: bool,
-    /// Time that moving an I/O thread between polling cores takes, in nanoseconds.
-    pub move_ns: u64,
+    /// Time that moving an I/O thread between polling cores takes; `None` if none can be moved.
+    pub moves: Option<Cost>,
     /// Whether I/O threads can wait in the kernel.
     pub interrupts: bool,
     /// Whether reactors can rest between rounds ([`Completions::Hybrid`]).
     pub rests: bool,
-    /// Which frequencies a core can be set to; `None` if it cannot.
-    pub frequency: Option<FrequencyRange>,
-}
-
-/// Which frequencies a core can be set to, and what that costs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrequencyRange {
-    /// The lowest, in kHz.
-    pub min_khz: u32,
-    /// The highest, in kHz.
-    pub max_khz: u32,
-    /// From one to the next, in kHz.
-    pub step_khz: u32,
-    /// Time of the core that sets it, in nanoseconds: a write to a file of the kernel.
-    pub set_ns: u64,
-    /// Time from then until the core runs at it, in nanoseconds.
-    pub latency_ns: u64,
+    /// What can be set, by [`KnobId`].
+    pub knobs: Vec<Knob>,
 }
 
 impl Capabilities {
     /// The way of sleeping that serves a goal: the deepest that is back in time, else the shallowest.
     #[must_use]
     pub fn sleep_for(&self, goal: SleepGoal) -> Option<SleepCost> {
-        let in_time = self.sleeps.iter().rev().find(|sleep| sleep.wake_ns <= goal.wake_within_ns);
+        let in_time = self.sleeps.iter().rev().find(|sleep| sleep.wake.ns() <= goal.wake_within_ns);
         in_time.or(self.sleeps.first()).copied()
+    }
+
+    /// The knob of this number.
+    #[must_use]
+    pub fn knob(&self, id: KnobId) -> Option<&Knob> {
+        self.knobs.get(id.index())
+    }
+
+    /// The knobs of a kind.
+    pub fn knobs_of(&self, kind: Kind) -> impl Iterator<Item = (KnobId, &Knob)> {
+        (0..).map(KnobId).zip(&self.knobs).filter(move |(_, knob)| knob.kind == kind)
+    }
+
+    /// The knob of a kind at a place.
+    #[must_use]
+    pub fn find_knob(&self, of: Of, kind: Kind) -> Option<(KnobId, &Knob)> {
+        self.knobs_of(kind).find(|(_, knob)| knob.of == of)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::knob::Values;
 
     #[test]
     fn a_thread_rests_when_idle_and_once_after_its_first_request() {
@@ -181,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_goal_takes_the_deepest_state_that_is_back_in_time() {
-        let cost = |depth, wake_ns| SleepCost { depth, waker_ns: 0, wake_ns };
+        let cost = |depth, ns| SleepCost { depth, waker: Cost::Measured(0), wake: Cost::Measured(ns) };
         let sleeps = vec![cost(Depth::MonitorWait, 3_000), cost(Depth::SoftwareWait, 40_000)];
         let plant = Capabilities { sleeps, ..Capabilities::default() };
         let depth = |within| plant.sleep_for(SleepGoal { wake_within_ns: within }).map(|sleep| sleep.depth);
@@ -189,5 +192,25 @@ mod tests {
         assert_eq!(depth(10_000), Some(Depth::MonitorWait));
         assert_eq!(depth(0), Some(Depth::MonitorWait));
         assert_eq!(Capabilities::default().sleep_for(SleepGoal::DEEPEST), None);
+    }
+
+    #[test]
+    fn a_knob_is_found_by_its_place_and_kind() {
+        let values = Values::List(vec![0, 1]);
+        let knob = |of, kind| Knob {
+            of,
+            kind,
+            values: values.clone(),
+            found: 0,
+            caller: Cost::Assumed(0),
+            effect: Cost::Assumed(0),
+        };
+        let (one, two) = (Of::Core(CoreId(1)), Of::Core(CoreId(2)));
+        let knobs = vec![knob(one, Kind::Online), knob(one, Kind::FrequencyKhz), knob(two, Kind::FrequencyKhz)];
+        let plant = Capabilities { knobs, ..Capabilities::default() };
+        let found = |of, kind| plant.find_knob(of, kind).map(|(id, _)| id);
+        assert_eq!(found(two, Kind::FrequencyKhz), Some(KnobId(2)));
+        assert_eq!(found(one, Kind::Online), Some(KnobId(0)));
+        assert_eq!((found(two, Kind::Online), plant.knob(KnobId(3))), (None, None));
     }
 }

@@ -5,17 +5,19 @@
 //! is shown in one holds in the other. This crate is all that they share; it knows nobody.
 //!
 //! [`policy`] is the contract and fits on one screen. [`topology`] says what a machine's cores are, [`sample`] what a plant
-//! tells, [`command`] what a policy may ask for and what that costs, [`profile`] what a machine's states burn.
+//! tells, [`command`] what a policy may ask for and what that costs, [`knob`] what it can set, [`profile`] what a machine's states burn.
 //!
 //! Units stand in names: `_ns` nanoseconds, `_uw` microwatts, `_khz` kilohertz, `_permille` thousandths.
 
 pub mod command;
+pub mod knob;
 pub mod policy;
 pub mod profile;
 pub mod sample;
 pub mod topology;
 
-pub use command::{Capabilities, Command, Completions, FrequencyRange, Refusal, SleepCost, SleepGoal};
+pub use command::{Capabilities, Command, Completions, Refusal, SleepCost, SleepGoal};
+pub use knob::{Cost, Kind, Knob, KnobId, Of, Values};
 pub use policy::{NEVER, Policy, Start, Unsupported, View, Wants};
 pub use profile::{PowerProfile, ProfileError};
 pub use sample::{CoreSample, CoreState, Sample, ThreadCount, ThreadSample, Tick};

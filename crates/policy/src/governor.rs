@@ -11,8 +11,8 @@
 //! (keep-alives): it can be left out.
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, CoreSample, FrequencyRange, NEVER, Policy, Refusal, Sample, Start, Tick, Topology,
-    Unsupported, View, Wants,
+    Capabilities, Command, Completions, CoreId, CoreSample, Kind, KnobId, NEVER, Of, Policy, Refusal, Sample, Start,
+    Tick, Topology, Unsupported, Values, View, Wants,
 };
 
 use crate::grid::Grid;
@@ -130,19 +130,15 @@ impl Parameters {
         parameter::list(&TABLE, self)
     }
 
-    /// Where a core with this load goes from `khz`.
-    fn next(&self, load_ppm: u64, khz: u32, range: &FrequencyRange) -> u32 {
-        let up = match self.up {
-            Up::Step => khz.saturating_add(range.step_khz),
-            Up::Max => range.max_khz,
-        };
-        let to = match load_ppm {
-            load if load < u64::from(self.min_below_ppm) => range.min_khz,
-            load if load >= u64::from(self.max_from_ppm) => range.max_khz,
-            load if load >= u64::from(self.up_from_ppm) => up,
-            _ => khz.saturating_sub(range.step_khz),
-        };
-        to.clamp(range.min_khz, range.max_khz)
+    /// Where a core with this load goes.
+    fn next(&self, load_ppm: u64, clock: &Clock) -> u64 {
+        match load_ppm {
+            load if load < u64::from(self.min_below_ppm) => clock.lowest_khz,
+            load if load >= u64::from(self.max_from_ppm) => clock.highest_khz,
+            load if load < u64::from(self.up_from_ppm) => clock.values.down(clock.khz),
+            _ if self.up == Up::Max => clock.highest_khz,
+            _ => clock.values.up(clock.khz),
+        }
     }
 }
 
@@ -159,14 +155,44 @@ pub struct Governor {
 #[derive(Debug)]
 struct Running {
     topology: Topology,
-    range: FrequencyRange,
     grid: Grid,
     due_ns: u64,
-    /// What each core was told last, and whether the plant took it.
-    khz: Vec<u32>,
-    taken: Vec<bool>,
+    /// By core.
+    clocks: Vec<Clock>,
     /// Load of each core in the last interval; room that is kept.
     load_ppm: Vec<u64>,
+}
+
+/// The frequency of a core.
+#[derive(Debug)]
+struct Clock {
+    knob: KnobId,
+    values: Values,
+    lowest_khz: u64,
+    highest_khz: u64,
+    /// What the core was told last, and whether the plant took it.
+    khz: u64,
+    taken: bool,
+}
+
+impl Clock {
+    /// That of a core, not told anything yet; `None` if it cannot be set.
+    fn of(core: CoreId, capabilities: &Capabilities) -> Option<Self> {
+        let (id, knob) = capabilities.find_knob(Of::Core(core), Kind::FrequencyKhz)?;
+        let (lowest_khz, highest_khz) = (knob.values.lowest()?, knob.values.highest()?);
+        Some(Self { knob: id, values: knob.values.clone(), lowest_khz, highest_khz, khz: highest_khz, taken: false })
+    }
+
+    fn set(&mut self, khz: u64, out: &mut Vec<Command>) {
+        if self.khz != khz || !self.taken {
+            (self.khz, self.taken) = (khz, true);
+            out.push(Command::Set { knob: self.knob, value: khz });
+        }
+    }
+
+    fn is_lowest(&self) -> bool {
+        self.khz == self.lowest_khz
+    }
 }
 
 impl Governor {
@@ -194,17 +220,9 @@ impl Running {
         }
     }
 
-    fn set(&mut self, core: CoreId, khz: u32, out: &mut Vec<Command>) {
-        let at = core.index();
-        if self.khz[at] != khz || !self.taken[at] {
-            (self.khz[at], self.taken[at]) = (khz, true);
-            out.push(Command::Frequency { core, khz });
-        }
-    }
-
     /// Whether a quiet interval changes nothing. What was refused is tried again when there is load.
     fn rests(&self) -> bool {
-        self.khz.iter().all(|&khz| khz == self.range.min_khz)
+        self.clocks.iter().all(Clock::is_lowest)
     }
 }
 
@@ -219,7 +237,9 @@ impl Policy for Governor {
 
     /// Every core at its highest frequency; I/O threads spread evenly.
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
-        let Some(range) = start.capabilities.frequency else {
+        let clocks: Option<Vec<Clock>> =
+            start.topology.cores().map(|core| Clock::of(core, start.capabilities)).collect();
+        let Some(mut clocks) = clocks else {
             return Err(Unsupported {
                 policy: NAME,
                 what: "cores whose frequency can be set",
@@ -228,22 +248,13 @@ impl Policy for Governor {
             });
         };
         spread(start, Completions::Poll, out);
-        let cores = start.topology.len();
-        let grid = Grid { start_ns: start.now_ns, every_ns: self.parameters.interval_ns };
-        let mut running = Running {
-            topology: start.topology.clone(),
-            range,
-            grid,
-            due_ns: grid.after(start.now_ns),
-            khz: vec![range.max_khz; cores],
-            taken: vec![false; cores],
-            load_ppm: Vec::with_capacity(cores),
-        };
-        for core in start.topology.cores() {
-            running.set(core, range.max_khz, out);
+        for clock in &mut clocks {
+            clock.set(clock.highest_khz, out);
         }
-        let due_ns = running.due_ns;
-        self.running = Some(running);
+        let grid = Grid { start_ns: start.now_ns, every_ns: self.parameters.interval_ns };
+        let due_ns = grid.after(start.now_ns);
+        let load_ppm = Vec::with_capacity(clocks.len());
+        self.running = Some(Running { topology: start.topology.clone(), grid, due_ns, clocks, load_ppm });
         Ok(due_ns)
     }
 
@@ -258,10 +269,9 @@ impl Policy for Governor {
         }
         running.look(sample, self.parameters.siblings);
         let before = out.len();
-        for core in running.topology.cores() {
-            let at = core.index();
-            let khz = self.parameters.next(running.load_ppm[at], running.khz[at], &running.range);
-            running.set(core, khz, out);
+        for (clock, &load_ppm) in running.clocks.iter_mut().zip(&running.load_ppm) {
+            let khz = self.parameters.next(load_ppm, clock);
+            clock.set(khz, out);
         }
         self.changes += (out.len() - before) as u64;
         running.due_ns = if running.rests() { NEVER } else { running.grid.after(sample.now_ns) };
@@ -271,17 +281,16 @@ impl Policy for Governor {
     /// What the core runs at is not known; it is told again with the next load.
     fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {
         self.refused += 1;
-        if let (Some(running), Command::Frequency { core, .. }) = (&mut self.running, command)
-            && let Some(taken) = running.taken.get_mut(core.index())
-        {
-            *taken = false;
+        let (Some(running), Command::Set { knob, .. }) = (&mut self.running, command) else { return };
+        if let Some(clock) = running.clocks.iter_mut().find(|clock| clock.knob == *knob) {
+            clock.taken = false;
         }
     }
 
     fn on_resume(&mut self, _now_ns: u64) {}
 
     fn view(&self) -> View {
-        let slowest = |running: &Running| running.khz.iter().filter(|&&khz| khz == running.range.min_khz).count();
+        let slowest = |running: &Running| running.clocks.iter().filter(|clock| clock.is_lowest()).count();
         vec![
             ("cores at the lowest frequency", self.running.as_ref().map_or(0, slowest).to_string()),
             ("frequency changes", self.changes.to_string()),

@@ -57,7 +57,7 @@ impl Policy for Interrupt {
 
 #[cfg(test)]
 mod tests {
-    use pilotlight_plant::{Capabilities, CoreSample, CoreState, Depth, SleepCost, ThreadId, Topology};
+    use pilotlight_plant::{Capabilities, CoreSample, CoreState, Cost, Depth, SleepCost, ThreadId, Topology};
 
     use super::*;
 
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn every_thread_waits_in_the_kernel_and_they_are_spread() {
-        let capabilities = Capabilities { interrupts: true, moves: true, ..Capabilities::default() };
+        let capabilities = Capabilities { interrupts: true, moves: Some(Cost::Measured(1)), ..Capabilities::default() };
         let how = |thread| Command::Completions { thread: ThreadId(thread), how: Completions::Interrupt };
         let to = |thread, core| Command::Move { thread: ThreadId(thread), to: CoreId(core) };
         let expected = [Command::Wake { core: CoreId(2) }, how(0), how(1), to(1, 1), how(2), to(2, 2), how(3)];
@@ -84,8 +84,9 @@ mod tests {
 
     #[test]
     fn workers_without_a_thread_sleep() {
-        let sleeps = vec![SleepCost { depth: Depth::SoftwareWait, waker_ns: 1, wake_ns: 1 }];
-        let capabilities = Capabilities { interrupts: true, moves: true, sleeps, ..Capabilities::default() };
+        let sleeps = vec![SleepCost { depth: Depth::SoftwareWait, waker: Cost::Measured(1), wake: Cost::Measured(1) }];
+        let capabilities =
+            Capabilities { interrupts: true, moves: Some(Cost::Measured(1)), sleeps, ..Capabilities::default() };
         let (core, goal) = (CoreId(2), SleepGoal::DEEPEST);
         let commands = start(&capabilities, 2).unwrap();
         assert_eq!(commands.last(), Some(&Command::Sleep { core, goal }));

@@ -34,7 +34,7 @@ impl Sleep {
     pub(crate) fn goal(self, capabilities: &Capabilities, wake_within_ns: u64) -> Option<SleepGoal> {
         let of = |depth: Depth| {
             let sleep = capabilities.sleeps.iter().find(|sleep| sleep.depth == depth)?;
-            let goal = SleepGoal { wake_within_ns: sleep.wake_ns };
+            let goal = SleepGoal { wake_within_ns: sleep.wake.ns() };
             capabilities.sleep_for(goal).filter(|taken| taken.depth == depth).map(|_| goal)
         };
         match self {
@@ -56,13 +56,13 @@ impl Sleep {
 
 #[cfg(test)]
 mod tests {
-    use pilotlight_plant::SleepCost;
+    use pilotlight_plant::{Cost, SleepCost};
 
     use super::*;
 
     #[test]
     fn a_way_to_sleep_is_a_goal_that_the_plant_serves_with_it() {
-        let cost = |depth, wake_ns| SleepCost { depth, waker_ns: 0, wake_ns };
+        let cost = |depth, ns| SleepCost { depth, waker: Cost::Measured(0), wake: Cost::Measured(ns) };
         let sleeps = vec![cost(Depth::MonitorWait, 3_000), cost(Depth::SoftwareWait, 27_000)];
         let plant = Capabilities { sleeps, ..Capabilities::default() };
         let depth = |sleep: Sleep| plant.sleep_for(sleep.goal(&plant, 5_000)?).map(|taken| taken.depth);

@@ -12,7 +12,7 @@ pub(crate) fn spread(start: &Start<'_>, how: Completions, out: &mut Vec<Command>
         let to = CoreId((thread % cores) as u16);
         let thread = ThreadId(thread as u16);
         out.push(Command::Completions { thread, how });
-        if home != to && start.capabilities.moves {
+        if home != to && start.capabilities.moves.is_some() {
             out.push(Command::Move { thread, to });
         }
     }

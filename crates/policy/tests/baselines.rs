@@ -84,7 +84,7 @@ impl Bench {
                 Command::Move { thread, to } => self.threads[thread.index()].home = to,
                 Command::Sleep { core, .. } => self.cores[core.index()] = ASLEEP,
                 Command::Wake { core } => self.cores[core.index()] = CoreState::Awake,
-                Command::Completions { .. } | Command::Frequency { .. } => {}
+                Command::Completions { .. } | Command::Set { .. } => {}
             }
         }
     }
@@ -117,16 +117,17 @@ fn slept(core: u16) -> Command {
 mod governor {
     use super::*;
 
-    fn frequencies(commands: &[Command]) -> Vec<(u16, u32)> {
+    /// The knob of core `i` is the one of number `i`.
+    fn frequencies(commands: &[Command]) -> Vec<(u16, u64)> {
         let frequency = |command: &Command| match *command {
-            Command::Frequency { core, khz } => (core.0, khz / 1_000),
+            Command::Set { knob, value } => (knob.0, value / 1_000),
             ref other => panic!("{other:?}"),
         };
         commands.iter().map(frequency).collect()
     }
 
     /// One core, its load in each interval, and what it is set to in MHz, from the highest on.
-    fn one_core(settings: &[(&str, &str)], loads: &[u64]) -> Vec<Option<u32>> {
+    fn one_core(settings: &[(&str, &str)], loads: &[u64]) -> Vec<Option<u64>> {
         let (mut bench, start) = Bench::new("governor", settings, 1, &[0]);
         assert_eq!(frequencies(&start[1..]), [(0, 3_650)], "highest to begin with");
         let set = |load: &u64| frequencies(&bench.busy(&[*load])).first().map(|&(_, mhz)| mhz);
@@ -170,7 +171,7 @@ mod governor {
     #[test]
     fn a_plant_without_frequencies_is_refused_with_what_would_help() {
         let (mut bench, _) = Bench::new("governor", &[], 1, &[0]);
-        let refused = bench.start(&Capabilities { frequency: None, ..capabilities() }).unwrap_err();
+        let refused = bench.start(&Capabilities { knobs: Vec::new(), ..capabilities() }).unwrap_err();
         assert!(refused.contains("policy governor needs") && refused.contains("cpufreq"), "{refused}");
     }
 

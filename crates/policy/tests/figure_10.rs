@@ -2,7 +2,7 @@
 //! D.
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Policy, Sample, SleepCost, SleepGoal, Start,
+    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Policy, Sample, SleepCost, SleepGoal, Start,
     ThreadCount, ThreadId, ThreadSample, Tick, Topology,
 };
 use pilotlight_policy::Sandman;
@@ -28,8 +28,8 @@ fn commands(topology: &Topology, threads: &[(CoreId, u64)]) -> Vec<Command> {
 }
 
 fn commands_with(parameters: Parameters, topology: &Topology, threads: &[(CoreId, u64)]) -> Vec<Command> {
-    let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker_ns: 0, wake_ns: 3_000 }];
-    let capabilities = Capabilities { moves: true, sleeps, ..Capabilities::default() };
+    let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker: Cost::Measured(0), wake: Cost::Measured(3_000) }];
+    let capabilities = Capabilities { moves: Some(Cost::Measured(0)), sleeps, ..Capabilities::default() };
     let mut cores: Vec<_> = topology.cores().map(|_| CoreSample::new(CoreState::Awake)).collect();
     let homes: Vec<_> = threads.iter().map(|&(home, _)| home).collect();
     let mut policy = Sandman::new(parameters);
@@ -121,8 +121,8 @@ fn a_busy_core_is_relieved_where_that_is_asked_for() {
 fn a_sample_puts_right_what_was_believed() {
     // At the start A slept; then the plant shows that A is awake and owns a thread. A surge goes to B, which does sleep.
     let topology = Topology::flat(4).unwrap();
-    let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker_ns: 0, wake_ns: 3_000 }];
-    let capabilities = Capabilities { moves: true, sleeps, ..Capabilities::default() };
+    let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker: Cost::Measured(0), wake: Cost::Measured(3_000) }];
+    let capabilities = Capabilities { moves: Some(Cost::Measured(0)), sleeps, ..Capabilities::default() };
     let asleep = CoreState::Asleep(Depth::MonitorWait);
     let mut cores = [CoreState::Awake, asleep, asleep, asleep].map(CoreSample::new);
     let homes = [MAIN; 2];

@@ -126,7 +126,7 @@ fn intervals(name: &str) {
                 Command::Move { thread, to } => threads[thread.index()].home = to,
                 Command::Sleep { core, .. } => cores[core.index()].awake_ns = 0,
                 Command::Wake { core } => cores[core.index()].awake_ns = 10_000,
-                Command::Completions { .. } | Command::Frequency { .. } => {}
+                Command::Completions { .. } | Command::Set { .. } => {}
             }
         }
     }

@@ -25,21 +25,23 @@ use std::sync::atomic::{AtomicU64, fence};
 use std::sync::mpsc::SyncSender;
 
 use pilotlight_plant::{
-    Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Depth, NEVER, Policy, Refusal, Sample, Start,
-    ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, View, Wants,
+    Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Depth, KnobId, NEVER, Policy, Refusal, Sample,
+    Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, View, Wants,
 };
 
 use crate::cells::{ThreadCell, add};
 use crate::clock;
-use crate::frequency::Frequencies;
 use crate::histogram::{Histogram, HistogramSnapshot};
+use crate::knobs::Knobs;
 use crate::reactor::{Event, Peer};
 
 mod gather;
+mod settings;
 #[cfg(test)]
 mod tests;
 
 use gather::Seen;
+use settings::Settings;
 
 /// What the director is told from outside.
 pub(crate) enum Instruction {
@@ -54,6 +56,15 @@ pub(crate) enum Instruction {
     },
     /// Say what the policy sees.
     View(SyncSender<Option<(&'static str, View)>>),
+    /// The machine has refused a setting.
+    Refused {
+        /// The knob.
+        knob: KnobId,
+        /// The value to which it was to be set.
+        value: u64,
+        /// Why.
+        refusal: Refusal,
+    },
 }
 
 /// What the director counts.
@@ -115,7 +126,7 @@ pub(crate) struct Director {
     topology: Topology,
     capabilities: Capabilities,
     quiet_ns: Option<u64>,
-    frequencies: Option<Arc<dyn Frequencies>>,
+    settings: Settings,
     cell: Arc<DirectorCell>,
 
     policy: Option<Box<dyn Policy>>,
@@ -152,7 +163,7 @@ impl Director {
         topology: Topology,
         capabilities: Capabilities,
         quiet_ns: Option<u64>,
-        frequencies: Option<Arc<dyn Frequencies>>,
+        knobs: Option<Arc<dyn Knobs>>,
         cell: Arc<DirectorCell>,
     ) -> Self {
         let cores = topology.len();
@@ -161,7 +172,7 @@ impl Director {
             topology,
             capabilities,
             quiet_ns,
-            frequencies,
+            settings: Settings::new(knobs),
             cell,
             policy: None,
             wants: Wants::default(),
@@ -283,6 +294,11 @@ impl Director {
             Instruction::View(reply) => {
                 let _ = reply.send(self.policy.as_ref().map(|policy| (policy.name(), policy.view())));
             }
+            Instruction::Refused { knob, value, refusal } => {
+                if let Some(command) = self.settings.refused(knob, value) {
+                    self.refuse(&command, refusal, clock::now_ns());
+                }
+            }
         }
     }
 
@@ -311,9 +327,7 @@ impl Director {
                 self.wake(core, now_ns); // found awake, it is not to fall asleep by the last policy's command
             }
         }
-        if let Some(frequencies) = &self.frequencies {
-            frequencies.restore(); // what the policy before has set
-        }
+        self.settings.restore(); // what the policy before has set
         self.begin_with_polling();
         self.carry_out(now_ns);
         self.set_due();
@@ -387,14 +401,18 @@ impl Director {
         let commands = std::mem::take(&mut self.commands);
         for command in &commands {
             if let Err(refusal) = self.apply(command, now_ns) {
-                add(&self.cell.refusals, 1);
-                if let Some(policy) = &mut self.policy {
-                    policy.on_refused(now_ns, command, refusal);
-                }
+                self.refuse(command, refusal, now_ns);
             }
         }
         self.commands = commands;
         self.pursue();
+    }
+
+    fn refuse(&mut self, command: &Command, refusal: Refusal, now_ns: u64) {
+        add(&self.cell.refusals, 1);
+        if let Some(policy) = &mut self.policy {
+            policy.on_refused(now_ns, command, refusal);
+        }
     }
 
     fn apply(&mut self, command: &Command, now_ns: u64) -> Result<(), Refusal> {
@@ -420,11 +438,7 @@ impl Director {
                 self.wake(core, now_ns);
                 Ok(())
             }
-            Command::Frequency { core, khz } => {
-                self.peers.get(core.index()).ok_or(Refusal::Unknown)?;
-                let frequencies = self.frequencies.as_ref().ok_or(Refusal::Unsupported)?;
-                frequencies.set(core, khz).map_err(|_| Refusal::Failed)
-            }
+            Command::Set { knob, value } => self.settings.set(&self.capabilities.knobs, knob, value),
             Command::Completions { thread, how } => {
                 let cell = self.cells.get(thread.index()).ok_or(Refusal::Unknown)?;
                 cell.set_completions(how);
@@ -512,15 +526,6 @@ impl Director {
         let event = if blocked { Err(event) } else { self.peers[core.index()].events.send(event) };
         if let Err(event) = event {
             self.unsent.push_back((core, event));
-        }
-    }
-}
-
-impl Drop for Director {
-    /// Whatever its policy has set of the machine is put back.
-    fn drop(&mut self) {
-        if let Some(frequencies) = &self.frequencies {
-            frequencies.restore();
         }
     }
 }

@@ -16,7 +16,7 @@
 //! | `reactor` | the loop of one core: poll, rest, hand over |
 //! | `watch` | which I/O threads have something to read: one system call for all |
 //! | `director` | a policy on the main core: what it is told, and how its commands are carried out |
-//! | [`frequency`] | what sets the frequencies of cores, behind a trait |
+//! | [`knobs`] | what sets the knobs of a machine, behind a trait |
 //! | [`runtime`] | start, adoption, change of policy, statistics, end |
 //! | [`cells`], `sleep_clock`, [`histogram`] | accounting |
 //! | [`clock`] | monotonic nanoseconds, CPU time |
@@ -28,11 +28,11 @@ pub mod cells;
 pub mod clock;
 mod director;
 mod doorbell;
-pub mod frequency;
 pub mod histogram;
 pub mod inbox;
 pub mod io_thread;
 mod kernel_wait;
+pub mod knobs;
 mod reactor;
 mod ring;
 pub mod runtime;
@@ -44,10 +44,10 @@ mod watch;
 pub use bell::Bell;
 pub use cells::{IoThreadStats, ReactorStats, SleepStats};
 pub use director::DirectorStats;
-pub use frequency::Frequencies;
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use inbox::{Inbox, Sender};
 pub use io_thread::{Completions, IoThread, Polled};
+pub use knobs::{Knobs, Refusals};
 pub use reactor::Idle;
 pub use runtime::{Runtime, RuntimeOptions, RuntimeStats, StartError};
 pub use wait::Monitor;

@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use pilotlight_plant::{Capabilities, CoreId, Depth, Policy, SleepCost, Topology, Unsupported, View};
+use pilotlight_plant::{Capabilities, CoreId, Cost, Depth, Policy, SleepCost, Topology, Unsupported, View};
 use rustix::thread::{CpuSet, sched_setaffinity, sched_yield};
 
 use crate::cells::{IoThreadStats, ReactorStats, ThreadCell};
 use crate::clock;
 use crate::director::{Director, DirectorCell, DirectorStats, Instruction};
-use crate::frequency::Frequencies;
 use crate::inbox::{Inbox, Sender};
 use crate::io_thread::IoThread;
+use crate::knobs::{Knobs, Refusals};
 use crate::reactor::{Event, Idle, Peer, Reactor, Slot};
 use crate::wait::{self, Monitor};
 
@@ -27,10 +27,14 @@ pub const DEFAULT_QUIET_NS: u64 = 1_000_000;
 /// Time between two looks whether reactors have ended.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What a wake-up costs, in nanoseconds, as measured where the design was made (design section 6): by a futex.
-const SOFTWARE_WAKE: SleepCost = SleepCost { depth: Depth::SoftwareWait, waker_ns: 14_000, wake_ns: 46_000 };
+/// What a wake-up costs by a futex, as measured on another machine (design section 6).
+const SOFTWARE_WAKE: SleepCost =
+    SleepCost { depth: Depth::SoftwareWait, waker: Cost::Assumed(14_000), wake: Cost::Assumed(46_000) };
 /// By a store: SANDMAN, Table 2, exit latency of C-1.
-const MONITOR_WAKE: SleepCost = SleepCost { depth: Depth::MonitorWait, waker_ns: 0, wake_ns: 3_000 };
+const MONITOR_WAKE: SleepCost =
+    SleepCost { depth: Depth::MonitorWait, waker: Cost::Assumed(0), wake: Cost::Assumed(3_000) };
+/// What handing over an I/O thread between polling cores costs, as measured on another machine (design section 8).
+const MOVE: Cost = Cost::Assumed(100);
 
 /// How to start a [`Runtime`].
 #[derive(Clone, Debug)]
@@ -46,8 +50,8 @@ pub struct RuntimeOptions {
     /// Time without a request after which every core waits in the kernel, in nanoseconds, if the policy lets it; `None`:
     /// never.
     pub quiet_ns: Option<u64>,
-    /// What sets the frequencies of cores, if anything can.
-    pub frequencies: Option<Arc<dyn Frequencies>>,
+    /// What sets the knobs of the machine, if anything can.
+    pub knobs: Option<Arc<dyn Knobs>>,
 }
 
 impl RuntimeOptions {
@@ -56,7 +60,7 @@ impl RuntimeOptions {
     #[must_use]
     pub fn new(cores: Vec<Option<u32>>, idle: Idle) -> Self {
         let topology = Topology::flat(cores.len().max(1) as u16).unwrap_or_else(|_| unreachable!("there is a core"));
-        Self { cores, topology, idle, monitor: wait::available(), quiet_ns: Some(DEFAULT_QUIET_NS), frequencies: None }
+        Self { cores, topology, idle, monitor: wait::available(), quiet_ns: Some(DEFAULT_QUIET_NS), knobs: None }
     }
 }
 
@@ -163,8 +167,11 @@ impl Runtime {
     fn reactor(&self, id: CoreId, inbox: Inbox<Event>, options: &RuntimeOptions) -> Reactor {
         let director = (id == self.main).then(|| {
             let (topology, capabilities) = (options.topology.clone(), self.capabilities.clone());
-            let (peers, frequencies) = (Arc::clone(&self.peers), options.frequencies.clone());
-            Director::new(peers, topology, capabilities, options.quiet_ns, frequencies, Arc::clone(&self.director))
+            let (peers, knobs) = (Arc::clone(&self.peers), options.knobs.clone());
+            if let Some(knobs) = &knobs {
+                knobs.connect(Refusals(inbox.sender()));
+            }
+            Director::new(peers, topology, capabilities, options.quiet_ns, knobs, Arc::clone(&self.director))
         });
         let reactor = Reactor::new(id, inbox, &self.peers, options.idle);
         Reactor { monitor: options.monitor, director, ..reactor }
@@ -289,8 +296,8 @@ pub fn capabilities(options: &RuntimeOptions) -> Capabilities {
         sleeps.push(MONITOR_WAKE);
     }
     sleeps.push(SOFTWARE_WAKE);
-    let frequency = options.frequencies.as_ref().map(|frequencies| frequencies.range());
-    Capabilities { sleeps, moves: true, move_ns: 100, interrupts: true, rests: true, frequency }
+    let knobs = options.knobs.as_ref().map(|knobs| knobs.knobs()).unwrap_or_default();
+    Capabilities { sleeps, moves: Some(MOVE), interrupts: true, rests: true, knobs }
 }
 
 fn pin(core: u32) -> std::io::Result<()> {

@@ -1,17 +1,16 @@
-//! Hybrid polling, service times, and frequencies: what the director does with the commands of the policies that need them.
+//! Hybrid polling, service times, and knobs: what the director does with the commands of the policies that need them.
 
 mod puppet;
 
-use std::io;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, FrequencyRange, NEVER, Policy, Refusal, Sample, Start, ThreadId, Tick, Unsupported,
-    View, Wants,
+    Command, Completions, CoreId, Cost, Kind, Knob, KnobId, NEVER, Of, Policy, Refusal, Sample, Start, ThreadId, Tick,
+    Unsupported, Values, View, Wants,
 };
-use pilotlight_reactor::{Frequencies, Idle, IoThread, Polled, Runtime, RuntimeOptions, RuntimeStats};
+use pilotlight_reactor::{Idle, IoThread, Knobs, Polled, Refusals, Runtime, RuntimeOptions, RuntimeStats};
 use puppet::{EVERY_MS, PATIENCE, Shown, Strings, eventually, probe, puppet, start};
 
 /// A rest so long that a test which waited for its end would fail.
@@ -202,30 +201,49 @@ fn who_does_not_ask_is_told_of_requests_alone() {
     assert_eq!(three_slow_requests(false), [(3, 0, 0)]);
 }
 
-/// Frequencies that are written down; the core 1 refuses.
+/// Knobs whose settings are written down: number 1 refuses at once, number 2 later.
 #[derive(Debug, Default)]
-struct Book(Mutex<Vec<(u16, u32)>>);
+struct Book {
+    lines: Mutex<Vec<(u16, u64)>>,
+    refusals: Mutex<Option<Refusals>>,
+}
 
-const RESTORED: (u16, u32) = (u16::MAX, 0);
+const RESTORED: (u16, u64) = (u16::MAX, 0);
 
 impl Book {
-    fn lines(&self) -> Vec<(u16, u32)> {
-        self.0.lock().expect("nobody panics").clone()
+    fn lines(&self) -> Vec<(u16, u64)> {
+        self.lines.lock().expect("nobody panics").clone()
     }
-    fn add(&self, line: (u16, u32)) {
-        self.0.lock().expect("nobody panics").push(line);
+    fn add(&self, line: (u16, u64)) {
+        self.lines.lock().expect("nobody panics").push(line);
+    }
+    fn report(&self, knob: u16, value: u64) {
+        let refusals = self.refusals.lock().expect("nobody panics");
+        let refusals = refusals.as_ref().expect("connected at the start");
+        assert!(refusals.report(KnobId(knob), value, Refusal::Failed));
     }
 }
 
-impl Frequencies for Book {
-    fn range(&self) -> FrequencyRange {
-        FrequencyRange { min_khz: 400_000, max_khz: 3_600_000, step_khz: 100_000, set_ns: 1, latency_ns: 1 }
+impl Knobs for Book {
+    fn knobs(&self) -> Vec<Knob> {
+        let knob = |core| Knob {
+            of: Of::Core(CoreId(core)),
+            kind: Kind::FrequencyKhz,
+            values: Values::Range { min: 400, max: 3_600, step: 100 },
+            found: 3_600,
+            caller: Cost::Assumed(1),
+            effect: Cost::Assumed(1),
+        };
+        (0..3).map(knob).collect()
     }
-    fn set(&self, core: CoreId, khz: u32) -> io::Result<()> {
-        if core == CoreId(1) {
-            return Err(io::ErrorKind::PermissionDenied.into());
+    fn connect(&self, refusals: Refusals) {
+        *self.refusals.lock().expect("nobody panics") = Some(refusals);
+    }
+    fn set(&self, knob: KnobId, value: u64) -> Result<(), Refusal> {
+        if knob == KnobId(1) {
+            return Err(Refusal::Unsupported);
         }
-        self.add((core.0, khz));
+        self.add((knob.0, value));
         Ok(())
     }
     fn restore(&self) {
@@ -233,32 +251,66 @@ impl Frequencies for Book {
     }
 }
 
-#[test]
-fn frequencies_are_set_refused_and_put_back() {
-    let book = Arc::new(Book::default());
+fn with_knobs(book: &Arc<Book>) -> (Runtime, Strings) {
     let options = RuntimeOptions::new(vec![None; 2], Idle::Yield);
-    let frequencies: Arc<dyn Frequencies> = Arc::clone(&book) as _;
-    let options = RuntimeOptions { monitor: None, frequencies: Some(frequencies), ..options };
-    let mut runtime = Runtime::start(&options).expect("starts");
-    assert_eq!(runtime.capabilities().frequency, Some(book.range()));
+    let knobs: Arc<dyn Knobs> = Arc::clone(book) as _;
+    let runtime = Runtime::start(&RuntimeOptions { monitor: None, knobs: Some(knobs), ..options }).expect("starts");
     let (strings, policy) = puppet(EVERY_MS);
     runtime.set_policy(policy).expect("it needs nothing");
-    let set = |core, khz| strings.say(Command::Frequency { core: CoreId(core), khz });
-    set(0, 500_000);
-    set(1, 600_000);
-    set(2, 700_000);
-    let refused = || strings.refused.recv_timeout(PATIENCE).expect("a refusal").1;
-    assert_eq!((refused(), refused()), (Refusal::Failed, Refusal::Unknown));
-    runtime.set_policy(puppet(EVERY_MS).1).expect("it needs nothing");
-    runtime.stop();
-    assert_eq!(book.lines(), [RESTORED, (0, 500_000), RESTORED, RESTORED], "at each change of policy, and at the end");
+    (runtime, strings)
+}
+
+fn set(strings: &Strings, knob: u16, value: u64) -> Command {
+    let command = Command::Set { knob: KnobId(knob), value };
+    strings.say(command);
+    command
 }
 
 #[test]
-fn where_nothing_sets_frequencies_the_command_is_refused() {
+fn knobs_are_set_refused_and_put_back() {
+    let book = Arc::new(Book::default());
+    let (mut runtime, strings) = with_knobs(&book);
+    assert_eq!(runtime.capabilities().knobs, book.knobs());
+    set(&strings, 0, 549);
+    set(&strings, 1, 600);
+    set(&strings, 3, 700);
+    let refused = || strings.refused.recv_timeout(PATIENCE).expect("a refusal").1;
+    assert_eq!((refused(), refused()), (Refusal::Unsupported, Refusal::Unknown));
+    runtime.set_policy(puppet(EVERY_MS).1).expect("it needs nothing");
+    runtime.stop();
+    assert_eq!(
+        book.lines(),
+        [RESTORED, (0, 500), RESTORED, RESTORED],
+        "the nearest; at each change of policy, and at the end"
+    );
+}
+
+#[test]
+fn a_refusal_that_comes_later_reaches_the_policy_that_still_wants_the_value() {
+    let book = Arc::new(Book::default());
+    let (runtime, strings) = with_knobs(&book);
+    let first = set(&strings, 2, 1_010);
+    eventually("the setting", || book.lines().contains(&(2, 1_000)));
+    book.report(2, 1_000);
+    let refused = |strings: &Strings| strings.refused.recv_timeout(PATIENCE).expect("a refusal");
+    assert_eq!(refused(&strings), (first, Refusal::Failed), "as the policy has said it");
+    set(&strings, 2, 2_000);
+    eventually("the setting", || book.lines().contains(&(2, 2_000)));
+    book.report(2, 1_000); // it has been told otherwise since
+    let last = set(&strings, 1, 600);
+    assert_eq!(refused(&strings), (last, Refusal::Unsupported), "nothing between");
+    let (next, policy) = puppet(EVERY_MS);
+    runtime.set_policy(policy).expect("it needs nothing");
+    book.report(2, 2_000); // the policy before has set it
+    let last = set(&next, 1, 700);
+    assert_eq!(refused(&next), (last, Refusal::Unsupported), "nothing before");
+}
+
+#[test]
+fn where_nothing_sets_knobs_the_command_is_refused() {
     let (runtime, shown, strings) = ruled(1, &[0], EVERY_MS);
-    assert_eq!(runtime.capabilities().frequency, None);
-    strings.say(Command::Frequency { core: CoreId(0), khz: 1 });
-    assert_eq!(strings.refused.recv_timeout(PATIENCE).expect("a refusal").1, Refusal::Unsupported);
+    assert_eq!(runtime.capabilities().knobs, []);
+    set(&strings, 0, 1);
+    assert_eq!(strings.refused.recv_timeout(PATIENCE).expect("a refusal").1, Refusal::Unknown);
     assert!(shown[0].polls.load(SeqCst) > 0);
 }

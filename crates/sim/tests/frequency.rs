@@ -2,7 +2,7 @@
 
 mod support;
 
-use pilotlight_plant::{Command, CoreId, NEVER, Policy, Refusal, Sample, Start, Tick, Unsupported, View, Wants};
+use pilotlight_plant::{Command, KnobId, NEVER, Policy, Refusal, Sample, Start, Tick, Unsupported, View, Wants};
 use pilotlight_sim::accountant::audit;
 use pilotlight_sim::engine::{EPOCH_NS, run_naive, run_traced};
 use pilotlight_sim::scenario::{Rate, Scenario};
@@ -23,7 +23,7 @@ impl Orders {
 
     fn order(&mut self, now_ns: u64, out: &mut Vec<Command>) -> u64 {
         while let Some(&(_, khz)) = self.list.get(self.next).filter(|&&(at_ns, _)| at_ns <= now_ns) {
-            out.push(Command::Frequency { core: CoreId(0), khz });
+            out.push(Command::Set { knob: KnobId(0), value: u64::from(khz) });
             self.next += 1;
         }
         self.list.get(self.next).map_or(NEVER, |&(at_ns, _)| at_ns)

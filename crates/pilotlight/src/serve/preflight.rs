@@ -112,9 +112,9 @@ mod tests {
     use super::*;
     use crate::config::Reactors;
 
-    fn options_of(frequencies: Option<Arc<dyn pilotlight_reactor::Frequencies>>) -> RuntimeOptions {
+    fn options_of(knobs: Option<Arc<dyn pilotlight_reactor::Knobs>>) -> RuntimeOptions {
         let Reactors { cores, topology } = Reactors::for_tests(2);
-        RuntimeOptions { topology, frequencies, ..RuntimeOptions::new(cores, pilotlight_reactor::Idle::Yield) }
+        RuntimeOptions { topology, knobs, ..RuntimeOptions::new(cores, pilotlight_reactor::Idle::Yield) }
     }
 
     #[test]

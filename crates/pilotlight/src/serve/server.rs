@@ -13,7 +13,7 @@ use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 use pilotlight_target::{DrainError, Server, ServerError, ServerStats};
 
-use super::frequencies;
+use super::knobs;
 use crate::config::{Operation, Reactors};
 
 /// A server that runs.
@@ -55,8 +55,8 @@ pub(super) fn options(operation: &Operation) -> RuntimeOptions {
     let Reactors { cores, topology } = operation.reactors.clone();
     let idle = if operation.reactors.is_test_mode() { Idle::Yield } else { Idle::Spin };
     let quiet_ns = operation.sleep_after.map(|quiet| quiet.as_nanos() as u64);
-    let frequencies = frequencies::open(Path::new(cpufreq::ROOT), &cores);
-    RuntimeOptions { topology, quiet_ns, frequencies, ..RuntimeOptions::new(cores, idle) }
+    let knobs = knobs::open(Path::new(cpufreq::ROOT), &cores);
+    RuntimeOptions { topology, quiet_ns, knobs, ..RuntimeOptions::new(cores, idle) }
 }
 
 impl Running for Server {

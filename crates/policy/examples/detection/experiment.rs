@@ -4,7 +4,7 @@
 //! wake-up and move: so each tick is a trial under the same circumstances, and what is counted is what would have moved.
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Policy, Refusal, Sample, SleepCost, Start,
+    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Policy, Refusal, Sample, SleepCost, Start,
     ThreadCount, ThreadId, ThreadSample, Tick, Topology,
 };
 use pilotlight_policy::registry::sandman;
@@ -78,8 +78,8 @@ fn spread(thread: u16) -> CoreId {
 /// Gives the policy seconds of steady load until it commands nothing more.
 fn settle(policy: &mut Sandman, rate: f64, active: usize, mut homes: Vec<CoreId>) {
     let topology = Topology::paired(CORES).expect("there are cores");
-    let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker_ns: 0, wake_ns: 3_000 }];
-    let capabilities = Capabilities { moves: true, sleeps, ..Capabilities::default() };
+    let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker: Cost::Measured(0), wake: Cost::Measured(3_000) }];
+    let capabilities = Capabilities { moves: Some(Cost::Measured(0)), sleeps, ..Capabilities::default() };
     let mut cores = vec![CoreSample::new(CoreState::Awake); usize::from(CORES)];
     let mut out = Vec::new();
     let plant = Start { now_ns: 0, topology: &topology, capabilities: &capabilities, cores: &cores, homes: &homes };
@@ -105,7 +105,7 @@ fn settle(policy: &mut Sandman, rate: f64, active: usize, mut homes: Vec<CoreId>
                 Command::Move { thread, to } => homes[thread.index()] = to,
                 Command::Sleep { core, .. } => cores[core.index()].state = CoreState::Asleep(Depth::MonitorWait),
                 Command::Wake { core } => cores[core.index()].state = CoreState::Awake,
-                Command::Completions { .. } | Command::Frequency { .. } => {}
+                Command::Completions { .. } | Command::Set { .. } => {}
             }
         }
     }

@@ -5,7 +5,7 @@
 //! and how often threads really move. A second of the load is left to settle before anything is counted.
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Policy, Sample, SleepCost, Start, ThreadCount,
+    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Policy, Sample, SleepCost, Start, ThreadCount,
     ThreadId, ThreadSample, Tick, Topology,
 };
 use pilotlight_policy::Sandman;
@@ -97,8 +97,9 @@ struct Obeying {
 impl Obeying {
     fn new(mut policy: Sandman) -> Self {
         let topology = Topology::paired(CORES).expect("there are cores");
-        let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker_ns: 0, wake_ns: 3_000 }];
-        let capabilities = Capabilities { moves: true, sleeps, ..Capabilities::default() };
+        let sleeps =
+            vec![SleepCost { depth: Depth::MonitorWait, waker: Cost::Measured(0), wake: Cost::Measured(3_000) }];
+        let capabilities = Capabilities { moves: Some(Cost::Measured(0)), sleeps, ..Capabilities::default() };
         let cores = vec![CoreSample::new(CoreState::Awake); usize::from(CORES)];
         let homes: Vec<_> = (0..THREADS as u16).map(|thread| CoreId(thread % CORES)).collect();
         let mut out = Vec::new();
@@ -151,7 +152,7 @@ impl Obeying {
                 }
                 Command::Sleep { core, .. } => self.cores[core.index()].state = CoreState::Asleep(Depth::MonitorWait),
                 Command::Wake { core } => self.cores[core.index()].state = CoreState::Awake,
-                Command::Completions { .. } | Command::Frequency { .. } => {}
+                Command::Completions { .. } | Command::Set { .. } => {}
             }
         }
         moved

@@ -1,7 +1,7 @@
 //! `sandman` under a load that does not change: the same work in every tick.
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Policy, Sample, SleepCost, Start, ThreadCount,
+    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Policy, Sample, SleepCost, Start, ThreadCount,
     ThreadId, ThreadSample, Tick, Topology,
 };
 use pilotlight_policy::Sandman;
@@ -28,8 +28,9 @@ impl Load {
         let topology = Topology::paired(48).expect("there are cores");
         let cores = vec![CoreSample::new(CoreState::Awake); 48];
         let homes: Vec<_> = (0..threads).map(|thread| CoreId(thread % 48)).collect();
-        let sleeps = vec![SleepCost { depth: Depth::MonitorWait, waker_ns: 0, wake_ns: 3_000 }];
-        let capabilities = Capabilities { moves: true, sleeps, ..Capabilities::default() };
+        let sleeps =
+            vec![SleepCost { depth: Depth::MonitorWait, waker: Cost::Measured(0), wake: Cost::Measured(3_000) }];
+        let capabilities = Capabilities { moves: Some(Cost::Measured(0)), sleeps, ..Capabilities::default() };
         let mut policy = sandman(settings).expect("the settings are right");
         let mut out = Vec::with_capacity(20_000);
         let plant = Start { now_ns: 0, topology: &topology, capabilities: &capabilities, cores: &cores, homes: &homes };

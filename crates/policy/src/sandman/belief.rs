@@ -57,7 +57,7 @@ impl Belief {
             }
             Command::Sleep { core, .. } => self.awake[core.index()] = false,
             Command::Wake { core } => self.awake[core.index()] = true,
-            Command::Completions { .. } | Command::Frequency { .. } => {}
+            Command::Completions { .. } | Command::Set { .. } => {}
         }
     }
 
@@ -73,7 +73,7 @@ impl Belief {
             }
             Command::Sleep { core, .. } => self.set_awake(core, true),
             Command::Wake { core } => self.set_awake(core, false),
-            Command::Completions { .. } | Command::Frequency { .. } => {}
+            Command::Completions { .. } | Command::Set { .. } => {}
         }
     }
 

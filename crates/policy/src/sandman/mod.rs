@@ -166,7 +166,7 @@ impl Policy for Sandman {
 
     /// Threads poll, and stay where they are until there is something to go by; those on a core that sleeps go to the main core.
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
-        if !start.capabilities.moves {
+        if start.capabilities.moves.is_none() {
             return Err(Self::unsupported("I/O threads that can be moved"));
         }
         let Some(goal) = self.parameters.sleep.goal(start.capabilities, self.parameters.wake_within_ns) else {

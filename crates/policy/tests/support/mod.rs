@@ -221,7 +221,7 @@ impl Plant {
                     let gets_one = |other: &Command| matches!(other, Command::Move { to, .. } if *to == core);
                     assert!(may_wake || answer.iter().any(gets_one), "{core:?} is woken for nothing: {answer:?}");
                 }
-                Command::Completions { .. } | Command::Frequency { .. } => {}
+                Command::Completions { .. } | Command::Set { .. } => {}
             }
         }
     }
@@ -270,8 +270,8 @@ impl Plant {
                 self.cores[core.index()] = CoreState::Asleep(sleep.depth);
             }
             Command::Wake { core } => self.cores[core.index()] = CoreState::Awake,
-            Command::Completions { .. } | Command::Frequency { .. } if refused => return Err(Refusal::Unsupported),
-            Command::Completions { .. } | Command::Frequency { .. } => {}
+            Command::Completions { .. } | Command::Set { .. } if refused => return Err(Refusal::Unsupported),
+            Command::Completions { .. } | Command::Set { .. } => {}
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::sync_channel;
 
-use pilotlight_plant::{SleepGoal, Wants};
+use pilotlight_plant::{Cost, SleepGoal, Wants};
 use proptest::prelude::*;
 
 use super::*;
@@ -55,10 +55,11 @@ struct Stage {
 fn stage(cores: u16, ring: usize, threads: usize, script: Vec<Vec<Command>>) -> Stage {
     let inboxes: Vec<Inbox<Event>> = (0..cores).map(|_| Inbox::new(ring)).collect();
     let peers: Arc<[Peer]> = inboxes.iter().map(|own| Peer { events: own.sender(), cell: Arc::default() }).collect();
-    let cost = |depth| pilotlight_plant::SleepCost { depth, waker_ns: 0, wake_ns: 0 };
+    let none = Cost::Measured(0);
+    let cost = |depth| pilotlight_plant::SleepCost { depth, waker: none, wake: none };
     let capabilities = Capabilities {
         sleeps: vec![cost(Depth::MonitorWait)],
-        moves: true,
+        moves: Some(none),
         interrupts: true,
         ..Capabilities::default()
     };

@@ -5,14 +5,15 @@
 //! core, that core sees at its next boundary.
 
 use pilotlight_plant::{
-    Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Depth, FrequencyRange, NEVER, Policy, Refusal,
-    Sample, SleepCost, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, View, Wants,
+    Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Cost, Depth, Kind, Knob, KnobId, NEVER, Of,
+    Policy, Refusal, Sample, SleepCost, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported,
+    Values, View, Wants,
 };
 
 use super::core::Core;
 use super::floor::{Floor, Message, Say};
 use super::meter::Metering;
-use crate::machine::Machine;
+use crate::machine::{Machine, Speed};
 use crate::outcome::Decisions;
 use crate::rng::{Purpose, Stream, below};
 use crate::trace::What;
@@ -62,33 +63,40 @@ pub(crate) struct Director {
     pub(crate) looks: u64,
 }
 
-/// What a machine's cores can do.
+/// What a machine of these cores can do.
 #[must_use]
-pub fn capabilities(machine: &Machine) -> Capabilities {
+pub fn capabilities(machine: &Machine, topology: &Topology) -> Capabilities {
     let sleep = machine.sleep;
+    let cost =
+        |depth, waker_ns, wake_ns| SleepCost { depth, waker: Cost::Measured(waker_ns), wake: Cost::Measured(wake_ns) };
     let mut sleeps = Vec::new();
     if sleep.monitor {
-        let wake_ns = sleep.monitor_wake_ns;
-        sleeps.push(SleepCost { depth: Depth::MonitorWait, waker_ns: u64::from(STORE_NS), wake_ns });
+        sleeps.push(cost(Depth::MonitorWait, u64::from(STORE_NS), sleep.monitor_wake_ns));
     }
     let wake_ns = sleep.software_wake_ns + kernel_exit_ns(machine);
-    sleeps.push(SleepCost { depth: Depth::SoftwareWait, waker_ns: sleep.software_waker_ns, wake_ns });
-    let speed = machine.speed;
-    let frequency = FrequencyRange {
-        min_khz: speed.min_khz,
-        max_khz: speed.max_khz,
-        step_khz: speed.step_khz,
-        set_ns: u64::from(machine.director.frequency_ns),
-        latency_ns: speed.transition_ns,
-    };
+    sleeps.push(cost(Depth::SoftwareWait, sleep.software_waker_ns, wake_ns));
     Capabilities {
         sleeps,
-        moves: true,
-        move_ns: u64::from(machine.director.move_ns),
+        moves: Some(Cost::Measured(u64::from(machine.director.move_ns))),
         interrupts: true,
         rests: true,
-        frequency: (speed.min_khz < speed.max_khz).then_some(frequency),
+        knobs: frequencies(machine, topology),
     }
+}
+
+/// The frequency of each core, where it can be set.
+fn frequencies(machine: &Machine, topology: &Topology) -> Vec<Knob> {
+    let Speed { min_khz, max_khz, step_khz, transition_ns, .. } = machine.speed;
+    let [min, max, step] = [min_khz, max_khz, step_khz.max(1)].map(u64::from);
+    let knob = |core| Knob {
+        of: Of::Core(core),
+        kind: Kind::FrequencyKhz,
+        values: Values::Range { min, max, step },
+        found: max,
+        caller: Cost::Measured(u64::from(machine.director.frequency_ns)),
+        effect: Cost::Measured(transition_ns),
+    };
+    if min < max { topology.cores().map(knob).collect() } else { Vec::new() }
 }
 
 /// How long the way back from the state takes in which the kernel lets a core rest that nobody needs.
@@ -114,7 +122,7 @@ impl Director {
             policy,
             wants,
             topology: topology.clone(),
-            capabilities: capabilities(floor.machine),
+            capabilities: capabilities(floor.machine, topology),
             eager,
             tick_due_ns: wants.tick_ns.unwrap_or(u64::MAX),
             interval_due_ns: wants.interval_ns.unwrap_or(u64::MAX),
@@ -338,15 +346,15 @@ impl Director {
 
     /// Whether the machine fails to carry a command out.
     fn fails(&mut self, command: &Command, machine: &Machine) -> bool {
-        let can_fail = matches!(command, Command::Move { .. } | Command::Sleep { .. } | Command::Frequency { .. });
+        let can_fail = matches!(command, Command::Move { .. } | Command::Sleep { .. } | Command::Set { .. });
         let fails_ppm = u64::from(machine.director.fails_ppm);
         can_fail && fails_ppm > 0 && below(self.failures.draw(), 1_000_000) < fails_ppm
     }
 
     /// The main core's time for a command that has failed.
     fn spend_on(command: &Command, main: &mut Core, machine: &Machine) {
-        let frequency = matches!(command, Command::Frequency { .. }).then_some(machine.director.frequency_ns);
-        main.spend(frequency.unwrap_or(STORE_NS));
+        let set = matches!(command, Command::Set { .. });
+        main.spend(if set { machine.director.frequency_ns } else { STORE_NS });
     }
 
     fn apply(
@@ -377,7 +385,7 @@ impl Director {
                 let at_ns = cores[main].spend(STORE_NS);
                 let monitor = sleep.depth == Depth::MonitorWait;
                 let deep = !monitor && floor.machine.power.family.kernel_idles_deep;
-                let exit_ns = sleep.wake_ns;
+                let exit_ns = sleep.wake.ns();
                 cores[core.index()].deliver(Message { at_ns, say: Say::Sleep { deep, exit_ns } });
                 Ok(())
             }
@@ -398,18 +406,26 @@ impl Director {
                 }
                 Ok(())
             }
-            Command::Frequency { core, khz } => {
-                if core.index() >= cores.len() {
-                    return Err(Refusal::Unknown);
-                }
-                self.capabilities.frequency.ok_or(Refusal::Unsupported)?;
-                self.decisions.frequencies += 1;
-                let at_ns = cores[main].spend(floor.machine.director.frequency_ns);
-                floor.recorder.note(at_ns, What::Ordered, u64::from(core.0), u64::from(khz));
-                meter.order(at_ns, core.index(), khz);
-                Ok(())
-            }
+            Command::Set { knob, value } => self.set(knob, value, &mut cores[main], meter, floor),
         }
+    }
+
+    /// Sets a knob at the main core's cost: the server of the paper writes a file of the kernel.
+    fn set(
+        &mut self,
+        knob: KnobId,
+        value: u64,
+        main: &mut Core,
+        meter: &mut dyn Metering,
+        floor: &mut Floor<'_>,
+    ) -> Result<(), Refusal> {
+        let knob = self.capabilities.knob(knob).ok_or(Refusal::Unknown)?;
+        let (Of::Core(core), Kind::FrequencyKhz) = (knob.of, knob.kind) else { return Err(Refusal::Unsupported) };
+        self.decisions.frequencies += 1;
+        let at_ns = main.spend(floor.machine.director.frequency_ns);
+        floor.recorder.note(at_ns, What::Ordered, u64::from(core.0), value);
+        meter.order(at_ns, core.index(), u32::try_from(value).unwrap_or(u32::MAX));
+        Ok(())
     }
 
     /// Wakes a core, at the waker's cost.
@@ -418,10 +434,10 @@ impl Director {
         let slept = self.asleep[core.index()].take();
         let cost = self.capabilities.sleeps.iter().find(|sleep| Some(sleep.depth) == slept).copied();
         self.decisions.wakes += u64::from(slept.is_some());
-        let at_ns = cores[main].spend(cost.map_or(STORE_NS, |cost| cost.waker_ns as u32));
+        let at_ns = cores[main].spend(cost.map_or(STORE_NS, |cost| cost.waker.ns() as u32));
         cores[core.index()].deliver(Message { at_ns, say: Say::Wake });
         if let Some(cost) = cost.filter(|cost| cost.depth == Depth::SoftwareWait) {
-            self.ready_ns[core.index()] = at_ns + cost.wake_ns;
+            self.ready_ns[core.index()] = at_ns + cost.wake.ns();
         }
     }
 
@@ -488,6 +504,6 @@ pub fn command_code(command: &Command) -> (u64, u64) {
             };
             (4, pair(thread.0, how))
         }
-        Command::Frequency { core, khz } => (5, pair(core.0, u64::from(khz))),
+        Command::Set { knob, value } => (5, pair(knob.0, value.min(u64::from(u32::MAX)))),
     }
 }

@@ -167,9 +167,9 @@ impl Replay {
         let Some(goal) = self.told[core.index()].take() else { return };
         out.push(Command::Wake { core });
         let Some(sleep) = self.capabilities.sleep_for(goal) else { return };
-        if sleep.wake_ns > AT_ONCE_NS {
+        if sleep.wake.ns() > AT_ONCE_NS {
             // Each waker before this one in the list has taken its time too.
-            *ready_ns = now_ns + sleep.wake_ns + sleep.waker_ns * out.len() as u64;
+            *ready_ns = now_ns + sleep.wake.ns() + sleep.waker.ns() * out.len() as u64;
         }
     }
 

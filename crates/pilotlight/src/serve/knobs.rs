@@ -1,25 +1,24 @@
-//! The frequencies of a server's cores, where this machine lets it set them: cpufreq for the reactors.
+//! The knobs of a server's machine, where it lets the server set them: cpufreq for the reactors.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use pilotlight_actuators::{CpuFreq, OpenError};
-use pilotlight_plant::{CoreId, FrequencyRange};
-use pilotlight_reactor::Frequencies;
+use pilotlight_plant::{Knob, KnobId, Refusal};
+use pilotlight_reactor::Knobs;
 use tracing::debug;
 
 /// cpufreq, by reactor.
 #[derive(Debug)]
-struct ByCore(CpuFreq);
+struct Clocks(CpuFreq);
 
-impl Frequencies for ByCore {
-    fn range(&self) -> FrequencyRange {
-        self.0.range()
+impl Knobs for Clocks {
+    fn knobs(&self) -> Vec<Knob> {
+        self.0.knobs()
     }
 
-    fn set(&self, core: CoreId, khz: u32) -> io::Result<()> {
-        self.0.set(core.index(), khz)
+    fn set(&self, knob: KnobId, value: u64) -> Result<(), Refusal> {
+        self.0.set(knob.index(), value).map_err(|_| Refusal::Failed)
     }
 
     fn restore(&self) {
@@ -29,10 +28,10 @@ impl Frequencies for ByCore {
 
 /// For reactors on these CPUs, below `root`; `None` where they cannot be set, which is only said to who looks for it: most
 /// policies do not need them, and the one that does says so.
-pub(super) fn open(root: &Path, cores: &[Option<u32>]) -> Option<Arc<dyn Frequencies>> {
+pub(super) fn open(root: &Path, cores: &[Option<u32>]) -> Option<Arc<dyn Knobs>> {
     let pinned: Option<Vec<u32>> = cores.iter().copied().collect();
     match pinned.ok_or(OpenError::NoCpu).and_then(|cpus| CpuFreq::open(root, &cpus)) {
-        Ok(cpus) => Some(Arc::new(ByCore(cpus))),
+        Ok(cpus) => Some(Arc::new(Clocks(cpus))),
         Err(error) => {
             debug!("frequencies cannot be set: {error}");
             None
@@ -57,12 +56,12 @@ mod tests {
         }
         assert!(open(root.path(), &[Some(7), None]).is_none(), "not pinned");
         assert!(open(root.path(), &[Some(0)]).is_none(), "no cpufreq");
-        let frequencies = open(root.path(), &[Some(7)]).unwrap();
-        assert_eq!(frequencies.range().max_khz, 2_000_000);
-        frequencies.set(CoreId(0), 1_500_000).unwrap();
+        let clocks = open(root.path(), &[Some(7)]).unwrap();
+        assert_eq!(clocks.knobs()[0].values.highest(), Some(2_000_000));
+        clocks.set(KnobId(0), 1_500_000).unwrap();
         let max = || fs::read_to_string(folder.join("scaling_max_freq")).unwrap().trim().to_owned();
         assert_eq!(max(), "1500000");
-        frequencies.restore();
+        clocks.restore();
         assert_eq!(max(), "2000000");
     }
 }
