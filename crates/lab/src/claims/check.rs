@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::claim::Claim;
+use super::claim::{Claim, Relation};
 use super::map::{Check, Map, Row};
 use super::order::Term;
-use super::quantity::{Quantity, Selection};
+use super::quantity::{Over, Quantity, Selection};
 
 /// A row of the map that does not go with its claim.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -40,8 +40,23 @@ pub fn check(map: &Map, claims: &[Claim]) -> Result<(), Mismatch> {
             let problem = "the paper prints no percentile here; say that it is read as p99";
             return Err(wrong("reading", problem.to_owned()));
         }
+        if map.rows.get(&claim.id).is_some_and(|row| takes_the_point_that_meets_a_bound(claim, row)) {
+            let problem = "a bound is not judged at the point that meets it best; say \"all\", or name one point";
+            return Err(wrong("over", problem.to_owned()));
+        }
     }
     Ok(())
+}
+
+/// Whether a row takes the greatest of several values for what is at least so much, or the least for what is at most so much.
+fn takes_the_point_that_meets_a_bound(claim: &Claim, row: &Row) -> bool {
+    let Check::Quantity(Quantity { over: Some(over), range: None, .. }) = &row.check else { return false };
+    let lenient = match claim.relation {
+        Some(Relation::Ge | Relation::RangeLo) => Over::Max,
+        Some(Relation::Le | Relation::RangeHi) => Over::Min,
+        _ => return false,
+    };
+    *over == lenient
 }
 
 /// Whether a row takes a 99th percentile for what its claim does not call a percentile, and does not say so.
@@ -90,13 +105,17 @@ fn of_term(term: &Term) -> Vec<&Selection> {
 #[cfg(test)]
 mod tests {
     use super::super::claim::tests::claim;
-    use super::super::claim::{Kind, Printed, Relation};
+    use super::super::claim::{Kind, Printed};
     use super::super::map;
     use super::*;
 
     fn checked(map: &str, metric: &str, quote: &str) -> Result<(), String> {
+        checked_as(Relation::Eq, map, metric, quote)
+    }
+
+    fn checked_as(relation: Relation, map: &str, metric: &str, quote: &str) -> Result<(), String> {
         let map = map::parse(&[("map".to_owned(), map.to_owned())]).unwrap();
-        let of_row = claim("x", Kind::Predict, Some(Relation::Eq), Printed::Number(3.0));
+        let of_row = claim("x", Kind::Predict, Some(relation), Printed::Number(3.0));
         let of_row = Claim { metric: metric.to_owned(), quote: quote.to_owned(), ..of_row };
         let idle = claim("idle", Kind::Input, None, Printed::Number(412.0));
         check(&map, &[of_row, idle]).map_err(|mismatch| mismatch.to_string())
@@ -118,6 +137,29 @@ mod tests {
             assert_eq!(checked(&declared, "tail latency (us)", ""), Ok(()), "{row}");
         }
         assert_eq!(checked(&quantity.replace("p99", "mean"), "tail latency (us)", ""), Ok(()));
+    }
+
+    #[test]
+    fn a_bound_is_not_judged_at_the_point_that_meets_it_best() {
+        let judged = |relation, over: &str| {
+            let row =
+                format!("[[row]]\nid='x'\nexperiment='e'\nmetric='w'\npolicy='p'\ncompare='value'\nover='{over}'\n");
+            checked_as(relation, &row, "power (W)", "")
+        };
+        for (relation, over) in [(Relation::Ge, "max"), (Relation::Le, "min")] {
+            let refused = judged(relation, over).unwrap_err();
+            assert!(refused.contains("row x: over: a bound is not judged"), "{refused}");
+        }
+        let fine = [
+            (Relation::Ge, "min"),
+            (Relation::Ge, "all"),
+            (Relation::Le, "max"),
+            (Relation::Le, "all"),
+            (Relation::Eq, "max"),
+        ];
+        for (relation, over) in fine {
+            assert_eq!(judged(relation, over), Ok(()), "{relation} {over}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! from asking for the order at every point: then a crossing a fifth of a step off is as wrong as none.
 //!
 //! # The words
-//! The *printed step* is from the printed rate to the next swept one: a crossing anywhere in it gives what the paper prints. An *error*
+//! The *printed step* is from the printed rate to the paper's next one: a crossing anywhere in it gives what the paper prints. An *error*
 //! is how far ours is outside that step, in steps, on a logarithmic scale, as the sweep is one. The *log ratio* is the logarithm of the
 //! first curve over the second: negative where the first is lower.
 //!
@@ -28,7 +28,7 @@
 //! Under no error it comes out, under a quarter of a step it is near: the bounds of a range on the scale of the sweep.
 //!
 //! # The properties
-//! Curves and rates in other units give the same verdict. Power laws are crossed exactly. A crossover and the opposite one do not
+//! Curves and rates in other units give the same verdict; so do more swept points on the same curves, since steps are the paper's. Power laws are crossed exactly. A crossover and the opposite one do not
 //! both come out.
 
 use std::collections::BTreeMap;
@@ -51,6 +51,8 @@ pub struct Crossover {
     pub of: [Selection; 2],
     /// The swept key.
     pub along: String,
+    /// How many times a swept rate of the paper the next one is.
+    pub step: f64,
     /// From the key's unit to the claim's.
     pub factor: f64,
 }
@@ -88,7 +90,11 @@ pub(super) fn read(raw: RawRow) -> Result<Crossover, Problem> {
     let point = pattern(raw.point.as_deref())?.unwrap_or_default();
     let from = Selection { experiment, metric, policy: String::new(), point, fixed: false, own_metric: true };
     let of = raw.crossover.ok_or_else(missing("crossover"))?.map(|policy| Selection { policy, ..from.clone() });
-    Ok(Crossover { of, along, factor: raw.factor.unwrap_or(1.0) })
+    let step = raw.step.ok_or_else(missing("step"))?;
+    if !(step.is_finite() && step > 1.0) {
+        return Err(("step", "the paper's next rate is so many times the printed one: above 1".to_owned()));
+    }
+    Ok(Crossover { of, along, step, factor: raw.factor.unwrap_or(1.0) })
 }
 
 impl Crossover {
@@ -149,17 +155,18 @@ impl Curve {
         }
     }
 
-    /// The step of this sweep that begins at the printed rate.
-    fn step(&self, paper: f64) -> Result<(Step, f64), String> {
-        let rates = || self.0.iter().map(|(x, _)| *x);
-        let printed = paper.ln();
+    /// The step of the paper's sweep that begins at the printed rate, and its length.
+    fn step(&self, paper: f64, times: f64) -> Result<(Step, f64), String> {
+        let (from, length) = (paper.ln(), times.ln());
         // a rate that was swept is found again, whatever its unit's factor did to its last digit
-        let before = rates().rfind(|x| *x <= printed + 1e-9);
-        let after = rates().find(|x| *x > printed + 1e-9);
-        match before.zip(after) {
-            Some((before, after)) => Ok((Step { from: printed, to: after }, after - before)),
-            None => Err(format!("{paper} and a rate beyond it are not both in the sweep")),
+        let within = |rate: f64| {
+            let ends = self.0.first().zip(self.0.last());
+            ends.is_some_and(|((first, _), (last, _))| *first <= rate + 1e-9 && rate <= *last + 1e-9)
+        };
+        if !within(from) || !within(from + length) {
+            return Err(format!("{paper} and the next rate, {}, are not both in the sweep", paper * times));
         }
+        Ok((Step { from, to: from + length }, length))
     }
 }
 
@@ -218,7 +225,7 @@ impl Lab<'_> {
         let mut full = Vec::new();
         for variant in &variants {
             let curve = crossover.curve(self.store, variant)?;
-            let ((step, length), crossing) = (curve.step(paper)?, curve.crossing());
+            let ((step, length), crossing) = (curve.step(paper, crossover.step)?, curve.crossing());
             let (least, greatest) = step.errors(&crossing);
             errors = (errors.0.min(least / length), errors.1.max(greatest / length));
             if crossings.is_empty() {
@@ -277,7 +284,7 @@ mod tests {
     const RATES: [u32; 5] = [10, 20, 40, 80, 160];
 
     fn assessed(paper: f64, lines: &[String], more: &str) -> Assessment {
-        let row = format!("[[row]]\nid='x'\nexperiment='e'\nmetric='latency_p99_us'\nalong='rate'\n{more}\n");
+        let row = format!("[[row]]\nid='x'\nexperiment='e'\nmetric='latency_p99_us'\nalong='rate'\nstep=2.0\n{more}\n");
         let map = map::parse(&[("map".to_owned(), row)]).unwrap();
         let (store, calibrated) = (store(&lines.iter().map(String::as_str).collect::<Vec<_>>()), BTreeSet::new());
         let claims = [claim("x", Kind::Order, Some(Relation::Eq), Printed::Number(paper))];
@@ -294,10 +301,14 @@ mod tests {
 
     /// Curves whose ratio at each rate is this, with and without noise over three replications.
     fn curves(ratios: &[f64], noise: f64) -> Vec<String> {
-        let line = |policy: &str, rate: u32, values: [f64; 3]| {
+        curves_at(&RATES.map(f64::from), ratios, noise)
+    }
+
+    fn curves_at(rates: &[f64], ratios: &[f64], noise: f64) -> Vec<String> {
+        let line = |policy: &str, rate: f64, values: [f64; 3]| {
             format!("e,rate={rate},default,{policy},latency_p99_us,us,{},{},{}", values[0], values[1], values[2])
         };
-        let each = RATES.iter().zip(ratios).flat_map(|(rate, ratio)| {
+        let each = rates.iter().zip(ratios).flat_map(|(rate, ratio)| {
             let noisy = [-noise, 0.0, noise].map(|by| 100.0 * ratio * (1.0 + by));
             [line("a", *rate, noisy), line("b", *rate, [100.0; 3])]
         });
@@ -391,6 +402,24 @@ mod tests {
         lines.clear();
     }
 
+    /// Another point halfway between each two, on the straight line between them: nothing new is known.
+    #[test]
+    fn twice_as_many_points_of_the_same_curves_change_no_verdict() {
+        let rates = RATES.map(f64::from);
+        let halfway = |two: &[f64]| [two[0], (two[0] * two[1]).sqrt()];
+        let doubled = |of: &[f64]| of.windows(2).flat_map(halfway).chain(of.last().copied()).collect::<Vec<f64>>();
+        for ratios in [[0.5, 0.6, 0.8, 1.25, 2.0], [0.5, 0.6, 0.8, 3.0, 9.0], [0.5, 0.9, 1.1, 2.0, 3.0], [2.0; 5]] {
+            for (paper, noise) in [(10.0, 0.0), (20.0, 0.0), (40.0, 0.0), (80.0, 0.0), (40.0, 0.01)] {
+                let lines = curves_at(&doubled(&rates), &doubled(&ratios), noise);
+                let (once, twice) = (curves(&ratios, noise), lines);
+                let [once, twice] = [once, twice].map(|lines| assessed(paper, &lines, "crossover=['a', 'b']"));
+                assert_eq!(once.verdict, twice.verdict, "{paper} {noise} {ratios:?}");
+                let rate = |found: &Assessment| found.ours.map(|ours| (ours.value * 1e6).round());
+                assert_eq!(rate(&once), rate(&twice), "{paper} {noise} {ratios:?}");
+            }
+        }
+    }
+
     #[test]
     fn what_cannot_be_crossed_is_told() {
         let lines = curves(&[0.5, 0.6, 0.8, 1.25, 2.0], 0.0);
@@ -415,6 +444,8 @@ mod tests {
             map::parse(&[("map".to_owned(), row)]).unwrap_err().to_string()
         };
         assert!(refused("crossover=['a', 'b']").contains("along: is missing"));
+        assert!(refused("crossover=['a', 'b']\nalong='rate'").contains("step: is missing"));
+        assert!(refused("crossover=['a', 'b']\nalong='rate'\nstep=1.0").contains("step: the paper's next rate"));
         assert!(refused("crossover=['a']\nalong='rate'").contains("row x: a key"));
         assert!(
             refused("crossover=['a', 'b']\nalong='rate'\nmargin=0.1").contains("margin: does not go with crossover")

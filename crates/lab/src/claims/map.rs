@@ -223,6 +223,7 @@ pub(super) struct RawRow {
     pub(super) factor: Option<f64>,
     pub(super) crossover: Option<[String; 2]>,
     pub(super) along: Option<String>,
+    pub(super) step: Option<f64>,
     holds: Option<Vec<String>>,
     terms: Option<BTreeMap<String, RawTerm>>,
     margin: Option<f64>,
@@ -266,7 +267,7 @@ pub(super) struct RawSelection {
 /// What kind of row it is, by the key that only such a row has; with the keys that go with it.
 const SHAPES: [(&str, &[&str]); 6] = [
     ("holds", &["experiment", "metric", "point", "terms", "margin", "margin_of"]),
-    ("crossover", &["experiment", "metric", "point", "along", "factor"]),
+    ("crossover", &["experiment", "metric", "point", "along", "step", "factor"]),
     ("formula", &[]),
     ("test", &[]),
     ("file", &["key", "factor", "expect"]),
@@ -311,6 +312,7 @@ impl RawRow {
             ("factor", self.factor.is_some()),
             ("crossover", self.crossover.is_some()),
             ("along", self.along.is_some()),
+            ("step", self.step.is_some()),
             ("holds", self.holds.is_some()),
             ("terms", self.terms.is_some()),
             ("margin", self.margin.is_some()),

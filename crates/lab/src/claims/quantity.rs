@@ -82,6 +82,8 @@ pub enum Over {
     Max,
     /// The least value.
     Min,
+    /// Every value: the one in the middle, with an interval that contains those of all.
+    All,
 }
 
 /// A number and where it was found.
@@ -296,17 +298,19 @@ impl Quantity {
             return found.pop().ok_or_else(|| "no point".to_owned());
         }
         let Some(over) = self.over else {
-            return Err(format!("{} points match; say over = \"max\" or \"min\", or name one", found.len()));
+            let points = found.len();
+            return Err(format!("{points} points match; say over = \"max\", \"min\" or \"all\", or name one"));
         };
-        let extreme = |of: fn(&Estimate) -> f64| {
-            let values = found.iter().map(|found| of(&found.estimate));
-            if over == Over::Max {
-                values.fold(f64::NEG_INFINITY, f64::max)
-            } else {
-                values.fold(f64::INFINITY, f64::min)
-            }
+        found.sort_by(|a, b| a.estimate.value.total_cmp(&b.estimate.value));
+        let least =
+            |of: fn(&Estimate) -> f64| found.iter().map(|found| of(&found.estimate)).fold(f64::INFINITY, f64::min);
+        let greatest =
+            |of: fn(&Estimate) -> f64| found.iter().map(|found| of(&found.estimate)).fold(f64::NEG_INFINITY, f64::max);
+        let (value, low, high) = match over {
+            Over::Max => (greatest(|e| e.value), greatest(|e| e.low), greatest(|e| e.high)),
+            Over::Min => (least(|e| e.value), least(|e| e.low), least(|e| e.high)),
+            Over::All => (found[(found.len() - 1) / 2].estimate.value, least(|e| e.low), greatest(|e| e.high)),
         };
-        let (value, low, high) = (extreme(|e| e.value), extreme(|e| e.low), extreme(|e| e.high));
         let n = found.iter().map(|found| found.estimate.n).min().unwrap_or(0);
         let saturated = found.iter().flat_map(|found| found.saturated.clone()).collect();
         let place = found.into_iter().find(|found| found.estimate.value == value);

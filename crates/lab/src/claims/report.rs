@@ -16,6 +16,8 @@ pub struct Report {
     pub results: BTreeMap<String, Counts>,
     /// The same for bounds that the trivial policy meets too: no evidence.
     pub no_evidence: BTreeMap<String, Counts>,
+    /// Of the first, by seed: calibrated rows that miss nevertheless, where there are any.
+    pub fitted_misses: BTreeMap<String, usize>,
     /// What is taken as given, by seed.
     pub given: BTreeMap<String, Counts>,
     /// Results by the verdict that overrode another (calibrated, contradicts, surrogate), and by that other.
@@ -43,6 +45,7 @@ impl Report {
         Self {
             results: count(rows.iter().filter(|row| row.kind.is_result() && row.evidence)),
             no_evidence: count(rows.iter().filter(|row| row.kind.is_result() && !row.evidence)),
+            fitted_misses: fitted_misses(&rows),
             given: count(rows.iter().filter(|row| !row.kind.is_result())),
             overruled: overruled(&rows),
             profiles: lab.store.stamps().to_vec(),
@@ -78,9 +81,9 @@ impl Report {
         (!pairs.is_empty()).then(words)
     }
 
-    /// Says of each calibrated row what was fitted or chosen on it.
+    /// Says of each result what was fitted or chosen on it, whether or not another verdict comes first.
     pub fn name_fits(&mut self, fits: &BTreeMap<String, Vec<String>>) {
-        for row in self.rows.iter_mut().filter(|row| row.verdict == Verdict::Calibrated) {
+        for row in self.rows.iter_mut().filter(|row| row.kind.is_result()) {
             let ids = [Some(&row.id), row.with.as_ref()];
             let what: BTreeSet<&String> = ids.into_iter().flatten().filter_map(|id| fits.get(id)).flatten().collect();
             row.fitted = what.into_iter().cloned().collect();
@@ -102,6 +105,12 @@ impl Report {
             each.collect::<Vec<_>>().join(", ")
         };
         self.overruled.iter().map(|(verdict, counts)| format!("{}: {}", verdict.words(), each(counts))).collect()
+    }
+
+    /// What `(+N)` beside the rows that miss means, where it stands.
+    #[must_use]
+    pub fn fitted_misses_words(&self) -> Option<&'static str> {
+        (!self.fitted_misses.is_empty()).then_some("(+N): N fitted and still missing, counted as calibrated.")
     }
 
     /// The same in one sentence, where anything was overridden.
@@ -151,6 +160,15 @@ fn count<'a>(rows: impl Iterator<Item = &'a Assessment>) -> BTreeMap<String, Cou
     let mut seeds: BTreeMap<String, Counts> = BTreeMap::new();
     for row in rows {
         *seeds.entry(row.seed.clone()).or_default().entry(row.verdict).or_default() += 1;
+    }
+    seeds
+}
+
+fn fitted_misses(rows: &[Assessment]) -> BTreeMap<String, usize> {
+    let mut seeds = BTreeMap::new();
+    let misses = |row: &&Assessment| row.verdict == Verdict::Calibrated && row.otherwise == Some(Verdict::Misses);
+    for row in rows.iter().filter(|row| row.kind.is_result() && row.evidence).filter(misses) {
+        *seeds.entry(row.seed.clone()).or_default() += 1;
     }
     seeds
 }

@@ -106,25 +106,33 @@ fn named(mark: &str) -> anyhow::Result<(Table, Option<&str>)> {
 /// The counts; verdicts that nothing has are left out.
 fn verdicts(report: &Report) -> String {
     let mut text = String::new();
-    for (title, seeds, verdicts) in [
-        ("results", &report.results, &Verdict::OF_RESULTS[..]),
-        ("bounds that a trivial policy meets too: no evidence", &report.no_evidence, &Verdict::OF_RESULTS),
-        ("taken as given", &report.given, &Verdict::OF_GIVEN),
+    let none = BTreeMap::new();
+    for (title, seeds, verdicts, fitted) in [
+        ("results", &report.results, &Verdict::OF_RESULTS[..], &report.fitted_misses),
+        ("bounds that a trivial policy meets too: no evidence", &report.no_evidence, &Verdict::OF_RESULTS, &none),
+        ("taken as given", &report.given, &Verdict::OF_GIVEN, &none),
     ] {
         if !seeds.is_empty() {
-            text += &counts(title, seeds, verdicts);
+            text += &counts(title, seeds, verdicts, fitted);
         }
     }
-    let words = report.ranges_words().into_iter().chain(report.overruled_line());
+    let fitted = report.fitted_misses_words().map(str::to_owned);
+    let words = report.ranges_words().into_iter().chain(fitted).chain(report.overruled_line());
     text + &words.collect::<Vec<_>>().join(" ") + "\n"
 }
 
-fn counts(title: &str, seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> String {
+fn counts(
+    title: &str,
+    seeds: &BTreeMap<String, Counts>,
+    verdicts: &[Verdict],
+    fitted: &BTreeMap<String, usize>,
+) -> String {
     let verdicts = super::text::there(seeds, verdicts);
     let heads: Vec<&str> = verdicts.iter().map(|verdict| verdict.words()).collect();
     let mut text = format!("| {title} | rows | {} |\n|---|{}\n", heads.join(" | "), "---:|".repeat(heads.len() + 1));
     for (seed, counts) in seeds {
-        let _ = writeln!(text, "| {} |", super::text::count_row(seed, counts, &verdicts).join(" | "));
+        let row = super::text::count_row(seed, counts, &verdicts, fitted.get(seed));
+        let _ = writeln!(text, "| {} |", row.join(" | "));
     }
     text + "\n"
 }

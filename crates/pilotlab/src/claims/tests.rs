@@ -100,6 +100,26 @@ fn a_calibrated_row_says_what_was_fitted_or_chosen_on_it() {
 }
 
 #[test]
+fn a_calibrated_row_that_misses_stands_beside_those_that_miss() {
+    let folder = folder();
+    let path = folder.path().join(CALIBRATION);
+    let fitted = std::fs::read_to_string(&path).unwrap().replace("[]", "['sandman-saving']");
+    std::fs::write(&path, fitted).unwrap();
+    let claims = folder.path().join(CLAIMS);
+    let text = std::fs::read_to_string(&claims).unwrap();
+    let missed = text.replacen("[[claim]]", "[[claim]]\nNEW\n[[claim]]", 1);
+    let other = text.trim_start_matches("[[claim]]").replace("sandman-saving", "sandman-other");
+    std::fs::write(&claims, missed.replace("NEW", &other).replace("value = 40", "value = 90")).unwrap();
+    let map = folder.path().join(MAP);
+    let rows = std::fs::read_to_string(&map).unwrap();
+    std::fs::write(&map, format!("{rows}\n{}", rows.replace("sandman-saving", "sandman-other"))).unwrap();
+    let verdicts = ask(folder.path(), &["--table", "verdicts"]).unwrap();
+    assert!(verdicts.contains("| sandman | 2 | 1 (+1) | 1 |"), "{verdicts}");
+    assert!(verdicts.contains("(+N): N fitted and still missing"), "{verdicts}");
+    assert!(ask(folder.path(), &[]).unwrap().contains("1 (+1)"));
+}
+
+#[test]
 fn moved_drawn_and_left_out() {
     let folder = folder();
     let text = ask(folder.path(), &["--perturb", "--uncertainty"]).unwrap();

@@ -69,17 +69,24 @@ pub(super) fn all(output: &Output, unmapped: bool, style: Style) -> String {
 /// The counts.
 fn counted(report: &Report, style: Style) -> String {
     let mut text = String::new();
-    for (title, seeds, verdicts) in [
-        ("Results: what must come out, and is evidence if it does", &report.results, &Verdict::OF_RESULTS[..]),
-        ("Bounds that a trivial policy meets too: no evidence", &report.no_evidence, &Verdict::OF_RESULTS),
-        ("Taken as given: checked, not counted as results", &report.given, &Verdict::OF_GIVEN),
+    let none = BTreeMap::new();
+    for (title, seeds, verdicts, fitted) in [
+        (
+            "Results: what must come out, and is evidence if it does",
+            &report.results,
+            &Verdict::OF_RESULTS[..],
+            &report.fitted_misses,
+        ),
+        ("Bounds that a trivial policy meets too: no evidence", &report.no_evidence, &Verdict::OF_RESULTS, &none),
+        ("Taken as given: checked, not counted as results", &report.given, &Verdict::OF_GIVEN, &none),
     ] {
         if !seeds.is_empty() {
             let separator = if text.is_empty() { "" } else { "\n" };
             let _ = writeln!(text, "{separator}{}", style.heading(title));
-            text += &count_table(seeds, verdicts).to_string();
+            text += &count_table(seeds, verdicts, fitted).to_string();
         }
     }
+    text.extend(report.fitted_misses_words().map(|words| wrapped(words, "")));
     for line in report.overruled_words() {
         text += &wrapped(&format!("not overridden these would be: {line}"), "");
     }
@@ -96,20 +103,27 @@ pub(super) fn there(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> V
 }
 
 /// Verdicts that nothing has are left out, so that the rest fits.
-fn count_table(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> Table {
+fn count_table(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict], fitted: &BTreeMap<String, usize>) -> Table {
     let verdicts: &[Verdict] = &there(seeds, verdicts);
     let heads: Vec<&str> =
         ["<paper", "rows"].into_iter().chain(verdicts.iter().map(|verdict| verdict.words())).collect();
     let mut table = Table::new(&heads);
     for (seed, counts) in seeds {
-        table.row(count_row(seed, counts, verdicts));
+        table.row(count_row(seed, counts, verdicts, fitted.get(seed)));
     }
     table
 }
 
-pub(super) fn count_row(seed: &str, counts: &Counts, verdicts: &[Verdict]) -> Vec<String> {
+/// `fitted` are calibrated rows that miss nevertheless.
+pub(super) fn count_row(seed: &str, counts: &Counts, verdicts: &[Verdict], fitted: Option<&usize>) -> Vec<String> {
     let total: usize = counts.values().sum();
-    let each = verdicts.iter().map(|verdict| counts.get(verdict).copied().unwrap_or(0).to_string());
+    let each = verdicts.iter().map(|verdict| {
+        let count = counts.get(verdict).copied().unwrap_or(0);
+        match fitted.filter(|_| *verdict == Verdict::Misses) {
+            Some(fitted) => format!("{count} (+{fitted})"),
+            None => count.to_string(),
+        }
+    });
     [seed.to_owned(), total.to_string()].into_iter().chain(each).collect()
 }
 
