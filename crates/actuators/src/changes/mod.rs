@@ -27,6 +27,7 @@ mod kernel;
 mod place;
 mod process;
 pub mod restore;
+mod vary;
 
 use std::path::{Path, PathBuf};
 
@@ -53,6 +54,8 @@ pub struct Changes {
     /// From the first change on.
     journal: Option<Journal>,
     entries: Vec<Entry>,
+    /// Entries whose value varies, and for whom.
+    varied: Vec<vary::Varied>,
     next: u32,
     cgroup: Option<PathBuf>,
 }
@@ -100,7 +103,7 @@ impl Changes {
             }
         }
         let path = journal.to_owned();
-        Ok(Self { path, roots, kernel, journal: None, entries: Vec::new(), next: 0, cgroup: None })
+        Ok(Self { path, roots, kernel, journal: None, entries: Vec::new(), varied: Vec::new(), next: 0, cgroup: None })
     }
 
     /// Makes a change: as a whole, or not at all.
@@ -142,24 +145,28 @@ impl Changes {
     }
 
     fn set(&mut self, place: Place, wanted: &str) -> Result<(), Error> {
+        if self.announce(place, wanted)?.is_some() { self.carry_out() } else { Ok(()) }
+    }
+
+    /// Puts on record what a place is, as the last entry, whose number it gives; nothing if it is as wanted.
+    fn announce(&mut self, place: Place, wanted: &str) -> Result<Option<u32>, Error> {
         if !place.is_within(&self.roots) {
             return Err(Error::Outside(place.to_string()));
         }
         // Nobody else announces a change until ours is announced; and what is found is nobody else's for a while only.
-        let turn = journal::turn(&self.path)?;
+        let _turn = journal::turn(&self.path)?;
         self.check_free(&place)?;
         let before = self.before(&place).map_err(|source| unreadable(&place, source))?;
         let check = place.check(self.kernel.as_mut(), wanted);
         check.map_err(|source| refused(&place, &before, wanted, source))?;
         if place.obeys(&before, wanted) && !place.drifts() {
-            return Ok(());
+            return Ok(None);
         }
         let entry = Entry { id: self.next, place, before, wanted: wanted.into(), done: None };
         self.journal()?.change(&entry)?;
-        drop(turn);
         self.next += 1;
         self.entries.push(entry);
-        self.carry_out()
+        Ok(Some(self.next - 1))
     }
 
     /// What to come back to: what we have set ourselves, where it is in force, or what was found.
@@ -174,16 +181,10 @@ impl Changes {
     /// Carries out the last entry.
     fn carry_out(&mut self) -> Result<(), Error> {
         let (Some(entry), Some(journal)) = (self.entries.last_mut(), &mut self.journal) else { return Ok(()) };
-        let Entry { id, place, before, wanted, .. } = &*entry;
-        place.set(self.kernel.as_mut(), wanted).map_err(|source| refused(place, before, wanted, source))?;
-        let now = place.read(self.kernel.as_mut()).map_err(|source| unreadable(place, source))?;
-        if !place.obeys(&now, wanted) {
-            let (wanted, now) = (place.shown(wanted), place.shown(&now));
-            return Err(Error::Ignored { place: place.to_string(), wanted, now });
-        }
-        journal.done(*id, &now)?;
-        if matches!(place, Place::Cgroup { .. }) {
-            self.cgroup = Some(place.path().to_owned());
+        let now = in_force(self.kernel.as_mut(), &entry.place, &entry.before, &entry.wanted)?;
+        journal.done(entry.id, &now)?;
+        if matches!(entry.place, Place::Cgroup { .. }) {
+            self.cgroup = Some(entry.place.path().to_owned());
         }
         entry.done = Some(now);
         Ok(())
@@ -230,28 +231,35 @@ impl Changes {
     /// As of [`Changes::put_back`].
     pub fn put_back_to(&mut self, mark: Mark, options: Options) -> Result<Vec<Back>, Error> {
         let first = self.entries.partition_point(|entry| entry.id < mark.0);
-        let mut all = Vec::new();
-        let mut left = Vec::new();
-        for entry in self.entries.split_off(first).into_iter().rev() {
-            let back = restore::put_back(&entry, &self.roots, options, self.kernel.as_mut());
-            if back.outcome.is_settled() {
-                self.note(&entry);
-            } else {
-                left.push(entry);
+        let entries = self.entries.split_off(first);
+        self.put_back_entries(entries, options)
+    }
+
+    /// Puts these back; what is not back stays among the entries.
+    fn put_back_entries(&mut self, entries: Vec<Entry>, options: Options) -> Result<Vec<Back>, Error> {
+        let (roots, kernel, journal) = (&self.roots, self.kernel.as_mut(), &mut self.journal);
+        let all = restore::put_all_back(&entries, |entry| {
+            let back = restore::put_back(entry, roots, options, kernel);
+            if let Some(journal) = journal.as_mut().filter(|_| back.outcome.is_settled()) {
+                // What cannot be noted is looked at once more another time, and found to be as it was.
+                let _ = journal.back(entry.id);
             }
-            all.push(back);
+            back
+        });
+        for (entry, back) in entries.into_iter().zip(all.iter().rev()) {
+            match back.outcome.is_settled() {
+                true => self.forget(&entry),
+                false => self.entries.push(entry),
+            }
         }
-        self.entries.extend(left.into_iter().rev());
+        self.entries.sort_by_key(|entry| entry.id);
         self.end()?;
         if all.iter().all(|back| back.outcome.is_settled()) { Ok(all) } else { Err(Error::NotBack(all)) }
     }
 
     /// Something is back.
-    fn note(&mut self, entry: &Entry) {
-        if let Some(journal) = &mut self.journal {
-            // What cannot be noted is looked at once more another time, and found to be as it was.
-            let _ = journal.back(entry.id);
-        }
+    fn forget(&mut self, entry: &Entry) {
+        self.varied.retain(|varied| varied.id != entry.id);
         if self.cgroup.as_deref() == Some(entry.place.path()) {
             self.cgroup = None;
         }
@@ -290,6 +298,17 @@ fn neighbours(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut all = find(path.parent().unwrap_or(Path::new(".")))?;
     all.retain(|other| other != path);
     Ok(all)
+}
+
+/// Sets a place and reads it back.
+fn in_force(kernel: &mut dyn Kernel, place: &Place, before: &str, wanted: &str) -> Result<String, Error> {
+    place.set(kernel, wanted).map_err(|source| refused(place, before, wanted, source))?;
+    let now = place.read(kernel).map_err(|source| unreadable(place, source))?;
+    if !place.obeys(&now, wanted) {
+        let (wanted, now) = (place.shown(wanted), place.shown(&now));
+        return Err(Error::Ignored { place: place.to_string(), wanted, now });
+    }
+    Ok(now)
 }
 
 fn unreadable(place: &Place, source: std::io::Error) -> Error {

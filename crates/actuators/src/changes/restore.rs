@@ -108,8 +108,7 @@ pub fn restore_with(path: &Path, roots: &Roots, options: Options, kernel: &mut d
     }
     let restarted = contents.process.is_some_and(|process| !process.is_of_this_boot(&roots.proc));
     let outcome = if restarted { Some(Outcome::Restarted) } else { None };
-    let mut all = Vec::new();
-    for entry in contents.entries.iter().rev() {
+    let all = put_all_back(&contents.entries, |entry| {
         let back = match &outcome {
             Some(outcome) => told(entry, None, outcome.clone()),
             None => put_back(entry, roots, options, kernel),
@@ -118,8 +117,8 @@ pub fn restore_with(path: &Path, roots: &Roots, options: Options, kernel: &mut d
             // What cannot be noted is looked at once more another time, and found to be as it was.
             let _ = journal.back(entry.id);
         }
-        all.push(back);
-    }
+        back
+    });
     if options.dry_run {
         return Ok(all);
     }
@@ -133,6 +132,17 @@ pub(super) fn settle(journal: &Journal, all: Vec<Back>) -> Result<Vec<Back>, Err
     }
     journal.remove()?;
     Ok(all)
+}
+
+/// Puts entries back, the latest first, in which order it also says what became of them. What fails is tried once more after the
+/// others: of two bounds that must not cross, the one that came too early finds room then.
+pub(super) fn put_all_back(entries: &[Entry], mut put_back: impl FnMut(&Entry) -> Back) -> Vec<Back> {
+    let mut all: Vec<Back> = entries.iter().rev().map(&mut put_back).collect();
+    if all.iter().any(|back| back.outcome == Outcome::Restored) {
+        let failed = entries.iter().rev().zip(&mut all).filter(|(_, back)| matches!(back.outcome, Outcome::Failed(_)));
+        failed.for_each(|(entry, back)| *back = put_back(entry));
+    }
+    all
 }
 
 /// Puts one thing back.

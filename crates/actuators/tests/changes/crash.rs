@@ -40,16 +40,27 @@ fn changes(machine: &Machine) -> Vec<Change> {
     ]
 }
 
+/// For whom a change is varied: changes of the same place are for the same.
+fn owner(change: &Change) -> u32 {
+    match change {
+        Change::Cgroup { .. } => 0,
+        Change::Frequency { .. } | Change::Governor { .. } => 1,
+        _ => 2,
+    }
+}
+
 /// What a process does: a change, or (past the last) back to where it began.
-fn life(machine: &Machine, steps: &[usize]) -> Vec<Picture> {
+fn life(machine: &Machine, steps: &[usize], varied: bool) -> Vec<Picture> {
     let (kernel, pictures) = machine.kernel().watched();
     let last = kernel.clone();
     let all = changes(machine);
     let mut made = Changes::begin_on(&machine.journal(), machine.roots(), kernel).unwrap();
     for &step in steps {
-        match all.get(step) {
-            Some(change) => drop(made.make(change)),
-            None => drop(made.put_back().unwrap()),
+        match (all.get(step), varied) {
+            (Some(change), false) => drop(made.make(change)),
+            (Some(change), true) => drop(made.vary(owner(change), change)),
+            (None, false) => drop(made.put_back().unwrap()),
+            (None, true) => drop(made.put_back_of(step as u32 % 3).unwrap()),
         }
     }
     drop(made);
@@ -93,11 +104,12 @@ proptest! {
 
     #[test]
     fn whatever_is_made_and_wherever_it_is_killed(
-        steps in prop::collection::vec(0..21_usize, 1..10),
+        steps in prop::collection::vec(0..22_usize, 1..10),
         scheduler in prop::sample::select(vec!["[none] mq-deadline kyber bfq \n", "none mq-deadline [kyber] bfq \n"]),
         bounds in prop::sample::select(vec![("800000\n", "800000\n"), ("1200000\n", "3600000\n"), ("2400000\n", "2400000\n")]),
         state in 0..3_u32,
         second in 0..1000_usize,
+        varied: bool,
     ) {
         let machine = Machine::new();
         machine.write("sys/block/vda/queue/scheduler", scheduler);
@@ -105,7 +117,7 @@ proptest! {
         machine.write("sys/devices/system/cpu/cpu1/cpufreq/scaling_max_freq", bounds.1);
         machine.write("dev/nvme0", &format!("{state} 1"));
         let before = machine.tree();
-        let pictures = life(&machine, &steps);
+        let pictures = life(&machine, &steps, varied);
         prop_assert_eq!(&machine.tree(), &before, "after its end");
         prop_assert!(!machine.journal().exists());
         let deaths = deaths(&pictures);
