@@ -40,6 +40,7 @@ mod sleep_clock;
 mod sync;
 pub mod wait;
 mod watch;
+mod wishes;
 
 pub use bell::Bell;
 pub use cells::{IoThreadStats, ReactorStats, SleepStats};

@@ -18,10 +18,13 @@ mod inbox;
 mod ring;
 mod sync;
 mod wait;
+#[path = "../../src/wishes.rs"]
+mod wishes;
 
 mod bells;
 mod drops;
 mod order;
+mod said;
 mod wake_up;
 
 /// Runs `model` in every order with at most two interrupted threads, or as many as `LOOM_MAX_PREEMPTIONS` says.
