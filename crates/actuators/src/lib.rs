@@ -6,9 +6,11 @@
 
 pub mod changes;
 pub mod cpufreq;
+pub mod knobs;
 pub mod machine;
 
 pub use changes::{Attempt, Change, Changes, restore};
 pub use cpufreq::{CpuFreq, OpenError};
+pub use knobs::Knobs;
 pub use machine::Machine;
 pub use pilotlight_drive::Roots;

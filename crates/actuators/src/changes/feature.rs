@@ -17,6 +17,9 @@ const NPSS: usize = 263;
 const APSTA: usize = 265;
 const DESCRIPTORS: usize = 2048;
 const DESCRIPTOR_BYTES: usize = 32;
+/// Entry Latency and Exit Latency, in a descriptor.
+const ENTRY_LATENCY: usize = 4;
+const EXIT_LATENCY: usize = 8;
 /// Non-Operational State, in byte 3 of a descriptor.
 const NON_OPERATIONAL: u8 = 1 << 1;
 pub(super) const ON: &str = "on";
@@ -64,6 +67,33 @@ fn parse_state(value: &str) -> Option<(u8, u8)> {
     let (state, hint) = value.split_once('/').unwrap_or((value, "0"));
     let (state, hint) = (state.parse().ok()?, hint.parse().ok()?);
     (state < 32 && hint < 8).then_some((state, hint))
+}
+
+/// The power states in which a drive serves requests, and how long its longest change between two of them takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PowerStates {
+    /// The operational states, from the fastest down.
+    pub operational: Vec<u8>,
+    /// The one that a drive comes back to.
+    pub now: u8,
+    /// Longest time to leave one and enter another, as the drive says it (EXLAT and ENLAT), in microseconds; 0 if it does not.
+    pub change_us: u64,
+}
+
+pub(super) fn states(drive: &mut dyn Drive) -> io::Result<PowerStates> {
+    let identity = drive.identify()?;
+    let operational: Vec<u8> =
+        (0..=identity[NPSS].min(31)).filter(|&state| !is_non_operational(&identity, state)).collect();
+    let latency_us = |field: usize| {
+        let of = |&state: &u8| {
+            let at = DESCRIPTORS + DESCRIPTOR_BYTES * usize::from(state) + field;
+            identity[at..at + 4].iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+        };
+        operational.iter().map(of).max().unwrap_or(0)
+    };
+    let change_us = latency_us(ENTRY_LATENCY) + latency_us(EXIT_LATENCY);
+    let now = parse_state(&state_to_return_to(drive)?).map_or(0, |(state, _)| state);
+    Ok(PowerStates { operational, now, change_us })
 }
 
 fn is_non_operational(identity: &[u8; IDENTIFY_BYTES], state: u8) -> bool {

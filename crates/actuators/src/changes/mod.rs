@@ -35,6 +35,7 @@ use pilotlight_drive::Roots;
 
 pub use change::Change;
 pub use error::Error;
+pub use feature::PowerStates;
 pub use journal::{find, folder, fresh};
 pub use kernel::{Kernel, Linux};
 pub use place::{Accept, Place};
@@ -188,6 +189,14 @@ impl Changes {
         }
         entry.done = Some(now);
         Ok(())
+    }
+
+    /// The power states of a drive, by the name of its controller, such as `nvme0`.
+    ///
+    /// # Errors
+    /// There is no such drive, or it may not be asked.
+    pub fn power_states(&mut self, drive: &str) -> std::io::Result<PowerStates> {
+        feature::states(self.kernel.drive(&self.roots.dev.join(drive))?.as_mut())
     }
 
     fn journal(&mut self) -> Result<&mut Journal, Error> {

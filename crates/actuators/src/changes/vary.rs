@@ -34,7 +34,7 @@ impl Changes {
     pub fn vary(&mut self, owner: u32, change: &Change) -> Result<(), Error> {
         for step in change.steps(self.kernel.as_mut(), &self.roots)? {
             match step {
-                Step::Set(place, wanted) => self.vary_place(owner, place, &wanted)?,
+                Step::Set(place, wanted) => self.vary_place(owner, &place, &wanted)?,
                 Step::Limit(path, wanted) => limit(self.kernel.as_mut(), &path, &wanted)?,
                 Step::Confirm(place, wanted) => confirm(self.kernel.as_mut(), &place, &wanted)?,
             }
@@ -42,18 +42,18 @@ impl Changes {
         Ok(())
     }
 
-    fn vary_place(&mut self, owner: u32, place: Place, wanted: &str) -> Result<(), Error> {
-        if !self.is_varied(&place) {
+    fn vary_place(&mut self, owner: u32, place: &Place, wanted: &str) -> Result<(), Error> {
+        if !self.is_varied(place) {
             match self.announce(place.clone(), wanted)? {
                 Some(id) => self.varied.push(Varied { id, owner }),
                 None => return Ok(()),
             }
         }
-        let now = place.read(self.kernel.as_mut()).map_err(|source| unreadable(&place, source))?;
+        let now = place.read(self.kernel.as_mut()).map_err(|source| unreadable(place, source))?;
         if place.obeys(&now, wanted) && !place.drifts() {
             return Ok(());
         }
-        in_force(self.kernel.as_mut(), &place, &now, wanted).map(drop)
+        in_force(self.kernel.as_mut(), place, &now, wanted).map(drop)
     }
 
     fn is_varied(&self, place: &Place) -> bool {

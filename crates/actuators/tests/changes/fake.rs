@@ -60,6 +60,9 @@ impl Machine {
                 ("scaling_min_freq", "800000\n"),
                 ("scaling_max_freq", "2400000\n"),
                 ("scaling_available_frequencies", "3600000 2400000 1200000 800000 \n"),
+                ("cpuinfo_min_freq", "800000\n"),
+                ("cpuinfo_max_freq", "3600000\n"),
+                ("cpuinfo_transition_latency", "20000\n"),
             ] {
                 machine.write(&format!("{cpufreq}/{name}"), text);
             }

@@ -6,6 +6,7 @@ mod crash;
 mod fake;
 mod hands;
 mod kill;
+mod knobs;
 mod loops;
 mod machine;
 mod refusals;

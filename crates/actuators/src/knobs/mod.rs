@@ -1,0 +1,161 @@
+//! The knobs of this machine: what a policy may set while the server runs.
+//!
+//! **Problem.** A policy says what a core, a package or a drive is to have; the kernel has files of which some belong to several
+//! cores. Whatever a policy has set must come back when it ends, also after `kill -9`.
+//!
+//! **Algorithm.** Knobs of one *place* are served together: cores that share a clock get the highest of what they are to have. What
+//! a place was goes on record before its first value ([`Changes::vary`]); with none of its knobs set any more it is put back.
+//!
+//! **Properties.** A knob that cannot be written is not offered, and [`Missing`] says why. Nothing is changed before the first
+//! setting. What the kernel does not take is an error that names the file.
+
+mod frequency;
+mod power_limit;
+mod power_state;
+
+use std::path::Path;
+
+use pilotlight_drive::Roots;
+use pilotlight_plant::{CoreId, Knob, KnobId};
+
+use crate::changes::{Change, Changes, Error};
+
+/// What a server wants to set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The CPU of each reactor, by [`CoreId`]; `None` for one that is not pinned.
+    pub cpus: Vec<Option<u32>>,
+    /// The NVMe controllers that it serves, such as `nvme0`, by device number.
+    pub drives: Vec<String>,
+}
+
+/// Why a kind of knob is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// What cannot be set, such as `frequency of core 0`.
+    pub what: String,
+    /// Why, and what would bring it.
+    pub why: String,
+}
+
+/// One thing of the machine that one knob, or several together, set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// The bounds of the frequency of a CPU, both of which get the value.
+    Frequency { cpu: u32 },
+    /// The limit of a package.
+    PowerLimit { zone: String },
+    /// The power state of a drive.
+    PowerState { drive: String },
+}
+
+/// A knob, and the place that it sets.
+#[derive(Debug)]
+struct Lever {
+    knob: Knob,
+    /// Index of its place.
+    place: usize,
+    /// What it is to have.
+    wanted: Option<u64>,
+}
+
+/// The knobs of this machine. At the end of their life everything is put back.
+pub struct Knobs {
+    levers: Vec<Lever>,
+    places: Vec<Place>,
+    changes: Changes,
+}
+
+/// What is found, before it can be set.
+#[derive(Debug, Default)]
+struct Found {
+    levers: Vec<Lever>,
+    places: Vec<Place>,
+    missing: Vec<Missing>,
+}
+
+impl Knobs {
+    /// What this machine has of what is wanted, and what is missing. Changes nothing.
+    ///
+    /// # Errors
+    /// An earlier process left its changes behind ([`Error::LeftBehind`]): put those back first.
+    pub fn find(roots: &Roots, journal: &Path, wanted: &Wanted) -> Result<(Self, Vec<Missing>), Error> {
+        Ok(Self::find_with(roots, wanted, Changes::begin(journal, roots.clone())?))
+    }
+
+    /// [`Knobs::find`] with these changes, of which nothing is made yet.
+    #[must_use]
+    pub fn find_with(roots: &Roots, wanted: &Wanted, mut changes: Changes) -> (Self, Vec<Missing>) {
+        let mut found = Found::default();
+        frequency::find(roots, &wanted.cpus, &mut found);
+        power_limit::find(roots, &mut found);
+        power_state::find(&wanted.drives, &mut changes, &mut found);
+        let Found { levers, places, missing } = found;
+        (Self { levers, places, changes }, missing)
+    }
+
+    /// The knobs, by [`KnobId`].
+    #[must_use]
+    pub fn list(&self) -> Vec<Knob> {
+        self.levers.iter().map(|lever| lever.knob.clone()).collect()
+    }
+
+    /// Sets a knob to the nearest value that it takes, and reads it back; `None` puts it back. The other knobs of its place count too.
+    ///
+    /// # Errors
+    /// The kernel refuses the value, or takes it and does nothing; the change cannot be put on record; or, putting back, something
+    /// did not come back, and stays in the journal.
+    pub fn set(&mut self, knob: KnobId, value: Option<u64>) -> Result<(), Error> {
+        let Some(lever) = self.levers.get_mut(knob.index()) else { return Ok(()) };
+        lever.wanted = value.and_then(|value| lever.knob.values.nearest(value));
+        let place = lever.place;
+        let highest = self.levers.iter().filter(|lever| lever.place == place).filter_map(|lever| lever.wanted).max();
+        match highest {
+            Some(value) => self.changes.vary(place as u32, &self.places[place].change(value)),
+            None => self.changes.put_back_of(place as u32).map(drop),
+        }
+    }
+}
+
+impl Place {
+    fn change(&self, value: u64) -> Change {
+        match self {
+            Self::Frequency { cpu } => Change::Frequency { cpu: *cpu, min_khz: Some(value), max_khz: Some(value) },
+            Self::PowerLimit { zone } => Change::PowerLimit { zone: zone.clone(), power_uw: value },
+            Self::PowerState { drive } => Change::PowerState { drive: drive.clone(), state: value as u8 },
+        }
+    }
+}
+
+impl Found {
+    fn add(&mut self, knob: Knob, place: Place) {
+        let known = self.places.iter().position(|other| *other == place);
+        let place = known.unwrap_or_else(|| {
+            self.places.push(place);
+            self.places.len() - 1
+        });
+        self.levers.push(Lever { knob, place, wanted: None });
+    }
+
+    fn lacks(&mut self, what: impl Into<String>, why: impl Into<String>) {
+        self.missing.push(Missing { what: what.into(), why: why.into() });
+    }
+}
+
+/// The number in a file of the kernel.
+fn number(path: &Path) -> Result<u64, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    text.trim().parse().map_err(|_| format!("{} holds {:?}, not a number", path.display(), text.trim()))
+}
+
+/// Whether a file of the kernel may be written.
+fn writable(path: &Path) -> Result<(), String> {
+    let opened = std::fs::OpenOptions::new().write(true).open(path);
+    let why = |error| format!("cannot write {}: {error}; run the server as root, or give it the right", path.display());
+    opened.map(drop).map_err(why)
+}
+
+/// The reactors that are pinned, with their CPUs.
+fn pinned(cpus: &[Option<u32>]) -> impl Iterator<Item = (CoreId, u32)> + '_ {
+    (0..).map(CoreId).zip(cpus).filter_map(|(core, cpu)| cpu.map(|cpu| (core, cpu)))
+}

@@ -1,0 +1,58 @@
+//! Power limits of CPU packages: RAPL through powercap (Documentation/power/powercap/powercap.rst of the kernel).
+
+use std::fs;
+
+use pilotlight_drive::Roots;
+use pilotlight_plant::{Cost, Kind, Knob, Of, Values};
+
+use super::{Found, Place, number, writable};
+
+/// The unit of RAPL on the machines known: an eighth of a watt.
+const STEP_UW: u64 = 125_000;
+/// The lowest limit that is offered: below it no package is known to follow.
+const LOWEST_UW: u64 = 5_000_000;
+/// Time until a limit holds: an estimate, of the order of RAPL's averaging window.
+const EFFECT: Cost = Cost::Assumed(10_000_000);
+
+pub(super) fn find(roots: &Roots, found: &mut Found) {
+    let folder = roots.sys.join("class/powercap");
+    let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+    let mut zones: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    // `intel-rapl:0` is a package, `intel-rapl:0:1` a part of it.
+    zones.retain(|zone| zone.starts_with("intel-rapl:") && zone.matches(':').count() == 1);
+    zones.sort();
+    if zones.is_empty() {
+        let why =
+            format!("there is no intel-rapl zone in {}: no driver for RAPL, or a virtual machine", folder.display());
+        found.lacks("power limit", why);
+    }
+    for zone in zones {
+        match knob(roots, &zone) {
+            Ok(Some(knob)) => found.add(knob, Place::PowerLimit { zone }),
+            Ok(None) => {}
+            Err(why) => found.lacks(format!("power limit of {zone}"), why),
+        }
+    }
+}
+
+/// The limit of a zone; none of one that is no package.
+fn knob(roots: &Roots, zone: &str) -> Result<Option<Knob>, String> {
+    let folder = roots.sys.join("class/powercap").join(zone);
+    let name = fs::read_to_string(folder.join("name")).unwrap_or_default();
+    let Some(package) = name.trim().strip_prefix("package-").and_then(|number| number.parse().ok()) else {
+        return Ok(None);
+    };
+    let limit = folder.join("constraint_0_power_limit_uw");
+    writable(&limit)?;
+    let limit_uw = number(&limit)?;
+    let max_uw = number(&folder.join("constraint_0_max_power_uw")).ok().filter(|&max_uw| max_uw > LOWEST_UW);
+    let max = max_uw.unwrap_or(limit_uw).max(LOWEST_UW);
+    Ok(Some(Knob {
+        of: Of::Package(package),
+        kind: Kind::LimitUw,
+        values: Values::Range { min: LOWEST_UW, max, step: STEP_UW },
+        found: limit_uw,
+        caller: Cost::Assumed(0),
+        effect: EFFECT,
+    }))
+}

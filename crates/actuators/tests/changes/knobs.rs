@@ -1,0 +1,178 @@
+//! Knobs of a made-up machine: which there are, what setting one does, and that all of it comes back.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use pilotlight_actuators::Knobs;
+use pilotlight_actuators::changes::{Changes, Error, Options, restore_with};
+use pilotlight_actuators::knobs::{Missing, Wanted};
+use pilotlight_plant::{CoreId, Kind, KnobId, Of, Values};
+use proptest::prelude::*;
+
+use crate::fake::Machine;
+
+fn wanted() -> Wanted {
+    Wanted { cpus: vec![Some(1), Some(0)], drives: vec!["nvme0".into()] }
+}
+
+fn find(machine: &Machine, wanted: &Wanted) -> (Knobs, Vec<Missing>) {
+    let changes = Changes::begin_on(&machine.journal(), machine.roots(), machine.kernel()).unwrap();
+    Knobs::find_with(&machine.roots(), wanted, changes)
+}
+
+fn bounds(machine: &Machine, cpu: u32) -> [String; 2] {
+    let read = |name| machine.read(&format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/{name}")).trim().to_owned();
+    ["scaling_min_freq", "scaling_max_freq"].map(read)
+}
+
+const LIMIT: &str = "sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw";
+
+#[test]
+fn each_says_what_it_takes_and_where_it_was_found() {
+    let machine = Machine::new();
+    let (knobs, missing) = find(&machine, &wanted());
+    let list = knobs.list();
+    let told: Vec<(Of, Kind, u64)> = list.iter().map(|knob| (knob.of, knob.kind, knob.found)).collect();
+    let core = |core| Of::Core(CoreId(core));
+    let expected = [
+        (core(0), Kind::FrequencyKhz, 2_400_000),
+        (core(1), Kind::FrequencyKhz, 2_400_000),
+        (Of::Package(0), Kind::LimitUw, 65_000_000),
+        (Of::Device(0), Kind::PowerState, 0),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(list[0].values, Values::List(vec![800_000, 1_200_000, 2_400_000, 3_600_000]));
+    assert_eq!(list[0].effect.ns(), 20_000, "as the kernel says");
+    assert_eq!(list[2].values, Values::Range { min: 5_000_000, max: 65_000_000, step: 125_000 });
+    assert_eq!(list[3].values, Values::List(vec![0, 1, 2]), "the operational states");
+    assert_eq!(missing, []);
+    assert!(!machine.journal().exists(), "looking changes nothing");
+}
+
+#[test]
+fn what_is_set_is_in_force_and_comes_back() {
+    let machine = Machine::new();
+    let before = machine.tree();
+    let (mut knobs, _) = find(&machine, &wanted());
+    knobs.set(KnobId(0), Some(3_500_000)).unwrap();
+    assert_eq!(bounds(&machine, 1), ["3600000", "3600000"], "core 0 is CPU 1, at the nearest frequency");
+    assert_eq!(bounds(&machine, 0), ["800000", "2400000"]);
+    knobs.set(KnobId(0), Some(0)).unwrap();
+    assert_eq!(bounds(&machine, 1), ["800000", "800000"]);
+    knobs.set(KnobId(2), Some(40_000_000)).unwrap();
+    assert_eq!(machine.read(LIMIT), "40000000\n");
+    assert_eq!(machine.read("sys/class/powercap/intel-rapl:0/enabled"), "1\n");
+    knobs.set(KnobId(3), Some(2)).unwrap();
+    assert_eq!(machine.read("dev/nvme0"), "2 1");
+    knobs.set(KnobId(0), None).unwrap();
+    assert_eq!(bounds(&machine, 1), ["800000", "2400000"]);
+    assert_eq!(machine.read(LIMIT), "40000000\n", "the others stay");
+    knobs.set(KnobId(9), Some(1)).unwrap();
+    drop(knobs);
+    assert_eq!(machine.tree(), before);
+    assert!(!machine.journal().exists());
+}
+
+#[test]
+fn a_value_that_follows_another_costs_no_line_of_the_journal() {
+    let machine = Machine::new();
+    let (mut knobs, _) = find(&machine, &wanted());
+    knobs.set(KnobId(2), Some(60_000_000)).unwrap();
+    let first = fs::read(machine.journal()).unwrap();
+    for watts in 10..60 {
+        knobs.set(KnobId(2), Some(watts * 1_000_000)).unwrap();
+    }
+    assert_eq!(machine.read(LIMIT), "59000000\n");
+    assert_eq!(fs::read(machine.journal()).unwrap(), first);
+}
+
+#[test]
+fn cores_that_share_a_clock_get_the_highest_of_what_they_are_to_have() {
+    let machine = Machine::new();
+    let cpu = machine.path("sys/devices/system/cpu");
+    fs::remove_dir_all(cpu.join("cpu1/cpufreq")).unwrap();
+    symlink(cpu.join("cpu0/cpufreq"), cpu.join("cpu1/cpufreq")).unwrap();
+    let (mut knobs, _) = find(&machine, &wanted());
+    let mut after = |knob, value| {
+        knobs.set(KnobId(knob), value).unwrap();
+        bounds(&machine, 0)[1].clone()
+    };
+    assert_eq!(after(0, Some(1_200_000)), "1200000");
+    assert_eq!(after(1, Some(3_600_000)), "3600000");
+    assert_eq!(after(0, Some(800_000)), "3600000", "the other one still needs it");
+    assert_eq!(after(1, None), "800000", "now the first one alone");
+    assert_eq!(after(0, None), "2400000", "as it was found");
+}
+
+#[test]
+fn what_is_missing_says_why() {
+    let machine = Machine::new();
+    fs::remove_dir_all(machine.path("sys/class/powercap")).unwrap();
+    fs::remove_dir_all(machine.path("sys/devices/system/cpu/cpu1/cpufreq")).unwrap();
+    let drives = vec!["nvme0".into(), "nvme7".into()];
+    let (knobs, missing) = find(&machine, &Wanted { drives, ..wanted() });
+    let kinds: Vec<(Of, Kind)> = knobs.list().iter().map(|knob| (knob.of, knob.kind)).collect();
+    assert_eq!(kinds, [(Of::Core(CoreId(1)), Kind::FrequencyKhz), (Of::Device(0), Kind::PowerState)]);
+    let told: Vec<&str> = missing.iter().map(|missing| missing.what.as_str()).collect();
+    assert_eq!(told, ["frequency of core 0 (CPU 1)", "power limit", "power state of nvme7"]);
+    let why: Vec<&str> = missing.iter().map(|missing| missing.why.as_str()).collect();
+    assert!(why[0].contains("no cpufreq") && why[1].contains("no intel-rapl zone"), "{why:?}");
+    let (_, missing) = find(&machine, &Wanted { cpus: vec![None], ..Wanted::default() });
+    assert!(missing[0].why.contains("not pinned"), "{missing:?}");
+}
+
+#[test]
+fn what_may_not_be_written_is_not_offered() {
+    let machine = Machine::new();
+    let max = machine.path("sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq");
+    fs::set_permissions(&max, fs::Permissions::from_mode(0o444)).unwrap();
+    if fs::OpenOptions::new().write(true).open(&max).is_ok() {
+        println!("skipped: this user may write what nobody may");
+        return;
+    }
+    let (_, missing) = find(&machine, &wanted());
+    assert!(missing[0].why.contains("run the server as root"), "{missing:?}");
+}
+
+#[test]
+fn a_value_that_the_kernel_ignores_is_an_error_and_the_next_one_is_tried() {
+    let machine = Machine::new();
+    let (mut knobs, _) = find(&machine, &wanted());
+    // A kernel that knows fewer frequencies than it lists.
+    let list = machine.path("sys/devices/system/cpu/cpu1/cpufreq/scaling_available_frequencies");
+    fs::write(&list, "3600000 3000000 2400000 1200000 800000 \n").unwrap();
+    let (mut more, _) = find(&machine, &wanted());
+    let error = more.set(KnobId(0), Some(3_000_000)).unwrap_err();
+    assert!(matches!(error, Error::Ignored { .. }), "{error}");
+    more.set(KnobId(0), Some(1_200_000)).unwrap();
+    assert_eq!(bounds(&machine, 1), ["1200000", "1200000"]);
+    drop(more);
+    assert_eq!(bounds(&machine, 1), ["800000", "2400000"]);
+    knobs.set(KnobId(0), Some(800_000)).unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Killed after any settings: what is left brings everything back.
+    #[test]
+    fn after_any_settings_the_journal_brings_everything_back(
+        settings in prop::collection::vec((0..4_u16, prop::option::of(0..70_000_000_u64)), 1..12),
+    ) {
+        let machine = Machine::new();
+        let before = machine.tree();
+        let (mut knobs, _) = find(&machine, &wanted());
+        for (knob, value) in settings {
+            let value = value.map(|value| if knob < 2 { value / 10 } else if knob == 3 { value % 3 } else { value });
+            knobs.set(KnobId(knob), value).unwrap();
+        }
+        let killed = crate::fake::Picture { journal: fs::read(machine.journal()).ok(), tree: machine.tree() };
+        drop(knobs);
+        prop_assert_eq!(&machine.tree(), &before, "after its end");
+        machine.set(&killed);
+        if machine.journal().exists() {
+            restore_with(&machine.journal(), &machine.roots(), Options::default(), machine.kernel().as_mut()).unwrap();
+        }
+        prop_assert_eq!(&machine.tree(), &before, "after kill -9");
+    }
+}
