@@ -17,10 +17,14 @@
 //! | `watch` | which I/O threads have something to read: one system call for all |
 //! | `director` | a policy on the main core: what it is told, and how its commands are carried out |
 //! | [`knobs`] | what sets the knobs of a machine, behind a trait |
+//! | [`actuation`] | a thread that does so, and may take its time |
+//! | `wishes` | what each knob is to be, said by the main core and carried out by that thread |
+//! | `probe` | what a wake-up costs here |
 //! | [`runtime`] | start, adoption, change of policy, statistics, end |
 //! | [`cells`], `sleep_clock`, [`histogram`] | accounting |
 //! | [`clock`] | monotonic nanoseconds, CPU time |
 
+pub mod actuation;
 pub mod bell;
 #[doc(hidden)]
 pub mod bench;
@@ -33,6 +37,7 @@ pub mod inbox;
 pub mod io_thread;
 mod kernel_wait;
 pub mod knobs;
+mod probe;
 mod reactor;
 mod ring;
 pub mod runtime;
@@ -42,6 +47,7 @@ pub mod wait;
 mod watch;
 mod wishes;
 
+pub use actuation::{Actuation, Machine};
 pub use bell::Bell;
 pub use cells::{IoThreadStats, ReactorStats, SleepStats};
 pub use director::DirectorStats;

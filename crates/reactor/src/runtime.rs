@@ -16,6 +16,7 @@ use crate::director::{Director, DirectorCell, DirectorStats, Instruction};
 use crate::inbox::{Inbox, Sender};
 use crate::io_thread::IoThread;
 use crate::knobs::{Knobs, Refusals};
+use crate::probe::{self, WakeUp};
 use crate::reactor::{Event, Idle, Peer, Reactor, Slot};
 use crate::wait::{self, Monitor};
 
@@ -130,7 +131,7 @@ impl Runtime {
             main: options.topology.main(),
             director: Arc::default(),
             threads: Mutex::default(),
-            capabilities: capabilities(options),
+            capabilities: measured(options),
             joins: Vec::new(),
         };
         for (index, inbox) in inboxes.into_iter().enumerate() {
@@ -288,7 +289,21 @@ fn send(events: &Sender<Event>, mut event: Event) {
     }
 }
 
-/// What a machine lets a policy do where reactors are started with these options.
+/// [`capabilities`], with what sleeping and waking cost where the first worker is to run.
+fn measured(options: &RuntimeOptions) -> Capabilities {
+    let mut capabilities = capabilities(options);
+    let worker = options.topology.workers().next().filter(|_| options.idle == Idle::Spin);
+    let Some(worker) = worker else { return capabilities };
+    for sleep in &mut capabilities.sleeps {
+        let monitor = options.monitor.filter(|_| sleep.depth == Depth::MonitorWait);
+        if let Some(WakeUp { waker_ns, wake_ns }) = probe::wake_up(options.cores[worker.index()], monitor) {
+            (sleep.waker, sleep.wake) = (Cost::Measured(waker_ns), Cost::Measured(wake_ns));
+        }
+    }
+    capabilities
+}
+
+/// What a machine lets a policy do where reactors are started with these options; what it costs is assumed.
 #[must_use]
 pub fn capabilities(options: &RuntimeOptions) -> Capabilities {
     let mut sleeps = Vec::new();
@@ -300,7 +315,7 @@ pub fn capabilities(options: &RuntimeOptions) -> Capabilities {
     Capabilities { sleeps, moves: Some(MOVE), interrupts: true, rests: true, knobs }
 }
 
-fn pin(core: u32) -> std::io::Result<()> {
+pub(crate) fn pin(core: u32) -> std::io::Result<()> {
     let mut set = CpuSet::new();
     if core as usize >= CpuSet::MAX_CPU {
         return Err(std::io::ErrorKind::InvalidInput.into());

@@ -8,7 +8,8 @@
 //! (`doorbell.rs`).
 //!
 //! *Properties.*
-//! - Whatever was said last about a knob is carried out, however often that changes meanwhile; nothing is carried out twice.
+//! - Whatever was said last about a knob is carried out, however often that changes meanwhile; nothing is carried out twice, but what
+//!   was refused is tried again when it is said again.
 //! - Saying never blocks and allocates nothing; it makes a system call only if the worker sleeps.
 //! - A knob that changes all the time keeps no other from its turn.
 //! - Who stops says so after everything else: the worker ends when all that was said before is carried out.
@@ -18,6 +19,8 @@ use crate::sync::{Arc, AtomicU64, Ordering, Step, leaves_out};
 
 /// The knob is to be as it was found.
 const PUT_BACK: u64 = u64::MAX;
+/// The machine has refused what the knob was to have; nothing is to be done until something is said of it again.
+const REFUSED: u64 = u64::MAX - 1;
 /// No moment.
 const NEVER: u64 = u64::MAX;
 
@@ -52,7 +55,7 @@ impl Wishes {
     /// The knob is to have this value; `None`: the one that was found. Nothing happens if there is no such knob.
     pub(crate) fn say(&self, knob: usize, value: Option<u64>) {
         let Some(word) = self.0.values.get(knob) else { return };
-        word.store(value.map_or(PUT_BACK, |value| value.min(PUT_BACK - 1)), Ordering::Release);
+        word.store(value.map_or(PUT_BACK, |value| value.min(REFUSED - 1)), Ordering::Release);
         self.0.bell.message_is_in();
     }
 
@@ -87,6 +90,16 @@ impl Worker {
                 self.shared.bell.wait(armed, NEVER);
             }
             self.shared.bell.disarm();
+        }
+    }
+
+    /// What was taken last for this knob was refused.
+    pub(crate) fn refused(&mut self, knob: usize, value: u64) {
+        let word = &self.shared.values[knob];
+        while word.load(Ordering::Acquire) == value {
+            if word.compare_exchange_weak(value, REFUSED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                self.taken[knob] = REFUSED;
+            }
         }
     }
 

@@ -43,6 +43,24 @@ fn each_knob_has_its_own() {
     });
 }
 
+/// Refused and said again: each is tried once, or the last alone, and the knob is put back.
+#[test]
+fn what_is_refused_is_not_tried_again_by_itself() {
+    check(|| {
+        let (wishes, worker) = wishes(1);
+        let (kept, mut worker) = (Kept::new(wishes), Kept::new(worker));
+        let main = thread::spawn(move || (0..2).for_each(|_| kept.0.say(0, Some(5))));
+        let mut done = Vec::new();
+        while let Some((knob, value)) = worker.0.next() {
+            value.into_iter().for_each(|value| worker.0.refused(knob, value));
+            done.push(value);
+        }
+        main.join().expect("says");
+        let allowed: [&[Option<u64>]; 3] = [&[], &[Some(5), None], &[Some(5), Some(5), None]];
+        assert!(allowed.contains(&done.as_slice()), "{done:?}");
+    });
+}
+
 #[test]
 #[should_panic(expected = "deadlock")]
 fn without_a_second_look_a_wish_is_slept_through() {

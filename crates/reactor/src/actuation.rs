@@ -1,0 +1,127 @@
+//! Setting knobs of the machine on a thread of its own.
+//!
+//! **Problem.** A file of the kernel takes micro- to milliseconds to set, and the first setting of each waits for the journal's medium.
+//! The main core decides what a knob is to have between two rounds in which it serves requests, and must wait for none of that.
+//!
+//! **Algorithm.** The main core says what a knob is to have (`wishes.rs`); the thread asks a [`Machine`] for it, and what the machine
+//! refuses goes back through the main core's ring, to the policy that wanted it.
+//!
+//! **Properties.** Of values that come faster than the machine takes them only the last is set. A knob that nobody wants anything of
+//! any more is put back; when the [`Actuation`] ends all are, before the end returns.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pilotlight_plant::{Cost, Knob, KnobId, Refusal};
+
+use crate::knobs::{Knobs, Refusals};
+use crate::probe;
+use crate::wishes::{Wishes, Worker, wishes};
+
+/// Time between two tries to report a refusal to a main core whose ring is full.
+const AGAIN: Duration = Duration::from_millis(1);
+/// After so many tries the main core runs no more.
+const TRIES: u32 = 1_000;
+
+/// What waking another thread costs, where this machine was too busy to measure it (design section 6).
+const CALLER: Cost = Cost::Assumed(14_000);
+
+/// What sets the knobs of a machine, and takes its time.
+pub trait Machine: Send {
+    /// What can be set, by [`KnobId`].
+    fn knobs(&self) -> Vec<Knob>;
+
+    /// Sets a knob to one of its values, or puts it back as it was found. Whoever operates the server is told of a refusal here.
+    ///
+    /// # Errors
+    /// If the machine refuses.
+    fn set(&mut self, knob: KnobId, value: Option<u64>) -> Result<(), Refusal>;
+}
+
+/// A thread that sets knobs.
+pub struct Actuation {
+    knobs: Vec<Knob>,
+    /// Until the end.
+    wishes: Option<Wishes>,
+    thread: Option<JoinHandle<()>>,
+    refusals: Arc<OnceLock<Refusals>>,
+}
+
+impl Actuation {
+    /// Starts the thread. What a setting costs the main core is to wake it, at most.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub fn start(machine: Box<dyn Machine>) -> io::Result<Self> {
+        let wake_up = probe::wake_up(None, None);
+        let knob = |knob| Knob { caller: wake_up.map_or(CALLER, |cost| Cost::Measured(cost.waker_ns)), ..knob };
+        let knobs: Vec<Knob> = machine.knobs().into_iter().map(knob).collect();
+        let (wishes, worker) = wishes(knobs.len());
+        let refusals = Arc::new(OnceLock::new());
+        let told = Arc::clone(&refusals);
+        let thread = std::thread::Builder::new().name("actuation".into());
+        let thread = thread.spawn(move || carry_out(worker, machine, &told))?;
+        Ok(Self { knobs, wishes: Some(wishes), thread: Some(thread), refusals })
+    }
+}
+
+fn carry_out(mut worker: Worker, mut machine: Box<dyn Machine>, refusals: &OnceLock<Refusals>) {
+    while let Some((knob, value)) = worker.next() {
+        let id = KnobId(knob as u16);
+        if let (Err(refusal), Some(value)) = (machine.set(id, value), value) {
+            worker.refused(knob, value);
+            report(refusals, id, value, refusal);
+        }
+    }
+}
+
+fn report(refusals: &OnceLock<Refusals>, knob: KnobId, value: u64, refusal: Refusal) {
+    let Some(refusals) = refusals.get() else { return };
+    for _ in 0..TRIES {
+        if refusals.report(knob, value, refusal) {
+            return;
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+impl Knobs for Actuation {
+    fn knobs(&self) -> Vec<Knob> {
+        self.knobs.clone()
+    }
+
+    fn connect(&self, refusals: Refusals) {
+        let _ = self.refusals.set(refusals); // once for each runtime, and an actuation has one
+    }
+
+    fn set(&self, knob: KnobId, value: u64) -> Result<(), Refusal> {
+        if let Some(wishes) = &self.wishes {
+            wishes.say(knob.index(), Some(value));
+        }
+        Ok(())
+    }
+
+    fn restore(&self) {
+        if let Some(wishes) = &self.wishes {
+            wishes.put_all_back();
+        }
+    }
+}
+
+impl Drop for Actuation {
+    fn drop(&mut self) {
+        self.wishes = None; // all is put back, and the thread ends
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Actuation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Actuation").field("knobs", &self.knobs).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,107 @@
+//! What waking a sleeping core costs on this machine, measured when a runtime starts, before its reactors run.
+//!
+//! A thread is pinned where a reactor will run, and sleeps as that reactor will; it is woken again and again for a few milliseconds.
+//! The figures are medians. Where too few came in time, as on a machine that is busy with other things, there are none.
+
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::inbox::{Inbox, Sender};
+use crate::runtime::pin;
+use crate::wait::Monitor;
+
+/// Longest time that one way of sleeping is measured for.
+const LIMIT: Duration = Duration::from_millis(20);
+/// Time that the sleeper is given to fall asleep, each time.
+const REST: Duration = Duration::from_micros(300);
+/// Wake-ups that are asked for, and the fewest that give a figure.
+const WAKES: usize = 31;
+const FEWEST: usize = 9;
+
+/// What a wake-up costs, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WakeUp {
+    /// Time of the core that wakes the other.
+    pub(crate) waker_ns: u64,
+    /// Time from then until the other looks at its messages.
+    pub(crate) wake_ns: u64,
+}
+
+/// A message to the sleeper.
+enum Call {
+    /// Wake up; when it was sent.
+    Up(u64),
+    /// End.
+    End,
+}
+
+/// The cost of waking a thread on this CPU (anywhere if `None`) that sleeps with this wait instruction, or in the kernel if there is none.
+/// Takes at most 20 ms, and what the system takes to start and end a thread.
+pub(crate) fn wake_up(cpu: Option<u32>, monitor: Option<Monitor>) -> Option<WakeUp> {
+    let mut inbox = Inbox::new(2);
+    let calls = inbox.sender();
+    let (told, answers) = sync_channel(WAKES);
+    let sleeper = std::thread::Builder::new().name("wake-probe".into()).spawn(move || {
+        if cpu.is_some_and(|cpu| pin(cpu).is_err()) {
+            return;
+        }
+        loop {
+            match inbox.take() {
+                Some(Call::Up(sent_ns)) => drop(told.send(clock::now_ns().saturating_sub(sent_ns))),
+                Some(Call::End) => return,
+                None => match monitor {
+                    Some(monitor) => inbox.wait_monitor(monitor, u64::MAX),
+                    None => inbox.wait_futex(u64::MAX),
+                },
+            }
+        }
+    });
+    let sleeper = sleeper.ok()?;
+    let found = ask(&calls, &answers);
+    let _ = calls.send(Call::End);
+    let _ = sleeper.join();
+    found
+}
+
+fn ask(calls: &Sender<Call>, answers: &Receiver<u64>) -> Option<WakeUp> {
+    let until = Instant::now() + LIMIT;
+    let (mut waker_ns, mut wake_ns) = (Vec::with_capacity(WAKES), Vec::with_capacity(WAKES));
+    while wake_ns.len() < WAKES && Instant::now() < until {
+        std::thread::sleep(REST);
+        let sent_ns = clock::now_ns();
+        if calls.send(Call::Up(sent_ns)).is_err() {
+            break;
+        }
+        waker_ns.push(clock::now_ns() - sent_ns);
+        match answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(took_ns) => wake_ns.push(took_ns),
+            Err(_) => break,
+        }
+    }
+    (wake_ns.len() >= FEWEST).then(|| WakeUp { waker_ns: median(waker_ns), wake_ns: median(wake_ns) })
+}
+
+fn median(mut all: Vec<u64>) -> u64 {
+    all.sort_unstable();
+    all[all.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also that the sleeper ends: the test would.
+    #[test]
+    fn a_thread_in_the_kernel_is_woken_again_and_again() {
+        match wake_up(None, None) {
+            Some(cost) => assert!(cost.wake_ns > 0 && cost.waker_ns > 0, "{cost:?}"),
+            None => println!("skipped: the machine is too busy for {FEWEST} wake-ups in {LIMIT:?}"),
+        }
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_gives_no_figure() {
+        assert_eq!(wake_up(Some(100_000), None), None);
+    }
+}

@@ -1,0 +1,135 @@
+//! Knobs that are set by a thread: what is wanted last is set, what is refused is told, and all of it is put back.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use pilotlight_plant::{CoreId, Cost, Kind, Knob, KnobId, Of, Refusal, Values};
+use pilotlight_reactor::{Actuation, Knobs as _, Machine};
+
+/// What was set, in order; `None`: put back.
+type Book = Arc<Mutex<Vec<(u16, Option<u64>)>>>;
+
+/// A machine that waits to be let on before each setting, and refuses 13.
+struct Slow {
+    book: Book,
+    asked: Sender<(u16, Option<u64>)>,
+    let_on: Receiver<()>,
+}
+
+impl Machine for Slow {
+    fn knobs(&self) -> Vec<Knob> {
+        let knob = |core| Knob {
+            of: Of::Core(CoreId(core)),
+            kind: Kind::FrequencyKhz,
+            values: Values::Range { min: 0, max: 100, step: 1 },
+            found: 50,
+            caller: Cost::Assumed(0),
+            effect: Cost::Assumed(0),
+        };
+        (0..2).map(knob).collect()
+    }
+
+    fn set(&mut self, knob: KnobId, value: Option<u64>) -> Result<(), Refusal> {
+        self.asked.send((knob.0, value)).expect("somebody listens");
+        let _ = self.let_on.recv();
+        self.book.lock().expect("nobody panics").push((knob.0, value));
+        if value == Some(13) { Err(Refusal::Failed) } else { Ok(()) }
+    }
+}
+
+struct Stage {
+    book: Book,
+    asked: Receiver<(u16, Option<u64>)>,
+    let_on: Sender<()>,
+    actuation: Actuation,
+}
+
+fn stage() -> Stage {
+    let book = Book::default();
+    let ((told, asked), (let_on, wait)) = (channel(), channel());
+    let actuation = Actuation::start(Box::new(Slow { book: Arc::clone(&book), asked: told, let_on: wait }));
+    Stage { book, asked, let_on, actuation: actuation.expect("a thread") }
+}
+
+impl Stage {
+    fn set(&self, knob: u16, value: u64) {
+        self.actuation.set(KnobId(knob), value).expect("it is only said");
+    }
+
+    /// Lets the machine carry out one setting, and says which.
+    fn one(&self) -> (u16, Option<u64>) {
+        let asked = self.asked.recv().expect("the thread runs");
+        self.let_on.send(()).expect("the thread runs");
+        asked
+    }
+
+    /// Ends it, and says what was carried out in all.
+    fn end(self) -> Vec<(u16, Option<u64>)> {
+        let Self { book, asked, let_on, actuation } = self;
+        drop(let_on); // whatever is still to be carried out goes on
+        drop(actuation);
+        drop(asked);
+        Arc::into_inner(book).expect("the thread has ended").into_inner().expect("nobody panics")
+    }
+}
+
+#[test]
+fn of_values_that_come_faster_than_the_machine_takes_them_the_last_is_set() {
+    let stage = stage();
+    stage.set(0, 1);
+    assert_eq!(stage.asked.recv().expect("asked"), (0, Some(1)));
+    (2..=40).for_each(|value| stage.set(0, value)); // while the machine is at it
+    stage.let_on.send(()).expect("runs");
+    assert_eq!(stage.one(), (0, Some(40)));
+    assert_eq!(stage.end(), [(0, Some(1)), (0, Some(40)), (0, None)], "and put back at the end");
+}
+
+#[test]
+fn a_knob_that_changes_all_the_time_keeps_no_other_from_its_turn() {
+    let stage = stage();
+    stage.set(0, 1);
+    assert_eq!(stage.asked.recv().expect("asked"), (0, Some(1)));
+    stage.set(1, 7);
+    stage.set(0, 2);
+    stage.let_on.send(()).expect("runs");
+    assert_eq!((stage.one(), stage.one()), ((1, Some(7)), (0, Some(2))));
+}
+
+#[test]
+fn what_was_refused_is_tried_again_when_it_is_said_again_and_put_back() {
+    let stage = stage();
+    for _ in 0..2 {
+        stage.set(0, 13);
+        assert_eq!(stage.one(), (0, Some(13)));
+        // The refusal is noted by the time that the next setting is asked for.
+        stage.set(1, 5);
+        assert_eq!(stage.one(), (1, Some(5)));
+        stage.actuation.restore();
+        let mut back = [stage.one(), stage.one()];
+        back.sort_unstable();
+        assert_eq!(back, [(0, None), (1, None)]);
+    }
+    assert_eq!(stage.end().len(), 8, "nothing is left to put back");
+}
+
+#[test]
+fn at_the_end_all_that_was_set_is_put_back() {
+    let stage = stage();
+    stage.set(0, 3);
+    stage.set(1, 4);
+    let mut all = stage.end();
+    all.sort_unstable();
+    // Whether it was set before the end came is a matter of time; that it is put back then is not.
+    for knob in 0..2 {
+        let of_knob: Vec<Option<u64>> = all.iter().filter(|line| line.0 == knob).map(|line| line.1).collect();
+        assert!(of_knob.is_empty() || of_knob == [None, Some(u64::from(knob) + 3)], "{all:?}");
+    }
+}
+
+#[test]
+fn costs_are_told_with_the_knobs() {
+    let stage = stage();
+    let knobs = stage.actuation.knobs();
+    assert_eq!(knobs.len(), 2);
+    assert!(knobs[0].caller.ns() > 0, "measured, or assumed where the machine is too busy");
+}
