@@ -70,10 +70,9 @@ impl Actuation {
 
 fn carry_out(mut worker: Worker, mut machine: Box<dyn Machine>, refusals: &OnceLock<Refusals>) {
     while let Some((knob, value)) = worker.next() {
-        let id = KnobId(knob as u16);
-        if let (Err(refusal), Some(value)) = (machine.set(id, value), value) {
-            worker.refused(knob, value);
-            report(refusals, id, value, refusal);
+        let knob = KnobId(knob as u16);
+        if let (Err(refusal), Some(value)) = (machine.set(knob, value), value) {
+            report(refusals, knob, value, refusal);
         }
     }
 }

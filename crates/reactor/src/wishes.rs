@@ -3,13 +3,13 @@
 //! *Problem.* Setting a knob of the machine takes the kernel micro- to milliseconds. The main core must wait neither for that nor for
 //! room in a queue, and of several values for one knob only the last matters.
 //!
-//! *Algorithm.* A word for each knob holds the value it is to have, or says that it is to be put back. The worker holds what it has
-//! carried out, compares, and carries out what differs, one knob after the other in turn. With nothing left to do it waits at a bell
-//! (`doorbell.rs`).
+//! *Algorithm.* A word for each knob holds the value it is to have, or says that it is to be put back, and how often that was said.
+//! The worker holds the word that it has carried out, compares, and carries out what differs, one knob after the other in turn. With
+//! nothing left to do it waits at a bell (`doorbell.rs`).
 //!
 //! *Properties.*
-//! - Whatever was said last about a knob is carried out, however often that changes meanwhile; nothing is carried out twice, but what
-//!   was refused is tried again when it is said again.
+//! - Whatever was said last about a knob is carried out, however often that changes meanwhile. What is said again is carried out
+//!   again: it may have been refused.
 //! - Saying never blocks and allocates nothing; it makes a system call only if the worker sleeps.
 //! - A knob that changes all the time keeps no other from its turn.
 //! - Who stops says so after everything else: the worker ends when all that was said before is carried out.
@@ -17,10 +17,10 @@
 use crate::doorbell::{Bell, How};
 use crate::sync::{Arc, AtomicU64, Ordering, Step, leaves_out};
 
-/// The knob is to be as it was found.
-const PUT_BACK: u64 = u64::MAX;
-/// The machine has refused what the knob was to have; nothing is to be done until something is said of it again.
-const REFUSED: u64 = u64::MAX - 1;
+/// Bits of a word that hold the value; those above count.
+const VALUE_BITS: u32 = 48;
+/// In place of a value: the knob is to be as it was found. The count is then 0, as at the start.
+const PUT_BACK: u64 = (1 << VALUE_BITS) - 1;
 /// No moment.
 const NEVER: u64 = u64::MAX;
 
@@ -52,10 +52,13 @@ pub(crate) fn wishes(knobs: usize) -> (Wishes, Worker) {
 }
 
 impl Wishes {
-    /// The knob is to have this value; `None`: the one that was found. Nothing happens if there is no such knob.
+    /// The knob is to have this value (at most 2^48 - 2); `None`: the one that was found. Nothing happens if there is no such knob.
+    /// Called by one thread at a time.
     pub(crate) fn say(&self, knob: usize, value: Option<u64>) {
         let Some(word) = self.0.values.get(knob) else { return };
-        word.store(value.map_or(PUT_BACK, |value| value.min(REFUSED - 1)), Ordering::Release);
+        let count = (word.load(Ordering::Relaxed) >> VALUE_BITS).wrapping_add(1);
+        let said = value.map_or(PUT_BACK, |value| count << VALUE_BITS | value.min(PUT_BACK - 1));
+        word.store(said, Ordering::Release);
         self.0.bell.message_is_in();
     }
 
@@ -79,8 +82,8 @@ impl Worker {
     pub(crate) fn next(&mut self) -> Option<(usize, Option<u64>)> {
         loop {
             let stopped = self.is_stopped(); // before the look at what was said before it
-            if let Some((knob, value)) = self.take() {
-                return Some((knob, Some(value).filter(|&value| value != PUT_BACK)));
+            if let Some((knob, word)) = self.take() {
+                return Some((knob, Some(word & PUT_BACK).filter(|&value| value != PUT_BACK)));
             }
             if stopped {
                 return None;
@@ -93,33 +96,23 @@ impl Worker {
         }
     }
 
-    /// What was taken last for this knob was refused.
-    pub(crate) fn refused(&mut self, knob: usize, value: u64) {
-        let word = &self.shared.values[knob];
-        while word.load(Ordering::Acquire) == value {
-            if word.compare_exchange_weak(value, REFUSED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                self.taken[knob] = REFUSED;
-            }
-        }
-    }
-
     fn is_stopped(&self) -> bool {
         self.shared.stopped.load(Ordering::Acquire) != 0
     }
 
     fn take(&mut self) -> Option<(usize, u64)> {
-        let (knob, value) = self.differs()?;
-        self.taken[knob] = value;
+        let (knob, word) = self.differs()?;
+        self.taken[knob] = word;
         self.turn = knob + 1;
-        Some((knob, value))
+        Some((knob, word))
     }
 
-    /// The first knob from the one whose turn it is that is to be something else.
+    /// The first knob from the one whose turn it is that is to be something else, and its word.
     fn differs(&self) -> Option<(usize, u64)> {
         let knobs = self.taken.len();
         (0..knobs).map(|ahead| (self.turn + ahead) % knobs).find_map(|knob| {
-            let value = self.shared.values[knob].load(Ordering::Acquire);
-            (value != self.taken[knob]).then_some((knob, value))
+            let word = self.shared.values[knob].load(Ordering::Acquire);
+            (word != self.taken[knob]).then_some((knob, word))
         })
     }
 }

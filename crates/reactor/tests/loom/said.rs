@@ -28,8 +28,7 @@ fn model(knobs: usize, said: &'static [(usize, Option<u64>)], holds: fn(&[Vec<Op
 #[test]
 fn the_last_value_is_carried_out_and_put_back_at_the_end() {
     model(1, &[(0, Some(5)), (0, Some(7))], |done| {
-        let allowed: [&[Option<u64>]; 5] =
-            [&[], &[Some(5), None], &[Some(7), None], &[Some(5), Some(7), None], &[Some(5), None]];
+        let allowed: [&[Option<u64>]; 4] = [&[], &[Some(5), None], &[Some(7), None], &[Some(5), Some(7), None]];
         assert!(allowed.contains(&done[0].as_slice()), "{done:?}");
     });
 }
@@ -43,21 +42,12 @@ fn each_knob_has_its_own() {
     });
 }
 
-/// Refused and said again: each is tried once, or the last alone, and the knob is put back.
+/// It may have been refused.
 #[test]
-fn what_is_refused_is_not_tried_again_by_itself() {
-    check(|| {
-        let (wishes, worker) = wishes(1);
-        let (kept, mut worker) = (Kept::new(wishes), Kept::new(worker));
-        let main = thread::spawn(move || (0..2).for_each(|_| kept.0.say(0, Some(5))));
-        let mut done = Vec::new();
-        while let Some((knob, value)) = worker.0.next() {
-            value.into_iter().for_each(|value| worker.0.refused(knob, value));
-            done.push(value);
-        }
-        main.join().expect("says");
+fn what_is_said_again_is_carried_out_again() {
+    model(1, &[(0, Some(5)), (0, Some(5))], |done| {
         let allowed: [&[Option<u64>]; 3] = [&[], &[Some(5), None], &[Some(5), Some(5), None]];
-        assert!(allowed.contains(&done.as_slice()), "{done:?}");
+        assert!(allowed.contains(&done[0].as_slice()), "{done:?}");
     });
 }
 
