@@ -1,42 +1,86 @@
-//! The knobs of a server's machine, where it lets the server set them: cpufreq for the reactors.
+//! The knobs of a server's machine, where it lets the server set them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pilotlight_actuators::{CpuFreq, OpenError};
+use pilotlight_actuators::Roots;
+use pilotlight_actuators::changes::{self, Error, Options};
+use pilotlight_actuators::knobs::{Knobs as Found, Wanted};
 use pilotlight_plant::{Knob, KnobId, Refusal};
-use pilotlight_reactor::Knobs;
-use tracing::debug;
+use pilotlight_reactor::{Actuation, Knobs, Machine};
+use tracing::{debug, info, warn};
 
-/// cpufreq, by reactor.
-#[derive(Debug)]
-struct Clocks(CpuFreq);
+/// This machine, by its knobs.
+struct ThisMachine(Found);
 
-impl Knobs for Clocks {
+impl Machine for ThisMachine {
     fn knobs(&self) -> Vec<Knob> {
-        self.0.knobs()
+        self.0.list()
     }
 
-    fn set(&self, knob: KnobId, value: u64) -> Result<(), Refusal> {
-        self.0.set(knob.index(), value).map_err(|_| Refusal::Failed)
-    }
-
-    fn restore(&self) {
-        self.0.restore();
+    fn set(&mut self, knob: KnobId, value: Option<u64>) -> Result<(), Refusal> {
+        self.0.set(knob, value).map_err(|error| {
+            warn!("{error}");
+            Refusal::Failed
+        })
     }
 }
 
-/// For reactors on these CPUs, below `root`; `None` where they cannot be set, which is only said to who looks for it: most
-/// policies do not need them, and the one that does says so.
-pub(super) fn open(root: &Path, cores: &[Option<u32>]) -> Option<Arc<dyn Knobs>> {
-    let pinned: Option<Vec<u32>> = cores.iter().copied().collect();
-    match pinned.ok_or(OpenError::NoCpu).and_then(|cpus| CpuFreq::open(root, &cpus)) {
-        Ok(cpus) => Some(Arc::new(Clocks(cpus))),
+/// What the reactors on these CPUs can set. Nothing is changed.
+pub(super) fn look(cores: &[Option<u32>]) -> Vec<Knob> {
+    find(&Roots::default(), &changes::fresh(), cores).map_or_else(|_| Vec::new(), |found| found.list())
+}
+
+/// Starts what sets knobs for the reactors on these CPUs; `None` where nothing can be set, which is only said to who looks for it:
+/// most policies do not need any, and one that does says so. What a killed process left behind is put back first.
+pub(super) fn open(cores: &[Option<u32>]) -> Option<Arc<dyn Knobs>> {
+    open_in(&Roots::default(), &changes::fresh(), cores)
+}
+
+fn open_in(roots: &Roots, journal: &Path, cores: &[Option<u32>]) -> Option<Arc<dyn Knobs>> {
+    put_leftovers_back(roots, journal.parent()?);
+    let found = match find(roots, journal, cores) {
+        Ok(found) => found,
         Err(error) => {
-            debug!("frequencies cannot be set: {error}");
+            warn!("nothing of this machine will be set: {error}");
+            return None;
+        }
+    };
+    if found.list().is_empty() {
+        return None;
+    }
+    match Actuation::start(Box::new(ThisMachine(found))) {
+        Ok(actuation) => Some(Arc::new(actuation)),
+        Err(error) => {
+            warn!("nothing of this machine will be set: cannot start a thread for it: {error}");
             None
         }
     }
+}
+
+fn find(roots: &Roots, journal: &Path, cores: &[Option<u32>]) -> Result<Found, Error> {
+    let wanted = Wanted { cpus: cores.to_vec(), drives: Vec::new() };
+    let (found, missing) = Found::find(roots, journal, &wanted)?;
+    missing.iter().for_each(|missing| debug!("{} cannot be set: {}", missing.what, missing.why));
+    Ok(found)
+}
+
+/// Puts back what processes that were killed have set. What cannot be put back stays in its journal.
+fn put_leftovers_back(roots: &Roots, folder: &Path) {
+    for journal in left_behind(folder) {
+        match changes::restore(&journal, roots, Options::default()) {
+            Ok(all) => all.iter().for_each(|back| info!("left behind by a process that was killed: {back}")),
+            Err(Error::Lives { .. } | Error::Foreign { .. }) => {} // another process's; no journal
+            Err(error) => warn!("{error}"),
+        }
+    }
+}
+
+fn left_behind(folder: &Path) -> Vec<PathBuf> {
+    changes::find(folder).unwrap_or_else(|error| {
+        warn!("{error}");
+        Vec::new()
+    })
 }
 
 #[cfg(test)]
@@ -45,23 +89,57 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn reactors_are_set_by_the_cpus_that_they_run_on() {
-        let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join("cpu7/cpufreq");
-        fs::create_dir_all(&folder).unwrap();
+    /// A machine with the frequencies of CPU 7.
+    fn machine() -> (tempfile::TempDir, Roots, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let cpufreq = folder.path().join("sys/devices/system/cpu/cpu7/cpufreq");
+        fs::create_dir_all(&cpufreq).unwrap();
         let files = ["cpuinfo_min_freq", "cpuinfo_max_freq", "scaling_min_freq", "scaling_max_freq"];
         for (name, khz) in files.into_iter().zip(["1000000", "2000000", "1000000", "2000000"]) {
-            fs::write(folder.join(name), khz).unwrap();
+            fs::write(cpufreq.join(name), format!("{khz}\n")).unwrap();
         }
-        assert!(open(root.path(), &[Some(7), None]).is_none(), "not pinned");
-        assert!(open(root.path(), &[Some(0)]).is_none(), "no cpufreq");
-        let clocks = open(root.path(), &[Some(7)]).unwrap();
-        assert_eq!(clocks.knobs()[0].values.highest(), Some(2_000_000));
-        clocks.set(KnobId(0), 1_500_000).unwrap();
-        let max = || fs::read_to_string(folder.join("scaling_max_freq")).unwrap().trim().to_owned();
-        assert_eq!(max(), "1500000");
-        clocks.restore();
-        assert_eq!(max(), "2000000");
+        let roots = Roots::below(folder.path());
+        (folder, roots, cpufreq.join("scaling_max_freq"))
+    }
+
+    fn khz(file: &Path) -> String {
+        fs::read_to_string(file).unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn reactors_are_set_by_the_cpus_that_they_run_on_and_put_back() {
+        let (folder, roots, max) = machine();
+        let journal = folder.path().join("run/1.jsonl");
+        assert!(open_in(&roots, &journal, &[None]).is_none(), "not pinned");
+        assert!(open_in(&roots, &journal, &[Some(0)]).is_none(), "no cpufreq");
+        let knobs = open_in(&roots, &journal, &[Some(7)]).unwrap();
+        assert_eq!(knobs.knobs()[0].values.highest(), Some(2_000_000));
+        knobs.set(KnobId(0), 1_500_000).unwrap();
+        while khz(&max) != "1500000" {
+            std::thread::yield_now();
+        }
+        drop(knobs);
+        assert_eq!(khz(&max), "2000000");
+        assert!(!journal.exists());
+    }
+
+    #[test]
+    fn what_a_killed_server_left_is_put_back_before_anything_is_set() {
+        let (folder, roots, max) = machine();
+        let killed = folder.path().join("run/1.jsonl");
+        let knobs = open_in(&roots, &killed, &[Some(7)]).unwrap();
+        knobs.set(KnobId(0), 1_500_000).unwrap();
+        while khz(&max) != "1500000" {
+            std::thread::yield_now();
+        }
+        let left = fs::read_to_string(&killed).unwrap();
+        drop(knobs);
+        // As it stands after a kill: set, and on record by a process that does not live.
+        fs::write(&killed, left.replacen(&format!("\"pid\":{}", std::process::id()), "\"pid\":0", 1)).unwrap();
+        fs::write(&max, "1500000\n").unwrap();
+        let again = open_in(&roots, &folder.path().join("run/2.jsonl"), &[Some(7)]).unwrap();
+        assert_eq!(khz(&max), "2000000");
+        assert_eq!(again.knobs()[0].found, 2_000_000);
+        assert!(!killed.exists());
     }
 }

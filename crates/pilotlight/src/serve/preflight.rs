@@ -7,14 +7,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use pilotlight_plant::{CoreId, CoreSample, CoreState, Start};
-use pilotlight_reactor::RuntimeOptions;
+use pilotlight_plant::{Capabilities, CoreId, CoreSample, CoreState, Start, Topology};
 use pilotlight_reactor::runtime::capabilities;
 use pilotlight_target::backend::{Backend, MemoryBudget, open};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
+use super::knobs;
 use super::server::options;
 use crate::admin::socket::{BindError, ControlSocket};
 use crate::config::{AdminSocket, Operation, Problem};
@@ -23,7 +23,9 @@ use crate::policies::PolicyChoice;
 /// What this machine lacks for such a server.
 pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem> {
     let mut problems: Vec<Problem> = config.listeners.iter().filter_map(address).collect();
-    problems.extend(policy(&operation.policy, &options(operation), config.io_threads));
+    let options = options(operation);
+    let capabilities = Capabilities { knobs: knobs::look(&options.cores), ..capabilities(&options) };
+    problems.extend(policy(&operation.policy, &options.topology, &capabilities, config.io_threads));
     problems.extend(memory(config));
     problems.extend(operation.admin_socket.as_ref().and_then(control_socket));
     problems
@@ -68,12 +70,11 @@ fn bind_only(address: &SocketAddr) -> Result<(), Errno> {
 }
 
 /// Whether the policy would take charge of these reactors.
-fn policy(choice: &PolicyChoice, options: &RuntimeOptions, io_threads: u32) -> Option<Problem> {
+fn policy(choice: &PolicyChoice, topology: &Topology, capabilities: &Capabilities, io_threads: u32) -> Option<Problem> {
     let mut policy = match choice.build() {
         Ok(policy) => policy,
         Err(unfit) => return Some(Problem::of_machine(unfit.what).help(unfit.help)),
     };
-    let (topology, capabilities) = (&options.topology, &capabilities(options));
     let cores: Vec<CoreSample> = topology.cores().map(|_| CoreSample::new(CoreState::Awake)).collect();
     let homes: Vec<CoreId> = (0..io_threads as usize).map(|id| CoreId((id % cores.len()) as u16)).collect();
     let start = Start { now_ns: 0, topology, capabilities, cores: &cores, homes: &homes };
@@ -107,24 +108,26 @@ fn has_no_file(namespace: &NamespaceConfig) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use pilotlight_reactor::{Idle, RuntimeOptions};
     use pilotlight_target::config::{Limits, SubsystemConfig};
 
     use super::*;
     use crate::config::Reactors;
 
-    fn options_of(knobs: Option<Arc<dyn pilotlight_reactor::Knobs>>) -> RuntimeOptions {
+    fn problem(name: &str) -> Option<Problem> {
         let Reactors { cores, topology } = Reactors::for_tests(2);
-        RuntimeOptions { topology, knobs, ..RuntimeOptions::new(cores, pilotlight_reactor::Idle::Yield) }
+        let options = RuntimeOptions { topology, ..RuntimeOptions::new(cores, Idle::Yield) };
+        let choice = PolicyChoice { name: name.to_owned(), parameters: Vec::new() };
+        policy(&choice, &options.topology, &capabilities(&options), 2)
     }
 
     #[test]
     fn a_policy_is_asked_whether_it_can_work_here() {
-        let named = |name: &str| PolicyChoice { name: name.to_owned(), parameters: Vec::new() };
         for name in pilotlight_policy::NAMES {
-            let problem = policy(&named(name), &options_of(None), 2);
+            let problem = problem(name);
             assert_eq!(problem.as_ref().is_some_and(Problem::is_error), name == "governor", "{name}: {problem:?}");
         }
-        let problem = policy(&named("governor"), &options_of(None), 2).unwrap();
+        let problem = problem("governor").unwrap();
         assert!(problem.what.contains("policy governor needs") && !problem.help.is_empty(), "{problem:?}");
     }
 

@@ -3,11 +3,9 @@
 //! A trait, so that what a reload does can be tested without sockets and cores.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use pilotlight_actuators::cpufreq;
 use pilotlight_plant::{Policy, Unsupported, View};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
@@ -44,19 +42,19 @@ pub(super) trait Running: Sync {
 
 /// Starts the server that `config` and `operation` describe, its policy in charge.
 pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Result<Box<dyn Running>> {
-    let server = Server::start_on(config.clone(), options(operation)).context("the server cannot start")?;
+    let options = RuntimeOptions { knobs: knobs::open(&operation.reactors.cores), ..options(operation) };
+    let server = Server::start_on(config.clone(), options).context("the server cannot start")?;
     let policy = operation.policy.build().map_err(|unfit| anyhow!("{}: {}", unfit.what, unfit.help))?;
     server.set_policy(policy).context("the server cannot start")?;
     Ok(Box::new(server))
 }
 
-/// How reactors are started.
+/// How reactors are started, but for what sets knobs.
 pub(super) fn options(operation: &Operation) -> RuntimeOptions {
     let Reactors { cores, topology } = operation.reactors.clone();
     let idle = if operation.reactors.is_test_mode() { Idle::Yield } else { Idle::Spin };
     let quiet_ns = operation.sleep_after.map(|quiet| quiet.as_nanos() as u64);
-    let knobs = knobs::open(Path::new(cpufreq::ROOT), &cores);
-    RuntimeOptions { topology, quiet_ns, knobs, ..RuntimeOptions::new(cores, idle) }
+    RuntimeOptions { topology, quiet_ns, ..RuntimeOptions::new(cores, idle) }
 }
 
 impl Running for Server {
