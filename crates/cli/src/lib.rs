@@ -5,6 +5,7 @@
 //! | [`program`] | from the command line to the exit code |
 //! | [`console`] | standard output and standard error |
 //! | [`exit`] | exit codes |
+//! | [`hint`] | hints beside a refused command line |
 //! | [`log`] | the log on standard error |
 //! | [`table`] | tables for people |
 //! | [`restore`] | the command `restore`, which both programs have |
@@ -16,6 +17,7 @@
 
 pub mod console;
 pub mod exit;
+pub mod hint;
 pub mod log;
 pub mod program;
 pub mod restore;

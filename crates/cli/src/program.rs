@@ -6,6 +6,7 @@ use clap::Parser;
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
 
+use crate::hint::Hints;
 use crate::{exit, log};
 
 /// Colours of help texts.
@@ -17,12 +18,13 @@ pub const STYLES: Styles = Styles::styled()
 
 /// Reads the command line, starts the log (`verbose` counts the `-v`s), runs the command, and reports its error.
 pub fn main<C: Parser>(
+    hints: Hints,
     verbose: impl FnOnce(&C) -> u8,
     command: impl FnOnce(&C) -> anyhow::Result<ExitCode>,
 ) -> ExitCode {
     let cli = match C::try_parse() {
         Ok(cli) => cli,
-        Err(answer) => return exit::parsed(&answer),
+        Err(answer) => return exit::parsed(&hints.added_to(answer)),
     };
     if let Err(error) = log::start(verbose(&cli)) {
         return exit::failed(&anyhow::Error::new(error).context("cannot start the log")).into();

@@ -26,10 +26,10 @@ use crate::stale;
 
 const EXAMPLES: &str = "\
 Examples:
-  pilotlab check results                                 1 % of the runs in results/ again, each number compared exactly
+  pilotlab check results                1 % of the runs in results/ again, numbers compared exactly
   pilotlab check results --share 5% --seed 7 --at-most 10min
-  pilotlab check sentinels                               numbers of short runs, pinned in experiments/sentinels.toml
-  pilotlab check sentinels --bless                       pin what comes out now, after a change that was meant
+  pilotlab check sentinels              short runs, pinned in experiments/sentinels.toml
+  pilotlab check sentinels --bless      pin today's numbers, after a change that was meant
 
 Exit codes:
   0  every number is as committed

@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::{Parser, Subcommand};
+use pilotlight_cli::hint::Hints;
 use pilotlight_cli::{program, restore};
 
 const EXAMPLES: &str = "\
@@ -17,6 +18,25 @@ Examples:
 
 Run `pilotlab COMMAND --help` for a command's options and exit codes. Exit codes of every command:
 141 (SIGPIPE) if the reader of standard output has gone, 1 if standard output cannot be written.";
+
+pub(crate) const HINTS: Hints = Hints {
+    moved: &[
+        ("sim", "pilotlab run FILE"),
+        ("bench", "pilotlab run FILE"),
+        ("with", "pilotlab measure --settings FILE -- COMMAND"),
+        ("serve", "pilotlight serve"),
+        ("status", "pilotlight status"),
+        ("set", "pilotlight set"),
+        ("namespace", "pilotlight namespace"),
+        ("load", "pilotlight load"),
+        ("doctor", "pilotlight doctor"),
+        ("demo", "pilotlight demo"),
+    ],
+    examples: &[
+        ("pilotlab run", "pilotlab run experiments/quick.toml"),
+        ("pilotlab measure", "pilotlab measure -- sleep 2"),
+    ],
+};
 
 /// Experiments on storage and its energy, on this machine with real sensors, or on simulated machines
 #[derive(Debug, Parser)]
@@ -72,6 +92,11 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn lines_of_examples_fit_the_help() {
+        pilotlight_cli::hint::check(&Cli::command(), HINTS);
     }
 
     #[test]

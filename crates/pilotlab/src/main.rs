@@ -24,7 +24,7 @@ use pilotlight_cli::{console, exit, program, restore, table};
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    program::main(|cli: &Cli| cli.verbose, |cli| start(&cli.command))
+    program::main(cli::HINTS, |cli: &Cli| cli.verbose, |cli| start(&cli.command))
 }
 
 fn start(command: &Command) -> anyhow::Result<ExitCode> {

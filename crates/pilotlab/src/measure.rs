@@ -41,7 +41,7 @@ Settings are the keys of [machine] (docs/changes.md), or paths of files of /sys,
 Exit codes:
   0  every run was measured, also where no power sensor can be read
   1  the command failed or could not be started; a setting could not be made or put back
-  2  refused, nothing was run: a sensor that --sensor names cannot be read, a setting that this machine does not have
+  2  refused, nothing was run: a sensor of --sensor cannot be read, or a setting is not there
   129, 130, 143  ended by the end of the terminal, Ctrl-C or SIGTERM; settings are put back";
 
 /// The idle machine before each run: three readings of a sensor with an interval of 1 s, the fewest that give a figure.

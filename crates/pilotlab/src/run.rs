@@ -28,33 +28,33 @@ another experiment are set aside, never mixed. Watts of the simulator are modell
 
 const EXAMPLES: &str = "\
 Examples:
-  pilotlab run experiments/quick.toml                              fio on this machine, under two minutes
-  pilotlab run experiments/quick.toml --dry-run                    every command, and how long it takes
-  pilotlab run experiments/quick.toml --sensor modelled            watts from a model, labelled as such
-  pilotlab run experiments/bursts.toml                             our target under bursts and three policies
-  pilotlab run --resume bench-results/NAME                         continue where it was interrupted
+  pilotlab run experiments/quick.toml                               fio on this machine, 2 minutes
+  pilotlab run experiments/quick.toml --dry-run                     commands and how long they take
+  pilotlab run experiments/quick.toml --sensor modelled             watts from a model, labelled so
+  pilotlab run experiments/bursts.toml                              bursts under three policies
+  pilotlab run --resume bench-results/NAME                          continue an interrupted run
   pilotlab run drive.toml --i-may-overwrite /dev/nvme1n1
   pilotlab run experiments/thesis/gc-15s.toml --simulated profiles/thesis-980pro.toml
 
-  pilotlab run experiments/sandman/fig3.toml                       a figure, on the simulator
-  pilotlab run experiments/sandman/fig3.toml --smoke               short runs, two of each
+  pilotlab run experiments/sandman/fig3.toml                        a figure, on the simulator
+  pilotlab run experiments/sandman/fig3.toml --smoke                short runs, two of each
   pilotlab run experiments/sandman/fig4.toml --set policy.sandman.settings.z=3 --out /tmp/z3
   pilotlab run experiments/sandman/fig3.toml --set machine.poll.loop_ns=150
-  pilotlab run experiments/sandman/fig4.toml --family              every machine that the printed figures allow
-  pilotlab run experiments/sandman/fig4.toml --perturb 20 --lhs 50 how much the free constants matter
-  pilotlab run experiments/sandman/fig3.toml --oracle              what a schedule that knows the future would burn
-  pilotlab run --all                                               every simulated experiment (experiments/all.toml)
-  pilotlab run --all --smoke --audit --out /tmp/smoke              everything, short, held to the laws
+  pilotlab run experiments/sandman/fig4.toml --family               every machine the paper allows
+  pilotlab run experiments/sandman/fig4.toml --perturb 20 --lhs 50  how much free constants matter
+  pilotlab run experiments/sandman/fig3.toml --oracle               the clairvoyant limit
+  pilotlab run --all                                                all of experiments/all.toml
+  pilotlab run --all --smoke --audit --out /tmp/smoke               short, held to the laws
 
-  pilotlab run --replay io_traces.csv.gz --sizes device_size.csv   your own trace: joules a day, kWh a month
+  pilotlab run --replay io_traces.csv.gz --sizes device_size.csv    your own trace: joules a day
   pilotlab run --replay web.csv --policy spdk-static --policy sandman --json
 
 Exit codes:
   0  everything was measured or simulated
-  1  a run or a file failed, a sensor or a tool is missing or failed, or a law was broken; what was finished is kept
+  1  a run, file, sensor or tool failed or is missing, or a law was broken; the rest is kept
   2  the command line, the file or the folder was refused; nothing was run or changed
-  129, 130, 143  a measurement was ended by SIGHUP (129), Ctrl-C (130) or SIGTERM (143); everything is put back, and the run can be
-     resumed. With nohup it outlives the terminal";
+  129, 130, 143  a measurement was ended by SIGHUP (129), Ctrl-C (130) or SIGTERM (143);
+     everything is put back, and the run can be resumed. With nohup it outlives the terminal";
 
 /// Options of `pilotlab run`.
 #[derive(Args, Clone, Debug)]

@@ -23,7 +23,7 @@ the reason and what would help. Nothing is changed.";
 const EXAMPLES: &str = "\
 Examples:
   pilotlab sensors                  what is found, and what would help with the others
-  pilotlab sensors --watch          every second until Ctrl-C; a line each second if the output is no terminal
+  pilotlab sensors --watch          every second until Ctrl-C; lines if the output is no terminal
   pilotlab sensors --all            every value of every sensor
   pilotlab sensors --watch --json   a JSON object each second
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use pilotlight_cli::hint::Hints;
 use pilotlight_cli::{program, restore};
 
 use crate::load::LoadArgs;
@@ -22,6 +23,25 @@ Examples:
 
 Run `pilotlight COMMAND --help` for a command's options and exit codes. Exit codes of every command:
 141 (SIGPIPE) if the reader of standard output has gone, 1 if standard output cannot be written.";
+
+pub(crate) const HINTS: Hints = Hints {
+    moved: &[
+        ("sim", "pilotlab run FILE"),
+        ("bench", "pilotlab run FILE"),
+        ("run", "pilotlab run FILE"),
+        ("with", "pilotlab measure --settings FILE -- COMMAND"),
+        ("measure", "pilotlab measure -- COMMAND"),
+        ("sensors", "pilotlab sensors"),
+        ("check", "pilotlab check"),
+        ("read", "pilotlab read"),
+        ("trace", "pilotlab trace"),
+        ("compare", "pilotlab compare"),
+        ("advise", "pilotlab advise"),
+        ("report", "pilotlab report"),
+        ("claims", "pilotlab claims"),
+    ],
+    examples: &[],
+};
 
 /// A storage server that burns as little power as its load allows: exports memory, files and drives over NVMe/TCP
 #[derive(Debug, Parser)]
@@ -78,10 +98,10 @@ Examples:
   pilotlight serve --config pilotlight.toml --check
 
 Signals:
-  SIGTERM, Ctrl-C   stop accepting, finish what is in flight, flush (at most --drain-timeout in all),
-                    leave; a second one leaves at once
-  SIGHUP            read the configuration and the files' sizes again; namespaces come, go and grow,
-                    the policy changes
+  SIGTERM, Ctrl-C   stop accepting, finish what is in flight, flush (at most --drain-timeout in
+                    all), leave; a second one leaves at once
+  SIGHUP            read the configuration and the files' sizes again; namespaces come, go and
+                    grow, the policy changes
 
 Exit codes:
   0  stopped as asked, everything finished and flushed
@@ -195,6 +215,11 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn lines_of_examples_fit_the_help() {
+        pilotlight_cli::hint::check(&Cli::command(), HINTS);
     }
 
     #[test]

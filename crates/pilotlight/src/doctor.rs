@@ -52,9 +52,9 @@ futex is measured on the spot, which takes part of a second of two cores; nothin
 
 const EXAMPLES: &str = "\
 Examples:
-  pilotlight doctor                                  every CPU that this process may use
-  pilotlight doctor --cores 2-5                      for a server on these cores; the first is the main core
-  pilotlight doctor --config /etc/pilotlight.toml    for the server that this file describes
+  pilotlight doctor                                 every CPU that this process may use
+  pilotlight doctor --cores 2-5                     on these cores; the first is the main core
+  pilotlight doctor --config /etc/pilotlight.toml   for the server that this file describes
   pilotlight doctor --json | jq '.sections[].missing[]'
 
 Exit codes:

@@ -47,15 +47,15 @@ zeroes that were not written is wrong; a newer generation that was not flushed m
 
 const EXAMPLES: &str = "\
 Examples:
-  pilotlight load --runtime 10 --iodepth 128                    4 KiB random reads, as fast as it goes
+  pilotlight load --runtime 10 --iodepth 128                    4 KiB random reads, at full speed
   pilotlight load --rw randrw --rwmixread 70 --bs 16k --numjobs 4 --iodepth 32 --runtime 30
-  pilotlight load --rw randrw --verify --size 256m --runtime 20 check every block, and all at the end
+  pilotlight load --rw randrw --verify --size 256m --runtime 20 check every block
   pilotlight load --rw randwrite --verify --fsync 32 --ledger /var/tmp/ledger --size 1g --runtime 60
-  pilotlight load --verify-only --ledger /var/tmp/ledger        what is left of it after the server died
+  pilotlight load --verify-only --ledger /var/tmp/ledger        after the server died
   pilotlight load --rate_iops 50k --rate_process poisson --runtime 30 --json
   pilotlight load --rate_iops 400k --schedule 5%:1s,100%:200ms --runtime 12
-                                                                bursts: 20 k a second, 400 k for 200 ms
-  pilotlight load --trace usr_0.csv.gz --speed 10               a trace (see pilotlab trace), ten times as fast
+                                                                bursts of 400 k for 200 ms
+  pilotlight load --trace usr_0.csv.gz --speed 10               a trace, ten times as fast
   pilotlight load --trace t.csv.zst --spread 1s --numjobs 4     one whose clock ticks every second
 
 Exit codes:

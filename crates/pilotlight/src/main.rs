@@ -22,7 +22,7 @@ use pilotlight_cli::{console, exit, log, program, restore, table};
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    program::main(|cli: &Cli| cli.verbose, |cli| run(&cli.command))
+    program::main(cli::HINTS, |cli: &Cli| cli.verbose, |cli| run(&cli.command))
 }
 
 fn run(command: &Command) -> anyhow::Result<ExitCode> {

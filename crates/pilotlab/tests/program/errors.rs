@@ -45,3 +45,21 @@ fn damaged_results_are_not_told_to_be_none() {
         check(&[command, folder], "holds no results");
     }
 }
+
+#[test]
+fn a_command_that_moved_is_named_with_where_it_is_now() {
+    for (command, now) in [("bench", "`pilotlab run FILE`"), ("serve", "`pilotlight serve`")] {
+        let output = run(&[command, "x"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(&format!("`{command}` moved to {now}")) && !said.contains("similar"), "{said}");
+    }
+}
+
+#[test]
+fn a_run_without_a_file_names_one() {
+    let said = text(&run(&["run"]).stderr);
+    let example = "pilotlab run experiments/quick.toml";
+    assert!(said.contains("<FILE>") && said.contains(example), "{said}");
+    assert!(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/quick.toml").is_file());
+}

@@ -1,0 +1,64 @@
+//! What is added to an answer of `clap`: where a command has gone, and an example of a command that is incomplete.
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// Columns of a help text.
+const COLUMNS: usize = 100;
+
+/// Hints of one program.
+#[derive(Clone, Copy, Debug)]
+pub struct Hints {
+    /// Commands that it does not have, each with what to call.
+    pub moved: &'static [(&'static str, &'static str)],
+    /// Commands that need something, each with an example.
+    pub examples: &'static [(&'static str, &'static str)],
+}
+
+impl Hints {
+    /// The answer with the hint that fits it; as it was where none does.
+    #[must_use]
+    pub fn added_to(self, mut answer: clap::Error) -> clap::Error {
+        if let Some(hint) = self.of(&answer) {
+            answer.remove(ContextKind::SuggestedSubcommand);
+            answer.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(hint)]));
+        }
+        answer
+    }
+
+    fn of(self, answer: &clap::Error) -> Option<String> {
+        match (answer.kind(), answer.get(ContextKind::InvalidSubcommand), answer.get(ContextKind::Usage)) {
+            (ErrorKind::InvalidSubcommand, Some(ContextValue::String(name)), _) => {
+                let (_, now) = self.moved.iter().find(|(moved, _)| moved == name)?;
+                Some(format!("`{name}` moved to `{now}`"))
+            }
+            (ErrorKind::MissingRequiredArgument, _, Some(ContextValue::StyledStr(usage))) => {
+                let usage = usage.to_string();
+                let (_, example) = self.examples.iter().find(|(command, _)| usage.contains(command))?;
+                Some(format!("for example `{example}`"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// For tests: no line of examples is wider than a help text (prose is wrapped), and what moved is no command.
+///
+/// # Panics
+/// With the line, or the command.
+pub fn check(program: &clap::Command, hints: Hints) {
+    for command in std::iter::once(program).chain(program.get_subcommands()) {
+        let texts = [command.get_after_long_help(), command.get_after_help()].into_iter().flatten();
+        for text in texts.map(ToString::to_string) {
+            let wide = text.lines().find(|line| line.starts_with("  ") && line.chars().count() > COLUMNS);
+            assert_eq!(wide, None, "{}", command.get_name());
+        }
+    }
+    for (moved, now) in hints.moved {
+        let mut own = program.get_subcommands().map(clap::Command::get_name);
+        assert!(own.all(|own| own != *moved), "{moved} did not move");
+        let name = now.strip_prefix(program.get_name()).and_then(|rest| rest.split_whitespace().next());
+        let is_command = |name: &str| program.get_subcommands().any(|command| command.get_name() == name);
+        assert!(name.is_none_or(is_command), "{now} is no command");
+    }
+}
