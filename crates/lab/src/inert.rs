@@ -73,3 +73,84 @@ fn differing(policies: &[&PolicySpec]) -> Vec<String> {
     let differs = |key: &&&String| values(key).windows(2).any(|pair| pair[0] != pair[1]);
     keys.iter().filter(differs).map(|key| (*key).clone()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_stats::inert::Effect;
+
+    use super::*;
+
+    fn policy(text: &str) -> PolicySpec {
+        toml::from_str(text).unwrap()
+    }
+
+    /// Results with a number for each point, policy and replication of the default machine.
+    fn results(value: impl Fn(&str, &str, u32) -> f64, variant: &str) -> Results {
+        let head = "experiment,point,variant,policy,replication,seed,metric,unit,value\n";
+        let mut text = head.to_owned();
+        for point in ["rate=1;size=4", "rate=2;size=4", "rate=1;size=8", "rate=2;size=8"] {
+            for policy in ["a", "b", "other"] {
+                for replication in 0..2 {
+                    let value = value(point, policy, replication);
+                    text += &format!("e,{point},{variant},{policy},{replication},1,iops,1/s,{value}\n");
+                    text += &format!("e,{point},{variant},{policy},{replication},1,saturated,1,0\n");
+                }
+            }
+        }
+        Results::parse(&text).unwrap()
+    }
+
+    fn experiment() -> Experiment {
+        let text = include_str!("../../../experiments/sandman/fig3.toml");
+        let mut experiment: Experiment = crate::read::table(text.parse().unwrap(), "fig3.toml").unwrap();
+        experiment.policies = vec![
+            policy("label = 'a'\nname = 'sandman'\nsettings = { z = 3 }"),
+            policy("label = 'b'\nname = 'sandman'\nsettings = { z = 4 }"),
+            policy("label = 'other'\nname = 'static'"),
+        ];
+        experiment
+    }
+
+    fn found(results: &Results, experiment: Option<&Experiment>) -> Vec<(String, Vec<String>, Effect)> {
+        of_results(results, experiment).into_iter().map(|one| (one.parameter, one.values, one.effect)).collect()
+    }
+
+    /// Three numbers that tell whether rate, size and policy count.
+    fn number(point: &str, by: [f64; 2]) -> f64 {
+        let [rate, size] = by;
+        1.0 + f64::from(u8::from(point.contains("rate=2"))) * rate
+            + f64::from(u8::from(point.contains("size=8"))) * size
+    }
+
+    #[test]
+    fn an_axis_that_changes_nothing_is_named() {
+        let by_policy = |policy: &str| if policy == "a" { 10.0 } else { 0.0 };
+        let only_rate = results(|point, policy, _| number(point, [1.0, 0.0]) + by_policy(policy), DEFAULT);
+        let size = ("size".to_owned(), vec!["4".to_owned(), "8".to_owned()], Effect::Identical);
+        assert_eq!(found(&only_rate, Some(&experiment())), [size]);
+        let both = results(|point, policy, _| number(point, [1.0, 2.0]) + by_policy(policy), DEFAULT);
+        assert_eq!(found(&both, Some(&experiment())), []);
+        let of_others = results(|_, _, _| 1.0, "family:x");
+        assert_eq!(found(&of_others, Some(&experiment())), [], "only the default machine counts");
+    }
+
+    #[test]
+    fn a_setting_in_which_policies_of_one_program_differ_is_named_with_the_program() {
+        let same =
+            results(|point, policy, _| number(point, [1.0, 2.0]) + if policy == "other" { 9.0 } else { 0.0 }, DEFAULT);
+        let z = ("z of sandman".to_owned(), vec!["a".to_owned(), "b".to_owned()], Effect::Identical);
+        assert_eq!(found(&same, Some(&experiment())), [z], "static polling is another program");
+        let differ = results(
+            |point, policy, _| number(point, [1.0, 2.0]) + f64::from(policy.len() as u32 + u32::from(policy == "a")),
+            DEFAULT,
+        );
+        assert_eq!(found(&differ, Some(&experiment())), []);
+    }
+
+    #[test]
+    fn without_an_experiment_the_policy_is_a_parameter() {
+        let same = results(|point, _, _| number(point, [1.0, 2.0]), DEFAULT);
+        let parameters: Vec<String> = found(&same, None).into_iter().map(|(parameter, ..)| parameter).collect();
+        assert_eq!(parameters, ["policy"]);
+    }
+}

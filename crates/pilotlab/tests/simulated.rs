@@ -130,3 +130,38 @@ fn what_the_machine_does_not_have_is_refused() {
     let refused = bench(&[file.to_str().unwrap(), "--simulated", THESIS, "--out", out.to_str().unwrap()]);
     assert!(!refused.status.success() && said(&refused).contains("ioengine"), "{}", said(&refused));
 }
+
+/// Restamping computes runs again, and gives today's fingerprints only to numbers that are equal.
+#[test]
+fn results_are_restamped_if_their_numbers_come_out_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let output = bench(&["experiments/sandman/t2.toml", "--smoke", "--out", out]);
+    assert!(output.status.success(), "{}", said(&output));
+    let (plain, packed) = (folder.path().join("t2.csv"), folder.path().join("t2.csv.zst"));
+    let today = pilotlight_lab::results::Results::read(&packed).unwrap();
+    let put = |results: &pilotlight_lab::results::Results| pilotlight_lab::journal::put(&plain, results).unwrap();
+    let restamp = || {
+        let program = Command::new(env!("CARGO_BIN_EXE_pilotlab"))
+            .args(["check", "results", out, "--restamp", "--share", "1%"])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        (program.status.code(), said(&program))
+    };
+    let mut stale = today.clone();
+    *stale.cells.values_mut().next().unwrap() = "0123456789".parse().unwrap();
+    put(&stale);
+    let (code, text) = restamp();
+    assert!(code == Some(0) && text.contains("restamped") && text.contains(" 0 differ"), "{code:?} {text}");
+    assert_eq!(pilotlight_lab::results::Results::read(&packed).unwrap(), today);
+
+    let cell = stale.cells.keys().next().unwrap().clone();
+    for (_, run) in stale.runs.iter_mut().filter(|(key, _)| key.cell() == cell) {
+        run.values.iter_mut().for_each(|value| value.value += 1.0);
+    }
+    put(&stale);
+    let (code, text) = restamp();
+    assert!(code == Some(1) && text.contains("DIFFERS") && text.contains("no file is written"), "{code:?} {text}");
+    assert_eq!(pilotlight_lab::results::Results::read(&packed).unwrap(), stale);
+}

@@ -1,6 +1,7 @@
 //! `pilotlab run`: which options fit which file, and the server program that a workload starts.
 
-use std::net::TcpListener;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,21 +31,27 @@ fn options_of_the_other_kind_are_refused_by_name() {
     }
 }
 
+/// An address that no other process takes meanwhile: of a loopback address that only this process uses.
+fn address() -> SocketAddr {
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    TcpListener::bind((Ipv4Addr::new(127, a + 1, b, c), 0)).unwrap().local_addr().unwrap()
+}
+
 /// One point of 0.2 s of our own load on a server of its own.
 fn experiment(folder: &Path) -> String {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = address();
     let path = folder.join("e.toml");
     let text = format!(
         "title = 'load'\nduration = '200ms'\nrepeats = 1\nplace = {{ nothing = true }}\n[[sensor]]\nsensor = 'cputime'\n\
          [workload]\nkind = 'load'\noptions = {{ yield = true }}\n[workload.serve]\npolicy = 'interrupt'\n\
-         namespace = 'mem:1MiB'\nlisten = '127.0.0.1:{port}'\noptions = {{ reactors = 1 }}\n"
+         namespace = 'mem:1MiB'\nlisten = '{address}'\noptions = {{ reactors = 1 }}\n"
     );
     std::fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
-/// The server program beside `pilotlab`. `cargo test -p pilotlab` does not build it, so that this does; `None`, with a printed reason, where
-/// that fails.
+/// The server program beside `pilotlab`. `cargo test -p pilotlab` does not build it, so that this does; `None`, with a reason that also a
+/// test that passes shows, where that fails.
 fn server() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_BIN_EXE_pilotlab")).with_file_name("pilotlight");
     if !beside.is_file() {
@@ -52,7 +59,8 @@ fn server() -> Option<PathBuf> {
         let mut build = Command::new(option_env!("CARGO").unwrap_or("cargo"));
         build.args(["build", "-p", "pilotlight"]).args(release.then_some("--release")).current_dir(ROOT);
         if !build.status().is_ok_and(|status| status.success()) || !beside.is_file() {
-            println!("skipped: {} is not built, and cannot be", beside.display());
+            let name = "a_workload_starts_the_server_beside_the_program";
+            let _ = writeln!(std::io::stderr(), "skipped: {name}: {} cannot be built", beside.display());
             return None;
         }
     }
