@@ -97,6 +97,13 @@ fn a_calibrated_row_says_what_was_fitted_or_chosen_on_it() {
     let text = ask(folder.path(), &[]).unwrap();
     assert!(text.contains("fitted or chosen on it: poll.loop_ns; the guards"), "{text}");
     assert!(text.contains("not overridden these would be: calibrated: 1 comes out"), "{text}");
+    let contradicts =
+        "[[contradicts]]\nid='sandman-saving'\nbecause='the table prints less'\ninequality='39 < [sandman-saving]'\n";
+    std::fs::write(folder.path().join(MAP), ROW.to_owned() + contradicts).unwrap();
+    let json: Value = serde_json::from_str(&ask(folder.path(), &["--json"]).unwrap()).unwrap();
+    let row = &json["rows"][0];
+    assert_eq!(row["verdict"], "contradicts");
+    assert_eq!(row["fitted"], serde_json::json!(["poll.loop_ns", "the guards"]));
 }
 
 #[test]
