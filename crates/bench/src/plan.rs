@@ -5,6 +5,8 @@
 //! visits each of its points once, in an order that follows from the seed and the round alone: so what drifts with time (heat, a drive that
 //! fills) is spread over all points, and an interrupted run goes on as it would have gone.
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -109,9 +111,9 @@ impl Plan {
     /// Seed for what a tool draws in a measurement.
     #[must_use]
     pub fn seed_of(&self, key: Key) -> u64 {
-        let mut state = self.seed ^ ((key.point as u64) << 20) ^ u64::from(key.repeat);
+        let seed = self.seed ^ ((key.point as u64) << 20) ^ u64::from(key.repeat);
         // Tools read seeds as signed or as 32-bit numbers.
-        splitmix(&mut state) >> 33
+        SplitMix64::seed_from_u64(seed).next_u64() >> 33
     }
 }
 
@@ -162,22 +164,13 @@ pub fn product(knobs: &[(String, Vec<Value>)]) -> Vec<Point> {
 /// The numbers below `count` in a random order that follows from seed and round (Fisher and Yates).
 #[must_use]
 pub fn order(seed: u64, round: u32, count: usize) -> Vec<usize> {
-    let mut state = seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ u64::from(round);
+    let mut random = SplitMix64::seed_from_u64(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ u64::from(round));
     let mut order: Vec<usize> = (0..count).collect();
     for last in (1..count).rev() {
-        let drawn = (u128::from(splitmix(&mut state)) * (last as u128 + 1)) >> 64;
+        let drawn = (u128::from(random.next_u64()) * (last as u128 + 1)) >> 64;
         order.swap(last, drawn as usize);
     }
     order
-}
-
-/// The next number of a stream (Steele, Lea and Flood's SplitMix).
-fn splitmix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 fn hash(experiment: &Experiment, points: &[Point]) -> String {
@@ -275,8 +268,8 @@ mod tests {
     fn loaded(text: &str) -> Loaded {
         let text =
             format!("{text}{}", if text.contains("[workload]") || text.contains("workload =") { "" } else { COMMAND });
-        let table = crate::experiment::read::parse("e.toml", &text).unwrap();
-        let merged = crate::experiment::Merged::single("e.toml", table);
+        let table = pilotlight_input::file::parse("e.toml", &text).unwrap();
+        let merged = pilotlight_input::Merged::single("e.toml", table);
         crate::experiment::from_merged(merged, &crate::experiment::Asked::default()).unwrap()
     }
 

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use pilotlight_bench::experiment::{self, Asked, Merged, read};
+use pilotlight_bench::experiment::{self, Asked};
 use pilotlight_bench::plan::Plan;
 use pilotlight_bench::report;
 use pilotlight_bench::results::samples::Format;
 use pilotlight_bench::results::{Folder, Results};
 use pilotlight_bench::run::{self, Senses, Settings, StopFlag};
+use pilotlight_input::{Merged, file as read, include};
 use pilotlight_sensors::Roots;
 
 /// As `shortened` says it, in seconds.
@@ -16,7 +17,7 @@ const DURATION_S: f64 = 0.3;
 /// The file, with less of everything, and watts of a model.
 fn shortened() -> Merged {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/quick.toml");
-    let mut merged = experiment::include::load(&path).unwrap();
+    let mut merged = include::load(&path).unwrap();
     let less = r#"
         ramp = "100ms"
         duration = "300ms"
@@ -31,7 +32,7 @@ fn shortened() -> Merged {
         rw = ["randread", "randrw 70/30"]
         iodepth = [4]
     "#;
-    experiment::include::merge(&mut merged.table, read::parse("less", less).unwrap());
+    include::merge(&mut merged.table, read::parse("less", less).unwrap());
     merged
 }
 

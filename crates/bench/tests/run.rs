@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use pilotlight_bench::experiment::{self, Asked, Loaded, Merged, read};
+use pilotlight_bench::experiment::{self, Asked, Loaded};
 use pilotlight_bench::plan::Plan;
 use pilotlight_bench::plan::steps::Step;
 use pilotlight_bench::results::journal::Finished;
 use pilotlight_bench::results::samples::Format;
 use pilotlight_bench::results::{Folder, Results};
 use pilotlight_bench::run::{self, Event, RunError, Senses, Settings, StopFlag};
+use pilotlight_input::{Merged, file as read, include};
 use pilotlight_sensors::Roots;
 
 /// Two knobs, two repeats: eight measurements of a tenth of a second. Each prints how much it did and leaves a line.
@@ -74,7 +75,7 @@ const QUICK: &str = "repeats = 1\nsettle = '0s'\nidle_baseline = '0s'\npower_sen
 
 fn bench_on(text: &str, folder: &Path, roots: Roots) -> Bench {
     let mut table = read::parse("quick", QUICK).unwrap();
-    experiment::include::merge(&mut table, read::parse("e.toml", text).unwrap());
+    include::merge(&mut table, read::parse("e.toml", text).unwrap());
     let merged = Merged::single("e.toml", table);
     let loaded = experiment::from_merged(merged, &Asked::default()).unwrap_or_else(|error| panic!("{error}"));
     let plan = Plan::new(&loaded);

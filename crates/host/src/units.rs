@@ -1,6 +1,8 @@
 //! Numbers as people write them: `4k`, `1GiB`, `250ms`, `50k` a second, `5%:1s,100%:200ms`.
 //!
-//! Sizes are powers of 1,024, as in fio; rates are powers of 1,000.
+//! `4k` is 4,096 bytes, as in fio, and `4kB` is 4,000, as in the SI; rates are powers of 1,000.
+
+use pilotlight_input::quantity;
 
 use crate::schedule::Phase;
 
@@ -17,31 +19,19 @@ fn refuse<T>(text: &str, what: &'static str, example: &'static str) -> Result<T,
     Err(UnitError { text: text.to_owned(), what, example })
 }
 
-/// Splits `12.5kB` into 12.5 and `kb`.
-fn split(text: &str) -> Option<(f64, String)> {
-    let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let number: f64 = text[..end].parse().ok()?;
-    Some((number, text[end..].trim().to_ascii_lowercase()))
-}
-
 /// A size in bytes: `512`, `4k`, `128KiB`, `1g`.
 ///
 /// # Errors
 /// [`UnitError`] for anything else.
 pub fn bytes(text: &str) -> Result<u64, UnitError> {
-    let shift = |unit: &str| match unit {
-        "" | "b" => Some(0),
-        "k" | "kb" | "kib" => Some(10),
-        "m" | "mb" | "mib" => Some(20),
-        "g" | "gb" | "gib" => Some(30),
-        "t" | "tb" | "tib" => Some(40),
-        _ => None,
-    };
-    match split(text).and_then(|(n, unit)| Some(n * (1u64 << shift(&unit)?) as f64)) {
-        Some(n) if n.fract() == 0.0 && n < 2f64.powi(63) => Ok(n as u64),
-        _ => refuse(text, "a size", "4096, 4k or 1GiB"),
-    }
+    let bytes = quantity::storage_bytes(text).ok().filter(|bytes| *bytes < 1 << 63);
+    bytes.map_or_else(|| refuse(text, "a size", "4096, 4k or 1GiB"), Ok)
+}
+
+/// A number, and its unit in lower case.
+fn split(text: &str) -> Option<(f64, String)> {
+    let (number, unit) = quantity::split(text);
+    Some((number.parse().ok()?, unit.to_ascii_lowercase()))
 }
 
 /// A duration in nanoseconds: `10`, `10s` (seconds), `250ms`, `50us`, `2m`, `1h`.
@@ -109,7 +99,9 @@ mod tests {
 
     #[test]
     fn sizes() {
-        for (text, n) in [("512", 512), ("4k", 4096), ("4K", 4096), ("128KiB", 131_072), ("1.5m", 1_572_864)] {
+        for (text, n) in
+            [("512", 512), ("4k", 4096), ("4K", 4096), ("4kB", 4000), ("128KiB", 131_072), ("1.5m", 1_572_864)]
+        {
             assert_eq!(bytes(text), Ok(n), "{text}");
         }
         assert_eq!(bytes("1GiB"), Ok(1 << 30));

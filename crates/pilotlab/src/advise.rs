@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pilotlight_bench::advise::{Advice, Best, Outcome, Question, Row, Work, advise};
-use pilotlight_bench::experiment::quantity::Time;
 use pilotlight_bench::given::Given;
 use pilotlight_bench::study::map::{By, Question as MapQuestion};
+use pilotlight_input::Time;
 use pilotlight_report::table::short;
 use pilotlight_stats::Estimate;
 

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use pilotlight_input::Time;
 use pilotlight_lab::experiment::Bench;
 use pilotlight_lab::parallel;
-use pilotlight_lab::quantity::Time;
 use pilotlight_lab::recheck::{self, Candidate, Sample};
 use pilotlight_lab::results::{self, Results};
 use pilotlight_lab::sentinel::{self, Finding};

@@ -10,10 +10,11 @@ use anyhow::Context as _;
 use clap::Args;
 use pilotlight_actuators::changes::{Change, Changes, Error as ChangeError, fresh};
 use pilotlight_actuators::{Machine, Roots};
+use pilotlight_bench::experiment;
 use pilotlight_bench::experiment::schema::SensorSpec;
-use pilotlight_bench::experiment::{self, Time};
 use pilotlight_bench::measure::{self, Error, Event, Options, Summary, settings, text};
 use pilotlight_bench::run::{self, Senses};
+use pilotlight_input::Time;
 use serde::Deserialize;
 
 use crate::console;

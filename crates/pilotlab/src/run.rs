@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use pilotlight_bench::experiment::read;
+use pilotlight_input::file as read;
 
 use crate::exit::{self, Exit};
 

@@ -11,6 +11,8 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use hdrhistogram::Histogram;
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 use crate::calls::Calls;
 use crate::error::of_read;
@@ -180,27 +182,20 @@ impl Part {
 }
 
 /// Random numbers: SplitMix64.
-struct Dice(u64);
+struct Dice(SplitMix64);
 
 impl Dice {
-    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-
     /// Of a thread: seeds and threads that differ by one give streams that have nothing in common.
     fn new(seed: u64, thread: u64) -> Self {
-        Self(mixed(mixed(seed).wrapping_add(thread.wrapping_mul(Self::STEP))))
+        let mut seeds = SplitMix64::seed_from_u64(seed);
+        let of_thread = (0..thread).fold(seeds.next_u64(), |_, _| seeds.next_u64());
+        Self(SplitMix64::seed_from_u64(of_thread))
     }
 
     /// A number below `end`, which is above 0.
     fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(Self::STEP);
-        ((u128::from(mixed(self.0)) * u128::from(end)) >> 64) as u64
+        ((u128::from(self.0.next_u64()) * u128::from(end)) >> 64) as u64
     }
-}
-
-fn mixed(mut number: u64) -> u64 {
-    number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
 }
 
 #[cfg(test)]

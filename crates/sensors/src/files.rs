@@ -42,16 +42,6 @@ fn natural(name: &str) -> Vec<(String, Option<u64>)> {
     parts
 }
 
-/// The CPUs of a list such as `0-3,8` (cpumask, online).
-pub(crate) fn cpu_list(text: &str) -> Option<Vec<u32>> {
-    let mut cpus = Vec::new();
-    for part in text.split(',').filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        cpus.extend(first.trim().parse::<u32>().ok()?..=last.trim().parse().ok()?);
-    }
-    Some(cpus)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,12 +53,5 @@ mod tests {
             fs::write(folder.path().join(name), "").unwrap();
         }
         assert_eq!(names(folder.path()).unwrap(), ["cpu0", "cpu2", "cpu10", "intel-rapl:0", "intel-rapl:0:1"]);
-    }
-
-    #[test]
-    fn lists_of_cpus() {
-        assert_eq!(cpu_list("0-2,8"), Some(vec![0, 1, 2, 8]));
-        assert_eq!(cpu_list("0"), Some(vec![0]));
-        assert_eq!(cpu_list("x"), None);
     }
 }

@@ -76,7 +76,7 @@ impl Open for RaplPerf {
         let kind = files::number(&pmu.join("type")).map_err(missing(pmu.join("type")))?;
         let events = events(&pmu.join("events")).map_err(missing(pmu.join("events")))?;
         let cpus = files::text(&pmu.join("cpumask")).map_err(missing(pmu.join("cpumask")))?;
-        let cpus = files::cpu_list(&cpus).unwrap_or_default();
+        let cpus = pilotlight_input::cpu_list::parse_known(&cpus);
         let spots = spots(roots, &cpus).map_err(|(path, error)| missing(path)(error))?;
         let mut counters = Vec::new();
         for cpu in cpus {

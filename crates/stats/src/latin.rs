@@ -3,6 +3,9 @@
 //! With n draws every constant's range is cut into n equal parts, and each part is used once; which parts meet is chosen at
 //! random. So a few dozen draws cover every range, where independent draws would leave holes.
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
 /// How a constant's values are spread over its range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
@@ -96,30 +99,22 @@ fn permutation(n: usize, random: &mut SplitMix) -> Vec<usize> {
     order
 }
 
-/// A small generator of random numbers (Steele, Lea and Flood's SplitMix64).
+/// Random numbers that follow from a seed.
 #[derive(Clone, Debug)]
-pub(crate) struct SplitMix(u64);
+pub(crate) struct SplitMix(SplitMix64);
 
 impl SplitMix {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        Self(SplitMix64::seed_from_u64(seed))
     }
 
     /// From 0 to below 1.
     pub(crate) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+        (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.next()) * n as u128) >> 64) as usize
+        ((u128::from(self.0.next_u64()) * n as u128) >> 64) as usize
     }
 }
 
@@ -167,7 +162,7 @@ mod tests {
     #[test]
     fn the_generator_is_the_published_one() {
         let mut random = SplitMix::new(1_234_567);
-        assert_eq!(random.next(), 6_457_827_717_110_365_317);
-        assert_eq!(random.next(), 3_203_168_211_198_807_973);
+        assert_eq!(random.0.next_u64(), 6_457_827_717_110_365_317);
+        assert_eq!(random.0.next_u64(), 3_203_168_211_198_807_973);
     }
 }

@@ -122,17 +122,7 @@ pub(super) fn limit_holds(limit: &str, now: &str, wanted: &str) -> bool {
 
 /// The CPUs of a list such as `0-3,8`.
 pub(crate) fn cpus(list: &str) -> Option<BTreeSet<u32>> {
-    const MOST: u32 = 8192;
-    let mut all = BTreeSet::new();
-    for part in list.trim().split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (first.trim().parse::<u32>().ok()?, last.trim().parse::<u32>().ok()?);
-        if first > last || last >= MOST {
-            return None;
-        }
-        all.extend(first..=last);
-    }
-    Some(all)
+    Some(pilotlight_input::cpu_list::parse(list)?.into_iter().collect())
 }
 
 #[cfg(test)]
@@ -165,14 +155,6 @@ mod tests {
             ("io.max", "7:0 rbps=max wbps=2\n", "8:0 wbps=2"),
         ] {
             assert!(!limit_holds(limit, now, wanted), "{limit}: {now}");
-        }
-    }
-
-    #[test]
-    fn lists_of_cpus() {
-        assert_eq!(cpus("0-2,8\n"), Some([0, 1, 2, 8].into()));
-        for text in ["", "x", "3-1", "0,,1", "0-4000000000"] {
-            assert_eq!(cpus(text), None, "{text}");
         }
     }
 }

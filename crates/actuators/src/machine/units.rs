@@ -1,22 +1,11 @@
 //! Quantities as people write them: `2.1GHz`, `15W`, `500MB/s`. Whole numbers inside; what is finer than those is refused.
 
-type Units = &'static [(&'static str, u64)];
+use pilotlight_input::quantity::{self, BYTES, Units};
 
-const FREQUENCIES: Units = &[("GHz", 1_000_000), ("MHz", 1_000), ("kHz", 1)];
-const POWERS: Units = &[("mW", 1_000), ("kW", 1_000_000_000), ("W", 1_000_000), ("uW", 1)];
-const TIMES: Units = &[("us", 1), ("ms", 1_000), ("s", 1_000_000)];
-const BYTES: Units = &[
-    ("KiB", 1 << 10),
-    ("MiB", 1 << 20),
-    ("GiB", 1 << 30),
-    ("TiB", 1 << 40),
-    ("kB", 1_000),
-    ("MB", 1_000_000),
-    ("GB", 1_000_000_000),
-    ("TB", 1_000_000_000_000),
-    ("B", 1),
-];
-const SHARES: Units = &[("%", 10)];
+const FREQUENCIES: &Units = &[("GHz", 1_000_000), ("MHz", 1_000), ("kHz", 1)];
+const POWERS: &Units = &[("mW", 1_000), ("kW", 1_000_000_000), ("W", 1_000_000), ("uW", 1)];
+const TIMES: &Units = &[("us", 1), ("ms", 1_000), ("s", 1_000_000)];
+const SHARES: &Units = &[("%", 10)];
 
 /// A frequency in kHz.
 pub(super) fn khz(text: &str) -> Result<u64, String> {
@@ -49,24 +38,12 @@ pub(super) fn permille(text: &str) -> Result<u64, String> {
     above_zero(text, SHARES, "a share of one CPU such as 150%")
 }
 
-fn above_zero(text: &str, units: Units, what: &str) -> Result<u64, String> {
-    quantity(text.trim(), units).filter(|&value| value > 0).ok_or_else(|| wrong(text, what))
+fn above_zero(text: &str, units: &Units, what: &str) -> Result<u64, String> {
+    quantity::parse(text, units).ok().filter(|&value| value > 0).ok_or_else(|| wrong(text, what))
 }
 
 fn wrong(text: &str, what: &str) -> String {
     format!("`{text}` is not {what}")
-}
-
-/// A decimal number and a unit, exactly.
-fn quantity(text: &str, units: Units) -> Option<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-    let (number, unit) = (&text[..digits], text[digits..].trim_start());
-    let scale = u128::from(units.iter().find(|(name, _)| *name == unit)?.1);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let all: u128 = format!("{whole}{fraction}").parse().ok()?;
-    let parts = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-    let product = all.checked_mul(scale)?;
-    product.is_multiple_of(parts).then_some(product / parts)?.try_into().ok()
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ const METRICS: &[(&str, &str)] = &[
 fn machine(knobs: &[(String, Vec<crate::workload::Value>)], seed: u64, efficiency: impl Fn(&Point) -> f64) -> Given {
     let mut dice = Dice::new(seed);
     results(knobs, 4, METRICS, |point| {
-        let size = work::bytes(&at(point, "bs")).unwrap_or(4096) as f64;
+        let size = pilotlight_input::quantity::storage_bytes(&at(point, "bs")).unwrap_or(4096) as f64;
         let depth: f64 = at(point, "iodepth").parse().unwrap_or(1.0);
         let mut noisy = |value: f64| value * (0.02 * dice.normal()).exp();
         let (rate, latency) = (noisy(1e5), noisy(80.0 * depth));

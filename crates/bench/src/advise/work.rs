@@ -2,6 +2,7 @@
 //! IOPS-driven, sequential ones of 128 KiB or more throughput-driven (its section 5.2 calls those sizes large), what lies between is
 //! neither. The size itself is judged over all sizes of the same pattern.
 
+use pilotlight_input::quantity::storage_bytes;
 use serde::Serialize;
 
 use super::thesis::{PATTERNS, SIZES};
@@ -54,7 +55,7 @@ pub(super) fn works(given: &Given) -> Vec<Points<'_>> {
             points: all,
         }];
     }
-    let size = |point: &PointResult| of(given, point, SIZES).and_then(|text| bytes(&text));
+    let size = |point: &PointResult| of(given, point, SIZES).and_then(|text| storage_bytes(&text).ok());
     let kind = |kind, random: bool, fits: fn(u64) -> bool| {
         let any_size: Vec<&PointResult> = all
             .iter()
@@ -75,22 +76,6 @@ fn of(given: &Given, point: &PointResult, names: &[&str]) -> Option<String> {
     knob.or_else(|| names.iter().find_map(|name| Some(workload?.get(*name)?.as_str()?.to_owned())))
 }
 
-/// A size as fio and people write it: `4k`, `4096`, `1MiB`; k is 1,024.
-#[must_use]
-pub fn bytes(text: &str) -> Option<u64> {
-    let text = text.trim().to_ascii_lowercase();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..digits].parse().ok()?;
-    let shift = match text[digits..].trim().trim_end_matches('b').trim_end_matches('i') {
-        "" => 0,
-        "k" => 10,
-        "m" => 20,
-        "g" => 30,
-        _ => return None,
-    };
-    number.checked_mul(1 << shift)
-}
-
 impl Points<'_> {
     /// What it is, and which points it takes.
     pub(super) fn about(&self) -> String {
@@ -107,18 +92,5 @@ impl Points<'_> {
     /// The points in which a knob is judged.
     pub(super) fn of_knob(&self, knob: &str) -> &[&PointResult] {
         if SIZES.contains(&knob) { &self.any_size } else { &self.points }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_as_people_write_them() {
-        let read = ["4k", "4096", "128KiB", "1m", "2MiB", "1g", "512b", "x", "4k,8k"].map(bytes);
-        let expected =
-            [Some(4096), Some(4096), Some(131_072), Some(1 << 20), Some(2 << 20), Some(1 << 30), Some(512), None, None];
-        assert_eq!(read, expected);
     }
 }

@@ -287,7 +287,7 @@ fn origin(about: &About) -> &str {
 fn unknown(a: &Given, b: &Given, asked: &str) -> Refused {
     let in_both = |about: &&About| shown::has(&a.results, &about.key) && shown::find(&b.results, &about.key).is_some();
     let known: Vec<&str> = a.results.metrics.iter().filter(in_both).map(|about| about.key.as_str()).collect();
-    let meant = crate::experiment::read::nearest(asked, &known);
+    let meant = pilotlight_input::file::nearest(asked, &known);
     let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
     Refused::NoMetric { asked: asked.to_owned(), meant, known: known.join(", ") }
 }

@@ -1,18 +1,13 @@
 //! Experiments: a file with what it includes in, everything that is to be done out.
 
-pub mod include;
-pub mod quantity;
-pub mod read;
 pub mod schema;
 
 use std::path::{Path, PathBuf};
 
+use pilotlight_input::{Merged, ReadError, file as read, include};
 use pilotlight_sensors::Config;
 use toml::{Table, Value};
 
-pub use include::Merged;
-pub use quantity::{Size, Time};
-pub use read::ReadError;
 pub use schema::Experiment;
 
 use crate::workload::{self, Workload, catalogue};
@@ -216,6 +211,8 @@ fn leaves(table: &Table, within: &str, found: &mut Vec<(String, Value)>) {
 
 #[cfg(test)]
 mod tests {
+    use pilotlight_input::Time;
+
     use super::*;
 
     const LEAST: &str = "title = 't'\n[workload]\nkind = 'command'\nargv = ['true']\n";

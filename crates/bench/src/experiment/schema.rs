@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 
 use pilotlight_actuators::Machine;
+use pilotlight_input::{Size, Time};
 use pilotlight_sensors::Config;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
-
-use super::quantity::{Size, Time};
 
 /// An experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -211,7 +210,8 @@ impl TryFrom<Table> for SensorSpec {
             common.extend(table.remove(key).map(|value| (key.to_owned(), value)));
         }
         let Common { interval, optional } = common.try_into().map_err(|error: toml::de::Error| said(&error))?;
-        let config = super::read::table(table, "", "").map_err(|error| format!("{}{}", error.place, error.reason))?;
+        let config =
+            pilotlight_input::file::table(table, "", "").map_err(|error| format!("{}{}", error.place, error.reason))?;
         Ok(Self { config, interval, optional })
     }
 }

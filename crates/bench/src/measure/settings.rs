@@ -3,9 +3,9 @@
 use pilotlight_actuators::Machine;
 use pilotlight_actuators::machine::Text;
 
-use crate::experiment::ReadError;
 use crate::run::machine::machine;
 use crate::workload::{Point, Value};
+use pilotlight_input::ReadError;
 
 /// Where messages say that a setting is from.
 const FROM: &str = "--set";

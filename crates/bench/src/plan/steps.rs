@@ -113,8 +113,8 @@ mod tests {
     use super::*;
 
     fn planned(text: &str) -> Plan {
-        let table = crate::experiment::read::parse("e.toml", text).unwrap();
-        let merged = crate::experiment::Merged::single("e.toml", table);
+        let table = pilotlight_input::file::parse("e.toml", text).unwrap();
+        let merged = pilotlight_input::Merged::single("e.toml", table);
         Plan::new(&crate::experiment::from_merged(merged, &crate::experiment::Asked::default()).unwrap())
     }
 

@@ -122,7 +122,7 @@ pub(super) fn rich(folder: &Path) -> Read {
     ];
     let mut dice = Dice::new(1);
     let given = made::results(&knobs, 3, &metrics, |point| {
-        let size = crate::advise::work::bytes(&at(point, "bs")).unwrap() as f64;
+        let size = pilotlight_input::quantity::storage_bytes(&at(point, "bs")).unwrap() as f64;
         let depth: f64 = at(point, "iodepth").parse().unwrap();
         let polls = if at(point, "ioengine").contains("hipri") { 1.3 } else { 1.0 };
         let mut noisy = |value: f64| value * (0.03 * dice.normal()).exp();

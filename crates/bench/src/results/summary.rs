@@ -179,7 +179,7 @@ impl Results {
         }
         let unknown = |key: &&String| !known.contains(&key.as_str()) && crate::shown::find(self, key).is_none();
         let said = |key: &String| {
-            let meant = crate::experiment::read::nearest(key, &known);
+            let meant = pilotlight_input::file::nearest(key, &known);
             let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
             format!("show: there is no metric {key:?} in what was measured{meant}")
         };

@@ -6,12 +6,11 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use pilotlight_actuators::{Attempt, Change, Changes, Machine, changes};
+use pilotlight_input::{ReadError, file as read};
 use pilotlight_sensors::Recording;
 use toml::{Table, Value as Toml};
 
 use super::{RunError, Runner};
-use crate::experiment::ReadError;
-use crate::experiment::read;
 use crate::results::summary::setting;
 use crate::study::ran::Tried;
 use crate::study::{Completion, Mechanism, count, device};

@@ -26,6 +26,7 @@ use std::time::Duration;
 use pilotlight_actuators::Changes;
 use pilotlight_actuators::changes::Error as ChangeError;
 use pilotlight_actuators::machine::KeyError;
+use pilotlight_input::ReadError;
 use pilotlight_sensors::clock::now_ns;
 use pilotlight_sensors::sampler::{Failure, StartError};
 use pilotlight_sensors::{Missing as MissingSensor, Roots};
@@ -34,8 +35,8 @@ pub use process::{StepError, find};
 pub use sense::Senses;
 pub use stop::StopFlag;
 
+use crate::experiment::Loaded;
 use crate::experiment::schema::{OnFailure, Stop};
-use crate::experiment::{Loaded, ReadError};
 use crate::metrics::power::Taken;
 use crate::plan::steps::Settling;
 use crate::plan::{self, Key, Plan};
@@ -364,7 +365,7 @@ impl<'a> Runner<'a> {
         let metrics = summary::metrics_of(run, &self.journal.finished, &self.taken);
         let Some(metric) = metrics.iter().find(|metric| metric.key == rule.metric) else {
             let known: Vec<&str> = metrics.iter().map(|metric| metric.key.as_str()).collect();
-            let meant = crate::experiment::read::nearest(&rule.metric, &known);
+            let meant = pilotlight_input::file::nearest(&rule.metric, &known);
             let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
             return Err(RunError::NoMetric { asked: rule.metric.clone(), meant });
         };

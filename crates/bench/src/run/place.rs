@@ -114,7 +114,7 @@ fn controller_of(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Size;
+    use pilotlight_input::Size;
 
     #[test]
     fn a_device_must_be_named_twice_and_be_one() {

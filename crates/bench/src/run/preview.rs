@@ -80,7 +80,7 @@ pub(crate) fn place(spec: &PlaceSpec, folder: &Path) -> Place {
 fn words(place: &Place) -> String {
     match place {
         Place::File(path, size) => {
-            format!("file {} of {}", path.display(), String::from(crate::experiment::Size(*size)))
+            format!("file {} of {}", path.display(), String::from(pilotlight_input::Size(*size)))
         }
         Place::Folder(path) => format!("folder {}", path.display()),
         Place::Device(path) => format!("device {}, of which everything is lost", path.display()),

@@ -6,7 +6,7 @@ use toml::{Table, Value};
 use super::{
     Problem, Workload, command, db_bench, dlio, filebench, fio, load, pgbench, read as reader, sysbench, ycsb,
 };
-use crate::experiment::read::{self, ReadError};
+use pilotlight_input::file::{self as read, ReadError};
 
 /// Their names, as `kind` has them.
 pub const KINDS: [&str; 10] =

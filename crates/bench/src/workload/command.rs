@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use pilotlight_input::Time;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use super::{Missing, Outcome, Place, Point, Problem, Stage, Step, Value, Workload, problem};
-use crate::experiment::Time;
 use crate::record::{Class, Latency, Record, Tool, What};
 
 const NAME: &str = "command";

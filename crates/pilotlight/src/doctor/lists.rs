@@ -1,26 +1,7 @@
 //! Lists and masks of CPUs as the kernel writes them.
 
 use crate::config::format_cores;
-
-/// The most CPUs that Linux supports; what is larger in a file is not believed.
-const MOST: u32 = 8192;
-
-/// The CPUs in a list such as `0-3,8`, ascending; what cannot be read is left out.
-pub(super) fn parse(list: &str) -> Vec<u32> {
-    let mut cpus: Vec<u32> = list.trim().split(',').flat_map(range).collect();
-    cpus.sort_unstable();
-    cpus.dedup();
-    cpus
-}
-
-fn range(part: &str) -> std::ops::Range<u32> {
-    let part = part.trim();
-    let (first, last) = part.split_once('-').unwrap_or((part, part));
-    match (first.parse::<u32>(), last.parse::<u32>()) {
-        (Ok(first), Ok(last)) if last < MOST => first..last + 1,
-        _ => 0..0,
-    }
-}
+pub(super) use pilotlight_input::cpu_list::parse_known as parse;
 
 /// The CPUs in a mask such as `ff` or `00000001,00000000`, ascending.
 pub(super) fn parse_mask(mask: &str) -> Vec<u32> {
@@ -90,15 +71,6 @@ pub(super) fn shell(numbers: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists() {
-        assert_eq!(parse("0-2,8\n"), [0, 1, 2, 8]);
-        assert_eq!(parse("4,0-1"), [0, 1, 4]);
-        for nothing in ["", "(null)", "3-1", "0-4000000000"] {
-            assert_eq!(parse(nothing), Vec::<u32>::new(), "{nothing}");
-        }
-    }
 
     #[test]
     fn in_words_and_for_shells() {

@@ -22,6 +22,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use pilotlight_input::quantity;
 use serde::{Deserialize, Serialize};
 
 use super::knob::{self, Knob, Named, Pattern};
@@ -176,7 +177,7 @@ impl Fio {
     }
 
     fn place(&self, stage: &Stage, engine: &str) -> Result<Vec<String>, Problem> {
-        let size = self.options.size.as_ref().map(|size| format!("--size={size}"));
+        let size = self.options.size.as_ref().map(|size| format!("--size={}", size_in_bytes(size)));
         let file = |path: &Path| Ok(format!("--filename={}", fios_path(path)?));
         Ok(match &stage.place {
             Place::File(path, bytes) => vec![file(path)?, size.unwrap_or_else(|| format!("--size={bytes}"))],
@@ -232,6 +233,14 @@ fn allowed(key: &str) -> Result<(), Problem> {
     let Some((_, instead)) = OWN.iter().find(|(own, _)| *own == key) else { return Ok(()) };
     let instead = if instead.is_empty() { "leave it away".into() } else { format!("use {instead}") };
     Err(problem(format!("workload.options.{key}"), format!("this is set for every run; {instead}")))
+}
+
+/// A size as fio is to read it. fio's default reads `4kB` as 4,096 and `4KiB` as 4,000 bytes (`kb_base`), so sizes with such a unit
+/// are passed in bytes; `4k` is 4,096 in both.
+fn size_in_bytes(size: &Value) -> String {
+    let text = size.to_string();
+    let bytes = quantity::parse(&text, quantity::BYTES);
+    bytes.map_or(text, |bytes| bytes.to_string())
 }
 
 /// fio takes `:` for the end of a name.
@@ -301,7 +310,8 @@ impl Workload for Fio {
         words.extend(engine.options.iter().map(|(key, value)| format!("--{key}={value}")));
         words.extend(self.place(stage, &engine.name)?);
         words.extend(Pattern::read(knob::at(point, "rw")?, "rw")?.arguments());
-        for key in ["bs", "iodepth", "numjobs"] {
+        words.push(format!("--bs={}", size_in_bytes(knob::at(point, "bs")?)));
+        for key in ["iodepth", "numjobs"] {
             words.push(format!("--{key}={}", knob::argument(point, key)?));
         }
         words.push("--time_based=1".into());

@@ -190,6 +190,19 @@ fn arguments_are_fio_s_own() {
 }
 
 #[test]
+fn a_size_with_a_standard_unit_is_passed_in_bytes() {
+    let fio = configured("bs = ['4KiB', '4kB', '4k']\nsize = '1GiB'");
+    let stage = stage(Path::new("/s"), Place::Device("/d".into()), 0.0, 1.0);
+    for (point, bs) in points(&fio).iter().zip(["--bs=4096", "--bs=4000", "--bs=4k"]) {
+        let words = words(&fio.command(point, &stage).unwrap());
+        assert!(
+            words.iter().any(|word| word == bs) && words.iter().any(|word| word == "--size=1073741824"),
+            "{words:?}"
+        );
+    }
+}
+
+#[test]
 fn a_place_says_what_is_worked_on() {
     let fio = configured("ioengine = 'psync'");
     let of =

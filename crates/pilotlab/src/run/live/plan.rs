@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use pilotlight_bench::experiment::Time;
 use pilotlight_bench::experiment::schema::{OnFailure, Stop};
 use pilotlight_bench::plan::Key;
 use pilotlight_bench::results::summary::words;
@@ -10,6 +9,7 @@ use pilotlight_bench::run::place::drive_of;
 use pilotlight_bench::run::preview::{Preview, preview};
 use pilotlight_bench::run::taken;
 use pilotlight_bench::workload::Place;
+use pilotlight_input::Time;
 use serde_json::json;
 
 use super::progress::time;

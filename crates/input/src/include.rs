@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-use super::read::{self, ReadError};
+use crate::file::{self, ReadError};
 
 const INCLUDE: &str = "include";
 
@@ -64,7 +64,7 @@ fn add(path: &Path, within: &mut Vec<PathBuf>, merged: &mut Merged) -> Result<()
     if within.contains(&absolute) {
         return Err(ReadError::key(&name, INCLUDE, "this file includes itself, perhaps by way of others"));
     }
-    let mut table = read::parse(&name, &std::fs::read_to_string(path).map_err(unreadable)?)?;
+    let mut table = file::parse(&name, &std::fs::read_to_string(path).map_err(unreadable)?)?;
     within.push(absolute);
     for other in included(&name, table.remove(INCLUDE))? {
         add(&path.parent().unwrap_or(Path::new("")).join(other), within, merged)?;

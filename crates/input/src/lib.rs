@@ -1,0 +1,16 @@
+//! What people and the kernel write, read in one way by both programs.
+//!
+//! - [`quantity`]: a number with its unit: `450us`, `4KiB`, `2.1GHz`. [`Time`] and [`Size`] are fields of files.
+//! - [`cpu_list`]: lists of CPUs such as `0-3,8`.
+//! - [`file`]: TOML into structs, with errors that name the file, the key and the nearest known name. [`include`]: files that
+//!   include others.
+
+pub mod cpu_list;
+pub mod file;
+pub mod include;
+pub mod quantity;
+mod typed;
+
+pub use file::ReadError;
+pub use include::Merged;
+pub use typed::{Size, Time};
