@@ -1,11 +1,14 @@
 //! A folder of results as it is read again, by whoever compares, advises or reports.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use pilotlight_sensors::{Domain, Part};
 use serde_json::Value as Json;
 
 use crate::results::environment::Environment;
 use crate::results::{Folder, FolderError, Results};
+use crate::run::Senses;
 
 /// What a folder of results says of itself.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,6 +21,8 @@ pub struct Given {
     pub environment: Option<Environment>,
     /// What was asked; `None` if the folder does not hold it.
     pub experiment: Option<toml::Table>,
+    /// The part of the machine of each domain, by sensor and domain; empty if the folder does not hold its sensors.
+    pub parts: BTreeMap<String, Part>,
 }
 
 impl Given {
@@ -31,7 +36,11 @@ impl Given {
         let environment = if folder.environment().exists() { Some(folder.load(&folder.environment())?) } else { None };
         let text = std::fs::read_to_string(folder.experiment()).ok();
         let experiment = text.and_then(|text| text.parse().ok());
-        Ok(Self { name: path.display().to_string(), results, environment, experiment })
+        let senses: Senses =
+            if folder.sensors().exists() { folder.load(&folder.sensors())? } else { Senses::default() };
+        let part = |(sensor, domain): (String, Domain)| (format!("{sensor}/{}", domain.name), domain.part);
+        let parts = senses.domains.into_iter().map(part).collect();
+        Ok(Self { name: path.display().to_string(), results, environment, experiment, parts })
     }
 
     /// What was asked, as one value for each dotted key, without title and description.

@@ -64,7 +64,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "SHARE", value_parser = share)]
     margin: Option<f64>,
 
-    /// Compare what is modelled with what is measured, or with another model, all the same
+    /// Compare what is modelled with what is measured or with another model, and power of different parts of the machine
     #[arg(long)]
     mixed: bool,
 

@@ -9,7 +9,7 @@ use clap::Args;
 use pilotlight_bench::measure::text;
 use pilotlight_bench::run::sense::is_power as is_power_sensor;
 use pilotlight_sensors::live::{Live, Said, Value};
-use pilotlight_sensors::{Domain, Missing, Part, Roots, Unit, clock};
+use pilotlight_sensors::{Domain, Missing, Part, Roots, Timing, Unit, clock};
 use serde_json::json;
 
 use crate::console;
@@ -97,28 +97,40 @@ fn has_power(said: &[Said]) -> bool {
     said.iter().any(|said| said.values.as_ref().is_ok_and(|values| values.iter().any(|(domain, _)| is_power(domain))))
 }
 
-/// Name, value, and what it is of: each value of power, and one figure of every other sensor, or all of them.
-fn rows(said: &Said, all: bool) -> Vec<[String; 3]> {
+/// How often there is a new value, and of a power what is known of its averaging, lag and steps.
+fn timing(domain: &Domain, every: &str) -> String {
+    let known = |what: &str, ns: Option<u64>| {
+        ns.filter(|ns| *ns > 0).map_or(String::new(), |ns| format!(", {what} {}", text::seconds(ns)))
+    };
+    let Timing { averaging_ns, lag_ns, quantum, .. } = domain.timing;
+    let steps =
+        quantum.filter(|_| is_power(domain)).map(|quantum| format!(", steps of {quantum} {}", domain.unit.suffix()));
+    format!("{every}{}{}{}", known("average of", averaging_ns), known("lag", lag_ns), steps.unwrap_or_default())
+}
+
+/// Name, value, how often it is new, and what it is of: each value of power, and one figure of every other sensor, or all of them.
+fn rows(said: &Said, all: bool) -> Vec<[String; 4]> {
+    let every = text::seconds(said.interval_ns);
     let values = match &said.values {
         Ok(values) => values,
-        Err(why) => return vec![[said.sensor.clone(), "-".to_owned(), why.clone()]],
+        Err(why) => return vec![[said.sensor.clone(), "-".to_owned(), why.clone(), every]],
     };
     let own = |(domain, value): &(Domain, Option<Value>)| {
         let of = if is_power(domain) { domain.part.to_string() } else { String::new() };
-        [format!("{}/{}", said.sensor, domain.name), shown(domain, *value), of]
+        [format!("{}/{}", said.sensor, domain.name), shown(domain, *value), of, timing(domain, &every)]
     };
-    let mut rows: Vec<[String; 3]> = values.iter().filter(|(domain, _)| all || is_power(domain)).map(own).collect();
+    let mut rows: Vec<[String; 4]> = values.iter().filter(|(domain, _)| all || is_power(domain)).map(own).collect();
     if rows.is_empty() {
-        rows.push([said.sensor.clone(), figure(said, values), String::new()]);
+        rows.push([said.sensor.clone(), figure(said, values), String::new(), every]);
     }
     rows
 }
 
 fn found(said: &[Said], all: bool) -> String {
-    let mut table = Table::new(&["<sensor", "value", "<of", "new value every"]);
+    let mut table = Table::new(&["<sensor", "value", "<of", "<new value every"]);
     for said in said {
-        for [name, value, of] in rows(said, all) {
-            table.row([name, value, of, text::seconds(said.interval_ns)]);
+        for [name, value, of, timing] in rows(said, all) {
+            table.row([name, value, of, timing]);
         }
     }
     table.to_string()
@@ -126,7 +138,7 @@ fn found(said: &[Said], all: bool) -> String {
 
 fn one_line(said: &[Said], all: bool) -> String {
     let rows = said.iter().flat_map(|said| rows(said, all));
-    rows.map(|[name, value, _]| format!("{name} {value}")).collect::<Vec<_>>().join("  ")
+    rows.map(|[name, value, ..]| format!("{name} {value}")).collect::<Vec<_>>().join("  ")
 }
 
 fn none(said: &[Said]) -> &'static str {
@@ -224,7 +236,7 @@ fn as_value(said: &[Said], missing: &[Missing]) -> serde_json::Value {
             Some(Value::Gauge(number)) => (Some(*number), domain.unit.suffix().to_owned()),
             Some(Value::PerSecond(number)) => (Some(*number), format!("{}/s", domain.unit.suffix())),
         };
-        json!({ "name": domain.name, "part": domain.part, "origin": domain.origin, "value": number, "unit": unit })
+        json!({ "name": domain.name, "part": domain.part, "origin": domain.origin, "timing": domain.timing, "value": number, "unit": unit })
     };
     let sensor = |said: &Said| {
         let values = said.values.as_ref().map(|values| values.iter().map(value).collect::<Vec<_>>());
@@ -259,9 +271,9 @@ mod tests {
     fn power_is_shown_by_part_and_counters_by_a_figure() {
         let expected = "\
 sensor                   value  of                    new value every
-rapl/package-0         20.60 W  package 0                        1 ms
-cputime         0.75 CPUs busy                                   1 ms
-ipmi                         -  no answer within 5 s             1 ms
+rapl/package-0         20.60 W  package 0             1 ms
+cputime         0.75 CPUs busy                        1 ms
+ipmi                         -  no answer within 5 s  1 ms
 ";
         assert_eq!(found(&machine(), false), expected);
         assert!(found(&machine(), true).contains("25.0 % of the time"), "{}", found(&machine(), true));

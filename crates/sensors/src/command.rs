@@ -151,10 +151,13 @@ impl Open for Command {
         // A program takes its time, and a file can be far away.
         let about = About::slow(&*options.name, interval_ns, vec![Domain::new(&*options.name, kind, unit, part)]);
         let mut command = Self { options: options.clone(), regex, about, digits, factor, helpers_cpu_ns: 0 };
-        command.read(&mut Vec::new()).map_err(|error| {
+        let broken = |error: ReadError| {
             let help = "try the command or file by hand; does pick find the number?";
             Missing::new(&options.name, Why::Broken, error.to_string(), help)
-        })?;
+        };
+        let text = command.text().map_err(broken)?;
+        command.value(&text).map_err(broken)?;
+        command.about.domains[0].timing.quantum = command.quantum(&text);
         Ok(command)
     }
 }
@@ -177,6 +180,22 @@ impl Command {
         }
     }
 
+    /// The step of a number as it is printed: that of its last decimal.
+    fn quantum(&self, text: &str) -> Option<u64> {
+        let pointed =
+            |pointer: &str| Some(serde_json::from_str::<serde_json::Value>(text).ok()?.pointer(pointer)?.to_string());
+        let number = match (&self.options.pick, &self.regex) {
+            (Pick::Pointer(pointer), _) => pointed(pointer)?,
+            (_, Some(regex)) => regex.captures(text)?.get(1)?.as_str().to_owned(),
+            _ => text.to_owned(),
+        };
+        let decimals = number
+            .split_once('.')
+            .map_or(0, |(_, decimals)| decimals.bytes().take_while(u8::is_ascii_digit).count() as i32);
+        let shifted = 10_u64.checked_pow(u32::try_from((self.digits - decimals).max(0)).ok()?)?;
+        shifted.checked_mul(self.factor.unsigned_abs())
+    }
+
     fn number(&self, text: &str) -> Option<i64> {
         let shifted = match (&self.options.pick, &self.regex) {
             (Pick::Pointer(pointer), _) => number_at(&serde_json::from_str(text).ok()?, pointer, self.digits)?,
@@ -184,6 +203,15 @@ impl Command {
             _ => decimal::scaled(text, self.digits)?,
         };
         shifted.checked_mul(self.factor)
+    }
+}
+
+impl Command {
+    fn value(&self, text: &str) -> Result<i64, ReadError> {
+        self.number(text).ok_or_else(|| {
+            let start: String = text.chars().take(80).collect();
+            ReadError::Content(format!("there is no number where pick says, in {start:?}"))
+        })
     }
 }
 
@@ -200,11 +228,7 @@ impl Sensor for Command {
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
         let text = self.text()?;
-        let value = self.number(&text).ok_or_else(|| {
-            let start: String = text.chars().take(80).collect();
-            ReadError::Content(format!("there is no number where pick says, in {start:?}"))
-        })?;
-        into.push(Reading { domain: 0, value });
+        into.push(Reading { domain: 0, value: self.value(&text)? });
         Ok(())
     }
 

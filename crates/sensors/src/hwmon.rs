@@ -197,7 +197,7 @@ impl Hwmon {
         if let Some(part) = options.parts.get(&domain.name) {
             domain.part = part.clone();
         }
-        self.about.domains.push(domain);
+        self.about.add(domain);
         self.channels.push(channel);
     }
 }

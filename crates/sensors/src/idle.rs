@@ -45,9 +45,9 @@ impl Open for Idle {
 impl Idle {
     fn add(&mut self, cpu: &str, state: &Path) {
         let Ok(name) = files::text(&state.join("name")) else { return };
-        self.about.domains.push(Domain::counter(format!("{cpu}/{name}/time"), Unit::NanoSecond));
+        self.about.add(Domain::counter(format!("{cpu}/{name}/time"), Unit::NanoSecond));
         self.files.push((state.join("time"), 1_000));
-        self.about.domains.push(Domain::counter(format!("{cpu}/{name}/usage"), Unit::Count));
+        self.about.add(Domain::counter(format!("{cpu}/{name}/usage"), Unit::Count));
         self.files.push((state.join("usage"), 1));
     }
 }

@@ -9,9 +9,13 @@ use pilotlight_drive::Roots;
 
 use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
 use crate::sys::{child, ipmi::Bmc};
+use crate::timing::Timing;
 
 const NAME: &str = "ipmi";
 const INTERVAL_NS: u64 = 1_000_000_000;
+/// Whole watts; how long a BMC averages is its own choice and not told.
+const TIMING: Timing =
+    Timing { update_ns: INTERVAL_NS, averaging_ns: None, lag_ns: Some(1_000_000_000), quantum: Some(1_000_000) };
 /// Network function and command of DCMI's Get Power Reading, and its data: group extension, system power statistics.
 const NETFN_GROUP: u8 = 0x2c;
 const GET_POWER_READING: u8 = 0x02;
@@ -69,7 +73,7 @@ impl Open for Ipmi {
                 Way::Tool(arguments.iter().cloned().chain(["dcmi", "power", "reading"].map(Into::into)).collect())
             }
         };
-        let about = About::slow(NAME, INTERVAL_NS, vec![Domain::power("system", Part::System)]);
+        let about = About::slow(NAME, INTERVAL_NS, vec![Domain::power("system", Part::System).timed(TIMING)]);
         let mut ipmi = Self { about, way, helpers_cpu_ns: 0 };
         match ipmi.watts() {
             Ok(_) => Ok(ipmi),

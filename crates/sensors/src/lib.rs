@@ -36,6 +36,7 @@ pub mod sampler;
 pub mod sensor;
 mod sys;
 pub mod target;
+pub mod timing;
 mod wide;
 
 pub use catalogue::{Config, Found, survey};
@@ -45,3 +46,4 @@ pub use recording::Recording;
 pub use sampler::{Planned, Sampler};
 pub use sensor::{About, Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit, Why};
 pub use sys::child::{Usage, wait_for};
+pub use timing::Timing;

@@ -8,9 +8,12 @@ use serde_json::Value;
 
 use crate::http::{Client, Endpoint, number_at};
 use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
+use crate::timing::Timing;
 
 const NAME: &str = "netio";
 const INTERVAL_NS: u64 = 500_000_000;
+/// Whole watts.
+const TIMING: Timing = Timing { update_ns: INTERVAL_NS, averaging_ns: None, lag_ns: None, quantum: Some(1_000_000) };
 const PATH: &str = "/netio.json";
 
 /// Which unit, and where the machine is plugged in.
@@ -62,10 +65,12 @@ impl Open for Netio {
 /// One output is the system; several are its parts.
 fn domains(outputs: &[String]) -> Vec<Domain> {
     if let [only] = outputs {
-        return vec![Domain::power(&**only, Part::System)];
+        return vec![Domain::power(&**only, Part::System).timed(TIMING)];
     }
-    let one = |output: &String| Domain::power(&**output, Part::Unknown(format!("output {output}"))).within(Some(0));
-    [Domain::power("total", Part::System)].into_iter().chain(outputs.iter().map(one)).collect()
+    let one = |output: &String| {
+        Domain::power(&**output, Part::Unknown(format!("output {output}"))).within(Some(0)).timed(TIMING)
+    };
+    [Domain::power("total", Part::System).timed(TIMING)].into_iter().chain(outputs.iter().map(one)).collect()
 }
 
 fn outputs(all: &Value) -> impl Iterator<Item = &Value> {

@@ -12,6 +12,7 @@ use pilotlight_drive::Roots;
 use pilotlight_drive::{Controller, Drive};
 
 use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::timing::Timing;
 
 const NAME: &str = "nvme";
 const INTERVAL_NS: u64 = 1_000_000_000;
@@ -87,10 +88,12 @@ impl Nvme {
             Domain::counter("written", Unit::Byte),
             Domain::gauge("power-state", Unit::Count),
             Domain::gauge("power-state-limit", Unit::MicroWatt),
-            Domain::counter("lifetime", Unit::WattHour),
+            Domain::counter("lifetime", Unit::WattHour).timed(Timing::default().steps(1)),
         ];
         if has_interval_power {
-            domains.push(Domain::power("interval-power", part()));
+            // The power of the last second (NVMe Base 2.3, SMART log).
+            let last_second = Timing { averaging_ns: Some(1_000_000_000), ..Timing::default() };
+            domains.push(Domain::power("interval-power", part()).timed(last_second));
         }
         if options.measurement_log {
             domains.push(Domain::gauge("measured-mean", Unit::MicroWatt));

@@ -16,10 +16,13 @@ use pilotlight_drive::Roots;
 
 use crate::files;
 use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::timing::Timing;
 
 const NAME: &str = "rapl";
 /// The hardware brings its counters up to date about once a millisecond (Intel SDM volume 3, 16.10).
 pub(crate) const UPDATE_NS: u64 = 1_000_000;
+/// Step of the counters: 2^-14 J, the usual energy unit (Intel SDM volume 4, MSR 606H); with some CPUs it is smaller.
+pub(crate) const QUANTUM_UJ: u64 = 61;
 /// No package has more power than this, in microwatts, where nothing else is said: 2 kW.
 const GREATEST_UW: u64 = 2_000_000_000;
 /// No platform has more power than this, in microwatts, where nothing else is said: 8 kW.
@@ -123,7 +126,8 @@ fn domains(zones: &[Zone], options: &Options, each_core: bool) -> Vec<Domain> {
             None => zone.name.clone(),
         };
         let kind = Kind::EnergyCounter(counts(zone, &part, moves, options));
-        Domain::new(name, kind, Unit::MicroJoule, part).within(parent.filter(|&parent| parent != index))
+        let domain = Domain::new(name, kind, Unit::MicroJoule, part).within(parent.filter(|&parent| parent != index));
+        domain.timed(Timing::counter(UPDATE_NS).steps(QUANTUM_UJ))
     };
     zones.iter().enumerate().map(domain).collect()
 }

@@ -11,9 +11,10 @@ use std::time::Duration;
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::rapl::{ABSENT, NOT_COUNTING, UPDATE_NS};
+use crate::rapl::{ABSENT, NOT_COUNTING, QUANTUM_UJ, UPDATE_NS};
 use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 use crate::sys::perf;
+use crate::timing::Timing;
 
 const NAME: &str = "rapl-perf";
 const DENIED: &str = "run as root, give the program cap_perfmon, or set kernel.perf_event_paranoid to 0";
@@ -173,7 +174,7 @@ fn domain(event: &Event, Spot { package, die }: Spot) -> Domain {
         other => (format!("{base}/{other}"), Part::Unknown(other.into()), false),
     };
     let kind = Kind::EnergyCounter(Counts { always_moves, update_ns: UPDATE_NS, ..Counts::endless() });
-    Domain::new(name, kind, Unit::MicroJoule, part)
+    Domain::new(name, kind, Unit::MicroJoule, part).timed(Timing::counter(UPDATE_NS).steps(QUANTUM_UJ))
 }
 
 impl RaplPerf {

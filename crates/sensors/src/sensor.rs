@@ -11,6 +11,8 @@ use std::path::Path;
 use pilotlight_drive::Roots;
 use serde::{Deserialize, Serialize};
 
+use crate::timing::Timing;
+
 /// What can be read again and again.
 pub trait Sensor: Send {
     /// What it is.
@@ -54,7 +56,15 @@ pub struct About {
 impl About {
     /// One that is read in no time.
     pub fn new(name: impl Into<String>, native_interval_ns: u64, domains: Vec<Domain>) -> Self {
-        Self { name: name.into(), domains, native_interval_ns, slow: false }
+        let mut about = Self { name: name.into(), domains: Vec::new(), native_interval_ns, slow: false };
+        domains.into_iter().for_each(|domain| about.add(domain));
+        about
+    }
+
+    /// Adds a domain.
+    pub(crate) fn add(&mut self, domain: Domain) {
+        let timing = domain.timing.or_native(self.native_interval_ns);
+        self.domains.push(Domain { timing, ..domain });
     }
 
     /// One whose readings can take long.
@@ -99,12 +109,20 @@ pub struct Domain {
     pub part: Part,
     /// Whether it was measured.
     pub origin: Origin,
+    /// How closely its values follow the truth.
+    #[serde(default)]
+    pub timing: Timing,
 }
 
 impl Domain {
     /// A measured domain that stands alone.
     pub fn new(name: impl Into<String>, kind: Kind, unit: Unit, part: Part) -> Self {
-        Self { name: name.into(), kind, unit, parent: None, part, origin: Origin::Measured }
+        let (parent, origin) = (None, Origin::Measured);
+        let timing = match kind {
+            Kind::EnergyCounter(counts) => Timing::counter(counts.update_ns),
+            _ => Timing::default(),
+        };
+        Self { name: name.into(), kind, unit, parent, part, origin, timing }
     }
 
     /// Watts, in microwatts.
@@ -126,6 +144,12 @@ impl Domain {
     #[must_use]
     pub fn within(self, parent: Option<usize>) -> Self {
         Self { parent, ..self }
+    }
+
+    /// With how closely its values follow the truth.
+    #[must_use]
+    pub fn timed(self, timing: Timing) -> Self {
+        Self { timing, ..self }
     }
 
     /// The name as a column, with its unit: `package-0/core_uj`.

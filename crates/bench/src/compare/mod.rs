@@ -5,9 +5,11 @@
 //! the size; p values are corrected by Holm over all pairs of the comparison, so that with 95 % none of the differences that are told
 //! is there by chance. Equivalence within a margin, if it is asked for, is shown by two one-sided tests, corrected
 //! among themselves. *Properties.* A point that was measured once on either side decides nothing. Nothing modelled is compared with something
-//! measured, or with another model, unless that is asked for. Exchanging A and B exchanges higher and lower and nothing else,
+//! measured, with another model, or with the power of other parts of the machine (packages and memory against packages), unless that is
+//! asked for. Exchanging A and B exchanges higher and lower and nothing else,
 //! as long as no margin is asked for.
 
+mod domains;
 mod matched;
 mod pair;
 #[cfg(test)]
@@ -35,7 +37,8 @@ pub struct Question {
     pub versus: Vec<(String, String)>,
     /// A difference of at most this share of A's mean is none: equivalence is tested.
     pub margin: Option<f64>,
-    /// Whether what is modelled may be compared with what is measured, or with another model.
+    /// Whether what is modelled may be compared with what is measured or with another model, and the power of some parts of the machine
+    /// with that of others.
     pub mixed: bool,
 }
 
@@ -187,7 +190,7 @@ pub enum Refused {
         /// What there is.
         known: String,
     },
-    /// Only what is modelled differently.
+    /// Only what is modelled differently, or of other parts of the machine.
     #[error("{0}")]
     Mixed(String),
     /// The same points twice.
@@ -229,7 +232,7 @@ struct Both<'a> {
 /// Metrics that both have, and what is left out because it rests on different models.
 fn metrics<'a>(a: &'a Given, b: &'a Given, question: &Question) -> Result<(Vec<Both<'a>>, Vec<String>), Refused> {
     let wanted = if question.metrics.is_empty() { usual(a, b) } else { question.metrics.clone() };
-    let (mut found, mut left_out) = (Vec::new(), Vec::new());
+    let (mut found, mut left_out, mut warned) = (Vec::new(), Vec::new(), Vec::new());
     for key in wanted {
         let both = shown::find(&a.results, &key).zip(shown::find(&b.results, &key));
         let Some((first, second)) = both else {
@@ -246,10 +249,20 @@ fn metrics<'a>(a: &'a Given, b: &'a Given, question: &Question) -> Result<(Vec<B
             ));
             continue;
         }
+        if let Some(why) = domains::differ(a, b, &shown::plain(first)) {
+            if !question.mixed {
+                left_out.push(format!("left out: {key} is {why}; --mixed compares them all the same"));
+                continue;
+            }
+            warned.push(format!("{key} is {why}"));
+        }
         found.push(Both { plain: shown::plain(first), a: first, b: second });
     }
     match (found.is_empty(), left_out.is_empty()) {
-        (false, _) => Ok((found, left_out)),
+        (false, _) => {
+            left_out.extend(warned);
+            Ok((found, left_out))
+        }
         (true, false) => Err(Refused::Mixed(left_out.join("\n"))),
         (true, true) => Err(Refused::NoneInCommon),
     }

@@ -17,16 +17,13 @@ use std::time::Duration;
 use pilotlight_sensors::clock::now_ns;
 use pilotlight_sensors::energy::Window;
 use pilotlight_sensors::sampler::{Failure, StartError};
-use pilotlight_sensors::{Kind, Missing, Recording, Roots, Sampler, Usage, wait_for};
+use pilotlight_sensors::{Missing, Roots, Sampler, Usage, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::results::entry::Sensed;
 use crate::run::{Senses, StopFlag};
 pub use summary::{EnergyLine, Line, Summary};
 
-/// A run must last for at least so many updates of a sensor, or the sensor's energy and counters are not shown: the first and the last update
-/// of a window can each be off by one.
-pub const LEAST_UPDATES: u64 = 3;
 /// How often a wait looks whether it should end.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long a command has to end after SIGTERM, in nanoseconds.
@@ -276,41 +273,7 @@ fn signal(child: &Child, signal: Signal) {
 fn spanned(sampler: Sampler, window: Window) -> Result<Span, Error> {
     let (recording, failure) = sampler.stop();
     failure.map_or(Ok(()), Err)?;
-    Ok(Span { window, sensed: sensed(&recording, window) })
-}
-
-/// What sensors say about a window, without what it is too short for.
-fn sensed(recording: &Recording, window: Window) -> Sensed {
-    let mut sensed = Sensed::of(recording, window);
-    for (name, why) in too_short(recording, window) {
-        for energy in sensed.energies.iter_mut().filter(|energy| energy.name == name) {
-            energy.uj = Err(why.clone());
-        }
-        let counter = |column: &str| column.starts_with(&name) && column.ends_with("_per_s");
-        sensed.observed.retain(|column, _| !counter(column));
-    }
-    sensed
-}
-
-/// Domains of sensors of which a window has too few updates, and the reason as people read it.
-fn too_short(recording: &Recording, window: Window) -> Vec<(String, String)> {
-    let mut short = Vec::new();
-    for track in &recording.tracks {
-        for (at, domain) in track.domains.iter().enumerate() {
-            let update_ns = match domain.kind {
-                Kind::EnergyCounter(counts) => counts.update_ns.max(track.interval_ns),
-                _ => track.interval_ns,
-            };
-            if window.length_ns() < LEAST_UPDATES.saturating_mul(update_ns) {
-                let (run, update) = (text::seconds(window.length_ns()), text::seconds(update_ns));
-                let why = format!(
-                    "{run} is too short: this sensor has a new value every {update}, and {LEAST_UPDATES} are needed"
-                );
-                short.push((track.name(at), why));
-            }
-        }
-    }
-    short
+    Ok(Span { window, sensed: Sensed::measured(&recording, window) })
 }
 
 #[cfg(test)]

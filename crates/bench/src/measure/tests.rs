@@ -2,7 +2,7 @@
 
 use pilotlight_sensors::energy::Point;
 use pilotlight_sensors::recording::Track;
-use pilotlight_sensors::{Config, Domain, Origin, Part, Unit};
+use pilotlight_sensors::{Config, Counts, Domain, Kind, Origin, Part, Recording, Timing, Unit};
 
 use super::*;
 use crate::experiment::schema::SensorSpec;
@@ -118,7 +118,7 @@ fn a_run_shorter_than_three_updates_has_a_reason_and_no_joules() {
     let [line] = &summary.energy[..] else { panic!("{summary:?}") };
     assert_eq!((&line.energy_j, &line.power_w, line.name.as_str()), (&None, &None, "meter/meter"));
     let why = line.missing.as_deref().unwrap();
-    assert!(why.ends_with("this sensor has a new value every 1 s, and 3 are needed"), "{why}");
+    assert!(why.ends_with("this sensor has a new value every 1 s, and 3 s are needed"), "{why}");
     let text = text::people(&summary, false);
     assert!(text.contains("meter/meter") && text.contains("is too short"), "{text}");
 }
@@ -129,18 +129,24 @@ fn a_run_shorter_than_three_updates_has_no_counters() {
     track.points = vec![vec![Point { at_ns: 0, value: 0 }, Point { at_ns: S, value: 500_000_000 }]];
     let recording = Recording { tracks: vec![track], ..Recording::default() };
     let busy = |to_ns| {
-        let metrics = crate::metrics::of_machine(&sensed(&recording, Window { from_ns: 0, to_ns }));
+        let metrics = crate::metrics::of_machine(&Sensed::measured(&recording, Window { from_ns: 0, to_ns }));
         metrics.into_iter().find(|metric| metric.key == "cpu_busy_cores").map(|metric| metric.value)
     };
     assert_eq!([busy(3 * S / 100 - 1), busy(3 * S / 100)], [None, Some(Ok(0.5))]);
 }
 
 #[test]
-fn three_updates_are_enough() {
-    let track = |interval_ns| Track::new("ipmi", &[Domain::power("system", Part::System)], interval_ns);
-    let recording = Recording { tracks: vec![track(S), track(S / 10)], ..Recording::default() };
-    let short = |length_ns| too_short(&recording, Window { from_ns: 5, to_ns: 5 + length_ns }).len();
-    assert_eq!([short(3 * S), short(3 * S - 1), short(3 * S / 10), short(3 * S / 10 - 1)], [0, 1, 1, 2]);
+fn a_counter_of_watt_hours_gives_no_energy_below_ten_of_its_steps() {
+    let domain = Domain::new("meter", Kind::EnergyCounter(Counts::endless()), Unit::MicroJoule, Part::System);
+    let domain = domain.timed(Timing::default().steps(3_600_000)); // a thousandth of a watt-hour
+    let mut track = Track::new("command", &[domain], S);
+    track.points = vec![vec![Point { at_ns: 0, value: 0 }, Point { at_ns: 10 * S, value: 72_000_000 }]];
+    let recording = Recording { tracks: vec![track], ..Recording::default() };
+    let energy =
+        |seconds| Sensed::measured(&recording, Window { from_ns: 0, to_ns: seconds * S }).energies[0].uj.clone();
+    assert_eq!(energy(10), Ok(72_000_000));
+    assert!(energy(4).unwrap_err().contains("steps of 3600000 uj"), "{:?}", energy(4));
+    assert!(energy(2).unwrap_err().contains("2 s is too short"), "{:?}", energy(2));
 }
 
 /// A run of `seconds` with the energy of two packages and a drive in joules, and the idle machine before it: one second.

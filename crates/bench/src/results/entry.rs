@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pilotlight_sensors::clock::Jump;
 use pilotlight_sensors::energy::Window;
 use pilotlight_sensors::recording::{Marker, Punctuality};
-use pilotlight_sensors::{Origin, Part, Recording};
+use pilotlight_sensors::{Kind, Origin, Part, Recording};
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::observed;
@@ -120,6 +120,30 @@ impl Sensed {
                     });
                 } else if let Some((column, value)) = observed::value(track, index, window) {
                     sensed.observed.insert(column, value);
+                }
+            }
+        }
+        sensed
+    }
+
+    /// As [`Sensed::of`], without the domains for which the window is too short or their counter's steps too coarse.
+    #[must_use]
+    pub fn measured(recording: &Recording, window: Window) -> Self {
+        let mut sensed = Self::of(recording, window);
+        let all = recording.tracks.iter().flat_map(|track| (0..track.domains.len()).map(move |index| (track, index)));
+        for (track, index) in all {
+            let (domain, name) = (&track.domains[index], track.name(index));
+            let too_short = domain.timing.too_short(window.length_ns(), track.interval_ns);
+            if too_short.is_some() {
+                let of_counter = |column: &str| column.starts_with(&name) && column.ends_with("_per_s");
+                sensed.observed.retain(|column, _| !of_counter(column));
+            }
+            for energy in sensed.energies.iter_mut().filter(|energy| energy.name == name) {
+                let is_counter = matches!(domain.kind, Kind::EnergyCounter(_));
+                let uj = energy.uj.as_ref().ok().filter(|_| is_counter);
+                let too_coarse = uj.and_then(|uj| domain.timing.too_coarse(uj.unsigned_abs(), domain.unit.suffix()));
+                if let Some(why) = too_short.clone().or(too_coarse) {
+                    energy.uj = Err(why);
                 }
             }
         }

@@ -48,10 +48,11 @@ impl Runner<'_> {
         self.keep_raw(key, &outcome)?;
         ended?;
         failure.map_or(Ok(()), Err)?;
-        let record = self.loaded.workload.parse(own, stage, &outcome)?;
+        let mut record = self.loaded.workload.parse(own, stage, &outcome)?;
         let completion =
             self.loaded.workload.mechanism(own).map(|mechanism| self.completion(mechanism, &recording, stage));
         let window = window(&record, stage, outcome.span_ns);
+        record.warnings.extend(within_ramp(&record, stage, outcome.span_ns));
         mark(&mut recording, outcome.span_ns, window);
         let folder = self.settings.folder.samples(&name_of(key));
         samples::write(&recording, outcome.span_ns.0, &folder, self.settings.format)?;
@@ -62,7 +63,7 @@ impl Runner<'_> {
             span: Window { from_ns: outcome.span_ns.0, to_ns: outcome.span_ns.1 },
             window,
             record,
-            sensed: Sensed::of(&recording, window),
+            sensed: Sensed::measured(&recording, window),
             completion,
         };
         Ok(self.journal.add(Entry::Run(Box::new(run)))?)
@@ -111,7 +112,8 @@ impl Runner<'_> {
         let name = format!("idle-{}", self.journal.finished.baselines.len());
         samples::write(&recording, from_ns, &self.settings.folder.samples(&name), self.settings.format)?;
         let window = Window { from_ns, to_ns };
-        let baseline = Baseline { setting: setting.clone(), round, window, sensed: Sensed::of(&recording, window) };
+        let baseline =
+            Baseline { setting: setting.clone(), round, window, sensed: Sensed::measured(&recording, window) };
         Ok(self.journal.add(Entry::Baseline(Box::new(baseline)))?)
     }
 }
@@ -128,6 +130,17 @@ fn window(record: &Record, stage: &Stage, (from_ns, to_ns): (u64, u64)) -> Windo
     let window = Window { from_ns: from_ns.saturating_add(start), to_ns: from_ns.saturating_add(end).min(to_ns) };
     // A command that ended before its ramp did is measured as a whole.
     if window.from_ns < window.to_ns { window } else { whole }
+}
+
+/// Says that a command whose window the tool does not tell ended before its ramp did, so that the ramp is in its figures.
+fn within_ramp(record: &Record, stage: &Stage, (from_ns, to_ns): (u64, u64)) -> Option<String> {
+    let ran_s = to_ns.saturating_sub(from_ns) as f64 / 1e9;
+    (record.window_ns.is_none() && stage.ramp_s > 0.0 && ran_s <= stage.ramp_s).then(|| {
+        format!(
+            "the command ended after {ran_s:.2} s, within its ramp of {} s: it was measured as a whole",
+            stage.ramp_s
+        )
+    })
 }
 
 /// Phases, for charts over time.
@@ -162,5 +175,15 @@ mod tests {
         assert_eq!(of(None, &stage(1.0, 30.0)), (1_000, 10_000));
         assert_eq!(of(None, &stage(1.5, 0.0)), (1_500, 10_000));
         assert_eq!(of(None, &stage(20.0, 5.0)), (0, 10_000));
+    }
+
+    #[test]
+    fn a_command_that_ends_within_its_ramp_is_said() {
+        let said = |ramp_s, window_ns| {
+            let record = Record { window_ns, ..Record::default() };
+            within_ramp(&record, &stage(ramp_s, 5.0), (0, 1_500_000_000))
+        };
+        assert!(said(2.0, None).unwrap().contains("after 1.50 s, within its ramp of 2 s"));
+        assert_eq!([said(1.0, None), said(0.0, None), said(2.0, Some((0, 1)))], [None, None, None]);
     }
 }

@@ -126,6 +126,21 @@ impl Senses {
         self.domains.iter().any(|(_, domain)| crate::metrics::observed::is_energy(domain))
     }
 
+    /// Power and energy that a window of this length is too short for: sensor, domain and why.
+    #[must_use]
+    pub fn too_short(&self, window_ns: u64) -> Vec<String> {
+        let interval_ns = |sensor: &String| {
+            let at = self.names.iter().position(|name| name == sensor)?;
+            Some(self.specs.get(at)?.interval?.0)
+        };
+        let energy = self.domains.iter().filter(|(_, domain)| crate::metrics::observed::is_energy(domain));
+        let short = energy.filter_map(|(sensor, domain)| {
+            let why = domain.timing.too_short(window_ns, interval_ns(sensor).unwrap_or(0))?;
+            Some(format!("{sensor}/{}: {why}", domain.name))
+        });
+        short.collect()
+    }
+
     /// Sensors for one measurement.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ fn as_value(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
     let drive = drive(prepared);
     let value = json!({
         "experiment": loaded.table, "plan": plan, "tool": tool, "results": settings.folder.root(), "sensors": senses,
-        "taken": taken(senses, drive.as_deref()), "commands": preview, "order": order(prepared),
+        "taken": taken(senses, drive.as_deref()), "too_short": too_short(prepared), "commands": preview, "order": order(prepared),
         "seconds_at_least": least_s, "seconds_at_most": most_s, "seconds_are_known": loaded.experiment.duration.is_some(),
     });
     Ok(serde_json::to_string_pretty(&value)? + "\n")
@@ -80,6 +80,7 @@ fn text(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
     preview.clean_up.iter().for_each(|step| line("after", step));
     line("each point", &each_point(prepared));
     line("", &how_often(prepared));
+    too_short(prepared).iter().for_each(|why| line("no energy", why));
     let _ = writeln!(text, "\n{} point{}:", plan.points.len(), if plan.points.len() == 1 { "" } else { "s" });
     for (at, (point, steps)) in plan.points.iter().zip(&preview.points).enumerate() {
         let _ = writeln!(text, "  {at}  {}", words(point));
@@ -100,6 +101,17 @@ fn text(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
     let seed = plan.seed_of(Key { point: 0, repeat: 0 });
     let _ = writeln!(text, "\nseed {} (the tool's first: {seed})\n{}", plan.seed, takes(prepared));
     Ok(text)
+}
+
+/// Sensors whose energy will be missing, because they have too few new values in what is measured.
+fn too_short(prepared: &Prepared) -> Vec<String> {
+    let (experiment, senses) = (&prepared.loaded.experiment, &prepared.senses);
+    let of = |what: &str, time: Time| {
+        let short = if time.0 == 0 { Vec::new() } else { senses.too_short(time.0) };
+        short.into_iter().map(|why| format!("{what}: {why}")).collect::<Vec<_>>()
+    };
+    let points = experiment.duration.map(|duration| of("points", duration)).unwrap_or_default();
+    points.into_iter().chain(of("idle machine", experiment.idle_baseline(senses.has_energy()))).collect()
 }
 
 /// Times of a measurement, and the idle machine.

@@ -1,0 +1,103 @@
+//! Whether a metric of power or efficiency is of the same parts of the machine on both sides.
+
+use std::collections::BTreeSet;
+
+use pilotlight_sensors::Part;
+
+use crate::given::Given;
+use crate::metrics::power::Group;
+
+/// What each side's metric is of, where that differs: `of packages and memory in A and of packages in B`.
+pub(super) fn differ(a: &Given, b: &Given, metric: &str) -> Option<String> {
+    groups(metric).iter().find_map(|group| {
+        let known = !a.parts.is_empty() && !b.parts.is_empty();
+        let (first, second) = (parts(a, *group, known), parts(b, *group, known));
+        (first != second && !first.is_empty() && !second.is_empty())
+            .then(|| format!("of {} in A and of {} in B", words(&first), words(&second)))
+    })
+}
+
+/// The groups of domains that a metric's power is of; none of a metric that is not about power.
+fn groups(metric: &str) -> &'static [Group] {
+    let metric = metric.strip_suffix("_above_idle").unwrap_or(metric);
+    let scopes: [(&str, &[Group]); 4] = [
+        ("ssd_cpu", &[Group::Ssd, Group::Cpu]),
+        ("ssd", &[Group::Ssd]),
+        ("cpu", &[Group::Cpu]),
+        ("system", &[Group::System]),
+    ];
+    let of_power = |scope: &str| {
+        let rest = metric.strip_prefix(scope);
+        rest.is_some_and(|rest| ["_power_", "_energy_"].iter().any(|what| rest.starts_with(what)))
+    };
+    let of_energy = |scope: &str| {
+        let per = ["_per_j_", "_js_", "_ws_"].iter().any(|unit| metric.contains(unit));
+        per && metric.ends_with(&format!("_{scope}"))
+    };
+    let of_scope = scopes.into_iter().find(|(scope, _)| of_power(scope) || of_energy(scope));
+    of_scope.map_or(&[], |(_, groups)| groups)
+}
+
+/// Kinds of parts that were added up for a group; names of the domains where a folder does not say which parts they are of.
+fn parts(given: &Given, group: Group, known: bool) -> BTreeSet<String> {
+    let part = |name: &String| given.parts.get(name).filter(|_| known);
+    let kind = |name: &String| part(name).map_or_else(|| name.clone(), |part| kind(part).to_owned());
+    given.results.taken.names(group).iter().map(kind).collect()
+}
+
+/// What kind of part it is, whatever its number: two packages are of the same kind as one.
+fn kind(part: &Part) -> &str {
+    match part {
+        Part::System => "the whole system",
+        Part::Platform => "the platform",
+        Part::Cpu | Part::Package(_) => "packages",
+        Part::Die(..) => "dies",
+        Part::Core(_) => "cores",
+        Part::Uncore(_) => "uncore",
+        Part::Dram(_) => "memory",
+        Part::Drive(_) => "drives",
+        Part::Other(name) | Part::Unknown(name) => name,
+        Part::None => "no part",
+    }
+}
+
+fn words(parts: &BTreeSet<String>) -> String {
+    parts.iter().map(String::as_str).collect::<Vec<_>>().join(" and ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::power::Taken;
+
+    fn given(cpu: &[(&str, Part)]) -> Given {
+        let mut given = Given::default();
+        given.results.taken =
+            Taken { cpu: cpu.iter().map(|(name, _)| (*name).to_owned()).collect(), ..Taken::default() };
+        given.parts = cpu.iter().map(|(name, part)| ((*name).to_owned(), part.clone())).collect();
+        given
+    }
+
+    #[test]
+    fn packages_with_memory_are_not_packages() {
+        let both = given(&[("rapl/package-0", Part::Package(0)), ("rapl/dram-0", Part::Dram(0))]);
+        let one = given(&[("perf/package-0", Part::Package(0))]);
+        let two = given(&[("rapl/package-0", Part::Package(0)), ("rapl/package-1", Part::Package(1))]);
+        let why = "of memory and packages in A and of packages in B";
+        for metric in [
+            "cpu_power_w",
+            "io_per_j_cpu",
+            "io_per_j_ssd_cpu",
+            "io_edp_p99_js_cpu_above_idle",
+            "cpu_energy_above_idle_j",
+        ] {
+            assert_eq!(differ(&both, &one, metric).as_deref(), Some(why), "{metric}");
+        }
+        for metric in ["io_per_s", "cpu_busy_cores", "cpu_us_per_operation", "io_per_j_system", "ssd_power_w"] {
+            assert_eq!(differ(&both, &one, metric), None, "{metric}");
+        }
+        assert_eq!(differ(&one, &two, "cpu_power_w"), None, "machines with one and with two packages");
+        let unknown = Given { parts: std::collections::BTreeMap::new(), ..both.clone() };
+        assert!(differ(&unknown, &two, "cpu_power_w").is_some_and(|why| why.contains("rapl/dram-0")), "by their names");
+    }
+}
