@@ -49,6 +49,17 @@ impl Stream {
         mix(self.key.wrapping_add(counter.wrapping_add(1).wrapping_mul(WEYL)))
     }
 
+    /// What gives the draws from the next one on to [`Draws`].
+    #[must_use]
+    pub fn seed_of_next(&self) -> u64 {
+        self.key.wrapping_add(self.next.wrapping_mul(WEYL))
+    }
+
+    /// Passes over some draws: somebody else has taken them.
+    pub fn pass(&mut self, draws: u64) {
+        self.next += draws;
+    }
+
     /// The next draw.
     pub fn draw(&mut self) -> u64 {
         let drawn = self.at(self.next);
@@ -70,6 +81,25 @@ impl Stream {
     #[inline]
     pub fn exponential(&mut self, mean: f64) -> f64 {
         exponential(self.draw()) * mean
+    }
+}
+
+/// Draws one after the other out of 64 random bits, for whom a single draw is not enough.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Draws {
+    seed: u64,
+    /// How many were taken.
+    pub(crate) taken: u64,
+}
+
+impl Draws {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { seed, taken: 0 }
+    }
+
+    pub(crate) fn draw(&mut self) -> u64 {
+        self.taken += 1;
+        mix(self.seed.wrapping_add(self.taken.wrapping_mul(WEYL)))
     }
 }
 

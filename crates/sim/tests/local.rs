@@ -361,7 +361,7 @@ fn rests_begin_when_a_burst_is_back() {
     assert!(slot.run_ns > 0.2 * 20e6, "{}", slot.run_ns);
 }
 
-fn device<'a>(machine: &'a Local, load: &Load) -> (Device<'a>, Tally) {
+fn device(machine: &Local, load: &Load) -> (Device, Tally) {
     (Device::new(&machine.drive, load), Tally::new(1_000 * MS))
 }
 
@@ -471,7 +471,7 @@ fn autonomous_transitions_come_after_their_own_time() {
     let asleep = |autonomous, length_ns| {
         let load = Load { autonomous, ..load(Way::Uring, 1, 1) };
         let (mut drive, mut tally) = device(&machine, &load);
-        drive.idle(0, length_ns, &mut tally);
+        drive.idle(length_ns, &mut tally);
         let all = tally.sum(0, 1_000 * MS);
         (all.rest_ns, all.asleep_ns)
     };

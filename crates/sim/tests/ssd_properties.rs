@@ -69,7 +69,7 @@ fn loads() -> impl Strategy<Value = Vec<Request>> {
         all.into_iter()
             .map(|(gap, reads, offset, bytes, draw)| {
                 at_ns += gap;
-                Request { at_ns, op: if reads { Op::Read } else { Op::Write }, offset, bytes, draw }
+                Request { at_ns, op: if reads { Op::Read } else { Op::Write }, offset, bytes, draw, sequential: false }
             })
             .collect()
     })
@@ -138,7 +138,7 @@ fn a_die_serves_in_order_and_never_rests_with_work() {
         let draw = index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let busy = ssd.activity().die_busy_ns;
         let at_ns = index * 45_000;
-        let done = ssd.submit(&Request { at_ns, op: Op::Read, offset: 0, bytes: 4096, draw });
+        let done = ssd.submit(&Request { at_ns, op: Op::Read, offset: 0, bytes: 4096, draw, sequential: false });
         let service = ssd.activity().die_busy_ns - busy;
         assert_eq!(done, before.max(at_ns) + service);
         before = done;
@@ -154,11 +154,11 @@ fn heavy_writer(gc: &str) -> Ssd {
 }
 
 fn write_at(ssd: &mut Ssd, at_ns: u64) -> u64 {
-    ssd.submit(&Request { at_ns, op: Op::Write, offset: 0, bytes: 4096, draw: at_ns ^ 0x5555 })
+    ssd.submit(&Request { at_ns, op: Op::Write, offset: 0, bytes: 4096, draw: at_ns ^ 0x5555, sequential: false })
 }
 
 fn read_at(ssd: &mut Ssd, at_ns: u64, draw: u64) -> u64 {
-    ssd.submit(&Request { at_ns, op: Op::Read, offset: 0, bytes: 4096, draw })
+    ssd.submit(&Request { at_ns, op: Op::Read, offset: 0, bytes: 4096, draw, sequential: false })
 }
 
 /// Writes faster than programs fill the buffer, then go at the rate of the programs.
@@ -188,7 +188,9 @@ fn completions_wait_for_those_a_window_earlier() {
     let text = "name='w'\nsource='w'\n[front]\nqueues=1\nreorder_window=2\n[flash]\ndies=2\npage_bytes=4096\n\
                 read_ns=50000\nplacement='striped'";
     let mut ssd = Ssd::new(&SsdModel::parse(text).unwrap());
-    let mut read = |die: u64| ssd.submit(&Request { at_ns: 0, op: Op::Read, offset: die * 4096, bytes: 4096, draw: 0 });
+    let mut read = |die: u64| {
+        ssd.submit(&Request { at_ns: 0, op: Op::Read, offset: die * 4096, bytes: 4096, draw: 0, sequential: false })
+    };
     let done: Vec<u64> = [0, 0, 0, 1, 1, 1].map(&mut read).to_vec();
     assert_eq!(done, [50_000, 100_000, 150_000, 100_000, 150_000, 150_000]);
 }
@@ -265,9 +267,9 @@ fn large_requests_use_many_dies_and_the_interface() {
     let text = "name='l'\nsource='l'\n[front]\nmax_bytes_per_s=1000000000\n[flash]\ndies=8\npage_bytes=16384\n\
                 read_ns=50000\nplacement='striped'";
     let mut ssd = Ssd::new(&SsdModel::parse(text).unwrap());
-    let one = Request { at_ns: 0, op: Op::Read, offset: 0, bytes: 131_072, draw: 0 };
+    let one = Request { at_ns: 0, op: Op::Read, offset: 0, bytes: 131_072, draw: 0, sequential: false };
     assert_eq!(ssd.submit(&one), 131_072 + 50_000);
-    let next = Request { at_ns: 0, op: Op::Read, offset: 1 << 20, bytes: 262_144, draw: 0 };
+    let next = Request { at_ns: 0, op: Op::Read, offset: 1 << 20, bytes: 262_144, draw: 0, sequential: false };
     assert_eq!(ssd.submit(&next), 131_072 + 262_144 + 100_000, "two pages on each die");
 }
 
@@ -300,7 +302,7 @@ fn every_profile_of_the_repository_is_a_drive() {
 fn flood(ssd: &mut Ssd, requests: u64, bytes: u32) -> (f64, f64) {
     let read = |index: u64| {
         let draw = Stream::new(1, Purpose::Devices, 0).at(index);
-        Request { at_ns: 0, op: Op::Read, offset: index * u64::from(bytes), bytes, draw }
+        Request { at_ns: 0, op: Op::Read, offset: index * u64::from(bytes), bytes, draw, sequential: false }
     };
     let last_ns = (0..requests).map(|index| ssd.submit(&read(index))).max().unwrap_or(1) as f64;
     (requests as f64 * f64::from(bytes) / last_ns, requests as f64 / last_ns * 1e9)

@@ -21,7 +21,8 @@ fn mean_time(ssd: &mut Ssd, op: Op, servers: u32, load: f64, requests: u64) -> f
     let (mut at, mut spent) = (0.0, 0.0);
     for index in 0..requests {
         at += arrivals.exponential(gap_ns);
-        let request = Request { at_ns: at as u64, op, offset: 0, bytes: 4096, draw: draws.at(index) };
+        let request =
+            Request { at_ns: at as u64, op, offset: 0, bytes: 4096, draw: draws.at(index), sequential: false };
         spent += (ssd.submit(&request) - request.at_ns) as f64;
     }
     spent / requests as f64 / SERVICE_NS

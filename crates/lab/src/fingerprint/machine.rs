@@ -3,7 +3,10 @@
 use pilotlight_sim::machine::{
     ByState, DirectorCosts, Family, KernelCosts, Machine, Network, PollCosts, Power, SleepCosts, Speed,
 };
-use pilotlight_sim::ssd::{DrivePower, Flash, Front, Gc, Placement, Program, Service, SsdModel};
+use pilotlight_sim::ssd::{
+    Cache, Controller, DrivePower, DriveState, Duty, Flash, Front, Gc, Placement, Program, Rest, Service, Slow,
+    SsdModel,
+};
 
 use super::{Encode, Values, values};
 
@@ -20,13 +23,23 @@ values!(Power: physical_cores, cpu_uw, others_uw, drives_idle_uw, read_4k_nj, wr
 values!(ByState: poll, slow, shallow, deep);
 values!(Family: package_ppm, sibling_saves_ppm, frequency_exponent, others_exponent, kernel_idles_deep; added 1 exit_at_rest = false);
 
-values!(SsdModel: front, flash, program, gc; but name, source; added 1 power = None);
+values!(
+    SsdModel: front, flash, program, gc;
+    but name, source;
+    added 1 power = None, 2 controller = None, 3 cache = None, 4 state = Vec::new(), 5 rest = None, 6 slow = None
+);
+values!(Controller: command_ns, bytes_per_s, random_ppm, stream_bytes_per_s, turn_ns, most_bytes);
+values!(Cache: buffer_bytes, cache_bytes, full_bytes_per_s, map_reads, gc_after_ns);
+values!(DriveState: read_bytes_per_s, write_bytes_per_s, gc_bytes_per_s, gc_uw; but name; added 1 duty = None);
+values!(Duty: period_ns, on_ns);
+values!(Rest: after_ns, wake_ns, asleep_after_ns);
+values!(Slow: pages_ppm, mean_ns);
 values!(DrivePower: most_load_uw);
 values!(
     Front: read_latency_ns, write_latency_ns, max_iops, max_write_iops, max_bytes_per_s, queues, reorder_window, write_lanes,
     write_lane_ns
 );
-values!(Flash: dies, page_bytes, read_ns, read_spread_ns, service, placement);
+values!(Flash: dies, page_bytes, read_ns, read_spread_ns, service, placement; added 1 read_ns_per_kib = 0);
 values!(
     Program: program_ns, program_spread_ns, program_bytes, buffer_bytes, erase_ns, programs_per_erase, suspend_ns
 );
@@ -47,6 +60,7 @@ impl Encode for Placement {
             Self::Random => 0,
             Self::Striped => 1,
             Self::FirstFree => 2,
+            Self::Scattered => 3,
         });
     }
 }

@@ -99,6 +99,7 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
             page_bytes: 4096,
             read_ns: ns("read_ns"),
             read_spread_ns: ns("read_spread_ns").min(ns("read_ns")),
+            read_ns_per_kib: 0,
             service: Service::Uniform,
             placement: Placement::Random,
         },
@@ -113,6 +114,11 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
         }),
         gc: None,
         power: None,
+        controller: None,
+        cache: None,
+        state: Vec::new(),
+        rest: None,
+        slow: None,
     }
 }
 

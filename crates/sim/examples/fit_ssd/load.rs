@@ -15,7 +15,8 @@ pub(crate) fn latency_us(model: &SsdModel, writes: u32, rate: f64, requests: usi
     for index in 0..requests as u64 {
         at += arrivals.exponential(1e9 / rate);
         let op = if below(kinds.at(index), 1000) < u64::from(writes) { Op::Write } else { Op::Read };
-        let request = Request { at_ns: at as u64, op, offset: 0, bytes: 4096, draw: draws.at(index) };
+        let request =
+            Request { at_ns: at as u64, op, offset: 0, bytes: 4096, draw: draws.at(index), sequential: false };
         let latency = ssd.submit(&request) - request.at_ns;
         taken.push(u32::try_from(latency).unwrap_or(u32::MAX));
     }

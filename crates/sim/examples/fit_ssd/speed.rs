@@ -27,7 +27,14 @@ fn load(op: impl Fn(usize) -> Op, gap_ns: f64) -> Vec<Request> {
     let mut at = 0.0;
     let mut next = |index| {
         at += stream.exponential(gap_ns);
-        Request { at_ns: at as u64, op: op(index), offset: stream.draw() >> 20 << 12, bytes: 4096, draw: stream.draw() }
+        Request {
+            at_ns: at as u64,
+            op: op(index),
+            offset: stream.draw() >> 20 << 12,
+            bytes: 4096,
+            draw: stream.draw(),
+            sequential: false,
+        }
     };
     (0..REQUESTS).map(&mut next).collect()
 }

@@ -133,14 +133,14 @@ impl<'a> Plan<'a> {
         if self.shape == Shape::Traced {
             let Traced { drive, offset, .. } = self.contents.traced(job.number);
             let draw = self.contents.device_draw(job.number, 0);
-            return (drive, ssd::Request { at_ns, op, offset, bytes, draw });
+            return (drive, ssd::Request { at_ns, op, offset, bytes, draw, sequential: false });
         }
         let (first, count) = self.drives;
         let place = u64::from(self.contents.drive(job.number, 0, count)) + u64::from(part);
         let place = if place < u64::from(count) { place } else { place % u64::from(count) };
         let offset = self.offset(job.number, part, bytes);
         let draw = self.contents.device_draw(job.number, u64::from(job.step) * 16 + u64::from(part));
-        (first + place as u16, ssd::Request { at_ns, op, offset, bytes, draw })
+        (first + place as u16, ssd::Request { at_ns, op, offset, bytes, draw, sequential: self.sequential })
     }
 
     /// Where on its drive a command goes.

@@ -75,7 +75,7 @@ struct Engine<'a> {
     machine: &'a Local,
     costs: &'a Costs,
     load: &'a Load,
-    drive: Drive<'a>,
+    drive: Drive,
     cpus: Vec<Cpu>,
     jobs: Vec<Job>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -158,8 +158,7 @@ impl<'a> Engine<'a> {
             self.rested(at, self.work_ends_ns);
         }
         self.tally.gc_after_ns = self.drive.to_move_ns();
-        let quiet = self.drive.quiet_ns().min(end);
-        self.drive.idle(quiet, end, &mut self.tally);
+        self.drive.idle(end, &mut self.tally);
     }
 
     /// When the processor of a job is free.

@@ -121,6 +121,12 @@ impl Writer {
         self.die = (self.die + 1) % dies.len();
     }
 
+    /// From when on garbage collection has something to do.
+    #[inline]
+    pub(super) fn busy_from_ns(&self) -> u64 {
+        self.collector.as_ref().filter(|one| one.running).map_or(u64::MAX, |one| one.next)
+    }
+
     /// Copies what garbage collection has to do up to `now`.
     #[inline]
     pub(super) fn advance(&mut self, now: u64, dies: &mut [Die], activity: &mut Activity) {

@@ -12,6 +12,10 @@
 //! passes the front and a lane, waits until the buffer has room, and is done after a fixed latency; what it does to dies
 //! happens later (`collect.rs`). A request over several pages is done with the last.
 //!
+//! *Stages* (`stages.rs`) are what some drives have beside that: a controller that takes one command at a time, a buffer that empties at a
+//! rate, power states, rests, page reads that take longer. A drive without any pays one comparison for
+//! them and for garbage collection together.
+//!
 //! *Properties* (`tests/ssd_*.rs`): no completion before `at + least_latency_ns`; the dies' busy time is the sum of what was
 //! asked of them; a die serves reads in order and is never idle while it has work; equal requests give equal completions; what
 //! was written is programmed, copied and erased in the proportions of the profile; closed forms of queues come out.
@@ -20,12 +24,17 @@ mod collect;
 mod die;
 mod front;
 mod model;
+mod stage_model;
+mod stages;
 
 pub use model::{DrivePower, Flash, Front, Gc, Placement, Program, Service, SsdModel, SsdModelError};
+pub use stage_model::{Cache, Controller, DriveState, Duty, Rest, Slow};
+pub use stages::{Doing, Span};
 
 use crate::rng;
 use collect::Writer;
 use die::Die;
+use stages::Stages;
 
 /// What a request asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +58,8 @@ pub struct Request {
     pub bytes: u32,
     /// 64 random bits: all that is random about this request comes from them.
     pub draw: u64,
+    /// Whether it follows the request before it of the same stream; only drives with a controller mind.
+    pub sequential: bool,
 }
 
 /// What a drive has done, for models of energy.
@@ -85,6 +96,9 @@ pub struct Ssd {
     least_ns: u64,
     least_read_ns: u64,
     activity: Activity,
+    /// From when on a request finds more to do than its own way through front and dies: copies of garbage collection, or stages.
+    busy_from_ns: u64,
+    stages: Option<Box<Stages>>,
 }
 
 /// How dies read: the constants of the hot path.
@@ -115,6 +129,8 @@ impl Ssd {
             least_ns: least_read_ns(model).min(least_write_ns(model)),
             least_read_ns: least_read_ns(model),
             activity: Activity::default(),
+            busy_from_ns: if model.has_stages() { 0 } else { u64::MAX },
+            stages: model.has_stages().then(|| Box::new(Stages::new(model))),
         }
     }
 
@@ -122,7 +138,22 @@ impl Ssd {
     /// Never before `at_ns + least_latency_ns()`.
     #[inline]
     pub fn submit(&mut self, request: &Request) -> u64 {
-        self.advance(request.at_ns);
+        if request.at_ns < self.busy_from_ns { self.submit_plain(request) } else { self.submit_busy(*request) }
+    }
+
+    /// A request to a drive that has more to do than its own way.
+    #[cold]
+    #[inline(never)]
+    fn submit_busy(&mut self, request: Request) -> u64 {
+        if self.stages.is_some() {
+            return self.submit_staged(&request);
+        }
+        self.copy(request.at_ns);
+        self.submit_plain(&request)
+    }
+
+    #[inline(always)] // twice, so that the usual way has no other one in it
+    fn submit_plain(&mut self, request: &Request) -> u64 {
         let inside = self.front.enter(request.at_ns, request.bytes);
         let done = match request.op {
             Op::Read => self.read(inside, request),
@@ -143,11 +174,21 @@ impl Ssd {
         self.least_read_ns
     }
 
-    /// Lets garbage collection go on until `now_ns`; `submit` does it too. For totals of a drive that nobody asks.
-    #[inline]
+    /// Lets the drive go on until `now_ns`: garbage collection, and what it does when left alone; `submit` does it too. For totals of a
+    /// drive that nobody asks.
     pub fn advance(&mut self, now_ns: u64) {
-        if let Some(writer) = &mut self.writer {
-            writer.advance(now_ns, &mut self.dies, &mut self.activity);
+        if let Some(stages) = &mut self.stages {
+            stages.left_alone(now_ns);
+        }
+        self.copy(now_ns);
+    }
+
+    /// Lets garbage collection go on.
+    fn copy(&mut self, now_ns: u64) {
+        let Some(writer) = &mut self.writer else { return };
+        writer.advance(now_ns, &mut self.dies, &mut self.activity);
+        if self.stages.is_none() {
+            self.busy_from_ns = writer.busy_from_ns();
         }
     }
 
@@ -183,7 +224,7 @@ impl Ssd {
     fn place(&self, request: &Request, at: u64) -> usize {
         let dies = self.dies.len() as u64;
         match self.reads.flash.placement {
-            Placement::Random => rng::below(request.draw, dies) as usize,
+            Placement::Random | Placement::Scattered => rng::below(request.draw, dies) as usize,
             Placement::Striped => ((request.offset >> self.reads.page_shift) % dies) as usize,
             Placement::FirstFree => self.first_free(at),
         }
@@ -212,7 +253,11 @@ impl Ssd {
         self.activity.written_bytes += u64::from(request.bytes);
         let passed = self.front.lane(inside, request.draw);
         let stored = match &mut self.writer {
-            Some(writer) => writer.write(inside, request.bytes, request.draw, &mut self.dies, &mut self.activity),
+            Some(writer) => {
+                let stored = writer.write(inside, request.bytes, request.draw, &mut self.dies, &mut self.activity);
+                self.busy_from_ns = writer.busy_from_ns();
+                stored
+            }
             None => inside,
         };
         passed.max(stored) + self.write_latency_ns
@@ -220,6 +265,9 @@ impl Ssd {
 }
 
 fn least_read_ns(model: &SsdModel) -> u64 {
+    if let Some(controller) = &model.controller {
+        return model.front.read_latency_ns + controller.least_ns(); // what is read ahead waits for no die
+    }
     let read = match model.flash.service {
         Service::Uniform => model.flash.read_ns - model.flash.read_spread_ns,
         Service::Exponential => 0,
@@ -228,8 +276,9 @@ fn least_read_ns(model: &SsdModel) -> u64 {
 }
 
 fn least_write_ns(model: &SsdModel) -> u64 {
+    let controller = model.controller.as_ref().map_or(0, Controller::least_ns);
     let lane = if model.front.write_lanes == 0 { 0 } else { model.front.write_lane_ns };
-    model.front.write_latency_ns + lane
+    model.front.write_latency_ns + lane + controller
 }
 
 /// Uniform from `spread` below to `spread` above `mean`, by the low half of a draw (the high half chooses the die).

@@ -5,6 +5,8 @@
 
 use serde::Deserialize;
 
+use super::stage_model::{Cache, Controller, DriveState, Rest, Slow};
+
 /// A drive: what `profiles/ssd/NAME.toml` says.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,6 +29,21 @@ pub struct SsdModel {
     /// What it can draw. Without it nothing limits that.
     #[serde(default)]
     pub power: Option<DrivePower>,
+    /// A controller that takes one command after the other.
+    #[serde(default)]
+    pub controller: Option<Controller>,
+    /// A buffer that empties at a rate.
+    #[serde(default)]
+    pub cache: Option<Cache>,
+    /// Power states in which it works, the first the fastest. Without any it works as fast as its other stages allow.
+    #[serde(default)]
+    pub state: Vec<DriveState>,
+    /// What it does when left alone. Without it nothing.
+    #[serde(default)]
+    pub rest: Option<Rest>,
+    /// Page reads that take longer. Without it none do.
+    #[serde(default)]
+    pub slow: Option<Slow>,
 }
 
 /// What a drive can draw.
@@ -75,6 +92,9 @@ pub struct Flash {
     /// Reads take up to this much less or more, uniformly: pages of one cell differ. Only for `service = "uniform"`.
     #[serde(default)]
     pub read_spread_ns: u64,
+    /// More of it, for each KiB of the page that a request asks for.
+    #[serde(default)]
+    pub read_ns_per_kib: u64,
     /// How the times of reads are distributed.
     #[serde(default)]
     pub service: Service,
@@ -105,6 +125,8 @@ pub enum Placement {
     Striped,
     /// The die that is free first. No drive can do this with reads; M/M/c can.
     FirstFree,
+    /// Every page lies on any die, whatever the one before lies on.
+    Scattered,
 }
 
 /// Write buffer, programs and erases.
@@ -205,7 +227,8 @@ impl SsdModel {
         let spread = flash.read_spread_ns;
         require("flash.read_spread_ns", spread, spread <= flash.read_ns, "at most flash.read_ns")?;
         self.program.as_ref().map_or(Ok(()), |program| program.check(flash.dies))?;
-        self.gc.as_ref().map_or(Ok(()), |gc| gc.check(self.program.as_ref()))
+        self.gc.as_ref().map_or(Ok(()), |gc| gc.check(self.program.as_ref()))?;
+        self.check_stages()
     }
 }
 
@@ -246,6 +269,6 @@ impl Gc {
     }
 }
 
-fn require(key: &'static str, value: u64, holds: bool, wanted: &'static str) -> Result<(), SsdModelError> {
+pub(super) fn require(key: &'static str, value: u64, holds: bool, wanted: &'static str) -> Result<(), SsdModelError> {
     if holds { Ok(()) } else { Err(SsdModelError::Figure { key, value, wanted }) }
 }

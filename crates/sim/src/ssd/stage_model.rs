@@ -1,0 +1,150 @@
+//! The parameters of a drive's stages: what some drives have beside front and dies. All are off where a profile does not name them.
+
+use serde::Deserialize;
+
+use super::model::{SsdModel, SsdModelError, require};
+
+/// A controller that takes one command after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Controller {
+    /// Least time between two commands.
+    pub command_ns: u64,
+    /// Bytes a second.
+    pub bytes_per_s: u64,
+    /// Share of a command's time that is drawn (exponential), in millionths.
+    #[serde(default)]
+    pub random_ppm: u64,
+    /// Most bytes a second of sequential reads, which are read ahead and wait for no die; 0 where they are like others.
+    #[serde(default)]
+    pub stream_bytes_per_s: u64,
+    /// Extra time where a sequential stream turns from reads to writes or back.
+    #[serde(default)]
+    pub turn_ns: u64,
+    /// The largest command (MDTS); larger requests are cut.
+    pub most_bytes: u64,
+}
+
+impl Controller {
+    /// What no command can be faster than.
+    pub(super) fn least_ns(&self) -> u64 {
+        let fixed_ppm = 1_000_000 - self.random_ppm.min(1_000_000);
+        (u128::from(self.command_ns) * u128::from(fixed_ppm) / 1_000_000) as u64
+    }
+}
+
+/// A buffer that empties to flash at the power state's rate, and data that is moved again later. In the place of `[program]` and `[gc]`
+/// where nothing is known of dies: programs do not hold up reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cache {
+    /// Memory that takes writes.
+    pub buffer_bytes: u64,
+    /// Flash that takes writes at full speed before older ones must be moved.
+    pub cache_bytes: u64,
+    /// Bytes a second that are moved while writes wait for room.
+    pub full_bytes_per_s: u64,
+    /// Whether a random write must first read where its block is mapped.
+    pub map_reads: bool,
+    /// A drive without work begins to move data after so long.
+    pub gc_after_ns: u64,
+}
+
+/// What a drive does when it is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rest {
+    /// It goes to its own rest after so long without anything to do
+    pub after_ns: u64,
+    /// and takes so long to come back.
+    pub wake_ns: u64,
+    /// Where autonomous transitions are on, it goes to its lowest power state after so long; it comes back as from its own rest.
+    pub asleep_after_ns: u64,
+}
+
+/// A power state in which a drive works; rates of 0 are no limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DriveState {
+    /// Such as `ps1`.
+    pub name: String,
+    /// Most bytes a second of reads.
+    #[serde(default)]
+    pub read_bytes_per_s: u64,
+    /// Most bytes a second that go from the buffer to flash.
+    #[serde(default)]
+    pub write_bytes_per_s: u64,
+    /// Bytes a second that are moved when nothing else is to do.
+    #[serde(default)]
+    pub gc_bytes_per_s: u64,
+    /// What moving takes beside the awake drive, in microwatts.
+    #[serde(default)]
+    pub gc_uw: u64,
+    /// It works for a part of the time only.
+    #[serde(default)]
+    pub duty: Option<Duty>,
+}
+
+/// A limiter that lets commands begin in the first part of each period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Duty {
+    /// Length of a period.
+    pub period_ns: u64,
+    /// The part in which commands begin.
+    pub on_ns: u64,
+}
+
+impl Duty {
+    /// When a command may begin that comes at `at_ns`.
+    pub(super) fn begin_ns(&self, at_ns: u64) -> u64 {
+        let into_ns = at_ns % self.period_ns;
+        if into_ns < self.on_ns { at_ns } else { at_ns - into_ns + self.period_ns }
+    }
+}
+
+/// Page reads that take longer (they are read again, at another voltage): the tail of a drive that nobody else uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slow {
+    /// How many of a million.
+    pub pages_ppm: u64,
+    /// How much longer on the mean (exponential).
+    pub mean_ns: u64,
+}
+
+impl SsdModel {
+    /// Whether it has any stage beside front and dies.
+    #[must_use]
+    pub fn has_stages(&self) -> bool {
+        self.controller.is_some()
+            || self.cache.is_some()
+            || self.rest.is_some()
+            || self.slow.is_some()
+            || !self.state.is_empty()
+            || self.flash.read_ns_per_kib > 0
+            || self.flash.placement == super::Placement::Scattered
+    }
+
+    pub(super) fn check_stages(&self) -> Result<(), SsdModelError> {
+        if let Some(controller) = &self.controller {
+            let most = controller.most_bytes;
+            require("controller.most_bytes", most, most > 0, "1 or more")?;
+            require("controller.bytes_per_s", 0, controller.bytes_per_s > 0, "1 or more")?;
+            let random = controller.random_ppm;
+            require("controller.random_ppm", random, random <= 1_000_000, "0 to 1000000")?;
+        }
+        require(
+            "cache.buffer_bytes",
+            0,
+            self.cache.is_none() || self.program.is_none(),
+            "in a profile without [program]",
+        )?;
+        for duty in self.state.iter().filter_map(|state| state.duty) {
+            let fits = duty.on_ns > 0 && duty.on_ns <= duty.period_ns;
+            require("state.duty.on_ns", duty.on_ns, fits, "1 to state.duty.period_ns")?;
+        }
+        let slow = self.slow.map_or(0, |slow| slow.pages_ppm);
+        require("slow.pages_ppm", slow, slow <= 1_000_000, "0 to 1000000")
+    }
+}

@@ -1,0 +1,405 @@
+//! What some drives have beside front and dies: one command after the other, a buffer that empties at a rate, power states, rests.
+//!
+//! *Problem.* A drive in a lower power state lets less through; one that is left alone moves what was written, then rests, and takes time
+//! to come back. All of that depends on what came before, and is known only when the next request comes. *Words.* What is *owed* was
+//! written and has not been moved. A *span* is a time in which the drive does something of its own. *Algorithm.* Recursions over the
+//! time at which each stage is free, as everywhere in this module; when a request comes, or somebody asks ([`super::Ssd::advance`]), the
+//! time since the last one was done is cut into spans. *Properties.* Spans do not overlap, and are the same however often somebody
+//! asks. With stages that limit nothing, requests are done when a drive without stages has done them (`tests/ssd_stages.rs`).
+
+use super::model::{Placement, Service, SsdModel};
+use super::stage_model::{Cache, Controller, DriveState, Rest, Slow};
+use super::{Activity, Die, Op, Reads, Request, Ssd, around, exponential_ns, remix};
+use crate::rng::{self, Draws};
+
+/// What a drive does without being asked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// It moves what was written.
+    Moves,
+    /// It rests by itself.
+    Rests,
+    /// It is in its lowest power state.
+    Sleeps,
+}
+
+/// A time in which it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// What.
+    pub doing: Doing,
+    /// From when on, in nanoseconds.
+    pub from_ns: u64,
+    /// Until when.
+    pub to_ns: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Stages {
+    controller: Option<Controller>,
+    cache: Option<Cache>,
+    rest: Option<Rest>,
+    slow: Option<Slow>,
+    states: Vec<DriveState>,
+    state: DriveState,
+    autonomous: bool,
+    controller_ns: u64,
+    /// When the limits of the state let the next read, and write, through.
+    read_limit_ns: u64,
+    write_limit_ns: u64,
+    /// When the buffer will be empty.
+    drained_ns: u64,
+    /// Written and not yet moved, in bytes.
+    owed: u64,
+    /// When the last request was done.
+    quiet_ns: u64,
+    /// When the last request came.
+    came_ns: u64,
+    wrote_last: bool,
+    /// Until when spans are known.
+    known_ns: u64,
+    spans: Vec<Span>,
+    drawn: u64,
+}
+
+impl Stages {
+    pub(super) fn new(model: &SsdModel) -> Self {
+        Self {
+            controller: model.controller,
+            cache: model.cache,
+            rest: model.rest,
+            slow: model.slow,
+            state: model.state.first().cloned().unwrap_or_default(),
+            states: model.state.clone(),
+            autonomous: false,
+            controller_ns: 0,
+            read_limit_ns: 0,
+            write_limit_ns: 0,
+            drained_ns: 0,
+            owed: 0,
+            quiet_ns: 0,
+            came_ns: 0,
+            wrote_last: false,
+            known_ns: 0,
+            spans: Vec::new(),
+            drawn: 0,
+        }
+    }
+
+    /// When it has nothing in progress.
+    fn free_ns(&self) -> u64 {
+        self.quiet_ns.max(self.drained_ns)
+    }
+
+    /// How long moving everything that is owed takes.
+    fn to_move_ns(&self) -> u64 {
+        time_of(self.owed, self.state.gc_bytes_per_s)
+    }
+
+    /// Nobody has asked for anything until `now_ns`: cuts the time into spans.
+    pub(super) fn left_alone(&mut self, now_ns: u64) {
+        let from_ns = self.free_ns();
+        let known_ns = self.known_ns.max(from_ns);
+        if now_ns <= known_ns {
+            return;
+        }
+        self.known_ns = now_ns;
+        let (moves_ns, moved_ns) = self.moving(from_ns);
+        self.span(Doing::Moves, moves_ns, moved_ns.min(now_ns), known_ns);
+        let Some(rest) = self.rest.filter(|_| moved_ns <= now_ns) else { return };
+        let rests_ns = (from_ns + rest.after_ns).max(moved_ns);
+        let sleeps_ns =
+            if self.autonomous { (from_ns + rest.asleep_after_ns).max(rests_ns).min(now_ns) } else { now_ns };
+        self.span(Doing::Rests, rests_ns, sleeps_ns, known_ns);
+        self.span(Doing::Sleeps, sleeps_ns, now_ns, known_ns);
+    }
+
+    /// From when until when everything that is owed is moved, if nobody asks for anything from `from_ns` on.
+    fn moving(&self, from_ns: u64) -> (u64, u64) {
+        let begin_ns = from_ns + self.cache.map_or(0, |cache| cache.gc_after_ns);
+        (begin_ns, begin_ns + self.to_move_ns())
+    }
+
+    fn span(&mut self, doing: Doing, from_ns: u64, to_ns: u64, known_ns: u64) {
+        let from_ns = from_ns.max(known_ns);
+        if from_ns < to_ns {
+            self.spans.push(Span { doing, from_ns, to_ns });
+        }
+    }
+
+    /// Ends the time without work, if there was any; when the drive is ready.
+    fn woken(&mut self, now_ns: u64) -> u64 {
+        let from_ns = self.free_ns();
+        if now_ns <= from_ns {
+            return now_ns;
+        }
+        self.left_alone(now_ns);
+        let (moves_ns, moved_ns) = self.moving(from_ns);
+        if moved_ns <= now_ns {
+            self.owed = 0;
+        } else {
+            let moved = bytes_in(now_ns.saturating_sub(moves_ns), self.state.gc_bytes_per_s);
+            self.owed -= self.owed.min(moved);
+        }
+        let rests = |rest: &Rest| self.owed == 0 && now_ns - from_ns >= rest.after_ns;
+        now_ns + self.rest.filter(rests).map_or(0, |rest| rest.wake_ns)
+    }
+
+    /// Passes the controller with a command.
+    fn through(&mut self, at_ns: u64, bytes: u64, request: &Request, turns: bool, draws: &mut Draws) -> u64 {
+        let Some(controller) = self.controller else { return at_ns };
+        let stream = self.reads_ahead(request);
+        let rate = if stream { controller.stream_bytes_per_s } else { controller.bytes_per_s };
+        let turn_ns = if turns { controller.turn_ns } else { 0 };
+        let service_ns = time_of(bytes, rate).max(controller.command_ns) + turn_ns;
+        let service_ns = drawn(service_ns, controller.random_ppm, draws);
+        self.controller_ns = at_ns.max(self.controller_ns) + service_ns;
+        self.controller_ns
+    }
+
+    fn reads_ahead(&self, request: &Request) -> bool {
+        let streams = self.controller.is_some_and(|controller| controller.stream_bytes_per_s > 0);
+        streams && request.sequential && request.op == Op::Read
+    }
+
+    /// A lower power state lets through so much.
+    fn limited(&mut self, at_ns: u64, bytes: u64, op: Op, draws: &mut Draws) -> u64 {
+        let (rate, limit_ns) = match op {
+            Op::Read => (self.state.read_bytes_per_s, &mut self.read_limit_ns),
+            Op::Write if self.cache.is_some() => return at_ns, // the buffer empties at the state's rate
+            Op::Write => (self.state.write_bytes_per_s, &mut self.write_limit_ns),
+        };
+        if rate == 0 {
+            return at_ns;
+        }
+        *limit_ns = at_ns.max(*limit_ns) + drawn(time_of(bytes, rate), 1_000_000, draws);
+        *limit_ns
+    }
+
+    /// When the buffer has what comes at `at_ns`.
+    fn buffered(&mut self, cache: &Cache, at_ns: u64, bytes: u64) -> u64 {
+        let is_full = self.owed + bytes > cache.cache_bytes;
+        let rate = if is_full { cache.full_bytes_per_s } else { self.state.write_bytes_per_s };
+        self.drained_ns = at_ns.max(self.drained_ns) + time_of(bytes, rate);
+        // While the cache is full as much is moved as comes.
+        self.owed += if is_full { 0 } else { bytes };
+        at_ns.max(self.drained_ns.saturating_sub(time_of(cache.buffer_bytes, rate)))
+    }
+
+    /// How much longer a page takes than its die says.
+    fn longer_ns(&self, draws: &mut Draws) -> u64 {
+        let Some(slow) = self.slow else { return 0 };
+        if rng::below(draws.draw(), 1_000_000) < slow.pages_ppm {
+            exponential_ns(slow.mean_ns, draws.draw())
+        } else {
+            0
+        }
+    }
+}
+
+/// The dies, as pages are read from them.
+struct Pages<'a> {
+    dies: &'a mut [Die],
+    reads: &'a Reads,
+    activity: &'a mut Activity,
+    /// Where the first page of the request lies, once it has been looked for.
+    first: &'a mut Option<u64>,
+}
+
+impl Pages<'_> {
+    /// When a part of a request is read that begins at `offset`.
+    fn read(
+        &mut self,
+        at_ns: u64,
+        (offset, bytes): (u64, u64),
+        request: &Request,
+        stages: &Stages,
+        draws: &mut Draws,
+    ) -> u64 {
+        let page_bytes = u64::from(self.reads.flash.page_bytes);
+        let (mut offset, end, mut done_ns) = (offset, offset + bytes, at_ns);
+        while offset < end {
+            let next = (offset / page_bytes + 1) * page_bytes;
+            let part = next.min(end) - offset;
+            let place = self.place(offset, at_ns, request, draws);
+            let page = (offset >> self.reads.page_shift) - (request.offset >> self.reads.page_shift);
+            let draw = if page == 0 { request.draw } else { remix(request.draw, page) };
+            let service_ns =
+                self.service_ns(draw) + self.reads.flash.read_ns_per_kib * part / 1024 + stages.longer_ns(draws);
+            done_ns = done_ns.max(self.on_die(at_ns, place, service_ns));
+            offset += part;
+        }
+        done_ns
+    }
+
+    fn on_die(&mut self, at_ns: u64, die: usize, service_ns: u64) -> u64 {
+        self.activity.page_reads += 1;
+        self.activity.die_busy_ns += service_ns;
+        self.dies[die].read(at_ns, service_ns, self.reads.suspend_ns)
+    }
+
+    fn service_ns(&self, draw: u64) -> u64 {
+        let flash = &self.reads.flash;
+        match flash.service {
+            Service::Uniform => around(flash.read_ns, flash.read_spread_ns, draw),
+            Service::Exponential => exponential_ns(flash.read_ns, draw),
+        }
+    }
+
+    /// Where the page at `offset` lies.
+    fn place(&mut self, offset: u64, at_ns: u64, request: &Request, draws: &mut Draws) -> usize {
+        if self.reads.flash.placement == Placement::Scattered {
+            return self.any(draws);
+        }
+        let first = *self.first.get_or_insert_with(|| place(self.dies, self.reads, request, at_ns));
+        let further = (offset >> self.reads.page_shift) - (request.offset >> self.reads.page_shift);
+        ((first + further) % self.dies.len() as u64) as usize
+    }
+
+    fn any(&self, draws: &mut Draws) -> usize {
+        if self.dies.len() > 1 { rng::below(draws.draw(), self.dies.len() as u64) as usize } else { 0 }
+    }
+
+    /// When a random write knows where its block is mapped.
+    fn look_up(&mut self, at_ns: u64, draws: &mut Draws) -> u64 {
+        let die = self.any(draws);
+        self.on_die(at_ns, die, self.reads.flash.read_ns)
+    }
+}
+
+impl Ssd {
+    /// A request to a drive that has stages.
+    pub(super) fn submit_staged(&mut self, request: &Request) -> u64 {
+        let Self { front, dies, reads, writer, stages, activity, write_latency_ns, .. } = self;
+        let Some(stages) = stages else { return request.at_ns };
+        debug_assert!(request.at_ns >= stages.came_ns, "{} after {}", request.at_ns, stages.came_ns);
+        stages.came_ns = request.at_ns;
+        if let Some(writer) = writer {
+            writer.advance(request.at_ns, dies, activity);
+        }
+        let mut draws = Draws::new(request.draw);
+        let write = request.op == Op::Write;
+        let ready_ns = stages.woken(request.at_ns);
+        let begin_ns = stages.state.duty.map_or(ready_ns, |duty| duty.begin_ns(ready_ns));
+        let mut turns = request.sequential && stages.wrote_last != write;
+        stages.wrote_last = write;
+        let most = stages.controller.map_or(u64::from(u32::MAX), |controller| controller.most_bytes);
+        let (mut offset, end, mut done_ns) =
+            (request.offset, request.offset + u64::from(request.bytes.max(1)), begin_ns);
+        let mut first = None;
+        let entered_ns = front.enter(begin_ns, request.bytes);
+        while offset < end {
+            let bytes = most.min(end - offset);
+            let at_ns = stages.through(entered_ns, bytes, request, std::mem::take(&mut turns), &mut draws);
+            let at_ns = stages.limited(at_ns, bytes, request.op, &mut draws);
+            let mut pages = Pages { dies: &mut *dies, reads: &*reads, activity: &mut *activity, first: &mut first };
+            let part_ns = if !write {
+                let part = (offset, bytes);
+                if stages.reads_ahead(request) { at_ns } else { pages.read(at_ns, part, request, stages, &mut draws) }
+            } else if let Some(cache) = stages.cache {
+                let looks_up = cache.map_reads && !request.sequential;
+                let at_ns = if looks_up { pages.look_up(at_ns, &mut draws) } else { at_ns };
+                stages.buffered(&cache, at_ns, bytes)
+            } else {
+                let passed_ns = front.lane(at_ns, request.draw);
+                let stored_ns = writer
+                    .as_mut()
+                    .map_or(at_ns, |writer| writer.write(at_ns, bytes as u32, request.draw, dies, activity));
+                passed_ns.max(stored_ns)
+            };
+            done_ns = done_ns.max(part_ns);
+            offset += bytes;
+        }
+        done_ns += if write { *write_latency_ns } else { reads.latency_ns };
+        activity.count(request);
+        stages.quiet_ns = stages.quiet_ns.max(done_ns);
+        stages.drawn += draws.taken;
+        front.report(done_ns, request.draw)
+    }
+
+    /// Works in another power state from now on; none beyond the last.
+    pub fn set_state(&mut self, index: usize) {
+        let Some(stages) = &mut self.stages else { return };
+        if let Some(state) = stages.states.get(index) {
+            stages.state = state.clone();
+        }
+    }
+
+    /// Whether it goes to its lowest power state by itself.
+    pub fn set_autonomous(&mut self, autonomous: bool) {
+        if let Some(stages) = &mut self.stages {
+            stages.autonomous = autonomous;
+        }
+    }
+
+    /// What it takes to move data in its present power state, in microwatts.
+    #[must_use]
+    pub fn moving_uw(&self) -> u64 {
+        self.stages.as_ref().map_or(0, |stages| stages.state.gc_uw)
+    }
+
+    /// What it did without being asked to, since the last call and up to what [`Ssd::advance`] was told.
+    pub fn spans(&mut self) -> impl Iterator<Item = Span> {
+        self.stages.as_mut().map(|stages| std::mem::take(&mut stages.spans)).unwrap_or_default().into_iter()
+    }
+
+    /// How long moving what was written would take, in nanoseconds.
+    #[must_use]
+    pub fn to_move_ns(&self) -> u64 {
+        self.stages.as_ref().map_or(0, |stages| stages.to_move_ns())
+    }
+
+    /// When the last request is done and the buffer is empty.
+    #[must_use]
+    pub fn quiet_ns(&self) -> u64 {
+        self.stages.as_ref().map_or(0, |stages| stages.free_ns())
+    }
+
+    /// How many draws its stages have taken out of what requests bring.
+    #[must_use]
+    pub fn draws_taken(&self) -> u64 {
+        self.stages.as_ref().map_or(0, |stages| stages.drawn)
+    }
+}
+
+/// Where the first page of a request lies, if pages follow each other.
+fn place(dies: &[Die], reads: &Reads, request: &Request, at_ns: u64) -> u64 {
+    let count = dies.len() as u64;
+    match reads.flash.placement {
+        Placement::Random | Placement::Scattered => rng::below(request.draw, count),
+        Placement::Striped => (request.offset >> reads.page_shift) % count,
+        Placement::FirstFree => {
+            let free = |die: &u64| dies[*die as usize].idle_at().max(at_ns);
+            (0..count).min_by_key(free).unwrap_or(0)
+        }
+    }
+}
+
+impl Activity {
+    fn count(&mut self, request: &Request) {
+        let (requests, bytes) = match request.op {
+            Op::Read => (&mut self.reads, &mut self.read_bytes),
+            Op::Write => (&mut self.writes, &mut self.written_bytes),
+        };
+        *requests += 1;
+        *bytes += u64::from(request.bytes);
+    }
+}
+
+/// A part of a time is exponential, the rest as it is.
+fn drawn(ns: u64, random_ppm: u64, draws: &mut Draws) -> u64 {
+    if random_ppm == 0 {
+        return ns;
+    }
+    let random = ns as f64 * random_ppm as f64 / 1e6;
+    (ns as f64 - random + rng::exponential(draws.draw()) * random) as u64
+}
+
+/// Time of so many bytes at a rate, in nanoseconds.
+fn time_of(bytes: u64, bytes_per_s: u64) -> u64 {
+    (u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_s.max(1))) as u64
+}
+
+fn bytes_in(ns: u64, bytes_per_s: u64) -> u64 {
+    (u128::from(ns) * u128::from(bytes_per_s) / 1_000_000_000) as u64
+}
