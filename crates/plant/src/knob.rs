@@ -108,6 +108,17 @@ impl Cost {
     }
 }
 
+impl Cost {
+    /// So many nanoseconds more, of the same kind.
+    #[must_use]
+    pub fn plus(self, more_ns: u64) -> Self {
+        match self {
+            Self::Measured(ns) => Self::Measured(ns.saturating_add(more_ns)),
+            Self::Assumed(ns) => Self::Assumed(ns.saturating_add(more_ns)),
+        }
+    }
+}
+
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -136,16 +147,17 @@ impl Values {
         }
     }
 
-    /// The value nearest to `value`, the higher of two as near; of a range the nearest step from the lowest, at most the highest.
+    /// The value nearest to `value`, the higher of two as near; of a range a step from the lowest, or the highest.
     /// `None` if there are no values.
     #[must_use]
     pub fn nearest(&self, value: u64) -> Option<u64> {
         match *self {
             Self::Range { min, max, step } => {
-                let step = step.max(1);
-                let above = value.clamp(min, max.max(min)) - min;
-                let steps = above / step + u64::from(above % step >= step.div_ceil(2));
-                Some(min.saturating_add(steps.saturating_mul(step)).min(max))
+                let (step, max) = (step.max(1), max.max(min));
+                let value = value.clamp(min, max);
+                let below = value - (value - min) % step;
+                let above = below.saturating_add(step).min(max);
+                Some(if above - value <= value - below { above } else { below })
             }
             Self::List(ref values) => values.iter().copied().min_by_key(|&one| (one.abs_diff(value), u64::MAX - one)),
         }
@@ -186,6 +198,11 @@ mod tests {
         assert_eq!(nearest, [400, 400, 500, 3_600, 3_650, 3_650].map(Some));
         let odd = Values::Range { min: 0, max: 9, step: 3 };
         assert_eq!([1, 2, 4, 5].map(|value| odd.nearest(value)), [0, 3, 3, 6].map(Some));
+        let short = Values::Range { min: 400, max: 3_729, step: 100 };
+        assert_eq!(
+            [3_700, 3_714, 3_715, 3_729].map(|value| short.nearest(value)),
+            [3_700, 3_700, 3_729, 3_729].map(Some)
+        );
     }
 
     #[test]

@@ -3,11 +3,12 @@
 //! **Problem.** A file of the kernel takes micro- to milliseconds to set, and the first setting of each waits for the journal's medium.
 //! The main core decides what a knob is to have between two rounds in which it serves requests, and must wait for none of that.
 //!
-//! **Algorithm.** The main core says what a knob is to have (`wishes.rs`); the thread asks a [`Machine`] for it, and what the machine
-//! refuses goes back through the main core's ring, to the policy that wanted it.
+//! **Algorithm.** The main core writes what a knob is to have (`setpoints.rs`); the thread asks a [`Machine`] for it, and what the machine
+//! refuses goes back through the main core's ring, to the policy that commanded it.
 //!
-//! **Properties.** Of values that come faster than the machine takes them only the last is set. A knob that nobody wants anything of
-//! any more is put back; when the [`Actuation`] ends all are, before the end returns.
+//! **Properties.** Of values that come faster than the machine takes them only the last is set. A knob that no policy sets any more
+//! is put back; at the end of the [`Actuation`] all are, before the end returns. A machine that refuses is asked at most a hundred
+//! times a second.
 
 use std::fmt;
 use std::io;
@@ -19,13 +20,16 @@ use pilotlight_plant::{Cost, Knob, KnobId, Refusal};
 
 use crate::knobs::{Knobs, Refusals};
 use crate::probe;
-use crate::wishes::{Wishes, Worker, wishes};
+use crate::runtime::keep_off;
+use crate::setpoints::{Setpoints, Worker, setpoints};
 
 /// Time between two tries to report a refusal to a main core whose ring is full.
 const AGAIN: Duration = Duration::from_millis(1);
 /// After so many tries the main core runs no more.
 const TRIES: u32 = 1_000;
 
+/// Time between a refusal and the next setting: a policy that tries again at once would keep the kernel busy.
+const PAUSE: Duration = Duration::from_millis(10);
 /// What waking another thread costs, where this machine was too busy to measure it (design section 6).
 const CALLER: Cost = Cost::Assumed(14_000);
 
@@ -45,26 +49,35 @@ pub trait Machine: Send {
 pub struct Actuation {
     knobs: Vec<Knob>,
     /// Until the end.
-    wishes: Option<Wishes>,
+    setpoints: Option<Setpoints>,
     thread: Option<JoinHandle<()>>,
     refusals: Arc<OnceLock<Refusals>>,
 }
 
 impl Actuation {
-    /// Starts the thread. What a setting costs the main core is to wake it, at most.
+    /// Starts the thread, on other CPUs than these where it may use any. A setting costs the main core at most what it costs to wake
+    /// the thread, and takes effect so much later.
     ///
     /// # Errors
     /// The system has no thread left.
-    pub fn start(machine: Box<dyn Machine>) -> io::Result<Self> {
+    pub fn start(machine: Box<dyn Machine>, reactors: &[Option<u32>]) -> io::Result<Self> {
         let wake_up = probe::wake_up(None, None);
-        let knob = |knob| Knob { caller: wake_up.map_or(CALLER, |cost| Cost::Measured(cost.waker_ns)), ..knob };
+        let knob = |knob: Knob| Knob {
+            caller: wake_up.map_or(CALLER, |cost| Cost::Measured(cost.waker_ns)),
+            effect: knob.effect.plus(wake_up.map_or(0, |cost| cost.wake_ns)),
+            ..knob
+        };
         let knobs: Vec<Knob> = machine.knobs().into_iter().map(knob).collect();
-        let (wishes, worker) = wishes(knobs.len());
+        let reactors: Vec<u32> = reactors.iter().flatten().copied().collect();
+        let (setpoints, worker) = setpoints(knobs.len());
         let refusals = Arc::new(OnceLock::new());
-        let told = Arc::clone(&refusals);
+        let reported = Arc::clone(&refusals);
         let thread = std::thread::Builder::new().name("actuation".into());
-        let thread = thread.spawn(move || carry_out(worker, machine, &told))?;
-        Ok(Self { knobs, wishes: Some(wishes), thread: Some(thread), refusals })
+        let thread = thread.spawn(move || {
+            keep_off(&reactors);
+            carry_out(worker, machine, &reported);
+        })?;
+        Ok(Self { knobs, setpoints: Some(setpoints), thread: Some(thread), refusals })
     }
 }
 
@@ -73,6 +86,7 @@ fn carry_out(mut worker: Worker, mut machine: Box<dyn Machine>, refusals: &OnceL
         let knob = KnobId(knob as u16);
         if let (Err(refusal), Some(value)) = (machine.set(knob, value), value) {
             report(refusals, knob, value, refusal);
+            std::thread::sleep(PAUSE);
         }
     }
 }
@@ -97,22 +111,22 @@ impl Knobs for Actuation {
     }
 
     fn set(&self, knob: KnobId, value: u64) -> Result<(), Refusal> {
-        if let Some(wishes) = &self.wishes {
-            wishes.say(knob.index(), Some(value));
+        if let Some(setpoints) = &self.setpoints {
+            setpoints.set(knob.index(), Some(value));
         }
         Ok(())
     }
 
     fn restore(&self) {
-        if let Some(wishes) = &self.wishes {
-            wishes.put_all_back();
+        if let Some(setpoints) = &self.setpoints {
+            setpoints.put_all_back();
         }
     }
 }
 
 impl Drop for Actuation {
     fn drop(&mut self) {
-        self.wishes = None; // all is put back, and the thread ends
+        self.setpoints = None; // all is put back, and the thread ends
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -18,7 +18,7 @@
 //! | `director` | a policy on the main core: what it is told, and how its commands are carried out |
 //! | [`knobs`] | what sets the knobs of a machine, behind a trait |
 //! | [`actuation`] | a thread that does so, and may take its time |
-//! | `wishes` | what each knob is to be, said by the main core and carried out by that thread |
+//! | `setpoints` | the value that each knob is to have, written by the main core and followed by that thread |
 //! | `probe` | what a wake-up costs here |
 //! | [`runtime`] | start, adoption, change of policy, statistics, end |
 //! | [`cells`], `sleep_clock`, [`histogram`] | accounting |
@@ -41,11 +41,11 @@ mod probe;
 mod reactor;
 mod ring;
 pub mod runtime;
+mod setpoints;
 mod sleep_clock;
 mod sync;
 pub mod wait;
 mod watch;
-mod wishes;
 
 pub use actuation::{Actuation, Machine};
 pub use bell::Bell;

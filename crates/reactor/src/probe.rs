@@ -12,10 +12,10 @@ use crate::runtime::pin;
 use crate::wait::Monitor;
 
 /// Longest time that one way of sleeping is measured for.
-const LIMIT: Duration = Duration::from_millis(20);
+const LIMIT: Duration = Duration::from_millis(15);
 /// Time that the sleeper is given to fall asleep, each time.
 const REST: Duration = Duration::from_micros(300);
-/// Wake-ups that are asked for, and the fewest that give a figure.
+/// Wake-ups that are sampled, and the fewest that give a figure.
 const WAKES: usize = 31;
 const FEWEST: usize = 9;
 
@@ -31,24 +31,24 @@ pub(crate) struct WakeUp {
 /// A message to the sleeper.
 enum Call {
     /// Wake up; when it was sent.
-    Up(u64),
+    Wake(u64),
     /// End.
     End,
 }
 
 /// The cost of waking a thread on this CPU (anywhere if `None`) that sleeps with this wait instruction, or in the kernel if there is none.
-/// Takes at most 20 ms, and what the system takes to start and end a thread.
+/// Takes at most 15 ms, and what the system takes to start and end a thread.
 pub(crate) fn wake_up(cpu: Option<u32>, monitor: Option<Monitor>) -> Option<WakeUp> {
     let mut inbox = Inbox::new(2);
     let calls = inbox.sender();
-    let (told, answers) = sync_channel(WAKES);
+    let (results, answers) = sync_channel(WAKES);
     let sleeper = std::thread::Builder::new().name("wake-probe".into()).spawn(move || {
         if cpu.is_some_and(|cpu| pin(cpu).is_err()) {
             return;
         }
         loop {
             match inbox.take() {
-                Some(Call::Up(sent_ns)) => drop(told.send(clock::now_ns().saturating_sub(sent_ns))),
+                Some(Call::Wake(sent_ns)) => drop(results.send(clock::now_ns().saturating_sub(sent_ns))),
                 Some(Call::End) => return,
                 None => match monitor {
                     Some(monitor) => inbox.wait_monitor(monitor, u64::MAX),
@@ -58,19 +58,19 @@ pub(crate) fn wake_up(cpu: Option<u32>, monitor: Option<Monitor>) -> Option<Wake
         }
     });
     let sleeper = sleeper.ok()?;
-    let found = ask(&calls, &answers);
+    let found = sample(&calls, &answers);
     let _ = calls.send(Call::End);
     let _ = sleeper.join();
     found
 }
 
-fn ask(calls: &Sender<Call>, answers: &Receiver<u64>) -> Option<WakeUp> {
+fn sample(calls: &Sender<Call>, answers: &Receiver<u64>) -> Option<WakeUp> {
     let until = Instant::now() + LIMIT;
     let (mut waker_ns, mut wake_ns) = (Vec::with_capacity(WAKES), Vec::with_capacity(WAKES));
     while wake_ns.len() < WAKES && Instant::now() < until {
         std::thread::sleep(REST);
         let sent_ns = clock::now_ns();
-        if calls.send(Call::Up(sent_ns)).is_err() {
+        if calls.send(Call::Wake(sent_ns)).is_err() {
             break;
         }
         waker_ns.push(clock::now_ns() - sent_ns);

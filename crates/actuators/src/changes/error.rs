@@ -64,7 +64,7 @@ pub enum Error {
         owner: u32,
     },
     /// A run that did not end left its changes behind.
-    #[error("an earlier run was killed and left changes behind ({}): run `pilotlab restore` first", .0.display())]
+    #[error("an earlier run was killed and left changes behind ({}): run `pilotlight restore` or `pilotlab restore` first", .0.display())]
     LeftBehind(PathBuf),
     /// Another process has changed the same thing.
     #[error("{place} is changed by {} right now: wait until it has ended", process(*pid))]

@@ -71,16 +71,16 @@ fn parse_state(value: &str) -> Option<(u8, u8)> {
 
 /// The power states in which a drive serves requests, and how long its longest change between two of them takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PowerStates {
+pub(crate) struct PowerStates {
     /// The operational states, from the fastest down.
-    pub operational: Vec<u8>,
+    pub(crate) operational: Vec<u8>,
     /// The one that a drive comes back to.
-    pub now: u8,
+    pub(crate) now: u8,
     /// Longest time to leave one and enter another, as the drive says it (EXLAT and ENLAT), in microseconds; 0 if it does not.
-    pub change_us: u64,
+    pub(crate) change_us: u64,
 }
 
-pub(super) fn states(drive: &mut dyn Drive) -> io::Result<PowerStates> {
+pub(crate) fn states(drive: &mut dyn Drive) -> io::Result<PowerStates> {
     let identity = drive.identify()?;
     let operational: Vec<u8> =
         (0..=identity[NPSS].min(31)).filter(|&state| !is_non_operational(&identity, state)).collect();

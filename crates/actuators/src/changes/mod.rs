@@ -14,8 +14,9 @@
 //!
 //! **Properties.** Nothing is changed whose value before is not on record. Wherever a process is killed, also while it puts back,
 //! the journal brings the machine back to what it was, byte for byte of what can be read. A change that fails is undone as a
-//! whole. A value that the kernel ignored is an error. Putting back twice is putting back once. What other hands have set
-//! meanwhile is not overwritten unasked. While its process lives, a journal is nobody else's.
+//! whole. A value that the kernel ignored is an error. Putting back twice is putting back once. What another program has set
+//! meanwhile is not overwritten unasked, but where values follow each other ([`Changes::vary`]). While its process lives, a journal is
+//! nobody else's.
 
 mod cgroup;
 mod change;
@@ -35,7 +36,6 @@ use pilotlight_drive::Roots;
 
 pub use change::Change;
 pub use error::Error;
-pub use feature::PowerStates;
 pub use journal::{find, folder, fresh};
 pub use kernel::{Kernel, Linux};
 pub use place::{Accept, Place};
@@ -43,6 +43,7 @@ pub use process::Process;
 pub use restore::{Back, Options, Outcome, removes, restore, restore_with};
 
 pub(crate) use cgroup::cpus;
+pub(crate) use feature::states;
 
 use change::Step;
 use journal::{Entry, Journal};
@@ -146,11 +147,17 @@ impl Changes {
     }
 
     fn set(&mut self, place: Place, wanted: &str) -> Result<(), Error> {
-        if self.announce(place, wanted)?.is_some() { self.carry_out() } else { Ok(()) }
+        if self.announce(place, wanted, Place::obeys)?.is_some() { self.carry_out() } else { Ok(()) }
     }
 
-    /// Puts on record what a place is, as the last entry, whose number it gives; nothing if it is as wanted.
-    fn announce(&mut self, place: Place, wanted: &str) -> Result<Option<u32>, Error> {
+    /// Puts on record what a place is, as the last entry, whose number it gives; nothing if it is there already, as `is_there` says of
+    /// what is found and what is wanted.
+    fn announce(
+        &mut self,
+        place: Place,
+        wanted: &str,
+        is_there: fn(&Place, &str, &str) -> bool,
+    ) -> Result<Option<u32>, Error> {
         if !place.is_within(&self.roots) {
             return Err(Error::Outside(place.to_string()));
         }
@@ -160,7 +167,7 @@ impl Changes {
         let before = self.before(&place).map_err(|source| unreadable(&place, source))?;
         let check = place.check(self.kernel.as_mut(), wanted);
         check.map_err(|source| refused(&place, &before, wanted, source))?;
-        if place.obeys(&before, wanted) && !place.drifts() {
+        if is_there(&place, &before, wanted) && !place.drifts() {
             return Ok(None);
         }
         let entry = Entry { id: self.next, place, before, wanted: wanted.into(), done: None };
@@ -191,12 +198,9 @@ impl Changes {
         Ok(())
     }
 
-    /// The power states of a drive, by the name of its controller, such as `nvme0`.
-    ///
-    /// # Errors
-    /// There is no such drive, or it may not be asked.
-    pub fn power_states(&mut self, drive: &str) -> std::io::Result<PowerStates> {
-        feature::states(self.kernel.drive(&self.roots.dev.join(drive))?.as_mut())
+    /// The kernel that is changed.
+    pub(crate) fn kernel(&mut self) -> &mut dyn Kernel {
+        self.kernel.as_mut()
     }
 
     fn journal(&mut self) -> Result<&mut Journal, Error> {
@@ -207,14 +211,16 @@ impl Changes {
         Ok(self.journal.insert(journal))
     }
 
-    /// Two processes that change the same thing would each put back the other's value.
+    /// Two processes that change the same thing would each put back the other's value; so would one that begins on what a killed one
+    /// has left.
     fn check_free(&self, place: &Place) -> Result<(), Error> {
         for path in neighbours(&self.path)? {
             // One that goes away while it is looked at is in nobody's way.
-            let Ok((contents, true)) = journal::peek(&path) else { continue };
+            let Ok((contents, held)) = journal::peek(&path) else { continue };
             if contents.entries.iter().any(|entry| entry.place.path() == place.path()) {
                 let pid = contents.process.map(|process| process.pid);
-                return Err(Error::InUse { place: place.to_string(), pid });
+                let place = place.to_string();
+                return Err(if held { Error::InUse { place, pid } } else { Error::LeftBehind(path) });
             }
         }
         Ok(())

@@ -3,11 +3,11 @@
 //! **Problem.** The journal is on the medium before each change; a controller that sets a limit ten times a second would wait for the
 //! medium ten times a second and fill it.
 //!
-//! **Algorithm.** What a place was goes on record once, before its first value, as a change of which nobody knows whether it was
-//! carried out. Later values are set and read back, and leave the journal alone.
+//! **Algorithm.** What a place was goes on record once, before its first value, as a change whose outcome is unknown. Later values are
+//! set and read back, and leave the journal alone.
 //!
-//! **Properties.** Wherever the process is killed, the journal brings the place back to what it was before the first value. What
-//! other hands set at such a place meanwhile cannot be told from our own values, and is overwritten.
+//! **Properties.** Wherever the process is killed, the journal brings the place back to what it was before the first value. A value
+//! that another program sets at such a place meanwhile cannot be told from our own, and is overwritten.
 
 use super::change::{Change, Step, confirm, limit};
 use super::error::Error;
@@ -44,13 +44,13 @@ impl Changes {
 
     fn vary_place(&mut self, owner: u32, place: &Place, wanted: &str) -> Result<(), Error> {
         if !self.is_varied(place) {
-            match self.announce(place.clone(), wanted)? {
+            match self.announce(place.clone(), wanted, Place::same)? {
                 Some(id) => self.varied.push(Varied { id, owner }),
                 None => return Ok(()),
             }
         }
         let now = place.read(self.kernel.as_mut()).map_err(|source| unreadable(place, source))?;
-        if place.obeys(&now, wanted) && !place.drifts() {
+        if place.same(&now, wanted) && !place.drifts() {
             return Ok(());
         }
         in_force(self.kernel.as_mut(), place, &now, wanted).map(drop)

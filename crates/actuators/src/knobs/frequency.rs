@@ -18,7 +18,7 @@ const UNKNOWN_NS: u64 = u32::MAX as u64;
 
 pub(super) fn find(roots: &Roots, cpus: &[Option<u32>], found: &mut Found) {
     if cpus.iter().all(Option::is_none) {
-        found.lacks("frequency", "the reactors are not pinned: name their cores in the configuration");
+        found.misses("frequency", "the reactors are not pinned: name their cores in the configuration");
         return;
     }
     let mut folders: Vec<(PathBuf, u32)> = Vec::new();
@@ -34,7 +34,7 @@ pub(super) fn find(roots: &Roots, cpus: &[Option<u32>], found: &mut Found) {
                 }
                 found.add(Knob { of: Of::Core(core), ..knob }, Place::Frequency { cpu: first.unwrap_or(cpu) });
             }
-            Err(why) => found.lacks(format!("frequency of core {} (CPU {cpu})", core.0), why),
+            Err(why) => found.misses(format!("frequency of core {} (CPU {cpu})", core.0), why),
         }
     }
 }

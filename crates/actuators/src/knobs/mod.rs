@@ -13,12 +13,13 @@ mod frequency;
 mod power_limit;
 mod power_state;
 
+use std::io;
 use std::path::Path;
 
 use pilotlight_drive::Roots;
 use pilotlight_plant::{CoreId, Knob, KnobId};
 
-use crate::changes::{Change, Changes, Error};
+use crate::changes::{Change, Changes, Error, Kernel, Linux};
 
 /// What a server wants to set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,9 +50,9 @@ enum Place {
     PowerState { drive: String },
 }
 
-/// A knob, and the place that it sets.
+/// A knob with its place.
 #[derive(Debug)]
-struct Lever {
+struct Placed {
     knob: Knob,
     /// Index of its place.
     place: usize,
@@ -61,7 +62,7 @@ struct Lever {
 
 /// The knobs of this machine. At the end of their life everything is put back.
 pub struct Knobs {
-    levers: Vec<Lever>,
+    placed: Vec<Placed>,
     places: Vec<Place>,
     changes: Changes,
 }
@@ -69,7 +70,7 @@ pub struct Knobs {
 /// What is found, before it can be set.
 #[derive(Debug, Default)]
 struct Found {
-    levers: Vec<Lever>,
+    placed: Vec<Placed>,
     places: Vec<Place>,
     missing: Vec<Missing>,
 }
@@ -86,18 +87,14 @@ impl Knobs {
     /// [`Knobs::find`] with these changes, of which nothing is made yet.
     #[must_use]
     pub fn find_with(roots: &Roots, wanted: &Wanted, mut changes: Changes) -> (Self, Vec<Missing>) {
-        let mut found = Found::default();
-        frequency::find(roots, &wanted.cpus, &mut found);
-        power_limit::find(roots, &mut found);
-        power_state::find(&wanted.drives, &mut changes, &mut found);
-        let Found { levers, places, missing } = found;
-        (Self { levers, places, changes }, missing)
+        let Found { placed, places, missing } = Found::on(roots, changes.kernel(), wanted);
+        (Self { placed, places, changes }, missing)
     }
 
     /// The knobs, by [`KnobId`].
     #[must_use]
     pub fn list(&self) -> Vec<Knob> {
-        self.levers.iter().map(|lever| lever.knob.clone()).collect()
+        self.placed.iter().map(|one| one.knob.clone()).collect()
     }
 
     /// Sets a knob to the nearest value that it takes, and reads it back; `None` puts it back. The other knobs of its place count too.
@@ -106,10 +103,18 @@ impl Knobs {
     /// The kernel refuses the value, or takes it and does nothing; the change cannot be put on record; or, putting back, something
     /// did not come back, and stays in the journal.
     pub fn set(&mut self, knob: KnobId, value: Option<u64>) -> Result<(), Error> {
-        let Some(lever) = self.levers.get_mut(knob.index()) else { return Ok(()) };
-        lever.wanted = value.and_then(|value| lever.knob.values.nearest(value));
-        let place = lever.place;
-        let highest = self.levers.iter().filter(|lever| lever.place == place).filter_map(|lever| lever.wanted).max();
+        let Some(one) = self.placed.get_mut(knob.index()) else { return Ok(()) };
+        let wanted = value.and_then(|value| one.knob.values.nearest(value));
+        let (place, before) = (one.place, std::mem::replace(&mut one.wanted, wanted));
+        let set = self.set_place(place);
+        if set.is_err() {
+            self.placed[knob.index()].wanted = before; // what is refused is not wanted of the place any more
+        }
+        set
+    }
+
+    fn set_place(&mut self, place: usize) -> Result<(), Error> {
+        let highest = self.placed.iter().filter(|one| one.place == place).filter_map(|one| one.wanted).max();
         match highest {
             Some(value) => self.changes.vary(place as u32, &self.places[place].change(value)),
             None => self.changes.put_back_of(place as u32).map(drop),
@@ -127,17 +132,31 @@ impl Place {
     }
 }
 
+/// The knobs of this machine as [`Knobs::find`] lists them, also while another process sets them. Changes nothing.
+#[must_use]
+pub fn list(roots: &Roots, wanted: &Wanted) -> Vec<Knob> {
+    Found::on(roots, &mut Linux, wanted).placed.into_iter().map(|one| one.knob).collect()
+}
+
 impl Found {
+    fn on(roots: &Roots, kernel: &mut dyn Kernel, wanted: &Wanted) -> Self {
+        let mut found = Self::default();
+        frequency::find(roots, &wanted.cpus, &mut found);
+        power_limit::find(roots, &mut found);
+        power_state::find(roots, kernel, &wanted.drives, &mut found);
+        found
+    }
+
     fn add(&mut self, knob: Knob, place: Place) {
         let known = self.places.iter().position(|other| *other == place);
         let place = known.unwrap_or_else(|| {
             self.places.push(place);
             self.places.len() - 1
         });
-        self.levers.push(Lever { knob, place, wanted: None });
+        self.placed.push(Placed { knob, place, wanted: None });
     }
 
-    fn lacks(&mut self, what: impl Into<String>, why: impl Into<String>) {
+    fn misses(&mut self, what: impl Into<String>, why: impl Into<String>) {
         self.missing.push(Missing { what: what.into(), why: why.into() });
     }
 }
@@ -151,7 +170,14 @@ fn number(path: &Path) -> Result<u64, String> {
 /// Whether a file of the kernel may be written.
 fn writable(path: &Path) -> Result<(), String> {
     let opened = std::fs::OpenOptions::new().write(true).open(path);
-    let why = |error| format!("cannot write {}: {error}; run the server as root, or give it the right", path.display());
+    let why = |error: io::Error| {
+        let help = if error.kind() == io::ErrorKind::PermissionDenied {
+            "; run the server as root, or give it the right"
+        } else {
+            ""
+        };
+        format!("cannot write {}: {error}{help}", path.display())
+    };
     opened.map(drop).map_err(why)
 }
 

@@ -24,13 +24,13 @@ pub(super) fn find(roots: &Roots, found: &mut Found) {
     if zones.is_empty() {
         let why =
             format!("there is no intel-rapl zone in {}: no driver for RAPL, or a virtual machine", folder.display());
-        found.lacks("power limit", why);
+        found.misses("power limit", why);
     }
     for zone in zones {
         match knob(roots, &zone) {
             Ok(Some(knob)) => found.add(knob, Place::PowerLimit { zone }),
             Ok(None) => {}
-            Err(why) => found.lacks(format!("power limit of {zone}"), why),
+            Err(why) => found.misses(format!("power limit of {zone}"), why),
         }
     }
 }
@@ -39,14 +39,13 @@ pub(super) fn find(roots: &Roots, found: &mut Found) {
 fn knob(roots: &Roots, zone: &str) -> Result<Option<Knob>, String> {
     let folder = roots.sys.join("class/powercap").join(zone);
     let name = fs::read_to_string(folder.join("name")).unwrap_or_default();
-    let Some(package) = name.trim().strip_prefix("package-").and_then(|number| number.parse().ok()) else {
-        return Ok(None);
-    };
+    let Some(package) = name.trim().strip_prefix("package-") else { return Ok(None) };
+    let package = package.parse().map_err(|_| format!("it is {}, not a whole package", name.trim()))?;
     let limit = folder.join("constraint_0_power_limit_uw");
     writable(&limit)?;
     let limit_uw = number(&limit)?;
     let max_uw = number(&folder.join("constraint_0_max_power_uw")).ok().filter(|&max_uw| max_uw > LOWEST_UW);
-    let max = max_uw.unwrap_or(limit_uw).max(LOWEST_UW);
+    let max = max_uw.unwrap_or(limit_uw).max(limit_uw).max(LOWEST_UW);
     Ok(Some(Knob {
         of: Of::Package(package),
         kind: Kind::LimitUw,

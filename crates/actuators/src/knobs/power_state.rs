@@ -1,15 +1,21 @@
 //! Power states of drives: NVMe feature 02h, Power Management (NVM Express Base Specification 2.1, sections 8.1.17 and 5.1.25). Only
 //! operational states are offered: a drive leaves the others by itself at the next request.
 
+use std::io;
+
+use pilotlight_drive::Roots;
 use pilotlight_plant::{Cost, Kind, Knob, Of, Values};
 
 use super::{Found, Place};
-use crate::changes::Changes;
+use crate::changes::{Kernel, states};
 
-pub(super) fn find(drives: &[String], changes: &mut Changes, found: &mut Found) {
+/// Time until a state holds where the drive does not say it: an estimate.
+const EFFECT_US: u64 = 1_000;
+
+pub(super) fn find(roots: &Roots, kernel: &mut dyn Kernel, drives: &[String], found: &mut Found) {
     for (device, drive) in (0..).zip(drives) {
         let what = || format!("power state of {drive}");
-        match changes.power_states(drive) {
+        match kernel.drive(&roots.dev.join(drive)).and_then(|mut drive| states(drive.as_mut())) {
             Ok(states) if states.operational.len() > 1 => {
                 let knob = Knob {
                     of: Of::Device(device),
@@ -17,12 +23,15 @@ pub(super) fn find(drives: &[String], changes: &mut Changes, found: &mut Found) 
                     values: Values::List(states.operational.iter().copied().map(u64::from).collect()),
                     found: states.now.into(),
                     caller: Cost::Assumed(0),
-                    effect: Cost::Assumed(states.change_us * 1_000),
+                    effect: Cost::Assumed(if states.change_us > 0 { states.change_us } else { EFFECT_US } * 1_000),
                 };
                 found.add(knob, Place::PowerState { drive: drive.clone() });
             }
-            Ok(_) => found.lacks(what(), "the drive has one operational state"),
-            Err(error) => found.lacks(what(), format!("cannot ask the drive: {error}; run the server as root")),
+            Ok(_) => found.misses(what(), "the drive has one operational state"),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                found.misses(what(), format!("cannot ask the drive: {error}; run the server as root"));
+            }
+            Err(error) => found.misses(what(), format!("cannot ask the drive: {error}")),
         }
     }
 }

@@ -105,6 +105,45 @@ fn cores_that_share_a_clock_get_the_highest_of_what_they_are_to_have() {
 }
 
 #[test]
+fn what_is_refused_of_one_core_is_not_asked_for_another() {
+    let machine = Machine::new();
+    let cpu = machine.path("sys/devices/system/cpu");
+    fs::remove_dir_all(cpu.join("cpu1/cpufreq")).unwrap();
+    symlink(cpu.join("cpu0/cpufreq"), cpu.join("cpu1/cpufreq")).unwrap();
+    fs::write(cpu.join("cpu0/cpufreq/scaling_available_frequencies"), "3000000 2400000 1200000 800000 \n").unwrap();
+    let (mut knobs, _) = find(&machine, &wanted());
+    assert!(matches!(knobs.set(KnobId(0), Some(3_000_000)), Err(Error::Ignored { .. })));
+    knobs.set(KnobId(1), Some(1_200_000)).unwrap();
+    assert_eq!(bounds(&machine, 0), ["1200000", "1200000"]);
+}
+
+/// One step of RAPL lies within what the kernel may round to.
+#[test]
+fn a_limit_follows_every_step() {
+    let machine = Machine::new();
+    let (mut knobs, _) = find(&machine, &wanted());
+    for limit_uw in [60_000_000, 59_875_000, 59_750_000, 59_875_000] {
+        knobs.set(KnobId(2), Some(limit_uw)).unwrap();
+        assert_eq!(machine.read(LIMIT), format!("{limit_uw}\n"));
+    }
+}
+
+#[test]
+fn what_a_killed_process_left_is_not_begun_on() {
+    let machine = Machine::new();
+    let killed = {
+        let (mut knobs, _) = find(&machine, &wanted());
+        knobs.set(KnobId(2), Some(40_000_000)).unwrap();
+        fs::read(machine.journal()).unwrap()
+    };
+    let changes = Changes::begin_on(&machine.path("run/2.jsonl"), machine.roots(), machine.kernel()).unwrap();
+    let (mut knobs, _) = Knobs::find_with(&machine.roots(), &wanted(), changes);
+    fs::write(machine.journal(), killed).unwrap(); // it was killed after the other had begun
+    assert!(matches!(knobs.set(KnobId(2), Some(50_000_000)), Err(Error::LeftBehind(_))));
+    knobs.set(KnobId(0), Some(800_000)).unwrap();
+}
+
+#[test]
 fn what_is_missing_says_why() {
     let machine = Machine::new();
     fs::remove_dir_all(machine.path("sys/class/powercap")).unwrap();
@@ -137,7 +176,6 @@ fn what_may_not_be_written_is_not_offered() {
 #[test]
 fn a_value_that_the_kernel_ignores_is_an_error_and_the_next_one_is_tried() {
     let machine = Machine::new();
-    let (mut knobs, _) = find(&machine, &wanted());
     // A kernel that knows fewer frequencies than it lists.
     let list = machine.path("sys/devices/system/cpu/cpu1/cpufreq/scaling_available_frequencies");
     fs::write(&list, "3600000 3000000 2400000 1200000 800000 \n").unwrap();
@@ -148,7 +186,6 @@ fn a_value_that_the_kernel_ignores_is_an_error_and_the_next_one_is_tried() {
     assert_eq!(bounds(&machine, 1), ["1200000", "1200000"]);
     drop(more);
     assert_eq!(bounds(&machine, 1), ["800000", "2400000"]);
-    knobs.set(KnobId(0), Some(800_000)).unwrap();
 }
 
 proptest! {

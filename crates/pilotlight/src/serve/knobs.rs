@@ -1,34 +1,47 @@
 //! The knobs of a server's machine, where it lets the server set them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pilotlight_actuators::Roots;
 use pilotlight_actuators::changes::{self, Error, Options};
-use pilotlight_actuators::knobs::{Knobs as Found, Wanted};
+use pilotlight_actuators::knobs::{Knobs as Found, Wanted, list};
 use pilotlight_plant::{Knob, KnobId, Refusal};
 use pilotlight_reactor::{Actuation, Knobs, Machine};
 use tracing::{debug, info, warn};
 
 /// This machine, by its knobs.
-struct ThisMachine(Found);
+struct ThisMachine {
+    found: Found,
+    /// Knobs whose last setting was refused: the log says it once.
+    refused: BTreeSet<KnobId>,
+}
 
 impl Machine for ThisMachine {
     fn knobs(&self) -> Vec<Knob> {
-        self.0.list()
+        self.found.list()
     }
 
     fn set(&mut self, knob: KnobId, value: Option<u64>) -> Result<(), Refusal> {
-        self.0.set(knob, value).map_err(|error| {
-            warn!("{error}");
-            Refusal::Failed
-        })
+        match self.found.set(knob, value) {
+            Ok(()) => {
+                self.refused.remove(&knob);
+                Ok(())
+            }
+            Err(error) => {
+                if self.refused.insert(knob) {
+                    warn!("{error}");
+                }
+                Err(Refusal::Failed)
+            }
+        }
     }
 }
 
 /// What the reactors on these CPUs can set. Nothing is changed.
 pub(super) fn look(cores: &[Option<u32>]) -> Vec<Knob> {
-    find(&Roots::default(), &changes::fresh(), cores).map_or_else(|_| Vec::new(), |found| found.list())
+    list(&Roots::default(), &wanted(cores))
 }
 
 /// Starts what sets knobs for the reactors on these CPUs; `None` where nothing can be set, which is only said to who looks for it:
@@ -49,7 +62,7 @@ fn open_in(roots: &Roots, journal: &Path, cores: &[Option<u32>]) -> Option<Arc<d
     if found.list().is_empty() {
         return None;
     }
-    match Actuation::start(Box::new(ThisMachine(found))) {
+    match Actuation::start(Box::new(ThisMachine { found, refused: BTreeSet::new() }), cores) {
         Ok(actuation) => Some(Arc::new(actuation)),
         Err(error) => {
             warn!("nothing of this machine will be set: cannot start a thread for it: {error}");
@@ -59,10 +72,13 @@ fn open_in(roots: &Roots, journal: &Path, cores: &[Option<u32>]) -> Option<Arc<d
 }
 
 fn find(roots: &Roots, journal: &Path, cores: &[Option<u32>]) -> Result<Found, Error> {
-    let wanted = Wanted { cpus: cores.to_vec(), drives: Vec::new() };
-    let (found, missing) = Found::find(roots, journal, &wanted)?;
+    let (found, missing) = Found::find(roots, journal, &wanted(cores))?;
     missing.iter().for_each(|missing| debug!("{} cannot be set: {}", missing.what, missing.why));
     Ok(found)
+}
+
+fn wanted(cores: &[Option<u32>]) -> Wanted {
+    Wanted { cpus: cores.to_vec(), drives: Vec::new() }
 }
 
 /// Puts back what processes that were killed have set. What cannot be put back stays in its journal.
@@ -86,6 +102,7 @@ fn left_behind(folder: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -106,6 +123,14 @@ mod tests {
         fs::read_to_string(file).unwrap().trim().to_owned()
     }
 
+    fn until_it_is(file: &Path, wanted: &str) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while khz(file) != wanted {
+            assert!(Instant::now() < until, "{} is {}, not {wanted}", file.display(), khz(file));
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn reactors_are_set_by_the_cpus_that_they_run_on_and_put_back() {
         let (folder, roots, max) = machine();
@@ -115,9 +140,7 @@ mod tests {
         let knobs = open_in(&roots, &journal, &[Some(7)]).unwrap();
         assert_eq!(knobs.knobs()[0].values.highest(), Some(2_000_000));
         knobs.set(KnobId(0), 1_500_000).unwrap();
-        while khz(&max) != "1500000" {
-            std::thread::yield_now();
-        }
+        until_it_is(&max, "1500000");
         drop(knobs);
         assert_eq!(khz(&max), "2000000");
         assert!(!journal.exists());
@@ -129,9 +152,7 @@ mod tests {
         let killed = folder.path().join("run/1.jsonl");
         let knobs = open_in(&roots, &killed, &[Some(7)]).unwrap();
         knobs.set(KnobId(0), 1_500_000).unwrap();
-        while khz(&max) != "1500000" {
-            std::thread::yield_now();
-        }
+        until_it_is(&max, "1500000");
         let left = fs::read_to_string(&killed).unwrap();
         drop(knobs);
         // As it stands after a kill: set, and on record by a process that does not live.

@@ -16,15 +16,15 @@ mod doorbell;
 mod inbox;
 #[path = "../../src/ring.rs"]
 mod ring;
+#[path = "../../src/setpoints.rs"]
+mod setpoints;
 mod sync;
 mod wait;
-#[path = "../../src/wishes.rs"]
-mod wishes;
 
 mod bells;
 mod drops;
+mod follow;
 mod order;
-mod said;
 mod wake_up;
 
 /// Runs `model` in every order with at most two interrupted threads, or as many as `LOOM_MAX_PREEMPTIONS` says.

@@ -1,25 +1,25 @@
-//! What each knob is to be: said by the main core, carried out by a worker thread.
+//! Setpoints: the value that each knob is to have, written by the main core, followed by a worker thread.
 //!
 //! *Problem.* Setting a knob of the machine takes the kernel micro- to milliseconds. The main core must wait neither for that nor for
 //! room in a queue, and of several values for one knob only the last matters.
 //!
-//! *Algorithm.* A word for each knob holds the value it is to have, or says that it is to be put back, and how often that was said.
+//! *Algorithm.* A word for each knob holds its setpoint, a value or "as found", and a count of writes.
 //! The worker holds the word that it has carried out, compares, and carries out what differs, one knob after the other in turn. With
 //! nothing left to do it waits at a bell (`doorbell.rs`).
 //!
 //! *Properties.*
-//! - Whatever was said last about a knob is carried out, however often that changes meanwhile. What is said again is carried out
-//!   again: it may have been refused.
-//! - Saying never blocks and allocates nothing; it makes a system call only if the worker sleeps.
-//! - A knob that changes all the time keeps no other from its turn.
-//! - Who stops says so after everything else: the worker ends when all that was said before is carried out.
+//! - The last setpoint of a knob is carried out, however often it changes meanwhile. A value that is written again is carried out again,
+//!   because it may have been refused.
+//! - A write never blocks and allocates nothing; it makes a system call only if the worker sleeps.
+//! - A knob that changes all the time does not keep the others waiting.
+//! - The worker ends when everything that was written before the end is carried out.
 
 use crate::doorbell::{Bell, How};
 use crate::sync::{Arc, AtomicU64, Ordering, Step, leaves_out};
 
 /// Bits of a word that hold the value; those above count.
 const VALUE_BITS: u32 = 48;
-/// In place of a value: the knob is to be as it was found. The count is then 0, as at the start.
+/// In place of a value: the knob is to be as it was found.
 const PUT_BACK: u64 = (1 << VALUE_BITS) - 1;
 /// No moment.
 const NEVER: u64 = u64::MAX;
@@ -31,10 +31,10 @@ struct Shared {
     bell: Bell,
 }
 
-/// Says what knobs are to be. Dropped, it has every knob put back and the worker end.
-pub(crate) struct Wishes(Arc<Shared>);
+/// Writes setpoints. Dropped, it has every knob put back and the worker end.
+pub(crate) struct Setpoints(Arc<Shared>);
 
-/// Takes wishes, one after the other.
+/// Follows setpoints, one after the other.
 pub(crate) struct Worker {
     shared: Arc<Shared>,
     /// What was taken last, by knob.
@@ -44,31 +44,35 @@ pub(crate) struct Worker {
 }
 
 /// Both ends, for so many knobs, all of which are as they were found.
-pub(crate) fn wishes(knobs: usize) -> (Wishes, Worker) {
+pub(crate) fn setpoints(knobs: usize) -> (Setpoints, Worker) {
     let values = (0..knobs).map(|_| AtomicU64::new(PUT_BACK)).collect();
     let shared = Arc::new(Shared { values, stopped: AtomicU64::new(0), bell: Bell::new() });
     let taken = vec![PUT_BACK; knobs].into();
-    (Wishes(Arc::clone(&shared)), Worker { shared, taken, turn: 0 })
+    (Setpoints(Arc::clone(&shared)), Worker { shared, taken, turn: 0 })
 }
 
-impl Wishes {
+impl Setpoints {
     /// The knob is to have this value (at most 2^48 - 2); `None`: the one that was found. Nothing happens if there is no such knob.
     /// Called by one thread at a time.
-    pub(crate) fn say(&self, knob: usize, value: Option<u64>) {
+    pub(crate) fn set(&self, knob: usize, value: Option<u64>) {
         let Some(word) = self.0.values.get(knob) else { return };
-        let count = (word.load(Ordering::Relaxed) >> VALUE_BITS).wrapping_add(1);
-        let said = value.map_or(PUT_BACK, |value| count << VALUE_BITS | value.min(PUT_BACK - 1));
-        word.store(said, Ordering::Release);
+        let before = word.load(Ordering::Relaxed);
+        if value.is_none() && before & PUT_BACK == PUT_BACK {
+            return; // it is put back, or will be
+        }
+        let count = (before >> VALUE_BITS).wrapping_add(1);
+        let new = count << VALUE_BITS | value.map_or(PUT_BACK, |value| value.min(PUT_BACK - 1));
+        word.store(new, Ordering::Release);
         self.0.bell.message_is_in();
     }
 
     /// Every knob is to be as it was found.
     pub(crate) fn put_all_back(&self) {
-        (0..self.0.values.len()).for_each(|knob| self.say(knob, None));
+        (0..self.0.values.len()).for_each(|knob| self.set(knob, None));
     }
 }
 
-impl Drop for Wishes {
+impl Drop for Setpoints {
     fn drop(&mut self) {
         self.put_all_back();
         self.0.stopped.store(1, Ordering::Release);
@@ -81,7 +85,7 @@ impl Worker {
     /// stopped.
     pub(crate) fn next(&mut self) -> Option<(usize, Option<u64>)> {
         loop {
-            let stopped = self.is_stopped(); // before the look at what was said before it
+            let stopped = self.is_stopped(); // before the look at what was written before it
             if let Some((knob, word)) = self.take() {
                 return Some((knob, Some(word & PUT_BACK).filter(|&value| value != PUT_BACK)));
             }
