@@ -1,6 +1,8 @@
 //! The cases. Each is called with a plant and panics, with what did not come about, if the plant fails it.
 
-use pilotlight_plant::{Command, Completions, CoreId, CoreState, Depth, KnobId, NEVER, Refusal, SleepGoal, ThreadId};
+use pilotlight_plant::{
+    Command, Completions, CoreId, CoreState, Depth, Goals, KnobId, NEVER, ReadingId, Refusal, SleepGoal, ThreadId,
+};
 
 use crate::script::{Log, Script, Seen};
 use crate::{Plant, Setup};
@@ -23,7 +25,7 @@ fn completions(thread: u16, how: Completions) -> Command {
 
 /// Thread `i` lives on core `i`, where there are as many cores.
 fn setup(cores: u16, threads: u16, fed: &[u16]) -> Setup {
-    Setup { cores, threads, fed: fed.to_vec() }
+    Setup { cores, threads, fed: fed.to_vec(), ..Setup::default() }
 }
 
 fn script(plant: &dyn Plant) -> Script {
@@ -305,4 +307,57 @@ pub fn ticks_with_requests_are_not_left_out(plant: &mut dyn Plant) {
     let (log, _) = obey(plant, &setup(2, 2, &[0]), script);
     assert!(log.ticks.len() >= 5, "{:?}", log.ticks);
     assert!(log.ticks.iter().all(|&(_, requests)| requests > 0), "quiet ticks are left out: {:?}", log.ticks);
+}
+
+/// The machine is asked later than the policy commands; what it refuses, the policy is told, and goes on.
+pub fn a_knob_is_refused_after_it_was_accepted(plant: &mut dyn Plant) {
+    let set = Command::Set { knob: KnobId(0), value: 0 };
+    let script =
+        script(plant)
+            .say(&[set])
+            .until("the refusal", |seen| seen.refused == 1)
+            .holds("requests", 3, |seen| is_served(seen, 0));
+    let (log, _) = play(plant, &Setup { refuses: true, ..setup(2, 1, &[0]) }, script);
+    assert!(!log.capabilities.knobs.is_empty(), "a plant of these cases has a knob");
+    assert_eq!(log.refused, [(set, Refusal::Failed)]);
+}
+
+/// A value is there while it is not older than its source allows; then it is not, and its age goes on.
+pub fn readings_have_an_age_and_go_stale(plant: &mut dyn Plant) {
+    let script = script(plant)
+        .reads()
+        .until("values", |seen| seen.readings.iter().any(|reading| reading.value.is_some()))
+        .until("none", |seen| seen.readings.iter().all(|reading| reading.value.is_none()))
+        .holds("none", 3, |seen| seen.readings.iter().all(|reading| reading.value.is_none()));
+    let (log, _) = obey(plant, &Setup { sensors_fail: true, ..setup(2, 1, &[0]) }, script);
+    let sources = &log.capabilities.sources;
+    for seen in &log.samples {
+        let ids: Vec<_> = seen.readings.iter().map(|reading| reading.id).collect();
+        assert_eq!(ids, (0..sources.len() as u16).map(ReadingId).collect::<Vec<_>>(), "as they are wanted");
+        for (reading, source) in seen.readings.iter().zip(sources) {
+            assert!(reading.value.is_none() || !source.is_stale(reading.age_ns), "{reading:?} of {source:?}");
+        }
+    }
+    let ages: Vec<_> = log.samples.iter().rev().take(3).map(|seen| seen.readings[0].age_ns).collect();
+    assert!(ages.is_sorted_by(|later, sooner| later > sooner), "{ages:?}");
+}
+
+/// Each is told, in their order; what the policy commands then is carried out.
+pub fn goals_that_change_within_an_interval_all_come(plant: &mut dyn Plant) {
+    let budget = |uw| Goals { budget_uw: Some(uw), ..Goals::default() };
+    let goals = vec![budget(300), budget(200), Goals { tolerance_ppm: Some(200_000), ..Goals::default() }];
+    let script = script(plant)
+        .at_goals(&[go(1, 0)])
+        .holds("requests at home, where it was sent", 3, |seen| lives(seen, 1, 0) && is_served(seen, 1));
+    let (log, _) = obey(plant, &Setup { goals: goals.clone(), ..setup(2, 2, &[1]) }, script);
+    assert_eq!(log.goals[0], Goals::default(), "nothing is asked for at the start");
+    assert_eq!(log.goals[1..], goals);
+}
+
+/// It may have to act on them although nothing comes.
+pub fn a_quiet_policy_is_asked_after_its_goals_have_changed(plant: &mut dyn Plant) {
+    let script = script(plant).needed_after(NEVER);
+    let (log, _) = play(plant, &Setup { goals: vec![Goals::default()], ..setup(2, 2, &[]) }, script);
+    assert_eq!(log.goals.len(), 2);
+    assert_eq!(log.ticks.len() + log.samples.len(), 1, "once, as nothing is needed after it");
 }

@@ -11,11 +11,11 @@
 pub mod cases;
 pub mod script;
 
-use pilotlight_plant::Policy;
+use pilotlight_plant::{Goals, Policy};
 use script::Board;
 
 /// A small plant, as a case needs it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Setup {
     /// Cores, none of them siblings; core 0 is the main core.
     pub cores: u16,
@@ -23,6 +23,12 @@ pub struct Setup {
     pub threads: u16,
     /// The I/O threads that get requests, steadily, until [`Board::feeds`] says no more, or for most of the run.
     pub fed: Vec<u16>,
+    /// Whether the machine refuses whatever is set.
+    pub refuses: bool,
+    /// Whether its sensors stop measuring after a while.
+    pub sensors_fail: bool,
+    /// What the operator asks for, one after the other within one interval, some time after the start.
+    pub goals: Vec<Goals>,
 }
 
 /// Something that a policy drives.
@@ -61,6 +67,10 @@ macro_rules! suite {
             samples_are_about_the_whole_plant
             a_quiet_policy_is_asked_when_it_says_and_not_before
             ticks_with_requests_are_not_left_out
+            a_knob_is_refused_after_it_was_accepted
+            readings_have_an_age_and_go_stale
+            goals_that_change_within_an_interval_all_come
+            a_quiet_policy_is_asked_after_its_goals_have_changed
         );
     };
     ($plant:expr; $($case:ident)*) => {

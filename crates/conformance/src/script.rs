@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreSample, CoreState, NEVER, Policy, Refusal, Sample, Start, ThreadSample, Tick,
-    Unsupported, View, Wants,
+    Capabilities, Command, CoreSample, CoreState, Goals, NEVER, Next, Policy, Reading, ReadingId, Refusal, Sample,
+    Start, ThreadSample, Tick, Unsupported, Wants,
 };
 
 /// A sample, kept.
@@ -19,6 +19,10 @@ pub struct Seen {
     pub cores: Vec<CoreSample>,
     /// Every I/O thread.
     pub threads: Vec<ThreadSample>,
+    /// Every reading, if the script wants them.
+    pub readings: Vec<Reading>,
+    /// Commands that were refused until then.
+    pub refused: usize,
 }
 
 impl Seen {
@@ -56,6 +60,8 @@ pub struct Log {
     pub ticks: Vec<(u64, u64)>,
     /// Requests by I/O thread, as ticks told.
     pub tick_requests: Vec<u64>,
+    /// Goals at the start, and those that came later.
+    pub goals: Vec<Goals>,
     /// What was refused.
     pub refused: Vec<(Command, Refusal)>,
     /// What was wrong with what it was told.
@@ -109,6 +115,10 @@ struct Step {
 pub struct Script {
     wants: Wants,
     steps: Vec<Step>,
+    /// What it commands whenever other goals come.
+    at_goals: Vec<Command>,
+    /// Whether it wants every reading that the plant has.
+    reads: bool,
     /// What it answers to when it needs to be asked: so long after the start, then never.
     needed_after_ns: Option<u64>,
 }
@@ -118,13 +128,27 @@ impl Script {
     #[must_use]
     pub fn every(interval_ns: u64) -> Self {
         let wants = Wants { tick_ns: Some(interval_ns / 4), interval_ns: Some(interval_ns), ..Wants::default() };
-        Self { wants, steps: Vec::new(), needed_after_ns: None }
+        Self { wants, steps: Vec::new(), at_goals: Vec::new(), reads: false, needed_after_ns: None }
     }
 
     /// Needs to be asked first so long after the start, then never, if nothing comes.
     #[must_use]
     pub fn needed_after(mut self, ns: u64) -> Self {
         self.needed_after_ns = Some(ns);
+        self
+    }
+
+    /// Wants every reading that the plant has.
+    #[must_use]
+    pub fn reads(mut self) -> Self {
+        self.reads = true;
+        self
+    }
+
+    /// Commands whenever other goals come.
+    #[must_use]
+    pub fn at_goals(mut self, commands: &[Command]) -> Self {
+        self.at_goals = commands.to_vec();
         self
     }
 
@@ -190,9 +214,12 @@ impl Script {
     pub fn policy(self) -> (Box<dyn Policy>, Board) {
         let board = Board::default();
         board.shared.done.store(self.steps.is_empty() && self.needed_after_ns.is_none(), SeqCst);
-        let Self { wants, steps, needed_after_ns } = self;
+        let Self { wants, steps, at_goals, reads, needed_after_ns } = self;
         let steps = steps.into_iter();
-        (Box::new(Actor { wants, steps, present: None, needed_after_ns, needed_ns: 0, board: board.clone() }), board)
+        let board_of = board.clone();
+        let actor =
+            Actor { wants, steps, present: None, at_goals, reads, needed_after_ns, needed_ns: 0, board: board_of };
+        (Box::new(actor), board)
     }
 }
 
@@ -201,6 +228,8 @@ struct Actor {
     wants: Wants,
     steps: std::vec::IntoIter<Step>,
     present: Option<Step>,
+    at_goals: Vec<Command>,
+    reads: bool,
     needed_after_ns: Option<u64>,
     needed_ns: u64,
     board: Board,
@@ -247,20 +276,24 @@ impl Policy for Actor {
     }
 
     fn wants(&self) -> Wants {
-        self.wants
+        self.wants.clone()
     }
 
-    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         let mut log = self.board.log();
         log.started_ns = start.now_ns;
         log.capabilities = start.capabilities.clone();
         log.homes = start.homes.iter().map(|home| home.0).collect();
         log.tick_requests = vec![0; start.homes.len()];
+        log.goals.push(start.goals.clone());
+        if self.reads {
+            self.wants.readings = (0..start.capabilities.sources.len() as u16).map(ReadingId).collect();
+        }
         self.needed_ns = self.needed_after_ns.map_or(start.now_ns, |after| start.now_ns.saturating_add(after));
-        Ok(self.needed_ns)
+        Ok(Next::at(self.needed_ns))
     }
 
-    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
+    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> Next {
         let mut log = self.board.log();
         let requests = tick.counts.iter().map(|count| u64::from(count.requests)).sum();
         log.ticks.push((tick.now_ns, requests));
@@ -277,28 +310,30 @@ impl Policy for Actor {
             }
         }
         drop(log);
-        self.needed_ns(tick.now_ns)
+        Next::at(self.needed_ns(tick.now_ns))
     }
 
-    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         let seen = Seen {
             now_ns: sample.now_ns,
             elapsed_ns: sample.elapsed_ns,
             cores: sample.cores.to_vec(),
             threads: sample.threads.to_vec(),
+            readings: sample.readings.to_vec(),
+            refused: self.board.log().refused.len(),
         };
         self.board.log().samples.push(seen.clone());
         self.act(&seen, out);
-        self.needed_ns(sample.now_ns)
+        Next::at(self.needed_ns(sample.now_ns))
+    }
+
+    fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
+        self.board.log().goals.push(goals.clone());
+        self.needed_ns = self.needed_ns.min(now_ns);
+        out.extend_from_slice(&self.at_goals);
     }
 
     fn on_refused(&mut self, _now_ns: u64, command: &Command, refusal: Refusal) {
         self.board.log().refused.push((*command, refusal));
-    }
-
-    fn on_resume(&mut self, _now_ns: u64) {}
-
-    fn view(&self) -> View {
-        View::new()
     }
 }

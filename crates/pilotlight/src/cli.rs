@@ -178,7 +178,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Policy")]
     pub(crate) policy_set: Vec<String>,
 
-    /// Quiet time until the whole server sleeps in the kernel, or never [default: 1ms]
+    /// Quiet time until the whole server sleeps in the kernel, or never, or policy: as the policy says [default: policy]
     #[arg(long, value_name = "TIME", help_heading = "Policy")]
     pub(crate) sleep_after: Option<String>,
 

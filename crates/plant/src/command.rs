@@ -4,6 +4,7 @@
 //! limits and bandwidth are knobs ([`crate::knob`]), all set by one command.
 
 use crate::knob::{Cost, Kind, Knob, KnobId, Of};
+use crate::reading::{Quantity, ReadingId, Source};
 use crate::topology::{CoreId, Depth, ThreadId};
 
 /// An order.
@@ -137,8 +138,12 @@ pub struct Capabilities {
     pub interrupts: bool,
     /// Whether reactors can rest between rounds ([`Completions::Hybrid`]).
     pub rests: bool,
+    /// CPU time that it costs to put the whole server to sleep and wake it again ([`crate::Next::awake_ns`]); `None` if it cannot sleep.
+    pub server_sleep: Option<Cost>,
     /// What can be set, by [`KnobId`].
     pub knobs: Vec<Knob>,
+    /// What can be read, by [`ReadingId`].
+    pub sources: Vec<Source>,
 }
 
 impl Capabilities {
@@ -164,6 +169,17 @@ impl Capabilities {
     #[must_use]
     pub fn find_knob(&self, of: Of, kind: Kind) -> Option<(KnobId, &Knob)> {
         self.knobs_of(kind).find(|(_, knob)| knob.of == of)
+    }
+
+    /// The sources of a quantity.
+    pub fn sources_of(&self, quantity: Quantity) -> impl Iterator<Item = (ReadingId, &Source)> {
+        (0..).map(ReadingId).zip(&self.sources).filter(move |(_, source)| source.quantity == quantity)
+    }
+
+    /// The source of a quantity at a place.
+    #[must_use]
+    pub fn find_source(&self, of: Of, quantity: Quantity) -> Option<(ReadingId, &Source)> {
+        self.sources_of(quantity).find(|(_, source)| source.of == of)
     }
 }
 

@@ -2,18 +2,21 @@
 //!
 //! A plant calls [`Policy::start`] once and then the other methods one at a time, always from the main core. Commands are
 //! appended to `out` in the order in which they are to begin. They take effect later, and can fail
-//! ([`Policy::on_refused`]); what really holds is in the next [`Sample`].
+//! ([`Policy::on_refused`]); what really holds is in the next [`Sample`]. What a policy has set of the machine
+//! ([`Command::Set`]) the plant puts back when it ends.
 //!
 //! Each answer says the earliest moment at which the policy could command something even if no request arrives until
-//! then ([`NEVER`] where it could not). A plant may leave out every quiet tick, and every interval in which no request
-//! arrived and none was in progress, before that moment: **with and without them the commands are the same**. Every policy
-//! has a property test of that. It is what lets a whole server sleep, and a simulator skip an idle hour.
+//! then. A plant may leave out every quiet tick, and every interval in which no request arrived and none was in progress,
+//! before that moment: **with and without them the commands are the same**. Every policy has a property test of that. It is what
+//! lets a whole server sleep, and a simulator skip an idle hour.
 
 use crate::command::{Capabilities, Command, Refusal};
+use crate::goal::Goals;
+use crate::reading::ReadingId;
 use crate::sample::{CoreSample, Sample, Tick};
 use crate::topology::{CoreId, Topology};
 
-/// No moment at all, as an answer to when a policy could act next.
+/// No moment at all, or no end.
 pub const NEVER: u64 = u64::MAX;
 
 /// A pure decision: samples in, commands out.
@@ -21,33 +24,67 @@ pub trait Policy: Send {
     /// The name by which an operator chooses it.
     fn name(&self) -> &'static str;
 
-    /// What has to be gathered for it. Does not change after [`Policy::start`].
+    /// What has to be gathered for it. Asked once, after [`Policy::start`], so it may depend on what the plant has.
     fn wants(&self) -> Wants;
 
     /// Takes over a plant as it is: a policy that was in charge before may have left cores asleep and I/O threads anywhere.
     ///
     /// # Errors
     /// If a command that it cannot do without is beyond the plant.
-    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported>;
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported>;
 
     /// What arrived since the last tick. Comes as often as [`Wants::tick_ns`] says, or later, or never while it is quiet.
-    fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> u64;
+    fn on_tick(&mut self, _tick: &Tick<'_>, _out: &mut Vec<Command>) -> Next {
+        Next::NEVER
+    }
 
     /// What cores and I/O threads did. Comes as often as [`Wants::interval_ns`] says, or later.
-    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64;
+    fn on_interval(&mut self, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
+        Next::NEVER
+    }
+
+    /// Other goals hold from now on. The next tick or interval comes, quiet or not.
+    fn on_goals(&mut self, _now_ns: u64, _goals: &Goals, _out: &mut Vec<Command>) {}
+
+    /// Namespaces, hosts or devices have come or gone. Knobs and sources keep their numbers. The next tick or interval
+    /// comes, and the policy is asked for [`Wants::readings`] again.
+    fn on_plant(&mut self, _now_ns: u64, _capabilities: &Capabilities, _out: &mut Vec<Command>) {}
 
     /// The plant could not do `command`.
-    fn on_refused(&mut self, now_ns: u64, command: &Command, refusal: Refusal);
+    fn on_refused(&mut self, _now_ns: u64, _command: &Command, _refusal: Refusal) {}
 
-    /// The whole server has slept until now: what was before is no measure of what comes, windows start anew.
-    fn on_resume(&mut self, now_ns: u64);
+    /// The whole server has slept until now, and ticks with it: the time was quiet.
+    fn on_resume(&mut self, _now_ns: u64) {}
 
     /// What it sees, for people.
-    fn view(&self) -> View;
+    fn view(&self) -> View {
+        View::new()
+    }
+}
+
+/// What a policy answers, valid until it answers again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Next {
+    /// The earliest moment at which it could command something although nothing arrives, in nanoseconds; or [`NEVER`].
+    pub needed_ns: u64,
+    /// How long the server stays awake after the last request, in nanoseconds, before every core waits in the kernel
+    /// (`server-sleep`); or [`NEVER`].
+    pub awake_ns: u64,
+}
+
+impl Next {
+    /// Needs nothing, and keeps the server awake.
+    pub const NEVER: Self = Self::at(NEVER);
+
+    /// Needed at `needed_ns`, and keeps the server awake.
+    #[must_use]
+    pub const fn at(needed_ns: u64) -> Self {
+        Self { needed_ns, awake_ns: NEVER }
+    }
 }
 
 /// What a policy wants to be told, and how often.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
     /// Time between two ticks in nanoseconds; `None` for no ticks.
     pub tick_ns: Option<u64>,
@@ -57,8 +94,8 @@ pub struct Wants {
     pub interval_ns: Option<u64>,
     /// Whether intervals carry how many requests were answered, and how long they were in progress.
     pub service: bool,
-    /// Whether the plant may put every core into the kernel when all is quiet (`server-sleep`).
-    pub sleeps_when_quiet: bool,
+    /// Which readings intervals carry; no others are gathered.
+    pub readings: Vec<ReadingId>,
 }
 
 /// A plant as a policy finds it.
@@ -74,6 +111,8 @@ pub struct Start<'a> {
     pub cores: &'a [CoreSample],
     /// Where each I/O thread lives, by [`crate::ThreadId`].
     pub homes: &'a [CoreId],
+    /// What the operator asks for.
+    pub goals: &'a Goals,
 }
 
 /// A policy needs what a plant cannot do.

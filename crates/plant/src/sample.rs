@@ -1,5 +1,6 @@
 //! What a plant tells a policy.
 
+use crate::reading::Reading;
 use crate::topology::{CoreId, Depth, ThreadId};
 
 /// What arrived since the last tick. A tick runs at a loop boundary of the main core, so it can be late.
@@ -80,4 +81,6 @@ pub struct Sample<'a> {
     pub cores: &'a [CoreSample],
     /// Every I/O thread, by [`ThreadId`].
     pub threads: &'a [ThreadSample],
+    /// The readings that the policy wants, in the order of [`crate::Wants::readings`].
+    pub readings: &'a [Reading],
 }

@@ -23,7 +23,7 @@
 //! all threads are on the main core, all workers asleep, and nothing is on its way.
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, CoreState, NEVER, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,
+    Command, Completions, CoreId, CoreState, NEVER, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId,
     Topology, Unsupported, View, Wants,
 };
 
@@ -320,7 +320,7 @@ impl Policy for Dynamic {
     }
 
     /// Threads poll, and stay where they are until there is something to go by; those on a core that sleeps go to the main core.
-    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         if start.capabilities.moves.is_none() {
             return Err(Self::unsupported("I/O threads that can be moved"));
         }
@@ -344,15 +344,11 @@ impl Policy for Dynamic {
         };
         let (topology, plan) = (start.topology.clone(), Plan::default());
         self.running = Some(Running { topology, limits, grid, goal, due_ns, on_the_way, plan });
-        Ok(due_ns)
+        Ok(Next::at(due_ns))
     }
 
-    fn on_tick(&mut self, _tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
-        self.running.as_ref().map_or(NEVER, |running| running.due_ns)
-    }
-
-    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
-        let Some(running) = &mut self.running else { return NEVER };
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
+        let Some(running) = &mut self.running else { return Next::NEVER };
         running.see_arrivals(sample);
         running.plan.see(sample, &self.parameters);
         running.plan.make(&running.topology, &running.limits);
@@ -360,7 +356,7 @@ impl Policy for Dynamic {
         running.command(sample, &mut self.counters, out);
         let rests = out.len() == before && running.rests(sample);
         running.due_ns = if rests { NEVER } else { running.grid.after(sample.now_ns) };
-        running.due_ns
+        Next::at(running.due_ns)
     }
 
     fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {
@@ -372,8 +368,6 @@ impl Policy for Dynamic {
             *on_the_way = None;
         }
     }
-
-    fn on_resume(&mut self, _now_ns: u64) {}
 
     fn view(&self) -> View {
         let used = |running: &Running| running.plan.loads.iter().filter(|load| load.threads > 0).count();

@@ -11,8 +11,8 @@
 //! (keep-alives): it can be left out.
 
 use pilotlight_plant::{
-    Capabilities, Command, Completions, CoreId, CoreSample, Kind, KnobId, NEVER, Of, Policy, Refusal, Sample, Start,
-    Tick, Topology, Unsupported, Values, View, Wants,
+    Capabilities, Command, Completions, CoreId, CoreSample, Kind, KnobId, NEVER, Next, Of, Policy, Refusal, Sample,
+    Start, Topology, Unsupported, Values, View, Wants,
 };
 
 use crate::grid::Grid;
@@ -236,7 +236,7 @@ impl Policy for Governor {
     }
 
     /// Every core at its highest frequency; I/O threads spread evenly.
-    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         let clocks: Option<Vec<Clock>> =
             start.topology.cores().map(|core| Clock::of(core, start.capabilities)).collect();
         let Some(mut clocks) = clocks else {
@@ -255,17 +255,13 @@ impl Policy for Governor {
         let due_ns = grid.after(start.now_ns);
         let load_ppm = Vec::with_capacity(clocks.len());
         self.running = Some(Running { topology: start.topology.clone(), grid, due_ns, clocks, load_ppm });
-        Ok(due_ns)
+        Ok(Next::at(due_ns))
     }
 
-    fn on_tick(&mut self, _tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
-        self.running.as_ref().map_or(NEVER, |running| running.due_ns)
-    }
-
-    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
-        let Some(running) = &mut self.running else { return NEVER };
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
+        let Some(running) = &mut self.running else { return Next::NEVER };
         if is_quiet(sample) && running.rests() {
-            return NEVER;
+            return Next::NEVER;
         }
         running.look(sample, self.parameters.siblings);
         let before = out.len();
@@ -275,7 +271,7 @@ impl Policy for Governor {
         }
         self.changes += (out.len() - before) as u64;
         running.due_ns = if running.rests() { NEVER } else { running.grid.after(sample.now_ns) };
-        running.due_ns
+        Next::at(running.due_ns)
     }
 
     /// What the core runs at is not known; it is told again with the next load.
@@ -286,8 +282,6 @@ impl Policy for Governor {
             clock.taken = false;
         }
     }
-
-    fn on_resume(&mut self, _now_ns: u64) {}
 
     fn view(&self) -> View {
         let slowest = |running: &Running| running.clocks.iter().filter(|clock| clock.is_lowest()).count();

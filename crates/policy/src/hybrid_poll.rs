@@ -21,7 +21,7 @@
 //! policy never needs a quiet interval.
 
 use pilotlight_plant::{
-    Command, Completions, NEVER, Policy, Refusal, Sample, Start, ThreadId, Tick, Unsupported, View, Wants,
+    Command, Completions, Next, Policy, Refusal, Sample, Start, ThreadId, Unsupported, View, Wants,
 };
 
 use crate::parameter::{self, Parameter, ParameterError, Setting, TIME, put, text, time};
@@ -166,7 +166,7 @@ impl Policy for HybridPoll {
         Wants { interval_ns: Some(self.parameters.interval_ns), service: true, ..Wants::default() }
     }
 
-    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         if !start.capabilities.rests {
             return Err(Unsupported {
                 policy: NAME,
@@ -178,16 +178,12 @@ impl Policy for HybridPoll {
         spread(start, self.parameters.waiting(rest_ns), out);
         self.cores = vec![Service { rest_ns, ..Service::default() }; start.topology.len()];
         self.told = vec![Some(rest_ns); start.homes.len()];
-        Ok(NEVER)
+        Ok(Next::NEVER)
     }
 
-    fn on_tick(&mut self, _tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
-        NEVER
-    }
-
-    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         if crate::load::is_quiet(sample) {
-            return NEVER; // what was refused is tried again when there is load
+            return Next::NEVER; // what was refused is tried again when there is load
         }
         self.see(sample);
         for (number, (thread, told)) in sample.threads.iter().zip(&mut self.told).enumerate() {
@@ -198,7 +194,7 @@ impl Policy for HybridPoll {
                 self.changes += 1;
             }
         }
-        NEVER
+        Next::NEVER
     }
 
     fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {
@@ -209,8 +205,6 @@ impl Policy for HybridPoll {
             *told = None;
         }
     }
-
-    fn on_resume(&mut self, _now_ns: u64) {}
 
     fn view(&self) -> View {
         let rests = self.cores.iter().map(|core| core.rest_ns);

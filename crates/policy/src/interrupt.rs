@@ -1,9 +1,7 @@
 //! `interrupt`: every I/O thread waits in the kernel for requests and completions, spread evenly over all cores (what the
 //! kernel's own target does; SANDMAN sections 3.1 and 3.3).
 
-use pilotlight_plant::{
-    Command, Completions, CoreId, NEVER, Policy, Refusal, Sample, SleepGoal, Start, Tick, Unsupported, View, Wants,
-};
+use pilotlight_plant::{Command, Completions, CoreId, Next, Policy, SleepGoal, Start, Unsupported, Wants};
 
 use crate::spread::spread;
 
@@ -20,7 +18,7 @@ impl Policy for Interrupt {
         Wants::default()
     }
 
-    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         if !start.capabilities.interrupts {
             return Err(Unsupported {
                 policy: self.name(),
@@ -35,29 +33,13 @@ impl Policy for Interrupt {
             let goal = SleepGoal::DEEPEST;
             out.extend(start.topology.cores().filter(|&core| empty(core)).map(|core| Command::Sleep { core, goal }));
         }
-        Ok(NEVER)
-    }
-
-    fn on_tick(&mut self, _tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
-        NEVER
-    }
-
-    fn on_interval(&mut self, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> u64 {
-        NEVER
-    }
-
-    fn on_refused(&mut self, _now_ns: u64, _command: &Command, _refusal: Refusal) {}
-
-    fn on_resume(&mut self, _now_ns: u64) {}
-
-    fn view(&self) -> View {
-        View::new()
+        Ok(Next::NEVER)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use pilotlight_plant::{Capabilities, CoreSample, CoreState, Cost, Depth, SleepCost, ThreadId, Topology};
+    use pilotlight_plant::{Capabilities, CoreSample, CoreState, Cost, Depth, Goals, SleepCost, ThreadId, Topology};
 
     use super::*;
 
@@ -67,9 +49,16 @@ mod tests {
         let cores = [CoreState::Awake, CoreState::Awake, asleep].map(CoreSample::new);
         let homes = vec![CoreId(0); threads];
         let mut out = Vec::new();
-        let plant = Start { now_ns: 7, topology: &topology, capabilities, cores: &cores, homes: &homes };
+        let plant = Start {
+            now_ns: 7,
+            topology: &topology,
+            capabilities,
+            cores: &cores,
+            homes: &homes,
+            goals: &Goals::default(),
+        };
         let next = Interrupt.start(&plant, &mut out)?;
-        assert_eq!(next, NEVER);
+        assert_eq!(next, Next::NEVER);
         Ok(out)
     }
 

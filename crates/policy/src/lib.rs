@@ -2,10 +2,11 @@
 //!
 //! [`fixed`] and [`interrupt`] are the two ends between which the others move; [`sandman`] is a folder. [`registry`] finds a
 //! policy by the name that an operator writes, [`parameter`] reads what is set on it. What several share: `load` (as SPDK's
-//! schedulers see it), `grid` (when intervals end), [`sleep`] (in what a core sleeps), `spread` (threads over all cores).
+//! schedulers see it), `gap` (between requests), `grid` (when intervals end), [`sleep`] (in what a core sleeps), `spread` (threads over all cores).
 
 pub mod dynamic;
 pub mod fixed;
+mod gap;
 pub mod governor;
 mod grid;
 pub mod hybrid_poll;

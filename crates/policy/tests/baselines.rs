@@ -8,7 +8,7 @@ mod machine;
 use dice::Dice;
 use machine::capabilities;
 use pilotlight_plant::{
-    Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Depth, NEVER, Policy, Refusal, Sample,
+    Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Depth, Goals, NEVER, Policy, Refusal, Sample,
     SleepGoal, Start, ThreadId, ThreadSample, Topology,
 };
 use pilotlight_policy::build;
@@ -46,9 +46,9 @@ impl Bench {
         let cores: Vec<_> = self.cores.iter().map(|&state| CoreSample::new(state)).collect();
         let homes: Vec<_> = self.threads.iter().map(|thread| thread.home).collect();
         let (now_ns, topology) = (self.now_ns, &self.topology);
-        let start = Start { now_ns, topology, capabilities, cores: &cores, homes: &homes };
+        let start = Start { now_ns, topology, capabilities, cores: &cores, homes: &homes, goals: &Goals::default() };
         let mut out = Vec::new();
-        self.next_needed_ns = self.policy.start(&start, &mut out).map_err(|error| error.to_string())?;
+        self.next_needed_ns = self.policy.start(&start, &mut out).map_err(|error| error.to_string())?.needed_ns;
         Ok(out)
     }
 
@@ -72,8 +72,8 @@ impl Bench {
         let cores: Vec<_> = (0..).zip(&self.cores).map(sample).collect();
         let (now_ns, elapsed_ns, threads) = (self.now_ns, self.interval_ns, &self.threads[..]);
         let mut out = Vec::new();
-        let sample = Sample { now_ns, elapsed_ns, cores: &cores, threads };
-        self.next_needed_ns = self.policy.on_interval(&sample, &mut out);
+        let sample = Sample { now_ns, elapsed_ns, cores: &cores, threads, readings: &[] };
+        self.next_needed_ns = self.policy.on_interval(&sample, &mut out).needed_ns;
         out
     }
 

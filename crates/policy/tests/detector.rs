@@ -255,3 +255,31 @@ fn after_a_sleep_of_the_whole_server_the_window_is_empty_or_quiet() {
         assert_eq!(!surged.is_empty(), expected, "{resume:?}");
     }
 }
+
+/// The same answers as without it, as long as the window reaches beyond each sleep.
+#[test]
+fn a_sleep_shorter_than_the_window_is_quiet_ticks() {
+    let parameters = Parameters::read(&[("guards", "recommended"), ("resume", "anew")]).unwrap();
+    let mut dice = Dice(3);
+    let [mut polls, mut sleeps] = [0, 1].map(|_| Detector::new(&parameters, 4, 0));
+    let (mut now_ns, mut fired) = (0, 0);
+    for tick in 0..40_000_u64 {
+        if dice.below(3) == 0 {
+            now_ns += TICK_NS * dice.below(40);
+            sleeps.resume(now_ns);
+        }
+        now_ns += TICK_NS;
+        let most = if tick % 4_000 > 3_900 { 12 } else { 2 };
+        let count = |thread| ThreadCount { thread: ThreadId(thread), requests: dice.below(most) as u32, busy_ns: 0 };
+        let counts: Vec<_> = (0..4).map(count).filter(|count| count.requests > 0).collect();
+        let tick = Tick { now_ns, elapsed_ns: TICK_NS, counts: &counts };
+        let [one, other] = [&mut polls, &mut sleeps].map(|detector| {
+            let mut surged = Vec::new();
+            detector.on_tick(&tick, &mut surged);
+            surged
+        });
+        assert_eq!(one, other, "at {now_ns} ns");
+        fired += one.len();
+    }
+    assert!(fired > 10, "{fired} surges");
+}

@@ -2,8 +2,8 @@
 //! D.
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Policy, Sample, SleepCost, SleepGoal, Start,
-    ThreadCount, ThreadId, ThreadSample, Tick, Topology,
+    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Policy, Sample, SleepCost, SleepGoal,
+    Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology,
 };
 use pilotlight_policy::Sandman;
 use pilotlight_policy::sandman::Parameters;
@@ -34,7 +34,14 @@ fn commands_with(parameters: Parameters, topology: &Topology, threads: &[(CoreId
     let homes: Vec<_> = threads.iter().map(|&(home, _)| home).collect();
     let mut policy = Sandman::new(parameters);
     let mut out = Vec::new();
-    let plant = Start { now_ns: 0, topology, capabilities: &capabilities, cores: &cores, homes: &homes };
+    let plant = Start {
+        now_ns: 0,
+        topology,
+        capabilities: &capabilities,
+        cores: &cores,
+        homes: &homes,
+        goals: &Goals::default(),
+    };
     policy.start(&plant, &mut out).unwrap();
     out.clear();
 
@@ -46,7 +53,7 @@ fn commands_with(parameters: Parameters, topology: &Topology, threads: &[(CoreId
         samples.push(ThreadSample { home, requests: 1_000 * load, busy_ns, ..ThreadSample::default() });
     }
     let (now_ns, elapsed_ns) = (1_000_000_000, 1_000_000_000);
-    policy.on_interval(&Sample { now_ns, elapsed_ns, cores: &cores, threads: &samples }, &mut out);
+    policy.on_interval(&Sample { now_ns, elapsed_ns, cores: &cores, threads: &samples, readings: &[] }, &mut out);
     out
 }
 
@@ -128,7 +135,14 @@ fn a_sample_puts_right_what_was_believed() {
     let homes = [MAIN; 2];
     let mut policy = Sandman::new(Parameters { main_takes_active: false, ..Parameters::default() });
     let mut out = Vec::new();
-    let plant = Start { now_ns: 0, topology: &topology, capabilities: &capabilities, cores: &cores, homes: &homes };
+    let plant = Start {
+        now_ns: 0,
+        topology: &topology,
+        capabilities: &capabilities,
+        cores: &cores,
+        homes: &homes,
+        goals: &Goals::default(),
+    };
     policy.start(&plant, &mut out).unwrap();
     let tick = |policy: &mut Sandman, nth: u64, requests| {
         let mut out = Vec::new();
@@ -140,7 +154,8 @@ fn a_sample_puts_right_what_was_believed() {
     cores.iter_mut().for_each(|core| core.awake_ns = 1_000_000_000);
     let thread = |home| ThreadSample { home, requests: 1, busy_ns: 500_000_000, ..ThreadSample::default() };
     let threads = [thread(MAIN), thread(A)];
-    let sample = Sample { now_ns: 1_000_000_000, elapsed_ns: 1_000_000_000, cores: &cores, threads: &threads };
+    let sample =
+        Sample { now_ns: 1_000_000_000, elapsed_ns: 1_000_000_000, cores: &cores, threads: &threads, readings: &[] };
     out.clear();
     policy.on_interval(&sample, &mut out);
     assert_eq!(out, []);

@@ -12,8 +12,8 @@ use std::cell::Cell;
 use dice::Dice;
 use machine::capabilities;
 use pilotlight_plant::{
-    Command, CoreId, CoreSample, CoreState, Depth, Policy, Refusal, Sample, Start, ThreadCount, ThreadId, ThreadSample,
-    Tick, Topology,
+    Command, CoreId, CoreSample, CoreState, Depth, Goals, Policy, Refusal, Sample, Start, ThreadCount, ThreadId,
+    ThreadSample, Tick, Topology,
 };
 use pilotlight_policy::build;
 
@@ -55,7 +55,14 @@ fn start(name: &str, settings: &[(&str, &str)]) -> Box<dyn Policy> {
     let homes = vec![CoreId(0); THREADS.into()];
     let capabilities = capabilities();
     let mut policy = build(name, settings).unwrap();
-    let plant = Start { now_ns: 0, topology: &topology, capabilities: &capabilities, cores: &cores, homes: &homes };
+    let plant = Start {
+        now_ns: 0,
+        topology: &topology,
+        capabilities: &capabilities,
+        cores: &cores,
+        homes: &homes,
+        goals: &Goals::default(),
+    };
     policy.start(&plant, &mut Vec::new()).unwrap();
     policy
 }
@@ -119,7 +126,10 @@ fn intervals(name: &str) {
             core.busy_ns = (core.busy_ns + thread.busy_ns).min(core.awake_ns);
         }
         out.clear();
-        policy.on_interval(&Sample { now_ns, elapsed_ns: 10_000, cores: &cores, threads: &threads }, &mut out);
+        policy.on_interval(
+            &Sample { now_ns, elapsed_ns: 10_000, cores: &cores, threads: &threads, readings: &[] },
+            &mut out,
+        );
         commands += out.len();
         for command in &out {
             match *command {

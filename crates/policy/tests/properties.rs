@@ -269,6 +269,7 @@ proptest! {
                 let eagerly = eager.tick(elapsed_ns, &counts);
                 let lazily = if left_out { Vec::new() } else { lazy.tick(elapsed_ns, &counts) };
                 prop_assert_eq!(eagerly, lazily, "tick at {} ns, left out: {}", now_ns, left_out);
+                prop_assert_eq!(eager.stays_awake_ns, lazy.stays_awake_ns, "at {} ns", now_ns);
                 if clock.interval_ends(which) {
                     let left_out = lazy.is_quiet() && now_ns < lazy.next_needed_ns && mood.below(4) >= skip;
                     let (eagerly, lazily) = (eager.interval(true), lazy.interval(!left_out));

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
-use pilotlight_plant::{Command, CoreId, Policy, Refusal, Sample, Start, ThreadId, Tick, Unsupported, View, Wants};
+use pilotlight_plant::{Command, CoreId, Next, Policy, Sample, Start, ThreadId, Tick, Unsupported, Wants};
 use pilotlight_reactor::bench::{Gathering, Pair};
 use pilotlight_reactor::{Histogram, Idle, IoThread, Polled, Runtime, RuntimeOptions, clock};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -104,21 +104,16 @@ impl Policy for Swing {
     fn wants(&self) -> Wants {
         Wants { interval_ns: Some(50_000), ..Wants::default() }
     }
-    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<u64, Unsupported> {
-        Ok(start.now_ns)
+    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        Ok(Next::at(start.now_ns))
     }
-    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
-        tick.now_ns
+    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> Next {
+        Next::at(tick.now_ns)
     }
-    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         self.0 = 1 - self.0;
         out.push(Command::Move { thread: ThreadId(0), to: CoreId(self.0) });
-        sample.now_ns
-    }
-    fn on_refused(&mut self, _now_ns: u64, _command: &Command, _refusal: Refusal) {}
-    fn on_resume(&mut self, _now_ns: u64) {}
-    fn view(&self) -> View {
-        View::new()
+        Next::at(sample.now_ns)
     }
 }
 

@@ -4,13 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::sync_channel;
 
-use pilotlight_plant::{
-    Capabilities, Command, CoreId, NEVER, Policy, Refusal, Sample, Start, ThreadId, Tick, Topology, Unsupported, View,
-    Wants,
-};
+use pilotlight_plant::{Capabilities, Command, CoreId, Next, Policy, Start, ThreadId, Topology, Unsupported, Wants};
 
 use crate::cells::{ThreadCell, add};
-use crate::director::{Director, Instruction};
+use crate::director::{Director, DirectorOptions, Instruction};
 use crate::inbox::Inbox;
 use crate::io_thread::{IoThread, Polled};
 use crate::reactor::{Event, Idle, Peer, Reactor, Slot};
@@ -76,19 +73,8 @@ impl Policy for Listener {
     fn wants(&self) -> Wants {
         Wants { tick_ns: Some(1), ..Wants::default() }
     }
-    fn start(&mut self, _start: &Start<'_>, _out: &mut Vec<Command>) -> Result<u64, Unsupported> {
-        Ok(NEVER)
-    }
-    fn on_tick(&mut self, _tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
-        NEVER
-    }
-    fn on_interval(&mut self, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> u64 {
-        NEVER
-    }
-    fn on_refused(&mut self, _now_ns: u64, _command: &Command, _refusal: Refusal) {}
-    fn on_resume(&mut self, _now_ns: u64) {}
-    fn view(&self) -> View {
-        View::new()
+    fn start(&mut self, _start: &Start<'_>, _out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        Ok(Next::NEVER)
     }
 }
 
@@ -117,7 +103,8 @@ impl Gathering {
         let inbox = Inbox::<Event>::new(8);
         let peers: Arc<[Peer]> = Arc::new([Peer { events: inbox.sender(), cell: Arc::default() }]);
         let topology = Topology::flat(1).unwrap_or_else(|_| unreachable!("there is a core"));
-        let mut director = Director::new(peers, topology, Capabilities::default(), None, None, Arc::default());
+        let mut director =
+            Director::new(peers, topology, Capabilities::default(), &DirectorOptions::default(), Arc::default());
         let cells: Vec<Arc<ThreadCell>> = (0..threads).map(|_| Arc::default()).collect();
         let (reply, _answer) = sync_channel(1);
         director.instruct(Instruction::Policy { policy: Box::new(Listener), cells: cells.clone(), reply });

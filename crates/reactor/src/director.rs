@@ -20,13 +20,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
 use std::sync::mpsc::SyncSender;
 
 use pilotlight_plant::{
-    Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Depth, KnobId, NEVER, Policy, Refusal, Sample,
-    Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, View, Wants,
+    Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Goals, Knob, KnobId, NEVER, Next, Policy,
+    Reading, Refusal, Sample, Source, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, View,
+    Wants,
 };
 
 use crate::cells::{ThreadCell, add};
@@ -34,13 +35,18 @@ use crate::clock;
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::knobs::Knobs;
 use crate::reactor::{Event, Peer};
+use crate::readings::Readings;
+use crate::runtime::QuietTime;
 
 mod gather;
+mod orders;
 mod settings;
+mod sleep;
 #[cfg(test)]
 mod tests;
 
 use gather::Seen;
+use orders::Order;
 use settings::Settings;
 
 /// What the director is told from outside.
@@ -56,6 +62,10 @@ pub(crate) enum Instruction {
     },
     /// Say what the policy sees.
     View(SyncSender<Option<(&'static str, View)>>),
+    /// The operator asks for this from now on.
+    Goals(Goals),
+    /// Namespaces, hosts or devices have come or gone: these are the knobs and sources now.
+    Plant(Vec<Knob>, Vec<Source>),
     /// The machine has refused a setting.
     Refused {
         /// The knob.
@@ -112,12 +122,12 @@ impl DirectorCell {
     }
 }
 
-/// Where an I/O thread is to live.
-#[derive(Clone, Copy, Default)]
-struct Order {
-    to: Option<CoreId>,
-    /// The new home that it has been sent to, until it is there.
-    sent: Option<CoreId>,
+/// What a director gets beside its cores.
+#[derive(Clone, Default)]
+pub(crate) struct DirectorOptions {
+    pub(crate) quiet: QuietTime,
+    pub(crate) knobs: Option<Arc<dyn Knobs>>,
+    pub(crate) readings: Option<Arc<dyn Readings>>,
 }
 
 /// Runs a policy.
@@ -125,16 +135,23 @@ pub(crate) struct Director {
     peers: Arc<[Peer]>,
     topology: Topology,
     capabilities: Capabilities,
-    quiet_ns: Option<u64>,
+    quiet: QuietTime,
+    goals: Goals,
     settings: Settings,
+    readings: Option<Arc<dyn Readings>>,
     cell: Arc<DirectorCell>,
 
     policy: Option<Box<dyn Policy>>,
     wants: Wants,
     cells: Vec<Arc<ThreadCell>>,
-    next_needed_ns: u64,
+    next: Next,
     tick_due_ns: u64,
+    /// When the time began that the next tick is about; a sleep of the whole server is not part of it.
     last_tick_ns: u64,
+    /// When ticks were gathered last.
+    gathered_ns: u64,
+    /// When the whole server went to sleep that is now asleep.
+    asleep_since_ns: u64,
     interval_due_ns: u64,
     last_interval_ns: u64,
     /// The earliest of all that is due: one comparison a round.
@@ -146,6 +163,7 @@ pub(crate) struct Director {
     counts: Vec<ThreadCount>,
     cores: Vec<CoreSample>,
     threads: Vec<ThreadSample>,
+    read: Vec<Reading>,
     commands: Vec<Command>,
 
     orders: Vec<Order>,
@@ -162,8 +180,7 @@ impl Director {
         peers: Arc<[Peer]>,
         topology: Topology,
         capabilities: Capabilities,
-        quiet_ns: Option<u64>,
-        knobs: Option<Arc<dyn Knobs>>,
+        options: &DirectorOptions,
         cell: Arc<DirectorCell>,
     ) -> Self {
         let cores = topology.len();
@@ -171,15 +188,19 @@ impl Director {
             peers,
             topology,
             capabilities,
-            quiet_ns,
-            settings: Settings::new(knobs),
+            quiet: options.quiet,
+            goals: Goals::default(),
+            settings: Settings::new(options.knobs.clone()),
+            readings: options.readings.clone(),
             cell,
             policy: None,
             wants: Wants::default(),
             cells: Vec::new(),
-            next_needed_ns: NEVER,
+            next: Next::NEVER,
             tick_due_ns: NEVER,
             last_tick_ns: 0,
+            gathered_ns: 0,
+            asleep_since_ns: 0,
             interval_due_ns: NEVER,
             last_interval_ns: 0,
             due_ns: NEVER,
@@ -189,6 +210,7 @@ impl Director {
             counts: Vec::new(),
             cores: Vec::with_capacity(cores),
             threads: Vec::new(),
+            read: Vec::new(),
             commands: Vec::new(),
             orders: Vec::new(),
             ordered: Vec::new(),
@@ -223,67 +245,9 @@ impl Director {
         self.due_ns
     }
 
-    /// Whether the whole server may wait in the kernel at `now_ns`, after `quiet_for_ns` without a request on the main core:
-    /// every worker rests, nothing is on its way, and the policy has been told everything and waits for nothing yet.
-    pub(crate) fn is_quiet(&self, now_ns: u64, quiet_for_ns: u64) -> bool {
-        self.wants.sleeps_when_quiet
-            && self.quiet_ns.is_some_and(|quiet| quiet_for_ns >= quiet.max(self.wants.tick_ns.unwrap_or(0)))
-            && self.due_ns() > now_ns
-            && self.may_wait_for_orders()
-            && self.topology.workers().all(|core| self.state(core) != CoreState::Awake)
-    }
-
     /// What a core does, as a policy sees it: one that was told to wake is as good as awake, however long that takes.
     fn state(&self, core: CoreId) -> CoreState {
         if self.asleep_by_order[core.index()] { self.peers[core.index()].state() } else { CoreState::Awake }
-    }
-
-    /// Whether the main core may wait in the kernel for its own I/O threads: nobody wants ticks.
-    pub(crate) fn may_wait(&self) -> bool {
-        self.wants.tick_ns.is_none() && self.may_wait_for_orders()
-    }
-
-    fn may_wait_for_orders(&self) -> bool {
-        self.ordered.is_empty() && self.unsent.is_empty()
-    }
-
-    /// When the policy could act although nothing arrives. Ticks do not count: they stop with the main core.
-    pub(crate) fn due_ns(&self) -> u64 {
-        // Without ticks it is asked at intervals only.
-        if self.wants.tick_ns.is_some() { self.next_needed_ns } else { self.next_needed_ns.max(self.interval_due_ns) }
-    }
-
-    /// The main core is about to wait in the kernel, as the last one. Cores that wait in an instruction are scheduled all
-    /// the time, so they go into the kernel too.
-    pub(crate) fn before_sleep(&mut self) {
-        for core in self.topology.workers() {
-            if self.state(core) == CoreState::Asleep(Depth::MonitorWait) && !self.deepened.contains(&core) {
-                self.deepened.push(core);
-                self.send(core, Event::Sleep(Depth::ServerSleep));
-            }
-        }
-    }
-
-    /// The main core is back. Windows start anew.
-    pub(crate) fn after_sleep(&mut self, now_ns: u64) {
-        if let Some(policy) = &mut self.policy {
-            policy.on_resume(now_ns);
-        }
-        if let Some(tick_ns) = self.wants.tick_ns {
-            self.last_tick_ns = now_ns;
-            self.tick_due_ns = now_ns + tick_ns;
-        }
-        if now_ns >= self.interval_due_ns {
-            self.interval(now_ns); // it ended before anything came that ends the sleep
-        }
-        self.set_due();
-    }
-
-    /// Requests are there again: workers may rest where a store wakes them.
-    fn make_shallow(&mut self) {
-        while let Some(core) = self.deepened.pop() {
-            self.send(core, Event::Sleep(Depth::MonitorWait)); // whether it has got as deep by now or not
-        }
     }
 
     pub(crate) fn instruct(&mut self, instruction: Instruction) {
@@ -294,11 +258,44 @@ impl Director {
             Instruction::View(reply) => {
                 let _ = reply.send(self.policy.as_ref().map(|policy| (policy.name(), policy.view())));
             }
+            Instruction::Goals(goals) => {
+                self.goals = goals;
+                self.tell(|policy, now_ns, director, out| policy.on_goals(now_ns, &director.goals, out));
+            }
+            Instruction::Plant(knobs, sources) => {
+                (self.capabilities.knobs, self.capabilities.sources) = (knobs, sources);
+                self.tell(|policy, now_ns, director, out| policy.on_plant(now_ns, &director.capabilities, out));
+                self.want_readings();
+            }
             Instruction::Refused { knob, value, refusal } => {
                 if let Some(command) = self.settings.refused(knob, value) {
                     self.refuse(&command, refusal, clock::now_ns());
                 }
             }
+        }
+    }
+
+    /// Tells the policy of something that is no sample; then it is asked at the next tick and interval.
+    fn tell(&mut self, what: impl FnOnce(&mut dyn Policy, u64, &Self, &mut Vec<Command>)) {
+        let Some(mut policy) = self.policy.take() else { return };
+        let now_ns = clock::now_ns();
+        let mut commands = std::mem::take(&mut self.commands);
+        commands.clear();
+        what(&mut *policy, now_ns, self, &mut commands);
+        (self.policy, self.commands) = (Some(policy), commands);
+        self.next.needed_ns = now_ns;
+        self.carry_out(now_ns);
+        self.set_due();
+    }
+
+    /// What the policy wants to read is measured from now on.
+    fn want_readings(&mut self) {
+        let Some(policy) = &self.policy else { return };
+        self.wants.readings = policy.wants().readings;
+        self.wants.readings.retain(|id| id.index() < self.capabilities.sources.len());
+        self.read.reserve(self.wants.readings.len());
+        if let Some(readings) = &self.readings {
+            readings.want(&self.wants.readings);
         }
     }
 
@@ -315,12 +312,13 @@ impl Director {
         let (topology, capabilities) = (&self.topology, &self.capabilities);
         let mut commands = std::mem::take(&mut self.commands);
         commands.clear();
-        let start = Start { now_ns, topology, capabilities, cores: &cores, homes: &homes };
+        let start = Start { now_ns, topology, capabilities, cores: &cores, homes: &homes, goals: &self.goals };
         let started = policy.start(&start, &mut commands);
         self.commands = commands;
-        self.next_needed_ns = started?;
+        self.next = started?;
         self.wants = policy.wants();
         self.policy = Some(policy);
+        self.want_readings();
         self.begin_windows(now_ns);
         for (core, found) in (0..).map(CoreId).zip(&cores) {
             if self.asleep_by_order[core.index()] && found.state == CoreState::Awake {
@@ -363,10 +361,11 @@ impl Director {
         add(&self.cell.ticks, 1);
         self.cell.lateness.record(now_ns - self.tick_due_ns, 1);
         self.gather();
+        self.gathered_ns = now_ns;
         let elapsed_ns = now_ns - self.last_tick_ns;
         self.last_tick_ns = now_ns;
         self.tick_due_ns = next_on_grid(self.tick_due_ns, tick_ns, now_ns);
-        if self.counts.is_empty() && now_ns < self.next_needed_ns {
+        if self.counts.is_empty() && now_ns < self.next.needed_ns {
             return;
         }
         if !self.deepened.is_empty() {
@@ -375,7 +374,7 @@ impl Director {
         let Some(policy) = &mut self.policy else { return };
         self.commands.clear();
         let tick = Tick { now_ns, elapsed_ns, counts: &self.counts };
-        self.next_needed_ns = policy.on_tick(&tick, &mut self.commands);
+        self.next = policy.on_tick(&tick, &mut self.commands);
         self.carry_out(now_ns);
     }
 
@@ -387,13 +386,15 @@ impl Director {
         add(&self.cell.intervals, 1);
         let quiet = self.fill_threads();
         self.fill_cores();
-        if quiet && now_ns < self.next_needed_ns {
+        if quiet && now_ns < self.next.needed_ns {
             return;
         }
+        self.fill_readings(now_ns);
         let Some(policy) = &mut self.policy else { return };
         self.commands.clear();
-        let sample = Sample { now_ns, elapsed_ns, cores: &self.cores, threads: &self.threads };
-        self.next_needed_ns = policy.on_interval(&sample, &mut self.commands);
+        let (cores, threads) = (&self.cores[..], &self.threads[..]);
+        let sample = Sample { now_ns, elapsed_ns, cores, threads, readings: &self.read };
+        self.next = policy.on_interval(&sample, &mut self.commands);
         self.carry_out(now_ns);
     }
 
@@ -447,85 +448,6 @@ impl Director {
                 self.send(home, Event::Look);
                 Ok(())
             }
-        }
-    }
-
-    /// Whether an I/O thread is on its way to a core, or about to be; not where it lives there and nobody has sent it away.
-    fn comes(&self, thread: ThreadId, core: CoreId) -> bool {
-        let Order { to, sent } = self.orders[thread.index()];
-        let stays = self.cells[thread.index()].home() == core && sent.is_none_or(|sent| sent == core);
-        to == Some(core) && !stays
-    }
-
-    fn wake(&mut self, core: CoreId, now_ns: u64) {
-        self.asleep_by_order[core.index()] = false;
-        self.deepened.retain(|&other| other != core);
-        self.send(core, Event::Wake { sent_ns: now_ns });
-    }
-
-    fn order(&mut self, thread: ThreadId, to: CoreId, now_ns: u64) -> Result<(), Refusal> {
-        let cell = self.cells.get(thread.index()).ok_or(Refusal::Unknown)?;
-        if cell.finished.load(Acquire) || self.peers.get(to.index()).is_none() {
-            return Err(Refusal::Unknown);
-        }
-        if self.asleep_by_order[to.index()] {
-            self.wake(to, now_ns);
-        }
-        add(&self.cell.moves, 1);
-        let order = &mut self.orders[thread.index()];
-        if order.to.replace(to).is_none() {
-            self.ordered.push(thread);
-        }
-        Ok(())
-    }
-
-    /// Sends what waits for room, and moves I/O threads along.
-    fn pursue(&mut self) {
-        while let Some((core, event)) = self.unsent.pop_front() {
-            if let Err(event) = self.peers[core.index()].events.send(event) {
-                self.unsent.push_front((core, event));
-                break;
-            }
-        }
-        let mut at = 0;
-        while at < self.ordered.len() {
-            if self.is_settled(self.ordered[at]) {
-                self.ordered.swap_remove(at);
-            } else {
-                at += 1;
-            }
-        }
-    }
-
-    /// Moves one I/O thread along; whether its order is done.
-    fn is_settled(&mut self, thread: ThreadId) -> bool {
-        let cell = &self.cells[thread.index()];
-        let order = &mut self.orders[thread.index()];
-        let Some(to) = order.to.filter(|_| !cell.finished.load(Acquire)) else {
-            *order = Order::default();
-            return true;
-        };
-        let home = cell.home();
-        if order.sent.is_some_and(|sent| sent != home) {
-            return false; // on its way
-        }
-        order.sent = None;
-        if home == to {
-            order.to = None;
-            return true;
-        }
-        if self.peers[to.index()].is_ready() {
-            order.sent = Some(to);
-            self.send(home, Event::Hand { thread, to });
-        }
-        false
-    }
-
-    fn send(&mut self, core: CoreId, event: Event) {
-        let blocked = self.unsent.iter().any(|(waiting, _)| *waiting == core); // order within a ring is kept
-        let event = if blocked { Err(event) } else { self.peers[core.index()].events.send(event) };
-        if let Err(event) = event {
-            self.unsent.push_back((core, event));
         }
     }
 }

@@ -15,6 +15,7 @@
 //! | [`io_thread`] | what a reactor polls |
 //! | `reactor` | the loop of one core: poll, rest, hand over |
 //! | `watch` | which I/O threads have something to read: one system call for all |
+//! | [`readings`] | what a policy is told of watts, bytes and latencies, behind a trait |
 //! | `director` | a policy on the main core: what it is told, and how its commands are carried out |
 //! | [`knobs`] | what sets the knobs of a machine, behind a trait |
 //! | [`actuation`] | a thread that does so, and may take its time |
@@ -39,6 +40,7 @@ mod kernel_wait;
 pub mod knobs;
 mod probe;
 mod reactor;
+pub mod readings;
 mod ring;
 pub mod runtime;
 mod setpoints;
@@ -56,5 +58,6 @@ pub use inbox::{Inbox, Sender};
 pub use io_thread::{Completions, IoThread, Polled};
 pub use knobs::{Knobs, Refusals};
 pub use reactor::Idle;
-pub use runtime::{Runtime, RuntimeOptions, RuntimeStats, StartError};
+pub use readings::{ReadingBoard, Readings};
+pub use runtime::{QuietTime, Runtime, RuntimeOptions, RuntimeStats, StartError};
 pub use wait::Monitor;

@@ -7,24 +7,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use pilotlight_plant::{Capabilities, CoreId, Cost, Depth, Policy, SleepCost, Topology, Unsupported, View};
+use pilotlight_plant::{
+    Capabilities, CoreId, Cost, Depth, Goals, Knob, Policy, SleepCost, Source, Topology, Unsupported, View,
+};
 use rustix::thread::{CpuSet, sched_setaffinity, sched_yield};
 
 use crate::cells::{IoThreadStats, ReactorStats, ThreadCell};
 use crate::clock;
-use crate::director::{Director, DirectorCell, DirectorStats, Instruction};
+use crate::director::{Director, DirectorCell, DirectorOptions, DirectorStats, Instruction};
 use crate::inbox::{Inbox, Sender};
 use crate::io_thread::IoThread;
 use crate::knobs::{Knobs, Refusals};
 use crate::probe::{self, WakeUp};
 use crate::reactor::{Event, Idle, Peer, Reactor, Slot};
+use crate::readings::Readings;
 use crate::wait::{self, Monitor};
 
 /// Events that a reactor's ring holds at most.
 const EVENT_RING: usize = 1024;
-/// Quiet time after which a whole server may sleep, unless told otherwise, in nanoseconds.
-pub const DEFAULT_QUIET_NS: u64 = 1_000_000;
-
 /// Time between two looks whether reactors have ended.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -48,11 +48,24 @@ pub struct RuntimeOptions {
     pub idle: Idle,
     /// The wait instruction that sleeping cores use; `None`: they are woken by software.
     pub monitor: Option<Monitor>,
-    /// Time without a request after which every core waits in the kernel, in nanoseconds, if the policy lets it; `None`:
-    /// never.
-    pub quiet_ns: Option<u64>,
+    /// How long after the last request every core waits in the kernel, if the policy lets it.
+    pub quiet: QuietTime,
     /// What sets the knobs of the machine, if anything can.
     pub knobs: Option<Arc<dyn Knobs>>,
+    /// What measures the machine, if anything does.
+    pub readings: Option<Arc<dyn Readings>>,
+}
+
+/// How long a server that may sleep stays awake after the last request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QuietTime {
+    /// As long as the policy says ([`pilotlight_plant::Next::awake_ns`]).
+    #[default]
+    AsPolicySays,
+    /// So long, in nanoseconds.
+    Fixed(u64),
+    /// It does not sleep.
+    Never,
 }
 
 impl RuntimeOptions {
@@ -61,7 +74,15 @@ impl RuntimeOptions {
     #[must_use]
     pub fn new(cores: Vec<Option<u32>>, idle: Idle) -> Self {
         let topology = Topology::flat(cores.len().max(1) as u16).unwrap_or_else(|_| unreachable!("there is a core"));
-        Self { cores, topology, idle, monitor: wait::available(), quiet_ns: Some(DEFAULT_QUIET_NS), knobs: None }
+        Self {
+            cores,
+            topology,
+            idle,
+            monitor: wait::available(),
+            quiet: QuietTime::default(),
+            knobs: None,
+            readings: None,
+        }
     }
 }
 
@@ -99,6 +120,7 @@ pub struct Runtime {
     director: Arc<DirectorCell>,
     threads: Mutex<Vec<Arc<ThreadCell>>>,
     capabilities: Capabilities,
+    options: RuntimeOptions,
     joins: Vec<JoinHandle<()>>,
 }
 
@@ -132,6 +154,7 @@ impl Runtime {
             director: Arc::default(),
             threads: Mutex::default(),
             capabilities: measured(options),
+            options: options.clone(),
             joins: Vec::new(),
         };
         for (index, inbox) in inboxes.into_iter().enumerate() {
@@ -172,7 +195,8 @@ impl Runtime {
             if let Some(knobs) = &knobs {
                 knobs.connect(Refusals(inbox.sender()));
             }
-            Director::new(peers, topology, capabilities, options.quiet_ns, knobs, Arc::clone(&self.director))
+            let given = DirectorOptions { quiet: options.quiet, knobs, readings: options.readings.clone() };
+            Director::new(peers, topology, capabilities, &given, Arc::clone(&self.director))
         });
         let reactor = Reactor::new(id, inbox, &self.peers, options.idle);
         Reactor { monitor: options.monitor, director, ..reactor }
@@ -204,6 +228,16 @@ impl Runtime {
         let (reply, answer) = sync_channel(1);
         self.instruct(Instruction::Policy { policy, cells, reply });
         answer.recv().unwrap_or(Ok(()))
+    }
+
+    /// Asks the policy in charge, and those after it, for this from now on.
+    pub fn set_goals(&self, goals: Goals) {
+        self.instruct(Instruction::Goals(goals));
+    }
+
+    /// Namespaces, hosts or devices have come or gone: the policy is told which knobs and sources there are now.
+    pub fn plant_changed(&self) {
+        self.instruct(Instruction::Plant(knobs(&self.options), sources(&self.options)));
     }
 
     /// The policy in charge and what it sees; `None` if there is none.
@@ -311,8 +345,23 @@ pub fn capabilities(options: &RuntimeOptions) -> Capabilities {
         sleeps.push(MONITOR_WAKE);
     }
     sleeps.push(SOFTWARE_WAKE);
-    let knobs = options.knobs.as_ref().map(|knobs| knobs.knobs()).unwrap_or_default();
-    Capabilities { sleeps, moves: Some(MOVE), interrupts: true, rests: true, knobs }
+    Capabilities {
+        sleeps,
+        moves: Some(MOVE),
+        interrupts: true,
+        rests: true,
+        server_sleep: Some(SOFTWARE_WAKE.waker).filter(|_| options.quiet != QuietTime::Never),
+        knobs: knobs(options),
+        sources: sources(options),
+    }
+}
+
+fn knobs(options: &RuntimeOptions) -> Vec<Knob> {
+    options.knobs.as_ref().map(|knobs| knobs.knobs()).unwrap_or_default()
+}
+
+fn sources(options: &RuntimeOptions) -> Vec<Source> {
+    options.readings.as_ref().map(|readings| readings.sources()).unwrap_or_default()
 }
 
 pub(crate) fn pin(core: u32) -> std::io::Result<()> {

@@ -2,15 +2,17 @@
 
 mod puppet;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use pilotlight_conformance::script::Board;
 use pilotlight_conformance::{Plant, Setup, suite};
-use pilotlight_plant::{CoreId, Policy};
-use pilotlight_reactor::Runtime;
-use puppet::{PATIENCE, Shown, eventually, probe, start};
+use pilotlight_plant::{
+    CoreId, Cost, Kind, Knob, KnobId, Of, Policy, Quantity, ReadingId, Refusal, Source, Values, Window,
+};
+use pilotlight_reactor::{Idle, Knobs, ReadingBoard, Refusals, Runtime, RuntimeOptions, clock};
+use puppet::{PATIENCE, Shown, eventually, probe};
 
 const INTERVAL_NS: u64 = 1_000_000;
 
@@ -26,8 +28,48 @@ fn threads(runtime: &Runtime, setup: &Setup) -> Vec<Arc<Shown>> {
     (0..setup.threads).map(adopt).collect()
 }
 
-/// Requests for those that get any, until the script wants no more or is done, or patience ends.
-fn feed(setup: &Setup, shown: &[Arc<Shown>], board: &Board) -> Vec<u64> {
+/// A knob that is set by another thread, or refused.
+#[derive(Debug, Default)]
+struct Switch {
+    told: Mutex<Vec<(KnobId, u64)>>,
+    refusals: OnceLock<Refusals>,
+}
+
+impl Switch {
+    /// What the other thread does.
+    fn work(&self, refuses: bool) {
+        for (knob, value) in self.told.lock().expect("no panic").drain(..).filter(|_| refuses) {
+            let refusals = self.refusals.get().expect("connected at the start");
+            assert!(refusals.report(knob, value, Refusal::Failed));
+        }
+    }
+}
+
+impl Knobs for Switch {
+    fn knobs(&self) -> Vec<Knob> {
+        let (of, kind, values) = (Of::Server, Kind::LimitUw, Values::Range { min: 5, max: 9, step: 1 });
+        vec![Knob { of, kind, values, found: 9, caller: Cost::Assumed(0), effect: Cost::Assumed(0) }]
+    }
+    fn connect(&self, refusals: Refusals) {
+        self.refusals.set(refusals).expect("once");
+    }
+    fn set(&self, knob: KnobId, value: u64) -> Result<(), Refusal> {
+        self.told.lock().expect("no panic").push((knob, value));
+        Ok(())
+    }
+    fn restore(&self) {}
+}
+
+const POWER: ReadingId = ReadingId(0);
+
+/// A source that another thread writes.
+fn meter() -> ReadingBoard {
+    let (of, quantity) = (Of::Server, Quantity::PowerUw);
+    ReadingBoard::new(vec![Source { of, quantity, window_ns: 5_000_000, lag: Cost::Assumed(1_000_000) }])
+}
+
+/// Requests for those that get any, until the script wants no more or is done, or patience ends; and what else goes on meanwhile.
+fn feed(setup: &Setup, shown: &[Arc<Shown>], board: &Board, mut meanwhile: impl FnMut()) -> Vec<u64> {
     let mut fed = vec![0; shown.len()];
     let until = Instant::now() + PATIENCE;
     while !board.is_done() && Instant::now() < until {
@@ -37,6 +79,7 @@ fn feed(setup: &Setup, shown: &[Arc<Shown>], board: &Board) -> Vec<u64> {
             rustix::io::write(shown.bell.get().expect("a bell"), &1_u64.to_ne_bytes()).expect("rung");
             fed[usize::from(thread)] += 1;
         }
+        meanwhile();
         std::thread::sleep(Duration::from_micros(100));
     }
     fed
@@ -48,10 +91,26 @@ impl Plant for Live {
     }
 
     fn run(&mut self, setup: &Setup, policy: Box<dyn Policy>, board: &Board) -> Vec<u64> {
-        let mut runtime = start(setup.cores.into());
+        let (knobs, readings) = (Arc::new(Switch::default()), Arc::new(meter()));
+        let options = RuntimeOptions::new(vec![None; setup.cores.into()], Idle::Yield);
+        let options = RuntimeOptions {
+            monitor: None,
+            knobs: Some(Arc::clone(&knobs) as _),
+            readings: Some(Arc::clone(&readings) as _),
+            ..options
+        };
+        let mut runtime = Runtime::start(&options).expect("starts");
         let shown = threads(&runtime, setup);
         runtime.set_policy(policy).expect("it needs nothing");
-        let fed = feed(setup, &shown, board);
+        setup.goals.iter().for_each(|goals| runtime.set_goals(goals.clone()));
+        let mut windows = 0;
+        let fed = feed(setup, &shown, board, || {
+            knobs.work(setup.refuses);
+            windows += 1;
+            if readings.is_wanted(POWER) && (!setup.sensors_fail || windows < 1_000) {
+                readings.put(POWER, Window { ended_ns: clock::now_ns(), value: Some(7) });
+            }
+        });
         eventually("the last poll", || shown.iter().all(|shown| shown.waiting.load(SeqCst) == 0));
         let intervals = runtime.stats().director.intervals;
         eventually("the last interval", || runtime.stats().director.intervals > intervals + 3);

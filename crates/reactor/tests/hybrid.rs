@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, Cost, Kind, Knob, KnobId, NEVER, Of, Policy, Refusal, Sample, Start, ThreadId, Tick,
-    Unsupported, Values, View, Wants,
+    Command, Completions, CoreId, Cost, Kind, Knob, KnobId, Next, Of, Policy, Refusal, Sample, Start, ThreadId,
+    Unsupported, Values, Wants,
 };
 use pilotlight_reactor::{Idle, IoThread, Knobs, Polled, Refusals, Runtime, RuntimeOptions, RuntimeStats};
 use puppet::{EVERY_MS, PATIENCE, Shown, Strings, eventually, probe, puppet, start};
@@ -142,23 +142,15 @@ impl Policy for Listener {
         "listener"
     }
     fn wants(&self) -> Wants {
-        self.wants
+        self.wants.clone()
     }
-    fn start(&mut self, _start: &Start<'_>, _out: &mut Vec<Command>) -> Result<u64, Unsupported> {
-        Ok(NEVER)
+    fn start(&mut self, _start: &Start<'_>, _out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        Ok(Next::NEVER)
     }
-    fn on_tick(&mut self, _tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
-        NEVER
-    }
-    fn on_interval(&mut self, sample: &Sample<'_>, _out: &mut Vec<Command>) -> u64 {
+    fn on_interval(&mut self, sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
         let thread = &sample.threads[0];
         let _ = self.told.send((thread.requests, thread.answered, thread.in_progress_ns));
-        NEVER
-    }
-    fn on_refused(&mut self, _now_ns: u64, _command: &Command, _refusal: Refusal) {}
-    fn on_resume(&mut self, _now_ns: u64) {}
-    fn view(&self) -> View {
-        View::new()
+        Next::NEVER
     }
 }
 

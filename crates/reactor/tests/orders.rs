@@ -7,10 +7,10 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, CoreState, Depth, NEVER, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,
-    Unsupported, View, Wants,
+    Command, Completions, CoreId, CoreState, Depth, NEVER, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId,
+    Tick, Unsupported, Wants,
 };
-use pilotlight_reactor::{Idle, Runtime, RuntimeOptions};
+use pilotlight_reactor::{Idle, QuietTime, Runtime, RuntimeOptions};
 use puppet::{EVERY_MS, PATIENCE, Shown, eventually, probe, puppet, start, state};
 
 const ASLEEP: CoreState = CoreState::Asleep(Depth::SoftwareWait);
@@ -129,9 +129,9 @@ impl Policy for Sleepy {
         "sleepy"
     }
     fn wants(&self) -> Wants {
-        self.wants
+        self.wants.clone()
     }
-    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         out.extend((0..start.homes.len()).map(|thread| {
             let thread = ThreadId(thread as u16);
             Command::Completions { thread, how: self.completions }
@@ -139,38 +139,32 @@ impl Policy for Sleepy {
         let empty = start.topology.workers().filter(|core| !start.homes.contains(core));
         out.extend(empty.map(|core| Command::Sleep { core, goal: SleepGoal::SHALLOWEST }));
         self.needed_ns = start.now_ns.saturating_add(self.needed_ns);
-        Ok(self.needed_ns)
+        Ok(Next { needed_ns: self.needed_ns, awake_ns: 0 })
     }
-    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
+    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> Next {
         self.told.intervals_before.store(self.told.intervals.load(SeqCst), SeqCst);
         self.told.requests.fetch_add(tick.counts.iter().map(|count| u64::from(count.requests)).sum(), SeqCst);
-        self.needed_ns
+        Next { needed_ns: self.needed_ns, awake_ns: 0 }
     }
-    fn on_interval(&mut self, sample: &Sample<'_>, _out: &mut Vec<Command>) -> u64 {
+    fn on_interval(&mut self, sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
         self.told.intervals.fetch_add(1, SeqCst);
         if sample.now_ns >= self.needed_ns {
             self.needed_ns = NEVER;
         }
-        self.needed_ns
-    }
-    fn on_refused(&mut self, _now_ns: u64, _command: &Command, _refusal: Refusal) {}
-    fn on_resume(&mut self, _now_ns: u64) {}
-    fn view(&self) -> View {
-        View::new()
+        Next { needed_ns: self.needed_ns, awake_ns: 0 }
     }
 }
 
 fn sleepy(needed_ns: u64, interval_ns: u64, completions: Completions) -> (Arc<Told>, Box<Sleepy>) {
     let told = Arc::<Told>::default();
-    let wants =
-        Wants { tick_ns: Some(10_000), interval_ns: Some(interval_ns), sleeps_when_quiet: true, ..Wants::default() };
+    let wants = Wants { tick_ns: Some(10_000), interval_ns: Some(interval_ns), ..Wants::default() };
     (Arc::clone(&told), Box::new(Sleepy { wants, needed_ns, completions, told }))
 }
 
 /// Two cores that may sleep when nothing has come for `quiet_ns`, and a thread that can wait.
 fn waiting_thread(on: u16, quiet_ns: u64) -> (Runtime, Arc<Shown>) {
     let options = RuntimeOptions::new(vec![None; 2], Idle::Yield);
-    let options = RuntimeOptions { quiet_ns: Some(quiet_ns), monitor: None, ..options };
+    let options = RuntimeOptions { quiet: QuietTime::Fixed(quiet_ns), monitor: None, ..options };
     let runtime = Runtime::start(&options).expect("starts");
     let (shown, thread) = probe(0);
     shown.can_wait.store(true, SeqCst);
@@ -229,13 +223,10 @@ impl Policy for Rouser {
     fn wants(&self) -> Wants {
         Wants { interval_ns: Some(1), ..EVERY_MS }
     }
-    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<u64, Unsupported> {
-        Ok(start.now_ns)
+    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        Ok(Next::at(start.now_ns))
     }
-    fn on_tick(&mut self, _tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
-        NEVER
-    }
-    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         let (core, found) = (CoreId(1), sample.cores[1].state);
         match self.asked {
             Some(CoreState::Asleep(_)) if found == ASLEEP => {
@@ -251,12 +242,7 @@ impl Policy for Rouser {
                 self.asked = Some(ASLEEP);
             }
         }
-        sample.now_ns
-    }
-    fn on_refused(&mut self, _now_ns: u64, _command: &Command, _refusal: Refusal) {}
-    fn on_resume(&mut self, _now_ns: u64) {}
-    fn view(&self) -> View {
-        View::new()
+        Next::at(sample.now_ns)
     }
 }
 

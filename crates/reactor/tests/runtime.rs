@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use pilotlight_plant::{Command, Completions, CoreId, CoreState, Depth, Refusal, ThreadId, Topology, Wants};
-use pilotlight_reactor::{Idle, IoThread, Polled, Runtime, RuntimeOptions, StartError};
-use puppet::{EVERY_MS, PATIENCE, Shown, Strings, eventually, probe, puppet, start, state};
+use pilotlight_reactor::{Idle, IoThread, Polled, QuietTime, Runtime, RuntimeOptions, StartError};
+use puppet::{EVERY_MS, PATIENCE, Shown, Strings, eventually, probe, puppet, puppet_that_sleeps, start, state};
 
 #[test]
 fn a_moved_thread_is_polled_by_its_new_home_only() {
@@ -134,14 +134,15 @@ fn the_main_core_does_not_sleep_by_command_and_unknown_cores_are_refused() {
 /// A policy that lets the server sleep, at once.
 fn start_sleepy(cores: usize, threads: u16) -> (Runtime, Strings, Vec<Arc<Shown>>) {
     let options = RuntimeOptions::new(vec![None; cores], Idle::Yield);
-    let runtime = Runtime::start(&RuntimeOptions { quiet_ns: Some(0), monitor: None, ..options }).expect("starts");
+    let runtime =
+        Runtime::start(&RuntimeOptions { quiet: QuietTime::Fixed(0), monitor: None, ..options }).expect("starts");
     let shown = (0..threads).map(|id| {
         let (shown, thread) = probe(u32::from(id));
         runtime.adopt(CoreId(0), thread);
         shown
     });
     let shown = shown.collect();
-    let (strings, policy) = puppet(Wants { sleeps_when_quiet: true, ..EVERY_MS });
+    let (strings, policy) = puppet_that_sleeps(EVERY_MS, true);
     (1..cores as u16).for_each(|core| strings.sleep(core));
     runtime.set_policy(policy).expect("it needs nothing");
     (runtime, strings, shown)
@@ -218,7 +219,7 @@ fn random_orders_lose_nothing() {
     const CORES: u16 = 4;
     const THREADS: u16 = 6;
     let options = RuntimeOptions::new(vec![None; CORES.into()], Idle::Yield);
-    let options = RuntimeOptions { quiet_ns: Some(50_000), monitor: None, ..options };
+    let options = RuntimeOptions { quiet: QuietTime::Fixed(50_000), monitor: None, ..options };
     let mut runtime = Runtime::start(&options).expect("starts");
     let shown: Vec<_> = (0..THREADS)
         .map(|id| {
@@ -237,8 +238,8 @@ fn random_orders_lose_nothing() {
     };
     for round in 0..200 {
         // A new policy each round: changes while I/O threads are on their way, and cores asleep.
-        let wants = Wants { interval_ns: Some(20_000), sleeps_when_quiet: round % 3 == 0, ..EVERY_MS };
-        let (strings, policy) = puppet(wants);
+        let wants = Wants { interval_ns: Some(20_000), ..EVERY_MS };
+        let (strings, policy) = puppet_that_sleeps(wants, round % 3 == 0);
         for _ in 0..50 {
             match random(3) {
                 0 => strings.sleep(1 + random(CORES - 1)),

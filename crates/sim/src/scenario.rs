@@ -1,6 +1,6 @@
 //! What is run: a machine, its drives, a workload, for how long, with which seed.
 
-use pilotlight_plant::Topology;
+use pilotlight_plant::{Goals, Topology};
 
 use crate::machine::{Machine, Power};
 use crate::ssd::SsdModel;
@@ -29,8 +29,30 @@ pub struct Scenario {
     pub series_ns: u64,
     /// The seed of every random number.
     pub seed: u64,
+    /// How the machine measures itself, where a policy wants readings.
+    pub sensors: Sensors,
+    /// What the operator asks for from when on, in the order of time; from 0 on nothing, if not said otherwise.
+    pub goals: Vec<(u64, Goals)>,
     /// Call the policy at every tick, also where the contract lets the plant leave it out. For tests.
     pub eager: bool,
+}
+
+/// How a machine measures itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sensors {
+    /// Time over which a reading is a mean, in nanoseconds.
+    pub window_ns: u64,
+    /// Time from the end of that until the reading is known, in nanoseconds.
+    pub lag_ns: u64,
+    /// From and until when sensors fail: windows that end then are never known.
+    pub silent: Vec<(u64, u64)>,
+}
+
+impl Default for Sensors {
+    /// 100 ms, known 10 ms later: chosen, as no paper of this machine says how it would measure itself.
+    fn default() -> Self {
+        Self { window_ns: 100_000_000, lag_ns: 10_000_000, silent: Vec::new() }
+    }
 }
 
 /// What hosts ask for.

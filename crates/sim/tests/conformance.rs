@@ -6,11 +6,13 @@ use pilotlight_conformance::script::Board;
 use pilotlight_conformance::{Plant, Setup, suite};
 use pilotlight_plant::{Policy, Topology};
 use pilotlight_sim::run_traced;
-use pilotlight_sim::scenario::{Phase, Rate, Scenario, Workload};
+use pilotlight_sim::scenario::{Phase, Rate, Scenario, Sensors, Workload};
 use pilotlight_sim::trace::{Record, What};
 
 const INTERVAL_NS: u64 = 100_000;
 const FED_NS: u64 = 25_000_000;
+/// When the first goals come: just after the end of an interval.
+const GOALS_NS: u64 = 5_001_000;
 
 struct Simulated;
 
@@ -27,6 +29,11 @@ fn scenario(setup: &Setup) -> Scenario {
         ];
     }
     scenario.workload = Workload { connections };
+    scenario.machine.director.fails_ppm = if setup.refuses { 1_000_000 } else { 0 };
+    let silent = if setup.sensors_fail { vec![(FED_NS / 2, u64::MAX)] } else { Vec::new() };
+    scenario.sensors = Sensors { window_ns: 500_000, lag_ns: 1_000_000, silent };
+    let at_ns = |nth: usize| GOALS_NS + nth as u64 * INTERVAL_NS / 10;
+    scenario.goals = setup.goals.iter().enumerate().map(|(nth, goals)| (at_ns(nth), goals.clone())).collect();
     scenario
 }
 

@@ -2,7 +2,7 @@
 
 mod support;
 
-use pilotlight_plant::{Command, KnobId, NEVER, Policy, Refusal, Sample, Start, Tick, Unsupported, View, Wants};
+use pilotlight_plant::{Command, KnobId, NEVER, Next, Policy, Refusal, Start, Tick, Unsupported, Wants};
 use pilotlight_sim::accountant::audit;
 use pilotlight_sim::engine::{EPOCH_NS, run_naive, run_traced};
 use pilotlight_sim::scenario::{Rate, Scenario};
@@ -40,26 +40,16 @@ impl Policy for Orders {
         Wants { tick_ns, ..Wants::default() }
     }
 
-    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
-        Ok(self.order(start.now_ns, out))
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        Ok(Next::at(self.order(start.now_ns, out)))
     }
 
-    fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> u64 {
-        self.order(tick.now_ns, out)
-    }
-
-    fn on_interval(&mut self, _: &Sample<'_>, _: &mut Vec<Command>) -> u64 {
-        NEVER
+    fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> Next {
+        Next::at(self.order(tick.now_ns, out))
     }
 
     fn on_refused(&mut self, _: u64, command: &Command, refusal: Refusal) {
         panic!("{command:?} is refused: {refusal:?}");
-    }
-
-    fn on_resume(&mut self, _: u64) {}
-
-    fn view(&self) -> View {
-        View::new()
     }
 }
 

@@ -17,7 +17,7 @@ use std::io;
 use pilotlight_plant::Topology;
 use pilotlight_sim::machine::Machine;
 use pilotlight_sim::run_traced;
-use pilotlight_sim::scenario::{Connection, Kind, Phase, Rate, Scenario, Spacing, Workload};
+use pilotlight_sim::scenario::{Connection, Kind, Phase, Rate, Scenario, Sensors, Spacing, Workload};
 use pilotlight_sim::ssd::SsdModel;
 use pilotlight_sim::trace::{Record, What};
 
@@ -84,6 +84,8 @@ fn scenario(
         series_ns: step_ns,
         seed: 3,
         eager: false,
+        sensors: Sensors::default(),
+        goals: Vec::new(),
     }
 }
 

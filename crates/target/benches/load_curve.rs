@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use pilotlight_host::load::{LoadSpec, OpenLoop, run};
 use pilotlight_host::schedule::{Process, Schedule};
 use pilotlight_host::{ConnectOptions, Controller};
-use pilotlight_reactor::{Idle, RuntimeOptions};
+use pilotlight_reactor::{Idle, QuietTime, RuntimeOptions};
 use pilotlight_target::backend::{BackendSpec, MemoryBudget, open};
 use pilotlight_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 
@@ -28,16 +28,26 @@ struct Contender {
     label: &'static str,
     policy: &'static str,
     settings: &'static [(&'static str, &'static str)],
-    quiet_ns: u64,
+    quiet: QuietTime,
 }
 
 const GUARDED: &[(&str, &str)] = &[("guards", "recommended")];
 const CONTENDERS: [Contender; 5] = [
-    Contender { label: "static", policy: "static", settings: &[], quiet_ns: 0 },
-    Contender { label: "interrupt", policy: "interrupt", settings: &[], quiet_ns: 0 },
-    Contender { label: "sandman, sleep after 1 ms", policy: "sandman", settings: GUARDED, quiet_ns: 1_000_000 },
-    Contender { label: "sandman, sleep after 100 us", policy: "sandman", settings: GUARDED, quiet_ns: 100_000 },
-    Contender { label: "sandman, sleep after 20 us", policy: "sandman", settings: GUARDED, quiet_ns: 20_000 },
+    Contender { label: "static", policy: "static", settings: &[], quiet: QuietTime::Never },
+    Contender { label: "interrupt", policy: "interrupt", settings: &[], quiet: QuietTime::Never },
+    Contender { label: "sandman", policy: "sandman", settings: GUARDED, quiet: QuietTime::AsPolicySays },
+    Contender {
+        label: "sandman, sleep after 1 ms",
+        policy: "sandman",
+        settings: GUARDED,
+        quiet: QuietTime::Fixed(1_000_000),
+    },
+    Contender {
+        label: "sandman, sleep after 20 us",
+        policy: "sandman",
+        settings: GUARDED,
+        quiet: QuietTime::Fixed(20_000),
+    },
 ];
 
 /// One policy under one load.
@@ -66,7 +76,7 @@ fn serve(contender: &Contender) -> Server {
         ..ServerConfig::default()
     };
     let mut options = RuntimeOptions::new(vec![Some(0)], Idle::Spin);
-    options.quiet_ns = Some(contender.quiet_ns);
+    options.quiet = contender.quiet;
     let budget = Arc::new(MemoryBudget::unlimited());
     let opener = move |ns: &NamespaceConfig| open(&ns.backend, ns.block_size, &budget);
     let server = Server::start_with(config, options, Box::new(opener)).expect("the server starts");

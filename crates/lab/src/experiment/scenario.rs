@@ -86,6 +86,8 @@ pub fn build(
         series_ns: experiment.series.0,
         seed,
         eager: false,
+        sensors: sim::Sensors::default(),
+        goals: Vec::new(),
     })
 }
 

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
 pub(crate) use machine::Machine;
-pub(crate) use operation::{AdminSocket, Operation, Reactors};
+pub(crate) use operation::{AdminSocket, Operation, Reactors, SleepAfter};
 pub(crate) use problem::Problem;
 use problem::{Located, Origin, Severity, Source};
 use storage::cause;

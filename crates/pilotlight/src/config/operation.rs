@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pilotlight_plant::{CoreId, Topology};
+use pilotlight_reactor::QuietTime;
 
+use super::format_duration;
 use crate::policies::PolicyChoice;
 
 /// Reactors, what decides over them, and where the program takes orders.
@@ -12,12 +14,53 @@ use crate::policies::PolicyChoice;
 pub(crate) struct Operation {
     /// On what reactors run.
     pub(crate) reactors: Reactors,
-    /// Quiet time until the whole server waits in the kernel; `None`: it never does.
-    pub(crate) sleep_after: Option<Duration>,
+    /// How long after the last request the whole server waits in the kernel.
+    pub(crate) sleep_after: SleepAfter,
     /// The policy.
     pub(crate) policy: PolicyChoice,
     /// The control socket; `None`: there is none.
     pub(crate) admin_socket: Option<AdminSocket>,
+}
+
+/// How long after the last request the whole server waits in the kernel, if the policy lets it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SleepAfter {
+    /// As long as the policy says.
+    #[default]
+    Policy,
+    /// So long.
+    Time(Duration),
+    /// It never does.
+    Never,
+}
+
+impl SleepAfter {
+    /// As reactors take it.
+    pub(crate) fn quiet(self) -> QuietTime {
+        match self {
+            Self::Policy => QuietTime::AsPolicySays,
+            Self::Time(time) => QuietTime::Fixed(time.as_nanos() as u64),
+            Self::Never => QuietTime::Never,
+        }
+    }
+
+    /// As it is written in the configuration.
+    pub(crate) fn text(self) -> String {
+        match self {
+            Self::Policy => "policy".to_owned(),
+            Self::Time(time) => format_duration(time),
+            Self::Never => "never".to_owned(),
+        }
+    }
+
+    /// What is written, as a sentence.
+    pub(crate) fn sentence(text: &str) -> String {
+        match text {
+            "policy" => "the policy says when the server sleeps".to_owned(),
+            "never" => "the server never sleeps".to_owned(),
+            time => format!("the server may sleep after {time} of quiet"),
+        }
+    }
 }
 
 /// The control socket.

@@ -7,7 +7,7 @@ use pilotlight_target::backend::format_size;
 use pilotlight_target::config::{ServerConfig, SubsystemConfig};
 use serde_json::{Value, json};
 
-use crate::config::{Operation, format_cores, format_duration};
+use crate::config::{Operation, SleepAfter, format_cores, format_duration};
 use crate::policies::PolicyChoice;
 
 /// Stands where an address is not known.
@@ -92,9 +92,7 @@ fn policy(choice: &PolicyChoice) -> String {
 }
 
 fn quiet(operation: &Operation) -> String {
-    operation.sleep_after.map_or("the server never sleeps".to_owned(), |quiet| {
-        format!("the server may sleep after {} of quiet", format_duration(quiet))
-    })
+    SleepAfter::sentence(&operation.sleep_after.text())
 }
 
 fn summarise(out: &mut String, subsystem: &SubsystemConfig) {
@@ -177,7 +175,7 @@ fn json_of(
         "max_memory": config.limits.max_memory,
         "policy": operation.policy.name,
         "policy_parameters": operation.policy.parameters,
-        "sleep_after_ns": operation.sleep_after.map(|quiet| quiet.as_nanos() as u64),
+        "sleep_after": operation.sleep_after.text(),
         "admin_socket": operation.admin_socket.as_ref().map(|socket| &socket.path),
     })
 }
@@ -221,7 +219,7 @@ mod tests {
         let parameters = vec![("window".to_owned(), "64".to_owned()), ("z".to_owned(), "2".to_owned())];
         Operation {
             reactors: Reactors::pinned(&[0, 1, 3], 1, &[]),
-            sleep_after: Some(Duration::from_millis(5)),
+            sleep_after: SleepAfter::Time(Duration::from_millis(5)),
             policy: PolicyChoice { name: "sandman".to_owned(), parameters },
             admin_socket: Some(AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false }),
         }
@@ -267,7 +265,7 @@ mod tests {
     fn what_does_not_sleep_and_has_no_cores_or_socket_says_so() {
         let reactors = Reactors::for_tests(8);
         let policy = PolicyChoice { name: "static".to_owned(), parameters: Vec::new() };
-        let operation = Operation { reactors, sleep_after: None, policy, admin_socket: None };
+        let operation = Operation { reactors, sleep_after: SleepAfter::Never, policy, admin_socket: None };
         expect![[r#"
             The configuration is good.
             pilotlight 0.1.0 on 127.0.0.1:4420

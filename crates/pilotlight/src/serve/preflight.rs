@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use pilotlight_plant::{Capabilities, CoreId, CoreSample, CoreState, Start, Topology};
+use pilotlight_plant::{Capabilities, CoreId, CoreSample, CoreState, Goals, Start, Topology};
 use pilotlight_reactor::runtime::capabilities;
 use pilotlight_target::backend::{Backend, MemoryBudget, open};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
@@ -77,7 +77,7 @@ fn policy(choice: &PolicyChoice, topology: &Topology, capabilities: &Capabilitie
     };
     let cores: Vec<CoreSample> = topology.cores().map(|_| CoreSample::new(CoreState::Awake)).collect();
     let homes: Vec<CoreId> = (0..io_threads as usize).map(|id| CoreId((id % cores.len()) as u16)).collect();
-    let start = Start { now_ns: 0, topology, capabilities, cores: &cores, homes: &homes };
+    let start = Start { now_ns: 0, topology, capabilities, cores: &cores, homes: &homes, goals: &Goals::default() };
     let unsupported = policy.start(&start, &mut Vec::new()).err()?;
     let what = format!("policy {} needs {}, which is not available here", unsupported.policy, unsupported.what);
     Some(Problem::of_machine(what).help(unsupported.remedy))

@@ -53,8 +53,8 @@ pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Res
 pub(super) fn options(operation: &Operation) -> RuntimeOptions {
     let Reactors { cores, topology } = operation.reactors.clone();
     let idle = if operation.reactors.is_test_mode() { Idle::Yield } else { Idle::Spin };
-    let quiet_ns = operation.sleep_after.map(|quiet| quiet.as_nanos() as u64);
-    RuntimeOptions { topology, quiet_ns, ..RuntimeOptions::new(cores, idle) }
+    let quiet = operation.sleep_after.quiet();
+    RuntimeOptions { topology, quiet, ..RuntimeOptions::new(cores, idle) }
 }
 
 impl Running for Server {

@@ -283,7 +283,7 @@ mod tests {
             uptime_ns: 0,
             listening: Vec::new(),
             test_mode: false,
-            sleep_after_ns: None,
+            sleep_after: "never".to_owned(),
         }
     }
 

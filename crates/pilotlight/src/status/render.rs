@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use pilotlight_plant::Depth;
 use pilotlight_reactor::cells::SLEEPS;
@@ -10,7 +9,7 @@ use pilotlight_reactor::cells::SLEEPS;
 use super::report::{
     Count, Distribution, FailureReport, IoReport, OrdersReport, PolicyReport, PowerStateReport, ReactorReport, Report,
 };
-use crate::config::{format_cores, format_duration};
+use crate::config::{SleepAfter, format_cores};
 use crate::table::Table;
 
 /// I/O threads that are listed one by one; of more, the busiest.
@@ -24,7 +23,7 @@ pub(crate) fn text(report: &Report, colour: bool) -> String {
         let warning = "reactors have no cores of their own (test mode): these figures mean nothing elsewhere";
         let _ = writeln!(out, "{}", paint(colour, "33", warning));
     }
-    let _ = write!(out, "\n{}", policy(&report.policy, report.server.sleep_after_ns));
+    let _ = write!(out, "\n{}", policy(&report.policy, &report.server.sleep_after));
     let _ = write!(out, "{}{}", io(&report.io), power_states(&report.power_states));
     let _ = writeln!(out, "{}", failures(&report.failures, colour));
     let _ = write!(out, "{}\n{}\n", reactors(&report.reactors, colour), io_threads(report));
@@ -56,14 +55,12 @@ fn line(out: &mut String, heading: &str, text: &str) {
     let _ = writeln!(out, "{heading:20}  {text}");
 }
 
-fn policy(policy: &PolicyReport, sleep_after_ns: Option<u64>) -> String {
+fn policy(policy: &PolicyReport, sleep_after: &str) -> String {
     let mut out = String::new();
     let set = policy.parameters.iter().filter(|parameter| parameter.is_set);
     let set: Vec<String> = set.map(|parameter| format!("{}={}", parameter.key, parameter.value)).collect();
     let set = if set.is_empty() { String::new() } else { format!(" ({})", set.join(", ")) };
-    let quiet = sleep_after_ns.map_or("the server never sleeps".to_owned(), |quiet| {
-        format!("the server may sleep after {} of quiet", format_duration(Duration::from_nanos(quiet)))
-    });
+    let quiet = SleepAfter::sentence(sleep_after);
     line(&mut out, "policy", &format!("{}{set}; {quiet}", policy.name));
     let view: Vec<String> = policy.view.iter().map(|seen| format!("{} {}", seen.name, seen.value)).collect();
     if !view.is_empty() {
@@ -319,7 +316,7 @@ mod tests {
                 uptime_ns: 192_000_000_000,
                 listening: vec!["127.0.0.1:4420".parse().unwrap()],
                 test_mode: true,
-                sleep_after_ns: Some(1_000_000),
+                sleep_after: "1ms".to_owned(),
             },
             window_ns: 500_123_456,
             policy: PolicyReport {

@@ -46,8 +46,8 @@ pub(crate) struct ServerFacts {
     pub(crate) listening: Vec<SocketAddr>,
     /// Reactors have no cores of their own: figures mean nothing.
     pub(crate) test_mode: bool,
-    /// Quiet time until the whole server sleeps, in nanoseconds; `None`: it never does.
-    pub(crate) sleep_after_ns: Option<u64>,
+    /// How long after the last request the whole server sleeps: a time, `policy` or `never`.
+    pub(crate) sleep_after: String,
 }
 
 /// The policy in charge.

@@ -4,8 +4,8 @@
 //! wake-up and move: so each tick is a trial under the same circumstances, and what is counted is what would have moved.
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Policy, Refusal, Sample, SleepCost, Start,
-    ThreadCount, ThreadId, ThreadSample, Tick, Topology,
+    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Policy, Refusal, Sample, SleepCost,
+    Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology,
 };
 use pilotlight_policy::registry::sandman;
 use pilotlight_policy::{ParameterError, Sandman};
@@ -82,7 +82,14 @@ fn settle(policy: &mut Sandman, rate: f64, active: usize, mut homes: Vec<CoreId>
     let capabilities = Capabilities { moves: Some(Cost::Measured(0)), sleeps, ..Capabilities::default() };
     let mut cores = vec![CoreSample::new(CoreState::Awake); usize::from(CORES)];
     let mut out = Vec::new();
-    let plant = Start { now_ns: 0, topology: &topology, capabilities: &capabilities, cores: &cores, homes: &homes };
+    let plant = Start {
+        now_ns: 0,
+        topology: &topology,
+        capabilities: &capabilities,
+        cores: &cores,
+        homes: &homes,
+        goals: &Goals::default(),
+    };
     policy.start(&plant, &mut out).expect("the plant can do everything");
     let busy_ns = |thread: usize| if thread < active { (rate * REQUEST_NS * 100_000.0) as u64 } else { 0 };
     for second in 1..20 {
@@ -99,7 +106,10 @@ fn settle(policy: &mut Sandman, rate: f64, active: usize, mut homes: Vec<CoreId>
         };
         let threads: Vec<_> = homes.iter().enumerate().map(sample).collect();
         let now_ns = second * SECOND_NS;
-        policy.on_interval(&Sample { now_ns, elapsed_ns: SECOND_NS, cores: &cores, threads: &threads }, &mut out);
+        policy.on_interval(
+            &Sample { now_ns, elapsed_ns: SECOND_NS, cores: &cores, threads: &threads, readings: &[] },
+            &mut out,
+        );
         for command in &out {
             match *command {
                 Command::Move { thread, to } => homes[thread.index()] = to,

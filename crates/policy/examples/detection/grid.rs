@@ -5,8 +5,8 @@
 //! and how often threads really move. A second of the load is left to settle before anything is counted.
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Policy, Sample, SleepCost, Start, ThreadCount,
-    ThreadId, ThreadSample, Tick, Topology,
+    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Policy, Sample, SleepCost, Start,
+    ThreadCount, ThreadId, ThreadSample, Tick, Topology,
 };
 use pilotlight_policy::Sandman;
 use serde::Serialize;
@@ -103,7 +103,14 @@ impl Obeying {
         let cores = vec![CoreSample::new(CoreState::Awake); usize::from(CORES)];
         let homes: Vec<_> = (0..THREADS as u16).map(|thread| CoreId(thread % CORES)).collect();
         let mut out = Vec::new();
-        let plant = Start { now_ns: 0, topology: &topology, capabilities: &capabilities, cores: &cores, homes: &homes };
+        let plant = Start {
+            now_ns: 0,
+            topology: &topology,
+            capabilities: &capabilities,
+            cores: &cores,
+            homes: &homes,
+            goals: &Goals::default(),
+        };
         policy.start(&plant, &mut out).expect("the plant can do everything");
         let threads = homes.into_iter().map(|home| ThreadSample { home, ..ThreadSample::default() }).collect();
         Self { policy, now_ns: 0, cores, threads, out }
@@ -135,7 +142,7 @@ impl Obeying {
             core.busy_ns = core.busy_ns.min(core.awake_ns);
         }
         let (now_ns, elapsed_ns) = (self.now_ns, SECOND_NS);
-        let sample = Sample { now_ns, elapsed_ns, cores: &self.cores, threads: &self.threads };
+        let sample = Sample { now_ns, elapsed_ns, cores: &self.cores, threads: &self.threads, readings: &[] };
         self.policy.on_interval(&sample, &mut self.out);
         self.obey();
         self.cores.iter_mut().for_each(|core| *core = CoreSample::new(core.state));

@@ -1,8 +1,8 @@
 //! `sandman` under a load that does not change: the same work in every tick.
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Policy, Sample, SleepCost, Start, ThreadCount,
-    ThreadId, ThreadSample, Tick, Topology,
+    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Policy, Sample, SleepCost, Start,
+    ThreadCount, ThreadId, ThreadSample, Tick, Topology,
 };
 use pilotlight_policy::Sandman;
 use pilotlight_policy::registry::sandman;
@@ -33,7 +33,14 @@ impl Load {
         let capabilities = Capabilities { moves: Some(Cost::Measured(0)), sleeps, ..Capabilities::default() };
         let mut policy = sandman(settings).expect("the settings are right");
         let mut out = Vec::with_capacity(20_000);
-        let plant = Start { now_ns: 0, topology: &topology, capabilities: &capabilities, cores: &cores, homes: &homes };
+        let plant = Start {
+            now_ns: 0,
+            topology: &topology,
+            capabilities: &capabilities,
+            cores: &cores,
+            homes: &homes,
+            goals: &Goals::default(),
+        };
         policy.start(&plant, &mut out).expect("the plant can do everything");
         let rows = (0..ROWS).map(|row| counts(row, active)).collect();
         Self { policy, topology, rows, tick: 0, threads, out }
@@ -62,7 +69,8 @@ impl Load {
             |thread| ThreadSample { home: CoreId(thread % 48), requests: percent, busy_ns, ..ThreadSample::default() };
         let cores = vec![core; self.topology.len()];
         let threads: Vec<_> = (0..self.threads).map(thread).collect();
-        let sample = Sample { now_ns: self.tick * elapsed_ns, elapsed_ns, cores: &cores, threads: &threads };
+        let sample =
+            Sample { now_ns: self.tick * elapsed_ns, elapsed_ns, cores: &cores, threads: &threads, readings: &[] };
         self.policy.on_interval(&sample, &mut self.out);
         self.out.len()
     }

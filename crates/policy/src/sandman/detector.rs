@@ -173,6 +173,15 @@ impl Detector {
         }
     }
 
+    /// There were no ticks until now, and nothing came. If the window ends before, what was in it is no measure of what comes, and it
+    /// starts anew; else the next tick puts in the quiet ones.
+    pub fn resume(&mut self, now_ns: u64) {
+        let window_ns = (self.ring.window as u64 + self.ring.average).saturating_mul(self.interval_ns);
+        if now_ns.saturating_sub(self.end_ns) >= window_ns {
+            self.restart(now_ns);
+        }
+    }
+
     /// What was before is no measure of what comes: the windows start anew at `now_ns`.
     pub fn restart(&mut self, now_ns: u64) {
         self.forget();

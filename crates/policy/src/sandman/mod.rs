@@ -23,12 +23,13 @@ pub mod parameters;
 pub mod select;
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, CoreState, NEVER, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,
+    Command, Completions, CoreId, CoreState, NEVER, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,
     Unsupported, View, Wants,
 };
 
 pub use parameters::{Detect, Parameters};
 
+use crate::gap::Gap;
 use crate::grid::Grid;
 use belief::Belief;
 use by_load::ByLoad;
@@ -79,6 +80,8 @@ struct Running {
     woke: bool,
     /// There was no core left to give away, and nothing has changed since.
     exhausted: bool,
+    /// Where the whole server may sleep.
+    gap: Option<Gap>,
 }
 
 impl Sandman {
@@ -109,6 +112,10 @@ impl Cores for Belief {
 }
 
 impl Running {
+    fn next(&self) -> Next {
+        Next { needed_ns: self.due_ns, awake_ns: self.gap.map_or(NEVER, |gap| gap.awake_ns()) }
+    }
+
     /// Gives each thread that has surged a whole core, as long as there are any; how many got one.
     fn scale_up(&mut self, now_ns: u64, parameters: &Parameters, out: &mut Vec<Command>) -> u64 {
         let before = out.len();
@@ -159,13 +166,12 @@ impl Policy for Sandman {
             tick_ns: Some(self.parameters.fine_interval_ns),
             tick_busy: self.parameters.detect == Detect::Load,
             interval_ns: Some(self.parameters.coarse_interval_ns),
-            service: false,
-            sleeps_when_quiet: self.parameters.server_sleep,
+            ..Wants::default()
         }
     }
 
     /// Threads poll, and stay where they are until there is something to go by; those on a core that sleeps go to the main core.
-    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         if start.capabilities.moves.is_none() {
             return Err(Self::unsupported("I/O threads that can be moved"));
         }
@@ -193,26 +199,30 @@ impl Policy for Sandman {
             due_ns: start.now_ns.saturating_add(self.parameters.coarse_interval_ns),
             woke: false,
             exhausted: false,
+            gap: start.capabilities.server_sleep.filter(|_| self.parameters.server_sleep).map(Gap::new),
         };
-        let due_ns = running.due_ns;
+        let next = running.next();
         self.running = Some(running);
-        Ok(due_ns)
+        Ok(next)
     }
 
-    fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> u64 {
-        let Some(running) = &mut self.running else { return NEVER };
+    fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> Next {
+        let Some(running) = &mut self.running else { return Next::NEVER };
         running.surged.clear();
+        if let Some(gap) = &mut running.gap {
+            gap.on_tick(tick);
+        }
         match self.parameters.detect {
             Detect::Queues => running.detector.on_tick(tick, &mut running.surged),
             Detect::Load => running.by_load.on_tick(tick, &running.belief, &mut running.surged),
         }
         self.counters.surges += running.surged.len() as u64;
         self.counters.surge_moves += running.scale_up(tick.now_ns, &self.parameters, out);
-        running.due_ns
+        running.next()
     }
 
-    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
-        let Some(running) = &mut self.running else { return NEVER };
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
+        let Some(running) = &mut self.running else { return Next::NEVER };
         running.belief.see(sample.cores, sample.threads.iter().map(|thread| thread.home));
         let plan = consolidate::plan(sample, running.belief.topology(), &self.parameters);
         let before = out.len();
@@ -227,7 +237,7 @@ impl Policy for Sandman {
         running.exhausted = false;
         let rests = !woke && out.len() == before && running.belief.rests();
         running.due_ns = if rests { NEVER } else { running.grid.after(sample.now_ns) };
-        running.due_ns
+        running.next()
     }
 
     fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {
@@ -238,9 +248,10 @@ impl Policy for Sandman {
         }
     }
 
+    /// A sleep that the window reaches beyond is quiet ticks.
     fn on_resume(&mut self, now_ns: u64) {
         if let Some(running) = &mut self.running {
-            running.detector.restart(now_ns);
+            running.detector.resume(now_ns);
         }
     }
 

@@ -18,6 +18,8 @@ pub(crate) fn capabilities() -> Capabilities {
         interrupts: true,
         sleeps: vec![sleep(Depth::MonitorWait, 3_000), sleep(Depth::SoftwareWait, 27_000)],
         rests: true,
+        server_sleep: Some(Cost::Measured(14_000)),
+        sources: Vec::new(),
         knobs: (0..64).map(frequency).collect(),
     }
 }

@@ -7,8 +7,8 @@ mod machine;
 use std::collections::VecDeque;
 
 use pilotlight_plant::{
-    Command, CoreId, CoreSample, CoreState, Policy, Refusal, Sample, Start, ThreadCount, ThreadId, ThreadSample, Tick,
-    Topology,
+    Command, CoreId, CoreSample, CoreState, Goals, Policy, Refusal, Sample, Start, ThreadCount, ThreadId, ThreadSample,
+    Tick, Topology,
 };
 
 pub(crate) use dice::Dice;
@@ -42,6 +42,7 @@ pub(crate) struct Plant {
     pub(crate) homes: Vec<CoreId>,
     pub(crate) now_ns: u64,
     pub(crate) next_needed_ns: u64,
+    pub(crate) stays_awake_ns: u64,
     policy: Box<dyn Policy>,
     manners: Manners,
     dice: Dice,
@@ -75,6 +76,7 @@ impl Plant {
             homes,
             now_ns: 1_000_000,
             next_needed_ns: 0,
+            stays_awake_ns: 0,
             policy,
             manners,
             dice: Dice(1),
@@ -97,8 +99,10 @@ impl Plant {
         let capabilities = capabilities();
         let (now_ns, topology, homes) = (self.now_ns, &self.topology, &self.homes[..]);
         let mut out = Vec::new();
-        let plant = Start { now_ns, topology, capabilities: &capabilities, cores: &cores, homes };
-        self.next_needed_ns = self.policy.start(&plant, &mut out).expect("this plant can do everything");
+        let plant =
+            Start { now_ns, topology, capabilities: &capabilities, cores: &cores, homes, goals: &Goals::default() };
+        let next = self.policy.start(&plant, &mut out).expect("this plant can do everything");
+        (self.next_needed_ns, self.stays_awake_ns) = (next.needed_ns, next.awake_ns);
         let wakes_all = !["sandman", "dynamic"].contains(&self.policy.name());
         self.obey(&out, wakes_all);
         out
@@ -141,11 +145,15 @@ impl Plant {
         self.busy_ns[self.homes[thread].index()] += busy_ns;
     }
 
-    /// A tick; what the policy commanded.
+    /// A tick, if the policy wants any; what it commanded.
     pub(crate) fn tick(&mut self, elapsed_ns: u64, counts: &[ThreadCount]) -> Vec<Command> {
         let mut out = Vec::new();
+        if self.policy.wants().tick_ns.is_none() {
+            return out;
+        }
         let tick = Tick { now_ns: self.now_ns, elapsed_ns, counts };
-        self.next_needed_ns = self.policy.on_tick(&tick, &mut out);
+        let next = self.policy.on_tick(&tick, &mut out);
+        (self.next_needed_ns, self.stays_awake_ns) = (next.needed_ns, next.awake_ns);
         self.check_whole_cores(&out);
         self.obey(&out, false);
         out
@@ -169,8 +177,9 @@ impl Plant {
         self.awake_ns.fill(0);
         let mut out = Vec::new();
         if told {
-            let sample = Sample { now_ns: self.now_ns, elapsed_ns, cores: &cores, threads: &threads };
-            self.next_needed_ns = self.policy.on_interval(&sample, &mut out);
+            let sample = Sample { now_ns: self.now_ns, elapsed_ns, cores: &cores, threads: &threads, readings: &[] };
+            let next = self.policy.on_interval(&sample, &mut out);
+            (self.next_needed_ns, self.stays_awake_ns) = (next.needed_ns, next.awake_ns);
             self.obey(&out, false);
         }
         out

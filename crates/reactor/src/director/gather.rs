@@ -86,6 +86,15 @@ impl Director {
         quiet
     }
 
+    /// What is known of the sources that the policy wants.
+    pub(super) fn fill_readings(&mut self, now_ns: u64) {
+        self.read.clear();
+        for &id in &self.wants.readings {
+            let last = self.readings.as_ref().and_then(|readings| readings.last(id));
+            self.read.push(self.capabilities.sources[id.index()].reading(id, last, now_ns));
+        }
+    }
+
     pub(super) fn fill_cores(&mut self) {
         self.cores.clear();
         for core in self.topology.cores() {

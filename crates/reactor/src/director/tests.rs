@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::sync_channel;
 
-use pilotlight_plant::{Cost, SleepGoal, Wants};
+use pilotlight_plant::{Cost, Depth, SleepGoal, Wants};
 use proptest::prelude::*;
 
 use super::*;
@@ -24,23 +24,15 @@ impl Policy for Script {
         "script"
     }
     fn wants(&self) -> Wants {
-        Wants { tick_ns: Some(10_000), tick_busy: false, sleeps_when_quiet: true, ..Wants::default() }
+        Wants { tick_ns: Some(10_000), ..Wants::default() }
     }
-    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         self.next(out);
-        Ok(start.now_ns)
+        Ok(Next { needed_ns: start.now_ns, awake_ns: 0 })
     }
-    fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> u64 {
+    fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> Next {
         self.next(out);
-        if self.0.is_empty() { NEVER } else { tick.now_ns }
-    }
-    fn on_interval(&mut self, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> u64 {
-        NEVER
-    }
-    fn on_refused(&mut self, _now_ns: u64, _command: &Command, _refusal: Refusal) {}
-    fn on_resume(&mut self, _now_ns: u64) {}
-    fn view(&self) -> View {
-        View::new()
+        Next { needed_ns: if self.0.is_empty() { NEVER } else { tick.now_ns }, awake_ns: 0 }
     }
 }
 
@@ -64,7 +56,7 @@ fn stage(cores: u16, ring: usize, threads: usize, script: Vec<Vec<Command>>) -> 
         ..Capabilities::default()
     };
     let topology = Topology::flat(cores).expect("cores");
-    let mut director = Director::new(peers, topology, capabilities, Some(0), None, Arc::default());
+    let mut director = Director::new(peers, topology, capabilities, &DirectorOptions::default(), Arc::default());
     let cells: Vec<Arc<ThreadCell>> = (0..threads).map(|_| Arc::default()).collect();
     let (reply, answer) = sync_channel(1);
     director.instruct(Instruction::Policy { policy: Box::new(Script(script)), cells: cells.clone(), reply });
@@ -106,7 +98,7 @@ fn a_core_still_on_its_way_down_is_made_shallow_again() {
     let mut stage = stage(2, 16, 1, vec![vec![sleep(1)]]);
     assert_eq!(stage.sleep_of(1, None), Some(Depth::MonitorWait));
     stage.fall_asleep(1, Depth::MonitorWait);
-    stage.director.before_sleep();
+    stage.director.before_sleep(stage.now_ns, 0);
     assert_eq!(stage.sleep_of(1, None), Some(Depth::ServerSleep));
     stage.director.peers[1].cell.wake(stage.now_ns); // to fall asleep again, deeper, soon
     stage.director.after_sleep(stage.now_ns);
@@ -119,9 +111,9 @@ fn a_core_that_is_being_woken_does_not_fall_deeper() {
     let mut stage = stage(2, 16, 1, vec![vec![sleep(1)], vec![Command::Wake { core: CoreId(1) }]]);
     stage.fall_asleep(1, Depth::MonitorWait);
     stage.tick();
-    stage.director.before_sleep();
+    stage.director.before_sleep(stage.now_ns, 0);
     assert_eq!(stage.sleep_of(1, None), None);
-    assert!(!stage.director.is_quiet(stage.now_ns, u64::MAX), "a core is to poll");
+    assert!(!stage.director.is_quiet(stage.now_ns, 0), "a core is to poll");
 }
 
 /// Whether the first core has been told to hand an I/O thread over.

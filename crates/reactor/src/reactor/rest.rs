@@ -52,7 +52,7 @@ impl Reactor {
             ns => Rest::Pause { until_ns: now.saturating_add(ns) },
         };
         if let Some(director) = &self.director {
-            let depth = if director.is_quiet(now, now.saturating_sub(self.last_request_ns)) {
+            let depth = if director.is_quiet(now, self.last_request_ns) {
                 Depth::ServerSleep
             } else if interrupts && director.may_wait() {
                 Depth::SoftwareWait
@@ -141,7 +141,7 @@ impl Reactor {
         if self.inbox.arm() && self.waits_as_told() {
             let server = depth == Depth::ServerSleep;
             if let Some(director) = self.director.as_mut().filter(|_| server) {
-                director.before_sleep();
+                until_ns = until_ns.min(director.before_sleep(*now, self.last_request_ns));
             }
             self.fall_asleep_together(depth, *now);
             if let Ok(bell) = self.inbox.doorbell() {

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, CoreState, NEVER, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,
+    Command, Completions, CoreId, CoreState, NEVER, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,
     Unsupported, View, Wants,
 };
 use pilotlight_reactor::{Idle, IoThread, Polled, Runtime, RuntimeOptions};
@@ -28,6 +28,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 pub struct Puppet {
     commands: mpsc::Receiver<Command>,
     wants: Wants,
+    sleeps: bool,
     refused: mpsc::Sender<(Command, Refusal)>,
 }
 
@@ -37,12 +38,17 @@ pub struct Strings {
 }
 
 pub const EVERY_MS: Wants =
-    Wants { tick_ns: None, tick_busy: false, interval_ns: Some(1_000_000), service: false, sleeps_when_quiet: false };
+    Wants { tick_ns: None, tick_busy: false, interval_ns: Some(1_000_000), service: false, readings: Vec::new() };
 
 pub fn puppet(wants: Wants) -> (Strings, Box<Puppet>) {
+    puppet_that_sleeps(wants, false)
+}
+
+/// One that lets the server sleep at once, or not at all.
+pub fn puppet_that_sleeps(wants: Wants, sleeps: bool) -> (Strings, Box<Puppet>) {
     let (send, commands) = mpsc::channel();
     let (refuse, refused) = mpsc::channel();
-    (Strings { commands: send, refused }, Box::new(Puppet { commands, wants, refused: refuse }))
+    (Strings { commands: send, refused }, Box::new(Puppet { commands, wants, sleeps, refused: refuse }))
 }
 
 impl Strings {
@@ -62,23 +68,22 @@ impl Policy for Puppet {
         "puppet"
     }
     fn wants(&self) -> Wants {
-        self.wants
+        self.wants.clone()
     }
-    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         out.extend(self.commands.try_iter());
-        Ok(start.now_ns)
+        Ok(Next { needed_ns: start.now_ns, awake_ns: if self.sleeps { 0 } else { NEVER } })
     }
-    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
-        tick.now_ns
+    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> Next {
+        Next::at(tick.now_ns)
     }
-    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         out.extend(self.commands.try_iter());
-        if self.wants.sleeps_when_quiet { NEVER } else { sample.now_ns }
+        if self.sleeps { Next { needed_ns: NEVER, awake_ns: 0 } } else { Next::at(sample.now_ns) }
     }
     fn on_refused(&mut self, _now_ns: u64, command: &Command, refusal: Refusal) {
         let _ = self.refused.send((*command, refusal));
     }
-    fn on_resume(&mut self, _now_ns: u64) {}
     fn view(&self) -> View {
         vec![("strings", "2".into())]
     }

@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, CoreState, Depth, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,
-    Unsupported, View, Wants,
+    Command, Completions, CoreId, CoreState, Depth, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,
+    Unsupported, Wants,
 };
 use pilotlight_reactor::{Idle, IoThread, Monitor, Polled, Runtime, RuntimeOptions};
 
@@ -40,24 +40,20 @@ impl Policy for Puppet {
     fn wants(&self) -> Wants {
         Wants { interval_ns: Some(100_000), ..Wants::default() }
     }
-    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         let depths: Vec<Depth> = start.capabilities.sleeps.iter().map(|sleep| sleep.depth).collect();
         assert_eq!(depths, [Depth::MonitorWait, Depth::SoftwareWait]);
-        Ok(start.now_ns)
+        Ok(Next::at(start.now_ns))
     }
-    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
-        tick.now_ns
+    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> Next {
+        Next::at(tick.now_ns)
     }
-    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         out.extend(self.0.try_iter());
-        sample.now_ns
+        Next::at(sample.now_ns)
     }
     fn on_refused(&mut self, _now_ns: u64, command: &Command, refusal: Refusal) {
         panic!("{command:?}: {refusal}");
-    }
-    fn on_resume(&mut self, _now_ns: u64) {}
-    fn view(&self) -> View {
-        View::new()
     }
 }
 

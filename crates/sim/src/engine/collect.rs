@@ -3,7 +3,7 @@
 use super::director::Director;
 use super::floor::{Floor, Submission};
 use super::host::Sent;
-use super::meter::{Metering, Total, members};
+use super::meter::{Total, members};
 use super::request::Job;
 use crate::histogram::Histogram;
 use crate::machine::Power;
@@ -43,6 +43,8 @@ pub(crate) struct Collector {
     requests: Requests,
     /// Sent, and answered, in the first half.
     first_half: (u64, u64),
+    /// What the stretch has taken so far.
+    spent: Total,
 }
 
 /// What a drive can take over a stretch, in 1/4096 nanojoule.
@@ -57,7 +59,7 @@ fn most(ceiling_uw: Option<u64>, stretch_ns: u64) -> u128 {
 
 /// A member of the family of power models.
 #[derive(Debug)]
-struct Member {
+pub(super) struct Member {
     power: Power,
     model: PowerModel,
     /// CPU energy that is not yet a microjoule.
@@ -66,13 +68,19 @@ struct Member {
 }
 
 impl Member {
-    fn new(power: &Power, scenario: &Scenario) -> Self {
+    pub(super) fn new(power: &Power, scenario: &Scenario) -> Self {
         let model = PowerModel::new(power, &scenario.machine.speed);
         Self { power: *power, model, rest_fj: 0, measured: Energy::default() }
     }
 
     /// What a stretch took, in which each drive has read and written so many bytes.
-    fn stretch(&mut self, epoch: &Epoch, stretch_ns: u64, moved: &[(u64, u64)], ceilings_uw: &[Option<u64>]) -> Energy {
+    pub(super) fn stretch(
+        &mut self,
+        epoch: &Epoch,
+        stretch_ns: u64,
+        moved: &[(u64, u64)],
+        ceilings_uw: &[Option<u64>],
+    ) -> Energy {
         let cpu_fj = epoch.cpu_fj + self.rest_fj;
         self.rest_fj = cpu_fj % FJ;
         let others_uw = self.model.others_uw(stretch_ns, epoch.polling, epoch.not_deep);
@@ -84,6 +92,16 @@ impl Member {
             drives_uj: over(self.power.drives_idle_uw) + (load / UNITS) as u64,
             others_uj: over(others_uw),
         }
+    }
+
+    /// All drives without load.
+    pub(super) fn drives_idle_uw(&self) -> u64 {
+        self.power.drives_idle_uw
+    }
+
+    /// What a drive takes to move so many bytes in a stretch, beyond what it takes idle.
+    pub(super) fn load_uj(&self, moved: (u64, u64), ceiling_uw: Option<u64>, stretch_ns: u64) -> u64 {
+        (self.load(moved).min(most(ceiling_uw, stretch_ns)) / UNITS) as u64
     }
 
     /// What drives would have taken beyond their ceilings.
@@ -128,6 +146,7 @@ impl Collector {
             moves_before: 0,
             requests: Requests::default(),
             first_half: (0, 0),
+            spent: Total::new(scenario.family.len() + 1),
         }
     }
 
@@ -182,10 +201,15 @@ impl Collector {
         stretch as usize
     }
 
+    /// What the meter has accounted for.
+    pub(crate) fn spend(&mut self, total: &Total) {
+        self.spent.add(total, 1);
+    }
+
     /// A stretch has ended.
-    pub(crate) fn stretch(&mut self, meter: &mut dyn Metering, director: &mut Director, floor: &Floor<'_>) {
+    pub(crate) fn stretch(&mut self, director: &mut Director, floor: &Floor<'_>) {
         let members = self.members.len();
-        let Total { epochs, awake_ns, capacity_ns } = meter.take();
+        let Total { epochs, awake_ns, capacity_ns } = std::mem::replace(&mut self.spent, Total::new(members));
         debug_assert_eq!(epochs.len(), members);
         let Some(stretch) = self.series.get_mut(self.ended) else { return };
         let measured = self.ended as u64 * self.stretch_ns >= self.warm_up_ns;

@@ -5,21 +5,20 @@
 //! core, that core sees at its next boundary.
 
 use pilotlight_plant::{
-    Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Cost, Depth, Kind, Knob, KnobId, NEVER, Of,
-    Policy, Refusal, Sample, SleepCost, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported,
-    Values, View, Wants,
+    Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Depth, Goals, Kind, KnobId, NEVER, Of, Policy,
+    Refusal, Sample, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, View, Wants,
 };
 
+use super::abilities::{STORE_NS, capabilities};
 use super::core::Core;
 use super::floor::{Floor, Message, Say};
 use super::meter::Metering;
-use crate::machine::{Machine, Speed};
+use super::sensors::Sensors;
+use crate::machine::Machine;
 use crate::outcome::Decisions;
 use crate::rng::{Purpose, Stream, below};
+use crate::scenario::Scenario;
 use crate::trace::What;
-
-/// Time of a core that stores a message for another, in nanoseconds at full speed.
-const STORE_NS: u32 = 20;
 
 /// One thread as it was when the policy was last asked.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,6 +38,8 @@ pub(crate) struct Director {
     eager: bool,
     tick_due_ns: u64,
     interval_due_ns: u64,
+    /// Goals that are still to come, and when; the next one last.
+    goals: Vec<(u64, Goals)>,
     ticked_ns: u64,
     sampled_ns: u64,
     next_needed_ns: u64,
@@ -55,6 +56,8 @@ pub(crate) struct Director {
     cores: Vec<CoreSample>,
     threads: Vec<ThreadSample>,
     commands: Vec<Command>,
+    /// Where the policy wants readings.
+    pub(crate) sensors: Option<Sensors>,
     /// Which commands fail.
     failures: Stream,
     pub(crate) decisions: Decisions,
@@ -63,69 +66,27 @@ pub(crate) struct Director {
     pub(crate) looks: u64,
 }
 
-/// What a machine of these cores can do.
-#[must_use]
-pub fn capabilities(machine: &Machine, topology: &Topology) -> Capabilities {
-    let sleep = machine.sleep;
-    let cost =
-        |depth, waker_ns, wake_ns| SleepCost { depth, waker: Cost::Measured(waker_ns), wake: Cost::Measured(wake_ns) };
-    let mut sleeps = Vec::new();
-    if sleep.monitor {
-        sleeps.push(cost(Depth::MonitorWait, u64::from(STORE_NS), sleep.monitor_wake_ns));
-    }
-    let wake_ns = sleep.software_wake_ns + kernel_exit_ns(machine);
-    sleeps.push(cost(Depth::SoftwareWait, sleep.software_waker_ns, wake_ns));
-    Capabilities {
-        sleeps,
-        moves: Some(Cost::Measured(u64::from(machine.director.move_ns))),
-        interrupts: true,
-        rests: true,
-        knobs: frequencies(machine, topology),
-    }
-}
-
-/// The frequency of each core, where it can be set.
-fn frequencies(machine: &Machine, topology: &Topology) -> Vec<Knob> {
-    let Speed { min_khz, max_khz, step_khz, transition_ns, .. } = machine.speed;
-    let [min, max, step] = [min_khz, max_khz, step_khz.max(1)].map(u64::from);
-    let knob = |core| Knob {
-        of: Of::Core(core),
-        kind: Kind::FrequencyKhz,
-        values: Values::Range { min, max, step },
-        found: max,
-        caller: Cost::Measured(u64::from(machine.director.frequency_ns)),
-        effect: Cost::Measured(transition_ns),
-    };
-    if min < max { topology.cores().map(knob).collect() } else { Vec::new() }
-}
-
-/// How long the way back from the state takes in which the kernel lets a core rest that nobody needs.
-fn kernel_exit_ns(machine: &Machine) -> u64 {
-    let deep = machine.power.family.kernel_idles_deep;
-    if deep { machine.kernel.deep_exit_ns } else { machine.kernel.shallow_exit_ns }
-}
-
 impl Director {
     /// # Errors
     /// If the policy needs what the machine cannot do.
     pub(crate) fn start(
         policy: Box<dyn Policy>,
-        topology: &Topology,
-        (eager, seed): (bool, u64),
+        scenario: &Scenario,
         cores: &mut [Core],
         meter: &mut dyn Metering,
         floor: &mut Floor<'_>,
     ) -> Result<Self, Unsupported> {
-        let wants = policy.wants();
+        let topology = &scenario.topology;
         let threads = floor.threads.len();
         let mut director = Self {
             policy,
-            wants,
+            wants: Wants::default(),
             topology: topology.clone(),
-            capabilities: capabilities(floor.machine, topology),
-            eager,
-            tick_due_ns: wants.tick_ns.unwrap_or(u64::MAX),
-            interval_due_ns: wants.interval_ns.unwrap_or(u64::MAX),
+            capabilities: capabilities(scenario),
+            eager: scenario.eager,
+            tick_due_ns: NEVER,
+            interval_due_ns: NEVER,
+            goals: scenario.goals.iter().rev().cloned().collect(),
             ticked_ns: 0,
             sampled_ns: 0,
             next_needed_ns: NEVER,
@@ -139,18 +100,26 @@ impl Director {
             cores: Vec::with_capacity(cores.len()),
             threads: Vec::with_capacity(threads),
             commands: Vec::new(),
-            failures: Stream::new(seed, Purpose::Machine, 0),
+            sensors: None,
+            failures: Stream::new(scenario.seed, Purpose::Machine, 0),
             decisions: Decisions::default(),
             moves: 0,
             looks: 0,
         };
         let states = vec![CoreSample::new(CoreState::Awake); cores.len()];
         let homes: Vec<_> = floor.threads.iter().map(|thread| CoreId(thread.destination)).collect();
-        let start = Start { now_ns: 0, topology, capabilities: &director.capabilities, cores: &states, homes: &homes };
+        let goals = director.goals.pop_if(|(at_ns, _)| *at_ns == 0).map(|(_, goals)| goals).unwrap_or_default();
+        let capabilities = &director.capabilities;
+        let start = Start { now_ns: 0, topology, capabilities, cores: &states, homes: &homes, goals: &goals };
+        director.next_needed_ns = director.policy.start(&start, &mut director.commands)?.needed_ns;
+        let wants = director.policy.wants();
+        director.tick_due_ns = wants.tick_ns.unwrap_or(NEVER);
+        director.interval_due_ns = wants.interval_ns.unwrap_or(NEVER);
+        director.sensors = Sensors::new(&wants.readings, &director.capabilities.sources, scenario);
         if let Some(every_ns) = wants.tick_ns.or(wants.interval_ns) {
             meter.fill(floor.machine.director.fill_ns, every_ns, cores);
         }
-        director.next_needed_ns = director.policy.start(&start, &mut director.commands)?;
+        director.wants = wants;
         director.carry_out(cores, meter, floor);
         floor.ask_ns = director.due_ns();
         Ok(director)
@@ -161,7 +130,12 @@ impl Director {
     }
 
     fn due_ns(&self) -> u64 {
-        self.tick_due_ns.min(self.interval_due_ns)
+        self.tick_due_ns.min(self.interval_due_ns).min(self.goals_due_ns())
+    }
+
+    /// When the next goals come.
+    fn goals_due_ns(&self) -> u64 {
+        self.goals.last().map_or(NEVER, |&(at_ns, _)| at_ns)
     }
 
     /// Asks the policy what is due. The main core is at a boundary, and every other core has come as far.
@@ -172,6 +146,13 @@ impl Director {
         self.decisions.late_ns += now_ns - self.due_ns();
         let (tick, interval) = (self.tick_due_ns <= now_ns, self.interval_due_ns <= now_ns);
         let asked = self.decisions.asked;
+        while let Some((_, goals)) = self.goals.pop_if(|(at_ns, _)| *at_ns <= now_ns) {
+            self.decide(cores, floor);
+            self.decisions.asked += 1;
+            self.policy.on_goals(now_ns, &goals, &mut self.commands);
+            self.next_needed_ns = now_ns;
+            self.carry_out(cores, meter, floor);
+        }
         if tick {
             self.tick_due_ns = self.tick_after_ns(now_ns);
             self.decide(cores, floor);
@@ -199,7 +180,8 @@ impl Director {
     /// core has just asked.
     pub(crate) fn pass(&mut self, main: &mut Core, floor: &mut Floor<'_>, until_ns: u64) {
         let Some(loop_ns) = main.steady_loop_ns(floor) else { return };
-        let mut until_ns = until_ns.min(self.next_needed_ns);
+        let sensed_ns = self.sensors.as_ref().map_or(NEVER, Sensors::end_ns);
+        let mut until_ns = until_ns.min(self.next_needed_ns).min(self.goals_due_ns()).min(sensed_ns);
         if self.wants.tick_ns.is_some() {
             until_ns = until_ns.min(self.interval_due_ns); // something may have come since the last one
         }
@@ -266,7 +248,7 @@ impl Director {
             floor.recorder.note(now_ns, What::Asked, 1, all);
         }
         let tick = Tick { now_ns, elapsed_ns, counts: &self.counts };
-        self.next_needed_ns = self.policy.on_tick(&tick, &mut self.commands);
+        self.next_needed_ns = self.policy.on_tick(&tick, &mut self.commands).needed_ns;
     }
 
     fn interval(&mut self, now_ns: u64, cores: &[Core], floor: &mut Floor<'_>) {
@@ -280,8 +262,9 @@ impl Director {
         if !quiet {
             floor.recorder.note(now_ns, What::Asked, 2, all);
         }
-        let sample = Sample { now_ns, elapsed_ns, cores: &self.cores, threads: &self.threads };
-        self.next_needed_ns = self.policy.on_interval(&sample, &mut self.commands);
+        let readings = self.sensors.as_mut().map_or(&[][..], |sensors| sensors.read(now_ns));
+        let sample = Sample { now_ns, elapsed_ns, cores: &self.cores, threads: &self.threads, readings };
+        self.next_needed_ns = self.policy.on_interval(&sample, &mut self.commands).needed_ns;
     }
 
     /// What threads have done; how many requests came, and whether nothing came and nothing was in progress.

@@ -143,7 +143,7 @@ impl Total {
         Self { epochs: vec![Epoch::default(); members], ..Self::default() }
     }
 
-    fn add(&mut self, other: &Self, times: u64) {
+    pub(crate) fn add(&mut self, other: &Self, times: u64) {
         for (epoch, more) in self.epochs.iter_mut().zip(&other.epochs) {
             epoch.cpu_fj += more.cpu_fj * u128::from(times);
             epoch.polling += more.polling * u128::from(times);

@@ -17,6 +17,7 @@
 //! No random number depends on the order of draws ([`crate::rng`]). Nothing is lost: requests in are answers out and what
 //! is in progress.
 
+mod abilities;
 mod collect;
 mod core;
 mod director;
@@ -29,17 +30,19 @@ mod naive;
 mod order;
 mod plain;
 mod request;
+mod sensors;
 mod window;
 
 use std::io::Write;
 
 use pilotlight_plant::{Policy, Unsupported};
 
-pub use director::{capabilities, command_code};
+pub use abilities::capabilities;
+pub use director::command_code;
 pub use meter::EPOCH_NS;
 
 use crate::outcome::Outcome;
-use crate::scenario::{Arrival, Connection, Kind, Scenario};
+use crate::scenario::{Arrival, Connection, Kind, Scenario, Sensors};
 use crate::ssd::Ssd;
 use crate::trace::{Recorder, What};
 use collect::Collector;
@@ -213,7 +216,7 @@ impl<'a> World<'a> {
                 Core::new(core.0, core == topology.main(), ring)
             })
             .collect();
-        let director = Director::start(policy, topology, (scenario.eager, seed), &mut cores, &mut *meter, &mut floor)?;
+        let director = Director::start(policy, scenario, &mut cores, &mut *meter, &mut floor)?;
         let links = vec![Link::new(network.port_mbit_s); network.ports as usize];
         let data_comes_in = connections.iter().any(request::brings_data);
         Ok(Self {
@@ -297,6 +300,9 @@ impl<'a> World<'a> {
         self.floor.recorder.note(submission.at_ns, What::Submitted, name, u64::from(drive));
         self.floor.recorder.note(done_ns, What::Completed, name, u64::from(drive));
         self.collector.submitted(submission, drive);
+        if let Some(sensors) = &mut self.director.sensors {
+            sensors.submitted(submission, drive);
+        }
         self.floor.complete(done_ns, thread, name, submission.job);
     }
 
@@ -309,6 +315,9 @@ impl<'a> World<'a> {
         let bytes = job.bytes_out() + self.scenario.machine.network.overhead_bytes;
         let received_ns = self.egress[port].send(answer.at_ns, bytes) + self.half_trip_ns;
         self.collector.received(&job, received_ns);
+        if let Some(sensors) = &mut self.director.sensors {
+            sensors.answered(answer.at_ns, answer.at_ns - (job.sent_ns + self.half_trip_ns));
+        }
         self.floor.recorder.note(received_ns, What::Received, job.name(), received_ns - job.sent_ns);
         self.hosts[connection].answered(received_ns);
     }
@@ -328,12 +337,30 @@ impl<'a> World<'a> {
     fn account(&mut self, to_ns: u64) {
         let step = self.collector.stretch_ns();
         while self.meter.until_ns() < to_ns {
-            let end_ns = to_ns.min((self.meter.until_ns() / step + 1) * step);
+            let sensed_ns = self.sensed_ns();
+            let end_ns = to_ns.min((self.meter.until_ns() / step + 1) * step).min(sensed_ns);
             self.meter.account(end_ns, &mut self.cores, &mut self.floor);
-            if end_ns.is_multiple_of(step) {
-                self.collector.stretch(&mut *self.meter, &mut self.director, &self.floor);
+            let (ends, sensed) = (end_ns.is_multiple_of(step), end_ns == sensed_ns);
+            if !ends && !sensed {
+                continue;
+            }
+            let total = self.meter.take();
+            if let Some(sensors) = &mut self.director.sensors {
+                sensors.spend(&total);
+                if sensed {
+                    sensors.close();
+                }
+            }
+            self.collector.spend(&total);
+            if ends {
+                self.collector.stretch(&mut self.director, &self.floor);
             }
         }
+    }
+
+    /// When the window of the sensors ends that is open.
+    fn sensed_ns(&self) -> u64 {
+        self.director.sensors.as_ref().map_or(u64::MAX, sensors::Sensors::end_ns)
     }
 }
 
@@ -351,6 +378,15 @@ fn check(scenario: &Scenario) -> Result<(), RunError> {
         return wrong(format!(
             "duration ({duration} ns) and warm-up ({warm_up} ns) must be multiples of the series' step ({series} ns), and that of {EPOCH_NS} ns"
         ));
+    }
+    let Sensors { window_ns, lag_ns, .. } = scenario.sensors;
+    if window_ns == 0 || !on_grid(window_ns) || lag_ns < LONGEST_WINDOW_NS {
+        return wrong(format!(
+            "sensors measure over a multiple of {EPOCH_NS} ns ({window_ns} ns), and are at least {LONGEST_WINDOW_NS} ns late ({lag_ns} ns)"
+        ));
+    }
+    if !scenario.goals.is_sorted_by_key(|&(at_ns, _)| at_ns) {
+        return wrong("goals must come in the order of time".to_owned());
     }
     if warm_up >= duration {
         return wrong(format!("the warm-up ({warm_up} ns) must be shorter than the duration ({duration} ns)"));

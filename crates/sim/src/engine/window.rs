@@ -30,7 +30,7 @@ fn limit(world: &mut World<'_>, from_ns: u64, longest_ns: u64) -> u64 {
         until_ns = until_ns.max(next_event(world)); // looked for among all, but only where it may be far
     }
     let step = world.scenario.series_ns;
-    until_ns.min((from_ns / step + 1) * step)
+    until_ns.min((from_ns / step + 1) * step).min(world.sensed_ns())
 }
 
 /// Whether cores stay in the states in which they are.

@@ -285,7 +285,7 @@ impl<'a> Question<'a> {
     /// How long before they are needed cores are woken: a tick may be that late, and where the way out of sleep is long, I/O threads
     /// follow at the next.
     fn lead_ns(&self) -> u64 {
-        let capabilities = crate::engine::capabilities(&self.scenario.machine, &self.scenario.topology);
+        let capabilities = crate::engine::capabilities(self.scenario);
         let goal = if self.aim.states.deep { SleepGoal::DEEPEST } else { SleepGoal::SHALLOWEST };
         let wake_ns = capabilities.sleep_for(goal).map_or(0, |sleep| sleep.wake.ns());
         2 * self.bin_ns + wake_ns

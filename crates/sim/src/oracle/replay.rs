@@ -5,7 +5,7 @@
 //! them to be awake when they are needed ([`Schedule::new`]).
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick, Topology, Unsupported,
+    Capabilities, Command, CoreId, Next, Policy, Refusal, SleepGoal, Start, ThreadId, Tick, Topology, Unsupported,
     View, Wants,
 };
 
@@ -221,21 +221,17 @@ impl Policy for Replay {
         Wants { tick_ns, ..Wants::default() }
     }
 
-    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         self.homes = start.homes.to_vec();
         self.told = vec![None; start.topology.len()];
         self.ready_ns = vec![0; start.topology.len()];
         self.capabilities = start.capabilities.clone();
         self.schedule.loads.resize(self.homes.len(), 0);
-        Ok(self.follow(start.now_ns, out))
+        Ok(Next::at(self.follow(start.now_ns, out)))
     }
 
-    fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> u64 {
-        self.follow(tick.now_ns, out)
-    }
-
-    fn on_interval(&mut self, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> u64 {
-        u64::MAX
+    fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> Next {
+        Next::at(self.follow(tick.now_ns, out))
     }
 
     fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {
@@ -245,8 +241,6 @@ impl Policy for Replay {
         }
     }
 
-    fn on_resume(&mut self, _now_ns: u64) {}
-
     fn view(&self) -> View {
         vec![("changes_left", (self.schedule.changes.len() - self.next).to_string())]
     }
@@ -254,7 +248,7 @@ impl Policy for Replay {
 
 #[cfg(test)]
 mod tests {
-    use pilotlight_plant::{Capabilities, CoreSample, CoreState};
+    use pilotlight_plant::{Capabilities, CoreSample, CoreState, Goals};
 
     use super::*;
 
@@ -269,7 +263,14 @@ mod tests {
         let capabilities = Capabilities::default();
         let cores = [CoreSample::new(CoreState::Awake); 4];
         let homes = [0, 1, 2, 3].map(CoreId);
-        let start = Start { now_ns: 0, topology: &topology, capabilities: &capabilities, cores: &cores, homes: &homes };
+        let start = Start {
+            now_ns: 0,
+            topology: &topology,
+            capabilities: &capabilities,
+            cores: &cores,
+            homes: &homes,
+            goals: &Goals::default(),
+        };
         replay.start(&start, &mut out).unwrap();
         (replay, out)
     }
@@ -297,9 +298,9 @@ mod tests {
         assert!(matches!(out[0], Command::Move { .. }), "moves come before sleeps");
         let mut out = Vec::new();
         let tick = |now_ns| Tick { now_ns, elapsed_ns: 5, counts: &[] };
-        assert_eq!(replay.on_tick(&tick(50), &mut out), 90);
+        assert_eq!(replay.on_tick(&tick(50), &mut out), Next::at(90));
         assert!(out.is_empty());
-        assert_eq!(replay.on_tick(&tick(95), &mut out), u64::MAX);
+        assert_eq!(replay.on_tick(&tick(95), &mut out), Next::NEVER);
         assert_eq!(out[0], Command::Wake { core: CoreId(1) });
         assert_eq!((moves(&out), sleeps(&out)), (2, 0));
     }

@@ -5,7 +5,7 @@ use pilotlight_plant::{Policy, Topology};
 use pilotlight_sim::machine::{
     ByState, DirectorCosts, Family, KernelCosts, Machine, Network, PollCosts, Power, SleepCosts, Speed,
 };
-use pilotlight_sim::scenario::{Connection, Kind, Phase, Rate, Scenario, Spacing, Workload};
+use pilotlight_sim::scenario::{Connection, Kind, Phase, Rate, Scenario, Sensors, Spacing, Workload};
 use pilotlight_sim::ssd::SsdModel;
 
 const DRIVE: &str = include_str!("../../../../profiles/ssd/pm1743.toml");
@@ -110,6 +110,8 @@ pub(crate) fn scenario(cores: u16, drives: u16, rate: f64, duration_ns: u64, see
         series_ns: duration_ns / 2,
         seed,
         eager: false,
+        sensors: Sensors::default(),
+        goals: Vec::new(),
     }
 }
 

@@ -1,7 +1,8 @@
 //! A policy that does nothing but move: every I/O thread goes to and fro between the workers, and the old home sleeps.
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick, Unsupported, View, Wants,
+    Command, Completions, CoreId, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick, Unsupported, View,
+    Wants,
 };
 
 /// Time between two rounds of moves.
@@ -44,26 +45,24 @@ impl Policy for Shuttle {
         Wants { interval_ns: Some(EVERY_NS), ..Wants::default() }
     }
 
-    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<u64, Unsupported> {
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         self.go(start.homes.len(), out);
-        Ok(start.now_ns)
+        Ok(Next::at(start.now_ns))
     }
 
-    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> u64 {
-        tick.now_ns
+    fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> Next {
+        Next::at(tick.now_ns)
     }
 
-    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> u64 {
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         self.go(sample.threads.len(), out);
-        sample.now_ns
+        Next::at(sample.now_ns)
     }
 
     fn on_refused(&mut self, _now_ns: u64, command: &Command, refusal: Refusal) {
         // I/O threads end with the server.
         assert_eq!(refusal, Refusal::Unknown, "{command:?}");
     }
-
-    fn on_resume(&mut self, _now_ns: u64) {}
 
     fn view(&self) -> View {
         vec![("rounds", self.rounds.to_string())]

@@ -142,6 +142,8 @@ fn bare(duration_ns: u64, series_ns: u64) -> Scenario {
         series_ns,
         seed: 1,
         eager: false,
+        sensors: pilotlight_sim::scenario::Sensors::default(),
+        goals: Vec::new(),
     }
 }
 

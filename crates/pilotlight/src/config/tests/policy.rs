@@ -1,13 +1,12 @@
 //! Mistakes about reactors, the policy and the control socket, with the exact words that the user reads, and what holds
 //! where there is none. `UPDATE_EXPECT=1 cargo test` writes them anew.
 
-use std::time::Duration;
-
 use expect_test::{Expect, expect};
 use pilotlight_plant::{CoreId, Topology};
 use pilotlight_policy::POLICIES;
 
 use super::{AdminSocket, Bench, Loaded, Operation, flags};
+use crate::config::SleepAfter;
 use crate::policies::PolicyChoice;
 
 /// A subsystem, so that nothing else is wrong.
@@ -46,7 +45,7 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 fn a_server_that_was_told_nothing_sleeps_by_sandman() {
     let operation = flags(&[]).unwrap().operation;
     assert_eq!(operation.policy, PolicyChoice { name: "sandman".to_owned(), parameters: Vec::new() });
-    assert_eq!(operation.sleep_after, Some(Duration::from_millis(1)));
+    assert_eq!(operation.sleep_after, SleepAfter::Policy);
     let socket = AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false };
     assert_eq!(operation.admin_socket, Some(socket));
     assert_eq!(operation.reactors.cores, [Some(0)]);
@@ -76,7 +75,7 @@ fn flags_and_file_say_the_same() {
     let Operation { reactors, sleep_after, policy, .. } = loaded.operation;
     assert_eq!(reactors.topology, Topology::new(CoreId(1), siblings).unwrap());
     assert_eq!(policy.parameters, pairs(&[("window", "64"), ("z", "2.5"), ("exempt_alone", "true")]));
-    assert_eq!(sleep_after, None);
+    assert_eq!(sleep_after, SleepAfter::Never);
 }
 
 #[test]
@@ -270,14 +269,14 @@ fn quiet_times_that_are_none() {
               |
             2 | sleep_after = "soon"
               |               ^^^^^^
-              = or write never
+              = or write never or policy
         "#]],
     );
     refused_flags(
         &["--sleep-after=1us"],
         expect![[r#"
         error: --sleep-after: a quiet time of 1us
-          = use 10us to 1h, or never
+          = use 10us to 1h, never or policy
     "#]],
     );
 }

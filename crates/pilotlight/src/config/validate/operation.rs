@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Checker;
 use crate::admin::NONE;
 use crate::config::draft::{Draft, PolicyDraft, Text};
-use crate::config::operation::{AdminSocket, Operation, Reactors};
+use crate::config::operation::{AdminSocket, Operation, Reactors, SleepAfter};
 use crate::config::problem::{Origin, Problem};
 use crate::config::units::{format_duration, parse_duration};
 use crate::policies::{Part, PolicyChoice, Unfit};
@@ -15,8 +15,6 @@ use crate::policies::{Part, PolicyChoice, Unfit};
 const TEST_REACTORS: RangeInclusive<u16> = 1..=256;
 /// Quiet time until the whole server sleeps.
 const SLEEP_AFTER: RangeInclusive<Duration> = Duration::from_micros(10)..=Duration::from_secs(3600);
-/// What says that something is not to happen.
-const NEVER: &str = "never";
 /// Longest path of a socket in bytes (unix(7), `sun_path` with the zero at its end).
 const MAX_SOCKET_PATH: usize = 107;
 
@@ -54,22 +52,23 @@ impl Checker<'_> {
         }
     }
 
-    fn sleep_after(&mut self, written: Option<&Text>) -> Option<Duration> {
-        let default = Duration::from_nanos(pilotlight_reactor::runtime::DEFAULT_QUIET_NS);
-        let Some(text) = written else { return Some(default) };
-        if text.value == NEVER {
-            return None;
+    fn sleep_after(&mut self, written: Option<&Text>) -> SleepAfter {
+        let Some(text) = written else { return SleepAfter::default() };
+        if let Some(named) =
+            [SleepAfter::Policy, SleepAfter::Never].into_iter().find(|named| named.text() == text.value)
+        {
+            return named;
         }
         match parse_duration(&text.value) {
-            Ok(quiet) if SLEEP_AFTER.contains(&quiet) => return Some(quiet),
+            Ok(quiet) if SLEEP_AFTER.contains(&quiet) => return SleepAfter::Time(quiet),
             Ok(_) => {
                 let (least, most) = (format_duration(*SLEEP_AFTER.start()), format_duration(*SLEEP_AFTER.end()));
                 let problem = Problem::error(&text.at, format!("a quiet time of {}", text.value));
-                self.problem(problem.help(format!("use {least} to {most}, or {NEVER}")));
+                self.problem(problem.help(format!("use {least} to {most}, never or policy")));
             }
-            Err(wrong) => self.problem(Problem::error(&text.at, wrong).help(format!("or write {NEVER}"))),
+            Err(wrong) => self.problem(Problem::error(&text.at, wrong).help("or write never or policy")),
         }
-        Some(default)
+        SleepAfter::default()
     }
 
     fn policy(&mut self, written: &PolicyDraft) -> PolicyChoice {

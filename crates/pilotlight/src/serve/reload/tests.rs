@@ -11,7 +11,7 @@ use pilotlight_plant::{Policy, Unsupported, View};
 use pilotlight_target::{DrainError, ServerStats};
 
 use super::*;
-use crate::config::Reactors;
+use crate::config::{Reactors, SleepAfter};
 use crate::serve::station::ByHand;
 
 /// Notes what is asked of it, and refuses what it was told to.
@@ -78,7 +78,7 @@ fn server(namespaces: Vec<NamespaceConfig>) -> ServerConfig {
 fn operation(policy: &str) -> Operation {
     Operation {
         reactors: Reactors::pinned(&[0], 0, &[]),
-        sleep_after: None,
+        sleep_after: SleepAfter::Never,
         policy: PolicyChoice { name: policy.to_owned(), parameters: Vec::new() },
         admin_socket: None,
     }
@@ -175,7 +175,7 @@ fn the_rest_waits_for_a_restart() {
             "subsystem b is added by a restart only",
         ]
     );
-    let sleepy = Operation { sleep_after: Some(Duration::from_secs(1)), ..operation("static") };
+    let sleepy = Operation { sleep_after: SleepAfter::Time(Duration::from_secs(1)), ..operation("static") };
     let differences = settled_operation(&operation("static"), &sleepy);
     assert_eq!(differences, ["server.sleep_after has changed; a restart brings it about"]);
     let mut guarded = from.clone();

@@ -54,7 +54,7 @@ impl Station {
             uptime_ns,
             listening: self.listening.clone(),
             test_mode: operation.reactors.is_test_mode(),
-            sleep_after_ns: operation.sleep_after.map(|quiet| quiet.as_nanos() as u64),
+            sleep_after: operation.sleep_after.text(),
         };
         let policy = measure::policy(&operation.policy, view);
         let now = Look { uptime_ns, stats };

@@ -1,0 +1,129 @@
+//! A server of eight reactors that sleeps between requests, thousands of times a second: bursts are found as on one that polls.
+
+#[path = "support/dice.rs"]
+mod dice;
+#[path = "support/machine.rs"]
+mod machine;
+
+use dice::Dice;
+use machine::capabilities;
+use pilotlight_plant::{
+    Command, CoreId, CoreSample, CoreState, Depth, Goals, Policy, Start, ThreadCount, ThreadId, Tick, Topology,
+};
+use pilotlight_policy::build;
+
+const TICK_NS: u64 = 10_000;
+const CORES: u16 = 8;
+/// Light load for 200 ms, then a burst.
+const BURST_NS: u64 = 200_000_000;
+const END_NS: u64 = 210_000_000;
+const LIGHT_IOPS: u64 = 20_000;
+/// Of each of the eight I/O threads.
+const BURST_IOPS: u64 = 90_000;
+/// From a request that finds the server asleep until it is polled.
+const WAKE_NS: u64 = 5_000;
+/// What a poll of a request takes.
+const POLL_NS: u64 = 1_000;
+
+/// When requests come, and for which I/O thread.
+fn arrivals(seed: u64) -> Vec<(u64, u16)> {
+    let mut dice = Dice(seed);
+    let mut gap_ns = move |iops: u64| {
+        let share = (dice.below(1 << 32) + 1) as f64 / (1_u64 << 32) as f64;
+        ((-share.ln() * 1e9 / iops as f64) as u64, dice.below(u64::from(CORES)) as u16)
+    };
+    let (mut at_ns, mut all) = (0, Vec::new());
+    while at_ns < END_NS {
+        let iops = if at_ns < BURST_NS { LIGHT_IOPS } else { BURST_IOPS * u64::from(CORES) };
+        let (gap_ns, thread) = gap_ns(iops);
+        at_ns += gap_ns;
+        all.push((at_ns, thread));
+    }
+    all
+}
+
+/// All I/O threads live on the main core, and the workers sleep.
+fn start(guards: &str) -> (Box<dyn Policy>, u64) {
+    let topology = Topology::flat(CORES).unwrap();
+    let state = |core: CoreId| if core.0 == 0 { CoreState::Awake } else { CoreState::Asleep(Depth::MonitorWait) };
+    let cores: Vec<_> = topology.cores().map(|core| CoreSample::new(state(core))).collect();
+    let (homes, capabilities) = (vec![CoreId(0); CORES.into()], capabilities());
+    let mut policy = build("sandman", &[("guards", guards)]).unwrap();
+    let plant = Start {
+        now_ns: 0,
+        topology: &topology,
+        capabilities: &capabilities,
+        cores: &cores,
+        homes: &homes,
+        goals: &Goals::default(),
+    };
+    let next = policy.start(&plant, &mut Vec::new()).unwrap();
+    (policy, next.awake_ns)
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    /// Moves before the burst.
+    early: usize,
+    /// When I/O threads left the main core, after the burst began.
+    moved_ns: Vec<u64>,
+    sleeps: u64,
+}
+
+/// The main core, one loop after the other; it sleeps when the policy says so, or never.
+fn run(guards: &str, arrivals: &[(u64, u16)], sleeps: bool) -> Found {
+    let (mut policy, mut awake_ns) = start(guards);
+    let mut found = Found::default();
+    let (mut now_ns, mut polled_ns, mut tick_ns, mut next) = (0, 0, 0, 0);
+    let mut requests = [0_u32; CORES as usize];
+    let mut out: Vec<Command> = Vec::new();
+    while now_ns < END_NS && next < arrivals.len() {
+        now_ns += POLL_NS;
+        while let Some(&(_, thread)) = arrivals.get(next).filter(|(at_ns, _)| *at_ns <= now_ns) {
+            requests[usize::from(thread)] += 1;
+            polled_ns = now_ns;
+            next += 1;
+        }
+        if now_ns - tick_ns >= TICK_NS {
+            let counts: Vec<_> = (0..CORES)
+                .map(|thread| ThreadCount {
+                    thread: ThreadId(thread),
+                    requests: std::mem::take(&mut requests[usize::from(thread)]),
+                    busy_ns: 0,
+                })
+                .filter(|count| count.requests > 0)
+                .collect();
+            let elapsed_ns = now_ns - std::mem::replace(&mut tick_ns, now_ns);
+            if !counts.is_empty() {
+                awake_ns = policy.on_tick(&Tick { now_ns, elapsed_ns, counts: &counts }, &mut out).awake_ns;
+            }
+            let moves = out.drain(..).filter(|command| matches!(command, Command::Move { .. })).count();
+            let (early, at_ns) = (now_ns < BURST_NS, now_ns.saturating_sub(BURST_NS));
+            if early { found.early += moves } else { found.moved_ns.extend(std::iter::repeat_n(at_ns, moves)) }
+        }
+        if sleeps && now_ns - polled_ns >= awake_ns && arrivals.get(next).is_some_and(|(at_ns, _)| *at_ns > now_ns) {
+            let woken_ns = arrivals[next].0 + WAKE_NS;
+            tick_ns += woken_ns - now_ns; // ticks go on where they stopped
+            now_ns = woken_ns;
+            policy.on_resume(now_ns);
+            found.sleeps += 1;
+        }
+    }
+    found
+}
+
+#[test]
+fn bursts_are_found_as_on_a_server_that_polls() {
+    for seed in 1..=10 {
+        let arrivals = arrivals(seed);
+        let polling = run("recommended", &arrivals, false);
+        let sleeping = run("recommended", &arrivals, true);
+        let case = format!("seed {seed}: {polling:?}, {sleeping:?}");
+        assert!(sleeping.sleeps > 2_000, "10,000 a second: {case}");
+        assert_eq!((polling.early, sleeping.early), (0, 0), "{case}");
+        assert_eq!(polling.moved_ns.len(), usize::from(CORES) - 1, "as many as there are workers: {case}");
+        assert_eq!(sleeping.moved_ns.len(), polling.moved_ns.len(), "{case}");
+        let last = |found: &Found| found.moved_ns.last().copied().unwrap_or(0);
+        assert!(last(&sleeping) <= last(&polling) + 100_000, "{case}");
+    }
+}

@@ -1,0 +1,146 @@
+//! What a policy is told of watts, bytes and latencies: the readings of a simulated machine.
+//!
+//! Sensors measure one window after the other, on a grid. A window's values are known when it has ended and the sensors' lag has passed;
+//! they come from the meter and from what goes to drives and hosts, exactly. Nothing is gathered where the policy wants no readings.
+
+use std::collections::VecDeque;
+
+use pilotlight_plant::{Of, Quantity, Reading, ReadingId, Source, Stat, Window};
+
+use super::collect::Member;
+use super::floor::Submission;
+use super::meter::Total;
+use crate::histogram::Histogram;
+use crate::scenario::{self, Scenario};
+
+/// The sources that a policy wants, and what they have measured.
+pub(crate) struct Sensors {
+    wanted: Vec<(ReadingId, Source)>,
+    config: scenario::Sensors,
+    power: Member,
+    ceilings_uw: Vec<Option<u64>>,
+    /// What the open window has taken so far.
+    spent: Total,
+    /// What happened in the open window, and in those after it.
+    windows: VecDeque<Happened>,
+    /// When the open window ends.
+    end_ns: u64,
+    /// By wanted source, for the last window that is known and those that will be.
+    measured: VecDeque<Measured>,
+    readings: Vec<Reading>,
+}
+
+struct Measured {
+    ended_ns: u64,
+    values: Vec<Option<u64>>,
+}
+
+#[derive(Clone, Default)]
+struct Happened {
+    /// Bytes read and written by each drive.
+    moved: Vec<(u64, u64)>,
+    latency: Histogram,
+}
+
+impl Sensors {
+    /// Those that are wanted; `None` if there are none.
+    pub(crate) fn new(wanted: &[ReadingId], sources: &[Source], scenario: &Scenario) -> Option<Self> {
+        let known = |&id: &ReadingId| Some((id, *sources.get(id.index())?));
+        let wanted: Vec<_> = wanted.iter().filter_map(known).collect();
+        let config = scenario.sensors.clone();
+        (!wanted.is_empty()).then(|| Self {
+            readings: Vec::with_capacity(wanted.len()),
+            wanted,
+            power: Member::new(&scenario.machine.power, scenario),
+            ceilings_uw: scenario.drives.iter().map(|drive| drive.power.map(|power| power.most_load_uw)).collect(),
+            spent: Total::new(1),
+            windows: VecDeque::new(),
+            end_ns: config.window_ns,
+            measured: VecDeque::new(),
+            config,
+        })
+    }
+
+    /// When the open window ends.
+    pub(crate) fn end_ns(&self) -> u64 {
+        self.end_ns
+    }
+
+    /// What the meter has accounted for.
+    pub(crate) fn spend(&mut self, total: &Total) {
+        self.spent.add(total, 1);
+    }
+
+    pub(crate) fn submitted(&mut self, submission: &Submission, drive: u16) {
+        let (read, written) = &mut self.at(submission.at_ns).moved[usize::from(drive)];
+        *if submission.write { written } else { read } += u64::from(submission.bytes);
+    }
+
+    pub(crate) fn answered(&mut self, at_ns: u64, latency_ns: u64) {
+        self.at(at_ns).latency.record(latency_ns);
+    }
+
+    /// What happens in the window of a moment that is not past.
+    fn at(&mut self, at_ns: u64) -> &mut Happened {
+        let open = self.end_ns / self.config.window_ns - 1;
+        let later = (at_ns / self.config.window_ns).saturating_sub(open) as usize;
+        let empty = || Happened { moved: vec![(0, 0); self.ceilings_uw.len()], latency: Histogram::default() };
+        while self.windows.len() <= later {
+            self.windows.push_back(empty());
+        }
+        &mut self.windows[later]
+    }
+
+    /// The open window has ended, and all that was spent in it is accounted for.
+    pub(crate) fn close(&mut self) {
+        let ended_ns = self.end_ns;
+        self.at(ended_ns - 1); // where nothing has happened
+        let Some(happened) = self.windows.pop_front() else { return };
+        let values = self.values(&happened);
+        self.spent = Total::new(1);
+        self.end_ns += self.config.window_ns;
+        if !self.config.silent.iter().any(|&(from_ns, until_ns)| (from_ns..until_ns).contains(&ended_ns)) {
+            self.measured.push_back(Measured { ended_ns, values });
+        }
+    }
+
+    fn values(&mut self, happened: &Happened) -> Vec<Option<u64>> {
+        let window_ns = self.config.window_ns;
+        let a_second = |all: u64| (u128::from(all) * 1_000_000_000 / u128::from(window_ns)) as u64;
+        let energy = self.power.stretch(&self.spent.epochs[0], window_ns, &happened.moved, &self.ceilings_uw);
+        let drive_uw = |drive: usize| {
+            let idle_uw = self.power.drives_idle_uw() / self.ceilings_uw.len().max(1) as u64;
+            idle_uw + a_second(self.power.load_uj(happened.moved[drive], self.ceilings_uw[drive], window_ns))
+        };
+        let latency = |value: u64| (happened.latency.count() > 0).then_some(value);
+        let value = |source: &Source| match (source.of, source.quantity) {
+            (Of::Package(_), Quantity::PowerUw) => Some(a_second(energy.cpu_uj)),
+            (Of::Server, Quantity::PowerUw) => Some(a_second(energy.system_uj())),
+            (Of::Device(drive), Quantity::PowerUw) => Some(drive_uw(drive.into())),
+            (Of::Device(drive), Quantity::BytesPerS) => {
+                let (read, written) = happened.moved[usize::from(drive)];
+                Some(a_second(read + written))
+            }
+            (_, Quantity::LatencyNs(Stat::Mean)) => happened.latency.sum().checked_div(happened.latency.count()),
+            (_, Quantity::LatencyNs(Stat::P50)) => latency(happened.latency.quantile(0.5)),
+            (_, Quantity::LatencyNs(Stat::P99)) => latency(happened.latency.quantile(0.99)),
+            _ => None,
+        };
+        self.wanted.iter().map(|(_, source)| value(source)).collect()
+    }
+
+    /// What is known at `now_ns`, in the order in which it is wanted.
+    pub(crate) fn read(&mut self, now_ns: u64) -> &[Reading] {
+        let is_known = |measured: &&Measured| measured.ended_ns + self.config.lag_ns <= now_ns;
+        while self.measured.get(1).filter(is_known).is_some() {
+            self.measured.pop_front();
+        }
+        let last = self.measured.front().filter(is_known);
+        self.readings.clear();
+        for (index, (id, source)) in self.wanted.iter().enumerate() {
+            let window = last.map(|last| Window { ended_ns: last.ended_ns, value: last.values[index] });
+            self.readings.push(source.reading(*id, window, now_ns));
+        }
+        &self.readings
+    }
+}

@@ -1,0 +1,142 @@
+//! What a policy is told of watts, bytes and latencies is what the run has measured, a window and a lag later; and measuring it changes
+//! nothing.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use pilotlight_plant::{
+    Command, CoreId, Goals, Next, Of, Policy, Quantity, Reading, ReadingId, Sample, SleepGoal, Source, Start, Stat,
+    Unsupported, Wants,
+};
+use pilotlight_sim::engine::{run_naive, run_traced};
+use pilotlight_sim::outcome::Outcome;
+use pilotlight_sim::scenario::{Scenario, Sensors};
+
+const WINDOW_NS: u64 = 1_000_000;
+const LAG_NS: u64 = 2_000_000;
+const INTERVAL_NS: u64 = 300_000;
+
+/// What the policy was told: when, and every reading.
+type Told = Arc<Mutex<Vec<(u64, Vec<Reading>)>>>;
+
+/// Reads everything or nothing, and lets a core sleep now and then.
+#[derive(Default)]
+struct Reader {
+    reads: bool,
+    wanted: Vec<ReadingId>,
+    sources: Arc<Mutex<Vec<Source>>>,
+    told: Told,
+}
+
+impl Policy for Reader {
+    fn name(&self) -> &'static str {
+        "reader"
+    }
+
+    fn wants(&self) -> Wants {
+        Wants { interval_ns: Some(INTERVAL_NS), readings: self.wanted.clone(), ..Wants::default() }
+    }
+
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        let sources = &start.capabilities.sources;
+        self.sources.lock().unwrap().clone_from(sources);
+        self.wanted = (0..sources.len() as u16).map(ReadingId).filter(|_| self.reads).collect();
+        out.push(Command::Sleep { core: CoreId(3), goal: SleepGoal::SHALLOWEST });
+        Ok(Next::at(0))
+    }
+
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
+        self.told.lock().unwrap().push((sample.now_ns, sample.readings.to_vec()));
+        if (sample.now_ns / INTERVAL_NS).is_multiple_of(7) {
+            out.push(Command::Move { thread: pilotlight_plant::ThreadId(3), to: CoreId(0) });
+        }
+        Next::at(0)
+    }
+
+    fn on_goals(&mut self, _now_ns: u64, _goals: &Goals, out: &mut Vec<Command>) {
+        out.push(Command::Wake { core: CoreId(3) });
+    }
+}
+
+fn scenario() -> Scenario {
+    let mut scenario = support::scenario(4, 3, 150_000.0, 20_000_000, 5);
+    scenario.series_ns = WINDOW_NS;
+    scenario.sensors = Sensors { window_ns: WINDOW_NS, lag_ns: LAG_NS, silent: vec![(12_000_000, 16_000_000)] };
+    scenario.goals = vec![(0, Goals::default()), (7_777_777, Goals::default())];
+    scenario
+}
+
+struct Ran {
+    outcome: Outcome,
+    trace: Vec<u8>,
+    sources: Vec<Source>,
+    told: Vec<(u64, Vec<Reading>)>,
+}
+
+fn ran(reads: bool, naive: bool) -> Ran {
+    let policy = Reader { reads, ..Reader::default() };
+    let (told, sources) = (Arc::clone(&policy.told), Arc::clone(&policy.sources));
+    let mut trace = Vec::new();
+    let engine = if naive { run_naive } else { run_traced };
+    let outcome = engine(&scenario(), Box::new(policy), &mut trace).unwrap();
+    let (told, sources) = (told.lock().unwrap().clone(), sources.lock().unwrap().clone());
+    Ran { outcome, trace, sources, told }
+}
+
+#[test]
+fn reading_changes_nothing_else() {
+    let (with, without) = (ran(true, false), ran(false, false));
+    assert!(with.trace == without.trace && with.outcome == without.outcome);
+    assert!(without.told.iter().all(|(_, readings)| readings.is_empty()));
+}
+
+#[test]
+fn both_engines_read_the_same() {
+    let (fast, naive) = (ran(true, false), ran(true, true));
+    assert!(fast.trace == naive.trace && fast.outcome == naive.outcome);
+    assert_eq!(fast.told, naive.told);
+}
+
+#[test]
+fn power_is_that_of_the_run_a_lag_later() {
+    let Ran { outcome, sources, told, .. } = ran(true, false);
+    let find = |of, quantity| sources.iter().position(|source| source.of == of && source.quantity == quantity).unwrap();
+    let (server, package) = (find(Of::Server, Quantity::PowerUw), find(Of::Package(0), Quantity::PowerUw));
+    let drives: Vec<_> = (0..3).map(|drive| find(Of::Device(drive), Quantity::PowerUw)).collect();
+    let mut seen = 0;
+    for (now_ns, readings) in &told {
+        let known = now_ns.saturating_sub(LAG_NS) / WINDOW_NS; // windows whose end is a lag ago
+        let Some(value) = readings[server].value else { continue };
+        let ended_ns = now_ns - readings[server].age_ns;
+        let window = (ended_ns / WINDOW_NS) as usize - 1;
+        let silent = (12..16).contains(&(ended_ns / WINDOW_NS));
+        assert!(!silent && ended_ns / WINDOW_NS <= known && *now_ns >= ended_ns + LAG_NS, "{ended_ns} at {now_ns}");
+        let energy = outcome.series[window].energy;
+        assert_eq!(value, energy.system_uj() * 1_000, "uJ in 1 ms as uW");
+        assert_eq!(readings[package].value, Some(energy.cpu_uj * 1_000));
+        let all: u64 = drives.iter().filter_map(|&drive| readings[drive].value).sum();
+        assert!(all.abs_diff(energy.drives_uj * 1_000) < 10_000, "{all} of {}", energy.drives_uj);
+        seen += 1;
+    }
+    assert!(seen > 30, "{seen} readings");
+    let stale = told.iter().filter(|(at_ns, readings)| *at_ns > 5_000_000 && readings[server].value.is_none()).count();
+    assert!(stale > 3, "sensors were silent");
+}
+
+#[test]
+fn bytes_and_latencies_are_those_of_the_requests() {
+    let Ran { outcome, sources, told, .. } = ran(true, false);
+    let of = |quantity| {
+        let sources = sources.iter().enumerate().filter(move |(_, source)| source.quantity == quantity);
+        sources.map(|(at, _)| at).collect::<Vec<_>>()
+    };
+    let (_, readings) = told.iter().find(|(_, readings)| readings[0].age_ns < u64::MAX).unwrap();
+    let bytes: u64 = of(Quantity::BytesPerS).into_iter().filter_map(|at| readings[at].value).sum();
+    let iops = bytes as f64 / 4_096.0;
+    assert!((120_000.0..180_000.0).contains(&iops), "{iops} of 150,000 offered");
+    let latency = |stat| readings[of(Quantity::LatencyNs(stat))[0]].value.unwrap();
+    let [mean, p50, p99] = [Stat::Mean, Stat::P50, Stat::P99].map(latency);
+    let host = outcome.latency[0].1.mean() as u64;
+    assert!(p50 < p99 && mean < p99 && mean < host, "{mean} {p50} {p99} of {host} at the host");
+}
