@@ -85,7 +85,7 @@ impl Plan {
             preconditions: experiment.precondition.is_some_and(|what| what.format || what.fill > 0),
             prepares: prepares(loaded),
             machine: machine(loaded, &points),
-            show: experiment.show.clone(),
+            show: experiment.metrics.clone(),
             points,
         }
     }
@@ -145,7 +145,7 @@ fn machine(loaded: &Loaded, points: &[Point]) -> Vec<Option<usize>> {
 
 fn each_s(experiment: &Experiment) -> f64 {
     let duration_s = experiment.duration.map_or(0.0, |duration| duration.seconds());
-    experiment.ramp().seconds() + duration_s + experiment.cool_down.seconds() + OVERHEAD_S
+    experiment.warm_up().seconds() + duration_s + experiment.cool_down.seconds() + OVERHEAD_S
 }
 
 /// Every combination; the last knob varies fastest.
@@ -174,7 +174,8 @@ pub fn order(seed: u64, round: u32, count: usize) -> Vec<usize> {
 }
 
 fn hash(experiment: &Experiment, points: &[Point]) -> String {
-    let experiment = Experiment { title: String::new(), about: String::new(), show: Vec::new(), ..experiment.clone() };
+    let experiment =
+        Experiment { title: String::new(), about: String::new(), metrics: Vec::new(), ..experiment.clone() };
     let text = serde_json::to_string(&(experiment, points)).unwrap_or_default();
     let digest = Sha256::digest(text.as_bytes());
     digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
@@ -279,8 +280,8 @@ mod tests {
 
     const COMMAND: &str = "workload = { kind = 'command', argv = ['true'] }\n";
 
-    const TIMES: &str = "title = 't'\nramp = '1s'\nduration = '4s'\ncool_down = '2s'\nidle_baseline = '10s'\nsettle = '0s'\nrepeats = 3\n\
-                         place = { nothing = true }\nvary = { machine.scheduler = ['none', 'kyber'] }\n\
+    const TIMES: &str = "title = 't'\nwarm_up = '1s'\nduration = '4s'\ncool_down = '2s'\nidle_baseline = '10s'\nsettle = '0s'\nrepeats = 3\n\
+                         place = { nothing = true }\nparameter = [{ key = 'machine.scheduler', values = ['none', 'kyber'] }]\n\
                          workload = { kind = 'command', argv = ['true'], knobs = { a = [1, 2] } }\n";
 
     #[test]
@@ -303,7 +304,7 @@ mod tests {
     #[test]
     fn titles_do_not_make_another_question_and_times_do() {
         let plan = planned(TIMES);
-        let other = planned(&format!("about = 'more'\nshow = ['x']\n{}", TIMES.replace("'t'", "'another'")));
+        let other = planned(&format!("about = 'more'\nmetrics = ['x']\n{}", TIMES.replace("'t'", "'another'")));
         assert_eq!(plan.hash, other.hash);
         assert_ne!(plan.hash, planned(&TIMES.replace("'4s'", "'5s'")).hash);
     }

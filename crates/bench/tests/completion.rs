@@ -19,7 +19,7 @@ fn text(folder: &Path) -> String {
     format!(
         r#"
 title = "mechanisms"
-ramp = "0s"
+warm_up = "0s"
 duration = "200ms"
 repeats = 1
 settle = "0s"

@@ -91,7 +91,7 @@ fn a_device_that_was_named_twice_is_filled_and_its_scheduler_put_back() {
     let Some(disk) = Loop::new(folder.path()) else { return };
     let before = disk.schedulers();
     let can_vary = before.contains("none") && before.contains("mq-deadline");
-    let vary = if can_vary { "[vary]\nmachine.scheduler = ['none', 'mq-deadline']" } else { "" };
+    let vary = if can_vary { "[[parameter]]\nkey = 'machine.scheduler'\nvalues = ['none', 'mq-deadline']" } else { "" };
     let text = format!(
         "title = 'd'\n{QUICK}[place]\ndevice = '{device}'\n[precondition]\nfill = 2\n{vary}\n\
          [workload]\nkind = 'command'\nargv = ['sh', '-c', 'dd if={{device}} of=/dev/null bs=64k count=4; cat {scheduler}']",

@@ -19,7 +19,7 @@ fn shortened() -> Merged {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/quick.toml");
     let mut merged = include::load(&path).unwrap();
     let less = r#"
-        ramp = "100ms"
+        warm_up = "100ms"
         duration = "300ms"
         cool_down = "0s"
         settle = "0s"

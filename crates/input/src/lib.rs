@@ -3,14 +3,17 @@
 //! - [`quantity`]: a number with its unit: `450us`, `4KiB`, `2.1GHz`. [`Time`] and [`Size`] are fields of files.
 //! - [`cpu_list`]: lists of CPUs such as `0-3,8`.
 //! - [`file`]: TOML into structs, with errors that name the file, the key and the nearest known name. [`include`]: files that
-//!   include others.
+//!   include others. [`dotted`]: values by their dotted key. [`Parameter`]: what an experiment varies.
 
 pub mod cpu_list;
+pub mod dotted;
 pub mod file;
 pub mod include;
+pub mod parameter;
 pub mod quantity;
 mod typed;
 
 pub use file::ReadError;
 pub use include::Merged;
+pub use parameter::Parameter;
 pub use typed::{Size, Time};

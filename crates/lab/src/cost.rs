@@ -20,7 +20,7 @@ const ROUND_S: f64 = 100e-6;
 pub fn run_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
     let pilots = match experiment.warm_up {
         WarmUp::Fixed { .. } => 0.0,
-        WarmUp::Mser5 { .. } => 1.0 / f64::from(experiment.replications.max(1)),
+        WarmUp::Mser5 { .. } => 1.0 / f64::from(experiment.repeats.max(1)),
     };
     once_s(experiment, policy) * (1.0 + pilots)
 }

@@ -26,7 +26,7 @@ pub fn report(bench: &Bench, cells: &[summary::Cell], unbounded: &[String]) -> R
             format!("{}, profile={} hash={}", experiment.name, bench.machine.name, bench.hash),
             format!(
                 "Simulated. Watts are modelled from that profile. Values are means of {} replications with 95 % intervals.",
-                experiment.replications
+                experiment.repeats
             ),
         ],
         sections: [charts].into_iter().chain(limit(bench, cells, unbounded)).chain([summary]).collect(),
@@ -54,7 +54,7 @@ pub fn limits(bench: &Bench, cells: &[summary::Cell]) -> Option<Table> {
         return None;
     }
     let mut columns: Vec<Column> =
-        bench.experiment.axes.iter().map(|axis| axis_column(&axis.name, &axis.unit, cells)).collect();
+        bench.experiment.parameters.iter().map(|axis| axis_column(&axis.name, &axis.unit, cells)).collect();
     columns.push(Column::text("policy"));
     columns.extend(
         ["above C-1", "limit from", "to", "above deep idle", "limit from", "to"].map(|n| Column::number(n, "J")),
@@ -118,7 +118,7 @@ pub fn table(bench: &Bench, cells: &[summary::Cell]) -> Table {
     let metrics = metrics(cells);
     let parts = parts(cells);
     let mut columns: Vec<Column> =
-        bench.experiment.axes.iter().map(|axis| axis_column(&axis.name, &axis.unit, cells)).collect();
+        bench.experiment.parameters.iter().map(|axis| axis_column(&axis.name, &axis.unit, cells)).collect();
     columns.extend([Column::text("policy"), Column::integer("runs", ""), Column::integer("saturated_runs", "")]);
     for (metric, unit) in &metrics {
         columns.extend(parts.iter().map(|part| Column::number(&format!("{metric}{}", part.suffix), unit)));
@@ -176,7 +176,7 @@ fn unit(metric: &str, unit: &str) -> String {
 }
 
 fn axis_column(name: &str, unit: &str, cells: &[summary::Cell]) -> Column {
-    let coordinates = || cells.iter().flat_map(|cell| &cell.coordinates).filter(|at| at.axis == name);
+    let coordinates = || cells.iter().flat_map(|cell| &cell.coordinates).filter(|at| at.parameter == name);
     let plain = |at: &crate::experiment::Coordinate| at.label.parse::<f64>().is_ok();
     if coordinates().next().is_some() && coordinates().all(plain) {
         Column::number(name, unit)

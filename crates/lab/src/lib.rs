@@ -10,7 +10,6 @@ pub mod calibration;
 pub mod cells;
 pub mod claims;
 pub mod cost;
-pub mod dotted;
 pub mod experiment;
 pub mod figure;
 pub mod fingerprint;

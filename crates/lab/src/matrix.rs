@@ -1,7 +1,7 @@
 //! The whole matrix: a list of experiments to run one after the other (`experiments/all.toml`), in passes.
 //!
-//! A pass runs its experiments with the same variants of the machine and as many replications. Passes over the same experiment add to
-//! the same file of results, so a later one may bring more variants with fewer replications.
+//! A pass runs its experiments with the same variants of the machine and as many repeats. Passes over the same experiment add to
+//! the same file of results, so a later one may bring more variants with fewer repeats.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,9 +44,9 @@ pub struct Pass {
     /// Brackets of the clairvoyant limit for runs of at most so many requests.
     #[serde(default)]
     pub oracle: Option<f64>,
-    /// Replications, where not the file's.
+    /// Repeats of each point, where not the file's.
     #[serde(default)]
-    pub replications: Option<u32>,
+    pub repeats: Option<u32>,
     /// Whether runs are as short as `--smoke` makes them.
     #[serde(default)]
     pub smoke: bool,
@@ -160,7 +160,7 @@ impl Pass {
     fn entry(&self, file: &Path, request: &Request, beside: &Choice, fitted: &Fitted) -> Result<Entry, LoadError> {
         let asked = Request {
             smoke: request.smoke || self.smoke,
-            replications: request.replications.or(self.replications.filter(|_| !request.smoke)),
+            repeats: request.repeats.or(self.repeats.filter(|_| !request.smoke)),
             ..request.clone()
         };
         let choice = if request.smoke { beside.clone() } else { self.choice(beside, fitted) };
@@ -206,7 +206,8 @@ mod tests {
         assert!(!Matrix::is_one(&list().with_file_name("sandman/fig3.toml")).unwrap());
         let entries = matrix.entries(&list(), &Request::default(), &Choice::default(), &Fitted::new()).unwrap();
         let there = std::fs::read_dir(list().with_file_name("sandman")).unwrap();
-        for file in there.map(|file| file.unwrap().file_name().into_string().unwrap()) {
+        let names = there.map(|file| file.unwrap().file_name().into_string().unwrap());
+        for file in names.filter(|name| name.ends_with(".toml")) {
             let path = format!("experiments/sandman/{file}");
             assert!(
                 entries.iter().any(|entry| entry.bench.file == path && entry.choice.family),
@@ -225,9 +226,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
-        assert!(
-            entries.iter().all(|entry| entry.choice == Choice::default() && entry.bench.experiment.replications == 2)
-        );
+        assert!(entries.iter().all(|entry| entry.choice == Choice::default() && entry.bench.experiment.repeats == 2));
     }
 
     #[test]

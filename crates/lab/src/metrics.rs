@@ -59,7 +59,7 @@ pub fn metrics(outcome: &Outcome, day: Option<&Day>, context: &Context<'_>) -> V
     decisions(outcome, context, &mut all);
     detection(outcome, context, &mut all);
     all.extend(day.into_iter().flat_map(|day| day.metrics(outcome.energy.system_uj() as f64 / 1e6)));
-    all.retain(|metric| kept(&metric.name, &context.experiment.output.metrics));
+    all.retain(|metric| kept(&metric.name, &context.experiment.metrics));
     series(outcome, context, &mut all);
     all.push(Metric { name: "warm_up_ms".into(), unit: "ms", value: context.warm_up_ns as f64 / 1e6 });
     all.push(Metric { name: SATURATED.into(), unit: "1", value: f64::from(u8::from(outcome.saturated)) });

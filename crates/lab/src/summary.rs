@@ -166,7 +166,7 @@ mod tests {
         e,-,default,b,1,2,system_power_w,W,31\ne,-,default,b,1,2,saturated,1,0\n";
 
     fn points() -> Vec<Point> {
-        let text = "name='e'\nfigure=''\ntitle=''\nprofile='p'\nduration='1s'\nwarm_up={rule='fixed',time='0s'}\nreplications=2\n\
+        let text = "name='e'\nfigure=''\ntitle=''\nmachine={profile='p'}\nduration='1s'\nwarm_up='0s'\nrepeats=2\n\
             topology={cores=1,siblings=false,threads=1}\ndrive=[]\npolicy=[{label='a',name='static'},{label='b',name='static'}]";
         crate::experiment::expand(&text.parse().unwrap(), &[], "e").unwrap()
     }

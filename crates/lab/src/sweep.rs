@@ -123,7 +123,7 @@ impl<'a> Sweep<'a> {
             for policy in 0..at.experiment.policies.len() {
                 let spec = &at.experiment.policies[policy];
                 for variant in (0..variants.len()).filter(|&variant| !variants[variant].rides_under(spec)) {
-                    let replications = 0..at.experiment.replications;
+                    let replications = 0..at.experiment.repeats;
                     jobs.extend(replications.map(|replication| Job {
                         point,
                         policy,

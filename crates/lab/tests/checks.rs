@@ -20,11 +20,11 @@ fn small(file: &str, set: &[(&str, &str)]) -> Bench {
         ("topology", "{ cores = 2, siblings = true, threads = 2 }"),
         ("duration", "20ms"),
         ("series", "1ms"),
-        ("warm_up", "{ rule = 'fixed', time = '5ms' }"),
+        ("warm_up", "5ms"),
     ];
     keys.extend(set);
     let set = keys.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    let request = Request { set, smoke: false, replications: Some(2) };
+    let request = Request { set, smoke: false, repeats: Some(2) };
     experiment::load(&root().join("experiments/sandman").join(file), &request).unwrap()
 }
 
@@ -32,7 +32,7 @@ fn stable() -> Bench {
     let policies = "[{ label = 'static', name = 'static' }, { label = 'sandman', name = 'sandman', settings = { coarse_interval = \
                     '2ms' } }, { label = 'governor', name = 'governor' }]";
     let axis = "[[20000, '20ms'], [40000, '20ms']]";
-    small("fig3.toml", &[("policy", policies), ("axis.rate.values", axis), ("drive.pm1743.count", "2")])
+    small("fig3.toml", &[("policy", policies), ("parameter.rate.values", axis), ("drive.pm1743.count", "2")])
 }
 
 fn variants(bench: &Bench, family: bool) -> Vec<Variant> {
@@ -109,7 +109,7 @@ fn a_sentinel_is_a_number_of_the_run_that_it_names() {
 
 fn small_experiment() -> experiment::Experiment {
     let mut experiment = stable().experiment;
-    experiment.axes.clear();
+    experiment.parameters.clear();
     experiment.smoke.clear();
     experiment.policies.truncate(1);
     experiment

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use pilotlight_input::include;
 use pilotlight_lab::experiment::schema::Experiment;
 use pilotlight_lab::experiment::{self, Bench, Request, replay, scenario};
 use pilotlight_lab::read;
@@ -54,7 +55,7 @@ fn every_experiment_can_be_run() {
             let request = Request { smoke, ..Request::default() };
             let bench = experiment::load(path, &request).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(format!("{}.toml", bench.experiment.name), file, "an experiment is called as its file");
-            assert!(smoke || bench.experiment.replications >= 10, "{file}");
+            assert!(smoke || bench.experiment.repeats >= 10, "{file}");
             check(&bench, &file);
         }
     }
@@ -64,7 +65,7 @@ fn every_experiment_can_be_run() {
 fn every_chart_shows_what_there_is() {
     for path in files() {
         let bench = experiment::load(&path, &Request::default()).unwrap_or_else(|error| panic!("{error}"));
-        let axes: Vec<&str> = bench.experiment.axes.iter().map(|axis| axis.name.as_str()).collect();
+        let axes: Vec<&str> = bench.experiment.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
         let output = &bench.experiment.output;
         for chart in &output.charts {
             let file = path.display();
@@ -72,7 +73,7 @@ fn every_chart_shows_what_there_is() {
             let bare = chart.metric.rsplit('.').next().unwrap_or_default();
             let kept = |metric: &String| *metric == chart.metric || metric == bare;
             let over_time = output.series.contains(&chart.metric);
-            assert!(output.metrics.iter().any(kept) || over_time, "{file}: {} is not kept", chart.metric);
+            assert!(bench.experiment.metrics.iter().any(kept) || over_time, "{file}: {} is not kept", chart.metric);
         }
     }
 }
@@ -80,8 +81,7 @@ fn every_chart_shows_what_there_is() {
 #[test]
 fn every_experiment_is_written_and_read_back() {
     for path in files() {
-        let text = std::fs::read_to_string(&path).unwrap();
-        let first: Experiment = read::table(read::parse("file", &text).unwrap(), "file").unwrap();
+        let first: Experiment = read::table(include::load(&path).unwrap().table, "file").unwrap();
         let again = toml::to_string(&first).unwrap();
         let second: Experiment = read::table(read::parse("again", &again).unwrap(), "again").unwrap();
         assert_eq!(first, second, "{}", path.display());

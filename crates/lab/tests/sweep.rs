@@ -23,7 +23,7 @@ fn bench(set: &[(&str, &str)]) -> Bench {
         ("topology", "{ cores = 2, siblings = true, threads = 2 }"),
         ("policy", "[{ label = 'static', name = 'static' }, { label = 'hybrid', name = 'hybrid-poll' }]"),
         ("drive.pm1743.count", "2"),
-        ("axis.rate.values", "[[20000, '3ms'], [40000, '3ms']]"),
+        ("parameter.rate.values", "[[20000, '3ms'], [40000, '3ms']]"),
         ("duration", "3ms"),
         ("series", "100us"),
         ("warm_up", "{ rule = 'mser-5', least = '300us', most = '1ms' }"),
@@ -31,7 +31,7 @@ fn bench(set: &[(&str, &str)]) -> Bench {
     ];
     keys.extend(set);
     let set = keys.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    experiment::load(&path, &Request { set, smoke: false, replications: Some(3) }).unwrap()
+    experiment::load(&path, &Request { set, smoke: false, repeats: Some(3) }).unwrap()
 }
 
 fn variants(bench: &Bench) -> Vec<Variant> {
@@ -171,7 +171,7 @@ fn an_interrupted_sweep_goes_on_and_ends_the_same() {
 #[test]
 fn more_replications_add_to_what_is_packed_and_nothing_to_do_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let (bench, longer) = (bench(&[]), bench(&[("replications", "3")]));
+    let (bench, longer) = (bench(&[]), bench(&[("repeats", "3")]));
     let fewer =
         Bench { points: bench.points.iter().map(|point| with_one_replication(point.clone())).collect(), ..bench };
     let file = place(&folder, "r.csv");
@@ -189,7 +189,7 @@ fn more_replications_add_to_what_is_packed_and_nothing_to_do_changes_nothing() {
 }
 
 fn with_one_replication(mut point: Point) -> Point {
-    point.experiment.replications = 1;
+    point.experiment.repeats = 1;
     point
 }
 
@@ -314,10 +314,10 @@ fn a_policy_s_own_exact_time_decides_whether_it_replays_windows() {
     let bench = bench(&[
         ("policy", policies),
         ("workload", "[]"),
-        ("axis", "[]"),
+        ("parameter", "[]"),
         ("duration", "400ms"),
         ("series", "10ms"),
-        ("warm_up", "{ rule = 'fixed', time = '0s' }"),
+        ("warm_up", "0s"),
         ("output.chart", "[]"),
         ("trace", trace.as_str()),
     ]);

@@ -11,7 +11,7 @@ use pilotlight_lab::variant::{self, Choice};
 
 fn run(smoke: bool) -> (Results, Vec<String>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/traces/trace-hour.toml");
-    let request = Request { smoke, replications: Some(1), ..Request::default() };
+    let request = Request { smoke, repeats: Some(1), ..Request::default() };
     let bench = experiment::load(&path, &request).unwrap();
     let variants = variant::variants(&bench.machine.calibration, &Choice::default()).unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -5,6 +5,16 @@
 
 mod inert;
 mod tables;
+/// The text of a file of the project; of an experiment with what it includes.
+fn project_file(path: &Path) -> Option<String> {
+    let is_experiment = path.extension().is_some_and(|ending| ending == "toml")
+        && path.components().any(|part| part.as_os_str() == "experiments");
+    if is_experiment {
+        return Some(include::load(path).ok()?.table.to_string());
+    }
+    std::fs::read_to_string(path).ok()
+}
+
 #[cfg(test)]
 mod tests;
 mod text;
@@ -14,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
+use pilotlight_input::include;
 use pilotlight_lab::calibration::Calibration;
 use pilotlight_lab::claims::assess::Lab;
 use pilotlight_lab::claims::check;
@@ -295,7 +306,7 @@ impl Files {
             map: &self.map,
             store: &self.store,
             calibrated: &self.calibrated,
-            file: &|path| std::fs::read_to_string(self.root.join(path)).ok(),
+            file: &|path| project_file(&self.root.join(path)),
             parameter: &default_of,
         })
     }

@@ -6,9 +6,8 @@ mod simulated;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Args;
-use pilotlight_input::file as read;
+use pilotlight_input::include;
 
 use crate::exit::{self, Exit};
 
@@ -69,6 +68,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     repeats: Option<u32>,
 
+    /// A key of the file at another value, or of the machine (machine.poll.loop_ns=150, machine.governor=performance); repeatable
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    set: Vec<(String, String)>,
+
     #[command(flatten)]
     output: OutputArgs,
 
@@ -101,6 +104,12 @@ struct OutputArgs {
     parquet: bool,
 }
 
+/// Splits `KEY=VALUE`.
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("give KEY=VALUE, such as seed=3")?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
+}
+
 /// What a file asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -113,19 +122,18 @@ enum Kind {
 impl Kind {
     /// The kind of a file.
     fn of(file: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-        let table = read::parse(&file.display().to_string(), &text)?;
-        if table.contains_key("profile") || table.contains_key("pass") {
-            return Ok(Self::Simulated);
+        let table = include::load(file)?.table;
+        let is_policy_run = ["policy", "pass"].iter().any(|key| table.contains_key(*key));
+        let is_tool_run = table.get("workload").is_some_and(toml::Value::is_table);
+        match (is_policy_run, is_tool_run) {
+            (true, false) => Ok(Self::Simulated),
+            (false, true) => Ok(Self::Live),
+            _ => anyhow::bail!(
+                "{} is no experiment: one that runs a tool has a section [workload], one that runs policies has [[policy]], a list has \
+                 [[pass]] (docs/experiments.md)",
+                file.display()
+            ),
         }
-        let is_live = table.contains_key("include") || table.get("workload").is_some_and(toml::Value::is_table);
-        anyhow::ensure!(
-            is_live,
-            "{} is no experiment: one for this machine has a section [workload] (docs/bench.md), a simulated one names its profile \
-             (docs/experiments.md), a list has [[pass]]",
-            file.display()
-        );
-        Ok(Self::Live)
     }
 }
 
@@ -204,7 +212,6 @@ mod tests {
     /// The command line with one option of an experiment, and what it requires.
     fn given(option: &str) -> RunArgs {
         let value = match option {
-            "--set" => Some("a=1"),
             "--i-may-overwrite" | "--program" | "--simulated" | "--rows" | "--sensor" | "--replay" => Some("x"),
             "--seed" | "--workers" | "--lhs" => Some("1"),
             "--resume" => return parse(&["--resume", "x"]),
@@ -247,9 +254,10 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             Kind::of(&path).map_err(|error| format!("{error:#}"))
         };
-        assert_eq!(kind("profile = 'p'\n[[workload]]\nname = 'w'"), Ok(Kind::Simulated));
+        assert_eq!(kind("[[workload]]\nname = 'w'\n[[policy]]\nname = 'static'"), Ok(Kind::Simulated));
         assert_eq!(kind("[[pass]]\nname = 'p'"), Ok(Kind::Simulated));
         assert_eq!(kind("[workload]\nkind = 'fio'"), Ok(Kind::Live));
+        std::fs::write(folder.path().join("common.toml"), "[workload]\nkind = 'fio'").unwrap();
         assert_eq!(kind("include = ['common.toml']"), Ok(Kind::Live));
         assert!(kind("[[claim]]\nid = 'a'").unwrap_err().contains("is no experiment"));
         assert!(kind("title = ").unwrap_err().contains("e.toml"));

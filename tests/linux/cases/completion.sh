@@ -35,7 +35,7 @@ measure() {
 title = "$name"
 duration = "$duration"
 repeats = 1
-ramp = "0s"
+warm_up = "0s"
 settle = "0s"
 idle_baseline = "0s"
 power_sensors = "listed"

@@ -27,7 +27,7 @@ measure() {
 title = "hybrid"
 duration = "$duration"
 repeats = 1
-ramp = "0s"
+warm_up = "0s"
 settle = "0s"
 idle_baseline = "0s"
 power_sensors = "listed"

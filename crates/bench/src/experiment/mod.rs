@@ -4,7 +4,7 @@ pub mod schema;
 
 use std::path::{Path, PathBuf};
 
-use pilotlight_input::{Merged, ReadError, file as read, include};
+use pilotlight_input::{Merged, Parameter, ReadError, dotted, file as read, include};
 use pilotlight_sensors::Config;
 use toml::{Table, Value};
 
@@ -15,6 +15,8 @@ use crate::workload::{self, Workload, catalogue};
 /// What the command line asks beside the file. It becomes part of the experiment, so that results say it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
+    /// Keys of the file with other values, as text.
+    pub set: Vec<(String, String)>,
     /// Names of sensors that are needed beside those of the file.
     pub sensors: Vec<String>,
     /// The seed, where not the file's.
@@ -39,6 +41,8 @@ pub struct Loaded {
     pub workload: Box<dyn Workload>,
     /// Keys of the machine that are varied, with their values in order.
     pub vary: Vec<(String, Vec<workload::Value>)>,
+    /// The profile of the machine that is simulated; `None`: this machine is measured.
+    pub profile: Option<String>,
 }
 
 /// Reads an experiment.
@@ -60,16 +64,22 @@ pub fn from_merged(mut merged: Merged, asked: &Asked) -> Result<Loaded, ReadErro
         let file = merged.origin(error.place.trim_end_matches(": ")).to_owned();
         ReadError { file, ..error }
     };
-    let experiment: Experiment = read::table(merged.table.clone(), &file, "").map_err(blame)?;
+    let mut table = merged.table.clone();
+    let profile = profile(&mut table, &file).map_err(blame)?;
+    let vary = parameters(&mut table, &file).map_err(blame)?;
+    let experiment: Experiment = read::table(table, &file, "").map_err(blame)?;
     let workload = catalogue::read(&experiment.workload, &file).map_err(blame)?;
     check(&experiment, workload.name()).map_err(|(key, why)| blame(ReadError::key(&file, key, why)))?;
-    let vary = vary(&experiment.vary).map_err(|(key, why)| blame(ReadError::key(&file, &key, why)))?;
     check_varied(&experiment, &vary, &file).map_err(blame)?;
     check_twice(workload.knobs().iter().chain(&vary)).map_err(|(key, why)| blame(ReadError::key(&file, key, why)))?;
-    Ok(Loaded { experiment, table: merged.table, file, workload, vary })
+    Ok(Loaded { experiment, table: merged.table, file, workload, vary, profile })
 }
 
 fn apply(table: &mut Table, asked: &Asked) -> Result<(), ReadError> {
+    for (key, value) in &asked.set {
+        let set = dotted::set(table, key, dotted::value(value));
+        set.map_err(|error| ReadError::key("--set", "", error.to_string()))?;
+    }
     if let Some(seed) = asked.seed {
         let seed = i64::try_from(seed).map_err(|_| ReadError::key("--seed", "", format!("{seed} is too large")))?;
         table.insert("seed".into(), seed.into());
@@ -124,9 +134,9 @@ fn unknown_sensor(name: &str) -> ReadError {
     ReadError::key("--sensor", name, reason)
 }
 
-type Wrong<K> = (K, String);
+type Wrong = (&'static str, String);
 
-fn check(experiment: &Experiment, workload: &str) -> Result<(), Wrong<&'static str>> {
+fn check(experiment: &Experiment, workload: &str) -> Result<(), Wrong> {
     let wrong = |key: &'static str, why: &str| Err((key, why.to_owned()));
     let place = &experiment.place;
     let places = [place.file.is_some(), place.folder.is_some(), place.device.is_some(), place.nothing];
@@ -155,25 +165,46 @@ fn check(experiment: &Experiment, workload: &str) -> Result<(), Wrong<&'static s
     }
 }
 
-/// `vary.machine.scheduler = ["none", "kyber"]` and the like, by dotted key.
-fn vary(table: &Table) -> Result<Vec<(String, Vec<workload::Value>)>, Wrong<String>> {
-    let mut found = Vec::new();
-    leaves(table, "", &mut found);
-    let knob = |(key, value): (String, Value)| {
-        let whole = format!("vary.{key}");
-        if !key.starts_with("machine.") {
-            return Err((
-                whole,
-                "only keys of machine can be varied here; a workload's knobs stand in [workload]".into(),
-            ));
+/// Takes `[[parameter]]` out of the table: values of a key of the workload are put in its place, those of a key of the machine are returned.
+fn parameters(table: &mut Table, file: &str) -> Result<Vec<(String, Vec<workload::Value>)>, ReadError> {
+    let Some(listed) = table.remove("parameter") else { return Ok(Vec::new()) };
+    let listed = Table::from_iter([("parameter".to_owned(), listed)]);
+    let Parameters { parameter } = read::table(listed, file, "")?;
+    let mut of_machine = Vec::new();
+    for (at, parameter) in parameter.iter().enumerate() {
+        let wrong = |why: String| ReadError::key(file, &format!("parameter[{at}]"), why);
+        let values = parameter.values().map_err(|why| wrong(why.to_owned()))?;
+        let key = parameter.key.as_ref().and_then(Value::as_str);
+        match key {
+            Some(key) if key.starts_with("machine.") => {
+                let values: Result<Vec<workload::Value>, _> = Value::Array(values).try_into();
+                match values {
+                    Ok(values) if !values.is_empty() => of_machine.push((key.to_owned(), values)),
+                    _ => return Err(wrong("give a list of values, such as [\"none\", \"mq-deadline\"]".into())),
+                }
+            }
+            Some(key) if key.starts_with("workload.") => {
+                dotted::set(table, key, Value::Array(values)).map_err(|error| wrong(error.to_string()))?;
+            }
+            _ => return Err(wrong("`key` is a key of machine or of workload, such as \"machine.scheduler\"".into())),
         }
-        let values: Result<Vec<workload::Value>, _> = value.try_into();
-        match values {
-            Ok(values) if !values.is_empty() => Ok((key, values)),
-            _ => Err((whole, "give a list of values, such as [\"none\", \"mq-deadline\"]".into())),
-        }
-    };
-    found.into_iter().map(knob).collect()
+    }
+    Ok(of_machine)
+}
+
+/// The lists of `[[parameter]]`.
+#[derive(serde::Deserialize)]
+struct Parameters {
+    parameter: Vec<Parameter>,
+}
+
+/// Takes the profile of a simulated machine out of `[machine]`.
+fn profile(table: &mut Table, file: &str) -> Result<Option<String>, ReadError> {
+    let machine = table.get_mut("machine").and_then(Value::as_table_mut);
+    let profile = machine.and_then(|machine| machine.remove("profile"));
+    let name = |value: Value| value.as_str().map(str::to_owned);
+    let wrong = || ReadError::key(file, "machine.profile", "write the name of a profile, such as \"thesis-980pro\"");
+    profile.map(|value| name(value).ok_or_else(wrong)).transpose()
 }
 
 /// Every value that a key of the machine takes must be one that it can take.
@@ -188,25 +219,15 @@ fn check_varied(experiment: &Experiment, vary: &[(String, Vec<workload::Value>)]
 }
 
 /// A value that stands twice would be two points, whose repeats look like those of two settings.
-fn check_twice<'a>(knobs: impl Iterator<Item = &'a (String, Vec<workload::Value>)>) -> Result<(), Wrong<&'static str>> {
+fn check_twice<'a>(knobs: impl Iterator<Item = &'a (String, Vec<workload::Value>)>) -> Result<(), Wrong> {
     for (name, values) in knobs {
         let twice = values.iter().enumerate().find(|(at, value)| values[..*at].contains(value));
         if let Some((_, value)) = twice {
-            let section = if name.starts_with("machine.") { "vary" } else { "workload" };
+            let section = if name.starts_with("machine.") { "parameter" } else { "workload" };
             return Err((section, format!("{name} has the value {value} twice: leave one out, or set repeats")));
         }
     }
     Ok(())
-}
-
-fn leaves(table: &Table, within: &str, found: &mut Vec<(String, Value)>) {
-    for (key, value) in table {
-        let path = if within.is_empty() { key.clone() } else { format!("{within}.{key}") };
-        match value {
-            Value::Table(inner) => leaves(inner, &path, found),
-            value => found.push((path, value.clone())),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -239,8 +260,12 @@ mod tests {
     fn ramps_and_baselines_have_defaults_that_depend_on_what_is_measured() {
         let of = |text: &str| load(&format!("{text}\n{LEAST}"), &Asked::default()).unwrap().experiment;
         let (whole, part) = (of(""), of("duration = '30s'"));
-        assert_eq!((whole.ramp(), part.ramp()), (Time(0), Time::parse("2s").unwrap()), "a whole command has no ramp");
-        assert_eq!(of("duration = '30s'\nramp = '0s'").ramp(), Time(0), "what the file says holds");
+        assert_eq!(
+            (whole.warm_up(), part.warm_up()),
+            (Time(0), Time::parse("2s").unwrap()),
+            "a whole command has no ramp"
+        );
+        assert_eq!(of("duration = '30s'\nwarm_up = '0s'").warm_up(), Time(0), "what the file says holds");
         assert_eq!((part.idle_baseline(true), part.idle_baseline(false)), (Time::parse("5s").unwrap(), Time(0)));
         let said = of("idle_baseline = '1s'");
         assert_eq!([said.idle_baseline(true), said.idle_baseline(false)], [Time::parse("1s").unwrap(), Time(0)]);
@@ -266,12 +291,18 @@ mod tests {
             ),
             ("sensor = [{ sensor = 'rappl' }]", "did you mean `rapl`?"),
             ("sensor = [{ sensor = 'cputime', interval = 5 }]", "5 is not a time"),
-            ("vary = { depth = [1] }", "e.toml: vary.depth: only keys of machine"),
-            ("vary = { machine.schedular = ['none'] }", "did you mean `scheduler`?"),
+            (
+                "parameter = [{ key = 'depth', values = [1] }]",
+                "e.toml: parameter[0]: `key` is a key of machine or of workload",
+            ),
+            ("parameter = [{ key = 'machine.scheduler' }]", "e.toml: parameter[0]: give a list of values"),
+            ("parameter = [{ kee = 'x' }]", "e.toml: parameter[0].kee: unknown field"),
+            ("parameter = [{ key = 'machine.schedular', values = ['none'] }]", "did you mean `scheduler`?"),
+            ("machine = { profile = 3 }", "e.toml: machine.profile: write the name"),
             ("machine = { governer = 'x' }", "did you mean `governor`?"),
             (
-                "vary = { machine.scheduler = ['none', 'kyber', 'none'] }",
-                "e.toml: vary: machine.scheduler has the value none twice",
+                "parameter = [{ key = 'machine.scheduler', values = ['none', 'kyber', 'none'] }]",
+                "e.toml: parameter: machine.scheduler has the value none twice",
             ),
         ] {
             let error = refused(&format!("{text}\n{LEAST}"));
@@ -284,6 +315,22 @@ mod tests {
         let error = refused(&format!("{LEAST}knobs = {{ a = [1, 2, 1], b = ['x'] }}"));
         assert!(error.contains("e.toml: workload: a has the value 1 twice"), "{error}");
         assert!(load(&format!("{LEAST}knobs = {{ a = [1, 2], b = [1, 2] }}"), &Asked::default()).is_ok());
+    }
+
+    #[test]
+    fn a_parameter_is_a_list_in_the_place_of_its_key() {
+        let keys = "[machine]\nprofile = 'p'\ngovernor = 'x'\n[[parameter]]\nkey = 'machine.scheduler'\nvalues = ['none', 'kyber']\n\
+                    [[parameter]]\nkey = 'workload.knobs.a'\nscale = 'log2'\nfrom = 1\nto = 4\n";
+        let loaded = load(&format!("{LEAST}{keys}"), &Asked::default()).unwrap();
+        assert_eq!((loaded.vary[0].0.as_str(), loaded.vary[0].1.len()), ("machine.scheduler", 2));
+        let direct = load(&format!("{LEAST}knobs = {{ a = [1, 2, 4] }}\n"), &Asked::default()).unwrap();
+        assert_eq!(loaded.workload.knobs(), direct.workload.knobs());
+        assert_eq!((loaded.profile.as_deref(), direct.profile), (Some("p"), None));
+        assert!(loaded.table.contains_key("parameter"), "what is kept is the file");
+        let set = |key: &str, value: &str| Asked { set: vec![(key.into(), value.into())], ..Asked::default() };
+        let asked = load(&format!("{LEAST}knobs = {{ a = [1] }}\n"), &set("workload.knobs.a", "[5, 6]")).unwrap();
+        assert_eq!(asked.workload.knobs()[0].1.len(), 2);
+        assert!(load(LEAST, &set("title.x", "1")).err().unwrap().starts_with("--set: title.x"));
     }
 
     #[test]
@@ -321,12 +368,11 @@ mod tests {
     #[test]
     fn an_experiment_is_read_back_as_it_was() {
         let text = format!(
-            "ramp = '500ms'\nduration = '2s'\nsensor = [{{ sensor = 'rapl', interval = '5ms', optional = true }}]\n\
-             stop = {{ metric = 'io_per_s', within = '5%' }}\nvary = {{ machine.scheduler = ['none', 'kyber'] }}\n{LEAST}"
+            "warm_up = '500ms'\nduration = '2s'\nsensor = [{{ sensor = 'rapl', interval = '5ms', optional = true }}]\n\
+             stop = {{ metric = 'io_per_s', within = '5%' }}\n{LEAST}"
         );
         let loaded = load(&text, &Asked::default()).unwrap();
         let again = toml::to_string(&loaded.experiment).unwrap();
         assert_eq!(load(&again, &Asked::default()).unwrap().experiment, loaded.experiment);
-        assert_eq!(loaded.vary[0].0, "machine.scheduler");
     }
 }

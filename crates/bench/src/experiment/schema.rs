@@ -17,9 +17,9 @@ pub struct Experiment {
     /// More, for the report.
     #[serde(default)]
     pub about: String,
-    /// Unmeasured time at the start of each command; see [`Experiment::ramp`] for the default.
+    /// Unmeasured time at the start of each command; see [`Experiment::warm_up`] for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ramp: Option<Time>,
+    pub warm_up: Option<Time>,
     /// Measured time of each command. Only a `command` may do without: it is measured until it ends.
     #[serde(default)]
     pub duration: Option<Time>,
@@ -60,9 +60,6 @@ pub struct Experiment {
     pub bind: Bind,
     /// What makes work: `kind`, and the keys of that kind.
     pub workload: Table,
-    /// Keys of `machine` that are varied beside the workload's own knobs.
-    #[serde(default)]
-    pub vary: Table,
     /// What is read.
     #[serde(default, rename = "sensor")]
     pub sensors: Vec<SensorSpec>,
@@ -71,7 +68,7 @@ pub struct Experiment {
     pub stop: Option<Stop>,
     /// Keys of metrics that tables and charts show first, before the usual ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub show: Vec<String>,
+    pub metrics: Vec<String>,
 }
 
 /// Long enough for a drive's write buffer and for the power states of an idle machine; short beside a measurement.
@@ -79,8 +76,8 @@ fn settle() -> Time {
     Time(5_000_000_000)
 }
 
-/// The ramp, where a duration is given and no ramp: past the start of the workload's processes and the rise of the CPU frequency.
-const RAMP: Time = Time(2_000_000_000);
+/// The warm-up, where a duration is given and no warm-up: past the start of the workload's processes and the rise of the CPU frequency.
+const WARM_UP: Time = Time(2_000_000_000);
 /// The idle baseline of a round, where none is given: five readings of a sensor with an interval of 1 s (IPMI, Redfish, NVMe).
 const IDLE_BASELINE: Time = Time(5_000_000_000);
 
@@ -88,8 +85,8 @@ impl Experiment {
     /// Unmeasured time at the start of each command. Default: 2 s where a duration is given; none of a command that is measured until
     /// it ends, whose energy is that of all its work.
     #[must_use]
-    pub fn ramp(&self) -> Time {
-        self.ramp.unwrap_or(if self.duration.is_some() { RAMP } else { Time(0) })
+    pub fn warm_up(&self) -> Time {
+        self.warm_up.unwrap_or(if self.duration.is_some() { WARM_UP } else { Time(0) })
     }
 
     /// How long the idle machine is measured in each round. Default: 5 s. Nothing but power above idle reads it: without a sensor that

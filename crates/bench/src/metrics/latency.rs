@@ -3,7 +3,7 @@
 use crate::record::{Class, Latency};
 
 /// The quantiles that are reported: name and parts per million.
-pub const QUANTILES: [(&str, u32); 4] = [("p50", 500_000), ("p99", 990_000), ("p999", 999_000), ("p9999", 999_900)];
+pub const QUANTILES: [(&str, u32); 4] = [("p50", 500_000), ("p99", 990_000), ("p99_9", 999_000), ("p99_99", 999_900)];
 
 /// Counts by value of all of them together, ascending.
 #[must_use]

@@ -181,7 +181,7 @@ impl Results {
         let said = |key: &String| {
             let meant = pilotlight_input::file::nearest(key, &known);
             let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
-            format!("show: there is no metric {key:?} in what was measured{meant}")
+            format!("metrics: there is no metric {key:?} in what was measured{meant}")
         };
         let notes: Vec<String> = self.show.iter().filter(unknown).map(said).collect();
         self.notes.extend(notes);
@@ -379,7 +379,7 @@ mod tests {
     #[test]
     fn what_is_to_be_shown_and_is_not_there_is_said() {
         let notes = half_measured().notes;
-        let said: Vec<&String> = notes.iter().filter(|note| note.starts_with("show: ")).collect();
+        let said: Vec<&String> = notes.iter().filter(|note| note.starts_with("metrics: ")).collect();
         assert_eq!(said.len(), 1, "{notes:?}");
         assert!(said[0].contains("did you mean ssd_power_w?"), "{said:?}");
     }

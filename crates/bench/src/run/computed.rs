@@ -135,7 +135,7 @@ fn stage(loaded: &Loaded, plan: &Plan, key: Key, scratch: &Path) -> Stage {
     Stage {
         scratch: scratch.to_owned(),
         place: Place::Nothing,
-        ramp_s: experiment.ramp().seconds(),
+        ramp_s: experiment.warm_up().seconds(),
         duration_s: experiment.duration.map_or(0.0, |duration| duration.seconds()),
         seed: plan.seed_of(key),
     }

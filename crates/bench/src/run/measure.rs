@@ -132,12 +132,12 @@ fn window(record: &Record, stage: &Stage, (from_ns, to_ns): (u64, u64)) -> Windo
     if window.from_ns < window.to_ns { window } else { whole }
 }
 
-/// Says that a command whose window the tool does not tell ended before its ramp did, so that the ramp is in its figures.
+/// Says that a command whose window the tool does not tell ended before its warm-up did, so that the warm-up is in its figures.
 fn within_ramp(record: &Record, stage: &Stage, (from_ns, to_ns): (u64, u64)) -> Option<String> {
     let ran_s = to_ns.saturating_sub(from_ns) as f64 / 1e9;
     (record.window_ns.is_none() && stage.ramp_s > 0.0 && ran_s <= stage.ramp_s).then(|| {
         format!(
-            "the command ended after {ran_s:.2} s, within its ramp of {} s: it was measured as a whole",
+            "the command ended after {ran_s:.2} s, within its warm-up of {} s: it was measured as a whole",
             stage.ramp_s
         )
     })
@@ -183,7 +183,7 @@ mod tests {
             let record = Record { window_ns, ..Record::default() };
             within_ramp(&record, &stage(ramp_s, 5.0), (0, 1_500_000_000))
         };
-        assert!(said(2.0, None).unwrap().contains("after 1.50 s, within its ramp of 2 s"));
+        assert!(said(2.0, None).unwrap().contains("after 1.50 s, within its warm-up of 2 s"));
         assert_eq!([said(1.0, None), said(0.0, None), said(2.0, Some((0, 1)))], [None, None, None]);
     }
 }

@@ -388,7 +388,7 @@ impl<'a> Runner<'a> {
         Stage {
             scratch: self.scratch.clone(),
             place: self.place.clone(),
-            ramp_s: experiment.ramp().seconds(),
+            ramp_s: experiment.warm_up().seconds(),
             duration_s: experiment.duration.map_or(0.0, |duration| duration.seconds()),
             seed: self.plan.seed_of(key),
         }

@@ -32,7 +32,7 @@ pub fn preview(loaded: &Loaded, plan: &Plan, folder: &Path) -> Result<Preview, P
     let stage = |key: Key| Stage {
         scratch: folder.join("scratch"),
         place: place(&loaded.experiment.place, folder),
-        ramp_s: loaded.experiment.ramp().seconds(),
+        ramp_s: loaded.experiment.warm_up().seconds(),
         duration_s: loaded.experiment.duration.map_or(0.0, |duration| duration.seconds()),
         seed: plan.seed_of(key),
     };

@@ -11,21 +11,21 @@ const TEXT: &str = r#"
     name = "t"
     figure = "none"
     title = "a test"
-    profile = "sandman-epyc-9454p"
+    machine = { profile = "sandman-epyc-9454p" }
     duration = "1s"
-    warm_up = { rule = "fixed", time = "100ms" }
-    replications = 2
+    warm_up = "100ms"
+    repeats = 2
     topology = { cores = 4, siblings = true, threads = 4 }
     drive = [{ profile = "pm1743", count = 1 }]
     policy = [{ label = "plain", name = "static" }, { label = "moving", name = "dynamic", settings = { core_busy = "90%" } }]
-    output = { metrics = ["iops", "cpu_power_w"] }
+    metrics = ["iops", "cpu_power_w"]
     [[workload]]
     name = "hosts"
     connections = 4
     depth = 8
     rate = 100
     request = { kind = "plain", size = "4KiB" }
-    [[axis]]
+    [[parameter]]
     name = "load"
     case = [{ label = "low", set = { "workload.hosts.rate" = 100 } }, { label = "high", set = { "workload.hosts.rate" = 200 } }]
 "#;
@@ -63,7 +63,7 @@ fn what_is_written_otherwise_makes_nothing_stale() {
     let same = [
         ("duration = \"1s\"", "duration = \"1000ms\" # one second"),
         ("title = \"a test\"", "title = \"another\"\nabout = \"more\"\ngiven = { rates = [1] }"),
-        ("replications = 2", "replications = 9"),
+        ("repeats = 2", "repeats = 9"),
         ("name = \"hosts\"", "name = \"guests\"\nspacing = { kind = \"poisson\" }"),
         ("[\"iops\", \"cpu_power_w\"]", "[\"cpu_power_w\", \"iops\"]"),
         ("core_busy = \"90%\"", "core_busy = \"90%\", interval = \"10us\""),
@@ -150,7 +150,7 @@ fn a_trace_file_counts_by_its_content_and_not_by_its_path() {
             path(sizes),
             path(name)
         );
-        cells(&TEXT.replace("[[axis]]", &format!("[trace]\n{trace}\n[[axis]]")), &[])
+        cells(&TEXT.replace("[[parameter]]", &format!("[trace]\n{trace}\n[[parameter]]")), &[])
     };
     for (name, text) in
         [("a", "0,W,0,4096,0"), ("renamed", "0,W,0,4096,0"), ("other", "0,R,0,4096,0"), ("sizes", "0,1")]

@@ -59,8 +59,9 @@ mod tests {
     use super::super::report::Report;
     use super::super::results::tests::store;
     use super::*;
+    use crate::local;
     use crate::machine::MachineFiles;
-    use crate::{dotted, local};
+    use pilotlight_input::dotted;
 
     fn root() -> &'static Path {
         Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))

@@ -7,6 +7,7 @@ pub mod schema;
 
 use std::path::{Path, PathBuf};
 
+use pilotlight_input::include;
 use toml::Table;
 
 pub use points::{Coordinate, Point, PointsError, expand};
@@ -49,7 +50,7 @@ impl Bench {
     /// The same with so many replications at each point.
     #[must_use]
     pub fn with_replications(mut self, count: u32) -> Self {
-        self.points.iter_mut().for_each(|point| point.experiment.replications = count);
+        self.points.iter_mut().for_each(|point| point.experiment.repeats = count);
         self
     }
 
@@ -73,8 +74,8 @@ pub struct Request {
     pub set: Vec<(String, String)>,
     /// Whether the file's `smoke` keys hold.
     pub smoke: bool,
-    /// Replications, where not the file's.
-    pub replications: Option<u32>,
+    /// Repeats, where not the file's.
+    pub repeats: Option<u32>,
 }
 
 /// Why an experiment cannot be run.
@@ -119,7 +120,8 @@ pub enum LoadError {
 /// If a file cannot be read or is not written as it should be; the message names file and key.
 pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
     let home = home(path)?;
-    let bench = load_text(&path.display().to_string(), &file(path)?, request, &|name| file(&home.join(name)))?;
+    let merged = include::load(path)?;
+    let bench = load_table(&path.display().to_string(), merged.table, request, &|name| file(&home.join(name)))?;
     let fitted = fitted(&home, &bench.machine.calibration)?;
     Ok(Bench { file: below(path, &home), fitted, ..bench })
 }
@@ -130,11 +132,14 @@ pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
 /// # Errors
 /// As [`load`].
 pub fn load_text(name: &str, text: &str, request: &Request, files: &Files<'_>) -> Result<Bench, LoadError> {
-    let mut table = read::parse(name, text)?;
+    load_table(name, read::parse(name, text)?, request, files)
+}
+
+fn load_table(name: &str, mut table: Table, request: &Request, files: &Files<'_>) -> Result<Bench, LoadError> {
     let asked = asked(&table, request);
     points::set_all(&mut table, &asked, name)?;
     let experiment: Experiment = read::table(table.clone(), name)?;
-    let profile = files(&format!("profiles/{}.toml", experiment.profile))?;
+    let profile = files(&format!("profiles/{}.toml", experiment.machine.profile))?;
     let calibration = files("calibration.toml")?;
     let machine = MachineFiles::parse(&profile, &calibration)?;
     let points = expand(&table, &asked, name)?;
@@ -196,11 +201,11 @@ fn asked(table: &Table, request: &Request) -> Vec<(String, toml::Value)> {
     let mut asked = Vec::new();
     if request.smoke {
         let smoke = table.get("smoke").and_then(toml::Value::as_table).cloned().unwrap_or_default();
-        asked.push(("replications".to_owned(), 2.into()));
+        asked.push(("repeats".to_owned(), 2.into()));
         asked.extend(smoke);
     }
-    asked.extend(request.set.iter().map(|(key, text)| (key.clone(), crate::dotted::value(text))));
-    asked.extend(request.replications.map(|count| ("replications".to_owned(), i64::from(count).into())));
+    asked.extend(request.set.iter().map(|(key, text)| (key.clone(), pilotlight_input::dotted::value(text))));
+    asked.extend(request.repeats.map(|count| ("repeats".to_owned(), i64::from(count).into())));
     asked
 }
 

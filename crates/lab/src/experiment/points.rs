@@ -1,32 +1,33 @@
-//! An experiment's points: every combination of what its axes vary.
+//! An experiment's points: every combination of the values of its parameters.
 //!
-//! An axis sets dotted keys of the file itself, so that whatever stands in a file can be varied, and a mistake is found by the
+//! A parameter sets dotted keys of the file itself, so that whatever stands in a file can be varied, and a mistake is found by the
 //! same check as one in the file. Keys that begin with `machine.` change the machine.
 
 use toml::{Table, Value};
 
-use super::schema::{Axis, AxisScale, Experiment};
-use crate::dotted::{self, DottedError};
+use super::schema::Experiment;
 use crate::read::{self, ReadError};
+use pilotlight_input::Parameter;
+use pilotlight_input::dotted::{self, DottedError};
 
 /// One combination.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     /// Where it lies, as results have it: `rate=10000;depth=8`, or `-` if nothing is varied.
     pub name: String,
-    /// The same, an entry for each axis.
+    /// The same, an entry for each parameter.
     pub coordinates: Vec<Coordinate>,
-    /// The experiment with these values set; its axes are gone.
+    /// The experiment with these values set; its parameters are gone.
     pub experiment: Experiment,
     /// Changes of the machine, by dotted key.
     pub changes: Vec<(String, Value)>,
 }
 
-/// A place on an axis.
+/// A value of a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Coordinate {
-    /// The axis.
-    pub axis: String,
+    /// The parameter.
+    pub parameter: String,
     /// What results call the place.
     pub label: String,
     /// The value, where it is a number.
@@ -52,58 +53,60 @@ pub enum PointsError {
         /// What is wrong.
         error: DottedError,
     },
-    /// An axis says nothing, or too much.
-    #[error("{file}: axis {axis}: {reason}")]
-    Axis {
+    /// A parameter says nothing, or too much.
+    #[error("{file}: parameter {parameter}: {reason}")]
+    Parameter {
         /// Which file.
         file: String,
-        /// Which axis.
-        axis: String,
+        /// Which parameter.
+        parameter: String,
         /// What is wrong.
         reason: String,
     },
 }
 
-/// A place on an axis with the keys that it sets.
+/// A value of a parameter with the keys that it sets.
 #[derive(Clone)]
 struct Place {
     coordinate: Coordinate,
     set: Vec<(String, Value)>,
 }
 
-/// The points of an experiment. What is `asked` beside the file, as dotted keys, holds at each of them, whatever an axis says.
+/// The points of an experiment. What is `asked` beside the file, as dotted keys, holds at each of them, whatever a parameter says.
 ///
 /// # Errors
-/// If an axis says nothing, a key leads nowhere, or the file with a point's values is not one.
+/// If a parameter says nothing, a key leads nowhere, or the file with a point's values is not one.
 pub fn expand(table: &Table, asked: &[(String, Value)], file: &str) -> Result<Vec<Point>, PointsError> {
     let read = read::table(table.clone(), file);
     let whole: Experiment = read.map_err(|error| PointsError::Read { point: String::new(), error })?;
     let mut combinations: Vec<Vec<Place>> = vec![Vec::new()];
-    for axis in &whole.axes {
-        let places = places(axis, file)?;
+    for parameter in &whole.parameters {
+        let places = places(parameter, file)?;
         let longer = |before: &Vec<Place>| {
             places.iter().map(|place| [before.as_slice(), std::slice::from_ref(place)].concat()).collect::<Vec<_>>()
         };
         combinations = combinations.iter().flat_map(longer).collect();
     }
-    let asked: Vec<_> = asked.iter().filter(|(key, _)| !key.starts_with("axis.")).cloned().collect();
+    let asked: Vec<_> = asked.iter().filter(|(key, _)| !key.starts_with("parameter.")).cloned().collect();
     combinations.iter().map(|places| point(table, &asked, places, file)).collect()
 }
 
 fn point(table: &Table, asked: &[(String, Value)], places: &[Place], file: &str) -> Result<Point, PointsError> {
     let mut table = table.clone();
-    table.remove("axis");
+    table.remove("parameter");
     let keys: Vec<_> = places.iter().flat_map(|place| &place.set).chain(asked).cloned().collect();
-    let changes = set_all(&mut table, &keys, file)?;
+    let asked = set_all(&mut table, &keys, file)?;
     let coordinates: Vec<Coordinate> = places.iter().map(|place| place.coordinate.clone()).collect();
     let name = name(&coordinates);
     let read = read::table(table, file);
-    let experiment = read.map_err(|error| PointsError::Read { point: format!("at {name}: "), error })?;
+    let experiment: Experiment = read.map_err(|error| PointsError::Read { point: format!("at {name}: "), error })?;
+    let of_file = dotted::leaves(&experiment.machine.constants);
+    let changes = of_file.into_iter().map(|(key, value)| (key, value.clone())).chain(asked).collect();
     Ok(Point { name, coordinates, experiment, changes })
 }
 
 fn name(coordinates: &[Coordinate]) -> String {
-    let parts: Vec<String> = coordinates.iter().map(|at| format!("{}={}", at.axis, at.label)).collect();
+    let parts: Vec<String> = coordinates.iter().map(|at| format!("{}={}", at.parameter, at.label)).collect();
     if parts.is_empty() { "-".into() } else { parts.join(";") }
 }
 
@@ -114,7 +117,7 @@ fn name(coordinates: &[Coordinate]) -> String {
 pub fn set_all(table: &mut Table, keys: &[(String, Value)], file: &str) -> Result<Vec<(String, Value)>, PointsError> {
     let mut machine = Vec::new();
     for (key, value) in keys {
-        match key.strip_prefix("machine.") {
+        match key.strip_prefix("machine.").filter(|key| *key != "profile") {
             Some(key) => machine.push((key.to_owned(), value.clone())),
             None => dotted::set(table, key, value.clone())
                 .map_err(|error| PointsError::Key { file: file.to_owned(), error })?,
@@ -123,21 +126,27 @@ pub fn set_all(table: &mut Table, keys: &[(String, Value)], file: &str) -> Resul
     Ok(machine)
 }
 
-fn places(axis: &Axis, file: &str) -> Result<Vec<Place>, PointsError> {
-    let wrong =
-        |reason: &str| PointsError::Axis { file: file.to_owned(), axis: axis.name.clone(), reason: reason.to_owned() };
-    let keys = keys(axis).ok_or_else(|| wrong("`key` is a dotted key, or a list of them"))?;
-    let values = values(axis).map_err(wrong)?;
-    let places = match (keys.is_empty(), axis.cases.is_empty()) {
-        (true, false) if values.is_empty() => cases(axis),
+fn places(parameter: &Parameter, file: &str) -> Result<Vec<Place>, PointsError> {
+    let wrong = |reason: &str| PointsError::Parameter {
+        file: file.to_owned(),
+        parameter: parameter.name.clone(),
+        reason: reason.to_owned(),
+    };
+    let keys = parameter.keys().ok_or_else(|| wrong("`key` is a dotted key, or a list of them"))?;
+    let values = parameter.values().map_err(wrong)?;
+    let places = match (keys.is_empty(), parameter.cases.is_empty()) {
+        (true, false) if values.is_empty() => cases(parameter),
         (false, true) => values
             .iter()
-            .map(|value| place(axis, &keys, value))
+            .map(|value| place(parameter, &keys, value))
             .collect::<Option<_>>()
             .ok_or_else(|| wrong("with several keys, each of `values` is a list with a value for each key"))?,
         _ => return Err(wrong("give either `key` with `values` (or `from` and `to`), or `case`s")),
     };
     check_labels(&places).map_err(|reason| wrong(&reason))?;
+    if parameter.name.is_empty() {
+        return Err(wrong("give it a name, by which results call it"));
+    }
     Ok(places)
 }
 
@@ -157,65 +166,26 @@ fn check_labels(places: &[Place]) -> Result<(), String> {
     Ok(())
 }
 
-fn keys(axis: &Axis) -> Option<Vec<String>> {
-    match &axis.key {
-        None => Some(Vec::new()),
-        Some(Value::String(key)) => Some(vec![key.clone()]),
-        Some(Value::Array(keys)) => keys.iter().map(|key| key.as_str().map(str::to_owned)).collect(),
-        Some(_) => None,
-    }
-}
-
-fn values(axis: &Axis) -> Result<Vec<Value>, &'static str> {
-    match (axis.from, axis.to) {
-        (None, None) => Ok(axis.values.clone()),
-        (Some(from), Some(to)) if axis.values.is_empty() => range(axis, from, to),
-        _ => Err("give `values`, or both `from` and `to`"),
-    }
-}
-
-fn range(axis: &Axis, from: f64, to: f64) -> Result<Vec<Value>, &'static str> {
-    let log = axis.scale == AxisScale::Log2;
-    let doublings = || ((to / from).log2().round() as u32).saturating_add(1);
-    let count = axis.count.or_else(|| log.then(doublings)).ok_or("a linear range needs `count`")?;
-    let rises = from < to;
-    if !rises || count < 2 || (log && from <= 0.0) {
-        return Err("a range rises from `from` to `to`, above 0 on a log2 scale, with at least 2 values");
-    }
-    let at = |step: u32| {
-        let share = f64::from(step) / f64::from(count - 1);
-        if log { from * (to / from).powf(share) } else { from + (to - from) * share }
-    };
-    Ok((0..count).map(|step| number(at(step))).collect())
-}
-
-/// A whole number where it is one.
-fn number(value: f64) -> Value {
-    let whole = value.round();
-    if (value - whole).abs() <= 1e-9 * value.abs().max(1.0) {
-        Value::Integer(whole as i64)
-    } else {
-        Value::Float(value)
-    }
-}
-
-fn place(axis: &Axis, keys: &[String], value: &Value) -> Option<Place> {
+fn place(parameter: &Parameter, keys: &[String], value: &Value) -> Option<Place> {
     let values = match (keys, value) {
         ([_], value) => vec![value.clone()],
         (_, Value::Array(values)) if values.len() == keys.len() => values.clone(),
         _ => return None,
     };
-    let coordinate =
-        Coordinate { axis: axis.name.clone(), label: label(values.first()?), value: measure(values.first()?) };
+    let coordinate = Coordinate {
+        parameter: parameter.name.clone(),
+        label: label(values.first()?),
+        value: measure(values.first()?),
+    };
     Some(Place { coordinate, set: keys.iter().cloned().zip(values).collect() })
 }
 
-fn cases(axis: &Axis) -> Vec<Place> {
-    let place = |case: &super::schema::Case| Place {
-        coordinate: Coordinate { axis: axis.name.clone(), label: case.label.clone(), value: None },
+fn cases(parameter: &Parameter) -> Vec<Place> {
+    let place = |case: &pilotlight_input::parameter::Case| Place {
+        coordinate: Coordinate { parameter: parameter.name.clone(), label: case.label.clone(), value: None },
         set: case.set.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
     };
-    axis.cases.iter().map(place).collect()
+    parameter.cases.iter().map(place).collect()
 }
 
 fn label(value: &Value) -> String {
@@ -247,10 +217,10 @@ mod tests {
         name = "t"
         figure = "none"
         title = "a test"
-        profile = "p"
+        machine = { profile = "p" }
         duration = "1s"
-        warm_up = { rule = "fixed", time = "100ms" }
-        replications = 2
+        warm_up = "100ms"
+        repeats = 2
         topology = { cores = 4, siblings = true, threads = 4 }
         drive = [{ profile = "d", count = 1 }]
         policy = [{ label = "a", name = "static" }, { label = "b", name = "sandman", settings = { z = 2.0 } }]
@@ -268,8 +238,8 @@ mod tests {
 
     #[test]
     fn axes_multiply_in_order() {
-        let axes = "[[axis]]\nname = 'rate'\nkey = 'workload.hosts.rate'\nscale = 'log2'\nfrom = 10_000\nto = 40_000\n\
-                    [[axis]]\nname = 'z'\nkey = ['policy.b.settings.z', 'machine.poll.loop_ns']\nvalues = [[1, 50], [3, 60]]";
+        let axes = "[[parameter]]\nname = 'rate'\nkey = 'workload.hosts.rate'\nscale = 'log2'\nfrom = 10_000\nto = 40_000\n\
+                    [[parameter]]\nname = 'z'\nkey = ['policy.b.settings.z', 'machine.poll.loop_ns']\nvalues = [[1, 50], [3, 60]]";
         let points = points(axes).unwrap();
         let names: Vec<&str> = points.iter().map(|point| point.name.as_str()).collect();
         assert_eq!(
@@ -290,7 +260,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_beside_the_file_wins_over_axes() {
-        let axes = "[[axis]]\nname = 'seed'\nkey = 'seed'\nvalues = [1, 2]";
+        let axes = "[[parameter]]\nname = 'seed'\nkey = 'seed'\nvalues = [1, 2]";
         let table = read::parse("t.toml", &format!("{BASE}\n{axes}")).unwrap();
         let asked = [("seed".to_owned(), Value::Integer(9)), ("machine.poll.batch".to_owned(), Value::Integer(8))];
         let points = expand(&table, &asked, "t.toml").unwrap();
@@ -306,14 +276,15 @@ mod tests {
     #[test]
     fn mistakes_name_axis_point_and_key() {
         let message = |axes: &str| points(axes).unwrap_err().to_string();
-        let unknown = message("[[axis]]\nname = 'r'\nkey = 'workload.hosts.rates'\nvalues = [1]");
+        let unknown = message("[[parameter]]\nname = 'r'\nkey = 'workload.hosts.rates'\nvalues = [1]");
         assert!(unknown.contains("at r=1") && unknown.contains("rates"), "{unknown}");
-        let nowhere = message("[[axis]]\nname = 'r'\nkey = 'workload.guests.rate'\nvalues = [1]");
+        let nowhere = message("[[parameter]]\nname = 'r'\nkey = 'workload.guests.rate'\nvalues = [1]");
         assert!(nowhere.contains("guests") && nowhere.contains("hosts"), "{nowhere}");
-        assert!(message("[[axis]]\nname = 'r'\nkey = 'seed'").contains("axis r: it has no values"));
-        assert!(message("[[axis]]\nname = 'r'\nvalues = [1]").contains("give either `key`"));
-        assert!(message("[[axis]]\nname = 'r'\nkey = 'seed'\nvalues = [1, 1]").contains("twice"));
-        assert!(message("[[axis]]\nname = 'r'\nkey = 'seed'\nfrom = 2\nto = 1\ncount = 3").contains("rises"));
+        assert!(message("[[parameter]]\nname = 'r'\nkey = 'seed'").contains("parameter r: it has no values"));
+        assert!(message("[[parameter]]\nkey = 'seed'\nvalues = [1]").contains("give it a name"));
+        assert!(message("[[parameter]]\nname = 'r'\nvalues = [1]").contains("give either `key`"));
+        assert!(message("[[parameter]]\nname = 'r'\nkey = 'seed'\nvalues = [1, 1]").contains("twice"));
+        assert!(message("[[parameter]]\nname = 'r'\nkey = 'seed'\nfrom = 2\nto = 1\ncount = 3").contains("rises"));
     }
 
     #[test]

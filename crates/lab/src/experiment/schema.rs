@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+use pilotlight_input::Parameter;
+
 use crate::quantity::{Depth, Rate, Size, Time};
 
 /// An experiment.
@@ -18,18 +20,18 @@ pub struct Experiment {
     /// More, for the report.
     #[serde(default)]
     pub about: String,
-    /// The machine: `profiles/NAME.toml`.
-    pub profile: String,
+    /// The machine.
+    pub machine: MachineName,
     /// Simulated time of a run, warm-up included.
     pub duration: Time,
-    /// What is cut off at the beginning.
+    /// What is not measured at the beginning.
     pub warm_up: WarmUp,
     /// Length of an entry of a time series.
     #[serde(default = "ten_ms")]
     pub series: Time,
     /// Runs of each point, each with a seed of its own.
-    pub replications: u32,
-    /// The seed of the first replication.
+    pub repeats: u32,
+    /// The seed of the first repeat.
     #[serde(default = "one")]
     pub seed: u64,
     /// What the paper prints of the workload, for whoever checks that; the simulator does not read it.
@@ -53,9 +55,12 @@ pub struct Experiment {
     #[serde(rename = "policy")]
     pub policies: Vec<PolicySpec>,
     /// What is varied.
-    #[serde(default, rename = "axis")]
-    pub axes: Vec<Axis>,
-    /// What is kept and drawn.
+    #[serde(default, rename = "parameter")]
+    pub parameters: Vec<Parameter>,
+    /// Metrics to keep; none named: all.
+    #[serde(default)]
+    pub metrics: Vec<String>,
+    /// What else is kept, and what is drawn.
     #[serde(default)]
     pub output: Output,
 }
@@ -68,9 +73,19 @@ fn one() -> u64 {
     1
 }
 
-/// What is cut off at the beginning of a run.
+/// The machine that is simulated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MachineName {
+    /// Its profile: `profiles/NAME.toml`.
+    pub profile: String,
+    /// Constants of the profile and of `calibration.toml` at other values.
+    #[serde(flatten)]
+    pub constants: Table,
+}
+
+/// What is not measured at the beginning of a run: a time such as `"2s"`, or a rule that finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", tag = "rule")]
+#[serde(try_from = "Value", into = "Value")]
 pub enum WarmUp {
     /// So much.
     Fixed {
@@ -78,13 +93,43 @@ pub enum WarmUp {
         time: Time,
     },
     /// What MSER-5 says of a pilot run's power and latency over time, but at least so much.
-    #[serde(rename = "mser-5")]
     Mser5 {
         /// The least.
         least: Time,
         /// The most; what needs longer is warned of.
         most: Time,
     },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, tag = "rule")]
+enum WarmUpRule {
+    #[serde(rename = "mser-5")]
+    Mser5 { least: Time, most: Time },
+}
+
+impl TryFrom<Value> for WarmUp {
+    type Error = String;
+    fn try_from(value: Value) -> Result<Self, String> {
+        if value.is_table() {
+            let rule: WarmUpRule = value.try_into().map_err(|error: toml::de::Error| error.message().to_owned())?;
+            let WarmUpRule::Mser5 { least, most } = rule;
+            return Ok(Self::Mser5 { least, most });
+        }
+        Ok(Self::Fixed { time: Time::try_from(value)? })
+    }
+}
+
+impl From<WarmUp> for Value {
+    fn from(warm_up: WarmUp) -> Self {
+        match warm_up {
+            WarmUp::Fixed { time } => Self::String(time.into()),
+            // Times are texts, so there is nothing that TOML cannot hold.
+            WarmUp::Mser5 { least, most } => {
+                Self::try_from(WarmUpRule::Mser5 { least, most }).unwrap_or(Self::Boolean(false))
+            }
+        }
+    }
 }
 
 /// Cores and I/O threads.
@@ -438,66 +483,10 @@ pub struct PolicySpec {
     pub machine: Table,
 }
 
-/// What is varied: keys with a list or range of values, or named cases.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Axis {
-    /// What results call it.
-    pub name: String,
-    /// Unit of the values.
-    #[serde(default)]
-    pub unit: String,
-    /// How a chart draws it, and how `from` to `to` is divided.
-    #[serde(default)]
-    pub scale: AxisScale,
-    /// A dotted key, or several that are set together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<Value>,
-    /// The values; with several keys, lists with a value for each.
-    #[serde(default)]
-    pub values: Vec<Value>,
-    /// The first value of a range.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<f64>,
-    /// The last value of a range.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to: Option<f64>,
-    /// How many values a range has; on a log2 scale without it: each twice the one before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub count: Option<u32>,
-    /// Named cases, each with keys to set.
-    #[serde(default, rename = "case", skip_serializing_if = "Vec::is_empty")]
-    pub cases: Vec<Case>,
-}
-
-/// How an axis is divided and drawn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AxisScale {
-    /// Evenly.
-    #[default]
-    Linear,
-    /// By factors of two.
-    Log2,
-}
-
-/// A named case.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Case {
-    /// What results call it.
-    pub label: String,
-    /// What it sets, by dotted key.
-    pub set: Table,
-}
-
 /// What is kept and drawn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
-    /// Metrics to keep; none named: all.
-    #[serde(default)]
-    pub metrics: Vec<String>,
     /// Metrics to keep over time: `iops`, `system_power_w`, `cores_awake`, `capacity_share`, `moves`.
     #[serde(default)]
     pub series: Vec<String>,
@@ -529,10 +518,10 @@ pub struct Chart {
     pub kind: ChartKind,
     /// The metric.
     pub metric: String,
-    /// The axis along x; for bars without one: the policies.
+    /// The parameter along x; for bars without one: the policies.
     #[serde(default)]
     pub x: String,
-    /// The axis along y, for heat maps.
+    /// The parameter along y, for heat maps.
     #[serde(default)]
     pub y: String,
     /// What stands at the y axis.

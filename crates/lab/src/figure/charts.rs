@@ -5,7 +5,9 @@
 use pilotlight_report::Chart;
 use pilotlight_report::chart::{Axis, Bar, Bars, Heat, Line, Lines, Place, Scale};
 
-use crate::experiment::schema::{self, AxisScale, ChartKind};
+use pilotlight_input::parameter::ParameterScale;
+
+use crate::experiment::schema::{self, ChartKind};
 use crate::experiment::{Bench, Coordinate};
 use crate::summary::{Cell, Measured};
 
@@ -23,8 +25,8 @@ fn charts_of(bench: &Bench, wanted: &schema::Chart, cells: &[Cell]) -> Vec<Chart
 fn facets<'a>(cells: &'a [Cell], wanted: &schema::Chart) -> Vec<(String, Vec<&'a Cell>)> {
     let mut facets: Vec<(String, Vec<&Cell>)> = Vec::new();
     for cell in cells {
-        let hidden = cell.coordinates.iter().filter(|at| at.axis != wanted.x && at.axis != wanted.y);
-        let name = hidden.map(|at| format!("{} {}", at.axis, at.label)).collect::<Vec<_>>().join(", ");
+        let hidden = cell.coordinates.iter().filter(|at| at.parameter != wanted.x && at.parameter != wanted.y);
+        let name = hidden.map(|at| format!("{} {}", at.parameter, at.label)).collect::<Vec<_>>().join(", ");
         match facets.iter_mut().find(|(known, _)| *known == name) {
             Some((_, members)) => members.push(cell),
             None => facets.push((name, vec![cell])),
@@ -45,7 +47,7 @@ fn distinct<'a>(labels: impl Iterator<Item = &'a str>) -> Vec<String> {
 }
 
 fn on<'a>(cell: &'a Cell, axis: &str) -> Option<&'a Coordinate> {
-    cell.coordinates.iter().find(|at| at.axis == axis)
+    cell.coordinates.iter().find(|at| at.parameter == axis)
 }
 
 /// The interval that is drawn: over the family where there is one, else over replications.
@@ -84,9 +86,9 @@ impl Sketch<'_> {
     }
 
     fn x(&self) -> Axis {
-        let axis = self.bench.experiment.axes.iter().find(|axis| axis.name == self.wanted.x);
+        let axis = self.bench.experiment.parameters.iter().find(|axis| axis.name == self.wanted.x);
         let scale = match axis.map(|axis| axis.scale) {
-            Some(AxisScale::Log2) => Scale::Log2,
+            Some(ParameterScale::Log2) => Scale::Log2,
             _ => Scale::Linear,
         };
         let unit = axis.map(|axis| axis.unit.as_str()).filter(|unit| !unit.is_empty());

@@ -8,7 +8,7 @@ use pilotlight_sim::ssd::SsdModel;
 use super::contents::Contents;
 use super::{Encode, Fingerprint, Values, values};
 use crate::experiment::scenario::{self, ScenarioError};
-use crate::experiment::schema::{Cores, Detect, Experiment, MeanRate, Output, PolicySpec, Sample, Trace, WarmUp};
+use crate::experiment::schema::{Cores, Detect, Experiment, MeanRate, PolicySpec, Sample, Trace, WarmUp};
 use crate::quantity::Time;
 
 /// Parameters of policies that were added after results were made: number, policy, key, and the value with which the policy does what
@@ -56,7 +56,9 @@ impl Encode for Asked<'_> {
         experiment.series.encode(out);
         experiment.seed.encode(out);
         scenario::labels(experiment).encode(out);
-        experiment.output.encode(out);
+        kept(&experiment.metrics, out);
+        kept(&experiment.output.series, out);
+        experiment.output.detect.encode(out);
         of_policy(policy, out);
     }
 }
@@ -96,17 +98,11 @@ impl Encode for Time {
 }
 
 /// Which numbers are kept; neither in which order they are named, nor how they are drawn.
-impl Encode for Output {
-    fn encode(&self, out: &mut Values) {
-        let Self { metrics, series, detect, charts: _ } = self;
-        for names in [metrics, series] {
-            let mut names: Vec<&String> = names.iter().collect();
-            names.sort();
-            names.dedup();
-            names.encode(out);
-        }
-        detect.encode(out);
-    }
+fn kept(names: &[String], out: &mut Values) {
+    let mut names: Vec<&String> = names.iter().collect();
+    names.sort();
+    names.dedup();
+    names.encode(out);
 }
 
 impl Encode for WarmUp {

@@ -15,15 +15,15 @@ fn experiment(set: &[(&str, &str)]) -> Experiment {
     let mut keys = vec![
         ("topology", "{ cores = 2, siblings = true, threads = 2 }"),
         ("duration", "16ms"),
-        ("warm_up.time", "4ms"),
+        ("warm_up", "4ms"),
         ("workload.hosts.phase.base.length", "4ms"),
         ("workload.hosts.phase.burst.length", "2ms"),
-        ("output.metrics", "[]"),
+        ("metrics", "[]"),
         ("output.chart", "[]"),
     ];
     keys.extend(set);
     let set = keys.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    let bench = experiment::load(&path, &Request { set, smoke: false, replications: Some(1) }).unwrap();
+    let bench = experiment::load(&path, &Request { set, smoke: false, repeats: Some(1) }).unwrap();
     bench.points[0].experiment.clone()
 }
 
@@ -149,7 +149,7 @@ fn what_has_no_value_is_left_out_and_what_is_named_is_kept_with_every_label() {
     for name in ["latency_p99_us", "switches_per_io", "wasted_over_required"] {
         assert_eq!(value(&idle, &experiment(&[]), name), None, "{name}");
     }
-    let some = experiment(&[("output.metrics", "['iops', 'base.latency_p99_us']")]);
+    let some = experiment(&[("metrics", "['iops', 'base.latency_p99_us']")]);
     let kept = |name: &str| value(&outcome(), &some, name).is_some();
     assert!(kept("iops") && kept("burst.iops") && kept("base.latency_p99_us") && kept("saturated"));
     assert!(!kept("burst.latency_p99_us") && !kept("system_power_w"));

@@ -8,7 +8,7 @@ fn home() -> &'static Path {
 
 fn fig3() -> (About, BTreeMap<Cell, Fingerprint>) {
     let set = vec![("machine.poll.loop_ns".to_owned(), "77".to_owned())];
-    let request = Request { set, smoke: true, replications: None };
+    let request = Request { set, smoke: true, repeats: None };
     let bench = experiment::load(&home().join("experiments/sandman/fig3.toml"), &request).unwrap();
     let cells = Cells::of(&bench, &variants_of(&bench, std::iter::empty()));
     let there = bench.points.iter().flat_map(|point| {

@@ -33,7 +33,7 @@ pub(super) struct LiveArgs {
     dry_run: bool,
 
     /// Continue the run whose results are in this folder
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "all", "replay", "out", "sensor", "no_baseline", "seed", "repeats"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "all", "replay", "out", "sensor", "no_baseline", "seed", "repeats", "set"])]
     pub(super) resume: Option<PathBuf>,
 
     /// A sensor that is needed beside those of the file; repeatable
@@ -95,8 +95,12 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     if let (Some(profile), Some(file)) = (&args.live.simulated, args.file()) {
         return on_simulated(args, profile, &file);
     }
-    let read = prepare(args).and_then(|(loaded, folder)| {
-        if args.live.dry_run { Ok((loaded, folder)) } else { confirm(&loaded, args).map(|()| (loaded, folder)) }
+    let read = prepare(args, false).and_then(|(loaded, folder)| {
+        if args.live.dry_run || loaded.profile.is_some() {
+            Ok((loaded, folder))
+        } else {
+            confirm(&loaded, args).map(|()| (loaded, folder))
+        }
     });
     let (loaded, folder) = match read {
         Ok(read) => read,
@@ -105,6 +109,10 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
             return Ok(Exit::Refused.into());
         }
     };
+    if let (Some(name), Some(file)) = (&loaded.profile, args.file()) {
+        let profile = pilotlight_lab::experiment::home(&file)?.join(format!("profiles/{name}.toml"));
+        return on_simulated(args, &profile, &file);
+    }
     let (plan, roots) = (Plan::new(&loaded), Roots::default());
     let senses = Senses::find(&loaded.experiment, &roots).map_err(RunError::from)?;
     let plan = plan.with_sensors(&loaded.experiment, senses.has_energy());
@@ -118,14 +126,15 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     measured(args, &prepared)
 }
 
-fn prepare(args: &RunArgs) -> anyhow::Result<(Loaded, Folder)> {
-    let LiveArgs { sensor, seed, no_baseline, program, simulated, .. } = &args.live;
+fn prepare(args: &RunArgs, simulated: bool) -> anyhow::Result<(Loaded, Folder)> {
+    let LiveArgs { sensor, seed, no_baseline, program, .. } = &args.live;
     let asked = Asked {
+        set: args.set.clone(),
         sensors: sensor.clone(),
         seed: *seed,
         no_baseline: *no_baseline,
         // Results of a simulated machine are named by the keys of the file, whatever the number of repeats.
-        repeats: args.repeats.filter(|_| simulated.is_none()),
+        repeats: args.repeats.filter(|_| !simulated),
         program: program.clone(),
     };
     if let Some(folder) = &args.live.resume {
@@ -221,7 +230,7 @@ pub(crate) fn stopped(signal: i32, how_to_go_on: &str) -> ExitCode {
 /// The experiment on a machine that is computed.
 fn on_simulated(args: &RunArgs, profile: &Path, file: &Path) -> anyhow::Result<ExitCode> {
     let read = || -> anyhow::Result<_> {
-        let (mut loaded, folder) = prepare(args)?;
+        let (mut loaded, folder) = prepare(args, true)?;
         loaded.experiment.repeats = args.repeats.unwrap_or(loaded.experiment.repeats);
         Ok((computed::Simulated::load(profile)?, loaded, folder))
     };

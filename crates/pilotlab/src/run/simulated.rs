@@ -34,10 +34,6 @@ pub(super) struct SimulatedArgs {
     #[arg(long, conflicts_with = "file")]
     all: bool,
 
-    /// A key of the file at another value, or of the machine (machine.poll.loop_ns=150); repeatable
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
-
     /// Short runs, two of each: to see that it works
     #[arg(long)]
     smoke: bool,
@@ -92,7 +88,6 @@ impl SimulatedArgs {
         let VariantArgs { family, perturb, lhs, leave_out } = self.variants;
         super::first_given([
             ("--all", self.all),
-            ("--set", !self.set.is_empty()),
             ("--smoke", self.smoke),
             ("--audit", self.audit),
             ("--oracle", self.oracle.is_some()),
@@ -129,7 +124,7 @@ enum Prepared {
 }
 
 fn prepare(args: &RunArgs) -> anyhow::Result<Prepared> {
-    let request = request(args)?;
+    let request = request(args);
     let file = args.file().map_or_else(|| found(ALL), Ok)?;
     let fitted = fitted(&experiment::home(&file)?)?;
     let VariantArgs { family, perturb, lhs, leave_out } = args.simulated.variants;
@@ -143,13 +138,8 @@ fn prepare(args: &RunArgs) -> anyhow::Result<Prepared> {
     Ok(Prepared::One(Box::new(bench), variants))
 }
 
-fn request(args: &RunArgs) -> anyhow::Result<Request> {
-    let pair = |text: &String| {
-        let (key, value) = text.split_once('=').with_context(|| format!("--set {text}: write KEY=VALUE"))?;
-        Ok((key.trim().to_owned(), value.trim().to_owned()))
-    };
-    let set = args.simulated.set.iter().map(pair).collect::<anyhow::Result<_>>()?;
-    Ok(Request { set, smoke: args.simulated.smoke, replications: args.repeats })
+fn request(args: &RunArgs) -> Request {
+    Request { set: args.set.clone(), smoke: args.simulated.smoke, repeats: args.repeats }
 }
 
 /// The figures of the claims that constants were fitted on.

@@ -119,7 +119,8 @@ fn each_point(prepared: &Prepared) -> String {
     let experiment = &prepared.loaded.experiment;
     let of = |time: Time| if time.0 == 0 { "none".to_owned() } else { String::from(time) };
     let measured = experiment.duration.map_or("until its command ends".to_owned(), of);
-    let mut words = format!("ramp {}, measured {measured}, rest {}", of(experiment.ramp()), of(experiment.cool_down));
+    let mut words =
+        format!("warm-up {}, measured {measured}, rest {}", of(experiment.warm_up()), of(experiment.cool_down));
     let has_energy = prepared.senses.has_energy();
     let idle = experiment.idle_baseline(has_energy);
     let mut before = "";

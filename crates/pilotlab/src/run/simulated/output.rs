@@ -72,9 +72,9 @@ fn people(out: &Path, bench: &Bench, cells: &[Cell]) -> String {
     let experiment = &bench.experiment;
     let metrics = shown(bench, cells);
     let axes = experiment
-        .axes
+        .parameters
         .iter()
-        .map(|axis| if axis.unit.is_empty() { axis.name.clone() } else { format!("{} ({})", axis.name, axis.unit) });
+        .map(|one| if one.unit.is_empty() { one.name.clone() } else { format!("{} ({})", one.name, one.unit) });
     let headings: Vec<String> = axes.chain(["<policy".to_owned()]).chain(metrics.iter().cloned()).collect();
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
     let mut table = Table::new(&headings);

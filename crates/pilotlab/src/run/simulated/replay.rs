@@ -197,7 +197,7 @@ fn json(source: &str, bench: &Bench, cells: &[Cell]) -> serde_json::Value {
 
 /// Runs it.
 pub(super) fn run(args: &RunArgs, source: &str) -> anyhow::Result<ExitCode> {
-    let prepared = super::request(args).and_then(|request| prepare(args, source, request));
+    let prepared = prepare(args, source, super::request(args));
     let (bench, variants) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {

@@ -1,0 +1,108 @@
+//! `[[parameter]]`: what an experiment varies, as it stands in its file.
+
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+/// What is varied: keys with a list or range of values, or named cases.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameter {
+    /// What results call it; a parameter of a tool goes by its key.
+    #[serde(default)]
+    pub name: String,
+    /// Unit of the values.
+    #[serde(default)]
+    pub unit: String,
+    /// How a chart draws it, and how `from` to `to` is divided.
+    #[serde(default)]
+    pub scale: ParameterScale,
+    /// A dotted key, or several that are set together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Value>,
+    /// The values; with several keys, lists with a value for each.
+    #[serde(default)]
+    pub values: Vec<Value>,
+    /// The first value of a range.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<f64>,
+    /// The last value of a range.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<f64>,
+    /// How many values a range has; on a log2 scale without it: each twice the one before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
+    /// Named cases, each with keys to set.
+    #[serde(default, rename = "case", skip_serializing_if = "Vec::is_empty")]
+    pub cases: Vec<Case>,
+}
+
+/// How the values of a parameter are divided and drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ParameterScale {
+    /// Evenly.
+    #[default]
+    Linear,
+    /// By factors of two.
+    Log2,
+}
+
+/// A named case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// What results call it.
+    pub label: String,
+    /// What it sets, by dotted key.
+    pub set: Table,
+}
+
+impl Parameter {
+    /// The dotted keys that it sets; none of a parameter with cases. `None` if `key` is neither a key nor a list of keys.
+    #[must_use]
+    pub fn keys(&self) -> Option<Vec<String>> {
+        match &self.key {
+            None => Some(Vec::new()),
+            Some(Value::String(key)) => Some(vec![key.clone()]),
+            Some(Value::Array(keys)) => keys.iter().map(|key| key.as_str().map(str::to_owned)).collect(),
+            Some(_) => None,
+        }
+    }
+
+    /// Its values, those of a range included.
+    ///
+    /// # Errors
+    /// What is missing or too much.
+    pub fn values(&self) -> Result<Vec<Value>, &'static str> {
+        match (self.from, self.to) {
+            (None, None) => Ok(self.values.clone()),
+            (Some(from), Some(to)) if self.values.is_empty() => range(self, from, to),
+            _ => Err("give `values`, or both `from` and `to`"),
+        }
+    }
+}
+
+fn range(parameter: &Parameter, from: f64, to: f64) -> Result<Vec<Value>, &'static str> {
+    let log = parameter.scale == ParameterScale::Log2;
+    let doublings = || ((to / from).log2().round() as u32).saturating_add(1);
+    let count = parameter.count.or_else(|| log.then(doublings)).ok_or("a linear range needs `count`")?;
+    let rises = from < to;
+    if !rises || count < 2 || (log && from <= 0.0) {
+        return Err("a range rises from `from` to `to`, above 0 on a log2 scale, with at least 2 values");
+    }
+    let at = |step: u32| {
+        let share = f64::from(step) / f64::from(count - 1);
+        if log { from * (to / from).powf(share) } else { from + (to - from) * share }
+    };
+    Ok((0..count).map(|step| number(at(step))).collect())
+}
+
+/// A whole number where it is one.
+fn number(value: f64) -> Value {
+    let whole = value.round();
+    if (value - whole).abs() <= 1e-9 * value.abs().max(1.0) {
+        Value::Integer(whole as i64)
+    } else {
+        Value::Float(value)
+    }
+}
