@@ -119,7 +119,7 @@ fn bursts_are_found_as_on_a_server_that_polls() {
         let polling = run("recommended", &arrivals, false);
         let sleeping = run("recommended", &arrivals, true);
         let case = format!("seed {seed}: {polling:?}, {sleeping:?}");
-        assert!(sleeping.sleeps > 2_000, "10,000 a second: {case}");
+        assert!(sleeping.sleeps > 1_000, "thousands a second: {case}");
         assert_eq!((polling.early, sleeping.early), (0, 0), "{case}");
         assert_eq!(polling.moved_ns.len(), usize::from(CORES) - 1, "as many as there are workers: {case}");
         assert_eq!(sleeping.moved_ns.len(), polling.moved_ns.len(), "{case}");
