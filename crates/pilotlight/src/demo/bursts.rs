@@ -1,4 +1,4 @@
-//! SANDMAN's bursts (section 3.2), and what is measured under a policy: the same requests, due at the same times.
+//! SANDMAN's bursts (section 3.2), and what is measured of one of them under one policy.
 //!
 //! The paper: 5 % of the maximum for 10 s, then the maximum for 1 s, again and again. Here both are shorter by the time
 //! scale, and so is the policy's coarse interval, so that a policy has as many looks at the quiet time as it has there.
@@ -7,6 +7,9 @@
 //! The load is an open loop: a request is due whether or not the ones before it were answered, and its latency counts from
 //! then. The maximum is what a closed loop reached just before with every core polling; bursts ask for a part of it, since
 //! requests that come by chance faster than they can be served would only measure the queue.
+//!
+//! Policies take turns, burst by burst, each burst with the same requests due at the same times under all of them: what else runs on
+//! the machine in that minute slows all of them alike.
 
 use std::time::{Duration, Instant};
 
@@ -25,37 +28,37 @@ const FULL_NS: u64 = 1_000_000_000;
 const QUIET_SHARE: f64 = 0.05;
 /// The part of the measured maximum that bursts ask for.
 const FULL_SHARE: f64 = 0.8;
+/// The beginning of a burst, in which a policy has not reacted yet, in nanoseconds.
+const FIRST_NS: u64 = 1_000_000;
 /// Coarse interval of the paper, in nanoseconds.
 const COARSE_NS: u64 = 1_000_000_000;
+/// Of a quiet phase this part settles the policy, before anything is measured.
+const SETTLE: u64 = 5;
 const PROFILE: &str = include_str!("../../../../profiles/sandman-epyc-9454p.toml");
 
 /// A policy with its settings.
 pub(super) struct Contender {
-    /// What the table calls it.
-    pub(super) label: String,
-    name: String,
+    pub(super) name: String,
     settings: Vec<(&'static str, String)>,
 }
 
-/// Every policy, or those asked for.
+/// The policies that are compared unless others are asked for: the two that people run, and ours.
+const COMPARED: [&str; 3] = ["static", "interrupt", "sandman"];
+
+/// The policies that are compared, or those asked for.
 pub(super) fn contenders(wanted: &[String], time_scale: u32) -> anyhow::Result<Vec<Contender>> {
     if let Some(unknown) = wanted.iter().find(|name| !pilotlight_policy::NAMES.contains(&name.as_str())) {
         bail!("there is no policy `{unknown}`; there are {}", pilotlight_policy::NAMES.join(", "));
     }
-    let plain = |name: &str| Contender { label: name.to_owned(), name: name.to_owned(), settings: Vec::new() };
     let coarse = ("coarse_interval", format!("{}us", COARSE_NS / 1000 / u64::from(time_scale)));
-    let sandman = |label: &str, guards: &str| Contender {
-        label: label.to_owned(),
-        name: "sandman".to_owned(),
-        settings: vec![coarse.clone(), ("guards", guards.to_owned())],
+    let contender = |name: &str| Contender {
+        name: name.to_owned(),
+        settings: if name == "sandman" { vec![coarse.clone()] } else { Vec::new() },
     };
-    let all = vec![
-        plain("static"),
-        plain("interrupt"),
-        sandman("sandman, as printed", "printed"),
-        sandman("sandman, guarded", "recommended"),
-    ];
-    Ok(all.into_iter().filter(|one| wanted.is_empty() || wanted.contains(&one.name)).collect())
+    if wanted.is_empty() {
+        return Ok(COMPARED.into_iter().map(contender).collect());
+    }
+    Ok(wanted.iter().map(|name| contender(name)).collect())
 }
 
 /// What is asked for.
@@ -68,6 +71,7 @@ pub(super) struct Bursts {
     /// Their lengths in nanoseconds.
     pub(super) quiet_ns: u64,
     pub(super) full_ns: u64,
+    /// Bursts under each policy.
     pub(super) count: u32,
     pub(super) time_scale: u32,
     seed: u64,
@@ -89,26 +93,20 @@ impl Bursts {
         }
     }
 
-    fn cycle_ns(&self) -> u64 {
-        self.quiet_ns + self.full_ns
+    fn settle_ns(&self) -> u64 {
+        self.quiet_ns / SETTLE
     }
 
-    /// How long one policy takes, in all.
+    /// How long one burst and the quiet time before it take.
     pub(super) fn lasts(&self) -> Duration {
-        Duration::from_nanos(self.cycle_ns() * u64::from(self.count + 1))
-    }
-
-    /// Requests a second, over quiet and full times.
-    pub(super) fn offered_iops(&self) -> f64 {
-        let requests = self.quiet_iops * self.quiet_ns as f64 + self.full_iops * self.full_ns as f64;
-        requests / self.cycle_ns() as f64
+        Duration::from_nanos(self.quiet_ns + self.settle_ns() + self.full_ns)
     }
 
     pub(super) fn told(&self, stage: &Stage) -> String {
         format!(
             "\nMaximum under static polling: {:.0} k reads of 4 KiB a second over {} connection{}.\n\
-             Bursts: {:.1} k IOPS for {:.2} s, then {:.0} k IOPS for {:.2} s, {} times (the paper's, {} times shorter; full is \
-             {:.0} % of the maximum).",
+             Bursts: {:.1} k IOPS for {:.2} s, then {:.0} k IOPS for {:.2} s, {} times under each policy, in turn (the paper's, {} \
+             times shorter; full is {:.0} % of the maximum).",
             self.maximum_iops / 1e3,
             stage.reactors(),
             if stage.reactors() == 1 { "" } else { "s" },
@@ -122,96 +120,112 @@ impl Bursts {
         )
     }
 
-    fn spec(&self, jobs: usize) -> anyhow::Result<LoadSpec> {
-        let quiet = Phase { rate_iops: self.quiet_iops, duration_ns: self.quiet_ns };
-        let full = Phase { rate_iops: self.full_iops, duration_ns: self.full_ns };
+    fn spec(&self, phases: Vec<Phase>, ramp_ns: u64, jobs: usize, round: u32) -> anyhow::Result<LoadSpec> {
+        let runtime_ns = phases.iter().map(|phase| phase.duration_ns).sum::<u64>() - ramp_ns;
         Ok(LoadSpec {
             depth: DEPTH,
             jobs: jobs as u16,
-            // The first cycle is the policy's, to settle after what was before.
-            ramp_ns: self.cycle_ns(),
-            runtime_ns: Some(self.cycle_ns() * u64::from(self.count)),
-            open: Some(OpenLoop { schedule: Schedule::new(vec![quiet, full])?, process: Process::Poisson }),
-            seed: self.seed,
+            ramp_ns,
+            runtime_ns: Some(runtime_ns),
+            open: Some(OpenLoop { schedule: Schedule::new(phases)?, process: Process::Poisson }),
+            seed: self.seed + u64::from(round),
             ..LoadSpec::default()
         })
     }
+
+    fn quiet(&self, duration_ns: u64) -> Phase {
+        Phase { rate_iops: self.quiet_iops, duration_ns }
+    }
+
+    /// The quiet phase, of which the beginning settles the policy.
+    fn quiet_spec(&self, jobs: usize, round: u32) -> anyhow::Result<LoadSpec> {
+        self.spec(vec![self.quiet(self.quiet_ns)], self.settle_ns(), jobs, round)
+    }
+
+    /// A short quiet phase, and the burst in two parts.
+    fn burst_spec(&self, jobs: usize, round: u32) -> anyhow::Result<LoadSpec> {
+        let first_ns = FIRST_NS.min(self.full_ns / 2);
+        let full = |duration_ns| Phase { rate_iops: self.full_iops, duration_ns };
+        let phases = vec![self.quiet(self.settle_ns()), full(first_ns), full(self.full_ns - first_ns)];
+        self.spec(phases, 0, jobs, round)
+    }
 }
 
-/// What was measured under one policy. Times are sums over all reactors, in nanoseconds.
-pub(super) struct Measured {
-    pub(super) label: String,
-    pub(super) report: Report,
-    pub(super) elapsed_ns: u64,
-    /// In poll steps that found work.
-    pub(super) busy_ns: u64,
-    /// Busy, and polling without finding work.
-    pub(super) active_ns: u64,
-    /// In the kernel's books.
-    pub(super) scheduled_ns: u64,
-    /// By depth, as in [`SLEEPS`].
-    pub(super) asleep_ns: [u64; 3],
-    pub(super) moves: u64,
-    pub(super) wakes: u64,
-    /// Modelled power of the reactors' cores above deep sleep, in microwatts.
-    pub(super) modelled_uw: u64,
-    /// Where that is from.
-    pub(super) profile: String,
+/// One quiet phase and one burst under one policy.
+pub(super) struct Sample {
+    /// CPU time of the target's cores in the quiet phase, in the kernel's books, by time that went by: 1 is one core.
+    pub(super) quiet_cpu: f64,
+    /// As the reactors count it: awake, polling included.
+    pub(super) quiet_awake: f64,
+    /// Modelled power of the reactors' cores in the quiet phase, above deep sleep, in microwatts.
+    pub(super) quiet_uw: u64,
+    pub(super) quiet: Report,
+    pub(super) burst: Report,
 }
 
-/// Runs the bursts under a policy.
-pub(super) fn measure(stage: &Stage, bursts: &Bursts, contender: &Contender) -> anyhow::Result<Measured> {
+impl Sample {
+    pub(super) fn is_clean(&self) -> bool {
+        self.quiet.is_clean() && self.burst.is_clean()
+    }
+
+    /// Latency that 99 of 100 requests keep which were due in the first millisecond of the burst, in microseconds.
+    pub(super) fn first_p99_us(&self) -> f64 {
+        self.burst.phases.get(1).map_or(0.0, |phase| phase.latency.p99_ns as f64 / 1e3)
+    }
+
+    /// The same in the rest of it.
+    pub(super) fn burst_p99_us(&self) -> f64 {
+        self.burst.phases.get(2).map_or(0.0, |phase| phase.latency.p99_ns as f64 / 1e3)
+    }
+}
+
+/// Sends one quiet phase and one burst under a policy.
+pub(super) fn measure(stage: &Stage, bursts: &Bursts, contender: &Contender, round: u32) -> anyhow::Result<Sample> {
     let settings: Vec<(&str, &str)> = contender.settings.iter().map(|(key, value)| (*key, value.as_str())).collect();
     stage.set_policy(pilotlight_policy::build(&contender.name, &settings)?)?;
-    let spec = bursts.spec(stage.reactors())?;
-    let profile = PowerProfile::parse(PROFILE)?;
     let (before, began) = (stage.stats(), Instant::now());
-    let report = stage.load(spec)?;
+    let quiet = stage.load(bursts.quiet_spec(stage.reactors(), round)?)?;
     let (after, elapsed_ns) = (stage.stats(), began.elapsed().as_nanos() as u64);
-    Ok(Measured::new(&contender.label, report, (&before, &after), elapsed_ns, &profile))
+    let burst = stage.load(bursts.burst_spec(stage.reactors(), round)?)?;
+    let took = Took::between(&before, &after);
+    let share = |ns: u64| ns as f64 / elapsed_ns.max(1) as f64;
+    let quiet_uw = modelled_uw(took.awake_ns, took.asleep_ns, elapsed_ns, &profile()?);
+    Ok(Sample { quiet_cpu: share(took.cpu_ns), quiet_awake: share(took.awake_ns), quiet_uw, quiet, burst })
 }
 
-impl Measured {
-    fn new(
-        label: &str,
-        report: Report,
-        (before, after): (&RuntimeStats, &RuntimeStats),
-        elapsed_ns: u64,
-        profile: &PowerProfile,
-    ) -> Self {
+/// The power profile that watts are modelled with.
+pub(super) fn profile() -> anyhow::Result<PowerProfile> {
+    Ok(PowerProfile::parse(PROFILE)?)
+}
+
+/// Sums over all reactors, in nanoseconds.
+struct Took {
+    cpu_ns: u64,
+    /// Busy, and polling without finding work.
+    awake_ns: u64,
+    /// By depth, as in [`SLEEPS`].
+    asleep_ns: [u64; 3],
+}
+
+impl Took {
+    fn between(before: &RuntimeStats, after: &RuntimeStats) -> Self {
         let sum = |of: &dyn Fn(&pilotlight_reactor::ReactorStats) -> u64| -> u64 {
             let all = |stats: &RuntimeStats| stats.reactors.iter().map(of).sum::<u64>();
             all(after).saturating_sub(all(before))
         };
-        let busy_ns = sum(&|r| r.busy_ns);
-        let active_ns = busy_ns + sum(&|r| r.idle_ns);
-        let asleep_ns = [0, 1, 2].map(|depth| sum(&|r| r.asleep[depth].ns));
         Self {
-            label: label.to_owned(),
-            report,
-            elapsed_ns,
-            busy_ns,
-            active_ns,
-            scheduled_ns: sum(&|r| r.cpu_ns),
-            asleep_ns,
-            moves: sum(&|r| r.moves_out),
-            wakes: [0, 1, 2].iter().map(|&depth| sum(&|r| r.asleep[depth].wakes)).sum(),
-            modelled_uw: modelled_uw(active_ns, asleep_ns, elapsed_ns, profile),
-            profile: profile.name.clone(),
+            cpu_ns: sum(&|r| r.cpu_ns),
+            awake_ns: sum(&|r| r.busy_ns + r.idle_ns),
+            asleep_ns: [0, 1, 2].map(|depth| sum(&|r| r.asleep[depth].ns)),
         }
-    }
-
-    /// Nanoseconds an I/O. The sums reach over the ramp, the report's I/Os do not: so a share of time, times the rate.
-    pub(super) fn per_io_us(&self, ns: u64) -> f64 {
-        ns as f64 / self.elapsed_ns as f64 * 1e6 / self.report.total.rate_iops.max(1e-9)
     }
 }
 
 /// Power above deep sleep of cores that spent these times awake and asleep.
-fn modelled_uw(active_ns: u64, asleep_ns: [u64; 3], elapsed_ns: u64, profile: &PowerProfile) -> u64 {
+fn modelled_uw(awake_ns: u64, asleep_ns: [u64; 3], elapsed_ns: u64, profile: &PowerProfile) -> u64 {
     let energy = |depth: Depth, ns: u64| u128::from(profile.core_uw(depth)) * u128::from(ns);
     let asleep: u128 = SLEEPS.iter().zip(asleep_ns).map(|(&depth, ns)| energy(depth, ns)).sum();
-    ((energy(Depth::Poll, active_ns) + asleep) / u128::from(elapsed_ns.max(1))) as u64
+    ((energy(Depth::Poll, awake_ns) + asleep) / u128::from(elapsed_ns.max(1))) as u64
 }
 
 #[cfg(test)]
@@ -220,7 +234,7 @@ mod tests {
 
     #[test]
     fn power_is_the_mean_over_time_of_what_the_states_burn() {
-        let profile = PowerProfile::parse(PROFILE).unwrap();
+        let profile = profile().unwrap();
         let poll = profile.core_uw(Depth::Poll);
         assert_eq!(modelled_uw(2_000, [0; 3], 1_000, &profile), 2 * poll, "two cores that poll");
         let half = modelled_uw(500, [500, 0, 0], 1_000, &profile);
@@ -229,11 +243,22 @@ mod tests {
     }
 
     #[test]
-    fn the_offered_rate_is_that_of_the_paper_s_shape() {
+    fn a_burst_has_the_paper_s_shape() {
         let bursts = Bursts::new(1_000_000.0, 10, 5, 1);
         assert_eq!((bursts.quiet_ns, bursts.full_ns), (1_000_000_000, 100_000_000));
-        let expected = (40_000.0 * 10.0 + 800_000.0) / 11.0;
-        assert!((bursts.offered_iops() - expected).abs() < 1e-6);
+        let quiet = bursts.quiet_spec(1, 0).unwrap();
+        assert_eq!((quiet.ramp_ns, quiet.runtime_ns), (200_000_000, Some(800_000_000)));
+        let burst = bursts.burst_spec(1, 0).unwrap();
+        let phases: Vec<(f64, u64)> =
+            burst.open.unwrap().schedule.phases().iter().map(|p| (p.rate_iops, p.duration_ns)).collect();
+        assert_eq!(phases, [(40e3, 200_000_000), (800e3, 1_000_000), (800e3, 99_000_000)]);
+    }
+
+    #[test]
+    fn rounds_have_requests_of_their_own_and_policies_the_same() {
+        let bursts = Bursts::new(1_000_000.0, 10, 5, 7);
+        let seed = |round| bursts.quiet_spec(1, round).unwrap().seed;
+        assert_eq!((seed(0), seed(3)), (7, 10));
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! `pilotlight demo`: the main job in under a minute. Serves a namespace in memory over real NVMe/TCP connections, writes
-//! and verifies it, and then sends SANDMAN's bursts under one policy after the other.
+//! and verifies it, and then sends SANDMAN's bursts under several policies in turn.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `stage.rs` | the server, the load and the CPUs that they share |
-//! | `bursts.rs` | the bursts, and what is measured under a policy |
+//! | `bursts.rs` | the bursts, and what is measured of one under a policy |
+//! | `median.rs` | a median with its interval |
 //! | `table.rs` | the result: a table and a sentence, or JSON |
 
 mod bursts;
+mod median;
 mod stage;
 mod table;
 
@@ -19,16 +21,17 @@ use anyhow::Context as _;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use bursts::{Contender, Measured};
+use bursts::Contender;
 use stage::Stage;
+use table::Row;
 
 use crate::console;
 
 const ABOUT: &str = "\
-Serve 1 GiB of memory over NVMe/TCP, write and verify it, and send SANDMAN's bursts under every policy: in under a minute.
+Serve 1 GiB of memory over NVMe/TCP, write and verify it, and send SANDMAN's bursts under three policies: in about a minute.
 
 A burst is what the paper sends: a long time at 5 % of the maximum, then a short one at the maximum, again and again. The \
-same requests are offered at the same times under each policy. Needs no root, no drive and no configuration. The figures \
+same requests are offered at the same times under each policy, and the policies take turns, burst by burst. Needs no root, no drive and no configuration. The figures \
 are this machine's, as busy as it is; watts are modelled, from the power profile that is named.";
 
 const EXAMPLES: &str = "\
@@ -46,15 +49,15 @@ Exit codes:
 #[command(long_about = ABOUT, after_long_help = EXAMPLES)]
 #[command(after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct DemoArgs {
-    /// Bursts under each policy
-    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Bursts under each policy; six or more give intervals
+    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     bursts: u32,
 
     /// How many times shorter than in the paper everything is: its 10 s, its 1 s, and the policy's coarse interval
     #[arg(long, value_name = "FACTOR", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     time_scale: u32,
 
-    /// Only this policy; repeatable [default: every policy]
+    /// This policy, with its defaults; repeatable [default: static, interrupt and sandman]
     #[arg(long, value_name = "NAME")]
     policy: Vec<String>,
 
@@ -95,26 +98,33 @@ fn measure(
     let maximum = stage.maximum().context("measuring the maximum")?;
     let bursts = bursts::Bursts::new(maximum, args.time_scale, args.bursts, args.seed);
     say(bursts.told(stage))?;
-    let mut rows: Vec<Measured> = Vec::new();
-    for contender in contenders {
-        let bar = waiting(&contender.label, bursts.lasts(), args.json);
-        let row = bursts::measure(stage, &bursts, contender).with_context(|| format!("under {}", contender.label));
-        bar.finish_and_clear();
-        rows.push(row?);
+    let mut rows: Vec<Row> =
+        contenders.iter().map(|contender| Row { policy: contender.name.clone(), samples: Vec::new() }).collect();
+    let bar = waiting(u64::from(args.bursts) * contenders.len() as u64, bursts.lasts(), args.json);
+    for round in 0..args.bursts {
+        // Another one first in each round: what one leaves behind it does not always leave to the same.
+        for at in (0..contenders.len()).map(|nth| (nth + round as usize) % contenders.len()) {
+            let contender = &contenders[at];
+            let sample = bursts::measure(stage, &bursts, contender, round);
+            rows[at].samples.push(sample.with_context(|| format!("under {}", contender.name))?);
+            bar.inc(1);
+        }
     }
+    bar.finish_and_clear();
     let outcome = table::Outcome { bursts, rows, cpus: stage.cpus() };
     say(outcome.table())?;
     Ok(Some(outcome))
 }
 
-/// A progress bar over a time that is known, on a terminal.
-fn waiting(what: &str, lasts: Duration, hidden: bool) -> ProgressBar {
+/// A progress bar over bursts that take so long each, on a terminal.
+fn waiting(bursts: u64, each: Duration, hidden: bool) -> ProgressBar {
     if hidden || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{msg:28} {spinner} {elapsed} of {prefix}");
-    let bar = ProgressBar::new_spinner().with_message(what.to_owned()).with_prefix(format!("{} s", lasts.as_secs()));
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    let style = ProgressStyle::with_template("burst {pos} of {len} {bar:40} {elapsed} of {prefix}");
+    let in_all = each.as_secs_f64() * bursts as f64;
+    let bar = ProgressBar::new(bursts).with_prefix(format!("{in_all:.0} s"));
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }

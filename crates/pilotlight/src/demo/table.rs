@@ -1,19 +1,28 @@
-//! The demo's result: a table and a sentence under it, or JSON.
+//! The demo's result: a table and two sentences under it, or JSON.
 
 use std::fmt::Write as _;
 
 use pilotlight_host::load::Report;
-use pilotlight_reactor::cells::SLEEPS;
 use serde_json::{Value, json};
 
-use super::bursts::{Bursts, Measured};
+use super::bursts::{Bursts, Sample, profile};
+use super::median::Median;
 use super::stage::NQN;
+
+/// What the paper's machine gives, simulated: written by `pilotlab claims --write-tables`.
+const PAPER: &str = include_str!("paper.txt");
 
 /// Everything that was measured.
 pub(super) struct Outcome {
     pub(super) bursts: Bursts,
-    pub(super) rows: Vec<Measured>,
+    pub(super) rows: Vec<Row>,
     pub(super) cpus: usize,
+}
+
+/// The bursts under one policy, by round.
+pub(super) struct Row {
+    pub(super) policy: String,
+    pub(super) samples: Vec<Sample>,
 }
 
 pub(super) fn verified(report: &Report) -> String {
@@ -29,97 +38,95 @@ pub(super) fn verified(report: &Report) -> String {
 }
 
 const HEADER: [&str; 2] = [
-    "policy                     IOPS       latency of all requests   of bursts      CPU per I/O         time asleep %            moves  wake-   W",
-    "                    offered served   p50 us   p99 us p99.9 us      p99 us  active / sched. us  monitor  software  server        ups   mod.",
+    "                 under the light load                                  of bursts: p99 us",
+    "policy           CPU %                p50 us  p99 us   W (modelled)    first millisecond        rest",
 ];
 
-impl Outcome {
-    pub(super) fn is_clean(&self) -> bool {
-        self.rows.iter().all(|row| row.report.is_clean())
+impl Row {
+    fn median(&self, of: impl Fn(&Sample) -> f64) -> Median {
+        Median::of(self.samples.iter().map(of))
     }
 
-    /// Why figures of a policy do not compare with the others' on this machine, if so.
-    fn caveat(&self, row: &Measured) -> Option<String> {
-        match self.cpus {
-            1 => Some("target and load share one CPU: they wait for each other".to_owned()),
-            2 if row.label.starts_with("sandman") => Some(
-                "not comparable: of 2 CPUs one is the load's, so the target has its main core alone; no core can sleep while \
-                 another serves, and only server-sleep shows"
-                    .to_owned(),
-            ),
-            _ => None,
-        }
+    /// What this policy has of what another has, burst by burst.
+    fn ratio(&self, other: &Self, of: impl Fn(&Sample) -> f64) -> Median {
+        let pairs = self.samples.iter().zip(&other.samples);
+        Median::of(pairs.map(|(one, other)| of(one) / of(other).max(f64::MIN_POSITIVE)))
     }
 
-    pub(super) fn table(&self) -> String {
-        let mut text = format!("\n{}\n{}\n", HEADER[0], HEADER[1]);
-        for row in &self.rows {
-            text += &self.line(row);
-        }
-        for row in &self.rows {
-            if let Some(caveat) = self.caveat(row) {
-                let _ = writeln!(text, "  {}: {caveat}.", row.label);
-            }
-        }
-        if let Some(row) = self.rows.first() {
-            let _ = writeln!(
-                text,
-                "  CPU per I/O: active is awake, polling included; scheduled is the kernel's books. W: modelled, profile {}: the \
-                 target's cores above deep sleep.",
-                row.profile
-            );
-        }
-        text + &self.sentence() + &going_on()
-    }
-
-    fn line(&self, row: &Measured) -> String {
-        let total = &row.report.total;
-        let us = |ns: u64| ns as f64 / 1e3;
-        let share = |ns: u64| 100.0 * ns as f64 / row.elapsed_ns as f64;
-        let [monitor, software, server] = row.asleep_ns.map(share);
+    fn line(&self) -> String {
+        let us = |of: &dyn Fn(&Sample) -> u64| self.median(|sample| of(sample) as f64 / 1e3).median;
         format!(
-            "{:19}{:>6.1}k {:>5.1}k {:>8.1} {:>8.1} {:>8.1}    {:>8.1}   {:>7.2} / {:<7.2}  {monitor:>7.1} {software:>9.1} {server:>7.1} {:>7} {:>6} {:>6.2}\n",
-            row.label,
-            self.bursts.offered_iops() / 1e3,
-            total.rate_iops / 1e3,
-            us(total.latency.p50_ns),
-            us(total.latency.p99_ns),
-            us(total.latency.p99_9_ns),
-            us(row.burst_p99_ns()),
-            row.per_io_us(row.active_ns),
-            row.per_io_us(row.scheduled_ns),
-            row.moves,
-            row.wakes,
-            row.modelled_uw as f64 / 1e6,
-        )
-    }
-
-    /// What the table shows, in one sentence, from its own figures.
-    fn sentence(&self) -> String {
-        let find = |label: &str| self.rows.iter().find(|row| row.label == label);
-        let (Some(fixed), Some(interrupt), Some(sandman)) =
-            (find("static"), find("interrupt"), find("sandman, guarded"))
-        else {
-            return String::new();
-        };
-        let cpu = |row: &Measured| 100.0 * row.scheduled_ns as f64 / fixed.scheduled_ns.max(1) as f64;
-        let tail = |row: &Measured| row.burst_p99_ns() as f64 / fixed.burst_p99_ns().max(1) as f64;
-        format!(
-            "\nAgainst cores that poll all the time, interrupts took {:.0} % of the CPU time at {:.1} times the p99 of bursts; \
-             guarded sandman {:.0} % at {:.1} times.\n",
-            cpu(interrupt),
-            tail(interrupt),
-            cpu(sandman),
-            tail(sandman),
+            "{:16} {:20} {:>6.1}  {:>6.1}   {:<12.2}    {:24} {}\n",
+            self.policy,
+            with_interval(self.median(|sample| 100.0 * sample.quiet_cpu), 0),
+            us(&|sample| sample.quiet.total.latency.p50_ns),
+            us(&|sample| sample.quiet.total.latency.p99_ns),
+            self.median(|sample| sample.quiet_uw as f64 / 1e6).median,
+            with_interval(self.median(Sample::first_p99_us), 0),
+            with_interval(self.median(Sample::burst_p99_us), 0),
         )
     }
 }
 
-impl Measured {
-    /// Latency of requests that were due in a burst.
-    fn burst_p99_ns(&self) -> u64 {
-        self.report.phases.get(1).map_or(0, |phase| phase.latency.p99_ns)
+fn with_interval(value: Median, decimals: usize) -> String {
+    let Median { median, interval } = value;
+    match interval {
+        Some((low, high)) => format!("{median:.decimals$} ({low:.decimals$} to {high:.decimals$})"),
+        None => format!("{median:.decimals$}"),
     }
+}
+
+impl Outcome {
+    pub(super) fn is_clean(&self) -> bool {
+        self.rows.iter().all(|row| row.samples.iter().all(Sample::is_clean))
+    }
+
+    /// Why the figures say little about a server, if so.
+    fn caveat(&self) -> Option<&'static str> {
+        (self.cpus == 1).then_some("target and load share one CPU: they wait for each other")
+    }
+
+    pub(super) fn table(&self) -> String {
+        let mut text = format!("\n{}\n{}\n", HEADER[0], HEADER[1]);
+        self.rows.iter().for_each(|row| text += &row.line());
+        if let Some(caveat) = self.caveat() {
+            let _ = writeln!(text, "  Of little use here: {caveat}.");
+        }
+        let rounds = self.bursts.count;
+        let _ = writeln!(
+            text,
+            "  Medians of {rounds} bursts, in brackets their interval of at least 95 %. CPU %: in the kernel's books, 100 is one core."
+        );
+        if let Ok(profile) = profile() {
+            let _ = writeln!(text, "  W: modelled, profile {}: the target's cores above deep sleep.", profile.name);
+        }
+        text + &self.sentences() + PAPER + &going_on()
+    }
+
+    /// What the table shows, from its own figures.
+    fn sentences(&self) -> String {
+        let Some(polling) = self.rows.iter().find(|row| row.policy == "static") else { return String::new() };
+        let others = self.rows.iter().filter(|row| row.policy != "static");
+        let all: Vec<String> = others.map(|row| against(row, polling)).collect();
+        if all.is_empty() {
+            String::new()
+        } else {
+            format!("\nBurst by burst, against cores that poll all the time:\n{}", all.concat())
+        }
+    }
+}
+
+/// One policy against polling.
+fn against(row: &Row, polling: &Row) -> String {
+    let cpu = row.ratio(polling, |sample| sample.quiet_cpu);
+    let tail = row.ratio(polling, Sample::burst_p99_us);
+    let alike = if tail.may_be(1.0) { ", which cannot be told apart from 1" } else { "" };
+    format!(
+        "  {} takes {} of the CPU time under the light load, at {} times the p99 of bursts{alike}.\n",
+        row.policy,
+        with_interval(cpu, 2),
+        with_interval(tail, 2)
+    )
 }
 
 fn going_on() -> String {
@@ -134,30 +141,31 @@ fn going_on() -> String {
 pub(super) fn json(verified: &Report, outcome: Option<&Outcome>) -> Value {
     let Some(outcome) = outcome else { return json!({ "verified": verified }) };
     let bursts = &outcome.bursts;
-    let row = |row: &Measured| {
-        let asleep: serde_json::Map<String, Value> =
-            SLEEPS.iter().zip(row.asleep_ns).map(|(depth, ns)| (depth.name().to_owned(), json!(ns))).collect();
+    let sample = |sample: &Sample| {
         json!({
-            "policy": row.label,
-            "offered_iops": bursts.offered_iops(),
-            "elapsed_ns": row.elapsed_ns,
-            "busy_ns": row.busy_ns,
-            "active_ns": row.active_ns,
-            "scheduled_ns": row.scheduled_ns,
-            "active_us_per_io": row.per_io_us(row.active_ns),
-            "scheduled_us_per_io": row.per_io_us(row.scheduled_ns),
-            "asleep_ns": asleep,
-            "moves": row.moves,
-            "wake_ups": row.wakes,
-            "power_modelled_uw": row.modelled_uw,
-            "power_profile": row.profile,
-            "not_comparable": outcome.caveat(row),
-            "load": row.report,
+            "quiet_cpu_cores": sample.quiet_cpu,
+            "quiet_awake_cores": sample.quiet_awake,
+            "quiet_power_modelled_uw": sample.quiet_uw,
+            "burst_first_millisecond_p99_us": sample.first_p99_us(),
+            "burst_rest_p99_us": sample.burst_p99_us(),
+            "quiet": sample.quiet,
+            "burst": sample.burst,
+        })
+    };
+    let row = |row: &Row| {
+        json!({
+            "policy": row.policy,
+            "quiet_cpu_cores": row.median(|sample| sample.quiet_cpu),
+            "burst_first_millisecond_p99_us": row.median(Sample::first_p99_us),
+            "burst_rest_p99_us": row.median(Sample::burst_p99_us),
+            "samples": row.samples.iter().map(sample).collect::<Vec<_>>(),
         })
     };
     json!({
         "verified": verified,
         "cpus": outcome.cpus,
+        "of_little_use": outcome.caveat(),
+        "power_profile": profile().ok().map(|profile| profile.name),
         "bursts": {
             "count": bursts.count,
             "time_scale": bursts.time_scale,
