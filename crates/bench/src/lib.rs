@@ -1,7 +1,5 @@
-//! The instrument: any sensor beside any workload, on a real machine.
+//! The instrument: any sensor beside any workload (`pilotlight_workloads`), on a real machine.
 //!
-//! - [`record`]: what one run of a workload gave, whatever the tool: the same for all of them.
-//! - [`workload`]: tools that make work; each is a file of its own that builds a command line and reads the tool's output.
 //! - [`experiment`]: what is asked, as a file. [`plan`]: every point, their order, and how long it takes.
 //! - [`run`]: does it, and leaves nothing behind, whatever happens. Its journal lets an interrupted run go on.
 //! - [`measure`]: a command as it is, without an experiment's file.
@@ -19,13 +17,8 @@ mod made;
 pub mod measure;
 pub mod metrics;
 pub mod plan;
-pub mod record;
 pub mod report;
 pub mod results;
 pub mod run;
 pub mod shown;
 pub mod study;
-pub mod workload;
-
-pub use record::{Class, Latency, Record, Tool, What};
-pub use workload::{Missing, Outcome, Place, Point, Problem, Stage, Step, Value, Workload};

@@ -4,7 +4,7 @@ use crate::given::Given;
 use crate::plan;
 use crate::results::Results;
 use crate::results::summary::{About, PointResult, Spread};
-use crate::workload::{Point, Value};
+use pilotlight_workloads::{Point, Value};
 
 /// Random numbers that follow from a seed.
 pub(crate) struct Dice(u64);

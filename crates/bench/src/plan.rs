@@ -15,7 +15,7 @@ pub mod steps;
 use crate::experiment::{Experiment, Loaded};
 use crate::results::summary::setting;
 use crate::run::preview;
-use crate::workload::{Point, Stage, Value};
+use pilotlight_workloads::{Point, Stage, Value};
 
 /// A command needs about so long to start and end, in seconds.
 const OVERHEAD_S: f64 = 0.3;

@@ -35,11 +35,19 @@ pub fn parse(file: &str, text: &str) -> Result<Table, ReadError> {
     })
 }
 
-/// Reads a table, which stands at `key` of its file, as a struct.
+/// Reads the table of a file as a struct.
 ///
 /// # Errors
 /// If a key is missing, unknown or of another type; it is named with all that it stands in.
-pub fn table<T: DeserializeOwned>(table: Table, file: &str, key: &str) -> Result<T, ReadError> {
+pub fn table<T: DeserializeOwned>(table: Table, file: &str) -> Result<T, ReadError> {
+    section(table, file, "")
+}
+
+/// Reads a table, which stands at `key` of its file, as a struct.
+///
+/// # Errors
+/// As [`table`].
+pub fn section<T: DeserializeOwned>(table: Table, file: &str, key: &str) -> Result<T, ReadError> {
     serde_path_to_error::deserialize(table).map_err(|error| {
         let inner = error.path().to_string();
         let path = match (key, inner.as_str()) {
@@ -81,7 +89,7 @@ mod tests {
     }
 
     fn refused(text: &str) -> String {
-        table::<Inner>(text.parse().unwrap(), "f.toml", "sensor[1]").unwrap_err().to_string()
+        section::<Inner>(text.parse().unwrap(), "f.toml", "sensor[1]").unwrap_err().to_string()
     }
 
     #[test]

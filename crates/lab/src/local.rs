@@ -7,7 +7,7 @@ use pilotlight_sim::local::Local;
 
 use crate::calibration::{Calibration, CalibrationError};
 use crate::machine::{MachineError, MachineFiles};
-use crate::read;
+use pilotlight_input::file as read;
 
 /// The folder of free constants, beside the profiles.
 pub const CALIBRATIONS: &str = "calibration";

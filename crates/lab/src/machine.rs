@@ -12,8 +12,8 @@ use toml::{Table, Value};
 use pilotlight_sim::machine::Machine;
 
 use crate::calibration::{Calibration, CalibrationError};
-use crate::read::{self, ReadError};
 use pilotlight_input::dotted;
+use pilotlight_input::file::{self as read, ReadError};
 
 /// Keys of a profile that say what it is, and are no part of the machine.
 pub const ABOUT: [&str; 4] = ["source", "cores", "sources", "fact"];

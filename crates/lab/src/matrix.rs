@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::experiment::{self, Bench, LoadError, Request};
-use crate::read::{self, ReadError};
 use crate::variant::Choice;
+use pilotlight_input::file::{self as read, ReadError};
 
 /// A list of experiments.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

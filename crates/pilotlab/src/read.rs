@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Args;
-use pilotlight_bench::study::Mechanism;
 use pilotlight_bench::study::device::setting;
-use pilotlight_bench::study::mechanism::{Api, Kind};
 use pilotlight_drive::Roots;
 use pilotlight_host::units;
 use pilotlight_reader::{Report, Spec, Way};
+use pilotlight_workloads::Mechanism;
+use pilotlight_workloads::mechanism::{Api, Kind};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -177,7 +177,7 @@ impl Printed {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use pilotlight_bench::study::mechanism;
+    use pilotlight_workloads::mechanism;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::made::{Dice, about, at, knob, results};
 use crate::results::summary::Spread;
-use crate::workload::Point;
+use pilotlight_workloads::Point;
 
 const METRICS: &[(&str, &str)] = &[
     ("io_per_s", "1/s"),
@@ -18,7 +18,11 @@ const METRICS: &[(&str, &str)] = &[
 ];
 
 /// A machine: `efficiency` is I/Os per joule of a point, with 2 % of noise; the latency follows the depth.
-fn machine(knobs: &[(String, Vec<crate::workload::Value>)], seed: u64, efficiency: impl Fn(&Point) -> f64) -> Given {
+fn machine(
+    knobs: &[(String, Vec<pilotlight_workloads::Value>)],
+    seed: u64,
+    efficiency: impl Fn(&Point) -> f64,
+) -> Given {
     let mut dice = Dice::new(seed);
     results(knobs, 4, METRICS, |point| {
         let size = pilotlight_input::quantity::storage_bytes(&at(point, "bs")).unwrap_or(4096) as f64;
@@ -30,7 +34,7 @@ fn machine(knobs: &[(String, Vec<crate::workload::Value>)], seed: u64, efficienc
     })
 }
 
-fn fio() -> Vec<(String, Vec<crate::workload::Value>)> {
+fn fio() -> Vec<(String, Vec<pilotlight_workloads::Value>)> {
     vec![
         knob("rw", &["randread", "read"]),
         knob("bs", &["4k", "1m"]),

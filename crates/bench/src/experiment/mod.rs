@@ -10,7 +10,7 @@ use toml::{Table, Value};
 
 pub use schema::Experiment;
 
-use crate::workload::{self, Workload, catalogue};
+use pilotlight_workloads::{self as workload, Workload, catalogue};
 
 /// What the command line asks beside the file. It becomes part of the experiment, so that results say it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub fn from_merged(mut merged: Merged, asked: &Asked) -> Result<Loaded, ReadErro
     let mut table = merged.table.clone();
     let profile = profile(&mut table, &file).map_err(blame)?;
     let vary = parameters(&mut table, &file).map_err(blame)?;
-    let experiment: Experiment = read::table(table, &file, "").map_err(blame)?;
+    let experiment: Experiment = read::table(table, &file).map_err(blame)?;
     let workload = catalogue::read(&experiment.workload, &file).map_err(blame)?;
     check(&experiment, workload.name()).map_err(|(key, why)| blame(ReadError::key(&file, key, why)))?;
     check_varied(&experiment, &vary, &file).map_err(blame)?;
@@ -169,7 +169,7 @@ fn check(experiment: &Experiment, workload: &str) -> Result<(), Wrong> {
 fn parameters(table: &mut Table, file: &str) -> Result<Vec<(String, Vec<workload::Value>)>, ReadError> {
     let Some(listed) = table.remove("parameter") else { return Ok(Vec::new()) };
     let listed = Table::from_iter([("parameter".to_owned(), listed)]);
-    let Parameters { parameter } = read::table(listed, file, "")?;
+    let Parameters { parameter } = read::table(listed, file)?;
     let mut of_machine = Vec::new();
     for (at, parameter) in parameter.iter().enumerate() {
         let wrong = |why: String| ReadError::key(file, &format!("parameter[{at}]"), why);

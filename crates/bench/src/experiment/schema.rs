@@ -208,7 +208,7 @@ impl TryFrom<Table> for SensorSpec {
         }
         let Common { interval, optional } = common.try_into().map_err(|error: toml::de::Error| said(&error))?;
         let config =
-            pilotlight_input::file::table(table, "", "").map_err(|error| format!("{}{}", error.place, error.reason))?;
+            pilotlight_input::file::table(table, "").map_err(|error| format!("{}{}", error.place, error.reason))?;
         Ok(Self { config, interval, optional })
     }
 }

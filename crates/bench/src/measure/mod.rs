@@ -244,7 +244,10 @@ impl Measuring<'_> {
 /// The command as a person would type it.
 #[must_use]
 pub fn title(argv: &[OsString]) -> String {
-    crate::run::process::title(&crate::Step { argv: argv.to_vec(), ..crate::Step::default() })
+    crate::run::process::title(&pilotlight_workloads::Step {
+        argv: argv.to_vec(),
+        ..pilotlight_workloads::Step::default()
+    })
 }
 
 /// A shell goes into the cgroup and becomes the command, so that nothing of it runs outside.

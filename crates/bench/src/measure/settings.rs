@@ -4,8 +4,8 @@ use pilotlight_actuators::Machine;
 use pilotlight_actuators::machine::Text;
 
 use crate::run::machine::machine;
-use crate::workload::{Point, Value};
 use pilotlight_input::ReadError;
+use pilotlight_workloads::{Point, Value};
 
 /// Where messages say that a setting is from.
 const FROM: &str = "--set";

@@ -4,15 +4,15 @@
 //! in its key: `cpu_modelled_generic_power_w`, `io_per_j_cpu_modelled_generic`.
 
 pub mod efficiency;
-pub mod latency;
 pub mod observed;
 pub mod power;
 pub mod scope;
 mod system;
 
-use crate::record::{Class, Latency, Record, What};
 use crate::results::entry::{Baseline, Run, Sensed};
 use crate::study::count;
+use pilotlight_workloads::latency;
+use pilotlight_workloads::record::{Class, Latency, Record, What};
 use power::Taken;
 use scope::Scope;
 

@@ -8,12 +8,12 @@ use pilotlight_sensors::{Origin, Part};
 use super::*;
 use crate::plan::Key;
 use crate::plan::Plan;
-use crate::record::Latency;
 use crate::results::Results;
 use crate::results::entry::{DomainEnergy, Entry, Sensed};
 use crate::results::journal::Finished;
 use crate::results::summary::Spread;
-use crate::workload::Point;
+use pilotlight_workloads::Point;
+use pilotlight_workloads::record::Latency;
 
 const S: u64 = 1_000_000_000;
 

@@ -5,7 +5,7 @@
 
 use super::{Key, Plan};
 use crate::results::summary::setting;
-use crate::workload::Point;
+use pilotlight_workloads::Point;
 
 /// One step.
 #[derive(Clone, Debug, PartialEq)]

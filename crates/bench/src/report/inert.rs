@@ -28,7 +28,7 @@ mod tests {
 
     use super::*;
     use crate::results::summary::Spread;
-    use crate::workload::{Point, Value};
+    use pilotlight_workloads::{Point, Value};
 
     /// Three repeats of each block size and depth, with these rates.
     fn results(rate: impl Fn(i64, i64) -> f64) -> Results {

@@ -5,7 +5,7 @@ use pilotlight_report::{Block, Chart, Section};
 
 use super::{drawn, units};
 use crate::results::summary::{About, PointResult, Results, Spread};
-use crate::workload::{Point, Value};
+use pilotlight_workloads::{Point, Value};
 
 /// More lines than this cannot be told apart.
 const SERIES: usize = 8;

@@ -118,7 +118,7 @@ fn fixed(results: &Results) -> Option<String> {
 }
 
 /// The knobs that are varied, as `bs=4k depth=8`.
-fn place(point: &crate::workload::Point, results: &Results) -> String {
+fn place(point: &pilotlight_workloads::Point, results: &Results) -> String {
     let varied = knobs::varied(results).into_iter().map(|(name, _)| name);
     let pairs: Vec<String> = varied.filter_map(|knob| Some(format!("{knob}={}", point.get(&knob)?))).collect();
     if pairs.is_empty() { "the only point".into() } else { pairs.join(" ") }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::made::{self, Dice, at, knob};
 use crate::results::summary::Spread;
-use crate::workload::Value;
+use pilotlight_workloads::Value;
 
 /// Depths 1, 4 and 16, reads and writes: I/Os a second are a thousand times the depth.
 fn results() -> Results {
@@ -195,7 +195,7 @@ fn sampled(folder: &Folder, results: &Results) -> (Senses, Finished) {
             began_wall_ns: 0,
             span: Window { from_ns: 0, to_ns: 6_000 * MS },
             window,
-            record: crate::record::Record::default(),
+            record: pilotlight_workloads::record::Record::default(),
             sensed: crate::results::entry::Sensed::of(&recording, window),
             completion: None,
         };

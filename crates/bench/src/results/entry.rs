@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::metrics::observed;
 use crate::plan::Key;
-use crate::record::Record;
 use crate::study::Completion;
-use crate::workload::Point;
+use pilotlight_workloads::Point;
+use pilotlight_workloads::record::Record;
 
 /// A finished measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

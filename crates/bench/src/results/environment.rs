@@ -6,7 +6,7 @@ use std::path::Path;
 use pilotlight_sensors::Roots;
 use serde::{Deserialize, Serialize};
 
-use crate::record::Tool;
+use pilotlight_workloads::record::Tool;
 
 /// The machine as it was when the run began. What could not be read is missing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

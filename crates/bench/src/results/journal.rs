@@ -13,7 +13,7 @@ use super::FolderError;
 use super::entry::{Baseline, Entry, Run};
 use super::summary::setting;
 use crate::plan::Key;
-use crate::workload::Point;
+use pilotlight_workloads::Point;
 
 /// What is finished, and where more goes.
 #[derive(Debug)]
@@ -140,8 +140,8 @@ impl Drop for Journal {
 mod tests {
     use super::*;
     use crate::results::entry::Sensed;
-    use crate::workload::Value;
     use pilotlight_sensors::energy::Window;
+    use pilotlight_workloads::Value;
 
     fn failed(point: usize, why: &str) -> Entry {
         Entry::Failed { key: Key { point, repeat: 0 }, why: why.to_owned() }
@@ -196,7 +196,7 @@ mod tests {
             began_wall_ns: 0,
             span: window,
             window,
-            record: crate::record::Record::default(),
+            record: pilotlight_workloads::record::Record::default(),
             sensed: Sensed::default(),
             completion: None,
         }))

@@ -10,11 +10,11 @@ use super::entry::Run;
 use super::journal::Finished;
 use crate::metrics::{self, Metric, power::Taken};
 use crate::plan::Plan;
-use crate::record::Tool;
 use crate::study::count;
-use crate::study::mechanism::KNOB as MECHANISM;
 use crate::study::ran::{self, Verdict};
-use crate::workload::{Point, Value};
+use pilotlight_workloads::mechanism::KNOB as MECHANISM;
+use pilotlight_workloads::record::Tool;
+use pilotlight_workloads::{Point, Value};
 
 /// What came out of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -346,7 +346,7 @@ mod tests {
             began_wall_ns: 0,
             span: window,
             window,
-            record: crate::record::Record::default(),
+            record: pilotlight_workloads::record::Record::default(),
             sensed: Sensed { energies: vec![domain(uj)], ..Sensed::default() },
             completion: None,
         };
@@ -406,7 +406,7 @@ mod tests {
             began_wall_ns: 0,
             span: window,
             window,
-            record: crate::record::Record::default(),
+            record: pilotlight_workloads::record::Record::default(),
             sensed: Sensed { jumps, ..Sensed::default() },
             completion: None,
         };

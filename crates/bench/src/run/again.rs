@@ -3,9 +3,9 @@
 
 use super::{FolderError, Settings};
 use crate::given::{differing, machine};
-use crate::record::Tool;
 use crate::results::Folder;
 use crate::results::environment::Environment;
+use pilotlight_workloads::record::Tool;
 
 /// Looks at the machine again, and keeps what it has become.
 pub(super) fn look(settings: &Settings, at_unix_s: u64, tool: Tool, drive: Option<String>) -> Result<(), FolderError> {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use crate::experiment::schema::Bind;
-use crate::workload::{Missing, Step};
+use pilotlight_workloads::{Missing, Step};
 
 /// The step, bound.
 #[must_use]

@@ -15,7 +15,6 @@ use super::{Event, RunError, Senses, StopFlag, machine, own};
 use crate::experiment::Loaded;
 use crate::metrics::power::Taken;
 use crate::plan::{Key, Plan};
-use crate::record::Record;
 use crate::results::Folder;
 use crate::results::entry::{Baseline, Entry, Run, Sensed};
 use crate::results::environment::Environment;
@@ -23,7 +22,8 @@ use crate::results::folder::name_of;
 use crate::results::journal::Journal;
 use crate::results::samples::{self, Format};
 use crate::results::summary::{self, Results, setting};
-use crate::workload::{Place, Point, Problem, Stage};
+use pilotlight_workloads::record::Record;
+use pilotlight_workloads::{Place, Point, Problem, Stage};
 
 /// A machine that is computed.
 pub trait Computed {

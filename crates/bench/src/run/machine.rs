@@ -13,8 +13,8 @@ use toml::{Table, Value as Toml};
 use super::{RunError, Runner};
 use crate::results::summary::setting;
 use crate::study::ran::Tried;
-use crate::study::{Completion, Mechanism, count, device};
-use crate::workload::{Place, Point, Stage, Step, Value, problem};
+use crate::study::{Completion, count, device};
+use pilotlight_workloads::{Mechanism, Place, Point, Stage, Step, Value, problem};
 
 /// The file of a cgroup that lists its processes, and takes new ones.
 const PROCESSES: &str = "cgroup.procs";
@@ -29,7 +29,7 @@ pub fn machine(section: &Machine, setting: &Point, file: &str) -> Result<Machine
         let keys: Vec<&str> = key.split('.').skip(1).collect();
         set(&mut table, &keys, value);
     }
-    read::table(table, file, "machine")
+    read::section(table, file, "machine")
 }
 
 fn set(table: &mut Table, keys: &[&str], value: &Value) {

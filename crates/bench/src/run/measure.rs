@@ -8,12 +8,12 @@ use pilotlight_sensors::{Recording, Sampler};
 use super::process::{self, Running};
 use super::{Event, RunError, Runner, own};
 use crate::plan::Key;
-use crate::record::Record;
 use crate::results::entry::{Baseline, Entry, Run, Sensed};
 use crate::results::folder::name_of;
 use crate::results::summary::setting;
 use crate::results::{FolderError, samples};
-use crate::workload::{Outcome, Point, Stage};
+use pilotlight_workloads::record::Record;
+use pilotlight_workloads::{Outcome, Point, Stage};
 
 impl Runner<'_> {
     /// Measures a point once, and before it the idle machine, if it was not yet measured in this round.
@@ -153,7 +153,7 @@ fn mark(recording: &mut Recording, (from_ns, to_ns): (u64, u64), window: Window)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Place;
+    use pilotlight_workloads::Place;
 
     fn stage(ramp_s: f64, duration_s: f64) -> Stage {
         Stage { scratch: "/tmp".into(), place: Place::Nothing, ramp_s, duration_s, seed: 1 }

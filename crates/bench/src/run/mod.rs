@@ -31,7 +31,8 @@ use pilotlight_sensors::clock::now_ns;
 use pilotlight_sensors::sampler::{Failure, StartError};
 use pilotlight_sensors::{Missing as MissingSensor, Roots};
 
-pub use process::{StepError, find};
+pub use pilotlight_workloads::program::find;
+pub use process::StepError;
 pub use sense::Senses;
 pub use stop::StopFlag;
 
@@ -40,16 +41,16 @@ use crate::experiment::schema::{OnFailure, Stop};
 use crate::metrics::power::Taken;
 use crate::plan::steps::Settling;
 use crate::plan::{self, Key, Plan};
-use crate::record::Tool;
 use crate::results::entry::{DomainEnergy, Entry};
 use crate::results::environment::Environment;
 use crate::results::journal::Journal;
 use crate::results::samples::Format;
 use crate::results::summary::{self, Results};
 use crate::results::{Folder, FolderError};
-use crate::study::Mechanism;
 use crate::study::ran::Tried;
-use crate::workload::{Missing, Place, Point, Problem, Stage, Step};
+use pilotlight_workloads::Mechanism;
+use pilotlight_workloads::record::Tool;
+use pilotlight_workloads::{Missing, Place, Point, Problem, Stage, Step};
 use process::Running;
 
 /// How a run is done, beside what the experiment says.

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _}
 use std::path::{Path, PathBuf};
 
 use crate::experiment::schema::PlaceSpec;
-use crate::workload::{Place, Problem};
+use pilotlight_workloads::{Place, Problem};
 
 /// Bytes of the file in the results' folder, where the experiment says no size.
 pub(super) const DEFAULT_SIZE: u64 = 1 << 30;

@@ -6,7 +6,7 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
 use super::{Event, RunError, Runner};
-use crate::workload::{Missing, Place, Problem, Step};
+use pilotlight_workloads::{Missing, Place, Problem, Step};
 
 const BLOCK: usize = 1 << 20;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::experiment::Loaded;
 use crate::experiment::schema::{OnFailure, PlaceSpec};
 use crate::plan::{Key, Plan};
-use crate::workload::{Place, Point, Problem, Stage, Step};
+use pilotlight_workloads::{Place, Point, Problem, Stage, Step};
 
 use super::{bind, own, process};
 

@@ -16,7 +16,7 @@ use pilotlight_report::output;
 use pilotlight_sensors::clock::{self, now_ns};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::workload::{Outcome, Step};
+use pilotlight_workloads::{Outcome, Step};
 
 /// How often a wait looks whether it should end.
 const LOOK: Duration = Duration::from_millis(20);
@@ -66,13 +66,6 @@ pub struct Running {
     /// When it was started, on the monotonic clock, in nanoseconds.
     pub began_ns: u64,
     began_wall_ns: u64,
-}
-
-/// Looks for a program in `PATH`.
-#[must_use]
-pub fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
 impl Running {
@@ -269,7 +262,6 @@ mod tests {
         let step = Step { argv: vec!["no-such-program-here".into()], ..Step::default() };
         let error = Running::start(&step, Path::new("/tmp")).unwrap_err().to_string();
         assert!(error.contains("no-such-program-here") && error.contains("installed"), "{error}");
-        assert!(find("sh").is_some() && find("no-such-program-here").is_none());
     }
 
     #[test]

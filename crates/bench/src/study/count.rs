@@ -7,8 +7,8 @@
 use pilotlight_sensors::Recording;
 
 use super::ran::Counted;
-use crate::record::{Class, Record, What};
 use crate::results::entry::Run;
+use pilotlight_workloads::record::{Class, Record, What};
 
 /// What was counted in a run.
 #[must_use]
@@ -116,7 +116,7 @@ mod tests {
             operations: Some(operations),
             bytes: None,
             runtime_ns: 2_000,
-            latency: crate::record::Latency::default(),
+            latency: pilotlight_workloads::record::Latency::default(),
         };
         let record = Record { classes: vec![class(What::Read, 100), class(What::Transaction, 5)], ..Record::default() };
         assert_eq!((ios(&record, 0), ios(&record, 1_000)), (Some(100.0), Some(150.0)));
@@ -129,7 +129,7 @@ mod tests {
         use crate::results::entry::{Run, Sensed};
         use crate::study::Completion;
         use pilotlight_sensors::energy::Window;
-        let latency = crate::record::Latency::default();
+        let latency = pilotlight_workloads::record::Latency::default();
         let class = Class { what: What::Read, operations: Some(1_000), bytes: None, runtime_ns: 4_000, latency };
         let extra = [("context_switches_count", 500.0), ("voluntary_context_switches_count", 250.0)];
         let extra = extra.map(|(name, count)| (name.to_owned(), count)).into();
@@ -145,7 +145,7 @@ mod tests {
         };
         let run = Run {
             key: Key { point: 0, repeat: 0 },
-            knobs: crate::workload::Point::new(),
+            knobs: pilotlight_workloads::Point::new(),
             began_wall_ns: 0,
             span: window,
             window,

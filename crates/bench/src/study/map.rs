@@ -11,11 +11,11 @@ use pilotlight_stats::compare::{holm, welch};
 use pilotlight_stats::{CONFIDENCE, mean::average};
 use serde::Serialize;
 
-use super::mechanism::KNOB;
 use crate::given::Given;
 use crate::results::Results;
 use crate::results::summary::PointResult;
 use crate::shown::{self, SCOPES};
+use pilotlight_workloads::mechanism::KNOB;
 
 /// Chance of a winner where nothing differs, in a single cell.
 pub const LEVEL: f64 = 0.05;

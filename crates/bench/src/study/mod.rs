@@ -8,11 +8,9 @@
 pub mod count;
 pub mod device;
 pub mod map;
-pub mod mechanism;
 pub mod ran;
 
 #[cfg(test)]
 mod tests;
 
-pub use mechanism::Mechanism;
 pub use ran::{Completion, Verdict};

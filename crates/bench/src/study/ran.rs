@@ -9,8 +9,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::mechanism::{Api, Kind, Mechanism, Sleep};
 use crate::results::Results;
+use pilotlight_workloads::mechanism::{Api, Kind, Mechanism, Sleep};
 
 /// Requests were polled if the drive raised at most so many interrupts for each: what is left is other people's I/O.
 pub const POLLED: f64 = 0.05;

@@ -5,7 +5,7 @@ use super::ran::{Verdict, summary};
 use crate::given::Given;
 use crate::made::{Dice, at, knob, results};
 use crate::results::summary::PointResult;
-use crate::workload::Value;
+use pilotlight_workloads::Value;
 
 const METRICS: [(&str, &str); 3] =
     [("bytes_per_j_system", "B/J"), ("bytes_per_cpu_s", "B/s"), ("io_latency_mean_us", "us")];

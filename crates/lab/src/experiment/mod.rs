@@ -13,14 +13,13 @@ use toml::Table;
 pub use points::{Coordinate, Point, PointsError, expand};
 pub use schema::Experiment;
 
-use crate::calibration::Calibration;
-use crate::claims::{claim, leave_out};
 use crate::fingerprint::Fingerprint;
 use crate::fingerprint::contents::Contents;
+use crate::fitted::fitted;
 use crate::machine::{MachineError, MachineFiles};
 use crate::matrix::Fitted;
-use crate::read::{self, ReadError};
 use crate::results::{About, Asked};
+use pilotlight_input::file::{self as read, ReadError};
 use pilotlight_sim::ssd::SsdModel;
 
 /// An experiment with everything that its runs need.
@@ -101,9 +100,6 @@ pub enum LoadError {
     /// There is no such machine.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// The papers' claims, for what constants were fitted on.
-    #[error(transparent)]
-    Claims(#[from] claim::ClaimError),
     /// A drive's profile is not written as it should be.
     #[error("profiles/ssd/{name}.toml: {reason}")]
     Drive {
@@ -150,19 +146,6 @@ fn load_table(name: &str, mut table: Table, request: &Request, files: &Files<'_>
     let asked = Asked { set: request.set.clone(), smoke: request.smoke };
     let (file, fitted) = (name.to_owned(), Fitted::new());
     Ok(Bench { experiment, points, machine, drives, contents, hash, fitted, file, asked })
-}
-
-/// The figures of the papers' claims that constants were fitted on; none where there are no claims.
-///
-/// # Errors
-/// If the claims cannot be read.
-pub fn fitted(home: &Path, calibration: &Calibration) -> Result<Fitted, LoadError> {
-    let path = home.join("experiments/claims.toml");
-    if !path.is_file() {
-        return Ok(Fitted::new());
-    }
-    let claims = claim::parse(&[(path.display().to_string(), file(&path)?)])?;
-    Ok(leave_out::fitted(&claims, calibration))
 }
 
 /// A file's path from a folder above it, with `/` between its parts.

@@ -6,9 +6,9 @@
 use toml::{Table, Value};
 
 use super::schema::Experiment;
-use crate::read::{self, ReadError};
 use pilotlight_input::Parameter;
 use pilotlight_input::dotted::{self, DottedError};
+use pilotlight_input::file::{self as read, ReadError};
 
 /// One combination.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,16 +9,16 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
+use pilotlight_claims::Report;
+use pilotlight_claims::assess::Assessment;
+use pilotlight_claims::claim::Printed;
+use pilotlight_claims::html::{short, verdict_words};
+use pilotlight_claims::leave_out::LeftOut;
+use pilotlight_claims::perturb::Moved;
+use pilotlight_claims::report::Counts;
+use pilotlight_claims::uncertainty::Spread;
+use pilotlight_claims::verdict::Verdict;
 use pilotlight_lab::calibration::Calibration;
-use pilotlight_lab::claims::Report;
-use pilotlight_lab::claims::assess::Assessment;
-use pilotlight_lab::claims::claim::Printed;
-use pilotlight_lab::claims::html::{short, verdict_words};
-use pilotlight_lab::claims::leave_out::LeftOut;
-use pilotlight_lab::claims::perturb::Moved;
-use pilotlight_lab::claims::report::Counts;
-use pilotlight_lab::claims::uncertainty::Spread;
-use pilotlight_lab::claims::verdict::Verdict;
 
 use super::Varied;
 use crate::files;

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use pilotlight_lab::claims::Report;
-use pilotlight_lab::claims::assess::Assessment;
-use pilotlight_lab::claims::claim::Printed;
-use pilotlight_lab::claims::html::{apart_words, finding_words, fitted_words, saturated_words, short, verdict_words};
-use pilotlight_lab::claims::perturb::Moved;
-use pilotlight_lab::claims::report::Counts;
-use pilotlight_lab::claims::uncertainty::Spread;
-use pilotlight_lab::claims::verdict::{Holds, Verdict};
+use pilotlight_claims::Report;
+use pilotlight_claims::assess::Assessment;
+use pilotlight_claims::claim::Printed;
+use pilotlight_claims::html::{apart_words, finding_words, fitted_words, saturated_words, short, verdict_words};
+use pilotlight_claims::perturb::Moved;
+use pilotlight_claims::report::Counts;
+use pilotlight_claims::uncertainty::Spread;
+use pilotlight_claims::verdict::{Holds, Verdict};
 
 use super::Output;
 use crate::table::Table;
@@ -296,10 +296,10 @@ fn wrapped(text: &str, indent: &str) -> String {
 pub(super) mod tests {
     use std::collections::BTreeSet;
 
-    use pilotlight_lab::claims::assess::Lab;
-    use pilotlight_lab::claims::claim;
-    use pilotlight_lab::claims::map;
-    use pilotlight_lab::claims::results::Store;
+    use pilotlight_claims::assess::Lab;
+    use pilotlight_claims::claim;
+    use pilotlight_claims::map;
+    use pilotlight_claims::results::Store;
 
     use super::*;
 

@@ -146,7 +146,7 @@ fn request(args: &RunArgs) -> Request {
 fn fitted(home: &Path) -> anyhow::Result<Fitted> {
     let path = home.join("calibration.toml");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(experiment::fitted(home, &Calibration::parse(&text)?)?)
+    Ok(pilotlight_lab::fitted::fitted(home, &Calibration::parse(&text)?)?)
 }
 
 /// The list of everything.

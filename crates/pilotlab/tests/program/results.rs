@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use pilotlight_bench::results::Results;
 use pilotlight_bench::results::summary::{About, PointResult, Spread};
-use pilotlight_bench::workload::{Point, Value};
+use pilotlight_workloads::{Point, Value};
 
 use super::process::{run, text};
 

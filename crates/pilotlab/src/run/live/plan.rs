@@ -8,8 +8,8 @@ use pilotlight_bench::results::summary::words;
 use pilotlight_bench::run::place::drive_of;
 use pilotlight_bench::run::preview::{Preview, preview};
 use pilotlight_bench::run::taken;
-use pilotlight_bench::workload::Place;
 use pilotlight_input::Time;
+use pilotlight_workloads::Place;
 use serde_json::json;
 
 use super::progress::time;

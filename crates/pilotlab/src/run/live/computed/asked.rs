@@ -2,9 +2,9 @@
 
 use pilotlight_actuators::Machine;
 use pilotlight_bench::run::computed::Ask;
-use pilotlight_bench::workload::knob::{self, Named, Pattern};
-use pilotlight_bench::{Point, Problem, Value};
 use pilotlight_sim::local::{Load, Local, Scheduler, Way};
+use pilotlight_workloads::knob::{self, Named, Pattern};
+use pilotlight_workloads::{Point, Problem, Value};
 
 /// Options of fio that make no difference here: how jobs are made, and that memory and caches are bypassed, as the model always does.
 const WITHOUT_EFFECT: [&str; 6] =

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use pilotlight_actuators::Machine;
-use pilotlight_bench::Problem;
 use pilotlight_bench::experiment;
 use pilotlight_bench::plan::Plan;
 use pilotlight_bench::results::environment::Environment;
@@ -22,6 +21,7 @@ use pilotlight_lab::local::{self, LocalFiles};
 use pilotlight_lab::results::About;
 use pilotlight_sensors::{Domain, Recording};
 use pilotlight_sim::local as sim;
+use pilotlight_workloads::Problem;
 
 pub(super) use rows::write as write_rows;
 

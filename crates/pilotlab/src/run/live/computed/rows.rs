@@ -8,7 +8,6 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use pilotlight_bench::Point;
 use pilotlight_bench::experiment::Loaded;
 use pilotlight_bench::metrics::Metric;
 use pilotlight_bench::plan::Plan;
@@ -18,6 +17,7 @@ use pilotlight_bench::run::{Senses, taken};
 use pilotlight_lab::fingerprint::Fingerprint;
 use pilotlight_lab::results::{self, About, Cell};
 use pilotlight_lab::variant::DEFAULT;
+use pilotlight_workloads::Point;
 
 use super::Simulated;
 use crate::files;
@@ -139,7 +139,7 @@ fn varies(plan: &Plan, knob: &str) -> bool {
 
 fn point(plan: &Plan, knobs: &Point, policy: Option<&str>) -> String {
     let shown = |(name, _): &(&String, _)| Some(name.as_str()) != policy && varies(plan, name);
-    let pair = |(name, value): (&String, &pilotlight_bench::Value)| {
+    let pair = |(name, value): (&String, &pilotlight_workloads::Value)| {
         format!("{}={}", name.strip_prefix("machine.").unwrap_or(name), value.to_string().replace([',', ';', '='], " "))
     };
     let pairs: Vec<String> = knobs.iter().filter(shown).map(pair).collect();

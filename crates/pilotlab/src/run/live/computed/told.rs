@@ -4,15 +4,15 @@
 
 use std::collections::BTreeMap;
 
-use pilotlight_bench::record::{Class, Latency, Record, Tool, What};
 use pilotlight_bench::run::computed::Observed;
-use pilotlight_bench::workload::Stage;
 use pilotlight_sensors::energy::{Point, Window};
 use pilotlight_sensors::recording::{Marker, Track};
 use pilotlight_sensors::sensor::{Counts, Kind, Unit};
 use pilotlight_sensors::{Domain, Origin, Part, Recording};
 use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::local::{Load, Local, Slot, Tally};
+use pilotlight_workloads::Stage;
+use pilotlight_workloads::record::{Class, Latency, Record, Tool, What};
 
 use super::asked::is_whole;
 
@@ -115,9 +115,9 @@ fn class(what: What, of: &Histogram, load: &Load) -> Class {
 mod tests {
     use std::path::PathBuf;
 
-    use pilotlight_bench::Place;
     use pilotlight_lab::local;
     use pilotlight_sim::local::{Scheduler, Way, run};
+    use pilotlight_workloads::Place;
 
     use super::*;
 

@@ -1,8 +1,8 @@
 use std::path::PathBuf;
 
-use pilotlight_bench::Place;
-use pilotlight_bench::workload::Stage;
 use pilotlight_lab::local;
+use pilotlight_workloads::Place;
+use pilotlight_workloads::Stage;
 
 use super::*;
 

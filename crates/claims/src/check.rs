@@ -1,0 +1,188 @@
+//! What a map must meet once the claims are known: contradictions hold, and a percentile that the paper does not print is a declared
+//! reading.
+
+use std::collections::BTreeMap;
+
+use super::claim::{Claim, Relation};
+use super::map::{Check, Map, Row};
+use super::order::Term;
+use super::quantity::{Over, Quantity, Selection};
+
+/// A row of the map that does not go with its claim.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("map: row {id}: {key}: {problem}")]
+pub struct Mismatch {
+    /// The claim's id.
+    pub id: String,
+    /// The key.
+    pub key: &'static str,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// Checks every row that has a claim; the others are told by [`super::Report::unused`].
+///
+/// # Errors
+/// With the first row that does not go with its claim.
+pub fn check(map: &Map, claims: &[Claim]) -> Result<(), Mismatch> {
+    let printed: BTreeMap<&str, f64> =
+        claims.iter().filter_map(|claim| Some((claim.id.as_str(), claim.value.number()?))).collect();
+    for claim in claims {
+        let wrong = |key, problem| Mismatch { id: claim.id.clone(), key, problem };
+        if let Some(contradiction) = map.contradicts.get(&claim.id) {
+            if !claim.kind.is_result() {
+                let problem = "what is taken as given has no verdict `contradicts`; remove its [[contradicts]]";
+                return Err(wrong("id", problem.to_owned()));
+            }
+            contradiction.evaluate(&printed).map_err(|problem| wrong("inequality", problem))?;
+        }
+        if map.rows.get(&claim.id).is_some_and(|row| reads_a_percentile_silently(claim, row)) {
+            let problem = "the paper prints no percentile here; say that it is read as p99";
+            return Err(wrong("reading", problem.to_owned()));
+        }
+        if map.rows.get(&claim.id).is_some_and(|row| takes_the_point_that_meets_a_bound(claim, row)) {
+            let problem = "a bound is not judged at the point that meets it best; say \"all\", or name one point";
+            return Err(wrong("over", problem.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a row takes the greatest of several values for what is at least so much, or the least for what is at most so much.
+fn takes_the_point_that_meets_a_bound(claim: &Claim, row: &Row) -> bool {
+    let Check::Quantity(Quantity { over: Some(over), range: None, .. }) = &row.check else { return false };
+    let lenient = match claim.relation {
+        Some(Relation::Ge | Relation::RangeLo) => Over::Max,
+        Some(Relation::Le | Relation::RangeHi) => Over::Min,
+        _ => return false,
+    };
+    *over == lenient
+}
+
+/// Whether a row takes a 99th percentile for what its claim does not call a percentile, and does not say so.
+fn reads_a_percentile_silently(claim: &Claim, row: &Row) -> bool {
+    let says = |text: &str| {
+        let text = text.to_lowercase();
+        ["p99", "99th", "percentile"].iter().any(|word| text.contains(word))
+    };
+    let printed = [&claim.metric, &claim.quote, &claim.unit].into_iter().any(|text| says(text));
+    let declared = row.reading.as_ref().is_some_and(|reading| reading.to_lowercase().contains("p99"));
+    !printed && !declared && metrics(&row.check).iter().any(|metric| metric.contains("p99"))
+}
+
+/// Every metric that a row takes from results.
+fn metrics(check: &Check) -> Vec<&str> {
+    let mut metrics: Vec<&str> = selections(check).into_iter().map(|selection| selection.metric.as_str()).collect();
+    if let Check::Order(order) = check {
+        metrics.extend(order.statements.iter().filter_map(|statement| statement.metric.as_deref()));
+    }
+    metrics
+}
+
+/// Everything that a row selects from results.
+pub(super) fn selections(check: &Check) -> Vec<&Selection> {
+    match check {
+        Check::Quantity(quantity) => of_quantity(quantity),
+        Check::Order(order) => [&order.from].into_iter().chain(order.terms.values().flat_map(of_term)).collect(),
+        Check::Crossover(crossover) => crossover.of.iter().collect(),
+        Check::Value { .. } | Check::Formula(_) | Check::Test { .. } => Vec::new(),
+    }
+}
+
+fn of_quantity(quantity: &Quantity) -> Vec<&Selection> {
+    let also = quantity.also.iter().flat_map(|(of, versus)| [of].into_iter().chain(versus));
+    [&quantity.of].into_iter().chain(&quantity.versus).chain(also).collect()
+}
+
+fn of_term(term: &Term) -> Vec<&Selection> {
+    match term {
+        Term::Values(of) => vec![of],
+        Term::Compared { of, versus, .. } => vec![of, versus],
+        Term::Formula(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::claim::tests::claim;
+    use super::super::claim::{Kind, Printed};
+    use super::super::map;
+    use super::*;
+
+    fn checked(map: &str, metric: &str, quote: &str) -> Result<(), String> {
+        checked_as(Relation::Eq, map, metric, quote)
+    }
+
+    fn checked_as(relation: Relation, map: &str, metric: &str, quote: &str) -> Result<(), String> {
+        let map = map::parse(&[("map".to_owned(), map.to_owned())]).unwrap();
+        let of_row = claim("x", Kind::Predict, Some(relation), Printed::Number(3.0));
+        let of_row = Claim { metric: metric.to_owned(), quote: quote.to_owned(), ..of_row };
+        let idle = claim("idle", Kind::Input, None, Printed::Number(412.0));
+        check(&map, &[of_row, idle]).map_err(|mismatch| mismatch.to_string())
+    }
+
+    #[test]
+    fn a_percentile_that_is_not_printed_is_declared() {
+        let quantity = "[[row]]\nid='x'\nexperiment='e'\nmetric='latency_p99_us'\npolicy='p'\ncompare='value'\n";
+        let order = "[[row]]\nid='x'\nexperiment='e'\nholds=['burst.latency_p99_us: a < b']\n";
+        let term = "[[row]]\nid='x'\nexperiment='e'\nmetric='w'\nholds=['a < b']\nterms={a={policy='p',metric='latency_p99_us'}}\n";
+        let also = "[[row]]\nid='x'\nexperiment='e'\nmetric='w'\npolicy='p'\ncompare='value'\nover='max'\n\
+                    also=[{metric='ops.latency_p99_us'}]\n";
+        for row in [quantity, order, term, also] {
+            let refused = checked(row, "tail latency (us)", "higher tail latency").unwrap_err();
+            assert!(refused.contains("row x: reading: the paper prints no percentile"), "{row}: {refused}");
+            assert_eq!(checked(row, "P99 latency (us)", ""), Ok(()), "{row}");
+            assert_eq!(checked(row, "latency", "at the 99th percentile"), Ok(()), "{row}");
+            let declared = row.replace("id='x'\n", "id='x'\nreading='tail latency is p99'\n");
+            assert_eq!(checked(&declared, "tail latency (us)", ""), Ok(()), "{row}");
+        }
+        assert_eq!(checked(&quantity.replace("p99", "mean"), "tail latency (us)", ""), Ok(()));
+    }
+
+    #[test]
+    fn a_bound_is_not_judged_at_the_point_that_meets_it_best() {
+        let judged = |relation, over: &str| {
+            let row =
+                format!("[[row]]\nid='x'\nexperiment='e'\nmetric='w'\npolicy='p'\ncompare='value'\nover='{over}'\n");
+            checked_as(relation, &row, "power (W)", "")
+        };
+        for (relation, over) in [(Relation::Ge, "max"), (Relation::Le, "min")] {
+            let refused = judged(relation, over).unwrap_err();
+            assert!(refused.contains("row x: over: a bound is not judged"), "{refused}");
+        }
+        let fine = [
+            (Relation::Ge, "min"),
+            (Relation::Ge, "all"),
+            (Relation::Le, "max"),
+            (Relation::Le, "all"),
+            (Relation::Eq, "max"),
+        ];
+        for (relation, over) in fine {
+            assert_eq!(judged(relation, over), Ok(()), "{relation} {over}");
+        }
+    }
+
+    #[test]
+    fn a_contradiction_that_does_not_hold_is_refused() {
+        let map = "[[contradicts]]\nid='x'\nbecause='idle draws more than that'\ninequality='395 < [idle]'\n";
+        assert_eq!(checked(map, "power (W)", ""), Ok(()));
+        let refused = checked(&map.replace("395", "413"), "power (W)", "").unwrap_err();
+        assert!(refused.contains("row x: inequality: \"413 < [idle]\" does not hold"), "{refused}");
+        let given = checked(&map.replace("'x'", "'idle'"), "power (W)", "").unwrap_err();
+        assert!(given.contains("row idle: id: what is taken as given"), "{given}");
+        assert_eq!(checked(&map.replace("'x'", "'y'").replace("395", "413"), "power (W)", ""), Ok(()), "no claim");
+    }
+
+    #[test]
+    fn the_project_s_own_maps_go_with_their_claims() {
+        let claims = include_str!("../../../experiments/claims.toml").to_owned();
+        let claims = super::super::claim::parse(&[("claims.toml".to_owned(), claims)]).unwrap();
+        let maps = [
+            ("one".to_owned(), include_str!("../../../experiments/claims-map.toml").to_owned()),
+            ("two".to_owned(), include_str!("../../../experiments/claims-map-machines.toml").to_owned()),
+        ];
+        let map = map::parse(&maps).unwrap();
+        check(&map, &claims).unwrap();
+        assert!(!map.contradicts.is_empty());
+    }
+}

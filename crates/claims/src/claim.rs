@@ -1,0 +1,256 @@
+//! What the papers report: reads `claims.toml`. Its header says what kinds and relations mean.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A row: one figure, order or constant of a paper.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Claim {
+    /// Its name, unlike any other.
+    pub id: String,
+    /// The paper.
+    pub seed: String,
+    /// Section, figure or table.
+    #[serde(rename = "where")]
+    pub place: String,
+    /// What kind of statement it is.
+    pub kind: Kind,
+    /// The system that it is about, as the paper calls it.
+    pub system: String,
+    /// What that is compared with; empty if with nothing.
+    pub versus: String,
+    /// What is measured.
+    pub metric: String,
+    /// What the paper prints.
+    pub value: Printed,
+    /// How ours has to relate to it.
+    pub relation: Option<Relation>,
+    /// What a trivial policy or model gives for the same metric.
+    pub null: Option<f64>,
+    /// The trace without which it cannot be checked.
+    pub needs_trace: Option<String>,
+    /// The unit of `value` and `null`.
+    pub unit: String,
+    /// Under which circumstances.
+    pub condition: String,
+    /// The paper's words.
+    #[serde(default)]
+    pub quote: String,
+}
+
+/// A printed value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Printed {
+    /// A number, in the row's unit.
+    Number(f64),
+    /// An order, a rule or a list in words.
+    Text(String),
+}
+
+impl Printed {
+    /// The number, if it is one.
+    #[must_use]
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Text(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Printed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => text.fmt(f),
+        }
+    }
+}
+
+/// What kind of statement a row is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A constant that a model takes as given.
+    Input,
+    /// A default of an algorithm.
+    Parameter,
+    /// Arithmetic on inputs.
+    Derived,
+    /// A figure that must come out.
+    Predict,
+    /// An order that must come out.
+    Order,
+    /// What a mechanism costs; must come out.
+    Overhead,
+}
+
+impl Kind {
+    /// Whether it must come out and is counted; the others are taken as given and only checked.
+    #[must_use]
+    pub const fn is_result(self) -> bool {
+        matches!(self, Self::Predict | Self::Order | Self::Overhead)
+    }
+}
+
+/// How ours has to relate to the paper's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Relation {
+    /// The same, within 10 % of `|paper - null|`.
+    Eq,
+    /// As `Eq`: the paper says "about".
+    About,
+    /// Not above a printed bound.
+    Le,
+    /// Not below a printed bound.
+    Ge,
+    /// Not below the lower end of a printed range.
+    RangeLo,
+    /// Not above the upper end of a printed range.
+    RangeHi,
+    /// Systems stand in this order.
+    Order,
+    /// Systems or settings do not differ.
+    Equivalent,
+    /// Grows or falls along a parameter.
+    Monotone,
+}
+
+impl Relation {
+    /// Whether it says "not above" or "not below" a number.
+    #[must_use]
+    pub const fn is_bound(self) -> bool {
+        matches!(self, Self::Le | Self::Ge | Self::RangeLo | Self::RangeHi)
+    }
+}
+
+impl fmt::Display for Relation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Eq => "=",
+            Self::About => "about",
+            Self::Le | Self::RangeHi => "<=",
+            Self::Ge | Self::RangeLo => ">=",
+            Self::Order => "order",
+            Self::Equivalent => "same",
+            Self::Monotone => "trend",
+        })
+    }
+}
+
+/// Why claims cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// The file is not written as claims are.
+    #[error("{file}: {error}")]
+    Syntax {
+        /// The file.
+        file: String,
+        /// Where and what.
+        error: Box<toml::de::Error>,
+    },
+    /// Two rows have one name.
+    #[error("{file}: claim {id} is there twice; a row's id must be its own")]
+    Twice {
+        /// The file of the second.
+        file: String,
+        /// The name.
+        id: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    claim: Vec<Claim>,
+}
+
+/// Reads files of claims, given as `(name, text)`, in their order.
+///
+/// # Errors
+/// If one is not written as claims are, or an id comes twice.
+pub fn parse(files: &[(String, String)]) -> Result<Vec<Claim>, ClaimError> {
+    let mut claims: Vec<Claim> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (file, text) in files {
+        let wrong = |error| ClaimError::Syntax { file: file.clone(), error: Box::new(error) };
+        for claim in toml::from_str::<File>(text).map_err(wrong)?.claim {
+            if !seen.insert(claim.id.clone()) {
+                return Err(ClaimError::Twice { file: file.clone(), id: claim.id });
+            }
+            claims.push(claim);
+        }
+    }
+    Ok(claims)
+}
+
+impl Claim {
+    /// The figure or table that it belongs to; where none is named, the section.
+    #[must_use]
+    pub fn figure(&self) -> String {
+        pilotlight_lab::fitted::figure(&self.place)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A row for tests.
+    pub(crate) fn claim(id: &str, kind: Kind, relation: Option<Relation>, value: Printed) -> Claim {
+        Claim {
+            id: id.to_owned(),
+            seed: "sandman".to_owned(),
+            place: "s5; Fig 3(a)".to_owned(),
+            kind,
+            system: "sandman".to_owned(),
+            versus: String::new(),
+            metric: "power (W)".to_owned(),
+            value,
+            relation,
+            null: None,
+            needs_trace: None,
+            unit: "W".to_owned(),
+            condition: String::new(),
+            quote: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_papers_are_read_whole() {
+        let text = include_str!("../../../experiments/claims.toml").to_owned();
+        let claims = parse(&[("claims.toml".to_owned(), text)]).unwrap();
+        assert_eq!(claims.len(), 842);
+        let sandman: Vec<&Claim> = claims.iter().filter(|claim| claim.seed == "sandman").collect();
+        assert_eq!(sandman.iter().filter(|claim| claim.kind.is_result()).count(), 55);
+        for claim in claims.iter().filter(|claim| claim.kind.is_result()) {
+            assert!(claim.relation.is_some(), "{}", claim.id);
+        }
+    }
+
+    #[test]
+    fn a_row_belongs_to_a_figure_or_a_section() {
+        let figure = |place: &str| Claim { place: place.to_owned(), ..any() }.figure();
+        assert_eq!(figure("Abstract; s5.2; Fig 4(a)"), "Fig 4");
+        assert_eq!(figure("s5.1; Fig 3(a)(b)"), "Fig 3");
+        assert_eq!(figure("Table 3; s5.3"), "Table 3");
+        assert_eq!(figure("s3.3 Observation 1"), "s3.3");
+        assert_eq!(figure("Abstract"), "Abstract");
+    }
+
+    #[test]
+    fn an_id_twice_is_refused() {
+        let row = "[[claim]]\nid = 'x'\nseed = 's'\nwhere = ''\nkind = 'input'\nsystem = ''\nversus = ''\nmetric = ''\n\
+                   value = 1\nunit = ''\ncondition = ''\n";
+        let error = parse(&[("a".into(), row.into()), ("b".into(), row.into())]).unwrap_err();
+        assert_eq!(error.to_string(), "b: claim x is there twice; a row's id must be its own");
+    }
+
+    fn any() -> Claim {
+        claim("x", Kind::Input, None, Printed::Number(1.0))
+    }
+}

@@ -1,0 +1,484 @@
+//! Numbers that a map row selects from results, with their 95 % interval.
+//!
+//! Values of a policy are averaged over replications; two policies are compared replication by replication, for they saw the
+//! same arrivals and devices. Where a row is about a whole sweep, the extreme over its points is taken, its interval from the
+//! extreme of lower and of upper ends.
+
+use std::fmt;
+
+use pilotlight_stats::{CONFIDENCE, Estimate, paired};
+use serde::{Deserialize, Serialize};
+
+use super::map::{Problem, RawSelection, pattern};
+use super::point::{Pattern, Point};
+use super::range::OtherEnd;
+use super::results::{Column, Series, Store};
+use super::saturated;
+use pilotlight_lab::metrics;
+
+/// Which values.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Selection {
+    /// The experiment.
+    pub experiment: String,
+    /// The output.
+    pub metric: String,
+    /// The policy.
+    pub policy: String,
+    /// At which points.
+    pub point: Pattern,
+    /// Whether it names its own point, rather than being looked up where what it is compared with is.
+    pub fixed: bool,
+    /// Whether it names its own metric.
+    pub own_metric: bool,
+}
+
+/// A number from results.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Quantity {
+    /// What it is about.
+    pub of: Selection,
+    /// What that is compared with.
+    pub versus: Option<Selection>,
+    /// How.
+    pub compare: Compare,
+    /// Which of several points.
+    pub over: Option<Over>,
+    /// The other end of the printed range of which the claim is one.
+    pub range: Option<OtherEnd>,
+    /// More points to take the extreme over.
+    pub also: Vec<(Selection, Option<Selection>)>,
+    /// The unit of the results, where it is not the claim's.
+    pub unit: Option<String>,
+    /// From the results' unit to the claim's.
+    pub factor: f64,
+}
+
+/// How two values are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum Compare {
+    /// Not at all: the value itself.
+    #[serde(rename = "value")]
+    Value,
+    /// `of - versus`.
+    #[serde(rename = "difference")]
+    Difference,
+    /// `of / versus`.
+    #[serde(rename = "ratio")]
+    Ratio,
+    /// `100 (1 - of / versus)`.
+    #[serde(rename = "reduction %")]
+    Reduction,
+    /// `100 (of / versus - 1)`.
+    #[serde(rename = "increase %")]
+    Increase,
+}
+
+/// Which of several points is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Over {
+    /// The greatest value.
+    Max,
+    /// The least value.
+    Min,
+    /// Every value: the one in the middle, with an interval that contains those of all.
+    All,
+}
+
+/// A number and where it was found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// The number, in the results' unit times the row's factor.
+    pub estimate: Estimate,
+    /// The point; for an extreme, the one where it is.
+    pub point: Point,
+    /// Runs that could not keep up, among all that it was found from.
+    pub saturated: Vec<Full>,
+}
+
+/// Runs that could not keep up.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Full {
+    /// The experiment.
+    pub experiment: String,
+    /// The policy.
+    pub policy: String,
+    /// The point.
+    pub point: String,
+    /// How many of them.
+    pub saturated: usize,
+    /// Of how many.
+    pub runs: usize,
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { experiment, policy, point, saturated, runs } = self;
+        write!(f, "{policy} in {experiment}")?;
+        if !point.is_empty() {
+            write!(f, " at {point}")?;
+        }
+        write!(f, " {saturated}/{runs}")
+    }
+}
+
+impl Compare {
+    /// Whether there must be something to compare with.
+    #[must_use]
+    pub const fn needs_versus(self) -> bool {
+        !matches!(self, Self::Value)
+    }
+
+    /// Whether the result has the unit of what is compared.
+    #[must_use]
+    pub const fn keeps_unit(self) -> bool {
+        matches!(self, Self::Value | Self::Difference)
+    }
+
+    fn of_ratio(self, ratio: Estimate) -> Estimate {
+        match self {
+            Self::Reduction => ratio.affine(100.0, -100.0),
+            Self::Increase => ratio.affine(-100.0, 100.0),
+            _ => ratio,
+        }
+    }
+
+    /// One replication against another.
+    pub(super) fn once(self, of: f64, versus: f64) -> f64 {
+        match self {
+            Self::Value => of,
+            Self::Difference => of - versus,
+            _ => self.of_ratio(Estimate::exact(of / versus)).value,
+        }
+    }
+
+    /// All replications; `None` where a ratio has no value. Of those that are saturated see [`saturated`].
+    fn estimate(self, of: &[f64], versus: &[f64]) -> Option<Estimate> {
+        if !of.iter().chain(versus).all(|value| value.is_finite()) {
+            let each: Vec<f64> = of.iter().zip(versus).map(|(of, versus)| self.once(*of, *versus)).collect();
+            return saturated::median(&each);
+        }
+        match self {
+            Self::Value => saturated::estimate(of),
+            Self::Difference => paired::difference(of, versus, CONFIDENCE),
+            _ => paired::ratio(of, versus, CONFIDENCE).map(|ratio| self.of_ratio(ratio)),
+        }
+    }
+}
+
+impl Selection {
+    /// This one, but for the keys that `raw` gives.
+    pub(super) fn with(&self, raw: &RawSelection) -> Result<Self, Problem> {
+        let policy = raw.policy.clone().unwrap_or_else(|| self.policy.clone());
+        Ok(Self { policy, ..self.moved(raw)? })
+    }
+
+    /// This policy elsewhere.
+    pub(super) fn moved(&self, raw: &RawSelection) -> Result<Self, Problem> {
+        Ok(Self {
+            experiment: raw.experiment.clone().unwrap_or_else(|| self.experiment.clone()),
+            metric: raw.metric.clone().unwrap_or_else(|| self.metric.clone()),
+            policy: self.policy.clone(),
+            point: pattern(raw.point.as_deref())?.unwrap_or_else(|| self.point.clone()),
+            fixed: raw.point.is_some(),
+            own_metric: raw.metric.is_some() || self.own_metric,
+        })
+    }
+
+    /// Where it is in the results.
+    pub(super) fn column<'a>(&'a self, variant: &'a str) -> Column<'a> {
+        Column { experiment: &self.experiment, metric: &self.metric, policy: &self.policy, variant }
+    }
+
+    /// The points that it means, with the values there; at least one.
+    ///
+    /// # Errors
+    /// In words, if there is none.
+    pub fn points<'a>(&'a self, store: &'a Store, variant: &str) -> Result<Vec<(&'a Point, &'a Series)>, String> {
+        let points: Vec<_> = store.points(&self.column(variant), &self.point).collect();
+        if points.is_empty() { Err(self.nothing(store, variant, None)) } else { Ok(points) }
+    }
+
+    /// The values beside those at `point`: there, or at the one point that it names.
+    ///
+    /// # Errors
+    /// In words, if there are none, or more than one point is meant.
+    pub fn beside<'a>(&'a self, store: &'a Store, variant: &str, point: &Point) -> Result<&'a Series, String> {
+        if !self.fixed {
+            let series = store.series(&self.column(variant), point);
+            return series.ok_or_else(|| self.nothing(store, variant, Some(point)));
+        }
+        match self.points(store, variant)?[..] {
+            [(_, series)] => Ok(series),
+            ref several => Err(format!("{} points of {} match; name one", several.len(), self.policy)),
+        }
+    }
+
+    /// Where it is a share of events that are counted: with its exact interval ([`metrics::of_events`]).
+    fn events(&self, store: &Store, variant: &str, point: &Point) -> Option<Estimate> {
+        let [share, hits, events] = metrics::COUNTED;
+        let sum = |metric: &str| {
+            let series = store.series(&Column { metric, ..self.column(variant) }, point)?;
+            Some(series.values().sum::<f64>())
+        };
+        if self.metric == share { metrics::of_events(sum(hits)?, sum(events)?) } else { None }
+    }
+
+    /// Runs that could not keep up, at `point` or at the one point that it names.
+    #[must_use]
+    pub fn saturated(&self, store: &Store, variant: &str, point: &Point) -> Option<Full> {
+        let own = self.fixed.then(|| store.points(&self.column(variant), &self.point).next()).flatten();
+        let point = own.map_or(point, |(point, _)| point);
+        let (saturated, runs) = store.saturated(&self.column(variant), point);
+        let Self { experiment, policy, .. } = self.clone();
+        (saturated > 0).then(|| Full { experiment, policy, point: point.to_string(), saturated, runs })
+    }
+
+    fn nothing(&self, store: &Store, variant: &str, point: Option<&Point>) -> String {
+        let Self { experiment, metric, policy, .. } = self;
+        if !store.has(experiment) {
+            return format!("no results of {experiment}");
+        }
+        let place = point.map(|point| format!(" at {}", point.words())).unwrap_or_default();
+        format!("{experiment} has no {metric} of {policy}{place} (variant {variant})")
+    }
+}
+
+impl Quantity {
+    /// The number, for one variant.
+    ///
+    /// # Errors
+    /// In words, if results are missing or in another unit than that of the claim, or several points match and the row does not
+    /// say which.
+    pub fn evaluate(&self, store: &Store, variant: &str, unit: &str) -> Result<Found, String> {
+        self.check_unit(store, unit)?;
+        let mut found = self.at_points(&self.of, self.versus.as_ref(), store, variant)?;
+        for (of, versus) in &self.also {
+            found.extend(self.at_points(of, versus.as_ref(), store, variant)?);
+        }
+        let one = self.choose(found)?;
+        Ok(Found { estimate: one.estimate.affine(0.0, self.factor), ..one })
+    }
+
+    fn check_unit(&self, store: &Store, unit: &str) -> Result<(), String> {
+        let wanted = self.unit.as_deref().unwrap_or(unit);
+        let Selection { experiment, metric, .. } = &self.of;
+        let known = store.unit(experiment, metric).filter(|_| self.compare.keeps_unit() || self.unit.is_some());
+        match known {
+            Some(ours) if ours != wanted => Err(format!("{metric} of {experiment} is in {ours}, not in {wanted}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn at_points(
+        &self,
+        of: &Selection,
+        versus: Option<&Selection>,
+        store: &Store,
+        variant: &str,
+    ) -> Result<Vec<Found>, String> {
+        let each = |(point, series): (&Point, &Series)| {
+            let beside = versus.map(|versus| versus.beside(store, variant, point)).transpose()?;
+            let (values, others) = pair(series, beside.unwrap_or(series));
+            let events = if self.compare == Compare::Value { of.events(store, variant, point) } else { None };
+            let estimate = events.or_else(|| self.compare.estimate(&values, &others));
+            let estimate = estimate
+                .ok_or_else(|| format!("no value at {}: no replication in common, or 0 below", point.words()))?;
+            let full = |selection: Selection| selection.saturated(store, variant, point);
+            let here = Selection { fixed: false, ..of.clone() };
+            let saturated = [Some(here), versus.cloned()].into_iter().flatten().filter_map(full).collect();
+            Ok(Found { estimate, point: point.clone(), saturated })
+        };
+        of.points(store, variant)?.into_iter().map(each).collect()
+    }
+
+    fn choose(&self, mut found: Vec<Found>) -> Result<Found, String> {
+        if found.len() < 2 {
+            return found.pop().ok_or_else(|| "no point".to_owned());
+        }
+        let Some(over) = self.over else {
+            let points = found.len();
+            return Err(format!("{points} points match; say over = \"max\", \"min\" or \"all\", or name one"));
+        };
+        found.sort_by(|a, b| a.estimate.value.total_cmp(&b.estimate.value));
+        let least =
+            |of: fn(&Estimate) -> f64| found.iter().map(|found| of(&found.estimate)).fold(f64::INFINITY, f64::min);
+        let greatest =
+            |of: fn(&Estimate) -> f64| found.iter().map(|found| of(&found.estimate)).fold(f64::NEG_INFINITY, f64::max);
+        let (value, low, high) = match over {
+            Over::Max => (greatest(|e| e.value), greatest(|e| e.low), greatest(|e| e.high)),
+            Over::Min => (least(|e| e.value), least(|e| e.low), least(|e| e.high)),
+            Over::All => (found[(found.len() - 1) / 2].estimate.value, least(|e| e.low), greatest(|e| e.high)),
+        };
+        let n = found.iter().map(|found| found.estimate.n).min().unwrap_or(0);
+        let saturated = found.iter().flat_map(|found| found.saturated.clone()).collect();
+        let place = found.into_iter().find(|found| found.estimate.value == value);
+        let point = place.map(|found| found.point).unwrap_or_default();
+        Ok(Found { estimate: Estimate { value, low, high, n }, point, saturated })
+    }
+}
+
+/// The values of replications that both have.
+pub(super) fn pair(a: &Series, b: &Series) -> (Vec<f64>, Vec<f64>) {
+    a.iter().filter_map(|(replication, x)| b.get(replication).map(|y| (x, y))).unzip()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::map::{Check, parse};
+    use super::super::results::tests::store;
+    use super::*;
+
+    fn quantity(keys: &str) -> Quantity {
+        let text = format!("[[row]]\nid='x'\nexperiment='e'\nmetric='w'\npolicy='sandman'\n{keys}\n");
+        let map = parse(&[("map".to_owned(), text)]).unwrap();
+        let Check::Quantity(quantity) = map.rows["x"].check.clone() else { panic!("not a quantity") };
+        quantity
+    }
+
+    fn sweep() -> Store {
+        store(&[
+            "e,rate=10,default,sandman,w,W,60,62",
+            "e,rate=20,default,sandman,w,W,90,90",
+            "e,rate=10,default,static,w,W,100,102",
+            "e,rate=20,default,static,w,W,100,100",
+        ])
+    }
+
+    fn of(keys: &str, store: &Store) -> Result<Found, String> {
+        quantity(keys).evaluate(store, "default", "W")
+    }
+
+    #[test]
+    fn one_point_by_each_comparison() {
+        let versus = "versus='static'\npoint='rate=20'\ncompare=";
+        for (keys, expected) in [
+            ("point='rate=20'\ncompare='value'".to_owned(), 90.0),
+            (format!("{versus}'difference'"), -10.0),
+            (format!("{versus}'ratio'"), 0.9),
+            (format!("{versus}'reduction %'"), 10.0),
+            (format!("{versus}'increase %'"), -10.0),
+        ] {
+            let estimate = of(&keys, &sweep()).unwrap().estimate;
+            assert!((estimate.value - expected).abs() < 1e-9, "{keys}: {estimate:?}");
+            assert!(estimate.high - estimate.low < 1e-9, "{keys}: {estimate:?}");
+        }
+    }
+
+    #[test]
+    fn differences_are_paired() {
+        // each alone varies by 2, their difference not at all
+        let found = of("versus='static'\npoint='rate=10'\ncompare='difference'", &sweep()).unwrap();
+        assert_eq!((found.estimate.low, found.estimate.high), (-40.0, -40.0));
+    }
+
+    #[test]
+    fn of_counted_events_the_interval_is_exact() {
+        let store = store(&[
+            "e,,default,sandman,accuracy_percent,%,100,100",
+            "e,,default,sandman,phases_detected,phases,5,5",
+            "e,,default,sandman,phases,phases,5,5",
+        ]);
+        let map = "[[row]]\nid='x'\nexperiment='e'\nmetric='accuracy_percent'\npolicy='sandman'\ncompare='value'\n";
+        let map = parse(&[("map".to_owned(), map.to_owned())]).unwrap();
+        let Check::Quantity(quantity) = map.rows["x"].check.clone() else { panic!("not a quantity") };
+        let found = quantity.evaluate(&store, "default", "%").unwrap().estimate;
+        // all of 10: from 0.025^(1/10) on
+        assert!((found.low - 69.15).abs() < 0.01 && (found.value, found.high) == (100.0, 100.0), "{found:?}");
+    }
+
+    #[test]
+    fn replications_meet_their_own_kind_only() {
+        let mut store = Store::default();
+        let line =
+            |policy: &str, replication: u32, value: u32| format!("e,-,default,{policy},{replication},1,w,W,{value}\n");
+        let of = line("sandman", 0, 10) + &line("sandman", 1, 20) + &line("sandman", 2, 30);
+        let versus = line("static", 1, 25) + &line("static", 2, 35) + &line("static", 3, 99);
+        let header = "experiment,point,variant,policy,replication,seed,metric,unit,value\n";
+        store.add("r.csv", &(header.to_owned() + &of + &versus)).unwrap();
+        let found = quantity("compare='difference'\nversus='static'").evaluate(&store, "default", "W").unwrap();
+        assert_eq!((found.estimate.low, found.estimate.high, found.estimate.n), (-5.0, -5.0, 2));
+    }
+
+    #[test]
+    fn extremes_over_a_sweep_say_where() {
+        let keys = "versus='static'\ncompare='reduction %'\nover=";
+        let most = of(&format!("{keys}'max'"), &sweep()).unwrap();
+        assert_eq!(most.point.to_string(), "rate=10");
+        assert!((most.estimate.value - 39.6).abs() < 0.1);
+        let least = of(&format!("{keys}'min'"), &sweep()).unwrap();
+        assert!((least.estimate.value - 10.0).abs() < 1e-9 && least.point.to_string() == "rate=20");
+        assert!(of("compare='value'", &sweep()).unwrap_err().contains("2 points match"));
+    }
+
+    #[test]
+    fn a_saturated_policy_has_no_latency_but_watts() {
+        let latency = |text: &str| format!("e,rate=10,default,{text}");
+        let lines = [
+            latency("sandman,latency_p99_us,us,50,50,50"),
+            latency("static,latency_p99_us,us,90,99,95"),
+            latency("static,saturated,1,1,1,1"),
+            latency("sandman,w,W,60,60,60"),
+            latency("static,w,W,100,100,100"),
+            "e,rate=20,default,sandman,latency_p99_us,us,50,50,50".to_owned(),
+            "e,rate=20,default,static,latency_p99_us,us,49,50,51".to_owned(),
+        ];
+        let store = store(&lines.each_ref().map(String::as_str));
+        let of = |keys: &str, policy: &str, metric: &str| {
+            let text = format!(
+                "[[row]]\nid='x'\nexperiment='e'\nmetric='{metric}'\npolicy='{policy}'\npoint='rate=10'\n{keys}\n"
+            );
+            let map = parse(&[("map".to_owned(), text)]).unwrap();
+            let Check::Quantity(quantity) = map.rows["x"].check.clone() else { panic!("not a quantity") };
+            quantity.evaluate(&store, "default", "us").unwrap()
+        };
+        let value = of("compare='value'", "static", "latency_p99_us");
+        assert_eq!((value.estimate.low, value.estimate.high), (f64::INFINITY, f64::INFINITY));
+        assert_eq!(value.saturated[0].to_string(), "static in e at rate=10 3/3");
+        let more = of("compare='increase %'\nversus='sandman'", "static", "latency_p99_us");
+        assert_eq!((more.estimate.low, more.saturated.len()), (f64::INFINITY, 1));
+        let less = of("compare='reduction %'\nversus='static'", "sandman", "latency_p99_us");
+        assert_eq!(less.estimate.value, 100.0);
+        let watts = of("compare='reduction %'\nversus='static'", "sandman", "w");
+        assert!((watts.estimate.value - 40.0).abs() < 1e-9 && watts.saturated.len() == 1, "{watts:?}");
+        let every = of(
+            "compare='increase %'\nversus='sandman'\nover='max'\nalso=[{point='rate=20'}]",
+            "static",
+            "latency_p99_us",
+        );
+        assert_eq!((every.estimate.value, every.point.to_string().as_str()), (f64::INFINITY, "rate=10"));
+    }
+
+    #[test]
+    fn another_point_or_experiment_is_compared_with() {
+        let store = store(&[
+            "e,rate=10,default,sandman,w,W,60",
+            "e,rate=20,default,sandman,w,W,90",
+            "f,,default,sandman,w,W,30",
+        ]);
+        let keys = "point='rate=10'\ncompare='difference'\nversus={point='rate=20'}";
+        assert_eq!(of(keys, &store).unwrap().estimate.value, -30.0);
+        let keys = "point='rate=10'\ncompare='value'\nover='min'\nalso=[{experiment='f', point=''}]";
+        assert_eq!(of(keys, &store).unwrap().estimate.value, 30.0);
+    }
+
+    #[test]
+    fn units_must_be_those_of_the_claim() {
+        let store = store(&["e,,default,sandman,w,kW,2"]);
+        assert!(of("compare='value'", &store).unwrap_err().contains("is in kW, not in W"));
+        assert_eq!(of("compare='value'\nunit='kW'\nfactor=1000.0", &store).unwrap().estimate.value, 2_000.0);
+        assert!(of("compare='value'\nunit='MW'", &store).unwrap_err().contains("not in MW"));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let store = store(&["e,,default,sandman,w,W,2", "e,,default,static,v,W,2"]);
+        assert_eq!(
+            of("compare='ratio'\nversus='static'", &store).unwrap_err(),
+            "e has no w of static at its only point (variant default)"
+        );
+        let elsewhere = of("compare='ratio'\nversus={experiment='f', policy='static'}", &store);
+        assert_eq!(elsewhere.unwrap_err(), "no results of f");
+    }
+}

@@ -1,0 +1,126 @@
+//! What a rule's test sets: a rule agrees with the paper only if experiments run with what its test shows. A test that sets a
+//! parameter to another value than its default shows a variant, and counts where some experiment of the map sets it alike.
+
+use std::collections::BTreeSet;
+
+use pilotlight_policy::registry::{self, Entry};
+
+use super::check::selections;
+use super::map::Map;
+use pilotlight_lab::experiment::{Experiment, scenario};
+
+/// Parameters that a test sets and that no experiment has: `main_takes_active = false`.
+#[must_use]
+pub fn unused(text: &str, test: &str, map: &Map, file: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
+    let set = settings(body(text, test).unwrap_or_default());
+    let others: Vec<_> = set.into_iter().filter(|(key, value)| !is_default(key, value)).collect();
+    if others.is_empty() {
+        return Vec::new();
+    }
+    let experiments = experiments(map, file);
+    let unused = others.iter().filter(|(key, value)| !experiments.iter().any(|one| has(one, key, value)));
+    unused.map(|(key, value)| format!("{key} = {value}")).collect()
+}
+
+/// The body of a function, up to the line that closes it.
+fn body<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let at = text.find(&format!("fn {name}("))?;
+    let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let indent: String = text[line..].chars().take_while(|c| *c == ' ').collect();
+    let rest = &text[at..];
+    Some(&rest[..rest.find(&format!("\n{indent}}}")).unwrap_or(rest.len())])
+}
+
+/// What a body sets in literals `Parameters { key: value, .. }`, where the value is a literal itself.
+fn settings(body: &str) -> Vec<(String, String)> {
+    let inside = body.split("Parameters {").skip(1).filter_map(|rest| rest.split('}').next());
+    let fields = inside.flat_map(|fields| fields.split(',')).filter_map(|field| field.split_once(':'));
+    let is_literal = |value: &str| {
+        let number = || value.starts_with(|c: char| c.is_ascii_digit());
+        matches!(value, "true" | "false") || number()
+    };
+    let fields = fields.map(|(key, value)| (key.trim().to_owned(), value.trim().replace('_', "")));
+    fields.filter(|(_, value)| is_literal(value)).collect()
+}
+
+/// Policies that have a parameter of this name.
+fn with_parameter(key: &str) -> impl Iterator<Item = Entry> {
+    registry::POLICIES.into_iter().filter(move |entry| (entry.parameters)(&[]).iter().any(|one| one.key == key))
+}
+
+/// Whether every policy that has the parameter has this value anyway; a field that is no parameter is not told.
+fn is_default(key: &str, value: &str) -> bool {
+    with_parameter(key).all(|entry| value_of(&entry, &[], key).as_deref() == Some(value))
+}
+
+fn value_of(entry: &Entry, settings: &[(&str, &str)], key: &str) -> Option<String> {
+    (entry.parameters)(settings).into_iter().find(|setting| setting.key == key).map(|setting| setting.value)
+}
+
+/// The experiments that rows of the map take their results from.
+fn experiments(map: &Map, file: &dyn Fn(&str) -> Option<String>) -> Vec<Experiment> {
+    let names: BTreeSet<&str> = map
+        .rows
+        .values()
+        .flat_map(|row| selections(&row.check))
+        .map(|selection| selection.experiment.as_str())
+        .collect();
+    let text = |name: &str| file(&format!("experiments/sandman/{name}.toml"));
+    names.into_iter().filter_map(|name| toml::from_str(&text(name)?).ok()).collect()
+}
+
+/// Whether one of an experiment's policies runs with this value.
+fn has(experiment: &Experiment, key: &str, value: &str) -> bool {
+    experiment.policies.iter().any(|policy| {
+        let settings = scenario::settings(policy);
+        let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let entry = registry::by_name(&policy.name);
+        entry.and_then(|entry| value_of(&entry, &settings, key)).as_deref() == Some(value)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::map;
+    use super::*;
+
+    const TESTS: &str = "\
+#[test]
+fn keeps_a_worker() {
+    let parameters = Parameters { main_takes_active: false, ..Parameters::default() };
+    assert!(plan(parameters));
+}
+
+#[test]
+fn relieves() {
+    let relieved = Parameters { relieve: true, ..Parameters::default() };
+}
+
+mod tests {
+    #[test]
+    fn as_it_is() {
+        let parameters = Parameters { relieve, main_takes_active: true, ..Parameters::default() };
+    }
+}
+";
+    const MAP: &str = "[[row]]\nid='x'\nexperiment='fig3'\nmetric='w'\npolicy='sandman'\ncompare='value'\n";
+
+    fn unused_by(test: &str, settings: &str) -> Vec<String> {
+        let map = map::parse(&[("map".to_owned(), MAP.to_owned())]).unwrap();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/sandman/fig3.toml");
+        let fig3 = std::fs::read_to_string(path).unwrap().replace("guards = \"recommended\"", settings);
+        let file = |name: &str| (name == "experiments/sandman/fig3.toml").then(|| fig3.clone());
+        unused(TESTS, test, &map, &file)
+    }
+
+    #[test]
+    fn what_a_test_sets_must_be_what_an_experiment_uses() {
+        let guards = "guards = \"recommended\"";
+        assert_eq!(unused_by("keeps_a_worker", guards), ["main_takes_active = false"]);
+        assert_eq!(unused_by("keeps_a_worker", "main_takes_active = false"), [""; 0]);
+        assert_eq!(unused_by("relieves", guards), [""; 0], "the recommended guards have it");
+        assert_eq!(unused_by("relieves", "guards = \"printed\""), ["relieve = true"]);
+        assert_eq!(unused_by("as_it_is", guards), [""; 0], "what is the default anyway");
+        assert_eq!(unused_by("elsewhere", guards), [""; 0]);
+    }
+}

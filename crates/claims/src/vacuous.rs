@@ -1,0 +1,402 @@
+//! Statements that hold because nothing fails them.
+//!
+//! # The problem
+//! "a and b are alike" holds wherever everything is alike, "not above 2 ms" wherever nothing is slow, and "right 93 % of the time"
+//! for a detector that never fires. That such a statement holds says nothing of what the paper speaks of.
+//!
+//! # The words
+//! A *clause* is a class of terms that are said to be alike (`a ~ b ~ c`), or one `a <= b`: statements that hold where there is no
+//! difference. A *discriminator* is a policy or setting that stands in the same results and, put in the place of one term, surely fails
+//! the clause, by the same margin. A clause or bound without one is *vacuous*.
+//!
+//! # The algorithm
+//! - Two policies are compared: each other policy of the experiment that has the metric takes the place of either.
+//! - Two settings are compared (points that differ in some keys): each other point that differs from one of them in one of these keys
+//!   alone takes its place. So no load is told from another where the paper compares policies at one load.
+//! - A term that is itself a comparison has its sides replaced in the same way. Arithmetic is not replaced.
+//! - A bound whose trivial value is known has that as its discriminator, or is met by it and no evidence. Else each other policy, and each
+//!   other value of a key that the row fixes, takes the place of what it is about.
+//!
+//! A replacement counts if it surely fails, its interval wholly beyond the margin, at some point in every member of the model family.
+//!
+//! # The properties
+//! Only what comes out is asked, so no verdict becomes better. Of policies that are identical to the last bit none tells another
+//! apart. More policies in a file never make a statement vacuous.
+
+use super::formula::Name;
+use super::map::Order;
+use super::order::{Evaluation, Pair, Sign, Statement, Term};
+use super::point::Pattern;
+use super::quantity::{Quantity, Selection};
+use super::results::Store;
+use super::verdict::Holds;
+use pilotlight_lab::metrics::COUNTED;
+
+/// What a detector that never fires gives, where the claim does not say what is trivial: of events that are there it finds none, and
+/// where there are none it is always right. `None` for metrics of other mechanisms.
+#[must_use]
+pub fn never_fires(store: &Store, of: &Selection) -> Option<f64> {
+    let [share, _, events] = COUNTED;
+    let finds = store.unit(&of.experiment, events).is_some();
+    (of.metric == share).then_some(if finds { 0.0 } else { 100.0 })
+}
+
+/// Where discriminators are looked for.
+pub struct Search<'a> {
+    /// The results.
+    pub store: &'a Store,
+    /// The members of the family, in each of which a discriminator must fail.
+    pub variants: &'a [&'a str],
+    /// Values of names in formulas.
+    pub look_up: &'a dyn Fn(Name<'_>) -> Option<f64>,
+}
+
+impl Search<'_> {
+    /// What tells each clause of an order apart, in words.
+    ///
+    /// # Errors
+    /// The first clause that nothing tells apart.
+    pub fn of_order(&self, order: &Order) -> Result<Vec<String>, String> {
+        let mut found = Vec::new();
+        for statement in &order.statements {
+            for clause in clauses(statement) {
+                found.push(self.of_clause(order, statement, &clause).ok_or_else(|| {
+                    let pairs: Vec<String> = clause.iter().map(ToString::to_string).collect();
+                    let metric = statement.metric.as_ref().unwrap_or(&order.from.metric);
+                    format!("nothing in the same results fails {metric}: {}", pairs.join(", "))
+                })?);
+            }
+        }
+        Ok(found)
+    }
+
+    fn of_clause(&self, order: &Order, statement: &Statement, clause: &[&Pair]) -> Option<String> {
+        clause.iter().find_map(|pair| {
+            let sides = [(&pair.left, &pair.right, true), (&pair.right, &pair.left, false)];
+            sides.into_iter().find_map(|(replaced, kept, left)| {
+                let terms = Evaluation::terms(order, statement);
+                let (term, beside) = (&terms[replaced.as_str()], &terms[kept.as_str()]);
+                self.alternatives(term, beside).into_iter().find_map(|(name, term)| {
+                    let name = format!("[{name}]"); // no name of the map
+                    let probe =
+                        |left: &str, right: &str| Pair { left: left.into(), sign: pair.sign, right: right.into() };
+                    let pair = if left { probe(&name, kept) } else { probe(kept, &name) };
+                    let mut order = order.clone();
+                    order.terms.extend([(name, term), (kept.clone(), beside.clone())]);
+                    self.fails(order, statement, pair)
+                })
+            })
+        })
+    }
+
+    /// How a pair surely fails in every variant, told for the first.
+    fn fails(&self, mut order: Order, statement: &Statement, pair: Pair) -> Option<String> {
+        order.statements = vec![Statement { pairs: vec![pair], ..statement.clone() }];
+        let mut told = None;
+        for variant in self.variants {
+            let findings = Evaluation { store: self.store, variant, look_up: self.look_up }.of(&order).ok()?;
+            let failing = findings.into_iter().find(|finding| finding.holds == Holds::No)?;
+            let place = if failing.point.is_empty() { String::new() } else { format!(" at {}", failing.point) };
+            told.get_or_insert_with(|| format!("{}: {} fails{place}", failing.metric, failing.pair));
+        }
+        told
+    }
+
+    /// What could stand in the place of a term that is compared with another.
+    fn alternatives(&self, term: &Term, beside: &Term) -> Vec<(String, Term)> {
+        match (term, beside) {
+            (Term::Values(of), Term::Values(beside)) => {
+                self.instead(of, Some(beside)).into_iter().map(|(name, of)| (name, Term::Values(of))).collect()
+            }
+            (Term::Values(of), _) => {
+                self.instead(of, None).into_iter().map(|(name, of)| (name, Term::Values(of))).collect()
+            }
+            (Term::Compared { of, versus, compare }, _) => {
+                let compared = |of: &Selection, versus: &Selection| Term::Compared {
+                    of: of.clone(),
+                    versus: versus.clone(),
+                    compare: *compare,
+                };
+                let others = self.instead(of, Some(versus)).into_iter();
+                let mut all: Vec<_> = others.map(|(name, of)| (name, compared(&of, versus))).collect();
+                let others = self.instead(versus, Some(of)).into_iter();
+                all.extend(others.map(|(name, versus)| (format!("against {name}"), compared(of, &versus))));
+                all
+            }
+            (Term::Formula(_), _) => Vec::new(),
+        }
+    }
+
+    /// Other policies, where policies are compared, and other settings of the keys in which points that are compared differ.
+    fn instead(&self, of: &Selection, beside: Option<&Selection>) -> Vec<(String, Selection)> {
+        let mut all = Vec::new();
+        if beside.is_none_or(|beside| beside.policy != of.policy) {
+            let others = self.store.policies(&of.experiment, &of.metric).filter(|policy| *policy != of.policy);
+            all.extend(others.map(|policy| (policy.to_owned(), Selection { policy: policy.to_owned(), ..of.clone() })));
+        }
+        let variant = self.variants.first().copied().unwrap_or_default();
+        let one = |selection: &Selection| -> Option<_> {
+            let points = selection.points(self.store, variant).ok()?;
+            points.first().filter(|_| selection.fixed && points.len() == 1).map(|(point, _)| (*point).clone())
+        };
+        if let Some((own, other)) = one(of).zip(beside.and_then(one)) {
+            let keys = own.differing(&other);
+            let every = Pattern::default();
+            for (point, _) in self.store.points(&of.column(variant), &every) {
+                let changed: Vec<&str> = own.differing(point).into_iter().collect();
+                if let [key] = changed[..]
+                    && keys.contains(key)
+                {
+                    let name = format!("{key}={}", point.value(key).unwrap_or("-"));
+                    all.push((name, Selection { point: Pattern::at(point), ..of.clone() }));
+                }
+            }
+        }
+        all
+    }
+
+    /// What could stand in the place of a number that is held to a bound.
+    #[must_use]
+    pub fn of_number(&self, quantity: &Quantity) -> Vec<(String, Quantity)> {
+        let of = &quantity.of;
+        let mut all = Vec::new();
+        for policy in self.store.policies(&of.experiment, &of.metric).filter(|policy| *policy != of.policy) {
+            let mut other = quantity.clone();
+            let also = other.also.iter_mut().map(|(of, _)| of).filter(|also| also.policy == of.policy);
+            [&mut other.of].into_iter().chain(also).for_each(|of| policy.clone_into(&mut of.policy));
+            all.push((policy.to_owned(), other));
+        }
+        let variant = self.variants.first().copied().unwrap_or_default();
+        for key in of.point.fixed() {
+            let (every, column) = (Pattern::default(), of.column(variant));
+            let points = self.store.points(&column, &every);
+            let mut values: Vec<&str> = points.filter_map(|(point, _)| point.value(key)).collect();
+            values.sort_unstable();
+            values.dedup();
+            for value in values {
+                let of = Selection { point: of.point.with(key, value), ..of.clone() };
+                all.push((format!("{key}={value}"), Quantity { of, ..quantity.clone() }));
+            }
+        }
+        all
+    }
+}
+
+/// The pairs of each class that is alike, and each pair of which one is not above the other.
+fn clauses(statement: &Statement) -> Vec<Vec<&Pair>> {
+    let mut clauses: Vec<Vec<&Pair>> = Vec::new();
+    for pair in statement.pairs.iter().filter(|pair| pair.sign == Sign::Alike) {
+        let shares = |of: &&Pair| [&of.left, &of.right].iter().any(|name| [&pair.left, &pair.right].contains(name));
+        let (joined, apart): (Vec<_>, Vec<_>) = clauses.into_iter().partition(|clause| clause.iter().any(shares));
+        clauses = apart;
+        clauses.push(joined.into_iter().flatten().chain([pair]).collect());
+    }
+    let bounds = statement.pairs.iter().filter(|pair| pair.sign == Sign::NotAbove);
+    clauses.extend(bounds.map(|pair| vec![pair]));
+    clauses
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::super::assess::{Assessment, Lab};
+    use super::super::claim::tests::claim;
+    use super::super::claim::{Claim, Kind, Printed, Relation};
+    use super::super::map;
+    use super::super::results::tests::store;
+    use super::super::verdict::Verdict;
+    use super::*;
+
+    fn assessed(claim: Claim, row: &str, lines: &[&str]) -> Assessment {
+        let row = format!("[[row]]\nid='x'\nexperiment='e'\n{row}\n");
+        let map = map::parse(&[("map".to_owned(), row)]).unwrap();
+        let (store, calibrated, claims) = (store(lines), BTreeSet::new(), [claim]);
+        let lab = Lab {
+            claims: &claims,
+            map: &map,
+            store: &store,
+            calibrated: &calibrated,
+            file: &|_| None,
+            parameter: &|_, _| None,
+        };
+        lab.assess_all().remove(0)
+    }
+
+    fn order(row: &str, lines: &[&str]) -> (Verdict, Vec<String>, String) {
+        let text = Printed::Text("a ~ b".to_owned());
+        let found = assessed(claim("x", Kind::Order, Some(Relation::Equivalent), text), row, lines);
+        (found.verdict, found.discriminators, found.note)
+    }
+
+    fn bound(relation: Relation, null: Option<f64>, row: &str, lines: &[&str]) -> (Verdict, Vec<String>) {
+        let claim = Claim { null, ..claim("x", Kind::Predict, Some(relation), Printed::Number(50.0)) };
+        let found = assessed(claim, &format!("metric='w'\npolicy='a'\ncompare='value'\n{row}"), lines);
+        (found.verdict, found.discriminators)
+    }
+
+    const A: &str = "e,,default,a,w,W,100,100,100";
+    const B: &str = "e,,default,b,w,W,101,101,101";
+    const ALIKE: &str = "metric='w'\nholds=['a ~ b']";
+
+    #[test]
+    fn alike_counts_only_if_another_policy_is_not() {
+        let (verdict, found, _) = order(ALIKE, &[A, B, "e,,default,c,w,W,120,120,120"]);
+        assert_eq!((verdict, found), (Verdict::ComesOut, vec!["w: [c] ~ b fails".to_owned()]));
+        for others in [
+            vec![],
+            vec!["e,,default,c,w,W,100,100,100"],
+            vec!["e,,default,c,w,W,109,109,109"],  // within the margin of 10 %
+            vec!["e,,default,c,w,W,100,110,120"],  // beyond it, but not surely
+            vec!["e,,default,c,v,us,120,120,120"], // another metric
+            vec!["f,,default,c,w,W,120,120,120"],  // another experiment
+        ] {
+            let lines: Vec<&str> = [A, B].into_iter().chain(others).collect();
+            let (verdict, found, note) = order(ALIKE, &lines);
+            assert_eq!((verdict, found.len()), (Verdict::Vacuous, 0), "{lines:?}");
+            assert!(note.ends_with("nothing in the same results fails w: a ~ b"), "{note}");
+        }
+    }
+
+    #[test]
+    fn not_above_counts_only_if_another_policy_is() {
+        let row = "metric='w'\nholds=['a <= b']";
+        assert_eq!(order(row, &[A, B]).0, Verdict::Vacuous);
+        assert_eq!(order(row, &[A, B, "e,,default,c,w,W,120,120,120"]).1, ["w: [c] <= b fails"]);
+        assert_eq!(order(row, &[A, B, "e,,default,c,w,W,20,20,20"]).1, ["w: a <= [c] fails"]);
+        assert_eq!(
+            order("metric='w'\nholds=['a < b']", &[A, B]).0,
+            Verdict::ComesOut,
+            "which fails where all is alike"
+        );
+    }
+
+    #[test]
+    fn every_clause_needs_its_own() {
+        let others = ["e,,default,c,w,W,120,120,120", "e,,default,a,v,us,5,5,5", "e,,default,b,v,us,5,5,5"];
+        let lines: Vec<&str> = [A, B].into_iter().chain(others).collect();
+        let (verdict, _, note) = order("holds=['w: a ~ b', 'v: a ~ b']", &lines);
+        assert!(verdict == Verdict::Vacuous && note.ends_with("v: a ~ b"), "{note}");
+        let lines: Vec<&str> = lines.into_iter().chain(["e,,default,c,v,us,9,9,9"]).collect();
+        assert_eq!(order("holds=['w: a ~ b', 'v: a ~ b']", &lines).1, ["w: [c] ~ b fails", "v: [c] ~ b fails"]);
+    }
+
+    #[test]
+    fn one_load_does_not_tell_policies_apart_that_are_alike_at_another() {
+        let lines = ["e,rate=1,default,a,w,W,10,10", "e,rate=9,default,a,w,W,90,90", "e,rate=1,default,b,w,W,10,10"];
+        let last = "e,rate=9,default,b,w,W,90,90";
+        let lines: Vec<&str> = lines.into_iter().chain([last]).collect();
+        assert_eq!(order(ALIKE, &lines).0, Verdict::Vacuous);
+        let terms =
+            "metric='w'\nholds=['p ~ q']\nterms={p={policy='a', point='rate=1'}, q={policy='b', point='rate=1'}}";
+        assert_eq!(order(terms, &lines).0, Verdict::Vacuous);
+    }
+
+    #[test]
+    fn settings_are_told_apart_by_another_setting_of_the_same_key() {
+        let terms = "metric='w'\nholds=['short ~ long']\nterms={short={policy='a', point='gap=5;bs=4'}, \
+                     long={policy='a', point='gap=30;bs=4'}}";
+        let at = |gap: u32, bs: u32, watts: u32| format!("e,gap={gap};bs={bs},default,a,w,W,{watts},{watts}");
+        let same = [at(5, 4, 100), at(30, 4, 100), at(5, 64, 300), at(30, 64, 300)];
+        let lines = |more: Option<String>| {
+            let all: Vec<String> = same.iter().cloned().chain(more).collect();
+            order(terms, &all.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        assert_eq!(lines(None).0, Verdict::Vacuous, "a larger request is not what is compared");
+        assert_eq!(lines(Some(at(100, 64, 20))).0, Verdict::Vacuous, "nor is that of another gap");
+        assert_eq!(lines(Some(at(100, 4, 20))).1, ["w: [gap=100] ~ long fails"]);
+    }
+
+    #[test]
+    fn sides_of_a_comparison_are_replaced_too() {
+        let row = "metric='w'\nholds=['saved ~ nothing']\nmargin_of='whole'\nterms={nothing='0', whole={policy='b'}, \
+                   saved={policy='a', versus='b', compare='difference'}}";
+        assert_eq!(order(row, &[A, B]).0, Verdict::Vacuous);
+        let (verdict, found, _) = order(row, &[A, B, "e,,default,c,w,W,60,60,60"]);
+        assert_eq!((verdict, found), (Verdict::ComesOut, vec!["w: [c] ~ nothing fails".to_owned()]));
+    }
+
+    #[test]
+    fn a_discriminator_fails_in_every_member_of_the_family() {
+        let family = ["e,,family:1,a,w,W,100,100", "e,,family:1,b,w,W,101,101"];
+        let with = |member: &str| {
+            let lines: Vec<&str> = [A, B, "e,,default,c,w,W,120,120,120", member].into_iter().chain(family).collect();
+            order(ALIKE, &lines).0
+        };
+        assert_eq!(with("e,,family:1,c,w,W,130,130"), Verdict::ComesOut);
+        assert_eq!(with("e,,family:1,c,w,W,100,100"), Verdict::Vacuous);
+    }
+
+    #[test]
+    fn a_bound_counts_only_if_something_is_beyond_it() {
+        let low = "e,mode=fast,default,a,w,W,40,40";
+        assert_eq!(bound(Relation::Le, None, "", &[low]).0, Verdict::Vacuous);
+        let other = |line: &str| bound(Relation::Le, None, "point='mode=fast'", &[low, line]);
+        assert_eq!(other("e,mode=fast,default,b,w,W,49,49").0, Verdict::Vacuous);
+        assert_eq!(other("e,mode=fast,default,b,w,W,40,60").0, Verdict::Vacuous, "not surely");
+        assert_eq!(other("e,mode=fast,default,b,w,W,51,51"), (Verdict::ComesOut, vec!["b fails it".to_owned()]));
+        assert_eq!(
+            other("e,mode=slow,default,a,w,W,99,99"),
+            (Verdict::ComesOut, vec!["mode=slow fails it".to_owned()])
+        );
+        // what is trivial is what tells a bound apart, where it is known
+        let known = |null| bound(Relation::Le, Some(null), "", &[low]);
+        assert_eq!(known(60.0), (Verdict::ComesOut, vec!["what is trivial (60) fails it".to_owned()]));
+        assert_eq!(known(0.0), (Verdict::ComesOut, vec![]), "no evidence, and counted apart");
+    }
+
+    #[test]
+    fn a_detector_that_never_fires_is_what_is_trivial() {
+        let row = "metric='accuracy_percent'\npolicy='a'\ncompare='value'";
+        let with = |relation, value, lines: &[&str]| {
+            let claim =
+                Claim { unit: "%".to_owned(), ..claim("x", Kind::Predict, Some(relation), Printed::Number(value)) };
+            let found = assessed(claim, row, lines);
+            (found.verdict, found.evidence, found.null)
+        };
+        let stable = ["e,,default,a,accuracy_percent,%,100,100", "e,,default,b,accuracy_percent,%,10,10"];
+        assert_eq!(with(Relation::Ge, 93.0, &stable), (Verdict::ComesOut, false, Some(100.0)));
+        assert_eq!(with(Relation::Le, 96.0, &stable), (Verdict::Misses, true, Some(100.0)));
+        let bursts = [stable[0], "e,,default,a,phases,phases,5,5", "e,,default,a,phases_detected,phases,5,5"];
+        assert_eq!(with(Relation::Ge, 50.0, &bursts), (Verdict::ComesOut, true, Some(0.0)));
+    }
+
+    #[test]
+    fn classes_and_bounds_are_clauses() {
+        let statement = Statement::parse("a ~ b ~ c < {d ~ e} <= f").unwrap();
+        let told: Vec<Vec<String>> =
+            clauses(&statement).iter().map(|clause| clause.iter().map(ToString::to_string).collect()).collect();
+        assert_eq!(
+            told,
+            [vec!["a ~ b", "a ~ c", "b ~ c"], vec!["d ~ e"], vec!["d <= f"], vec!["e <= f"]]
+                .map(|clause| clause.into_iter().map(str::to_owned).collect::<Vec<_>>())
+        );
+    }
+
+    proptest! {
+        /// Alike comes out exactly where some other policy is surely not, and never otherwise becomes better or worse; what order the
+        /// policies have, and which of them is asked for, does not matter.
+        #[test]
+        fn alike_needs_somebody_who_is_not(
+            watts in prop::collection::vec(85_u32..115, 2..6), turn in 0_usize..6,
+        ) {
+            let policies = ["a", "b", "c", "d", "f", "g"];
+            let line = |(name, watts): (&&str, &u32)| format!("e,,default,{name},w,W,{watts},{watts},{watts}");
+            let mut lines: Vec<String> = policies.iter().zip(&watts).map(line).collect();
+            let count = lines.len();
+            lines.rotate_left(turn % count);
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            let far = |x: u32, y: u32| f64::from(x.abs_diff(y)) > map::MARGIN * f64::from(x.max(y));
+            let someone = watts[2..].iter().any(|other| watts[..2].iter().any(|of| far(*of, *other)));
+            let expected = match (far(watts[0], watts[1]), someone) {
+                (true, _) => Verdict::Misses,
+                (false, true) => Verdict::ComesOut,
+                (false, false) => Verdict::Vacuous,
+            };
+            prop_assert_eq!(order(ALIKE, &lines).0, expected);
+            prop_assert_eq!(order("metric='w'\nholds=['b ~ a']", &lines).0, expected);
+        }
+    }
+}

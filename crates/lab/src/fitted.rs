@@ -1,0 +1,70 @@
+//! Which figures of the papers constants were fitted on: the rows of `experiments/claims.toml` that `calibration.toml` names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::calibration::Calibration;
+use crate::experiment::LoadError;
+use crate::matrix::Fitted;
+use pilotlight_input::file::{self as read, ReadError};
+
+/// Where a row is from; the rest of it is the business of `pilotlight_claims`.
+#[derive(Clone, Debug, Deserialize)]
+struct Row {
+    id: String,
+    seed: String,
+    #[serde(rename = "where")]
+    place: String,
+}
+
+#[derive(Deserialize)]
+struct Rows {
+    #[serde(default)]
+    claim: Vec<Row>,
+}
+
+/// The figure or table that a row belongs to, by its place in the paper; where none is named, the section.
+#[must_use]
+pub fn figure(place: &str) -> String {
+    let parts = || place.split(';').map(str::trim);
+    let named = parts().find(|part| part.starts_with("Fig") || part.starts_with("Table"));
+    let part = named.or_else(|| parts().find(|part| part.starts_with('s'))).unwrap_or(place);
+    let part = part.split('(').next().unwrap_or(part).trim();
+    let words = if named.is_some() { 2 } else { 1 };
+    part.split_whitespace().take(words).collect::<Vec<_>>().join(" ").trim_end_matches(',').to_owned()
+}
+
+/// A figure as variants have it, `PAPER/FIGURE`: without commas, for it stands in a file of results.
+#[must_use]
+pub fn name(seed: &str, place: &str) -> String {
+    format!("{seed}/{}", figure(place)).replace(',', " ")
+}
+
+/// Figures that constants were fitted on, each with the keys of these constants. `rows`: id, paper and place of each row.
+pub fn of<'a>(rows: impl Iterator<Item = (&'a str, &'a str, &'a str)>, calibration: &Calibration) -> Fitted {
+    let figures: BTreeMap<&str, String> = rows.map(|(id, seed, place)| (id, name(seed, place))).collect();
+    let mut fitted = Fitted::new();
+    for constant in &calibration.constants {
+        let of: BTreeSet<&String> = constant.fitted_on.iter().filter_map(|id| figures.get(id.as_str())).collect();
+        of.into_iter().for_each(|figure| fitted.entry(figure.clone()).or_default().push(constant.key.clone()));
+    }
+    fitted
+}
+
+/// Those of a project's folder; none where there are no claims.
+///
+/// # Errors
+/// If the claims cannot be read.
+pub fn fitted(home: &Path, calibration: &Calibration) -> Result<Fitted, LoadError> {
+    let path = home.join("experiments/claims.toml");
+    if !path.is_file() {
+        return Ok(Fitted::new());
+    }
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(&path).map_err(|error| LoadError::File { path: name.clone(), error })?;
+    let read = |text: &str| -> Result<Rows, ReadError> { read::table(read::parse(&name, text)?, &name) };
+    let rows = read(&text)?.claim;
+    Ok(of(rows.iter().map(|row| (row.id.as_str(), row.seed.as_str(), row.place.as_str())), calibration))
+}

@@ -1,0 +1,226 @@
+//! What fio printed (`--output-format=json+`) as a record.
+//!
+//! Around the JSON fio prints notes and errors, on both streams: they become warnings, or name the failure. Jobs are put
+//! together by direction: counts and bytes add up, the time is that of the longest job, latencies are pooled
+//! ([`Moments`]). After a ramp fio's latencies can count a few requests more than its `total_ios`: those that were in
+//! flight when the ramp ended. The operations of a class are `total_ios`.
+//!
+//! A value of a histogram is the middle of fio's bucket, whose width is 1/64 of its power of two: at most 0.8 % off.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::Kind;
+use crate::moments::Moments;
+use crate::record::{Class, Record, Tool, What};
+use crate::{Outcome, Problem, problem, wall};
+
+#[derive(Deserialize)]
+struct Output {
+    #[serde(rename = "fio version")]
+    version: String,
+    timestamp_ms: u64,
+    jobs: Vec<Job>,
+}
+
+#[derive(Deserialize)]
+struct Job {
+    jobname: String,
+    error: i64,
+    #[serde(default)]
+    total_err: u64,
+    #[serde(default)]
+    job_start: Option<u64>,
+    job_runtime: u64,
+    read: Direction,
+    write: Direction,
+    trim: Direction,
+    sync: Sync,
+    usr_cpu: f64,
+    sys_cpu: f64,
+    ctx: u64,
+    majf: u64,
+    minf: u64,
+}
+
+#[derive(Deserialize)]
+struct Direction {
+    io_bytes: u64,
+    runtime: u64,
+    total_ios: u64,
+    short_ios: u64,
+    drop_ios: u64,
+    slat_ns: Latency,
+    clat_ns: Latency,
+    lat_ns: Latency,
+}
+
+#[derive(Deserialize)]
+struct Sync {
+    lat_ns: Latency,
+}
+
+#[derive(Deserialize)]
+struct Latency {
+    min: u64,
+    max: u64,
+    mean: f64,
+    stddev: f64,
+    #[serde(rename = "N")]
+    count: u64,
+    #[serde(default)]
+    bins: BTreeMap<u64, u64>,
+}
+
+impl Latency {
+    fn moments(&self) -> Moments {
+        Moments::new(self.count, self.mean, self.stddev, self.min, self.max).with_histogram(self.bins.clone())
+    }
+}
+
+/// What came of a run.
+pub(super) fn record(outcome: &Outcome, kind: Kind) -> Result<Record, Problem> {
+    let stdout = String::from_utf8_lossy(&outcome.stdout);
+    let stderr = String::from_utf8_lossy(&outcome.stderr);
+    let (before, json, after) = parts(&stdout);
+    let notes = notes([before, after, &*stderr]);
+    let Some(json) = json else { return Err(failed(outcome, &notes, "it printed no result")) };
+    let output = read(json)?;
+    if let Some(job) = output.jobs.iter().find(|job| job.error != 0) {
+        return Err(failed(outcome, &notes, &format!("job {} ended with error {}", job.jobname, job.error)));
+    }
+    if outcome.status != Some(0) {
+        return Err(failed(outcome, &notes, "its result names no error"));
+    }
+    Ok(assemble(&output, outcome, kind, notes))
+}
+
+fn assemble(output: &Output, outcome: &Outcome, kind: Kind, notes: Vec<String>) -> Record {
+    let version = output.version.trim_start_matches("fio-").to_owned();
+    let mut record = Record {
+        tool: Tool { name: "fio".into(), known: super::TRIED.contains(&version.as_str()), version },
+        classes: classes(&output.jobs, kind),
+        window_ns: window(output, outcome),
+        extra: extra(&output.jobs),
+        warnings: notes,
+    };
+    let errors: u64 = output.jobs.iter().map(|job| job.total_err).sum();
+    if errors > 0 {
+        record.warnings.push(format!("{errors} requests failed, and fio went on (total_err)"));
+    }
+    if record.classes.is_empty() {
+        record.warnings.push("no operation ended within the measured time".into());
+    }
+    if record.classes.iter().any(|class| class.latency.histogram.is_empty()) {
+        record.warnings.push("fio printed no histogram (bins): is latency measurement switched off?".into());
+    }
+    if record.window_ns.is_none() {
+        record.warnings.push(wall::CLOCK.into());
+    }
+    record
+}
+
+/// Standard output before, in and after the JSON. It begins with the first line that is an opening brace.
+fn parts(stdout: &str) -> (&str, Option<&str>, &str) {
+    let begins = if stdout.starts_with('{') { Some(0) } else { stdout.find("\n{").map(|at| at + 1) };
+    let Some(begins) = begins else { return (stdout, None, "") };
+    let (before, rest) = stdout.split_at(begins);
+    let ends = rest.find("\n}").map_or(rest.len(), |at| at + 2);
+    (before, Some(&rest[..ends]), &rest[ends..])
+}
+
+/// Lines that say something, each once.
+fn notes(texts: [&str; 3]) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    for line in texts.iter().flat_map(|text| text.lines()).map(str::trim).filter(|line| !line.is_empty()) {
+        if !notes.iter().any(|note| note == line) {
+            notes.push(line.into());
+        }
+    }
+    notes
+}
+
+fn failed(outcome: &Outcome, notes: &[String], what: &str) -> Problem {
+    let status = outcome.status.map_or("a signal ended it".into(), |status| format!("its exit status is {status}"));
+    let said = if notes.is_empty() { "it said nothing".into() } else { format!("it said: {}", notes.join("; ")) };
+    problem("fio", format!("{what}; {status}; {said}"))
+}
+
+fn read(json: &str) -> Result<Output, Problem> {
+    let mut reader = serde_json::Deserializer::from_str(json);
+    serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let path = error.path().to_string();
+        problem(format!("fio's output, {path}"), format!("cannot be read: {}", error.into_inner()))
+    })
+}
+
+type Pick = fn(&Job) -> &Direction;
+
+const DIRECTIONS: [(What, Pick); 3] =
+    [(What::Read, |job| &job.read), (What::Write, |job| &job.write), (What::Trim, |job| &job.trim)];
+
+fn classes(jobs: &[Job], kind: Kind) -> Vec<Class> {
+    DIRECTIONS.iter().filter_map(|(what, pick)| class(what, jobs.iter().map(pick), kind)).collect()
+}
+
+fn class<'a>(what: &What, jobs: impl Iterator<Item = &'a Direction>, kind: Kind) -> Option<Class> {
+    let (mut operations, mut bytes, mut runtime_ms, mut latency) = (0, 0, 0, Moments::default());
+    for job in jobs {
+        operations += job.total_ios;
+        bytes += job.io_bytes;
+        runtime_ms = job.runtime.max(runtime_ms);
+        latency.merge(if kind == Kind::Total { &job.lat_ns } else { &job.clat_ns }.moments());
+    }
+    (operations > 0).then(|| Class {
+        what: what.clone(),
+        operations: Some(operations),
+        bytes: Some(bytes),
+        runtime_ns: runtime_ms * 1_000_000,
+        latency: latency.into_latency(),
+    })
+}
+
+/// When fio counted, in nanoseconds after it was started; its clock is read to the millisecond.
+fn window(output: &Output, outcome: &Outcome) -> Option<(u64, u64)> {
+    let (from_ms, to_ms) = counted(output)?;
+    wall::window(outcome, from_ms * 1_000_000, to_ms * 1_000_000, 1_000_000)
+}
+
+/// The same in milliseconds since 1970: from the first job's start to the last one's end where fio says so, else up to when it
+/// wrote its result.
+fn counted(output: &Output) -> Option<(u64, u64)> {
+    let starts: Option<Vec<u64>> = output.jobs.iter().map(|job| job.job_start).collect();
+    let longest = output.jobs.iter().map(|job| job.job_runtime).max()?;
+    let Some(starts) = starts else { return Some((output.timestamp_ms.checked_sub(longest)?, output.timestamp_ms)) };
+    let ends = starts.iter().zip(&output.jobs).map(|(start, job)| start + job.job_runtime);
+    Some((starts.iter().copied().min()?, ends.max()?))
+}
+
+/// CPU shares are percent of one CPU, added up over the jobs.
+fn extra(jobs: &[Job]) -> BTreeMap<String, f64> {
+    let directions = || jobs.iter().flat_map(|job| [&job.read, &job.write, &job.trim]);
+    let sum = |of: fn(&Job) -> f64| jobs.iter().map(of).sum::<f64>();
+    let mut extra = BTreeMap::from([
+        ("cpu_user_percent".into(), sum(|job| job.usr_cpu)),
+        ("cpu_system_percent".into(), sum(|job| job.sys_cpu)),
+        ("context_switches_count".into(), sum(|job| job.ctx as f64)),
+        ("major_faults_count".into(), sum(|job| job.majf as f64)),
+        ("minor_faults_count".into(), sum(|job| job.minf as f64)),
+        ("failed_requests_count".into(), sum(|job| job.total_err as f64)),
+        ("short_requests_count".into(), directions().map(|d| d.short_ios as f64).sum()),
+        ("dropped_requests_count".into(), directions().map(|d| d.drop_ios as f64).sum()),
+    ]);
+    let submission = pooled(directions().map(|direction| &direction.slat_ns));
+    extra.extend(submission.mean_ns().map(|mean| ("submission_mean_ns".into(), mean)));
+    let syncs = pooled(jobs.iter().map(|job| &job.sync.lat_ns));
+    extra.insert("syncs_count".into(), syncs.count() as f64);
+    extra.extend(syncs.mean_ns().map(|mean| ("sync_mean_ns".into(), mean)));
+    extra
+}
+
+fn pooled<'a>(latencies: impl Iterator<Item = &'a Latency>) -> Moments {
+    let mut all = Moments::default();
+    latencies.for_each(|latency| all.merge(latency.moments()));
+    all
+}

@@ -1,0 +1,191 @@
+//! A target for each point: started before it, watched while it is measured, ended with it.
+//!
+//! `pilotlight status --watch --json` writes what the target did in every quarter of a second into a file. A line says the
+//! target's age at its end and how long its time was; the file was last changed when its last line was written; so every line has
+//! a time on the wall clock, and what lies in the window is known to some milliseconds at its edges. A line that lies in the window in part
+//! counts for that part.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use pilotlight_sensors::target::{Shares, Status};
+use serde::{Deserialize, Serialize};
+
+use super::super::knob::{self, Knob, Named};
+use super::super::{Place, Point, Problem, Stage, Step, problem, program};
+
+/// Where the target's counters are written, in the scratch folder.
+pub(super) const STATUS: &str = "pilotlight-status.jsonl";
+const DEFAULT_SOCKET: &str = "pilotlight.sock";
+/// How often, in seconds.
+const EVERY: &str = "0.25";
+
+/// A target of one's own. In TOML: `[workload.serve]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    /// One or several policies, each perhaps with parameters, as in `"sandman guards=recommended window=64"`.
+    pub policy: Knob,
+    /// What is exported, as in `pilotlight serve --namespace`; where it is not given the experiment's file or device, or 1 GiB
+    /// of memory.
+    #[serde(default)]
+    pub namespace: Option<String>,
+    /// Where it listens; `127.0.0.1:14420` where it is not given.
+    #[serde(default = "default_listen")]
+    pub listen: String,
+    /// Its control socket; one in the scratch folder where it is not given. Name one to read the target's counters with a
+    /// sensor too.
+    #[serde(default)]
+    pub socket: Option<String>,
+    /// Whether the namespace is written whole before each point, so that reads find data; `true` where it is not given.
+    #[serde(default = "yes")]
+    pub fill: bool,
+    /// Any other option of `pilotlight serve`, such as `options = { cores = "0-3", sleep-after = "5ms" }`.
+    #[serde(default)]
+    pub options: BTreeMap<String, crate::Value>,
+}
+
+fn default_listen() -> String {
+    "127.0.0.1:14420".into()
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What starts and watches targets.
+#[derive(Clone, Debug)]
+pub(super) struct Serve {
+    options: Options,
+    program: std::path::PathBuf,
+}
+
+impl Serve {
+    pub(super) fn new(options: Options, program: &Path) -> Result<Self, Problem> {
+        let policies = options.policy.values().iter();
+        policies.into_iter().try_for_each(|value| Named::read(value, "workload.serve.policy").map(drop))?;
+        Ok(Self { options, program: program.into() })
+    }
+
+    pub(super) fn knobs(&self) -> Vec<(&str, &Knob)> {
+        vec![("policy", &self.options.policy)]
+    }
+
+    pub(super) fn listens(&self) -> &str {
+        &self.options.listen
+    }
+
+    pub(super) fn fills(&self) -> bool {
+        self.options.fill
+    }
+
+    fn socket(&self) -> &str {
+        self.options.socket.as_deref().unwrap_or(DEFAULT_SOCKET)
+    }
+
+    fn namespace(&self, stage: &Stage) -> String {
+        let of_place = match &stage.place {
+            Place::File(path, bytes) => format!("file:{}?size={bytes}", path.display()),
+            Place::Device(path) => format!("file:{}", path.display()),
+            Place::Folder(_) | Place::Nothing => "mem:1GiB".into(),
+        };
+        self.options.namespace.clone().unwrap_or(of_place)
+    }
+
+    /// A server with this point's policy.
+    pub(super) fn start(&self, point: &Point, stage: &Stage) -> Result<Vec<Step>, Problem> {
+        let policy = Named::read(knob::at(point, "policy")?, "policy")?;
+        let mut words = vec!["serve".to_owned(), format!("--listen={}", self.options.listen)];
+        words.push(format!("--namespace={}", self.namespace(stage)));
+        words.push(format!("--admin-socket={}", self.socket()));
+        words.push(format!("--policy={}", policy.name));
+        words.extend(policy.options.iter().map(|(key, value)| format!("--policy-set={key}={value}")));
+        words.extend(self.options.options.iter().map(|(key, value)| format!("--{key}={value}")));
+        let old = ["-f".to_owned(), "--".into(), self.socket().into(), STATUS.into()];
+        let remove = program::argv(Path::new("rm"), old);
+        let why = format!("pilotlight serve, {}", policy.name);
+        Ok(vec![
+            Step { argv: remove, why: "removing what a server may have left".into(), ..Step::default() },
+            Step {
+                argv: program::argv(&self.program, words),
+                background: true,
+                ready: Some(super::scratch(stage, self.socket())),
+                why,
+                ..Step::default()
+            },
+        ])
+    }
+
+    /// Writes down what the server does.
+    pub(super) fn watch(&self) -> Step {
+        let script = format!("exec \"$0\" status --watch {EVERY} --json --socket \"$1\" > {STATUS}");
+        let program = self.program.display().to_string();
+        let words = ["-c".to_owned(), script, program, self.socket().into()];
+        let argv = program::argv(Path::new("sh"), words);
+        Step { argv, background: true, why: "watching the server".into(), ..Step::default() }
+    }
+}
+
+/// Columns: shares of time as percent of one CPU, added up over the reactors; counts.
+fn columns(status: &Status) -> Vec<(String, f64, Kind)> {
+    let Shares { busy, in_vain, asleep, scheduled } = status.shares();
+    let shares = [("busy", busy), ("polling_idle", in_vain), ("active", busy + in_vain), ("asleep", asleep)];
+    let shares = shares.into_iter().chain(scheduled.map(|scheduled| ("scheduled", scheduled)));
+    let shares = shares.map(|(name, value)| (format!("target_{name}_percent"), value, Kind::Share));
+    let counts = status.orders().map(|(name, count)| (format!("target_{name}_count"), count as f64, Kind::Count));
+    shares.chain(counts).collect()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Share,
+    Count,
+}
+
+/// What the target did in a window, given in nanoseconds after `began_wall_ns`.
+pub(super) fn counters(file: &Path, began_wall_ns: u64, window: (u64, u64)) -> Result<BTreeMap<String, f64>, Problem> {
+    let unread = |error: std::io::Error| problem(file.display().to_string(), error.to_string());
+    let changed = || fs::metadata(file).and_then(|meta| meta.modified());
+    // A line more may come between the two: then its time is not that of the last line read.
+    let (mut before, mut text) = (changed().map_err(unread)?, fs::read_to_string(file).map_err(unread)?);
+    while changed().map_err(unread)? != before {
+        before = changed().map_err(unread)?;
+        text = fs::read_to_string(file).map_err(unread)?;
+    }
+    let changed_ns = before.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
+    of_lines(&text, changed_ns, (began_wall_ns + window.0, began_wall_ns + window.1))
+}
+
+/// The same of lines, the last of which was written at `changed_ns`; all times are on the wall clock.
+pub(super) fn of_lines(text: &str, changed_ns: u64, (from, to): (u64, u64)) -> Result<BTreeMap<String, f64>, Problem> {
+    let read = |line: &str| Status::read(line).map_err(|why| problem(STATUS, why));
+    // What stands behind the last line break is being written.
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let lines: Vec<Status> = whole.lines().map(read).collect::<Result<_, _>>()?;
+    let last_ns = lines.last().map_or(0, Status::uptime_ns);
+    let (mut shares, mut counts, mut covered_ns) = (BTreeMap::new(), BTreeMap::new(), 0.0);
+    for line in &lines {
+        let end = changed_ns.saturating_sub(last_ns.saturating_sub(line.uptime_ns()));
+        let begin = end.saturating_sub(line.window_ns);
+        let inside_ns = end.min(to).saturating_sub(begin.max(from)) as f64;
+        if inside_ns <= 0.0 || line.window_ns == 0 {
+            continue;
+        }
+        covered_ns += inside_ns;
+        for (name, value, kind) in columns(line) {
+            let (into, weight) = match kind {
+                Kind::Share => (&mut shares, inside_ns),
+                Kind::Count => (&mut counts, inside_ns / line.window_ns as f64),
+            };
+            *into.entry(name).or_insert(0.0) += value * weight;
+        }
+    }
+    if covered_ns < 0.5 * (to - from) as f64 {
+        return Err(problem(STATUS, "tells of less than half of the measured time"));
+    }
+    shares.values_mut().for_each(|sum| *sum /= covered_ns);
+    shares.extend(counts);
+    Ok(shares)
+}
