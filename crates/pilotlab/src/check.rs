@@ -82,7 +82,7 @@ struct ResultsArgs {
     at_most: Option<Duration>,
 
     /// Give results the fingerprints of today's values, if each number of the share is equal; the numbers stay (docs/simulator.md)
-    #[arg(long, conflicts_with = "at_most", hide = true)]
+    #[arg(long, hide = true)]
     restamp: bool,
 }
 

@@ -3,6 +3,7 @@
 //! The files are found here and handed to `pilotlight_lab::claims`, which judges; `text` prints for people, `tables` makes the
 //! tables of the documentation.
 
+mod demo;
 mod inert;
 mod tables;
 /// The text of a file of the project; of an experiment with what it includes.

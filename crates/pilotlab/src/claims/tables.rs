@@ -20,7 +20,7 @@ use pilotlight_claims::uncertainty::Spread;
 use pilotlight_claims::verdict::Verdict;
 use pilotlight_lab::calibration::Calibration;
 
-use super::Varied;
+use super::{Varied, demo};
 use crate::files;
 
 /// Where tables stand.
@@ -73,6 +73,9 @@ pub(super) fn write(root: &Path, material: &Material<'_>) -> anyhow::Result<Stri
             files::write(&path, after)?;
         }
         let _ = writeln!(said, "{file}: {}", if before == text_of(&path)? { "as it was" } else { "written" });
+    }
+    if let Some(path) = demo::file(root) {
+        files::write(&path, demo::sentence(root)?)?;
     }
     Ok(said)
 }
@@ -267,6 +270,13 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
+
+    #[test]
+    fn the_demo_says_what_the_results_give() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let path = demo::file(&root).expect("the server's source is here");
+        assert_eq!(text_of(&path).unwrap(), demo::sentence(&root).unwrap(), "run pilotlab claims --write-tables");
+    }
     use crate::cli::{Cli, Command};
 
     fn root() -> PathBuf {
