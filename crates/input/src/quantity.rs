@@ -30,9 +30,9 @@ pub const TIMES: &Units = &[
     ("h", 3_600_000_000_000),
 ];
 
-/// Units in which sizes are written, the largest first.
+/// Units in which sizes are written.
 const WRITTEN_BYTES: &Units = &[("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
-/// Units in which times are written, the largest first; minutes are written as seconds.
+/// Units in which times are written; minutes are written as seconds.
 const WRITTEN_TIMES: &Units =
     &[("h", 3_600_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
@@ -90,14 +90,18 @@ fn scaled(text: &str, scale: impl Fn(&str) -> Option<u64>) -> Result<u64, Quanti
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
         return Err(QuantityError::Form);
     }
-    let fraction = fraction.trim_end_matches('0');
-    let digits = format!("{whole}{fraction}").parse::<u128>().map_err(|_| QuantityError::TooLarge)?;
-    let parts = 10_u128.checked_pow(fraction.len() as u32).ok_or(QuantityError::Fraction)?;
-    let product = digits.checked_mul(u128::from(scale)).ok_or(QuantityError::TooLarge)?;
-    if !product.is_multiple_of(parts) {
-        return Err(QuantityError::Fraction);
-    }
-    u64::try_from(product / parts).map_err(|_| QuantityError::TooLarge)
+    let whole = if whole.is_empty() { Ok(0) } else { whole.parse::<u64>() };
+    let whole = whole.ok().and_then(|whole| whole.checked_mul(scale)).ok_or(QuantityError::TooLarge)?;
+    whole.checked_add(part(fraction, scale)?).ok_or(QuantityError::TooLarge)
+}
+
+/// The digits after the point times `scale`. From the last digit on: what has no whole tenth then has none later.
+fn part(fraction: &str, scale: u64) -> Result<u64, QuantityError> {
+    fraction.bytes().rev().try_fold(0, |sum, digit| {
+        let sum = u128::from(digit - b'0') * u128::from(scale) + u128::from(sum);
+        // Less than `scale`, as the sum is less than ten times that.
+        if sum.is_multiple_of(10) { Ok((sum / 10) as u64) } else { Err(QuantityError::Fraction) }
+    })
 }
 
 /// A size in the largest IEC unit of which it is a whole number: `64KiB`, `1000B`.
@@ -112,11 +116,12 @@ pub fn format_time(ns: u64) -> String {
     format(ns, WRITTEN_TIMES)
 }
 
-/// In the first of `units` of which it is a whole number: from the largest to the one that has the value 1.
+/// In the largest of `units` of which it is a whole number; 0 in the smallest.
 #[must_use]
 pub fn format(value: u64, units: &Units) -> String {
-    let fits = units.iter().find(|(_, unit)| value >= *unit && value.is_multiple_of(*unit)).or(units.last());
-    fits.map_or_else(|| value.to_string(), |(name, unit)| format!("{}{name}", value / unit))
+    let fits = units.iter().filter(|(_, unit)| value >= *unit && value.is_multiple_of(*unit));
+    let unit = fits.max_by_key(|(_, unit)| *unit).or_else(|| units.iter().min_by_key(|(_, unit)| *unit));
+    unit.map_or_else(|| value.to_string(), |(name, unit)| format!("{}{name}", value / unit))
 }
 
 #[cfg(test)]
@@ -142,6 +147,11 @@ mod tests {
         assert_eq!(parse("0.1us", TIMES), Ok(100));
         assert_eq!(parse("0.5ns", TIMES), Err(QuantityError::Fraction));
         assert_eq!(parse("0.00000000000000000000000000000000000000001s", TIMES), Err(QuantityError::Fraction));
+        assert_eq!(parse(".0s", TIMES), Ok(0));
+        assert_eq!(parse(".0KiB", BYTES), Ok(0));
+        assert_eq!(parse(&format!("1.{}s", "3".repeat(39)), TIMES), Err(QuantityError::Fraction));
+        assert_eq!(parse("0.123456789012345678901234567891TiB", BYTES), Err(QuantityError::Fraction));
+        assert_eq!(parse("0.0000000000009094947017729282379150390625TiB", BYTES), Ok(1), "2^-40 TiB");
         assert_eq!(parse("16777215TiB", BYTES), Ok(16_777_215 << 40));
         assert_eq!(parse("16777216TiB", BYTES), Err(QuantityError::TooLarge));
     }

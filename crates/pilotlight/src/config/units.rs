@@ -2,19 +2,9 @@
 
 use std::time::Duration;
 
-use pilotlight_input::quantity::{self, QuantityError, TIMES, Units};
+use pilotlight_input::quantity::{self, QuantityError, TIMES};
 
 pub(crate) use pilotlight_input::cpu_list::format as format_cores;
-
-/// Units in which durations are written.
-const WRITTEN: &Units = &[
-    ("h", 3_600_000_000_000),
-    ("min", 60_000_000_000),
-    ("s", 1_000_000_000),
-    ("ms", 1_000_000),
-    ("us", 1_000),
-    ("ns", 1),
-];
 
 /// A duration: `10s`, `500ms`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
@@ -29,7 +19,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 
 /// A duration in the largest unit that divides it: `10s`, `1500ms`.
 pub(crate) fn format_duration(duration: Duration) -> String {
-    u64::try_from(duration.as_nanos()).map_or_else(|_| format!("{duration:?}"), |ns| quantity::format(ns, WRITTEN))
+    u64::try_from(duration.as_nanos()).map_or_else(|_| format!("{duration:?}"), |ns| quantity::format(ns, TIMES))
 }
 
 /// A list of cores as the kernel writes it: `0,2-3`. Order is kept.

@@ -231,15 +231,15 @@ fn engine(value: &Value) -> Result<Named, Problem> {
 
 fn allowed(key: &str) -> Result<(), Problem> {
     let Some((_, instead)) = OWN.iter().find(|(own, _)| *own == key) else { return Ok(()) };
-    let instead = if instead.is_empty() { "leave it away".into() } else { format!("use {instead}") };
+    let instead = if instead.is_empty() { "omit it".into() } else { format!("use {instead}") };
     Err(problem(format!("workload.options.{key}"), format!("this is set for every run; {instead}")))
 }
 
-/// A size as fio is to read it. fio's default reads `4kB` as 4,096 and `4KiB` as 4,000 bytes (`kb_base`), so sizes with such a unit
-/// are passed in bytes; `4k` is 4,096 in both.
+/// A size as fio is to read it. fio's default reads `4kB` as 4,096 and `4KiB` as 4,000 bytes (`kb_base`), so a size is passed in bytes.
+/// What is not one size (`4k-16k`, `50%`) is passed as it is.
 fn size_in_bytes(size: &Value) -> String {
     let text = size.to_string();
-    let bytes = quantity::parse(&text, quantity::BYTES);
+    let bytes = quantity::storage_bytes(&text);
     bytes.map_or(text, |bytes| bytes.to_string())
 }
 

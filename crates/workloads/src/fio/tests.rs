@@ -182,7 +182,7 @@ fn arguments_are_fio_s_own() {
     let [point] = points(&fio).try_into().unwrap();
     let step = fio.command(&point, &stage).unwrap();
     let expected = "fio --output-format=json+ --eta=never --name=job --ioengine=io_uring --hipri=1 --fixedbufs=1 \
-        --filename=/dev/nvme0n1 --rw=randrw --rwmixread=70 --bs=16k --iodepth=32 --numjobs=4 --time_based=1 \
+        --filename=/dev/nvme0n1 --rw=randrw --rwmixread=70 --bs=16384 --iodepth=32 --numjobs=4 --time_based=1 \
         --runtime=10000000us --ramp_time=1500000us --randseed=7 --lat_percentiles=1 --clat_percentiles=0 --direct=1 \
         --rate_process=poisson";
     assert_eq!(words(&step).join(" "), expected);
@@ -191,9 +191,11 @@ fn arguments_are_fio_s_own() {
 
 #[test]
 fn a_size_with_a_standard_unit_is_passed_in_bytes() {
-    let fio = configured("bs = ['4KiB', '4kB', '4k']\nsize = '1GiB'");
+    let sizes = ["4KiB", "4kB", "4kb", "64KIB", "4k", "4k-16k", "50%"];
+    let fio = configured(&format!("bs = {sizes:?}\nsize = '1GiB'"));
     let stage = stage(Path::new("/s"), Place::Device("/d".into()), 0.0, 1.0);
-    for (point, bs) in points(&fio).iter().zip(["--bs=4096", "--bs=4000", "--bs=4k"]) {
+    let bytes = ["4096", "4000", "4000", "65536", "4096", "4k-16k", "50%"].map(|size| format!("--bs={size}"));
+    for (point, bs) in points(&fio).iter().zip(&bytes) {
         let words = words(&fio.command(point, &stage).unwrap());
         assert!(
             words.iter().any(|word| word == bs) && words.iter().any(|word| word == "--size=1073741824"),
@@ -211,10 +213,10 @@ fn a_place_says_what_is_worked_on() {
     assert_eq!(of(&fio, Place::Folder("/f".into())).unwrap_err().at, "workload.size");
     assert_eq!(of(&fio, Place::Nothing).unwrap_err().at, "place");
     let sized = configured("size = '1g'");
-    assert_eq!(of(&sized, Place::Folder("/f".into())).unwrap(), "--filename=/f/fio.data --size=1g");
-    assert_eq!(of(&sized, Place::File("/a".into(), 4096)).unwrap(), "--filename=/a --size=1g");
+    assert_eq!(of(&sized, Place::Folder("/f".into())).unwrap(), "--filename=/f/fio.data --size=1073741824");
+    assert_eq!(of(&sized, Place::File("/a".into(), 4096)).unwrap(), "--filename=/a --size=1073741824");
     let null = configured("ioengine = 'null'\nsize = '1g'");
-    assert_eq!(null.place(&stage(Path::new("/s"), Place::Nothing, 0.0, 1.0), "null").unwrap(), ["--size=1g"]);
+    assert_eq!(null.place(&stage(Path::new("/s"), Place::Nothing, 0.0, 1.0), "null").unwrap(), ["--size=1073741824"]);
 }
 
 #[test]
