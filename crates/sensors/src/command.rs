@@ -32,6 +32,9 @@ pub struct Options {
     /// Which part of the machine it is about; only powers and energies have one.
     #[serde(default)]
     pub part: Option<Part>,
+    /// The smallest step of the number, in `unit`; unknown where it is not given. How a program prints a number does not tell it.
+    #[serde(default)]
+    pub step: Option<serde_json::Number>,
     /// How often there is something new, in milliseconds; 1,000 where it is not given.
     #[serde(default)]
     pub interval_ms: Option<u64>,
@@ -157,7 +160,7 @@ impl Open for Command {
         };
         let text = command.text().map_err(broken)?;
         command.value(&text).map_err(broken)?;
-        command.about.domains[0].timing.quantum = command.quantum(&text);
+        command.about.domains[0].timing.quantum = command.quantum()?;
         Ok(command)
     }
 }
@@ -180,20 +183,16 @@ impl Command {
         }
     }
 
-    /// The step of a number as it is printed: that of its last decimal.
-    fn quantum(&self, text: &str) -> Option<u64> {
-        let pointed =
-            |pointer: &str| Some(serde_json::from_str::<serde_json::Value>(text).ok()?.pointer(pointer)?.to_string());
-        let number = match (&self.options.pick, &self.regex) {
-            (Pick::Pointer(pointer), _) => pointed(pointer)?,
-            (_, Some(regex)) => regex.captures(text)?.get(1)?.as_str().to_owned(),
-            _ => text.to_owned(),
-        };
-        let decimals = number
-            .split_once('.')
-            .map_or(0, |(_, decimals)| decimals.bytes().take_while(u8::is_ascii_digit).count() as i32);
-        let shifted = 10_u64.checked_pow(u32::try_from((self.digits - decimals).max(0)).ok()?)?;
-        shifted.checked_mul(self.factor.unsigned_abs())
+    /// The configured step, in the domain's unit.
+    fn quantum(&self) -> Result<Option<u64>, Missing> {
+        let Some(step) = &self.options.step else { return Ok(None) };
+        let shifted = decimal::scaled(&step.to_string(), self.digits).and_then(|step| step.checked_mul(self.factor));
+        let quantum = shifted.and_then(|step| u64::try_from(step).ok()).filter(|step| *step > 0).ok_or_else(|| {
+            let unit = self.about.domains[0].unit.suffix();
+            let what = format!("a step of {step} is not a positive number of {unit}");
+            Missing::new(&self.options.name, Why::NotConfigured, what, "correct step: it is in the sensor's unit")
+        })?;
+        Ok(Some(quantum))
     }
 
     fn number(&self, text: &str) -> Option<i64> {

@@ -7,7 +7,7 @@ use pilotlight_sensors::command::{Given, Options, Pick, Source};
 use pilotlight_sensors::{Config, Kind, Missing, Part, Reading, Roots, Unit, Why, ipmi};
 
 fn options(from: Source, pick: Pick, unit: Given) -> Options {
-    Options { name: "test".into(), from, pick, unit, part: None, interval_ms: None, timeout_ms: None }
+    Options { name: "test".into(), from, pick, unit, part: None, step: None, interval_ms: None, timeout_ms: None }
 }
 
 fn shell(script: &str) -> Source {
@@ -57,6 +57,29 @@ fn what_a_number_means_follows_from_its_unit() {
     assert_eq!(domain(Given::Counter("pages".into())).part, Part::None);
     // What it is about is not known unless it is said.
     assert!(domain(Given::Watt).part.overlaps(&Part::Package(0)));
+}
+
+/// The smallest step of a meter that is configured as in an experiment.
+fn step(printed: &str, step: &str) -> Result<Option<u64>, Missing> {
+    let config = format!(
+        r#"{{"sensor": "command", "name": "m", "from": {{"command": ["echo", "{printed}"]}}, "unit": "kWh", "step": {step}}}"#
+    );
+    let sensor = serde_json::from_str::<Config>(&config).unwrap().open(&Roots::default())?;
+    Ok(sensor.domains()[0].timing.quantum)
+}
+
+#[test]
+fn the_step_of_a_meter_is_the_configured_one_however_its_number_is_printed() {
+    for printed in ["0", "1.50", "1.5", "1e-5"] {
+        assert_eq!(step(printed, "null"), Ok(None), "{printed}");
+        assert_eq!(step(printed, "0.01"), Ok(Some(36_000_000_000)), "{printed}");
+    }
+    assert_eq!(step("0", "1"), Ok(Some(3_600_000_000_000)));
+    assert_eq!(step("0", "1e-5"), Ok(Some(36_000_000)));
+    for wrong in ["0", "-1", "1e-20", "1e30"] {
+        let missing = step("0", wrong).unwrap_err();
+        assert_eq!(missing.why, Why::NotConfigured, "{wrong}: {missing}");
+    }
 }
 
 #[test]
