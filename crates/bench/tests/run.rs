@@ -193,11 +193,11 @@ fn an_interrupted_run_goes_on_where_it_was() {
     assert_eq!(order(&bench), order(&uninterrupted));
 }
 
-/// Two settings of a made-up machine, filled first: what was done, in the order of the events.
 /// A sensor that reads energy: without one no idle baseline is measured.
 const MODELLED: &str =
     "[[sensor]]\nsensor = 'modelled'\nprofile = 'test'\nbase_uw = 1\nidle_core_uw = 1\nbusy_core_uw = 2\n";
 
+/// Two settings of a made-up machine, filled first: what was done, in the order of the events.
 #[test]
 fn steps_come_in_the_order_of_the_plan() {
     let folder = tempfile::tempdir().unwrap();

@@ -28,7 +28,7 @@ changed: preadv2 polls only where the queue's io_poll is 1, and sleeps first as 
 hybrid polling needs Linux 6.13. Kernels take mechanisms that they do not carry out: an experiment (pilotlab run, kind = \"read\") \
 sets what they take and says which one really ran.
 
-Options are named as in fio; sizes are powers of 1024.";
+Options are named as in fio. Sizes: 4k and 4KiB are 4096 bytes, 4kB is 4000.";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -36,7 +36,7 @@ const REPLAY_BLOCK: u64 = 128 << 10;
 const ABOUT: &str = "\
 Drive a target over NVMe/TCP and measure it.
 
-Options are named as in fio and mean the same; sizes are powers of 1024, rates powers of 1000. Without --rate_iops a \
+Options are named as in fio. Sizes: 4k and 4KiB are 4096 bytes, 4kB is 4000; rates are powers of 1000. Without --rate_iops a \
 connection keeps --iodepth commands in flight (closed loop). With it, commands are due at times of their own and latency \
 counts from when they were due (open loop). With --trace a block trace says what is due and when.
 

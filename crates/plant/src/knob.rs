@@ -61,12 +61,12 @@ pub enum Values {
     List(Vec<u64>),
 }
 
-/// A time in nanoseconds, and whether this machine was found to take it.
+/// A time in nanoseconds, measured on this machine or assumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// As measured on this machine; in a simulated machine, as it takes.
     Measured(u64),
-    /// As of another machine, or an estimate.
+    /// Measured on another machine, or estimated.
     Assumed(u64),
 }
 

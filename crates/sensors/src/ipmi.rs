@@ -1,7 +1,7 @@
 //! Power of the whole server as its BMC measures it: IPMI-DCMI "Get Power Reading" (DCMI 1.5, 6.6.1), through the kernel's
 //! device `/dev/ipmi0`, or through `ipmitool dcmi power reading` (also over the network).
 //!
-//! A BMC says whole watts, and something new about once a second; what it says lags behind by a second or more.
+//! A BMC says whole watts, and something new about once a second. How late that is is not documented: a lag of 1 s is assumed.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::timing::Timing;
 
 const NAME: &str = "ipmi";
 const INTERVAL_NS: u64 = 1_000_000_000;
-/// Whole watts; how long a BMC averages is its own choice and not told.
+/// Whole watts; the averaging time is the BMC's choice and not reported. The lag is an assumption.
 const TIMING: Timing =
     Timing { update_ns: INTERVAL_NS, averaging_ns: None, lag_ns: Some(1_000_000_000), quantum: Some(1_000_000) };
 /// Network function and command of DCMI's Get Power Reading, and its data: group extension, system power statistics.

@@ -1,4 +1,4 @@
-//! How closely a sensor's values follow the truth, and how long a window has to be for them.
+//! Update interval, averaging time, lag and resolution of a sensor, and how long a window has to be for them.
 //!
 //! A power or energy is known to a window's edges only as finely as its sensor has new values: over a window of `n` updates the edges
 //! are wrong by up to `2/n`. So a window of fewer than [`LEAST_UPDATES`] updates has no energy, and neither has one in which
@@ -11,7 +11,7 @@ pub const LEAST_UPDATES: u64 = 3;
 /// Steps of an energy counter that a window needs: then the steps at its edges are wrong by at most 10 % of it.
 pub const LEAST_QUANTA: u64 = 10;
 
-/// How closely the values of a domain follow the truth. What is not documented is `None`, not zero.
+/// Update interval, averaging time, lag and resolution of a domain's values. What is not documented is `None`, not zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timing {
     /// Time between two new values, in nanoseconds; 0: the sensor's native interval.
@@ -55,12 +55,14 @@ impl Timing {
         let least_ns = self.least_window_ns(interval_ns);
         let (window, least) = (seconds(window_ns), seconds(least_ns));
         let update = seconds(self.update_ns.max(interval_ns));
-        let lag = self
-            .lag_ns
-            .filter(|lag_ns| *lag_ns > 0)
-            .map_or(String::new(), |ns| format!(" and a lag of {}", seconds(ns)));
+        let known = |what: &str, ns: Option<u64>| {
+            ns.filter(|ns| *ns > 0).map_or(String::new(), |ns| format!(", {what} {}", seconds(ns)))
+        };
+        let (average, lag) = (known("an average over", self.averaging_ns), known("a lag of", self.lag_ns));
         (window_ns < least_ns).then(|| {
-            format!("{window} is too short: this sensor has a new value every {update}{lag}, and {least} are needed")
+            format!(
+                "{window} is too short: this sensor has a new value every {update}{average}{lag}; {least} are needed"
+            )
         })
     }
 
@@ -105,12 +107,13 @@ mod tests {
         let bmc = Timing { update_ns: S, lag_ns: Some(S), ..Timing::default() };
         assert_eq!(bmc.too_short(4 * S, S), None);
         let why = bmc.too_short(3 * S, S).unwrap();
-        assert_eq!(why, "3 s is too short: this sensor has a new value every 1 s and a lag of 1 s, and 4 s are needed");
+        assert_eq!(why, "3 s is too short: this sensor has a new value every 1 s, a lag of 1 s; 4 s are needed");
         assert!(Timing::counter(1_000_000).too_short(2_000_000, 1_000_000).is_some());
         assert_eq!(Timing::counter(1_000_000).too_short(S, S / 3), None);
         assert!(Timing::counter(1_000_000).too_short(S, S).is_some(), "read less often than it is updated");
         let average = Timing { averaging_ns: Some(5 * S), ..bmc };
-        assert!(average.too_short(15 * S, S).is_some());
+        let why = average.too_short(15 * S, S).unwrap();
+        assert!(why.ends_with("every 1 s, an average over 5 s, a lag of 1 s; 16 s are needed"), "{why}");
     }
 
     #[test]

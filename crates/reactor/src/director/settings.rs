@@ -1,4 +1,4 @@
-//! What the policy in charge has set of the machine, from its command to what became of it.
+//! The knobs that the policy in charge has set: its commands, their delivery and their refusals.
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ pub use pilotlight_input::quantity::format_bytes as format_size;
 pub enum SizeError {
     /// Not a number and a unit.
     #[error(
-        "'{0}' is no size: write a whole number and a unit, as in 512MiB, 1GiB or 10GB (units: B, KiB, MiB, GiB, TiB, KB, MB, GB, TB)"
+        "'{0}' is not a size: write a number and a unit that make whole bytes, as in 512MiB, 1.5GiB or 10GB (units: B, KiB, MiB, GiB, TiB, KB, MB, GB, TB)"
     )]
     Form(String),
     /// `1G`: half of the world means one thing, half the other.
