@@ -44,6 +44,7 @@ fn stand_in(scenario: &Scenario) -> Outcome {
     latency.record(10_000 + scenario.seed * 100);
     let energy = Energy { cpu_uj: 5_000 * scenario.seed, drives_uj: 1, others_uj: 1 };
     Outcome {
+        jobs: pilotlight_sim::outcome::Jobs::default(),
         measured_ns: scenario.duration_ns - scenario.warm_up_ns,
         requests: Requests::default(),
         latency: vec![(0, latency)],

@@ -7,13 +7,15 @@
 //! **Words.** A *stretch* is an entry of [`Outcome::series`]; an *epoch* the grid of 10 us on which energy is looked at.
 //!
 //! **Algorithm.** One pass, in memory that depends on cores, I/O threads and requests in progress only. Each record goes to four
-//! books: requests (`requests.rs`), cores and I/O threads (`cores.rs`), frequencies (`orders.rs`), energy (`energy.rs`). At the end of each stretch the books
+//! books: requests (`requests.rs`, `jobs.rs`), cores and I/O threads (`cores.rs`), frequencies (`orders.rs`), energy (`energy.rs`). At the end of each stretch the books
 //! write down what they hold, and at the end that is compared with the outcome, integer by integer.
 //!
 //! **Properties.** `tests/laws*.rs`: runs of every policy break no law; for each law, an engine or a trace that breaks it is found out.
 
 mod cores;
+mod drives;
 mod energy;
+mod jobs;
 mod orders;
 mod requests;
 
@@ -25,6 +27,7 @@ use crate::scenario::Scenario;
 use crate::trace::{Record, What};
 use cores::Cores;
 use energy::EnergyBook;
+use jobs::JobBook;
 use orders::OrderBook;
 use requests::RequestBook;
 
@@ -138,6 +141,7 @@ impl Findings {
 pub struct Accountant<'a> {
     scenario: &'a Scenario,
     requests: RequestBook<'a>,
+    jobs: JobBook<'a>,
     cores: Cores<'a>,
     orders: OrderBook,
     energy: EnergyBook<'a>,
@@ -155,6 +159,7 @@ impl<'a> Accountant<'a> {
         Self {
             scenario,
             requests: RequestBook::new(scenario),
+            jobs: JobBook::new(scenario),
             cores: Cores::new(scenario),
             orders: OrderBook::new(scenario),
             energy: EnergyBook::new(scenario),
@@ -183,6 +188,7 @@ impl<'a> Accountant<'a> {
             rests: self.cores.rests,
             ..self.requests.finish(outcome, findings)
         };
+        self.jobs.finish(outcome, findings);
         let energy = self.energy.finish(outcome, findings);
         let Findings { mut list, more, records, at_ns } = self.findings;
         if more > 0 {
@@ -218,7 +224,13 @@ impl<'a> Accountant<'a> {
             What::Frequency => self.orders.enter(record, findings),
             _ => {}
         }
-        if matches!(record.what, What::Core | What::Frequency | What::Exits) {
+        if self.jobs.is_about(record) {
+            if let Some(moved) = self.jobs.enter(record, findings) {
+                self.energy.moved(record.at_ns, &moved);
+            }
+            return;
+        }
+        if matches!(record.what, What::Core | What::Frequency | What::Exits | What::Drive) {
             self.energy.enter(record, findings);
         }
         self.cores.enter(record, findings);

@@ -5,6 +5,7 @@
 pub mod accountant;
 pub mod engine;
 pub mod histogram;
+pub mod jobs;
 pub mod local;
 pub mod machine;
 pub mod oracle;

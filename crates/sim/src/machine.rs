@@ -5,6 +5,8 @@
 
 use serde::Deserialize;
 
+use crate::jobs::JobCosts;
+
 /// Everything about a machine but its drives.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,6 +27,9 @@ pub struct Machine {
     pub network: Network,
     /// Watts by component and state.
     pub power: Power,
+    /// What it costs programs on scheduled cores to have requests done.
+    #[serde(default)]
+    pub jobs: JobCosts,
 }
 
 /// Costs of a polling loop on a core at full speed whose sibling is busy too, in nanoseconds. A loop is `loop_ns`, then for each I/O
@@ -162,6 +167,23 @@ pub struct Power {
     pub write_4k_nj: u64,
     /// What the states do not fix.
     pub family: Family,
+    /// What machines with scheduled cores have beside that.
+    #[serde(default)]
+    pub scheduled: Option<ScheduledPower>,
+}
+
+/// Watts of a machine with scheduled cores, where they are not those of the states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduledPower {
+    /// A core that only looks at a queue draws this share of what one that works draws over a shallow sleep, in millionths.
+    pub looks_ppm: u32,
+    /// Cores share one budget: what one draws while all work, of what it draws while few do, in millionths.
+    pub of_all_ppm: u32,
+    /// What the system takes beside CPU and drives,
+    pub base_uw: u64,
+    /// and for each watt of these, themselves included, in millionths. In the place of `others_uw`.
+    pub slope_ppm: u64,
 }
 
 /// Microwatts with every core in one state (SANDMAN, Table 2).

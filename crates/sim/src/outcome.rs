@@ -28,6 +28,46 @@ pub struct Outcome {
     pub view: Vec<(&'static str, String)>,
     /// Requests that were due but not yet answered at the end, and at half-time: a plant that cannot keep up.
     pub saturated: bool,
+    /// What jobs on scheduled cores did. They are in none of the figures above but energy.
+    pub jobs: Jobs,
+}
+
+/// What jobs on scheduled cores did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Jobs {
+    /// Requests over the whole run; those of a job that needs no drive are its operations.
+    pub requests: Requests,
+    /// Latencies of reads that ended within the measured time, from the submission by the program to its having the answer.
+    pub reads: Histogram,
+    /// The same of writes.
+    pub writes: Histogram,
+    /// Operations of each job that ended within the measured time.
+    pub operations: Vec<u64>,
+    /// What happened in each stretch, warm-up included; empty without jobs.
+    pub series: Vec<JobStretch>,
+    /// How long drives would take to move what was written when the work ended, the longest, in nanoseconds.
+    pub to_move_ns: u64,
+}
+
+/// What happened on scheduled cores in a stretch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobStretch {
+    /// Time that cores worked, summed over cores, in nanoseconds.
+    pub work_ns: u64,
+    /// Time that they looked at queues.
+    pub look_ns: u64,
+    /// Context switches.
+    pub switches: u64,
+    /// Interrupts of drives.
+    pub interrupts: u64,
+    /// Interrupts of timers.
+    pub timers: u64,
+    /// Requests that ended.
+    pub requests: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
 }
 
 /// Requests over a whole run: `issued = answered + in_progress`.

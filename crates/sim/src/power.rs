@@ -23,6 +23,8 @@ pub struct Spent {
     pub awake_ns: u64,
     /// The part of it in which it was on its way out of the state that it rested in.
     pub exit_ns: u64,
+    /// The part of it in which it only looked at a queue.
+    pub look_ns: u64,
     /// Its frequency, in steps above the lowest.
     pub step: usize,
     /// The state it rests in, where it rests.
@@ -48,13 +50,16 @@ pub struct Overlap {
     second: (u64, usize),
     /// Whether at least one of them was not in the deep state all the time.
     pub not_deep: bool,
+    /// Length of the epoch, and the parts in which each only looked.
+    dt_ns: u64,
+    looks: [u64; 2],
 }
 
 impl Overlap {
     /// Of an epoch of `dt_ns`; a core without a sibling is alone.
     #[must_use]
     pub fn new(dt_ns: u64, first: Spent, second: Option<Spent>) -> Self {
-        let second = second.unwrap_or(Spent { awake_ns: 0, exit_ns: 0, step: 0, low: State::Deep });
+        let second = second.unwrap_or(Spent { awake_ns: 0, exit_ns: 0, look_ns: 0, step: 0, low: State::Deep });
         let both_ns = first.awake_ns * second.awake_ns / dt_ns;
         let not_deep = |spent: Spent| spent.awake_ns > 0 || spent.low == State::Shallow;
         Self {
@@ -62,6 +67,8 @@ impl Overlap {
             first: (first.awake_ns - both_ns, first.step),
             second: (second.awake_ns - both_ns, second.step),
             not_deep: not_deep(first) || not_deep(second),
+            dt_ns,
+            looks: [first.look_ns, second.look_ns],
         }
     }
 
@@ -87,6 +94,8 @@ pub struct PowerModel {
     others_shallow_uw: u64,
     others_poll_uw: u64,
     family: Family,
+    looks_ppm: u64,
+    of_all_ppm: u64,
 }
 
 /// Energy of an epoch in femtojoule (uW x ns), and what the other components go by.
@@ -94,6 +103,8 @@ pub struct PowerModel {
 pub struct Epoch {
     /// CPU, in femtojoule.
     pub cpu_fj: u128,
+    /// The part of it that is of cores.
+    pub cores_fj: u128,
     /// Physical cores that poll at full speed, times nanoseconds, in millionths.
     pub polling: u128,
     /// Physical cores that are not deep, times nanoseconds, in millionths.
@@ -146,6 +157,8 @@ impl PowerModel {
             others_shallow_uw: others.shallow - others.deep,
             others_poll_uw: others.poll - others.shallow,
             family: power.family,
+            looks_ppm: power.scheduled.map_or(PPM, |power| u64::from(power.looks_ppm)),
+            of_all_ppm: power.scheduled.map_or(PPM, |power| u64::from(power.of_all_ppm)),
         }
     }
 
@@ -157,9 +170,36 @@ impl PowerModel {
 
     /// The polling level of a pair, in millionths times nanoseconds.
     fn polling(&self, levels: &[u64], overlap: &Overlap) -> u64 {
+        if overlap.looks != [0; 2] {
+            return self.looking(levels, overlap);
+        }
         let (a, b) = (levels[overlap.first.1], levels[overlap.second.1]);
         let alone = overlap.first.0 * self.both(a, 0) + overlap.second.0 * self.both(b, 0);
         overlap.both_ns * self.both(a, b) + alone
+    }
+
+    /// The same where one of them looks for a part of its time: moment by moment the dearer one counts, and what the other adds.
+    fn looking(&self, levels: &[u64], overlap: &Overlap) -> u64 {
+        let parts = |alone: (u64, usize), look_ns: u64| {
+            let (awake_ns, level) = (overlap.both_ns + alone.0, levels[alone.1]);
+            let looks = level * self.looks_ppm / PPM;
+            [(awake_ns - look_ns, level), (look_ns, looks), (overlap.dt_ns - awake_ns, 0)]
+        };
+        let (first, second) = (parts(overlap.first, overlap.looks[0]), parts(overlap.second, overlap.looks[1]));
+        let mut sum = 0;
+        for (a_ns, a) in first {
+            sum += second.iter().map(|&(b_ns, b)| a_ns * b_ns / overlap.dt_ns * self.both(a, b)).sum::<u64>();
+        }
+        sum
+    }
+
+    /// What cores took that share one budget, in femtojoule: the more of them work, the less each takes.
+    #[must_use]
+    pub fn shared_fj(&self, cores_fj: u128, stretch_ns: u64) -> u128 {
+        let most_fj = u128::from((self.pair_shallow_uw + self.pair_poll_uw) * self.pairs) * u128::from(stretch_ns);
+        let of_all = (cores_fj * u128::from(PPM)).checked_div(most_fj).unwrap_or(0).min(u128::from(PPM));
+        let saved_ppm = u128::from(PPM - self.of_all_ppm.min(PPM)) * of_all / u128::from(PPM);
+        cores_fj - cores_fj * saved_ppm / u128::from(PPM)
     }
 
     /// What a physical core burns in `dt_ns`, without the package's part. `extra`: it is beyond those that the figures are about.
@@ -175,6 +215,7 @@ impl PowerModel {
             epoch.cpu_fj += u128::from(self.pair_shallow_uw * dt_ns);
             epoch.not_deep = u128::from(PPM * dt_ns);
         }
+        epoch.cores_fj = epoch.cpu_fj;
         epoch
     }
 
@@ -233,6 +274,7 @@ mod tests {
             read_4k_nj: 20_000,
             write_4k_nj: 20_000,
             family,
+            scheduled: None,
         };
         PowerModel::new(&power, &SPEED)
     }
@@ -282,7 +324,7 @@ mod tests {
                 (0, 0, State::Shallow, 134.0, 204.0),
                 (0, 0, State::Deep, 52.0, 126.0),
             ] {
-                let got = watts(&model, Spent { awake_ns, exit_ns: 0, step, low });
+                let got = watts(&model, Spent { awake_ns, exit_ns: 0, look_ns: 0, step, low });
                 assert!((got.0 - cpu).abs() < 0.01 && (got.1 - others).abs() < 0.01, "{got:?} for {cpu} {others}");
             }
         }
@@ -290,7 +332,7 @@ mod tests {
 
     #[test]
     fn one_sibling_saves_what_the_family_says() {
-        let awake = Spent { awake_ns: 10_000, exit_ns: 0, step: FASTEST, low: State::Shallow };
+        let awake = Spent { awake_ns: 10_000, exit_ns: 0, look_ns: 0, step: FASTEST, low: State::Shallow };
         let asleep = Spent { awake_ns: 0, ..awake };
         for (family, share) in [(FAMILIES[0], 1.0), (FAMILIES[1], 0.5)] {
             let model = model(family);
@@ -302,7 +344,7 @@ mod tests {
 
     #[test]
     fn longer_and_faster_is_never_cheaper() {
-        let spent = |awake_ns, step| Spent { awake_ns, exit_ns: 0, step, low: State::Shallow };
+        let spent = |awake_ns, step| Spent { awake_ns, exit_ns: 0, look_ns: 0, step, low: State::Shallow };
         for family in FAMILIES {
             let model = model(family);
             let fj = |a, b| model.pair(10_000, &Overlap::new(10_000, a, Some(b)), false).cpu_fj;

@@ -2,6 +2,7 @@
 
 use pilotlight_plant::{Goals, Topology};
 
+use crate::jobs::Scheduled;
 use crate::machine::{Machine, Power};
 use crate::ssd::SsdModel;
 
@@ -21,6 +22,8 @@ pub struct Scenario {
     pub drives: Vec<SsdModel>,
     /// What hosts ask for.
     pub workload: Workload,
+    /// Cores that are scheduled, and what runs on them; all others poll.
+    pub scheduled: Option<Scheduled>,
     /// Simulated time in nanoseconds.
     pub duration_ns: u64,
     /// Time at the beginning that no result includes, in nanoseconds.

@@ -39,10 +39,13 @@ pub enum What {
     Ordered = 14,
     /// A core begins to leave the state in which it rested \[core, how long the hardware takes in nanoseconds\].
     Exits = 15,
+    /// A drive has done something of its own before, in the same stretch \[drive, and what times 2^32
+    /// ([`crate::ssd::Doing`] as a number); for how many nanoseconds\].
+    Drive = 16,
 }
 
 impl What {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Issued,
         Self::Arrived,
         Self::Polled,
@@ -58,6 +61,7 @@ impl What {
         Self::Commanded,
         Self::Ordered,
         Self::Exits,
+        Self::Drive,
     ];
 }
 
@@ -71,6 +75,8 @@ pub enum State {
     Shallow = 1,
     /// In a deep sleep (C-N).
     Deep = 2,
+    /// Awake, and only looks at a queue. Cores that poll are [`Self::Awake`] all the time.
+    Looks = 3,
 }
 
 /// One line of a trace.

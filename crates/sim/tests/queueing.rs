@@ -78,6 +78,7 @@ fn scenario(
         topology: Topology::flat(1).unwrap(),
         threads,
         drives,
+        scheduled: None,
         workload: Workload { connections },
         duration_ns: duration_ns + WARM_UP_NS,
         warm_up_ns: WARM_UP_NS,

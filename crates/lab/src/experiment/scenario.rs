@@ -81,6 +81,7 @@ pub fn build(
         threads: cores.threads,
         drives,
         workload,
+        scheduled: None,
         duration_ns: experiment.duration.0,
         warm_up_ns: 0,
         series_ns: experiment.series.0,

@@ -1,16 +1,21 @@
 //! The values of a simulated server and of its drives.
 
+use pilotlight_sim::jobs::JobCosts;
 use pilotlight_sim::machine::{
-    ByState, DirectorCosts, Family, KernelCosts, Machine, Network, PollCosts, Power, SleepCosts, Speed,
+    ByState, DirectorCosts, Family, KernelCosts, Machine, Network, PollCosts, Power, ScheduledPower, SleepCosts, Speed,
 };
 use pilotlight_sim::ssd::{
-    Cache, Controller, DrivePower, DriveState, Duty, Flash, Front, Gc, Placement, Program, Rest, Service, Slow,
-    SsdModel,
+    Cache, Controller, DriveEnergy, DrivePower, DriveState, Duty, Flash, Front, Gc, Placement, Program, Rest, Service,
+    Slow, SsdModel,
 };
 
 use super::{Encode, Values, values};
 
-values!(Machine: poll, speed, sleep, kernel, director, network, power; but name);
+values!(Machine: poll, speed, sleep, kernel, director, network, power; but name; added 1 jobs = JobCosts::default());
+values!(
+    JobCosts: job_ns, submit_ns, complete_ns, page_ns_per_kib, interrupt_ns, switch_ns, timer_ns, look_ns, libaio_ns, uring_ns,
+    ring_ns, hand_over_ns, bypass_ns, kyber_ns, deadline_ns, sibling_slows_ppm
+);
 values!(PollCosts: loop_ns, thread_ns, queue_ns, receive_ns, submit_ns, complete_ns, respond_ns, parity_ns_per_kib, batch);
 values!(Speed: min_khz, max_khz, step_khz, transition_ns, transition_restarts, stalled_ppm, sibling_gain_ppm);
 values!(SleepCosts: monitor, monitor_wake_ns, software_wake_ns, software_waker_ns, rest_wake_ns);
@@ -19,14 +24,15 @@ values!(
 );
 values!(DirectorCosts: decide_ns, decide_thread_ns, fill_ns, move_ns, frequency_ns; added 1 fails_ppm = 0);
 values!(Network: ports, port_mbit_s, round_trip_ns, overhead_bytes);
-values!(Power: physical_cores, cpu_uw, others_uw, drives_idle_uw, read_4k_nj, write_4k_nj, family);
+values!(Power: physical_cores, cpu_uw, others_uw, drives_idle_uw, read_4k_nj, write_4k_nj, family; added 1 scheduled = None);
+values!(ScheduledPower: looks_ppm, of_all_ppm, base_uw, slope_ppm);
 values!(ByState: poll, slow, shallow, deep);
 values!(Family: package_ppm, sibling_saves_ppm, frequency_exponent, others_exponent, kernel_idles_deep; added 1 exit_at_rest = false);
 
 values!(
     SsdModel: front, flash, program, gc;
     but name, source;
-    added 1 power = None, 2 controller = None, 3 cache = None, 4 state = Vec::new(), 5 rest = None, 6 slow = None
+    added 1 power = None, 2 controller = None, 3 cache = None, 4 state = Vec::new(), 5 rest = None, 6 slow = None, 7 energy = None
 );
 values!(Controller: command_ns, bytes_per_s, random_ppm, stream_bytes_per_s, turn_ns, most_bytes);
 values!(Cache: buffer_bytes, cache_bytes, full_bytes_per_s, map_reads, gc_after_ns);
@@ -35,6 +41,7 @@ values!(Duty: period_ns, on_ns);
 values!(Rest: after_ns, wake_ns, asleep_after_ns);
 values!(Slow: pages_ppm, mean_ns);
 values!(DrivePower: most_load_uw);
+values!(DriveEnergy: awake_uw, rest_uw, asleep_uw, read_pj_per_byte, write_pj_per_byte);
 values!(
     Front: read_latency_ns, write_latency_ns, max_iops, max_write_iops, max_bytes_per_s, queues, reorder_window, write_lanes,
     write_lane_ns

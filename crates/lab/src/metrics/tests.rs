@@ -40,6 +40,7 @@ fn outcome() -> Outcome {
     let mut series = vec![stretch; 4];
     series.extend([rested; 12]);
     Outcome {
+        jobs: pilotlight_sim::outcome::Jobs::default(),
         measured_ns: 12 * MS,
         requests: pilotlight_sim::outcome::Requests::default(),
         latency: vec![(0, latencies(&[100; 200])), (1, latencies(&[200; 400]))],

@@ -119,6 +119,7 @@ fn model(name: &str, values: &[f64], suspends: bool) -> SsdModel {
         state: Vec::new(),
         rest: None,
         slow: None,
+        energy: None,
     }
 }
 

@@ -107,7 +107,8 @@ impl<'a> Cores<'a> {
             | What::Completed
             | What::Received
             | What::Ordered
-            | What::Exits => {}
+            | What::Exits
+            | What::Drive => {}
         }
     }
 
@@ -165,7 +166,7 @@ impl<'a> Cores<'a> {
             return;
         };
         let (rested, at_ns) = (core.rests, record.at_ns);
-        core.rests = record.b != 0;
+        core.rests = matches!(record.b, 1 | 2);
         if !core.rests {
             self.suspects.retain(|suspect| suspect.core != record.a || !suspect.wakes);
             return;
@@ -179,7 +180,8 @@ impl<'a> Cores<'a> {
                 self.suspects.push(Suspect { core: record.a, thread, at_ns, wakes: false });
             }
         }
-        if empty && !told {
+        let first = self.scenario.scheduled.as_ref().map_or(u64::MAX, |scheduled| u64::from(scheduled.first_core));
+        if empty && !told && record.a < first {
             findings.add(Law::Sleep, format!("core {} sleeps, and nobody has told it to", record.a));
         }
     }

@@ -9,6 +9,7 @@
 //! While a core leaves a state it counts as awake, or, on a machine with `exit_at_rest`, as in that state. A drive takes so much for
 //! each byte, but over a stretch no more than its ceiling.
 
+use super::drives::DriveBook;
 use super::requests::Moved;
 use super::{Findings, Law};
 use crate::machine::{Machine, Power};
@@ -31,6 +32,8 @@ struct Watched {
     /// Time awake in the present epoch, until `since_ns`; the part of it in which it was leaving a state.
     awake_ns: u64,
     leaving_ns: u64,
+    /// The part of it in which it only looked.
+    looks_ns: u64,
     since_ns: u64,
     /// When it has left the state that it last rested in.
     left_ns: u64,
@@ -39,7 +42,9 @@ struct Watched {
 /// What is summed up over a stretch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
+    /// Of the package, and of cores.
     cpu_fj: u128,
+    cores_fj: u128,
     /// Physical cores that poll, in millionths times nanoseconds.
     polling: u128,
     /// Physical cores that are not deep, likewise.
@@ -64,8 +69,7 @@ pub(super) struct EnergyBook<'a> {
     epoch_ns: u64,
     sums: Sums,
     rest_fj: u128,
-    /// Bytes that each drive has read and written in the present stretch.
-    drives: Vec<(u64, u64)>,
+    drives: DriveBook<'a>,
     series: Vec<Stretch>,
     /// Requests come from a trace: what reads move is not in the records, so drives draw at least what writes take.
     replays: bool,
@@ -80,6 +84,7 @@ impl<'a> EnergyBook<'a> {
             khz: scenario.machine.speed.max_khz,
             awake_ns: 0,
             leaving_ns: 0,
+            looks_ns: 0,
             since_ns: 0,
             left_ns: 0,
         };
@@ -91,7 +96,7 @@ impl<'a> EnergyBook<'a> {
             epoch_ns: 0,
             sums: Sums::default(),
             rest_fj: 0,
-            drives: vec![(0, 0); scenario.drives.len()],
+            drives: DriveBook::new(scenario),
             series: Vec::new(),
             replays: scenario
                 .workload
@@ -106,6 +111,10 @@ impl<'a> EnergyBook<'a> {
             return;
         }
         self.epochs(record.at_ns);
+        if record.what == What::Drive {
+            self.drives.did(record);
+            return;
+        }
         let Some(core) = self.cores.get_mut(record.a as usize) else { return };
         if record.what == What::Frequency {
             let speed = self.scenario.machine.speed;
@@ -128,9 +137,10 @@ impl<'a> EnergyBook<'a> {
         core.state = match record.b {
             0 => State::Awake,
             1 => State::Shallow,
+            3 => State::Looks,
             _ => State::Deep,
         };
-        if core.state != State::Awake {
+        if !matches!(core.state, State::Awake | State::Looks) {
             core.low = core.state;
         }
     }
@@ -140,8 +150,7 @@ impl<'a> EnergyBook<'a> {
         if at_ns >= self.scenario.duration_ns {
             return;
         }
-        let Some((read, written)) = self.drives.get_mut(moved.drive) else { return };
-        *(if moved.write { written } else { read }) += u64::from(moved.bytes);
+        self.drives.moved(moved);
     }
 
     /// Ends the epochs that end at `at_ns` or before. After the first of them nothing changes, once all cores have left their states.
@@ -178,7 +187,7 @@ impl<'a> EnergyBook<'a> {
         self.sums.add(&one, epochs);
         self.epoch_ns += epochs * EPOCH_NS;
         for core in &mut self.cores {
-            (core.awake_ns, core.leaving_ns) = (0, 0);
+            (core.awake_ns, core.leaving_ns, core.looks_ns) = (0, 0, 0);
             core.since_ns = self.epoch_ns;
         }
     }
@@ -194,7 +203,7 @@ impl<'a> EnergyBook<'a> {
         let slow = millionths(cpu.slow - cpu.shallow, cpu.poll - cpu.shallow);
         let drawn = self.above_shallow(Curve { slow, exponent }, a, b);
         let each_uw = (cpu.poll - cpu.shallow) / count(power);
-        sums.cpu_fj += drawn * u128::from(each_uw) / u128::from(MILLION);
+        sums.cores_fj += drawn * u128::from(each_uw) / u128::from(MILLION);
         // What the mean over a stretch, to the power of its exponent, makes what was measured at the lowest frequency.
         let slow = millionths(others.slow - others.shallow, others.poll - others.shallow) as f64 / MILLION as f64;
         let slow = (slow.powf(1.0 / power.family.others_exponent) * MILLION as f64).round() as u64;
@@ -203,7 +212,7 @@ impl<'a> EnergyBook<'a> {
         let keeps = keeps(a) || b.is_some_and(keeps);
         if keeps && (index as u64) < count(power) {
             let each_uw = (cpu.shallow - cpu.deep - package_uw(power)) / count(power);
-            sums.cpu_fj += u128::from(each_uw) * u128::from(EPOCH_NS);
+            sums.cores_fj += u128::from(each_uw) * u128::from(EPOCH_NS);
             sums.not_deep += u128::from(MILLION) * u128::from(EPOCH_NS);
         }
         keeps
@@ -216,8 +225,31 @@ impl<'a> EnergyBook<'a> {
         let both_ns = a.awake_ns * b_ns / EPOCH_NS;
         let saved = u64::from(self.scenario.machine.power.family.sibling_saves_ppm);
         let alone = |level: u64| level * (MILLION - saved) / MILLION;
+        if a.looks_ns + b.map_or(0, |b| b.looks_ns) > 0 {
+            return self.moments((a, level_a), (b, level_b));
+        }
         let together = (level_a.max(level_b) * (MILLION - saved) + level_a.min(level_b) * saved) / MILLION;
         u128::from(both_ns * together + (a.awake_ns - both_ns) * alone(level_a) + (b_ns - both_ns) * alone(level_b))
+    }
+
+    /// The same where one of them looks for a part of the epoch: what each is in a moment is independent of the other.
+    fn moments(&self, (a, level_a): (Watched, u64), (b, level_b): (Option<Watched>, u64)) -> u128 {
+        let power = &self.scenario.machine.power;
+        let saved = u64::from(power.family.sibling_saves_ppm);
+        let looks = u64::from(power.scheduled.map_or(MILLION as u32, |scheduled| scheduled.looks_ppm));
+        let drawn = |level: u64, at: usize| [level, level * looks / MILLION, 0][at];
+        let time = |core: Option<Watched>, at: usize| {
+            let (awake_ns, looks_ns) = core.map_or((0, 0), |core| (core.awake_ns, core.looks_ns));
+            [awake_ns - looks_ns, looks_ns, EPOCH_NS - awake_ns][at]
+        };
+        let mut sum = 0;
+        for (one, other) in (0..9).map(|at| (at / 3, at % 3)) {
+            let (more, less) =
+                (drawn(level_a, one).max(drawn(level_b, other)), drawn(level_a, one).min(drawn(level_b, other)));
+            let both = (more * (MILLION - saved) + less * saved) / MILLION;
+            sum += u128::from(time(Some(a), one) * time(b, other) / EPOCH_NS * both);
+        }
+        sum
     }
 
     fn level(&self, curve: Curve, khz: u32) -> u64 {
@@ -234,31 +266,35 @@ impl<'a> EnergyBook<'a> {
         self.epochs(end_ns);
         let sums = std::mem::take(&mut self.sums);
         let power = &self.scenario.machine.power;
-        let cpu_fj = sums.cpu_fj + std::mem::take(&mut self.rest_fj);
+        let cpu_fj = sums.cpu_fj + self.of_one_budget(sums.cores_fj) + std::mem::take(&mut self.rest_fj);
         self.rest_fj = cpu_fj % MICROJOULE;
         let over = |uw: u64| (u128::from(uw) * u128::from(self.scenario.series_ns) / MICROJOULE) as u64;
-        let drives_nj = self.drives_nj();
-        let energy = Energy {
-            cpu_uj: (cpu_fj / MICROJOULE) as u64,
-            drives_uj: over(power.drives_idle_uw) + (drives_nj / (4_096 * 1_000)) as u64,
-            others_uj: over(self.others_uw(&sums)),
+        let cpu_uj = (cpu_fj / MICROJOULE) as u64;
+        let drives_uj = self.drives.stretch_uj();
+        let others_uj = match power.scheduled {
+            None => over(self.others_uw(&sums)),
+            Some(line) => {
+                let known_uj = u128::from(cpu_uj) + u128::from(drives_uj);
+                let system_uj =
+                    u128::from(over(line.base_uw)) + known_uj * u128::from(line.slope_ppm) / u128::from(MILLION);
+                system_uj.saturating_sub(known_uj) as u64
+            }
         };
+        let energy = Energy { cpu_uj, drives_uj, others_uj };
         let (awake_ns, capacity_ns) = (sums.awake_ns, sums.capacity_ns);
         self.series.push(Stretch { energy, awake_ns, capacity_ns, ..Stretch::default() });
     }
 
-    /// What the drives took over the present stretch beyond what they take idle, in 1/4096 nanojoule.
-    fn drives_nj(&mut self) -> u128 {
-        let Self { scenario, drives, .. } = self;
-        let power = &scenario.machine.power;
-        let mut sum = 0;
-        for ((read, written), drive) in drives.iter_mut().zip(&scenario.drives) {
-            let bytes_nj = u128::from(std::mem::take(read)) * u128::from(power.read_4k_nj)
-                + u128::from(std::mem::take(written)) * u128::from(power.write_4k_nj);
-            let most = |uw: u64| u128::from(uw) * u128::from(scenario.series_ns) * 4_096 / 1_000_000;
-            sum += drive.power.map_or(bytes_nj, |power| bytes_nj.min(most(power.most_load_uw)));
-        }
-        sum
+    /// What cores draw that share one budget: the more of it they use, the less each of them draws.
+    fn of_one_budget(&self, cores_fj: u128) -> u128 {
+        let power = &self.scenario.machine.power;
+        let Some(scheduled) = power.scheduled else { return cores_fj };
+        let poll_uw = (power.cpu_uw.poll - power.cpu_uw.shallow) / count(power);
+        let shallow_uw = (power.cpu_uw.shallow - power.cpu_uw.deep - package_uw(power)) / count(power);
+        let all_fj = u128::from((shallow_uw + poll_uw) * count(power)) * u128::from(self.scenario.series_ns);
+        let used = (cores_fj * u128::from(MILLION)).checked_div(all_fj).unwrap_or(0).min(u128::from(MILLION));
+        let saved = u128::from(MILLION.saturating_sub(u64::from(scheduled.of_all_ppm))) * used / u128::from(MILLION);
+        cores_fj - cores_fj * saved / u128::from(MILLION)
     }
 
     /// Fans, memory, network and losses follow the mean over a stretch.
@@ -330,6 +366,9 @@ impl<'a> EnergyBook<'a> {
         };
         within("CPU", energy.cpu_uj, cpu.deep, cpu.shallow as f64 + (cpu.poll - cpu.shallow) as f64 * more);
         let fans = (others.poll - others.shallow) as f64 * more.powf(power.family.others_exponent);
+        if power.scheduled.is_some() || self.scenario.drives.iter().any(|drive| drive.energy.is_some()) {
+            return; // a line over CPU and drives, and drives without a ceiling
+        }
         within("others", energy.others_uj, others.deep, others.shallow as f64 + fans);
         let ceilings = self.scenario.drives.iter().map(|drive| drive.power.map(|power| power.most_load_uw as f64));
         let load_uw: Option<f64> = ceilings.sum();
@@ -340,6 +379,10 @@ impl<'a> EnergyBook<'a> {
 
 impl Watched {
     fn pass(&mut self, at_ns: u64) {
+        if self.state == State::Looks {
+            self.awake_ns += at_ns - self.since_ns;
+            self.looks_ns += at_ns - self.since_ns;
+        }
         if self.state == State::Awake {
             self.awake_ns += at_ns - self.since_ns;
             self.leaving_ns += self.left_ns.min(at_ns).saturating_sub(self.since_ns);
@@ -351,6 +394,7 @@ impl Watched {
 impl Sums {
     fn add(&mut self, one: &Self, times: u64) {
         self.cpu_fj += one.cpu_fj * u128::from(times);
+        self.cores_fj += one.cores_fj * u128::from(times);
         self.polling += one.polling * u128::from(times);
         self.not_deep += one.not_deep * u128::from(times);
         self.awake_ns += one.awake_ns * times;

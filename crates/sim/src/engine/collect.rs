@@ -1,15 +1,17 @@
 //! What is kept of a run.
 
 use super::director::Director;
+use super::drives::OwnDrives;
 use super::floor::{Floor, Submission};
 use super::host::Sent;
 use super::meter::{Total, members};
 use super::request::Job;
 use crate::histogram::Histogram;
 use crate::machine::Power;
-use crate::outcome::{Decisions, Energy, Outcome, Requests, Stretch};
-use crate::power::{Epoch, PowerModel};
+use crate::outcome::{Decisions, Energy, Jobs, Outcome, Requests, Stretch};
+use crate::power::{Epoch, PPM, PowerModel};
 use crate::scenario::{Phase, Scenario};
+use crate::ssd::Span;
 
 /// Femtojoule in a microjoule.
 const FJ: u128 = 1_000_000_000;
@@ -34,6 +36,8 @@ pub(crate) struct Collector {
     ceilings_uw: Vec<Option<u64>>,
     /// Energy beyond these ceilings, which is not spent, in microjoules.
     capped_uj: u64,
+    /// What drives take that have figures of their own.
+    drives: Option<OwnDrives>,
     /// The stretch that was asked for last, and when it begins and ends.
     present: (usize, u64, u64),
     ended: usize,
@@ -67,6 +71,15 @@ pub(super) struct Member {
     measured: Energy,
 }
 
+/// What drives have done in a stretch.
+pub(super) struct DrivesTook<'a> {
+    /// Bytes read and written by each.
+    pub(super) moved: &'a [(u64, u64)],
+    pub(super) ceilings_uw: &'a [Option<u64>],
+    /// What all of them took, where their profiles say.
+    pub(super) own_uj: Option<u64>,
+}
+
 impl Member {
     pub(super) fn new(power: &Power, scenario: &Scenario) -> Self {
         let model = PowerModel::new(power, &scenario.machine.speed);
@@ -74,24 +87,25 @@ impl Member {
     }
 
     /// What a stretch took, in which each drive has read and written so many bytes.
-    pub(super) fn stretch(
-        &mut self,
-        epoch: &Epoch,
-        stretch_ns: u64,
-        moved: &[(u64, u64)],
-        ceilings_uw: &[Option<u64>],
-    ) -> Energy {
-        let cpu_fj = epoch.cpu_fj + self.rest_fj;
+    pub(super) fn stretch(&mut self, epoch: &Epoch, stretch_ns: u64, drives: &DrivesTook<'_>) -> Energy {
+        let shared_fj = self.model.shared_fj(epoch.cores_fj, stretch_ns);
+        let cpu_fj = epoch.cpu_fj - epoch.cores_fj + shared_fj + self.rest_fj;
         self.rest_fj = cpu_fj % FJ;
-        let others_uw = self.model.others_uw(stretch_ns, epoch.polling, epoch.not_deep);
         let over = |uw: u64| (u128::from(uw) * u128::from(stretch_ns) / FJ) as u64;
-        let drives = moved.iter().zip(ceilings_uw);
-        let load: u128 = drives.map(|(&moved, &most_uw)| self.load(moved).min(most(most_uw, stretch_ns))).sum();
-        Energy {
-            cpu_uj: (cpu_fj / FJ) as u64,
-            drives_uj: over(self.power.drives_idle_uw) + (load / UNITS) as u64,
-            others_uj: over(others_uw),
-        }
+        let cpu_uj = (cpu_fj / FJ) as u64;
+        let drives_uj = drives.own_uj.unwrap_or_else(|| {
+            let each = drives.moved.iter().zip(drives.ceilings_uw);
+            let load: u128 = each.map(|(&moved, &most_uw)| self.load(moved).min(most(most_uw, stretch_ns))).sum();
+            over(self.power.drives_idle_uw) + (load / UNITS) as u64
+        });
+        let others_uj = match self.power.scheduled {
+            None => over(self.model.others_uw(stretch_ns, epoch.polling, epoch.not_deep)),
+            Some(line) => {
+                let more_uj = u128::from(cpu_uj + drives_uj) * u128::from(line.slope_ppm) / u128::from(PPM);
+                (u128::from(over(line.base_uw)) + more_uj).saturating_sub(u128::from(cpu_uj + drives_uj)) as u64
+            }
+        };
+        Energy { cpu_uj, drives_uj, others_uj }
     }
 
     /// All drives without load.
@@ -139,6 +153,7 @@ impl Collector {
             moved: vec![vec![(0, 0); scenario.drives.len()]; stretches],
             ceilings_uw: scenario.drives.iter().map(|drive| drive.power.map(|power| power.most_load_uw)).collect(),
             capped_uj: 0,
+            drives: OwnDrives::new(scenario),
             present: (0, 0, scenario.series_ns),
             ended: 0,
             before: Decisions::default(),
@@ -213,18 +228,16 @@ impl Collector {
         debug_assert_eq!(epochs.len(), members);
         let Some(stretch) = self.series.get_mut(self.ended) else { return };
         let measured = self.ended as u64 * self.stretch_ns >= self.warm_up_ns;
+        let (moved, ceilings_uw) = (&self.moved[self.ended], &self.ceilings_uw);
+        let drives = DrivesTook { moved, ceilings_uw, own_uj: self.drives.as_mut().map(|drives| drives.take(moved)) };
         for (index, (member, epoch)) in self.members.iter_mut().zip(&epochs).enumerate() {
-            let energy = member.stretch(epoch, self.stretch_ns, &self.moved[self.ended], &self.ceilings_uw);
+            let energy = member.stretch(epoch, self.stretch_ns, &drives);
             if measured {
                 member.measured.add(&energy);
             }
             if index == 0 {
                 stretch.energy = energy;
-                self.capped_uj += if measured {
-                    member.capped_uj(&self.moved[self.ended], &self.ceilings_uw, self.stretch_ns)
-                } else {
-                    0
-                };
+                self.capped_uj += if measured { member.capped_uj(moved, ceilings_uw, self.stretch_ns) } else { 0 };
             }
         }
         stretch.awake_ns = awake_ns;
@@ -234,6 +247,25 @@ impl Collector {
         if self.ended as u64 * self.stretch_ns == self.warm_up_ns {
             self.before = director.decisions;
             self.switches_before = floor.switches;
+        }
+    }
+
+    /// A drive has moved data for a job.
+    pub(crate) fn moved(&mut self, at_ns: u64, drive: usize, bytes: u32, write: bool) {
+        let stretch = self.stretch_of(at_ns);
+        let Some((read, written)) = self.moved.get_mut(stretch).and_then(|moved| moved.get_mut(drive)) else { return };
+        *(if write { written } else { read }) += u64::from(bytes);
+    }
+
+    /// Drives are to be looked at before a stretch ends: what they take depends on what they do when left alone.
+    pub(crate) fn asks_drives(&self) -> bool {
+        self.drives.is_some()
+    }
+
+    /// A drive did something of its own in the present stretch.
+    pub(crate) fn span(&mut self, drive: usize, span: &Span, moving_uw: u64) {
+        if let Some(drives) = &mut self.drives {
+            drives.span(drive, span, moving_uw);
         }
     }
 
@@ -260,6 +292,7 @@ impl Collector {
             decisions,
             view: director.view(),
             saturated,
+            jobs: Jobs::default(),
         }
     }
 }

@@ -60,20 +60,29 @@ struct Watched {
 impl Watched {
     /// Has been in its state from `from_ns` until `at_ns`, which it returns.
     fn pass(&mut self, from_ns: u64, at_ns: u64) -> u64 {
-        if self.state == State::Awake {
-            self.spent.awake_ns += at_ns - from_ns;
-            self.spent.exit_ns += self.exited_ns.min(at_ns).saturating_sub(from_ns);
+        match self.state {
+            State::Awake => {
+                self.spent.awake_ns += at_ns - from_ns;
+                self.spent.exit_ns += self.exited_ns.min(at_ns).saturating_sub(from_ns);
+            }
+            State::Looks => {
+                self.spent.awake_ns += at_ns - from_ns;
+                self.spent.look_ns += at_ns - from_ns;
+            }
+            State::Shallow | State::Deep => {}
         }
         at_ns
     }
 
     fn turn(&mut self, change: Change) {
         self.state = change.state;
-        if change.state == State::Awake {
-            self.exited_ns = change.at_ns + change.exit_ns;
-        } else {
-            self.low = change.state;
-            self.spent.low = change.state;
+        match change.state {
+            State::Awake => self.exited_ns = change.at_ns + change.exit_ns,
+            State::Looks => {}
+            State::Shallow | State::Deep => {
+                self.low = change.state;
+                self.spent.low = change.state;
+            }
         }
     }
 
@@ -146,6 +155,7 @@ impl Total {
     pub(crate) fn add(&mut self, other: &Self, times: u64) {
         for (epoch, more) in self.epochs.iter_mut().zip(&other.epochs) {
             epoch.cpu_fj += more.cpu_fj * u128::from(times);
+            epoch.cores_fj += more.cores_fj * u128::from(times);
             epoch.polling += more.polling * u128::from(times);
             epoch.not_deep += more.not_deep * u128::from(times);
         }
@@ -166,7 +176,7 @@ pub(crate) fn members<'a>(machine: &'a Machine, family: &'a [Power]) -> impl Ite
 
 impl Meter {
     pub(crate) fn new(machine: &Machine, family: &[Power], topology: &Topology) -> Self {
-        let spent = Spent { awake_ns: 0, exit_ns: 0, step: 0, low: State::Shallow };
+        let spent = Spent { awake_ns: 0, exit_ns: 0, look_ns: 0, step: 0, low: State::Shallow };
         let models: Vec<_> = members(machine, family).map(|power| PowerModel::new(power, &machine.speed)).collect();
         let watched = Watched {
             state: State::Awake,
@@ -211,7 +221,7 @@ impl Meter {
         let watched = &mut self.cores[index];
         let above = watched.khz - self.speed.min_khz;
         let step = above.div_ceil(self.speed.step_khz.max(1)) as usize;
-        watched.spent = Spent { awake_ns: 0, exit_ns: 0, step, low: watched.low };
+        watched.spent = Spent { awake_ns: 0, exit_ns: 0, look_ns: 0, step, low: watched.low };
         let mut from_ns = self.until_ns;
         while let Some(&change) = core.changes.front().filter(|change| change.at_ns < to_ns) {
             core.changes.pop_front();
@@ -243,6 +253,7 @@ impl Meter {
                 let overlap = &overlaps[usize::from(model.exits_at_rest())];
                 let pair = model.pair(EPOCH_NS, overlap, pairs >= model.pairs());
                 epoch.cpu_fj += pair.cpu_fj;
+                epoch.cores_fj += pair.cores_fj;
                 epoch.polling += pair.polling;
                 epoch.not_deep += pair.not_deep;
             }

@@ -21,6 +21,7 @@ mod abilities;
 mod collect;
 mod core;
 mod director;
+mod drives;
 mod due;
 mod floor;
 mod host;
@@ -30,6 +31,7 @@ mod naive;
 mod order;
 mod plain;
 mod request;
+mod scheduled;
 mod sensors;
 mod window;
 
@@ -43,7 +45,7 @@ pub use meter::EPOCH_NS;
 
 use crate::outcome::Outcome;
 use crate::scenario::{Arrival, Connection, Kind, Scenario, Sensors};
-use crate::ssd::Ssd;
+use crate::ssd::{Ssd, SsdModel};
 use crate::trace::{Recorder, What};
 use collect::Collector;
 use core::Core;
@@ -55,6 +57,7 @@ use meter::{Meter, Metering};
 use order::Order;
 use plain::PlainMeter;
 use request::Plan;
+use scheduled::Scheduled;
 
 /// Why a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -131,6 +134,9 @@ pub type Source<'a> = Box<dyn Iterator<Item = Arrival> + 'a>;
 /// As [`run_traced`].
 #[doc(hidden)]
 pub fn run_naive(scenario: &Scenario, policy: Box<dyn Policy>, out: &mut dyn Write) -> Result<Outcome, RunError> {
+    if scenario.scheduled.is_some() {
+        return Err(RunError::Scenario("only cores that poll can be run in the plain order".to_owned()));
+    }
     let meter = Box::new(PlainMeter::new(scenario));
     World::with_meter(scenario, policy, Some(out), meter)?.run(naive::run)
 }
@@ -172,6 +178,9 @@ pub(crate) struct World<'a> {
     meter: Box<dyn Metering>,
     director: Director,
     collector: Collector,
+    /// How many cores poll; those that follow are scheduled.
+    polls: usize,
+    scheduled: Option<Box<Scheduled>>,
     /// Scratch.
     sent: Vec<Sent>,
     submissions: Vec<Submission>,
@@ -194,8 +203,8 @@ impl<'a> World<'a> {
     ) -> Result<Self, RunError> {
         check(scenario)?;
         let topology = &scenario.topology;
-        let count = topology.len();
-        let home = |thread: u16| thread % count as u16;
+        let polls = scenario.scheduled.as_ref().map_or(topology.len(), |cores| usize::from(cores.first_core));
+        let home = |thread: u16| thread % polls as u16;
         let connections = &scenario.workload.connections;
         let (seed, network) = (scenario.seed, scenario.machine.network);
         let mut floor = Floor::new(
@@ -227,7 +236,7 @@ impl<'a> World<'a> {
             hosts: connections.iter().enumerate().map(|(index, one)| Host::new(index, one, seed)).collect(),
             source: None,
             coming: None,
-            drives: scenario.drives.iter().map(Ssd::new).collect(),
+            drives: scenario.drives.iter().map(|model| drive(model, scenario)).collect(),
             half_trip_ns: network.round_trip_ns / 2,
             ingress: links.clone(),
             egress: links,
@@ -236,6 +245,8 @@ impl<'a> World<'a> {
             meter,
             director,
             collector: Collector::new(scenario),
+            polls,
+            scheduled: Scheduled::new(scenario).map(Box::new),
             sent: Vec::new(),
             submissions: Vec::new(),
             answers: Vec::new(),
@@ -249,7 +260,10 @@ impl<'a> World<'a> {
         engine(&mut self);
         let duration_ns = self.scenario.duration_ns;
         let held_back = self.hosts.iter().map(|host| host.held_back(duration_ns)).sum();
-        let outcome = self.collector.finish(&self.director, self.floor.switches, held_back);
+        let mut outcome = self.collector.finish(&self.director, self.floor.switches, held_back);
+        if let Some(scheduled) = self.scheduled {
+            outcome.jobs = scheduled.finish();
+        }
         self.floor.recorder.finish()?;
         Ok(outcome)
     }
@@ -258,7 +272,8 @@ impl<'a> World<'a> {
     /// that waits for an answer sends the next request.
     fn window_ns(&self) -> u64 {
         let connections = &self.scenario.workload.connections;
-        let least = if connections.iter().any(request::writes) { Ssd::least_latency_ns } else { Ssd::least_read_ns };
+        let writes = connections.iter().any(request::writes) || self.scheduled.is_some();
+        let least = if writes { Ssd::least_latency_ns } else { Ssd::least_read_ns };
         let drives = self.drives.iter().map(least).min().unwrap_or(u64::MAX);
         let waits = connections.iter().any(|connection| connection.depth != u32::MAX);
         let hosts = if waits { self.scenario.machine.network.round_trip_ns } else { u64::MAX };
@@ -353,6 +368,7 @@ impl<'a> World<'a> {
             }
             self.collector.spend(&total);
             if ends {
+                self.ask_drives(end_ns);
                 self.collector.stretch(&mut self.director, &self.floor);
             }
         }
@@ -362,6 +378,50 @@ impl<'a> World<'a> {
     fn sensed_ns(&self) -> u64 {
         self.director.sensors.as_ref().map_or(u64::MAX, sensors::Sensors::end_ns)
     }
+}
+
+impl World<'_> {
+    /// What drives did of their own until a stretch ends.
+    fn ask_drives(&mut self, end_ns: u64) {
+        if !self.collector.asks_drives() {
+            return;
+        }
+        for index in 0..self.drives.len() {
+            self.drives[index].advance(end_ns);
+            self.spans(index, end_ns - 1);
+        }
+    }
+
+    /// Tells of what a drive did of its own in the present stretch.
+    fn spans(&mut self, index: usize, at_ns: u64) {
+        let moving_uw = self.drives[index].moving_uw();
+        for span in self.drives[index].spans() {
+            self.collector.span(index, &span, moving_uw);
+            let code = index as u64 | (span.doing as u64) << 32;
+            self.floor.recorder.note(at_ns, What::Drive, code, span.to_ns - span.from_ns);
+        }
+    }
+
+    /// A request of a job reaches its drive.
+    fn submit_io(&mut self, scheduled: &mut Scheduled, io: &scheduled::Io) {
+        let (drive, request) = scheduled.command(io);
+        let (name, done_ns) = (scheduled.name(io), self.drives[drive].submit(&request));
+        self.floor.recorder.note(io.at_ns, What::Submitted, name, drive as u64);
+        self.floor.recorder.note(done_ns, What::Completed, name, drive as u64);
+        self.collector.moved(io.at_ns, drive, request.bytes, io.write());
+        self.spans(drive, io.at_ns);
+        scheduled.completed(io, done_ns);
+    }
+}
+
+/// A drive in the state that the scenario wants.
+fn drive(model: &SsdModel, scenario: &Scenario) -> Ssd {
+    let mut drive = Ssd::new(model);
+    if let Some(scheduled) = &scenario.scheduled {
+        drive.set_state(scheduled.drive_state);
+        drive.set_autonomous(scheduled.drive_autonomous);
+    }
+    drive
 }
 
 fn share_threads(connections: &[Connection]) -> bool {
@@ -399,6 +459,9 @@ fn check(scenario: &Scenario) -> Result<(), RunError> {
     if speed.min_khz == 0 || speed.min_khz > speed.max_khz || scenario.machine.poll.batch == 0 {
         return wrong("speed.min_khz must be at least 1 and at most speed.max_khz, poll.batch at least 1".to_owned());
     }
+    if let Some(scheduled) = &scenario.scheduled {
+        check_scheduled(scenario, scheduled).or_else(wrong)?;
+    }
     for (index, connection) in scenario.workload.connections.iter().enumerate() {
         let (first, count) = connection.drives;
         if connection.thread >= scenario.threads {
@@ -424,4 +487,35 @@ fn check(scenario: &Scenario) -> Result<(), RunError> {
         }
     }
     Ok(())
+}
+
+fn check_scheduled(scenario: &Scenario, scheduled: &crate::jobs::Scheduled) -> Result<(), String> {
+    let (cores, first) = (scenario.topology.len(), usize::from(scheduled.first_core));
+    if first >= cores || (first == 0 && scenario.threads > 0) {
+        return Err(format!(
+            "of {cores} cores those from {first} on are scheduled: I/O threads need others, and jobs these"
+        ));
+    }
+    let scheduled_core = |core: u16| (first..cores).contains(&usize::from(core));
+    for (index, job) in scheduled.jobs.iter().enumerate() {
+        let (core, count) = job.cores;
+        if count == 0 || !scheduled_core(core) || !scheduled_core(core + count - 1) {
+            return Err(format!(
+                "job {index} runs on cores {core} to {}, and those from {first} to {} are scheduled",
+                core + count,
+                cores - 1
+            ));
+        }
+        if job.way == crate::jobs::Way::UringPolled && !scheduled_core(job.helper) {
+            return Err(format!("the worker of job {index} is on core {}, which is not scheduled", job.helper));
+        }
+        if job.quota.is_some_and(|quota| usize::from(quota) >= scheduled.quotas.len()) {
+            return Err(format!("job {index} has a quota that is not there"));
+        }
+        if job.bytes > 0 && usize::from(job.drive) >= scenario.drives.len() {
+            return Err(format!("job {index} uses drive {}, and there are {}", job.drive, scenario.drives.len()));
+        }
+    }
+    let of_none = scheduled.quotas.iter().any(|quota| quota.period_ns == 0 || quota.slice_ns == 0);
+    if of_none { Err("a quota needs a period and a slice".to_owned()) } else { Ok(()) }
 }

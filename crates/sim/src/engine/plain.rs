@@ -103,6 +103,7 @@ impl PlainMeter {
                 let overlap = Overlap::new(EPOCH_NS, billed(spent[core.index()]), second);
                 let pair = model.pair(EPOCH_NS, &overlap, pairs >= model.pairs());
                 epoch.cpu_fj += pair.cpu_fj;
+                epoch.cores_fj += pair.cores_fj;
                 epoch.polling += pair.polling;
                 epoch.not_deep += pair.not_deep;
                 any = any || overlap.not_deep;
@@ -150,7 +151,7 @@ impl History {
         let begun = self.states.iter().filter(|change| change.at_ns < to_ns).count();
         self.states.drain(..begun.saturating_sub(1));
         let step = (speed.min_khz..self.khz).step_by(speed.step_khz.max(1) as usize).count();
-        Spent { awake_ns, exit_ns, step, low: self.low }
+        Spent { awake_ns, exit_ns, look_ns: 0, step, low: self.low }
     }
 
     /// Sets the frequency that holds at `now_ns` by all orders given before; whether a transition has ended.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use pilotlight_plant::{Of, Quantity, Reading, ReadingId, Source, Stat, Window};
 
-use super::collect::Member;
+use super::collect::{DrivesTook, Member};
 use super::floor::Submission;
 use super::meter::Total;
 use crate::histogram::Histogram;
@@ -107,7 +107,8 @@ impl Sensors {
     fn values(&mut self, happened: &Happened) -> Vec<Option<u64>> {
         let window_ns = self.config.window_ns;
         let a_second = |all: u64| (u128::from(all) * 1_000_000_000 / u128::from(window_ns)) as u64;
-        let energy = self.power.stretch(&self.spent.epochs[0], window_ns, &happened.moved, &self.ceilings_uw);
+        let drives = DrivesTook { moved: &happened.moved, ceilings_uw: &self.ceilings_uw, own_uj: None };
+        let energy = self.power.stretch(&self.spent.epochs[0], window_ns, &drives);
         let drive_uw = |drive: usize| {
             let idle_uw = self.power.drives_idle_uw() / self.ceilings_uw.len().max(1) as u64;
             idle_uw + a_second(self.power.load_uj(happened.moved[drive], self.ceilings_uw[drive], window_ns))

@@ -3,6 +3,8 @@
 use super::World;
 use super::core::Core;
 use super::meter::EPOCH_NS;
+use super::scheduled::Scheduled;
+use crate::ssd::Ssd;
 
 pub(crate) fn run(world: &mut World<'_>) {
     let longest_ns = world.window_ns();
@@ -45,11 +47,14 @@ enum Calm {
 }
 
 fn calm(world: &mut World<'_>) -> Calm {
-    let World { cores, floor, meter, .. } = world;
+    let World { cores, floor, meter, scheduled, .. } = world;
+    if scheduled.as_ref().is_some_and(|scheduled| !scheduled.is_quiet()) {
+        return Calm::None;
+    }
     if !meter.is_calm(floor.changed_ns) || !cores.iter_mut().all(|core| core.is_settled(floor)) {
         return Calm::None;
     }
-    if cores.iter().any(Core::idles) { Calm::UntilSomethingComes } else { Calm::Lasting }
+    if scheduled.is_some() || cores.iter().any(Core::idles) { Calm::UntilSomethingComes } else { Calm::Lasting }
 }
 
 /// The next moment at which anything comes to a core.
@@ -60,14 +65,21 @@ fn next_event(world: &World<'_>) -> u64 {
     let submitted = world.floor.submissions.iter().map(|submission| submission.at_ns).min().unwrap_or(u64::MAX);
     let answered = world.floor.answers.iter().map(|answer| answer.at_ns).min().unwrap_or(u64::MAX);
     let traced = world.coming.map_or(u64::MAX, |arrival| arrival.at_ns.saturating_add(half_ns));
-    sent.min(due).min(submitted).min(answered).min(traced)
+    let job = world.scheduled.as_ref().map_or(u64::MAX, |scheduled| scheduled.next_ns());
+    sent.min(due).min(submitted).min(answered).min(traced).min(job)
 }
 
 /// One window, from `from_ns` until `until_ns` or until the policy is asked; where it has ended.
 fn window(world: &mut World<'_>, from_ns: u64, until_ns: u64) -> u64 {
     arrivals(world, until_ns);
     let (until_ns, asks) = if world.floor.moving == 0 { alone(world, until_ns) } else { together(world, until_ns) };
-    drives(world, from_ns, until_ns);
+    let mut scheduled = world.scheduled.take();
+    if let Some(scheduled) = &mut scheduled {
+        jobs(world, scheduled, from_ns, until_ns);
+    } else {
+        drives(world, from_ns, until_ns);
+    }
+    world.scheduled = scheduled;
     network(world, from_ns, until_ns);
     if asks {
         world.ask();
@@ -109,7 +121,11 @@ fn arrivals(world: &mut World<'_>, until_ns: u64) {
 
 /// Every core alone: the main core first, for where it asks is the end for the others.
 fn alone(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
-    let World { cores, floor, main, .. } = world;
+    let World { cores, floor, main, polls, .. } = world;
+    let cores = &mut cores[..*polls];
+    if *main >= cores.len() {
+        return (until_ns, false); // nobody polls
+    }
     let asks = cores[*main].advance(floor, until_ns, true);
     let until_ns = if asks { cores[*main].now_ns } else { until_ns };
     for (index, core) in cores.iter_mut().enumerate() {
@@ -130,8 +146,8 @@ fn together(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
         end = (cores[*main].now_ns, true);
     }
     let end = in_turn(world, &involved, end);
-    let World { cores, floor, main, .. } = world;
-    for (index, core) in cores.iter_mut().enumerate() {
+    let World { cores, floor, main, polls, .. } = world;
+    for (index, core) in cores.iter_mut().enumerate().take(*polls) {
         if index != *main && !involved.contains(&index) {
             core.advance(floor, end.0, true);
         }
@@ -169,6 +185,32 @@ fn in_turn(world: &mut World<'_>, involved: &[usize], (until_ns, asks): (u64, bo
         }
         world.deliver();
     }
+}
+
+/// Scheduled cores, and then all drives: what jobs and I/O threads submit goes in the order of time.
+fn jobs(world: &mut World<'_>, scheduled: &mut Scheduled, from_ns: u64, until_ns: u64) {
+    scheduled.advance(from_ns, until_ns, &world.cores, &mut world.floor);
+    let mut ios = scheduled.take_ios();
+    ios.sort_unstable();
+    let mut submissions = std::mem::take(&mut world.floor.submissions);
+    submissions.sort_unstable();
+    let later = submissions.split_off(submissions.partition_point(|submission| submission.at_ns < until_ns));
+    let (mut ios, mut submissions) = (ios.iter().peekable(), submissions.iter().peekable());
+    loop {
+        match (ios.peek(), submissions.peek()) {
+            (Some(io), Some(submission)) if (submission.at_ns, submission.core) < (io.at_ns, io.core) => {
+                submissions.next().into_iter().for_each(|submission| world.submit(submission));
+            }
+            (Some(_), _) => ios.next().into_iter().for_each(|io| world.submit_io(scheduled, io)),
+            (None, Some(_)) => submissions.next().into_iter().for_each(|submission| world.submit(submission)),
+            (None, None) => break,
+        }
+    }
+    world.floor.submissions = later;
+    if scheduled.halts(until_ns) {
+        scheduled.jobs.to_move_ns = world.drives.iter().map(Ssd::to_move_ns).max().unwrap_or(0);
+    }
+    scheduled.settle(until_ns, &mut world.cores, &mut world.floor);
 }
 
 fn drives(world: &mut World<'_>, from_ns: u64, until_ns: u64) {

@@ -120,6 +120,7 @@ impl Model {
                 asleep_after_ns: self.asleep_after_ns,
             }),
             slow: None,
+            energy: None,
         }
     }
 }

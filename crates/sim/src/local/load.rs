@@ -1,45 +1,6 @@
 //! What jobs do: one pattern, one size, a number of jobs of a depth, and a way of having requests done.
 
-/// How a request is had done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// A synchronous call; the kernel wakes the job at an interrupt.
-    Interrupt,
-    /// A synchronous call that looks at the queue until the request is done.
-    Classic,
-    /// A synchronous call that sleeps half of the mean time and then looks.
-    Hybrid,
-    /// `libaio`, by interrupt.
-    Libaio,
-    /// `io_uring`, by interrupt.
-    Uring,
-    /// `io_uring` with a thread in the kernel that submits and looks.
-    UringPolled,
-    /// `posixaio`: a helper thread makes synchronous calls, one at a time for a file.
-    PosixAio,
-    /// Without the kernel, looking all the time (SPDK).
-    Bypass,
-}
-
-impl Way {
-    /// Whether a job has one request in progress, whatever depth is asked.
-    #[must_use]
-    pub fn is_synchronous(self) -> bool {
-        matches!(self, Self::Interrupt | Self::Classic | Self::Hybrid | Self::PosixAio)
-    }
-}
-
-/// The order of requests in the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scheduler {
-    /// None.
-    #[default]
-    None,
-    /// `kyber`.
-    Kyber,
-    /// `mq-deadline`.
-    Deadline,
-}
+pub use crate::jobs::{Scheduler, Way};
 
 /// What jobs do.
 #[derive(Clone, Debug, PartialEq, Eq)]

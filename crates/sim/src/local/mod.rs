@@ -7,6 +7,7 @@
 //! [`tally`]: what is counted, and the energy it comes to. *Properties.* Pure: machine and load give the same tally everywhere.
 //! docs/seeds-machines.md says what is modelled and what is not.
 
+mod converted;
 pub mod covered;
 pub mod drive;
 pub mod engine;

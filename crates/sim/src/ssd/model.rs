@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use super::stage_model::{Cache, Controller, DriveState, Rest, Slow};
+use super::stage_model::{Cache, Controller, DriveEnergy, DriveState, Rest, Slow};
 
 /// A drive: what `profiles/ssd/NAME.toml` says.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -44,6 +44,9 @@ pub struct SsdModel {
     /// Page reads that take longer. Without it none do.
     #[serde(default)]
     pub slow: Option<Slow>,
+    /// What it takes by state and byte. Without it the machine's figures for all drives hold.
+    #[serde(default)]
+    pub energy: Option<DriveEnergy>,
 }
 
 /// What a drive can draw.

@@ -113,6 +113,22 @@ pub struct Slow {
     pub mean_ns: u64,
 }
 
+/// What a drive takes by state and byte; what moving data takes stands in its power states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DriveEnergy {
+    /// Awake, in microwatts.
+    pub awake_uw: u64,
+    /// At its own rest.
+    pub rest_uw: u64,
+    /// In its lowest power state.
+    pub asleep_uw: u64,
+    /// Picojoules for each byte read.
+    pub read_pj_per_byte: u64,
+    /// Picojoules for each byte written.
+    pub write_pj_per_byte: u64,
+}
+
 impl SsdModel {
     /// Whether it has any stage beside front and dies.
     #[must_use]

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test takes what it needs
 
 use pilotlight_plant::{Policy, Topology};
+use pilotlight_sim::jobs::JobCosts;
 use pilotlight_sim::machine::{
     ByState, DirectorCosts, Family, KernelCosts, Machine, Network, PollCosts, Power, SleepCosts, Speed,
 };
@@ -77,7 +78,9 @@ pub(crate) fn machine() -> Machine {
                 kernel_idles_deep: false,
                 exit_at_rest: false,
             },
+            scheduled: None,
         },
+        jobs: JobCosts::default(),
     }
 }
 
@@ -104,6 +107,7 @@ pub(crate) fn scenario(cores: u16, drives: u16, rate: f64, duration_ns: u64, see
         topology: Topology::paired(cores).unwrap(),
         threads: cores,
         drives: vec![drive(); usize::from(drives)],
+        scheduled: None,
         workload: Workload { connections: connections(cores, cores, drives, rate) },
         duration_ns,
         warm_up_ns: 0,

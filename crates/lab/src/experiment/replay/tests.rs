@@ -102,6 +102,7 @@ fn counting(scenario: &Scenario, source: Option<Source<'_>>, seen: &mut Vec<(u64
         decisions: pilotlight_sim::outcome::Decisions::default(),
         view: Vec::new(),
         saturated: false,
+        jobs: pilotlight_sim::outcome::Jobs::default(),
     };
     for stretch in &mut outcome.series {
         stretch.energy.cpu_uj = scenario.series_ns / 1000;
@@ -136,6 +137,7 @@ fn bare(duration_ns: u64, series_ns: u64) -> Scenario {
         topology: pilotlight_plant::Topology::flat(4).unwrap(),
         threads: 4,
         drives: vec![drive; 4],
+        scheduled: None,
         workload: pilotlight_sim::scenario::Workload::default(),
         duration_ns,
         warm_up_ns: 0,

@@ -3,7 +3,7 @@
 //! The series of the whole has for each window that was not simulated the mean of its stratum, and the requests that its load says.
 
 use pilotlight_sim::histogram::Histogram;
-use pilotlight_sim::outcome::{Decisions, Energy, Outcome, Requests, Stretch};
+use pilotlight_sim::outcome::{Decisions, Energy, Jobs, Outcome, Requests, Stretch};
 use pilotlight_sim::scenario::Scenario;
 use pilotlight_trace::sampling::Plan;
 
@@ -159,6 +159,7 @@ impl<'a> Total<'a> {
         let span_ns = loads.len() as u64 * self.window_ns;
         let [answered, in_progress] = self.requests.map(|count| count.round() as u64);
         Outcome {
+            jobs: Jobs::default(),
             measured_ns: span_ns,
             requests: Requests { issued: answered + in_progress, answered, in_progress },
             label_ns: self.latency.iter().map(|&(label, ..)| (label, span_ns)).collect(),

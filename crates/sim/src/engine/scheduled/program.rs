@@ -1,0 +1,400 @@
+//! What a job does next: pieces of work for the processor, by the way in which its requests are had done.
+//!
+//! | way | on the way in | until it is done | on the way back |
+//! |---|---|---|---|
+//! | interrupt | the call, half a switch | asleep | interrupt, half a switch |
+//! | classic polling | the call | looking | half a look, the end of the call |
+//! | hybrid polling | the call with a timer, half a switch | asleep for half of the mean, then looking | as classic |
+//! | `io_uring` polled | a ring; a worker calls | looking | the worker completes |
+//! | SPDK | no call | looking | nothing |
+//!
+//! Which requests are in progress, and when a job thinks, is as in fio: `think_after` requests, then a rest once they are all back. A job
+//! that can go on lets others of its core go first after each request.
+
+use std::collections::VecDeque;
+
+use super::task::{Ended, Piece};
+use super::{Io, Scheduled, work};
+use crate::engine::floor::Floor;
+use crate::jobs::{Job, Scheduler, Way};
+use crate::rng::Stream;
+use crate::trace::What;
+
+/// A request in progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Request {
+    issued_ns: u64,
+    left_ns: u64,
+    pub(super) number: u64,
+    pub(super) write: bool,
+}
+
+/// What happens to a job from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    /// It begins, or goes on after a rest.
+    Begins(usize),
+    /// The drive has done a request.
+    Done(usize, Request),
+    /// It slept before it looks, and a timer wakes it.
+    Timer(usize, Request),
+}
+
+impl Event {
+    pub(super) fn job(&self) -> usize {
+        match self {
+            Self::Begins(job) | Self::Done(job, _) | Self::Timer(job, _) => *job,
+        }
+    }
+}
+
+/// What a piece leads to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Then {
+    /// Nothing: it sleeps, if it has nothing else to do.
+    Nothing,
+    /// It looks what there is to do.
+    GoesOn(usize),
+    /// It submits from now on.
+    Issues(usize, Request),
+    /// The request leaves the program.
+    Leaves(usize, Request),
+    /// It leaves whoever submits for it, or has the scheduler's lock.
+    Submits(usize, Request, bool),
+    /// The interrupt of a request has been handled, or its worker is done.
+    Handled(usize, Request),
+    /// It is awake, and looks.
+    Looks(usize, Request),
+    /// It has seen that the request is done.
+    Found(usize, Request),
+    /// And has the answer.
+    Has(usize, Request),
+}
+
+pub(super) struct Program {
+    pub(super) job: Job,
+    pub(super) task: usize,
+    helper: Option<usize>,
+    ready: VecDeque<Request>,
+    outstanding: u32,
+    waits: bool,
+    /// Submitted since it rested last.
+    burst: u32,
+    number: u64,
+    draws: Stream,
+    /// Of the request that it looks for: since when it looks, and when it is done, as far as is known.
+    awake_ns: Option<u64>,
+    done_ns: Option<u64>,
+}
+
+impl Program {
+    pub(super) fn new(job: Job, task: usize, helper: Option<usize>, draws: Stream) -> Self {
+        Self {
+            job,
+            task,
+            helper,
+            ready: VecDeque::new(),
+            outstanding: 0,
+            waits: false,
+            burst: 0,
+            number: 0,
+            draws,
+            awake_ns: None,
+            done_ns: None,
+        }
+    }
+
+    fn burst_over(&self) -> bool {
+        self.job.think_after > 0 && self.burst >= self.job.think_after
+    }
+
+    /// Whether it may have one more request in progress.
+    fn may_submit(&self) -> bool {
+        let depth = if self.job.way.is_synchronous() { 1 } else { self.job.depth };
+        self.outstanding < depth && !self.burst_over()
+    }
+}
+
+impl Scheduled {
+    /// A piece has ended; whether its task lets others of its class go first.
+    pub(super) fn ended(&mut self, ended: &Ended<Then>, floor: &mut Floor<'_>) -> bool {
+        let (now_ns, task) = (ended.at_ns, ended.task);
+        match ended.then {
+            Then::Nothing => false,
+            Then::GoesOn(job) => self.goes_on(job, now_ns, floor),
+            Then::Issues(job, request) => {
+                self.jobs.requests.issued += 1;
+                let bytes = u64::from(self.programs[job].job.bytes);
+                let code = bytes | u64::from(request.write) << 32;
+                floor.recorder.note(now_ns, What::Issued, self.name_of(job, request.number), code);
+                let own_ns = self.own_ns(job);
+                self.dispatch.push(task, work(own_ns), Then::Leaves(job, Request { issued_ns: now_ns, ..request }));
+                false
+            }
+            Then::Leaves(job, request) => self.leaves(job, task, request, ended),
+            Then::Submits(job, request, locked) => self.submits(job, task, request, locked, ended),
+            Then::Handled(job, request) => self.handled(job, request, now_ns),
+            Then::Looks(job, request) => {
+                let program = &mut self.programs[job];
+                program.awake_ns = Some(now_ns);
+                let found_ns = program.done_ns.unwrap_or(u64::MAX);
+                self.looks(job, request, found_ns);
+                self.was_away(job, request);
+                false
+            }
+            Then::Found(job, request) => {
+                self.dispatch.push(task, work(self.costs.complete_ns), Then::Has(job, request));
+                false
+            }
+            Then::Has(job, request) => {
+                self.taken(job, request, now_ns, floor);
+                self.dispatch.push(task, work(0), Then::GoesOn(job));
+                true
+            }
+        }
+    }
+
+    /// Something happens to a job.
+    pub(super) fn happens(&mut self, now_ns: u64, event: Event) {
+        match event {
+            Event::Begins(job) => self.wake(job, now_ns, work(0), Then::GoesOn(job), true),
+            Event::Timer(job, request) => {
+                if let Some(stretch) = self.stretch(now_ns) {
+                    stretch.timers += 1;
+                }
+                let ns = self.costs.timer_ns / 2 + self.costs.switch_ns / 2;
+                self.wake(job, now_ns, work(ns), Then::Looks(job, request), false);
+            }
+            Event::Done(job, request) => match (self.programs[job].job.way, self.programs[job].helper) {
+                (_, Some(helper)) => {
+                    self.dispatch.push(helper, work(self.costs.complete_ns), Then::Handled(job, request));
+                    self.dispatch.wake(now_ns, helper, true);
+                }
+                (Way::Bypass, _) => {
+                    self.handled(job, request, now_ns);
+                }
+                _ => self.interrupt(job, request, now_ns),
+            },
+        }
+    }
+
+    /// An interrupt, or one more request for a handler that is at work.
+    fn interrupt(&mut self, job: usize, request: Request, now_ns: u64) {
+        let cpu = self.dispatch.cpu_of(self.programs[job].task);
+        let handler = self.handlers[cpu];
+        let mut ns = self.costs.complete_ns;
+        if self.dispatch.is_asleep(handler) {
+            ns += self.costs.interrupt_ns;
+            if let Some(stretch) = self.stretch(now_ns) {
+                stretch.interrupts += 1;
+            }
+        }
+        self.dispatch.push(handler, work(ns), Then::Handled(job, request));
+        self.dispatch.wake(now_ns, handler, false);
+    }
+
+    fn wake(&mut self, job: usize, now_ns: u64, piece: Piece, then: Then, early: bool) {
+        let task = self.programs[job].task;
+        self.dispatch.push(task, piece, then);
+        self.dispatch.wake(now_ns, task, early);
+    }
+
+    fn goes_on(&mut self, job: usize, now_ns: u64, floor: &mut Floor<'_>) -> bool {
+        self.programs[job].waits = false;
+        if let Some(request) = self.programs[job].ready.pop_front() {
+            self.taken(job, request, now_ns, floor);
+        }
+        if self.thinks(job, now_ns) {
+            return false;
+        }
+        let program = &mut self.programs[job];
+        if !program.may_submit() {
+            return self.waits(job, now_ns);
+        }
+        let task = program.task;
+        let write = program.draws.below(1_000_000) < u64::from(program.job.writes_ppm);
+        let request = Request { number: program.number, write, ..Request::default() };
+        let ns = self.costs.job_ns + program.job.cpu_ns;
+        program.number += 1;
+        program.outstanding += 1;
+        program.burst += 1;
+        let then = if program.job.bytes > 0 { Then::Issues(job, request) } else { Then::Has(job, request) };
+        self.dispatch.push(task, work(ns), then);
+        false
+    }
+
+    /// Rests where it is time to, and everything it has submitted is back.
+    fn thinks(&mut self, job: usize, now_ns: u64) -> bool {
+        let program = &mut self.programs[job];
+        if !program.burst_over() || program.outstanding > 0 {
+            return false;
+        }
+        program.burst = 0;
+        let (spin_ns, think_ns, task) = (program.job.think_spin_ns, program.job.think_ns, program.task);
+        if spin_ns > 0 {
+            self.dispatch.push(task, work(spin_ns), Then::Nothing);
+        }
+        self.push(now_ns + think_ns.max(spin_ns), Event::Begins(job));
+        true
+    }
+
+    /// The program's own part of a request.
+    fn own_ns(&self, job: usize) -> u64 {
+        let (costs, job) = (&self.costs, &self.programs[job].job);
+        let call_ns = costs.submit_ns + self.pages_ns(job);
+        match job.way {
+            Way::Interrupt | Way::Classic => call_ns,
+            Way::Hybrid => call_ns + costs.timer_ns / 2,
+            Way::Libaio => call_ns + costs.libaio_ns,
+            Way::Uring => call_ns + costs.uring_ns,
+            Way::UringPolled => costs.ring_ns,
+            Way::PosixAio => call_ns + costs.hand_over_ns,
+            Way::Bypass => costs.bypass_ns,
+        }
+    }
+
+    fn pages_ns(&self, job: &Job) -> u64 {
+        self.costs.page_ns_per_kib * u64::from(job.bytes) / 1024
+    }
+
+    /// The program is done with a request: it or its worker submits it.
+    fn leaves(&mut self, job: usize, task: usize, request: Request, ended: &Ended<Then>) -> bool {
+        let program = &self.programs[job];
+        let Some(helper) = program.helper else { return self.submits(job, task, request, false, ended) };
+        let ns = self.costs.submit_ns + self.pages_ns(&program.job);
+        self.dispatch.push(helper, work(ns), Then::Submits(job, request, false));
+        self.dispatch.wake(ended.at_ns, helper, true);
+        self.submitted(job, ended.at_ns)
+    }
+
+    /// A request goes to its drive, behind the scheduler's lock if there is one: one holds it at a time while others try.
+    fn submits(&mut self, job: usize, task: usize, request: Request, locked: bool, ended: &Ended<Then>) -> bool {
+        let now_ns = ended.at_ns;
+        let hold_ns = match self.programs[job].job.scheduler {
+            Scheduler::Kyber => self.costs.kyber_ns,
+            Scheduler::Deadline => self.costs.deadline_ns,
+            Scheduler::None => 0,
+        };
+        if hold_ns > 0 && !locked {
+            self.lock_ns = self.lock_ns.max(now_ns) + hold_ns;
+            self.dispatch.push(task, work(self.lock_ns - now_ns), Then::Submits(job, request, true));
+            return false;
+        }
+        let request = Request { left_ns: now_ns, ..request };
+        let (core, number) = ((self.first_core + ended.cpu) as u16, self.made);
+        self.made += 1;
+        self.ios.push(Io { at_ns: now_ns, core, number, job, request });
+        match self.programs[job].job.way {
+            Way::Classic => {
+                self.looks(job, request, u64::MAX);
+                false
+            }
+            Way::Hybrid => {
+                let away_ns = self.away.1 / self.away.0.max(1);
+                (self.programs[job].awake_ns, self.programs[job].done_ns) = (None, None);
+                self.push(now_ns + away_ns / 2, Event::Timer(job, request));
+                self.switches(now_ns);
+                self.dispatch.push(task, work(self.costs.switch_ns / 2), Then::Nothing);
+                false
+            }
+            Way::UringPolled => false,
+            _ => self.submitted(job, now_ns),
+        }
+    }
+
+    /// What a job does once a request is on its way: it waits if there is nothing else to do.
+    fn submitted(&mut self, job: usize, now_ns: u64) -> bool {
+        let program = &self.programs[job];
+        if program.ready.is_empty() && !program.may_submit() {
+            return self.waits(job, now_ns);
+        }
+        self.dispatch.push(program.task, work(0), Then::GoesOn(job));
+        true
+    }
+
+    /// Nothing to do until something is done, or the rest of what is done.
+    fn waits(&mut self, job: usize, now_ns: u64) -> bool {
+        let program = &mut self.programs[job];
+        if !program.ready.is_empty() {
+            self.dispatch.push(program.task, work(0), Then::GoesOn(job));
+            return true;
+        }
+        program.waits = true;
+        let (task, spins) = (program.task, program.job.way.spins());
+        if !spins {
+            self.switches(now_ns);
+            self.dispatch.push(task, work(self.costs.switch_ns / 2), Then::Nothing);
+        }
+        false
+    }
+
+    fn switches(&mut self, now_ns: u64) {
+        if let Some(stretch) = self.stretch(now_ns) {
+            stretch.switches += 1;
+        }
+    }
+
+    fn looks(&mut self, job: usize, request: Request, found_ns: u64) {
+        let more_ns = self.costs.look_ns / 2;
+        self.dispatch.push(self.programs[job].task, Piece::Look { found_ns, more_ns }, Then::Found(job, request));
+    }
+
+    /// Half of this is how long others sleep.
+    fn was_away(&mut self, job: usize, request: Request) {
+        if let (Some(awake_ns), Some(done_ns)) = (self.programs[job].awake_ns, self.programs[job].done_ns) {
+            self.away.0 += 1;
+            self.away.1 += awake_ns.max(done_ns) - request.left_ns;
+        }
+    }
+
+    /// It is known when a drive will have done a request.
+    pub(super) fn will_be_done(&mut self, job: usize, request: Request, done_ns: u64) {
+        let program = &mut self.programs[job];
+        match program.job.way {
+            Way::Classic => self.dispatch.found(program.task, done_ns),
+            Way::Hybrid => {
+                program.done_ns = Some(done_ns);
+                if program.awake_ns.is_some() {
+                    self.dispatch.found(program.task, done_ns);
+                    self.was_away(job, request);
+                }
+            }
+            _ => self.push(done_ns, Event::Done(job, request)),
+        }
+    }
+
+    /// The kernel has a request's end for a job.
+    fn handled(&mut self, job: usize, request: Request, now_ns: u64) -> bool {
+        let program = &mut self.programs[job];
+        program.ready.push_back(request);
+        if std::mem::take(&mut program.waits) {
+            let ns = if program.job.way.spins() { 0 } else { self.costs.switch_ns / 2 };
+            self.wake(job, now_ns, work(ns), Then::GoesOn(job), true);
+        }
+        false
+    }
+
+    /// The program has an answer.
+    fn taken(&mut self, job: usize, request: Request, now_ns: u64, floor: &mut Floor<'_>) {
+        let measured = (self.measured_ns.0..self.measured_ns.1).contains(&now_ns);
+        let name = self.name_of(job, request.number);
+        let program = &mut self.programs[job];
+        program.outstanding -= 1;
+        let bytes = u64::from(program.job.bytes);
+        self.jobs.operations[job] += u64::from(measured);
+        if bytes == 0 {
+            return;
+        }
+        let latency_ns = now_ns - request.issued_ns;
+        floor.recorder.note(now_ns, What::Received, name, latency_ns);
+        self.jobs.requests.answered += 1;
+        if measured {
+            let of = if request.write { &mut self.jobs.writes } else { &mut self.jobs.reads };
+            of.record(latency_ns);
+        }
+        if let Some(stretch) = self.stretch(now_ns) {
+            stretch.requests += 1;
+            *(if request.write { &mut stretch.written_bytes } else { &mut stretch.read_bytes }) += bytes;
+        }
+    }
+}

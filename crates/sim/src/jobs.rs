@@ -1,0 +1,151 @@
+//! What runs on cores that are scheduled: programs that have requests done one of several ways, and background work.
+
+use serde::Deserialize;
+
+/// How a request is had done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// A synchronous call; the kernel wakes the job at an interrupt.
+    Interrupt,
+    /// A synchronous call that looks at the queue until the request is done.
+    Classic,
+    /// A synchronous call that sleeps half of the mean time and then looks.
+    Hybrid,
+    /// `libaio`, by interrupt.
+    Libaio,
+    /// `io_uring`, by interrupt.
+    Uring,
+    /// `io_uring` with a thread in the kernel that submits and looks.
+    UringPolled,
+    /// `posixaio`: a helper thread makes synchronous calls, one at a time for a file.
+    PosixAio,
+    /// Without the kernel, looking all the time (SPDK).
+    Bypass,
+}
+
+impl Way {
+    /// Whether a job has one request in progress, whatever depth is asked.
+    #[must_use]
+    pub fn is_synchronous(self) -> bool {
+        matches!(self, Self::Interrupt | Self::Classic | Self::Hybrid | Self::PosixAio)
+    }
+
+    /// Whether a job looks all the time, instead of sleeping until it is woken.
+    #[must_use]
+    pub fn spins(self) -> bool {
+        matches!(self, Self::Bypass | Self::UringPolled)
+    }
+}
+
+/// The order of requests in the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scheduler {
+    /// None.
+    #[default]
+    None,
+    /// `kyber`.
+    Kyber,
+    /// `mq-deadline`.
+    Deadline,
+}
+
+/// What it costs to have a request done, at the highest frequency and with an idle sibling, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobCosts {
+    /// The load generator's own part of each request.
+    pub job_ns: u64,
+    /// From the system call to the doorbell.
+    pub submit_ns: u64,
+    /// From the completion queue's entry to the caller.
+    pub complete_ns: u64,
+    /// Mapping memory, for each KiB of a request.
+    pub page_ns_per_kib: u64,
+    /// Taking an interrupt.
+    pub interrupt_ns: u64,
+    /// Leaving a processor and coming back to it, half each.
+    pub switch_ns: u64,
+    /// Arming a timer and taking its interrupt, half each.
+    pub timer_ns: u64,
+    /// One look at a completion queue.
+    pub look_ns: u64,
+    /// What `libaio` takes more than a synchronous call.
+    pub libaio_ns: u64,
+    /// What `io_uring` takes more than a synchronous call.
+    pub uring_ns: u64,
+    /// The application's part of a request with a submission thread in the kernel.
+    pub ring_ns: u64,
+    /// Handing a request to a helper thread and back (`posixaio`).
+    pub hand_over_ns: u64,
+    /// Submission and completion without the kernel.
+    pub bypass_ns: u64,
+    /// How long each request holds the lock of the scheduler `kyber`.
+    pub kyber_ns: u64,
+    /// The same of `mq-deadline`.
+    pub deadline_ns: u64,
+    /// By how much work takes longer on a core whose sibling works too, in millionths.
+    pub sibling_slows_ppm: u64,
+}
+
+/// A program, or background work: so much processor time for each operation, and a request, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// It runs when nobody else wants to, and makes room at once.
+    pub background: bool,
+    /// Cores that it may run on: the first, and how many.
+    pub cores: (u16, u16),
+    /// The core of the kernel's thread that submits for it ([`Way::UringPolled`]).
+    pub helper: u16,
+    /// Which of [`Scheduled::quotas`] limits its processor time.
+    pub quota: Option<u16>,
+    /// How requests are had done.
+    pub way: Way,
+    /// Requests in progress.
+    pub depth: u32,
+    /// The drive that they go to.
+    pub drive: u16,
+    /// Bytes of a request; 0 for processor time only.
+    pub bytes: u32,
+    /// Whether requests follow each other on the drive.
+    pub sequential: bool,
+    /// Share of writes, in millionths.
+    pub writes_ppm: u32,
+    /// The order in the kernel.
+    pub scheduler: Scheduler,
+    /// Processor time of the program for each operation, beside [`JobCosts::job_ns`].
+    pub cpu_ns: u64,
+    /// After so many requests it rests; 0 if it never does.
+    pub think_after: u32,
+    /// for so long,
+    pub think_ns: u64,
+    /// of which it keeps its processor busy for so long.
+    pub think_spin_ns: u64,
+}
+
+/// Processor time of a group of jobs: together no more than so much in each period (`cpu.max` of a control group).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Time in a period, on all cores together.
+    pub quota_ns: u64,
+    /// Length of a period.
+    pub period_ns: u64,
+    /// Most that a core takes of it at a time (Linux: 5 ms).
+    pub slice_ns: u64,
+}
+
+/// Cores that are scheduled, and what runs on them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scheduled {
+    /// The first of them; all that follow are scheduled too, those before poll.
+    pub first_core: u16,
+    /// What runs.
+    pub jobs: Vec<Job>,
+    /// Limits of processor time.
+    pub quotas: Vec<Quota>,
+    /// Jobs work until then; what is left of the run shows what the machine does afterwards.
+    pub until_ns: u64,
+    /// Index of the power state of all drives.
+    pub drive_state: usize,
+    /// Whether drives go to their lowest state by themselves.
+    pub drive_autonomous: bool,
+}

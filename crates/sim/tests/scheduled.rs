@@ -1,0 +1,268 @@
+//! Cores that are scheduled: closed forms of jobs alone, quotas, background work, and the laws of the accountant.
+
+mod support;
+
+use pilotlight_sim::accountant::Accountant;
+use pilotlight_sim::engine::run_traced;
+use pilotlight_sim::jobs::{Job, JobCosts, Quota, Scheduled, Scheduler, Way};
+use pilotlight_sim::machine::ScheduledPower;
+use pilotlight_sim::outcome::Outcome;
+use pilotlight_sim::scenario::Scenario;
+use pilotlight_sim::ssd::SsdModel;
+use proptest::prelude::*;
+use support::policy;
+
+const MS: u64 = 1_000_000;
+
+/// 4 KiB take 4,096 ns at 1 GB/s, and 5,000 ns follow.
+const AWAY: f64 = 9_096.0;
+/// From the system call to the doorbell: 700 ns and 4 KiB at 10 ns.
+const INTO: f64 = 740.0;
+
+const DRIVE: &str = "name = 'd'\nsource = 'd'\n[front]\nread_latency_ns = 5000\nwrite_latency_ns = 6000\n\
+    [flash]\ndies = 1\npage_bytes = 4096\nread_ns = 0\n\
+    [controller]\ncommand_ns = 1000\nbytes_per_s = 1000000000\nmost_bytes = 1048576\n\
+    [cache]\nbuffer_bytes = 1000000\ncache_bytes = 1000000000\nfull_bytes_per_s = 100000000\nmap_reads = false\n\
+    gc_after_ns = 100000\n[rest]\nafter_ns = 600000\nwake_ns = 90000\nasleep_after_ns = 1000000\n\
+    [[state]]\nname = 'ps0'\nwrite_bytes_per_s = 500000000\ngc_bytes_per_s = 1000000000\ngc_uw = 2000000\n\
+    [energy]\nawake_uw = 2400000\nrest_uw = 1700000\nasleep_uw = 1200000\nread_pj_per_byte = 1000\nwrite_pj_per_byte = 2000\n";
+
+fn job(way: Way, depth: u32, core: u16) -> Job {
+    Job {
+        background: false,
+        cores: (core, 1),
+        helper: core,
+        quota: None,
+        way,
+        depth,
+        drive: 0,
+        bytes: 4_096,
+        sequential: false,
+        writes_ppm: 0,
+        scheduler: Scheduler::None,
+        cpu_ns: 0,
+        think_after: 0,
+        think_ns: 0,
+        think_spin_ns: 0,
+    }
+}
+
+/// Two cores that poll and serve hosts, and two that are scheduled; the hosts' rate may be 0.
+fn scenario(jobs: Vec<Job>, quotas: Vec<Quota>, rate: f64) -> Scenario {
+    let mut scenario = support::scenario(4, 1, rate, 20 * MS, 3);
+    scenario.threads = 2;
+    scenario.workload.connections = support::connections(2, 2, 1, rate);
+    scenario.drives = vec![SsdModel::parse(DRIVE).unwrap()];
+    scenario.series_ns = MS;
+    scenario.warm_up_ns = MS;
+    let kernel = &mut scenario.machine.kernel;
+    (kernel.shallow_exit_ns, kernel.deep_exit_ns, kernel.deep_residency_ns) = (500, 30_000, 200_000);
+    scenario.machine.speed.sibling_gain_ppm = 0;
+    scenario.machine.power.scheduled =
+        Some(ScheduledPower { looks_ppm: 450_000, of_all_ppm: 600_000, base_uw: 30_000_000, slope_ppm: 1_100_000 });
+    scenario.machine.jobs = JobCosts {
+        job_ns: 100,
+        submit_ns: 700,
+        complete_ns: 300,
+        page_ns_per_kib: 10,
+        interrupt_ns: 900,
+        switch_ns: 1_600,
+        timer_ns: 1_200,
+        look_ns: 80,
+        libaio_ns: 50,
+        uring_ns: 60,
+        ring_ns: 200,
+        hand_over_ns: 1_500,
+        bypass_ns: 400,
+        kyber_ns: 2_000,
+        deadline_ns: 3_000,
+        sibling_slows_ppm: 0,
+    };
+    scenario.scheduled =
+        Some(Scheduled { first_core: 2, jobs, quotas, until_ns: 20 * MS, drive_state: 0, drive_autonomous: true });
+    scenario
+}
+
+/// Runs it, and holds it to the laws.
+fn run(scenario: &Scenario, name: &str) -> Outcome {
+    let mut accountant = Accountant::new(scenario);
+    let outcome = run_traced(scenario, policy(name, &[]), &mut accountant).unwrap();
+    accountant.finish(&outcome).unwrap_or_else(|broken| panic!("{:#?}", &broken[..broken.len().min(4)]));
+    outcome
+}
+
+fn close(ours: f64, expected: f64, within: f64) {
+    assert!((ours - expected).abs() <= within * expected.abs().max(1e-9), "{ours}, not {expected}");
+}
+
+/// Of one job: time at work and looking for each request, and the latency.
+fn each(way: Way) -> (f64, f64, f64) {
+    let outcome = run(&scenario(vec![job(way, 1, 2)], Vec::new(), 0.0), "static");
+    let sum = |of: fn(&pilotlight_sim::outcome::JobStretch) -> u64| {
+        outcome.jobs.series.iter().skip(1).map(of).sum::<u64>() as f64
+    };
+    let requests = sum(|stretch| stretch.requests);
+    (sum(|stretch| stretch.work_ns) / requests, sum(|stretch| stretch.look_ns) / requests, outcome.jobs.reads.mean())
+}
+
+#[test]
+fn a_job_alone_takes_the_sum_of_its_parts() {
+    let (work, looks, latency) = each(Way::Interrupt);
+    // Half a switch to leave, while the drive works already; out of light sleep; the interrupt; half a switch to come back.
+    close(latency, INTO + AWAY + 500.0 + 900.0 + 300.0 + 800.0, 1e-3);
+    close(work, 100.0 + INTO + 800.0 + 900.0 + 300.0 + 800.0, 1e-3);
+    assert_eq!(looks, 0.0);
+    let (work, looks, latency) = each(Way::Classic);
+    close(latency, INTO + AWAY + 40.0 + 300.0, 1e-3);
+    close(work, 100.0 + INTO + 300.0, 1e-3);
+    close(looks, AWAY + 40.0, 1e-3);
+    let (work, looks, latency) = each(Way::Hybrid);
+    // Woken by the timer after half of the mean, which is the drive's.
+    close(latency, INTO + 600.0 + AWAY + 40.0 + 300.0, 1e-3);
+    close(looks, AWAY / 2.0 - (500.0 + 600.0 + 800.0) + 40.0, 2e-3);
+    close(work, 100.0 + INTO + 600.0 + 800.0 + 600.0 + 800.0 + 300.0, 1e-3);
+    let (work, looks, _) = each(Way::Bypass);
+    close(work, 500.0, 1e-3);
+    close(looks, AWAY, 1e-2);
+}
+
+#[test]
+fn jobs_that_share_a_core_take_turns() {
+    let jobs = vec![job(Way::Classic, 1, 2); 3];
+    let outcome = run(&scenario(jobs, Vec::new(), 0.0), "static");
+    let cycle = 100.0 + INTO + AWAY + 40.0 + 300.0;
+    let operations = &outcome.jobs.operations;
+    close(operations.iter().sum::<u64>() as f64, 19e6 / cycle, 0.01);
+    assert!(operations.iter().all(|one| one.abs_diff(operations[0]) <= 1), "{operations:?}");
+    close(outcome.jobs.reads.mean(), cycle - 100.0, 1e-3);
+}
+
+#[test]
+fn a_client_has_the_processor_time_that_each_operation_needs() {
+    let slow = Job { cpu_ns: 50_000, ..job(Way::Interrupt, 1, 2) };
+    let outcome = run(&scenario(vec![slow], Vec::new(), 0.0), "static");
+    let cycle = 50_000.0 + 100.0 + INTO + AWAY + 500.0 + 900.0 + 300.0 + 800.0;
+    close(outcome.jobs.operations[0] as f64, 19e6 / cycle, 0.01);
+}
+
+#[test]
+fn a_quota_is_what_a_group_gets_and_no_more() {
+    let busy = Job { bytes: 0, cpu_ns: 900, quota: Some(0), ..job(Way::Interrupt, 1, 2) };
+    let jobs = vec![busy, Job { cores: (3, 1), helper: 3, ..busy }];
+    let quota = Quota { quota_ns: 500_000, period_ns: 2 * MS, slice_ns: 100_000 };
+    let outcome = run(&scenario(jobs, vec![quota], 0.0), "static");
+    // Half a millisecond of the four that two cores have.
+    let work: u64 = outcome.jobs.series.iter().map(|stretch| stretch.work_ns).sum();
+    assert_eq!(work, 10 * 500_000);
+    for period in outcome.jobs.series.chunks(2) {
+        assert!(period.iter().map(|stretch| stretch.work_ns).sum::<u64>() <= 500_000);
+    }
+}
+
+#[test]
+fn background_work_takes_what_others_leave_and_makes_room() {
+    let client = job(Way::Interrupt, 1, 2);
+    let background = Job { background: true, bytes: 0, cpu_ns: 200_000, ..client };
+    let alone = run(&scenario(vec![client], Vec::new(), 0.0), "static");
+    let both = run(&scenario(vec![client, background], Vec::new(), 0.0), "static");
+    // The core is awake all the time, so that the interrupt finds it so.
+    close(both.jobs.reads.mean(), alone.jobs.reads.mean() - 500.0, 1e-3);
+    let work: u64 = both.jobs.series.iter().map(|stretch| stretch.work_ns).sum();
+    close(work as f64, 20e6, 1e-3);
+}
+
+#[test]
+fn hosts_and_jobs_share_a_drive() {
+    let alone = run(&scenario(vec![job(Way::Uring, 4, 2)], Vec::new(), 0.0), "static");
+    let shared = run(&scenario(vec![job(Way::Uring, 4, 2)], Vec::new(), 100_000.0), "static");
+    let hosts = shared.latency[0].1.count();
+    close(hosts as f64, 100_000.0 * 19e-3, 0.1);
+    // The controller's 244 k commands a second are shared.
+    assert!(alone.jobs.operations[0] as f64 / 19e-3 > 200e3, "{:?}", alone.jobs.operations);
+    let rate = (shared.jobs.operations[0] + hosts) as f64 / 19e-3;
+    assert!((200e3..250e3).contains(&rate), "{rate}");
+}
+
+#[test]
+fn a_policy_sets_the_speed_of_scheduled_cores_too() {
+    let mut slow = scenario(vec![Job { cpu_ns: 20_000, ..job(Way::Interrupt, 1, 2) }], Vec::new(), 0.0);
+    slow.machine.speed.transition_ns = 10_000;
+    let fast = run(&slow, "static").jobs.operations[0];
+    let ordered = run(&slow, "governor").jobs.operations[0];
+    assert!(ordered < fast * 3 / 4, "{ordered} {fast}");
+}
+
+#[test]
+fn what_cannot_be_run_is_refused() {
+    let refused = |job: Job| {
+        let scenario = scenario(vec![job], Vec::new(), 0.0);
+        pilotlight_sim::run(&scenario, policy("static", &[])).unwrap_err().to_string()
+    };
+    assert!(refused(job(Way::Interrupt, 1, 1)).contains("cores"));
+    assert!(refused(Job { quota: Some(0), ..job(Way::Interrupt, 1, 2) }).contains("quota"));
+    assert!(refused(Job { drive: 1, ..job(Way::Interrupt, 1, 2) }).contains("drive"));
+}
+
+const WAYS: [Way; 8] =
+    [Way::Interrupt, Way::Classic, Way::Hybrid, Way::Libaio, Way::Uring, Way::UringPolled, Way::PosixAio, Way::Bypass];
+
+/// Way, depth, size, share of writes; sequential, in the background; place, rests, quota.
+type Drawn = ((usize, u32, u32, u32), (bool, bool), (u16, u32, u16));
+
+fn jobs() -> impl Strategy<Value = Vec<Job>> {
+    let one = (
+        (0..WAYS.len(), 1..12_u32, 9..18_u32, 0..3_u32),
+        (any::<bool>(), any::<bool>()),
+        (0..3_u16, 0..3_u32, 0..2_u16),
+    );
+    prop::collection::vec(one, 1..6).prop_map(|all| {
+        let make = |((way, depth, shift, writes), (sequential, background), (place, think, quota)): Drawn| {
+            let cores = if place == 2 { (2, 2) } else { (2 + place, 1) };
+            Job {
+                background,
+                cores,
+                helper: 5 - cores.0,
+                quota: (quota == 1).then_some(0),
+                bytes: if think == 2 { 0 } else { 1 << shift },
+                sequential,
+                writes_ppm: writes * 500_000,
+                scheduler: [Scheduler::None, Scheduler::Kyber, Scheduler::Deadline][writes as usize],
+                cpu_ns: 700,
+                think_after: think * 5,
+                think_ns: 300_000,
+                think_spin_ns: 20_000,
+                ..job(WAYS[way], depth, cores.0)
+            }
+        };
+        all.into_iter().map(make).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any mixture of jobs and hosts, under policies that sleep and slow down.
+    #[test]
+    fn any_run_obeys_the_laws_and_is_the_same_twice(
+        jobs in jobs(), quota_ns in 100_000..3_000_000_u64, rate in prop_oneof![Just(0.0), Just(60_000.0)], seed in any::<u64>(), late in any::<bool>(),
+        name in prop_oneof![Just("static"), Just("sandman"), Just("governor"), Just("interrupt")],
+    ) {
+        let quota = Quota { quota_ns, period_ns: 2 * MS, slice_ns: 300_000 };
+        let mut scenario = scenario(jobs, vec![quota], rate);
+        scenario.seed = seed;
+        if late && let Some(scheduled) = &mut scenario.scheduled {
+            scheduled.until_ns = 13 * MS + 5_500;
+        }
+        let outcome = run(&scenario, name);
+        prop_assert_eq!(&outcome, &run(&scenario, name));
+        let limited = scenario.scheduled.iter().flat_map(|scheduled| &scheduled.jobs).all(|job| job.quota.is_some() && !job.way.spins());
+        // Interrupts and workers are nobody's, and slower on slower cores.
+        if limited && name == "static" {
+            for period in outcome.jobs.series.chunks(2) {
+                let used: u64 = period.iter().map(|stretch| stretch.work_ns + stretch.look_ns).sum();
+                let most = quota_ns + 1_300 * period.iter().map(|stretch| stretch.interrupts + stretch.requests).sum::<u64>() + 10_000;
+                prop_assert!(used <= most, "{used} of {quota_ns}, {most}");
+            }
+        }
+    }
+}
