@@ -18,6 +18,8 @@ pub enum Purpose {
     Machine = 4,
     /// Which values free constants have, in a run over their ranges.
     Constants = 5,
+    /// What sensors add to the truth.
+    Sensors = 6,
 }
 
 /// A stream of random numbers.

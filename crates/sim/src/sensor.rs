@@ -1,0 +1,251 @@
+//! What a power sensor reads of a machine whose true power is known: late, averaged, rounded, and with noise.
+//!
+//! *Problem.* A policy that holds a budget sees no watts but readings: a meter answers with the mean of some time, some time later, in its
+//! own steps, and never twice the same. *Words.* The *window* is the time whose mean a reading is; the *lag* how old the end of that
+//! window is when it can be read; the *quantum* its step; every `update_ns` there is a new one, which is then read until the
+//! next. *Algorithm.* True energy is told in stretches as they end ([`Sensor::tell`]), and summed up; a reading is the
+//! difference of two of these sums. Noise is drawn from the number of the update, so that it does not depend on who reads when.
+//! *Properties* (tests below): what is read depends on what happened before `now - lag` alone; without window, lag, quantum
+//! and noise it is the truth; the mean of many readings is the mean of the truth, times the gain; a sensor that fails says nothing.
+
+use std::collections::VecDeque;
+
+use serde::Deserialize;
+
+use crate::rng::{Purpose, Stream};
+
+/// What a sensor is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SensorModel {
+    /// The time whose mean a reading is; 0 for the stretch that ended last.
+    pub window_ns: u64,
+    /// How old the end of that time is.
+    pub lag_ns: u64,
+    /// Time between two readings.
+    pub update_ns: u64,
+    /// Readings are whole multiples of this; 0 for any.
+    #[serde(default)]
+    pub quantum_uw: u64,
+    /// Standard deviation of the noise on a reading, before rounding; at most six times as much is added.
+    #[serde(default)]
+    pub noise_uw: u64,
+    /// What it reads of what is true, in millionths: a sensor may be wrong, or see a part of the machine.
+    #[serde(default = "one")]
+    pub gain_ppm: u64,
+    /// Of a million updates so many are missing.
+    #[serde(default)]
+    pub fails_ppm: u64,
+}
+
+fn one() -> u64 {
+    1_000_000
+}
+
+/// A reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Mean power over the sensor's window, in microwatts.
+    pub power_uw: u64,
+    /// How old the end of that window is.
+    pub age_ns: u64,
+}
+
+/// A sensor within a run.
+#[derive(Clone, Debug)]
+pub struct Sensor {
+    model: SensorModel,
+    noise: Stream,
+    /// Ends of stretches, and the energy until then, in femtojoules; the oldest that can still be asked for is first.
+    told: VecDeque<(u64, u128)>,
+}
+
+impl Sensor {
+    /// A sensor that has seen nothing; `index` tells sensors of one seed apart.
+    #[must_use]
+    pub fn new(model: SensorModel, seed: u64, index: u64) -> Self {
+        let noise = Stream::new(seed, Purpose::Sensors, index);
+        Self { model, noise, told: VecDeque::from([(0, 0)]) }
+    }
+
+    /// From the last call until `at_ns` the machine took so many femtojoules (microwatts times nanoseconds).
+    pub fn tell(&mut self, at_ns: u64, energy_fj: u128) {
+        let Some(&(before_ns, sum_fj)) = self.told.back() else { return };
+        if at_ns <= before_ns {
+            return;
+        }
+        self.told.push_back((at_ns, sum_fj + energy_fj));
+        let reach_ns = self.model.window_ns.saturating_add(self.model.lag_ns) + self.model.update_ns * FAILS;
+        let oldest_ns = at_ns.saturating_sub(reach_ns);
+        while self.told.get(2).is_some_and(|&(end_ns, _)| end_ns <= oldest_ns) {
+            self.told.pop_front();
+        }
+    }
+
+    /// What it reads now; `None` as long as no whole window has been seen, or where updates have been missing for too long.
+    #[must_use]
+    pub fn read(&self, now_ns: u64) -> Option<Read> {
+        let update_ns = self.model.update_ns.max(1);
+        let latest = now_ns / update_ns;
+        let first = latest.saturating_sub(FAILS - 1);
+        let number = (first..=latest).rev().find(|number| !self.is_missing(*number))?;
+        let end_ns = (number * update_ns).checked_sub(self.model.lag_ns)?;
+        let power_uw = self.true_uw(end_ns)?;
+        Some(Read { power_uw: self.shown_uw(power_uw, number), age_ns: now_ns - end_ns })
+    }
+
+    fn is_missing(&self, number: u64) -> bool {
+        self.model.fails_ppm > 0 && crate::rng::below(self.noise.at(number * DRAWS), 1_000_000) < self.model.fails_ppm
+    }
+
+    /// Mean power over the window that ends at `end_ns`, of stretches that had ended by then.
+    fn true_uw(&self, end_ns: u64) -> Option<u64> {
+        let last = self.told.partition_point(|&(at_ns, _)| at_ns <= end_ns).checked_sub(1)?;
+        let (to_ns, to_fj) = self.told[last];
+        let before = last.checked_sub(1)?;
+        let from_ns =
+            if self.model.window_ns == 0 { self.told[before].0 } else { to_ns.checked_sub(self.model.window_ns)? };
+        let from_fj = self.sum_at(from_ns)?;
+        u64::try_from((to_fj - from_fj) / u128::from(to_ns - from_ns)).ok()
+    }
+
+    /// Energy until a moment; within a stretch it is spread evenly.
+    fn sum_at(&self, at_ns: u64) -> Option<u128> {
+        let next = self.told.partition_point(|&(end_ns, _)| end_ns < at_ns);
+        let (end_ns, end_fj) = *self.told.get(next)?;
+        if end_ns == at_ns {
+            return Some(end_fj);
+        }
+        let (begin_ns, begin_fj) = *self.told.get(next.checked_sub(1)?)?;
+        let share = (end_fj - begin_fj) * u128::from(at_ns - begin_ns) / u128::from(end_ns - begin_ns);
+        Some(begin_fj + share)
+    }
+
+    fn shown_uw(&self, true_uw: u64, number: u64) -> u64 {
+        let gained = u128::from(true_uw) * u128::from(self.model.gain_ppm) / 1_000_000;
+        let noisy = gained as f64 + self.model.noise_uw as f64 * self.normal(number);
+        let quantum = self.model.quantum_uw.max(1) as f64;
+        ((noisy.max(0.0) / quantum).round() * quantum) as u64
+    }
+
+    /// The sum of twelve uniform numbers less six: near enough to a normal one, and the same on every platform.
+    fn normal(&self, number: u64) -> f64 {
+        let uniform = |draw: u64| crate::rng::unit(self.noise.at(number * DRAWS + 1 + draw));
+        (0..12).map(uniform).sum::<f64>() - 6.0
+    }
+}
+
+/// Draws of an update.
+const DRAWS: u64 = 16;
+/// A reading is told until so many updates after it are missing.
+const FAILS: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const PLAIN: SensorModel = SensorModel {
+        window_ns: 0,
+        lag_ns: 0,
+        update_ns: 1,
+        quantum_uw: 0,
+        noise_uw: 0,
+        gain_ppm: 1_000_000,
+        fails_ppm: 0,
+    };
+
+    /// Told of so many microwatts in each millisecond.
+    fn sensor(model: SensorModel, watts: impl IntoIterator<Item = u64>) -> Sensor {
+        let mut sensor = Sensor::new(model, 7, 0);
+        for (index, uw) in watts.into_iter().enumerate() {
+            sensor.tell((index as u64 + 1) * MS, u128::from(uw) * u128::from(MS));
+        }
+        sensor
+    }
+
+    #[test]
+    fn a_perfect_sensor_reads_the_truth() {
+        let sensor = sensor(PLAIN, [5, 7, 9]);
+        assert_eq!(sensor.read(MS - 1), None, "nothing has ended yet");
+        assert_eq!(sensor.read(3 * MS), Some(Read { power_uw: 9, age_ns: 0 }));
+        assert_eq!(sensor.read(3 * MS - 1).map(|read| read.power_uw), Some(7));
+    }
+
+    /// Thunderbolt's cut: a moving average shows a step as a ramp, after its lag.
+    #[test]
+    fn a_step_shows_as_a_ramp_after_the_lag() {
+        let model = SensorModel { window_ns: 4 * MS, lag_ns: 2 * MS, update_ns: MS, quantum_uw: 1_000_000, ..PLAIN };
+        let steps = (0..40).map(|ms| if ms < 20 { 300_000_000 } else { 200_000_000 });
+        let sensor = sensor(model, steps);
+        let read = |ms: u64| sensor.read(ms * MS).map(|read| read.power_uw / 1_000_000);
+        assert_eq!(read(5), None, "no whole window has been seen");
+        assert_eq!((read(6), read(22)), (Some(300), Some(300)));
+        assert_eq!([23, 24, 25, 26, 30].map(read), [275, 250, 225, 200, 200].map(Some));
+        assert_eq!(sensor.read(25 * MS).map(|read| read.age_ns), Some(2 * MS));
+    }
+
+    #[test]
+    fn readings_are_steps_of_the_quantum_and_hold_until_the_next() {
+        let model = SensorModel { update_ns: 10 * MS, quantum_uw: 4, ..PLAIN };
+        let sensor = sensor(model, (0..100).map(|ms| 100 + ms));
+        assert_eq!(sensor.read(20 * MS).map(|read| read.power_uw), Some(120));
+        assert_eq!(sensor.read(29 * MS), Some(Read { power_uw: 120, age_ns: 9 * MS }));
+    }
+
+    #[test]
+    fn noise_and_gain_are_as_they_are_said_to_be() {
+        let model = SensorModel { update_ns: MS, noise_uw: 2_000, gain_ppm: 800_000, ..PLAIN };
+        let sensor = |seed| {
+            let mut sensor = Sensor::new(model, seed, 0);
+            let readings: Vec<f64> = (1..20_000_u64)
+                .map(|ms| {
+                    sensor.tell(ms * MS, 1_000_000 * u128::from(MS));
+                    sensor.read(ms * MS).map_or(0.0, |read| read.power_uw as f64)
+                })
+                .collect();
+            readings
+        };
+        let readings = sensor(1);
+        let mean = readings.iter().sum::<f64>() / readings.len() as f64;
+        let deviation = (readings.iter().map(|read| (read - mean).powi(2)).sum::<f64>() / readings.len() as f64).sqrt();
+        assert!((mean - 800_000.0).abs() < 60.0 && (deviation / 2_000.0 - 1.0).abs() < 0.03, "{mean} {deviation}");
+        assert_eq!(readings, sensor(1));
+        assert_ne!(readings, sensor(2));
+    }
+
+    #[test]
+    fn a_missing_update_leaves_the_reading_before_and_it_ages() {
+        let model = SensorModel { update_ns: MS, fails_ppm: 500_000, ..PLAIN };
+        let mut sensor = Sensor::new(model, 7, 0);
+        let mut read = |ms: u64| {
+            sensor.tell(ms * MS, u128::from(1_000 + ms) * u128::from(MS));
+            sensor.read(ms * MS)
+        };
+        let ages: Vec<u64> = (1..=120).filter_map(&mut read).skip(10).map(|read| read.age_ns / MS).collect();
+        let fresh = ages.iter().filter(|age| **age == 0).count();
+        assert!(ages.len() >= 100 && (30..70).contains(&fresh) && ages.iter().any(|age| *age > 2), "{ages:?}");
+        let dead = self::sensor(SensorModel { fails_ppm: 1_000_000, ..model }, 0..100);
+        assert_eq!(dead.read(50 * MS), None);
+    }
+
+    proptest! {
+        /// Nothing that happens after the end of its window changes a reading, however often and whenever it is read; and it is
+        /// what the sum over the window says, nanosecond by nanosecond.
+        #[test]
+        fn a_reading_is_of_the_past_alone(
+            watts in prop::collection::vec(0..1_000_u64, 30..60), window in 1..8_u64, lag in 0..8_u64, more in prop::collection::vec(0..1_000_u64, 0..20),
+        ) {
+            let model = SensorModel { window_ns: window * MS, lag_ns: lag * MS, update_ns: MS, ..PLAIN };
+            let now = watts.len() as u64;
+            let known = sensor(model, watts.iter().copied());
+            let later = sensor(model, watts.iter().chain(&more).copied());
+            prop_assert_eq!(known.read(now * MS), later.read(now * MS));
+            let of_window = &watts[(now - lag - window) as usize..(now - lag) as usize];
+            let mean = of_window.iter().sum::<u64>() / window;
+            prop_assert_eq!(known.read(now * MS), Some(Read { power_uw: mean, age_ns: lag * MS }));
+        }
+    }
+}
