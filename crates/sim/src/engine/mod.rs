@@ -402,6 +402,12 @@ impl World<'_> {
         }
     }
 
+    /// A command of an I/O thread, where jobs use drives too.
+    #[inline(never)] // beside the hot path
+    fn submit_among_jobs(&mut self, submission: &Submission) {
+        self.submit(submission);
+    }
+
     /// A request of a job reaches its drive.
     fn submit_io(&mut self, scheduled: &mut Scheduled, io: &scheduled::Io) {
         let (drive, request) = scheduled.command(io);

@@ -188,6 +188,7 @@ fn in_turn(world: &mut World<'_>, involved: &[usize], (until_ns, asks): (u64, bo
 }
 
 /// Scheduled cores, and then all drives: what jobs and I/O threads submit goes in the order of time.
+#[inline(never)] // the loop over windows is for cores that poll
 fn jobs(world: &mut World<'_>, scheduled: &mut Scheduled, from_ns: u64, until_ns: u64) {
     scheduled.advance(from_ns, until_ns, &world.cores, &mut world.floor);
     let mut ios = scheduled.take_ios();
@@ -199,10 +200,12 @@ fn jobs(world: &mut World<'_>, scheduled: &mut Scheduled, from_ns: u64, until_ns
     loop {
         match (ios.peek(), submissions.peek()) {
             (Some(io), Some(submission)) if (submission.at_ns, submission.core) < (io.at_ns, io.core) => {
-                submissions.next().into_iter().for_each(|submission| world.submit(submission));
+                submissions.next().into_iter().for_each(|submission| world.submit_among_jobs(submission));
             }
             (Some(_), _) => ios.next().into_iter().for_each(|io| world.submit_io(scheduled, io)),
-            (None, Some(_)) => submissions.next().into_iter().for_each(|submission| world.submit(submission)),
+            (None, Some(_)) => {
+                submissions.next().into_iter().for_each(|submission| world.submit_among_jobs(submission))
+            }
             (None, None) => break,
         }
     }
