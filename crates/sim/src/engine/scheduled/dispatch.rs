@@ -5,9 +5,9 @@
 //! when something is found. A task that *spins* looks whenever it has no piece. A *turn* is a number that orders tasks of one class
 //! by when they became ready. A *grant* is a part of a group's quota that a CPU has taken and may use up within the period.
 //!
-//! *Rules.* Tasks are served by class, in a class by turn. A piece is not preempted, but background work and spinning are, by anybody
-//! else who is ready. Between two pieces of a task interrupts come first, and so does whoever is of a better class; else it goes on
-//! until it has no piece left, or yields. A task whose group has no time left waits for the next period, in the middle of a piece
+//! *Rules.* Tasks are served by class, in a class by turn. Interrupts preempt everybody else at once; background work and spinning
+//! make room for anybody. Else a piece is not preempted. Between two pieces of a task whoever is of a better class comes first; else it
+//! goes on until it has no piece left, or yields. A task whose group has no time left waits for the next period, in the middle of a piece
 //! too. Of one moment: pieces end first, by CPU; then periods begin; then grants end; then tasks are woken.
 //!
 //! *Algorithm.* One event for each CPU: the end of what it runs, or of its grant. The owner takes the ended piece
@@ -259,13 +259,19 @@ impl<T: Copy> Dispatch<T> {
         let free = |cpu: &usize| self.cpus[*cpu].is_free();
         let preempts = |cpu: &usize| {
             let running = self.cpus[*cpu].running.filter(|running| running.begins_ns <= now_ns);
-            running.is_some_and(|running| {
-                let other = &self.tasks[running.task];
-                let preemptible = self.spins_on(*cpu) || other.class == Class::Background;
-                preemptible && other.rank().max(if self.spins_on(*cpu) { 4 } else { 0 }) > mine.rank()
-            })
+            running.is_some_and(|running| self.makes_room(*cpu, running.task, task))
         };
         Some(mine.last).filter(free).or_else(|| all.clone().find(free)).or_else(|| all.clone().find(preempts))
+    }
+
+    /// Whether what runs on a CPU is preempted by another task.
+    fn makes_room(&self, cpu: usize, running: usize, task: usize) -> bool {
+        let (running, mine) = (&self.tasks[running], &self.tasks[task]);
+        match running.class {
+            _ if self.spins_on(cpu) => mine.rank() < 4,
+            Class::Background => mine.class < Class::Background,
+            class => mine.class == Class::Interrupt && class > Class::Interrupt,
+        }
     }
 
     /// Takes what runs off its CPU; it stays first of its class.

@@ -200,7 +200,8 @@ impl World<'_> {
         let free = |cpu: &usize| self.cpus[*cpu].task.is_none();
         let background = |cpu: &usize| {
             self.cpus[*cpu].task.is_some_and(|other| {
-                self.scripts[other].class == Class::Background && self.scripts[task].class != Class::Background
+                let (other, mine) = (self.scripts[other].class, self.scripts[task].class);
+                (mine == Class::Interrupt || other == Class::Background) && mine < other
             })
         };
         let all = || first..first + count;
