@@ -2,13 +2,14 @@
 
 mod support;
 
-use pilotlight_sim::accountant::Accountant;
+use pilotlight_sim::accountant::{Accountant, Law, audit};
 use pilotlight_sim::engine::run_traced;
 use pilotlight_sim::jobs::{Job, JobCosts, Quota, Scheduled, Scheduler, Way};
 use pilotlight_sim::machine::ScheduledPower;
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
 use pilotlight_sim::ssd::SsdModel;
+use pilotlight_sim::trace::{Record, What};
 use proptest::prelude::*;
 use support::policy;
 
@@ -201,6 +202,31 @@ fn what_cannot_be_run_is_refused() {
     assert!(refused(job(Way::Interrupt, 1, 1)).contains("cores"));
     assert!(refused(Job { quota: Some(0), ..job(Way::Interrupt, 1, 2) }).contains("quota"));
     assert!(refused(Job { drive: 1, ..job(Way::Interrupt, 1, 2) }).contains("drive"));
+}
+
+/// A true trace, changed in one place, breaks the law that it should.
+#[test]
+fn the_accountant_sees_what_is_wrong_with_a_job() {
+    let rests = |way, core| Job { think_after: 1, think_ns: 3 * MS, ..job(way, 1, core) };
+    let scenario = scenario(vec![rests(Way::Hybrid, 2), rests(Way::Bypass, 3)], Vec::new(), 0.0);
+    let mut trace = Vec::new();
+    let outcome = run_traced(&scenario, policy("static", &[]), &mut trace).unwrap();
+    let broken = |what: What, change: fn(&mut [u8])| {
+        let mut trace = trace.clone();
+        let of = |record: &[u8; Record::BYTES]| Record::decode(record).is_some_and(|record| record.what == what);
+        let place = trace.as_chunks::<{ Record::BYTES }>().0.iter().position(of).expect("there is such a record");
+        change(&mut trace[place * Record::BYTES..(place + 1) * Record::BYTES]);
+        audit(&trace[..], &scenario, &outcome).map(|_| ()).map_err(|broken| broken[0].law)
+    };
+    assert_eq!(broken(What::Received, |_| {}), Ok(()));
+    assert_eq!(broken(What::Received, |record| record[18] ^= 1), Err(Law::Requests), "another latency");
+    assert_eq!(broken(What::Submitted, |record| record[18] ^= 1), Err(Law::Requests), "another drive");
+    assert_eq!(broken(What::Issued, |record| record[18] ^= 1), Err(Law::Requests), "another size");
+    assert_eq!(broken(What::Core, |record| record[18] ^= 2), Err(Law::Energy), "another state");
+    assert_eq!(broken(What::Drive, |record| record[20] ^= 1), Err(Law::Energy), "another length of a rest");
+    let mut claims = outcome.clone();
+    claims.jobs.requests.answered += 1;
+    assert_eq!(audit(&trace[..], &scenario, &claims).unwrap_err()[0].law, Law::Requests);
 }
 
 const WAYS: [Way; 8] =

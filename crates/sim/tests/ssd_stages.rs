@@ -36,6 +36,8 @@ fn loads() -> impl Strategy<Value = Vec<Request>> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn stages_that_limit_nothing_change_nothing(load in loads(), placement in prop_oneof![Just("random"), Just("striped"), Just("first-free")]) {
         let plain = DIES.replace("read_spread_ns", &format!("placement = '{placement}'\nread_spread_ns"));
