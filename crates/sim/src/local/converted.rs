@@ -9,7 +9,7 @@ use crate::machine::{
     ByState, DirectorCosts, Family, KernelCosts, Machine, Network, PollCosts, Power as Watts, ScheduledPower,
     SleepCosts, Speed,
 };
-use crate::scenario::{Scenario, Workload};
+use crate::scenario::{Scenario, Sensors, Workload};
 use crate::ssd::{DriveEnergy, SsdModel};
 
 const MILLION: u64 = 1_000_000;
@@ -50,6 +50,8 @@ impl Local {
             series_ns,
             seed: load.seed,
             eager: false,
+            sensors: Sensors::default(),
+            goals: Vec::new(),
         }
     }
 
