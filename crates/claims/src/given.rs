@@ -10,7 +10,7 @@ use super::verdict::Verdict;
 pub struct Sources<'a> {
     /// The text of a file of the project; `None` if there is none.
     pub file: &'a dyn Fn(&str) -> Option<String>,
-    /// The default of a policy's parameter, as an operator would write it.
+    /// A policy's parameter as its paper prints it, as an operator would write it.
     pub parameter: &'a dyn Fn(&str, &str) -> Option<String>,
     /// What the paper prints in the row of this id.
     pub printed: &'a dyn Fn(&str) -> Option<f64>,

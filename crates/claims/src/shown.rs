@@ -1,5 +1,5 @@
 //! What a rule's test sets: a rule agrees with the paper only if experiments run with what its test shows. A test that sets a
-//! parameter to another value than its default shows a variant, and counts where some experiment of the map sets it alike.
+//! parameter to another value than the paper's shows a variant, and counts where some experiment of the map sets it alike.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use pilotlight_lab::experiment::{Experiment, scenario};
 #[must_use]
 pub fn unused(text: &str, test: &str, map: &Map, file: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
     let set = settings(body(text, test).unwrap_or_default());
-    let others: Vec<_> = set.into_iter().filter(|(key, value)| !is_default(key, value)).collect();
+    let others: Vec<_> = set.into_iter().filter(|(key, value)| !is_printed(key, value)).collect();
     if others.is_empty() {
         return Vec::new();
     }
@@ -48,9 +48,13 @@ fn with_parameter(key: &str) -> impl Iterator<Item = Entry> {
     registry::POLICIES.into_iter().filter(move |entry| (entry.parameters)(&[]).iter().any(|one| one.key == key))
 }
 
-/// Whether every policy that has the parameter has this value anyway; a field that is no parameter is not told.
-fn is_default(key: &str, value: &str) -> bool {
-    with_parameter(key).all(|entry| value_of(&entry, &[], key).as_deref() == Some(value))
+/// Whether every policy that has the parameter has this value in its paper anyway; a field that is no parameter is not told.
+fn is_printed(key: &str, value: &str) -> bool {
+    let printed = |entry: Entry| {
+        let all = registry::as_printed(entry.name).unwrap_or_default();
+        all.into_iter().any(|setting| setting.key == key && setting.value == value)
+    };
+    with_parameter(key).all(printed)
 }
 
 fn value_of(entry: &Entry, settings: &[(&str, &str)], key: &str) -> Option<String> {
@@ -87,19 +91,19 @@ mod tests {
     const TESTS: &str = "\
 #[test]
 fn keeps_a_worker() {
-    let parameters = Parameters { main_takes_active: false, ..Parameters::default() };
+    let parameters = Parameters { main_takes_active: false, ..Parameters::printed() };
     assert!(plan(parameters));
 }
 
 #[test]
 fn relieves() {
-    let relieved = Parameters { relieve: true, ..Parameters::default() };
+    let relieved = Parameters { relieve: true, ..Parameters::printed() };
 }
 
 mod tests {
     #[test]
     fn as_it_is() {
-        let parameters = Parameters { relieve, main_takes_active: true, ..Parameters::default() };
+        let parameters = Parameters { relieve, main_takes_active: true, ..Parameters::printed() };
     }
 }
 ";
@@ -120,7 +124,7 @@ mod tests {
         assert_eq!(unused_by("keeps_a_worker", "main_takes_active = false"), [""; 0]);
         assert_eq!(unused_by("relieves", guards), [""; 0], "the recommended guards have it");
         assert_eq!(unused_by("relieves", "guards = \"printed\""), ["relieve = true"]);
-        assert_eq!(unused_by("as_it_is", guards), [""; 0], "what is the default anyway");
+        assert_eq!(unused_by("as_it_is", guards), [""; 0], "what is printed anyway");
         assert_eq!(unused_by("elsewhere", guards), [""; 0]);
     }
 }

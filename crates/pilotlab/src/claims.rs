@@ -229,9 +229,9 @@ impl Varied {
     }
 }
 
-/// The default of a policy's parameter.
+/// A policy's parameter as its paper prints it.
 fn default_of(policy: &str, key: &str) -> Option<String> {
-    let parameters = pilotlight_policy::registry::parameters(policy)?;
+    let parameters = pilotlight_policy::registry::as_printed(policy)?;
     parameters.into_iter().find(|setting| setting.key == key).map(|setting| setting.value)
 }
 

@@ -105,7 +105,7 @@ mod tests {
         let value = |choice: PolicyChoice, key| {
             choice.settings().into_iter().find(|setting| setting.key == key).map(|setting| setting.value)
         };
-        assert_eq!(value(PolicyChoice::default(), "window").as_deref(), Some("32"));
+        assert_eq!(value(PolicyChoice::default(), "window").as_deref(), Some("256"));
         assert_eq!(value(choice("sandman", &[("window", "64")]), "window").as_deref(), Some("64"));
         assert_eq!(value(choice("dynamic", &[("interval", "1s")]), "interval").as_deref(), Some("1s"));
         assert_eq!(value(choice("static", &[]), "window"), None);

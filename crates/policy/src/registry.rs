@@ -96,6 +96,13 @@ pub fn parameters(name: &str) -> Option<Vec<Setting>> {
     by_name(name).map(|entry| (entry.parameters)(&[]))
 }
 
+/// As [`parameters`], with what the policy's paper prints: of `sandman` the rule without guards.
+#[must_use]
+pub fn as_printed(name: &str) -> Option<Vec<Setting>> {
+    let printed: &[_] = if name == sandman::NAME { &[("guards", "printed")] } else { &[] };
+    by_name(name).map(|entry| (entry.parameters)(printed))
+}
+
 /// Makes a policy, with these parameters set in this order.
 ///
 /// # Errors

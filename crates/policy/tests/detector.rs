@@ -99,7 +99,7 @@ fn parameters() -> impl Strategy<Value = Parameters> {
             confirm,
             min_samples,
             z,
-            ..Parameters::default()
+            ..Parameters::printed()
         },
     )
 }
@@ -180,17 +180,17 @@ fn one_thread(parameters: &Parameters, ticks: &[(u64, u32)]) -> Vec<bool> {
 
 #[test]
 fn nothing_fires_while_there_is_no_error() {
-    assert_eq!(one_thread(&Parameters::default(), &[(TICK_NS, 1), (TICK_NS, 50)]), [false, false]);
-    assert_eq!(one_thread(&Parameters::default(), &[(TICK_NS, 1), (TICK_NS, 1), (TICK_NS, 50)]), [false, false, true]);
+    assert_eq!(one_thread(&Parameters::printed(), &[(TICK_NS, 1), (TICK_NS, 50)]), [false, false]);
+    assert_eq!(one_thread(&Parameters::printed(), &[(TICK_NS, 1), (TICK_NS, 1), (TICK_NS, 50)]), [false, false, true]);
 }
 
 #[test]
 fn a_late_tick_is_no_surge() {
     let mut ticks = vec![(TICK_NS, 4); 8];
     ticks.push((5 * TICK_NS, 20));
-    assert!(!one_thread(&Parameters::default(), &ticks).contains(&true));
+    assert!(!one_thread(&Parameters::printed(), &ticks).contains(&true));
     ticks.push((5 * TICK_NS, 30));
-    assert_eq!(one_thread(&Parameters::default(), &ticks).last(), Some(&true));
+    assert_eq!(one_thread(&Parameters::printed(), &ticks).last(), Some(&true));
 }
 
 /// Four hundred ticks with one request in every fifth, then one tick about `intervals` with `requests`.
@@ -205,7 +205,7 @@ fn a_mean_is_tested_as_one_count_and_is_surer() {
     // Mean 0.2 and deviation 0.4 a tick. The mean of 32 ticks has a deviation of 0.07: 19 requests in them are more than
     // 0.2 + 5.4 * 0.07 = 0.58 a tick.
     let spread = Spread::Deviation;
-    let parameters = Parameters { window: 256, average: 32, z: 5.4, spread, ..Parameters::default() };
+    let parameters = Parameters { window: 256, average: 32, z: 5.4, spread, ..Parameters::printed() };
     assert!(after_a_light_load(&parameters, 32, 19));
     assert!(!after_a_light_load(&parameters, 32, 18));
     // It makes no difference how they are spread over ticks; the other eight ticks of the 32 hold one request.
@@ -219,7 +219,7 @@ fn a_mean_is_tested_as_one_count_and_is_surer() {
 
 #[test]
 fn a_floor_is_not_missed_because_a_tick_is_a_little_late() {
-    let parameters = Parameters { floor: 8, ..Parameters::default() };
+    let parameters = Parameters { floor: 8, ..Parameters::printed() };
     let mut ticks = vec![(TICK_NS, 1); 4];
     ticks.extend([(TICK_NS + 400, 7), (TICK_NS + 400, 8)]);
     assert_eq!(one_thread(&parameters, &ticks), [false, false, false, false, false, true]);
@@ -228,7 +228,7 @@ fn a_floor_is_not_missed_because_a_tick_is_a_little_late() {
 #[test]
 fn quiet_time_counts_as_zeros() {
     // Steady at 10, then 300 us of silence, then 6: under the old mean, far above the window that is now nearly empty.
-    let parameters = Parameters { spread: Spread::Deviation, ..Parameters::default() };
+    let parameters = Parameters { spread: Spread::Deviation, ..Parameters::printed() };
     let mut detector = Detector::new(&parameters, 1, 0);
     let mut fires = |now_ns, requests| {
         let counts = [ThreadCount { thread: ThreadId(0), requests, busy_ns: 0 }];
@@ -246,7 +246,7 @@ fn quiet_time_counts_as_zeros() {
 #[test]
 fn after_a_sleep_of_the_whole_server_the_window_is_empty_or_quiet() {
     for (resume, expected) in [(Resume::Anew, false), (Resume::Quiet, true)] {
-        let mut detector = Detector::new(&Parameters { resume, ..Parameters::default() }, 1, 0);
+        let mut detector = Detector::new(&Parameters { resume, ..Parameters::printed() }, 1, 0);
         detector.restart(1_000_000_000);
         let counts = [ThreadCount { thread: ThreadId(0), requests: 8, busy_ns: 0 }];
         let mut surged = Vec::new();

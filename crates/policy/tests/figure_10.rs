@@ -24,7 +24,7 @@ fn topology() -> Topology {
 
 /// One interval with these threads, each with its home and its load in per cent.
 fn commands(topology: &Topology, threads: &[(CoreId, u64)]) -> Vec<Command> {
-    commands_with(Parameters::default(), topology, threads)
+    commands_with(Parameters::printed(), topology, threads)
 }
 
 fn commands_with(parameters: Parameters, topology: &Topology, threads: &[(CoreId, u64)]) -> Vec<Command> {
@@ -107,7 +107,7 @@ fn a_lightly_loaded_server_keeps_one_core_awake() {
 
 #[test]
 fn the_last_worker_stays_awake_if_the_main_core_may_not_take_its_threads() {
-    let parameters = Parameters { main_takes_active: false, ..Parameters::default() };
+    let parameters = Parameters { main_takes_active: false, ..Parameters::printed() };
     let threads = [(A, 5), (B, 10), (D, 20)];
     let moves = [to(0, D), to(1, D)];
     let asleep = [sleep(A), sleep(B), sleep(C)];
@@ -118,7 +118,7 @@ fn the_last_worker_stays_awake_if_the_main_core_may_not_take_its_threads() {
 fn a_busy_core_is_relieved_where_that_is_asked_for() {
     let topology = Topology::flat(4).unwrap();
     let threads = [(MAIN, 50), (MAIN, 40), (A, 30), (A, 65), (B, 90)];
-    let relieved = Parameters { relieve: true, ..Parameters::default() };
+    let relieved = Parameters { relieve: true, ..Parameters::printed() };
     // Nothing fits anywhere; the core without threads sleeps, or takes the main core's largest. B is busy but has one thread.
     assert_eq!(commands(&topology, &threads), [sleep(C)]);
     assert_eq!(commands_with(relieved, &topology, &threads), [to(0, C)]);
@@ -133,7 +133,7 @@ fn a_sample_puts_right_what_was_believed() {
     let asleep = CoreState::Asleep(Depth::MonitorWait);
     let mut cores = [CoreState::Awake, asleep, asleep, asleep].map(CoreSample::new);
     let homes = [MAIN; 2];
-    let mut policy = Sandman::new(Parameters { main_takes_active: false, ..Parameters::default() });
+    let mut policy = Sandman::new(Parameters { main_takes_active: false, ..Parameters::printed() });
     let mut out = Vec::new();
     let plant = Start {
         now_ns: 0,

@@ -13,6 +13,7 @@ const TICK_NS: u64 = 10_000;
 /// Ticks in a coarse interval of these tests.
 const COARSE_TICKS: u64 = 25;
 const COARSE: (&str, &str) = ("coarse_interval", "250us");
+const PRINTED: (&str, &str) = ("guards", "printed");
 const INTERVAL: (&str, &str) = ("interval", "250us");
 /// An interval at each tick.
 const FINE: (&str, &str) = ("interval", "10us");
@@ -32,15 +33,21 @@ const POLICIES: [(&str, Settings); 20] = [
     ("dynamic", &[FINE]),
     ("dynamic", &[INTERVAL, ("sleep", "monitor"), ("load_limit", "0")]),
     ("dynamic", &[INTERVAL, ("thread_load", "core"), ("load_limit", "5"), ("core_limit", "40")]),
-    ("sandman", &[COARSE]),
+    ("sandman", &[COARSE, PRINTED]),
     ("sandman", &[COARSE, ("guards", "recommended")]),
-    ("sandman", &[COARSE, ("spread", "deviation"), ("confirm", "2/3"), ("window", "8"), ("reuse_awake", "true")]),
-    ("sandman", &[COARSE, ("floor", "2"), ("exempt_alone", "true"), ("relieve", "true"), ("resume", "quiet")]),
-    ("sandman", &[COARSE, ("window", "4"), ("min_samples", "4"), ("main_takes_active", "false"), ("z", "0.5")]),
-    ("sandman", &[COARSE, ("sleep", "software")]),
-    ("sandman", &[COARSE, ("sleep", "software"), ("detect", "load")]),
-    ("sandman", &[COARSE, ("siblings", "false")]),
-    ("sandman", &[COARSE, ("siblings", "false"), ("detect", "load"), ("relieve", "true")]),
+    (
+        "sandman",
+        &[COARSE, PRINTED, ("spread", "deviation"), ("confirm", "2/3"), ("window", "8"), ("reuse_awake", "true")],
+    ),
+    ("sandman", &[COARSE, PRINTED, ("floor", "2"), ("exempt_alone", "true"), ("relieve", "true"), ("resume", "quiet")]),
+    (
+        "sandman",
+        &[COARSE, PRINTED, ("window", "4"), ("min_samples", "4"), ("main_takes_active", "false"), ("z", "0.5")],
+    ),
+    ("sandman", &[COARSE, PRINTED, ("sleep", "software")]),
+    ("sandman", &[COARSE, PRINTED, ("sleep", "software"), ("detect", "load")]),
+    ("sandman", &[COARSE, PRINTED, ("siblings", "false")]),
+    ("sandman", &[COARSE, PRINTED, ("siblings", "false"), ("detect", "load"), ("relieve", "true")]),
 ];
 /// Those that put whatever is not needed to sleep.
 const GATHERING: Range<usize> = 7..20;

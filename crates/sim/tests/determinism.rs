@@ -61,7 +61,8 @@ fn bursts(cores: u16, seed: u64) -> Scenario {
 
 #[test]
 fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
-    let run = |seed| traced(run_traced, &scenario(4, 2, 400_000.0, 5_000_000, seed), "sandman", &[]);
+    let run =
+        |seed| traced(run_traced, &scenario(4, 2, 400_000.0, 5_000_000, seed), "sandman", &[("guards", "printed")]);
     assert_eq!(run(1), run(1));
     assert_ne!(run(1).1, run(2).1);
 }
@@ -71,7 +72,7 @@ const TRACE: &str = "PILOTLIGHT_TRACE_OF_ANOTHER_PROCESS";
 
 #[test]
 fn two_processes_write_the_same_trace() {
-    let settings = [("fine_interval", "40us"), ("coarse_interval", "2ms")];
+    let settings = [("guards", "printed"), ("fine_interval", "40us"), ("coarse_interval", "2ms")];
     let here = || traced(run_traced, &bursts(6, 1), "sandman", &settings).1;
     if let Some(path) = std::env::var_os(TRACE) {
         return std::fs::write(path, here()).unwrap();
@@ -103,7 +104,7 @@ fn both_engines_move_threads_and_sleep_alike() {
     for seed in 0..3 {
         let scenario = bursts(6, seed);
         for fine in ["10us", "40us"] {
-            let settings = [("fine_interval", fine), ("coarse_interval", "2ms")];
+            let settings = [("guards", "printed"), ("fine_interval", fine), ("coarse_interval", "2ms")];
             engines_agree(&scenario, "sandman", &settings);
         }
     }
@@ -118,9 +119,9 @@ const POLICIES: [(&str, &[(&str, &str)]); 10] = [
     ("dynamic", &[]),
     ("dynamic", &[("interval", "1ms")]),
     ("hybrid-poll", &[]),
-    ("sandman", &[("coarse_interval", "2ms")]),
+    ("sandman", &[("guards", "printed"), ("coarse_interval", "2ms")]),
     ("sandman", &[("coarse_interval", "2ms"), ("guards", "recommended")]),
-    ("sandman", &[("coarse_interval", "2ms"), ("sleep", "software"), ("detect", "load")]),
+    ("sandman", &[("guards", "printed"), ("coarse_interval", "2ms"), ("sleep", "software"), ("detect", "load")]),
 ];
 
 #[test]
@@ -189,7 +190,7 @@ fn both_meters_agree() {
 #[test]
 fn quiet_moments_are_passed_over() {
     let quiet = scenario(6, 2, 300.0, 60_000_000, 3); // 18 requests and 6,000 ticks of 10 us
-    for (name, settings) in [("sandman", &[("coarse_interval", "2ms")][..]), ("dynamic", &[])] {
+    for (name, settings) in [("sandman", &[("guards", "printed"), ("coarse_interval", "2ms")][..]), ("dynamic", &[])] {
         let lazy = looks(&quiet, policy(name, settings)).unwrap();
         assert!(lazy < 1_500, "{name} looked {lazy} times");
         let eager = looks(&Scenario { eager: true, ..quiet.clone() }, policy(name, settings)).unwrap();

@@ -16,9 +16,9 @@ const POLICIES: [(&str, &[(&str, &str)]); 9] = [
     ("dynamic", &[]),
     ("dynamic", &[("interval", "1ms")]),
     ("hybrid-poll", &[]),
-    ("sandman", &[("coarse_interval", "2ms")]),
+    ("sandman", &[("guards", "printed"), ("coarse_interval", "2ms")]),
     ("sandman", &[("coarse_interval", "2ms"), ("guards", "recommended")]),
-    ("sandman", &[("coarse_interval", "2ms"), ("sleep", "software"), ("detect", "load")]),
+    ("sandman", &[("guards", "printed"), ("coarse_interval", "2ms"), ("sleep", "software"), ("detect", "load")]),
 ];
 
 fn audited(scenario: &Scenario, name: &str, settings: &[(&str, &str)]) -> Audit {
@@ -73,7 +73,9 @@ fn commands_that_fail_break_no_law() {
         scenario.machine.director.fails_ppm = 200_000;
         let sum = all_policies(&scenario);
         assert!(sum.moves > 50 && sum.rests > 100, "nothing was put to the test: {sum:?}");
-        let outcome = pilotlight_sim::run(&scenario, policy("sandman", &[("coarse_interval", "2ms")])).unwrap();
+        let outcome =
+            pilotlight_sim::run(&scenario, policy("sandman", &[("guards", "printed"), ("coarse_interval", "2ms")]))
+                .unwrap();
         assert!(outcome.decisions.refused > 0 && !outcome.saturated, "{:?} {:?}", outcome.decisions, outcome.requests);
     }
 }

@@ -18,7 +18,7 @@ struct Run {
 
 /// Bursts under `sandman`: threads move, cores sleep.
 fn run() -> Run {
-    run_of("sandman", &[("coarse_interval", "2ms")])
+    run_of("sandman", &[("guards", "printed"), ("coarse_interval", "2ms")])
 }
 
 fn run_of(name: &str, settings: &[(&str, &str)]) -> Run {

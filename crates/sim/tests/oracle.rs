@@ -44,7 +44,7 @@ type Entry = (&'static str, &'static [(&'static str, &'static str)], bool);
 
 const POLICIES: [Entry; 5] = [
     ("static", &[], false),
-    ("sandman", &[("coarse_interval", "5ms"), ("server_sleep", "false")], false),
+    ("sandman", &[("guards", "printed"), ("coarse_interval", "5ms"), ("server_sleep", "false")], false),
     ("sandman", &[("guards", "recommended"), ("coarse_interval", "5ms"), ("server_sleep", "false")], false),
     ("hybrid-poll", &[], true),
     ("interrupt", &[], true),

@@ -48,7 +48,8 @@ fn serve(cores: u16, settings: &[(&str, &str)]) -> Live {
     let budget = std::sync::Arc::new(MemoryBudget::unlimited());
     let opener = move |ns: &NamespaceConfig| open(&ns.backend, ns.block_size, &budget);
     let server = Server::start_with(config, options, Box::new(opener)).expect("the server starts");
-    server.set_policy(pilotlight_policy::build("sandman", settings).expect("settings")).expect("a policy");
+    let settings = [&[("guards", "printed")], settings].concat();
+    server.set_policy(pilotlight_policy::build("sandman", &settings).expect("settings")).expect("a policy");
     let address = server.local_addrs()[0];
     Live { server, address }
 }

@@ -29,9 +29,11 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
+    /// The printed rule with these guards.
     pub(crate) fn new(name: &str, guards: &[(&str, &str)]) -> Self {
         let owned = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
-        Self { name: name.to_owned(), guards: guards.iter().map(owned).collect() }
+        let printed = ("guards", "printed");
+        Self { name: name.to_owned(), guards: std::iter::once(&printed).chain(guards).map(owned).collect() }
     }
 
     pub(crate) fn policy(&self) -> Result<Sandman, ParameterError> {

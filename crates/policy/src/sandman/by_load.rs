@@ -72,7 +72,7 @@ mod tests {
         let counts: Vec<_> = busy_ns.iter().enumerate().filter(|(_, busy)| **busy > 0).map(count).collect();
         let mut found = Vec::new();
         let tick = Tick { now_ns: 10_000, elapsed_ns: 10_000, counts: &counts };
-        ByLoad::new(&Parameters::default(), 2).on_tick(&tick, &belief, &mut found);
+        ByLoad::new(&Parameters::printed(), 2).on_tick(&tick, &belief, &mut found);
         found.into_iter().map(|thread| thread.0).collect()
     }
 

@@ -310,7 +310,7 @@ mod tests {
         ) {
             let (cores, threads) = sample(cores, &threads);
             let topology = Topology::paired(cores.len() as u16).unwrap();
-            let parameters = Parameters { relieve, ..Parameters::default() };
+            let parameters = Parameters { relieve, ..Parameters::printed() };
             let now = Sample { now_ns: SECOND_NS, elapsed_ns: SECOND_NS, cores: &cores, threads: &threads, readings: &[] };
             let plan = plan(&now, &topology, &parameters);
             prop_assert_eq!(plan.homes.len(), threads.len());

@@ -1,5 +1,5 @@
 //! What can be set on `sandman`: the paper's parameters with the paper's values, the ones that it does not print, and guards
-//! beyond its rule, all of them off unless asked for.
+//! beyond its rule, of which those that are recommended are on unless said otherwise.
 //!
 //! docs/sandman.md says what each guard does and what it was measured to change.
 
@@ -99,8 +99,18 @@ pub enum Resume {
 }
 
 impl Default for Parameters {
-    /// The paper's values and its rule as printed.
+    /// The paper's values, and the guards that are recommended.
     fn default() -> Self {
+        let mut parameters = Self::printed();
+        let _ = parameters.set_guards("recommended"); // a test sets each
+        parameters
+    }
+}
+
+impl Parameters {
+    /// The paper's values and its rule as printed.
+    #[must_use]
+    pub fn printed() -> Self {
         Self {
             coarse_interval_ns: 1_000_000_000,
             fine_interval_ns: 10_000,
@@ -142,12 +152,14 @@ pub const RECOMMENDED: [(&str, &str); 9] = [
 ];
 
 impl Parameters {
-    /// With these set, in this order.
+    /// With these set: first sets of guards, whatever the order, then the others in theirs.
     ///
     /// # Errors
     /// If there is no such parameter, or values are not allowed, each by itself or together.
     pub fn read(settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
-        let read = parameter::read(super::NAME, &TABLE, settings)?;
+        let (mut ordered, others): (Vec<_>, Vec<_>) = settings.iter().partition(|(key, _)| *key == "guards");
+        ordered.extend(others);
+        let read = parameter::read(super::NAME, &TABLE, &ordered)?;
         read.check()?;
         Ok(read)
     }
@@ -196,7 +208,7 @@ impl Parameters {
     }
 
     fn set_guards(&mut self, which: &str) -> Option<()> {
-        let printed = Self::default();
+        let printed = Self::printed();
         let guards = match which {
             "printed" => &[][..],
             "recommended" => &RECOMMENDED[..],
@@ -306,7 +318,7 @@ const TABLE: [Parameter<Parameters>; 22] = [
     },
     Parameter {
         key: "guards",
-        meaning: "sets everything below at once: the paper's rule as printed, or the set that docs/sandman.md recommends",
+        meaning: "sets everything below at once, before all else: the paper's rule as printed, or the set that docs/sandman.md recommends",
         allowed: "printed or recommended",
         get: |p| p.guards().to_owned(),
         set: |p, v| p.set_guards(v),
@@ -445,8 +457,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn defaults_are_the_paper_s() {
-        let list = Parameters::default().list();
+    fn printed_values_are_the_paper_s() {
+        let list = Parameters::printed().list();
         let value = |key| list.iter().find(|setting| setting.key == key).unwrap().value.as_str();
         let expected = [
             ("coarse_interval", "1s"),
@@ -478,6 +490,20 @@ mod tests {
     }
 
     #[test]
+    fn guards_are_recommended_unless_said_otherwise_and_come_before_what_is_set_by_itself() {
+        let value = |settings: &[(&str, &str)], key| {
+            let list = Parameters::read(settings).unwrap().list();
+            list.into_iter().find(|setting| setting.key == key).unwrap().value
+        };
+        assert_eq!(value(&[], "guards"), "recommended");
+        for (key, recommended) in RECOMMENDED {
+            assert_eq!(value(&[], key), recommended, "{key}");
+        }
+        assert_eq!(value(&[("floor", "8"), ("guards", "printed")], "floor"), "8");
+        assert_eq!(value(&[("floor", "8"), ("guards", "printed")], "window"), "32");
+    }
+
+    #[test]
     fn sets_of_guards_have_a_name_and_leave_the_rest_alone() {
         let mut parameters = Parameters::default();
         parameters.set("coarse_interval", "500ms").unwrap();
@@ -487,7 +513,7 @@ mod tests {
         parameters.set("floor", "77").unwrap();
         assert_eq!(parameters.guards(), "own");
         parameters.set("guards", "printed").unwrap();
-        assert_eq!(parameters, Parameters { coarse_interval_ns: 500_000_000, ..Parameters::default() });
+        assert_eq!(parameters, Parameters { coarse_interval_ns: 500_000_000, ..Parameters::printed() });
     }
 
     #[test]
@@ -527,6 +553,6 @@ mod tests {
         assert!(together(&[]).is_ok());
         assert!(together(&[("healthy_threshold", "30")]).is_err());
         assert!(together(&[("fine_interval", "2s")]).is_err());
-        assert!(together(&[("min_samples", "33")]).is_err());
+        assert!(together(&[("min_samples", "257")]).is_err());
     }
 }
