@@ -264,7 +264,7 @@ fn quiet_times_that_are_none() {
     refused(
         "[server]\nsleep_after = \"soon\"\n",
         expect![[r#"
-            error: server.sleep_after: `soon` is not a duration: write a whole number and a unit, such as 10s (us, ms, s, min, h)
+            error: server.sleep_after: `soon` is not a duration: write a number and a unit, such as 10s (us, ms, s, min, h)
              --> server.toml:2:15
               |
             2 | sleep_after = "soon"

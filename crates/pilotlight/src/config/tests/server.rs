@@ -183,7 +183,7 @@ drain_timeout = "2h"
             8 | max_queue_depth = 1
               |                   ^
               = use 2 to 1024
-            error: limits.icreq_timeout: `5` is not a duration: write a whole number and a unit, such as 10s (us, ms, s, min, h)
+            error: limits.icreq_timeout: `5` is not a duration: write a number and a unit, such as 10s (us, ms, s, min, h)
              --> server.toml:9:17
               |
             9 | icreq_timeout = 5
