@@ -89,3 +89,8 @@ impl Computed for Simulated {
         Ok(told::recording(machine, &load, &sim::run(machine, &load)))
     }
 }
+
+#[cfg(test)]
+mod compared;
+#[cfg(test)]
+mod tolerance;
