@@ -281,7 +281,7 @@ mod tests {
     const COMMAND: &str = "workload = { kind = 'command', argv = ['true'] }\n";
 
     const TIMES: &str = "title = 't'\nwarm_up = '1s'\nduration = '4s'\ncool_down = '2s'\nidle_baseline = '10s'\nsettle = '0s'\nrepeats = 3\n\
-                         place = { nothing = true }\nparameter = [{ key = 'machine.scheduler', values = ['none', 'kyber'] }]\n\
+                         target = { nothing = true }\nparameter = [{ key = 'machine.scheduler', values = ['none', 'kyber'] }]\n\
                          workload = { kind = 'command', argv = ['true'], knobs = { a = [1, 2] } }\n";
 
     #[test]

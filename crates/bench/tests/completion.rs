@@ -25,7 +25,7 @@ repeats = 1
 settle = "0s"
 idle_baseline = "0s"
 power_sensors = "listed"
-place = {{ file = "{}", size = "1MiB" }}
+target = {{ file = "{}", size = "1MiB" }}
 [[sensor]]
 sensor = "kernel"
 interval = "20ms"

@@ -93,7 +93,7 @@ fn a_device_that_was_named_twice_is_filled_and_its_scheduler_put_back() {
     let can_vary = before.contains("none") && before.contains("mq-deadline");
     let vary = if can_vary { "[[parameter]]\nkey = 'machine.scheduler'\nvalues = ['none', 'mq-deadline']" } else { "" };
     let text = format!(
-        "title = 'd'\n{QUICK}[place]\ndevice = '{device}'\n[precondition]\nfill = 2\n{vary}\n\
+        "title = 'd'\n{QUICK}[target]\ndevice = '{device}'\n[precondition]\nfill = 2\n{vary}\n\
          [workload]\nkind = 'command'\nargv = ['sh', '-c', 'dd if={{device}} of=/dev/null bs=64k count=4; cat {scheduler}']",
         device = disk.device.display(),
         scheduler = disk.scheduler().display(),
@@ -129,7 +129,7 @@ fn commands_run_in_the_cgroup_that_was_made_for_the_run() {
         return;
     }
     let text = format!(
-        "title = 'c'\n{QUICK}place = {{ nothing = true }}\n[machine.cgroup]\n\
+        "title = 'c'\n{QUICK}target = {{ nothing = true }}\n[machine.cgroup]\n\
          [workload]\nkind = 'command'\nargv = ['cat', '/proc/self/cgroup']\n\
          metric = [{{ name = 'process', unit = 'count', regex = '/pilotlight-([0-9]+)' }}]"
     );

@@ -25,7 +25,7 @@ fn shortened() -> Merged {
         settle = "0s"
         idle_baseline = "200ms"
         repeats = 2
-        [place]
+        [target]
         size = "8MiB"
         [workload]
         bs = "4k"

@@ -21,7 +21,7 @@ fn experiment(folder: &Path) -> String {
 title = "a command"
 repeats = 2
 idle_baseline = "200ms"
-place = {{ nothing = true }}
+target = {{ nothing = true }}
 [[sensor]]
 sensor = "cputime"
 [[sensor]]
@@ -206,7 +206,7 @@ fn steps_come_in_the_order_of_the_plan() {
     let knob = folder.path().join("sys/kernel/knob");
     std::fs::create_dir_all(knob.parent().unwrap()).unwrap();
     std::fs::write(&knob, "5\n").unwrap();
-    let text = "title = 'o'\nrepeats = 3\nsettle = '1ms'\nidle_baseline = '1ms'\nplace = { nothing = true }\n\
+    let text = "title = 'o'\nrepeats = 3\nsettle = '1ms'\nidle_baseline = '1ms'\ntarget = { nothing = true }\n\
                 machine.files = { '/sys/kernel/knob' = 7 }\n[workload]\nkind = 'command'\nargv = ['true']\n\
                 prepare = [['true']]\nknobs = { a = [1, 2] }\n";
     let bench = bench_on(&format!("{text}{MODELLED}"), folder.path(), Roots::below(folder.path()));
@@ -242,7 +242,7 @@ fn announce_first(steps: &mut [String]) {
 #[test]
 fn an_idle_baseline_that_no_metric_reads_is_not_measured() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "title = 'i'\nidle_baseline = '1h'\nplace = { nothing = true }\n\
+    let text = "title = 'i'\nidle_baseline = '1h'\ntarget = { nothing = true }\n\
                 [workload]\nkind = 'command'\nargv = ['true']\n[[sensor]]\nsensor = 'cputime'\n";
     let bench = bench(text, folder.path());
     bench.run(&StopFlag::default(), &mut |event| assert!(!matches!(event, Event::Baseline))).unwrap();
@@ -265,7 +265,7 @@ fn the_stop_rule_ends_what_is_narrow_and_goes_on_with_what_is_not() {
     let text = format!(
         r#"
 title = "rule"
-place = {{ nothing = true }}
+target = {{ nothing = true }}
 stop = {{ metric = "score_points", within = "1%", at_least = 3, at_most = 5 }}
 [workload]
 kind = "command"
@@ -289,7 +289,7 @@ metric = [{{ name = "score", unit = "points", regex = "([0-9]+)" }}]
 #[test]
 fn a_rule_whose_metric_has_no_value_is_said_and_not_taken_for_narrow() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "title = 'r'\nplace = { nothing = true }\n\
+    let text = "title = 'r'\ntarget = { nothing = true }\n\
                 stop = { metric = 'system_power_w', within = '5%', at_least = 2, at_most = 3 }\n\
                 [workload]\nkind = 'command'\nargv = ['true']\n";
     let mut steps = Vec::new();
@@ -320,7 +320,7 @@ fn told(bench: &Bench) -> Vec<(usize, usize, f64)> {
 #[test]
 fn progress_counts_what_failed_and_learns_how_long_a_measurement_takes() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "title = 'p'\nplace = { nothing = true }\nrepeats = 3\non_failure = 'go-on'\n\
+    let text = "title = 'p'\ntarget = { nothing = true }\nrepeats = 3\non_failure = 'go-on'\n\
                 [workload]\nkind = 'command'\nargv = ['sh', '-c', 'sleep 0.5; [ {a} = 1 ]']\nknobs = { a = [1, 2] }\n";
     let told = told(&bench(text, folder.path()));
     assert_eq!(
@@ -353,7 +353,7 @@ fn a_failing_point_ends_the_run_or_leaves_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let text = r#"
 title = "failing"
-place = { nothing = true }
+target = { nothing = true }
 on_failure = "ON"
 [workload]
 kind = "command"
@@ -381,7 +381,7 @@ fn a_sensor_that_stops_ends_the_run_unless_it_is_optional() {
     let text = format!(
         r#"
 title = "sensor"
-place = {{ nothing = true }}
+target = {{ nothing = true }}
 [[sensor]]
 sensor = "command"
 name = "meter"
@@ -415,7 +415,7 @@ argv = ["sh", "-c", "sleep 0.2; rm {meter}; sleep 0.3"]
 #[test]
 fn what_is_stuck_is_ended() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "title = 't'\nplace = { nothing = true }\n\
+    let text = "title = 't'\ntarget = { nothing = true }\n\
                 [workload]\nkind = 'command'\nargv = ['sleep', '30']\nlimit = '200ms'\n";
     let began = std::time::Instant::now();
     let error = bench(text, folder.path()).run(&StopFlag::default(), &mut |_| ()).unwrap_err().to_string();
@@ -432,7 +432,7 @@ fn the_machine_is_as_it_was_after_every_way_out() {
         std::fs::write(&knob, "5\n").unwrap();
         let script = if way == "failure" { "exit 1" } else { "cat" };
         let text = format!(
-            "title = 'm'\nrepeats = 2\nplace = {{ nothing = true }}\n[machine.files]\n'/sys/kernel/knob' = 7\n\
+            "title = 'm'\nrepeats = 2\ntarget = {{ nothing = true }}\n[machine.files]\n'/sys/kernel/knob' = 7\n\
              [workload]\nkind = 'command'\nargv = ['sh', '-c', '{script} {knob}']\n\
              metric = [{{ name = 'knob', unit = 'count', regex = '([0-9]+)' }}]",
             knob = knob.display()

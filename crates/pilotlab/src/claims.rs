@@ -1,6 +1,6 @@
 //! `pilotlab claims`: what the papers report, row by row, beside what comes out of the simulator.
 //!
-//! The files are found here and handed to `pilotlight_lab::claims`, which judges; `text` prints for people, `tables` makes the
+//! The files are found here and handed to `pilotlight_claims`, which judges; `text` prints for people, `tables` makes the
 //! tables of the documentation.
 
 mod demo;

@@ -72,7 +72,7 @@ impl Dlio {
 
     fn step(&self, accelerators: u64, overrides: Vec<String>, output: &str, stage: &Stage) -> Result<Step, Problem> {
         let Place::Folder(folder) = &stage.place else {
-            return Err(problem("place", "DLIO needs a folder for its data"));
+            return Err(problem("target", "DLIO needs a folder for its data"));
         };
         let mut words: Vec<String> = Vec::new();
         if accelerators > 1 {

@@ -94,7 +94,7 @@ impl Workload for Filebench {
 
     fn command(&self, point: &Point, stage: &Stage) -> Result<Step, Problem> {
         let Place::Folder(folder) = &stage.place else {
-            return Err(problem("place", "filebench needs a folder, in which it makes its files"));
+            return Err(problem("target", "filebench needs a folder, in which it makes its files"));
         };
         let program = self.options.program.display().to_string();
         let words = ["--addr-no-randomize".to_owned(), program, "-f".into(), MINE.into()];

@@ -76,12 +76,12 @@ impl Server {
     /// In a folder of its own in the stage's; `user` is for when we are root.
     pub(crate) fn new(programs: &Path, user: &str, stage: &Stage) -> Result<Self, Problem> {
         let Place::Folder(place) = &stage.place else {
-            return Err(problem("place", "PostgreSQL needs a folder, in which a database is made"));
+            return Err(problem("target", "PostgreSQL needs a folder, in which a database is made"));
         };
         let folder = place.join("pilotlight-postgres");
         if folder.join(SOCKET).as_os_str().len() > LONGEST {
             let why = format!("{} is too long a name for a socket: use a folder nearer to the root", folder.display());
-            return Err(problem("place", why));
+            return Err(problem("target", why));
         }
         Ok(Self { programs: programs.into(), folder, user: is_root().then(|| user.to_owned()) })
     }
@@ -90,7 +90,7 @@ impl Server {
     pub(crate) fn check(&self) -> Result<(), Problem> {
         if self.data().join("postmaster.pid").exists() {
             let why = format!("a PostgreSQL seems to run in {}: stop it, or remove that folder", self.folder.display());
-            return Err(problem("place", why));
+            return Err(problem("target", why));
         }
         let Some(user) = &self.user else { return Ok(()) };
         let closed = |folder: &&Path| std::fs::metadata(folder).is_ok_and(|meta| meta.mode() & 0o001 == 0);
@@ -100,7 +100,7 @@ impl Server {
             user,
             closed.display()
         );
-        Err(problem("place", why))
+        Err(problem("target", why))
     }
 
     pub(crate) fn data(&self) -> PathBuf {

@@ -98,7 +98,7 @@ impl Ycsb {
 fn in_folder(value: &str, stage: &Stage) -> Result<String, Problem> {
     match &stage.place {
         Place::Folder(folder) => Ok(value.replace("{folder}", &folder.display().to_string())),
-        _ if value.contains("{folder}") => Err(problem("place", format!("{value} needs a folder"))),
+        _ if value.contains("{folder}") => Err(problem("target", format!("{value} needs a folder"))),
         _ => Ok(value.to_owned()),
     }
 }
@@ -368,7 +368,7 @@ TOTAL  - Takes(s): 70.2, Count: 1508, OPS: 21.4, Avg(us): 1, Min(us): 1, Max(us)
             -p threadcount=4 -p rocksdb.dir=/f/db";
         assert_eq!(run, expected);
         let nowhere = Stage { place: Place::Nothing, ..stage };
-        assert_eq!(ycsb.prepare(&nowhere).unwrap_err().at, "place");
+        assert_eq!(ycsb.prepare(&nowhere).unwrap_err().at, "target");
     }
 
     #[test]

@@ -40,7 +40,7 @@ settle = "0s"
 idle_baseline = "0s"
 power_sensors = "listed"
 on_failure = "go-on"
-place = { device = "/dev/nvme0n1" }
+target = { device = "/dev/nvme0n1" }
 sensor = [{ sensor = "kernel", interval = "50ms" }, { sensor = "cputime", interval = "50ms" }]
 [workload]
 kind = "fio"

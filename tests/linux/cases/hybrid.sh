@@ -32,7 +32,7 @@ settle = "0s"
 idle_baseline = "0s"
 power_sensors = "listed"
 on_failure = "go-on"
-place = { device = "$fast" }
+target = { device = "$fast" }
 sensor = [{ sensor = "kernel", interval = "50ms" }]
 [workload]
 kind = "read"

@@ -16,7 +16,7 @@ left() { echo "$(cgroups) $(cat /sys/fs/cgroup/cgroup.subtree_control) $(ls /run
 experiment() {
   cat <<TOML
 title = "precondition"
-place = { device = "$drive" }
+target = { device = "$drive" }
 repeats = 1
 settle = "0s"
 idle_baseline = "0s"

@@ -141,13 +141,13 @@ fn check(experiment: &Experiment, workload: &str) -> Result<(), Wrong> {
     let place = &experiment.place;
     let places = [place.file.is_some(), place.folder.is_some(), place.device.is_some(), place.nothing];
     if places.into_iter().filter(|there| *there).count() > 1 {
-        return wrong("place", "give one of file, folder, device and nothing");
+        return wrong("target", "give one of file, folder, device and nothing");
     }
     if place.file.is_some() && place.size.is_none() {
-        return wrong("place.size", "a file needs its size, such as \"1GiB\"");
+        return wrong("target.size", "a file needs its size, such as \"1GiB\"");
     }
     if experiment.precondition.is_some() && place.device.is_none() {
-        return wrong("precondition", "only a device can be formatted or filled: give place.device");
+        return wrong("precondition", "only a device can be formatted or filled: give target.device");
     }
     if experiment.duration.is_none() && workload != "command" {
         return wrong("duration", "say how long each point is measured, such as \"30s\"");
@@ -280,8 +280,8 @@ mod tests {
             ("duration = 10", "e.toml: duration: 10 is not a time with its unit"),
             ("duration = '0s'", "e.toml: duration: must be above zero"),
             ("repeats = 0", "e.toml: repeats: must be at least 1"),
-            ("place = { file = 'x' }", "e.toml: place.size: a file needs its size"),
-            ("place = { file = 'x', size = '1MiB', nothing = true }", "give one of"),
+            ("target = { file = 'x' }", "e.toml: target.size: a file needs its size"),
+            ("target = { file = 'x', size = '1MiB', nothing = true }", "give one of"),
             ("precondition = { fill = 2 }", "e.toml: precondition: only a device"),
             ("stop = { metric = 'x', within = 5 }", "e.toml: stop.within: 5 is not a share"),
             ("stop = { metric = 'x', within = '5%', at_least = 1 }", "e.toml: stop.at_least"),

@@ -47,7 +47,7 @@ pub struct Experiment {
     #[serde(default)]
     pub on_failure: OnFailure,
     /// What is worked on; a file in the results' folder if not given.
-    #[serde(default)]
+    #[serde(default, rename = "target")]
     pub place: PlaceSpec,
     /// What is done to the device before anything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn what_was_filled_or_changed_settles_before_anything_is_measured() {
-        let text = "title = 't'\nduration = '4s'\nplace = { device = '/dev/x' }\nprecondition = { fill = 1 }\n\
+        let text = "title = 't'\nduration = '4s'\ntarget = { device = '/dev/x' }\nprecondition = { fill = 1 }\n\
                     idle_baseline = 'IDLE'\nparameter = [{ key = 'machine.scheduler', values = ['none', 'kyber'] }]\n\
                     [workload]\nkind = 'command'\nargv = ['true']\nprepare = [['true']]\n";
         let plan = planned(&text.replace("IDLE", "0s"));

@@ -29,7 +29,7 @@ pub fn resolve(spec: &PlaceSpec, folder: &Path, may_overwrite: Option<&Path>) ->
 }
 
 fn problem(key: &str, why: String) -> Problem {
-    Problem { at: format!("place.{key}"), why }
+    Problem { at: format!("target.{key}"), why }
 }
 
 fn checked_folder(folder: &Path) -> Result<PathBuf, Problem> {
@@ -41,7 +41,7 @@ fn checked_folder(folder: &Path) -> Result<PathBuf, Problem> {
 fn checked_file(file: &Path) -> Result<PathBuf, Problem> {
     let kind = file.metadata().map(|metadata| metadata.file_type()).ok();
     if kind.is_some_and(|kind| !kind.is_file()) {
-        let why = format!("{} is not a file; a device is given as place.device", file.display());
+        let why = format!("{} is not a file; a device is given as target.device", file.display());
         return Err(problem("file", why));
     }
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -59,7 +59,7 @@ pub fn checked_device(device: &Path, may_overwrite: Option<&Path>) -> Result<Pat
     let name = device.display();
     let real = device.canonicalize().map_err(|error| wrong(format!("{name}: {error}")))?;
     if !real.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device()) {
-        return Err(wrong(format!("{name} is not a block device; a file is given as place.file")));
+        return Err(wrong(format!("{name} is not a block device; a file is given as target.file")));
     }
     let named = may_overwrite.and_then(|named| named.canonicalize().ok());
     match named {

@@ -16,7 +16,7 @@ pub(crate) fn experiment(folder: &Path) -> String {
         r#"
 title = "naps"
 repeats = 1
-place = {{ nothing = true }}
+target = {{ nothing = true }}
 [[sensor]]
 sensor = "cputime"
 [workload]

@@ -42,7 +42,7 @@ fn experiment(folder: &Path) -> String {
     let address = address();
     let path = folder.join("e.toml");
     let text = format!(
-        "title = 'load'\nduration = '200ms'\nrepeats = 1\nplace = {{ nothing = true }}\n[[sensor]]\nsensor = 'cputime'\n\
+        "title = 'load'\nduration = '200ms'\nrepeats = 1\ntarget = {{ nothing = true }}\n[[sensor]]\nsensor = 'cputime'\n\
          [workload]\nkind = 'load'\noptions = {{ yield = true }}\n[workload.serve]\npolicy = 'interrupt'\n\
          namespace = 'mem:1MiB'\nlisten = '{address}'\noptions = {{ reactors = 1 }}\n"
     );

@@ -173,10 +173,10 @@ fn makes_its_own(benchmark: &str) -> bool {
 
 fn folder(stage: &Stage, which: &str) -> Result<String, Problem> {
     let Place::Folder(folder) = &stage.place else {
-        return Err(problem("place", "db_bench needs a folder, in which it makes its databases"));
+        return Err(problem("target", "db_bench needs a folder, in which it makes its databases"));
     };
     let path = folder.join(format!("db_bench-{which}"));
-    Ok(path.to_str().ok_or_else(|| problem("place", "its name has to be UTF-8"))?.to_owned())
+    Ok(path.to_str().ok_or_else(|| problem("target", "its name has to be UTF-8"))?.to_owned())
 }
 
 fn database(point: &Point, stage: &Stage) -> Result<String, Problem> {

@@ -156,7 +156,7 @@ fn what_cannot_be_is_refused_by_name() {
     }
     let db_bench = configured("benchmark = 'readseq'");
     let on_file = stage(Path::new("/s"), Place::File("/f".into(), 1), 0.0, 1.0);
-    assert_eq!(db_bench.prepare(&on_file).unwrap_err().at, "place");
+    assert_eq!(db_bench.prepare(&on_file).unwrap_err().at, "target");
     let endless = stage(Path::new("/s"), Place::Folder("/f".into()), 0.0, 0.0);
     assert_eq!(db_bench.command(&points(&db_bench)[0], &endless).unwrap_err().at, "duration");
 }

@@ -189,7 +189,7 @@ impl Fio {
             Place::Nothing if FILELESS.contains(&engine) => size.into_iter().collect(),
             Place::Nothing => {
                 let why = format!("the engine {engine} works on something: name a file, folder or device as its place");
-                return Err(problem("place", &why));
+                return Err(problem("target", &why));
             }
         })
     }
@@ -245,7 +245,7 @@ fn size_in_bytes(size: &Value) -> String {
 
 /// fio takes `:` for the end of a name.
 fn fios_path(path: &Path) -> Result<String, Problem> {
-    let text = path.to_str().ok_or_else(|| problem("place", "fio takes only names in UTF-8"))?;
+    let text = path.to_str().ok_or_else(|| problem("target", "fio takes only names in UTF-8"))?;
     Ok(text.replace('\\', "\\\\").replace(':', "\\:"))
 }
 

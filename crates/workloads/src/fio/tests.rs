@@ -211,7 +211,7 @@ fn a_place_says_what_is_worked_on() {
         |fio: &Fio, place| fio.place(&stage(Path::new("/s"), place, 0.0, 1.0), "psync").map(|words| words.join(" "));
     assert_eq!(of(&fio, Place::File("/a:b".into(), 4096)).unwrap(), "--filename=/a\\:b --size=4096");
     assert_eq!(of(&fio, Place::Folder("/f".into())).unwrap_err().at, "workload.size");
-    assert_eq!(of(&fio, Place::Nothing).unwrap_err().at, "place");
+    assert_eq!(of(&fio, Place::Nothing).unwrap_err().at, "target");
     let sized = configured("size = '1g'");
     assert_eq!(of(&sized, Place::Folder("/f".into())).unwrap(), "--filename=/f/fio.data --size=1073741824");
     assert_eq!(of(&sized, Place::File("/a".into(), 4096)).unwrap(), "--filename=/a --size=1073741824");

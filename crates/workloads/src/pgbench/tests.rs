@@ -139,7 +139,7 @@ fn what_cannot_be_is_refused_by_name() {
     let pgbench = configured("");
     let long = Place::Folder(format!("/{}", "x".repeat(90)).into());
     for place in [Place::Nothing, long] {
-        assert_eq!(pgbench.prepare(&stage(Path::new("/s"), place, 0.0, 1.0)).unwrap_err().at, "place");
+        assert_eq!(pgbench.prepare(&stage(Path::new("/s"), place, 0.0, 1.0)).unwrap_err().at, "target");
     }
     assert!(configured("programs = '/nowhere'").tool().unwrap_err().help.contains("apt install postgresql"));
 }

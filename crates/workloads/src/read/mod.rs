@@ -119,7 +119,7 @@ fn target(stage: &Stage) -> Result<&Path, Problem> {
     match &stage.place {
         Place::File(path, _) | Place::Device(path) => Ok(path),
         Place::Folder(_) | Place::Nothing => {
-            Err(problem("place", "read works on a file or a device: name one, place.file or place.device"))
+            Err(problem("target", "read works on a file or a device: name one, target.file or target.device"))
         }
     }
 }

@@ -129,8 +129,8 @@ fn commands_are_read_s_own() {
     assert!(configured("fill = false").prepare(&file).unwrap().is_empty());
     assert_eq!(read.mechanism(&point), Mechanism::read("uring hybrid").ok());
     for nowhere in [Place::Nothing, Place::Folder("/d".into())] {
-        assert_eq!(read.prepare(&at(nowhere.clone())).unwrap_err().at, "place");
-        assert_eq!(read.command(&point, &at(nowhere)).unwrap_err().at, "place");
+        assert_eq!(read.prepare(&at(nowhere.clone())).unwrap_err().at, "target");
+        assert_eq!(read.command(&point, &at(nowhere)).unwrap_err().at, "target");
     }
     assert_eq!(read.command(&point, &Stage { duration_s: 0.0, ..device }).unwrap_err().at, "duration");
 }

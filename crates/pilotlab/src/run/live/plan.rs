@@ -65,7 +65,7 @@ fn text(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
         Ok(tool) => line("workload", format!("{} {}", loaded.workload.name(), tool.version).trim_end()),
         Err(missing) => line("workload", &format!("{} cannot run: {missing}", loaded.workload.name())),
     }
-    line("place", &preview.place);
+    line("target", &preview.place);
     if let (Some(device), None) = (&experiment.place.device, &settings.may_overwrite) {
         line("", &format!("the run itself wants --i-may-overwrite {}", device.display()));
     }
