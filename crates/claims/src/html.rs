@@ -2,7 +2,8 @@
 //! as counts.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::assess::Assessment;
 use super::claim::{Kind, Printed};
@@ -37,100 +38,118 @@ pub struct More<'a> {
 /// A page of its own.
 #[must_use]
 pub fn page(report: &Report, more: &More<'_>) -> String {
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\">\n<title>Claims</title>\n<style>\n{STYLE}</style></head>\n<body>\n{}</body>\n\
-         </html>\n",
-        section(report, more)
-    )
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "Claims" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { (section(report, more)) }
+        }
+    };
+    page.into_string() + "\n"
 }
 
 /// A `<section>` with the counts by paper and verdict, then every row by figure, then what constants do. Rows have the class
 /// `verdict-` and the verdict's words with dashes.
 #[must_use]
-pub fn section(report: &Report, more: &More<'_>) -> String {
-    let mut html = "<section id=\"claims\">\n<h1>What the papers report, and what comes out here</h1>\n".to_owned();
-    html += "<p>Intervals are 95 %. A value comes out under 10 % of |paper &#8722; trivial|, is near under 25 %; it is undecided \
-             where its interval straddles a boundary. Watts are modelled.</p>\n";
-    counts(&mut html, "Results", &report.results, &Verdict::OF_RESULTS);
-    counts(
-        &mut html,
-        "Bounds that a trivial policy meets too (no evidence)",
-        &report.no_evidence,
-        &Verdict::OF_RESULTS,
-    );
-    counts(&mut html, "Taken as given", &report.given, &Verdict::OF_GIVEN);
-    let _ = report.ranges_words().map(|words| writeln!(html, "<p>{}</p>", text(&words)));
-    listed(&mut html, "Not overridden these would be", &report.overruled_words());
-    listed(&mut html, "Inputs without a reader: copies of what is printed, which nothing reads", &report.unread());
-    listed(&mut html, "Stale results, to be run again", more.stale);
-    listed(&mut html, "Swept parameters without effect", more.inert);
-    let causeless: Vec<&str> = report.without_cause().iter().map(|row| row.id.as_str()).collect();
-    listed(&mut html, "Missed or undecided, and the map says no cause", &causeless);
-    listed(&mut html, "Rows of the map that no claim has", &report.unused);
-    for ((seed, figure), rows) in report.by_figure() {
-        let (mapped, unmapped): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.verdict != Verdict::NotMapped);
-        rows_of(&mut html, &format!("{seed}, {figure}"), &mapped);
-        let ids: Vec<&str> = unmapped.iter().map(|row| row.id.as_str()).collect();
-        listed(&mut html, &format!("{seed}, {figure}: not mapped"), &ids);
-    }
-    let given: Vec<&Assessment> = report.rows.iter().filter(|row| !row.kind.is_result()).collect();
-    let (mapped, unmapped): (Vec<_>, Vec<_>) = given.into_iter().partition(|row| row.verdict != Verdict::NotMapped);
-    rows_of(&mut html, "Taken as given", &mapped);
-    let ids: Vec<&str> = unmapped.iter().map(|row| row.id.as_str()).collect();
-    listed(&mut html, "Taken as given: not mapped", &ids);
-    left_out(&mut html, more.left_out);
-    more.moved.into_iter().for_each(|moved| moved_by(&mut html, moved));
-    more.spreads.into_iter().for_each(|spreads| drawn(&mut html, spreads));
-    for stamp in &report.profiles {
-        let _ = writeln!(html, "<p>{}: profile {}, {}</p>", text(&stamp.file), text(&stamp.profile), text(&stamp.hash));
-    }
-    html + "</section>\n"
-}
-
-fn listed(html: &mut String, title: &str, ids: &[impl AsRef<str>]) {
-    if !ids.is_empty() {
-        let ids: Vec<String> = ids.iter().map(|id| text(id.as_ref())).collect();
-        let _ = writeln!(html, "<p class=\"listed\">{}: {}</p>", text(title), ids.join(", "));
+pub fn section(report: &Report, more: &More<'_>) -> Markup {
+    let ids = |rows: &[&Assessment]| rows.iter().map(|row| row.id.clone()).collect::<Vec<_>>();
+    let mapped = |row: &&Assessment| row.verdict != Verdict::NotMapped;
+    let given = report.rows.iter().filter(|row| !row.kind.is_result());
+    let (given, unmapped): (Vec<_>, Vec<_>) = given.partition(mapped);
+    html! {
+        section #claims {
+            h1 { "What the papers report, and what comes out here" }
+            p {
+                "Intervals are 95 %. A value comes out under 10 % of |paper − trivial|, is near under 25 %; it is undecided where its \
+                 interval straddles a boundary. Watts are modelled."
+            }
+            (counts("Results", &report.results, &Verdict::OF_RESULTS))
+            (counts("Bounds that a trivial policy meets too (no evidence)", &report.no_evidence, &Verdict::OF_RESULTS))
+            (counts("Taken as given", &report.given, &Verdict::OF_GIVEN))
+            @if let Some(words) = report.ranges_words() { p { (words) } }
+            (listed("Not overridden these would be", &report.overruled_words()))
+            (listed("Inputs without a reader: copies of what is printed, which nothing reads", &report.unread()))
+            (listed("Stale results, to be run again", more.stale))
+            (listed("Swept parameters without effect", more.inert))
+            (listed("Missed or undecided, and the map says no cause", &ids(&report.without_cause())))
+            (listed("Rows of the map that no claim has", &report.unused))
+            @for ((seed, figure), rows) in report.by_figure() {
+                @let (rows, unmapped): (Vec<_>, Vec<_>) = rows.into_iter().partition(mapped);
+                (rows_of(&format!("{seed}, {figure}"), &rows))
+                (listed(&format!("{seed}, {figure}: not mapped"), &ids(&unmapped)))
+            }
+            (rows_of("Taken as given", &given))
+            (listed("Taken as given: not mapped", &ids(&unmapped)))
+            (left_out(more.left_out))
+            @if let Some(moved) = more.moved { (moved_by(moved)) }
+            @if let Some(spreads) = more.spreads { (drawn(spreads)) }
+            @for stamp in &report.profiles { p { (stamp.file) ": profile " (stamp.profile) ", " (stamp.hash) } }
+        }
     }
 }
 
-/// A table with these heads, if it has rows; cells are HTML already, and a row's class comes first.
-fn table(html: &mut String, title: &str, heads: &[&str], rows: &[(String, Vec<String>)]) {
-    if rows.is_empty() {
-        return;
-    }
-    let top: String = heads.iter().map(|head| format!("<th scope=\"col\">{head}</th>")).collect();
-    let _ = writeln!(html, "<div class=\"wide\"><table>\n<caption>{}</caption>", text(title));
-    let _ = writeln!(html, "<thead><tr>{top}</tr></thead>\n<tbody>");
-    for (class, cells) in rows {
-        let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
-        let first = cells.first().map(|cell| format!("<th scope=\"row\">{cell}</th>")).unwrap_or_default();
-        // narrow screens show the head beside each cell
-        let cells = heads.iter().zip(cells).skip(1).map(|(head, cell)| format!("<td data-head=\"{head}\">{cell}</td>"));
-        let cells: String = cells.collect();
-        let _ = writeln!(html, "<tr{class}>{first}{cells}</tr>");
-    }
-    *html += "</tbody>\n</table></div>\n";
+fn listed(title: &str, ids: &[impl AsRef<str>]) -> Markup {
+    let ids: Vec<&str> = ids.iter().map(AsRef::as_ref).collect();
+    html! { @if !ids.is_empty() { p.listed { (title) ": " (ids.join(", ")) } } }
 }
 
-fn counts(html: &mut String, title: &str, seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) {
+/// A row of a table: its class, and its cells.
+struct Row {
+    class: String,
+    cells: Vec<Markup>,
+}
+
+impl Row {
+    fn new(class: impl Into<String>, cells: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let cells = cells.into_iter().map(|cell| html! { (cell.as_ref().trim()) }).collect();
+        Self { class: class.into(), cells }
+    }
+}
+
+/// A table with these heads, if it has rows. Narrow screens show the head beside each cell.
+fn table(title: &str, heads: &[&str], rows: &[Row]) -> Markup {
+    html! {
+        @if !rows.is_empty() {
+            div.wide {
+                table {
+                    caption { (title) }
+                    thead { tr { @for head in heads { th scope="col" { (head) } } } }
+                    tbody {
+                        @for row in rows {
+                            tr class=(row.class) {
+                                @if let Some(first) = row.cells.first() { th scope="row" { (first) } }
+                                @for (head, cell) in heads.iter().zip(&row.cells).skip(1) { td data-head=(head) { (cell) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn counts(title: &str, seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> Markup {
     let heads: Vec<&str> =
         ["paper", "rows"].into_iter().chain(verdicts.iter().map(|verdict| verdict.words())).collect();
     let row = |(seed, counts): (&String, &Counts)| {
         let total: usize = counts.values().sum();
         let each = verdicts.iter().map(|verdict| counts.get(verdict).copied().unwrap_or(0).to_string());
-        ("counts".to_owned(), [text(seed), total.to_string()].into_iter().chain(each).collect())
+        Row::new("counts", [seed.clone(), total.to_string()].into_iter().chain(each))
     };
-    table(html, title, &heads, &seeds.iter().map(row).collect::<Vec<_>>());
+    table(title, &heads, &seeds.iter().map(row).collect::<Vec<_>>())
 }
 
-fn rows_of(html: &mut String, title: &str, rows: &[&Assessment]) {
+fn rows_of(title: &str, rows: &[&Assessment]) -> Markup {
     let heads = ["row", "measured", "paper", "here", "95 % interval", "error", "verdict", "note"];
-    table(html, title, &heads, &rows.iter().map(|row| one(row)).collect::<Vec<_>>());
+    table(title, &heads, &rows.iter().map(|row| one(row)).collect::<Vec<_>>())
 }
 
-fn one(row: &Assessment) -> (String, Vec<String>) {
+fn one(row: &Assessment) -> Row {
     let relation = row.relation.map(|relation| relation.to_string()).unwrap_or_default();
     let (value, interval) = match (&row.ours, &row.given) {
         (Some(ours), _) if !ours.value.is_finite() => ("saturated".to_owned(), String::new()),
@@ -142,18 +161,12 @@ fn one(row: &Assessment) -> (String, Vec<String>) {
     let unit = if row.kind == Kind::Order { "" } else { row.unit.as_str() };
     let trivial = row.null.map(|null| format!(" (trivial: {null})")).unwrap_or_default();
     let error = row.error_percent.filter(|error| error.is_finite()).map(|error| format!("{} %", short(error)));
-    let cells = [
-        row.id.clone(),
-        row.metric.clone(),
-        format!("{relation} {} {unit}{trivial}", row.paper),
-        value,
-        interval,
-        error.unwrap_or_default(),
-        verdict_words(row),
-    ];
-    let mut cells: Vec<String> = cells.iter().map(|cell| text(cell.trim())).collect();
-    cells.push(text(&note(row)) + &findings(&row.findings));
-    (format!("row verdict-{}", row.verdict.words().replace(' ', "-")), cells)
+    let paper = format!("{relation} {} {unit}{trivial}", row.paper);
+    let error = error.unwrap_or_default();
+    let cells = [&row.id, &row.metric, &paper, &value, &interval, &error, &verdict_words(row)];
+    let mut one = Row::new(format!("row verdict-{}", row.verdict.words().replace(' ', "-")), cells);
+    one.cells.push(html! { (note(row)) (findings(&row.findings)) });
+    one
 }
 
 /// The verdict, with what it would be where something overrode it.
@@ -210,28 +223,27 @@ fn note(row: &Assessment) -> String {
 }
 
 /// Findings by pair, then those that do not hold.
-fn findings(findings: &[Finding]) -> String {
-    if findings.is_empty() {
-        return String::new();
-    }
+fn findings(findings: &[Finding]) -> Markup {
     let mut pairs: BTreeMap<(&str, &str), [usize; 3]> = BTreeMap::new();
     for finding in findings {
         let at = [Holds::Yes, Holds::Open, Holds::No].iter().position(|holds| *holds == finding.holds).unwrap_or(2);
         pairs.entry((&finding.metric, &finding.pair)).or_default()[at] += 1;
     }
-    let mut html = "<details><summary>pairs</summary><ul>".to_owned();
-    for ((metric, pair), [yes, open, no]) in pairs {
-        let _ = write!(html, "<li>{}: {}: holds {yes}, open {open}, not {no}</li>", text(metric), text(pair));
-    }
-    html += "</ul>";
     let not: Vec<&Finding> = findings.iter().filter(|finding| finding.holds != Holds::Yes).collect();
-    for finding in not.iter().take(TOLD) {
-        let _ = write!(html, "<p>{}</p>", text(&finding_words(finding)));
+    html! {
+        @if !findings.is_empty() {
+            details {
+                summary { "pairs" }
+                ul {
+                    @for ((metric, pair), [yes, open, no]) in pairs {
+                        li { (metric) ": " (pair) ": holds " (yes) ", open " (open) ", not " (no) }
+                    }
+                }
+                @for finding in not.iter().take(TOLD) { p { (finding_words(finding)) } }
+                @if not.len() > TOLD { p { "and " (not.len() - TOLD) " more; the JSON has them all" } }
+            }
+        }
     }
-    if not.len() > TOLD {
-        let _ = write!(html, "<p>and {} more; the JSON has them all</p>", not.len() - TOLD);
-    }
-    html + "</details>"
 }
 
 /// A finding in a line.
@@ -257,7 +269,7 @@ pub fn finding_words(finding: &Finding) -> String {
     format!("{pair}: {holds}: {metric}{place} ({variant}): {difference}")
 }
 
-fn left_out(html: &mut String, rows: &[LeftOut]) {
+fn left_out(rows: &[LeftOut]) -> Markup {
     let heads = [
         "figure",
         "results compared",
@@ -271,10 +283,9 @@ fn left_out(html: &mut String, rows: &[LeftOut]) {
         let elsewhere = row.elsewhere.as_ref().map_or_else(|| "not run".to_owned(), |changes| changed(changes));
         let (rows, come_out) = (row.rows.to_string(), row.come_out.to_string());
         let figure = format!("{}, {}", row.seed, row.figure);
-        let cells = [figure, rows, come_out, row.fitted.join(", "), without, elsewhere];
-        ("row".to_owned(), cells.iter().map(|cell| text(cell)).collect())
+        Row::new("row", [figure, rows, come_out, row.fitted.join(", "), without, elsewhere])
     };
-    table(html, "Leave one figure out", &heads, &rows.iter().map(row).collect::<Vec<_>>());
+    table("Leave one figure out", &heads, &rows.iter().map(row).collect::<Vec<_>>())
 }
 
 fn changed(changes: &[Change]) -> String {
@@ -282,17 +293,16 @@ fn changed(changes: &[Change]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-fn moved_by(html: &mut String, moved: &[Moved]) {
+fn moved_by(moved: &[Moved]) -> Markup {
     let row = |moved: &Moved| {
         let suspect = if moved.suspect { "one figure only" } else { "" };
-        let cells = [&moved.constant, &moved.compared.to_string(), suspect, &changed(&moved.changes)];
-        ("row".to_owned(), cells.iter().map(|cell| text(cell)).collect())
+        Row::new("row", [&moved.constant, &moved.compared.to_string(), suspect, &changed(&moved.changes)])
     };
     let rows: Vec<_> = moved.iter().map(row).collect();
-    table(html, "Constants moved by 20 %", &["constant", "rows compared", "suspect", "verdicts that change"], &rows);
+    table("Constants moved by 20 %", &["constant", "rows compared", "suspect", "verdicts that change"], &rows)
 }
 
-fn drawn(html: &mut String, spreads: &[Spread]) {
+fn drawn(spreads: &[Spread]) -> Markup {
     let row = |spread: &Spread| {
         let middle = spread.low.zip(spread.high).map(|(low, high)| format!("{} to {}", short(low), short(high)));
         let most = spread.most.as_ref().map(ToString::to_string);
@@ -304,10 +314,10 @@ fn drawn(html: &mut String, spreads: &[Spread]) {
             format!("{:.0} %", 100.0 * spread.comes_out),
             most.unwrap_or_default(),
         ];
-        ("row".to_owned(), cells.iter().map(|cell| text(cell.trim())).collect())
+        Row::new("row", cells)
     };
     let heads = ["row", "paper", "draws", "middle 95 %", "comes out", "constant that matters most"];
-    table(html, "Draws of all constants over their ranges", &heads, &spreads.iter().map(row).collect::<Vec<_>>());
+    table("Draws of all constants over their ranges", &heads, &spreads.iter().map(row).collect::<Vec<_>>())
 }
 
 /// A number in four digits, for people.
@@ -327,11 +337,6 @@ pub fn short(value: f64) -> String {
     let decimals = usize::try_from(3 - digits).unwrap_or(0).min(6);
     let text = format!("{value:.decimals$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
-}
-
-/// Text that may stand in HTML.
-fn text(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

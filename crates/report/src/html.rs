@@ -1,8 +1,10 @@
 //! Reports: one HTML file that needs nothing else, neither network nor script. Light and dark follow the reader's system; wide
 //! tables scroll within themselves, so that the page fits a telephone.
 
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
 use crate::chart::Chart;
-use crate::table::{Cell, Kind, Table};
+use crate::table::{Kind, Table};
 
 /// A report.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,79 +35,89 @@ pub enum Block {
     Chart(Chart),
     /// A table.
     Table(Table),
-    /// HTML as it is; whoever makes it has escaped what is not markup.
-    Html(String),
 }
 
 const STYLE: &str = include_str!("style.css");
-
-fn escape(text: &str) -> String {
-    crate::chart::escape(text)
-}
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 impl Report {
     /// The whole page.
     #[must_use]
     pub fn html(&self) -> String {
-        let title = escape(&self.title);
-        let notes: String = self.notes.iter().map(|note| format!("<p class=\"note\">{}</p>", escape(note))).collect();
-        let sections: String = self.sections.iter().map(section).collect();
-        format!(
-            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-             <meta name=\"color-scheme\" content=\"light dark\"><title>{title}</title><style>{STYLE}</style></head>\n\
-             <body><main><h1>{title}</h1>{notes}{sections}</main></body></html>\n"
-        )
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta http-equiv="Content-Security-Policy" content=(POLICY);
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (self.title) }
+                    style { (PreEscaped(STYLE)) }
+                }
+                body {
+                    main {
+                        h1 { (self.title) }
+                        @for note in &self.notes { p.note { (note) } }
+                        @for part in &self.sections { (section(part)) }
+                    }
+                }
+            }
+        };
+        page.into_string() + "\n"
     }
 }
 
-fn section(section: &Section) -> String {
-    let mut html = String::from("<section>");
-    if !section.title.is_empty() {
-        html += &format!("<h2>{}</h2>", escape(&section.title));
+fn section(section: &Section) -> Markup {
+    html! {
+        section {
+            @if !section.title.is_empty() { h2 { (section.title) } }
+            @for run in section.blocks.chunk_by(|a, b| is_chart(a) && is_chart(b)) {
+                @if is_chart(&run[0]) {
+                    div.charts { @for part in run { (block(part)) } }
+                } @else {
+                    @for part in run { (block(part)) }
+                }
+            }
+        }
     }
-    for run in section.blocks.chunk_by(|a, b| is_chart(a) && is_chart(b)) {
-        let inner: String = run.iter().map(block).collect();
-        html += &if is_chart(&run[0]) { format!("<div class=\"charts\">{inner}</div>") } else { inner };
-    }
-    html + "</section>\n"
 }
 
 fn is_chart(block: &Block) -> bool {
     matches!(block, Block::Chart(_))
 }
 
-fn block(block: &Block) -> String {
+fn block(block: &Block) -> Markup {
     match block {
-        Block::Text(text) => format!("<p>{}</p>", escape(text)),
-        Block::Chart(chart) => chart.html(),
+        Block::Text(text) => html! { p { (text) } },
+        Block::Chart(chart) => PreEscaped(chart.html()),
         Block::Table(table) => html_table(table),
-        Block::Html(html) => html.clone(),
     }
 }
 
-fn html_table(table: &Table) -> String {
-    let class = |kind: Kind| if kind == Kind::Text { "" } else { " class=\"n\"" };
-    let head =
-        table.columns.iter().map(|column| format!("<th{}>{}</th>", class(column.kind), escape(&column.heading())));
-    let head: String = head.collect();
-    let cell = |(cell, kind): (&Cell, Kind)| format!("<td{}>{}</td>", class(kind), escape(&cell.show()));
+fn html_table(table: &Table) -> Markup {
+    let class = |kind: Kind| (kind != Kind::Text).then_some("n");
     let kinds = || table.columns.iter().map(|column| column.kind);
-    let row = |row: &Vec<Cell>| format!("<tr>{}</tr>", row.iter().zip(kinds()).map(cell).collect::<String>());
-    let rows: String = table.rows.iter().map(row).collect();
-    let caption =
-        if table.title.is_empty() { String::new() } else { format!("<caption>{}</caption>", escape(&table.title)) };
-    format!(
-        "<div class=\"scroll\" tabindex=\"0\"><table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
+    html! {
+        div.scroll tabindex="0" {
+            table {
+                @if !table.title.is_empty() { caption { (table.title) } }
+                thead { tr { @for column in &table.columns { th class=[class(column.kind)] { (column.heading()) } } } }
+                tbody {
+                    @for row in &table.rows {
+                        tr { @for (cell, kind) in row.iter().zip(kinds()) { td class=[class(kind)] { (cell.show()) } } }
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::chart::{Axis, Bar, Bars, Heat, Line, Lines, Ordered, Place, Scale, Stack, Trace};
-    use crate::table::Column;
+    use crate::table::{Cell, Column};
 
     fn report() -> Report {
         let place = |x: f64, y: f64| Place { x, y: Some(y), band: Some((y - 1.0, y + 1.0)) };

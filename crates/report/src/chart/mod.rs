@@ -17,7 +17,6 @@ pub use heat::Heat;
 pub use lines::{Line, Lines, Place};
 pub use ordered::Ordered;
 pub use stack::Stack;
-pub(crate) use svg::escape;
 pub use trace::Trace;
 
 /// A chart.
