@@ -124,7 +124,7 @@ fn the_page_of_a_run_goes_where_it_is_asked_for() {
     assert!(run(&["run", &file, "--out", out, "--csv"]).status.success());
     let output = run(&["report", out, "--out", "/dev/stdout"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).starts_with("<!doctype html>"));
+    assert!(text(&output.stdout).starts_with("<!DOCTYPE html>"));
     let unfinished = |name: &String| name.ends_with(".part") || name.ends_with(".new");
     assert!(!names(Path::new(out)).iter().any(unfinished));
     let output = run(&["report", results::folder(home.path(), "no-page", 1.0).to_str().unwrap()]);

@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use pilotlight_bench::Point;
 use pilotlight_bench::experiment::{self, Asked};
 use pilotlight_bench::plan::Plan;
 use pilotlight_bench::run::computed::{self, Ask};
 use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::local::{self as sim, Load, Local};
 use pilotlight_sim::outcome::{JobStretch, Outcome, Stretch};
+use pilotlight_workloads::Point;
 
 use super::tolerance::{POINTS, TOLERANCE};
 use super::{Simulated, asked};
