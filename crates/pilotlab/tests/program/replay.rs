@@ -48,7 +48,7 @@ fn what_is_wrong_is_refused_with_what_there_is() {
         (vec!["--replay", &trace, "--policy", "spdk"], 2, "spdk-static, linux-interrupt"),
         (vec!["--replay", &trace, "--format", "spc"], 2, "blkparse"),
         (vec!["--policy", "sandman"], 2, "--replay"),
-        (vec!["--replay", "/no/such/file", "--policy", "spdk-static"], 1, "/no/such/file"),
+        (vec!["--replay", "/no/such/file", "--policy", "spdk-static"], 2, "/no/such/file"),
         (vec!["--replay", &trace, "--sizes", &trace, "--policy", "spdk-static"], 1, "device_id,capacity"),
     ] {
         let output = run(&[&["run", "--out", out], &args[..]].concat());
