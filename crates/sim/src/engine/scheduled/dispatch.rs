@@ -5,9 +5,9 @@
 //! when something is found. A task that *spins* looks whenever it has no piece. A *turn* is a number that orders tasks of one class
 //! by when they became ready. A *grant* is a part of a group's quota that a CPU has taken and may use up within the period.
 //!
-//! *Rules.* Tasks are served by class, in a class by turn. Interrupts preempt everybody else at once; background work and spinning
-//! make room for anybody. Else a piece is not preempted. Between two pieces of a task whoever is of a better class comes first; else it
-//! goes on until it has no piece left, or yields. A task whose group has no time left waits for the next period, in the middle of a piece
+//! *Rules.* Tasks are served by class, in a class by turn. A piece is not preempted, but background work and spinning are, by anybody
+//! else who is ready, and what a program computes outside the kernel by interrupts. Between two pieces of a task interrupts come first, and so does whoever is of a better class; else it goes on
+//! until it has no piece left, or yields. A task whose group has no time left waits for the next period, in the middle of a piece
 //! too. Of one moment: pieces end first, by CPU; then periods begin; then grants end; then tasks are woken.
 //!
 //! *Algorithm.* One event for each CPU: the end of what it runs, or of its grant. The owner takes the ended piece
@@ -270,7 +270,11 @@ impl<T: Copy> Dispatch<T> {
         match running.class {
             _ if self.spins_on(cpu) => mine.rank() < 4,
             Class::Background => mine.class < Class::Background,
-            class => mine.class == Class::Interrupt && class > Class::Interrupt,
+            // Not in the kernel.
+            class => {
+                let computes = matches!(running.pieces.front(), Some((Piece::Compute(_), _)));
+                computes && mine.class == Class::Interrupt && class > Class::Interrupt
+            }
         }
     }
 
@@ -280,7 +284,7 @@ impl<T: Copy> Dispatch<T> {
         self.end(now_ns, cpu);
         let factor = u128::from(self.cpus[cpu].factor);
         let task = &mut self.tasks[running.task];
-        if let (Some((Piece::Work(ns), _)), false) = (task.pieces.front_mut(), running.looks) {
+        if let (Some((Piece::Work(ns) | Piece::Compute(ns), _)), false) = (task.pieces.front_mut(), running.looks) {
             let left_ns = running.ends_ns.saturating_sub(now_ns.max(running.begins_ns));
             *ns = (u128::from(left_ns) << 16).div_ceil(factor) as u64;
         }
@@ -333,7 +337,7 @@ impl<T: Copy> Dispatch<T> {
             self.cpus[cpu].sibling.is_some_and(|sibling| !self.cpus[sibling].is_free() && !self.spins_on(sibling));
         let piece = self.tasks[task].pieces.front().map(|(piece, _)| *piece);
         let (ends_ns, looks) = match piece {
-            Some(Piece::Work(ns)) => {
+            Some(Piece::Work(ns) | Piece::Compute(ns)) => {
                 let ns = if beside { ns + ns * self.hardware.sibling_slows_ppm / 1_000_000 } else { ns };
                 (begins_ns + long(ns, self.cpus[cpu].factor), false)
             }

@@ -116,7 +116,7 @@ proptest! {
 }
 
 #[test]
-fn an_interrupt_preempts_and_whoever_it_preempts_goes_on() {
+fn an_interrupt_waits_for_the_piece_and_comes_before_the_next() {
     let script = |class, work: &[(u64, u64)]| Script { class, cpus: (0, 1), group: None, work: work.to_vec() };
     let scripts = [
         script(Class::Client, &[(0, 100), (0, 100)]),
@@ -126,7 +126,28 @@ fn an_interrupt_preempts_and_whoever_it_preempts_goes_on() {
     ];
     let (ended, _) = run(1, &scripts, &[]);
     // Then the first goes on, as it has not waited; background work comes last, and is preempted by none.
-    assert_eq!(ended, [(40, 0, 1), (110, 0, 0), (210, 0, 0), (215, 0, 3), (1_215, 0, 2)]);
+    assert_eq!(ended, [(100, 0, 0), (110, 0, 1), (210, 0, 0), (215, 0, 3), (1_215, 0, 2)]);
+}
+
+#[test]
+fn what_a_program_computes_makes_room_for_interrupts() {
+    let mut dispatch: Dispatch<u8> = Dispatch::new(vec![None], Hardware::default());
+    let program = dispatch.add_task(Class::Client, (0, 1), None, false);
+    let handler = dispatch.add_task(Class::Interrupt, (0, 1), None, false);
+    dispatch.push(program, Piece::Compute(100), 1);
+    dispatch.push(program, Piece::Work(100), 2);
+    dispatch.wake(0, program, true);
+    let mut ends = |interrupts_ns: Option<u64>| {
+        if let Some(at_ns) = interrupts_ns {
+            dispatch.push(handler, Piece::Work(10), 3);
+            dispatch.wake(at_ns, handler, true);
+        }
+        let ended = dispatch.step().unwrap();
+        dispatch.release(ended.at_ns, 0, false);
+        (ended.at_ns, ended.then)
+    };
+    assert_eq!((ends(Some(30)), ends(None)), ((40, 3), (110, 1)));
+    assert_eq!((ends(Some(150)), ends(None)), ((210, 2), (220, 3)));
 }
 
 #[test]

@@ -201,7 +201,7 @@ impl World<'_> {
         let background = |cpu: &usize| {
             self.cpus[*cpu].task.is_some_and(|other| {
                 let (other, mine) = (self.scripts[other].class, self.scripts[task].class);
-                (mine == Class::Interrupt || other == Class::Background) && mine < other
+                other == Class::Background && mine < other
             })
         };
         let all = || first..first + count;

@@ -219,7 +219,7 @@ impl Scheduled {
         program.outstanding += 1;
         program.burst += 1;
         let then = if program.job.bytes > 0 { Then::Issues(job, request) } else { Then::Has(job, request) };
-        self.dispatch.push(task, work(ns), then);
+        self.dispatch.push(task, Piece::Compute(ns), then);
         false
     }
 
@@ -232,7 +232,7 @@ impl Scheduled {
         program.burst = 0;
         let (spin_ns, think_ns, task) = (program.job.think_spin_ns, program.job.think_ns, program.task);
         if spin_ns > 0 {
-            self.dispatch.push(task, work(spin_ns), Then::Nothing);
+            self.dispatch.push(task, Piece::Compute(spin_ns), Then::Nothing);
         }
         self.push(now_ns + think_ns.max(spin_ns), Event::Begins(job));
         true
@@ -314,8 +314,10 @@ impl Scheduled {
 
     /// Nothing to do until something is done, or the rest of what is done.
     fn waits(&mut self, job: usize, now_ns: u64) -> bool {
+        let interrupted = !self.dispatch.is_asleep(self.handlers[self.dispatch.cpu_of(self.programs[job].task)]);
         let program = &mut self.programs[job];
-        if !program.ready.is_empty() {
+        // An interrupt that has come is taken before anybody goes to sleep.
+        if interrupted || !program.ready.is_empty() {
             self.dispatch.push(program.task, work(0), Then::GoesOn(job));
             return true;
         }

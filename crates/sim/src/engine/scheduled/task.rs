@@ -14,8 +14,10 @@ pub(crate) enum Class {
 /// What a task does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// It works, for so long at full speed.
+    /// It works in the kernel, for so long at full speed: interrupts wait.
     Work(u64),
+    /// It computes, for so long at full speed: interrupts come at once.
+    Compute(u64),
     /// It looks until what it looks for is there (`u64::MAX`: not known yet), and then for so long.
     Look { found_ns: u64, more_ns: u64 },
 }
