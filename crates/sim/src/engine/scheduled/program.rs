@@ -78,6 +78,8 @@ pub(super) struct Program {
     ready: VecDeque<Request>,
     outstanding: u32,
     waits: bool,
+    /// Interrupts of its requests that have come and are not handled.
+    pending: u32,
     /// Submitted since it rested last.
     burst: u32,
     number: u64,
@@ -96,6 +98,7 @@ impl Program {
             ready: VecDeque::new(),
             outstanding: 0,
             waits: false,
+            pending: 0,
             burst: 0,
             number: 0,
             draws,
@@ -189,6 +192,7 @@ impl Scheduled {
                 stretch.interrupts += 1;
             }
         }
+        self.programs[job].pending += 1;
         self.dispatch.push(handler, work(ns), Then::Handled(job, request));
         self.dispatch.wake(now_ns, handler, false);
     }
@@ -314,9 +318,10 @@ impl Scheduled {
 
     /// Nothing to do until something is done, or the rest of what is done.
     fn waits(&mut self, job: usize, now_ns: u64) -> bool {
-        let interrupted = !self.dispatch.is_asleep(self.handlers[self.dispatch.cpu_of(self.programs[job].task)]);
+        let handled_here = !self.dispatch.is_asleep(self.handlers[self.dispatch.cpu_of(self.programs[job].task)]);
         let program = &mut self.programs[job];
-        // An interrupt that has come is taken before anybody goes to sleep.
+        // An interrupt that has come for it is taken before it goes to sleep.
+        let interrupted = handled_here && program.pending > 0;
         if interrupted || !program.ready.is_empty() {
             self.dispatch.push(program.task, work(0), Then::GoesOn(job));
             return true;
@@ -369,6 +374,7 @@ impl Scheduled {
     fn handled(&mut self, job: usize, request: Request, now_ns: u64) -> bool {
         let program = &mut self.programs[job];
         program.ready.push_back(request);
+        program.pending = program.pending.saturating_sub(1);
         if std::mem::take(&mut program.waits) {
             let ns = if program.job.way.spins() { 0 } else { self.costs.switch_ns / 2 };
             self.wake(job, now_ns, work(ns), Then::GoesOn(job), true);
