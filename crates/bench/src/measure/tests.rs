@@ -118,7 +118,7 @@ fn a_run_shorter_than_three_updates_has_a_reason_and_no_joules() {
     let [line] = &summary.energy[..] else { panic!("{summary:?}") };
     assert_eq!((&line.energy_j, &line.power_w, line.name.as_str()), (&None, &None, "meter/meter"));
     let why = line.missing.as_deref().unwrap();
-    assert!(why.ends_with("this sensor has a new value every 1 s, and 3 s are needed"), "{why}");
+    assert!(why.ends_with("this sensor has a new value every 1 s; 3 s are needed"), "{why}");
     let text = text::people(&summary, false);
     assert!(text.contains("meter/meter") && text.contains("is too short"), "{text}");
 }

@@ -19,7 +19,7 @@ pub enum SizeError {
         text: String,
     },
     /// Nothing.
-    #[error("'{0}' is no size: it must be at least one byte")]
+    #[error("'{0}' is not a size: it must be at least one byte")]
     Zero(String),
     /// More than 64 bits.
     #[error("'{0}' is too large: the largest size is 16777215TiB")]

@@ -32,10 +32,10 @@ fn what_nobody_can_mean() {
     for text in ["", "mem", "/srv/disk.img", "memory:1GiB", "MEM:1GiB", ":1GiB"] {
         assert_eq!(parse(text), Err(format!("'{text}' {kind}")));
     }
-    assert!(parse("mem:").unwrap_err().starts_with("in 'mem:': '' is no size"));
-    assert!(parse("mem:1gallon").unwrap_err().starts_with("in 'mem:1gallon': '1gallon' is no size"));
-    assert!(parse("mem:1GiB,huge").unwrap_err().contains("'1GiB,huge' is no size"));
-    assert!(parse("file:x?size=1 GiB").unwrap_err().contains("'1 GiB' is no size"));
+    assert!(parse("mem:").unwrap_err().starts_with("in 'mem:': '' is not a size"));
+    assert!(parse("mem:1gallon").unwrap_err().starts_with("in 'mem:1gallon': '1gallon' is not a size"));
+    assert!(parse("mem:1GiB,huge").unwrap_err().contains("'1GiB,huge' is not a size"));
+    assert!(parse("file:x?size=1 GiB").unwrap_err().contains("'1 GiB' is not a size"));
     assert_eq!(parse("file:"), Err("'file:' names no file: write file:PATH, as in file:/srv/disk.img".into()));
     assert!(parse("file:?size=1GiB").unwrap_err().contains("names no file"));
     for text in
