@@ -3,12 +3,18 @@
 //! A thread is pinned where a reactor will run, and sleeps as that reactor will; it is woken again and again for a few milliseconds.
 //! The figures are medians. Where too few came in time, as on a machine that is busy with other things, there are none.
 
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
+use rustix::event::epoll;
+
 use crate::clock;
 use crate::inbox::{Inbox, Sender};
-use crate::runtime::pin;
+use crate::kernel_wait::KernelWait;
+use crate::runtime::{keep_off, pin};
 use crate::wait::Monitor;
 
 /// Longest time that one way of sleeping is measured for.
@@ -82,6 +88,55 @@ fn sample(calls: &Sender<Call>, answers: &Receiver<u64>) -> Option<WakeUp> {
     (wake_ns.len() >= FEWEST).then(|| WakeUp { waker_ns: median(waker_ns), wake_ns: median(wake_ns) })
 }
 
+/// CPU time in nanoseconds that a thread on this CPU (anywhere if `None`) spends on falling asleep in the kernel until a socket has
+/// something, and on waking up; as an I/O thread's sockets, it lies behind an epoll descriptor. Takes at most 15 ms, and what the system
+/// takes to start and end two threads.
+pub(crate) fn socket_sleep(cpu: Option<u32>) -> Option<u64> {
+    let (caller, socket) = UnixStream::pair().ok()?;
+    let sleeper = std::thread::Builder::new().name("sleep-probe".into()).spawn(move || {
+        cpu.map_or(Ok(()), pin)?;
+        sleeps(socket)
+    });
+    // From another CPU, where there is one: there the sleeper's is idle, as a server's is.
+    let waker = std::thread::Builder::new().name("sleep-probe".into()).spawn(move || {
+        keep_off(cpu.as_slice());
+        call(caller);
+    });
+    waker.ok()?.join().ok()?;
+    let took_ns = sleeper.ok()?.join().ok()?.ok()?;
+    (took_ns.len() >= FEWEST).then(|| median(took_ns))
+}
+
+/// Wakes the other side of the socket again and again, and hangs up.
+fn call(mut socket: UnixStream) {
+    let until = Instant::now() + LIMIT;
+    for _ in 0..WAKES {
+        std::thread::sleep(REST);
+        if Instant::now() >= until || socket.write_all(&[0]).is_err() {
+            return;
+        }
+    }
+}
+
+/// CPU time of each sleep until the other side of the socket hangs up.
+fn sleeps(mut socket: UnixStream) -> std::io::Result<Vec<u64>> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    let mut took_ns = Vec::with_capacity(WAKES);
+    let mut wait = KernelWait::default();
+    loop {
+        wait.clear();
+        wait.add(epoll.as_fd());
+        let before_ns = clock::thread_cpu_ns();
+        wait.wait(u64::MAX);
+        let after_ns = clock::thread_cpu_ns();
+        if socket.read(&mut [0])? == 0 {
+            return Ok(took_ns);
+        }
+        took_ns.push(after_ns - before_ns);
+    }
+}
+
 fn median(mut all: Vec<u64>) -> u64 {
     all.sort_unstable();
     all[all.len() / 2]
@@ -103,5 +158,15 @@ mod tests {
     #[test]
     fn a_cpu_that_is_not_there_gives_no_figure() {
         assert_eq!(wake_up(Some(100_000), None), None);
+        assert_eq!(socket_sleep(Some(100_000)), None);
+    }
+
+    /// Also that both threads end: the test would hang.
+    #[test]
+    fn a_sleep_until_a_socket_has_something_costs_less_than_it_lasts() {
+        match socket_sleep(None) {
+            Some(cost_ns) => assert!(cost_ns > 0 && cost_ns < LIMIT.as_nanos() as u64, "{cost_ns} ns"),
+            None => println!("skipped: the machine is too busy for {FEWEST} sleeps in {LIMIT:?}"),
+        }
     }
 }

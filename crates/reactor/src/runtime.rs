@@ -329,6 +329,10 @@ fn send(events: &Sender<Event>, mut event: Event) {
 /// [`capabilities`], with what sleeping and waking cost where the first worker is to run.
 fn measured(options: &RuntimeOptions) -> Capabilities {
     let mut capabilities = capabilities(options);
+    if options.idle == Idle::Spin && capabilities.server_sleep.is_some() {
+        let main = options.cores[options.topology.main().index()];
+        capabilities.server_sleep = probe::socket_sleep(main).map_or(Some(SERVER_SLEEP), |ns| Some(Cost::Measured(ns)));
+    }
     let worker = options.topology.workers().next().filter(|_| options.idle == Idle::Spin);
     let Some(worker) = worker else { return capabilities };
     for sleep in &mut capabilities.sleeps {

@@ -223,6 +223,9 @@ impl Policy for Sandman {
 
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         let Some(running) = &mut self.running else { return Next::NEVER };
+        if let Some(gap) = &mut running.gap {
+            gap.on_interval(sample);
+        }
         running.belief.see(sample.cores, sample.threads.iter().map(|thread| thread.home));
         let plan = consolidate::plan(sample, running.belief.topology(), &self.parameters);
         let before = out.len();
