@@ -2,8 +2,10 @@
 //!
 //! [`fixed`] and [`interrupt`] are the two ends between which the others move; [`sandman`] is a folder. [`registry`] finds a
 //! policy by the name that an operator writes, [`parameter`] reads what is set on it. What several share: `load` (as SPDK's
-//! schedulers see it), `gap` (between requests), `grid` (when intervals end), [`sleep`] (in what a core sleeps), `spread` (threads over all cores).
+//! schedulers see it), [`budget`] (power held with one knob), `gap` (between requests), `grid` (when intervals end), [`sleep`] (in what a core sleeps), `spread` (threads over all cores).
 
+pub mod budget;
+pub mod cpu_bandwidth;
 pub mod dynamic;
 pub mod fixed;
 mod gap;
@@ -13,6 +15,7 @@ pub mod hybrid_poll;
 pub mod interrupt;
 mod load;
 pub mod parameter;
+pub mod rapl_only;
 pub mod registry;
 pub mod sandman;
 pub mod sleep;

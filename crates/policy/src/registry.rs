@@ -2,7 +2,10 @@
 
 use pilotlight_plant::Policy;
 
+use crate::budget::{self, Mechanism, SingleKnob};
+use crate::cpu_bandwidth::CPU_BANDWIDTH;
 use crate::parameter::{self, Parameter, ParameterError, Setting};
+use crate::rapl_only::RAPL_ONLY;
 use crate::sandman::{self, Parameters, Sandman};
 use crate::{Dynamic, Governor, HybridPoll, Interrupt, Static, dynamic, governor, hybrid_poll};
 
@@ -45,7 +48,7 @@ pub const NAMES: [&str; POLICIES.len()] = {
 };
 
 /// All policies.
-pub const POLICIES: [Entry; 6] = [
+pub const POLICIES: [Entry; 8] = [
     Entry {
         name: "static",
         summary: "every core polls, I/O threads stay where they are (SPDK)",
@@ -81,6 +84,18 @@ pub const POLICIES: [Entry; 6] = [
         summary: "few cores poll, the others sleep until a burst comes (SANDMAN)",
         parameters: |settings| Parameters::read(settings).unwrap_or_default().list(),
         build: |settings| Ok(Box::new(sandman(settings)?)),
+    },
+    Entry {
+        name: RAPL_ONLY.name,
+        summary: "as static, under a power budget that the power limits of the CPU packages hold (PASS's RAPL baseline)",
+        parameters: |settings| budget_parameters(&RAPL_ONLY, settings),
+        build: |settings| single_knob(&RAPL_ONLY, settings),
+    },
+    Entry {
+        name: CPU_BANDWIDTH.name,
+        summary: "as static, under a power budget that a quota of CPU time holds (PASS's CPU bandwidth baseline)",
+        parameters: |settings| budget_parameters(&CPU_BANDWIDTH, settings),
+        build: |settings| single_knob(&CPU_BANDWIDTH, settings),
     },
 ];
 
@@ -118,6 +133,14 @@ pub fn build(name: &str, settings: &[(&str, &str)]) -> Result<Box<dyn Policy>, B
 /// If there is no such parameter, or a value is not allowed.
 pub fn sandman(settings: &[(&str, &str)]) -> Result<Sandman, ParameterError> {
     Parameters::read(settings).map(Sandman::new)
+}
+
+fn budget_parameters(mechanism: &Mechanism, settings: &[(&str, &str)]) -> Vec<Setting> {
+    budget::Parameters::read(mechanism, settings).unwrap_or_else(|_| budget::Parameters::new(mechanism)).list()
+}
+
+fn single_knob(mechanism: &'static Mechanism, settings: &[(&str, &str)]) -> Result<Box<dyn Policy>, ParameterError> {
+    Ok(Box::new(SingleKnob::new(mechanism, budget::Parameters::read(mechanism, settings)?)))
 }
 
 fn without_parameters(
@@ -160,7 +183,9 @@ mod tests {
             Ok(_) => panic!("{name} {settings:?} was built"),
             Err(error) => error.to_string(),
         };
-        assert!(message("sandmen", &[]).contains("static, interrupt, governor, dynamic, hybrid-poll, sandman"));
+        assert!(
+            message("sandmen", &[]).contains("static, interrupt, governor, dynamic, hybrid-poll, sandman, rapl-only")
+        );
         assert!(message("static", &[("window", "4")]).contains("static has no parameter \"window\"; it has none"));
         assert!(message("governor", &[("min_below", "60")]).contains("min_below must not be above up_from"));
         assert!(message("dynamic", &[("core_busy", "70")]).contains("core_limit must not be above core_busy"));

@@ -20,8 +20,11 @@ const FINE: (&str, &str) = ("interval", "10us");
 
 type Settings = &'static [(&'static str, &'static str)];
 
+/// Those with a power budget, with an interval of these tests.
+const LESS: (&str, &str) = ("blind_after", "1ms");
+
 /// Every policy, `sandman` with unlike guards and as in the steps of Figure 11.
-const POLICIES: [(&str, Settings); 20] = [
+const POLICIES: [(&str, Settings); 24] = [
     ("static", &[]),
     ("interrupt", &[]),
     ("governor", &[INTERVAL]),
@@ -48,6 +51,10 @@ const POLICIES: [(&str, Settings); 20] = [
     ("sandman", &[COARSE, PRINTED, ("sleep", "software"), ("detect", "load")]),
     ("sandman", &[COARSE, PRINTED, ("siblings", "false")]),
     ("sandman", &[COARSE, PRINTED, ("siblings", "false"), ("detect", "load"), ("relieve", "true")]),
+    ("rapl-only", &[INTERVAL, LESS]),
+    ("rapl-only", &[FINE, LESS, ("domain", "cpu"), ("span", "10%")]),
+    ("cpu-bandwidth", &[INTERVAL, LESS]),
+    ("cpu-bandwidth", &[FINE, LESS, ("retry", "1ms")]),
 ];
 /// Those that put whatever is not needed to sleep.
 const GATHERING: Range<usize> = 7..20;
@@ -72,6 +79,8 @@ struct Phase {
     rates: Vec<u64>,
     /// The whole server sleeps before it.
     slept: bool,
+    /// The power budget that holds from its beginning on, if it is another one.
+    budget_uw: Option<Option<u64>>,
 }
 
 /// A plant and what happens to it.
@@ -128,11 +137,9 @@ fn topology() -> impl Strategy<Value = Topology> {
 fn phase() -> impl Strategy<Value = Phase> {
     // In thousandths of a request per tick; a core carries 8,000.
     let rate = prop_oneof![3 => Just(0u64), 2 => 1..300u64, 2 => 300..3_000u64, 1 => 3_000..8_000u64];
-    (1..120u64, prop::collection::vec(rate, 1..10), prop::bool::weighted(0.1)).prop_map(|(ticks, rates, slept)| Phase {
-        ticks,
-        rates,
-        slept,
-    })
+    let budget_uw = prop::option::weighted(0.5, prop::option::weighted(0.7, 50_000_000..350_000_000u64));
+    (1..120u64, prop::collection::vec(rate, 1..10), prop::bool::weighted(0.1), budget_uw)
+        .prop_map(|(ticks, rates, slept, budget_uw)| Phase { ticks, rates, slept, budget_uw })
 }
 
 fn history(phases: Range<usize>) -> impl Strategy<Value = History> {
@@ -228,7 +235,7 @@ proptest! {
         let (mut plant, _) = history.plant(manners, policy(which));
         let start_ns = plant.now_ns;
         let mut clock = Clock::new(&history, &plant);
-        let calm = Phase { ticks: 40 * COARSE_TICKS, rates: vec![0], slept: false };
+        let calm = Phase { ticks: 40 * COARSE_TICKS, rates: vec![0], slept: false, budget_uw: None };
         for phase in history.phases.iter().chain([&calm]) {
             for _ in 0..phase.ticks {
                 let (now_ns, elapsed_ns, counts) = clock.next(phase, start_ns);
@@ -261,6 +268,9 @@ proptest! {
             if phase.slept {
                 eager.resume();
                 lazy.resume();
+            }
+            if let Some(budget_uw) = phase.budget_uw {
+                prop_assert_eq!(eager.set_budget(budget_uw), lazy.set_budget(budget_uw));
             }
             for _ in 0..phase.ticks {
                 let (now_ns, elapsed_ns, counts) = clock.next(phase, start_ns);
@@ -297,6 +307,9 @@ proptest! {
         for (number, phase) in history.phases.iter().enumerate() {
             let which = turns[number % turns.len()];
             plant.change_policy(policy(which));
+            if let Some(budget_uw) = phase.budget_uw {
+                plant.set_budget(budget_uw);
+            }
             for _ in 0..phase.ticks {
                 let (now_ns, elapsed_ns, counts) = clock.next(phase, start_ns);
                 plant.arrive(now_ns, &counts);

@@ -1,6 +1,6 @@
 //! What any plant of these tests can do.
 
-use pilotlight_plant::{Capabilities, CoreId, Cost, Depth, Kind, Knob, Of, SleepCost, Values};
+use pilotlight_plant::{Capabilities, CoreId, Cost, Depth, Kind, Knob, Of, Quantity, SleepCost, Source, Values};
 
 /// Everything, with up to 64 cores: figures of SANDMAN's machine (Table 2, section 3.5) where they matter.
 pub(crate) fn capabilities() -> Capabilities {
@@ -13,13 +13,28 @@ pub(crate) fn capabilities() -> Capabilities {
         caller: Cost::Measured(2_000),
         effect: Cost::Measured(450_000),
     };
+    let limit = |package| Knob {
+        of: Of::Package(package),
+        kind: Kind::LimitUw,
+        values: Values::Range { min: 50_000_000, max: 270_000_000, step: 1_000_000 },
+        found: 200_000_000,
+        caller: Cost::Measured(0),
+        effect: Cost::Measured(20_000),
+    };
+    let quota = Knob {
+        of: Of::Server,
+        kind: Kind::QuotaPpm,
+        values: Values::Range { min: 16_000, max: 8_000_000, step: 1_000 },
+        ..Knob { found: 8_000_000, ..limit(0) }
+    };
+    let power = |of| Source { of, quantity: Quantity::PowerUw, window_ns: 200_000, lag: Cost::Measured(50_000) };
     Capabilities {
         moves: Some(Cost::Measured(100)),
         interrupts: true,
         sleeps: vec![sleep(Depth::MonitorWait, 3_000), sleep(Depth::SoftwareWait, 27_000)],
         rests: true,
         server_sleep: Some(Cost::Measured(14_000)),
-        sources: Vec::new(),
-        knobs: (0..64).map(frequency).collect(),
+        sources: [Of::Server, Of::Package(0), Of::Package(1)].map(power).to_vec(),
+        knobs: (0..64).map(frequency).chain([limit(0), limit(1), quota]).collect(),
     }
 }

@@ -2,6 +2,7 @@
 //! must not do.
 
 mod dice;
+mod knobs;
 mod machine;
 
 use std::collections::VecDeque;
@@ -12,6 +13,7 @@ use pilotlight_plant::{
 };
 
 pub(crate) use dice::Dice;
+use knobs::Knobs;
 use machine::capabilities;
 
 /// Time that one request keeps a core busy when it comes; half of that when it is answered.
@@ -55,6 +57,8 @@ pub(crate) struct Plant {
     awake_ns: Vec<u64>,
     /// When the interval began.
     since_ns: u64,
+    knobs: Knobs,
+    goals: Goals,
 }
 
 impl Plant {
@@ -82,6 +86,8 @@ impl Plant {
             dice: Dice(1),
             pending: VecDeque::new(),
             since_ns: 1_000_000,
+            knobs: Knobs::new(capabilities()),
+            goals: Goals::default(),
         };
         let out = plant.start();
         (plant, out)
@@ -91,7 +97,18 @@ impl Plant {
     pub(crate) fn change_policy(&mut self, policy: Box<dyn Policy>) -> Vec<Command> {
         self.policy = policy;
         self.pending.clear();
+        self.knobs.put_back();
         self.start()
+    }
+
+    /// Another budget holds; what the policy commanded.
+    pub(crate) fn set_budget(&mut self, budget_uw: Option<u64>) -> Vec<Command> {
+        self.goals.budget_uw = budget_uw;
+        let mut out = Vec::new();
+        self.policy.on_goals(self.now_ns, &self.goals, &mut out);
+        self.next_needed_ns = self.now_ns;
+        self.obey(&out, false);
+        out
     }
 
     fn start(&mut self) -> Vec<Command> {
@@ -99,8 +116,7 @@ impl Plant {
         let capabilities = capabilities();
         let (now_ns, topology, homes) = (self.now_ns, &self.topology, &self.homes[..]);
         let mut out = Vec::new();
-        let plant =
-            Start { now_ns, topology, capabilities: &capabilities, cores: &cores, homes, goals: &Goals::default() };
+        let plant = Start { now_ns, topology, capabilities: &capabilities, cores: &cores, homes, goals: &self.goals };
         let next = self.policy.start(&plant, &mut out).expect("this plant can do everything");
         (self.next_needed_ns, self.stays_awake_ns) = (next.needed_ns, next.awake_ns);
         let wakes_all = !["sandman", "dynamic"].contains(&self.policy.name());
@@ -177,7 +193,9 @@ impl Plant {
         self.awake_ns.fill(0);
         let mut out = Vec::new();
         if told {
-            let sample = Sample { now_ns: self.now_ns, elapsed_ns, cores: &cores, threads: &threads, readings: &[] };
+            let readings = self.knobs.readings(&self.policy.wants().readings, self.now_ns);
+            let sample =
+                Sample { now_ns: self.now_ns, elapsed_ns, cores: &cores, threads: &threads, readings: &readings };
             let next = self.policy.on_interval(&sample, &mut out);
             (self.next_needed_ns, self.stays_awake_ns) = (next.needed_ns, next.awake_ns);
             self.obey(&out, false);
@@ -279,8 +297,10 @@ impl Plant {
                 self.cores[core.index()] = CoreState::Asleep(sleep.depth);
             }
             Command::Wake { core } => self.cores[core.index()] = CoreState::Awake,
-            Command::Completions { .. } | Command::Set { .. } if refused => return Err(Refusal::Unsupported),
-            Command::Completions { .. } | Command::Set { .. } => {}
+            Command::Set { .. } if refused => return Err(Refusal::Failed),
+            Command::Set { knob, value } => self.knobs.set(knob, value),
+            Command::Completions { .. } if refused => return Err(Refusal::Unsupported),
+            Command::Completions { .. } => {}
         }
         Ok(())
     }

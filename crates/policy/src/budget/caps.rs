@@ -1,0 +1,262 @@
+//! The knobs that are one cap: their values move together, in the same share of the range of each.
+
+use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Refusal, Values};
+
+use super::control::Range;
+
+/// Time until a knob is tried again that was refused, doubled with each refusal up to the longest.
+const FIRST_PAUSE_NS: u64 = 10_000_000_000;
+const LONGEST_PAUSE_NS: u64 = 640_000_000_000;
+
+/// One knob of a cap.
+#[derive(Clone, Debug)]
+struct Cap {
+    id: KnobId,
+    values: Values,
+    lowest: u64,
+    /// As it was found: the machine's own setting is never exceeded.
+    found: u64,
+    effect_ns: u64,
+    /// As it is, if nothing is refused, and as it was before.
+    value: u64,
+    before: u64,
+    /// Until when it is left alone, and for how long after the next refusal.
+    paused_until_ns: u64,
+    pause_ns: u64,
+    /// It cannot be set at all.
+    is_lost: bool,
+}
+
+/// All knobs of a kind.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Caps {
+    caps: Vec<Cap>,
+    /// When the last of the settings holds.
+    holds_ns: u64,
+}
+
+impl Caps {
+    /// Those that a plant has, with nothing set.
+    pub(crate) fn find(kind: Kind, capabilities: &Capabilities) -> Self {
+        let cap = |(id, knob): (KnobId, &pilotlight_plant::Knob)| {
+            let lowest = knob.values.lowest()?;
+            let found = knob.found.min(knob.values.highest()?).max(lowest);
+            let effect_ns = knob.caller.ns().saturating_add(knob.effect.ns());
+            Some(Cap {
+                id,
+                values: knob.values.clone(),
+                lowest,
+                found,
+                effect_ns,
+                value: found,
+                before: found,
+                paused_until_ns: 0,
+                pause_ns: FIRST_PAUSE_NS,
+                is_lost: false,
+            })
+        };
+        Self { caps: capabilities.knobs_of(kind).filter_map(cap).collect(), holds_ns: 0 }
+    }
+
+    /// The plant has other knobs now: all get the share of their ranges that the old ones had. What is set of those that stay is
+    /// known, and they are tried again.
+    pub(crate) fn replace(&mut self, now_ns: u64, kind: Kind, capabilities: &Capabilities, out: &mut Vec<Command>) {
+        let (level, before) = (self.level(), self.range());
+        let old = std::mem::replace(&mut self.caps, Self::find(kind, capabilities).caps);
+        for cap in &mut self.caps {
+            if let Some(known) = old.iter().find(|known| known.id == cap.id) {
+                (cap.value, cap.before) = (known.value, known.before);
+            }
+        }
+        let after = self.range();
+        let part = u128::from(after.highest - after.lowest) * u128::from(level.saturating_sub(before.lowest));
+        let part = part.checked_div(u128::from(before.highest - before.lowest));
+        self.set(now_ns, part.map_or(after.highest, |part| after.lowest + part as u64), out);
+    }
+
+    /// Whether there is none that can be set.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.usable().next().is_none()
+    }
+
+    fn usable(&self) -> impl Iterator<Item = &Cap> {
+        self.caps.iter().filter(|cap| !cap.is_lost)
+    }
+
+    /// The sum of what is set.
+    pub(crate) fn level(&self) -> u64 {
+        self.usable().map(|cap| cap.value).sum()
+    }
+
+    /// The levels that there are.
+    pub(crate) fn range(&self) -> Range {
+        let step = |cap: &Cap| match cap.values {
+            Values::Range { step, .. } => step.max(1),
+            Values::List(_) => cap.values.up(cap.lowest).saturating_sub(cap.lowest).max(1),
+        };
+        Range {
+            lowest: self.usable().map(|cap| cap.lowest).sum(),
+            highest: self.usable().map(|cap| cap.found).sum(),
+            step: self.usable().map(step).sum(),
+        }
+    }
+
+    /// Sets all of them so that they come to `level`, or just below it; whether anything is commanded.
+    pub(crate) fn set(&mut self, now_ns: u64, level: u64, out: &mut Vec<Command>) -> bool {
+        let range = self.range();
+        let all = range.highest.saturating_sub(range.lowest).max(1);
+        let part = level.clamp(range.lowest, range.highest.max(range.lowest)) - range.lowest;
+        let (before, mut effect_ns) = (out.len(), 0);
+        for cap in self.caps.iter_mut().filter(|cap| !cap.is_lost && cap.paused_until_ns <= now_ns) {
+            let more = u128::from(cap.found - cap.lowest) * u128::from(part) / u128::from(all);
+            let value = cap.at_most(cap.lowest + more as u64);
+            if value == cap.value {
+                continue;
+            }
+            cap.before = std::mem::replace(&mut cap.value, value);
+            effect_ns += cap.effect_ns; // one after the other
+            out.push(Command::Set { knob: cap.id, value });
+        }
+        if out.len() > before {
+            self.holds_ns = now_ns.saturating_add(effect_ns);
+        }
+        out.len() > before
+    }
+
+    /// As they were found.
+    pub(crate) fn lift(&mut self, now_ns: u64, out: &mut Vec<Command>) -> bool {
+        self.set(now_ns, self.range().highest, out)
+    }
+
+    /// When the last of the settings holds.
+    pub(crate) fn holds_ns(&self) -> u64 {
+        self.holds_ns
+    }
+
+    /// When one that is not as it was found can be set next; `None` if all are.
+    pub(crate) fn lifts_ns(&self) -> Option<u64> {
+        self.usable().filter(|cap| cap.value != cap.found).map(|cap| cap.paused_until_ns).min()
+    }
+
+    /// The plant could not set a knob; whether it is one of these. It keeps its value, and is left alone for a while.
+    pub(crate) fn on_refused(&mut self, now_ns: u64, (knob, value): (KnobId, u64), refusal: Refusal) -> bool {
+        let Some(cap) = self.caps.iter_mut().find(|cap| cap.id == knob) else { return false };
+        if cap.value == value {
+            cap.value = cap.before;
+        }
+        cap.is_lost |= refusal != Refusal::Failed;
+        if cap.paused_until_ns.saturating_add(LONGEST_PAUSE_NS) < now_ns {
+            cap.pause_ns = FIRST_PAUSE_NS; // it worked for long
+        }
+        cap.paused_until_ns = now_ns.saturating_add(cap.pause_ns);
+        cap.pause_ns = (2 * cap.pause_ns).min(LONGEST_PAUSE_NS);
+        true
+    }
+}
+
+impl Cap {
+    /// The highest value that it takes and that is not above `value`.
+    fn at_most(&self, value: u64) -> u64 {
+        if value >= self.found {
+            return self.found;
+        }
+        match self.values {
+            Values::Range { min, step, .. } => min + value.saturating_sub(min) / step.max(1) * step.max(1),
+            Values::List(ref values) => values.iter().copied().rfind(|&one| one <= value).unwrap_or(self.lowest),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_plant::{Cost, Knob, Of};
+
+    use super::*;
+
+    /// Two packages, of 100 to 200 W and of 50 to 250 W as found; the second takes up to 300 W.
+    fn capabilities() -> Capabilities {
+        let knob = |package, min, max, found| Knob {
+            of: Of::Package(package),
+            kind: Kind::LimitUw,
+            values: Values::Range { min, max, step: 10 },
+            found,
+            caller: Cost::Measured(1),
+            effect: Cost::Measured(6),
+        };
+        Capabilities { knobs: vec![knob(0, 100, 200, 200), knob(1, 50, 300, 250)], ..Capabilities::default() }
+    }
+
+    fn caps() -> Caps {
+        Caps::find(Kind::LimitUw, &capabilities())
+    }
+
+    fn set(knob: u16, value: u64) -> Command {
+        Command::Set { knob: KnobId(knob), value }
+    }
+
+    #[test]
+    fn knobs_move_together_and_no_further_than_they_were_found() {
+        let (mut caps, mut out) = (caps(), Vec::new());
+        assert_eq!((caps.level(), caps.range()), (450, Range { lowest: 150, highest: 450, step: 20 }));
+        assert!(caps.set(1_000, 300, &mut out));
+        assert_eq!((&out[..], caps.level(), caps.holds_ns()), (&[set(0, 150), set(1, 150)][..], 300, 1_014));
+        out.clear();
+        assert!(caps.set(2_000, 329, &mut out), "never above the level");
+        assert_eq!((&out[..], caps.level()), (&[set(1, 160)][..], 310));
+        out.clear();
+        assert!(!caps.set(3_000, 329, &mut out), "only changes are commanded");
+        assert_eq!(caps.lifts_ns(), Some(0));
+        caps.lift(4_000, &mut out);
+        assert_eq!((&out[..], caps.lifts_ns()), (&[set(0, 200), set(1, 250)][..], None));
+    }
+
+    #[test]
+    fn a_refused_knob_is_left_alone_for_longer_each_time() {
+        let mut caps = caps();
+        let (mut now_ns, mut tries) = (0, Vec::new());
+        while now_ns < 200_000_000_000 {
+            let mut out = Vec::new();
+            caps.set(now_ns, 300, &mut out);
+            for command in out {
+                let Command::Set { knob: KnobId(1), value } = command else { continue };
+                tries.push(now_ns / 1_000_000_000);
+                assert!(caps.on_refused(now_ns, (KnobId(1), value), Refusal::Failed));
+            }
+            now_ns += 1_000_000_000;
+        }
+        assert_eq!(tries, [0, 10, 30, 70, 150]);
+        assert_eq!(caps.level(), 150 + 250, "it is as it was found");
+    }
+
+    #[test]
+    fn a_knob_that_there_is_not_is_not_tried_again_until_the_plant_changes() {
+        let (mut caps, mut out) = (caps(), Vec::new());
+        caps.set(0, 150, &mut out);
+        caps.on_refused(0, (KnobId(0), 100), Refusal::Unsupported);
+        assert_eq!((caps.level(), caps.range().highest), (50, 250));
+        out.clear();
+        caps.lift(u64::MAX, &mut out);
+        assert_eq!(out, [set(1, 250)]);
+        caps.replace(0, Kind::LimitUw, &capabilities(), &mut out);
+        assert_eq!(caps.range().highest, 450);
+    }
+
+    #[test]
+    fn a_knob_that_comes_gets_the_share_of_the_others() {
+        let both = capabilities();
+        let first = Capabilities { knobs: both.knobs[..1].to_vec(), ..Capabilities::default() };
+        let (mut caps, mut out) = (Caps::find(Kind::LimitUw, &first), Vec::new());
+        caps.set(0, 150, &mut out);
+        caps.replace(1, Kind::LimitUw, &both, &mut out);
+        assert_eq!(out, [set(0, 150), set(1, 150)]);
+    }
+
+    #[test]
+    fn a_refusal_of_a_setting_that_was_overtaken_changes_no_value() {
+        let (mut caps, mut out) = (caps(), Vec::new());
+        caps.set(0, 300, &mut out);
+        caps.set(1, 150, &mut out);
+        caps.on_refused(2, (KnobId(0), 150), Refusal::Failed);
+        assert_eq!(caps.level(), 150);
+    }
+}

@@ -1,0 +1,239 @@
+//! How far a cap goes up or down: proportional control in two stages, with the thresholds of PASS (section 3.3).
+//!
+//! **Words.** The *level* is the sum of the values of the knobs that are the cap. The *gain* is the power that one unit of it moves.
+//! **Rule.** Above the high threshold the level is cut by the whole excess over the gain, between the budget and that by half of
+//! it. Between the budget and the no-action threshold nothing changes; below that the level is raised by the whole distance.
+//! Both aim at the middle of the no-action range. Nearer to the budget than the high threshold, on either side, a mean of several
+//! readings decides, since the no-action range can be as narrow as a step of the sensor; farther away each reading does.
+//! **Gain.** At first the whole range of the knob is taken to be worth a share of the budget; then it is what the last cut has shown, at
+//! most four times more or less than before. A raise that has shown less than expected tells nothing, since the cap
+//! may not limit any more. At the highest level the first assumption holds again.
+//! **Settling.** Where a raise led over the budget, the level that it reached is remembered, and raises go half of the way to it until
+//! none is left; later it is tried again.
+
+use super::meter::Estimate;
+
+/// Thresholds and assumptions, as an operator has set them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Thresholds {
+    /// Above the budget, of the budget.
+    pub(crate) high: f64,
+    /// Below the budget, of the budget.
+    pub(crate) no_action: f64,
+    /// Share of the budget that the whole range of the knob is assumed to move.
+    pub(crate) span: f64,
+    /// Time until a level that was too high is tried again.
+    pub(crate) retry_ns: u64,
+}
+
+/// The levels that a cap takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) lowest: u64,
+    pub(crate) highest: u64,
+    /// The smallest change that makes a difference.
+    pub(crate) step: u64,
+}
+
+/// What has been learned of a machine under its cap.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Control {
+    /// Microwatts a unit of the level; `None` until a cut has shown it.
+    gain: Option<f64>,
+    /// Level and power before the last changes in one direction.
+    before: Option<(u64, f64)>,
+    /// A level that led over the budget, and until when it is avoided.
+    too_high: Option<(u64, u64)>,
+}
+
+/// Most that one observation changes the gain by, and most that all do.
+const LEARNED: f64 = 4.0;
+const BOUNDS: f64 = 16.0;
+/// Share of the budget that a change has to move, or to be expected to, before it tells something of the gain.
+const MATERIAL: f64 = 0.01;
+
+impl Control {
+    /// The level that should follow `level`, at which the machine draws as much as was estimated; `None` for the same. `may_raise`
+    /// is whether the estimate is new.
+    pub(crate) fn next(
+        &mut self,
+        limits: &Thresholds,
+        budget_uw: u64,
+        (level, range): (u64, Range),
+        (now_ns, estimate): (u64, Estimate),
+        may_raise: bool,
+    ) -> Option<u64> {
+        let budget_uw = budget_uw as f64;
+        let is_near = (estimate.power_uw - budget_uw).abs() <= budget_uw * limits.high;
+        let power_uw = if is_near { estimate.mean_uw? } else { estimate.power_uw };
+        let is_high = power_uw > budget_uw * (1.0 + limits.high);
+        if !estimate.is_whole && !is_high {
+            return None; // a prediction is good enough for the aggressive stage alone
+        }
+        let first = self.first_gain(limits, budget_uw, range);
+        let came_up = self.before.is_some_and(|(before, _)| before < level);
+        self.learn(first, budget_uw, level, power_uw);
+        let gain = self.gain.unwrap_or(first);
+        let error_uw = power_uw - budget_uw * (1.0 - limits.no_action / 2.0);
+        if power_uw > budget_uw {
+            if came_up {
+                self.too_high = Some((level, now_ns.saturating_add(limits.retry_ns)));
+            }
+            let cut = (if is_high { error_uw } else { error_uw / 2.0 } / gain) as u64;
+            let next = level.saturating_sub(cut.max(range.step)).max(range.lowest);
+            return self.change(level, next, power_uw);
+        }
+        if power_uw > budget_uw * (1.0 - limits.no_action) || !may_raise {
+            return None;
+        }
+        let raise = (-error_uw / gain) as u64;
+        let next = level.saturating_add(raise.max(range.step)).min(range.highest);
+        let next = self.below_too_high(now_ns, level, next, range.step);
+        self.gain = self.gain.filter(|_| next < range.highest);
+        self.change(level, next, power_uw)
+    }
+
+    /// The gain that is assumed before anything was learned.
+    fn first_gain(&self, limits: &Thresholds, budget_uw: f64, range: Range) -> f64 {
+        (budget_uw * limits.span / (range.highest - range.lowest).max(1) as f64).max(f64::MIN_POSITIVE)
+    }
+
+    /// What the last change has shown.
+    fn learn(&mut self, first: f64, budget_uw: f64, level: u64, power_uw: f64) {
+        let Some((level_before, power_before_uw)) = self.before else { return };
+        let change = level as f64 - level_before as f64;
+        let gain = self.gain.unwrap_or(first);
+        let moved_uw = power_uw - power_before_uw;
+        if change == 0.0 || (change * gain).abs().max(moved_uw.abs()) < budget_uw * MATERIAL {
+            return; // further changes in this direction will show it
+        }
+        self.before = None;
+        let shown = moved_uw / change;
+        if change > 0.0 && shown < gain {
+            return;
+        }
+        self.gain = Some(shown.clamp(gain / LEARNED, gain * LEARNED).clamp(first / BOUNDS, first * BOUNDS));
+    }
+
+    /// Half of the way to the level that was too high, as long as that is remembered.
+    fn below_too_high(&mut self, now_ns: u64, level: u64, next: u64, step: u64) -> u64 {
+        self.too_high.take_if(|(too_high, until_ns)| now_ns >= *until_ns || *too_high <= level);
+        let Some((too_high, _)) = self.too_high else { return next };
+        let half = (too_high - level) / 2;
+        if half < step { level } else { next.min(level + half) }
+    }
+
+    fn change(&mut self, level: u64, next: u64, power_uw: f64) -> Option<u64> {
+        if next == level {
+            return None;
+        }
+        let goes_on = |&(before, _): &(u64, f64)| (before > level) == (level > next);
+        self.before = self.before.filter(goes_on).or(Some((level, power_uw)));
+        Some(next)
+    }
+
+    /// Another budget holds, so levels that were too high may not be.
+    pub(crate) fn on_budget(&mut self) {
+        self.too_high = None;
+    }
+
+    /// What was set is not what holds: the next estimate says nothing of the last change.
+    pub(crate) fn forget_change(&mut self) {
+        self.before = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Thresholds = Thresholds { high: 0.02, no_action: 0.01, span: 1.0, retry_ns: 300_000_000_000 };
+    const BUDGET: u64 = 300_000_000;
+    /// A range worth the budget at a gain of 1.
+    const RANGE: Range = Range { lowest: 0, highest: BUDGET, step: 1_000_000 };
+
+    fn at(power_w: f64) -> Estimate {
+        Estimate { power_uw: power_w * 1e6, is_whole: true, mean_uw: Some(power_w * 1e6) }
+    }
+
+    fn next(control: &mut Control, level: u64, power_w: f64) -> Option<u64> {
+        control.next(&LIMITS, BUDGET, (level * 1_000_000, RANGE), (0, at(power_w)), true)
+    }
+
+    fn from_200(power_w: f64) -> Option<f64> {
+        next(&mut Control::default(), 200, power_w).map(|level| level as f64 / 1e6)
+    }
+
+    #[test]
+    fn the_stages_are_those_of_pass() {
+        assert_eq!(from_200(330.0), Some(200.0 - 31.5), "above +2 %: the whole excess");
+        assert_eq!(from_200(304.0), Some(200.0 - 2.75), "above the budget: half of it");
+        assert_eq!(from_200(300.1), Some(199.0), "at least a step");
+        assert_eq!([300.0, 297.1].map(from_200), [None; 2], "down to -1 %: nothing");
+        assert_eq!(from_200(290.0), Some(208.5), "below: all that is left");
+        assert_eq!(from_200(0.0), Some(300.0));
+    }
+
+    #[test]
+    fn a_prediction_cuts_where_it_is_far_above_and_an_old_estimate_never_raises() {
+        let mut control = Control::default();
+        let mut with =
+            |estimate, may_raise| control.next(&LIMITS, BUDGET, (200_000_000, RANGE), (0, estimate), may_raise);
+        let predicted = |power_w| Estimate { is_whole: false, mean_uw: None, ..at(power_w) };
+        assert!(with(predicted(330.0), false).is_some());
+        assert_eq!(with(predicted(250.0), true), None);
+        assert_eq!(with(at(250.0), false), None);
+    }
+
+    #[test]
+    fn near_the_budget_the_mean_decides() {
+        let estimate = |mean_w: Option<f64>| Estimate { mean_uw: mean_w.map(|w| w * 1e6), ..at(304.0) };
+        let cut = |mean_w| Control::default().next(&LIMITS, BUDGET, (200_000_000, RANGE), (0, estimate(mean_w)), true);
+        assert_eq!([None, Some(299.0)].map(cut), [None; 2]);
+        assert_eq!(cut(Some(302.5)), Some(198_000_000));
+    }
+
+    #[test]
+    fn a_cut_shows_the_gain_and_the_next_change_uses_it() {
+        let mut control = Control::default();
+        assert_eq!(next(&mut control, 200, 330.0), Some(168_500_000));
+        // 31.5 W of the cap have moved 63 W: a gain of 2.
+        let level = control.next(&LIMITS, BUDGET, (168_500_000, RANGE), (0, at(267.0)), true);
+        assert_eq!(level, Some(168_500_000 + 15_750_000));
+    }
+
+    /// Each of the first cuts is too small to show anything.
+    #[test]
+    fn a_cap_far_above_what_is_used_is_found_in_few_cuts() {
+        let (mut control, mut level, mut cuts) = (Control::default(), 300, 0);
+        while level > 100 {
+            let next = next(&mut control, level, 301.0).expect("above the budget");
+            (level, cuts) = (next / 1_000_000, cuts + 1);
+        }
+        assert!(cuts < 20, "{cuts}");
+    }
+
+    #[test]
+    fn a_raise_that_shows_nothing_leaves_the_gain() {
+        let mut control = Control { gain: Some(1.0), ..Control::default() };
+        assert_eq!(next(&mut control, 100, 200.0), Some(198_500_000));
+        control.next(&LIMITS, BUDGET, (198_500_000, RANGE), (0, at(200.0)), true);
+        assert!(control.gain.is_none_or(|gain| gain == 1.0), "{control:?}");
+    }
+
+    #[test]
+    fn a_level_that_led_over_the_budget_is_approached_by_halves_and_then_left_alone() {
+        let mut control = Control::default();
+        // A step of power between 100 and 120: no level is in the no-action range.
+        let power_w = |level: u64| if level > 110_000_000 { 303.0 } else { 290.0 };
+        let (mut level, mut changes) = (100_000_000, 0);
+        for second in 0..200 {
+            let now_ns = second * 1_000_000_000;
+            let estimate = at(power_w(level));
+            if let Some(next) = control.next(&LIMITS, BUDGET, (level, RANGE), (now_ns, estimate), true) {
+                (level, changes) = (next, changes + 1);
+            }
+        }
+        assert!(changes < 20 && power_w(level) < 300.0, "{changes} changes, at {level}");
+    }
+}

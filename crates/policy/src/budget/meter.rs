@@ -1,0 +1,186 @@
+//! Power as it is once the last setting holds, from readings that are late and averaged.
+//!
+//! A reading is the mean of a window. As long as a part of the window lies before the moment at which the last setting holds, the reading
+//! is too high after a cut and too low after a raise. From half a window on, power is predicted: the part before had the power that was
+//! known when the knob was set, the rest follows. Readings with less are not used. A missing or stale reading changes nothing; the last good one ages.
+
+use pilotlight_plant::{Capabilities, Of, Quantity, Reading, ReadingId, Sample, Source};
+
+use super::Domain;
+
+/// Power as it is with the last setting.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Estimate {
+    /// In microwatts.
+    pub(crate) power_uw: f64,
+    /// Whether the setting held for the whole window.
+    pub(crate) is_whole: bool,
+    /// Mean of the last [`MANY`] readings of whole windows, if there are as many: without the sensor's noise and steps.
+    pub(crate) mean_uw: Option<f64>,
+}
+
+/// Readings that a mean is taken over (PASS 3.3 samples over five intervals).
+const MANY: usize = 5;
+
+/// Follows the readings of one power domain.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Meter {
+    /// The sources whose sum is the domain's power.
+    ids: Vec<ReadingId>,
+    window_ns: u64,
+    /// End and value of the last good window.
+    last: Option<(u64, u64)>,
+    /// From when on the last setting holds, and the power until then.
+    setting: Option<(u64, f64)>,
+    /// The last estimate since that setting.
+    estimate: Option<Estimate>,
+    /// The last readings of whole windows since then, and how many there were.
+    whole_uw: [f64; MANY],
+    wholes: usize,
+}
+
+impl Meter {
+    /// Of the sources of a domain; none if the plant does not measure it.
+    pub(crate) fn find(domain: Domain, capabilities: &Capabilities) -> Option<Self> {
+        let of_domain = |source: &Source| match domain {
+            Domain::Server => source.of == Of::Server,
+            Domain::Cpu => matches!(source.of, Of::Package(_)),
+        };
+        let sources = || capabilities.sources_of(Quantity::PowerUw).filter(|(_, source)| of_domain(source));
+        let window_ns = sources().map(|(_, source)| source.window_ns).max()?;
+        Some(Self { ids: sources().map(|(id, _)| id).collect(), window_ns, ..Self::default() })
+    }
+
+    /// The sources to be read.
+    pub(crate) fn ids(&self) -> &[ReadingId] {
+        &self.ids
+    }
+
+    /// Measures with other sources from now on; what is known stays.
+    pub(crate) fn replace_sources(&mut self, other: Self) {
+        (self.ids, self.window_ns) = (other.ids, other.window_ns);
+    }
+
+    /// Takes in the readings of a sample; whether there is a new estimate.
+    pub(crate) fn read(&mut self, sample: &Sample<'_>) -> bool {
+        let Some((ended_ns, power_uw)) = self.sum(sample) else { return false };
+        if self.last.is_some_and(|(last_ns, _)| ended_ns <= last_ns) {
+            return false;
+        }
+        self.last = Some((ended_ns, power_uw));
+        let estimate = self.predict(ended_ns, power_uw as f64);
+        self.estimate = estimate.or(self.estimate);
+        estimate.is_some()
+    }
+
+    /// Sum of the sources, and when the oldest of their windows ended; `None` if one is missing.
+    fn sum(&self, sample: &Sample<'_>) -> Option<(u64, u64)> {
+        let mut sum = (u64::MAX, 0_u64);
+        for id in &self.ids {
+            let reading: &Reading = sample.readings.iter().find(|reading| reading.id == *id)?;
+            let ended_ns = sample.now_ns.checked_sub(reading.age_ns)?;
+            sum = (sum.0.min(ended_ns), sum.1.saturating_add(reading.value?));
+        }
+        (!self.ids.is_empty()).then_some(sum)
+    }
+
+    fn predict(&mut self, ended_ns: u64, power_uw: f64) -> Option<Estimate> {
+        let (holds_ns, before_uw) = self.setting.unwrap_or((0, 0.0));
+        let since_ns = ended_ns.checked_sub(holds_ns)?;
+        if since_ns >= self.window_ns || self.setting.is_none() {
+            return Some(self.measured(power_uw));
+        }
+        if since_ns < self.window_ns / 2 {
+            return None;
+        }
+        let share = since_ns as f64 / self.window_ns as f64;
+        let power_uw = ((power_uw - (1.0 - share) * before_uw) / share).max(0.0);
+        Some(Estimate { power_uw, is_whole: false, mean_uw: None })
+    }
+
+    fn measured(&mut self, power_uw: f64) -> Estimate {
+        self.whole_uw[self.wholes % MANY] = power_uw;
+        self.wholes += 1;
+        let mean_uw = (self.wholes >= MANY).then(|| self.whole_uw.iter().sum::<f64>() / MANY as f64);
+        Estimate { power_uw, is_whole: true, mean_uw }
+    }
+
+    /// The last estimate since the last setting.
+    pub(crate) fn estimate(&self) -> Option<Estimate> {
+        self.estimate
+    }
+
+    /// The last good reading in microwatts, and its age in nanoseconds.
+    pub(crate) fn last(&self, now_ns: u64) -> Option<(u64, u64)> {
+        self.last.map(|(ended_ns, power_uw)| (power_uw, now_ns.saturating_sub(ended_ns)))
+    }
+
+    /// The knob was set, and the setting holds from `holds_ns` on.
+    pub(crate) fn note_setting(&mut self, holds_ns: u64) {
+        let known_uw = self.estimate.map(|estimate| estimate.power_uw);
+        let before_uw = known_uw.or(self.setting.map(|(_, before_uw)| before_uw));
+        self.setting = before_uw.or(self.last.map(|(_, uw)| uw as f64)).map(|before_uw| (holds_ns, before_uw));
+        (self.estimate, self.wholes) = (None, 0);
+    }
+
+    /// Nothing is known: readings are not followed for a while.
+    pub(crate) fn reset(&mut self) {
+        (self.last, self.setting, self.estimate, self.wholes) = (None, None, None, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn meter() -> Meter {
+        Meter { ids: vec![ReadingId(0)], window_ns: 4 * S, ..Meter::default() }
+    }
+
+    fn read(meter: &mut Meter, now_s: u64, value: Option<u64>, age_s: u64) -> Option<Estimate> {
+        let readings = [Reading { id: ReadingId(0), value, age_ns: age_s * S }];
+        let sample = Sample { now_ns: now_s * S, elapsed_ns: S, cores: &[], threads: &[], readings: &readings };
+        meter.read(&sample).then(|| meter.estimate().unwrap())
+    }
+
+    fn measured(power_uw: f64) -> Option<Estimate> {
+        Some(Estimate { power_uw, is_whole: true, mean_uw: None })
+    }
+
+    #[test]
+    fn a_window_that_begins_before_the_setting_is_corrected_from_its_half_on() {
+        let mut meter = meter();
+        assert_eq!(read(&mut meter, 10, Some(400), 1), measured(400.0));
+        meter.note_setting(10 * S);
+        assert_eq!(meter.estimate(), None);
+        // From 400 to 300: each second of the window shows a fourth of it.
+        assert_eq!(read(&mut meter, 12, Some(375), 1), None);
+        let predicted = Estimate { power_uw: 300.0, is_whole: false, mean_uw: None };
+        assert_eq!(read(&mut meter, 13, Some(350), 1), Some(predicted));
+        assert_eq!(read(&mut meter, 15, Some(300), 1), measured(300.0));
+    }
+
+    #[test]
+    fn a_mean_is_of_the_last_readings_since_the_setting() {
+        let mut meter = meter();
+        let mean_uw = |meter: &mut Meter, now_s, value| read(meter, now_s, Some(value), 1).and_then(|one| one.mean_uw);
+        let means: Vec<_> = (10..16).map(|now_s| mean_uw(&mut meter, now_s, now_s)).collect();
+        assert_eq!(means, [None, None, None, None, Some(12.0), Some(13.0)]);
+        meter.note_setting(16 * S);
+        let means: Vec<_> = (22..27).map(|now_s| mean_uw(&mut meter, now_s, 7)).collect();
+        assert_eq!(means, [None, None, None, None, Some(7.0)]);
+    }
+
+    #[test]
+    fn a_missing_or_repeated_reading_is_no_new_estimate_and_the_last_one_ages() {
+        let mut meter = meter();
+        assert_eq!(read(&mut meter, 10, None, 1), None);
+        assert_eq!(meter.last(10 * S), None);
+        assert!(read(&mut meter, 11, Some(400), 1).is_some());
+        assert_eq!(read(&mut meter, 12, Some(400), 2), None, "the same window");
+        assert_eq!(read(&mut meter, 13, None, 3), None);
+        assert_eq!(meter.last(13 * S), Some((400, 3 * S)));
+    }
+}

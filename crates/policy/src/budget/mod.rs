@@ -1,0 +1,367 @@
+//! A power budget held with one knob: what `rapl-only` and `cpu-bandwidth` share (PASS, sections 2.3 and 5).
+//!
+//! **Rule.** While there is a budget ([`pilotlight_plant::Goals`]), power is read at each interval, and the cap follows it as `control` says.
+//! Nothing is set before a window has been measured, for its half at least, under the last setting (`meter`). The
+//! machine begins uncapped, as PASS does; without a budget no cap is left. I/O threads are spread as by `static`.
+//! **Faults.** Without a new reading the cap is not raised. Once the last good reading is older than `blind_after` the cap goes to its lowest
+//! value, since it is not known which higher one would hold the budget. A refused knob is left alone for 10 s, then twice as long
+//! each time (`caps`).
+//!
+//! **Properties** (`tests/budget.rs`). The cap is lifted with the budget; while the sensor is dead no command raises it; at constant load
+//! commands end. With a budget each interval is needed; without one none, from a second after the cap was lifted.
+
+mod caps;
+mod control;
+mod meter;
+
+use pilotlight_plant::{
+    Capabilities, Command, Completions, Goals, Kind, Next, Policy, Refusal, Sample, Start, Unsupported, View, Wants,
+};
+
+use self::caps::Caps;
+use self::control::{Control, Thresholds};
+use self::meter::Meter;
+use crate::grid::Grid;
+use crate::parameter::{self, Parameter, ParameterError, Setting, TIME, put, text, time};
+use crate::spread::spread;
+
+/// A policy that holds a budget with one kind of knob.
+#[derive(Clone, Copy, Debug)]
+pub struct Mechanism {
+    /// The name by which an operator chooses the policy.
+    pub name: &'static str,
+    /// The knobs, one or several of a kind.
+    pub kind: Kind,
+    /// What a plant lacks that has none, and what would bring one.
+    pub missing: [&'static str; 2],
+    /// Share of the budget that the knob's whole range is assumed to move, in millionths.
+    pub span_ppm: u32,
+}
+
+/// Of what the budget is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Domain {
+    /// The whole server.
+    Server,
+    /// Its CPU packages together.
+    Cpu,
+}
+
+/// What can be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// Time between two looks, in nanoseconds.
+    pub interval_ns: u64,
+    /// Of what the budget is.
+    pub domain: Domain,
+    /// Above the budget by this share of it the cap is cut by the whole excess, in millionths.
+    pub high_ppm: u32,
+    /// Below the budget by less than this share of it nothing is changed, in millionths.
+    pub no_action_ppm: u32,
+    /// Age of the last good reading from which on the cap goes to its lowest value, in nanoseconds.
+    pub blind_after_ns: u64,
+    /// Time until a cap that led over the budget is tried again, in nanoseconds.
+    pub retry_ns: u64,
+    /// Share of the budget that the knob's whole range is assumed to move, until a cut has shown it, in millionths.
+    pub span_ppm: u32,
+}
+
+const SHARE: &str = "a share of the budget from 0% to 100%";
+
+const TABLE: [Parameter<Parameters>; 7] = [
+    Parameter {
+        key: "interval",
+        meaning: "time between two looks at power (PASS 3.1: 1s)",
+        allowed: TIME,
+        get: |p| text::in_units(p.interval_ns),
+        set: |p, v| time(&mut p.interval_ns, v),
+    },
+    Parameter {
+        key: "domain",
+        meaning: "what the budget is of (PASS 5: the whole server)",
+        allowed: "server or cpu (all packages)",
+        get: |p| p.domain.name().to_owned(),
+        set: |p, v| put(&mut p.domain, Domain::read(v)),
+    },
+    Parameter {
+        key: "high_threshold",
+        meaning: "excess over the budget from which the cap is cut by all of it, else by half (PASS 3.3: 2%)",
+        allowed: SHARE,
+        get: |p| text::in_percent(p.high_ppm),
+        set: |p, v| put(&mut p.high_ppm, text::percent(v)),
+    },
+    Parameter {
+        key: "no_action",
+        meaning: "distance below the budget up to which nothing is changed (PASS 3.3: 1%)",
+        allowed: SHARE,
+        get: |p| text::in_percent(p.no_action_ppm),
+        set: |p, v| put(&mut p.no_action_ppm, text::percent(v)),
+    },
+    Parameter {
+        key: "blind_after",
+        meaning: "age of the last good reading from which on the cap is the lowest (10s, as long as PASS 5 tolerates an \
+                  excess)",
+        allowed: TIME,
+        get: |p| text::in_units(p.blind_after_ns),
+        set: |p, v| time(&mut p.blind_after_ns, v),
+    },
+    Parameter {
+        key: "retry",
+        meaning: "time until a cap is tried again that led over the budget (300s; chosen)",
+        allowed: TIME,
+        get: |p| text::in_units(p.retry_ns),
+        set: |p, v| time(&mut p.retry_ns, v),
+    },
+    Parameter {
+        key: "span",
+        meaning: "share of the budget that the knob's whole range is assumed to move, until a cut has shown it (chosen: \
+                  rapl-only 100%, cpu-bandwidth 50%)",
+        allowed: "a share of the budget from 1% to 100%",
+        get: |p| text::in_percent(p.span_ppm),
+        set: |p, v| put(&mut p.span_ppm, text::percent(v).filter(|&ppm| ppm >= 10_000)),
+    },
+];
+
+impl Domain {
+    /// As an operator writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Cpu => "cpu",
+        }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        [Self::Server, Self::Cpu].into_iter().find(|domain| domain.name() == text)
+    }
+}
+
+impl Parameters {
+    /// PASS's interval and thresholds.
+    #[must_use]
+    pub fn new(mechanism: &Mechanism) -> Self {
+        Self {
+            interval_ns: 1_000_000_000,
+            domain: Domain::Server,
+            high_ppm: 20_000,
+            no_action_ppm: 10_000,
+            blind_after_ns: 10_000_000_000,
+            retry_ns: 300_000_000_000,
+            span_ppm: mechanism.span_ppm,
+        }
+    }
+
+    /// With these set, in this order.
+    ///
+    /// # Errors
+    /// If there is no such parameter, or a value is not allowed.
+    pub fn read(mechanism: &Mechanism, settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
+        let mut values = Self::new(mechanism);
+        for (key, value) in settings {
+            parameter::set(mechanism.name, &TABLE, &mut values, key, value)?;
+        }
+        Ok(values)
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn list(&self) -> Vec<Setting> {
+        parameter::list(&TABLE, self)
+    }
+
+    fn thresholds(&self) -> Thresholds {
+        let share = |ppm: u32| f64::from(ppm) / 1e6;
+        Thresholds {
+            high: share(self.high_ppm),
+            no_action: share(self.no_action_ppm),
+            span: share(self.span_ppm),
+            retry_ns: self.retry_ns,
+        }
+    }
+}
+
+/// The policy.
+#[derive(Debug)]
+pub struct SingleKnob {
+    mechanism: &'static Mechanism,
+    parameters: Parameters,
+    meter: Meter,
+    caps: Caps,
+    control: Control,
+    grid: Grid,
+    budget_uw: Option<u64>,
+    /// Since when there has been a budget.
+    since_ns: u64,
+    is_blind: bool,
+    changes: u64,
+    refused: u64,
+}
+
+/// How long a refusal of the last setting may take, in nanoseconds: the plant is asked later than the policy commands.
+const SETTLES_NS: u64 = 1_000_000_000;
+
+impl SingleKnob {
+    /// With these parameters.
+    #[must_use]
+    pub fn new(mechanism: &'static Mechanism, parameters: Parameters) -> Self {
+        Self {
+            grid: Grid { start_ns: 0, every_ns: parameters.interval_ns },
+            mechanism,
+            parameters,
+            meter: Meter::default(),
+            caps: Caps::default(),
+            control: Control::default(),
+            budget_uw: None,
+            since_ns: 0,
+            is_blind: false,
+            changes: 0,
+            refused: 0,
+        }
+    }
+
+    /// What follows from what is known; `is_new` is whether that is an estimate that was not decided on before.
+    fn decide(&mut self, now_ns: u64, is_new: bool, out: &mut Vec<Command>) {
+        let Some(budget_uw) = self.budget_uw else {
+            if self.caps.lift(now_ns, out) {
+                self.changes += 1;
+            }
+            return;
+        };
+        let range = self.caps.range();
+        let known_ns = self.meter.last(now_ns).map_or(self.since_ns, |(_, age_ns)| now_ns - age_ns);
+        self.is_blind = now_ns.saturating_sub(known_ns.max(self.since_ns)) > self.parameters.blind_after_ns;
+        let level = self.caps.level();
+        let next = match self.meter.estimate() {
+            _ if self.is_blind => Some(range.lowest).filter(|&lowest| lowest < level),
+            None => None,
+            Some(estimate) => {
+                let thresholds = self.parameters.thresholds();
+                self.control.next(&thresholds, budget_uw, (level, range), (now_ns, estimate), is_new)
+            }
+        };
+        let Some(next) = next else { return };
+        if self.caps.set(now_ns, next, out) {
+            self.changes += 1;
+            self.meter.note_setting(self.caps.holds_ns());
+        }
+    }
+
+    /// With a budget each interval, without one as long as a cap may be left.
+    fn next(&self, now_ns: u64) -> Next {
+        if self.budget_uw.is_some() {
+            return Next::at(self.grid.after(now_ns));
+        }
+        if let Some(lifts_ns) = self.caps.lifts_ns() {
+            return Next::at(self.grid.after(now_ns.max(lifts_ns)));
+        }
+        let settled_ns = self.caps.holds_ns().saturating_add(SETTLES_NS);
+        if now_ns < settled_ns && self.changes > 0 { Next::at(self.grid.after(now_ns)) } else { Next::NEVER }
+    }
+
+    fn adopt(&mut self, now_ns: u64, goals: &Goals) {
+        if goals.budget_uw == self.budget_uw {
+            return;
+        }
+        if self.budget_uw.is_none() || goals.budget_uw.is_none() {
+            self.meter.reset(); // readings of an earlier budget
+            self.since_ns = now_ns;
+        }
+        self.budget_uw = goals.budget_uw;
+        self.is_blind = false;
+        self.control.on_budget();
+    }
+
+    fn state(&self) -> &'static str {
+        match self.budget_uw {
+            _ if self.caps.is_empty() => "no knob can be set",
+            None => "no budget",
+            Some(_) if self.is_blind => "no reading: the cap is the lowest",
+            Some(_) if self.caps.level() <= self.caps.range().lowest => "the cap is the lowest",
+            Some(_) if self.caps.lifts_ns().is_none() => "no cap is needed",
+            Some(_) => "capped",
+        }
+    }
+}
+
+impl Policy for SingleKnob {
+    fn name(&self) -> &'static str {
+        self.mechanism.name
+    }
+
+    fn wants(&self) -> Wants {
+        let interval_ns = Some(self.parameters.interval_ns);
+        Wants { interval_ns, readings: self.meter.ids().to_vec(), ..Wants::default() }
+    }
+
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        let policy = self.mechanism.name;
+        let caps = Caps::find(self.mechanism.kind, start.capabilities);
+        if caps.is_empty() {
+            let [what, remedy] = self.mechanism.missing;
+            return Err(Unsupported { policy, what, remedy });
+        }
+        let Some(meter) = Meter::find(self.parameters.domain, start.capabilities) else {
+            return Err(match self.parameters.domain {
+                Domain::Server => Unsupported {
+                    policy,
+                    what: "a reading of the server's power",
+                    remedy: "it takes a sensor of the whole system, such as IPMI; or domain = \"cpu\" for a budget of the CPU \
+                             packages",
+                },
+                Domain::Cpu => Unsupported {
+                    policy,
+                    what: "a reading of the power of the CPU packages",
+                    remedy: "it takes RAPL counters that the server may read; or domain = \"server\"",
+                },
+            });
+        };
+        (self.caps, self.meter) = (caps, meter);
+        self.grid.start_ns = start.now_ns;
+        spread(start, Completions::Poll, out);
+        self.adopt(start.now_ns, start.goals);
+        Ok(self.next(start.now_ns))
+    }
+
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
+        let is_new = self.budget_uw.is_some() && self.meter.read(sample);
+        self.decide(sample.now_ns, is_new, out);
+        self.next(sample.now_ns)
+    }
+
+    /// A budget that is lifted, or lower than the last estimate, takes effect at once.
+    fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
+        self.adopt(now_ns, goals);
+        self.decide(now_ns, false, out);
+    }
+
+    fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
+        self.caps.replace(now_ns, self.mechanism.kind, capabilities, out);
+        self.meter.replace_sources(Meter::find(self.parameters.domain, capabilities).unwrap_or_default());
+        self.control.forget_change();
+        self.decide(now_ns, false, out);
+    }
+
+    fn on_refused(&mut self, now_ns: u64, command: &Command, refusal: Refusal) {
+        let Command::Set { knob, value } = *command else { return };
+        if self.caps.on_refused(now_ns, (knob, value), refusal) {
+            self.refused += 1;
+            self.control.forget_change();
+        }
+    }
+
+    fn view(&self) -> View {
+        let watts = |uw: u64| format!("{:.1}", uw as f64 / 1e6);
+        let last = self.meter.last(u64::MAX).map_or("none".to_owned(), |(uw, _)| watts(uw));
+        let (level, range) = (self.caps.level(), self.caps.range());
+        let share = 100.0 * level as f64 / range.highest.max(1) as f64;
+        vec![
+            ("budget W", self.budget_uw.map_or("none".to_owned(), watts)),
+            ("last good power reading W", last),
+            ("cap, % of its highest value", format!("{share:.1}")),
+            ("state", self.state().to_owned()),
+            ("cap changes", self.changes.to_string()),
+            ("commands refused", self.refused.to_string()),
+        ]
+    }
+}

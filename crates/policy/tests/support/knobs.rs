@@ -1,0 +1,61 @@
+//! The knobs of a test plant, and the power that its sensors read: the more is set, the more it draws.
+
+use pilotlight_plant::{Capabilities, Kind, KnobId, Of, Quantity, Reading, ReadingId, Source, Window};
+
+use super::Dice;
+
+/// Knobs by number, and the plant that has them.
+pub(crate) struct Knobs {
+    capabilities: Capabilities,
+    values: Vec<u64>,
+}
+
+impl Knobs {
+    /// As they were found.
+    pub(crate) fn new(capabilities: Capabilities) -> Self {
+        let values = capabilities.knobs.iter().map(|knob| knob.found).collect();
+        Self { capabilities, values }
+    }
+
+    /// Sets one, to a value of its range.
+    pub(crate) fn set(&mut self, id: KnobId, value: u64) {
+        let knob = &self.capabilities.knobs[id.index()];
+        let range = knob.values.lowest().zip(knob.values.highest()).map(|(lowest, highest)| lowest..=highest);
+        assert!(range.is_some_and(|range| range.contains(&value)), "{value} is no value of {knob:?}");
+        self.values[id.index()] = value;
+    }
+
+    /// As the plant puts them back when a policy ends.
+    pub(crate) fn put_back(&mut self) {
+        let found = self.capabilities.knobs.iter().map(|knob| knob.found);
+        self.values = found.collect();
+    }
+
+    /// Power with the present settings: 100 W, up to 200 W for what is set, and up to 30 W that vary with the window.
+    fn power_uw(&self, of: Of, window: u64) -> u64 {
+        let share = |kind| {
+            let of_kind = self.capabilities.knobs.iter().zip(&self.values).filter(move |(knob, _)| knob.kind == kind);
+            let (set, all) = of_kind.fold((0, 0), |sum, (knob, &value)| (sum.0 + value, sum.1 + knob.found));
+            100_000_000 * set / all
+        };
+        let varies = Dice(window).below(30_000_000);
+        let server_uw = 100_000_000 + share(Kind::LimitUw) + share(Kind::QuotaPpm) + varies;
+        if of == Of::Server { server_uw } else { server_uw / 4 }
+    }
+
+    /// What the policy is told of these sources; a window in eight is missing.
+    pub(crate) fn readings(&self, wanted: &[ReadingId], now_ns: u64) -> Vec<Reading> {
+        let source = |id: &ReadingId| (*id, &self.capabilities.sources[id.index()]);
+        wanted.iter().map(source).map(|(id, source)| self.reading(id, source, now_ns)).collect()
+    }
+
+    fn reading(&self, id: ReadingId, source: &Source, now_ns: u64) -> Reading {
+        assert_eq!(source.quantity, Quantity::PowerUw);
+        let known = now_ns.saturating_sub(source.lag.ns()) / source.window_ns;
+        let last = (1..=known).rev().find(|window| Dice(*window).below(8) != 0).map(|window| {
+            let value = Some(self.power_uw(source.of, window));
+            Window { ended_ns: window * source.window_ns, value }
+        });
+        source.reading(id, last, now_ns)
+    }
+}
