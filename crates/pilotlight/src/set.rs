@@ -43,7 +43,7 @@ enum What {
 
 #[derive(Args, Clone, Debug)]
 struct PolicyArgs {
-    /// The policy: static, interrupt, governor, dynamic, hybrid-poll or sandman
+    /// The policy: static, interrupt, governor, dynamic, hybrid-poll, sandman, rapl-only or cpu-bandwidth
     name: String,
 
     /// Parameters, set in this order; what is not given has its default
