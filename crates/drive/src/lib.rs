@@ -1,10 +1,11 @@
-//! What sensors and actuators both need of this machine: where the kernel's files are ([`Roots`]), and admin commands to an NVMe
-//! drive, through the kernel's character device of its controller (`/dev/nvme0`): Identify, Get Log Page, Get Features and Set
+//! What sensors and actuators both need of this machine: where the kernel's files are ([`Roots`], [`Cgroups`]), and admin commands to
+//! an NVMe drive, through the kernel's character device of its controller (`/dev/nvme0`): Identify, Get Log Page, Get Features and Set
 //! Features.
 //!
 //! [`Drive`] is what a drive answers, so that tests can stand in for one; [`Controller`] is a real one. What the answers mean
 //! is for those who ask: sensors read, actuators set, `doctor` lists.
 
+mod cgroups;
 mod roots;
 mod sys;
 
@@ -12,6 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
+pub use cgroups::Cgroups;
 pub use roots::Roots;
 use sys::AdminCommand;
 

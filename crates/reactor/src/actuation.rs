@@ -38,6 +38,9 @@ pub trait Machine: Send {
     /// What can be set, by [`KnobId`].
     fn knobs(&self) -> Vec<Knob>;
 
+    /// The OS threads (`gettid`) of the worker reactors. Called once, before anything is set.
+    fn set_workers(&mut self, _workers: &[u32]) {}
+
     /// Sets a knob to one of its values, or puts it back as it was found. Whoever operates the server is told of a refusal here.
     ///
     /// # Errors
@@ -51,7 +54,13 @@ pub struct Actuation {
     /// Until the end.
     setpoints: Option<Setpoints>,
     thread: Option<JoinHandle<()>>,
-    refusals: Arc<OnceLock<Refusals>>,
+    reactors: Arc<OnceLock<Reactors>>,
+}
+
+/// What the thread knows of the reactors.
+struct Reactors {
+    refusals: Refusals,
+    workers: Vec<u32>,
 }
 
 impl Actuation {
@@ -68,33 +77,37 @@ impl Actuation {
             ..knob
         };
         let knobs: Vec<Knob> = machine.knobs().into_iter().map(knob).collect();
-        let reactors: Vec<u32> = reactors.iter().flatten().copied().collect();
+        let cpus: Vec<u32> = reactors.iter().flatten().copied().collect();
         let (setpoints, worker) = setpoints(knobs.len());
-        let refusals = Arc::new(OnceLock::new());
-        let reported = Arc::clone(&refusals);
+        let reactors = Arc::new(OnceLock::new());
+        let connected = Arc::clone(&reactors);
         let thread = std::thread::Builder::new().name("actuation".into());
         let thread = thread.spawn(move || {
-            keep_off(&reactors);
-            carry_out(worker, machine, &reported);
+            keep_off(&cpus);
+            carry_out(worker, machine, &connected);
         })?;
-        Ok(Self { knobs, setpoints: Some(setpoints), thread: Some(thread), refusals })
+        Ok(Self { knobs, setpoints: Some(setpoints), thread: Some(thread), reactors })
     }
 }
 
-fn carry_out(mut worker: Worker, mut machine: Box<dyn Machine>, refusals: &OnceLock<Refusals>) {
+fn carry_out(mut worker: Worker, mut machine: Box<dyn Machine>, reactors: &OnceLock<Reactors>) {
+    let mut connected = None;
     while let Some((knob, value)) = worker.next() {
+        if connected.is_none() {
+            connected = reactors.get().inspect(|reactors| machine.set_workers(&reactors.workers));
+        }
         let knob = KnobId(knob as u16);
         if let (Err(refusal), Some(value)) = (machine.set(knob, value), value) {
-            report(refusals, knob, value, refusal);
+            report(connected, knob, value, refusal);
             std::thread::sleep(PAUSE);
         }
     }
 }
 
-fn report(refusals: &OnceLock<Refusals>, knob: KnobId, value: u64, refusal: Refusal) {
-    let Some(refusals) = refusals.get() else { return };
+fn report(reactors: Option<&Reactors>, knob: KnobId, value: u64, refusal: Refusal) {
+    let Some(reactors) = reactors else { return };
     for _ in 0..TRIES {
-        if refusals.report(knob, value, refusal) {
+        if reactors.refusals.report(knob, value, refusal) {
             return;
         }
         std::thread::sleep(AGAIN);
@@ -106,8 +119,9 @@ impl Knobs for Actuation {
         self.knobs.clone()
     }
 
-    fn connect(&self, refusals: Refusals) {
-        let _ = self.refusals.set(refusals); // once for each runtime, and an actuation has one
+    fn connect(&self, refusals: Refusals, workers: &[u32]) {
+        // once for each runtime, and an actuation has one
+        let _ = self.reactors.set(Reactors { refusals, workers: workers.to_vec() });
     }
 
     fn set(&self, knob: KnobId, value: u64) -> Result<(), Refusal> {

@@ -14,8 +14,9 @@ pub trait Knobs: Debug + Send + Sync {
     /// What can be set, by [`KnobId`].
     fn knobs(&self) -> Vec<Knob>;
 
-    /// Where to report what the machine refuses after [`Knobs::set`] has returned. Called once, before anything is set.
-    fn connect(&self, _refusals: Refusals) {}
+    /// The reactors run: where to report what the machine refuses after [`Knobs::set`] has returned, and the OS threads (`gettid`) of all
+    /// reactors but the main core's. Called once, before anything is set.
+    fn connect(&self, _refusals: Refusals, _workers: &[u32]) {}
 
     /// Sets a knob to one of its values.
     ///

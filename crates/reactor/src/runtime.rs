@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pilotlight_plant::{
     Capabilities, CoreId, Cost, Depth, Goals, Knob, Policy, SleepCost, Source, Topology, Unsupported, View,
 };
-use rustix::thread::{CpuSet, sched_setaffinity, sched_yield};
+use rustix::thread::{CpuSet, gettid, sched_setaffinity, sched_yield};
 
 use crate::cells::{IoThreadStats, ReactorStats, ThreadCell};
 use crate::clock;
@@ -160,13 +160,19 @@ impl Runtime {
             options: options.clone(),
             joins: Vec::new(),
         };
-        for (index, inbox) in inboxes.into_iter().enumerate() {
-            runtime.spawn(CoreId(index as u16), inbox, options)?;
+        let mut workers = Vec::new();
+        for (core, inbox) in (0..).map(CoreId).zip(inboxes) {
+            let thread = runtime.spawn(core, inbox, options)?;
+            workers.extend((core != runtime.main).then_some(thread));
+        }
+        if let Some(knobs) = &options.knobs {
+            knobs.connect(Refusals(runtime.peers[runtime.main.index()].events.clone()), &workers);
         }
         Ok(runtime)
     }
 
-    fn spawn(&mut self, id: CoreId, inbox: Inbox<Event>, options: &RuntimeOptions) -> Result<(), StartError> {
+    /// Starts a reactor, and gives the number of its OS thread.
+    fn spawn(&mut self, id: CoreId, inbox: Inbox<Event>, options: &RuntimeOptions) -> Result<u32, StartError> {
         inbox.doorbell().map_err(StartError::Spawn)?; // made now, where it can still be said that there is none left
         let core = options.cores[id.index()];
         let mut reactor = self.reactor(id, inbox, options);
@@ -174,7 +180,7 @@ impl Runtime {
         let body = move || {
             let pinned = core.map_or(Ok(()), pin);
             let failed = pinned.is_err();
-            let _ = started.send(pinned);
+            let _ = started.send(pinned.map(|()| gettid().as_raw_nonzero().get().cast_unsigned()));
             if !failed && catch_unwind(AssertUnwindSafe(|| reactor.run())).is_err() {
                 eprintln!(
                     "pilotlight: a reactor panicked (see above); ending the process so that it can restart clean"
@@ -185,7 +191,7 @@ impl Runtime {
         let builder = std::thread::Builder::new().name(format!("reactor-{}", id.0));
         self.joins.push(builder.spawn(body).map_err(StartError::Spawn)?);
         match start.recv() {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(thread)) => Ok(thread),
             Ok(Err(source)) => Err(StartError::Pin { core: core.unwrap_or_default(), source }),
             Err(_) => Err(StartError::Spawn(std::io::ErrorKind::Other.into())),
         }
@@ -195,9 +201,6 @@ impl Runtime {
         let director = (id == self.main).then(|| {
             let (topology, capabilities) = (options.topology.clone(), self.capabilities.clone());
             let (peers, knobs) = (Arc::clone(&self.peers), options.knobs.clone());
-            if let Some(knobs) = &knobs {
-                knobs.connect(Refusals(inbox.sender()));
-            }
             let given = DirectorOptions { quiet: options.quiet, knobs, readings: options.readings.clone() };
             Director::new(peers, topology, capabilities, &given, Arc::clone(&self.director))
         });

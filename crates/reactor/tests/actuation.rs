@@ -1,54 +1,52 @@
 //! Knobs that are set by a thread: what is wanted last is set, what is refused is told, and all of it is put back.
 
+mod puppet;
+
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use pilotlight_plant::{CoreId, Cost, Kind, Knob, KnobId, Of, Refusal, Values};
-use pilotlight_reactor::{Actuation, Knobs as _, Machine};
+use pilotlight_plant::{Command, CoreId, Cost, Knob, KnobId, Refusal, Topology};
+use pilotlight_reactor::{Actuation, Idle, Knobs as _, Machine, Runtime, RuntimeOptions};
+use puppet::{EVERY_MS, PATIENCE, frequencies, puppet};
 
 /// What was set, in order; `None`: put back.
-type Book = Arc<Mutex<Vec<(u16, Option<u64>)>>>;
+type Settings = Arc<Mutex<Vec<(u16, Option<u64>)>>>;
 
 /// A machine that waits to be let on before each setting, and refuses 13.
-struct Slow {
-    book: Book,
+struct SteppedMachine {
+    settings: Settings,
     asked: Sender<(u16, Option<u64>)>,
     let_on: Receiver<()>,
 }
 
-impl Machine for Slow {
+impl Machine for SteppedMachine {
     fn knobs(&self) -> Vec<Knob> {
-        let knob = |core| Knob {
-            of: Of::Core(CoreId(core)),
-            kind: Kind::FrequencyKhz,
-            values: Values::Range { min: 0, max: 100, step: 1 },
-            found: 50,
-            caller: Cost::Assumed(0),
-            effect: Cost::Assumed(0),
-        };
-        (0..2).map(knob).collect()
+        frequencies(2, 0, 100, 1)
     }
 
     fn set(&mut self, knob: KnobId, value: Option<u64>) -> Result<(), Refusal> {
         self.asked.send((knob.0, value)).expect("somebody listens");
         let _ = self.let_on.recv();
-        self.book.lock().expect("nobody panics").push((knob.0, value));
+        self.settings.lock().expect("nobody panics").push((knob.0, value));
         if value == Some(13) { Err(Refusal::Failed) } else { Ok(()) }
     }
 }
 
 struct Stage {
-    book: Book,
+    settings: Settings,
     asked: Receiver<(u16, Option<u64>)>,
     let_on: Sender<()>,
     actuation: Actuation,
 }
 
 fn stage() -> Stage {
-    let book = Book::default();
+    let settings = Settings::default();
     let ((told, asked), (let_on, wait)) = (channel(), channel());
-    let actuation = Actuation::start(Box::new(Slow { book: Arc::clone(&book), asked: told, let_on: wait }), &[None]);
-    Stage { book, asked, let_on, actuation: actuation.expect("a thread") }
+    let actuation = Actuation::start(
+        Box::new(SteppedMachine { settings: Arc::clone(&settings), asked: told, let_on: wait }),
+        &[None],
+    );
+    Stage { settings, asked, let_on, actuation: actuation.expect("a thread") }
 }
 
 impl Stage {
@@ -65,11 +63,11 @@ impl Stage {
 
     /// Ends it, and says what was carried out in all.
     fn end(self) -> Vec<(u16, Option<u64>)> {
-        let Self { book, asked, let_on, actuation } = self;
+        let Self { settings, asked, let_on, actuation } = self;
         drop(let_on); // whatever is still to be carried out goes on
         drop(actuation);
         drop(asked);
-        Arc::into_inner(book).expect("the thread has ended").into_inner().expect("nobody panics")
+        Arc::into_inner(settings).expect("the thread has ended").into_inner().expect("nobody panics")
     }
 }
 
@@ -135,4 +133,36 @@ fn costs_are_those_of_the_thread_too() {
         Cost::Measured(ns) => assert!(ns > 0 && knobs[0].effect.ns() > 0, "{knobs:?}"),
         Cost::Assumed(_) => println!("skipped: the machine is too busy to measure a wake-up"),
     }
+}
+
+/// Sends the names of the workers' threads.
+struct Workers(Sender<Vec<String>>);
+
+impl Machine for Workers {
+    fn knobs(&self) -> Vec<Knob> {
+        frequencies(1, 0, 100, 1)
+    }
+
+    fn set_workers(&mut self, workers: &[u32]) {
+        let name =
+            |thread| std::fs::read_to_string(format!("/proc/self/task/{thread}/comm")).expect("a thread of ours");
+        self.0.send(workers.iter().map(|thread| name(thread).trim().to_owned()).collect()).expect("somebody listens");
+    }
+
+    fn set(&mut self, _: KnobId, _: Option<u64>) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+#[test]
+fn before_anything_is_set_the_machine_knows_the_threads_of_all_reactors_but_the_main_cores() {
+    let (send, names) = channel();
+    let actuation = Actuation::start(Box::new(Workers(send)), &[None; 3]).expect("a thread");
+    let topology = Topology::new(CoreId(1), vec![None; 3]).expect("three cores");
+    let options = RuntimeOptions { topology, ..RuntimeOptions::new(vec![None; 3], Idle::Yield) };
+    let runtime = Runtime::start(&RuntimeOptions { knobs: Some(Arc::new(actuation)), ..options }).expect("starts");
+    let (strings, policy) = puppet(EVERY_MS);
+    strings.say(Command::Set { knob: KnobId(0), value: 7 });
+    runtime.set_policy(policy).expect("it needs nothing");
+    assert_eq!(names.recv_timeout(PATIENCE).expect("it is told"), ["reactor-0", "reactor-2"]);
 }

@@ -12,7 +12,7 @@ use pilotlight_plant::{
     CoreId, Cost, Kind, Knob, KnobId, Of, Policy, Quantity, ReadingId, Refusal, Source, Values, Window,
 };
 use pilotlight_reactor::{Idle, Knobs, ReadingBoard, Refusals, Runtime, RuntimeOptions, clock};
-use puppet::{PATIENCE, Shown, eventually, probe};
+use puppet::{PATIENCE, Shown, eventually, knob, probe};
 
 const INTERVAL_NS: u64 = 1_000_000;
 
@@ -47,10 +47,9 @@ impl Switch {
 
 impl Knobs for Switch {
     fn knobs(&self) -> Vec<Knob> {
-        let (of, kind, values) = (Of::Server, Kind::LimitUw, Values::Range { min: 5, max: 9, step: 1 });
-        vec![Knob { of, kind, values, found: 9, caller: Cost::Assumed(0), effect: Cost::Assumed(0) }]
+        vec![knob(Of::Server, Kind::LimitUw, Values::Range { min: 5, max: 9, step: 1 })]
     }
-    fn connect(&self, refusals: Refusals) {
+    fn connect(&self, refusals: Refusals, _workers: &[u32]) {
         self.refusals.set(refusals).expect("once");
     }
     fn set(&self, knob: KnobId, value: u64) -> Result<(), Refusal> {

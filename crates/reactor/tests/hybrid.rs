@@ -7,11 +7,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, Cost, Kind, Knob, KnobId, Next, Of, Policy, Refusal, Sample, Start, ThreadId,
-    Unsupported, Values, Wants,
+    Command, Completions, CoreId, Knob, KnobId, Next, Policy, Refusal, Sample, Start, ThreadId, Unsupported, Wants,
 };
 use pilotlight_reactor::{Idle, IoThread, Knobs, Polled, Refusals, Runtime, RuntimeOptions, RuntimeStats};
-use puppet::{EVERY_MS, PATIENCE, Shown, Strings, eventually, probe, puppet, start};
+use puppet::{EVERY_MS, PATIENCE, Shown, Strings, eventually, frequencies, probe, puppet, start};
 
 /// A rest so long that a test which waited for its end would fail.
 const FOR_EVER_NS: u32 = u32::MAX;
@@ -195,14 +194,14 @@ fn who_does_not_ask_is_told_of_requests_alone() {
 
 /// Knobs whose settings are written down: number 1 refuses at once, number 2 later.
 #[derive(Debug, Default)]
-struct Book {
+struct RecordedKnobs {
     lines: Mutex<Vec<(u16, u64)>>,
     refusals: Mutex<Option<Refusals>>,
 }
 
 const RESTORED: (u16, u64) = (u16::MAX, 0);
 
-impl Book {
+impl RecordedKnobs {
     fn lines(&self) -> Vec<(u16, u64)> {
         self.lines.lock().expect("nobody panics").clone()
     }
@@ -216,19 +215,11 @@ impl Book {
     }
 }
 
-impl Knobs for Book {
+impl Knobs for RecordedKnobs {
     fn knobs(&self) -> Vec<Knob> {
-        let knob = |core| Knob {
-            of: Of::Core(CoreId(core)),
-            kind: Kind::FrequencyKhz,
-            values: Values::Range { min: 400, max: 3_600, step: 100 },
-            found: 3_600,
-            caller: Cost::Assumed(1),
-            effect: Cost::Assumed(1),
-        };
-        (0..3).map(knob).collect()
+        frequencies(3, 400, 3_600, 100)
     }
-    fn connect(&self, refusals: Refusals) {
+    fn connect(&self, refusals: Refusals, _workers: &[u32]) {
         *self.refusals.lock().expect("nobody panics") = Some(refusals);
     }
     fn set(&self, knob: KnobId, value: u64) -> Result<(), Refusal> {
@@ -243,9 +234,9 @@ impl Knobs for Book {
     }
 }
 
-fn with_knobs(book: &Arc<Book>) -> (Runtime, Strings) {
+fn with_knobs(recorded: &Arc<RecordedKnobs>) -> (Runtime, Strings) {
     let options = RuntimeOptions::new(vec![None; 2], Idle::Yield);
-    let knobs: Arc<dyn Knobs> = Arc::clone(book) as _;
+    let knobs: Arc<dyn Knobs> = Arc::clone(recorded) as _;
     let runtime = Runtime::start(&RuntimeOptions { monitor: None, knobs: Some(knobs), ..options }).expect("starts");
     let (strings, policy) = puppet(EVERY_MS);
     runtime.set_policy(policy).expect("it needs nothing");
@@ -260,9 +251,9 @@ fn set(strings: &Strings, knob: u16, value: u64) -> Command {
 
 #[test]
 fn knobs_are_set_refused_and_put_back() {
-    let book = Arc::new(Book::default());
-    let (mut runtime, strings) = with_knobs(&book);
-    assert_eq!(runtime.capabilities().knobs, book.knobs());
+    let recorded = Arc::new(RecordedKnobs::default());
+    let (mut runtime, strings) = with_knobs(&recorded);
+    assert_eq!(runtime.capabilities().knobs, recorded.knobs());
     set(&strings, 0, 549);
     set(&strings, 1, 600);
     set(&strings, 3, 700);
@@ -271,7 +262,7 @@ fn knobs_are_set_refused_and_put_back() {
     runtime.set_policy(puppet(EVERY_MS).1).expect("it needs nothing");
     runtime.stop();
     assert_eq!(
-        book.lines(),
+        recorded.lines(),
         [RESTORED, (0, 500), RESTORED, RESTORED],
         "the nearest; at each change of policy, and at the end"
     );
@@ -279,21 +270,21 @@ fn knobs_are_set_refused_and_put_back() {
 
 #[test]
 fn a_refusal_that_comes_later_reaches_the_policy_that_still_wants_the_value() {
-    let book = Arc::new(Book::default());
-    let (runtime, strings) = with_knobs(&book);
+    let recorded = Arc::new(RecordedKnobs::default());
+    let (runtime, strings) = with_knobs(&recorded);
     let first = set(&strings, 2, 1_010);
-    eventually("the setting", || book.lines().contains(&(2, 1_000)));
-    book.report(2, 1_000);
+    eventually("the setting", || recorded.lines().contains(&(2, 1_000)));
+    recorded.report(2, 1_000);
     let refused = |strings: &Strings| strings.refused.recv_timeout(PATIENCE).expect("a refusal");
     assert_eq!(refused(&strings), (first, Refusal::Failed), "as the policy has said it");
     set(&strings, 2, 2_000);
-    eventually("the setting", || book.lines().contains(&(2, 2_000)));
-    book.report(2, 1_000); // it has been told otherwise since
+    eventually("the setting", || recorded.lines().contains(&(2, 2_000)));
+    recorded.report(2, 1_000); // it has been told otherwise since
     let last = set(&strings, 1, 600);
     assert_eq!(refused(&strings), (last, Refusal::Unsupported), "nothing between");
     let (next, policy) = puppet(EVERY_MS);
     runtime.set_policy(policy).expect("it needs nothing");
-    book.report(2, 2_000); // the policy before has set it
+    recorded.report(2, 2_000); // the policy before has set it
     let last = set(&next, 1, 700);
     assert_eq!(refused(&next), (last, Refusal::Unsupported), "nothing before");
 }

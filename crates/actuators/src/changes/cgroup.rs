@@ -11,6 +11,9 @@ use super::kernel::Kernel;
 
 pub(super) const SUBTREE: &str = "cgroup.subtree_control";
 const PROCESSES: &str = "cgroup.procs";
+/// The list of threads in version 2, and in version 1.
+pub(super) const THREADS: &str = "cgroup.threads";
+pub(super) const TASKS: &str = "tasks";
 /// What the names of our cgroups begin with: no other is ever made or removed.
 const PREFIX: &str = "pilotlight-";
 pub(super) const THERE: &str = "there";
@@ -82,7 +85,8 @@ fn remove(kernel: &mut dyn Kernel, folder: &Path) -> io::Result<()> {
     const TRIES: usize = 20;
     let mut last = Ok(());
     for _ in 0..TRIES {
-        move_out(kernel, folder);
+        // Single threads first: in a threaded group the list of processes cannot be read, and elsewhere threads alone do not move.
+        [THREADS, TASKS, PROCESSES].into_iter().for_each(|list| move_out(kernel, folder, list));
         last = kernel.remove_folder(folder);
         match &last {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
@@ -93,12 +97,12 @@ fn remove(kernel: &mut dyn Kernel, folder: &Path) -> io::Result<()> {
     last
 }
 
-fn move_out(kernel: &mut dyn Kernel, folder: &Path) {
-    let processes = kernel.read(&folder.join(PROCESSES)).unwrap_or_default();
+fn move_out(kernel: &mut dyn Kernel, folder: &Path, list: &str) {
+    let members = kernel.read(&folder.join(list)).unwrap_or_default();
     let Some(parent) = folder.parent() else { return };
-    for pid in processes.split_whitespace() {
+    for id in members.split_whitespace() {
         // It may have ended by now; what stays makes the removal fail, which is told.
-        let _ = kernel.write(&parent.join(PROCESSES), pid);
+        let _ = kernel.write(&parent.join(list), id);
     }
 }
 
@@ -136,6 +140,7 @@ mod tests {
             ("memory.max", "max\n", "max"),
             ("cpuset.cpus", "0-1,3\n", "0,1,3"),
             ("cpu.max", "150000 100000\n", "150000 100000"),
+            ("cpu.cfs_quota_us", "-1\n", "-1"),
             (
                 "io.max",
                 "7:0 rbps=max wbps=5 riops=max wiops=max\n8:0 rbps=1 wbps=2 riops=3 wiops=4\n",

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use pilotlight_drive::Roots;
 
+use super::Changes;
 use super::error::Error;
 use super::kernel::Kernel;
 use super::place::{Accept, Place};
+use super::quota::{self, CpuGroup};
 use super::{cgroup, feature, file};
 
 /// RAPL rounds a limit to its own unit, an eighth of a watt on the machines known.
@@ -65,6 +67,17 @@ pub enum Change {
         /// Files and what is written to them, such as `memory.max`.
         limits: Vec<(String, String)>,
     },
+    /// CPU time of some threads of this process, in a cgroup of their own.
+    Quota {
+        /// The cgroup of the process.
+        group: CpuGroup,
+        /// What the name `pilotlight-...` of theirs ends with.
+        name: String,
+        /// Their numbers, as of `gettid`.
+        threads: Vec<u32>,
+        /// Microseconds for all of them in each period of 100 ms; `None` for no quota.
+        quota_us: Option<u64>,
+    },
     /// Any file of one line below `/sys`, `/proc/sys` or `/proc/irq`.
     File {
         /// The file.
@@ -95,6 +108,8 @@ pub(super) enum Step {
     Set(Place, String),
     /// A limit in a cgroup of ours, which goes with it.
     Limit(PathBuf, String),
+    /// These threads go into a cgroup of ours, by its list of threads.
+    Threads(PathBuf, Vec<u32>),
     /// Nothing is set; it must be so by now.
     Confirm(Place, String),
 }
@@ -115,12 +130,29 @@ impl Change {
                 power_limit(kernel, &roots.sys.join("class/powercap").join(zone), *power_uw)
             }
             Self::Cgroup { name, limits } => in_cgroup(kernel, roots, name, limits)?,
+            Self::Quota { group, name, threads, quota_us } => group.steps(kernel, name, threads, *quota_us)?,
             Self::File { path, value } => vec![exact(path.clone(), value)],
             Self::PowerState { drive, state } => {
                 vec![Step::Set(Place::PowerState { drive: roots.dev.join(drive) }, state.to_string())]
             }
             Self::Transitions { drive, on } => transitions(kernel, roots, drive, *on),
         })
+    }
+}
+
+impl Step {
+    /// Carries out a step that needs no record: `set` does those that need one.
+    pub(super) fn carry_out(
+        self,
+        changes: &mut Changes,
+        set: impl FnOnce(&mut Changes, Place, &str) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Set(place, wanted) => set(changes, place, &wanted),
+            Self::Limit(path, wanted) => limit(changes.kernel(), &path, &wanted),
+            Self::Threads(path, threads) => quota::enter(changes.kernel(), &path, &threads),
+            Self::Confirm(place, wanted) => confirm(changes.kernel(), &place, &wanted),
+        }
     }
 }
 
@@ -208,7 +240,7 @@ fn in_cgroup(
 }
 
 /// Looks whether something is as it must be.
-pub(super) fn confirm(kernel: &mut dyn Kernel, place: &Place, wanted: &str) -> Result<(), Error> {
+fn confirm(kernel: &mut dyn Kernel, place: &Place, wanted: &str) -> Result<(), Error> {
     let now = match place.read(kernel) {
         Err(error) if error.kind() == std::io::ErrorKind::Unsupported && wanted == feature::OFF => return Ok(()),
         now => now.map_err(|source| super::unreadable(place, source))?,
@@ -220,9 +252,9 @@ pub(super) fn confirm(kernel: &mut dyn Kernel, place: &Place, wanted: &str) -> R
 }
 
 /// Sets a limit of a cgroup of ours, and reads it back.
-pub(super) fn limit(kernel: &mut dyn Kernel, path: &Path, wanted: &str) -> Result<(), Error> {
+fn limit(kernel: &mut dyn Kernel, path: &Path, wanted: &str) -> Result<(), Error> {
     let place = path.display().to_string();
-    let help = "the kernel lacks this limit, or the device does not take it: leave the key out";
+    let help = "the kernel lacks this limit, or does not take this value: leave it out";
     kernel.write(path, wanted).map_err(|source| Error::Write {
         place: place.clone(),
         wanted: wanted.into(),

@@ -27,6 +27,7 @@ mod journal;
 mod kernel;
 mod place;
 mod process;
+mod quota;
 pub mod restore;
 mod vary;
 
@@ -40,12 +41,13 @@ pub use journal::{find, folder, fresh};
 pub use kernel::{Kernel, Linux};
 pub use place::{Accept, Place};
 pub use process::Process;
+pub use quota::CpuGroup;
 pub use restore::{Back, Options, Outcome, removes, restore, restore_with};
 
 pub(crate) use cgroup::cpus;
 pub(crate) use feature::states;
+pub(crate) use quota::{PERIOD_US, SHORTEST_US};
 
-use change::Step;
 use journal::{Entry, Journal};
 
 /// What this process has changed. At the end of its life everything is put back.
@@ -136,14 +138,8 @@ impl Changes {
     }
 
     fn steps(&mut self, change: &Change) -> Result<(), Error> {
-        for step in change.steps(self.kernel.as_mut(), &self.roots)? {
-            match step {
-                Step::Set(place, wanted) => self.set(place, &wanted)?,
-                Step::Limit(path, wanted) => change::limit(self.kernel.as_mut(), &path, &wanted)?,
-                Step::Confirm(place, wanted) => change::confirm(self.kernel.as_mut(), &place, &wanted)?,
-            }
-        }
-        Ok(())
+        let steps = change.steps(self.kernel.as_mut(), &self.roots)?;
+        steps.into_iter().try_for_each(|step| step.carry_out(self, Self::set))
     }
 
     fn set(&mut self, place: Place, wanted: &str) -> Result<(), Error> {

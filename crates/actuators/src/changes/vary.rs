@@ -9,7 +9,7 @@
 //! **Properties.** Wherever the process is killed, the journal brings the place back to what it was before the first value. A value
 //! that another program sets at such a place meanwhile cannot be told from our own, and is overwritten.
 
-use super::change::{Change, Step, confirm, limit};
+use super::change::Change;
 use super::error::Error;
 use super::place::Place;
 use super::restore::{Back, Options};
@@ -32,14 +32,9 @@ impl Changes {
     /// It cannot be put on record, the kernel refuses it, or takes it and does nothing. What was set until then stays, until the
     /// next value or [`Changes::put_back_of`].
     pub fn vary(&mut self, owner: u32, change: &Change) -> Result<(), Error> {
-        for step in change.steps(self.kernel.as_mut(), &self.roots)? {
-            match step {
-                Step::Set(place, wanted) => self.vary_place(owner, &place, &wanted)?,
-                Step::Limit(path, wanted) => limit(self.kernel.as_mut(), &path, &wanted)?,
-                Step::Confirm(place, wanted) => confirm(self.kernel.as_mut(), &place, &wanted)?,
-            }
-        }
-        Ok(())
+        let steps = change.steps(self.kernel.as_mut(), &self.roots)?;
+        let vary = |changes: &mut Self, place: Place, wanted: &str| changes.vary_place(owner, &place, wanted);
+        steps.into_iter().try_for_each(|step| step.carry_out(self, vary))
     }
 
     fn vary_place(&mut self, owner: u32, place: &Place, wanted: &str) -> Result<(), Error> {

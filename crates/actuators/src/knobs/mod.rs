@@ -12,6 +12,7 @@
 mod frequency;
 mod power_limit;
 mod power_state;
+mod quota;
 
 use std::io;
 use std::path::Path;
@@ -19,7 +20,7 @@ use std::path::Path;
 use pilotlight_drive::Roots;
 use pilotlight_plant::{CoreId, Knob, KnobId};
 
-use crate::changes::{Change, Changes, Error, Kernel, Linux};
+use crate::changes::{Change, Changes, CpuGroup, Error, Kernel, Linux};
 
 /// What a server wants to set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,6 +49,8 @@ enum Place {
     PowerLimit { zone: String },
     /// The power state of a drive.
     PowerState { drive: String },
+    /// The CPU time of the worker reactors.
+    Quota { group: CpuGroup },
 }
 
 /// A knob with its place.
@@ -65,6 +68,8 @@ pub struct Knobs {
     placed: Vec<Placed>,
     places: Vec<Place>,
     changes: Changes,
+    /// The OS threads of the worker reactors.
+    workers: Vec<u32>,
 }
 
 /// What is found, before it can be set.
@@ -88,13 +93,18 @@ impl Knobs {
     #[must_use]
     pub fn find_with(roots: &Roots, wanted: &Wanted, mut changes: Changes) -> (Self, Vec<Missing>) {
         let Found { placed, places, missing } = Found::on(roots, changes.kernel(), wanted);
-        (Self { placed, places, changes }, missing)
+        (Self { placed, places, changes, workers: Vec::new() }, missing)
     }
 
     /// The knobs, by [`KnobId`].
     #[must_use]
     pub fn list(&self) -> Vec<Knob> {
         self.placed.iter().map(|one| one.knob.clone()).collect()
+    }
+
+    /// The worker reactors run, as these OS threads (`gettid`). Before that their CPU time cannot be set.
+    pub fn set_workers(&mut self, workers: &[u32]) {
+        self.workers = workers.to_vec();
     }
 
     /// Sets a knob to the nearest value that it takes, and reads it back; `None` puts it back. The other knobs of its place count too.
@@ -116,18 +126,19 @@ impl Knobs {
     fn set_place(&mut self, place: usize) -> Result<(), Error> {
         let highest = self.placed.iter().filter(|one| one.place == place).filter_map(|one| one.wanted).max();
         match highest {
-            Some(value) => self.changes.vary(place as u32, &self.places[place].change(value)),
+            Some(value) => self.changes.vary(place as u32, &self.places[place].change(value, &self.workers)),
             None => self.changes.put_back_of(place as u32).map(drop),
         }
     }
 }
 
 impl Place {
-    fn change(&self, value: u64) -> Change {
+    fn change(&self, value: u64, workers: &[u32]) -> Change {
         match self {
             Self::Frequency { cpu } => Change::Frequency { cpu: *cpu, min_khz: Some(value), max_khz: Some(value) },
             Self::PowerLimit { zone } => Change::PowerLimit { zone: zone.clone(), power_uw: value },
             Self::PowerState { drive } => Change::PowerState { drive: drive.clone(), state: value as u8 },
+            Self::Quota { group } => quota::change(group, value, workers),
         }
     }
 }
@@ -144,6 +155,7 @@ impl Found {
         frequency::find(roots, &wanted.cpus, &mut found);
         power_limit::find(roots, &mut found);
         power_state::find(roots, kernel, &wanted.drives, &mut found);
+        quota::find(roots, wanted.cpus.len(), &mut found);
         found
     }
 

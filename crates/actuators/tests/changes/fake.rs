@@ -47,6 +47,9 @@ impl Machine {
             ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory\n"),
             ("sys/fs/cgroup/cgroup.subtree_control", "memory\n"),
             ("sys/fs/cgroup/cgroup.procs", "1\n"),
+            ("sys/fs/cgroup/cgroup.threads", "41\n42\n43\n"),
+            ("proc/self/mountinfo", "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+            ("proc/self/cgroup", "0::/\n"),
             ("proc/sys/vm/swappiness", "60\n"),
             ("proc/sys/kernel/random/boot_id", "a-boot\n"),
             ("dev/nvme0", "0 1"),
@@ -184,6 +187,23 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(draft, path)
 }
 
+/// Moves a thread to the cgroup with this list of threads, from the group above it or one below it.
+fn move_thread(list: &Path, thread: &str) -> io::Result<()> {
+    let name = list.file_name().unwrap();
+    let (folder, change) = (list.parent().unwrap(), |list: &Path, thread: &str, enters: bool| -> io::Result<()> {
+        let Ok(text) = fs::read_to_string(list) else { return Ok(()) };
+        let mut threads: Vec<&str> = text.split_whitespace().filter(|other| *other != thread).collect();
+        threads.extend(enters.then_some(thread));
+        threads.sort_unstable();
+        replace(list, &threads.iter().map(|thread| format!("{thread}\n")).collect::<String>())
+    });
+    for entry in fs::read_dir(folder)? {
+        change(&entry?.path().join(name), thread, false)?;
+    }
+    change(&folder.parent().unwrap().join(name), thread, false)?;
+    change(list, thread, true)
+}
+
 fn invalid() -> io::Error {
     io::Error::from_raw_os_error(22)
 }
@@ -246,6 +266,9 @@ impl Kernel for Fake {
         }
         let drive = self.root.join("dev/nvme0");
         self.changing(|| {
+            if matches!(name, "cgroup.threads" | "tasks") {
+                return move_thread(path, text.trim());
+            }
             replace(path, &new)?;
             // This kernel has the transitions of `nvme0` in hand.
             if path.ends_with("nvme0/power/pm_qos_latency_tolerance_us") {
@@ -264,13 +287,17 @@ impl Kernel for Fake {
     fn make_folder(&mut self, path: &Path) -> io::Result<()> {
         self.changing(|| {
             fs::create_dir(path)?;
-            let files = "cgroup.procs memory.max memory.ignored cpu.max cpuset.cpus io.max io.weight io.latency";
-            files.split(' ').try_for_each(|name| fs::write(path.join(name), ""))?;
-            Ok(())
+            let files = "cgroup.procs cgroup.threads cgroup.type memory.max memory.ignored cpu.max cpuset.cpus io.max io.weight \
+                         io.latency tasks cpu.cfs_period_us cpu.cfs_quota_us";
+            files.split_whitespace().try_for_each(|name| fs::write(path.join(name), ""))
         })
     }
 
     fn remove_folder(&mut self, path: &Path) -> io::Result<()> {
+        let is_used = |list| fs::read_to_string(path.join(list)).is_ok_and(|text| !text.trim().is_empty());
+        if ["cgroup.threads", "tasks"].into_iter().any(is_used) {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
         self.changing(|| fs::remove_dir_all(path))
     }
 

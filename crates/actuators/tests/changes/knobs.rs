@@ -17,7 +17,9 @@ fn wanted() -> Wanted {
 
 fn find(machine: &Machine, wanted: &Wanted) -> (Knobs, Vec<Missing>) {
     let changes = Changes::begin_on(&machine.journal(), machine.roots(), machine.kernel()).unwrap();
-    Knobs::find_with(&machine.roots(), wanted, changes)
+    let (mut knobs, missing) = Knobs::find_with(&machine.roots(), wanted, changes);
+    knobs.set_workers(&[43]);
+    (knobs, missing)
 }
 
 fn bounds(machine: &Machine, cpu: u32) -> [String; 2] {
@@ -39,12 +41,14 @@ fn each_says_what_it_takes_and_where_it_was_found() {
         (core(1), Kind::FrequencyKhz, 2_400_000),
         (Of::Package(0), Kind::LimitUw, 65_000_000),
         (Of::Device(0), Kind::PowerState, 0),
+        (Of::Server, Kind::QuotaPpm, 1_000_000),
     ];
     assert_eq!(told, expected);
     assert_eq!(list[0].values, Values::List(vec![800_000, 1_200_000, 2_400_000, 3_600_000]));
     assert_eq!(list[0].effect.ns(), 20_000, "as the kernel says");
     assert_eq!(list[2].values, Values::Range { min: 5_000_000, max: 65_000_000, step: 125_000 });
     assert_eq!(list[3].values, Values::List(vec![0, 1, 2]), "the operational states");
+    assert_eq!(list[4].values, Values::Range { min: 10_000, max: 1_000_000, step: 10_000 });
     assert_eq!(missing, []);
     assert!(!machine.journal().exists(), "looking changes nothing");
 }
@@ -150,8 +154,9 @@ fn what_is_missing_says_why() {
     fs::remove_dir_all(machine.path("sys/devices/system/cpu/cpu1/cpufreq")).unwrap();
     let drives = vec!["nvme0".into(), "nvme7".into()];
     let (knobs, missing) = find(&machine, &Wanted { drives, ..wanted() });
-    let kinds: Vec<(Of, Kind)> = knobs.list().iter().map(|knob| (knob.of, knob.kind)).collect();
-    assert_eq!(kinds, [(Of::Core(CoreId(1)), Kind::FrequencyKhz), (Of::Device(0), Kind::PowerState)]);
+    let kinds: Vec<Kind> = knobs.list().iter().map(|knob| knob.kind).collect();
+    assert_eq!(kinds, [Kind::FrequencyKhz, Kind::PowerState, Kind::QuotaPpm]);
+    assert_eq!(knobs.list()[0].of, Of::Core(CoreId(1)));
     let told: Vec<&str> = missing.iter().map(|missing| missing.what.as_str()).collect();
     assert_eq!(told, ["frequency of core 0 (CPU 1)", "power limit", "power state of nvme7"]);
     let why: Vec<&str> = missing.iter().map(|missing| missing.why.as_str()).collect();
@@ -194,7 +199,7 @@ proptest! {
     /// Killed after any settings: what is left brings everything back.
     #[test]
     fn after_any_settings_the_journal_brings_everything_back(
-        settings in prop::collection::vec((0..4_u16, prop::option::of(0..70_000_000_u64)), 1..12),
+        settings in prop::collection::vec((0..5_u16, prop::option::of(0..70_000_000_u64)), 1..12),
     ) {
         let machine = Machine::new();
         let before = machine.tree();

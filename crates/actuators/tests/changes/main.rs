@@ -9,4 +9,5 @@ mod kill;
 mod knobs;
 mod loops;
 mod machine;
+mod quota;
 mod refusals;

@@ -1,8 +1,8 @@
 //! Actuators: through what this process can change how much power the machine takes.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::cgroup::Groups;
+use super::cgroup;
 use super::facts::{Chosen, Facts};
 use super::lists;
 use super::report::{Reason, Section};
@@ -12,10 +12,15 @@ use super::tree::Tree;
 const CPUS: &str = "/sys/devices/system/cpu";
 const AS_ROOT: &str = "run as root, or give the server's user the files at boot (`chgrp`, `chmod g+w`, tmpfiles.d)";
 
+const QUOTA_COSTS: &str = "policies that limit CPU time (PASS's CPU bandwidth, Thunderbolt) are refused";
+const DELEGATE: &str = "start the server in a group of its own: `systemd-run --scope -p Delegate=cpu pilotlight serve ...`, or \
+                        `Delegate=cpu` in its unit";
+const MOUNT: &str = "`mount -t cgroup2 none /sys/fs/cgroup`";
+
 pub(super) fn examine(facts: &Facts, chosen: &Chosen) -> Section {
     let mut section = Section::new("actuators", "Actuators");
     power_limits(&mut section, facts);
-    cpu_max(&mut section, facts);
+    quota(&mut section, facts, chosen);
     hotplug(&mut section, facts, chosen);
     resume_latency(&mut section, &facts.tree, chosen);
     section
@@ -53,43 +58,41 @@ fn power_limits(section: &mut Section, facts: &Facts) {
     section.limited(item, format!("{}; not writable", list.join(", ")), value, reason);
 }
 
-/// A share of CPU time through cgroup v2.
-fn cpu_max(section: &mut Section, facts: &Facts) {
+/// A quota of CPU time for the worker cores, in a cgroup below the server's.
+fn quota(section: &mut Section, facts: &Facts, chosen: &Chosen) {
     let item = "CPU quota";
-    let groups = Groups::read(&facts.tree);
-    let file = groups.unified.first().map(|dir| format!("{dir}/cpu.max"));
-    let there = file.filter(|file| facts.tree.has(file));
-    let value = json!({ "file": there, "writable": there.as_ref().is_some_and(|file| facts.tree.writable(file)) });
-    let costs = "policies that limit CPU time (PASS's CPU bandwidth, Thunderbolt) are refused";
-    let Some(file) = there else {
-        return no_cpu_max(section, item, &groups, value, costs);
+    let tree = &facts.tree;
+    let groups = cgroup::groups(tree);
+    let (version, folder) = match (groups.cpu_v1.first(), groups.unified.first()) {
+        (Some(folder), _) => (1, folder),
+        (None, Some(folder)) => (2, folder),
+        (None, None) => return no_quota(section, item, "no cgroup file system is mounted", MOUNT),
     };
-    if facts.tree.writable(&file) {
-        return section.ok(item, format!("{file}, writable"), value);
+    let controllers = tree.text(&format!("{folder}/cgroup.controllers")).unwrap_or_default();
+    if version == 2 && !controllers.split_whitespace().any(|name| name == "cpu") {
+        let why = format!("the group above does not hand the controller `cpu` down to {folder}");
+        return no_quota(section, item, &why, DELEGATE);
     }
-    let reason = Reason {
-        why: "the group belongs to another user, or the file system is mounted read-only",
-        costs,
-        remedy: &["`Delegate=yes` in the unit that starts the server", "in a container: a writable cgroup mount"],
-    };
-    section.limited(item, format!("{file}, not writable"), value, reason);
+    // Who moves threads between groups of version 2 needs the right to write `cgroup.procs` of the group above both.
+    let writable = tree.writable(folder) && (version == 1 || tree.writable(&format!("{folder}/cgroup.procs")));
+    let value = json!({ "folder": folder, "version": version, "writable": writable });
+    let found = format!("{folder} (version {version})");
+    if writable && chosen.workers().is_empty() {
+        let why = "there is one core, the main core, which must not be held up";
+        let reason = Reason { why, costs: QUOTA_COSTS, remedy: &["choose more --cores"] };
+        return section.limited(item, format!("{found}, no worker core"), value, reason);
+    }
+    if writable {
+        return section.ok(item, found, value);
+    }
+    let remedy = [DELEGATE, "in a container: a writable cgroup mount"];
+    let why = "the group belongs to another user, or the file system is mounted read-only";
+    section.limited(item, format!("{found}, not writable"), value, Reason { why, costs: QUOTA_COSTS, remedy: &remedy });
 }
 
-fn no_cpu_max(section: &mut Section, item: &str, groups: &Groups, value: Value, costs: &str) {
-    let own = "start the server in a group of its own: `systemd-run --scope -p Delegate=yes pilotlight serve ...`, or \
-               `Delegate=yes` in its unit";
-    let unified = "boot with cgroup v2 alone (systemd: `systemd.unified_cgroup_hierarchy=1`), and then";
-    let (why, remedy) = match (groups.unified.first(), groups.cpu_v1.first()) {
-        (_, Some(v1)) => (format!("the cpu controller is cgroup v1's here ({v1})"), vec![unified, own]),
-        (Some(dir), None) => {
-            let why = format!("{dir} is the root group, or the group above it does not hand the cpu controller down");
-            (why, vec![own])
-        }
-        (None, None) => {
-            ("no cgroup file system is mounted".to_owned(), vec!["`mount -t cgroup2 none /sys/fs/cgroup`", own])
-        }
-    };
-    section.missing(item, "no cpu.max", value, Reason { why: &why, costs, remedy: &remedy });
+fn no_quota(section: &mut Section, item: &str, why: &str, remedy: &str) {
+    let value = json!({ "folder": null, "version": null, "writable": false });
+    section.missing(item, "none", value, Reason { why, costs: QUOTA_COSTS, remedy: &[remedy] });
 }
 
 /// CPU hotplug: `offline`, the deepest sleep.

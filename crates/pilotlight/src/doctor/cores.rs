@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::cgroup::Groups;
+use super::cgroup;
 use super::facts::{Chosen, Facts};
 use super::lists::{self, count, cpus};
 use super::report::{Reason, Section};
@@ -47,7 +47,7 @@ fn allowed(section: &mut Section, facts: &Facts, topology: &Topology) {
 
 fn quota(section: &mut Section, facts: &Facts, chosen: &Chosen) {
     let item = "CPU time";
-    let Some(quota) = Groups::read(&facts.tree).quota(&facts.tree) else {
+    let Some(quota) = cgroup::quota(&cgroup::groups(&facts.tree), &facts.tree) else {
         return section.ok(item, "no quota", json!({ "quota_cpus": null }));
     };
     let found = format!("{:.2} CPUs in each {} us ({})", quota.cpus, quota.period_us, quota.file);

@@ -23,6 +23,10 @@ impl Machine for ThisMachine {
         self.found.list()
     }
 
+    fn set_workers(&mut self, workers: &[u32]) {
+        self.found.set_workers(workers);
+    }
+
     fn set(&mut self, knob: KnobId, value: Option<u64>) -> Result<(), Refusal> {
         match self.found.set(knob, value) {
             Ok(()) => {

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, CoreState, NEVER, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,
-    Unsupported, View, Wants,
+    Command, Completions, CoreId, CoreState, Cost, Kind, Knob, NEVER, Next, Of, Policy, Refusal, Sample, SleepGoal,
+    Start, ThreadId, Tick, Unsupported, Values, View, Wants,
 };
 use pilotlight_reactor::{Idle, IoThread, Polled, Runtime, RuntimeOptions};
 use rustix::event::{EventfdFlags, eventfd};
@@ -22,6 +22,17 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < until, "{what} did not come about");
         std::thread::yield_now();
     }
+}
+
+/// A knob with these values, found at the highest.
+pub fn knob(of: Of, kind: Kind, values: Values) -> Knob {
+    let found = values.highest().expect("a value");
+    Knob { of, kind, values, found, caller: Cost::Assumed(0), effect: Cost::Assumed(0) }
+}
+
+/// The frequency of each core, in steps.
+pub fn frequencies(cores: u16, min: u64, max: u64, step: u64) -> Vec<Knob> {
+    (0..cores).map(|core| knob(Of::Core(CoreId(core)), Kind::FrequencyKhz, Values::Range { min, max, step })).collect()
 }
 
 /// Passes on what a test says, at the next interval.

@@ -243,7 +243,7 @@ fn a_cgroup_of_its_own_helps_where_v2_is_there() {
     let recorded = only(fixture);
     let section = actuators::examine(&recorded.facts, &recorded.chosen);
     let remedy = &lack(&section, "CPU quota").remedy;
-    assert!(remedy.len() == 1 && remedy[0].contains("Delegate=yes"), "{remedy:?}");
+    assert!(remedy.len() == 1 && remedy[0].contains("Delegate=cpu"), "{remedy:?}");
 }
 
 #[test]

@@ -43,6 +43,8 @@ pub(super) fn intel() -> Recorded {
         .fixed("/proc/self/mountinfo", V2)
         .fixed("/proc/self/cgroup", "0::/system.slice/pilotlight.service")
         .file("/sys/fs/cgroup/system.slice/pilotlight.service/cpu.max", "max 100000")
+        .file("/sys/fs/cgroup/system.slice/pilotlight.service/cgroup.procs", "")
+        .fixed("/sys/fs/cgroup/system.slice/pilotlight.service/cgroup.controllers", "cpu pids")
         .file("/dev/ipmi0", "");
     let fixture = nic(rapl(hwmon(drive(fixture))));
     let mut facts = facts(&fixture, cpu("GenuineIntel", "Intel(R) Xeon(R) Gold 6442Y", None), 8);
@@ -88,6 +90,8 @@ pub(super) fn amd() -> Recorded {
         .fixed("/proc/self/mountinfo", V2)
         .fixed("/proc/self/cgroup", "0::/user.slice")
         .fixed("/sys/fs/cgroup/user.slice/cpu.max", "200000 100000")
+        .fixed("/sys/fs/cgroup/user.slice/cgroup.procs", "")
+        .fixed("/sys/fs/cgroup/user.slice/cgroup.controllers", "cpu memory")
         .with_mode("/dev/ipmi0", "", 0)
         .files("/sys/class/powercap/intel-rapl:0", &[("name", "package-0")])
         .with_mode("/sys/class/powercap/intel-rapl:0/energy_uj", "1", 0)

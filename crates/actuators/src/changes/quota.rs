@@ -1,0 +1,140 @@
+//! A CPU quota for some threads of this process: a cgroup of their own below the process's.
+//!
+//! **Problem.** A quota holds for a whole cgroup, and some threads of the process must not be held up by it. In version 2 of cgroups the
+//! threads of a process may be in several groups only where these are *threaded* (kernel: Documentation/admin-guide/cgroup-v2.rst,
+//! "Threads"); in version 1 any group takes any thread (Documentation/scheduler/sched-bwc.rst).
+//!
+//! **Properties.** The quota goes with the group, so that only the group and, in version 2, the controller that its parent hands down
+//! are on record. A group without its process is empty and can be removed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use pilotlight_drive::{Cgroups, Roots};
+
+use super::cgroup;
+use super::change::Step;
+use super::error::Error;
+use super::kernel::Kernel;
+use super::place::Place;
+
+/// Length of the period over which the kernel grants CPU time: its default, in microseconds.
+pub(crate) const PERIOD_US: u64 = 100_000;
+/// The shortest quota that the kernel takes, in microseconds (`min_cfs_quota_period` in kernel/sched/core.c).
+pub(crate) const SHORTEST_US: u64 = 1_000;
+
+/// The cgroup of this process below which its threads can have a quota.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CpuGroup {
+    /// Of version 1, in the hierarchy that has the controller `cpu`.
+    V1(PathBuf),
+    /// Of version 2.
+    V2(PathBuf),
+}
+
+impl CpuGroup {
+    /// That of this process; or why there is none, and what would bring it.
+    pub(crate) fn find(roots: &Roots) -> Result<Self, String> {
+        let text = |name: &str| std::fs::read_to_string(roots.proc.join("self").join(name)).unwrap_or_default();
+        let Cgroups { unified, cpu_v1 } = Cgroups::parse(&text("mountinfo"), &text("cgroup"));
+        let own = |all: Vec<String>| all.into_iter().next().map(|folder| roots.place(Path::new(&folder)));
+        let group = own(cpu_v1).map(Self::V1).or_else(|| own(unified).map(Self::V2));
+        let none = "no cgroup file system with the controller `cpu` is mounted; mount version 2 at /sys/fs/cgroup";
+        let group = group.ok_or(none)?;
+        group.check(roots)?;
+        Ok(group)
+    }
+
+    fn check(&self, roots: &Roots) -> Result<(), String> {
+        let folder = self.folder();
+        let shown = folder.display();
+        if !roots.hold(folder) {
+            return Err(format!("{shown} is not below /sys: mount the cgroup file system at /sys/fs/cgroup"));
+        }
+        if let Self::V2(folder) = self {
+            let controllers = std::fs::read_to_string(folder.join("cgroup.controllers"));
+            let controllers =
+                controllers.map_err(|error| format!("cannot read {shown}/cgroup.controllers: {error}"))?;
+            if !cgroup::list(&controllers).contains("cpu") {
+                return Err(format!(
+                    "the controller `cpu` is not in {shown}/cgroup.controllers: have it delegated to the server (systemd: Delegate=cpu)"
+                ));
+            }
+        }
+        rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).map_err(|error| {
+            format!(
+                "cannot make a cgroup in {shown}: {error}; run the server as root, or delegate the cgroup to its user"
+            )
+        })
+    }
+
+    fn folder(&self) -> &Path {
+        let (Self::V1(folder) | Self::V2(folder)) = self;
+        folder
+    }
+
+    /// The steps that give these threads so much CPU time in each period, in a group of this name; `None`: as much as they can use.
+    pub(super) fn steps(
+        &self,
+        kernel: &mut dyn Kernel,
+        name: &str,
+        threads: &[u32],
+        quota_us: Option<u64>,
+    ) -> Result<Vec<Step>, Error> {
+        if threads.is_empty() {
+            return Err(Error::Cgroup("no thread is there to get a CPU quota".into()));
+        }
+        let folder = cgroup::folder(self.folder(), name);
+        let there = Step::Set(Place::Cgroup { path: folder.clone() }, cgroup::THERE.into());
+        let limit = |file: &str, value: String| Step::Limit(folder.join(file), value);
+        Ok(match self {
+            Self::V1(_) => vec![
+                there,
+                limit("cpu.cfs_period_us", PERIOD_US.to_string()),
+                limit("cpu.cfs_quota_us", quota_us.map_or("-1".into(), |quota_us| quota_us.to_string())),
+                Step::Threads(folder.join(cgroup::TASKS), threads.to_vec()),
+            ],
+            Self::V2(own) => {
+                let subtree = own.join(cgroup::SUBTREE);
+                let enabled = kernel.read(&subtree).unwrap_or_default();
+                let mut both = cgroup::list(&enabled);
+                both.insert("cpu");
+                let quota = quota_us.map_or("max".into(), |quota_us| quota_us.to_string());
+                vec![
+                    Step::Set(Place::Controllers { path: subtree }, cgroup::joined(&both)),
+                    there,
+                    limit("cgroup.type", "threaded".into()),
+                    limit("cpu.max", format!("{quota} {PERIOD_US}")),
+                    Step::Threads(folder.join(cgroup::THREADS), threads.to_vec()),
+                ]
+            }
+        })
+    }
+}
+
+/// Puts threads into a cgroup, unless they are there: `path` is its list of threads.
+pub(super) fn enter(kernel: &mut dyn Kernel, path: &Path, threads: &[u32]) -> Result<(), Error> {
+    let place = || path.display().to_string();
+    let there = |kernel: &mut dyn Kernel| -> Result<Vec<u32>, Error> {
+        let text =
+            kernel.read(path).map_err(|why| Error::Read { place: place(), why, help: "see the kernel's log" })?;
+        Ok(text.split_whitespace().filter_map(|word| word.parse().ok()).collect())
+    };
+    let before = there(kernel)?;
+    for thread in threads.iter().filter(|thread| !before.contains(thread)) {
+        kernel.write(path, &thread.to_string()).map_err(|why| refused(&place(), *thread, why))?;
+    }
+    let now = there(kernel)?;
+    match threads.iter().find(|thread| !now.contains(thread)) {
+        Some(thread) => Err(Error::Ignored { place: place(), wanted: thread.to_string(), now: "without it".into() }),
+        None => Ok(()),
+    }
+}
+
+fn refused(place: &str, thread: u32, why: io::Error) -> Error {
+    let help = match why.kind() {
+        io::ErrorKind::PermissionDenied => "run the server as root, or delegate the cgroup to its user",
+        _ => "the process has to be in the cgroup above",
+    };
+    Error::Write { place: place.into(), wanted: thread.to_string(), why, help: help.into() }
+}
