@@ -138,7 +138,7 @@ impl Machine {
             let wrong = |why: String| KeyError::new("power", why);
             let power_uw = units::power_uw(power).map_err(wrong)?;
             let zones = find::packages(roots).map_err(wrong)?;
-            all.extend(zones.into_iter().map(|zone| Change::PowerLimit { zone, power_uw }));
+            all.extend(zones.into_iter().map(|zone| Change::PowerLimit { zone, short_term: false, power_uw }));
         }
         for (path, text) in &self.files {
             all.push(file(roots, path, text)?);

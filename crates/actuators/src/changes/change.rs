@@ -15,6 +15,10 @@ use super::{cgroup, feature, file};
 /// RAPL rounds a limit to its own unit, an eighth of a watt on the machines known.
 const POWER_STEP_UW: u64 = 125_000;
 
+/// The limits of a RAPL zone: the kernel numbers the longer window 0 and the shorter one 1.
+pub(crate) const LONG_TERM: &str = "constraint_0_power_limit_uw";
+pub(crate) const SHORT_TERM: &str = "constraint_1_power_limit_uw";
+
 /// What the kernel tolerates unless it is told otherwise (its parameter nvme_core.default_ps_max_latency_us).
 const DEFAULT_TOLERANCE_US: &str = "100000";
 
@@ -53,10 +57,12 @@ pub enum Change {
         /// The upper bound, in kHz; as it is if `None`.
         max_khz: Option<u64>,
     },
-    /// What a CPU package may draw over its longer window (RAPL constraint 0).
+    /// What a CPU package may draw over its longer window (RAPL constraint 0), or over both.
     PowerLimit {
         /// The zone below `/sys/class/powercap`, such as `intel-rapl:0`.
         zone: String,
+        /// Whether the limit of the shorter window (constraint 1) is set too, where there is one.
+        short_term: bool,
         /// In microwatts.
         power_uw: u64,
     },
@@ -126,8 +132,8 @@ impl Change {
             }
             Self::Governor { cpu, governor } => vec![exact(cpufreq(roots, *cpu).join("scaling_governor"), governor)],
             Self::Frequency { cpu, min_khz, max_khz } => frequency(kernel, &cpufreq(roots, *cpu), *min_khz, *max_khz),
-            Self::PowerLimit { zone, power_uw } => {
-                power_limit(kernel, &roots.sys.join("class/powercap").join(zone), *power_uw)
+            Self::PowerLimit { zone, short_term, power_uw } => {
+                power_limit(kernel, &roots.sys.join("class/powercap").join(zone), *short_term, *power_uw)
             }
             Self::Cgroup { name, limits } => in_cgroup(kernel, roots, name, limits)?,
             Self::Quota { group, name, threads, quota_us } => group.steps(kernel, name, threads, *quota_us)?,
@@ -198,9 +204,11 @@ fn numbers(text: &str) -> Vec<u64> {
 }
 
 /// A limit that is not enabled limits nothing.
-fn power_limit(kernel: &mut dyn Kernel, zone: &Path, power_uw: u64) -> Vec<Step> {
-    let place = Place::File { path: zone.join("constraint_0_power_limit_uw"), accept: Accept::Within(POWER_STEP_UW) };
-    let mut steps = vec![Step::Set(place, power_uw.to_string())];
+fn power_limit(kernel: &mut dyn Kernel, zone: &Path, short_term: bool, power_uw: u64) -> Vec<Step> {
+    let mut limits = vec![zone.join(LONG_TERM)];
+    limits.extend(Some(zone.join(SHORT_TERM)).filter(|limit| short_term && kernel.has(limit)));
+    let place = |path| Place::File { path, accept: Accept::Within(POWER_STEP_UW) };
+    let mut steps: Vec<Step> = limits.into_iter().map(|path| Step::Set(place(path), power_uw.to_string())).collect();
     if kernel.read(&zone.join("enabled")).is_ok_and(|text| file::value(&text) == "0") {
         steps.push(exact(zone.join("enabled"), "1"));
     }

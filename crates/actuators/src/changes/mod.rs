@@ -45,6 +45,7 @@ pub use quota::CpuGroup;
 pub use restore::{Back, Options, Outcome, removes, restore, restore_with};
 
 pub(crate) use cgroup::cpus;
+pub(crate) use change::{LONG_TERM, SHORT_TERM};
 pub(crate) use feature::states;
 pub(crate) use quota::{PERIOD_US, SHORTEST_US};
 

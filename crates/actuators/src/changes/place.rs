@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::Roots;
 use serde::{Deserialize, Serialize};
 
+use super::change::{LONG_TERM, SHORT_TERM};
 use super::kernel::Kernel;
 use super::{cgroup, feature, file};
 
@@ -161,7 +162,7 @@ impl Place {
     /// What would help if the system says this of it.
     pub(super) fn help(&self, error: &io::Error) -> &'static str {
         let drive = matches!(self, Self::PowerState { .. } | Self::Transitions { .. });
-        let limit = self.path().ends_with("constraint_0_power_limit_uw");
+        let limit = [LONG_TERM, SHORT_TERM].iter().any(|limit| self.path().ends_with(limit));
         match (error.kind(), drive) {
             (io::ErrorKind::PermissionDenied, _) if limit => {
                 "run as root; to root the kernel says so where the firmware has locked the limit"

@@ -45,7 +45,7 @@ pub struct Missing {
 enum Place {
     /// The bounds of the frequency of a CPU, both of which get the value.
     Frequency { cpu: u32 },
-    /// The limit of a package.
+    /// Both limits of a package, which get the value.
     PowerLimit { zone: String },
     /// The power state of a drive.
     PowerState { drive: String },
@@ -136,7 +136,7 @@ impl Place {
     fn change(&self, value: u64, workers: &[u32]) -> Change {
         match self {
             Self::Frequency { cpu } => Change::Frequency { cpu: *cpu, min_khz: Some(value), max_khz: Some(value) },
-            Self::PowerLimit { zone } => Change::PowerLimit { zone: zone.clone(), power_uw: value },
+            Self::PowerLimit { zone } => Change::PowerLimit { zone: zone.clone(), short_term: true, power_uw: value },
             Self::PowerState { drive } => Change::PowerState { drive: drive.clone(), state: value as u8 },
             Self::Quota { group } => quota::change(group, value, workers),
         }

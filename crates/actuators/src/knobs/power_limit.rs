@@ -1,4 +1,5 @@
-//! Power limits of CPU packages: RAPL through powercap (Documentation/power/powercap/powercap.rst of the kernel).
+//! Power limits of CPU packages: RAPL through powercap (Documentation/power/powercap/powercap.rst of the kernel). The limits of the longer
+//! and of the shorter window are both set to the value: by the longer one alone a package exceeds the value for as long as its window is, often tens of seconds.
 
 use std::fs;
 
@@ -6,6 +7,7 @@ use pilotlight_drive::Roots;
 use pilotlight_plant::{Cost, Kind, Knob, Of, Values};
 
 use super::{Found, Place, number, writable};
+use crate::changes::{LONG_TERM, SHORT_TERM};
 
 /// The unit of RAPL on the machines known: an eighth of a watt.
 const STEP_UW: u64 = 125_000;
@@ -41,8 +43,11 @@ fn knob(roots: &Roots, zone: &str) -> Result<Option<Knob>, String> {
     let name = fs::read_to_string(folder.join("name")).unwrap_or_default();
     let Some(package) = name.trim().strip_prefix("package-") else { return Ok(None) };
     let package = package.parse().map_err(|_| format!("it is {}, not a whole package", name.trim()))?;
-    let limit = folder.join("constraint_0_power_limit_uw");
+    let (limit, short_term) = (folder.join(LONG_TERM), folder.join(SHORT_TERM));
     writable(&limit)?;
+    if short_term.exists() {
+        writable(&short_term)?;
+    }
     let limit_uw = number(&limit)?;
     let max_uw = number(&folder.join("constraint_0_max_power_uw")).ok().filter(|&max_uw| max_uw > LOWEST_UW);
     let max = max_uw.unwrap_or(limit_uw).max(limit_uw).max(LOWEST_UW);

@@ -30,7 +30,7 @@ fn changes(machine: &Machine) -> Vec<Change> {
         frequency(Some(3_600_000), Some(3_600_000)),
         frequency(Some(1_300_000), None),
         frequency(Some(800_000), Some(800_000)),
-        Change::PowerLimit { zone: "intel-rapl:0".into(), power_uw: 15_060_000 },
+        Change::PowerLimit { zone: "intel-rapl:0".into(), short_term: false, power_uw: 15_060_000 },
         cgroup("a", "150000 100000"),
         cgroup("b", "50000 100000"),
         Change::PowerState { drive: "nvme0".into(), state: 2 },

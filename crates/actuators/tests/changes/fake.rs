@@ -44,6 +44,7 @@ impl Machine {
             ("sys/class/powercap/intel-rapl:0/name", "package-0\n"),
             ("sys/class/powercap/intel-rapl:0/enabled", "0\n"),
             ("sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw", "65000000\n"),
+            ("sys/class/powercap/intel-rapl:0/constraint_1_power_limit_uw", "80000000\n"),
             ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory\n"),
             ("sys/fs/cgroup/cgroup.subtree_control", "memory\n"),
             ("sys/fs/cgroup/cgroup.procs", "1\n"),
@@ -227,7 +228,7 @@ fn written(name: &str, old: &str, text: &str) -> io::Result<String> {
             let nearest = FREQUENCIES.iter().min_by_key(|khz| khz.abs_diff(wanted)).unwrap();
             Ok(format!("{nearest}\n"))
         }
-        "constraint_0_power_limit_uw" => {
+        "constraint_0_power_limit_uw" | "constraint_1_power_limit_uw" => {
             Ok(format!("{}\n", word.parse::<u64>().map_err(|_| invalid())? / 125_000 * 125_000))
         }
         "cgroup.subtree_control" => {

@@ -28,6 +28,7 @@ fn bounds(machine: &Machine, cpu: u32) -> [String; 2] {
 }
 
 const LIMIT: &str = "sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw";
+const SHORT_TERM: &str = "sys/class/powercap/intel-rapl:0/constraint_1_power_limit_uw";
 
 #[test]
 fn each_says_what_it_takes_and_where_it_was_found() {
@@ -64,7 +65,7 @@ fn what_is_set_is_in_force_and_comes_back() {
     knobs.set(KnobId(0), Some(0)).unwrap();
     assert_eq!(bounds(&machine, 1), ["800000", "800000"]);
     knobs.set(KnobId(2), Some(40_000_000)).unwrap();
-    assert_eq!(machine.read(LIMIT), "40000000\n");
+    assert_eq!([LIMIT, SHORT_TERM].map(|file| machine.read(file)), ["40000000\n"; 2], "over both windows");
     assert_eq!(machine.read("sys/class/powercap/intel-rapl:0/enabled"), "1\n");
     knobs.set(KnobId(3), Some(2)).unwrap();
     assert_eq!(machine.read("dev/nvme0"), "2 1");
@@ -75,6 +76,27 @@ fn what_is_set_is_in_force_and_comes_back() {
     drop(knobs);
     assert_eq!(machine.tree(), before);
     assert!(!machine.journal().exists());
+}
+
+#[test]
+fn every_package_is_limited_with_the_windows_that_it_has() {
+    let machine = Machine::new();
+    let second = "sys/class/powercap/intel-rapl:1";
+    for (name, text) in [("name", "package-1\n"), ("enabled", "1\n"), ("constraint_0_power_limit_uw", "90000000\n")] {
+        machine.write(&format!("{second}/{name}"), text);
+    }
+    machine.write("sys/class/powercap/intel-rapl:1:0/name", "core\n");
+    machine.write("sys/class/powercap/intel-rapl-mmio:0/name", "package-0\n");
+    let before = machine.tree();
+    let (mut knobs, _) = find(&machine, &Wanted::default());
+    let of: Vec<Of> = knobs.list().iter().filter(|knob| knob.kind == Kind::LimitUw).map(|knob| knob.of).collect();
+    assert_eq!(of, [Of::Package(0), Of::Package(1)]);
+    knobs.set(KnobId(0), Some(50_000_000)).unwrap();
+    knobs.set(KnobId(1), Some(70_000_000)).unwrap();
+    let limits = [LIMIT, SHORT_TERM, &format!("{second}/constraint_0_power_limit_uw")].map(|file| machine.read(file));
+    assert_eq!(limits, ["50000000\n", "50000000\n", "70000000\n"]);
+    drop(knobs);
+    assert_eq!(machine.tree(), before, "each window has its own limit again");
 }
 
 #[test]

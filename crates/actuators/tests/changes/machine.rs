@@ -96,7 +96,7 @@ fn every_key_means_something() {
         queue("nvme0n1", "io_poll_delay", 0),
     ];
     expected.extend(cpu(0).into_iter().chain(cpu(1)));
-    expected.push(Change::PowerLimit { zone: "intel-rapl:0".into(), power_uw: 15_000_000 });
+    expected.push(Change::PowerLimit { zone: "intel-rapl:0".into(), short_term: false, power_uw: 15_000_000 });
     expected.push(file("proc/sys/vm/swappiness", "1"));
     expected.push(file("sys/kernel/mm/transparent_hugepage/enabled", "never"));
     let limits = limits.map(|(file, value)| (file.to_owned(), value.to_owned())).to_vec();
