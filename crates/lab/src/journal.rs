@@ -7,10 +7,10 @@
 //! The packed bytes depend on the runs alone, not on their order, the number of workers, or interruptions. One process at a time has a place:
 //! `.NAME.csv.lock` is locked meanwhile, and stays.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 
+use pilotlight_journal::{Durability, Lock};
 use pilotlight_report::output;
 
 use crate::cells::{Cells, Sorted};
@@ -24,7 +24,7 @@ pub struct Journal {
     /// Held as long as this is.
     _lock: Lock,
     /// Open once there is something to write.
-    file: Option<fs::File>,
+    lines: Option<pilotlight_journal::Journal>,
     /// Today's cells.
     cells: Cells,
     /// What is there.
@@ -47,7 +47,7 @@ impl Journal {
             set_aside(path, &sorted.stale)?;
             put(path, &sorted.current)?;
         }
-        Ok(Self { path: path.to_owned(), _lock: lock, file: None, cells, results: sorted.current })
+        Ok(Self { path: path.to_owned(), _lock: lock, lines: None, cells, results: sorted.current })
     }
 
     /// Adds finished runs, in one write.
@@ -65,25 +65,29 @@ impl Journal {
             text += &rows(&self.results.about.experiment, key, run);
         }
         let path = self.path.clone();
-        self.file()?.write_all(text.as_bytes()).map_err(|error| ResultsError::file(&path, error))?;
+        let appended = self.lines()?.append(&text, Durability::Process);
+        appended.map_err(|error| ResultsError::file(&path, error))?;
         self.results.runs.extend(runs);
         Ok(())
     }
 
-    fn file(&mut self) -> Result<&mut fs::File, ResultsError> {
-        let file = match self.file.take() {
-            Some(file) => file,
+    fn lines(&mut self) -> Result<&mut pilotlight_journal::Journal, ResultsError> {
+        let lines = match self.lines.take() {
+            Some(lines) => lines,
             None => self.begin()?,
         };
-        Ok(self.file.insert(file))
+        Ok(self.lines.insert(lines))
     }
 
-    /// The journal, without what an interruption has left half written.
-    fn begin(&self) -> Result<fs::File, ResultsError> {
+    /// The journal, without runs that an interruption has left unfinished.
+    fn begin(&self) -> Result<pilotlight_journal::Journal, ResultsError> {
         let about = self.results.about.clone();
         let there = if self.path.exists() { Results::read(&self.path)? } else { Results::default() };
         replace(&self.path, Results { about, ..there }.text().as_bytes())?;
-        OpenOptions::new().append(true).open(&self.path).map_err(|error| ResultsError::file(&self.path, error))
+        let lines = locked(&self.path, &self.path).and_then(|lock| {
+            pilotlight_journal::Journal::read(lock).map_err(|error| ResultsError::file(&self.path, error))
+        });
+        Ok(lines?.0)
     }
 
     /// Packs everything; what is packed already stays as it is.
@@ -152,27 +156,14 @@ pub fn packed(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// A locked file.
-#[derive(Debug)]
-struct Lock(fs::File);
-
-/// Closing the file is not enough: a child that another thread has just forked holds a copy of it until it runs its program.
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _ = self.0.unlock();
-    }
-}
-
 fn lock(place: &Path) -> Result<Lock, ResultsError> {
     let name = place.file_name().unwrap_or_default().to_string_lossy();
-    let path = place.with_file_name(format!(".{name}.lock"));
-    let open = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-    let file = open.map_err(|error| ResultsError::file(&path, error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(Lock(file)),
-        Err(fs::TryLockError::WouldBlock) => Err(ResultsError::Busy { path: place.display().to_string() }),
-        Err(fs::TryLockError::Error(error)) => Err(ResultsError::file(&path, error)),
-    }
+    locked(&place.with_file_name(format!(".{name}.lock")), place)
+}
+
+fn locked(path: &Path, place: &Path) -> Result<Lock, ResultsError> {
+    let lock = Lock::at(path).map_err(|error| ResultsError::file(path, error))?;
+    lock.ok_or_else(|| ResultsError::Busy { path: place.display().to_string() })
 }
 
 /// Keeps stale results beside those of a place; the same ones under the same name.

@@ -11,11 +11,12 @@
 //! wrote is not guessed at.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use pilotlight_drive::Roots;
+use pilotlight_journal::{Durability, Lock, whole};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
@@ -75,16 +76,7 @@ enum Fault {
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
-    file: File,
-    /// Bytes of whole lines; what is behind them is cut off before the next one is written.
-    length: u64,
-}
-
-/// Closing the file is not enough: a child that another thread has just forked holds a copy of it until it runs its program.
-impl Drop for Journal {
-    fn drop(&mut self) {
-        let _ = self.file.unlock();
-    }
+    lines: pilotlight_journal::Journal,
 }
 
 impl Journal {
@@ -95,8 +87,9 @@ impl Journal {
         let draft = path.with_extension("new");
         let mut options = OpenOptions::new();
         let file = open_regular(&draft, options.append(true).create(true).mode(0o600)).map_err(failed)?;
-        let mut journal = Self { path: path.to_owned(), file, length: 0 };
-        journal.file.try_lock().map_err(|_| failed(io::ErrorKind::ResourceBusy.into()))?;
+        let lock = Lock::take(file).and_then(|lock| lock.ok_or_else(|| io::ErrorKind::ResourceBusy.into()));
+        let lines = pilotlight_journal::Journal::with_length(lock.map_err(failed)?, 0);
+        let mut journal = Self { path: path.to_owned(), lines };
         let command = std::env::args().collect::<Vec<_>>().join(" ");
         journal.append(&Line::Begin { version: VERSION, process: Process::own(&roots.proc), command })?;
         // A hard link, unlike a new name, never takes the place of another journal.
@@ -111,16 +104,14 @@ impl Journal {
         let unreadable = |why| Error::Unreadable { path: path.to_owned(), why };
         let file = open_regular(path, OpenOptions::new().read(true).append(true)).map_err(unreadable)?;
         check_owner(path, &file)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let pid = read(path, &file).ok().and_then(|contents| contents.process).map(|process| process.pid);
-                return Err(Error::Lives { path: path.to_owned(), pid });
-            }
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
-        }
-        let contents = read(path, &file)?;
-        Ok((Self { path: path.to_owned(), file, length: contents.length }, contents))
+        let reader = file.try_clone().map_err(failed)?;
+        let Some(lock) = Lock::take(file).map_err(failed)? else {
+            let pid = read(path, &reader).ok().and_then(|contents| contents.process).map(|process| process.pid);
+            return Err(Error::Lives { path: path.to_owned(), pid });
+        };
+        let contents = read(path, &reader)?;
+        let lines = pilotlight_journal::Journal::with_length(lock, contents.length);
+        Ok((Self { path: path.to_owned(), lines }, contents))
     }
 
     /// What is about to be changed.
@@ -140,19 +131,9 @@ impl Journal {
     }
 
     fn append(&mut self, line: &Line) -> Result<(), Error> {
-        let written = serde_json::to_string(line).map_err(io::Error::other).and_then(|text| self.write(&text));
+        let text = serde_json::to_string(line).map_err(io::Error::other);
+        let written = text.and_then(|text| self.lines.append(&format!("{text}\n"), Durability::Medium));
         written.map_err(|why| Error::Journal { path: self.path.clone(), why })
-    }
-
-    /// A line as a whole or not at all: what comes after half a line would be damage in the middle.
-    fn write(&mut self, text: &str) -> io::Result<()> {
-        self.file.set_len(self.length)?; // half a line of a process that was killed
-        let line = format!("{text}\n");
-        match self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_all()) {
-            Ok(()) => self.length += line.len() as u64,
-            Err(error) => return self.file.set_len(self.length).and(Err(error)),
-        }
-        Ok(())
     }
 
     /// Everything is back.
@@ -229,9 +210,10 @@ pub(super) fn peek(path: &Path) -> Result<(Contents, bool), Error> {
 }
 
 fn parse(bytes: &[u8]) -> Result<Contents, Fault> {
-    let Some(whole) = bytes.iter().rposition(|&byte| byte == b'\n').map(|last| last + 1) else {
+    let whole = whole(bytes);
+    if whole == 0 {
         return Err(Fault::Foreign(if bytes.is_empty() { "it is empty" } else { "it has no whole line" }));
-    };
+    }
     let mut contents = Contents { length: whole as u64, ..Contents::default() };
     for (at, line) in bytes[..whole - 1].split(|&byte| byte == b'\n').enumerate() {
         if at == 0 && !begins(line) {
@@ -445,7 +427,7 @@ mod tests {
     fn it_is_free_while_a_child_still_holds_a_copy() {
         let (_folder, path, _) = written();
         let (held, _) = Journal::open(&path).unwrap();
-        let _forked = held.file.try_clone().unwrap();
+        let _forked = held.lines.file().try_clone().unwrap();
         drop(held);
         assert!(Journal::open(&path).is_ok());
     }

@@ -2,12 +2,9 @@
 //! journal is opened again; what it was about is measured again.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use pilotlight_journal::{Durability, Lock, whole};
 
 use super::FolderError;
 use super::entry::{Baseline, Entry, Run};
@@ -19,7 +16,7 @@ use pilotlight_workloads::Point;
 #[derive(Debug)]
 pub struct Journal {
     path: std::path::PathBuf,
-    file: File,
+    lines: pilotlight_journal::Journal,
     /// What is there.
     pub finished: Finished,
     /// How many idle baselines were there when it was opened.
@@ -67,15 +64,14 @@ impl Finished {
     /// If it cannot be read, or a line before the last is none.
     pub fn read(path: &Path) -> Result<Self, FolderError> {
         let bytes = std::fs::read(path).map_err(|source| FolderError::file(path, source))?;
-        Ok(parse(path, &bytes)?.0)
+        parse(path, &bytes[..whole(&bytes)])
     }
 }
 
-/// What a journal holds, and how many of its bytes are whole lines. A line can be torn within a character.
-fn parse(path: &Path, bytes: &[u8]) -> Result<(Finished, usize), FolderError> {
-    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+/// What the whole lines of a journal hold.
+fn parse(path: &Path, lines: &[u8]) -> Result<Finished, FolderError> {
     let mut finished = Finished::default();
-    for (at, line) in bytes[..whole].split_inclusive(|byte| *byte == b'\n').enumerate() {
+    for (at, line) in lines.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let entry = serde_json::from_slice(line);
         let damaged = |error: serde_json::Error| FolderError::Damaged {
             path: path.to_owned(),
@@ -83,7 +79,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<(Finished, usize), FolderError> {
         };
         finished.add(entry.map_err(damaged)?);
     }
-    Ok((finished, whole))
+    Ok(finished)
 }
 
 impl Journal {
@@ -93,19 +89,11 @@ impl Journal {
     /// If it cannot be read or written, another run has it open, or it is damaged elsewhere than at its end.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         let failed = |source| FolderError::file(path, source);
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => return Err(FolderError::InUse(path.to_owned())),
-            other => other.map_err(|error| failed(error.into()))?,
-        }
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(failed)?;
-        let (finished, whole) = parse(path, &bytes)?;
-        file.set_len(whole as u64).map_err(failed)?;
-        file.seek(SeekFrom::End(0)).map_err(failed)?;
+        let lock = Lock::at(path).map_err(failed)?.ok_or_else(|| FolderError::InUse(path.to_owned()))?;
+        let (lines, bytes) = pilotlight_journal::Journal::read(lock).map_err(failed)?;
+        let finished = parse(path, &bytes)?;
         let earlier = finished.baselines.len();
-        Ok(Self { path: path.to_owned(), file, finished, earlier })
+        Ok(Self { path: path.to_owned(), lines, finished, earlier })
     }
 
     /// Whether the idle machine was measured under a setting in a round since the journal was opened.
@@ -122,17 +110,9 @@ impl Journal {
     pub fn add(&mut self, entry: Entry) -> Result<(), FolderError> {
         let failed = |source| FolderError::file(&self.path, source);
         let line = serde_json::to_string(&entry).map_err(|error| failed(error.into()))? + "\n";
-        self.file.write_all(line.as_bytes()).map_err(failed)?;
-        self.file.sync_data().map_err(failed)?;
+        self.lines.append(&line, Durability::Medium).map_err(failed)?;
         self.finished.add(entry);
         Ok(())
-    }
-}
-
-impl Drop for Journal {
-    /// By name: a child that was forked at this moment still holds a copy of the file.
-    fn drop(&mut self) {
-        let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 
