@@ -6,8 +6,9 @@
 //! Both aim at the middle of the no-action range. Nearer to the budget than the high threshold, on either side, a mean of several
 //! readings decides, since the no-action range can be as narrow as a step of the sensor; farther away each reading does.
 //! **Gain.** At first the whole range of the knob is taken to be worth a share of the budget; then it is what the last cut has shown, at
-//! most four times more or less than before. A raise that has shown less than expected tells nothing, since the cap
-//! may not limit any more. At the highest level the first assumption holds again.
+//! most four times more or less than before. A raise that has shown less than expected tells nothing, since the cap may not limit
+//! any more, and raises use no smaller gain than the first: what the last cut has shown may be of a range in which the cap did not limit yet. At the
+//! highest level the first holds again.
 //! **Settling.** Where a raise led over the budget, the level that it reached is remembered, and raises go half of the way to it until
 //! none is left; later it is tried again.
 
@@ -86,7 +87,7 @@ impl Control {
         if power_uw > budget_uw * (1.0 - limits.no_action) || !may_raise {
             return None;
         }
-        let raise = (-error_uw / gain) as u64;
+        let raise = (-error_uw / gain.max(first)) as u64;
         let next = level.saturating_add(raise.max(range.step)).min(range.highest);
         let next = self.below_too_high(now_ns, level, next, range.step);
         self.gain = self.gain.filter(|_| next < range.highest);
