@@ -230,7 +230,7 @@ impl<'a> Accountant<'a> {
             }
             return;
         }
-        if matches!(record.what, What::Core | What::Frequency | What::Exits | What::Drive) {
+        if matches!(record.what, What::Core | What::Frequency | What::Limited | What::Exits | What::Drive) {
             self.energy.enter(record, findings);
         }
         self.cores.enter(record, findings);

@@ -6,6 +6,7 @@ pub mod accountant;
 pub mod engine;
 pub mod histogram;
 pub mod jobs;
+mod limiter;
 pub mod local;
 pub mod machine;
 pub mod oracle;

@@ -30,6 +30,26 @@ pub struct Machine {
     /// What it costs programs on scheduled cores to have requests done.
     #[serde(default)]
     pub jobs: JobCosts,
+    /// How it limits CPU time and power, where a policy says so.
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+/// Limits of CPU time and of power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Length of a period of the quota of CPU time, in nanoseconds.
+    pub quota_period_ns: u64,
+    /// Time between two looks of the package at its power, in nanoseconds.
+    pub power_period_ns: u64,
+}
+
+impl Default for Limits {
+    /// 100 ms is the kernel's default (`cpu.cfs_period_us`); 1 ms is chosen, of the order of the time in which firmware follows a limit.
+    fn default() -> Self {
+        Self { quota_period_ns: 100_000_000, power_period_ns: 1_000_000 }
+    }
 }
 
 /// Costs of a polling loop on a core at full speed whose sibling is busy too, in nanoseconds. A loop is `loop_ns`, then for each I/O

@@ -236,6 +236,16 @@ impl PowerModel {
         self.others_deep_uw + self.others_shallow_uw * not_deep / PPM + fans
     }
 
+    /// What a polling core draws at each frequency, from the lowest up, of what it draws at the highest, in millionths.
+    pub(crate) fn levels(&self) -> &[u64] {
+        &self.cpu_levels
+    }
+
+    /// The package with every core deep asleep, in microwatts.
+    pub(crate) fn deep_uw(&self) -> u64 {
+        self.cpu_deep_uw
+    }
+
     /// Whether a core on its way out of a state draws what it draws in that state.
     #[must_use]
     pub fn exits_at_rest(&self) -> bool {

@@ -23,7 +23,7 @@ pub enum What {
     Answered = 6,
     /// The host has the answer \[request, latency in nanoseconds\].
     Received = 7,
-    /// A core is in another state \[core, [`State`] as a number\].
+    /// A core is in another state \[core, [`State`] as a number; [`THROTTLED`] more where its quota keeps it from running\].
     Core = 8,
     /// A core runs at another frequency \[core, kHz\].
     Frequency = 9,
@@ -42,10 +42,12 @@ pub enum What {
     /// A drive has done something of its own before, in the same stretch \[drive, and what times 2^32
     /// ([`crate::ssd::Doing`] as a number); for how many nanoseconds\].
     Drive = 16,
+    /// The limit of the package allows cores another highest frequency \[kHz, the limit in microwatts, 0 for none\].
+    Limited = 17,
 }
 
 impl What {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Issued,
         Self::Arrived,
         Self::Polled,
@@ -62,6 +64,7 @@ impl What {
         Self::Ordered,
         Self::Exits,
         Self::Drive,
+        Self::Limited,
     ];
 }
 
@@ -78,6 +81,9 @@ pub enum State {
     /// Awake, and only looks at a queue. Cores that poll are [`Self::Awake`] all the time.
     Looks = 3,
 }
+
+/// What a core's state is more by where its quota keeps it from running.
+pub const THROTTLED: u64 = 16;
 
 /// One line of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,7 +2,8 @@
 
 use pilotlight_sim::jobs::JobCosts;
 use pilotlight_sim::machine::{
-    ByState, DirectorCosts, Family, KernelCosts, Machine, Network, PollCosts, Power, ScheduledPower, SleepCosts, Speed,
+    ByState, DirectorCosts, Family, KernelCosts, Limits, Machine, Network, PollCosts, Power, ScheduledPower,
+    SleepCosts, Speed,
 };
 use pilotlight_sim::ssd::{
     Cache, Controller, DriveEnergy, DrivePower, DriveState, Duty, Flash, Front, Gc, Placement, Program, Rest, Service,
@@ -11,7 +12,8 @@ use pilotlight_sim::ssd::{
 
 use super::{Encode, Values, values};
 
-values!(Machine: poll, speed, sleep, kernel, director, network, power; but name; added 1 jobs = JobCosts::default());
+values!(Machine: poll, speed, sleep, kernel, director, network, power; but name; added 1 jobs = JobCosts::default(), 2 limits = Limits::default());
+values!(Limits: quota_period_ns, power_period_ns);
 values!(
     JobCosts: job_ns, submit_ns, complete_ns, page_ns_per_kib, interrupt_ns, switch_ns, timer_ns, look_ns, libaio_ns, uring_ns,
     ring_ns, hand_over_ns, bypass_ns, kyber_ns, deadline_ns, sibling_slows_ppm

@@ -3,7 +3,7 @@
 use super::{Findings, Law};
 use crate::machine::Machine;
 use crate::scenario::{Kind, Scenario};
-use crate::trace::{Record, What};
+use crate::trace::{Record, THROTTLED, What};
 
 /// Where an I/O thread is.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +50,9 @@ pub(super) struct Cores<'a> {
     /// The longest rest, and by how much the slowest core was slower than the fastest can be.
     rest_ns: u64,
     slow: u64,
+    /// Commands that set a knob, and whether a quota has kept a core from running.
+    knobs_set: u64,
+    throttles: bool,
     polled: u64,
     /// When a request was last polled, and how many had been before that moment.
     polled_ns: u64,
@@ -78,6 +81,8 @@ impl<'a> Cores<'a> {
             slack_ns: slack_ns(scenario, 1),
             rest_ns: 0,
             slow: 1,
+            knobs_set: 0,
+            throttles: false,
             polled: 0,
             polled_ns: 0,
             polled_before: 0,
@@ -100,6 +105,7 @@ impl<'a> Cores<'a> {
             What::Home => self.come(record, findings),
             What::Asked => self.check_count(record, findings),
             What::Frequency => self.slow_down(record.b as u32),
+            What::Limited => self.slow_down(record.a as u32),
             What::Commanded => self.command(record),
             What::Issued
             | What::Arrived
@@ -117,8 +123,9 @@ impl<'a> Cores<'a> {
         let slow = u64::from(speed.max_khz / khz.max(1)).saturating_add(1).min(1_000);
         if slow > self.slow {
             self.slow = slow;
-            self.slack_ns = slack_ns(self.scenario, slow) + self.rest_ns;
-            self.patience_ns = patience_ns(self.scenario, slow) + self.rest_ns;
+            let period_ns = if self.throttles { self.scenario.machine.limits.quota_period_ns } else { 0 };
+            self.slack_ns = slack_ns(self.scenario, slow) + self.rest_ns + period_ns;
+            self.patience_ns = patience_ns(self.scenario, slow) + self.rest_ns + 2 * period_ns;
         }
     }
 
@@ -166,7 +173,12 @@ impl<'a> Cores<'a> {
             return;
         };
         let (rested, at_ns) = (core.rests, record.at_ns);
-        core.rests = matches!(record.b, 1 | 2);
+        let throttled = record.b & THROTTLED != 0;
+        core.rests = matches!(record.b & !THROTTLED, 1 | 2);
+        if throttled {
+            self.throttle(record, findings);
+            return;
+        }
         if !core.rests {
             self.suspects.retain(|suspect| suspect.core != record.a || !suspect.wakes);
             return;
@@ -183,6 +195,19 @@ impl<'a> Cores<'a> {
         let first = self.scenario.scheduled.as_ref().map_or(u64::MAX, |scheduled| u64::from(scheduled.first_core));
         if empty && !told && record.a < first {
             findings.add(Law::Sleep, format!("core {} sleeps, and nobody has told it to", record.a));
+        }
+    }
+
+    /// A worker that its quota keeps from running owns what it owns, and whoever needs it waits for up to a period.
+    fn throttle(&mut self, record: &Record, findings: &mut Findings) {
+        self.rests += 1;
+        if self.knobs_set == 0 || record.a == self.scenario.topology.main().index() as u64 {
+            findings.add(Law::Sleep, format!("core {} is throttled, and no quota of it was set", record.a));
+        }
+        if !std::mem::replace(&mut self.throttles, true) {
+            let period_ns = self.scenario.machine.limits.quota_period_ns;
+            self.slack_ns += period_ns;
+            self.patience_ns += 2 * period_ns;
         }
     }
 
@@ -266,6 +291,7 @@ impl<'a> Cores<'a> {
                 }
             }
             4 => self.wait_by(subject, argument, record.at_ns),
+            5 => self.knobs_set += 1,
             _ => {}
         }
     }

@@ -15,7 +15,7 @@ use super::{Findings, Law};
 use crate::machine::{Machine, Power};
 use crate::outcome::{Energy, Outcome, Stretch};
 use crate::scenario::{Kind, Scenario};
-use crate::trace::{Record, State, What};
+use crate::trace::{Record, State, THROTTLED, What};
 
 const EPOCH_NS: u64 = 10_000;
 const MILLION: u64 = 1_000_000;
@@ -66,6 +66,8 @@ pub(super) struct EnergyBook<'a> {
     cores: Vec<Watched>,
     /// Logical cores that share a physical one.
     pairs: Vec<(usize, Option<usize>)>,
+    /// The highest frequency that the limit of the package allows.
+    ceiling_khz: u32,
     epoch_ns: u64,
     sums: Sums,
     rest_fj: u128,
@@ -93,6 +95,7 @@ impl<'a> EnergyBook<'a> {
             scenario,
             cores: vec![core; topology.len()],
             pairs: pairs.filter(|&(one, other)| other.is_none_or(|other| one < other)).collect(),
+            ceiling_khz: scenario.machine.speed.max_khz,
             epoch_ns: 0,
             sums: Sums::default(),
             rest_fj: 0,
@@ -115,6 +118,10 @@ impl<'a> EnergyBook<'a> {
             self.drives.did(record);
             return;
         }
+        if record.what == What::Limited {
+            self.ceiling_khz = record.a as u32;
+            return;
+        }
         let Some(core) = self.cores.get_mut(record.a as usize) else { return };
         if record.what == What::Frequency {
             let speed = self.scenario.machine.speed;
@@ -134,7 +141,7 @@ impl<'a> EnergyBook<'a> {
             }
             return;
         }
-        core.state = match record.b {
+        core.state = match record.b & !THROTTLED {
             0 => State::Awake,
             1 => State::Shallow,
             3 => State::Looks,
@@ -176,7 +183,8 @@ impl<'a> EnergyBook<'a> {
         let mut any = false;
         for core in &self.cores {
             one.awake_ns += core.awake_ns;
-            one.capacity_ns += core.awake_ns * u64::from(core.khz) / u64::from(self.scenario.machine.speed.max_khz);
+            let khz = core.khz.min(self.ceiling_khz);
+            one.capacity_ns += core.awake_ns * u64::from(khz) / u64::from(self.scenario.machine.speed.max_khz);
         }
         for (index, &(a, b)) in self.pairs.iter().enumerate() {
             any |= self.pair(index, self.cores[a], b.map(|b| self.cores[b]), &mut one);
@@ -196,7 +204,11 @@ impl<'a> EnergyBook<'a> {
     fn pair(&self, index: usize, a: Watched, b: Option<Watched>, sums: &mut Sums) -> bool {
         let power = &self.scenario.machine.power;
         let leaving = |core: Watched| if power.family.exit_at_rest { core.leaving_ns } else { 0 };
-        let billed = |core: Watched| Watched { awake_ns: core.awake_ns - leaving(core), ..core };
+        let billed = |core: Watched| Watched {
+            awake_ns: core.awake_ns - leaving(core),
+            khz: core.khz.min(self.ceiling_khz),
+            ..core
+        };
         let (a, b) = (billed(a), b.map(billed));
         let (cpu, others) = (power.cpu_uw, power.others_uw);
         let exponent = power.family.frequency_exponent;

@@ -1,7 +1,7 @@
 //! What a simulated machine can do, and what it can measure. Its costs are those that it has.
 
 use pilotlight_plant::{
-    Capabilities, Cost, Depth, Kind, Knob, Of, Quantity, SleepCost, Source, Stat, Topology, Values,
+    Capabilities, CoreId, Cost, Depth, Kind, Knob, Of, Quantity, SleepCost, Source, Stat, Topology, Values,
 };
 
 use crate::machine::{Machine, Speed};
@@ -20,7 +20,7 @@ pub fn capabilities(scenario: &Scenario) -> Capabilities {
         interrupts: true,
         rests: true,
         server_sleep: None,
-        knobs: frequencies(machine, &scenario.topology),
+        knobs: knobs(scenario),
         sources: sources(scenario),
     }
 }
@@ -40,6 +40,53 @@ fn kernel_exit_ns(machine: &Machine) -> u64 {
     let deep = machine.power.family.kernel_idles_deep;
     if deep { machine.kernel.deep_exit_ns } else { machine.kernel.shallow_exit_ns }
 }
+
+/// The frequency of each core, the power limit of the package, and the quota of the workers that poll.
+fn knobs(scenario: &Scenario) -> Vec<Knob> {
+    let mut knobs = frequencies(&scenario.machine, &scenario.topology);
+    knobs.extend(power_limit(&scenario.machine));
+    knobs.extend(quota(scenario));
+    knobs
+}
+
+/// Workers that poll: those whose CPU time a quota limits.
+pub(super) fn limited_workers(scenario: &Scenario) -> impl Iterator<Item = CoreId> + use<> {
+    let polls = scenario.scheduled.as_ref().map_or(usize::MAX, |scheduled| usize::from(scheduled.first_core));
+    scenario.topology.workers().filter(move |core| core.index() < polls)
+}
+
+/// The power limit of the package, kept by lower frequencies: from what it draws at rest to what it draws at most, which is no limit.
+fn power_limit(machine: &Machine) -> Option<Knob> {
+    let Machine { power, speed, limits, .. } = machine;
+    (speed.min_khz < speed.max_khz && power.cpu_uw.deep < power.cpu_uw.poll).then(|| Knob {
+        of: Of::Package(0),
+        kind: Kind::LimitUw,
+        values: Values::Range { min: power.cpu_uw.deep, max: power.cpu_uw.poll, step: 1_000_000 },
+        found: power.cpu_uw.poll,
+        caller: Cost::Measured(u64::from(machine.director.frequency_ns)),
+        effect: Cost::Measured(POWER_PERIODS * limits.power_period_ns),
+    })
+}
+
+/// Periods after which a limit is kept: each takes away most of what is left of the excess.
+const POWER_PERIODS: u64 = 20;
+
+/// CPU time of the workers together, in equal parts for each.
+fn quota(scenario: &Scenario) -> Option<Knob> {
+    let workers = limited_workers(scenario).count() as u64;
+    let limits = scenario.machine.limits;
+    (workers > 0).then(|| Knob {
+        of: Of::Server,
+        kind: Kind::QuotaPpm,
+        values: Values::Range { min: LEAST_QUOTA_PPM * workers, max: 1_000_000 * workers, step: 1_000 * workers },
+        found: 1_000_000 * workers,
+        caller: Cost::Measured(u64::from(scenario.machine.director.frequency_ns)),
+        effect: Cost::Measured(limits.quota_period_ns),
+    })
+}
+
+/// The least part of a core: 0.2 %, as PASS has it (section 5.7).
+const LEAST_QUOTA_PPM: u64 = 2_000;
 
 /// The frequency of each core, where it can be set.
 fn frequencies(machine: &Machine, topology: &Topology) -> Vec<Knob> {

@@ -12,12 +12,15 @@
 //! take, 211,000 did not; 4,000 of those are left, where a window's end cuts a loop. While nothing else can be due at a boundary than
 //! polling, nothing else is looked for there ([`Core::plain_until_ns`]).
 
+mod rest;
+
 use std::collections::VecDeque;
 
 use pilotlight_plant::Completions;
 
 use super::floor::{At, Change, Floor, Message, Say, scaled};
-use crate::trace::{State, What};
+use super::quota::Quota;
+use crate::trace::{State, THROTTLED, What};
 
 /// What a core is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,8 @@ enum Mode {
     Sleeps { since_ns: u64, exit_ns: u64 },
     /// In the kernel until something comes for its threads.
     Idles { since_ns: u64, exit_ns: u64 },
+    /// Kept from running by its quota, since when, and how long the way back takes.
+    Throttled { since_ns: u64, exit_ns: u64 },
 }
 
 /// A logical core.
@@ -60,6 +65,9 @@ pub(crate) struct Core {
     state: State,
     /// What idle times the kernel expects.
     expected_idle_ns: u64,
+    quota: Quota,
+    /// When it has to look at its quota next; never without one.
+    quota_ns: u64,
     pub(crate) busy_ns: u64,
     /// How much of the time until `now_ns` it has not been awake.
     rested_ns: u64,
@@ -130,6 +138,8 @@ impl Core {
             changes: VecDeque::new(),
             state: State::Awake,
             expected_idle_ns: 0,
+            quota: Quota::default(),
+            quota_ns: u64::MAX,
             busy_ns: 0,
             rested_ns: 0,
         }
@@ -165,6 +175,12 @@ impl Core {
     pub(crate) fn deliver(&mut self, message: Message) {
         let at = self.inbox.partition_point(|other| other.at_ns <= message.at_ns);
         self.inbox.insert(at, message);
+    }
+
+    /// From `at_ns` on it may be awake for so long in each period; `None` for any time.
+    pub(crate) fn set_quota(&mut self, at_ns: u64, allowed_ns: Option<u64>, period_ns: u64) {
+        self.quota.order(at_ns, allowed_ns, period_ns);
+        self.quota_ns = self.quota_ns.min(at_ns);
     }
 
     /// Busy with something else than its I/O threads, at a boundary: deciding, or commanding.
@@ -210,7 +226,8 @@ impl Core {
 
     /// Whether it stays as it is until something comes for it.
     pub(crate) fn is_settled(&mut self, floor: &Floor<'_>) -> bool {
-        self.inbox.is_empty() && (self.mode != Mode::Polls || self.empty_loop(floor).polls)
+        let is_free = self.inbox.is_empty() && self.quota_ns == u64::MAX;
+        is_free && (self.mode != Mode::Polls || self.empty_loop(floor).polls)
     }
 
     /// When it does something next, if nothing comes from elsewhere.
@@ -220,6 +237,7 @@ impl Core {
             Mode::Polls => self.now_ns,
             Mode::Sleeps { since_ns, .. } => message.max(since_ns),
             Mode::Idles { since_ns, .. } => self.due_ns(floor).min(message).max(since_ns),
+            Mode::Throttled { since_ns, .. } => self.quota.until_ns().max(since_ns),
         }
     }
 
@@ -255,8 +273,9 @@ impl Core {
         if self.mode != Mode::Polls || self.to_sleep.is_some() || !self.empty_loop(floor).polls {
             return 0;
         }
-        let message = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
-        if self.is_main { message.min(floor.ask_ns) } else { message }
+        let message_ns = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
+        let until_ns = message_ns.min(self.quota_ns);
+        if self.is_main { until_ns.min(floor.ask_ns) } else { until_ns }
     }
 
     fn empty_loop(&mut self, floor: &Floor<'_>) -> EmptyLoop {
@@ -285,7 +304,16 @@ impl Core {
         match self.mode {
             Mode::Sleeps { since_ns, exit_ns } => return self.wake(floor, until_ns, since_ns, exit_ns),
             Mode::Idles { since_ns, exit_ns } => return self.interrupt(floor, until_ns, since_ns, exit_ns),
+            Mode::Throttled { since_ns, exit_ns } => return self.run_again(floor, until_ns, since_ns, exit_ns),
             Mode::Polls => {}
+        }
+        if self.quota_ns <= self.now_ns {
+            let (is_used, look_ns) = self.quota.look(self.now_ns, self.awake_ns());
+            self.quota_ns = look_ns;
+            if is_used {
+                self.throttle(floor);
+                return Boundary::Again;
+            }
         }
         if self.inbox.front().is_some_and(|message| message.at_ns <= self.now_ns) {
             self.read_message(floor);
@@ -345,98 +373,6 @@ impl Core {
         self.found = true;
     }
 
-    /// Not awake until `until_ns`.
-    fn rest_until(&mut self, until_ns: u64) {
-        self.rested_ns += until_ns - self.now_ns;
-        self.now_ns = until_ns;
-    }
-
-    /// When its I/O threads next have something to do, as far as is known.
-    fn due_ns(&self, floor: &Floor<'_>) -> u64 {
-        self.ring.iter().map(|&thread| floor.due_ns[usize::from(thread)]).min().unwrap_or(u64::MAX)
-    }
-
-    /// After a loop that found nothing: what its threads wait by.
-    fn rest(&mut self, floor: &mut Floor<'_>) -> bool {
-        let now_ns = self.now_ns;
-        let rests = self.ring.iter().map(|&thread| floor.threads[usize::from(thread)].rest_ns(now_ns));
-        // One that waits for interrupts is polled with the others, if there are any.
-        let Some(rest_ns) = rests.clone().flatten().min() else {
-            if self.ring.is_empty() || (self.is_main && floor.ask_ns != u64::MAX) {
-                return false;
-            }
-            self.idle(floor);
-            return true;
-        };
-        if rest_ns == 0 || (self.is_main && floor.ask_ns != u64::MAX && rests.clone().any(|rest| rest.is_none())) {
-            return false;
-        }
-        self.turn(floor, self.now_ns, State::Shallow);
-        self.rest_until(self.now_ns + rest_ns);
-        let exit_ns = floor.machine.sleep.rest_wake_ns;
-        self.wake_up(floor, self.now_ns, exit_ns);
-        self.now_ns += exit_ns;
-        true
-    }
-
-    /// Into the kernel, in the state that its idle governor chooses.
-    fn idle(&mut self, floor: &mut Floor<'_>) {
-        let kernel = floor.machine.kernel;
-        let deep = floor.machine.power.family.kernel_idles_deep && self.expected_idle_ns >= kernel.deep_residency_ns;
-        let exit_ns = if deep { kernel.deep_exit_ns } else { kernel.shallow_exit_ns };
-        self.mode = Mode::Idles { since_ns: self.now_ns, exit_ns };
-        self.turn(floor, self.now_ns, if deep { State::Deep } else { State::Shallow });
-    }
-
-    /// Out of the kernel, if anything comes before `until_ns`.
-    fn interrupt(&mut self, floor: &mut Floor<'_>, until_ns: u64, since_ns: u64, exit_ns: u64) -> Boundary {
-        let message = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
-        let due_ns = self.due_ns(floor);
-        let event_ns = due_ns.min(message).max(since_ns);
-        if event_ns >= until_ns {
-            return Boundary::Wait;
-        }
-        let kernel = floor.machine.kernel;
-        let woken_ns = if due_ns < message { event_ns + kernel.coalesce_ns } else { event_ns };
-        self.expected_idle_ns = (self.expected_idle_ns * 7 + (woken_ns - since_ns)) / 8;
-        self.wake_up(floor, woken_ns, exit_ns);
-        self.mode = Mode::Polls;
-        self.rest_until(woken_ns);
-        let before_ns = self.now_ns;
-        self.now_ns += exit_ns + scaled(kernel.interrupt_ns + kernel.switch_ns, self.factor);
-        self.busy_ns += self.now_ns - before_ns;
-        floor.switches += 1;
-        Boundary::Again
-    }
-
-    /// Out of a sleep, if a message comes before `until_ns`.
-    fn wake(&mut self, floor: &mut Floor<'_>, until_ns: u64, since_ns: u64, exit_ns: u64) -> Boundary {
-        let Some(message) = self.inbox.front() else { return Boundary::Wait };
-        let woken_ns = message.at_ns.max(since_ns);
-        if woken_ns >= until_ns {
-            return Boundary::Wait;
-        }
-        if matches!(message.say, Say::Sleep { .. }) {
-            self.inbox.pop_front(); // it does
-            return Boundary::Again;
-        }
-        // Of a software wake-up the rest is the kernel's work on this core.
-        let kernel = floor.machine.kernel;
-        let latency_ns = if self.state == State::Deep { kernel.deep_exit_ns } else { kernel.shallow_exit_ns };
-        self.wake_up(floor, woken_ns, exit_ns.min(latency_ns));
-        self.mode = Mode::Polls;
-        self.to_sleep = None;
-        self.rest_until(woken_ns);
-        self.now_ns += exit_ns;
-        Boundary::Again
-    }
-
-    /// Leaves the state in which it rests, which takes the hardware `exit_ns`.
-    fn wake_up(&mut self, floor: &mut Floor<'_>, at_ns: u64, exit_ns: u64) {
-        self.change(floor, Change { at_ns, state: State::Awake, exit_ns });
-        floor.recorder.note(at_ns, What::Exits, u64::from(self.id), exit_ns);
-    }
-
     fn turn(&mut self, floor: &mut Floor<'_>, at_ns: u64, state: State) {
         if self.state != state {
             self.change(floor, Change { at_ns, state, exit_ns: 0 });
@@ -448,7 +384,9 @@ impl Core {
         self.state = state;
         self.changes.push_back(change);
         floor.changed_ns = floor.changed_ns.max(at_ns);
-        floor.recorder.note(at_ns, What::Core, u64::from(self.id), state as u64);
+        let throttled =
+            if matches!(self.mode, Mode::Throttled { .. }) && state != State::Awake { THROTTLED } else { 0 };
+        floor.recorder.note(at_ns, What::Core, u64::from(self.id), state as u64 + throttled);
     }
 
     fn read_message(&mut self, floor: &mut Floor<'_>) {

@@ -9,7 +9,7 @@ use pilotlight_plant::{
     Refusal, Sample, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, View, Wants,
 };
 
-use super::abilities::{STORE_NS, capabilities};
+use super::abilities::{STORE_NS, capabilities, limited_workers};
 use super::core::Core;
 use super::floor::{Floor, Message, Say};
 use super::meter::Metering;
@@ -35,6 +35,8 @@ pub(crate) struct Director {
     wants: Wants,
     topology: Topology,
     capabilities: Capabilities,
+    /// The cores whose CPU time a quota limits.
+    limited: Vec<CoreId>,
     eager: bool,
     tick_due_ns: u64,
     interval_due_ns: u64,
@@ -83,6 +85,7 @@ impl Director {
             wants: Wants::default(),
             topology: topology.clone(),
             capabilities: capabilities(scenario),
+            limited: limited_workers(scenario).collect(),
             eager: scenario.eager,
             tick_due_ns: NEVER,
             interval_due_ns: NEVER,
@@ -389,25 +392,39 @@ impl Director {
                 }
                 Ok(())
             }
-            Command::Set { knob, value } => self.set(knob, value, &mut cores[main], meter, floor),
+            Command::Set { knob, value } => self.set(knob, value, cores, meter, floor),
         }
     }
 
     /// Sets a knob at the main core's cost: the server of the paper writes a file of the kernel.
     fn set(
         &mut self,
-        knob: KnobId,
+        id: KnobId,
         value: u64,
-        main: &mut Core,
+        cores: &mut [Core],
         meter: &mut dyn Metering,
         floor: &mut Floor<'_>,
     ) -> Result<(), Refusal> {
-        let knob = self.capabilities.knob(knob).ok_or(Refusal::Unknown)?;
-        let (Of::Core(core), Kind::FrequencyKhz) = (knob.of, knob.kind) else { return Err(Refusal::Unsupported) };
-        self.decisions.frequencies += 1;
-        let at_ns = main.spend(floor.machine.director.frequency_ns);
-        floor.recorder.note(at_ns, What::Ordered, u64::from(core.0), value);
-        meter.order(at_ns, core.index(), u32::try_from(value).unwrap_or(u32::MAX));
+        let knob = self.capabilities.knob(id).ok_or(Refusal::Unknown)?;
+        let (of, kind, found) = (knob.of, knob.kind, knob.found);
+        let at_ns = cores[self.topology.main().index()].spend(floor.machine.director.frequency_ns);
+        match (of, kind) {
+            (Of::Core(core), Kind::FrequencyKhz) => {
+                self.decisions.frequencies += 1;
+                floor.recorder.note(at_ns, What::Ordered, u64::from(core.0), value);
+                meter.order(at_ns, core.index(), u32::try_from(value).unwrap_or(u32::MAX));
+            }
+            (_, Kind::LimitUw) => meter.limit(at_ns, (value < found).then_some(value)),
+            (_, Kind::QuotaPpm) => {
+                let period_ns = floor.machine.limits.quota_period_ns;
+                let part_ppm = value / self.limited.len().max(1) as u64;
+                let allowed_ns = (value < found).then(|| part_ppm * period_ns / 1_000_000);
+                for core in &self.limited {
+                    cores[core.index()].set_quota(at_ns, allowed_ns, period_ns);
+                }
+            }
+            _ => return Err(Refusal::Unsupported),
+        }
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use pilotlight_plant::Topology;
 
 use super::core::Core;
 use super::floor::{Change, Floor};
+use crate::limiter::Limiter;
 use crate::machine::{Machine, Power, Speed};
 use crate::power::{Epoch, Overlap, PPM, PowerModel, Spent};
 use crate::trace::{State, What};
@@ -27,6 +28,9 @@ pub(crate) trait Metering {
 
     /// A core is ordered to a frequency, at `at_ns`. Orders of a core come in the order of time.
     fn order(&mut self, at_ns: u64, core: usize, khz: u32);
+
+    /// The package is limited to so many microwatts, from `at_ns` on; `None` for no limit. Limits come in the order of time.
+    fn limit(&mut self, at_ns: u64, limit_uw: Option<u64>);
 
     /// Accounts for the time until `to_ns`, a whole number of epochs, and sets the speed of every core from then on.
     fn account(&mut self, to_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>);
@@ -124,6 +128,11 @@ pub(crate) struct Meter {
     filling_ppm: u64,
     siblings: Vec<Option<usize>>,
     cores: Vec<Watched>,
+    limiter: Limiter,
+    /// The highest frequency that the limit of the package allows.
+    ceiling_khz: u32,
+    /// When it can change next; never without a limit.
+    limit_ns: u64,
     until_ns: u64,
     /// Since the last time that it was asked.
     total: Total,
@@ -195,6 +204,9 @@ impl Meter {
             filling_ppm: 0,
             siblings: topology.cores().map(|core| topology.sibling(core).map(|other| other.index())).collect(),
             cores: vec![watched; topology.len()],
+            limiter: Limiter::new(machine),
+            ceiling_khz: machine.speed.max_khz,
+            limit_ns: u64::MAX,
             until_ns: 0,
             calm_ns: 0,
             due_ns: u64::MAX,
@@ -211,15 +223,34 @@ impl Meter {
         self.sum();
         self.total.add(&self.unit, 1);
         self.until_ns = to_ns;
-        let settled = self.settle(to_ns, cores, floor);
+        let limited = self.limit_ns != u64::MAX && self.follow_limit(to_ns, floor);
+        let settled = self.settle(to_ns, cores, floor) && !limited;
         let exits = self.cores.iter().any(|core| core.spent.exit_ns > 0);
         self.steady = settled && self.calm_ns == before_ns && !exits;
     }
 
+    /// What a limit makes of the epoch that ends now; whether cores have another frequency.
+    fn follow_limit(&mut self, now_ns: u64, floor: &mut Floor<'_>) -> bool {
+        self.limiter.spend(self.unit.epochs[0].cpu_fj);
+        let changed = self.limiter.look(now_ns);
+        self.limit_ns = self.limiter.due_ns(now_ns);
+        if changed {
+            self.ceiling_khz = self.limiter.ceiling_khz();
+            self.calm_ns = now_ns;
+            floor.recorder.note(now_ns, What::Limited, u64::from(self.ceiling_khz), self.limiter.limit_uw());
+        }
+        changed
+    }
+
+    /// The frequency that a core runs at.
+    fn khz(&self, index: usize) -> u32 {
+        self.cores[index].khz.min(self.ceiling_khz)
+    }
+
     /// How a core spent the time until `to_ns`.
     fn drain(&mut self, index: usize, core: &mut Core, to_ns: u64) {
+        let above = self.khz(index) - self.speed.min_khz;
         let watched = &mut self.cores[index];
-        let above = watched.khz - self.speed.min_khz;
         let step = above.div_ceil(self.speed.step_khz.max(1)) as usize;
         watched.spent = Spent { awake_ns: 0, exit_ns: 0, look_ns: 0, step, low: watched.low };
         let mut from_ns = self.until_ns;
@@ -234,12 +265,12 @@ impl Meter {
 
     /// What the epoch took.
     fn sum(&mut self) {
-        let Self { models, cores, siblings, unit, speed, .. } = self;
+        let Self { models, cores, siblings, unit, speed, ceiling_khz, .. } = self;
         unit.clear();
         let (mut any, mut pairs) = ([false; 2], 0);
         for (index, core) in cores.iter().enumerate() {
             unit.awake_ns += core.spent.awake_ns;
-            unit.capacity_ns += core.spent.awake_ns * u64::from(core.khz) / u64::from(speed.max_khz);
+            unit.capacity_ns += core.spent.awake_ns * u64::from(core.khz.min(*ceiling_khz)) / u64::from(speed.max_khz);
             let sibling = siblings[index];
             if sibling.is_some_and(|sibling| sibling < index) {
                 continue;
@@ -290,7 +321,7 @@ impl Meter {
     fn factor(&self, index: usize) -> u32 {
         let Speed { max_khz, stalled_ppm, sibling_gain_ppm, .. } = self.speed;
         let stalled = u64::from(stalled_ppm);
-        let clocked = (PPM - stalled) * u64::from(max_khz) / u64::from(self.cores[index].khz);
+        let clocked = (PPM - stalled) * u64::from(max_khz) / u64::from(self.khz(index));
         let rested_ppm = match self.siblings[index] {
             None => PPM,
             Some(sibling) => {
@@ -320,12 +351,22 @@ impl Metering for Meter {
         self.due_ns = self.due_ns.min(at_ns + 1);
     }
 
+    fn limit(&mut self, at_ns: u64, limit_uw: Option<u64>) {
+        self.limiter.order(at_ns, limit_uw);
+        self.limit_ns = self.limit_ns.min(self.limiter.due_ns(at_ns.max(self.until_ns)));
+    }
+
     fn account(&mut self, to_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>) {
         while self.until_ns < to_ns {
             let quiet = cores.iter().all(|core| core.changes.front().is_none_or(|change| change.at_ns >= to_ns));
-            let same_until_ns = to_ns.min((self.due_ns - 1) / EPOCH_NS * EPOCH_NS);
+            let due_ns = self.due_ns.min(self.limit_ns);
+            let same_until_ns = to_ns.min((due_ns - 1) / EPOCH_NS * EPOCH_NS);
             if self.steady && quiet && same_until_ns > self.until_ns {
-                self.total.add(&self.unit, (same_until_ns - self.until_ns) / EPOCH_NS);
+                let epochs = (same_until_ns - self.until_ns) / EPOCH_NS;
+                self.total.add(&self.unit, epochs);
+                if self.limit_ns != u64::MAX {
+                    self.limiter.spend(self.unit.epochs[0].cpu_fj * u128::from(epochs));
+                }
                 self.until_ns = same_until_ns;
             } else {
                 self.epoch(cores, floor);
@@ -344,6 +385,6 @@ impl Metering for Meter {
 
     fn is_calm(&self, changed_ns: u64) -> bool {
         let last_ns = changed_ns.max(self.calm_ns);
-        self.until_ns >= last_ns + 3 * EPOCH_NS && self.due_ns == u64::MAX
+        self.until_ns >= last_ns + 3 * EPOCH_NS && self.due_ns.min(self.limit_ns) == u64::MAX
     }
 }

@@ -30,6 +30,7 @@ mod meter;
 mod naive;
 mod order;
 mod plain;
+mod quota;
 mod request;
 mod scheduled;
 mod sensors;

@@ -9,6 +9,7 @@ use pilotlight_plant::Topology;
 use super::core::Core;
 use super::floor::{Change, Floor};
 use super::meter::{EPOCH_NS, Metering, Total, members};
+use crate::limiter::Limiter;
 use crate::machine::Speed;
 use crate::power::{Overlap, PPM, PowerModel, Spent};
 use crate::scenario::Scenario;
@@ -35,6 +36,7 @@ pub(crate) struct PlainMeter {
     /// How long each core fills statistics, once in how long.
     filling: (u64, u64),
     cores: Vec<History>,
+    limiter: Limiter,
     now_ns: u64,
     total: Total,
 }
@@ -58,6 +60,7 @@ impl PlainMeter {
             topology: scenario.topology.clone(),
             filling: (0, 1),
             cores: vec![history; scenario.topology.len()],
+            limiter: Limiter::new(&scenario.machine),
             now_ns: 0,
         }
     }
@@ -65,17 +68,23 @@ impl PlainMeter {
     fn epoch(&mut self, cores: &mut [Core], floor: &mut Floor<'_>) {
         let from_ns = self.now_ns;
         self.now_ns += EPOCH_NS;
-        let speed = self.speed;
+        let (speed, ceiling_khz) = (self.speed, self.limiter.ceiling_khz());
+        let before_fj = self.total.epochs[0].cpu_fj;
         let spent: Vec<Spent> = self
             .cores
             .iter_mut()
             .zip(&mut *cores)
             .map(|(history, core)| {
                 history.states.extend(core.changes.drain(..));
-                history.spent(from_ns, from_ns + EPOCH_NS, &speed)
+                history.spent(from_ns, from_ns + EPOCH_NS, &speed, ceiling_khz)
             })
             .collect();
         self.spend(&spent);
+        self.limiter.spend(self.total.epochs[0].cpu_fj - before_fj);
+        if self.limiter.look(self.now_ns) {
+            let (khz, limit_uw) = (self.limiter.ceiling_khz(), self.limiter.limit_uw());
+            floor.recorder.note(self.now_ns, What::Limited, u64::from(khz), limit_uw);
+        }
         for (index, history) in self.cores.iter_mut().enumerate() {
             history.awake_ns = spent[index].awake_ns;
             if history.follow(self.now_ns, &speed) {
@@ -87,9 +96,11 @@ impl PlainMeter {
 
     /// Adds up an epoch.
     fn spend(&mut self, spent: &[Spent]) {
+        let ceiling_khz = self.limiter.ceiling_khz();
         for (history, spent) in self.cores.iter().zip(spent) {
             self.total.awake_ns += spent.awake_ns;
-            self.total.capacity_ns += spent.awake_ns * u64::from(history.khz) / u64::from(self.speed.max_khz);
+            let khz = history.khz.min(ceiling_khz);
+            self.total.capacity_ns += spent.awake_ns * u64::from(khz) / u64::from(self.speed.max_khz);
         }
         for (model, epoch) in self.models.iter().zip(&mut self.total.epochs) {
             let billed = |spent: Spent| if model.exits_at_rest() { spent.exit_at_rest() } else { spent };
@@ -119,7 +130,8 @@ impl PlainMeter {
         let Speed { max_khz, stalled_ppm, sibling_gain_ppm, .. } = self.speed;
         for id in self.topology.cores() {
             let stalled = u64::from(stalled_ppm);
-            let slowed = stalled + (PPM - stalled) * u64::from(max_khz) / u64::from(self.cores[id.index()].khz);
+            let khz = self.cores[id.index()].khz.min(self.limiter.ceiling_khz());
+            let slowed = stalled + (PPM - stalled) * u64::from(max_khz) / u64::from(khz);
             let filled = slowed * (PPM + self.filling.0 * PPM / self.filling.1) / PPM;
             let busy_ppm = match self.topology.sibling(id) {
                 Some(sibling) => self.cores[sibling.index()].awake_ns * PPM / EPOCH_NS,
@@ -136,7 +148,7 @@ impl PlainMeter {
 
 impl History {
     /// How the time from `from_ns` until `to_ns` was spent.
-    fn spent(&mut self, from_ns: u64, to_ns: u64, speed: &Speed) -> Spent {
+    fn spent(&mut self, from_ns: u64, to_ns: u64, speed: &Speed, ceiling_khz: u32) -> Spent {
         let common_ns = |begin_ns: u64, end_ns: u64| end_ns.min(to_ns).saturating_sub(begin_ns.max(from_ns));
         let (mut awake_ns, mut exit_ns) = (0, 0);
         for (place, change) in self.states.iter().enumerate() {
@@ -150,7 +162,7 @@ impl History {
         }
         let begun = self.states.iter().filter(|change| change.at_ns < to_ns).count();
         self.states.drain(..begun.saturating_sub(1));
-        let step = (speed.min_khz..self.khz).step_by(speed.step_khz.max(1) as usize).count();
+        let step = (speed.min_khz..self.khz.min(ceiling_khz)).step_by(speed.step_khz.max(1) as usize).count();
         Spent { awake_ns, exit_ns, look_ns: 0, step, low: self.low }
     }
 
@@ -197,6 +209,10 @@ impl Metering for PlainMeter {
         let steps = (min_khz..=max_khz.saturating_add(step_khz)).step_by(step_khz.max(1) as usize);
         let nearest = steps.min_by_key(|step| (step.abs_diff(khz), Reverse(*step))).unwrap_or(max_khz);
         self.cores[core].orders.push((at_ns, nearest.min(max_khz)));
+    }
+
+    fn limit(&mut self, at_ns: u64, limit_uw: Option<u64>) {
+        self.limiter.order(at_ns, limit_uw);
     }
 
     fn account(&mut self, to_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>) {

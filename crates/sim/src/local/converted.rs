@@ -6,7 +6,7 @@ use super::load::Load;
 use super::machine::{Local, Power};
 use crate::jobs::{Job, JobCosts, Scheduled};
 use crate::machine::{
-    ByState, DirectorCosts, Family, KernelCosts, Machine, Network, PollCosts, Power as Watts, ScheduledPower,
+    ByState, DirectorCosts, Family, KernelCosts, Limits, Machine, Network, PollCosts, Power as Watts, ScheduledPower,
     SleepCosts, Speed,
 };
 use crate::scenario::{Scenario, Sensors, Workload};
@@ -107,6 +107,7 @@ impl Local {
             },
             network: Network { ports: 1, port_mbit_s: 1, round_trip_ns: 2, overhead_bytes: 0 },
             power: self.power.watts(u64::from(host.cores)),
+            limits: Limits::default(),
             jobs: JobCosts {
                 job_ns: costs.job_ns,
                 submit_ns: costs.submit_ns,

@@ -4,7 +4,7 @@
 use pilotlight_plant::{Policy, Topology};
 use pilotlight_sim::jobs::JobCosts;
 use pilotlight_sim::machine::{
-    ByState, DirectorCosts, Family, KernelCosts, Machine, Network, PollCosts, Power, SleepCosts, Speed,
+    ByState, DirectorCosts, Family, KernelCosts, Limits, Machine, Network, PollCosts, Power, SleepCosts, Speed,
 };
 use pilotlight_sim::scenario::{Connection, Kind, Phase, Rate, Scenario, Sensors, Spacing, Workload};
 use pilotlight_sim::ssd::SsdModel;
@@ -81,6 +81,7 @@ pub(crate) fn machine() -> Machine {
             scheduled: None,
         },
         jobs: JobCosts::default(),
+        limits: Limits::default(),
     }
 }
 

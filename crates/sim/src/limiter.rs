@@ -1,0 +1,182 @@
+//! A power limit of the CPU package, as its firmware keeps it (RAPL): it lowers the highest frequency of all cores.
+//!
+//! **Rule.** At the end of each period the mean power of the period is compared with the limit. The ceiling goes to the highest
+//! frequency at which the model expects the package at or below the limit, if all power above the deep state follows the frequency as that of a
+//! polling core does. That is more than does, so that cuts are too small and raises too, and the ceiling comes to its place from one
+//! side. Below the lowest frequency there is nothing to lower: the limit is then not kept.
+//!
+//! Members of the family of power run at the same frequencies; the machine's own power decides.
+
+use std::collections::VecDeque;
+
+use crate::machine::{Machine, Speed};
+use crate::power::PowerModel;
+
+/// The limit of a package, and the ceiling that follows from it.
+#[derive(Clone, Debug)]
+pub(crate) struct Limiter {
+    model: PowerModel,
+    speed: Speed,
+    period_ns: u64,
+    /// Limits that are still to come: when, in microwatts; `None` for none.
+    orders: VecDeque<(u64, Option<u64>)>,
+    limit_uw: Option<u64>,
+    /// Of the present period, in femtojoules.
+    spent_fj: u128,
+    /// When the present period began, if it is looked at.
+    since_ns: Option<u64>,
+    /// Steps above the lowest frequency.
+    ceiling: usize,
+    top: usize,
+}
+
+impl Limiter {
+    /// Without a limit.
+    pub(crate) fn new(machine: &Machine) -> Self {
+        let Speed { min_khz, max_khz, step_khz, .. } = machine.speed;
+        let top = (max_khz - min_khz).div_ceil(step_khz.max(1)) as usize;
+        Self {
+            model: PowerModel::new(&machine.power, &machine.speed),
+            speed: machine.speed,
+            period_ns: machine.limits.power_period_ns.max(1),
+            orders: VecDeque::new(),
+            limit_uw: None,
+            spent_fj: 0,
+            since_ns: None,
+            ceiling: top,
+            top,
+        }
+    }
+
+    /// From `at_ns` on there is this limit.
+    pub(crate) fn order(&mut self, at_ns: u64, limit_uw: Option<u64>) {
+        self.orders.push_back((at_ns, limit_uw));
+    }
+
+    /// Whether the ceiling can change without another order.
+    pub(crate) fn is_active(&self) -> bool {
+        self.limit_uw.is_some() || !self.orders.is_empty() || self.ceiling < self.top
+    }
+
+    /// When the present period ends, the first moment after `now_ns` at which the ceiling can change; never without a limit.
+    pub(crate) fn due_ns(&self, now_ns: u64) -> u64 {
+        if self.is_active() { (now_ns / self.period_ns + 1) * self.period_ns } else { u64::MAX }
+    }
+
+    /// The package has taken so much.
+    pub(crate) fn spend(&mut self, energy_fj: u128) {
+        self.spent_fj += energy_fj;
+    }
+
+    /// A period ends, if `now_ns` is the end of one; whether the ceiling has changed.
+    pub(crate) fn look(&mut self, now_ns: u64) -> bool {
+        if !now_ns.is_multiple_of(self.period_ns) {
+            return false;
+        }
+        let before = self.ceiling;
+        let spent_fj = std::mem::take(&mut self.spent_fj);
+        if let (Some(limit_uw), Some(since_ns)) = (self.limit_uw, self.since_ns) {
+            let mean_uw = (spent_fj / u128::from(now_ns - since_ns)) as u64;
+            self.ceiling = self.model.ceiling(mean_uw, limit_uw, self.ceiling);
+        }
+        while let Some(&(_, limit_uw)) = self.orders.front().filter(|(at_ns, _)| *at_ns < now_ns) {
+            self.orders.pop_front();
+            self.limit_uw = limit_uw;
+        }
+        self.since_ns = self.limit_uw.map(|_| now_ns);
+        if self.limit_uw.is_none() {
+            self.ceiling = self.top;
+        }
+        self.ceiling != before
+    }
+
+    /// The highest frequency that it allows.
+    pub(crate) fn ceiling_khz(&self) -> u32 {
+        let Speed { min_khz, max_khz, step_khz, .. } = self.speed;
+        (min_khz + self.ceiling as u32 * step_khz).min(max_khz)
+    }
+
+    /// The limit in microwatts, or 0.
+    pub(crate) fn limit_uw(&self) -> u64 {
+        self.limit_uw.unwrap_or(0)
+    }
+}
+
+impl PowerModel {
+    /// The highest frequency, in steps above the lowest, at which the package is expected at or below a limit, where it draws
+    /// `mean_uw` with the ceiling `now`.
+    fn ceiling(&self, mean_uw: u64, limit_uw: u64, now: usize) -> usize {
+        let (levels, deep_uw) = (self.levels(), self.deep_uw());
+        let above_uw = u128::from(mean_uw.saturating_sub(deep_uw));
+        let expected_uw =
+            |level: u64| u128::from(deep_uw) + above_uw * u128::from(level) / u128::from(levels[now].max(1));
+        let fits = |&level: &u64| expected_uw(level) <= u128::from(limit_uw);
+        let highest = levels.iter().rposition(fits).unwrap_or(0);
+        // Over the limit it goes down, however little the model expects of a step.
+        if mean_uw > limit_uw { highest.min(now.saturating_sub(1)) } else { highest }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{ByState, Family, Power};
+
+    const W: u64 = 1_000_000;
+    const SPEED: Speed = Speed {
+        min_khz: 1_000_000,
+        max_khz: 3_000_000,
+        step_khz: 100_000,
+        transition_ns: 0,
+        transition_restarts: false,
+        stalled_ppm: 0,
+        sibling_gain_ppm: 0,
+    };
+
+    /// Deep 40 W, all polling 60 to 200 W, with the square of the frequency.
+    fn model() -> PowerModel {
+        let cpu_uw = ByState { poll: 200 * W, slow: 60 * W, shallow: 50 * W, deep: 40 * W };
+        let family = Family {
+            package_ppm: 0,
+            sibling_saves_ppm: 0,
+            frequency_exponent: 2.0,
+            others_exponent: 1.0,
+            kernel_idles_deep: false,
+            exit_at_rest: false,
+        };
+        let power = Power {
+            physical_cores: 8,
+            cpu_uw,
+            others_uw: cpu_uw,
+            drives_idle_uw: 0,
+            read_4k_nj: 0,
+            write_4k_nj: 0,
+            family,
+            scheduled: None,
+        };
+        PowerModel::new(&power, &SPEED)
+    }
+
+    /// From any ceiling it comes to the highest at which the limit is kept, and stays there.
+    #[test]
+    fn the_ceiling_ends_where_the_limit_is_kept_and_no_lower() {
+        let model = model();
+        let true_uw = |ceiling: usize| 50 * W + 150 * W * model.levels()[ceiling] / 1_000_000;
+        for limit_w in [55, 60, 70, 100, 150, 199, 200, 300] {
+            let fits = |ceiling: &usize| true_uw(*ceiling) <= limit_w * W;
+            let highest = (0..=20).rev().find(fits).unwrap_or(0);
+            for first in 0..=20 {
+                let mut ceiling = first;
+                let mut path = vec![first];
+                for _ in 0..60 {
+                    ceiling = model.ceiling(true_uw(ceiling), limit_w * W, ceiling);
+                    path.push(ceiling);
+                }
+                assert!(ceiling <= highest && ceiling + 1 >= highest, "{limit_w} W from {first}: {path:?}");
+                assert_eq!(path[59], path[60], "it stays: {path:?}");
+                let above = path.iter().position(fits).unwrap_or(0);
+                assert!(path[above..].iter().all(fits) || highest == 0, "never above again: {path:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! A quota of CPU time and a power limit: both engines agree under them, no law is broken, and each does what it is said to.
+
+mod support;
+
+use pilotlight_plant::{
+    Capabilities, Command, Completions, CoreId, Goals, Kind, KnobId, Next, Of, Policy, Sample, SleepGoal, Start,
+    ThreadId, Unsupported, Wants,
+};
+use pilotlight_sim::accountant::Accountant;
+use pilotlight_sim::engine::{run_naive, run_traced};
+use pilotlight_sim::outcome::Outcome;
+use pilotlight_sim::run;
+use pilotlight_sim::scenario::{Rate, Scenario, Sensors};
+use pilotlight_sim::trace::Record;
+
+const MS: u64 = 1_000_000;
+
+/// Commands of each interval, one after the other.
+struct Setter {
+    interval_ns: u64,
+    commands: std::vec::IntoIter<Vec<Command>>,
+}
+
+impl Setter {
+    fn boxed(interval_ns: u64, commands: Vec<Vec<Command>>) -> Box<dyn Policy> {
+        Box::new(Self { interval_ns, commands: commands.into_iter() })
+    }
+}
+
+impl Policy for Setter {
+    fn name(&self) -> &'static str {
+        "setter"
+    }
+    fn wants(&self) -> Wants {
+        Wants { interval_ns: Some(self.interval_ns), ..Wants::default() }
+    }
+    fn start(&mut self, _start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        out.extend(self.commands.next().unwrap_or_default());
+        Ok(Next::at(0))
+    }
+    fn on_interval(&mut self, _sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
+        out.extend(self.commands.next().unwrap_or_default());
+        Next::at(0)
+    }
+    fn on_goals(&mut self, _now_ns: u64, _goals: &Goals, _out: &mut Vec<Command>) {}
+}
+
+fn capabilities(scenario: &Scenario) -> Capabilities {
+    pilotlight_sim::engine::capabilities(scenario)
+}
+
+/// The knob of a kind that there is one of.
+fn knob(scenario: &Scenario, kind: Kind) -> KnobId {
+    capabilities(scenario).knobs_of(kind).next().unwrap().0
+}
+
+/// Runs in both engines, whose traces are the same, and which breaks no law.
+fn checked(scenario: &Scenario, interval_ns: u64, commands: &[Vec<Command>]) -> Outcome {
+    println!("{commands:?}");
+    checked_under(scenario, || Setter::boxed(interval_ns, commands.to_vec()))
+}
+
+fn checked_under(scenario: &Scenario, policy: impl Fn() -> Box<dyn Policy>) -> Outcome {
+    let (mut fast, mut plain) = (Vec::new(), Vec::new());
+    let outcome = run_traced(scenario, policy(), &mut fast).unwrap();
+    let expected = run_naive(scenario, policy(), &mut plain).unwrap();
+    assert!(fast == plain, "{}", first_difference(&fast, &plain));
+    assert_eq!(outcome, expected);
+    let mut accountant = Accountant::new(scenario);
+    std::io::Write::write_all(&mut accountant, &fast).unwrap();
+    if let Err(violations) = accountant.finish(&outcome) {
+        panic!("{violations:?}");
+    }
+    outcome
+}
+
+fn first_difference(one: &[u8], other: &[u8]) -> String {
+    let (one, other) = (one.as_chunks::<{ Record::BYTES }>().0, other.as_chunks::<{ Record::BYTES }>().0);
+    let at = one.iter().zip(other).position(|(one, other)| one != other).unwrap_or(one.len().min(other.len()));
+    let around = |all: &[[u8; Record::BYTES]]| -> Vec<_> {
+        all[at.saturating_sub(3)..all.len().min(at + 2)].iter().map(Record::decode).collect()
+    };
+    format!("record {at}: {:#?} and {:#?}", around(one), around(other))
+}
+
+/// A period of 2 ms, so that short runs have several.
+fn scenario(cores: u16, rate: f64, duration_ns: u64, seed: u64) -> Scenario {
+    let mut scenario = support::scenario(cores, 2, rate, duration_ns, seed);
+    scenario.machine.limits.quota_period_ns = 2 * MS;
+    scenario.machine.limits.power_period_ns = MS / 2;
+    scenario.series_ns = duration_ns / 4;
+    scenario
+}
+
+/// Numbers that look random and are the same for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+
+    fn command(&mut self, scenario: &Scenario) -> Command {
+        let all = capabilities(scenario);
+        let cores = scenario.topology.len() as u64;
+        let (thread, to) = (ThreadId(self.below(u64::from(scenario.threads)) as u16), CoreId(self.below(cores) as u16));
+        match self.below(9) {
+            0 => Command::Move { thread, to },
+            1 => Command::Sleep { core: to, goal: SleepGoal { wake_within_ns: self.below(60_000) } },
+            2 => Command::Completions { thread, how: Completions::Interrupt },
+            3 => Command::Completions { thread, how: Completions::Poll },
+            kind => {
+                let knob = match kind {
+                    4 => all.find_knob(Of::Core(to), Kind::FrequencyKhz),
+                    5 | 6 => all.knobs_of(Kind::LimitUw).next(),
+                    _ => all.knobs_of(Kind::QuotaPpm).next(),
+                };
+                let (id, knob) = knob.unwrap();
+                let (lowest, highest) = (knob.values.lowest().unwrap(), knob.values.highest().unwrap());
+                let value = lowest + (highest - lowest) * self.below(11) / 10;
+                Command::Set { knob: id, value }
+            }
+        }
+    }
+}
+
+#[test]
+fn both_engines_agree_whatever_is_set() {
+    for seed in 0..24 {
+        let mut dice = Dice(seed);
+        let mut scenario = scenario(1 + dice.below(6) as u16, 3_000.0 * 10_f64.powi(seed as i32 % 3), 24 * MS, seed);
+        scenario.machine.power.family.kernel_idles_deep = seed % 2 == 0;
+        scenario.machine.kernel.deep_residency_ns = 300_000;
+        scenario.machine.speed.step_khz = [50_000, 70_000, 300_000][seed as usize % 3];
+        if scenario.topology.len() == 1 {
+            continue; // no workers, so no quota
+        }
+        let commands: Vec<Vec<Command>> =
+            (0..40).map(|_| (0..dice.below(3)).map(|_| dice.command(&scenario)).collect()).collect();
+        checked(&scenario, 350_000, &commands);
+    }
+}
+
+#[test]
+fn a_worker_that_has_used_its_quota_does_not_poll_until_the_period_ends() {
+    let (scenario, idle) = (scenario(4, 20_000.0, 40 * MS, 1), scenario(4, 0.0, 40 * MS, 1));
+    let all = checked(&scenario, 50 * MS, &[]);
+    let set = |ppm: u64| vec![vec![Command::Set { knob: knob(&scenario, Kind::QuotaPpm), value: 3 * ppm }]];
+    let quarter = checked(&scenario, 50 * MS, &set(250_000));
+    let awake_ns = |outcome: &Outcome| outcome.series.iter().map(|stretch| stretch.awake_ns).sum::<u64>();
+    // The main core is not limited: 40 ms, and a fourth of it for each of three workers.
+    let expected_ns = 40 * MS + 3 * 10 * MS;
+    assert!(awake_ns(&quarter).abs_diff(expected_ns) < MS / 2, "{} ns", awake_ns(&quarter));
+    assert_eq!(awake_ns(&all), 4 * 40 * MS);
+    assert!(quarter.energy.cpu_uj < all.energy.cpu_uj);
+    let p99_ns = |outcome: &Outcome| outcome.latency[0].1.quantile(0.99);
+    assert!(p99_ns(&all) < MS && (MS..2 * MS).contains(&p99_ns(&quarter)), "{} {}", p99_ns(&all), p99_ns(&quarter));
+    assert_eq!(awake_ns(&checked(&idle, 50 * MS, &set(1_000_000))), 4 * 40 * MS, "no quota");
+}
+
+#[test]
+fn a_quota_that_is_lifted_ends_the_throttling_at_once() {
+    let mut scenario = scenario(2, 20_000.0, 40 * MS, 1);
+    scenario.machine.limits.quota_period_ns = 40 * MS;
+    let set = |value| vec![Command::Set { knob: knob(&scenario, Kind::QuotaPpm), value }];
+    let outcome = checked(&scenario, 10 * MS, &[set(100_000), set(1_000_000)]);
+    let awake_ns: u64 = outcome.series.iter().map(|stretch| stretch.awake_ns).sum();
+    assert!(awake_ns.abs_diff((40 + 4 + 30) * MS) < MS / 2, "{awake_ns} ns");
+}
+
+#[test]
+fn a_power_limit_is_kept_by_lower_frequencies() {
+    let scenario = scenario(48, 200_000.0, 80 * MS, 1);
+    let watts = |outcome: &Outcome| {
+        let last = &outcome.series[3];
+        last.energy.cpu_uj as f64 / (scenario.duration_ns / 4) as f64 * 1e3
+    };
+    let set = |value| vec![vec![Command::Set { knob: knob(&scenario, Kind::LimitUw), value }]];
+    for limit_w in [240, 200, 180, 160, 150] {
+        let outcome = run(&scenario, Setter::boxed(100 * MS, set(limit_w * 1_000_000))).unwrap();
+        let limit_w = limit_w as f64;
+        assert!((limit_w - 4.0..=limit_w + 0.01).contains(&watts(&outcome)), "{} of {limit_w} W", watts(&outcome));
+    }
+    let lowest = run(&scenario, Setter::boxed(100 * MS, set(60_000_000))).unwrap();
+    assert!((watts(&lowest) - 144.0).abs() < 0.1, "the lowest frequency of all cores: {} W", watts(&lowest));
+    let free = run(&scenario, Setter::boxed(100 * MS, set(244_000_000))).unwrap();
+    assert!((watts(&free) - 244.0).abs() < 0.1, "no limit: {} W", watts(&free));
+}
+
+/// Where the drives limit a closed loop, a power limit costs watts and hardly any requests; further down it costs both. PASS's machine has such a
+/// knee (Figure 6: 160 W and no limit have the same throughput).
+#[test]
+fn throughput_over_power_has_a_knee() {
+    let mut scenario = scenario(8, 0.0, 40 * MS, 3);
+    for connection in &mut scenario.workload.connections {
+        (connection.depth, connection.phases[0].rate) = (8, Rate::Unlimited);
+    }
+    let limit = knob(&scenario, Kind::LimitUw);
+    let at = |w: u64| {
+        let set = vec![vec![Command::Set { knob: limit, value: w * 1_000_000 }]];
+        let outcome = run(&scenario, Setter::boxed(50 * MS, set)).unwrap();
+        (outcome.requests.answered as f64, outcome.energy.cpu_uj as f64)
+    };
+    let (free, knee, below) = (at(244), at(108), at(100));
+    assert!(knee.0 > 0.99 * free.0 && knee.1 < 0.93 * free.1, "{knee:?} of {free:?}");
+    assert!(below.0 < 0.9 * free.0, "{below:?} of {free:?}");
+}
+
+/// Readings every 2 ms, of server and package.
+fn budgeted(duration_ns: u64, seed: u64) -> Scenario {
+    let mut scenario = scenario(8, 200_000.0, duration_ns, seed);
+    scenario.series_ns = 2 * MS;
+    scenario.sensors = Sensors { window_ns: 2 * MS, lag_ns: MS, silent: vec![(200 * MS, 212 * MS)] };
+    let budget = |w: u64| Goals { budget_uw: Some(w * 1_000_000), ..Goals::default() };
+    let (high, low) = (budget(355), budget(345));
+    scenario.goals = vec![(20 * MS + 1, high), (150 * MS, low), (300 * MS, Goals::default())];
+    scenario
+}
+
+const SETTINGS: [(&str, &str); 2] = [("interval", "2ms"), ("blind_after", "20ms")];
+
+#[test]
+fn policies_under_a_budget_do_the_same_in_both_engines_and_are_left_out_rightly() {
+    for (name, seed) in [("rapl-only", 1), ("cpu-bandwidth", 2)] {
+        let mut scenario = budgeted(320 * MS, seed);
+        let outcome = checked_under(&scenario, || support::policy(name, &SETTINGS));
+        scenario.eager = true;
+        let mut eager = run(&scenario, support::policy(name, &SETTINGS)).unwrap();
+        assert!(outcome.decisions.asked <= eager.decisions.asked);
+        eager.decisions = outcome.decisions;
+        assert_eq!(outcome, eager, "{name}");
+    }
+}
+
+#[test]
+fn both_policies_keep_the_budget_and_lift_the_cap_with_it() {
+    for name in ["rapl-only", "cpu-bandwidth"] {
+        let scenario = budgeted(320 * MS, 3);
+        let outcome = run(&scenario, support::policy(name, &SETTINGS)).unwrap();
+        let watts: Vec<f64> = outcome.series.iter().map(|stretch| stretch.energy.system_uj() as f64 / 2e3).collect();
+        let mean = |from_ms: usize, to_ms: usize| {
+            watts[from_ms / 2..to_ms / 2].iter().sum::<f64>() / ((to_ms - from_ms) / 2) as f64
+        };
+        println!("{name}: {watts:?} {:?}", outcome.view);
+        let (free, high, low, lifted) = (mean(0, 20), mean(120, 150), mean(270, 300), mean(310, 320));
+        assert!((346.0..355.0 * 1.005).contains(&high), "{name}: {high}");
+        assert!((335.0..345.0 * 1.005).contains(&low), "{name}: {low}");
+        assert!((lifted - free).abs() < 2.0, "{name}: {free} and {lifted}");
+    }
+}
