@@ -11,6 +11,7 @@ use pilotlight_drive::Roots;
 use serde::{Deserialize, Serialize};
 
 use crate::changes::{Change, cpus};
+pub use find::drive_of;
 
 /// What is to be set. What is left out stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

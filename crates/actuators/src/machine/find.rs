@@ -17,8 +17,12 @@ pub(super) fn block(roots: &Roots, path: Option<&Path>) -> Result<String, String
         )
     };
     let folder = by_name(roots, path).or_else(|| by_number(roots, path)).ok_or_else(why)?;
-    let whole = if folder.join("partition").exists() { folder.parent().ok_or_else(why)? } else { &folder };
-    name_of(whole).ok_or_else(why)
+    whole(&folder).and_then(name_of).ok_or_else(why)
+}
+
+/// The folder of the whole device, by its own or that of a partition.
+fn whole(folder: &Path) -> Option<&Path> {
+    if folder.join("partition").exists() { folder.parent() } else { Some(folder) }
 }
 
 /// The devices with a scheduler behind `path`: with multipath the device itself has none, but each way to it has
@@ -91,12 +95,17 @@ pub(super) fn number(roots: &Roots, block: &str) -> Result<String, String> {
     Ok(text.trim().to_owned())
 }
 
-/// The NVMe controller of a device, such as `nvme0`. With multipath a device belongs to a subsystem, which can have several.
+/// The NVMe controller of what `path` is or lies on, such as `nvme0`.
 pub(super) fn controller(roots: &Roots, path: Option<&Path>) -> Result<String, String> {
     const HELP: &str = "name its controller with machine.drive, such as drive = \"nvme0\"";
     let block = block(roots, path).map_err(|why| format!("{why}, or {HELP}"))?;
-    let device = roots.sys.join("block").join(&block).join("device");
-    let none = || format!("{block} is not an NVMe drive's; {HELP}");
+    controller_of(roots, &block).map_err(|why| format!("{why}; {HELP}"))
+}
+
+/// The NVMe controller of a whole block device. With multipath a device belongs to a subsystem, which can have several.
+fn controller_of(roots: &Roots, block: &str) -> Result<String, String> {
+    let device = roots.sys.join("block").join(block).join("device");
+    let none = || format!("{block} is not an NVMe drive's");
     let folder = fs::canonicalize(device).map_err(|_| none())?;
     let name = name_of(&folder).ok_or_else(none)?;
     if is_controller(&name) {
@@ -109,7 +118,26 @@ pub(super) fn controller(roots: &Roots, path: Option<&Path>) -> Result<String, S
     match names.as_slice() {
         [] => Err(none()),
         [one] => Ok(one.clone()),
-        several => Err(format!("{block} has several controllers ({}); {HELP}", several.join(", "))),
+        several => Err(format!("{block} has several controllers ({})", several.join(", "))),
+    }
+}
+
+/// The NVMe controller of this machine that a block device, or a partition of one, belongs to, such as `nvme0`, or why it has none;
+/// `None` for a path that is no block device.
+pub fn drive_of(roots: &Roots, path: &Path) -> Option<Result<String, String>> {
+    let is_device = fs::metadata(path).is_ok_and(|about| about.file_type().is_block_device());
+    let folder = by_name(roots, path).or_else(|| is_device.then(|| by_number(roots, path)).flatten())?;
+    let whole = whole(&folder).and_then(name_of)?;
+    Some(controller_of(roots, &whole).and_then(|drive| local(roots, drive)))
+}
+
+/// A controller of this machine, not one across a network.
+fn local(roots: &Roots, drive: String) -> Result<String, String> {
+    let transport = fs::read_to_string(roots.sys.join("class/nvme").join(&drive).join("transport"));
+    match transport.as_deref().map(str::trim) {
+        Ok("pcie") => Ok(drive),
+        Ok(other) => Err(format!("{drive} is not in this machine (transport {other})")),
+        Err(error) => Err(format!("cannot say where {drive} is: {error}")),
     }
 }
 

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use pilotlight_actuators::Roots;
 use pilotlight_actuators::changes::{self, Error, Options};
 use pilotlight_actuators::knobs::{Knobs as Found, Wanted, list};
+use pilotlight_actuators::machine::drive_of;
 use pilotlight_plant::{Knob, KnobId, Refusal};
 use pilotlight_reactor::{Actuation, Knobs, Machine};
+use pilotlight_target::config::ServerConfig;
 use tracing::{debug, info, warn};
 
 /// This machine, by its knobs.
@@ -43,20 +45,44 @@ impl Machine for ThisMachine {
     }
 }
 
-/// What the reactors on these CPUs can set. Nothing is changed.
-pub(super) fn look(cores: &[Option<u32>]) -> Vec<Knob> {
-    list(&Roots::default(), &wanted(cores))
+/// What the reactors on these CPUs can set for this server. Nothing is changed.
+pub(super) fn look(config: &ServerConfig, cores: &[Option<u32>]) -> Vec<Knob> {
+    let roots = Roots::default();
+    let drives = drives(&roots, config).into_iter().filter_map(|(_, drive)| drive.ok()).collect();
+    list(&roots, &wanted(cores, drives))
 }
 
-/// Starts what sets knobs for the reactors on these CPUs; `None` where nothing can be set, which is only said to who looks for it:
-/// most policies do not need any, and one that does says so. What a killed process left behind is put back first.
-pub(super) fn open(cores: &[Option<u32>]) -> Option<Arc<dyn Knobs>> {
-    open_in(&Roots::default(), &changes::fresh(), cores)
+/// Starts what sets knobs for the reactors on these CPUs, and for the drives that hold namespaces now; `None` where nothing can be set,
+/// which is only said to who looks for it: most policies do not need any, and one that does says so. What a killed process left behind
+/// is put back first.
+pub(super) fn open(config: &ServerConfig, cores: &[Option<u32>]) -> Option<Arc<dyn Knobs>> {
+    let roots = Roots::default();
+    let mut wanted = wanted(cores, Vec::new());
+    for (path, drive) in drives(&roots, config) {
+        match drive {
+            Ok(drive) => wanted.drives.push(drive),
+            Err(why) => info!("the power state of {} cannot be set: {why}", path.display()),
+        }
+    }
+    open_in(&roots, &changes::fresh(), &wanted)
 }
 
-fn open_in(roots: &Roots, journal: &Path, cores: &[Option<u32>]) -> Option<Arc<dyn Knobs>> {
+/// The NVMe drives that hold namespaces, each once, and the block devices that are none, with the reason.
+fn drives(roots: &Roots, config: &ServerConfig) -> Vec<(PathBuf, Result<String, String>)> {
+    let namespaces = config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
+    let mut drives: Vec<(PathBuf, Result<String, String>)> = Vec::new();
+    for path in namespaces.filter_map(|namespace| namespace.backend.path()) {
+        let Some(drive) = drive_of(roots, path) else { continue };
+        if !drives.iter().any(|(_, known)| *known == drive) {
+            drives.push((path.to_owned(), drive));
+        }
+    }
+    drives
+}
+
+fn open_in(roots: &Roots, journal: &Path, wanted: &Wanted) -> Option<Arc<dyn Knobs>> {
     put_leftovers_back(roots, journal.parent()?);
-    let found = match find(roots, journal, cores) {
+    let found = match find(roots, journal, wanted) {
         Ok(found) => found,
         Err(error) => {
             warn!("nothing of this machine will be set: {error}");
@@ -66,7 +92,7 @@ fn open_in(roots: &Roots, journal: &Path, cores: &[Option<u32>]) -> Option<Arc<d
     if found.list().is_empty() {
         return None;
     }
-    match Actuation::start(Box::new(ThisMachine { found, refused: BTreeSet::new() }), cores) {
+    match Actuation::start(Box::new(ThisMachine { found, refused: BTreeSet::new() }), &wanted.cpus) {
         Ok(actuation) => Some(Arc::new(actuation)),
         Err(error) => {
             warn!("nothing of this machine will be set: cannot start a thread for it: {error}");
@@ -75,14 +101,14 @@ fn open_in(roots: &Roots, journal: &Path, cores: &[Option<u32>]) -> Option<Arc<d
     }
 }
 
-fn find(roots: &Roots, journal: &Path, cores: &[Option<u32>]) -> Result<Found, Error> {
-    let (found, missing) = Found::find(roots, journal, &wanted(cores))?;
+fn find(roots: &Roots, journal: &Path, wanted: &Wanted) -> Result<Found, Error> {
+    let (found, missing) = Found::find(roots, journal, wanted)?;
     missing.iter().for_each(|missing| debug!("{} cannot be set: {}", missing.what, missing.why));
     Ok(found)
 }
 
-fn wanted(cores: &[Option<u32>]) -> Wanted {
-    Wanted { cpus: cores.to_vec(), drives: Vec::new() }
+fn wanted(cores: &[Option<u32>], drives: Vec<String>) -> Wanted {
+    Wanted { cpus: cores.to_vec(), drives }
 }
 
 /// Puts back what processes that were killed have set. What cannot be put back stays in its journal.
@@ -106,7 +132,10 @@ fn left_behind(folder: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::symlink;
     use std::time::{Duration, Instant};
+
+    use pilotlight_target::config::{NamespaceConfig, SubsystemConfig};
 
     use super::*;
 
@@ -121,6 +150,10 @@ mod tests {
         }
         let roots = Roots::below(folder.path());
         (folder, roots, cpufreq.join("scaling_max_freq"))
+    }
+
+    fn on(cores: &[Option<u32>]) -> Wanted {
+        wanted(cores, Vec::new())
     }
 
     fn khz(file: &Path) -> String {
@@ -139,9 +172,9 @@ mod tests {
     fn reactors_are_set_by_the_cpus_that_they_run_on_and_put_back() {
         let (folder, roots, max) = machine();
         let journal = folder.path().join("run/1.jsonl");
-        assert!(open_in(&roots, &journal, &[None]).is_none(), "not pinned");
-        assert!(open_in(&roots, &journal, &[Some(0)]).is_none(), "no cpufreq");
-        let knobs = open_in(&roots, &journal, &[Some(7)]).unwrap();
+        assert!(open_in(&roots, &journal, &on(&[None])).is_none(), "not pinned");
+        assert!(open_in(&roots, &journal, &on(&[Some(0)])).is_none(), "no cpufreq");
+        let knobs = open_in(&roots, &journal, &on(&[Some(7)])).unwrap();
         assert_eq!(knobs.knobs()[0].values.highest(), Some(2_000_000));
         knobs.set(KnobId(0), 1_500_000).unwrap();
         until_it_is(&max, "1500000");
@@ -151,10 +184,57 @@ mod tests {
     }
 
     #[test]
+    fn drives_are_those_of_the_namespaces_by_whatever_name_each_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = Roots::below(folder.path());
+        let at = |path: &str| folder.path().join(path);
+        let write = |path: &str, text: &str| {
+            fs::create_dir_all(at(path).parent().unwrap()).unwrap();
+            fs::write(at(path), text).unwrap();
+        };
+        write("sys/devices/pci/nvme/nvme3/nvme3n1/nvme3n1p2/partition", "2\n");
+        write("sys/devices/pci/nvme/nvme3/transport", "pcie\n");
+        write("sys/devices/net/nvme4/nvme4n1/size", "8\n");
+        write("sys/devices/net/nvme4/transport", "tcp\n");
+        write("sys/devices/virtio/vda/size", "8\n");
+        let link = |from: &str, to: &str| {
+            fs::create_dir_all(at(from).parent().unwrap()).unwrap();
+            symlink(at(to), at(from)).unwrap();
+        };
+        let devices = [("nvme3n1", "pci/nvme/nvme3/nvme3n1"), ("nvme3n1p2", "pci/nvme/nvme3/nvme3n1/nvme3n1p2")];
+        for (name, place) in devices.into_iter().chain([("nvme4n1", "net/nvme4/nvme4n1"), ("vda", "virtio/vda")]) {
+            link(&format!("sys/class/block/{name}"), &format!("sys/devices/{place}"));
+            link(&format!("sys/block/{name}"), &format!("sys/devices/{place}"));
+            write(&format!("dev/{name}"), "");
+        }
+        for (drive, bus) in [("nvme3", "pci/nvme"), ("nvme4", "net")] {
+            link(&format!("sys/class/nvme/{drive}"), &format!("sys/devices/{bus}/{drive}"));
+            link(&format!("sys/devices/{bus}/{drive}/{drive}n1/device"), &format!("sys/devices/{bus}/{drive}"));
+        }
+        link("dev/disk/by-id/nvme-Fast_1-part2", "dev/nvme3n1p2");
+        write("srv/disk.img", "");
+        let paths = ["dev/disk/by-id/nvme-Fast_1-part2", "srv/disk.img", "dev/vda", "dev/nvme3n1", "dev/nvme4n1"];
+        let backends = paths.map(|path| format!("file:{}", at(path).display()).parse().unwrap());
+        let namespace = |(nsid, backend)| NamespaceConfig { nsid, backend, block_size: 512, uuid: None };
+        let subsystem = SubsystemConfig {
+            nqn: "nqn.2024-05.com.example:a".to_owned(),
+            serial: None,
+            allowed_hosts: Vec::new(),
+            namespaces: (1..).zip(backends).map(namespace).collect(),
+        };
+        let config = ServerConfig { subsystems: vec![subsystem], ..ServerConfig::default() };
+        let found = drives(&roots, &config);
+        let [(_, fast), (_, vda), (_, network)] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(fast.as_deref(), Ok("nvme3"));
+        assert!(vda.as_ref().unwrap_err().contains("vda is not an NVMe drive's"), "{vda:?}");
+        assert!(network.as_ref().unwrap_err().contains("transport tcp"), "{network:?}");
+    }
+
+    #[test]
     fn what_a_killed_server_left_is_put_back_before_anything_is_set() {
         let (folder, roots, max) = machine();
         let killed = folder.path().join("run/1.jsonl");
-        let knobs = open_in(&roots, &killed, &[Some(7)]).unwrap();
+        let knobs = open_in(&roots, &killed, &on(&[Some(7)])).unwrap();
         knobs.set(KnobId(0), 1_500_000).unwrap();
         until_it_is(&max, "1500000");
         let left = fs::read_to_string(&killed).unwrap();
@@ -162,7 +242,7 @@ mod tests {
         // As it stands after a kill: set, and on record by a process that does not live.
         fs::write(&killed, left.replacen(&format!("\"pid\":{}", std::process::id()), "\"pid\":0", 1)).unwrap();
         fs::write(&max, "1500000\n").unwrap();
-        let again = open_in(&roots, &folder.path().join("run/2.jsonl"), &[Some(7)]).unwrap();
+        let again = open_in(&roots, &folder.path().join("run/2.jsonl"), &on(&[Some(7)])).unwrap();
         assert_eq!(khz(&max), "2000000");
         assert_eq!(again.knobs()[0].found, 2_000_000);
         assert!(!killed.exists());

@@ -24,7 +24,7 @@ use crate::policies::PolicyChoice;
 pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem> {
     let mut problems: Vec<Problem> = config.listeners.iter().filter_map(address).collect();
     let options = options(operation);
-    let capabilities = Capabilities { knobs: knobs::look(&options.cores), ..capabilities(&options) };
+    let capabilities = Capabilities { knobs: knobs::look(config, &options.cores), ..capabilities(&options) };
     problems.extend(policy(&operation.policy, &options.topology, &capabilities, config.io_threads));
     problems.extend(memory(config));
     problems.extend(operation.admin_socket.as_ref().and_then(control_socket));

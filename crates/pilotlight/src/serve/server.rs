@@ -42,7 +42,7 @@ pub(super) trait Running: Sync {
 
 /// Starts the server that `config` and `operation` describe, its policy in charge.
 pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Result<Box<dyn Running>> {
-    let options = RuntimeOptions { knobs: knobs::open(&operation.reactors.cores), ..options(operation) };
+    let options = RuntimeOptions { knobs: knobs::open(config, &operation.reactors.cores), ..options(operation) };
     let server = Server::start_on(config.clone(), options).context("the server cannot start")?;
     let policy = operation.policy.build().map_err(|unfit| anyhow!("{}: {}", unfit.what, unfit.help))?;
     server.set_policy(policy).context("the server cannot start")?;
