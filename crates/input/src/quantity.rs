@@ -30,6 +30,9 @@ pub const TIMES: &Units = &[
     ("h", 3_600_000_000_000),
 ];
 
+/// Powers, in microwatts.
+pub const POWERS: &Units = &[("uW", 1), ("mW", 1_000), ("W", 1_000_000), ("kW", 1_000_000_000)];
+
 /// Units in which sizes are written.
 const WRITTEN_BYTES: &Units = &[("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 /// Units in which times are written; minutes are written as seconds.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use pilotlight_bench::measure::text;
 use pilotlight_bench::run::sense::is_power as is_power_sensor;
+use pilotlight_sensors::catalogue::open_live;
 use pilotlight_sensors::live::{Live, Said, Value};
 use pilotlight_sensors::{Domain, Missing, Part, Roots, Timing, Unit, clock};
 use serde_json::json;
@@ -55,7 +56,7 @@ pub(crate) struct SensorsArgs {
 
 /// Shows the sensors.
 pub(crate) fn run(args: &SensorsArgs) -> anyhow::Result<ExitCode> {
-    let (mut live, missing) = Live::find(&Roots::default());
+    let (mut live, missing) = open_live(&Roots::default());
     live.read(clock::now_ns);
     if args.watch {
         return watch(args, &mut live, &missing);

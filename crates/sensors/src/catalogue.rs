@@ -4,6 +4,7 @@ use pilotlight_drive::Roots;
 use serde::{Deserialize, Serialize};
 
 use crate::files;
+use crate::live::Live;
 use crate::sensor::{About, Domain, Missing, Open, Sensor};
 use crate::{
     battery, command, cputime, diskstats, frequency, hwmon, idle, ipmi, kernel, modelled, netio, nvme, powersensor3,
@@ -166,8 +167,21 @@ pub fn survey(roots: &Roots) -> Vec<Result<Found, Missing>> {
     open_all(roots).into_iter().map(|sensor| Ok(found(sensor?.about().clone()))).collect()
 }
 
+/// Every sensor that this machine has, and why it has not the others.
+#[must_use]
+pub fn open_live(roots: &Roots) -> (Live, Vec<Missing>) {
+    let (mut sensors, mut missing) = (Vec::new(), Vec::new());
+    for sensor in open_all(roots) {
+        match sensor {
+            Ok(sensor) => sensors.push(sensor),
+            Err(reason) => missing.push(reason),
+        }
+    }
+    (Live::of(sensors), missing)
+}
+
 /// As [`survey`], with the sensors themselves.
-pub fn open_all(roots: &Roots) -> Vec<Result<Box<dyn Sensor>, Missing>> {
+fn open_all(roots: &Roots) -> Vec<Result<Box<dyn Sensor>, Missing>> {
     all().into_iter().flat_map(|config| each_drive(roots, config)).map(|config| config.open(roots)).collect()
 }
 

@@ -1,6 +1,7 @@
 //! Watts and counters in.
 //!
-//! - [`sensor`]: what a sensor is; each sensor is a file of its own below.
+//! - [`sensor`]: what a sensor is; each sensor is a file of its own, here or, where it only reads files of the kernel that tell watts, in
+//!   `pilotlight-power`.
 //! - [`sampler`]: reads sensors, each at its own rate, on one clock, and keeps what came when and at what cost.
 //! - [`energy`]: what the readings add up to. Pure.
 //! - [`catalogue`]: all sensors by name, from a configuration; and a survey of what this machine has. [`live`]: what they say now.
@@ -11,39 +12,33 @@ pub mod battery;
 pub mod catalogue;
 pub mod clock;
 pub mod command;
-pub mod cputime;
 pub mod decimal;
 pub mod diskstats;
-pub mod energy;
-mod files;
 pub mod frequency;
 pub mod hook;
 pub mod http;
-pub mod hwmon;
 pub mod idle;
 pub mod ipmi;
 pub mod kernel;
-pub mod live;
-pub mod modelled;
 pub mod netio;
 pub mod nvme;
 pub mod powersensor3;
-pub mod rapl;
 pub mod rapl_perf;
 pub mod recording;
 pub mod redfish;
 pub mod sampler;
-pub mod sensor;
 mod sys;
 pub mod target;
-pub mod timing;
-mod wide;
+
+use pilotlight_power::{files, wide};
 
 pub use catalogue::{Config, Found, survey};
 pub use pilotlight_drive::Roots;
 pub use recording::Recording;
 
+pub use pilotlight_power::{
+    About, Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Timing, Unit, Why, cputime,
+    energy, hwmon, live, modelled, rapl, sensor, timing,
+};
 pub use sampler::{Planned, Sampler};
-pub use sensor::{About, Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit, Why};
 pub use sys::child::{Usage, wait_for};
-pub use timing::Timing;

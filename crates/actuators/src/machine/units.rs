@@ -1,9 +1,8 @@
 //! Quantities as people write them: `2.1GHz`, `15W`, `500MB/s`. Whole numbers inside; what is finer than those is refused.
 
-use pilotlight_input::quantity::{self, BYTES, Units};
+use pilotlight_input::quantity::{self, BYTES, POWERS, Units};
 
 const FREQUENCIES: &Units = &[("GHz", 1_000_000), ("MHz", 1_000), ("kHz", 1)];
-const POWERS: &Units = &[("mW", 1_000), ("kW", 1_000_000_000), ("W", 1_000_000), ("uW", 1)];
 const TIMES: &Units = &[("us", 1), ("ms", 1_000), ("s", 1_000_000)];
 const SHARES: &Units = &[("%", 10)];
 

@@ -20,9 +20,9 @@ use crate::timing::Timing;
 
 const NAME: &str = "rapl";
 /// The hardware brings its counters up to date about once a millisecond (Intel SDM volume 3, 16.10).
-pub(crate) const UPDATE_NS: u64 = 1_000_000;
+pub const UPDATE_NS: u64 = 1_000_000;
 /// Step of the counters: 2^-14 J, the usual energy unit (Intel SDM volume 4, MSR 606H); with some CPUs it is smaller.
-pub(crate) const QUANTUM_UJ: u64 = 61;
+pub const QUANTUM_UJ: u64 = 61;
 /// No package has more power than this, in microwatts, where nothing else is said: 2 kW.
 const GREATEST_UW: u64 = 2_000_000_000;
 /// No platform has more power than this, in microwatts, where nothing else is said: 8 kW.
@@ -30,11 +30,13 @@ const GREATEST_PLATFORM_UW: u64 = 8_000_000_000;
 /// A counter that shows 0 gets so many milliseconds to move.
 const PATIENCE_MS: u64 = 50;
 
-pub(crate) const ABSENT: &str = "load the kernel module intel_rapl_msr (AMD from family 17h: Linux 5.8 or later); most \
+/// What helps where there is none.
+pub const ABSENT: &str = "load the kernel module intel_rapl_msr (AMD from family 17h: Linux 5.8 or later); most \
     virtual machines have none: measure on the host";
 const DENIED: &str = "run as root, give the program cap_dac_read_search, or let a group read it with a udev rule: \
     SUBSYSTEM==\"powercap\", ACTION==\"add\", RUN+=\"/bin/chgrp -R power /sys%p\", RUN+=\"/bin/chmod -R g+r /sys%p\"";
-pub(crate) const NOT_COUNTING: &str = "virtual machines often show counters that stay at 0: measure on the host";
+/// What helps where it does not increment.
+pub const NOT_COUNTING: &str = "virtual machines often show counters that stay at 0: measure on the host";
 
 /// What is known beforehand about the power of a package.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -1,7 +1,7 @@
 //! What a sensor is: a few domains, each with a kind, a unit and a part of the machine, read on demand. And the two ways in
 //! which it can disappoint: it is [`Missing`], or a reading fails.
 //!
-//! A sensor has no clock and no thread to speak of; the [sampler](crate::sampler) says when. What it reads it hands over as
+//! A sensor has no clock and no thread to speak of; who reads it says when. What it reads it hands over as
 //! it stands: a counter as a counter, with where it wraps. What that adds up to is [`energy`](crate::energy)'s business.
 
 use std::fmt;
@@ -62,7 +62,7 @@ impl About {
     }
 
     /// Adds a domain.
-    pub(crate) fn add(&mut self, domain: Domain) {
+    pub fn add(&mut self, domain: Domain) {
         let timing = domain.timing.or_native(self.native_interval_ns);
         self.domains.push(Domain { timing, ..domain });
     }

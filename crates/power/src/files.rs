@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 /// The text of a small file, without white space around it.
-pub(crate) fn text(path: &Path) -> io::Result<String> {
+pub fn text(path: &Path) -> io::Result<String> {
     Ok(fs::read_to_string(path)?.trim().to_owned())
 }
 
@@ -13,13 +13,13 @@ pub(crate) fn text(path: &Path) -> io::Result<String> {
 ///
 /// # Errors
 /// As of reading; `InvalidData` where it holds none.
-pub(crate) fn number<T: std::str::FromStr>(path: &Path) -> io::Result<T> {
+pub fn number<T: std::str::FromStr>(path: &Path) -> io::Result<T> {
     let text = text(path)?;
     text.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("holds {text:?}, not a number")))
 }
 
 /// The names in a folder, in the order of the numbers in them (`cpu2` before `cpu10`).
-pub(crate) fn names(folder: &Path) -> io::Result<Vec<String>> {
+pub fn names(folder: &Path) -> io::Result<Vec<String>> {
     let entries: io::Result<Vec<_>> = fs::read_dir(folder)?.collect();
     let mut names: Vec<String> =
         entries?.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();

@@ -1,7 +1,7 @@
 //! Energy against a naive oracle: a machine whose true energy is known at every millisecond, and fractions in full.
 
-use pilotlight_sensors::energy::{Energy, EnergyError, Law, Point, Share, Window, energy, sum};
-use pilotlight_sensors::{Counts, Part};
+use pilotlight_power::energy::{Energy, EnergyError, Law, Point, Share, Window, energy, sum};
+use pilotlight_power::{Counts, Part};
 use proptest::prelude::*;
 
 const S: u64 = 1_000_000_000;

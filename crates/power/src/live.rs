@@ -1,10 +1,7 @@
 //! What every sensor of this machine says now: powers and gauges as they are read, counters as their growth since the reading before.
 
-use pilotlight_drive::Roots;
-
-use crate::catalogue;
 use crate::energy::{self, Law, Point, Window};
-use crate::sensor::{Domain, Kind, Missing, Sensor};
+use crate::sensor::{Domain, Kind, Sensor};
 
 /// Sensors that are read again and again.
 pub struct Live {
@@ -40,19 +37,6 @@ pub enum Value {
 }
 
 impl Live {
-    /// Every sensor that this machine has, and why it has not the others.
-    #[must_use]
-    pub fn find(roots: &Roots) -> (Self, Vec<Missing>) {
-        let (mut sensors, mut missing) = (Vec::new(), Vec::new());
-        for sensor in catalogue::open_all(roots) {
-            match sensor {
-                Ok(sensor) => sensors.push(sensor),
-                Err(reason) => missing.push(reason),
-            }
-        }
-        (Self::of(sensors), missing)
-    }
-
     /// Of these sensors.
     #[must_use]
     pub fn of(sensors: Vec<Box<dyn Sensor>>) -> Self {

@@ -38,7 +38,7 @@ impl Timing {
 
     /// With the sensor's native interval where the domain has no update time of its own.
     #[must_use]
-    pub(crate) fn or_native(self, native_interval_ns: u64) -> Self {
+    pub fn or_native(self, native_interval_ns: u64) -> Self {
         if self.update_ns == 0 { Self { update_ns: native_interval_ns, ..self } } else { self }
     }
 

@@ -8,14 +8,14 @@ const ROUND: i64 = 1 << 32;
 
 /// A counter of 32 bits, or a sum of some.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wide {
+pub struct Wide {
     last: i64,
     rounds: i64,
 }
 
 impl Wide {
     /// What it would show with 64 bits.
-    pub(crate) fn take(&mut self, shown: i64) -> i64 {
+    pub fn take(&mut self, shown: i64) -> i64 {
         let fall = self.last - shown;
         if fall > 0 {
             self.rounds += (fall + ROUND / 2) / ROUND;

@@ -24,17 +24,21 @@ pub struct CpuTime {
 
 /// One core's time since boot, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Core {
-    pub(crate) name: String,
-    pub(crate) spent_ns: [i64; 8],
+pub struct Core {
+    /// As the kernel writes it, such as `cpu0`.
+    pub name: String,
+    /// By column of the file.
+    pub spent_ns: [i64; 8],
 }
 
 impl Core {
-    pub(crate) fn idle_ns(&self) -> i64 {
+    /// Idle or waiting for a device, in nanoseconds.
+    pub fn idle_ns(&self) -> i64 {
         self.spent_ns[3] + self.spent_ns[4]
     }
 
-    pub(crate) fn busy_ns(&self) -> i64 {
+    /// Everything else, in nanoseconds.
+    pub fn busy_ns(&self) -> i64 {
         self.spent_ns.iter().sum::<i64>() - self.idle_ns()
     }
 }
@@ -43,7 +47,7 @@ impl Core {
 ///
 /// # Errors
 /// Of reading.
-pub(crate) fn cores(path: &Path) -> std::io::Result<Vec<Core>> {
+pub fn cores(path: &Path) -> std::io::Result<Vec<Core>> {
     let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1) as i64;
     let text = files::text(path)?;
     let core = |line: &str| {
