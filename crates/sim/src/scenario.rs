@@ -1,6 +1,6 @@
 //! What is run: a machine, its drives, a workload, for how long, with which seed.
 
-use pilotlight_plant::{Goals, Topology};
+use pilotlight_plant::{Goals, KnobId, Topology};
 
 use crate::jobs::Scheduled;
 use crate::machine::{Machine, Power};
@@ -36,8 +36,19 @@ pub struct Scenario {
     pub sensors: Sensors,
     /// What the operator asks for from when on, in the order of time; from 0 on nothing, if not said otherwise.
     pub goals: Vec<(u64, Goals)>,
+    /// What comes and goes of the machine, in the order of time.
+    pub changes: Vec<(u64, Change)>,
     /// Call the policy at every tick, also where the contract lets the plant leave it out. For tests.
     pub eager: bool,
+}
+
+/// What comes or goes of a machine while it runs; the policy is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A knob cannot be set any more, and what it had set does not hold any more.
+    KnobGoes(KnobId),
+    /// It can be set again.
+    KnobComes(KnobId),
 }
 
 /// How a machine measures itself.

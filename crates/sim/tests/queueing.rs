@@ -87,6 +87,7 @@ fn scenario(
         eager: false,
         sensors: Sensors::default(),
         goals: Vec::new(),
+        changes: Vec::new(),
     }
 }
 

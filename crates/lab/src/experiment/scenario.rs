@@ -89,6 +89,7 @@ pub fn build(
         eager: false,
         sensors: sim::Sensors::default(),
         goals: Vec::new(),
+        changes: Vec::new(),
     })
 }
 

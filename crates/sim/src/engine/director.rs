@@ -4,19 +4,23 @@
 //! core time; then it carries out the commands one after the other, each with its own cost. What a command changes on another
 //! core, that core sees at its next boundary.
 
+mod changes;
+mod commands;
+
 use pilotlight_plant::{
-    Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Depth, Goals, Kind, KnobId, NEVER, Of, Policy,
-    Refusal, Sample, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, View, Wants,
+    Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Goals, KnobId, NEVER, Policy, Sample, Start,
+    ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, View, Wants,
 };
 
-use super::abilities::{STORE_NS, capabilities, limited_workers};
+use self::changes::Coming;
+pub use self::commands::command_code;
+use super::abilities::{capabilities, limited_workers};
 use super::core::Core;
-use super::floor::{Floor, Message, Say};
+use super::floor::Floor;
 use super::meter::Metering;
 use super::sensors::Sensors;
-use crate::machine::Machine;
 use crate::outcome::Decisions;
-use crate::rng::{Purpose, Stream, below};
+use crate::rng::{Purpose, Stream};
 use crate::scenario::Scenario;
 use crate::trace::What;
 
@@ -40,8 +44,13 @@ pub(crate) struct Director {
     eager: bool,
     tick_due_ns: u64,
     interval_due_ns: u64,
-    /// Goals that are still to come, and when; the next one last.
-    goals: Vec<(u64, Goals)>,
+    coming: Coming,
+    /// The goals that hold.
+    goals: Goals,
+    /// Knobs that the policy has set.
+    set: Vec<KnobId>,
+    /// Why a policy that was to take over could not.
+    pub(crate) refused_policy: Option<Unsupported>,
     ticked_ns: u64,
     sampled_ns: u64,
     next_needed_ns: u64,
@@ -72,7 +81,7 @@ impl Director {
     /// # Errors
     /// If the policy needs what the machine cannot do.
     pub(crate) fn start(
-        policy: Box<dyn Policy>,
+        mut policies: Vec<(u64, Box<dyn Policy>)>,
         scenario: &Scenario,
         cores: &mut [Core],
         meter: &mut dyn Metering,
@@ -80,16 +89,23 @@ impl Director {
     ) -> Result<Self, Unsupported> {
         let topology = &scenario.topology;
         let threads = floor.threads.len();
+        let capabilities = capabilities(scenario);
+        let later = policies.split_off(1.min(policies.len()));
+        let (_, policy) = policies.remove(0);
+        let keeps_sensing = !later.is_empty() || !scenario.changes.is_empty();
         let mut director = Self {
             policy,
             wants: Wants::default(),
             topology: topology.clone(),
-            capabilities: capabilities(scenario),
+            coming: Coming::new(scenario, later, capabilities.knobs.len()),
+            capabilities,
+            goals: Goals::default(),
+            set: Vec::new(),
+            refused_policy: None,
             limited: limited_workers(scenario).collect(),
             eager: scenario.eager,
             tick_due_ns: NEVER,
             interval_due_ns: NEVER,
-            goals: scenario.goals.iter().rev().cloned().collect(),
             ticked_ns: 0,
             sampled_ns: 0,
             next_needed_ns: NEVER,
@@ -111,14 +127,14 @@ impl Director {
         };
         let states = vec![CoreSample::new(CoreState::Awake); cores.len()];
         let homes: Vec<_> = floor.threads.iter().map(|thread| CoreId(thread.destination)).collect();
-        let goals = director.goals.pop_if(|(at_ns, _)| *at_ns == 0).map(|(_, goals)| goals).unwrap_or_default();
-        let capabilities = &director.capabilities;
-        let start = Start { now_ns: 0, topology, capabilities, cores: &states, homes: &homes, goals: &goals };
+        director.goals = director.coming.first_goals();
+        let (capabilities, goals) = (&director.capabilities, &director.goals);
+        let start = Start { now_ns: 0, topology, capabilities, cores: &states, homes: &homes, goals };
         director.next_needed_ns = director.policy.start(&start, &mut director.commands)?.needed_ns;
         let wants = director.policy.wants();
         director.tick_due_ns = wants.tick_ns.unwrap_or(NEVER);
         director.interval_due_ns = wants.interval_ns.unwrap_or(NEVER);
-        director.sensors = Sensors::new(&wants.readings, &director.capabilities.sources, scenario);
+        director.sensors = Sensors::new(&wants.readings, &director.capabilities.sources, scenario, keeps_sensing);
         if let Some(every_ns) = wants.tick_ns.or(wants.interval_ns) {
             meter.fill(floor.machine.director.fill_ns, every_ns, cores);
         }
@@ -133,12 +149,14 @@ impl Director {
     }
 
     fn due_ns(&self) -> u64 {
-        self.tick_due_ns.min(self.interval_due_ns).min(self.goals_due_ns())
+        self.tick_due_ns.min(self.interval_due_ns).min(self.coming.due_ns())
     }
 
-    /// When the next goals come.
-    fn goals_due_ns(&self) -> u64 {
-        self.goals.last().map_or(NEVER, |&(at_ns, _)| at_ns)
+    /// Other readings may be wanted.
+    fn read_wanted(&mut self) {
+        if let Some(sensors) = &mut self.sensors {
+            sensors.want(&self.wants.readings, &self.capabilities.sources);
+        }
     }
 
     /// Asks the policy what is due. The main core is at a boundary, and every other core has come as far.
@@ -147,15 +165,9 @@ impl Director {
         let now_ns = cores[main].now_ns;
         self.looks += 1;
         self.decisions.late_ns += now_ns - self.due_ns();
-        let (tick, interval) = (self.tick_due_ns <= now_ns, self.interval_due_ns <= now_ns);
         let asked = self.decisions.asked;
-        while let Some((_, goals)) = self.goals.pop_if(|(at_ns, _)| *at_ns <= now_ns) {
-            self.decide(cores, floor);
-            self.decisions.asked += 1;
-            self.policy.on_goals(now_ns, &goals, &mut self.commands);
-            self.next_needed_ns = now_ns;
-            self.carry_out(cores, meter, floor);
-        }
+        self.tell_changes(cores, meter, floor);
+        let (tick, interval) = (self.tick_due_ns <= now_ns, self.interval_due_ns <= now_ns);
         if tick {
             self.tick_due_ns = self.tick_after_ns(now_ns);
             self.decide(cores, floor);
@@ -184,7 +196,7 @@ impl Director {
     pub(crate) fn pass(&mut self, main: &mut Core, floor: &mut Floor<'_>, until_ns: u64) {
         let Some(loop_ns) = main.steady_loop_ns(floor) else { return };
         let sensed_ns = self.sensors.as_ref().map_or(NEVER, Sensors::end_ns);
-        let mut until_ns = until_ns.min(self.next_needed_ns).min(self.goals_due_ns()).min(sensed_ns);
+        let mut until_ns = until_ns.min(self.next_needed_ns).min(self.coming.due_ns()).min(sensed_ns);
         if self.wants.tick_ns.is_some() {
             until_ns = until_ns.min(self.interval_due_ns); // something may have come since the last one
         }
@@ -308,202 +320,10 @@ impl Director {
             *before = (core.busy_ns, core.awake_ns());
         }
     }
-
-    fn carry_out(&mut self, cores: &mut [Core], meter: &mut dyn Metering, floor: &mut Floor<'_>) {
-        let commands = std::mem::take(&mut self.commands);
-        for command in &commands {
-            let main = self.topology.main().index();
-            let carried_out = if self.fails(command, floor.machine) {
-                Self::spend_on(command, &mut cores[main], floor.machine);
-                Err(Refusal::Failed)
-            } else {
-                let (what, argument) = command_code(command);
-                floor.recorder.note(cores[main].now_ns, What::Commanded, what, argument);
-                self.apply(command, cores, meter, floor)
-            };
-            if let Err(refusal) = carried_out {
-                self.decisions.refused += 1;
-                self.policy.on_refused(cores[main].now_ns, command, refusal);
-            }
-        }
-        self.commands = commands;
-        self.commands.clear();
-    }
-
-    /// Whether the machine fails to carry a command out.
-    fn fails(&mut self, command: &Command, machine: &Machine) -> bool {
-        let can_fail = matches!(command, Command::Move { .. } | Command::Sleep { .. } | Command::Set { .. });
-        let fails_ppm = u64::from(machine.director.fails_ppm);
-        can_fail && fails_ppm > 0 && below(self.failures.draw(), 1_000_000) < fails_ppm
-    }
-
-    /// The main core's time for a command that has failed.
-    fn spend_on(command: &Command, main: &mut Core, machine: &Machine) {
-        let set = matches!(command, Command::Set { .. });
-        main.spend(if set { machine.director.frequency_ns } else { STORE_NS });
-    }
-
-    fn apply(
-        &mut self,
-        command: &Command,
-        cores: &mut [Core],
-        meter: &mut dyn Metering,
-        floor: &mut Floor<'_>,
-    ) -> Result<(), Refusal> {
-        let main = self.topology.main().index();
-        match *command {
-            Command::Move { thread, to } => self.send_thread(thread, to, cores, floor),
-            Command::Sleep { core, goal } => {
-                if core.index() >= cores.len() {
-                    return Err(Refusal::Unknown);
-                }
-                if core.index() == main {
-                    return Err(Refusal::MainCore);
-                }
-                let coming =
-                    |thread: &super::floor::IoThread| thread.destination == core.0 && thread.home != Some(core.0);
-                if floor.threads.iter().any(coming) {
-                    return Err(Refusal::NotEmpty);
-                }
-                let sleep = self.capabilities.sleep_for(goal).ok_or(Refusal::Unsupported)?;
-                self.asleep[core.index()] = Some(sleep.depth);
-                self.decisions.sleeps += 1;
-                let at_ns = cores[main].spend(STORE_NS);
-                let monitor = sleep.depth == Depth::MonitorWait;
-                let deep = !monitor && floor.machine.power.family.kernel_idles_deep;
-                let exit_ns = sleep.wake.ns();
-                cores[core.index()].deliver(Message { at_ns, say: Say::Sleep { deep, exit_ns } });
-                Ok(())
-            }
-            Command::Wake { core } => {
-                if core.index() >= cores.len() {
-                    return Err(Refusal::Unknown);
-                }
-                self.wake(core, cores);
-                Ok(())
-            }
-            Command::Completions { thread, how } => {
-                let io = floor.threads.get_mut(thread.index()).ok_or(Refusal::Unknown)?;
-                io.how = how;
-                if let Some(home) = io.home {
-                    cores[usize::from(home)].look_again();
-                    let at_ns = cores[main].spend(STORE_NS);
-                    cores[usize::from(home)].deliver(Message { at_ns, say: Say::Wake });
-                }
-                Ok(())
-            }
-            Command::Set { knob, value } => self.set(knob, value, cores, meter, floor),
-        }
-    }
-
-    /// Sets a knob at the main core's cost: the server of the paper writes a file of the kernel.
-    fn set(
-        &mut self,
-        id: KnobId,
-        value: u64,
-        cores: &mut [Core],
-        meter: &mut dyn Metering,
-        floor: &mut Floor<'_>,
-    ) -> Result<(), Refusal> {
-        let knob = self.capabilities.knob(id).ok_or(Refusal::Unknown)?;
-        let (of, kind, found) = (knob.of, knob.kind, knob.found);
-        let at_ns = cores[self.topology.main().index()].spend(floor.machine.director.frequency_ns);
-        match (of, kind) {
-            (Of::Core(core), Kind::FrequencyKhz) => {
-                self.decisions.frequencies += 1;
-                floor.recorder.note(at_ns, What::Ordered, u64::from(core.0), value);
-                meter.order(at_ns, core.index(), u32::try_from(value).unwrap_or(u32::MAX));
-            }
-            (_, Kind::LimitUw) => meter.limit(at_ns, (value < found).then_some(value)),
-            (_, Kind::QuotaPpm) => {
-                let period_ns = floor.machine.limits.quota_period_ns;
-                let part_ppm = value / self.limited.len().max(1) as u64;
-                let allowed_ns = (value < found).then(|| part_ppm * period_ns / 1_000_000);
-                for core in &self.limited {
-                    cores[core.index()].set_quota(at_ns, allowed_ns, period_ns);
-                }
-            }
-            _ => return Err(Refusal::Unsupported),
-        }
-        Ok(())
-    }
-
-    /// Wakes a core, at the waker's cost.
-    fn wake(&mut self, core: CoreId, cores: &mut [Core]) {
-        let main = self.topology.main().index();
-        let slept = self.asleep[core.index()].take();
-        let cost = self.capabilities.sleeps.iter().find(|sleep| Some(sleep.depth) == slept).copied();
-        self.decisions.wakes += u64::from(slept.is_some());
-        let at_ns = cores[main].spend(cost.map_or(STORE_NS, |cost| cost.waker.ns() as u32));
-        cores[core.index()].deliver(Message { at_ns, say: Say::Wake });
-        if let Some(cost) = cost.filter(|cost| cost.depth == Depth::SoftwareWait) {
-            self.ready_ns[core.index()] = at_ns + cost.wake.ns();
-        }
-    }
-
-    /// Orders a thread to a core. One that software wakes is awake before the thread leaves its old home.
-    fn send_thread(
-        &mut self,
-        thread: ThreadId,
-        to: CoreId,
-        cores: &mut [Core],
-        floor: &mut Floor<'_>,
-    ) -> Result<(), Refusal> {
-        let main = self.topology.main().index();
-        if to.index() >= cores.len() || thread.index() >= floor.threads.len() {
-            return Err(Refusal::Unknown);
-        }
-        if self.asleep[to.index()].is_some() {
-            self.wake(to, cores);
-        }
-        let io = &mut floor.threads[thread.index()];
-        let settled = io.home == Some(io.destination);
-        let Some(home) = io.home else {
-            io.destination = to.0; // it is sent on when it arrives
-            return Ok(());
-        };
-        if settled && home != to.0 {
-            floor.moving += 1;
-        } else if !settled && home == to.0 {
-            floor.moving -= 1;
-        }
-        io.destination = to.0;
-        io.orders += 1;
-        let order = io.orders;
-        if home == to.0 {
-            return Ok(());
-        }
-        self.moves += 1;
-        self.decisions.moves += 1;
-        let sent_ns = cores[main].spend(STORE_NS);
-        let at_ns = self.ready_ns[to.index()].max(sent_ns);
-        cores[usize::from(home)].deliver(Message { at_ns, say: Say::Give(thread.0, order) });
-        Ok(())
-    }
 }
 
 /// The first moment of the grid after `now_ns`.
 fn next_on_grid(due_ns: u64, every_ns: Option<u64>, now_ns: u64) -> u64 {
     let every_ns = every_ns.unwrap_or(u64::MAX).max(1);
     due_ns.saturating_add(every_ns.saturating_mul((now_ns - due_ns) / every_ns + 1))
-}
-
-/// A command as two numbers of a trace: what, and its argument.
-#[must_use]
-pub fn command_code(command: &Command) -> (u64, u64) {
-    let pair = |high: u16, low: u64| (u64::from(high) << 32) | low;
-    match *command {
-        Command::Move { thread, to } => (1, pair(thread.0, u64::from(to.0))),
-        Command::Sleep { core, goal } => (2, pair(core.0, goal.wake_within_ns.min(u64::from(u32::MAX)))),
-        Command::Wake { core } => (3, pair(core.0, 0)),
-        Command::Completions { thread, how } => {
-            let how = match how {
-                Completions::Poll => 0,
-                Completions::Interrupt => 1,
-                Completions::Hybrid { idle_ns, rest_ns } => 2 + u64::from(idle_ns.max(rest_ns)),
-            };
-            (4, pair(thread.0, how))
-        }
-        Command::Set { knob, value } => (5, pair(knob.0, value.min(u64::from(u32::MAX)))),
-    }
 }

@@ -18,6 +18,7 @@
 //! is in progress.
 
 mod abilities;
+mod check;
 mod collect;
 mod core;
 mod director;
@@ -45,7 +46,7 @@ pub use director::command_code;
 pub use meter::EPOCH_NS;
 
 use crate::outcome::Outcome;
-use crate::scenario::{Arrival, Connection, Kind, Scenario, Sensors};
+use crate::scenario::{Arrival, Connection, Scenario};
 use crate::ssd::{Ssd, SsdModel};
 use crate::trace::{Recorder, What};
 use collect::Collector;
@@ -96,6 +97,28 @@ pub fn run_traced(scenario: &Scenario, policy: Box<dyn Policy>, out: &mut dyn Wr
     World::new(scenario, policy, Some(out))?.run(window::run)
 }
 
+/// Runs a scenario under one policy after the other, each from its time on, in their order; the first from the beginning. Writes everything that
+/// happens to `out`.
+///
+/// # Errors
+/// As [`run_traced`], or if there is no policy.
+pub fn run_in_turn(scenario: &Scenario, policies: Policies, out: &mut dyn Write) -> Result<Outcome, RunError> {
+    let meter = Box::new(Meter::new(&scenario.machine, &scenario.family, &scenario.topology));
+    World::with_meter(scenario, policies, Some(out), meter)?.run(window::run)
+}
+
+/// As [`run_in_turn`], by the engine that is only there to check the other.
+///
+/// # Errors
+/// As [`run_in_turn`].
+#[doc(hidden)]
+pub fn run_naive_in_turn(scenario: &Scenario, policies: Policies, out: &mut dyn Write) -> Result<Outcome, RunError> {
+    World::with_meter(scenario, policies, Some(out), Box::new(PlainMeter::new(scenario)))?.run(naive::run)
+}
+
+/// Policies, each with the moment from which it is in charge, in nanoseconds.
+pub type Policies = Vec<(u64, Box<dyn Policy>)>;
+
 /// Runs a scenario whose connections of kind [`crate::scenario::Kind::Traced`] send what `source` says, in its order, which must be
 /// that of time.
 ///
@@ -139,7 +162,7 @@ pub fn run_naive(scenario: &Scenario, policy: Box<dyn Policy>, out: &mut dyn Wri
         return Err(RunError::Scenario("only cores that poll can be run in the plain order".to_owned()));
     }
     let meter = Box::new(PlainMeter::new(scenario));
-    World::with_meter(scenario, policy, Some(out), meter)?.run(naive::run)
+    World::with_meter(scenario, vec![(0, policy)], Some(out), meter)?.run(naive::run)
 }
 
 /// How often a run has looked whether the policy is to be asked: moments that were passed over are not among them.
@@ -193,16 +216,19 @@ pub(crate) struct World<'a> {
 impl<'a> World<'a> {
     fn new(scenario: &'a Scenario, policy: Box<dyn Policy>, out: Option<&'a mut dyn Write>) -> Result<Self, RunError> {
         let meter = Box::new(Meter::new(&scenario.machine, &scenario.family, &scenario.topology));
-        Self::with_meter(scenario, policy, out, meter)
+        Self::with_meter(scenario, vec![(0, policy)], out, meter)
     }
 
     fn with_meter(
         scenario: &'a Scenario,
-        policy: Box<dyn Policy>,
+        policies: Policies,
         out: Option<&'a mut dyn Write>,
         mut meter: Box<dyn Metering>,
     ) -> Result<Self, RunError> {
-        check(scenario)?;
+        check::check(scenario)?;
+        if policies.is_empty() {
+            return Err(RunError::Scenario("there is no policy".to_owned()));
+        }
         let topology = &scenario.topology;
         let polls = scenario.scheduled.as_ref().map_or(topology.len(), |cores| usize::from(cores.first_core));
         let home = |thread: u16| thread % polls as u16;
@@ -226,7 +252,7 @@ impl<'a> World<'a> {
                 Core::new(core.0, core == topology.main(), ring)
             })
             .collect();
-        let director = Director::start(policy, scenario, &mut cores, &mut *meter, &mut floor)?;
+        let director = Director::start(policies, scenario, &mut cores, &mut *meter, &mut floor)?;
         let links = vec![Link::new(network.port_mbit_s); network.ports as usize];
         let data_comes_in = connections.iter().any(request::brings_data);
         Ok(Self {
@@ -266,7 +292,7 @@ impl<'a> World<'a> {
             outcome.jobs = scheduled.finish();
         }
         self.floor.recorder.finish()?;
-        Ok(outcome)
+        self.director.refused_policy.map_or(Ok(outcome), |error| Err(error.into()))
     }
 
     /// The longest time in which nothing that happens can influence another core: no drive completes what it gets, and no host
@@ -435,94 +461,4 @@ fn share_threads(connections: &[Connection]) -> bool {
     let mut threads: Vec<_> = connections.iter().map(|connection| connection.thread).collect();
     threads.sort_unstable();
     threads.windows(2).any(|pair| pair[0] == pair[1])
-}
-
-fn check(scenario: &Scenario) -> Result<(), RunError> {
-    let wrong = |text: String| Err(RunError::Scenario(text));
-    let on_grid = |ns: u64| ns.is_multiple_of(EPOCH_NS);
-    let (duration, warm_up, series) = (scenario.duration_ns, scenario.warm_up_ns, scenario.series_ns);
-    if series == 0 || !on_grid(series) || !duration.is_multiple_of(series) || !warm_up.is_multiple_of(series) {
-        return wrong(format!(
-            "duration ({duration} ns) and warm-up ({warm_up} ns) must be multiples of the series' step ({series} ns), and that of {EPOCH_NS} ns"
-        ));
-    }
-    let Sensors { window_ns, lag_ns, .. } = scenario.sensors;
-    if window_ns == 0 || !on_grid(window_ns) || lag_ns < LONGEST_WINDOW_NS {
-        return wrong(format!(
-            "sensors measure over a multiple of {EPOCH_NS} ns ({window_ns} ns), and are at least {LONGEST_WINDOW_NS} ns late ({lag_ns} ns)"
-        ));
-    }
-    if !scenario.goals.is_sorted_by_key(|&(at_ns, _)| at_ns) {
-        return wrong("goals must come in the order of time".to_owned());
-    }
-    if warm_up >= duration {
-        return wrong(format!("the warm-up ({warm_up} ns) must be shorter than the duration ({duration} ns)"));
-    }
-    let network = scenario.machine.network;
-    if network.ports == 0 || network.port_mbit_s == 0 || network.round_trip_ns < 2 {
-        return wrong("network needs a port, a rate and a round trip of at least 2 ns".to_owned());
-    }
-    let speed = scenario.machine.speed;
-    if speed.min_khz == 0 || speed.min_khz > speed.max_khz || scenario.machine.poll.batch == 0 {
-        return wrong("speed.min_khz must be at least 1 and at most speed.max_khz, poll.batch at least 1".to_owned());
-    }
-    if let Some(scheduled) = &scenario.scheduled {
-        check_scheduled(scenario, scheduled).or_else(wrong)?;
-    }
-    for (index, connection) in scenario.workload.connections.iter().enumerate() {
-        let (first, count) = connection.drives;
-        if connection.thread >= scenario.threads {
-            return wrong(format!(
-                "connection {index} is for I/O thread {}, and there are {}",
-                connection.thread, scenario.threads
-            ));
-        }
-        if count == 0 || usize::from(first) + usize::from(count) > scenario.drives.len() {
-            return wrong(format!(
-                "connection {index} uses drives {first} to {}, and there are {}",
-                first + count,
-                scenario.drives.len()
-            ));
-        }
-        if let Kind::Steps { steps, .. } = &connection.request
-            && steps.iter().any(|step| step.reads + step.writes == 0)
-        {
-            return wrong(format!("connection {index}: every step of a request needs a command"));
-        }
-        if connection.phases.is_empty() || connection.phases.iter().any(|phase| phase.length_ns == 0) {
-            return wrong(format!("connection {index} needs a phase, and every phase a length"));
-        }
-    }
-    Ok(())
-}
-
-fn check_scheduled(scenario: &Scenario, scheduled: &crate::jobs::Scheduled) -> Result<(), String> {
-    let (cores, first) = (scenario.topology.len(), usize::from(scheduled.first_core));
-    if first >= cores || (first == 0 && scenario.threads > 0) {
-        return Err(format!(
-            "of {cores} cores those from {first} on are scheduled: I/O threads need others, and jobs these"
-        ));
-    }
-    let scheduled_core = |core: u16| (first..cores).contains(&usize::from(core));
-    for (index, job) in scheduled.jobs.iter().enumerate() {
-        let (core, count) = job.cores;
-        if count == 0 || !scheduled_core(core) || !scheduled_core(core + count - 1) {
-            return Err(format!(
-                "job {index} runs on cores {core} to {}, and those from {first} to {} are scheduled",
-                core + count,
-                cores - 1
-            ));
-        }
-        if job.way == crate::jobs::Way::UringPolled && !scheduled_core(job.helper) {
-            return Err(format!("the worker of job {index} is on core {}, which is not scheduled", job.helper));
-        }
-        if job.quota.is_some_and(|quota| usize::from(quota) >= scheduled.quotas.len()) {
-            return Err(format!("job {index} has a quota that is not there"));
-        }
-        if job.bytes > 0 && usize::from(job.drive) >= scenario.drives.len() {
-            return Err(format!("job {index} uses drive {}, and there are {}", job.drive, scenario.drives.len()));
-        }
-    }
-    let of_none = scheduled.quotas.iter().any(|quota| quota.period_ns == 0 || quota.slice_ns == 0);
-    if of_none { Err("a quota needs a period and a slice".to_owned()) } else { Ok(()) }
 }

@@ -43,12 +43,11 @@ struct Happened {
 }
 
 impl Sensors {
-    /// Those that are wanted; `None` if there are none.
-    pub(crate) fn new(wanted: &[ReadingId], sources: &[Source], scenario: &Scenario) -> Option<Self> {
-        let known = |&id: &ReadingId| Some((id, *sources.get(id.index())?));
-        let wanted: Vec<_> = wanted.iter().filter_map(known).collect();
+    /// Those that are wanted; `None` if there are none, unless others may be wanted later.
+    pub(crate) fn new(wanted: &[ReadingId], sources: &[Source], scenario: &Scenario, later: bool) -> Option<Self> {
+        let wanted = known(wanted, sources);
         let config = scenario.sensors.clone();
-        (!wanted.is_empty()).then(|| Self {
+        (later || !wanted.is_empty()).then(|| Self {
             readings: Vec::with_capacity(wanted.len()),
             wanted,
             power: Member::new(&scenario.machine.power, scenario),
@@ -59,6 +58,15 @@ impl Sensors {
             measured: VecDeque::new(),
             config,
         })
+    }
+
+    /// These are wanted from now on; what was measured before of others is not known of them.
+    pub(crate) fn want(&mut self, wanted: &[ReadingId], sources: &[Source]) {
+        let wanted = known(wanted, sources);
+        if wanted != self.wanted {
+            self.wanted = wanted;
+            self.measured.clear();
+        }
     }
 
     /// When the open window ends.
@@ -144,4 +152,8 @@ impl Sensors {
         }
         &self.readings
     }
+}
+
+fn known(wanted: &[ReadingId], sources: &[Source]) -> Vec<(ReadingId, Source)> {
+    wanted.iter().filter_map(|&id| Some((id, *sources.get(id.index())?))).collect()
 }

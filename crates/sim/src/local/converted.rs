@@ -52,6 +52,7 @@ impl Local {
             eager: false,
             sensors: Sensors::default(),
             goals: Vec::new(),
+            changes: Vec::new(),
         }
     }
 

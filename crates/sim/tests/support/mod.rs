@@ -117,6 +117,7 @@ pub(crate) fn scenario(cores: u16, drives: u16, rate: f64, duration_ns: u64, see
         eager: false,
         sensors: Sensors::default(),
         goals: Vec::new(),
+        changes: Vec::new(),
     }
 }
 

@@ -146,6 +146,7 @@ fn bare(duration_ns: u64, series_ns: u64) -> Scenario {
         eager: false,
         sensors: pilotlight_sim::scenario::Sensors::default(),
         goals: Vec::new(),
+        changes: Vec::new(),
     }
 }
 

@@ -1,0 +1,96 @@
+//! Whether a scenario can be run: its parts fit each other.
+
+use super::meter::EPOCH_NS;
+use super::{LONGEST_WINDOW_NS, RunError};
+use crate::scenario::{Kind, Scenario, Sensors};
+
+pub(super) fn check(scenario: &Scenario) -> Result<(), RunError> {
+    let wrong = |text: String| Err(RunError::Scenario(text));
+    let on_grid = |ns: u64| ns.is_multiple_of(EPOCH_NS);
+    let (duration, warm_up, series) = (scenario.duration_ns, scenario.warm_up_ns, scenario.series_ns);
+    if series == 0 || !on_grid(series) || !duration.is_multiple_of(series) || !warm_up.is_multiple_of(series) {
+        return wrong(format!(
+            "duration ({duration} ns) and warm-up ({warm_up} ns) must be multiples of the series' step ({series} ns), and that of {EPOCH_NS} ns"
+        ));
+    }
+    let Sensors { window_ns, lag_ns, .. } = scenario.sensors;
+    if window_ns == 0 || !on_grid(window_ns) || lag_ns < LONGEST_WINDOW_NS {
+        return wrong(format!(
+            "sensors measure over a multiple of {EPOCH_NS} ns ({window_ns} ns), and are at least {LONGEST_WINDOW_NS} ns late ({lag_ns} ns)"
+        ));
+    }
+    if !scenario.goals.is_sorted_by_key(|&(at_ns, _)| at_ns) || !scenario.changes.is_sorted_by_key(|&(at_ns, _)| at_ns)
+    {
+        return wrong("goals and changes must come in the order of time".to_owned());
+    }
+    if warm_up >= duration {
+        return wrong(format!("the warm-up ({warm_up} ns) must be shorter than the duration ({duration} ns)"));
+    }
+    let network = scenario.machine.network;
+    if network.ports == 0 || network.port_mbit_s == 0 || network.round_trip_ns < 2 {
+        return wrong("network needs a port, a rate and a round trip of at least 2 ns".to_owned());
+    }
+    let speed = scenario.machine.speed;
+    if speed.min_khz == 0 || speed.min_khz > speed.max_khz || scenario.machine.poll.batch == 0 {
+        return wrong("speed.min_khz must be at least 1 and at most speed.max_khz, poll.batch at least 1".to_owned());
+    }
+    if let Some(scheduled) = &scenario.scheduled {
+        check_scheduled(scenario, scheduled).or_else(wrong)?;
+    }
+    for (index, connection) in scenario.workload.connections.iter().enumerate() {
+        let (first, count) = connection.drives;
+        if connection.thread >= scenario.threads {
+            return wrong(format!(
+                "connection {index} is for I/O thread {}, and there are {}",
+                connection.thread, scenario.threads
+            ));
+        }
+        if count == 0 || usize::from(first) + usize::from(count) > scenario.drives.len() {
+            return wrong(format!(
+                "connection {index} uses drives {first} to {}, and there are {}",
+                first + count,
+                scenario.drives.len()
+            ));
+        }
+        if let Kind::Steps { steps, .. } = &connection.request
+            && steps.iter().any(|step| step.reads + step.writes == 0)
+        {
+            return wrong(format!("connection {index}: every step of a request needs a command"));
+        }
+        if connection.phases.is_empty() || connection.phases.iter().any(|phase| phase.length_ns == 0) {
+            return wrong(format!("connection {index} needs a phase, and every phase a length"));
+        }
+    }
+    Ok(())
+}
+
+fn check_scheduled(scenario: &Scenario, scheduled: &crate::jobs::Scheduled) -> Result<(), String> {
+    let (cores, first) = (scenario.topology.len(), usize::from(scheduled.first_core));
+    if first >= cores || (first == 0 && scenario.threads > 0) {
+        return Err(format!(
+            "of {cores} cores those from {first} on are scheduled: I/O threads need others, and jobs these"
+        ));
+    }
+    let scheduled_core = |core: u16| (first..cores).contains(&usize::from(core));
+    for (index, job) in scheduled.jobs.iter().enumerate() {
+        let (core, count) = job.cores;
+        if count == 0 || !scheduled_core(core) || !scheduled_core(core + count - 1) {
+            return Err(format!(
+                "job {index} runs on cores {core} to {}, and those from {first} to {} are scheduled",
+                core + count,
+                cores - 1
+            ));
+        }
+        if job.way == crate::jobs::Way::UringPolled && !scheduled_core(job.helper) {
+            return Err(format!("the worker of job {index} is on core {}, which is not scheduled", job.helper));
+        }
+        if job.quota.is_some_and(|quota| usize::from(quota) >= scheduled.quotas.len()) {
+            return Err(format!("job {index} has a quota that is not there"));
+        }
+        if job.bytes > 0 && usize::from(job.drive) >= scenario.drives.len() {
+            return Err(format!("job {index} uses drive {}, and there are {}", job.drive, scenario.drives.len()));
+        }
+    }
+    let of_none = scheduled.quotas.iter().any(|quota| quota.period_ns == 0 || quota.slice_ns == 0);
+    if of_none { Err("a quota needs a period and a slice".to_owned()) } else { Ok(()) }
+}

@@ -1,0 +1,241 @@
+//! Commands: what each changes, and what it costs the main core.
+
+use pilotlight_plant::{Command, Completions, CoreId, Depth, Kind, KnobId, Of, Refusal, ThreadId};
+
+use super::Director;
+use crate::engine::abilities::STORE_NS;
+use crate::engine::core::Core;
+use crate::engine::floor::{Floor, IoThread, Message, Say};
+use crate::engine::meter::Metering;
+use crate::machine::Machine;
+use crate::rng::below;
+use crate::trace::What;
+
+impl Director {
+    pub(super) fn carry_out(&mut self, cores: &mut [Core], meter: &mut dyn Metering, floor: &mut Floor<'_>) {
+        let commands = std::mem::take(&mut self.commands);
+        for command in &commands {
+            let main = self.topology.main().index();
+            let carried_out = if self.fails(command, floor.machine) {
+                Self::spend_on(command, &mut cores[main], floor.machine);
+                Err(Refusal::Failed)
+            } else {
+                let (what, argument) = command_code(command);
+                floor.recorder.note(cores[main].now_ns, What::Commanded, what, argument);
+                self.apply(command, cores, meter, floor)
+            };
+            if let Err(refusal) = carried_out {
+                self.decisions.refused += 1;
+                self.policy.on_refused(cores[main].now_ns, command, refusal);
+            }
+        }
+        self.commands = commands;
+        self.commands.clear();
+    }
+
+    /// Whether the machine fails to carry a command out.
+    fn fails(&mut self, command: &Command, machine: &Machine) -> bool {
+        let can_fail = matches!(command, Command::Move { .. } | Command::Sleep { .. } | Command::Set { .. });
+        let fails_ppm = u64::from(machine.director.fails_ppm);
+        can_fail && fails_ppm > 0 && below(self.failures.draw(), 1_000_000) < fails_ppm
+    }
+
+    /// The main core's time for a command that has failed.
+    fn spend_on(command: &Command, main: &mut Core, machine: &Machine) {
+        let set = matches!(command, Command::Set { .. });
+        main.spend(if set { machine.director.frequency_ns } else { STORE_NS });
+    }
+
+    fn apply(
+        &mut self,
+        command: &Command,
+        cores: &mut [Core],
+        meter: &mut dyn Metering,
+        floor: &mut Floor<'_>,
+    ) -> Result<(), Refusal> {
+        let main = self.topology.main().index();
+        match *command {
+            Command::Move { thread, to } => self.send_thread(thread, to, cores, floor),
+            Command::Sleep { core, goal } => {
+                if core.index() >= cores.len() {
+                    return Err(Refusal::Unknown);
+                }
+                if core.index() == main {
+                    return Err(Refusal::MainCore);
+                }
+                let coming = |thread: &IoThread| thread.destination == core.0 && thread.home != Some(core.0);
+                if floor.threads.iter().any(coming) {
+                    return Err(Refusal::NotEmpty);
+                }
+                let sleep = self.capabilities.sleep_for(goal).ok_or(Refusal::Unsupported)?;
+                self.asleep[core.index()] = Some(sleep.depth);
+                self.decisions.sleeps += 1;
+                let at_ns = cores[main].spend(STORE_NS);
+                let monitor = sleep.depth == Depth::MonitorWait;
+                let deep = !monitor && floor.machine.power.family.kernel_idles_deep;
+                let exit_ns = sleep.wake.ns();
+                cores[core.index()].deliver(Message { at_ns, say: Say::Sleep { deep, exit_ns } });
+                Ok(())
+            }
+            Command::Wake { core } => {
+                if core.index() >= cores.len() {
+                    return Err(Refusal::Unknown);
+                }
+                self.wake(core, cores);
+                Ok(())
+            }
+            Command::Completions { thread, how } => {
+                let io = floor.threads.get_mut(thread.index()).ok_or(Refusal::Unknown)?;
+                io.how = how;
+                if let Some(home) = io.home {
+                    cores[usize::from(home)].look_again();
+                    let at_ns = cores[main].spend(STORE_NS);
+                    cores[usize::from(home)].deliver(Message { at_ns, say: Say::Wake });
+                }
+                Ok(())
+            }
+            Command::Set { knob, value } => self.set(knob, value, cores, meter, floor),
+        }
+    }
+
+    /// Sets a knob at the main core's cost: the server of the paper writes a file of the kernel.
+    fn set(
+        &mut self,
+        id: KnobId,
+        value: u64,
+        cores: &mut [Core],
+        meter: &mut dyn Metering,
+        floor: &mut Floor<'_>,
+    ) -> Result<(), Refusal> {
+        let knob = self.capabilities.knob(id).filter(|knob| knob.values.lowest().is_some());
+        let (of, kind) = knob.map(|knob| (knob.of, knob.kind)).ok_or(Refusal::Unknown)?;
+        let at_ns = cores[self.topology.main().index()].spend(floor.machine.director.frequency_ns);
+        if let (Of::Core(core), Kind::FrequencyKhz) = (of, kind) {
+            self.decisions.frequencies += 1;
+            floor.recorder.note(at_ns, What::Ordered, u64::from(core.0), value);
+        }
+        if !self.set.contains(&id) {
+            self.set.push(id);
+        }
+        self.turn(id, value, at_ns, cores, meter, floor)
+    }
+
+    /// A knob is as it was found from `at_ns` on.
+    pub(super) fn put_back(
+        &mut self,
+        id: KnobId,
+        at_ns: u64,
+        cores: &mut [Core],
+        meter: &mut dyn Metering,
+        floor: &mut Floor<'_>,
+    ) {
+        let Some(knob) = self.capabilities.knob(id) else { return };
+        let value = knob.found;
+        if let (Of::Core(core), Kind::FrequencyKhz) = (knob.of, knob.kind) {
+            floor.recorder.note(at_ns, What::Ordered, u64::from(core.0), value);
+        }
+        // Every knob that was set can be turned.
+        let _ = self.turn(id, value, at_ns, cores, meter, floor);
+    }
+
+    fn turn(
+        &mut self,
+        id: KnobId,
+        value: u64,
+        at_ns: u64,
+        cores: &mut [Core],
+        meter: &mut dyn Metering,
+        floor: &mut Floor<'_>,
+    ) -> Result<(), Refusal> {
+        let knob = self.capabilities.knob(id).ok_or(Refusal::Unknown)?;
+        match (knob.of, knob.kind) {
+            (Of::Core(core), Kind::FrequencyKhz) => {
+                meter.order(at_ns, core.index(), u32::try_from(value).unwrap_or(u32::MAX));
+            }
+            (_, Kind::LimitUw) => meter.limit(at_ns, (value < knob.found).then_some(value)),
+            (_, Kind::QuotaPpm) => {
+                let period_ns = floor.machine.limits.quota_period_ns;
+                let part_ppm = value / self.limited.len().max(1) as u64;
+                let allowed_ns = (value < knob.found).then(|| part_ppm * period_ns / 1_000_000);
+                for core in &self.limited {
+                    cores[core.index()].set_quota(at_ns, allowed_ns, period_ns);
+                }
+            }
+            _ => return Err(Refusal::Unsupported),
+        }
+        Ok(())
+    }
+
+    /// Wakes a core, at the waker's cost.
+    fn wake(&mut self, core: CoreId, cores: &mut [Core]) {
+        let main = self.topology.main().index();
+        let slept = self.asleep[core.index()].take();
+        let cost = self.capabilities.sleeps.iter().find(|sleep| Some(sleep.depth) == slept).copied();
+        self.decisions.wakes += u64::from(slept.is_some());
+        let at_ns = cores[main].spend(cost.map_or(STORE_NS, |cost| cost.waker.ns() as u32));
+        cores[core.index()].deliver(Message { at_ns, say: Say::Wake });
+        if let Some(cost) = cost.filter(|cost| cost.depth == Depth::SoftwareWait) {
+            self.ready_ns[core.index()] = at_ns + cost.wake.ns();
+        }
+    }
+
+    /// Orders a thread to a core. One that software wakes is awake before the thread leaves its old home.
+    fn send_thread(
+        &mut self,
+        thread: ThreadId,
+        to: CoreId,
+        cores: &mut [Core],
+        floor: &mut Floor<'_>,
+    ) -> Result<(), Refusal> {
+        let main = self.topology.main().index();
+        if to.index() >= cores.len() || thread.index() >= floor.threads.len() {
+            return Err(Refusal::Unknown);
+        }
+        if self.asleep[to.index()].is_some() {
+            self.wake(to, cores);
+        }
+        let io = &mut floor.threads[thread.index()];
+        let settled = io.home == Some(io.destination);
+        let Some(home) = io.home else {
+            io.destination = to.0; // it is sent on when it arrives
+            return Ok(());
+        };
+        if settled && home != to.0 {
+            floor.moving += 1;
+        } else if !settled && home == to.0 {
+            floor.moving -= 1;
+        }
+        io.destination = to.0;
+        io.orders += 1;
+        let order = io.orders;
+        if home == to.0 {
+            return Ok(());
+        }
+        self.moves += 1;
+        self.decisions.moves += 1;
+        let sent_ns = cores[main].spend(STORE_NS);
+        let at_ns = self.ready_ns[to.index()].max(sent_ns);
+        cores[usize::from(home)].deliver(Message { at_ns, say: Say::Give(thread.0, order) });
+        Ok(())
+    }
+}
+
+/// A command as two numbers of a trace: what, and its argument.
+#[must_use]
+pub fn command_code(command: &Command) -> (u64, u64) {
+    let pair = |high: u16, low: u64| (u64::from(high) << 32) | low;
+    match *command {
+        Command::Move { thread, to } => (1, pair(thread.0, u64::from(to.0))),
+        Command::Sleep { core, goal } => (2, pair(core.0, goal.wake_within_ns.min(u64::from(u32::MAX)))),
+        Command::Wake { core } => (3, pair(core.0, 0)),
+        Command::Completions { thread, how } => {
+            let how = match how {
+                Completions::Poll => 0,
+                Completions::Interrupt => 1,
+                Completions::Hybrid { idle_ns, rest_ns } => 2 + u64::from(idle_ns.max(rest_ns)),
+            };
+            (4, pair(thread.0, how))
+        }
+        Command::Set { knob, value } => (5, pair(knob.0, value.min(u64::from(u32::MAX)))),
+    }
+}

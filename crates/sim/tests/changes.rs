@@ -1,0 +1,158 @@
+//! What changes during a run: knobs that come and go are told to the policy, and another policy takes over a plant on which nothing of the
+//! last one is set. Both engines do the same.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use pilotlight_plant::{
+    Capabilities, Command, CoreState, Goals, Kind, KnobId, Next, Policy, Quantity, ReadingId, Refusal, Sample, Start,
+    Unsupported, Wants,
+};
+use pilotlight_sim::engine::{run_in_turn, run_naive_in_turn};
+use pilotlight_sim::outcome::Outcome;
+use pilotlight_sim::scenario::{Change, Scenario, Sensors};
+
+const MS: u64 = 1_000_000;
+
+/// What a policy was told, in order.
+#[derive(Clone, Debug, PartialEq)]
+enum Told {
+    /// At its start: whether core 1 sleeps, the budget, and whether the quota takes values.
+    Start(u64, bool, Option<u64>, bool),
+    /// Of the plant: whether the quota takes values.
+    Plant(u64, bool),
+    Refused(Command, Refusal),
+    /// In an interval: the reading, if it wants one and it has a value.
+    Interval(u64, Option<u64>),
+}
+
+type Log = Arc<Mutex<Vec<Told>>>;
+
+/// Sets the quota to a fourth in every interval, and lets core 1 sleep at the start.
+struct Caps {
+    log: Log,
+    reads: bool,
+    quota: Option<KnobId>,
+    power: Option<ReadingId>,
+}
+
+fn caps(log: &Log, reads: bool) -> Box<dyn Policy> {
+    Box::new(Caps { log: Arc::clone(log), reads, quota: None, power: None })
+}
+
+fn takes_values(capabilities: &Capabilities, knob: Option<KnobId>) -> bool {
+    knob.and_then(|id| capabilities.knob(id)).is_some_and(|knob| knob.values.highest().is_some())
+}
+
+impl Policy for Caps {
+    fn name(&self) -> &'static str {
+        "caps"
+    }
+    fn wants(&self) -> Wants {
+        let readings = self.power.filter(|_| self.reads).into_iter().collect();
+        Wants { interval_ns: Some(2 * MS), readings, ..Wants::default() }
+    }
+    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        self.quota = start.capabilities.knobs_of(Kind::QuotaPpm).next().map(|(id, _)| id);
+        self.power = start.capabilities.sources_of(Quantity::PowerUw).next().map(|(id, _)| id);
+        let sleeps = start.cores[1].state != CoreState::Awake;
+        let takes = takes_values(start.capabilities, self.quota);
+        self.log.lock().unwrap().push(Told::Start(start.now_ns, sleeps, start.goals.budget_uw, takes));
+        Ok(Next::at(0))
+    }
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
+        let value = sample.readings.first().and_then(|reading| reading.value);
+        self.log.lock().unwrap().push(Told::Interval(sample.now_ns, value));
+        out.extend(self.quota.map(|knob| Command::Set { knob, value: 750_000 }));
+        Next::at(0)
+    }
+    fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, _out: &mut Vec<Command>) {
+        self.log.lock().unwrap().push(Told::Plant(now_ns, takes_values(capabilities, self.quota)));
+    }
+    fn on_refused(&mut self, _now_ns: u64, command: &Command, refusal: Refusal) {
+        self.log.lock().unwrap().push(Told::Refused(*command, refusal));
+    }
+}
+
+fn scenario() -> Scenario {
+    let mut scenario = support::scenario(4, 2, 100_000.0, 40 * MS, 1);
+    scenario.machine.limits.quota_period_ns = MS;
+    scenario.series_ns = 2 * MS;
+    scenario.sensors = Sensors { window_ns: MS, lag_ns: MS, silent: Vec::new() };
+    scenario
+}
+
+/// In both engines; how long cores were awake in each stretch of 2 ms, in tenths of a millisecond.
+fn run(scenario: &Scenario, policies: impl Fn() -> Vec<(u64, Box<dyn Policy>)>) -> (Outcome, Vec<u64>) {
+    let (mut fast, mut plain) = (Vec::new(), Vec::new());
+    let outcome = run_in_turn(scenario, policies(), &mut fast).unwrap();
+    assert_eq!(outcome, run_naive_in_turn(scenario, policies(), &mut plain).unwrap());
+    assert!(fast == plain, "the traces differ");
+    let awake = outcome.series.iter().map(|stretch| (stretch.awake_ns + 50_000) / 100_000).collect();
+    (outcome, awake)
+}
+
+/// Four cores, three of which have a fourth of their time.
+const CAPPED: u64 = 35;
+const FREE: u64 = 80;
+
+#[test]
+fn a_policy_is_told_of_a_knob_that_goes_and_comes_back() {
+    let mut scenario = scenario();
+    let quota = pilotlight_sim::engine::capabilities(&scenario).knobs_of(Kind::QuotaPpm).next().unwrap().0;
+    scenario.changes = vec![(15 * MS, Change::KnobGoes(quota)), (25 * MS + 1, Change::KnobComes(quota))];
+    let log = Log::default();
+    let (_, awake) = run(&scenario, || {
+        log.lock().unwrap().clear();
+        vec![(0, caps(&log, false))]
+    });
+    let log = log.lock().unwrap();
+    let plant: Vec<_> = log
+        .iter()
+        .filter_map(|told| if let Told::Plant(at, has) = told { Some((at / MS, *has)) } else { None })
+        .collect();
+    assert_eq!(plant, [(15, false), (25, true)]);
+    let refused: Vec<_> = log.iter().filter(|told| matches!(told, Told::Refused(..))).collect();
+    let set = Command::Set { knob: quota, value: 750_000 };
+    assert_eq!(refused, [&Told::Refused(set, Refusal::Unknown); 5], "the intervals from 16 to 24 ms");
+    let near = |part: &[u64], tenths: u64| part.iter().all(|awake| awake.abs_diff(tenths) <= 2);
+    assert!(near(&awake[2..7], CAPPED) && near(&awake[8..12], FREE) && near(&awake[14..], CAPPED), "{awake:?}");
+}
+
+#[test]
+fn what_a_policy_has_set_is_put_back_before_the_next_one_starts() {
+    let mut scenario = scenario();
+    scenario.goals = vec![(5 * MS, Goals { budget_uw: Some(7), ..Goals::default() })];
+    let (first, second) = (Log::default(), Log::default());
+    let (_, awake) = run(&scenario, || {
+        first.lock().unwrap().clear();
+        second.lock().unwrap().clear();
+        vec![(0, caps(&first, false)), (15 * MS, support::policy("static", &[])), (25 * MS, caps(&second, true))]
+    });
+    let near = |part: &[u64], tenths: u64| part.iter().all(|awake| awake.abs_diff(tenths) <= 2);
+    assert!(near(&awake[2..7], CAPPED) && near(&awake[8..13], FREE) && near(&awake[15..], CAPPED), "{awake:?}");
+    assert!(first.lock().unwrap().iter().all(|told| !matches!(told, Told::Interval(at, _) if *at > 15 * MS)));
+    let second = second.lock().unwrap();
+    assert!(matches!(second[0], Told::Start(at, false, Some(7), true) if at / MS == 25), "{:?}", second[0]);
+    let values: Vec<_> = second
+        .iter()
+        .filter_map(|told| if let Told::Interval(at, value) = told { Some((at / MS, *value)) } else { None })
+        .collect();
+    assert_eq!(values[0].0, 27, "its own intervals");
+    assert!(values[1..].iter().all(|(_, value)| value.is_some()), "{values:?}");
+}
+
+#[test]
+fn every_policy_can_take_over_from_every_other() {
+    let names = ["static", "interrupt", "governor", "dynamic", "hybrid-poll", "sandman", "rapl-only", "cpu-bandwidth"];
+    for (number, name) in names.iter().enumerate() {
+        let mut scenario = support::scenario(4, 2, 30_000.0, 36 * MS, number as u64);
+        scenario.goals = vec![(0, Goals { budget_uw: Some(300_000_000), ..Goals::default() })];
+        let (outcome, _) = run(&scenario, || {
+            let turn = |at: usize| support::policy(names[(number + at * at) % names.len()], &[]);
+            (0..6).map(|at| (at as u64 * 6 * MS, turn(at))).collect()
+        });
+        assert!(outcome.requests.answered > 500, "{name}: {:?}", outcome.requests);
+    }
+}
