@@ -44,11 +44,15 @@ fn arrivals(seed: u64) -> Vec<(u64, u16)> {
 
 /// All I/O threads live on the main core, and the workers sleep.
 fn start(guards: &str) -> (Box<dyn Policy>, u64) {
+    start_with(&[("guards", guards)])
+}
+
+fn start_with(settings: &[(&str, &str)]) -> (Box<dyn Policy>, u64) {
     let topology = Topology::flat(CORES).unwrap();
     let state = |core: CoreId| if core.0 == 0 { CoreState::Awake } else { CoreState::Asleep(Depth::MonitorWait) };
     let cores: Vec<_> = topology.cores().map(|core| CoreSample::new(state(core))).collect();
     let (homes, capabilities) = (vec![CoreId(0); CORES.into()], capabilities());
-    let mut policy = build("sandman", &[("guards", guards)]).unwrap();
+    let mut policy = build("sandman", settings).unwrap();
     let plant = Start {
         now_ns: 0,
         topology: &topology,
@@ -125,5 +129,48 @@ fn bursts_are_found_as_on_a_server_that_polls() {
         assert_eq!(sleeping.moved_ns.len(), polling.moved_ns.len(), "{case}");
         let last = |found: &Found| found.moved_ns.last().copied().unwrap_or(0);
         assert!(last(&sleeping) <= last(&polling) + 100_000, "{case}");
+    }
+}
+
+/// Commands of a history of ticks, each with its time; where `sleeps`, the server slept whenever a tick had no request.
+fn commands(settings: &[(&str, &str)], seed: u64, sleeps: bool) -> Vec<(u64, Command)> {
+    let (mut policy, _) = start_with(settings);
+    let (mut all, mut out) = (Vec::new(), Vec::new());
+    let (mut tick_ns, mut has_slept) = (TICK_NS, false);
+    let arrivals = arrivals(seed);
+    let mut next = arrivals.iter().peekable();
+    while tick_ns < END_NS {
+        let mut requests = [0_u32; CORES as usize];
+        while let Some((_, thread)) = next.next_if(|(at_ns, _)| *at_ns <= tick_ns) {
+            requests[usize::from(*thread)] += 1;
+        }
+        let count = |(thread, &requests): (u16, &u32)| ThreadCount { thread: ThreadId(thread), requests, busy_ns: 0 };
+        let counts: Vec<_> = (0..).zip(&requests).filter(|(_, requests)| **requests > 0).map(count).collect();
+        if counts.is_empty() {
+            has_slept = true;
+        } else {
+            if sleeps && std::mem::take(&mut has_slept) {
+                policy.on_resume(tick_ns - TICK_NS);
+            }
+            policy.on_tick(&Tick { now_ns: tick_ns, elapsed_ns: TICK_NS, counts: &counts }, &mut out);
+            all.extend(out.drain(..).map(|command| (tick_ns, command)));
+        }
+        tick_ns += TICK_NS;
+    }
+    all
+}
+
+/// A sleep that is shorter than the window is quiet ticks: what was before it still counts.
+#[test]
+fn a_short_sleep_forgets_nothing() {
+    for guards in ["printed", "recommended"] {
+        for resume in ["anew", "quiet"] {
+            let settings = [("guards", guards), ("resume", resume)];
+            for seed in 1..=5 {
+                let polling = commands(&settings, seed, false);
+                assert!(polling.len() >= usize::from(CORES) - 1, "{settings:?}: {polling:?}");
+                assert_eq!(commands(&settings, seed, true), polling, "{settings:?}, seed {seed}");
+            }
+        }
     }
 }
