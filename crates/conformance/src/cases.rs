@@ -1,11 +1,14 @@
 //! The cases. Each is called with a plant and panics, with what did not come about, if the plant fails it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
 use pilotlight_plant::{
     Command, Completions, CoreId, CoreState, Depth, Goals, KnobId, NEVER, ReadingId, Refusal, SleepGoal, ThreadId,
 };
 
 use crate::script::{Log, Script, Seen};
-use crate::{Plant, Setup};
+use crate::{Plant, Setup, budget};
 
 fn go(thread: u16, to: u16) -> Command {
     Command::Move { thread: ThreadId(thread), to: CoreId(to) }
@@ -360,4 +363,49 @@ pub fn a_quiet_policy_is_asked_after_its_goals_have_changed(plant: &mut dyn Plan
     let (log, _) = play(plant, &Setup { goals: vec![Goals::default()], ..setup(2, 2, &[]) }, script);
     assert_eq!(log.goals.len(), 2);
     assert_eq!(log.ticks.len() + log.samples.len(), 1, "once, as nothing is needed after it");
+}
+
+/// The next policy finds the machine as it was found, whatever the last one has set.
+pub fn what_a_policy_has_set_is_put_back_before_the_next_one(plant: &mut dyn Plant) {
+    let free = Arc::new(AtomicU64::new(0));
+    let (note, less, again) = (Arc::clone(&free), Arc::clone(&free), Arc::clone(&free));
+    let power = |seen: &Seen| seen.readings.first().and_then(|reading| reading.value);
+    let set = Command::Set { knob: KnobId(0), value: 0 };
+    let first = script(plant)
+        .reads()
+        .until("a reading", move |seen| power(seen).inspect(|&uw| note.store(uw, SeqCst)).is_some())
+        .say(&[set])
+        .until("less power", move |seen| power(seen).is_some_and(|uw| uw < less.load(SeqCst) / 100 * 98));
+    let second = script(plant)
+        .reads()
+        .until("power as before", move |seen| power(seen).is_some_and(|uw| uw >= again.load(SeqCst) / 100 * 99));
+    let (first, second) = (first.policy(), second.policy());
+    let boards = [first.1.clone(), second.1.clone()];
+    plant.exchange(&setup(2, 2, &[]), first, second);
+    for board in boards {
+        let log = board.log();
+        assert!(board.is_done(), "step {}; the last sample is {:#?}", log.steps, log.samples.last());
+        assert!(log.refused.is_empty() && log.wrong.is_empty(), "{:?} {:?}", log.refused, log.wrong);
+    }
+}
+
+/// `rapl-only` sees that the budget is exceeded, lowers the limit, and then it is kept.
+pub fn a_budget_is_kept_with_a_power_limit(plant: &mut dyn Plant) {
+    keeps_budget(plant, "rapl-only");
+}
+
+/// The same of `cpu-bandwidth` and its quota.
+pub fn a_budget_is_kept_with_a_quota(plant: &mut dyn Plant) {
+    keeps_budget(plant, "cpu-bandwidth");
+}
+
+fn keeps_budget(plant: &mut dyn Plant, name: &str) {
+    let budget_uw = plant.budget_uw();
+    let (policy, board) = budget::observed(name, plant.interval_ns(), budget_uw);
+    let goals = vec![Goals { budget_uw: Some(budget_uw), ..Goals::default() }];
+    plant.run(&Setup { goals, ..setup(3, 3, &[]) }, policy, &board);
+    let log = board.log();
+    let values: Vec<_> = log.samples.iter().map(|seen| seen.readings[0].value).collect();
+    assert!(board.is_done(), "{name} under {budget_uw} uW: {values:?}");
+    assert!(log.refused.is_empty(), "{:?}", log.refused);
 }

@@ -8,6 +8,7 @@
 //! It is a crate of its own because `sim` and `reactor` do not know each other, and neither is to depend on the other's tests. Both
 //! call [`suite!`] in `tests/conformance.rs`.
 
+mod budget;
 pub mod cases;
 pub mod script;
 
@@ -31,7 +32,10 @@ pub struct Setup {
     pub goals: Vec<Goals>,
 }
 
-/// Something that a policy drives.
+/// A policy, and what it shares with its case.
+pub type Turn = (Box<dyn Policy>, Board);
+
+/// Something that a policy drives. Its first reading is of power, which falls where its first knob is set to its lowest value.
 pub trait Plant {
     /// Time between two intervals that is convenient, in nanoseconds; some hundreds of them fit into a run.
     fn interval_ns(&self) -> u64;
@@ -39,6 +43,12 @@ pub trait Plant {
     /// Runs `policy` on such a plant until [`Board::is_done`] and some intervals longer, or until it is clear that this will not
     /// come. How many requests each I/O thread has been given; all of them have been polled before the end.
     fn run(&mut self, setup: &Setup, policy: Box<dyn Policy>, board: &Board) -> Vec<u64>;
+
+    /// Runs `first` on such a plant until it is done, and then `second`, which takes over.
+    fn exchange(&mut self, setup: &Setup, first: Turn, second: Turn);
+
+    /// A budget of the server that each of its knobs alone can keep, and that is exceeded without: in microwatts.
+    fn budget_uw(&self) -> u64;
 }
 
 /// One test for each case; `$plant` makes a [`Plant`].
@@ -71,6 +81,9 @@ macro_rules! suite {
             readings_have_an_age_and_go_stale
             goals_that_change_within_an_interval_all_come
             a_quiet_policy_is_asked_after_its_goals_have_changed
+            what_a_policy_has_set_is_put_back_before_the_next_one
+            a_budget_is_kept_with_a_power_limit
+            a_budget_is_kept_with_a_quota
         );
     };
     ($plant:expr; $($case:ident)*) => {

@@ -90,6 +90,11 @@ impl Board {
         self.shared.done.load(SeqCst)
     }
 
+    /// The case has come to its end.
+    pub(crate) fn finish(&self) {
+        self.shared.done.store(true, SeqCst);
+    }
+
     /// Whether there are to be further requests.
     #[must_use]
     pub fn feeds(&self) -> bool {

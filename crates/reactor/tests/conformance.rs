@@ -2,12 +2,13 @@
 
 mod puppet;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use pilotlight_conformance::script::Board;
-use pilotlight_conformance::{Plant, Setup, suite};
+use pilotlight_conformance::{Plant, Setup, Turn, suite};
 use pilotlight_plant::{
     CoreId, Cost, Kind, Knob, KnobId, Of, Policy, Quantity, ReadingId, Refusal, Source, Values, Window,
 };
@@ -33,12 +34,29 @@ fn threads(runtime: &Runtime, setup: &Setup) -> Vec<Arc<Shown>> {
 struct Switch {
     told: Mutex<Vec<(KnobId, u64)>>,
     refusals: OnceLock<Refusals>,
+    values: Mutex<BTreeMap<KnobId, u64>>,
 }
 
+/// The lowest and the highest power limit.
+const LIMITS: [u64; 2] = [50, 90];
+const WHOLE_PPM: u64 = 1_000_000;
+
 impl Switch {
+    /// What the machine draws with these settings: 14 mW as it was found.
+    fn power_uw(&self) -> u64 {
+        let values = self.values.lock().expect("no panic");
+        let limit = values.get(&KnobId(0)).map_or(LIMITS[1], |&value| value.clamp(LIMITS[0], LIMITS[1]));
+        let quota_ppm = values.get(&KnobId(1)).copied().unwrap_or(WHOLE_PPM);
+        1_000 + 100 * limit + 4_000 * quota_ppm / WHOLE_PPM
+    }
+
     /// What the other thread does.
     fn work(&self, refuses: bool) {
-        for (knob, value) in self.told.lock().expect("no panic").drain(..).filter(|_| refuses) {
+        for (knob, value) in self.told.lock().expect("no panic").drain(..) {
+            if !refuses {
+                self.values.lock().expect("no panic").insert(knob, value);
+                continue;
+            }
             let refusals = self.refusals.get().expect("connected at the start");
             assert!(refusals.report(knob, value, Refusal::Failed));
         }
@@ -47,7 +65,8 @@ impl Switch {
 
 impl Knobs for Switch {
     fn knobs(&self) -> Vec<Knob> {
-        vec![knob(Of::Server, Kind::LimitUw, Values::Range { min: 5, max: 9, step: 1 })]
+        let limit = knob(Of::Server, Kind::LimitUw, Values::Range { min: LIMITS[0], max: LIMITS[1], step: 1 });
+        vec![limit, knob(Of::Server, Kind::QuotaPpm, Values::Range { min: 10_000, max: WHOLE_PPM, step: 1_000 })]
     }
     fn connect(&self, refusals: Refusals, _workers: &[u32]) {
         self.refusals.set(refusals).expect("once");
@@ -56,7 +75,9 @@ impl Knobs for Switch {
         self.told.lock().expect("no panic").push((knob, value));
         Ok(())
     }
-    fn restore(&self) {}
+    fn restore(&self) {
+        self.values.lock().expect("no panic").clear();
+    }
 }
 
 const POWER: ReadingId = ReadingId(0);
@@ -90,32 +111,50 @@ impl Plant for Live {
     }
 
     fn run(&mut self, setup: &Setup, policy: Box<dyn Policy>, board: &Board) -> Vec<u64> {
-        let (knobs, readings) = (Arc::new(Switch::default()), Arc::new(meter()));
-        let options = RuntimeOptions::new(vec![None; setup.cores.into()], Idle::Yield);
-        let options = RuntimeOptions {
-            monitor: None,
-            knobs: Some(Arc::clone(&knobs) as _),
-            readings: Some(Arc::clone(&readings) as _),
-            ..options
-        };
-        let mut runtime = Runtime::start(&options).expect("starts");
-        let shown = threads(&runtime, setup);
-        runtime.set_policy(policy).expect("it needs nothing");
-        setup.goals.iter().for_each(|goals| runtime.set_goals(goals.clone()));
-        let mut windows = 0;
-        let fed = feed(setup, &shown, board, || {
-            knobs.work(setup.refuses);
-            windows += 1;
-            if readings.is_wanted(POWER) && (!setup.sensors_fail || windows < 1_000) {
-                readings.put(POWER, Window { ended_ns: clock::now_ns(), value: Some(7) });
-            }
-        });
-        eventually("the last poll", || shown.iter().all(|shown| shown.waiting.load(SeqCst) == 0));
-        let intervals = runtime.stats().director.intervals;
-        eventually("the last interval", || runtime.stats().director.intervals > intervals + 3);
-        runtime.stop();
-        fed
+        drive(setup, (policy, board.clone()), None)
     }
+
+    fn exchange(&mut self, setup: &Setup, first: Turn, second: Turn) {
+        drive(setup, first, Some(second));
+    }
+
+    fn budget_uw(&self) -> u64 {
+        12_000
+    }
+}
+
+/// Runs a policy until it is done, and then the next one, if there is one.
+fn drive(setup: &Setup, (policy, board): Turn, second: Option<Turn>) -> Vec<u64> {
+    let (knobs, readings) = (Arc::new(Switch::default()), Arc::new(meter()));
+    let options = RuntimeOptions::new(vec![None; setup.cores.into()], Idle::Yield);
+    let options = RuntimeOptions {
+        monitor: None,
+        knobs: Some(Arc::clone(&knobs) as _),
+        readings: Some(Arc::clone(&readings) as _),
+        ..options
+    };
+    let mut runtime = Runtime::start(&options).expect("starts");
+    let shown = threads(&runtime, setup);
+    runtime.set_policy(policy).expect("it needs nothing");
+    setup.goals.iter().for_each(|goals| runtime.set_goals(goals.clone()));
+    let mut windows = 0;
+    let mut work = || {
+        knobs.work(setup.refuses);
+        windows += 1;
+        if readings.is_wanted(POWER) && (!setup.sensors_fail || windows < 1_000) {
+            readings.put(POWER, Window { ended_ns: clock::now_ns(), value: Some(knobs.power_uw()) });
+        }
+    };
+    let fed = feed(setup, &shown, &board, &mut work);
+    if let Some((policy, board)) = second {
+        runtime.set_policy(policy).expect("it needs nothing");
+        feed(setup, &shown, &board, &mut work);
+    }
+    eventually("the last poll", || shown.iter().all(|shown| shown.waiting.load(SeqCst) == 0));
+    let intervals = runtime.stats().director.intervals;
+    eventually("the last interval", || runtime.stats().director.intervals > intervals + 3);
+    runtime.stop();
+    fed
 }
 
 suite!(Live);

@@ -3,8 +3,10 @@
 mod support;
 
 use pilotlight_conformance::script::Board;
-use pilotlight_conformance::{Plant, Setup, suite};
+use pilotlight_conformance::{Plant, Setup, Turn, suite};
 use pilotlight_plant::{Policy, Topology};
+use pilotlight_sim::engine::run_in_turn;
+use pilotlight_sim::machine::Limits;
 use pilotlight_sim::run_traced;
 use pilotlight_sim::scenario::{Phase, Rate, Scenario, Sensors, Workload};
 use pilotlight_sim::trace::{Record, What};
@@ -13,6 +15,9 @@ const INTERVAL_NS: u64 = 100_000;
 const FED_NS: u64 = 25_000_000;
 /// When the first goals come: just after the end of an interval.
 const GOALS_NS: u64 = 5_001_000;
+
+/// Three cores that poll draw 342 W here, 313 W at the lowest frequency and 320 W with the least quota.
+const BUDGET_UW: u64 = 330_000_000;
 
 struct Simulated;
 
@@ -29,6 +34,7 @@ fn scenario(setup: &Setup) -> Scenario {
         ];
     }
     scenario.workload = Workload { connections };
+    scenario.machine.limits = Limits { quota_period_ns: 500_000, power_period_ns: 50_000 };
     scenario.machine.director.fails_ppm = if setup.refuses { 1_000_000 } else { 0 };
     let silent = if setup.sensors_fail { vec![(FED_NS / 2, u64::MAX)] } else { Vec::new() };
     scenario.sensors = Sensors { window_ns: 500_000, lag_ns: 1_000_000, silent };
@@ -42,6 +48,15 @@ impl Plant for Simulated {
         INTERVAL_NS
     }
 
+    fn exchange(&mut self, setup: &Setup, first: Turn, second: Turn) {
+        let policies = vec![(0, first.0), (Self::EXCHANGED_NS, second.0)];
+        run_in_turn(&scenario(setup), policies, &mut std::io::sink()).unwrap();
+    }
+
+    fn budget_uw(&self) -> u64 {
+        BUDGET_UW
+    }
+
     fn run(&mut self, setup: &Setup, policy: Box<dyn Policy>, _board: &Board) -> Vec<u64> {
         let mut trace = Vec::new();
         run_traced(&scenario(setup), policy, &mut trace).unwrap();
@@ -52,6 +67,11 @@ impl Plant for Simulated {
         }
         fed
     }
+}
+
+impl Simulated {
+    /// When another policy takes over.
+    const EXCHANGED_NS: u64 = 20_000_000;
 }
 
 suite!(Simulated);
