@@ -1,6 +1,6 @@
 //! From a point and a policy to what the simulator runs.
 
-use pilotlight_plant::{Topology, TopologyError};
+use pilotlight_plant::{Goals, Topology, TopologyError};
 use pilotlight_sim::machine::Machine;
 use pilotlight_sim::scenario::{self as sim, Connection, Kind, Scenario, Workload};
 use pilotlight_sim::ssd::SsdModel;
@@ -87,10 +87,24 @@ pub fn build(
         series_ns: experiment.series.0,
         seed,
         eager: false,
-        sensors: sim::Sensors::default(),
-        goals: Vec::new(),
+        sensors: sensors(experiment),
+        goals: goals(experiment),
         changes: Vec::new(),
     })
+}
+
+fn sensors(experiment: &Experiment) -> sim::Sensors {
+    let default = sim::Sensors::default();
+    experiment.sensors.map_or(default.clone(), |times| sim::Sensors {
+        window_ns: times.window.0,
+        lag_ns: times.lag.0,
+        ..default
+    })
+}
+
+fn goals(experiment: &Experiment) -> Vec<(u64, Goals)> {
+    let goals = |watts: u32| Goals { budget_uw: Some(u64::from(watts) * 1_000_000), ..Goals::default() };
+    experiment.budget_w.map(|watts| (0, goals(watts))).into_iter().collect()
 }
 
 fn topology(cores: Cores) -> Result<Topology, TopologyError> {

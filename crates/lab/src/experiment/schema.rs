@@ -42,6 +42,12 @@ pub struct Experiment {
     pub smoke: Table,
     /// Cores and I/O threads.
     pub topology: Cores,
+    /// Most power that the server may draw, in watts, for policies that hold a budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_w: Option<u32>,
+    /// How the machine measures itself, for policies that want readings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sensors: Option<SensorTimes>,
     /// Drives, in groups of equal ones.
     #[serde(rename = "drive")]
     pub drives: Vec<Drives>,
@@ -142,6 +148,16 @@ pub struct Cores {
     pub siblings: bool,
     /// I/O threads.
     pub threads: u16,
+}
+
+/// How a machine measures itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SensorTimes {
+    /// Time over which a reading is a mean.
+    pub window: Time,
+    /// Time from its end until the reading is known.
+    pub lag: Time,
 }
 
 /// Equal drives.

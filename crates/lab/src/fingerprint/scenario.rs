@@ -60,6 +60,12 @@ impl Encode for Asked<'_> {
         kept(&experiment.output.series, out);
         experiment.output.detect.encode(out);
         of_policy(policy, out);
+        if let Some(budget_w) = experiment.budget_w {
+            out.added(1, &budget_w);
+        }
+        if let Some(times) = experiment.sensors {
+            out.added(2, &(times.window, times.lag));
+        }
     }
 }
 
