@@ -178,6 +178,19 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Policy")]
     pub(crate) policy_set: Vec<String>,
 
+    /// Most power that may be drawn, such as 300W; a policy that uses a budget holds it [default: off]
+    #[arg(long, value_name = "POWER", help_heading = "Policy")]
+    pub(crate) budget: Option<String>,
+
+    /// How much longer requests may take than without saving, such as 0.2 or 20% [default: off]
+    #[arg(long, value_name = "SHARE", help_heading = "Policy")]
+    pub(crate) tolerance: Option<String>,
+
+    /// What measures power: auto, none, rapl, hwmon, hwmon:CHIP, modelled or modelled:PROFILE.toml [default: auto: RAPL, else
+    /// the firmware's power meter]
+    #[arg(long, value_name = "SENSOR", help_heading = "Policy")]
+    pub(crate) sensor: Option<String>,
+
     /// Quiet time until the whole server sleeps in the kernel, or never, or policy: as the policy says [default: policy]
     #[arg(long, value_name = "TIME", help_heading = "Policy")]
     pub(crate) sleep_after: Option<String>,

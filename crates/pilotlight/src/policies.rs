@@ -1,11 +1,19 @@
 //! Policies as an operator chooses them: a name and parameters, from the configuration or over the control socket.
 
-use pilotlight_plant::Policy;
+use pilotlight_plant::{Goal, Policy};
+use pilotlight_policy::registry::{Entry, POLICIES};
 use pilotlight_policy::sandman::NAME as SANDMAN;
 use pilotlight_policy::{BuildError, NAMES, ParameterError, Setting, by_name};
 
 /// The policy of a server that was told nothing: an idle server costs nothing.
 pub(crate) const DEFAULT: &str = SANDMAN;
+
+/// The names of the policies that use a goal, as a list.
+pub(crate) fn users_of(goal: Goal) -> String {
+    let uses = |entry: &&Entry| (entry.build)(&[]).is_ok_and(|policy| policy.uses(goal));
+    let names: Vec<&str> = POLICIES.iter().filter(uses).map(|entry| entry.name).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
 
 /// A policy and what is set on it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@ mod banner;
 mod descriptors;
 mod knobs;
 mod overdue;
+mod power;
 mod preflight;
 mod reload;
 mod server;

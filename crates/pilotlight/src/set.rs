@@ -3,24 +3,36 @@
 use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
+use pilotlight_plant::Goal;
 use pilotlight_policy::POLICIES;
 
 use crate::admin::client::{Client, SocketArgs};
-use crate::admin::request::Request;
+use crate::admin::request::{GoalsRequest, Request};
+use crate::config::{format_budget, format_tolerance};
 use crate::exit::Exit;
-use crate::policies::{PolicyChoice, key_and_value};
-use crate::status::report::PolicyReport;
+use crate::policies::{PolicyChoice, key_and_value, users_of};
+use crate::status::report::{GoalsAnswer, PolicyReport};
 
 const EXAMPLES: &str = "\
 Examples:
   pilotlight set policy static
+  pilotlight set budget 300W
+  pilotlight set tolerance 0.2
   pilotlight set policy sandman window=64 spread=deviation
   pilotlight set policy sandman --socket /run/pilotlight/disks.sock
 
 Exit codes:
-  0  the policy is in charge
+  0  the policy is in charge, or the goal is set
   1  no server answers
   2  the server refused; nothing has been changed";
+
+const GOAL_EXAMPLES: &str = "\
+Examples:
+  pilotlight set budget 300W
+  pilotlight set budget off
+  pilotlight set tolerance 0.2
+
+A goal that is set like this holds until the server ends, or until the section [goals] of its configuration changes.";
 
 /// Options of `pilotlight set`.
 #[derive(Args, Clone, Debug)]
@@ -39,6 +51,32 @@ enum What {
     /// Let another policy decide, or the same one with other parameters; under load too
     #[command(after_long_help = policy_help(), after_help = "Run with --help for policies, parameters and examples.")]
     Policy(PolicyArgs),
+    /// Most power that may be drawn; a policy that uses a budget holds it from now on
+    #[command(after_long_help = GOAL_EXAMPLES, after_help = "Run with --help for examples.")]
+    Budget(BudgetArgs),
+    /// How much longer requests may take than without saving, as a mean
+    #[command(after_long_help = GOAL_EXAMPLES, after_help = "Run with --help for examples.")]
+    Tolerance(ToleranceArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+struct BudgetArgs {
+    /// Such as 300W, or off
+    power: String,
+
+    /// Print the goals as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+struct ToleranceArgs {
+    /// Such as 0.2 or 20%, or off
+    share: String,
+
+    /// Print the goals as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -83,7 +121,57 @@ fn policy_help() -> String {
 
 /// Sets what is to be set.
 pub(crate) fn run(args: &SetArgs) -> anyhow::Result<Exit> {
-    let What::Policy(policy) = &args.what;
+    match &args.what {
+        What::Policy(policy) => set_policy(args, policy),
+        What::Budget(BudgetArgs { power, json }) => {
+            set_goals(args, GoalsRequest { budget: Some(power.clone()), tolerance: None }, *json)
+        }
+        What::Tolerance(ToleranceArgs { share, json }) => {
+            set_goals(args, GoalsRequest { budget: None, tolerance: Some(share.clone()) }, *json)
+        }
+    }
+}
+
+fn set_goals(args: &SetArgs, goals: GoalsRequest, json: bool) -> anyhow::Result<Exit> {
+    let name = if goals.budget.is_some() { "budget" } else { "tolerance" };
+    let answer = Client::connect(&args.socket)?.ask::<GoalsAnswer>(&Request::SetGoals(goals));
+    crate::admin::client::tell(answer, |answer| {
+        if json {
+            return Ok(serde_json::to_string(answer)? + "\n");
+        }
+        Ok(goal_set(name, answer))
+    })
+}
+
+/// What a goal now is, who holds it, and for how long.
+fn goal_set(name: &str, answer: &GoalsAnswer) -> String {
+    let GoalsAnswer { policy, goals, power } = answer;
+    let (goal, is_set, value) = match name {
+        "budget" => (Goal::Budget, goals.budget_uw.is_some(), format_budget(goals.budget_uw)),
+        _ => (Goal::Tolerance, goals.tolerance_ppm.is_some(), format_tolerance(goals.tolerance_ppm)),
+    };
+    let mut text = format!("{name} {value}");
+    if !is_set {
+        return text + ": it is not limited any more\n";
+    }
+    if goals.unused.iter().any(|unused| unused == name) {
+        let _ = write!(
+            text,
+            ", but policy {policy} does not use it: nothing holds it. Policies that do: {}",
+            users_of(goal)
+        );
+    } else {
+        let _ = write!(text, ", held by policy {policy}");
+    }
+    text += "\n";
+    if name == "budget" {
+        let now = power.as_ref().map_or("no sensor measures it (--sensor)".to_owned(), crate::status::render::power);
+        let _ = writeln!(text, "power: {now}");
+    }
+    text + "until the server ends; a restart takes what the section [goals] of the configuration says\n"
+}
+
+fn set_policy(args: &SetArgs, policy: &PolicyArgs) -> anyhow::Result<Exit> {
     let choice = PolicyChoice { name: policy.name.clone(), parameters: policy.parameters.clone() };
     let answer = Client::connect(&args.socket)?.ask::<PolicyReport>(&Request::SetPolicy(choice));
     crate::admin::client::tell(answer, |report| {

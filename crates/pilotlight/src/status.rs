@@ -1,7 +1,7 @@
 //! `pilotlight status`: what a running server is and does, once or again and again.
 
 pub(crate) mod measure;
-mod render;
+pub(crate) mod render;
 pub(crate) mod report;
 
 use std::io::{self, IsTerminal as _};

@@ -2,6 +2,17 @@
 
 use crate::knob::Of;
 
+/// What an operator can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// [`Goals::budget_uw`].
+    Budget,
+    /// [`Goals::tolerance_ppm`].
+    Tolerance,
+    /// [`Goals::priorities`].
+    Priorities,
+}
+
 /// What holds until it is changed, at any moment, without another policy ([`crate::Policy::on_goals`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Goals {

@@ -11,7 +11,7 @@
 //! lets a whole server sleep, and a simulator skip an idle hour.
 
 use crate::command::{Capabilities, Command, Refusal};
-use crate::goal::Goals;
+use crate::goal::{Goal, Goals};
 use crate::reading::ReadingId;
 use crate::sample::{CoreSample, Sample, Tick};
 use crate::topology::{CoreId, Topology};
@@ -41,6 +41,11 @@ pub trait Policy: Send {
     /// What cores and I/O threads did. Comes as often as [`Wants::interval_ns`] says, or later.
     fn on_interval(&mut self, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
         Next::NEVER
+    }
+
+    /// Whether it acts on a goal. Whoever sets one that the policy does not use is told so.
+    fn uses(&self, _goal: Goal) -> bool {
+        false
     }
 
     /// Other goals hold from now on. The next tick or interval comes, quiet or not.

@@ -384,7 +384,7 @@ pub(crate) fn pin(core: u32) -> std::io::Result<()> {
 }
 
 /// Keeps the calling thread off these CPUs, where it may run on any other.
-pub(crate) fn keep_off(cpus: &[u32]) {
+pub fn keep_off(cpus: &[u32]) {
     let Ok(mut set) = rustix::thread::sched_getaffinity(None) else { return };
     cpus.iter().map(|&cpu| cpu as usize).filter(|&cpu| cpu < CpuSet::MAX_CPU).for_each(|cpu| set.unset(cpu));
     if set.count() > 0 {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
-use pilotlight_plant::{CoreId, Policy, Unsupported, View};
+use pilotlight_plant::{CoreId, Goals, Policy, Unsupported, View};
 use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, RuntimeStats, Sender};
 
 use crate::acks::Acks;
@@ -466,6 +466,11 @@ impl Server {
     /// If the policy needs what this machine cannot do: then the one before goes on.
     pub fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported> {
         self.runtime.set_policy(policy)
+    }
+
+    /// Asks the policy in charge, and those after it, for this from now on.
+    pub fn set_goals(&self, goals: Goals) {
+        self.runtime.set_goals(goals);
     }
 
     /// The policy in charge and what it sees; `None` before the first.

@@ -18,8 +18,19 @@ pub(crate) enum Request {
     Status,
     /// Let another policy decide, or the same one with other parameters.
     SetPolicy(PolicyChoice),
+    /// Ask something else of the policy.
+    SetGoals(GoalsRequest),
     /// Something about namespaces, in this subsystem; `None`: the only one.
     Namespace(Option<String>, NamespaceRequest),
+}
+
+/// Goals that are to change, as they are written; what is `None` stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GoalsRequest {
+    /// Most power, or `off`.
+    pub(crate) budget: Option<String>,
+    /// How much longer requests may take, or `off`.
+    pub(crate) tolerance: Option<String>,
 }
 
 /// Something about namespaces.
@@ -74,6 +85,7 @@ impl Request {
         let request = match command.as_str() {
             "status" => Self::Status,
             "set-policy" => Self::SetPolicy(fields.policy()?),
+            "set-goals" => Self::SetGoals(fields.goals()?),
             "namespace-list" => Self::Namespace(fields.text("nqn")?, NamespaceRequest::List),
             "namespace-add" => Self::Namespace(fields.text("nqn")?, NamespaceRequest::Add(fields.namespace()?)),
             "namespace-remove" => {
@@ -88,7 +100,7 @@ impl Request {
             }
             other => {
                 return Err(Refusal::of("command", format!("there is no command `{other}`")).help(
-                    "commands: status, set-policy, namespace-list, namespace-add, namespace-remove, namespace-resize",
+                    "commands: status, set-policy, set-goals, namespace-list, namespace-add, namespace-remove, namespace-resize",
                 ));
             }
         };
@@ -104,6 +116,9 @@ impl Request {
                 let set = |(key, value): &(String, String)| format!("{key}={value}");
                 let parameters: Vec<_> = choice.parameters.iter().map(set).collect();
                 json!({ "command": "set-policy", "policy": choice.name, "parameters": parameters })
+            }
+            Self::SetGoals(GoalsRequest { budget, tolerance }) => {
+                json!({ "command": "set-goals", "budget": budget, "tolerance": tolerance })
             }
             Self::Namespace(nqn, request) => {
                 let mut object = request.to_json();
@@ -171,6 +186,14 @@ impl Fields {
             parameters.push(pair?);
         }
         Ok(PolicyChoice { name, parameters })
+    }
+
+    fn goals(&mut self) -> Result<GoalsRequest, Refusal> {
+        let goals = GoalsRequest { budget: self.text("budget")?, tolerance: self.text("tolerance")? };
+        if goals == GoalsRequest::default() {
+            return Err(Refusal::of("budget", "neither `budget` nor `tolerance` is there"));
+        }
+        Ok(goals)
     }
 
     fn namespace(&mut self) -> Result<NewNamespace, Refusal> {
@@ -261,6 +284,7 @@ mod tests {
         for request in [
             Request::Status,
             Request::SetPolicy(PolicyChoice { name: "sandman".to_owned(), parameters }),
+            Request::SetGoals(GoalsRequest { budget: Some("300W".to_owned()), tolerance: None }),
             Request::Namespace(None, NamespaceRequest::List),
             Request::Namespace(Some("nqn".to_owned()), NamespaceRequest::Add(add)),
             Request::Namespace(None, NamespaceRequest::Remove { nsid: 7 }),
@@ -302,6 +326,8 @@ mod tests {
             (r#"{"version":1,"command":"namespace-add","nsid":1.5,"backend":"mem:1GiB"}"#, "nsid", "with a fraction"),
             (r#"{"version":1,"command":"namespace-add","nsdi":1,"backend":"mem:1GiB"}"#, "nsdi", "no field `nsdi`"),
             (r#"{"version":1,"command":"namespace-add","nsid":1}"#, "backend", "`backend` is missing"),
+            (r#"{"version":1,"command":"set-goals"}"#, "budget", "neither `budget` nor `tolerance`"),
+            (r#"{"version":1,"command":"set-goals","budget":300}"#, "budget", "expected a string"),
             (r#"{"version":1,"command":"namespace-remove","nqn":7}"#, "nqn", "expected a string"),
             (r#"{"version":1,"command":"namespace-remove"}"#, "nsid", "`nsid` is missing"),
             (r#"{"version":1,"command":"namespace-resize","nsid":1,"size":5}"#, "size", "expected a string"),

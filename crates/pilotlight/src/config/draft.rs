@@ -21,6 +21,8 @@ pub(crate) struct Draft {
     pub(crate) io_threads: Option<Number>,
     pub(crate) sleep_after: Option<Text>,
     pub(crate) power_states: bool,
+    pub(crate) sensor: Option<Text>,
+    pub(crate) goals: GoalsDraft,
     pub(crate) policy: PolicyDraft,
     pub(crate) admin_socket: Option<Text>,
     pub(crate) limits: LimitsDraft,
@@ -35,6 +37,13 @@ pub(crate) struct PolicyDraft {
     pub(crate) name: Option<Text>,
     /// Keys and values, in the order in which they were written.
     pub(crate) settings: Vec<(Text, Text)>,
+}
+
+/// Goals as they were written.
+#[derive(Debug, Default)]
+pub(crate) struct GoalsDraft {
+    pub(crate) budget: Option<Text>,
+    pub(crate) tolerance: Option<Text>,
 }
 
 /// Limits as they were written.

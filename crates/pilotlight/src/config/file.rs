@@ -2,7 +2,7 @@
 
 use toml::de::DeTable;
 
-use super::draft::{Draft, LimitsDraft, NamespaceDraft, PolicyDraft, SubsystemDraft};
+use super::draft::{Draft, GoalsDraft, LimitsDraft, NamespaceDraft, PolicyDraft, SubsystemDraft};
 use super::problem::{Origin, Problem};
 use super::section::{Problems, Section};
 
@@ -29,6 +29,7 @@ fn server(root: &Section<'_>) -> Draft {
         subsystems: root.sections("subsystem").iter().map(subsystem).collect(),
         limits: root.section("limits").map(|section| limits(&section)).unwrap_or_default(),
         policy: root.section("policy").map(|section| policy(&section)).unwrap_or_default(),
+        goals: root.section("goals").map(|section| goals(&section)).unwrap_or_default(),
         admin_socket: root.section("admin").and_then(|section| section.text("socket")),
         ..Draft::default()
     };
@@ -41,12 +42,17 @@ fn server(root: &Section<'_>) -> Draft {
         draft.io_threads = section.number("io_threads");
         draft.sleep_after = section.text("sleep_after");
         draft.power_states = section.switch("power_states").unwrap_or(false);
+        draft.sensor = section.text("sensor");
     }
     draft
 }
 
 fn policy(section: &Section<'_>) -> PolicyDraft {
     PolicyDraft { at: section.at(), name: section.text("name"), settings: section.others() }
+}
+
+fn goals(section: &Section<'_>) -> GoalsDraft {
+    GoalsDraft { budget: section.plain("budget"), tolerance: section.plain("tolerance") }
 }
 
 fn limits(section: &Section<'_>) -> LimitsDraft {

@@ -1,6 +1,6 @@
 //! The command line becomes a draft: one subsystem, its namespaces numbered as they stand.
 
-use super::draft::{Draft, LimitsDraft, NamespaceDraft, Number, PolicyDraft, SubsystemDraft, Text};
+use super::draft::{Draft, GoalsDraft, LimitsDraft, NamespaceDraft, Number, PolicyDraft, SubsystemDraft, Text};
 use super::problem::{Located, Origin, Problem};
 use super::units::parse_cores;
 use crate::cli::ServeArgs;
@@ -21,6 +21,11 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
         io_threads: number("--io-threads", args.io_threads),
         sleep_after: text("--sleep-after", args.sleep_after.as_ref()),
         power_states: args.power_states,
+        sensor: text("--sensor", args.sensor.as_ref()),
+        goals: GoalsDraft {
+            budget: text("--budget", args.budget.as_ref()),
+            tolerance: text("--tolerance", args.tolerance.as_ref()),
+        },
         policy: policy(args, &mut problems),
         admin_socket: text("--admin-socket", args.admin_socket.as_ref()),
         limits: LimitsDraft {
@@ -35,7 +40,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
 
 /// Flags that stand for something that the file says, each with what to write there instead.
 pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
-    let stated: [(&'static str, bool, &str); 17] = [
+    let stated: [(&'static str, bool, &str); 20] = [
         ("--listen", !args.listen.is_empty(), "`listen = [...]` in [server]"),
         ("--advertise", args.advertise.is_some(), "`advertise = \"...\"` in [server]"),
         ("--namespace", !args.namespace.is_empty(), "a [[subsystem.namespace]] with `nsid` and `backend`"),
@@ -48,6 +53,9 @@ pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
         ("--policy-set", !args.policy_set.is_empty(), "`KEY = \"VALUE\"` in [policy]"),
         ("--sleep-after", args.sleep_after.is_some(), "`sleep_after = \"...\"` in [server]"),
         ("--power-states", args.power_states, "`power_states = true` in [server]"),
+        ("--sensor", args.sensor.is_some(), "`sensor = \"...\"` in [server]"),
+        ("--budget", args.budget.is_some(), "`budget = \"...\"` in [goals]"),
+        ("--tolerance", args.tolerance.is_some(), "`tolerance = \"...\"` in [goals]"),
         ("--admin-socket", args.admin_socket.is_some(), "`socket = \"...\"` in [admin]"),
         ("--nqn", args.nqn.is_some(), "`nqn = \"...\"` in [[subsystem]]"),
         ("--allow-host", !args.allow_host.is_empty(), "`allowed_hosts = [...]` in [[subsystem]]"),

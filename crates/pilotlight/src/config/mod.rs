@@ -8,6 +8,7 @@ mod flags;
 mod machine;
 pub(crate) mod nqn;
 mod operation;
+mod power;
 mod problem;
 mod section;
 mod storage;
@@ -22,6 +23,7 @@ use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
 pub(crate) use machine::Machine;
 pub(crate) use operation::{AdminSocket, Operation, Reactors, SleepAfter};
+pub(crate) use power::{SensorChoice, format_budget, format_tolerance, parse_budget, parse_tolerance};
 pub(crate) use problem::Problem;
 use problem::{Located, Origin, Severity, Source};
 use storage::cause;

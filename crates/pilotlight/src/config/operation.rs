@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pilotlight_plant::{CoreId, Topology};
+use pilotlight_plant::{CoreId, Goals, Topology};
 use pilotlight_reactor::QuietTime;
 
-use super::format_duration;
+use super::{SensorChoice, format_duration};
 use crate::policies::PolicyChoice;
 
 /// Reactors, what decides over them, and where the program takes orders.
@@ -18,6 +18,10 @@ pub(crate) struct Operation {
     pub(crate) sleep_after: SleepAfter,
     /// The policy.
     pub(crate) policy: PolicyChoice,
+    /// What is asked of it.
+    pub(crate) goals: Goals,
+    /// What measures power.
+    pub(crate) sensor: SensorChoice,
     /// The control socket; `None`: there is none.
     pub(crate) admin_socket: Option<AdminSocket>,
 }

@@ -10,10 +10,24 @@ use super::draft::{Number, Text};
 use super::problem::{Located, Origin, Problem};
 
 /// Which keys stand in which section. The sections' names leave out the numbers of list entries.
-pub(crate) const SCHEMA: [(&str, &[&str]); 7] = [
-    ("", &["server", "policy", "limits", "admin", "subsystem"]),
-    ("server", &["listen", "advertise", "cores", "main_core", "reactors", "io_threads", "sleep_after", "power_states"]),
+pub(crate) const SCHEMA: [(&str, &[&str]); 8] = [
+    ("", &["server", "policy", "goals", "limits", "admin", "subsystem"]),
+    (
+        "server",
+        &[
+            "listen",
+            "advertise",
+            "cores",
+            "main_core",
+            "reactors",
+            "io_threads",
+            "sleep_after",
+            "power_states",
+            "sensor",
+        ],
+    ),
     ("policy", &["name"]),
+    ("goals", &["budget", "tolerance"]),
     ("admin", &["socket"]),
     (
         "limits",
@@ -72,6 +86,12 @@ impl<'a> Section<'a> {
             DeValue::String(text) => Some(Located::new(text.clone().into_owned(), at)),
             other => self.mismatch(&at, "a string", other),
         }
+    }
+
+    /// A text, a number or a switch, as text.
+    pub(crate) fn plain(&self, key: &str) -> Option<Text> {
+        let (at, value) = self.get(key)?;
+        self.scalar(at, value)
     }
 
     /// A quantity: a text with a unit, or a bare number.

@@ -187,7 +187,10 @@ mod tests {
 
     use std::time::Duration;
 
+    use pilotlight_plant::Goals;
+
     use super::*;
+    use crate::config::SensorChoice;
     use crate::config::{AdminSocket, Reactors};
 
     fn config() -> ServerConfig {
@@ -221,6 +224,8 @@ mod tests {
             reactors: Reactors::pinned(&[0, 1, 3], 1, &[]),
             sleep_after: SleepAfter::Time(Duration::from_millis(5)),
             policy: PolicyChoice { name: "sandman".to_owned(), parameters },
+            goals: Goals::default(),
+            sensor: SensorChoice::Auto,
             admin_socket: Some(AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false }),
         }
     }
@@ -265,7 +270,8 @@ mod tests {
     fn what_does_not_sleep_and_has_no_cores_or_socket_says_so() {
         let reactors = Reactors::for_tests(8);
         let policy = PolicyChoice { name: "static".to_owned(), parameters: Vec::new() };
-        let operation = Operation { reactors, sleep_after: SleepAfter::Never, policy, admin_socket: None };
+        let operation =
+            Operation { reactors, sleep_after: SleepAfter::Never, policy, admin_socket: None, ..operation() };
         expect![[r#"
             The configuration is good.
             pilotlight 0.1.0 on 127.0.0.1:4420

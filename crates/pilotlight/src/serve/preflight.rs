@@ -8,14 +8,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use pilotlight_plant::{Capabilities, CoreId, CoreSample, CoreState, Goals, Start, Topology};
+use pilotlight_power::Roots;
 use pilotlight_reactor::runtime::capabilities;
 use pilotlight_target::backend::{Backend, MemoryBudget, open};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
-use super::knobs;
 use super::server::options;
+use super::{knobs, power};
 use crate::admin::socket::{BindError, ControlSocket};
 use crate::config::{AdminSocket, Operation, Problem};
 use crate::policies::PolicyChoice;
@@ -24,7 +25,14 @@ use crate::policies::PolicyChoice;
 pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem> {
     let mut problems: Vec<Problem> = config.listeners.iter().filter_map(address).collect();
     let options = options(operation);
-    let capabilities = Capabilities { knobs: knobs::look(config, &options.cores), ..capabilities(&options) };
+    let sources = match power::open(&operation.sensor, &Roots::default()) {
+        Ok(meter) => meter.map(|meter| meter.sources()).unwrap_or_default(),
+        Err(why) => {
+            problems.push(Problem::of_machine(why).help("choose another --sensor"));
+            Vec::new()
+        }
+    };
+    let capabilities = Capabilities { knobs: knobs::look(config, &options.cores), sources, ..capabilities(&options) };
     problems.extend(policy(&operation.policy, &options.topology, &capabilities, config.io_threads));
     problems.extend(memory(config));
     problems.extend(operation.admin_socket.as_ref().and_then(control_socket));
@@ -125,7 +133,8 @@ mod tests {
     fn a_policy_is_asked_whether_it_can_work_here() {
         for name in pilotlight_policy::NAMES {
             let problem = problem(name);
-            assert_eq!(problem.as_ref().is_some_and(Problem::is_error), name == "governor", "{name}: {problem:?}");
+            let needs_knobs = ["governor", "rapl-only", "cpu-bandwidth"].contains(&name);
+            assert_eq!(problem.as_ref().is_some_and(Problem::is_error), needs_knobs, "{name}: {problem:?}");
         }
         let problem = problem("governor").unwrap();
         assert!(problem.what.contains("policy governor needs") && !problem.help.is_empty(), "{problem:?}");

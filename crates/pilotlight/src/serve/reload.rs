@@ -13,6 +13,7 @@
 mod moves;
 mod shrink;
 
+use pilotlight_plant::Goals;
 use pilotlight_target::ServerError;
 use pilotlight_target::backend::BackendSpec;
 use pilotlight_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
@@ -20,7 +21,7 @@ use tracing::{info, warn};
 
 use super::server::Running;
 use super::station::{State, said};
-use crate::config::{NamespaceName, Operation};
+use crate::config::{NamespaceName, Operation, format_budget, format_tolerance};
 use crate::policies::PolicyChoice;
 use moves::Move;
 use shrink::Shrink;
@@ -82,6 +83,7 @@ pub(super) fn apply(state: &mut State, read: Wanted, server: &dyn Running) {
         apply_change(state, change, read.may_shrink, server);
     }
     state.read = read.config.clone();
+    apply_goals(state, &read.operation.goals, server);
     apply_policy(state, &read.operation.policy, server);
     info!("configuration read again");
 }
@@ -132,6 +134,22 @@ fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec
     (wanted, words)
 }
 
+/// Asks what was read of the policy, if it is something else than was read before.
+fn apply_goals(state: &mut State, read: &Goals, server: &dyn Running) {
+    let runs = &state.operation.goals;
+    if *read == state.goals_read {
+        if runs != read {
+            info!("goals stay: they were set by hand");
+        }
+        return;
+    }
+    let (budget, tolerance) = (format_budget(read.budget_uw), format_tolerance(read.tolerance_ppm));
+    info!("goals: budget {budget}, tolerance {tolerance}");
+    server.set_goals(read.clone());
+    state.operation.goals = read.clone();
+    state.goals_read = read.clone();
+}
+
 /// Lets the policy that was read decide, if it is another than was read before.
 fn apply_policy(state: &mut State, read: &PolicyChoice, server: &dyn Running) {
     let runs = &state.operation.policy;
@@ -162,6 +180,7 @@ fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<String> {
     let differs = [
         ("server.reactors", test_reactors(running) != test_reactors(wanted)),
         ("server.sleep_after", running.sleep_after != wanted.sleep_after),
+        ("server.sensor", running.sensor != wanted.sensor),
         ("admin.socket", running.admin_socket != wanted.admin_socket),
     ];
     name(&differs)

@@ -6,13 +6,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use pilotlight_plant::{Policy, Unsupported, View};
+use pilotlight_plant::{Goals, Policy, Unsupported, View};
+use pilotlight_power::Roots;
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 use pilotlight_target::{DrainError, Server, ServerError, ServerStats};
 
 use super::knobs;
+use super::power::{self, Power};
 use crate::config::{Operation, Reactors};
+use crate::status::report::PowerReport;
 
 /// A server that runs.
 pub(super) trait Running: Sync {
@@ -34,19 +37,35 @@ pub(super) trait Running: Sync {
     fn stats(&self) -> ServerStats;
     /// Lets this policy decide from now on.
     fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported>;
+    /// Asks this of it, and of policies after it.
+    fn set_goals(&self, goals: Goals);
+    /// What is known of power; `None` without a sensor.
+    fn power(&self) -> Option<PowerReport>;
     /// What the policy sees.
     fn view(&self) -> View;
     /// Stops accepting, finishes what is in flight within a time, flushes.
     fn stop(self: Box<Self>, within: Duration) -> Result<(), DrainError>;
 }
 
+/// A server with what measures its power.
+struct Served {
+    server: Server,
+    power: Option<Power>,
+}
+
 /// Starts the server that `config` and `operation` describe, its policy in charge.
 pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Result<Box<dyn Running>> {
-    let options = RuntimeOptions { knobs: knobs::open(config, &operation.reactors.cores), ..options(operation) };
+    let cores = &operation.reactors.cores;
+    let meter =
+        power::open(&operation.sensor, &Roots::default()).map_err(|why| anyhow!("the sensor of power: {why}"))?;
+    let power = meter.map(|meter| meter.start(cores)).transpose().context("cannot start a thread for the sensor")?;
+    let readings = power.as_ref().map(Power::readings);
+    let options = RuntimeOptions { knobs: knobs::open(config, cores), readings, ..options(operation) };
     let server = Server::start_on(config.clone(), options).context("the server cannot start")?;
+    server.set_goals(operation.goals.clone());
     let policy = operation.policy.build().map_err(|unfit| anyhow!("{}: {}", unfit.what, unfit.help))?;
     server.set_policy(policy).context("the server cannot start")?;
-    Ok(Box::new(server))
+    Ok(Box::new(Served { server, power }))
 }
 
 /// How reactors are started, but for what sets knobs.
@@ -57,44 +76,52 @@ pub(super) fn options(operation: &Operation) -> RuntimeOptions {
     RuntimeOptions { topology, quiet, ..RuntimeOptions::new(cores, idle) }
 }
 
-impl Running for Server {
+impl Running for Served {
     fn local_addrs(&self) -> Vec<SocketAddr> {
-        self.local_addrs().to_vec()
+        self.server.local_addrs().to_vec()
     }
 
     fn add_namespace(&self, nqn: &str, namespace: &NamespaceConfig) -> Result<(), ServerError> {
-        self.add_namespace(nqn, namespace)
+        self.server.add_namespace(nqn, namespace)
     }
 
     fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), ServerError> {
-        self.remove_namespace(nqn, nsid)
+        self.server.remove_namespace(nqn, nsid)
     }
 
     fn move_namespace(&self, from: (&str, u32), to: &str, namespace: &NamespaceConfig) -> Result<(), ServerError> {
-        self.move_namespace(from, to, namespace)
+        self.server.move_namespace(from, to, namespace)
     }
 
     fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError> {
-        self.resize_namespace(nqn, nsid, blocks)
+        self.server.resize_namespace(nqn, nsid, blocks)
     }
 
     fn allocated_bytes(&self, nqn: &str, nsid: u32) -> Result<u64, ServerError> {
-        self.allocated_bytes(nqn, nsid)
+        self.server.allocated_bytes(nqn, nsid)
     }
 
     fn stats(&self) -> ServerStats {
-        self.stats()
+        self.server.stats()
     }
 
     fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported> {
-        self.set_policy(policy)
+        self.server.set_policy(policy)
+    }
+
+    fn set_goals(&self, goals: Goals) {
+        self.server.set_goals(goals);
+    }
+
+    fn power(&self) -> Option<PowerReport> {
+        self.power.as_ref().map(Power::report)
     }
 
     fn view(&self) -> View {
-        self.policy().map(|(_, view)| view).unwrap_or_default()
+        self.server.policy().map(|(_, view)| view).unwrap_or_default()
     }
 
     fn stop(self: Box<Self>, within: Duration) -> Result<(), DrainError> {
-        (*self).stop(within)
+        self.server.stop(within)
     }
 }

@@ -18,6 +18,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use pilotlight_plant::Goals;
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
 use super::reload::{self, Wanted};
@@ -46,6 +47,8 @@ pub(super) struct State {
     pub(super) read: ServerConfig,
     /// The policy that was read last.
     pub(super) policy_read: PolicyChoice,
+    /// The goals that were read last.
+    pub(super) goals_read: Goals,
     /// Namespaces that were changed by hand.
     pub(super) by_hand: Vec<ByHand>,
     /// Blocks of each namespace.
@@ -106,6 +109,7 @@ impl State {
             operation: operation.clone(),
             read: config.clone(),
             policy_read: operation.policy.clone(),
+            goals_read: operation.goals.clone(),
             by_hand: Vec::new(),
             blocks: Vec::new(),
         };

@@ -1,15 +1,15 @@
 //! From two looks at a server's counters to a report: differences, rates, percentages.
 
-use pilotlight_plant::{CoreState, Topology, View};
+use pilotlight_plant::{CoreState, Goal, Goals, Topology, View};
 use pilotlight_reactor::cells::SLEEPS;
 use pilotlight_reactor::{HistogramSnapshot, IoThreadStats, ReactorStats, RuntimeStats, SleepStats};
 use pilotlight_target::{NamespaceFailures, ServerStats, TargetThreadStats};
 
 use super::report::{
-    Count, Distribution, FORMAT, FailureReport, IoReport, IoThreadReport, NameAndValue, OrdersReport, ParameterReport,
-    PolicyReport, PowerStateReport, ReactorReport, Report, ServerFacts, WakeUpReport,
+    Count, Distribution, FORMAT, FailureReport, GoalsReport, IoReport, IoThreadReport, NameAndValue, OrdersReport,
+    ParameterReport, PolicyReport, PowerStateReport, ReactorReport, Report, ServerFacts, WakeUpReport,
 };
-use crate::config::Reactors;
+use crate::config::{Operation, Reactors};
 use crate::policies::PolicyChoice;
 
 /// A server's counters at a moment.
@@ -69,6 +69,8 @@ pub(crate) fn report(before: &Look, now: &Look, facts: ServerFacts, policy: Poli
         server: facts,
         window_ns: window.ns,
         policy,
+        goals: GoalsReport::default(),
+        power: None,
         io: io(&window, &before.stats, &now.stats),
         power_states: power_states(&now.stats),
         failures: failures(&before.stats, &now.stats),
@@ -88,6 +90,16 @@ pub(crate) fn policy(choice: &PolicyChoice, view: View) -> PolicyReport {
     });
     let view = view.into_iter().map(|(name, value)| NameAndValue { name: name.to_owned(), value });
     PolicyReport { name: choice.name.clone(), parameters: parameters.collect(), view: view.collect() }
+}
+
+/// What is asked of the policy, and what of that it does not use.
+pub(crate) fn goals(operation: &Operation) -> GoalsReport {
+    let Goals { budget_uw, tolerance_ppm, .. } = operation.goals;
+    let policy = operation.policy.build().ok();
+    let is_unused = |goal| !policy.as_ref().is_some_and(|policy| policy.uses(goal));
+    let set = [("budget", Goal::Budget, budget_uw.is_some()), ("tolerance", Goal::Tolerance, tolerance_ppm.is_some())];
+    let unused = set.into_iter().filter(|&(_, goal, is_set)| is_set && is_unused(goal));
+    GoalsReport { budget_uw, tolerance_ppm, unused: unused.map(|(name, ..)| name.to_owned()).collect() }
 }
 
 fn io(window: &Window, before: &ServerStats, now: &ServerStats) -> IoReport {

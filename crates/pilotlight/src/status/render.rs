@@ -7,9 +7,10 @@ use pilotlight_plant::Depth;
 use pilotlight_reactor::cells::SLEEPS;
 
 use super::report::{
-    Count, Distribution, FailureReport, IoReport, OrdersReport, PolicyReport, PowerStateReport, ReactorReport, Report,
+    Count, Distribution, FailureReport, GoalsReport, IoReport, OrdersReport, PowerReading, PowerReport,
+    PowerStateReport, ReactorReport, Report,
 };
-use crate::config::{SleepAfter, format_cores};
+use crate::config::{SleepAfter, format_budget, format_cores, format_tolerance};
 use crate::table::Table;
 
 /// I/O threads that are listed one by one; of more, the busiest.
@@ -23,7 +24,9 @@ pub(crate) fn text(report: &Report, colour: bool) -> String {
         let warning = "reactors have no cores of their own (test mode): these figures mean nothing elsewhere";
         let _ = writeln!(out, "{}", paint(colour, "33", warning));
     }
-    let _ = write!(out, "\n{}", policy(&report.policy, &report.server.sleep_after));
+    let _ = write!(out, "\n{}", policy(report));
+    let _ = write!(out, "{}", goals(&report.goals, &report.policy.name));
+    report.power.iter().for_each(|known| line(&mut out, "power", &power(known)));
     let _ = write!(out, "{}{}", io(&report.io), power_states(&report.power_states));
     let _ = writeln!(out, "{}", failures(&report.failures, colour));
     let _ = write!(out, "{}\n{}\n", reactors(&report.reactors, colour), io_threads(report));
@@ -55,7 +58,8 @@ fn line(out: &mut String, heading: &str, text: &str) {
     let _ = writeln!(out, "{heading:20}  {text}");
 }
 
-fn policy(policy: &PolicyReport, sleep_after: &str) -> String {
+fn policy(report: &Report) -> String {
+    let (policy, sleep_after) = (&report.policy, &report.server.sleep_after);
     let mut out = String::new();
     let set = policy.parameters.iter().filter(|parameter| parameter.is_set);
     let set: Vec<String> = set.map(|parameter| format!("{}={}", parameter.key, parameter.value)).collect();
@@ -64,9 +68,44 @@ fn policy(policy: &PolicyReport, sleep_after: &str) -> String {
     line(&mut out, "policy", &format!("{}{set}; {quiet}", policy.name));
     let view: Vec<String> = policy.view.iter().map(|seen| format!("{} {}", seen.name, seen.value)).collect();
     if !view.is_empty() {
-        line(&mut out, "policy sees", &view.join(", "));
+        // Whatever it computes from watts that were not measured was not measured either.
+        let is_modelled = report.power.as_ref().is_some_and(|power| power.modelled.is_some());
+        let modelled = if is_modelled { "; watts are modelled" } else { "" };
+        line(&mut out, "policy sees", &format!("{}{modelled}", view.join(", ")));
     }
     out
+}
+
+/// What is asked of the policy; nothing where nothing is.
+fn goals(goals: &GoalsReport, policy: &str) -> String {
+    let mut out = String::new();
+    let set = [
+        ("budget", goals.budget_uw.map(|uw| format_budget(Some(uw)))),
+        ("tolerance", goals.tolerance_ppm.map(|ppm| format_tolerance(Some(ppm)))),
+    ];
+    for (name, value) in set {
+        let Some(value) = value else { continue };
+        let unused = goals.unused.iter().any(|unused| unused == name);
+        let unused = if unused { format!("; policy {policy} does not use it") } else { String::new() };
+        line(&mut out, name, &format!("{value}{unused}"));
+    }
+    out
+}
+
+/// Each reading, and what it is from: `package 0 43.2 W (rapl), 0.3 s ago`.
+pub(crate) fn power(power: &PowerReport) -> String {
+    let from = match &power.modelled {
+        Some(profile) => format!("modelled, profile {profile}"),
+        None => power.sensor.clone(),
+    };
+    let reading = |reading: &PowerReading| {
+        let (of, age) = (&reading.of, reading.age_ns.map_or(String::new(), |ns| format!(", {} ago", time(ns))));
+        match reading.power_uw {
+            Some(uw) => format!("{of} {:.1} W ({from}){age}", uw as f64 / 1e6),
+            None => format!("{of} unknown ({from}){age}"),
+        }
+    };
+    power.readings.iter().map(reading).collect::<Vec<_>>().join("; ")
 }
 
 fn io(io: &IoReport) -> String {
@@ -276,7 +315,9 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::status::report::{FORMAT, IoThreadReport, NameAndValue, ParameterReport, ServerFacts, WakeUpReport};
+    use crate::status::report::{
+        FORMAT, IoThreadReport, NameAndValue, ParameterReport, PolicyReport, ServerFacts, WakeUpReport,
+    };
 
     fn count(in_window: u64, since_start: u64) -> Count {
         Count { in_window, since_start }
@@ -324,6 +365,23 @@ mod tests {
                 parameters: vec![parameter("z", "1.96", false), parameter("window", "64", true)],
                 view: vec![NameAndValue { name: "cores awake".to_owned(), value: "1".to_owned() }],
             },
+            goals: GoalsReport {
+                budget_uw: Some(300_000_000),
+                tolerance_ppm: Some(200_000),
+                unused: vec!["tolerance".to_owned()],
+            },
+            power: Some(PowerReport {
+                sensor: "modelled".to_owned(),
+                modelled: Some("sandman-epyc-9454p".to_owned()),
+                readings: vec![
+                    PowerReading {
+                        of: "CPU packages".to_owned(),
+                        power_uw: Some(57_213_000),
+                        age_ns: Some(312_000_000),
+                    },
+                    PowerReading { of: "system".to_owned(), power_uw: None, age_ns: None },
+                ],
+            }),
             io: IoReport {
                 connections: 12,
                 associations: 3,
@@ -374,7 +432,10 @@ mod tests {
             reactors have no cores of their own (test mode): these figures mean nothing elsewhere
 
             policy                sandman (window=64); the server may sleep after 1ms of quiet
-            policy sees           cores awake 1
+            policy sees           cores awake 1; watts are modelled
+            budget                300W
+            tolerance             20%; policy sandman does not use it
+            power                 CPU packages 57.2 W (modelled, profile sandman-epyc-9454p), 312 ms ago; system unknown (modelled, profile sandman-epyc-9454p)
             connections           12 of 3 associations; ended by faults: 0 (1 since start)
             served                12.3 k IOPS (8.20 k read, 4.10 k write); 33.6 MB/s read, 16.8 MB/s written
             latency               p50 12.1 us, p99 24.2 us, p99.9 36.3 us, max 48.4 us

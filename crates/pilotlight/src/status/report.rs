@@ -19,6 +19,12 @@ pub(crate) struct Report {
     /// Length of the window in nanoseconds: since this connection asked last, or for the first time since the start.
     pub(crate) window_ns: u64,
     pub(crate) policy: PolicyReport,
+    /// What the operator asks of it.
+    #[serde(default)]
+    pub(crate) goals: GoalsReport,
+    /// What is known of power; `None` without a sensor.
+    #[serde(default)]
+    pub(crate) power: Option<PowerReport>,
     pub(crate) io: IoReport,
     /// Controllers that show their hosts power states, in the order of their identifiers.
     #[serde(default)]
@@ -58,6 +64,46 @@ pub(crate) struct PolicyReport {
     pub(crate) parameters: Vec<ParameterReport>,
     /// What it sees, in its own words.
     pub(crate) view: Vec<NameAndValue>,
+}
+
+/// What an operator asks of the policy in charge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GoalsReport {
+    pub(crate) budget_uw: Option<u64>,
+    pub(crate) tolerance_ppm: Option<u32>,
+    /// Those of the above that the policy does not use, by name.
+    pub(crate) unused: Vec<String>,
+}
+
+/// What goals are in force after they were set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GoalsAnswer {
+    /// The policy in charge.
+    pub(crate) policy: String,
+    #[serde(flatten)]
+    pub(crate) goals: GoalsReport,
+    pub(crate) power: Option<PowerReport>,
+}
+
+/// Power as a sensor tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PowerReport {
+    /// Its name.
+    pub(crate) sensor: String,
+    /// Nothing was measured: the power profile of the model.
+    pub(crate) modelled: Option<String>,
+    pub(crate) readings: Vec<PowerReading>,
+}
+
+/// Mean power over the last window.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PowerReading {
+    /// Of what.
+    pub(crate) of: String,
+    /// `None` where nothing is known, or too old.
+    pub(crate) power_uw: Option<u64>,
+    /// Time since that window ended, in nanoseconds.
+    pub(crate) age_ns: Option<u64>,
 }
 
 /// A parameter of the policy.

@@ -15,7 +15,8 @@ mod control;
 mod meter;
 
 use pilotlight_plant::{
-    Capabilities, Command, Completions, Goals, Kind, Next, Policy, Refusal, Sample, Start, Unsupported, View, Wants,
+    Capabilities, Command, Completions, Goal, Goals, Kind, Next, Policy, Refusal, Sample, Start, Unsupported, View,
+    Wants,
 };
 
 use self::caps::Caps;
@@ -330,6 +331,10 @@ impl Policy for SingleKnob {
     }
 
     /// A budget that is lifted, or lower than the last estimate, takes effect at once.
+    fn uses(&self, goal: Goal) -> bool {
+        goal == Goal::Budget
+    }
+
     fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
         self.adopt(now_ns, goals);
         self.decide(now_ns, false, out);

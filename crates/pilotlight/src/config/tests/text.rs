@@ -60,7 +60,7 @@ fn unknown_keys() {
             2 | listen_on = ["127.0.0.1:4420"]
               | ^^^^^^^^^
               = did you mean `listen`?
-              = valid in [server]: listen, advertise, cores, main_core, reactors, io_threads, sleep_after, power_states
+              = valid in [server]: listen, advertise, cores, main_core, reactors, io_threads, sleep_after, power_states, sensor
         "#]],
     );
     refused(
@@ -72,7 +72,7 @@ fn unknown_keys() {
             1 | [limit]
               |  ^^^^^
               = did you mean `limits`?
-              = valid at the top of the file: server, policy, limits, admin, subsystem
+              = valid at the top of the file: server, policy, goals, limits, admin, subsystem
         "#]],
     );
     refused(
@@ -107,7 +107,7 @@ fn unknown_keys() {
             1 | nqn = "nqn.2024-05.com.example:a"
               | ^^^
               = `nqn` belongs in [[subsystem]]
-              = valid at the top of the file: server, policy, limits, admin, subsystem
+              = valid at the top of the file: server, policy, goals, limits, admin, subsystem
         "#]],
     );
 }

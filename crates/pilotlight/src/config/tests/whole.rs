@@ -75,10 +75,15 @@ main_core = 1
 io_threads = 8
 sleep_after = "5ms"
 power_states = true
+sensor = "auto"
 
 [policy]
 name = "sandman"
 window = 64
+
+[goals]
+budget = "300W"
+tolerance = 0.2
 
 [admin]
 socket = "/run/pilotlight/disks.sock"
@@ -122,7 +127,14 @@ fn a_namespace_may_shrink_where_the_file_says_so() {
 fn a_file_says_everything() {
     let bench = Bench::new();
     let loaded = bench.load(EVERY_KEY).unwrap();
-    assert_eq!(loaded.warnings(false), "");
+    let warnings = loaded.warnings(false);
+    assert_eq!(warnings.matches("warning: ").count(), 2, "{warnings}");
+    assert!(warnings.contains("policy sandman does not use a budget"), "{warnings}");
+    assert!(warnings.contains("policies that do: rapl-only, cpu-bandwidth"), "{warnings}");
+    assert_eq!(
+        (loaded.operation.goals.budget_uw, loaded.operation.goals.tolerance_ppm),
+        (Some(300_000_000), Some(200_000))
+    );
     assert_eq!(loaded.may_shrink, []);
     let uuid = *b"\x2f\x7c\x9c\x1e\x6a\x55\x4d\x6e\x9a\x0f\x3f\x0a\x2f\x1b\x7f\x10";
     let disk = BackendSpec::File { path: bench.dir.path().join("disk.img"), size: None };

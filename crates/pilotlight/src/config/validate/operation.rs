@@ -3,13 +3,16 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use pilotlight_plant::{Goal, Goals};
+
 use super::Checker;
 use crate::admin::NONE;
-use crate::config::draft::{Draft, PolicyDraft, Text};
+use crate::config::draft::{Draft, GoalsDraft, PolicyDraft, Text};
 use crate::config::operation::{AdminSocket, Operation, Reactors, SleepAfter};
+use crate::config::power::{SensorChoice, parse_budget, parse_tolerance};
 use crate::config::problem::{Origin, Problem};
 use crate::config::units::{format_duration, parse_duration};
-use crate::policies::{Part, PolicyChoice, Unfit};
+use crate::policies::{Part, PolicyChoice, Unfit, users_of};
 
 /// The most reactors of a test.
 const TEST_REACTORS: RangeInclusive<u16> = 1..=256;
@@ -44,12 +47,48 @@ impl Checker<'_> {
 
     /// All that [`pilotlight_target::config::ServerConfig`] does not say.
     pub(super) fn operation(&mut self, draft: &Draft, reactors: Reactors) -> Operation {
-        Operation {
+        let operation = Operation {
             reactors,
             sleep_after: self.sleep_after(draft.sleep_after.as_ref()),
             policy: self.policy(&draft.policy),
+            goals: self.goals(&draft.goals),
+            sensor: {
+                let base = self.base;
+                self.parsed(draft.sensor.as_ref(), |text| SensorChoice::parse(text, base)).unwrap_or_default()
+            },
             admin_socket: self.admin_socket(draft.admin_socket.as_ref()),
+        };
+        self.unused_goals(&draft.goals, &operation);
+        operation
+    }
+
+    fn goals(&mut self, written: &GoalsDraft) -> Goals {
+        Goals {
+            budget_uw: self.parsed(written.budget.as_ref(), parse_budget).flatten(),
+            tolerance_ppm: self.parsed(written.tolerance.as_ref(), parse_tolerance).flatten(),
+            priorities: Vec::new(),
         }
+    }
+
+    /// Goals that the policy does not use are worth saying.
+    fn unused_goals(&mut self, written: &GoalsDraft, operation: &Operation) {
+        let Ok(policy) = operation.policy.build() else { return };
+        let Goals { budget_uw, tolerance_ppm, .. } = operation.goals;
+        for (goal, name, written, is_set) in [
+            (Goal::Budget, "budget", &written.budget, budget_uw.is_some()),
+            (Goal::Tolerance, "tolerance", &written.tolerance, tolerance_ppm.is_some()),
+        ] {
+            let Some(text) = written.as_ref().filter(|_| is_set && !policy.uses(goal)) else { continue };
+            let problem = Problem::warning(&text.at, format!("policy {} does not use a {name}", policy.name()));
+            let users = users_of(goal);
+            self.problem(problem.help(format!("nothing holds it; policies that do: {users}")));
+        }
+    }
+
+    /// What a text says; nothing where it is wrong, which is noted.
+    fn parsed<T>(&mut self, written: Option<&Text>, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+        let written = written?;
+        parse(&written.value).map_err(|wrong| self.problem(Problem::error(&written.at, wrong))).ok()
     }
 
     fn sleep_after(&mut self, written: Option<&Text>) -> SleepAfter {

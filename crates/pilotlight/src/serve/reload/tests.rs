@@ -11,8 +11,9 @@ use pilotlight_plant::{Policy, Unsupported, View};
 use pilotlight_target::{DrainError, ServerStats};
 
 use super::*;
-use crate::config::{Reactors, SleepAfter};
+use crate::config::{Reactors, SensorChoice, SleepAfter};
 use crate::serve::station::ByHand;
+use crate::status::report::PowerReport;
 
 /// Notes what is asked of it, and refuses what it was told to.
 #[derive(Default)]
@@ -55,6 +56,12 @@ impl Running for Recorder {
         let unsupported = Unsupported { policy: policy.name(), what: "a test", remedy: "none" };
         self.note(format!("policy {}", policy.name())).map_err(|_| unsupported)
     }
+    fn set_goals(&self, goals: Goals) {
+        let _ = self.note(format!("goals {:?} {:?}", goals.budget_uw, goals.tolerance_ppm));
+    }
+    fn power(&self) -> Option<PowerReport> {
+        None
+    }
     fn view(&self) -> View {
         View::new()
     }
@@ -80,6 +87,8 @@ fn operation(policy: &str) -> Operation {
         reactors: Reactors::pinned(&[0], 0, &[]),
         sleep_after: SleepAfter::Never,
         policy: PolicyChoice { name: policy.to_owned(), parameters: Vec::new() },
+        goals: Goals::default(),
+        sensor: SensorChoice::Auto,
         admin_socket: None,
     }
 }
@@ -239,4 +248,22 @@ fn a_policy_is_set_when_another_one_is_read() {
     };
     assert_eq!(apply("interrupt"), (nothing(), "sandman".to_owned()));
     assert_eq!(apply("static"), (vec!["policy static".to_owned()], "static".to_owned()));
+}
+
+#[test]
+fn goals_that_were_set_by_hand_stay_until_the_configuration_says_something_else() {
+    let config = server(vec![]);
+    let mut state = state(&config);
+    let goals = |watts: u64| Goals { budget_uw: Some(watts * 1_000_000), ..Goals::default() };
+    let apply = |state: &mut State, goals: &Goals| {
+        let recorder = Recorder::default();
+        let operation = Operation { goals: goals.clone(), ..operation("static") };
+        super::apply(state, Wanted { config: &config, operation: &operation, may_shrink: &[] }, &recorder);
+        (recorder.asked.into_inner().unwrap(), state.operation.goals.clone())
+    };
+    let nothing = Vec::<String>::new;
+    assert_eq!(apply(&mut state, &goals(300)), (vec!["goals Some(300000000) None".to_owned()], goals(300)));
+    state.operation.goals = goals(200); // by hand
+    assert_eq!(apply(&mut state, &goals(300)), (nothing(), goals(200)));
+    assert_eq!(apply(&mut state, &Goals::default()), (vec!["goals None None".to_owned()], Goals::default()));
 }

@@ -7,10 +7,11 @@ use tracing::{info, warn};
 use super::Station;
 use crate::admin::answer::{Refusal, to_line};
 use crate::admin::listener::Answering;
-use crate::admin::request::Request;
+use crate::admin::request::{GoalsRequest, Request};
+use crate::config::{format_budget, format_tolerance, parse_budget, parse_tolerance};
 use crate::policies::{Part, PolicyChoice, Unfit};
 use crate::status::measure::{self, Look};
-use crate::status::report::{PolicyReport, Report, ServerFacts};
+use crate::status::report::{GoalsAnswer, PolicyReport, Report, ServerFacts};
 
 impl Answering for Station {
     /// The counters when this connection last asked for the status.
@@ -20,6 +21,7 @@ impl Answering for Station {
         match Request::parse(line) {
             Ok(Request::Status) => to_line(Ok(self.status(session))),
             Ok(Request::SetPolicy(choice)) => log("set-policy", self.set_policy(choice)),
+            Ok(Request::SetGoals(goals)) => log("set-goals", self.set_goals(&goals)),
             Ok(Request::Namespace(nqn, request)) => log("namespace", self.namespace(nqn.as_deref(), request)),
             Err(refusal) => to_line::<()>(Err(refusal)),
         }
@@ -59,6 +61,7 @@ impl Station {
         let policy = measure::policy(&operation.policy, view);
         let now = Look { uptime_ns, stats };
         let report = measure::report(session, &now, facts, policy, &operation.reactors);
+        let report = Report { goals: measure::goals(&operation), power: self.server.power(), ..report };
         *session = now;
         report
     }
@@ -71,6 +74,27 @@ impl Station {
         info!("policy {} is in charge, set over the control socket", choice.name);
         state.operation.policy = choice;
         Ok(measure::policy(&state.operation.policy, self.server.view()))
+    }
+}
+
+impl Station {
+    /// Asks something else of the policy in charge, and of those after it.
+    fn set_goals(&self, asked: &GoalsRequest) -> Result<GoalsAnswer, Refusal> {
+        let wrong = |field, what| Refusal::of(field, what);
+        let mut state = self.state();
+        let mut goals = state.operation.goals.clone();
+        if let Some(text) = &asked.budget {
+            goals.budget_uw = parse_budget(text).map_err(|what| wrong("budget", what))?;
+        }
+        if let Some(text) = &asked.tolerance {
+            goals.tolerance_ppm = parse_tolerance(text).map_err(|what| wrong("tolerance", what))?;
+        }
+        self.server.set_goals(goals.clone());
+        let (budget, tolerance) = (format_budget(goals.budget_uw), format_tolerance(goals.tolerance_ppm));
+        info!("goals, set over the control socket: budget {budget}, tolerance {tolerance}");
+        state.operation.goals = goals;
+        let policy = state.operation.policy.name.clone();
+        Ok(GoalsAnswer { policy, goals: measure::goals(&state.operation), power: self.server.power() })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::status::report::PowerReport;
 
 #[test]
 fn a_file_that_gets_another_number_is_moved_and_its_size_looked_at() {
@@ -148,6 +149,12 @@ impl Running for Model {
     }
     fn set_policy(&self, _policy: Box<dyn Policy>) -> Result<(), Unsupported> {
         Ok(())
+    }
+    fn set_goals(&self, goals: Goals) {
+        drop(goals);
+    }
+    fn power(&self) -> Option<PowerReport> {
+        None
     }
     fn view(&self) -> View {
         View::new()

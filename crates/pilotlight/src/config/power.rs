@@ -1,0 +1,111 @@
+//! Power: which sensor measures it, and what an operator asks of it. As text, and as numbers.
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use pilotlight_input::quantity::{self, POWERS, Units};
+
+/// What takes a goal away.
+const OFF: &str = "off";
+/// Budgets that a server can be given, in microwatts: 1 W to 1 MW.
+const BUDGETS_UW: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
+/// A share, in millionths.
+const SHARES: &Units = &[("", 1_000_000), ("%", 10_000)];
+/// The highest tolerance, in millionths: requests may take eleven times as long.
+const HIGHEST_TOLERANCE_PPM: u64 = 10_000_000;
+
+/// Which sensor measures power.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SensorChoice {
+    /// RAPL, else the firmware's power meter; none where there is neither.
+    #[default]
+    Auto,
+    /// None.
+    None,
+    /// RAPL.
+    Rapl,
+    /// A sensor chip that measures the whole system: of this driver, else the firmware's power meter.
+    Hwmon(Option<String>),
+    /// None: watts are modelled from CPU time, with the constants of this power profile, else of the one that is built in.
+    Modelled(Option<PathBuf>),
+}
+
+impl SensorChoice {
+    /// Reads what was written; a relative path starts at `base`.
+    pub(crate) fn parse(text: &str, base: &Path) -> Result<Self, String> {
+        match text.split_once(':').map_or((text, None), |(kind, rest)| (kind, Some(rest))) {
+            ("auto", None) => Ok(Self::Auto),
+            ("none", None) => Ok(Self::None),
+            ("rapl", None) => Ok(Self::Rapl),
+            ("hwmon", chip) if chip != Some("") => Ok(Self::Hwmon(chip.map(str::to_owned))),
+            ("modelled", file) if file != Some("") => Ok(Self::Modelled(file.map(|file| base.join(file)))),
+            _ => Err(format!(
+                "there is no sensor `{text}`: use auto, none, rapl, hwmon, hwmon:CHIP, modelled or modelled:PROFILE.toml"
+            )),
+        }
+    }
+}
+
+/// A power budget in microwatts: `300W`; `None` for `off`.
+pub(crate) fn parse_budget(text: &str) -> Result<Option<u64>, String> {
+    if text == OFF {
+        return Ok(None);
+    }
+    let wrong = || format!("`{text}` is not a budget: write a power such as 300W, from 1W to 1000kW, or {OFF}");
+    quantity::parse(text, POWERS).ok().filter(|uw| BUDGETS_UW.contains(uw)).map(Some).ok_or_else(wrong)
+}
+
+/// A latency tolerance in millionths: `0.2` or `20%`; `None` for `off`.
+pub(crate) fn parse_tolerance(text: &str) -> Result<Option<u32>, String> {
+    if text == OFF {
+        return Ok(None);
+    }
+    let wrong = || format!("`{text}` is not a tolerance: write a share such as 0.2 or 20%, at most 10, or {OFF}");
+    let ppm = quantity::parse(text, SHARES).ok().filter(|&ppm| ppm <= HIGHEST_TOLERANCE_PPM);
+    ppm.map(|ppm| Some(ppm as u32)).ok_or_else(wrong)
+}
+
+/// A budget as it is written: `300W`, or `off`.
+pub(crate) fn format_budget(budget_uw: Option<u64>) -> String {
+    budget_uw.map_or(OFF.to_owned(), |uw| quantity::format(uw, POWERS))
+}
+
+/// A tolerance as it is written: `20%`, or `off`.
+pub(crate) fn format_tolerance(tolerance_ppm: Option<u32>) -> String {
+    tolerance_ppm.map_or(OFF.to_owned(), |ppm| format!("{}%", f64::from(ppm) / 1e4))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_and_tolerances_come_back_as_they_were_written() {
+        for (text, uw) in [("300W", 300_000_000), ("1.5kW", 1_500_000_000), ("off", 0)] {
+            assert_eq!(parse_budget(text), Ok(Some(uw).filter(|&uw| uw > 0)), "{text}");
+        }
+        assert_eq!([Some(300_000_000), Some(1_500_000_000), None].map(format_budget), ["300W", "1500W", "off"]);
+        for (text, ppm) in [("0.2", 200_000), ("20%", 200_000), ("0", 0), ("10", 10_000_000)] {
+            assert_eq!(parse_tolerance(text), Ok(Some(ppm)), "{text}");
+        }
+        assert_eq!(parse_tolerance("off"), Ok(None));
+        assert_eq!([Some(200_000), Some(12_500), None].map(format_tolerance), ["20%", "1.25%", "off"]);
+        for text in ["", "300", "0W", "2MW", "1001kW", "-1W", "many"] {
+            assert!(parse_budget(text).unwrap_err().contains("300W"), "{text}");
+        }
+        for text in ["", "-0.1", "11", "1.5.2", "a few"] {
+            assert!(parse_tolerance(text).unwrap_err().contains("20%"), "{text}");
+        }
+    }
+
+    #[test]
+    fn sensors_are_named_with_what_they_need() {
+        let parse = |text| SensorChoice::parse(text, Path::new("/etc"));
+        assert_eq!(parse("auto"), Ok(SensorChoice::Auto));
+        assert_eq!(parse("hwmon:ina226"), Ok(SensorChoice::Hwmon(Some("ina226".into()))));
+        assert_eq!(parse("modelled:own.toml"), Ok(SensorChoice::Modelled(Some("/etc/own.toml".into()))));
+        for text in ["", "rapl:0", "hwmon:", "ipmi"] {
+            assert!(parse(text).unwrap_err().contains("auto, none, rapl"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Power for policies and `pilotlight status`: one sensor, read by a thread of its own.
+//!
+//! **Properties.** No reactor waits for a sensor. What a sensor does not say is no 0 W: the window then has no value. What was not
+//! measured but modelled carries the name of its profile.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pilotlight_plant::{Cost, Of, PowerProfile, Quantity, ReadingId, Source, Window};
+use pilotlight_power::live::{Live, Said, Value};
+use pilotlight_power::{Domain, Kind, Open, Origin, Part, Roots, Sensor, hwmon, modelled, rapl};
+use pilotlight_reactor::{ReadingBoard, Readings, clock, keep_off};
+use tracing::{info, warn};
+
+use crate::config::SensorChoice;
+use crate::status::report::{PowerReading, PowerReport};
+
+/// Length of a window: shorter than the second in which policies look (PASS 3.1), long enough for counters of 10 ms.
+const WINDOW: Duration = Duration::from_millis(500);
+/// The driver of the firmware's power meter (acpi_power_meter), which measures the whole system.
+const FIRMWARE: &str = "power_meter";
+/// The profile that is built in.
+const PROFILE: &str = include_str!("../../../../profiles/sandman-epyc-9454p.toml");
+
+/// A sensor that can be read.
+pub(super) struct Meter {
+    sensor: Box<dyn Sensor>,
+    /// What it measures, and which of its domains add up to that.
+    parts: Vec<(Of, Vec<usize>)>,
+}
+
+/// A sensor that is read again and again, until the end of this.
+pub(super) struct Power {
+    board: Arc<ReadingBoard>,
+    sensor: String,
+    modelled: Option<String>,
+    /// Until the end.
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The sensor that was chosen, or why it cannot be read; `None` where none was, or `auto` finds none.
+pub(super) fn open(choice: &SensorChoice, roots: &Roots) -> Result<Option<Meter>, String> {
+    let firmware = || Meter::hwmon(roots, FIRMWARE);
+    match choice {
+        SensorChoice::None => Ok(None),
+        SensorChoice::Auto => Ok(Meter::rapl(roots).or_else(|_| firmware()).ok()),
+        SensorChoice::Rapl => Meter::rapl(roots).map(Some),
+        SensorChoice::Hwmon(None) => firmware().map(Some),
+        SensorChoice::Hwmon(Some(chip)) => Meter::hwmon(roots, chip).map(Some),
+        SensorChoice::Modelled(file) => {
+            let text = file.as_ref().map(|file| {
+                std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+            });
+            Meter::modelled(roots, text.transpose()?.as_deref().unwrap_or(PROFILE)).map(Some)
+        }
+    }
+}
+
+impl Meter {
+    fn rapl(roots: &Roots) -> Result<Self, String> {
+        let of = |domain: &Domain| match domain.part {
+            Part::Package(package) | Part::Die(package, _) => Some(Of::Package(package as u16)),
+            Part::Platform => Some(Of::Server),
+            _ => None,
+        };
+        Self::new(rapl::Rapl::open(roots, &rapl::Options::default()).map_err(|missing| missing.to_string())?, of)
+    }
+
+    fn hwmon(roots: &Roots, chip: &str) -> Result<Self, String> {
+        let options = hwmon::Options { chips: vec![chip.to_owned()], ..hwmon::Options::default() };
+        let sensor = hwmon::Hwmon::open(roots, &options).map_err(|missing| missing.to_string())?;
+        let has_power = sensor.domains().iter().any(|domain| domain.kind == Kind::Power);
+        Self::new(sensor, |domain| (domain.kind == Kind::Power || !has_power).then_some(Of::Server))
+    }
+
+    /// The model knows no drives and no memory, so that it stands for the CPU packages alone.
+    fn modelled(roots: &Roots, profile: &str) -> Result<Self, String> {
+        let PowerProfile { name, cores, cpu_uw, .. } =
+            PowerProfile::parse(profile).map_err(|error| error.to_string())?;
+        let core_uw = |all_uw: u64| (all_uw - cpu_uw.deep) / u64::from(cores);
+        let options = modelled::Options {
+            profile: name,
+            base_uw: cpu_uw.deep,
+            idle_core_uw: core_uw(cpu_uw.shallow),
+            busy_core_uw: core_uw(cpu_uw.poll),
+        };
+        let sensor = modelled::Modelled::open(roots, &options).map_err(|missing| missing.to_string())?;
+        Self::new(sensor, |_| Some(Of::Package(0)))
+    }
+
+    fn new(sensor: impl Sensor + 'static, of: impl Fn(&Domain) -> Option<Of>) -> Result<Self, String> {
+        let mut parts: Vec<(Of, Vec<usize>)> = Vec::new();
+        for (index, domain) in sensor.domains().iter().enumerate() {
+            let Some(of) = of(domain) else { continue };
+            match parts.iter_mut().find(|(known, _)| *known == of) {
+                Some((_, domains)) => domains.push(index),
+                None => parts.push((of, vec![index])),
+            }
+        }
+        if parts.is_empty() {
+            return Err(format!("{} measures neither a CPU package nor the whole system", sensor.name()));
+        }
+        Ok(Self { sensor: Box::new(sensor), parts })
+    }
+
+    /// What it tells a policy.
+    pub(super) fn sources(&self) -> Vec<Source> {
+        self.parts.iter().map(|(of, domains)| self.source(*of, domains)).collect()
+    }
+
+    fn source(&self, of: Of, domains: &[usize]) -> Source {
+        let timings = domains.iter().map(|&domain| self.sensor.domains()[domain].timing);
+        let lag_ns = timings.map(|timing| timing.lag_ns.unwrap_or(timing.update_ns)).max().unwrap_or(0);
+        let window_ns = WINDOW.as_nanos() as u64;
+        Source { of, quantity: Quantity::PowerUw, window_ns, lag: Cost::Assumed(lag_ns) }
+    }
+
+    /// The profile, where it is none that measures.
+    fn profile(&self) -> Option<String> {
+        self.sensor.domains().iter().find_map(|domain| match &domain.origin {
+            Origin::Modelled { profile } => Some(profile.clone()),
+            Origin::Measured => None,
+        })
+    }
+
+    /// Reads it from now on, on other CPUs than these where it may use any.
+    pub(super) fn start(self, reactors: &[Option<u32>]) -> io::Result<Power> {
+        let board = Arc::new(ReadingBoard::new(self.sources()));
+        let (sensor, modelled) = (self.sensor.name().to_owned(), self.profile());
+        match &modelled {
+            Some(profile) => info!("power is modelled from CPU time, not measured (profile {profile})"),
+            None => info!("power is measured by {sensor}"),
+        }
+        let cpus: Vec<u32> = reactors.iter().flatten().copied().collect();
+        let ((stop, stopped), written) = (channel(), Arc::clone(&board));
+        let thread = std::thread::Builder::new().name("power".into()).spawn(move || {
+            keep_off(&cpus);
+            self.read_until(&stopped, &written);
+        })?;
+        Ok(Power { board, sensor, modelled, stop: Some(stop), thread: Some(thread) })
+    }
+
+    fn read_until(self, stopped: &Receiver<()>, board: &ReadingBoard) {
+        let mut live = Live::of(vec![self.sensor]);
+        let mut fails = false;
+        loop {
+            for said in live.read(clock::now_ns) {
+                let failed = said.values.as_ref().err().filter(|_| !fails);
+                failed.iter().for_each(|why| warn!("power cannot be read: {why}"));
+                fails = said.values.is_err();
+                put(board, &self.parts, &said);
+            }
+            if stopped.recv_timeout(WINDOW) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+        }
+    }
+}
+
+/// Writes what was said of each part.
+fn put(board: &ReadingBoard, parts: &[(Of, Vec<usize>)], said: &Said) {
+    let ended_ns = clock::now_ns();
+    let watts = |domain: &usize| match said.values.as_ref().ok()?.get(*domain)?.1? {
+        Value::Watts(watts) => Some(watts),
+        _ => None,
+    };
+    for (id, (_, domains)) in (0..).map(ReadingId).zip(parts) {
+        let sum: Option<f64> = domains.iter().map(watts).sum();
+        board.put(id, Window { ended_ns, value: sum.map(|watts| (watts * 1e6).round() as u64) });
+    }
+}
+
+impl Power {
+    /// For the reactors.
+    pub(super) fn readings(&self) -> Arc<dyn Readings> {
+        Arc::clone(&self.board) as _
+    }
+
+    /// For people.
+    pub(super) fn report(&self) -> PowerReport {
+        let now_ns = clock::now_ns();
+        let reading = |(id, source): (ReadingId, Source)| {
+            let reading = source.reading(id, self.board.last(id), now_ns);
+            let of = match source.of {
+                Of::Package(_) if self.modelled.is_some() => "CPU packages".to_owned(),
+                Of::Package(package) => format!("package {package}"),
+                _ => "system".to_owned(),
+            };
+            let age_ns = Some(reading.age_ns).filter(|&age_ns| age_ns != u64::MAX);
+            PowerReading { of, power_uw: reading.value, age_ns }
+        };
+        let readings = (0..).map(ReadingId).zip(self.board.sources()).map(reading).collect();
+        PowerReport { sensor: self.sensor.clone(), modelled: self.modelled.clone(), readings }
+    }
+}
+
+impl Drop for Power {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use pilotlight_power::Kind;
+
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let roots = Roots::below(folder.path());
+        (folder, roots)
+    }
+
+    fn zone(index: u32, name: &str) -> Vec<(String, String)> {
+        let at = |file: &str| format!("sys/class/powercap/intel-rapl:{index}/{file}");
+        let files = [("name", name), ("energy_uj", "1000000"), ("max_energy_range_uj", "262143328850")];
+        files.into_iter().map(|(file, text)| (at(file), text.to_owned())).collect()
+    }
+
+    const CHIP: [(&str, &str); 2] =
+        [("sys/class/hwmon/hwmon0/name", "power_meter\n"), ("sys/class/hwmon/hwmon0/power1_average", "231000000\n")];
+
+    fn of(meter: &Meter) -> Vec<Of> {
+        meter.sources().iter().map(|source| source.of).collect()
+    }
+
+    #[test]
+    fn packages_and_the_platform_are_read_by_rapl() {
+        let zones: Vec<_> = [zone(0, "package-0"), zone(1, "package-1"), zone(2, "psys")].concat();
+        let files: Vec<(&str, &str)> = zones.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let (folder, roots) = tree(&[&files[..], &CHIP].concat());
+        let meter = open(&SensorChoice::Auto, &roots).unwrap().expect("RAPL before the firmware");
+        assert_eq!(of(&meter), [Of::Package(0), Of::Package(1), Of::Server]);
+        assert_eq!(meter.profile(), None);
+        drop(folder);
+    }
+
+    #[test]
+    fn what_auto_does_not_find_is_missing_and_what_is_named_is_an_error() {
+        let (firmware, roots) = tree(&CHIP);
+        assert_eq!(of(&open(&SensorChoice::Auto, &roots).unwrap().expect("the firmware's")), [Of::Server]);
+        assert!(open(&SensorChoice::None, &roots).unwrap().is_none());
+        let refused = |choice: &SensorChoice, roots| open(choice, roots).err().expect("there is none");
+        assert!(refused(&SensorChoice::Hwmon(Some("ina226".into())), &roots).contains("no chip"));
+        let (nothing, roots) = tree(&[]);
+        assert!(open(&SensorChoice::Auto, &roots).unwrap().is_none());
+        assert!(refused(&SensorChoice::Rapl, &roots).contains("intel_rapl_msr"));
+        assert!(refused(&SensorChoice::Modelled(Some("/no/such/file".into())), &roots).contains("/no/such/file"));
+        drop((firmware, nothing));
+    }
+
+    #[test]
+    fn modelled_watts_say_so_and_are_those_of_the_profile() {
+        let ticks = |idle: u64, busy: u64| format!("cpu  0 0 0 0\ncpu0 {busy} 0 0 {idle} 0 0 0 0 0 0\n");
+        let (folder, roots) = tree(&[("proc/stat", &ticks(0, 0))]);
+        let meter = open(&SensorChoice::Modelled(None), &roots).unwrap().expect("a model");
+        assert_eq!((of(&meter), meter.profile().as_deref()), (vec![Of::Package(0)], Some("sandman-epyc-9454p")));
+        let Meter { mut sensor, parts } = meter;
+        let mut read = || {
+            let mut readings = Vec::new();
+            sensor.read(&mut readings).unwrap();
+            readings[0].value
+        };
+        let before = read();
+        fs::write(folder.path().join("proc/stat"), ticks(50, 50)).unwrap(); // a second, half of it busy
+        let profile = PowerProfile::parse(PROFILE).unwrap();
+        let (deep, cores) = (profile.cpu_uw.deep, u64::from(profile.cores));
+        let expected = deep + ((profile.cpu_uw.shallow - deep) / cores + (profile.cpu_uw.poll - deep) / cores) / 2;
+        assert_eq!((read() - before) as u64, expected);
+        assert_eq!(parts.len(), 1);
+    }
+
+    #[test]
+    fn a_part_is_the_sum_of_its_domains_and_unknown_without_one_of_them() {
+        let domain = |name| Domain::power(name, Part::Package(0));
+        let parts = [(Of::Package(0), vec![0, 1]), (Of::Server, vec![2])];
+        let source = |of| Source { of, quantity: Quantity::PowerUw, window_ns: 1, lag: Cost::Assumed(0) };
+        let board = ReadingBoard::new(vec![source(Of::Package(0)), source(Of::Server)]);
+        let said = |watts: [Option<f64>; 3]| Said {
+            sensor: "rapl".into(),
+            interval_ns: 1,
+            values: Ok(["a", "b", "c"].map(domain).into_iter().zip(watts.map(|w| w.map(Value::Watts))).collect()),
+        };
+        let read = |said: &Said| {
+            put(&board, &parts, said);
+            [0, 1].map(|id| board.last(ReadingId(id)).expect("a window").value)
+        };
+        assert_eq!(read(&said([Some(20.5), Some(1.5), None])), [Some(22_000_000), None]);
+        assert_eq!(read(&said([Some(20.5), None, Some(3.0)])), [None, Some(3_000_000)], "no part of a sum");
+        assert_eq!(read(&Said { values: Err("unplugged".into()), ..said([None; 3]) }), [None, None]);
+        assert_eq!(domain("a").kind, Kind::Power);
+    }
+}
