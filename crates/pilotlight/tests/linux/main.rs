@@ -81,6 +81,7 @@ cases! {
     disconnect: "disconnect", "6.12";
     reconnect: "reconnect", "6.12";
     power: "power", "6.12";
+    budget: "budget", "6.12";
     precondition: "precondition", "6.12";
     silent: "silent", "6.12";
     faults: "faults", "6.12";

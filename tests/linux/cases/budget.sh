@@ -1,0 +1,73 @@
+# A CPU quota of the worker core for a power budget, in cgroups of version 2, with watts that are modelled; and after kill -9 the next start
+# leaves nothing of it. First in the root cgroup, then in one of its own, as systemd gives it to a service. The budget is so low that the
+# quota must go to its lowest value: an emulated processor loses ticks, so that modelled watts are too low here by an unknown amount.
+root=/sys/fs/cgroup
+mount -t cgroup2 none $root
+cat >/tmp/machine.toml <<'TOML'
+name = "made-up"
+source = "this case"
+cores = 2
+[power.cpu_uw]
+poll = 101_000_000
+shallow = 1_000_000
+deep = 1_000_000
+TOML
+
+# serve GROUP POLICY [OPTION...]: starts it there, waits until it answers, and leaves its number in $server.
+serve() {
+  local folder=$1 policy=$2
+  shift 2
+  sh -c 'echo $$ >"$0/cgroup.procs" && exec /host/pilotlight serve --listen 127.0.0.1:0 --namespace mem:16MiB --cores 0,1 "$@"' \
+    "$folder" --policy "$policy" "$@" >/tmp/serve.log 2>&1 &
+  server=$!
+  within 40 "an answer of the server" /host/pilotlight status
+}
+group() { ls -d "$1"/pilotlight-workers-* 2>/dev/null; }
+quota() { cut -d' ' -f1 "$(group "$1")/cpu.max"; }
+is_capped() { [ -n "$(group "$1")" ] && [ "$(quota "$1")" = 1000 ]; }
+throttled() { sed -n 's/^nr_throttled //p' "$(group "$1")/cpu.stat"; }
+is_throttled_more_than() { [ "$(throttled "$1")" -gt "$2" ]; }
+is_lifted() { [ "$(quota "$1")" = max ]; }
+# What a killed server must not leave: groups, and controllers that were not handed down before.
+settings() { echo "$(cat "$1/cgroup.subtree_control") $(group "$1" | wc -l) $(cat "$1/cgroup.type" 2>/dev/null)"; }
+
+budget_in() {
+  local folder=$1 before
+  before=$(settings "$folder")
+  serve "$folder" cpu-bandwidth --policy-set domain=cpu --sensor modelled:/tmp/machine.toml
+  expect "set budget" /host/pilotlight set budget 5W
+  cat /tmp/expect.out
+  grep -q 'held by policy cpu-bandwidth' /tmp/expect.out || fail "the policy does not hold it"
+  grep -q 'modelled, profile made-up' /tmp/expect.out || fail "it does not say that watts are modelled"
+  within 40 "a quota" is_capped "$folder"
+  for thread in $(cat "$(group "$folder")/cgroup.threads"); do
+    case $(cat "/proc/$server/task/$thread/comm") in reactor-1) ;; *) fail "thread $thread is not the worker's" ;; esac
+  done
+  [ "$(wc -l <"$(group "$folder")/cgroup.threads")" = 1 ] || fail "not one thread has the quota"
+  within 40 "a worker that the kernel holds up" is_throttled_more_than "$folder" "$(throttled "$folder")"
+  /host/pilotlight status | grep -E '^(budget|power|policy)'
+  expect "set budget off" /host/pilotlight set budget off
+  within 40 "a lifted quota" is_lifted "$folder"
+  expect "set budget" /host/pilotlight set budget 5W
+  within 40 "a quota" is_capped "$folder"
+
+  step "kill -9"
+  kill -9 $server
+  wait $server || true
+  [ -n "$(group "$folder")" ] || fail "something else than the next start removed the group"
+  serve "$folder" static
+  grep -q 'left behind by a process that was killed' /tmp/serve.log || { cat /tmp/serve.log; fail "the log does not say it"; }
+  [ "$(settings "$folder" | sed 's/domain threaded/domain/')" = "$before" ] || fail "settings were $before and are $(settings "$folder")"
+  expect "set budget" /host/pilotlight set budget 5W
+  grep -q 'policy static does not use it' /tmp/expect.out || fail "it does not say that nothing holds the budget"
+  kill $server
+  wait $server
+}
+
+step "in the root cgroup"
+budget_in $root
+step "in a cgroup of its own"
+echo +cpu >$root/cgroup.subtree_control
+mkdir $root/service
+budget_in $root/service
+[ -z "$(ls /run/pilotlight/changes)" ] || fail "a journal is left"
