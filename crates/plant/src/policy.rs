@@ -55,7 +55,8 @@ pub trait Policy: Send {
     /// comes, and the policy is asked for [`Wants::readings`] again.
     fn on_plant(&mut self, _now_ns: u64, _capabilities: &Capabilities, _out: &mut Vec<Command>) {}
 
-    /// The plant could not do `command`.
+    /// The plant could not do `command`. A knob that failed is not to be set again at once, as each try may take the plant long; with any
+    /// other refusal not before the plant has changed.
     fn on_refused(&mut self, _now_ns: u64, _command: &Command, _refusal: Refusal) {}
 
     /// The whole server has slept until now, and ticks with it: the time was quiet.

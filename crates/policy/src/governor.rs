@@ -8,7 +8,7 @@
 //!
 //! **Properties.** Only changes are commanded. I/O threads are spread evenly and stay. Once all cores are at their lowest
 //! frequency, an interval in which nothing arrived and nothing was in progress changes nothing, whatever cores did in it
-//! (keep-alives): it can be left out.
+//! (keep-alives): it can be left out. A core whose frequency the machine refuses is left alone for a while.
 
 use pilotlight_plant::{
     Capabilities, Command, Completions, CoreId, CoreSample, Kind, KnobId, NEVER, Next, Of, Policy, Refusal, Sample,
@@ -18,6 +18,7 @@ use pilotlight_plant::{
 use crate::grid::Grid;
 use crate::load::{is_quiet, share};
 use crate::parameter::{self, PERCENT, Parameter, ParameterError, SWITCH, Setting, TIME, put, text, time};
+use crate::pause::Pause;
 use crate::spread::spread;
 
 /// The name by which an operator chooses it.
@@ -173,6 +174,8 @@ struct Clock {
     /// What the core was told last, and whether the plant took it.
     khz: u64,
     taken: bool,
+    /// Since the plant has refused it.
+    pause: Pause,
 }
 
 impl Clock {
@@ -180,11 +183,12 @@ impl Clock {
     fn of(core: CoreId, capabilities: &Capabilities) -> Option<Self> {
         let (id, knob) = capabilities.find_knob(Of::Core(core), Kind::FrequencyKhz)?;
         let (lowest_khz, highest_khz) = (knob.values.lowest()?, knob.values.highest()?);
-        Some(Self { knob: id, values: knob.values.clone(), lowest_khz, highest_khz, khz: highest_khz, taken: false })
+        let (values, pause) = (knob.values.clone(), Pause::default());
+        Some(Self { knob: id, values, lowest_khz, highest_khz, khz: highest_khz, taken: false, pause })
     }
 
-    fn set(&mut self, khz: u64, out: &mut Vec<Command>) {
-        if self.khz != khz || !self.taken {
+    fn set(&mut self, now_ns: u64, khz: u64, out: &mut Vec<Command>) {
+        if (self.khz != khz || !self.taken) && self.pause.is_over(now_ns) {
             (self.khz, self.taken) = (khz, true);
             out.push(Command::Set { knob: self.knob, value: khz });
         }
@@ -249,7 +253,7 @@ impl Policy for Governor {
         };
         spread(start, Completions::Poll, out);
         for clock in &mut clocks {
-            clock.set(clock.highest_khz, out);
+            clock.set(start.now_ns, clock.highest_khz, out);
         }
         let grid = Grid { start_ns: start.now_ns, every_ns: self.parameters.interval_ns };
         let due_ns = grid.after(start.now_ns);
@@ -267,19 +271,20 @@ impl Policy for Governor {
         let before = out.len();
         for (clock, &load_ppm) in running.clocks.iter_mut().zip(&running.load_ppm) {
             let khz = self.parameters.next(load_ppm, clock);
-            clock.set(khz, out);
+            clock.set(sample.now_ns, khz, out);
         }
         self.changes += (out.len() - before) as u64;
         running.due_ns = if running.rests() { NEVER } else { running.grid.after(sample.now_ns) };
         Next::at(running.due_ns)
     }
 
-    /// What the core runs at is not known; it is told again with the next load.
-    fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {
+    /// What the core runs at is not known; it is told again with the first load after a pause.
+    fn on_refused(&mut self, now_ns: u64, command: &Command, refusal: Refusal) {
         self.refused += 1;
         let (Some(running), Command::Set { knob, .. }) = (&mut self.running, command) else { return };
         if let Some(clock) = running.clocks.iter_mut().find(|clock| clock.knob == *knob) {
             clock.taken = false;
+            clock.pause.refused(now_ns, refusal);
         }
     }
 

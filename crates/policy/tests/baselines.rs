@@ -158,14 +158,20 @@ mod governor {
     }
 
     #[test]
-    fn what_was_refused_is_told_again_with_the_next_load() {
+    fn what_was_refused_is_told_again_with_the_first_load_after_a_pause() {
         let (mut bench, _) = Bench::new("governor", &[], 1, &[0]);
         let told = bench.busy(&[0]);
         assert_eq!(bench.next_needed_ns, NEVER);
-        bench.policy.on_refused(bench.now_ns, &told[0], Refusal::Unsupported);
+        bench.policy.on_refused(bench.now_ns, &told[0], Refusal::Failed);
         assert_eq!(bench.busy(&[0]), [], "a quiet interval may be left out");
         bench.threads[0].in_progress_ns = 1;
-        assert_eq!(frequencies(&bench.interval()), [(0, 400)]);
+        assert_eq!(frequencies(&bench.interval()), [], "refused just now");
+        bench.now_ns += 10_000_000_000;
+        let again = bench.interval();
+        assert_eq!(frequencies(&again), [(0, 400)]);
+        bench.policy.on_refused(bench.now_ns, &again[0], Refusal::Unsupported);
+        bench.now_ns += 10_000_000_000_000;
+        assert_eq!(frequencies(&bench.interval()), [], "it cannot be set at all");
     }
 
     #[test]

@@ -3,10 +3,7 @@
 use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Refusal, Values};
 
 use super::control::Range;
-
-/// Time until a knob is tried again that was refused, doubled with each refusal up to the longest.
-const FIRST_PAUSE_NS: u64 = 10_000_000_000;
-const LONGEST_PAUSE_NS: u64 = 640_000_000_000;
+use crate::pause::Pause;
 
 /// One knob of a cap.
 #[derive(Clone, Debug)]
@@ -20,9 +17,8 @@ struct Cap {
     /// As it is, if nothing is refused, and as it was before.
     value: u64,
     before: u64,
-    /// Until when it is left alone, and for how long after the next refusal.
-    paused_until_ns: u64,
-    pause_ns: u64,
+    /// Until when it is left alone.
+    pause: Pause,
     /// It cannot be set at all.
     is_lost: bool,
 }
@@ -50,8 +46,7 @@ impl Caps {
                 effect_ns,
                 value: found,
                 before: found,
-                paused_until_ns: 0,
-                pause_ns: FIRST_PAUSE_NS,
+                pause: Pause::default(),
                 is_lost: false,
             })
         };
@@ -107,7 +102,7 @@ impl Caps {
         let all = range.highest.saturating_sub(range.lowest).max(1);
         let part = level.clamp(range.lowest, range.highest.max(range.lowest)) - range.lowest;
         let (before, mut effect_ns) = (out.len(), 0);
-        for cap in self.caps.iter_mut().filter(|cap| !cap.is_lost && cap.paused_until_ns <= now_ns) {
+        for cap in self.caps.iter_mut().filter(|cap| !cap.is_lost && cap.pause.is_over(now_ns)) {
             let more = u128::from(cap.found - cap.lowest) * u128::from(part) / u128::from(all);
             let value = cap.at_most(cap.lowest + more as u64);
             if value == cap.value {
@@ -135,7 +130,7 @@ impl Caps {
 
     /// When one that is not as it was found can be set next; `None` if all are.
     pub(crate) fn lifts_ns(&self) -> Option<u64> {
-        self.usable().filter(|cap| cap.value != cap.found).map(|cap| cap.paused_until_ns).min()
+        self.usable().filter(|cap| cap.value != cap.found).map(|cap| cap.pause.until_ns()).min()
     }
 
     /// The plant could not set a knob; whether it is one of these. It keeps its value, and is left alone for a while.
@@ -145,11 +140,7 @@ impl Caps {
             cap.value = cap.before;
         }
         cap.is_lost |= refusal != Refusal::Failed;
-        if cap.paused_until_ns.saturating_add(LONGEST_PAUSE_NS) < now_ns {
-            cap.pause_ns = FIRST_PAUSE_NS; // it worked for long
-        }
-        cap.paused_until_ns = now_ns.saturating_add(cap.pause_ns);
-        cap.pause_ns = (2 * cap.pause_ns).min(LONGEST_PAUSE_NS);
+        cap.pause.refused(now_ns, refusal);
         true
     }
 }

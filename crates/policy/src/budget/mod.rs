@@ -330,11 +330,11 @@ impl Policy for SingleKnob {
         self.next(sample.now_ns)
     }
 
-    /// A budget that is lifted, or lower than the last estimate, takes effect at once.
     fn uses(&self, goal: Goal) -> bool {
         goal == Goal::Budget
     }
 
+    /// A budget that is lifted, or lower than the last estimate, takes effect at once.
     fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
         self.adopt(now_ns, goals);
         self.decide(now_ns, false, out);
