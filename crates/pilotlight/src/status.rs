@@ -1,7 +1,8 @@
 //! `pilotlight status`: what a running server is and does, once or again and again.
 
+pub(crate) mod goals;
 pub(crate) mod measure;
-pub(crate) mod render;
+mod render;
 pub(crate) mod report;
 
 use std::io::{self, IsTerminal as _};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use pilotlight_plant::{Command, Completions, CoreId, CoreState, Depth, Refusal, ThreadId, Topology, Wants};
+use pilotlight_plant::{Command, Completions, CoreId, CoreState, Cost, Depth, Refusal, ThreadId, Topology, Wants};
 use pilotlight_reactor::{Idle, IoThread, Polled, QuietTime, Runtime, RuntimeOptions, StartError};
 use puppet::{EVERY_MS, PATIENCE, Shown, Strings, eventually, probe, puppet, puppet_that_sleeps, start, state};
 
@@ -95,6 +95,28 @@ fn a_topology_of_another_size_is_refused() {
     let options = RuntimeOptions::new(vec![None], Idle::Yield);
     let options = RuntimeOptions { topology: Topology::flat(2).expect("cores"), ..options };
     assert!(matches!(Runtime::start(&options), Err(StartError::Topology { topology: 2, cores: 1 })));
+}
+
+/// A machine that is busy for too long leaves a cost assumed; then it is started again.
+#[test]
+fn what_sleeping_costs_is_measured_at_the_start_where_reactors_have_cores_to_themselves() {
+    let costs = |idle| {
+        let options = RuntimeOptions { monitor: None, ..RuntimeOptions::new(vec![None; 2], idle) };
+        let mut runtime = Runtime::start(&options).expect("starts");
+        runtime.stop();
+        let capabilities = runtime.capabilities().clone();
+        let sleep = capabilities.sleeps[0];
+        [sleep.waker, sleep.wake, capabilities.server_sleep.expect("it can sleep")]
+    };
+    let is_measured = |cost: &Cost| matches!(cost, Cost::Measured(ns) if *ns > 0);
+    let mut seen = [false; 3];
+    eventually("a measured cost of each kind", || {
+        for (seen, cost) in seen.iter_mut().zip(costs(Idle::Spin)) {
+            *seen |= is_measured(&cost);
+        }
+        seen == [true; 3]
+    });
+    assert!(!costs(Idle::Yield).iter().any(is_measured), "in test mode nothing is measured");
 }
 
 #[test]

@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use pilotlight_plant::Depth;
 use pilotlight_reactor::cells::SLEEPS;
 
+use super::goals;
 use super::report::{
-    Count, Distribution, FailureReport, GoalsReport, IoReport, OrdersReport, PowerReading, PowerReport,
-    PowerStateReport, ReactorReport, Report,
+    Count, Distribution, FailureReport, IoReport, OrdersReport, PowerStateReport, ReactorReport, Report,
 };
-use crate::config::{SleepAfter, format_budget, format_cores, format_tolerance};
+use crate::config::{SleepAfter, format_cores};
 use crate::table::Table;
 
 /// I/O threads that are listed one by one; of more, the busiest.
@@ -25,8 +25,8 @@ pub(crate) fn text(report: &Report, colour: bool) -> String {
         let _ = writeln!(out, "{}", paint(colour, "33", warning));
     }
     let _ = write!(out, "\n{}", policy(report));
-    let _ = write!(out, "{}", goals(&report.goals, &report.policy.name));
-    report.power.iter().for_each(|known| line(&mut out, "power", &power(known)));
+    let _ = write!(out, "{}", goals::goals(&report.goals, &report.policy.name));
+    report.power.iter().for_each(|known| line(&mut out, "power", &goals::power(known)));
     let _ = write!(out, "{}{}", io(&report.io), power_states(&report.power_states));
     let _ = writeln!(out, "{}", failures(&report.failures, colour));
     let _ = write!(out, "{}\n{}\n", reactors(&report.reactors, colour), io_threads(report));
@@ -54,7 +54,7 @@ fn head(report: &Report) -> String {
 }
 
 /// A line with a heading.
-fn line(out: &mut String, heading: &str, text: &str) {
+pub(super) fn line(out: &mut String, heading: &str, text: &str) {
     let _ = writeln!(out, "{heading:20}  {text}");
 }
 
@@ -74,38 +74,6 @@ fn policy(report: &Report) -> String {
         line(&mut out, "policy sees", &format!("{}{modelled}", view.join(", ")));
     }
     out
-}
-
-/// What is asked of the policy; nothing where nothing is.
-fn goals(goals: &GoalsReport, policy: &str) -> String {
-    let mut out = String::new();
-    let set = [
-        ("budget", goals.budget_uw.map(|uw| format_budget(Some(uw)))),
-        ("tolerance", goals.tolerance_ppm.map(|ppm| format_tolerance(Some(ppm)))),
-    ];
-    for (name, value) in set {
-        let Some(value) = value else { continue };
-        let unused = goals.unused.iter().any(|unused| unused == name);
-        let unused = if unused { format!("; policy {policy} does not use it") } else { String::new() };
-        line(&mut out, name, &format!("{value}{unused}"));
-    }
-    out
-}
-
-/// Each reading, and what it is from: `package 0 43.2 W (rapl), 0.3 s ago`.
-pub(crate) fn power(power: &PowerReport) -> String {
-    let from = match &power.modelled {
-        Some(profile) => format!("modelled, profile {profile}"),
-        None => power.sensor.clone(),
-    };
-    let reading = |reading: &PowerReading| {
-        let (of, age) = (&reading.of, reading.age_ns.map_or(String::new(), |ns| format!(", {} ago", time(ns))));
-        match reading.power_uw {
-            Some(uw) => format!("{of} {:.1} W ({from}){age}", uw as f64 / 1e6),
-            None => format!("{of} unknown ({from}){age}"),
-        }
-    };
-    power.readings.iter().map(reading).collect::<Vec<_>>().join("; ")
 }
 
 fn io(io: &IoReport) -> String {
@@ -290,7 +258,7 @@ fn bytes_per_s(per_s: f64) -> String {
     scaled(per_s, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
 }
 
-fn time(ns: u64) -> String {
+pub(super) fn time(ns: u64) -> String {
     scaled(ns as f64, &["ns", "us", "ms", "s"])
 }
 
@@ -316,7 +284,8 @@ mod tests {
 
     use super::*;
     use crate::status::report::{
-        FORMAT, IoThreadReport, NameAndValue, ParameterReport, PolicyReport, ServerFacts, WakeUpReport,
+        FORMAT, GoalsReport, IoThreadReport, NameAndValue, ParameterReport, PolicyReport, PowerReading, PowerReport,
+        ServerFacts, WakeUpReport,
     };
 
     fn count(in_window: u64, since_start: u64) -> Count {
