@@ -299,7 +299,8 @@ impl<'a> World<'a> {
     /// that waits for an answer sends the next request.
     fn window_ns(&self) -> u64 {
         let connections = &self.scenario.workload.connections;
-        let writes = connections.iter().any(request::writes) || self.scheduled.is_some();
+        let jobs = self.scenario.scheduled.iter().flat_map(|scheduled| &scheduled.jobs);
+        let writes = connections.iter().any(request::writes) || jobs.into_iter().any(|job| job.writes_ppm > 0);
         let least = if writes { Ssd::least_latency_ns } else { Ssd::least_read_ns };
         let drives = self.drives.iter().map(least).min().unwrap_or(u64::MAX);
         let waits = connections.iter().any(|connection| connection.depth != u32::MAX);
