@@ -25,6 +25,8 @@ pub struct Spent {
     pub exit_ns: u64,
     /// The part of it in which it only looked at a queue.
     pub look_ns: u64,
+    /// Time in the shallow state; only machines with scheduled cores count it.
+    pub shallow_ns: u64,
     /// Its frequency, in steps above the lowest.
     pub step: usize,
     /// The state it rests in, where it rests.
@@ -32,10 +34,15 @@ pub struct Spent {
 }
 
 impl Spent {
+    /// Nothing, resting in the shallow state.
+    pub(crate) const NONE: Self =
+        Self { awake_ns: 0, exit_ns: 0, look_ns: 0, shallow_ns: 0, step: 0, low: State::Shallow };
+
     /// The same with the way out of a state as a part of the rest in it.
     #[must_use]
     pub fn exit_at_rest(self) -> Self {
-        Self { awake_ns: self.awake_ns - self.exit_ns, exit_ns: 0, ..self }
+        let shallow_ns = self.shallow_ns + if self.low == State::Shallow { self.exit_ns } else { 0 };
+        Self { awake_ns: self.awake_ns - self.exit_ns, exit_ns: 0, shallow_ns, ..self }
     }
 }
 
@@ -50,6 +57,8 @@ pub struct Overlap {
     second: (u64, usize),
     /// Whether at least one of them was not in the deep state all the time.
     pub not_deep: bool,
+    /// Time in which at least one of them was not.
+    not_deep_ns: u64,
     /// Length of the epoch, and the parts in which each only looked.
     dt_ns: u64,
     looks: [u64; 2],
@@ -59,14 +68,16 @@ impl Overlap {
     /// Of an epoch of `dt_ns`; a core without a sibling is alone.
     #[must_use]
     pub fn new(dt_ns: u64, first: Spent, second: Option<Spent>) -> Self {
-        let second = second.unwrap_or(Spent { awake_ns: 0, exit_ns: 0, look_ns: 0, step: 0, low: State::Deep });
+        let second = second.unwrap_or(Spent { low: State::Deep, ..Spent::NONE });
         let both_ns = first.awake_ns * second.awake_ns / dt_ns;
         let not_deep = |spent: Spent| spent.awake_ns > 0 || spent.low == State::Shallow;
+        let (a_ns, b_ns) = (first.awake_ns + first.shallow_ns, second.awake_ns + second.shallow_ns);
         Self {
             both_ns,
             first: (first.awake_ns - both_ns, first.step),
             second: (second.awake_ns - both_ns, second.step),
             not_deep: not_deep(first) || not_deep(second),
+            not_deep_ns: a_ns + b_ns - a_ns * b_ns / dt_ns,
             dt_ns,
             looks: [first.look_ns, second.look_ns],
         }
@@ -96,6 +107,8 @@ pub struct PowerModel {
     family: Family,
     looks_ppm: u64,
     of_all_ppm: u64,
+    /// The time out of the deep state counts, not the epochs in which a core was out of it.
+    by_time: bool,
 }
 
 /// Energy of an epoch in femtojoule (uW x ns), and what the other components go by.
@@ -159,6 +172,7 @@ impl PowerModel {
             family: power.family,
             looks_ppm: power.scheduled.map_or(PPM, |power| u64::from(power.looks_ppm)),
             of_all_ppm: power.scheduled.map_or(PPM, |power| u64::from(power.of_all_ppm)),
+            by_time: power.scheduled.is_some(),
         }
     }
 
@@ -212,18 +226,29 @@ impl PowerModel {
             epoch.polling = u128::from(self.polling(&self.others_levels, overlap));
         }
         if overlap.not_deep && !extra {
-            epoch.cpu_fj += u128::from(self.pair_shallow_uw * dt_ns);
-            epoch.not_deep = u128::from(PPM * dt_ns);
+            let not_deep_ns = self.not_deep_ns(dt_ns, overlap);
+            epoch.cpu_fj += u128::from(self.pair_shallow_uw * not_deep_ns);
+            epoch.not_deep = u128::from(PPM * not_deep_ns);
         }
         epoch.cores_fj = epoch.cpu_fj;
         epoch
     }
 
-    /// What the package burns in `dt_ns`.
+    /// The part of `dt_ns` for which a pair counts as not deep. Scheduled cores leave the deep state for a few microseconds, thousands of times
+    /// a second: counted by epochs that would come to a tenth too much.
     #[must_use]
-    pub fn package_fj(&self, dt_ns: u64, any_not_deep: bool) -> u128 {
-        let uw = self.cpu_deep_uw + if any_not_deep { self.package_uw } else { 0 };
-        u128::from(uw) * u128::from(dt_ns)
+    pub fn not_deep_ns(&self, dt_ns: u64, overlap: &Overlap) -> u64 {
+        match (overlap.not_deep, self.by_time) {
+            (false, _) => 0,
+            (true, false) => dt_ns,
+            (true, true) => overlap.not_deep_ns,
+        }
+    }
+
+    /// What the package burns in `dt_ns`, in a part of which not all pairs are deep.
+    #[must_use]
+    pub fn package_fj(&self, dt_ns: u64, not_deep_ns: u64) -> u128 {
+        u128::from(self.cpu_deep_uw * dt_ns + self.package_uw * not_deep_ns)
     }
 
     /// What the other components burn over a stretch: they follow slowly, so the mean counts.
@@ -320,7 +345,7 @@ mod tests {
             not_deep += epoch.not_deep;
             any |= shallow;
         }
-        cpu += model.package_fj(dt, any);
+        cpu += model.package_fj(dt, if any { dt } else { 0 });
         (cpu as f64 / dt as f64 / 1e6, model.others_uw(dt, polling, not_deep) as f64 / 1e6)
     }
 
@@ -334,7 +359,7 @@ mod tests {
                 (0, 0, State::Shallow, 134.0, 204.0),
                 (0, 0, State::Deep, 52.0, 126.0),
             ] {
-                let got = watts(&model, Spent { awake_ns, exit_ns: 0, look_ns: 0, step, low });
+                let got = watts(&model, Spent { awake_ns, step, low, ..Spent::NONE });
                 assert!((got.0 - cpu).abs() < 0.01 && (got.1 - others).abs() < 0.01, "{got:?} for {cpu} {others}");
             }
         }
@@ -342,7 +367,7 @@ mod tests {
 
     #[test]
     fn one_sibling_saves_what_the_family_says() {
-        let awake = Spent { awake_ns: 10_000, exit_ns: 0, look_ns: 0, step: FASTEST, low: State::Shallow };
+        let awake = Spent { awake_ns: 10_000, step: FASTEST, ..Spent::NONE };
         let asleep = Spent { awake_ns: 0, ..awake };
         for (family, share) in [(FAMILIES[0], 1.0), (FAMILIES[1], 0.5)] {
             let model = model(family);
@@ -354,7 +379,7 @@ mod tests {
 
     #[test]
     fn longer_and_faster_is_never_cheaper() {
-        let spent = |awake_ns, step| Spent { awake_ns, exit_ns: 0, look_ns: 0, step, low: State::Shallow };
+        let spent = |awake_ns, step| Spent { awake_ns, step, ..Spent::NONE };
         for family in FAMILIES {
             let model = model(family);
             let fj = |a, b| model.pair(10_000, &Overlap::new(10_000, a, Some(b)), false).cpu_fj;

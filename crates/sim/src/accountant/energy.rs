@@ -2,7 +2,8 @@
 //!
 //! The rule (power.rs says why): within an epoch of 10 us, the logical cores of a physical core are awake for `a` and `b`
 //! nanoseconds, both of them for `a b / 10 us`; what they draw above the shallow state follows from these times and the frequencies at
-//! the beginning of the epoch. A physical core that was awake at all, or rests shallow, also draws what shallow is over deep. Where a
+//! the beginning of the epoch. A physical core that was awake at all, or rests shallow, also draws what shallow is over deep;
+//! on a machine with scheduled cores only for the time for which it was awake or shallow, of two logical cores as if independent. Where a
 //! figure is not whole it is rounded down: the time of both to nanoseconds, a share to millionths, energy of a physical core and epoch
 //! to femtojoules. Energy that is less than a microjoule at the end of a stretch is left to the next.
 //!
@@ -34,6 +35,8 @@ struct Watched {
     leaving_ns: u64,
     /// The part of it in which it only looked.
     looks_ns: u64,
+    /// Time in the shallow state.
+    shallow_ns: u64,
     since_ns: u64,
     /// When it has left the state that it last rested in.
     left_ns: u64,
@@ -87,6 +90,7 @@ impl<'a> EnergyBook<'a> {
             awake_ns: 0,
             leaving_ns: 0,
             looks_ns: 0,
+            shallow_ns: 0,
             since_ns: 0,
             left_ns: 0,
         };
@@ -180,32 +184,35 @@ impl<'a> EnergyBook<'a> {
             core.pass(end_ns);
         }
         let mut one = Sums::default();
-        let mut any = false;
+        let mut deep_ns = EPOCH_NS;
         for core in &self.cores {
             one.awake_ns += core.awake_ns;
             let khz = core.khz.min(self.ceiling_khz);
             one.capacity_ns += core.awake_ns * u64::from(khz) / u64::from(self.scenario.machine.speed.max_khz);
         }
         for (index, &(a, b)) in self.pairs.iter().enumerate() {
-            any |= self.pair(index, self.cores[a], b.map(|b| self.cores[b]), &mut one);
+            let keeps_ns = self.pair(index, self.cores[a], b.map(|b| self.cores[b]), &mut one);
+            deep_ns = deep_ns * (EPOCH_NS - keeps_ns) / EPOCH_NS;
         }
         let power = &self.scenario.machine.power;
-        let package_uw = power.cpu_uw.deep + if any { package_uw(power) } else { 0 };
-        one.cpu_fj += u128::from(package_uw) * u128::from(EPOCH_NS);
+        one.cpu_fj += u128::from(power.cpu_uw.deep) * u128::from(EPOCH_NS);
+        one.cpu_fj += u128::from(package_uw(power)) * u128::from(EPOCH_NS - deep_ns);
         self.sums.add(&one, epochs);
         self.epoch_ns += epochs * EPOCH_NS;
         for core in &mut self.cores {
-            (core.awake_ns, core.leaving_ns, core.looks_ns) = (0, 0, 0);
+            (core.awake_ns, core.leaving_ns, core.looks_ns, core.shallow_ns) = (0, 0, 0, 0);
             core.since_ns = self.epoch_ns;
         }
     }
 
-    /// One physical core over an epoch; whether it keeps the package from the deep state.
-    fn pair(&self, index: usize, a: Watched, b: Option<Watched>, sums: &mut Sums) -> bool {
+    /// One physical core over an epoch; how long it keeps the package from the deep state.
+    fn pair(&self, index: usize, a: Watched, b: Option<Watched>, sums: &mut Sums) -> u64 {
         let power = &self.scenario.machine.power;
         let leaving = |core: Watched| if power.family.exit_at_rest { core.leaving_ns } else { 0 };
+        let at_rest = |core: Watched| if core.low == State::Shallow { leaving(core) } else { 0 };
         let billed = |core: Watched| Watched {
             awake_ns: core.awake_ns - leaving(core),
+            shallow_ns: core.shallow_ns + at_rest(core),
             khz: core.khz.min(self.ceiling_khz),
             ..core
         };
@@ -222,12 +229,19 @@ impl<'a> EnergyBook<'a> {
         sums.polling += self.above_shallow(Curve { slow, exponent }, a, b);
         let keeps = |core: Watched| core.awake_ns > 0 || core.low == State::Shallow;
         let keeps = keeps(a) || b.is_some_and(keeps);
-        if keeps && (index as u64) < count(power) {
+        let not_deep_ns = |core: Watched| core.awake_ns + core.shallow_ns;
+        let (a_ns, b_ns) = (not_deep_ns(a), b.map_or(0, not_deep_ns));
+        let keeps_ns = match (keeps, power.scheduled) {
+            (false, _) => 0,
+            (true, None) => EPOCH_NS,
+            (true, Some(_)) => a_ns + b_ns - a_ns * b_ns / EPOCH_NS,
+        };
+        if (index as u64) < count(power) {
             let each_uw = (cpu.shallow - cpu.deep - package_uw(power)) / count(power);
-            sums.cores_fj += u128::from(each_uw) * u128::from(EPOCH_NS);
-            sums.not_deep += u128::from(MILLION) * u128::from(EPOCH_NS);
+            sums.cores_fj += u128::from(each_uw) * u128::from(keeps_ns);
+            sums.not_deep += u128::from(MILLION) * u128::from(keeps_ns);
         }
-        keeps
+        keeps_ns
     }
 
     /// In millionths of a physical core that polls at the highest frequency, times nanoseconds.
@@ -391,6 +405,9 @@ impl<'a> EnergyBook<'a> {
 
 impl Watched {
     fn pass(&mut self, at_ns: u64) {
+        if self.state == State::Shallow {
+            self.shallow_ns += at_ns - self.since_ns;
+        }
         if self.state == State::Looks {
             self.awake_ns += at_ns - self.since_ns;
             self.looks_ns += at_ns - self.since_ns;

@@ -73,7 +73,8 @@ impl Watched {
                 self.spent.awake_ns += at_ns - from_ns;
                 self.spent.look_ns += at_ns - from_ns;
             }
-            State::Shallow | State::Deep => {}
+            State::Shallow => self.spent.shallow_ns += at_ns - from_ns,
+            State::Deep => {}
         }
         at_ns
     }
@@ -185,7 +186,6 @@ pub(crate) fn members<'a>(machine: &'a Machine, family: &'a [Power]) -> impl Ite
 
 impl Meter {
     pub(crate) fn new(machine: &Machine, family: &[Power], topology: &Topology) -> Self {
-        let spent = Spent { awake_ns: 0, exit_ns: 0, look_ns: 0, step: 0, low: State::Shallow };
         let models: Vec<_> = members(machine, family).map(|power| PowerModel::new(power, &machine.speed)).collect();
         let watched = Watched {
             state: State::Awake,
@@ -194,7 +194,7 @@ impl Meter {
             orders: VecDeque::new(),
             transition: None,
             exited_ns: 0,
-            spent,
+            spent: Spent::NONE,
         };
         Self {
             total: Total::new(models.len()),
@@ -252,7 +252,7 @@ impl Meter {
         let above = self.khz(index) - self.speed.min_khz;
         let watched = &mut self.cores[index];
         let step = above.div_ceil(self.speed.step_khz.max(1)) as usize;
-        watched.spent = Spent { awake_ns: 0, exit_ns: 0, look_ns: 0, step, low: watched.low };
+        watched.spent = Spent { step, low: watched.low, ..Spent::NONE };
         let mut from_ns = self.until_ns;
         while let Some(&change) = core.changes.front().filter(|change| change.at_ns < to_ns) {
             core.changes.pop_front();
@@ -267,7 +267,7 @@ impl Meter {
     fn sum(&mut self) {
         let Self { models, cores, siblings, unit, speed, ceiling_khz, .. } = self;
         unit.clear();
-        let (mut any, mut pairs) = ([false; 2], 0);
+        let (mut deep_ns, mut pairs) = ([EPOCH_NS; 2], 0);
         for (index, core) in cores.iter().enumerate() {
             unit.awake_ns += core.spent.awake_ns;
             unit.capacity_ns += core.spent.awake_ns * u64::from(core.khz.min(*ceiling_khz)) / u64::from(speed.max_khz);
@@ -288,11 +288,14 @@ impl Meter {
                 epoch.polling += pair.polling;
                 epoch.not_deep += pair.not_deep;
             }
-            any = std::array::from_fn(|at| any[at] || overlaps[at].not_deep);
+            // In which all are: what one does in a moment is taken as independent of the others.
+            deep_ns = std::array::from_fn(|at| {
+                deep_ns[at] * (EPOCH_NS - models[0].not_deep_ns(EPOCH_NS, &overlaps[at])) / EPOCH_NS
+            });
             pairs += 1;
         }
         for (epoch, model) in unit.epochs.iter_mut().zip(models.iter()) {
-            epoch.cpu_fj += model.package_fj(EPOCH_NS, any[usize::from(model.exits_at_rest())]);
+            epoch.cpu_fj += model.package_fj(EPOCH_NS, EPOCH_NS - deep_ns[usize::from(model.exits_at_rest())]);
         }
     }
 

@@ -120,7 +120,7 @@ impl PlainMeter {
                 any = any || overlap.not_deep;
                 pairs += 1;
             }
-            epoch.cpu_fj += model.package_fj(EPOCH_NS, any);
+            epoch.cpu_fj += model.package_fj(EPOCH_NS, if any { EPOCH_NS } else { 0 });
         }
     }
 
@@ -163,7 +163,7 @@ impl History {
         let begun = self.states.iter().filter(|change| change.at_ns < to_ns).count();
         self.states.drain(..begun.saturating_sub(1));
         let step = (speed.min_khz..self.khz.min(ceiling_khz)).step_by(speed.step_khz.max(1) as usize).count();
-        Spent { awake_ns, exit_ns, look_ns: 0, step, low: self.low }
+        Spent { awake_ns, exit_ns, step, low: self.low, ..Spent::NONE }
     }
 
     /// Sets the frequency that holds at `now_ns` by all orders given before; whether a transition has ended.

@@ -24,11 +24,11 @@ impl Local {
             .into_iter()
             .find(|step| all_ns / step >= 100 && load.ramp_ns.is_multiple_of(*step) && work_ns.is_multiple_of(*step))
             .unwrap_or(10_000);
-        let cores = (self.host.cores * self.host.threads_per_core) as u16;
-        let siblings = |core: u16| {
-            let other = (core + self.host.cores as u16) % cores;
-            (self.host.threads_per_core == 2).then_some(CoreId(other))
-        };
+        // Cores without a job are always asleep.
+        let used = load.jobs * if load.way == crate::jobs::Way::UringPolled { 2 } else { 1 };
+        let both = self.host.threads_per_core == 2 && used > self.host.cores;
+        let cores = if both { 2 * self.host.cores } else { used.clamp(1, self.host.cores) } as u16;
+        let siblings = |core: u16| both.then_some(CoreId((core + self.host.cores as u16) % cores));
         let topology = Topology::new(CoreId(0), (0..cores).map(siblings).collect());
         Scenario {
             machine: self.machine(),

@@ -27,6 +27,8 @@ pub(crate) struct Dispatch<T> {
     hardware: Hardware,
     cpus: Vec<Cpu>,
     tasks: Vec<Task<T>>,
+    /// Those that may run on each CPU.
+    by_cpu: Vec<Vec<usize>>,
     groups: Vec<Group>,
     turns_given: u64,
     /// What CPUs do, and what their time went to, since somebody last took it.
@@ -41,6 +43,7 @@ impl<T: Copy> Dispatch<T> {
             |sibling| Cpu { running: None, held: None, rest: Rest::Undecided(0), does: None, factor: 1 << 16, sibling };
         Self {
             hardware,
+            by_cpu: vec![Vec::new(); siblings.len()],
             cpus: siblings.into_iter().map(cpu).collect(),
             tasks: Vec::new(),
             groups: Vec::new(),
@@ -60,6 +63,7 @@ impl<T: Copy> Dispatch<T> {
         let task = self.tasks.len();
         let (pieces, state, last) = (VecDeque::new(), State::Asleep, cpus.0);
         self.tasks.push(Task { class, cpus, group, spins, pieces, state, turn: 0, last, early: true });
+        self.by_cpu[cpus.0..cpus.0 + cpus.1].iter_mut().for_each(|tasks| tasks.push(task));
         if spins {
             self.ready(0, task);
         }
@@ -184,6 +188,7 @@ impl<T: Copy> Dispatch<T> {
     pub(crate) fn halt(&mut self, now_ns: u64) {
         self.count(now_ns);
         (self.tasks, self.groups) = (Vec::new(), Vec::new());
+        self.by_cpu.iter_mut().for_each(Vec::clear);
         for cpu in &mut self.cpus {
             let begins_ns = cpu.running.map_or(0, |running| running.begins_ns);
             (cpu.running, cpu.held) = (None, None);
@@ -311,10 +316,12 @@ impl<T: Copy> Dispatch<T> {
 
     /// The next for a CPU that has nothing to do.
     fn pick(&mut self, now_ns: u64, cpu: usize) {
-        let candidate = |(index, task): (usize, &Task<T>)| {
-            (task.state == State::Ready && task.may_run(cpu)).then(|| (task.rank(), task.turn, index))
-        };
-        while let Some((_, _, task)) = self.tasks.iter().enumerate().filter_map(candidate).min() {
+        loop {
+            let candidate = |&index: &usize| {
+                let task = &self.tasks[index];
+                (task.state == State::Ready).then(|| (task.rank(), task.turn, index))
+            };
+            let Some((_, _, task)) = self.by_cpu[cpu].iter().filter_map(candidate).min() else { break };
             if self.begin(now_ns, cpu, task) {
                 return;
             }

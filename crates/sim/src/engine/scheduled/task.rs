@@ -112,10 +112,6 @@ impl<T> Task<T> {
     pub(super) fn rank(&self) -> u8 {
         if self.pieces.is_empty() { 4 } else { self.class as u8 }
     }
-
-    pub(super) fn may_run(&self, cpu: usize) -> bool {
-        (self.cpus.0..self.cpus.0 + self.cpus.1).contains(&cpu)
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
