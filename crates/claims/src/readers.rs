@@ -60,7 +60,7 @@ mod tests {
     use super::super::results::tests::store;
     use super::*;
     use pilotlight_input::dotted;
-    use pilotlight_lab::local;
+    use pilotlight_lab::host;
     use pilotlight_lab::machine::MachineFiles;
 
     fn root() -> &'static Path {
@@ -101,7 +101,7 @@ mod tests {
             return format!("{:?}", files.machine(&[]).unwrap());
         }
         let calibration = text(&file.replace("profiles/", "profiles/calibration/"));
-        format!("{:?}", local::parse(&profile, &calibration).unwrap().machine)
+        format!("{:?}", host::parse(&profile, &calibration).unwrap())
     }
 
     /// All code below a folder.

@@ -321,7 +321,7 @@ mod tests {
         let is_claim =
             |name: &str| claims["claim"].as_array().unwrap().iter().any(|claim| claim["id"].as_str() == Some(name));
         let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-        let mut all = crate::local::calibrations(&root.join("profiles")).unwrap();
+        let mut all = crate::host::calibrations(&root.join("profiles")).unwrap();
         all.push((String::new(), Calibration::parse(COMMITTED).unwrap()));
         for (_, calibration) in &all {
             for name in calibration.fitted_on() {

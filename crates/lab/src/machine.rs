@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 use toml::{Table, Value};
 
 use pilotlight_sim::machine::Machine;
+use pilotlight_sim::ssd::SsdModelError;
 
 use crate::calibration::{Calibration, CalibrationError};
 use pilotlight_input::dotted;
@@ -70,6 +71,9 @@ pub enum MachineError {
     /// The calibration cannot be used.
     #[error(transparent)]
     Calibration(#[from] CalibrationError),
+    /// The drive has a figure that no drive has.
+    #[error(transparent)]
+    Drive(#[from] SsdModelError),
     /// Both files give a key.
     #[error("{0} is given by the profile and by the calibration: remove one")]
     Twice(String),
@@ -159,7 +163,7 @@ impl MachineFiles {
             dotted::set(&mut merged, &constant.key, constant.value.clone())?;
         }
         for (key, none) in FAULTS {
-            // A machine that does its own I/O has no director.
+            // A host with one drive has no director.
             let table = key.split('.').next().unwrap_or_default();
             if merged.contains_key(table) && dotted::get(&merged, key).is_none() {
                 dotted::set(&mut merged, key, Value::Integer(none))?;

@@ -235,7 +235,7 @@ fn committed(folder: &Path) -> anyhow::Result<(Vec<Committed>, usize)> {
             stale += 1;
         }
         // those of machines with one drive are compared by tests
-        let (Ok(today), false) = (today, stale::is_local(&results.about, home)) else { continue };
+        let (Ok(today), false) = (today, stale::is_of_host(&results.about, home)) else { continue };
         let results = today.sort(results).current;
         files.extend(of_bench(path, results, home)?);
     }

@@ -36,7 +36,7 @@ use pilotlight_claims::uncertainty::{self, Spread};
 use pilotlight_claims::{Report, html};
 use pilotlight_input::include;
 use pilotlight_lab::calibration::Calibration;
-use pilotlight_lab::local;
+use pilotlight_lab::host;
 use pilotlight_lab::results::{self, About};
 use pilotlight_lab::stale as lab_stale;
 use serde::Serialize;
@@ -49,7 +49,7 @@ use tables::Table;
 
 const CLAIMS: &str = "experiments/claims.toml";
 const MAP: &str = "experiments/claims-map.toml";
-/// Rows of the papers whose machines do their own I/O.
+/// Rows of the papers whose machine is a host with one drive.
 const MORE_MAP: &str = "experiments/claims-map-machines.toml";
 const RESULTS: &str = "results";
 /// Variants of the machine by short runs.
@@ -291,7 +291,7 @@ impl Files {
         } else {
             Calibration::default()
         };
-        let others = local::calibrations(&root.join("profiles"))?;
+        let others = host::calibrations(&root.join("profiles"))?;
         let mut fits = calibration.fits();
         for (name, what) in others.iter().flat_map(|(_, calibration)| calibration.fits()) {
             fits.entry(name).or_default().extend(what);

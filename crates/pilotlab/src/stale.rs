@@ -6,7 +6,7 @@ use std::path::Path;
 use pilotlight_lab::cells::Cells;
 use pilotlight_lab::fingerprint::Fingerprint;
 use pilotlight_lab::results::{About, Cell, Results, ResultsError};
-use pilotlight_lab::{local, stale};
+use pilotlight_lab::{host, stale};
 
 use crate::run::live::computed;
 
@@ -15,7 +15,7 @@ use crate::run::live::computed;
 /// # Errors
 /// In words, if it cannot be run today.
 pub(crate) fn today(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &Path) -> Result<Cells, String> {
-    if is_local(about, home) {
+    if is_of_host(about, home) {
         return computed::today(about, home).map_err(|error| format!("it cannot be run today ({error:#})"));
     }
     stale::today(about, there, home)
@@ -24,7 +24,7 @@ pub(crate) fn today(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &P
 /// Results of either kind of machine.
 pub(crate) fn read(path: &Path, home: &Path) -> Result<Results, ResultsError> {
     let results = Results::read_whole(path)?;
-    Ok(if is_local(&results.about, home) { results } else { results.finished() })
+    Ok(if is_of_host(&results.about, home) { results } else { results.finished() })
 }
 
 /// The command that runs what is stale again, and nothing else.
@@ -34,7 +34,7 @@ pub(crate) fn remedy(about: &About, there: &BTreeMap<Cell, Fingerprint>, path: &
     if file.is_empty() {
         return "run its experiment again".to_owned();
     }
-    if is_local(about, home) {
+    if is_of_host(about, home) {
         return format!("run `pilotlab run {file} --simulated profiles/{profile}.toml --rows {folder}`");
     }
     let (choice, leaves_out) = stale::choice_of(there.keys().map(|cell| cell.variant.as_str()));
@@ -49,7 +49,7 @@ pub(crate) fn remedy(about: &About, there: &BTreeMap<Cell, Fingerprint>, path: &
     format!("run `pilotlab run {file}{flags} --out {folder}`")
 }
 
-/// Whether results are of a machine that does its own I/O.
-pub(crate) fn is_local(about: &About, home: &Path) -> bool {
-    local::is_one(&home.join("profiles"), &about.profile)
+/// Whether results are of a host with one drive.
+pub(crate) fn is_of_host(about: &About, home: &Path) -> bool {
+    host::is_one(&home.join("profiles"), &about.profile)
 }

@@ -122,6 +122,29 @@ pub struct Job {
     pub think_spin_ns: u64,
 }
 
+impl Default for Job {
+    /// A program that reads 4 KiB at random, one after the other by interrupt, on the first core from the first drive.
+    fn default() -> Self {
+        Self {
+            background: false,
+            cores: (0, 1),
+            helper: 0,
+            quota: None,
+            way: Way::Interrupt,
+            depth: 1,
+            drive: 0,
+            bytes: 4_096,
+            sequential: false,
+            writes_ppm: 0,
+            scheduler: Scheduler::None,
+            cpu_ns: 0,
+            think_after: 0,
+            think_ns: 0,
+            think_spin_ns: 0,
+        }
+    }
+}
+
 /// Processor time of a group of jobs: together no more than so much in each period (`cpu.max` of a control group).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {

@@ -7,7 +7,6 @@ pub mod engine;
 pub mod histogram;
 pub mod jobs;
 mod limiter;
-pub mod local;
 pub mod machine;
 pub mod oracle;
 pub mod outcome;

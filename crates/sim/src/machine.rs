@@ -54,7 +54,7 @@ impl Default for Limits {
 
 /// Costs of a polling loop on a core at full speed whose sibling is busy too, in nanoseconds. A loop is `loop_ns`, then for each I/O
 /// thread on the core `thread_ns` and `queue_ns` for each of its device queues, then what there is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PollCosts {
     /// Fixed part of a loop.
@@ -78,7 +78,7 @@ pub struct PollCosts {
 }
 
 /// How fast a core is.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Speed {
     /// Lowest frequency in kHz.
@@ -98,7 +98,7 @@ pub struct Speed {
 }
 
 /// Sleeping by command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SleepCosts {
     /// Whether cores have a wait instruction.
@@ -114,7 +114,7 @@ pub struct SleepCosts {
 }
 
 /// The kernel's way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelCosts {
     /// Time for which a device or network card gathers events before it interrupts, in nanoseconds.
@@ -135,7 +135,7 @@ pub struct KernelCosts {
 }
 
 /// Deciding and commanding, on the main core, in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DirectorCosts {
     /// A tick or interval: fixed part.
@@ -207,7 +207,7 @@ pub struct ScheduledPower {
 }
 
 /// Microwatts with every core in one state (SANDMAN, Table 2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ByState {
     /// Polling at the highest frequency (P-0).

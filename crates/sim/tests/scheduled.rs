@@ -29,23 +29,7 @@ const DRIVE: &str = "name = 'd'\nsource = 'd'\n[front]\nread_latency_ns = 5000\n
     [energy]\nawake_uw = 2400000\nrest_uw = 1700000\nasleep_uw = 1200000\nread_pj_per_byte = 1000\nwrite_pj_per_byte = 2000\n";
 
 fn job(way: Way, depth: u32, core: u16) -> Job {
-    Job {
-        background: false,
-        cores: (core, 1),
-        helper: core,
-        quota: None,
-        way,
-        depth,
-        drive: 0,
-        bytes: 4_096,
-        sequential: false,
-        writes_ppm: 0,
-        scheduler: Scheduler::None,
-        cpu_ns: 0,
-        think_after: 0,
-        think_ns: 0,
-        think_spin_ns: 0,
-    }
+    Job { cores: (core, 1), helper: core, way, depth, ..Job::default() }
 }
 
 /// Two cores that poll and serve hosts, and two that are scheduled; the hosts' rate may be 0.

@@ -132,6 +132,153 @@ fn slow_pages_make_the_tail_of_a_drive_that_is_otherwise_idle() {
     assert_eq!(tail("[slow]\npages_ppm = 0\nmean_ns = 30000"), none);
 }
 
+const MS: u64 = 1_000_000;
+
+/// A drive with round figures, none like another, of which some are replaced.
+fn round(replaced: &[(&str, &str)]) -> Ssd {
+    const TEXT: &str = "name = 'd'\nsource = 'd'\n[front]\nread_latency_ns = 5000\nwrite_latency_ns = 6000\n\
+        [flash]\ndies = 1\npage_bytes = 4096\nread_ns = 0\nread_ns_per_kib = 0\nplacement = 'scattered'\n\
+        [controller]\ncommand_ns = 1000\nbytes_per_s = 1000000000\nmost_bytes = 1048576\nrandom_ppm = 0\n\
+        stream_bytes_per_s = 0\nturn_ns = 0\n\
+        [cache]\nbuffer_bytes = 1073741824\ncache_bytes = 1099511627776\nfull_bytes_per_s = 100000000\nmap_reads = false\n\
+        gc_after_ns = 10000000\n[rest]\nafter_ns = 60000000\nwake_ns = 90000\nasleep_after_ns = 100000000\n\
+        [[state]]\nname = 'ps0'\nwrite_bytes_per_s = 500000000\ngc_bytes_per_s = 1000000000\n";
+    let mut lines: Vec<String> = TEXT.lines().map(str::to_owned).collect();
+    for (key, value) in replaced {
+        let line = lines.iter_mut().find(|line| line.starts_with(&format!("{key} ="))).expect(key);
+        *line = format!("{key} = {value}");
+    }
+    drive(&lines.join("\n"))
+}
+
+fn one_after_the_other(at_ns: u64, op: Op, bytes: u32) -> Request {
+    Request { sequential: true, ..request(at_ns, op, bytes) }
+}
+
+/// The time of what it did of its own, by what.
+fn spent(drive: &mut Ssd) -> [u64; 3] {
+    let spans: Vec<Span> = drive.spans().collect();
+    [Doing::Moves, Doing::Rests, Doing::Sleeps]
+        .map(|doing| spans.iter().filter(|span| span.doing == doing).map(|span| span.to_ns - span.from_ns).sum())
+}
+
+#[test]
+fn reads_queue_in_the_controller_and_wait_for_flash() {
+    let mut drive = round(&[]);
+    assert_eq!(drive.submit(&request(0, Op::Read, 4_096)), 4_096 + 5_000);
+    assert_eq!(drive.submit(&request(1_000, Op::Read, 4_096)), 2 * 4_096 + 5_000);
+    // Small commands take what a command takes.
+    assert_eq!(drive.submit(&request(100_000, Op::Read, 512)), 100_000 + 1_000 + 5_000);
+    // A larger request than a command may be is cut, and its parts follow each other.
+    assert_eq!(drive.submit(&request(200_000, Op::Read, 2 << 20)), 200_000 + 2 * 1_048_576 + 5_000);
+    // Of 8 KiB two pages wait for the one die.
+    let mut drive = round(&[("read_ns", "30000"), ("read_ns_per_kib", "1000")]);
+    assert_eq!(drive.submit(&request(0, Op::Read, 8_192)), 8_192 + 2 * 34_000 + 5_000);
+    assert_eq!(drive.submit(&request(0, Op::Read, 1_024)), 8_192 + 3 * 34_000 - 3_000 + 5_000);
+    // What is read ahead does not, but has a rate of its own; writes have the link's.
+    let mut drive = round(&[("read_ns", "30000"), ("stream_bytes_per_s", "500000000")]);
+    assert_eq!(drive.submit(&one_after_the_other(0, Op::Read, 4_096)), 8_192 + 5_000);
+    assert_eq!(drive.submit(&one_after_the_other(0, Op::Write, 4_096)), 8_192 + 4_096 + 6_000);
+}
+
+#[test]
+fn a_sequence_pays_for_each_turn_once() {
+    let mut drive = round(&[("turn_ns", "700")]);
+    let mut at_ns = 0;
+    let mut takes = |op, bytes| {
+        at_ns += 10 * MS;
+        drive.submit(&one_after_the_other(at_ns, op, bytes)) - at_ns
+    };
+    assert_eq!(takes(Op::Write, 2 << 20), 700 + 2 * 1_048_576 + 6_000, "two commands, one turn");
+    assert_eq!(takes(Op::Write, 4_096), 4_096 + 6_000);
+    assert_eq!(takes(Op::Read, 4_096), 700 + 4_096 + 5_000);
+    assert_eq!(takes(Op::Read, 4_096), 4_096 + 5_000);
+}
+
+#[test]
+fn writes_are_done_in_the_buffer_until_it_is_full_and_then_at_flash_s_rate() {
+    let mut drive = round(&[("buffer_bytes", "409600")]);
+    // It fills by what comes at 1 GB/s less what leaves at 0.5.
+    let done: Vec<u64> = (0..400).map(|_| drive.submit(&request(0, Op::Write, 4_096))).collect();
+    assert_eq!((done[0], done[100]), (4_096 + 6_000, 101 * 4_096 + 6_000), "in the buffer");
+    // Each one more waits for one to leave: 8,192 ns.
+    assert!(done[300..].windows(2).all(|two| two[1] - two[0] == 8_192), "{:?}", &done[300..310]);
+    // Before the last is done, all but what the buffer holds is in flash; it is empty when the rest has left.
+    assert_eq!(done[399] - 6_000, 4_096 + 400 * 8_192 - 100 * 8_192);
+    assert_eq!(drive.quiet_ns(), 4_096 + 400 * 8_192);
+}
+
+#[test]
+fn a_full_cache_takes_as_much_as_is_moved() {
+    let mut drive = round(&[("buffer_bytes", "0"), ("cache_bytes", "204800")]);
+    let done: Vec<u64> = (0..100).map(|_| drive.submit(&request(0, Op::Write, 4_096))).collect();
+    assert_eq!(done[49] - done[48], 8_192, "0.5 GB/s");
+    assert!(done[50..].windows(2).all(|two| two[1] - two[0] == 40_960), "0.1 GB/s");
+    assert_eq!(drive.to_move_ns(), 50 * 4_096, "what is moved meanwhile is not owed");
+}
+
+#[test]
+fn what_is_owed_is_moved_when_the_drive_is_left_alone_and_not_before() {
+    let mut drive = round(&[("buffer_bytes", "0")]);
+    let done = (0..20).map(|_| drive.submit(&request(0, Op::Write, 1 << 20))).last().unwrap();
+    let owed_ns = 20 << 20;
+    assert_eq!(drive.to_move_ns(), owed_ns);
+    // Within the first 10 ms nothing is moved.
+    drive.submit(&request(done + 9 * MS, Op::Read, 512));
+    assert_eq!(drive.to_move_ns(), owed_ns);
+    let quiet_ns = drive.quiet_ns();
+    drive.submit(&request(quiet_ns + 15 * MS, Op::Read, 512));
+    assert_eq!(drive.to_move_ns(), owed_ns - 5 * MS, "5 ms of it");
+    // Then all of it; and the drive rests once it is done moving and has been left alone for 60 ms.
+    let quiet_ns = drive.quiet_ns();
+    let last = drive.submit(&request(quiet_ns + 100 * MS, Op::Read, 512));
+    assert_eq!((drive.to_move_ns(), last), (0, quiet_ns + 100 * MS + 90_000 + 1_000 + 5_000));
+    assert_eq!(spent(&mut drive), [owed_ns, 40 * MS, 0]);
+}
+
+#[test]
+fn autonomous_transitions_come_after_their_own_time() {
+    let asleep = |autonomous, length_ns| {
+        let mut drive = round(&[]);
+        drive.set_autonomous(autonomous);
+        drive.advance(length_ns);
+        spent(&mut drive)
+    };
+    assert_eq!(asleep(false, 250 * MS), [0, 190 * MS, 0]);
+    assert_eq!(asleep(true, 250 * MS), [0, 40 * MS, 150 * MS]);
+    assert_eq!(asleep(true, 90 * MS), [0, 30 * MS, 0]);
+    assert_eq!(asleep(true, 50 * MS), [0, 0, 0]);
+}
+
+#[test]
+fn random_writes_look_up_their_block_where_the_map_is_not_in_memory() {
+    let write = |map_reads, sequential| {
+        let mut drive = round(&[("read_ns", "30000"), ("read_ns_per_kib", "1000"), ("map_reads", map_reads)]);
+        drive.submit(&Request { sequential, ..request(0, Op::Write, 4_096) })
+    };
+    assert_eq!(write("false", false), 4_096 + 6_000);
+    assert_eq!(write("true", true), 4_096 + 6_000);
+    assert_eq!(write("true", false), 4_096 + 30_000 + 6_000);
+}
+
+#[test]
+fn times_that_are_drawn_have_the_mean_that_is_said() {
+    let draws = Stream::new(3, Purpose::Devices, 0);
+    for random_ppm in [300_000, 1_000_000] {
+        let mut drive = round(&[("random_ppm", &random_ppm.to_string())]);
+        let mut took = |at| {
+            let request = Request { draw: draws.at(at), ..request(at * MS, Op::Read, 4_096) };
+            (drive.submit(&request) - at * MS - 5_000) as f64
+        };
+        let takes: Vec<f64> = (1..=20_000).map(&mut took).collect();
+        let mean = takes.iter().sum::<f64>() / takes.len() as f64;
+        let deviation = (takes.iter().map(|ns| (ns - mean).powi(2)).sum::<f64>() / takes.len() as f64).sqrt();
+        // An exponential part has its mean as deviation.
+        assert!((mean / 4_096.0 - 1.0).abs() < 0.03, "{mean}");
+        assert!((deviation / (4_096.0 * f64::from(random_ppm) / 1e6) - 1.0).abs() < 0.05, "{deviation}");
+    }
+}
+
 #[test]
 fn a_wrong_stage_names_the_key() {
     let wrong = |stages: &str| {

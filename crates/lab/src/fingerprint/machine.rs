@@ -1,6 +1,6 @@
-//! The values of a simulated server and of its drives.
+//! The values of a simulated server and of its drives; of a host with one drive, and of jobs on it.
 
-use pilotlight_sim::jobs::JobCosts;
+use pilotlight_sim::jobs::{Job, JobCosts, Scheduler, Way};
 use pilotlight_sim::machine::{
     ByState, DirectorCosts, Family, KernelCosts, Limits, Machine, Network, PollCosts, Power, ScheduledPower,
     SleepCosts, Speed,
@@ -11,6 +11,7 @@ use pilotlight_sim::ssd::{
 };
 
 use super::{Encode, Values, values};
+use crate::host::{Host, Load};
 
 values!(Machine: poll, speed, sleep, kernel, director, network, power; but name; added 1 jobs = JobCosts::default(), 2 limits = Limits::default());
 values!(Limits: quota_period_ns, power_period_ns);
@@ -70,6 +71,45 @@ impl Encode for Placement {
             Self::Striped => 1,
             Self::FirstFree => 2,
             Self::Scattered => 3,
+        });
+    }
+}
+
+impl Encode for Host {
+    fn encode(&self, out: &mut Values) {
+        // `window_ns` is in the load; what processors and power are made of is in the machine.
+        (self.processors.cores, self.processors.threads_per_core).encode(out);
+        (self.machine(), &self.drive).encode(out);
+    }
+}
+
+values!(Load: job, jobs, drive_state, drive_autonomous, ramp_ns, duration_ns, after_ns, seed);
+values!(
+    Job: background, quota, way, depth, drive, bytes, sequential, writes_ppm, scheduler, cpu_ns, think_after, think_ns, think_spin_ns;
+    but cores, helper
+);
+
+impl Encode for Way {
+    fn encode(&self, out: &mut Values) {
+        out.choice(match self {
+            Self::Interrupt => 0,
+            Self::Classic => 1,
+            Self::Hybrid => 2,
+            Self::Libaio => 3,
+            Self::Uring => 4,
+            Self::UringPolled => 5,
+            Self::PosixAio => 6,
+            Self::Bypass => 7,
+        });
+    }
+}
+
+impl Encode for Scheduler {
+    fn encode(&self, out: &mut Values) {
+        out.choice(match self {
+            Self::None => 0,
+            Self::Kyber => 1,
+            Self::Deadline => 2,
         });
     }
 }

@@ -16,12 +16,10 @@
 //! |---|---|
 //! | this | numbers, texts, lists |
 //! | [`contents`] | the bytes of trace files |
-//! | [`machine`] | a server and its drives |
+//! | [`machine`] | a server and its drives; a host with one drive, and jobs on it |
 //! | [`scenario`] | a point under a policy |
-//! | [`local`] | a machine that does its own I/O, and its load |
 
 pub mod contents;
-mod local;
 mod machine;
 pub mod scenario;
 

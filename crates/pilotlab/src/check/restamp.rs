@@ -37,7 +37,7 @@ pub(super) fn run(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<E
     let mut doubtful = Vec::new();
     for path in below(&args.folder)? {
         let results = Results::read(&path)?;
-        if stale::is_local(&results.about, home) {
+        if stale::is_of_host(&results.about, home) {
             continue;
         }
         doubtful.extend(changed(&path, &results, home).with_context(|| path.display().to_string())?);

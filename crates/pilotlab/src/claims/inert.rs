@@ -11,7 +11,7 @@ pub(super) fn sentences(paths: &[PathBuf], home: &Path) -> anyhow::Result<Vec<St
     let mut sentences = Vec::new();
     for path in paths {
         let results = stale::read(path, home)?;
-        let bench = if stale::is_local(&results.about, home) {
+        let bench = if stale::is_of_host(&results.about, home) {
             None
         } else {
             lab_stale::asked_again(&results.about, home).ok().flatten()

@@ -222,7 +222,11 @@ impl SsdModel {
         self.flash.placement == Placement::Striped || !self.flash.page_bytes.is_multiple_of(bytes.max(1))
     }
 
-    fn check(&self) -> Result<(), SsdModelError> {
+    /// Whether a drive can have these figures.
+    ///
+    /// # Errors
+    /// A figure that no drive has; the error names the key.
+    pub fn check(&self) -> Result<(), SsdModelError> {
         let flash = &self.flash;
         require("flash.dies", u64::from(flash.dies), flash.dies > 0 && flash.dies <= 65_536, "1 to 65536")?;
         require("flash.page_bytes", u64::from(flash.page_bytes), flash.page_bytes.is_power_of_two(), "a power of two")?;

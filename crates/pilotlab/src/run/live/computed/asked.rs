@@ -2,7 +2,8 @@
 
 use pilotlight_actuators::Machine;
 use pilotlight_bench::run::computed::Ask;
-use pilotlight_sim::local::{Load, Local, Scheduler, Way};
+use pilotlight_lab::host::{GRID_NS, Host, Load};
+use pilotlight_sim::jobs::{Job, Scheduler, Way};
 use pilotlight_workloads::knob::{self, Named, Pattern};
 use pilotlight_workloads::{Point, Problem, Value};
 
@@ -11,7 +12,7 @@ const WITHOUT_EFFECT: [&str; 6] =
     ["direct", "thread", "group_reporting", "norandommap", "randrepeat", "offset_increment"];
 
 /// What a point asks.
-pub(super) fn load(machine: &Local, ask: &Ask<'_>) -> Result<Load, Problem> {
+pub(super) fn load(host: &Host, ask: &Ask<'_>) -> Result<Load, Problem> {
     if ask.workload != "fio" {
         return Err(wrong(
             "workload.kind",
@@ -19,36 +20,39 @@ pub(super) fn load(machine: &Local, ask: &Ask<'_>) -> Result<Load, Problem> {
         ));
     }
     let point = ask.point;
-    let mut load = settings(machine, ask.machine)?;
+    let mut load = settings(host, ask.machine)?;
     let engine = way(point)?;
-    load.way = engine.0;
+    load.job.way = engine.0;
     let pattern = Pattern::read(knob::at(point, "rw")?, "rw")?;
-    (load.sequential, load.writes_ppm) = pattern_of(&pattern)?;
-    load.bytes = bytes(knob::at(point, "bs")?)?;
-    load.depth = number(point, "iodepth")?;
+    (load.job.sequential, load.job.writes_ppm) = pattern_of(&pattern)?;
+    if load.job.writes_ppm > 0 && host.drive.front.write_latency_ns == 0 {
+        return Err(wrong("rw", "the simulated drive reads only: its profile gives no time for writes"));
+    }
+    load.job.bytes = bytes(knob::at(point, "bs")?)?;
+    load.job.depth = number(point, "iodepth")?;
     load.jobs = number(point, "numjobs")?;
-    think(&mut load, point)?;
+    think(&mut load.job, point)?;
     unknown(point, &engine.1)?;
     load.seed = ask.stage.seed;
-    let ns = |seconds: f64| (seconds * 1e9).round() as u64;
+    let ns = |seconds: f64| ((seconds * 1e9).round() as u64).next_multiple_of(GRID_NS);
     (load.ramp_ns, load.duration_ns) = (ns(ask.stage.ramp_s), ns(ask.stage.duration_s));
-    load.after_ns = if load.writes_ppm > 0 { ask.cool_down_ns } else { 0 };
+    load.after_ns = if load.job.writes_ppm > 0 { ask.cool_down_ns } else { 0 };
     if !is_whole(&load) {
         // What does not write and does not rest has no memory: a part stands for the whole.
-        load.duration_ns = load.duration_ns.min(machine.window_ns);
-        load.ramp_ns = load.ramp_ns.min(machine.window_ns / 10);
+        load.duration_ns = load.duration_ns.min(host.window_ns);
+        load.ramp_ns = load.ramp_ns.min(host.window_ns / 10);
     }
     Ok(load)
 }
 
 /// Whether all of the time is simulated.
 pub(super) fn is_whole(load: &Load) -> bool {
-    load.writes_ppm > 0 || load.think_after > 0
+    load.job.writes_ppm > 0 || load.job.think_after > 0
 }
 
 /// A machine left alone.
-pub(super) fn idle(machine: &Local, set: &Machine, length_ns: u64) -> Result<Load, Problem> {
-    Ok(Load { jobs: 0, duration_ns: length_ns, ..settings(machine, set)? })
+pub(super) fn idle(host: &Host, set: &Machine, length_ns: u64) -> Result<Load, Problem> {
+    Ok(Load { jobs: 0, duration_ns: length_ns, ..settings(host, set)? })
 }
 
 fn wrong(at: &str, why: impl Into<String>) -> Problem {
@@ -56,7 +60,7 @@ fn wrong(at: &str, why: impl Into<String>) -> Problem {
 }
 
 /// How the machine is set. Settings that it does not have are refused.
-fn settings(machine: &Local, set: &Machine) -> Result<Load, Problem> {
+fn settings(host: &Host, set: &Machine) -> Result<Load, Problem> {
     let without = Machine { scheduler: None, power_state: None, transitions: None, drive: None, ..set.clone() };
     if without != Machine::default() {
         return Err(wrong("machine", "the simulated machine has scheduler, power_state and transitions only"));
@@ -70,23 +74,15 @@ fn settings(machine: &Local, set: &Machine) -> Result<Load, Problem> {
         }
     };
     let state = usize::from(set.power_state.unwrap_or(0));
-    if state >= machine.drive.state.len() {
-        let why = format!("the simulated drive works in the states 0 to {}", machine.drive.state.len() - 1);
+    if state >= host.drive.state.len() {
+        let why = format!("the simulated drive works in the states 0 to {}", host.drive.state.len() - 1);
         return Err(wrong("machine.power_state", why));
     }
     Ok(Load {
-        way: Way::Interrupt,
+        job: Job { scheduler, ..Job::default() },
         jobs: 1,
-        depth: 1,
-        bytes: 4096,
-        sequential: false,
-        writes_ppm: 0,
-        scheduler,
-        state,
-        autonomous: set.transitions == Some(true),
-        think_after: 0,
-        think_ns: 0,
-        think_spin_ns: 0,
+        drive_state: state,
+        drive_autonomous: set.transitions == Some(true),
         ramp_ns: 0,
         duration_ns: 0,
         after_ns: 0,
@@ -133,8 +129,8 @@ fn mechanism_of(words: &str) -> Result<Way, Problem> {
     }
 }
 
-fn pattern_of(pattern: &Pattern) -> Result<(bool, u64), Problem> {
-    let mixed = 1_000_000 - u64::from(pattern.read_percent.unwrap_or(50)) * 10_000;
+fn pattern_of(pattern: &Pattern) -> Result<(bool, u32), Problem> {
+    let mixed = 1_000_000 - u32::from(pattern.read_percent.unwrap_or(50)) * 10_000;
     match pattern.word.as_str() {
         "read" => Ok((true, 0)),
         "write" => Ok((true, 1_000_000)),
@@ -146,12 +142,12 @@ fn pattern_of(pattern: &Pattern) -> Result<(bool, u64), Problem> {
     }
 }
 
-fn think(load: &mut Load, point: &Point) -> Result<(), Problem> {
+fn think(job: &mut Job, point: &Point) -> Result<(), Problem> {
     let us = |key: &str| point.get(key).map_or(Ok(0), |value| time_us(value, key));
-    load.think_ns = us("thinktime")? * 1_000;
-    load.think_spin_ns = us("thinktime_spin")? * 1_000;
-    if load.think_ns + load.think_spin_ns > 0 {
-        load.think_after = point.get("thinktime_blocks").map_or(Ok(1), |_| number(point, "thinktime_blocks"))?;
+    job.think_ns = us("thinktime")? * 1_000;
+    job.think_spin_ns = us("thinktime_spin")? * 1_000;
+    if job.think_ns + job.think_spin_ns > 0 {
+        job.think_after = point.get("thinktime_blocks").map_or(Ok(1), |_| number(point, "thinktime_blocks"))?;
     }
     Ok(())
 }
@@ -167,16 +163,16 @@ fn time_us(value: &Value, key: &str) -> Result<u64, Problem> {
     Ok(number * factor)
 }
 
-fn number(point: &Point, key: &str) -> Result<u32, Problem> {
+fn number<T: TryFrom<u64> + Default + PartialOrd>(point: &Point, key: &str) -> Result<T, Problem> {
     let value = knob::count(point, key)?;
-    u32::try_from(value)
+    T::try_from(value)
         .ok()
-        .filter(|value| *value > 0)
+        .filter(|value| *value > T::default())
         .ok_or_else(|| wrong(key, format!("{value} is too large, or 0")))
 }
 
 /// fio reads `4k` as 4096 bytes.
-fn bytes(value: &Value) -> Result<u64, Problem> {
+fn bytes(value: &Value) -> Result<u32, Problem> {
     let text = value.to_string().to_ascii_lowercase();
     let text = text.trim_end_matches("ib").trim_end_matches('b');
     let (digits, shift) = match text.chars().last() {
@@ -185,7 +181,8 @@ fn bytes(value: &Value) -> Result<u64, Problem> {
         _ => (text, 0),
     };
     let number = digits.parse::<u64>().ok().filter(|number| *number > 0 && *number < 1 << 24);
-    number.map(|number| number << shift).ok_or_else(|| wrong("bs", format!("{value} is no block size")))
+    let bytes = number.and_then(|number| u32::try_from(number << shift).ok());
+    bytes.ok_or_else(|| wrong("bs", format!("{value} is no block size")))
 }
 
 /// Whatever else fio is told would be ignored, so it is refused.

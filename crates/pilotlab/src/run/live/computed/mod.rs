@@ -17,31 +17,32 @@ use pilotlight_bench::results::environment::Environment;
 use pilotlight_bench::run::computed::{Ask, Computed, Observed};
 use pilotlight_lab::cells::Cells;
 use pilotlight_lab::fingerprint::Fingerprint;
-use pilotlight_lab::local::{self, LocalFiles};
+use pilotlight_lab::host::{self, Host, Load};
 use pilotlight_lab::results::About;
 use pilotlight_sensors::{Domain, Recording};
-use pilotlight_sim::local as sim;
+use pilotlight_sim::outcome::Outcome;
+use pilotlight_sim::scenario::Scenario;
 use pilotlight_workloads::Problem;
 
 pub(super) use rows::write as write_rows;
 
 /// A machine of a profile.
 pub(super) struct Simulated {
-    files: LocalFiles,
+    host: Host,
 }
 
 impl Simulated {
     pub(super) fn load(profile: &Path) -> anyhow::Result<Self> {
-        Ok(Self { files: local::load(profile)? })
+        Ok(Self { host: host::load(profile)? })
     }
 
     pub(super) fn name(&self) -> &str {
-        &self.files.machine.name
+        &self.host.name
     }
 
     /// The fingerprint of its values.
     pub(super) fn hash(&self) -> String {
-        Fingerprint::of(&self.files.machine).to_string()
+        Fingerprint::of(&self.host).to_string()
     }
 }
 
@@ -73,24 +74,27 @@ impl Computed for Simulated {
     }
 
     fn domains(&self) -> Vec<(String, Domain)> {
-        told::domains(&self.files.machine)
+        told::domains(&self.host)
     }
 
     fn measure(&mut self, ask: &Ask<'_>) -> Result<Observed, Problem> {
-        let machine = &self.files.machine;
-        let load = asked::load(machine, ask)?;
-        let tally = sim::run(machine, &load);
-        Ok(told::observed(machine, &load, &tally, ask.stage))
+        let load = asked::load(&self.host, ask)?;
+        let (scenario, outcome) = run(&self.host, &load)?;
+        Ok(told::observed(&self.host, &load, (&scenario, &outcome), ask.stage))
     }
 
     fn idle(&mut self, set: &Machine, length_ns: u64) -> Result<Recording, Problem> {
-        let machine = &self.files.machine;
-        let load = asked::idle(machine, set, length_ns)?;
-        Ok(told::recording(machine, &load, &sim::run(machine, &load)))
+        let load = asked::idle(&self.host, set, length_ns)?;
+        let (scenario, outcome) = run(&self.host, &load)?;
+        Ok(told::recording(&self.host, &scenario, &outcome))
     }
 }
 
-#[cfg(test)]
-mod compared;
-#[cfg(test)]
-mod tolerance;
+/// Runs a load; no policy decides anything, since all cores are scheduled.
+fn run(host: &Host, load: &Load) -> Result<(Scenario, Outcome), Problem> {
+    let scenario = host.scenario(load);
+    let refused = |why: String| Problem { at: "workload".to_owned(), why };
+    let policy = pilotlight_policy::registry::build("static", &[]).map_err(|error| refused(error.to_string()))?;
+    let outcome = pilotlight_sim::run(&scenario, policy).map_err(|error| refused(error.to_string()))?;
+    Ok((scenario, outcome))
+}

@@ -99,9 +99,8 @@ fn shown(value: f64) -> String {
 
 /// The values of each cell: the machine's and those of the load in its first repeat ([`pilotlight_lab::fingerprint`]).
 pub(super) fn cells(of: &Simulated, loaded: &Loaded, plan: &Plan) -> anyhow::Result<BTreeMap<Cell, Fingerprint>> {
-    let machine = &of.files.machine;
     let one = |point: &Point, ask: &Ask<'_>| {
-        Ok((cell(plan, point, of), Fingerprint::of(&(machine, &super::asked::load(machine, ask)?))))
+        Ok((cell(plan, point, of), Fingerprint::of(&(&of.host, &super::asked::load(&of.host, ask)?))))
     };
     Ok(computed::asked(loaded, plan, one)?.into_iter().collect())
 }

@@ -1,14 +1,13 @@
 use std::path::PathBuf;
 
-use pilotlight_lab::local;
 use pilotlight_workloads::Place;
 use pilotlight_workloads::Stage;
 
 use super::*;
 
-fn machine() -> Local {
+fn machine() -> Host {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    local::load(&root.join("profiles/thesis-980pro.toml")).unwrap().machine
+    pilotlight_lab::host::load(&root.join("profiles/thesis-980pro.toml")).unwrap()
 }
 
 fn point(pairs: &[(&str, &str)]) -> Point {
@@ -26,18 +25,21 @@ fn asked(pairs: &[(&str, &str)], set: &str) -> Result<Load, Problem> {
 #[test]
 fn knobs_are_read_as_fio_reads_them() {
     let read = asked(&[("bs", "128k"), ("iodepth", "32"), ("numjobs", "4")], "power_state = 2").unwrap();
-    assert_eq!((read.bytes, read.depth, read.jobs, read.state, read.way), (131_072, 32, 4, 2, Way::Uring));
+    assert_eq!(
+        (read.job.bytes, read.job.depth, read.jobs, read.drive_state, read.job.way),
+        (131_072, 32, 4, 2, Way::Uring)
+    );
     assert_eq!((read.duration_ns, read.seed), (machine().window_ns, 7), "reads have no memory");
     let mixed = asked(&[("rw", "rw 70/30"), ("bs", "1m")], "scheduler = 'kyber'").unwrap();
-    assert_eq!((mixed.sequential, mixed.writes_ppm, mixed.bytes), (true, 300_000, 1 << 20));
-    assert_eq!((mixed.duration_ns, mixed.after_ns, mixed.scheduler), (10_000_000_000, 5, Scheduler::Kyber));
+    assert_eq!((mixed.job.sequential, mixed.job.writes_ppm, mixed.job.bytes), (true, 300_000, 1 << 20));
+    assert_eq!((mixed.duration_ns, mixed.after_ns, mixed.job.scheduler), (10_000_000_000, 5, Scheduler::Kyber));
     let rests = asked(&[("thinktime", "5ms"), ("thinktime_blocks", "8"), ("direct", "true")], "").unwrap();
-    assert_eq!((rests.think_after, rests.think_ns, rests.duration_ns), (8, 5_000_000, 10_000_000_000));
+    assert_eq!((rests.job.think_after, rests.job.think_ns, rests.duration_ns), (8, 5_000_000, 10_000_000_000));
 }
 
 #[test]
 fn ways_by_engine_and_by_mechanism() {
-    let way = |pairs: &[(&str, &str)]| asked(pairs, "").unwrap().way;
+    let way = |pairs: &[(&str, &str)]| asked(pairs, "").unwrap().job.way;
     assert_eq!(way(&[("ioengine", "io_uring hipri=1 sqthread_poll=1")]), Way::UringPolled);
     assert_eq!(way(&[("ioengine", "pvsync2"), ("hipri", "true")]), Way::Classic);
     assert_eq!(way(&[("mechanism", "hybrid")]), Way::Hybrid);
@@ -55,4 +57,5 @@ fn what_the_machine_does_not_have_is_refused_by_its_key() {
     assert_eq!(refused(&[], "scheduler = 'bfq'"), "machine.scheduler");
     assert_eq!(refused(&[], "governor = 'performance'"), "machine");
     assert_eq!(refused(&[("numjobs", "0")], ""), "numjobs");
+    assert_eq!(refused(&[("bs", "9000m")], ""), "bs");
 }

@@ -1,0 +1,255 @@
+//! Hosts without cores that poll: how long requests of several jobs take, how cores share work and power, by arithmetic on paper.
+
+mod support;
+
+use pilotlight_plant::{CoreId, Topology};
+use pilotlight_sim::accountant::Accountant;
+use pilotlight_sim::engine::run_traced;
+use pilotlight_sim::jobs::{Job, JobCosts, Scheduled, Scheduler, Way};
+use pilotlight_sim::machine::ScheduledPower;
+use pilotlight_sim::outcome::{JobStretch, Outcome};
+use pilotlight_sim::scenario::{Scenario, Workload};
+use pilotlight_sim::ssd::SsdModel;
+use support::policy;
+
+const MS: u64 = 1_000_000;
+
+/// 4 KiB take 4,096 ns at 1 GB/s, and 5,000 ns follow.
+const AWAY: f64 = 9_096.0;
+/// From the system call to the doorbell: 700 ns and 4 KiB at 10 ns.
+const INTO: f64 = 740.0;
+
+const DRIVE: &str = "name = 'd'\nsource = 'd'\n[front]\nread_latency_ns = 5000\nwrite_latency_ns = 6000\n\
+    [flash]\ndies = 1\npage_bytes = 4096\nread_ns = 0\n\
+    [controller]\ncommand_ns = 1000\nbytes_per_s = 1000000000\nmost_bytes = 1048576\n\
+    [cache]\nbuffer_bytes = 1073741824\ncache_bytes = 1099511627776\nfull_bytes_per_s = 100000000\nmap_reads = false\n\
+    gc_after_ns = 10000000\n[[state]]\nname = 'ps0'\nwrite_bytes_per_s = 500000000\ngc_bytes_per_s = 1000000000\n\
+    [[state]]\nname = 'ps1'\nread_bytes_per_s = 100000000\nwrite_bytes_per_s = 50000000\ngc_bytes_per_s = 10000000\n";
+
+/// Two physical cores with two threads each; siblings are two apart, so that jobs come to both cores first.
+fn threads() -> Topology {
+    Topology::new(CoreId(0), [2, 3, 0, 1].map(|sibling| Some(CoreId(sibling))).to_vec()).unwrap()
+}
+
+/// Jobs that are alike, one after the other on the cores.
+fn host(topology: Topology, physical_cores: u32, count: u16, job: Job) -> Scenario {
+    let cores = topology.len() as u16;
+    let mut scenario = support::scenario(4, 1, 0.0, 20 * MS, 3);
+    (scenario.threads, scenario.workload, scenario.topology) = (0, Workload::default(), topology);
+    scenario.drives = vec![SsdModel::parse(DRIVE).unwrap()];
+    (scenario.series_ns, scenario.warm_up_ns) = (MS, MS);
+    let machine = &mut scenario.machine;
+    let kernel = &mut machine.kernel;
+    (kernel.shallow_exit_ns, kernel.deep_exit_ns, kernel.deep_residency_ns) = (500, 30_000, 200_000);
+    machine.speed.sibling_gain_ppm = 0;
+    machine.power.physical_cores = physical_cores;
+    machine.power.family.sibling_saves_ppm = 0;
+    machine.power.scheduled =
+        Some(ScheduledPower { looks_ppm: 500_000, of_all_ppm: 1_000_000, base_uw: 0, slope_ppm: 1_000_000 });
+    machine.jobs = JobCosts {
+        job_ns: 100,
+        submit_ns: 700,
+        complete_ns: 300,
+        page_ns_per_kib: 10,
+        interrupt_ns: 900,
+        switch_ns: 1_600,
+        timer_ns: 1_200,
+        look_ns: 80,
+        libaio_ns: 50,
+        uring_ns: 60,
+        ring_ns: 200,
+        hand_over_ns: 1_500,
+        bypass_ns: 400,
+        kyber_ns: 2_000,
+        deadline_ns: 3_000,
+        sibling_slows_ppm: 0,
+    };
+    let one = |at: u16| Job { cores: (at % cores, 1), helper: (count + at) % cores, ..job };
+    scenario.scheduled = Some(Scheduled {
+        first_core: 0,
+        jobs: (0..count).map(one).collect(),
+        quotas: Vec::new(),
+        until_ns: 20 * MS,
+        drive_state: 0,
+        drive_autonomous: false,
+    });
+    scenario
+}
+
+fn by(way: Way, depth: u32) -> Job {
+    Job { way, depth, ..Job::default() }
+}
+
+/// A controller that takes no time.
+fn without_controller(scenario: &mut Scenario) {
+    scenario.drives[0].controller = None;
+}
+
+/// Runs it, and holds it to the laws.
+fn run(scenario: &Scenario) -> Outcome {
+    let mut accountant = Accountant::new(scenario);
+    let outcome = run_traced(scenario, policy("static", &[]), &mut accountant).unwrap();
+    accountant.finish(&outcome).unwrap_or_else(|broken| panic!("{:#?}", &broken[..broken.len().min(4)]));
+    outcome
+}
+
+/// Of the measured 19 ms.
+fn sum(outcome: &Outcome, of: fn(&JobStretch) -> u64) -> f64 {
+    outcome.jobs.series.iter().skip(1).map(of).sum::<u64>() as f64
+}
+
+fn watts(outcome: &Outcome) -> f64 {
+    outcome.energy.cpu_uj as f64 / 19e3
+}
+
+fn close(ours: f64, expected: f64, within: f64) {
+    assert!((ours - expected).abs() <= within * expected.abs().max(1e-9), "{ours}, not {expected}");
+}
+
+#[test]
+fn what_each_engine_takes_of_its_processor() {
+    // With so much in progress that the processor never waits: its time for a request.
+    let busy = |way| {
+        let mut scenario = host(threads(), 2, 1, by(way, 64));
+        without_controller(&mut scenario);
+        19e6 / sum(&run(&scenario), |stretch| stretch.requests)
+    };
+    // An interrupt takes those with it that are done while it is handled.
+    let (libaio, uring) = (busy(Way::Libaio), busy(Way::Uring));
+    assert!((1_190.0..=2_090.0).contains(&libaio), "{libaio}");
+    assert!((1_200.0..=2_100.0).contains(&uring), "{uring}");
+    close(busy(Way::Bypass), 500.0, 0.01);
+    // Of the two threads that share the work of polled io_uring, the one in the kernel has more.
+    close(busy(Way::UringPolled), INTO + 300.0, 0.01);
+    // A synchronous engine keeps one request in progress, whatever depth is asked.
+    let helped = run(&host(threads(), 2, 1, by(Way::PosixAio, 64)));
+    close(helped.jobs.reads.mean(), INTO + 1_500.0 + AWAY + 500.0 + 900.0 + 300.0 + 800.0, 1e-3);
+}
+
+#[test]
+fn a_core_is_paid_once_for_both_of_its_threads() {
+    let outcome = |jobs| run(&host(threads(), 2, jobs, by(Way::Classic, 1)));
+    let (two, four) = (outcome(2), outcome(4));
+    let awake = |outcome: &Outcome| sum(outcome, |stretch| stretch.work_ns + stretch.look_ns);
+    close(awake(&two), 2.0 * 19e6, 1e-3);
+    close(awake(&four), 4.0 * 19e6, 1e-3);
+    // Four threads work more of the time than two, and two cores that work all the time draw 244 W.
+    assert!(watts(&two) < watts(&four) && watts(&four) < 244.0, "{} {}", watts(&two), watts(&four));
+    // A drive so slow that everybody sleeps nearly all the time, lightly.
+    let slow = |jobs| {
+        let mut scenario = host(threads(), 2, jobs, Job::default());
+        scenario.drives[0].front.read_latency_ns = 150_000;
+        watts(&run(&scenario))
+    };
+    assert!(slow(4) - slow(2) < 0.05 * slow(2), "{} W, then {} W", slow(2), slow(4));
+}
+
+#[test]
+fn cores_draw_for_the_time_out_of_the_deep_state() {
+    let watts = |read_latency_ns| {
+        let mut scenario = host(Topology::flat(2).unwrap(), 2, 1, Job::default());
+        scenario.drives[0].front.read_latency_ns = read_latency_ns;
+        let outcome = run(&scenario);
+        (watts(&outcome), 19e6 / sum(&outcome, |stretch| stretch.requests))
+    };
+    let work = 100.0 + INTO + 800.0 + 900.0 + 300.0 + 800.0;
+    // The package draws half of what shallow is over deep, each of the two cores a quarter: 41 W and 20.5 W; a core that works 55 W more.
+    let expected = |not_deep: f64, cycle: f64| 52.0 + (41.0 + 20.5) * not_deep / cycle + 55.0 * work / cycle;
+    let (light, cycle) = watts(150_000);
+    close(light, expected(cycle, cycle), 2e-3);
+    // Deeply asleep but for its work and the way out of its sleep.
+    let (deep, cycle) = watts(400_000);
+    close(cycle, 100.0 + INTO + 4_096.0 + 400_000.0 + 30_000.0 + 900.0 + 300.0 + 800.0, 0.03);
+    close(deep, expected(work + 30_000.0, cycle), 0.01);
+}
+
+#[test]
+fn siblings_slow_each_other_down_and_others_do_not() {
+    let requests = |jobs| {
+        let mut scenario = host(threads(), 2, jobs, by(Way::Bypass, 64));
+        without_controller(&mut scenario);
+        scenario.machine.jobs.sibling_slows_ppm = 500_000;
+        sum(&run(&scenario), |stretch| stretch.requests)
+    };
+    let one = requests(1);
+    close(requests(2), 2.0 * one, 0.01);
+    close(requests(3), one + 2.0 * one / 1.5, 0.01);
+    close(requests(4), 4.0 * one / 1.5, 0.01);
+}
+
+#[test]
+fn an_interrupt_takes_further_completions_with_it() {
+    let interrupts = |depth| {
+        let mut scenario = host(Topology::flat(1).unwrap(), 1, 1, by(Way::Uring, depth));
+        without_controller(&mut scenario);
+        scenario.drives[0].front.read_latency_ns = 50_000;
+        let outcome = run(&scenario);
+        sum(&outcome, |stretch| stretch.interrupts) / sum(&outcome, |stretch| stretch.requests)
+    };
+    close(interrupts(1), 1.0, 1e-9);
+    // They are submitted 900 ns apart where nothing comes between, and an interrupt takes 1,200 ns.
+    assert!((0.5..0.9).contains(&interrupts(8)), "{}", interrupts(8));
+}
+
+#[test]
+fn a_lock_is_held_as_long_as_its_scheduler_says() {
+    for (scheduler, hold_ns) in
+        [(Scheduler::None, 1_000.0), (Scheduler::Kyber, 2_000.0), (Scheduler::Deadline, 3_000.0)]
+    {
+        let mut scenario = host(Topology::flat(16).unwrap(), 16, 16, Job { scheduler, ..Job::default() });
+        scenario.drives[0].controller.as_mut().unwrap().bytes_per_s = 1 << 50;
+        let outcome = run(&scenario);
+        let requests = sum(&outcome, |stretch| stretch.requests);
+        close(19e6 / requests, hold_ns, 0.02);
+        // Fifteen wait for whoever holds it, and work.
+        let waits = if scheduler == Scheduler::None { 0.0 } else { hold_ns };
+        let work = sum(&outcome, |stretch| stretch.work_ns) / requests;
+        assert!(work >= 100.0 + INTO + 1_600.0 + 300.0 + waits, "{work}");
+    }
+}
+
+#[test]
+fn rests_begin_when_a_burst_is_back() {
+    let rests = Job { think_after: 3, think_ns: MS, ..by(Way::Classic, 1) };
+    let outcome = run(&host(threads(), 2, 1, rests));
+    let each = 100.0 + INTO + AWAY + 40.0 + 300.0;
+    let requests = sum(&outcome, |stretch| stretch.requests);
+    close(requests, 3.0 * 19e6 / (3.0 * each + 1e6), 0.06);
+    // Spinning is a part of the rest, as fio has it.
+    let spins = run(&host(threads(), 2, 1, Job { think_spin_ns: MS / 4, ..rests }));
+    close(sum(&spins, |stretch| stretch.requests), requests, 1e-9);
+    assert!(sum(&spins, |stretch| stretch.work_ns) > 0.2 * 19e6);
+}
+
+#[test]
+fn a_lower_state_of_the_drive_lets_through_so_much() {
+    for (writes_ppm, rate) in [(0, 100e6), (1_000_000, 50e6)] {
+        let mut scenario = host(threads(), 2, 1, Job { writes_ppm, ..by(Way::Uring, 16) });
+        scenario.drives[0].cache.as_mut().unwrap().buffer_bytes = 0;
+        scenario.scheduled.as_mut().unwrap().drive_state = 1;
+        let outcome = run(&scenario);
+        close(sum(&outcome, |stretch| stretch.read_bytes + stretch.written_bytes) / 19e-3, rate, 0.15);
+    }
+}
+
+#[test]
+fn latency_is_counted_in_the_measured_time_and_writes_have_their_share() {
+    let mut scenario = host(threads(), 2, 1, Job { writes_ppm: 250_000, ..by(Way::Classic, 1) });
+    scenario.warm_up_ns = 10 * MS;
+    let outcome = run(&scenario);
+    let (reads, writes) = (outcome.jobs.reads.count() as f64, outcome.jobs.writes.count() as f64);
+    let all = sum(&outcome, |stretch| stretch.requests);
+    close((reads + writes) / all, 10.0 / 19.0, 0.01);
+    close(writes / (reads + writes), 0.25, 0.15);
+    close(sum(&outcome, |stretch| stretch.written_bytes) / all / 4_096.0, writes / (reads + writes), 0.1);
+}
+
+/// A drive whose writes take no time at all, as that of a paper that does not write.
+#[test]
+fn reads_alone_are_simulated_in_windows_of_reads() {
+    let mut scenario = host(Topology::flat(1).unwrap(), 1, 1, Job::default());
+    scenario.drives[0].front.write_latency_ns = 0;
+    scenario.drives[0].controller.as_mut().unwrap().random_ppm = 1_000_000;
+    let outcome = run(&scenario);
+    close(outcome.jobs.reads.mean(), INTO + AWAY + 500.0 + 900.0 + 300.0 + 800.0, 0.05);
+}
