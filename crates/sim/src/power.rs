@@ -8,7 +8,7 @@
 //!
 //! **Pairs.** Two logical cores of a physical core are awake for shares `a` and `b` of an epoch, taken as independent: both for
 //! `a b`, one alone for the rest of each, none for what remains. A core without a sibling counts as half of a pair whose other half
-//! never wakes.
+//! never wakes. Machines with scheduled cores count moment by moment instead ([`Together`]).
 
 use crate::machine::{Family, Power, Speed};
 use crate::trace::State;
@@ -23,10 +23,6 @@ pub struct Spent {
     pub awake_ns: u64,
     /// The part of it in which it was on its way out of the state that it rested in.
     pub exit_ns: u64,
-    /// The part of it in which it only looked at a queue.
-    pub look_ns: u64,
-    /// Time in the shallow state; only machines with scheduled cores count it.
-    pub shallow_ns: u64,
     /// Its frequency, in steps above the lowest.
     pub step: usize,
     /// The state it rests in, where it rests.
@@ -34,15 +30,10 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// Nothing, resting in the shallow state.
-    pub(crate) const NONE: Self =
-        Self { awake_ns: 0, exit_ns: 0, look_ns: 0, shallow_ns: 0, step: 0, low: State::Shallow };
-
     /// The same with the way out of a state as a part of the rest in it.
     #[must_use]
     pub fn exit_at_rest(self) -> Self {
-        let shallow_ns = self.shallow_ns + if self.low == State::Shallow { self.exit_ns } else { 0 };
-        Self { awake_ns: self.awake_ns - self.exit_ns, exit_ns: 0, shallow_ns, ..self }
+        Self { awake_ns: self.awake_ns - self.exit_ns, exit_ns: 0, ..self }
     }
 }
 
@@ -57,35 +48,35 @@ pub struct Overlap {
     second: (u64, usize),
     /// Whether at least one of them was not in the deep state all the time.
     pub not_deep: bool,
-    /// Time in which at least one of them was not.
-    not_deep_ns: u64,
-    /// Length of the epoch, and the parts in which each only looked.
-    dt_ns: u64,
-    looks: [u64; 2],
 }
 
 impl Overlap {
     /// Of an epoch of `dt_ns`; a core without a sibling is alone.
     #[must_use]
     pub fn new(dt_ns: u64, first: Spent, second: Option<Spent>) -> Self {
-        let second = second.unwrap_or(Spent { low: State::Deep, ..Spent::NONE });
+        let second = second.unwrap_or(Spent { awake_ns: 0, exit_ns: 0, step: 0, low: State::Deep });
         let both_ns = first.awake_ns * second.awake_ns / dt_ns;
         let not_deep = |spent: Spent| spent.awake_ns > 0 || spent.low == State::Shallow;
-        let (a_ns, b_ns) = (first.awake_ns + first.shallow_ns, second.awake_ns + second.shallow_ns);
         Self {
             both_ns,
             first: (first.awake_ns - both_ns, first.step),
             second: (second.awake_ns - both_ns, second.step),
             not_deep: not_deep(first) || not_deep(second),
-            not_deep_ns: a_ns + b_ns - a_ns * b_ns / dt_ns,
-            dt_ns,
-            looks: [first.look_ns, second.look_ns],
         }
     }
 
     fn is_asleep(&self) -> bool {
         self.both_ns + self.first.0 + self.second.0 == 0
     }
+}
+
+/// How long two siblings were in which states at the same time: machines with scheduled cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Together {
+    /// In nanoseconds, by the [`State`] of the first and of the second.
+    pub ns: [[u64; 4]; 4],
+    /// Their frequencies, in steps above the lowest.
+    pub steps: [usize; 2],
 }
 
 /// The power model of a machine.
@@ -107,8 +98,6 @@ pub struct PowerModel {
     family: Family,
     looks_ppm: u64,
     of_all_ppm: u64,
-    /// The time out of the deep state counts, not the epochs in which a core was out of it.
-    by_time: bool,
 }
 
 /// Energy of an epoch in femtojoule (uW x ns), and what the other components go by.
@@ -122,6 +111,15 @@ pub struct Epoch {
     pub polling: u128,
     /// Physical cores that are not deep, times nanoseconds, in millionths.
     pub not_deep: u128,
+}
+
+impl Epoch {
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.cpu_fj += more.cpu_fj;
+        self.cores_fj += more.cores_fj;
+        self.polling += more.polling;
+        self.not_deep += more.not_deep;
+    }
 }
 
 fn share_of(part: u64, whole: u64) -> u64 {
@@ -172,7 +170,6 @@ impl PowerModel {
             family: power.family,
             looks_ppm: power.scheduled.map_or(PPM, |power| u64::from(power.looks_ppm)),
             of_all_ppm: power.scheduled.map_or(PPM, |power| u64::from(power.of_all_ppm)),
-            by_time: power.scheduled.is_some(),
         }
     }
 
@@ -184,27 +181,9 @@ impl PowerModel {
 
     /// The polling level of a pair, in millionths times nanoseconds.
     fn polling(&self, levels: &[u64], overlap: &Overlap) -> u64 {
-        if overlap.looks != [0; 2] {
-            return self.looking(levels, overlap);
-        }
         let (a, b) = (levels[overlap.first.1], levels[overlap.second.1]);
         let alone = overlap.first.0 * self.both(a, 0) + overlap.second.0 * self.both(b, 0);
         overlap.both_ns * self.both(a, b) + alone
-    }
-
-    /// The same where one of them looks for a part of its time: moment by moment the dearer one counts, and what the other adds.
-    fn looking(&self, levels: &[u64], overlap: &Overlap) -> u64 {
-        let parts = |alone: (u64, usize), look_ns: u64| {
-            let (awake_ns, level) = (overlap.both_ns + alone.0, levels[alone.1]);
-            let looks = level * self.looks_ppm / PPM;
-            [(awake_ns - look_ns, level), (look_ns, looks), (overlap.dt_ns - awake_ns, 0)]
-        };
-        let (first, second) = (parts(overlap.first, overlap.looks[0]), parts(overlap.second, overlap.looks[1]));
-        let mut sum = 0;
-        for (a_ns, a) in first {
-            sum += second.iter().map(|&(b_ns, b)| a_ns * b_ns / overlap.dt_ns * self.both(a, b)).sum::<u64>();
-        }
-        sum
     }
 
     /// What cores took that share one budget, in femtojoule: the more of them work, the less each takes.
@@ -226,26 +205,45 @@ impl PowerModel {
             epoch.polling = u128::from(self.polling(&self.others_levels, overlap));
         }
         if overlap.not_deep && !extra {
-            let not_deep_ns = self.not_deep_ns(dt_ns, overlap);
-            epoch.cpu_fj += u128::from(self.pair_shallow_uw * not_deep_ns);
-            epoch.not_deep = u128::from(PPM * not_deep_ns);
+            epoch.cpu_fj += u128::from(self.pair_shallow_uw * dt_ns);
+            epoch.not_deep = u128::from(PPM * dt_ns);
         }
         epoch.cores_fj = epoch.cpu_fj;
         epoch
     }
 
-    /// The part of `dt_ns` for which a pair counts as not deep. Scheduled cores leave the deep state for a few microseconds, thousands of times
-    /// a second: counted by epochs that would come to a tenth too much.
+    /// The same where it is known what both did in each moment.
     #[must_use]
-    pub fn not_deep_ns(&self, dt_ns: u64, overlap: &Overlap) -> u64 {
-        match (overlap.not_deep, self.by_time) {
-            (false, _) => 0,
-            (true, false) => dt_ns,
-            (true, true) => overlap.not_deep_ns,
+    pub fn pair_by_moments(&self, dt_ns: u64, together: &Together, extra: bool) -> Epoch {
+        let deep_ns = together.ns[State::Deep as usize][State::Deep as usize];
+        let not_deep_ns = if extra { 0 } else { dt_ns - deep_ns };
+        let polling = u128::from(self.polling_by_moments(&self.cpu_levels, together));
+        let cpu_fj =
+            polling * u128::from(self.pair_poll_uw) / u128::from(PPM) + u128::from(self.pair_shallow_uw * not_deep_ns);
+        Epoch {
+            cpu_fj,
+            cores_fj: cpu_fj,
+            polling: u128::from(self.polling_by_moments(&self.others_levels, together)),
+            not_deep: u128::from(PPM * not_deep_ns),
         }
     }
 
-    /// What the package burns in `dt_ns`, in a part of which not all pairs are deep.
+    fn polling_by_moments(&self, levels: &[u64], together: &Together) -> u64 {
+        let drawn = |step: usize| {
+            let level = levels[step];
+            let mut by_state = [0; 4];
+            by_state[State::Awake as usize] = level;
+            by_state[State::Looks as usize] = level * self.looks_ppm / PPM;
+            by_state
+        };
+        let (first, second) = (drawn(together.steps[0]), drawn(together.steps[1]));
+        let row = |(a, row): (u64, &[u64; 4])| -> u64 {
+            row.iter().zip(second).map(|(ns, b)| if *ns > 0 { ns * self.both(a, b) } else { 0 }).sum()
+        };
+        first.into_iter().zip(&together.ns).map(row).sum()
+    }
+
+    /// What the package burns in `dt_ns`, in a part of which some core is not deep.
     #[must_use]
     pub fn package_fj(&self, dt_ns: u64, not_deep_ns: u64) -> u128 {
         u128::from(self.cpu_deep_uw * dt_ns + self.package_uw * not_deep_ns)
@@ -359,7 +357,7 @@ mod tests {
                 (0, 0, State::Shallow, 134.0, 204.0),
                 (0, 0, State::Deep, 52.0, 126.0),
             ] {
-                let got = watts(&model, Spent { awake_ns, step, low, ..Spent::NONE });
+                let got = watts(&model, Spent { awake_ns, exit_ns: 0, step, low });
                 assert!((got.0 - cpu).abs() < 0.01 && (got.1 - others).abs() < 0.01, "{got:?} for {cpu} {others}");
             }
         }
@@ -367,7 +365,7 @@ mod tests {
 
     #[test]
     fn one_sibling_saves_what_the_family_says() {
-        let awake = Spent { awake_ns: 10_000, step: FASTEST, ..Spent::NONE };
+        let awake = Spent { awake_ns: 10_000, exit_ns: 0, step: FASTEST, low: State::Shallow };
         let asleep = Spent { awake_ns: 0, ..awake };
         for (family, share) in [(FAMILIES[0], 1.0), (FAMILIES[1], 0.5)] {
             let model = model(family);
@@ -379,7 +377,7 @@ mod tests {
 
     #[test]
     fn longer_and_faster_is_never_cheaper() {
-        let spent = |awake_ns, step| Spent { awake_ns, step, ..Spent::NONE };
+        let spent = |awake_ns, step| Spent { awake_ns, exit_ns: 0, step, low: State::Shallow };
         for family in FAMILIES {
             let model = model(family);
             let fj = |a, b| model.pair(10_000, &Overlap::new(10_000, a, Some(b)), false).cpu_fj;

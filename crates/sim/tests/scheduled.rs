@@ -4,7 +4,7 @@ mod support;
 
 use pilotlight_sim::accountant::{Accountant, Law, audit};
 use pilotlight_sim::engine::run_traced;
-use pilotlight_sim::jobs::{Job, JobCosts, Quota, Scheduled, Scheduler, Way};
+use pilotlight_sim::jobs::{Job, Quota, Scheduled, Scheduler, Way};
 use pilotlight_sim::machine::ScheduledPower;
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
@@ -45,24 +45,7 @@ fn scenario(jobs: Vec<Job>, quotas: Vec<Quota>, rate: f64) -> Scenario {
     scenario.machine.speed.sibling_gain_ppm = 0;
     scenario.machine.power.scheduled =
         Some(ScheduledPower { looks_ppm: 450_000, of_all_ppm: 600_000, base_uw: 30_000_000, slope_ppm: 1_100_000 });
-    scenario.machine.jobs = JobCosts {
-        job_ns: 100,
-        submit_ns: 700,
-        complete_ns: 300,
-        page_ns_per_kib: 10,
-        interrupt_ns: 900,
-        switch_ns: 1_600,
-        timer_ns: 1_200,
-        look_ns: 80,
-        libaio_ns: 50,
-        uring_ns: 60,
-        ring_ns: 200,
-        hand_over_ns: 1_500,
-        bypass_ns: 400,
-        kyber_ns: 2_000,
-        deadline_ns: 3_000,
-        sibling_slows_ppm: 0,
-    };
+    scenario.machine.jobs = support::job_costs();
     scenario.scheduled =
         Some(Scheduled { first_core: 2, jobs, quotas, until_ns: 20 * MS, drive_state: 0, drive_autonomous: true });
     scenario

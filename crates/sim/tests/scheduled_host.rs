@@ -5,7 +5,7 @@ mod support;
 use pilotlight_plant::{CoreId, Topology};
 use pilotlight_sim::accountant::Accountant;
 use pilotlight_sim::engine::run_traced;
-use pilotlight_sim::jobs::{Job, JobCosts, Scheduled, Scheduler, Way};
+use pilotlight_sim::jobs::{Job, Scheduled, Scheduler, Way};
 use pilotlight_sim::machine::ScheduledPower;
 use pilotlight_sim::outcome::{JobStretch, Outcome};
 use pilotlight_sim::scenario::{Scenario, Workload};
@@ -46,24 +46,7 @@ fn host(topology: Topology, physical_cores: u32, count: u16, job: Job) -> Scenar
     machine.power.family.sibling_saves_ppm = 0;
     machine.power.scheduled =
         Some(ScheduledPower { looks_ppm: 500_000, of_all_ppm: 1_000_000, base_uw: 0, slope_ppm: 1_000_000 });
-    machine.jobs = JobCosts {
-        job_ns: 100,
-        submit_ns: 700,
-        complete_ns: 300,
-        page_ns_per_kib: 10,
-        interrupt_ns: 900,
-        switch_ns: 1_600,
-        timer_ns: 1_200,
-        look_ns: 80,
-        libaio_ns: 50,
-        uring_ns: 60,
-        ring_ns: 200,
-        hand_over_ns: 1_500,
-        bypass_ns: 400,
-        kyber_ns: 2_000,
-        deadline_ns: 3_000,
-        sibling_slows_ppm: 0,
-    };
+    machine.jobs = support::job_costs();
     let one = |at: u16| Job { cores: (at % cores, 1), helper: (count + at) % cores, ..job };
     scenario.scheduled = Some(Scheduled {
         first_core: 0,

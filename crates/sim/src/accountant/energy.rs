@@ -2,8 +2,8 @@
 //!
 //! The rule (power.rs says why): within an epoch of 10 us, the logical cores of a physical core are awake for `a` and `b`
 //! nanoseconds, both of them for `a b / 10 us`; what they draw above the shallow state follows from these times and the frequencies at
-//! the beginning of the epoch. A physical core that was awake at all, or rests shallow, also draws what shallow is over deep;
-//! on a machine with scheduled cores only for the time for which it was awake or shallow, of two logical cores as if independent. Where a
+//! the beginning of the epoch. A physical core that was awake at all, or rests shallow, also draws what shallow is over deep. On a machine
+//! with scheduled cores what both did at the same time counts instead, and only the time out of the deep state. Where a
 //! figure is not whole it is rounded down: the time of both to nanoseconds, a share to millionths, energy of a physical core and epoch
 //! to femtojoules. Energy that is less than a microjoule at the end of a stretch is left to the next.
 //!
@@ -33,10 +33,6 @@ struct Watched {
     /// Time awake in the present epoch, until `since_ns`; the part of it in which it was leaving a state.
     awake_ns: u64,
     leaving_ns: u64,
-    /// The part of it in which it only looked.
-    looks_ns: u64,
-    /// Time in the shallow state.
-    shallow_ns: u64,
     since_ns: u64,
     /// When it has left the state that it last rested in.
     left_ns: u64,
@@ -69,6 +65,11 @@ pub(super) struct EnergyBook<'a> {
     cores: Vec<Watched>,
     /// Logical cores that share a physical one.
     pairs: Vec<(usize, Option<usize>)>,
+    /// On a machine with scheduled cores: how long each pair was in which states at the same time, how long some core was not deep, and
+    /// until when in the epoch that is counted.
+    moments: Vec<[[u64; 4]; 4]>,
+    not_deep_ns: u64,
+    counted_ns: u64,
     /// The highest frequency that the limit of the package allows.
     ceiling_khz: u32,
     epoch_ns: u64,
@@ -89,16 +90,18 @@ impl<'a> EnergyBook<'a> {
             khz: scenario.machine.speed.max_khz,
             awake_ns: 0,
             leaving_ns: 0,
-            looks_ns: 0,
-            shallow_ns: 0,
             since_ns: 0,
             left_ns: 0,
         };
         let pairs = topology.cores().map(|core| (core.index(), topology.sibling(core).map(|other| other.index())));
+        let pairs: Vec<_> = pairs.filter(|&(one, other)| other.is_none_or(|other| one < other)).collect();
         Self {
             scenario,
             cores: vec![core; topology.len()],
-            pairs: pairs.filter(|&(one, other)| other.is_none_or(|other| one < other)).collect(),
+            moments: vec![[[0; 4]; 4]; pairs.len()],
+            not_deep_ns: 0,
+            counted_ns: 0,
+            pairs,
             ceiling_khz: scenario.machine.speed.max_khz,
             epoch_ns: 0,
             sums: Sums::default(),
@@ -136,6 +139,8 @@ impl<'a> EnergyBook<'a> {
             return;
         }
         core.pass(record.at_ns);
+        self.count(record.at_ns);
+        let Some(core) = self.cores.get_mut(record.a as usize) else { return };
         if record.what == What::Exits {
             core.left_ns = record.at_ns + record.b;
             let longest_ns = longest_exit_ns(&self.scenario.machine);
@@ -183,25 +188,58 @@ impl<'a> EnergyBook<'a> {
         for core in &mut self.cores {
             core.pass(end_ns);
         }
+        self.count(end_ns);
         let mut one = Sums::default();
-        let mut deep_ns = EPOCH_NS;
+        let mut keeps_ns = 0;
         for core in &self.cores {
             one.awake_ns += core.awake_ns;
             let khz = core.khz.min(self.ceiling_khz);
             one.capacity_ns += core.awake_ns * u64::from(khz) / u64::from(self.scenario.machine.speed.max_khz);
         }
         for (index, &(a, b)) in self.pairs.iter().enumerate() {
-            let keeps_ns = self.pair(index, self.cores[a], b.map(|b| self.cores[b]), &mut one);
-            deep_ns = deep_ns * (EPOCH_NS - keeps_ns) / EPOCH_NS;
+            let of_pair_ns = self.pair(index, self.cores[a], b.map(|b| self.cores[b]), &mut one);
+            keeps_ns = of_pair_ns.max(keeps_ns);
         }
         let power = &self.scenario.machine.power;
+        if power.scheduled.is_some() {
+            keeps_ns = std::mem::take(&mut self.not_deep_ns);
+        }
         one.cpu_fj += u128::from(power.cpu_uw.deep) * u128::from(EPOCH_NS);
-        one.cpu_fj += u128::from(package_uw(power)) * u128::from(EPOCH_NS - deep_ns);
+        one.cpu_fj += u128::from(package_uw(power)) * u128::from(keeps_ns);
         self.sums.add(&one, epochs);
         self.epoch_ns += epochs * EPOCH_NS;
         for core in &mut self.cores {
-            (core.awake_ns, core.leaving_ns, core.looks_ns, core.shallow_ns) = (0, 0, 0, 0);
+            (core.awake_ns, core.leaving_ns) = (0, 0);
             core.since_ns = self.epoch_ns;
+        }
+        self.moments.fill([[0; 4]; 4]);
+        self.counted_ns = self.epoch_ns;
+    }
+
+    /// Counts what cores did since the last record, on a machine with scheduled cores.
+    fn count(&mut self, until_ns: u64) {
+        let power = &self.scenario.machine.power;
+        if power.scheduled.is_none() {
+            return;
+        }
+        while self.counted_ns < until_ns {
+            let now_ns = self.counted_ns;
+            // Who leaves a state has left it in between.
+            let left = self.cores.iter().map(|core| core.left_ns).filter(|left_ns| *left_ns > now_ns).min();
+            let ns = left.map_or(until_ns, |left_ns| left_ns.min(until_ns)) - now_ns;
+            let at_rest = power.family.exit_at_rest;
+            let state = |core: &Watched| {
+                let leaves = core.state == State::Awake && core.left_ns > now_ns;
+                if leaves && at_rest { core.low } else { core.state }
+            };
+            for (&(a, b), moments) in self.pairs.iter().zip(&mut self.moments) {
+                let second = b.map_or(State::Deep, |b| state(&self.cores[b]));
+                moments[state(&self.cores[a]) as usize][second as usize] += ns;
+            }
+            if self.cores.iter().any(|core| state(core) != State::Deep) {
+                self.not_deep_ns += ns;
+            }
+            self.counted_ns += ns;
         }
     }
 
@@ -209,10 +247,8 @@ impl<'a> EnergyBook<'a> {
     fn pair(&self, index: usize, a: Watched, b: Option<Watched>, sums: &mut Sums) -> u64 {
         let power = &self.scenario.machine.power;
         let leaving = |core: Watched| if power.family.exit_at_rest { core.leaving_ns } else { 0 };
-        let at_rest = |core: Watched| if core.low == State::Shallow { leaving(core) } else { 0 };
         let billed = |core: Watched| Watched {
             awake_ns: core.awake_ns - leaving(core),
-            shallow_ns: core.shallow_ns + at_rest(core),
             khz: core.khz.min(self.ceiling_khz),
             ..core
         };
@@ -220,21 +256,19 @@ impl<'a> EnergyBook<'a> {
         let (cpu, others) = (power.cpu_uw, power.others_uw);
         let exponent = power.family.frequency_exponent;
         let slow = millionths(cpu.slow - cpu.shallow, cpu.poll - cpu.shallow);
-        let drawn = self.above_shallow(Curve { slow, exponent }, a, b);
+        let drawn = self.above_shallow(index, Curve { slow, exponent }, a, b);
         let each_uw = (cpu.poll - cpu.shallow) / count(power);
         sums.cores_fj += drawn * u128::from(each_uw) / u128::from(MILLION);
         // What the mean over a stretch, to the power of its exponent, makes what was measured at the lowest frequency.
         let slow = millionths(others.slow - others.shallow, others.poll - others.shallow) as f64 / MILLION as f64;
         let slow = (slow.powf(1.0 / power.family.others_exponent) * MILLION as f64).round() as u64;
-        sums.polling += self.above_shallow(Curve { slow, exponent }, a, b);
+        sums.polling += self.above_shallow(index, Curve { slow, exponent }, a, b);
         let keeps = |core: Watched| core.awake_ns > 0 || core.low == State::Shallow;
         let keeps = keeps(a) || b.is_some_and(keeps);
-        let not_deep_ns = |core: Watched| core.awake_ns + core.shallow_ns;
-        let (a_ns, b_ns) = (not_deep_ns(a), b.map_or(0, not_deep_ns));
-        let keeps_ns = match (keeps, power.scheduled) {
-            (false, _) => 0,
-            (true, None) => EPOCH_NS,
-            (true, Some(_)) => a_ns + b_ns - a_ns * b_ns / EPOCH_NS,
+        let deep_ns = self.moments[index][State::Deep as usize][State::Deep as usize];
+        let keeps_ns = match power.scheduled {
+            Some(_) => EPOCH_NS - deep_ns,
+            None => EPOCH_NS * u64::from(keeps),
         };
         if (index as u64) < count(power) {
             let each_uw = (cpu.shallow - cpu.deep - package_uw(power)) / count(power);
@@ -245,35 +279,34 @@ impl<'a> EnergyBook<'a> {
     }
 
     /// In millionths of a physical core that polls at the highest frequency, times nanoseconds.
-    fn above_shallow(&self, curve: Curve, a: Watched, b: Option<Watched>) -> u128 {
+    fn above_shallow(&self, index: usize, curve: Curve, a: Watched, b: Option<Watched>) -> u128 {
         let level_a = self.level(curve, a.khz);
         let (b_ns, level_b) = b.map_or((0, 0), |b| (b.awake_ns, self.level(curve, b.khz)));
         let both_ns = a.awake_ns * b_ns / EPOCH_NS;
         let saved = u64::from(self.scenario.machine.power.family.sibling_saves_ppm);
         let alone = |level: u64| level * (MILLION - saved) / MILLION;
-        if a.looks_ns + b.map_or(0, |b| b.looks_ns) > 0 {
-            return self.moments((a, level_a), (b, level_b));
+        if self.scenario.machine.power.scheduled.is_some() {
+            return self.by_moments(&self.moments[index], level_a, level_b);
         }
         let together = (level_a.max(level_b) * (MILLION - saved) + level_a.min(level_b) * saved) / MILLION;
         u128::from(both_ns * together + (a.awake_ns - both_ns) * alone(level_a) + (b_ns - both_ns) * alone(level_b))
     }
 
-    /// The same where one of them looks for a part of the epoch: what each is in a moment is independent of the other.
-    fn moments(&self, (a, level_a): (Watched, u64), (b, level_b): (Option<Watched>, u64)) -> u128 {
+    /// The same of a pair of which it is known what both did at the same time.
+    fn by_moments(&self, moments: &[[u64; 4]; 4], level_a: u64, level_b: u64) -> u128 {
         let power = &self.scenario.machine.power;
         let saved = u64::from(power.family.sibling_saves_ppm);
         let looks = u64::from(power.scheduled.map_or(MILLION as u32, |scheduled| scheduled.looks_ppm));
-        let drawn = |level: u64, at: usize| [level, level * looks / MILLION, 0][at];
-        let time = |core: Option<Watched>, at: usize| {
-            let (awake_ns, looks_ns) = core.map_or((0, 0), |core| (core.awake_ns, core.looks_ns));
-            [awake_ns - looks_ns, looks_ns, EPOCH_NS - awake_ns][at]
+        let drawn = |level: u64, state: usize| match state {
+            state if state == State::Awake as usize => level,
+            state if state == State::Looks as usize => level * looks / MILLION,
+            _ => 0,
         };
         let mut sum = 0;
-        for (one, other) in (0..9).map(|at| (at / 3, at % 3)) {
-            let (more, less) =
-                (drawn(level_a, one).max(drawn(level_b, other)), drawn(level_a, one).min(drawn(level_b, other)));
-            let both = (more * (MILLION - saved) + less * saved) / MILLION;
-            sum += u128::from(time(Some(a), one) * time(b, other) / EPOCH_NS * both);
+        for (one, other) in (0..16).map(|at| (at / 4, at % 4)) {
+            let (a, b) = (drawn(level_a, one), drawn(level_b, other));
+            let both = (a.max(b) * (MILLION - saved) + a.min(b) * saved) / MILLION;
+            sum += u128::from(moments[one][other] * both);
         }
         sum
     }
@@ -405,12 +438,8 @@ impl<'a> EnergyBook<'a> {
 
 impl Watched {
     fn pass(&mut self, at_ns: u64) {
-        if self.state == State::Shallow {
-            self.shallow_ns += at_ns - self.since_ns;
-        }
         if self.state == State::Looks {
             self.awake_ns += at_ns - self.since_ns;
-            self.looks_ns += at_ns - self.since_ns;
         }
         if self.state == State::Awake {
             self.awake_ns += at_ns - self.since_ns;

@@ -13,9 +13,10 @@ use pilotlight_plant::Topology;
 
 use super::core::Core;
 use super::floor::{Change, Floor};
+use super::moments::{self, Part};
 use crate::limiter::Limiter;
 use crate::machine::{Machine, Power, Speed};
-use crate::power::{Epoch, Overlap, PPM, PowerModel, Spent};
+use crate::power::{Epoch, Overlap, PPM, PowerModel, Spent, Together};
 use crate::trace::{State, What};
 
 /// Length of an epoch in nanoseconds.
@@ -69,14 +70,19 @@ impl Watched {
                 self.spent.awake_ns += at_ns - from_ns;
                 self.spent.exit_ns += self.exited_ns.min(at_ns).saturating_sub(from_ns);
             }
-            State::Looks => {
-                self.spent.awake_ns += at_ns - from_ns;
-                self.spent.look_ns += at_ns - from_ns;
-            }
-            State::Shallow => self.spent.shallow_ns += at_ns - from_ns,
-            State::Deep => {}
+            State::Looks => self.spent.awake_ns += at_ns - from_ns,
+            State::Shallow | State::Deep => {}
         }
         at_ns
+    }
+
+    /// The same as parts of an epoch.
+    fn part(&self, from_ns: u64, at_ns: u64, parts: &mut Vec<Part>) {
+        let exited_ns = self.exited_ns.min(at_ns);
+        if self.state == State::Awake && exited_ns > from_ns {
+            parts.push(Part { until_ns: exited_ns, state: State::Awake, at_rest: self.low });
+        }
+        parts.push(Part { until_ns: at_ns, state: self.state, at_rest: self.state });
     }
 
     fn turn(&mut self, change: Change) {
@@ -129,6 +135,8 @@ pub(crate) struct Meter {
     filling_ppm: u64,
     siblings: Vec<Option<usize>>,
     cores: Vec<Watched>,
+    /// What each core did in the epoch, where that counts moment by moment.
+    parts: Option<Vec<Vec<Part>>>,
     limiter: Limiter,
     /// The highest frequency that the limit of the package allows.
     ceiling_khz: u32,
@@ -186,6 +194,7 @@ pub(crate) fn members<'a>(machine: &'a Machine, family: &'a [Power]) -> impl Ite
 
 impl Meter {
     pub(crate) fn new(machine: &Machine, family: &[Power], topology: &Topology) -> Self {
+        let spent = Spent { awake_ns: 0, exit_ns: 0, step: 0, low: State::Shallow };
         let models: Vec<_> = members(machine, family).map(|power| PowerModel::new(power, &machine.speed)).collect();
         let watched = Watched {
             state: State::Awake,
@@ -194,7 +203,7 @@ impl Meter {
             orders: VecDeque::new(),
             transition: None,
             exited_ns: 0,
-            spent: Spent::NONE,
+            spent,
         };
         Self {
             total: Total::new(models.len()),
@@ -204,6 +213,7 @@ impl Meter {
             filling_ppm: 0,
             siblings: topology.cores().map(|core| topology.sibling(core).map(|other| other.index())).collect(),
             cores: vec![watched; topology.len()],
+            parts: machine.power.scheduled.map(|_| vec![Vec::new(); topology.len()]),
             limiter: Limiter::new(machine),
             ceiling_khz: machine.speed.max_khz,
             limit_ns: u64::MAX,
@@ -220,7 +230,11 @@ impl Meter {
         for (index, core) in cores.iter_mut().enumerate() {
             self.drain(index, core, to_ns);
         }
-        self.sum();
+        if self.parts.is_some() {
+            self.sum_moments()
+        } else {
+            self.sum()
+        }
         self.total.add(&self.unit, 1);
         self.until_ns = to_ns;
         let limited = self.limit_ns != u64::MAX && self.follow_limit(to_ns, floor);
@@ -251,14 +265,24 @@ impl Meter {
     fn drain(&mut self, index: usize, core: &mut Core, to_ns: u64) {
         let above = self.khz(index) - self.speed.min_khz;
         let watched = &mut self.cores[index];
+        let mut parts = self.parts.as_mut().map(|parts| &mut parts[index]);
+        if let Some(parts) = &mut parts {
+            parts.clear();
+        }
         let step = above.div_ceil(self.speed.step_khz.max(1)) as usize;
-        watched.spent = Spent { step, low: watched.low, ..Spent::NONE };
+        watched.spent = Spent { awake_ns: 0, exit_ns: 0, step, low: watched.low };
         let mut from_ns = self.until_ns;
         while let Some(&change) = core.changes.front().filter(|change| change.at_ns < to_ns) {
             core.changes.pop_front();
+            if let Some(parts) = &mut parts {
+                watched.part(from_ns, change.at_ns.max(from_ns), parts);
+            }
             from_ns = watched.pass(from_ns, change.at_ns.max(from_ns));
             watched.turn(change);
             self.calm_ns = self.calm_ns.max(change.at_ns);
+        }
+        if let Some(parts) = &mut parts {
+            watched.part(from_ns, to_ns, parts);
         }
         watched.pass(from_ns, to_ns);
     }
@@ -267,7 +291,7 @@ impl Meter {
     fn sum(&mut self) {
         let Self { models, cores, siblings, unit, speed, ceiling_khz, .. } = self;
         unit.clear();
-        let (mut deep_ns, mut pairs) = ([EPOCH_NS; 2], 0);
+        let (mut any, mut pairs) = ([false; 2], 0);
         for (index, core) in cores.iter().enumerate() {
             unit.awake_ns += core.spent.awake_ns;
             unit.capacity_ns += core.spent.awake_ns * u64::from(core.khz.min(*ceiling_khz)) / u64::from(speed.max_khz);
@@ -283,19 +307,43 @@ impl Meter {
             for (epoch, model) in unit.epochs.iter_mut().zip(models.iter()) {
                 let overlap = &overlaps[usize::from(model.exits_at_rest())];
                 let pair = model.pair(EPOCH_NS, overlap, pairs >= model.pairs());
-                epoch.cpu_fj += pair.cpu_fj;
-                epoch.cores_fj += pair.cores_fj;
-                epoch.polling += pair.polling;
-                epoch.not_deep += pair.not_deep;
+                epoch.add(&pair);
             }
-            // In which all are: what one does in a moment is taken as independent of the others.
-            deep_ns = std::array::from_fn(|at| {
-                deep_ns[at] * (EPOCH_NS - models[0].not_deep_ns(EPOCH_NS, &overlaps[at])) / EPOCH_NS
-            });
+            any = std::array::from_fn(|at| any[at] || overlaps[at].not_deep);
             pairs += 1;
         }
         for (epoch, model) in unit.epochs.iter_mut().zip(models.iter()) {
-            epoch.cpu_fj += model.package_fj(EPOCH_NS, EPOCH_NS - deep_ns[usize::from(model.exits_at_rest())]);
+            epoch.cpu_fj +=
+                model.package_fj(EPOCH_NS, if any[usize::from(model.exits_at_rest())] { EPOCH_NS } else { 0 });
+        }
+    }
+
+    /// The same of a machine with scheduled cores.
+    #[inline(never)] // beside the hot path
+    fn sum_moments(&mut self) {
+        let Self { models, cores, siblings, unit, speed, ceiling_khz, parts, until_ns, .. } = self;
+        let Some(parts) = parts else { return };
+        unit.clear();
+        let mut pairs = 0;
+        for (index, core) in cores.iter().enumerate() {
+            unit.awake_ns += core.spent.awake_ns;
+            unit.capacity_ns += core.spent.awake_ns * u64::from(core.khz.min(*ceiling_khz)) / u64::from(speed.max_khz);
+            let sibling = siblings[index];
+            if sibling.is_some_and(|sibling| sibling < index) {
+                continue;
+            }
+            let steps = [core.spent.step, sibling.map_or(0, |sibling| cores[sibling].spent.step)];
+            for (epoch, model) in unit.epochs.iter_mut().zip(models.iter()) {
+                let second = sibling.map(|sibling| &parts[sibling][..]);
+                let together = moments::together(*until_ns, &parts[index], second, model.exits_at_rest());
+                let together = Together { steps, ..together };
+                epoch.add(&model.pair_by_moments(EPOCH_NS, &together, pairs >= model.pairs()));
+            }
+            pairs += 1;
+        }
+        for (epoch, model) in unit.epochs.iter_mut().zip(models.iter()) {
+            let not_deep_ns = moments::not_deep_ns(*until_ns, parts, model.exits_at_rest());
+            epoch.cpu_fj += model.package_fj(EPOCH_NS, not_deep_ns);
         }
     }
 

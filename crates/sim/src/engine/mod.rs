@@ -28,6 +28,7 @@ mod floor;
 mod host;
 mod link;
 mod meter;
+mod moments;
 mod naive;
 mod order;
 mod plain;

@@ -163,7 +163,7 @@ impl History {
         let begun = self.states.iter().filter(|change| change.at_ns < to_ns).count();
         self.states.drain(..begun.saturating_sub(1));
         let step = (speed.min_khz..self.khz.min(ceiling_khz)).step_by(speed.step_khz.max(1) as usize).count();
-        Spent { awake_ns, exit_ns, step, low: self.low, ..Spent::NONE }
+        Spent { awake_ns, exit_ns, step, low: self.low }
     }
 
     /// Sets the frequency that holds at `now_ns` by all orders given before; whether a transition has ended.

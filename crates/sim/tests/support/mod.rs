@@ -85,6 +85,28 @@ pub(crate) fn machine() -> Machine {
     }
 }
 
+/// Round numbers, none like another.
+pub(crate) fn job_costs() -> JobCosts {
+    JobCosts {
+        job_ns: 100,
+        submit_ns: 700,
+        complete_ns: 300,
+        page_ns_per_kib: 10,
+        interrupt_ns: 900,
+        switch_ns: 1_600,
+        timer_ns: 1_200,
+        look_ns: 80,
+        libaio_ns: 50,
+        uring_ns: 60,
+        ring_ns: 200,
+        hand_over_ns: 1_500,
+        bypass_ns: 400,
+        kyber_ns: 2_000,
+        deadline_ns: 3_000,
+        sibling_slows_ppm: 0,
+    }
+}
+
 /// Connections to all drives, dealt round robin over the I/O threads.
 pub(crate) fn connections(count: u16, threads: u16, drives: u16, rate: f64) -> Vec<Connection> {
     let phase = Phase { label: 0, length_ns: u64::MAX, rate: Rate::PerSecond(rate / f64::from(count)) };
