@@ -217,6 +217,7 @@ impl Host {
             eager: false,
             sensors: Sensors::default(),
             goals: Vec::new(),
+            changes: Vec::new(),
         }
     }
 
