@@ -1,5 +1,7 @@
 //! Which metrics count where a person has named none, in which order, and what they are called without the model that they rest on.
 
+use pilotlight_results::metric;
+
 use crate::results::Results;
 use crate::results::summary::About;
 
@@ -26,7 +28,7 @@ pub fn plain(about: &About) -> String {
 #[must_use]
 pub fn main_keys() -> Vec<String> {
     let of_family = |family: &str| {
-        let work = ["per_s", "latency_mean_us", "latency_p99_us"].map(|what| format!("{family}_{what}"));
+        let work = [metric::rate(family), metric::latency(family, "mean"), metric::latency(family, "p99")];
         let per_joule = SCOPES.map(|scope| format!("{family}_per_j_{scope}"));
         work.into_iter().chain(per_joule).collect::<Vec<_>>()
     };
@@ -53,14 +55,14 @@ pub fn byte_stem(family: &str) -> String {
 
 /// What is shown of any result, in this order; those of power and efficiency follow.
 const USUAL: [&str; 14] = [
-    "io_per_s",
+    "iops",
     "bytes_per_s",
     "transaction_per_s",
     "transaction_bytes_per_s",
     "operation_per_s",
     "operation_bytes_per_s",
-    "io_latency_mean_us",
-    "io_latency_p99_us",
+    "latency_mean_us",
+    "latency_p99_us",
     "transaction_latency_mean_us",
     "transaction_latency_p99_us",
     "operation_latency_mean_us",
@@ -130,7 +132,7 @@ pub fn family(results: &Results) -> Option<&'static str> {
 /// Whether the operations of a family were counted.
 #[must_use]
 pub fn is_counted(results: &Results, family: &str) -> bool {
-    has(results, &format!("{family}_per_s"))
+    has(results, &metric::rate(family))
 }
 
 #[cfg(test)]
@@ -155,13 +157,13 @@ mod tests {
     #[test]
     fn what_the_experiment_names_comes_first_and_nothing_twice() {
         use crate::made::{knob, results};
-        let metrics = [("io_per_s", "1/s"), ("other_ns", "ns"), ("bytes_per_j_cpu", "B/J"), ("cpu_power_w", "W")];
+        let metrics = [("iops", "1/s"), ("other_ns", "ns"), ("bytes_per_j_cpu", "B/J"), ("cpu_power_w", "W")];
         let mut given = results(&[knob("a", &["x", "y"])], 2, &metrics, |_| vec![1.0, 2.0, 3.0, 4.0]).results;
         let keys = |shown: Vec<&About>| shown.iter().map(|about| about.key.clone()).collect::<Vec<_>>();
-        assert_eq!(keys(shown(&given)), ["io_per_s", "cpu_power_w", "bytes_per_j_cpu"]);
-        assert_eq!(keys(brief(&given)), ["io_per_s", "cpu_power_w"], "a terminal is narrow");
+        assert_eq!(keys(shown(&given)), ["iops", "cpu_power_w", "bytes_per_j_cpu"]);
+        assert_eq!(keys(brief(&given)), ["iops", "cpu_power_w"], "a terminal is narrow");
         given.show = ["cpu_power_w", "no_such_metric", "other_ns", "bytes_per_j_cpu"].map(str::to_owned).to_vec();
-        let all = ["cpu_power_w", "other_ns", "bytes_per_j_cpu", "io_per_s"];
+        let all = ["cpu_power_w", "other_ns", "bytes_per_j_cpu", "iops"];
         assert_eq!(
             (keys(shown(&given)), keys(brief(&given))),
             (all.map(str::to_owned).to_vec(), all.map(str::to_owned).to_vec())

@@ -71,21 +71,21 @@ fn fio_on_a_file_gives_every_metric_and_watts_only_as_modelled() {
 fn check_work(results: &Results) {
     let reads = results.points.iter().find(|point| point.knobs["rw"].to_string() == "randread").unwrap();
     let mixed = results.points.iter().find(|point| point.knobs["rw"].to_string() != "randread").unwrap();
-    for key in ["io_per_s", "bytes_per_s", "io_latency_mean_us", "io_latency_p99_us", "cpu_busy_cores"] {
+    for key in ["iops", "bytes_per_s", "latency_mean_us", "latency_p99_us", "cpu_busy_cores"] {
         let spread = &reads.values[key];
         assert!(spread.n == 2 && spread.mean > 0.0 && spread.low.is_some(), "{key}: {spread:?}");
     }
-    let (rate, bytes) = (reads.values["io_per_s"].mean, reads.values["bytes_per_s"].mean);
+    let (rate, bytes) = (reads.values["iops"].mean, reads.values["bytes_per_s"].mean);
     // At the end of a ramp fio does not reset requests and bytes together: those in flight (four) may be in one count alone.
     assert!((bytes / 4096.0 - rate).abs() <= 4.0 / DURATION_S, "{bytes} {rate}");
-    assert!(!reads.values.contains_key("write_per_s"));
-    let share = mixed.values["read_per_s"].mean / mixed.values["io_per_s"].mean;
+    assert!(!reads.values.contains_key("write_iops"));
+    let share = mixed.values["read_iops"].mean / mixed.values["iops"].mean;
     // fio draws each request: five standard deviations of two repeats
-    let requests = mixed.values["io_per_s"].mean * 2.0 * DURATION_S;
+    let requests = mixed.values["iops"].mean * 2.0 * DURATION_S;
     assert!((share - 0.7).abs() < 5.0 * (0.7 * 0.3 / requests).sqrt(), "{share} of {requests}");
     // Little's law: four in flight all the time, in each repeat (not of the means over both: one may be much slower)
-    let latencies = &reads.values["io_latency_mean_us"].values;
-    for (rate, latency_us) in reads.values["io_per_s"].values.iter().zip(latencies) {
+    let latencies = &reads.values["latency_mean_us"].values;
+    for (rate, latency_us) in reads.values["iops"].values.iter().zip(latencies) {
         let in_flight = rate * latency_us / 1e6;
         assert!((3.0..5.0).contains(&in_flight), "{in_flight}");
     }

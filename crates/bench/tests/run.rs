@@ -111,10 +111,10 @@ fn everything_is_measured_and_summarised() {
     assert_eq!((point.knobs["a"].to_string(), point.knobs["b"].to_string()), ("2".into(), "y".into()));
     assert_eq!((point.repeats, point.values["did_count"].mean), (2, 10_002.0));
     // 10,002 in a good tenth of a second
-    let rate = point.values["io_per_s"].mean;
+    let rate = point.values["iops"].mean;
     assert!((10_000.0..100_100.0).contains(&rate), "{rate}");
-    assert_eq!(point.values["io_latency_mean_us"].mean, 500.0);
-    assert!(point.missing["io_latency_p99_us"].contains("neither a histogram"));
+    assert_eq!(point.values["latency_mean_us"].mean, 500.0);
+    assert!(point.missing["latency_p99_us"].contains("neither a histogram"));
 
     // base 10 W, and 1 to 5 W for each CPU; ticks of 10 ms can double it over a tenth of a second
     let cpus = std::thread::available_parallelism().unwrap().get() as f64;
@@ -141,7 +141,7 @@ fn the_folder_holds_all_of_it() {
     assert_eq!(again.points.len(), results.points.len());
     let table = read("results.csv");
     let header = table.lines().find(|line| !line.starts_with('#')).unwrap();
-    for column in ["a,b,repeats", "io_per_s,io_per_s_median", "io_per_s_ci95_low", "cpu_modelled_test_power_w"] {
+    for column in ["a,b,repeats", "iops,iops_median", "iops_ci95_low", "cpu_modelled_test_power_w"] {
         assert!(header.contains(column), "{column} in {header}");
     }
     let samples = read("samples/p000-r00/modelled.csv");

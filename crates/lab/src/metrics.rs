@@ -1,5 +1,6 @@
 //! The numbers that are kept of a run, with their units in their names.
 
+use pilotlight_results::metric;
 use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::outcome::{Outcome, Stretch};
 use pilotlight_stats::{CONFIDENCE, Estimate, binomial};
@@ -17,6 +18,13 @@ pub struct Metric {
     pub unit: &'static str,
     /// Its value.
     pub value: f64,
+}
+
+impl Metric {
+    /// With the unit of its name.
+    pub(crate) fn new(name: &str, value: f64) -> Self {
+        Self { name: name.to_owned(), unit: metric::unit(name), value }
+    }
 }
 
 /// What says that the plant could not keep up. It is the last metric of every run.
@@ -61,29 +69,29 @@ pub fn metrics(outcome: &Outcome, day: Option<&Day>, context: &Context<'_>) -> V
     all.extend(day.into_iter().flat_map(|day| day.metrics(outcome.energy.system_uj() as f64 / 1e6)));
     all.retain(|metric| kept(&metric.name, &context.experiment.metrics));
     series(outcome, context, &mut all);
-    all.push(Metric { name: "warm_up_ms".into(), unit: "ms", value: context.warm_up_ns as f64 / 1e6 });
-    all.push(Metric { name: SATURATED.into(), unit: "1", value: f64::from(u8::from(outcome.saturated)) });
+    all.push(Metric::new("warm_up_ms", context.warm_up_ns as f64 / 1e6));
+    all.push(Metric::new(SATURATED, f64::from(u8::from(outcome.saturated))));
     all
 }
 
 /// Whether a metric is among those named, with or without a label before it.
 fn kept(name: &str, wanted: &[String]) -> bool {
-    let bare = name.rsplit_once('.').map_or(name, |(_, bare)| bare);
+    let bare = metric::bare(name);
     wanted.is_empty() || wanted.iter().any(|want| want == name || want == bare)
 }
 
 /// Whether a number is kept of a run of this variant.
 #[must_use]
 pub fn kept_of(variant: &Variant, name: &str) -> bool {
-    let energy = ["energy_j", "joules_per_day", "kwh_per_month", SATURATED].contains(&name);
+    let energy = ["system_energy_j", "joules_per_day", "kwh_per_month", SATURATED].contains(&name);
     let power = energy || name.ends_with("_power_w");
     let default_only = name.contains('@');
     (power || !variant.rides()) && (!default_only || variant.name == variant::DEFAULT)
 }
 
-fn push(all: &mut Vec<Metric>, name: &str, unit: &'static str, value: f64) {
+fn push(all: &mut Vec<Metric>, name: &str, value: f64) {
     if value.is_finite() {
-        all.push(Metric { name: name.to_owned(), unit, value });
+        all.push(Metric::new(name, value));
     }
 }
 
@@ -102,13 +110,13 @@ fn traffic(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
 }
 
 fn of_histogram(prefix: &str, histogram: &Histogram, time_ns: u64, all: &mut Vec<Metric>) {
-    push(all, &format!("{prefix}iops"), "IOPS", histogram.count() as f64 / (time_ns as f64 / 1e9));
+    push(all, &format!("{prefix}iops"), histogram.count() as f64 / (time_ns as f64 / 1e9));
     if histogram.count() == 0 {
         return;
     }
-    push(all, &format!("{prefix}latency_mean_us"), "us", histogram.mean() / 1e3);
+    push(all, &format!("{prefix}latency_mean_us"), histogram.mean() / 1e3);
     for (name, share) in QUANTILES {
-        push(all, &format!("{prefix}{name}"), "us", histogram.quantile(share) as f64 / 1e3);
+        push(all, &format!("{prefix}{name}"), histogram.quantile(share) as f64 / 1e3);
     }
 }
 
@@ -116,11 +124,11 @@ fn power(outcome: &Outcome, all: &mut Vec<Metric>) {
     let energy = &outcome.energy;
     let seconds = outcome.measured_ns as f64 / 1e9;
     let watts = |uj: u64| uj as f64 / 1e6 / seconds;
-    push(all, "cpu_power_w", "W", watts(energy.cpu_uj));
-    push(all, "drives_power_w", "W", watts(energy.drives_uj));
-    push(all, "others_power_w", "W", watts(energy.others_uj));
-    push(all, "system_power_w", "W", watts(energy.system_uj()));
-    push(all, "energy_j", "J", energy.system_uj() as f64 / 1e6);
+    push(all, "cpu_power_w", watts(energy.cpu_uj));
+    push(all, "ssd_power_w", watts(energy.drives_uj));
+    push(all, "others_power_w", watts(energy.others_uj));
+    push(all, "system_power_w", watts(energy.system_uj()));
+    push(all, "system_energy_j", energy.system_uj() as f64 / 1e6);
 }
 
 fn decisions(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
@@ -133,23 +141,23 @@ fn decisions(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
         ("frequencies_per_s", d.frequencies),
         ("asked_per_s", d.asked),
         ("refused_per_s", d.refused),
-        ("switches_per_s", d.switches),
+        ("context_switches_per_s", d.switches),
     ];
-    rates.into_iter().for_each(|(name, count)| push(all, name, "1/s", count as f64 / seconds));
+    rates.into_iter().for_each(|(name, count)| push(all, name, count as f64 / seconds));
     let answered: u64 = outcome.latency.iter().map(|(_, histogram)| histogram.count()).sum();
-    push(all, "switches_per_io", "1", d.switches as f64 / answered as f64);
-    push(all, "deciding_share", "1", d.deciding_ns as f64 / outcome.measured_ns as f64);
-    push(all, "algorithm_us", "us", d.deciding_ns as f64 / 1e3 / d.asked as f64);
-    push(all, "lateness_us", "us", d.late_ns as f64 / 1e3 / d.asked as f64);
+    push(all, "context_switches_per_operation", d.switches as f64 / answered as f64);
+    push(all, "deciding_share", d.deciding_ns as f64 / outcome.measured_ns as f64);
+    push(all, "algorithm_us", d.deciding_ns as f64 / 1e3 / d.asked as f64);
+    push(all, "lateness_us", d.late_ns as f64 / 1e3 / d.asked as f64);
     let measured = measured(outcome, context);
     let time = measured.len() as f64 * context.experiment.series.0 as f64;
     let awake: u64 = measured.iter().map(|stretch| stretch.awake_ns).sum();
     let capacity: u64 = measured.iter().map(|stretch| stretch.capacity_ns).sum();
-    push(all, "cores_awake", "cores", awake as f64 / time);
+    push(all, "cores_awake", awake as f64 / time);
     let reserved = capacity as f64 / time;
-    push(all, "capacity_share", "1", reserved / f64::from(context.cores.cores));
+    push(all, "capacity_share", reserved / f64::from(context.cores.cores));
     let required = answered as f64 * f64::from(context.request_ns) / outcome.measured_ns as f64;
-    push(all, "wasted_over_required", "1", (reserved - required) / required);
+    push(all, "wasted_over_required", (reserved - required) / required);
 }
 
 /// The entries of the series after the warm-up.
@@ -160,16 +168,16 @@ fn measured<'a>(outcome: &'a Outcome, context: &Context<'_>) -> &'a [Stretch] {
 
 /// One value of an entry of the series.
 #[must_use]
-pub fn of_stretch(name: &str, stretch: &Stretch, length_ns: u64, cores: u16) -> Option<(&'static str, f64)> {
+pub fn of_stretch(name: &str, stretch: &Stretch, length_ns: u64, cores: u16) -> Option<f64> {
     let ns = length_ns as f64;
     Some(match name {
-        "iops" => ("IOPS", stretch.answered as f64 / ns * 1e9),
-        "latency_mean_us" => ("us", stretch.latency_ns as f64 / 1e3 / (stretch.answered.max(1)) as f64),
-        "system_power_w" => ("W", stretch.energy.system_uj() as f64 * 1e3 / ns),
-        "cpu_power_w" => ("W", stretch.energy.cpu_uj as f64 * 1e3 / ns),
-        "cores_awake" => ("cores", stretch.awake_ns as f64 / ns),
-        "capacity_share" => ("1", stretch.capacity_ns as f64 / ns / f64::from(cores)),
-        "moves" => ("moves", stretch.moves as f64),
+        "iops" => stretch.answered as f64 / ns * 1e9,
+        "latency_mean_us" => stretch.latency_ns as f64 / 1e3 / (stretch.answered.max(1)) as f64,
+        "system_power_w" => stretch.energy.system_uj() as f64 * 1e3 / ns,
+        "cpu_power_w" => stretch.energy.cpu_uj as f64 * 1e3 / ns,
+        "cores_awake" => stretch.awake_ns as f64 / ns,
+        "capacity_share" => stretch.capacity_ns as f64 / ns / f64::from(cores),
+        "moves" => stretch.moves as f64,
         _ => return None,
     })
 }
@@ -178,9 +186,9 @@ fn series(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     let length = context.experiment.series.0;
     for name in &context.experiment.output.series {
         for (at, stretch) in outcome.series.iter().enumerate() {
-            let Some((unit, value)) = of_stretch(name, stretch, length, context.cores.cores) else { break };
+            let Some(value) = of_stretch(name, stretch, length, context.cores.cores) else { break };
             let time = at as f64 * length as f64 / 1e6;
-            all.push(Metric { name: format!("{name}@{time}ms"), unit, value });
+            all.push(Metric::new(&format!("{name}@{time}ms"), value));
         }
     }
 }
@@ -192,10 +200,10 @@ fn stable(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     let (Some(surges), judged) = (said("surges"), outcome.decisions.judged) else { return };
     let (surges, ns): (f64, u64) = (surges, outcome.measured_ns + context.warm_up_ns);
     if judged > 0 {
-        push(all, "surges_per_s", "1/s", surges * 1e9 / ns as f64);
+        push(all, "surges_per_s", surges * 1e9 / ns as f64);
         // surges are counted from the beginning, what was judged after the warm-up
         let measured = surges * outcome.measured_ns as f64 / ns as f64;
-        push(all, "accuracy_percent", "%", 100.0 * (1.0 - measured / judged as f64).max(0.0));
+        push(all, "accuracy_percent", 100.0 * (1.0 - measured / judged as f64).max(0.0));
     }
 }
 
@@ -215,9 +223,9 @@ fn detection(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
         phases += 1;
         detected += u64::from(soon.iter().any(|stretch| stretch.moves > 0));
     }
-    push(all, "phases", "phases", phases as f64);
-    push(all, "phases_detected", "phases", detected as f64);
-    push(all, "accuracy_percent", "%", 100.0 * detected as f64 / phases as f64);
+    push(all, "phases", phases as f64);
+    push(all, "phases_detected", detected as f64);
+    push(all, "accuracy_percent", 100.0 * detected as f64 / phases as f64);
 }
 
 /// Where phases of a label begin, in nanoseconds; of the first group that has one.

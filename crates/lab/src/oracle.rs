@@ -7,6 +7,7 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
+use pilotlight_results::metric;
 use pilotlight_sim::machine::Machine;
 use pilotlight_sim::oracle::{Aim, Bracket, States, bracket_of};
 use pilotlight_sim::scenario::Scenario;
@@ -176,7 +177,7 @@ impl Question<'_> {
         ];
         let value = |(name, value): (&str, f64)| Value {
             metric: name.to_owned(),
-            unit: "J".to_owned(),
+            unit: metric::unit(name).to_owned(),
             value: crate::sweep::nine_digits(value),
         };
         let mut values: Vec<Value> = numbers.into_iter().map(value).collect();

@@ -111,7 +111,7 @@ fn members_of_the_family_that_differ_in_power_alone_ride_and_come_out_as_if_run_
         let rider = named("family:exit-at-rest");
         let names: Vec<&str> = rider.values.iter().map(|value| value.metric.as_str()).collect();
         // nothing but power is kept, since the rest is the default's
-        assert_eq!(names, ["cpu_power_w", "drives_power_w", "others_power_w", "system_power_w", "saturated"]);
+        assert_eq!(names, ["cpu_power_w", "ssd_power_w", "others_power_w", "system_power_w", "saturated"]);
         assert!(rider.values.iter().all(|value| run.get(&value.metric) == Some(value.value)), "{key:?}");
         assert_eq!(named("default").get("latency_p99_us"), run.get("latency_p99_us"));
         differ += u32::from(named("default").get("cpu_power_w") != run.get("cpu_power_w"));

@@ -25,7 +25,7 @@ const EXAMPLES: &str = "\
 Examples:
   pilotlab compare results/before results/after
   pilotlab compare results/today --point ioengine=libaio --versus ioengine=io_uring
-  pilotlab compare before after --point bs=4k --metric io_per_s --metric io_per_j_system
+  pilotlab compare before after --point bs=4k --metric iops --metric io_per_j_system
   pilotlab compare before after --margin 5%       also shows what is equal within 5 %
   pilotlab compare before after --exit-code       for scripts: 3 if a difference is shown
 

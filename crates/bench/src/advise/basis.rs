@@ -1,6 +1,8 @@
 //! What efficiency is counted by: work per joule of what was measured, else of what was modelled; without power work per CPU time; without
 //! that speed. Always more is better.
 
+use pilotlight_results::metric;
+
 use super::work::Points;
 use crate::given::Given;
 use crate::results::summary::PointResult;
@@ -50,7 +52,7 @@ pub(super) fn choose(given: &Given, work: &Points<'_>, scope: Option<&str>) -> O
 
 fn candidates(given: &Given, work: &Points<'_>, scope: Option<&str>) -> Vec<Basis> {
     let stem = if work.by_bytes { shown::byte_stem(work.family) } else { work.family.to_owned() };
-    let rate = format!("{stem}_per_s");
+    let rate = metric::rate(&stem);
     let unit = match work.family {
         _ if work.by_bytes => "bytes",
         "io" => "I/Os",
@@ -70,7 +72,7 @@ fn candidates(given: &Given, work: &Points<'_>, scope: Option<&str>) -> Vec<Basi
     found.push(match work.by_bytes {
         true => other("bytes per second, for want of power and CPU time".into(), How::Metric(rate)),
         false => {
-            let latency = format!("{}_latency_mean_us", work.family);
+            let latency = metric::latency(work.family, "mean");
             other("mean latency, for want of power and CPU time".into(), How::Inverse(latency))
         }
     });

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pilotlight_results::metric;
 use pilotlight_stats::contrast::{Contrast, contrast};
 use pilotlight_stats::mean::average;
 use pilotlight_stats::{CONFIDENCE, Estimate};
@@ -77,7 +78,7 @@ impl Study {
             return;
         };
         let latency = |which: &str| {
-            let key = format!("{family}_latency_{which}_us");
+            let key = metric::latency(family, which);
             let of =
                 |point: &PointResult| point.values.get(&key).map(|spread| spread.values.clone()).unwrap_or_default();
             all(&of).unwrap_or_default()

@@ -8,10 +8,10 @@ use crate::results::summary::Spread;
 use pilotlight_workloads::Point;
 
 const METRICS: &[(&str, &str)] = &[
-    ("io_per_s", "1/s"),
+    ("iops", "1/s"),
     ("bytes_per_s", "B/s"),
-    ("io_latency_mean_us", "us"),
-    ("io_latency_p99_us", "us"),
+    ("latency_mean_us", "us"),
+    ("latency_p99_us", "us"),
     ("cpu_busy_cores", "cores"),
     ("io_per_j_system", "1/J"),
     ("bytes_per_j_system", "B/J"),
@@ -282,8 +282,8 @@ fn a_limit_holds_in_every_circumstance() {
     let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8"]), knob("x", &["u", "v"])];
     let mut given = machine(&knobs, 4, truth);
     for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, "x") == "v") {
-        let slow: Vec<f64> = point.values["io_latency_p99_us"].values.iter().map(|value| value * 10.0).collect();
-        point.values.insert("io_latency_p99_us".into(), Spread::of(&slow).unwrap());
+        let slow: Vec<f64> = point.values["latency_p99_us"].values.iter().map(|value| value * 10.0).collect();
+        point.values.insert("latency_p99_us".into(), Spread::of(&slow).unwrap());
     }
     // p99 of depth 8: 1,920 us with u, ten times that with v
     let question = Question { p99_at_most_us: Some(4_000.0), ..Question::default() };

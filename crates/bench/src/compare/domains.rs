@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use pilotlight_sensors::Part;
 
+use pilotlight_results::metric;
+
 use crate::given::Given;
 use crate::metrics::power::Group;
 
@@ -19,23 +21,13 @@ pub(super) fn differ(a: &Given, b: &Given, metric: &str) -> Option<String> {
 
 /// The groups of domains that a metric's power is of; none of a metric that is not about power.
 fn groups(metric: &str) -> &'static [Group] {
-    let metric = metric.strip_suffix("_above_idle").unwrap_or(metric);
-    let scopes: [(&str, &[Group]); 4] = [
-        ("ssd_cpu", &[Group::Ssd, Group::Cpu]),
-        ("ssd", &[Group::Ssd]),
-        ("cpu", &[Group::Cpu]),
-        ("system", &[Group::System]),
-    ];
-    let of_power = |scope: &str| {
-        let rest = metric.strip_prefix(scope);
-        rest.is_some_and(|rest| ["_power_", "_energy_"].iter().any(|what| rest.starts_with(what)))
-    };
-    let of_energy = |scope: &str| {
-        let per = ["_per_j_", "_js_", "_ws_"].iter().any(|unit| metric.contains(unit));
-        per && metric.ends_with(&format!("_{scope}"))
-    };
-    let of_scope = scopes.into_iter().find(|(scope, _)| of_power(scope) || of_energy(scope));
-    of_scope.map_or(&[], |(_, groups)| groups)
+    match metric::scope(metric) {
+        Some("ssd_cpu") => &[Group::Ssd, Group::Cpu],
+        Some("ssd") => &[Group::Ssd],
+        Some("cpu") => &[Group::Cpu],
+        Some("system") => &[Group::System],
+        _ => &[],
+    }
 }
 
 /// Kinds of parts that were added up for a group; names of the domains where a folder does not say which parts they are of.
@@ -93,7 +85,7 @@ mod tests {
         ] {
             assert_eq!(differ(&both, &one, metric).as_deref(), Some(why), "{metric}");
         }
-        for metric in ["io_per_s", "cpu_busy_cores", "cpu_us_per_operation", "io_per_j_system", "ssd_power_w"] {
+        for metric in ["iops", "cpu_busy_cores", "cpu_us_per_operation", "io_per_j_system", "ssd_power_w"] {
             assert_eq!(differ(&both, &one, metric), None, "{metric}");
         }
         assert_eq!(differ(&one, &two, "cpu_power_w"), None, "machines with one and with two packages");

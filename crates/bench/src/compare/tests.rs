@@ -4,7 +4,7 @@ use super::*;
 use crate::made::{Dice, knob, results};
 use crate::results::environment::Environment;
 
-const RATE: &[(&str, &str)] = &[("io_per_s", "1/s")];
+const RATE: &[(&str, &str)] = &[("iops", "1/s")];
 
 /// R's own data `sleep`, as repeats of one point.
 fn sleep(values: [f64; 10]) -> Given {
@@ -194,11 +194,11 @@ fn unlike_machines_are_named() {
 fn points_without_a_value_on_one_side_are_counted() {
     let (a, mut b) = (many(1, 5, |_| 1.0), many(2, 5, |_| 1.0));
     for point in b.results.points.iter_mut().take(2) {
-        point.values.remove("io_per_s");
+        point.values.remove("iops");
     }
     let comparison = compare(&a, &b, &Question::default()).unwrap();
     assert_eq!((comparison.pairs.len(), comparison.tests), (3, 3));
-    let expected = |side: &str| format!("io_per_s has no value in {side} at 2 of 5 points: they are not compared");
+    let expected = |side: &str| format!("iops has no value in {side} at 2 of 5 points: they are not compared");
     assert_eq!(comparison.warnings[0], expected("B"));
     assert_eq!(compare(&b, &a, &Question::default()).unwrap().warnings[0], expected("A"));
 }
@@ -218,9 +218,9 @@ fn bytes_are_compared_where_no_operations_were_counted() {
     assert_eq!(keys(&a, &b), ["bytes_per_s", "bytes_per_j_system", "cpu_busy_cores"]);
     let with = |seed: u64| {
         let mut dice = Dice::new(seed);
-        results(&[], 3, &[("bytes_per_s", "B/s"), ("io_per_s", "1/s")], |_| vec![1e6 + dice.normal(), 1e3])
+        results(&[], 3, &[("bytes_per_s", "B/s"), ("iops", "1/s")], |_| vec![1e6 + dice.normal(), 1e3])
     };
-    assert_eq!(keys(&with(1), &with(2)), ["io_per_s"], "else bytes say the same as operations");
+    assert_eq!(keys(&with(1), &with(2)), ["iops"], "else bytes say the same as operations");
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn what_is_left_over_and_what_is_not_complete_is_said_of_the_right_side() {
 
 #[test]
 fn a_metric_that_is_not_there_is_said() {
-    let question = Question { metrics: vec!["io_per_m".into()], ..Question::default() };
+    let question = Question { metrics: vec!["iopz".into()], ..Question::default() };
     let refused = compare(&many(1, 1, |_| 1.0), &many(2, 1, |_| 1.0), &question).unwrap_err().to_string();
-    assert!(refused.contains("did you mean io_per_s"), "{refused}");
+    assert!(refused.contains("did you mean iops"), "{refused}");
 }

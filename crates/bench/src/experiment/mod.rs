@@ -369,7 +369,7 @@ mod tests {
     fn an_experiment_is_read_back_as_it_was() {
         let text = format!(
             "warm_up = '500ms'\nduration = '2s'\nsensor = [{{ sensor = 'rapl', interval = '5ms', optional = true }}]\n\
-             stop = {{ metric = 'io_per_s', within = '5%' }}\n{LEAST}"
+             stop = {{ metric = 'iops', within = '5%' }}\n{LEAST}"
         );
         let loaded = load(&text, &Asked::default()).unwrap();
         let again = toml::to_string(&loaded.experiment).unwrap();

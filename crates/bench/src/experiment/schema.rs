@@ -230,7 +230,7 @@ impl From<SensorSpec> for Table {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stop {
-    /// The metric, by its column in `results.csv`, such as `io_per_s`.
+    /// The metric, by its column in `results.csv`, such as `iops`.
     pub metric: String,
     /// Half of its 95 % interval, as a share of its mean, such as `"5%"`.
     pub within: Share,

@@ -1,6 +1,6 @@
 //! What a measurement adds up to: one number a metric, each with its unit in its key, or the reason why there is none.
 //!
-//! Keys are columns of `results.csv`: `io_per_s`, `read_latency_p99_us`, `ssd_power_w`, `io_per_j_ssd_cpu`. What rests on a model says so
+//! Keys are columns of `results.csv`: `iops`, `read_latency_p99_us`, `ssd_power_w`, `io_per_j_ssd_cpu`. What rests on a model says so
 //! in its key: `cpu_modelled_generic_power_w`, `io_per_j_cpu_modelled_generic`.
 
 pub mod efficiency;
@@ -11,6 +11,7 @@ mod system;
 
 use crate::results::entry::{Baseline, Run, Sensed};
 use crate::study::count;
+use pilotlight_results::metric;
 use pilotlight_workloads::latency;
 use pilotlight_workloads::record::{Class, Latency, Record, What};
 use power::Taken;
@@ -32,9 +33,11 @@ pub struct Metric {
 }
 
 impl Metric {
-    fn new(key: impl Into<String>, title: impl Into<String>, unit: &str, value: Result<f64, String>) -> Self {
+    fn new(key: impl Into<String>, title: impl Into<String>, value: Result<f64, String>) -> Self {
         let value = value.and_then(|value| if value.is_finite() { Ok(value) } else { Err("not a number".into()) });
-        Self { key: key.into(), title: title.into(), unit: unit.to_owned(), modelled: false, value }
+        let key = key.into();
+        let unit = Some(metric::unit(&key)).filter(|unit| *unit != "1").unwrap_or_default().to_owned();
+        Self { key, title: title.into(), unit, modelled: false, value }
     }
 }
 
@@ -77,7 +80,7 @@ fn completion(run: &Run) -> Vec<Metric> {
         return Vec::new();
     }
     let counted = count::counted(run);
-    let of = |key: &str, title: &str, value: Option<f64>| value.map(|value| Metric::new(key, title, "", Ok(value)));
+    let of = |key: &str, title: &str, value: Option<f64>| value.map(|value| Metric::new(key, title, Ok(value)));
     let interrupts = of("drive_interrupts_per_io", "interrupts of the drive per I/O", counted.interrupts);
     let switches =
         of("job_context_switches_per_io", "context switches of the workload's threads per I/O", counted.switches);
@@ -86,25 +89,7 @@ fn completion(run: &Run) -> Vec<Metric> {
 
 /// What a tool said beside its work: the unit is what its column ends in.
 fn of_tool(key: &str, value: f64) -> Metric {
-    const UNITS: [(&str, &str); 11] = [
-        ("_ns", "ns"),
-        ("_us", "us"),
-        ("_ms", "ms"),
-        ("_s", "s"),
-        ("_percent", "%"),
-        ("_bytes", "B"),
-        ("_count", "count"),
-        ("_iops", "1/s"),
-        ("_per_minute", "1/min"),
-        ("_per_s", "1/s"),
-        ("_cores", "cores"),
-    ];
-    // `_per_s` before `_s`: the longest end.
-    let ends = UNITS.iter().filter(|(end, _)| key.ends_with(end)).max_by_key(|(end, _)| end.len());
-    let unit = ends.map_or("", |(_, unit)| unit);
-    let told = ends.filter(|(end, _)| !end.starts_with("_per"));
-    let words = told.and_then(|(end, _)| key.strip_suffix(end)).unwrap_or(key);
-    Metric::new(key, words.replace('_', " "), unit, Ok(value))
+    Metric::new(key, metric::words(key), Ok(value))
 }
 
 /// Classes that can be added: I/Os, transactions, or operations of an application.
@@ -142,11 +127,11 @@ impl Family<'_> {
 
     fn work(&self) -> Vec<Metric> {
         let Self { name, title, .. } = self;
-        let rate = |rate| Metric::new(format!("{name}_per_s"), format!("{title} per second"), "1/s", Ok(rate));
+        let rate = |rate| Metric::new(metric::rate(name), format!("{title} per second"), Ok(rate));
         let mut metrics: Vec<Metric> = self.per_s().map(rate).into_iter().collect();
         if let Some(bytes) = self.bytes_per_s() {
             let key = if *name == "io" { "bytes_per_s".to_owned() } else { format!("{name}_bytes_per_s") };
-            metrics.push(Metric::new(key, format!("bytes of {title} per second"), "B/s", Ok(bytes)));
+            metrics.push(Metric::new(key, format!("bytes of {title} per second"), Ok(bytes)));
         }
         metrics.extend(latencies(name, title, &self.classes));
         metrics
@@ -157,11 +142,11 @@ impl Family<'_> {
         let watts = || scope.watts.clone();
         let per_joule = |per_s: f64| watts().and_then(|watts| efficiency::per_joule(per_s, watts));
         let key = format!("{name}_per_j_{of}");
-        let each = |rate| Metric::new(key, format!("{title} per joule, {words}"), "1/J", per_joule(rate));
+        let each = |rate| Metric::new(key, format!("{title} per joule, {words}"), per_joule(rate));
         let mut metrics: Vec<Metric> = self.per_s().map(each).into_iter().collect();
         if let Some(bytes) = self.bytes_per_s() {
             let key = if *name == "io" { format!("bytes_per_j_{of}") } else { format!("{name}_bytes_per_j_{of}") };
-            metrics.push(Metric::new(key, format!("bytes of {title} per joule, {words}"), "B/J", per_joule(bytes)));
+            metrics.push(Metric::new(key, format!("bytes of {title} per joule, {words}"), per_joule(bytes)));
         }
         metrics.extend(self.products(scope));
         metrics.iter_mut().for_each(|metric| metric.modelled = scope.is_modelled());
@@ -181,11 +166,11 @@ impl Family<'_> {
             if let Some(rate) = self.per_s() {
                 let edp = both().and_then(|(w, ns)| efficiency::energy_delay_js(w, rate, ns));
                 let title = format!("energy-delay product of {title}, {which}, {words}");
-                metrics.push(Metric::new(format!("{name}_edp_{which}_js_{of}"), title, "J s", edp));
+                metrics.push(Metric::new(format!("{name}_edp_{which}_js_{of}"), title, edp));
             }
             let pdp = both().and_then(|(w, ns)| efficiency::power_delay_ws(w, ns));
             let title = format!("power times {which} latency of {}, {words}", self.title);
-            metrics.push(Metric::new(format!("{name}_power_delay_{which}_ws_{of}"), title, "W s", pdp));
+            metrics.push(Metric::new(format!("{name}_power_delay_{which}_ws_{of}"), title, pdp));
         }
         metrics
     }
@@ -205,15 +190,11 @@ fn latencies(name: &str, title: &str, classes: &[&Class]) -> Vec<Metric> {
         return Vec::new();
     }
     let us = |ns: Result<f64, String>| ns.map(|ns| ns / 1e3);
-    let mean = Metric::new(
-        format!("{name}_latency_mean_us"),
-        format!("mean latency of {title}"),
-        "us",
-        us(latency::mean_ns(classes)),
-    );
+    let mean =
+        Metric::new(metric::latency(name, "mean"), format!("mean latency of {title}"), us(latency::mean_ns(classes)));
     let quantile = |(which, ppm): (&str, u32)| {
         let value = us(latency::quantile_ns(classes, ppm));
-        Metric::new(format!("{name}_latency_{which}_us"), format!("{which} latency of {title}"), "us", value)
+        Metric::new(metric::latency(name, which), format!("{which} latency of {title}"), value)
     };
     [mean].into_iter().chain(latency::QUANTILES.map(quantile)).collect()
 }
@@ -230,17 +211,12 @@ fn of_class(class: &Class) -> Vec<Metric> {
     };
     let rate = |count| {
         let rate = per_s(count, class.runtime_ns);
-        Metric::new(format!("{key}_per_s"), format!("{title} per second"), "1/s", Ok(rate))
+        Metric::new(metric::rate(&key), format!("{title} per second"), Ok(rate))
     };
     let mut metrics: Vec<Metric> = class.operations.map(rate).into_iter().collect();
     if let Some(bytes) = class.bytes {
         let rate = per_s(bytes, class.runtime_ns);
-        metrics.push(Metric::new(
-            format!("{key}_bytes_per_s"),
-            format!("bytes of {title} per second"),
-            "B/s",
-            Ok(rate),
-        ));
+        metrics.push(Metric::new(format!("{key}_bytes_per_s"), format!("bytes of {title} per second"), Ok(rate)));
     }
     metrics.extend(latencies(&key, &title, &[class]));
     metrics

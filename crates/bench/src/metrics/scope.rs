@@ -113,12 +113,12 @@ impl Scope {
     pub fn metrics(&self) -> Vec<Metric> {
         let (subject, words) = (self.subject(), self.words());
         let idle = if self.above_idle { "_above_idle" } else { "" };
-        let metric = |what: &str, unit: &str, suffix: &str, value: &Result<f64, String>| {
+        let metric = |what: &str, suffix: &str, value: &Result<f64, String>| {
             let key = format!("{subject}_{what}{idle}_{suffix}");
-            let metric = Metric::new(key, format!("{what}, {words}"), unit, value.clone());
+            let metric = Metric::new(key, format!("{what}, {words}"), value.clone());
             Metric { modelled: self.is_modelled(), ..metric }
         };
-        vec![metric("power", "W", "w", &self.watts), metric("energy", "J", "j", &self.joules)]
+        vec![metric("power", "w", &self.watts), metric("energy", "j", &self.joules)]
     }
 }
 
@@ -130,9 +130,8 @@ pub fn domains(sensed: &Sensed, window_ns: u64) -> Vec<Metric> {
         let uj = domain.uj.clone().map(|uj| uj as f64);
         let words = format!("{} ({})", domain.name, domain.part);
         let watts = uj.clone().map(|uj| uj * 1e3 / window_ns.max(1) as f64);
-        let power = Metric::new(format!("domain_{name}_power_w"), format!("power, {words}"), "W", watts);
-        let energy =
-            Metric::new(format!("domain_{name}_energy_j"), format!("energy, {words}"), "J", uj.map(|uj| uj / 1e6));
+        let power = Metric::new(format!("domain_{name}_power_w"), format!("power, {words}"), watts);
+        let energy = Metric::new(format!("domain_{name}_energy_j"), format!("energy, {words}"), uj.map(|uj| uj / 1e6));
         [power, energy].map(|metric| Metric { modelled, ..metric })
     };
     sensed.energies.iter().flat_map(one).collect()

@@ -6,42 +6,37 @@ use crate::results::entry::Sensed;
 /// Whatever was read of these; and, for each operation, where their rate is known.
 pub(super) fn metrics(sensed: &Sensed, operations_per_s: Option<f64>) -> Vec<Metric> {
     let mut metrics = Vec::new();
-    let mut add = |key: &str, title: &str, unit: &str, value: Option<f64>| {
-        metrics.extend(value.map(|value| Metric::new(key, title, unit, Ok(value))));
+    let mut add = |key: &str, title: &str, value: Option<f64>| {
+        metrics.extend(value.map(|value| Metric::new(key, title, Ok(value))));
     };
     let spent = |columns: &[&str]| cpu_cores(sensed, columns);
-    add("cpu_busy_cores", "CPU time per time", "cores", spent(&BUSY));
-    add("cpu_user_cores", "CPU time per time, in user space", "cores", spent(&["user", "nice"]));
-    add("cpu_system_cores", "CPU time per time, in the kernel", "cores", spent(&["system", "irq", "softirq"]));
-    add("cpu_stolen_cores", "CPU time that the hypervisor gave to others", "cores", spent(&["steal"]));
-    add(
-        "cpu_frequency_ghz",
-        "frequency, mean of all CPUs",
-        "GHz",
-        mean_of(sensed, "frequency/", "_khz").map(|khz| khz / 1e6),
-    );
-    add("load_1min", "load average", "", observed(sensed, "kernel/load-1min_milli").map(|milli| milli / 1e3));
+    add("cpu_busy_cores", "CPU time per time", spent(&BUSY));
+    add("cpu_user_cores", "CPU time per time, in user space", spent(&["user", "nice"]));
+    add("cpu_system_cores", "CPU time per time, in the kernel", spent(&["system", "irq", "softirq"]));
+    add("cpu_stolen_cores", "CPU time that the hypervisor gave to others", spent(&["steal"]));
+    add("cpu_frequency_ghz", "frequency, mean of all CPUs", mean_of(sensed, "frequency/", "_khz").map(|khz| khz / 1e6));
+    add("load_1min", "load average", observed(sensed, "kernel/load-1min_milli").map(|milli| milli / 1e3));
     for (key, title, column) in [
         ("context_switches", "context switches", "kernel/context-switches_count_per_s"),
         ("interrupts", "interrupts", "kernel/interrupts_count_per_s"),
     ] {
         let rate = observed(sensed, column);
-        add(&format!("{key}_per_s"), &format!("{title} per second"), "1/s", rate);
+        add(&format!("{key}_per_s"), &format!("{title} per second"), rate);
         let each = rate.zip(operations_per_s.filter(|rate| *rate > 0.0)).map(|(rate, operations)| rate / operations);
-        add(&format!("{key}_per_operation"), &format!("{title} per operation"), "", each);
+        add(&format!("{key}_per_operation"), &format!("{title} per operation"), each);
     }
     target(sensed, &mut add);
     let percent = sensed.sampling_cost_ppm as f64 / 1e4;
-    add("sampling_cost_percent", "CPU time of sampling, of one CPU", "%", Some(percent));
+    add("sampling_cost_percent", "CPU time of sampling, of one CPU", Some(percent));
     metrics
 }
 
 /// What a second of CPU time of the whole machine did, and what CPU time an operation took.
 pub(super) fn per_cpu_time(sensed: &Sensed, bytes_per_s: f64, operations_per_s: Option<f64>) -> Vec<Metric> {
     let Some(busy) = cpu_cores(sensed, &BUSY).filter(|busy| *busy > 0.0) else { return Vec::new() };
-    let bytes = Metric::new("bytes_per_cpu_s", "bytes per second of CPU time", "B/s", Ok(bytes_per_s / busy));
+    let bytes = Metric::new("bytes_per_cpu_s", "bytes per second of CPU time", Ok(bytes_per_s / busy));
     let each = operations_per_s.filter(|rate| *rate > 0.0).map(|rate| busy * 1e6 / rate);
-    let each = each.map(|us| Metric::new("cpu_us_per_operation", "CPU time per operation", "us", Ok(us)));
+    let each = each.map(|us| Metric::new("cpu_us_per_operation", "CPU time per operation", Ok(us)));
     [bytes].into_iter().chain(each).collect()
 }
 
@@ -49,24 +44,19 @@ pub(super) fn per_cpu_time(sensed: &Sensed, bytes_per_s: f64, operations_per_s: 
 const BUSY: [&str; 5] = ["user", "nice", "system", "irq", "softirq"];
 
 /// What a target says of itself (sensor `target`): its reactors' time as a number of cores, and what its policy ordered.
-fn target(sensed: &Sensed, add: &mut impl FnMut(&str, &str, &str, Option<f64>)) {
+fn target(sensed: &Sensed, add: &mut impl FnMut(&str, &str, Option<f64>)) {
     let rate = |name: &str| observed(sensed, &format!("target/{name}_per_s"));
     let cores = |name: &str| rate(&format!("{name}_ns")).map(|ns| ns / 1e9);
     let active = cores("busy").zip(cores("polling-in-vain")).map(|(busy, vain)| busy + vain);
-    add("target_requests_per_s", "requests that the target served", "1/s", rate("requests_count"));
-    add("target_scheduled_cores", "target's cores, CPU time in the kernel's books", "cores", cores("scheduled"));
-    add("target_active_cores", "target's cores, busy or polling in vain", "cores", active);
-    add("target_busy_cores", "target's cores, busy", "cores", cores("busy"));
-    add("target_asleep_cores", "target's cores, asleep", "cores", cores("asleep"));
-    add(
-        "target_reactors_awake",
-        "target's cores awake when asked",
-        "cores",
-        observed(sensed, "target/reactors-awake_count"),
-    );
-    for what in ["moves", "sleeps", "wakes", "refusals"] {
+    add("target_requests_per_s", "requests that the target served", rate("requests_count"));
+    add("target_scheduled_cores", "target's cores, CPU time in the kernel's books", cores("scheduled"));
+    add("target_active_cores", "target's cores, busy or polling in vain", active);
+    add("target_busy_cores", "target's cores, busy", cores("busy"));
+    add("target_asleep_cores", "target's cores, asleep", cores("asleep"));
+    add("cores_awake", "target's cores awake when asked", observed(sensed, "target/reactors-awake_count"));
+    for (key, what) in [("moves", "moves"), ("sleeps", "sleeps"), ("wakes", "wakes"), ("refused", "refusals")] {
         let title = format!("{what} that the target's policy ordered");
-        add(&format!("target_{what}_per_s"), &title, "1/s", rate(&format!("{what}_count")));
+        add(&format!("{key}_per_s"), &title, rate(&format!("{what}_count")));
     }
 }
 

@@ -177,7 +177,8 @@ fn maps(results: &Results, varied: &[(String, Vec<Value>)]) -> Option<Section> {
     let all = drawn(results);
     let mut metrics: Vec<&About> = all.iter().copied().filter(|about| about.key.contains("_per_j_")).collect();
     if metrics.is_empty() {
-        metrics.extend(all.iter().copied().filter(|about| about.key.ends_with("_per_s")).take(1));
+        metrics
+            .extend(all.iter().copied().filter(|about| about.key == "iops" || about.key.ends_with("_per_s")).take(1));
     }
     let mut combinations: Vec<String> = results.points.iter().map(|point| words(&point.knobs, &others)).collect();
     combinations.dedup();

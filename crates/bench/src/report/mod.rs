@@ -146,7 +146,7 @@ fn drawn(results: &Results) -> Vec<&About> {
 fn even(results: &Results) -> bool {
     let size = |point: &PointResult| {
         let mean = |key: &str| Some(point.values.get(key)?.mean);
-        Some(mean("bytes_per_s")? / mean("io_per_s")?)
+        Some(mean("bytes_per_s")? / mean("iops")?)
     };
     let sizes: Vec<f64> = results.points.iter().filter_map(size).collect();
     sizes.windows(2).all(|pair| (pair[0] / pair[1] - 1.0).abs() < 0.01)

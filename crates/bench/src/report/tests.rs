@@ -20,7 +20,7 @@ fn results() -> Results {
         complete: true,
         knobs: vec!["depth".into(), "rw".into()],
         metrics: vec![
-            metric("io_per_s", "I/Os per second", "1/s", false),
+            metric("iops", "I/Os per second", "1/s", false),
             metric("cpu_modelled_generic_power_w", "power, CPU, modelled (generic)", "W", true),
             metric("io_per_j_cpu_modelled_generic", "I/Os per joule, CPU, modelled (generic)", "1/J", true),
         ],
@@ -30,7 +30,7 @@ fn results() -> Results {
         let rate = 1_000.0 * f64::from(depth);
         let values = [rate * 0.9, rate, rate * 1.1];
         let all = [
-            ("io_per_s", values),
+            ("iops", values),
             ("cpu_modelled_generic_power_w", [10.0; 3]),
             ("io_per_j_cpu_modelled_generic", values.map(|v| v / 10.0)),
         ];
@@ -106,10 +106,10 @@ pub(super) fn rich(folder: &Path) -> Read {
         knob("iodepth", &["1", "16"]),
     ];
     let metrics = [
-        ("io_per_s", "1/s"),
+        ("iops", "1/s"),
         ("bytes_per_s", "B/s"),
-        ("io_latency_mean_us", "us"),
-        ("io_latency_p99_us", "us"),
+        ("latency_mean_us", "us"),
+        ("latency_p99_us", "us"),
         ("cpu_busy_cores", "cores"),
         ("system_power_w", "W"),
         ("cpu_power_w", "W"),
@@ -212,7 +212,7 @@ pub(super) fn long_names() -> Read {
         knob("ioengine", &["io_uring hipri=1 fixedbufs=1 registerfiles=1", "libaio"]),
         knob("machine.files./sys/block/nvme0n1", &["1", "2", "3"]),
     ];
-    let metrics = [("io_per_s", "1/s"), ("io_per_j_system", "1/J")];
+    let metrics = [("iops", "1/s"), ("io_per_j_system", "1/J")];
     let mut dice = Dice::new(2);
     let mut given = made::results(&knobs, 3, &metrics, |_| vec![1e5 + dice.normal(), 1e3 + dice.normal()]);
     given.results.title = "a_name_of_an_experiment_in_which_there_is_no_space_at_all_".repeat(3);
@@ -224,8 +224,8 @@ fn the_plots_of_the_thesis_are_there() {
     let folder = tempfile::tempdir().unwrap();
     let page = report(&rich(folder.path())).html();
     for chart in [
-        "io per s over iodepth",
-        "io latency p99 us over bs",
+        "iops over iodepth",
+        "latency p99 us over bs",
         "system power w over ioengine",
         "io per j system over bs",
         "io edp mean js system over rw",
@@ -259,13 +259,13 @@ fn charts(section: &Section) -> Vec<&pilotlight_report::Chart> {
 fn plain_results(repeats: &[f64]) -> Results {
     let knobs = [knob("engine", &["a", "b"]), knob("bs", &["4k", "64k"])];
     let given =
-        made::results(&knobs, 1, &[("io_per_s", "1/s"), ("io_per_j_system", "1/J"), ("bytes_per_s", "B/s")], |_| {
+        made::results(&knobs, 1, &[("iops", "1/s"), ("io_per_j_system", "1/J"), ("bytes_per_s", "B/s")], |_| {
             vec![1.0; 3]
         });
     let mut results = given.results;
     for point in &mut results.points {
         let first = 10.0_f64.powi(point.point as i32);
-        for key in ["io_per_s", "io_per_j_system", "bytes_per_s"] {
+        for key in ["iops", "io_per_j_system", "bytes_per_s"] {
             let values: Vec<f64> = repeats.iter().map(|repeat| first * repeat).collect();
             point.values.insert(key.into(), Spread::of(&values).unwrap());
         }
@@ -327,7 +327,7 @@ fn what_has_a_value_is_not_missing() {
     let mut results = plain_results(&[1.0, 2.0]);
     results.metrics.push(made::about("ssd_power_w", "W"));
     results.points[0].missing =
-        [("io_per_s", "half of it"), ("ssd_power_w", "no sensor")].map(|(k, v)| (k.into(), v.into())).into();
+        [("iops", "half of it"), ("ssd_power_w", "no sensor")].map(|(k, v)| (k.into(), v.into())).into();
     let section = missing::section(&Read { results, ..plain_read() }).unwrap();
     let Some(Block::Table(table)) = section.blocks.first() else { panic!("{section:?}") };
     assert_eq!(table.rows, [vec![Cell::Integer(1), Cell::text("no sensor")]]);

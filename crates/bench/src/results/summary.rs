@@ -280,7 +280,7 @@ fn named(knobs: &Point, completion: Option<&Verdict>) -> Point {
     knobs
 }
 
-/// The key stays in front and the unit too; the part comes last: `io_per_s_ci95_low`.
+/// The key stays in front and the unit too; the part comes last: `iops_ci95_low`.
 fn with_part(key: &str, part: &str) -> String {
     format!("{key}{part}")
 }

@@ -186,7 +186,7 @@ fn metrics(results: &Results, question: &Question) -> Vec<Metric> {
         Some(Metric { by, key: key.into(), words: words.into(), unit: about.unit.clone(), modelled: false })
     };
     let cpu = || metric(By::CpuTime, "bytes_per_cpu_s", "bytes per second of CPU time of the whole machine");
-    let latency = || metric(By::Latency, "io_latency_mean_us", "mean latency");
+    let latency = || metric(By::Latency, "latency_mean_us", "mean latency");
     match question.by {
         Some(By::Energy) => energy().into_iter().collect(),
         Some(By::CpuTime) => cpu().into_iter().collect(),

@@ -8,7 +8,7 @@ use crate::results::summary::PointResult;
 use pilotlight_workloads::Value;
 
 const METRICS: [(&str, &str); 3] =
-    [("bytes_per_j_system", "B/J"), ("bytes_per_cpu_s", "B/s"), ("io_latency_mean_us", "us")];
+    [("bytes_per_j_system", "B/J"), ("bytes_per_cpu_s", "B/s"), ("latency_mean_us", "us")];
 
 fn knobs() -> Vec<(String, Vec<Value>)> {
     vec![

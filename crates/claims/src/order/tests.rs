@@ -120,7 +120,7 @@ fn alike_means_less_for_watts_than_for_latency() {
         holds(&format!("holds=['{metric}: a ~ b']"), &store(&lines.each_ref().map(String::as_str))).unwrap()[0].1
     };
     assert_eq!(two("latency_p99_us", "us"), Holds::Yes);
-    for (metric, unit) in [("cpu_power_w", "W"), ("energy_j", "J"), ("burst.iops", "IOPS")] {
+    for (metric, unit) in [("cpu_power_w", "W"), ("system_energy_j", "J"), ("burst.iops", "IOPS")] {
         assert_eq!(two(metric, unit), Holds::No, "{metric}");
     }
 }

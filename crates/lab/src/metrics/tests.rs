@@ -90,8 +90,8 @@ fn rates_are_over_the_time_that_they_are_about() {
         ("latency_mean_us", 0.1 / 3.0 + 0.4 / 3.0),
         ("moves_per_s", 500.0),
         ("sleeps_per_s", 250.0),
-        ("switches_per_s", 100_000.0),
-        ("switches_per_io", 2.0),
+        ("context_switches_per_s", 100_000.0),
+        ("context_switches_per_operation", 2.0),
         ("deciding_share", 0.01),
         ("algorithm_us", 3.0),
         ("lateness_us", 2.0),
@@ -102,13 +102,24 @@ fn rates_are_over_the_time_that_they_are_about() {
 }
 
 #[test]
+fn every_metric_is_in_the_table() {
+    let labels = ["base".to_owned(), "burst".to_owned()];
+    let experiment = experiment(&[("output.series", "['cores_awake', 'moves', 'iops']")]);
+    let context =
+        Context { experiment: &experiment, labels: &labels, cores: experiment.topology, warm_up_ns: 0, request_ns: 1 };
+    for metric in metrics(&outcome(), None, &context) {
+        assert!(metric::find(&metric.name).is_some(), "{}", metric.name);
+    }
+}
+
+#[test]
 fn power_is_energy_over_the_measured_time() {
     let expected = [
         ("cpu_power_w", 200.0),
-        ("drives_power_w", 100.0),
+        ("ssd_power_w", 100.0),
         ("others_power_w", 50.0),
         ("system_power_w", 350.0),
-        ("energy_j", 4.2),
+        ("system_energy_j", 4.2),
     ];
     close(&outcome(), &experiment(&[]), &expected);
 }
@@ -147,7 +158,7 @@ fn under_stable_load_every_surge_is_a_mistake() {
 #[test]
 fn what_has_no_value_is_left_out_and_what_is_named_is_kept_with_every_label() {
     let idle = Outcome { latency: vec![(0, Histogram::default()), (1, Histogram::default())], ..outcome() };
-    for name in ["latency_p99_us", "switches_per_io", "wasted_over_required"] {
+    for name in ["latency_p99_us", "context_switches_per_operation", "wasted_over_required"] {
         assert_eq!(value(&idle, &experiment(&[]), name), None, "{name}");
     }
     let some = experiment(&[("metrics", "['iops', 'base.latency_p99_us']")]);

@@ -13,7 +13,7 @@ pub(crate) fn folder(root: &Path, name: &str, more: f64) -> PathBuf {
     let point = |(at, depth): (usize, i64)| {
         let rate = [0.99, 1.0, 1.02, 1.01].map(|noise| noise * more * 1_000.0 * depth as f64);
         let watts = [1.0, 1.01, 0.99, 1.0].map(|noise| 50.0 * noise);
-        let values = [("io_per_s", rate), ("io_per_j_system", rate.map(|rate| rate / 50.0)), ("system_power_w", watts)];
+        let values = [("iops", rate), ("io_per_j_system", rate.map(|rate| rate / 50.0)), ("system_power_w", watts)];
         let knobs = [
             ("rw", Value::Word("randread".into())),
             ("bs", Value::Word("4k".into())),
@@ -33,7 +33,7 @@ pub(crate) fn folder(root: &Path, name: &str, more: f64) -> PathBuf {
         title: name.into(),
         complete: true,
         knobs: ["rw", "bs", "iodepth"].map(str::to_owned).to_vec(),
-        metrics: [("io_per_s", "1/s"), ("io_per_j_system", "1/J"), ("system_power_w", "W")].map(about).to_vec(),
+        metrics: [("iops", "1/s"), ("io_per_j_system", "1/J"), ("system_power_w", "W")].map(about).to_vec(),
         points: [1, 2].into_iter().enumerate().map(point).collect(),
         ..Results::default()
     };
@@ -66,8 +66,7 @@ fn comparing_tells_differences_by_word_and_if_asked_by_exit_code() {
     assert_eq!((code, json["pairs"][0]["verdict"].as_str()), (Some(0), Some("higher")));
     let (code, _, why) = said(&["compare", a]);
     assert!(code == Some(2) && why.contains("same points"), "{why}");
-    let (code, table, _) =
-        said(&["compare", a, "--point", "iodepth=1", "--versus", "iodepth=2", "--metric", "io_per_s"]);
+    let (code, table, _) = said(&["compare", a, "--point", "iodepth=1", "--versus", "iodepth=2", "--metric", "iops"]);
     assert!(code == Some(0) && table.contains("higher"), "{table}");
     let (code, _, why) = said(&["compare", a, root.path().to_str().unwrap()]);
     assert!(code == Some(1) && why.contains("results.json"), "{why}");

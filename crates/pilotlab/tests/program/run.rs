@@ -79,7 +79,7 @@ fn a_workload_starts_the_server_beside_the_program() {
     let results = std::fs::read_to_string(out.join("results.json")).unwrap();
     let results: serde_json::Value = serde_json::from_str(&results).unwrap();
     assert_eq!(results["complete"], true);
-    assert!(results.to_string().contains("io_per_s"), "{results}");
+    assert!(results.to_string().contains("iops"), "{results}");
 }
 
 #[test]

@@ -75,18 +75,17 @@ impl Day {
         let own = joules / self.joules.total.max(f64::MIN_POSITIVE);
         let (low, high) = (self.joules.low * own, self.joules.high * own);
         let kwh = |joules: f64| joules * per_day * DAYS_OF_MONTH / JOULES_PER_KWH;
-        let metric = |name: &str, unit, value| Metric { name: name.to_owned(), unit, value };
         vec![
-            metric("joules_per_day", "J", joules * per_day),
-            metric("joules_per_day_low", "J", low * per_day),
-            metric("joules_per_day_high", "J", high * per_day),
-            metric("kwh_per_month", "kWh", kwh(joules)),
-            metric("replayed_windows", "windows", self.windows.0 as f64),
-            metric("replayed_share", "1", self.windows.0 as f64 / self.windows.1 as f64),
-            metric("trace_requests", "requests", self.requests as f64),
-            metric("trace_iops", "IOPS", self.requests as f64 / (self.span_ns as f64 / 1e9)),
-            metric("peak_over_mean", "1", self.peak_over_mean),
-            metric("wasted_over_required_at_peak", "1", self.peak_over_mean - 1.0),
+            Metric::new("joules_per_day", joules * per_day),
+            Metric::new("joules_per_day_low", low * per_day),
+            Metric::new("joules_per_day_high", high * per_day),
+            Metric::new("kwh_per_month", kwh(joules)),
+            Metric::new("replayed_windows", self.windows.0 as f64),
+            Metric::new("replayed_share", self.windows.0 as f64 / self.windows.1 as f64),
+            Metric::new("trace_requests", self.requests as f64),
+            Metric::new("trace_iops", self.requests as f64 / (self.span_ns as f64 / 1e9)),
+            Metric::new("peak_over_mean", self.peak_over_mean),
+            Metric::new("wasted_over_required_at_peak", self.peak_over_mean - 1.0),
         ]
     }
 }

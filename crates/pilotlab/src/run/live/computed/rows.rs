@@ -26,10 +26,10 @@ use crate::files;
 const POLICIES: [&str; 3] = ["mechanism", "machine.scheduler", "ioengine"];
 /// What rows of papers are about.
 const METRICS: [&str; 16] = [
-    "io_per_s",
+    "iops",
     "bytes_per_s",
-    "io_latency_mean_us",
-    "io_latency_p99_us",
+    "latency_mean_us",
+    "latency_p99_us",
     "ssd_power_w",
     "cpu_power_w",
     "system_power_w",
