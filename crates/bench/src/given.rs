@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use pilotlight_results::values;
 use pilotlight_sensors::{Domain, Part};
 use serde_json::Value as Json;
 
 use crate::results::environment::Environment;
-use crate::results::{Folder, FolderError, Results};
+use crate::results::{Folder, FolderError, Results, simulated};
 use crate::run::Senses;
 
 /// What a folder of results says of itself.
@@ -26,12 +27,21 @@ pub struct Given {
 }
 
 impl Given {
-    /// Reads a folder.
+    /// Reads a folder of results, measured or simulated.
     ///
     /// # Errors
     /// If it holds no results, or a file in it is damaged.
     pub fn read(path: &Path) -> Result<Self, FolderError> {
         let folder = Folder::new(path);
+        if let Some(numbers) = numbers(&folder)? {
+            return Ok(Self {
+                name: path.display().to_string(),
+                results: simulated::summary(&numbers),
+                environment: Some(simulated::environment(&numbers.about)),
+                experiment: Some(asked(&numbers.about)),
+                parts: BTreeMap::new(),
+            });
+        }
         let results = folder.load(&folder.results())?;
         let environment = if folder.environment().exists() { Some(folder.load(&folder.environment())?) } else { None };
         let text = std::fs::read_to_string(folder.experiment()).ok();
@@ -57,6 +67,30 @@ impl Given {
     pub fn machine(&self) -> Vec<(String, String)> {
         self.environment.as_ref().map(machine).unwrap_or_default()
     }
+}
+
+/// The numbers of a folder that holds nothing else: of a simulated server, or what is committed of an experiment.
+///
+/// # Errors
+/// If they cannot be read.
+pub fn numbers(folder: &Folder) -> Result<Option<values::Results>, FolderError> {
+    if folder.plan().exists() {
+        return Ok(None);
+    }
+    let Some(file) = values::in_folder(folder.root()) else { return Ok(None) };
+    let read = values::Results::read_whole(&file);
+    let results = read.map_err(|error| FolderError::Damaged { path: file, why: error.to_string() })?;
+    Ok(Some(results))
+}
+
+/// The experiment's file, and what was set beside it.
+fn asked(about: &values::About) -> toml::Table {
+    let mut table = toml::Table::new();
+    table.insert("file".into(), about.file.clone().into());
+    for (key, value) in &about.asked.set {
+        table.insert(key.clone(), value.clone().into());
+    }
+    table
 }
 
 /// A machine as one value for each dotted key, without what differs from run to run by itself.

@@ -33,7 +33,12 @@ pub fn main_keys() -> Vec<String> {
         work.into_iter().chain(per_joule).collect::<Vec<_>>()
     };
     let power = SCOPES.map(|scope| format!("{scope}_power_w"));
-    FAMILIES.into_iter().flat_map(of_family).chain(power).chain(["cpu_busy_cores".to_owned()]).collect()
+    FAMILIES
+        .into_iter()
+        .flat_map(of_family)
+        .chain(power)
+        .chain(["cpu_busy_cores", "cores_awake"].map(str::to_owned))
+        .collect()
 }
 
 /// The rates and efficiencies that take the place of those of [`main_keys`] where a workload counts bytes and no operations.
@@ -54,7 +59,7 @@ pub fn byte_stem(family: &str) -> String {
 }
 
 /// What is shown of any result, in this order; those of power and efficiency follow.
-const USUAL: [&str; 14] = [
+const USUAL: [&str; 15] = [
     "iops",
     "bytes_per_s",
     "transaction_per_s",
@@ -67,6 +72,7 @@ const USUAL: [&str; 14] = [
     "transaction_latency_p99_us",
     "operation_latency_mean_us",
     "cpu_busy_cores",
+    "cores_awake",
     "job_context_switches_per_io",
     "drive_interrupts_per_io",
 ];

@@ -11,6 +11,7 @@ use pilotlight_bench::results::samples::Format;
 use pilotlight_bench::results::{Folder, Results};
 use pilotlight_bench::run::{self, Event, RunError, Senses, Settings, StopFlag};
 use pilotlight_input::{Merged, file as read, include};
+use pilotlight_results::values;
 use pilotlight_sensors::Roots;
 
 /// Two knobs, two repeats: eight measurements of a tenth of a second. Each prints how much it did and leaves a line.
@@ -143,6 +144,13 @@ fn the_folder_holds_all_of_it() {
     let header = table.lines().find(|line| !line.starts_with('#')).unwrap();
     for column in ["a,b,repeats", "iops,iops_median", "iops_ci95_low", "cpu_modelled_test_power_w"] {
         assert!(header.contains(column), "{column} in {header}");
+    }
+    let numbers = values::Results::read_whole(&out.join("values.csv.zst")).unwrap();
+    assert!(numbers.about.is_measured() && numbers.runs.len() == results.points.len() * 2, "{:?}", numbers.about);
+    for (key, run) in &numbers.runs {
+        let rate = run.get("iops").unwrap();
+        let same = |value: &f64| (value / rate - 1.0).abs() < 1e-8;
+        assert!(results.points.iter().any(|point| point.values["iops"].values.iter().any(same)), "{key:?} {rate}");
     }
     let samples = read("samples/p000-r00/modelled.csv");
     assert!(samples.starts_with("since_start_ns,monotonic_ns,unix_ns,cpu_modelled_test_uj\n"), "{samples}");

@@ -1,6 +1,7 @@
 //! Outputs of experiments: reads results files in long form, one number a line.
 //!
 //! ```text
+//! # schema=2
 //! # profile=sandman-epyc-9454p hash=0123abcd
 //! experiment,point,variant,policy,replication,seed,metric,unit,value
 //! sandman/fig3,rate_kiops=5120,default,static,0,1,system_power_w,W,715.2
@@ -14,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use super::point::{Pattern, Point};
 use super::saturated::grows;
-use pilotlight_lab::metrics::SATURATED;
 use pilotlight_lab::variant::{MEMBER, WITHOUT};
+use pilotlight_results::metric::SATURATED;
 
 /// The variant that nothing was changed in.
 pub const DEFAULT: &str = "default";

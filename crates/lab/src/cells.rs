@@ -9,10 +9,10 @@ use toml::Value;
 
 use crate::experiment::Bench;
 use crate::experiment::schema::PolicySpec;
-use crate::fingerprint::{Fingerprint, scenario};
+use crate::fingerprint::{self, Fingerprint, scenario};
 use crate::oracle;
-use crate::results::{Cell, Results, RunKey};
 use crate::variant::{self, Variant};
+use pilotlight_results::values::{Cell, Results, RunKey};
 
 /// Today's cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Cells {
                 for variant in variants {
                     let changes = variant.with(&point.changes, policy);
                     let Some(machine) = machine(bench, &changes, &mut machines) else { continue };
-                    let fingerprint = Fingerprint::of(&(machine, asked));
+                    let fingerprint = fingerprint::of(&(machine, asked));
                     let cell = |variant: &str| Cell {
                         point: point.name.clone(),
                         variant: variant.to_owned(),
@@ -141,7 +141,7 @@ fn kind(variant: &str) -> &str {
 fn machine(bench: &Bench, changes: &[(String, Value)], known: &mut Machines) -> Option<Fingerprint> {
     *known.entry(format!("{changes:?}")).or_insert_with(|| {
         let machine = bench.machine.machine(changes).ok()?;
-        Some(Fingerprint::of(&machine))
+        Some(fingerprint::of(&machine))
     })
 }
 

@@ -6,8 +6,8 @@ use pilotlight_stats::inert::{Inert, Measured, inert};
 use toml::Value;
 
 use crate::experiment::schema::{Experiment, PolicySpec};
-use crate::results::Results;
 use crate::variant::DEFAULT;
+use pilotlight_results::values::Results;
 
 /// What results call the policy, as a parameter.
 const POLICY: &str = "policy";

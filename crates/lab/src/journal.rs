@@ -1,13 +1,12 @@
 //! Where finished runs go while a sweep is under way, so that it can be interrupted at any moment.
 //!
-//! *Words.* The *packed* file `NAME.csv.zst` holds what sweeps that came to their end have left; the *journal* `NAME.csv` beside
+//! *Words.* The *packed* file `values.csv.zst` holds what sweeps that came to their end have left; the *journal* `values.csv` beside
 //! it what has been finished since. *Rules.* A finished run is one write to the journal. When a sweep ends, both become a new packed
 //! file, which takes the place of the old one in one step, and then the journal goes. *Properties.* Whatever the moment of a
 //! `kill -9`, the two files together hold every finished run: a torn last run is not counted, and one that is in both counts once.
 //! The packed bytes depend on the runs alone, not on their order, the number of workers, or interruptions. One process at a time has a place:
-//! `.NAME.csv.lock` is locked meanwhile, and stays.
+//! `.values.csv.lock` is locked meanwhile, and stays.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use pilotlight_journal::{Durability, Lock};
@@ -15,7 +14,7 @@ use pilotlight_report::output;
 
 use crate::cells::{Cells, Sorted};
 use crate::machine;
-use crate::results::{self, About, PACKED, Results, ResultsError, Run, RunKey, rows};
+use pilotlight_results::values::{About, Results, ResultsError, Run, RunKey, put, read, rows};
 
 /// An experiment's place for results: what is there, and where more goes.
 #[derive(Debug)]
@@ -32,7 +31,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the place `NAME.csv`. Runs of other values than those of `today`'s cells are set aside as `NAME.stale-HASH.csv.zst`.
+    /// Opens the place `values.csv`. Runs of other values than those of `today`'s cells are set aside as `values.stale-HASH.csv.zst`.
     ///
     /// # Errors
     /// If it cannot be read, written or set aside, or another process has it open.
@@ -100,60 +99,6 @@ impl Journal {
         }
         Ok(self.results)
     }
-}
-
-/// Makes these the packed results of a place, without a journal; without runs there is neither.
-///
-/// # Errors
-/// If they cannot be written.
-pub fn put(path: &Path, results: &Results) -> Result<(), ResultsError> {
-    if results.runs.is_empty() {
-        return forget(path);
-    }
-    let bytes = results::packed(&results.text()).map_err(|error| ResultsError::file(path, error))?;
-    replace(&packed(path), &bytes)?;
-    remove(path)
-}
-
-/// What is at a place `NAME.csv`, packed or not; `None` if nothing is.
-///
-/// # Errors
-/// If a file cannot be read, or a line is no row.
-pub fn read(path: &Path) -> Result<Option<Results>, ResultsError> {
-    let mut found: Option<Results> = None;
-    for file in [packed(path), path.to_owned()] {
-        if file.exists() {
-            let more = Results::read(&file)?;
-            match &mut found {
-                Some(results) => results.add(more),
-                None => found = Some(more),
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// Removes what is at a place.
-///
-/// # Errors
-/// If it cannot be removed.
-pub fn forget(path: &Path) -> Result<(), ResultsError> {
-    [packed(path), path.to_owned()].iter().try_for_each(|file| remove(file))
-}
-
-fn remove(file: &Path) -> Result<(), ResultsError> {
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(ResultsError::file(file, error)),
-        _ => Ok(()),
-    }
-}
-
-/// `NAME.csv.zst` beside `NAME.csv`.
-#[must_use]
-pub fn packed(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(PACKED);
-    name.into()
 }
 
 fn lock(place: &Path) -> Result<Lock, ResultsError> {

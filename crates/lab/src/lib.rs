@@ -2,7 +2,7 @@
 //!
 //! An experiment is a file (`experiments/*.toml`, [`experiment`]). With a machine from its two files ([`machine`]) it expands into
 //! points ([`experiment::points`]), each of which runs under every policy, machine variant ([`variant`]) and seed. [`sweep`]
-//! runs that list on all cores and keeps one file ([`results`], [`journal`]) of long rows; [`summary`] makes values with intervals
+//! runs that list on all cores and keeps one file of long rows (`pilotlight_results::values`, [`journal`]); [`summary`] makes values with intervals
 //! of it, and [`figure`] tables and charts. [`matrix`] lists experiments that are run one after the other.
 
 pub mod audit;
@@ -23,7 +23,6 @@ pub mod oracle;
 pub mod parallel;
 pub mod quantity;
 pub mod recheck;
-pub mod results;
 pub mod sentinel;
 pub mod stale;
 pub mod summary;

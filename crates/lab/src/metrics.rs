@@ -27,8 +27,7 @@ impl Metric {
     }
 }
 
-/// What says that the plant could not keep up. It is the last metric of every run.
-pub const SATURATED: &str = "saturated";
+pub use pilotlight_results::metric::SATURATED;
 
 /// A run's surroundings, as metrics need them.
 #[derive(Clone, Copy, Debug)]

@@ -18,9 +18,9 @@ use crate::journal::Journal;
 use crate::metrics::SATURATED;
 use crate::parallel;
 use crate::quantity::Rate;
-use crate::results::{Results, ResultsError, Run, RunKey, Value};
 use crate::sweep::Sweep;
 use crate::variant;
+use pilotlight_results::values::{self, Results, ResultsError, Run, RunKey, Value};
 
 /// The variant that brackets stand under.
 pub const VARIANT: &str = "oracle";
@@ -178,7 +178,7 @@ impl Question<'_> {
         let value = |(name, value): (&str, f64)| Value {
             metric: name.to_owned(),
             unit: metric::unit(name).to_owned(),
-            value: crate::sweep::nine_digits(value),
+            value: values::nine_digits(value),
         };
         let mut values: Vec<Value> = numbers.into_iter().map(value).collect();
         values.push(Value { metric: SATURATED.to_owned(), unit: "1".to_owned(), value: 0.0 });

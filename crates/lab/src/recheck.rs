@@ -7,8 +7,8 @@
 use std::fmt;
 
 use crate::machine;
-use crate::results::{Cell, Results, Run, RunKey};
 use crate::sweep::{Engine, Sweep, SweepError};
+use pilotlight_results::values::{Cell, Results, Run, RunKey};
 
 /// A run that can be computed again.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,10 +11,10 @@ use pilotlight_report::output;
 use serde::Deserialize;
 
 use crate::experiment::{self, Bench, LoadError, Request};
-use crate::results::{Run, RunKey};
 use crate::sweep::{Engine, Sweep, SweepError};
 use crate::variant::{self, Choice};
 use pilotlight_input::file::{self as read, ReadError};
+use pilotlight_results::values::{Run, RunKey};
 
 /// The file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::cells::Cells;
 use crate::experiment::{self, Bench, LoadError, Request};
 use crate::fingerprint::Fingerprint;
-use crate::results::{About, Cell};
 use crate::variant::{self, Choice, Variant};
+use pilotlight_results::values::{About, Cell};
 
 /// Most cells that a message names.
 const NAMED: usize = 5;

@@ -10,8 +10,8 @@ use pilotlight_stats::{CONFIDENCE, Estimate, mean};
 use crate::experiment::{Coordinate, Point};
 use crate::metrics::{self, COUNTED, SATURATED};
 use crate::oracle;
-use crate::results::{Results, Run, RunKey};
 use crate::variant;
+use pilotlight_results::values::{Results, Run, RunKey};
 
 /// What came out at a point under a policy.
 #[derive(Clone, Debug, PartialEq)]

@@ -25,11 +25,11 @@ use crate::cost;
 use crate::experiment::replay::{self, Day, Replays};
 use crate::experiment::schema::{Experiment, PolicySpec, WarmUp};
 use crate::experiment::{Bench, Point, scenario};
-use crate::journal::{self, Journal};
+use crate::journal::Journal;
 use crate::metrics::{self, Context};
-use crate::results::{About, Results, ResultsError, Run, RunKey, Value};
 use crate::stale;
 use crate::variant::{self, Variant};
+use pilotlight_results::values::{self, About, Results, ResultsError, Run, RunKey, Value};
 
 /// What runs a scenario under a policy, with the requests of a trace if there is one.
 pub type Engine<'e> =
@@ -255,7 +255,7 @@ impl<'a> Sweep<'a> {
     /// # Errors
     /// If it cannot be read.
     pub fn known(&self, path: &Path) -> Result<Results, ResultsError> {
-        let there = journal::read(path)?.unwrap_or_default();
+        let there = values::read(path)?.unwrap_or_default();
         Ok(self.cells(&there).sort(there).current)
     }
 
@@ -352,7 +352,7 @@ impl<'a> Sweep<'a> {
         let value = |metric: metrics::Metric| Value {
             metric: metric.name,
             unit: metric.unit.to_owned(),
-            value: nine_digits(metric.value),
+            value: values::nine_digits(metric.value),
         };
         let mut all = metrics::metrics(&ran.outcome, ran.day.as_ref(), &context);
         all.retain(|metric| metrics::kept_of(variant, &metric.name));
@@ -421,11 +421,6 @@ impl<'a> Sweep<'a> {
 #[must_use]
 pub fn seed(first: u64, replication: u32) -> u64 {
     first.wrapping_add(u64::from(replication))
-}
-
-/// Noise has no more digits, and files half the size.
-pub(crate) fn nine_digits(value: f64) -> f64 {
-    format!("{value:.8e}").parse().unwrap_or(value)
 }
 
 /// What workers share.

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use pilotlight_lab::audit::Auditor;
 use pilotlight_lab::experiment::{self, Bench, Request};
-use pilotlight_lab::results::{Results, RunKey};
 use pilotlight_lab::sweep::{Sweep, simulator};
 use pilotlight_lab::variant::{self, Choice, Variant};
-use pilotlight_lab::{figure, journal, oracle, recheck, sentinel, stale, summary};
+use pilotlight_lab::{figure, oracle, recheck, sentinel, stale, summary};
+use pilotlight_results::values::{self, Results, RunKey};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -174,10 +174,10 @@ fn brackets_stand_beside_what_came_out_and_what_has_none_is_named() {
         lines[0].starts_with("not bounded: governor at rate=20000, governor at rate=40000 (it lowers"),
         "{lines:?}"
     );
-    let bytes = std::fs::read(journal::packed(&file)).unwrap();
+    let bytes = std::fs::read(values::packed_path(&file)).unwrap();
     let again = oracle::add(&sweep, &file, 1e6, NonZeroUsize::MIN, &|_, _| panic!("nothing is missing")).unwrap();
     assert_eq!((again.0, again.1), (results, unbounded));
-    assert_eq!(std::fs::read(journal::packed(&file)).unwrap(), bytes);
+    assert_eq!(std::fs::read(values::packed_path(&file)).unwrap(), bytes);
     let few = folder.path().join("few.csv");
     swept(&bench, &variants, &few);
     let (_, unbounded) = oracle::add(&sweep, &few, 10.0, NonZeroUsize::MIN, &|_, _| {}).unwrap();

@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pilotlight_lab::experiment::{self, Bench, Point, Request};
 use pilotlight_lab::figure;
-use pilotlight_lab::journal;
-use pilotlight_lab::results::{self, Results, RunKey};
 use pilotlight_lab::summary;
 use pilotlight_lab::sweep::{Engine, Sweep, simulator};
 use pilotlight_lab::variant::{self, Choice, Variant};
+use pilotlight_results::values::{self, Results, RunKey};
 use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::outcome::{Energy, Outcome, Requests, Stretch};
 use pilotlight_sim::scenario::Scenario;
@@ -68,11 +67,14 @@ fn run(bench: &Bench, file: &Path, workers: usize, engine: &Engine<'_>) -> Resul
 
 fn packed(file: &Path) -> Vec<u8> {
     assert!(!file.exists(), "the journal of a finished sweep is gone");
-    std::fs::read(journal::packed(file)).unwrap()
+    std::fs::read(values::packed_path(file)).unwrap()
 }
 
+/// Where the numbers of an experiment of this name go.
 fn place(folder: &tempfile::TempDir, name: &str) -> PathBuf {
-    folder.path().join(name)
+    let folder = folder.path().join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder.join(values::FILE)
 }
 
 #[test]
@@ -80,15 +82,15 @@ fn one_worker_and_two_leave_the_same_file() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
     let files = [1, 2].map(|workers| {
-        let file = place(&folder, &format!("{workers}.csv"));
+        let file = place(&folder, &workers.to_string());
         let results = run(&bench, &file, workers, &simulator).unwrap();
         assert_eq!(results.runs.len(), 12);
-        assert_eq!(Results::read(&journal::packed(&file)).unwrap(), results);
+        assert_eq!(Results::read(&values::packed_path(&file)).unwrap(), results);
         packed(&file)
     });
     assert_eq!(files[0], files[1]);
-    let text = results::text(&journal::packed(&place(&folder, "1.csv"))).unwrap();
-    assert!(text.starts_with(&format!("# profile=sandman-epyc-9454p hash={}\n", bench.hash)));
+    let text = values::text(&values::packed_path(&place(&folder, "1"))).unwrap();
+    assert!(text.starts_with(&format!("# schema=2\n# profile=sandman-epyc-9454p hash={}\n", bench.hash)));
 }
 
 #[test]
@@ -102,7 +104,7 @@ fn members_of_the_family_that_differ_in_power_alone_ride_and_come_out_as_if_run_
     // under a name that does not ride, the same changes take a run of their own
     let alone = [family[0].clone(), Variant { name: "alone".into(), ..member.clone() }];
     let results = [&family[..], &alone].map(|variants| {
-        let file = place(&folder, &format!("{}.csv", variants.len()));
+        let file = place(&folder, &variants.len().to_string());
         Sweep::new(&bench, variants).run(&file, NonZeroUsize::MIN, &simulator, &|_| {}).unwrap()
     });
     let mut differ = 0;
@@ -129,7 +131,7 @@ fn a_constant_of_power_that_is_moved_rides_too() {
     let rider = moved.iter().find(|variant| variant.name == name).unwrap().clone();
     let alone = Variant { name: "alone".into(), ..rider.clone() };
     let both = [moved[0].clone(), rider, alone];
-    let file = place(&folder, "moved.csv");
+    let file = place(&folder, "moved");
     let results = Sweep::new(&bench, &both).run(&file, NonZeroUsize::MIN, &simulator, &|_| {}).unwrap();
     let mut differ = 0;
     for (key, run) in results.runs.iter().filter(|(key, _)| key.variant == "alone") {
@@ -146,7 +148,7 @@ fn a_constant_of_power_that_is_moved_rides_too() {
 fn an_interrupted_sweep_goes_on_and_ends_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
-    let (whole, broken) = (place(&folder, "whole.csv"), place(&folder, "broken.csv"));
+    let (whole, broken) = (place(&folder, "whole"), place(&folder, "broken"));
     run(&bench, &whole, 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
     let calls = AtomicUsize::new(0);
     let fails = |scenario: &Scenario| {
@@ -175,7 +177,7 @@ fn more_replications_add_to_what_is_packed_and_nothing_to_do_changes_nothing() {
     let (bench, longer) = (bench(&[]), bench(&[("repeats", "3")]));
     let fewer =
         Bench { points: bench.points.iter().map(|point| with_one_replication(point.clone())).collect(), ..bench };
-    let file = place(&folder, "r.csv");
+    let file = place(&folder, "r");
     let runs = AtomicUsize::new(0);
     let engine = |scenario: &Scenario| {
         runs.fetch_add(1, Ordering::Relaxed);
@@ -199,14 +201,14 @@ fn with_one_replication(mut point: Point) -> Point {
 fn runs_in_both_files_count_once() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
-    let file = place(&folder, "r.csv");
+    let file = place(&folder, "r");
     run(&bench, &file, 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
     let bytes = packed(&file);
-    let text = results::text(&journal::packed(&file)).unwrap();
+    let text = values::text(&values::packed_path(&file)).unwrap();
     std::fs::write(&file, text.clone() + "fig3,rate=20000,default,static,9,10,iops,IOPS,5\n").unwrap();
-    let rest = results::text(&file).unwrap();
+    let rest = values::text(&file).unwrap();
     assert_eq!(rest.lines().filter(|line| line.starts_with("fig3,")).count(), 1, "what is packed is told once: {rest}");
-    assert_eq!(journal::read(&file).unwrap().unwrap().runs.len(), 12);
+    assert_eq!(values::read(&file).unwrap().unwrap().runs.len(), 12);
     run(&bench, &file, 1, &|_, _, _| Err("nothing is to be run".into())).unwrap();
     assert_eq!(packed(&file), bytes);
 }
@@ -214,7 +216,7 @@ fn runs_in_both_files_count_once() {
 #[test]
 fn a_place_is_one_sweeps_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
-    let (bench, file) = (bench(&[]), place(&folder, "r.csv"));
+    let (bench, file) = (bench(&[]), place(&folder, "r"));
     let meanwhile = |scenario: &Scenario| {
         let other = run(&bench, &file, 1, &|_, _, _| Err("nothing is to be run".into())).unwrap_err();
         assert!(other.contains("another sweep writes these results"), "{other}");
@@ -228,7 +230,7 @@ fn a_place_is_one_sweeps_at_a_time() {
 #[test]
 fn what_is_stale_is_set_aside_and_run_again_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
-    let file = place(&folder, "r.csv");
+    let file = place(&folder, "r");
     let before = run(&bench(&[]), &file, 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
     let label = before.runs.keys().next().unwrap().policy.clone();
     let key = format!("policy.{label}.machine");
@@ -244,14 +246,14 @@ fn what_is_stale_is_set_aside_and_run_again_and_nothing_else() {
     let pilots = stale / 3;
     assert_eq!(runs.load(Ordering::Relaxed), stale + pilots);
     assert_eq!(after.runs.len(), before.runs.len());
-    let is_aside = |name: &str| name.starts_with("r.stale-") && name.ends_with(".csv.zst");
-    let entries = std::fs::read_dir(folder.path()).unwrap();
+    let is_aside = |name: &str| name.starts_with("values.stale-") && name.ends_with(".csv.zst");
+    let entries = std::fs::read_dir(file.parent().unwrap()).unwrap();
     let aside: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     let aside: Vec<&PathBuf> =
         aside.iter().filter(|path| is_aside(&path.file_name().unwrap().to_string_lossy())).collect();
     let [aside] = aside[..] else { panic!("{aside:?}") };
     assert_eq!(Results::read(aside).unwrap().runs.len(), stale);
-    assert!(!results::is_results(aside), "it is no part of the results");
+    assert!(!values::is_results(aside), "it is no part of the results");
     for (cell, fingerprint) in &before.cells {
         assert_eq!(after.cells[cell] == *fingerprint, cell.policy != label, "{cell:?}");
     }
@@ -261,7 +263,7 @@ fn what_is_stale_is_set_aside_and_run_again_and_nothing_else() {
 #[test]
 fn seeds_follow_from_the_replication_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let file = place(&folder, "r.csv");
+    let file = place(&folder, "r");
     let results = run(&bench(&[]), &file, 2, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
     assert!(results.runs.iter().all(|(key, run)| run.seed == u64::from(key.replication) + 1));
 }
@@ -270,13 +272,12 @@ fn seeds_follow_from_the_replication_alone() {
 fn the_report_holds_every_chart_and_what_is_saturated() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
-    let results = run(&bench, &place(&folder, "r.csv"), 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
+    let results = run(&bench, &place(&folder, "r"), 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
     let cells = summary::summarise(&bench.points, &results);
     let report = figure::report(&bench, &cells, &[]).html();
     assert!(report.contains("Could not keep up") && report.contains(&bench.hash));
-    let kept = run(&bench, &place(&folder, "s.csv"), 1, &|scenario, _, _| {
-        Ok(Outcome { saturated: false, ..stand_in(scenario) })
-    });
+    let kept =
+        run(&bench, &place(&folder, "s"), 1, &|scenario, _, _| Ok(Outcome { saturated: false, ..stand_in(scenario) }));
     let report = figure::report(&bench, &summary::summarise(&bench.points, &kept.unwrap()), &[]).html();
     for chart in &bench.experiment.output.charts {
         assert!(report.contains(&format!("aria-label=\"{}\"", chart.title)), "{}", chart.title);
@@ -330,7 +331,7 @@ fn a_policy_s_own_exact_time_decides_whether_it_replays_windows() {
             let series = vec![Stretch::default(); (scenario.duration_ns / scenario.series_ns) as usize];
             Ok(Outcome { series, ..stand_in(scenario) })
         };
-    run(&bench, &place(&folder, "exact.csv"), 1, &engine).unwrap();
+    run(&bench, &place(&folder, "exact"), 1, &engine).unwrap();
     let windows = windows.into_inner().unwrap();
     assert_eq!(windows["static"], [400; 3], "one go for each replication");
     assert_eq!(windows["hybrid-poll"], [10; 12], "four windows for each");
@@ -342,12 +343,12 @@ fn members_that_are_gone_are_set_aside() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
     let family = variant::variants(&bench.machine.calibration, &Choice { family: true, ..Choice::default() }).unwrap();
-    let file = place(&folder, "r.csv");
+    let file = place(&folder, "r");
     let changes = vec![("power.family.package_ppm".to_owned(), 123_457.into())];
     let gone = Variant { name: "family:gone".into(), changes };
     let swept = |variants: &[Variant]| {
         Sweep::new(&bench, variants).run(&file, NonZeroUsize::MIN, &simulator, &|_| {}).unwrap();
-        Results::read(&journal::packed(&file)).unwrap()
+        Results::read(&values::packed_path(&file)).unwrap()
     };
     let names =
         |results: &Results| -> BTreeSet<String> { results.runs.keys().map(|key| key.variant.clone()).collect() };

@@ -5,9 +5,9 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use pilotlight_lab::experiment::{self, Request};
-use pilotlight_lab::results::Results;
 use pilotlight_lab::sweep::{self, Sweep};
 use pilotlight_lab::variant::{self, Choice};
+use pilotlight_results::values::Results;
 
 fn run(smoke: bool) -> (Results, Vec<String>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/traces/trace-hour.toml");

@@ -13,11 +13,11 @@ use pilotlight_input::Time;
 use pilotlight_lab::experiment::Bench;
 use pilotlight_lab::parallel;
 use pilotlight_lab::recheck::{self, Candidate, Sample};
-use pilotlight_lab::results::{self, Results};
 use pilotlight_lab::sentinel::{self, Finding};
 use pilotlight_lab::stale as lab_stale;
 use pilotlight_lab::sweep::{self, Sweep};
 use pilotlight_lab::variant::Variant;
+use pilotlight_results::values::{self, Results};
 
 use crate::console;
 use crate::exit::Exit;
@@ -228,6 +228,9 @@ fn committed(folder: &Path) -> anyhow::Result<(Vec<Committed>, usize)> {
     let (mut files, mut stale) = (Vec::new(), 0);
     for path in below(folder)? {
         let results = stale::read(&path, home)?;
+        if results.about.is_measured() {
+            continue; // only a machine could measure it again
+        }
         let today = stale::today(&results.about, &results.cells, home);
         if let Some(reason) = lab_stale::reason(&results.cells, &today) {
             let remedy = stale::remedy(&results.about, &results.cells, &path, home);
@@ -242,17 +245,9 @@ fn committed(folder: &Path) -> anyhow::Result<(Vec<Committed>, usize)> {
     Ok((files, stale))
 }
 
-/// Files of results in a folder and the folders in it.
+/// Files of results in a folder and everywhere below it.
 pub(super) fn below(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let read = |folder: &Path| results::files(folder).with_context(|| format!("folder {}", folder.display()));
-    let mut files = read(folder)?;
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
-    folders.sort();
-    for folder in folders {
-        files.extend(read(&folder)?);
-    }
-    Ok(files)
+    values::files_below(folder).with_context(|| format!("folder {}", folder.display()))
 }
 
 /// Results with what runs them again; `None` if there are none.

@@ -37,8 +37,8 @@ use pilotlight_claims::{Report, html};
 use pilotlight_input::include;
 use pilotlight_lab::calibration::Calibration;
 use pilotlight_lab::host;
-use pilotlight_lab::results::{self, About};
 use pilotlight_lab::stale as lab_stale;
+use pilotlight_results::values::{self, About};
 use serde::Serialize;
 
 use crate::console;
@@ -54,8 +54,8 @@ const MORE_MAP: &str = "experiments/claims-map-machines.toml";
 const RESULTS: &str = "results";
 /// Variants of the machine by short runs.
 const SHORT: &str = "results/short";
-/// What tables of draws end with; they stand beside the results.
-const DRAWS: &str = ".draws.csv";
+/// What names of tables of draws end with; they stand beside the results.
+const DRAWS: &str = "draws.csv";
 const CALIBRATION: &str = "calibration.toml";
 
 const ABOUT: &str = "\
@@ -90,12 +90,12 @@ pub(crate) struct ClaimsArgs {
     #[arg(long, value_name = "FILE")]
     map: Vec<PathBuf>,
 
-    /// Results of experiments, a file or a folder of them; repeatable [default: results, and results/short for what is moved, drawn
+    /// Results: an experiment's folder, or one with such folders in it; repeatable [default: results, and results/short for what is moved, drawn
     /// or left out]
     #[arg(long, value_name = "FILE")]
     results: Vec<PathBuf>,
 
-    /// Which constants were drawn for the variants lhs:N; repeatable [default: NAME.draws.csv beside the results]
+    /// Which constants were drawn for the variants lhs:N; repeatable [default: draws.csv beside the results]
     #[arg(long, value_name = "FILE")]
     constants: Vec<PathBuf>,
 
@@ -278,9 +278,12 @@ impl Files {
         check::check(&map, &claims)?;
         let (mut store, mut stale) = (Store::default(), Vec::new());
         for path in results(args, &root)? {
-            let text = results::text(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let text = values::text(&path).with_context(|| format!("cannot read {}", path.display()))?;
             store.add(&path.display().to_string(), &text)?;
-            let (about, cells) = (About::of(&text), results::cells(&text));
+            let (about, cells) = (About::of(&text), values::cells(&text));
+            if about.is_measured() {
+                continue;
+            }
             let reason = lab_stale::reason(&cells, &stale::today(&about, &cells, &root));
             let remedy = || stale::remedy(&about, &cells, &path, &root);
             stale.extend(reason.map(|reason| format!("{}: {reason}: {}", path.display(), remedy())));
@@ -342,13 +345,13 @@ fn or(given: &[PathBuf], default: PathBuf) -> Vec<PathBuf> {
     if given.is_empty() { vec![default] } else { given.to_vec() }
 }
 
-/// Files of results; folders stand for the CSV files in them, packed or not. The default folder may be missing: then nothing was run
-/// yet.
+/// Files of results; a folder stands for that in it and those in the folders directly below. The default folder may be missing: then
+/// nothing was run yet.
 fn results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in or(&args.results, root.join(RESULTS)) {
         if path.is_dir() {
-            files.extend(results::files(&path).with_context(|| format!("cannot read {}", path.display()))?);
+            files.extend(values::files(&path).with_context(|| format!("cannot read {}", path.display()))?);
         } else if path.exists() || !args.results.is_empty() {
             files.push(path);
         }
@@ -356,13 +359,19 @@ fn results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The tables of draws in a folder, such as `fig3.draws.csv`.
+/// The tables of draws in a folder, and those of the experiments in it, such as `fig3/draws.csv`.
 fn draws_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let wrong = || format!("cannot read {}", folder.display());
-    let entries = std::fs::read_dir(folder).with_context(wrong)?;
-    let mut files: Vec<PathBuf> =
-        entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>().with_context(wrong)?;
-    files.retain(|path| path.to_string_lossy().ends_with(DRAWS));
+    let entries = |folder: &Path| -> anyhow::Result<Vec<PathBuf>> {
+        let wrong = || format!("cannot read {}", folder.display());
+        let entries = std::fs::read_dir(folder).with_context(wrong)?;
+        entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>().with_context(wrong)
+    };
+    let mut files = entries(folder)?;
+    let folders: Vec<PathBuf> = files.iter().filter(|path| path.is_dir()).cloned().collect();
+    for folder in folders {
+        files.extend(entries(&folder)?);
+    }
+    files.retain(|path| path.to_string_lossy().ends_with(DRAWS) && path.is_file());
     Ok(files)
 }
 

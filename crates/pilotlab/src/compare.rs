@@ -25,6 +25,7 @@ const EXAMPLES: &str = "\
 Examples:
   pilotlab compare results/before results/after
   pilotlab compare results/today --point ioengine=libaio --versus ioengine=io_uring
+  pilotlab compare results/fig4 --point policy=spdk-static --versus policy=sandman
   pilotlab compare before after --point bs=4k --metric iops --metric io_per_j_system
   pilotlab compare before after --margin 5%       also shows what is equal within 5 %
   pilotlab compare before after --exit-code       for scripts: 3 if a difference is shown
@@ -56,7 +57,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "KNOB=VALUE", value_parser = pair)]
     versus: Vec<(String, String)>,
 
-    /// A metric, as a column of results.csv; repeatable [default: rates, latencies, power, efficiency, CPU time]
+    /// A metric (docs/metrics.md); repeatable [default: rates, latencies, power, efficiency, CPU time]
     #[arg(long, value_name = "KEY")]
     metric: Vec<String>,
 
@@ -184,7 +185,8 @@ fn side(side: &Side) -> String {
 }
 
 fn verdict(pair: &Pair, margin: Option<f64>) -> String {
-    let words = pair.verdict.words().to_owned();
+    let worth = pair.is_better.map_or("", |is_better| if is_better { ": better" } else { ": worse" });
+    let words = format!("{}{worth}", pair.verdict.words());
     let within = margin.map(|margin| format!("within {}%", short(margin * 100.0)));
     match (pair.within, within) {
         (Some(true), Some(within)) => format!("{words}, {within}"),

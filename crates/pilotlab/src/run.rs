@@ -212,7 +212,7 @@ mod tests {
     /// The command line with one option of an experiment, and what it requires.
     fn given(option: &str) -> RunArgs {
         let value = match option {
-            "--i-may-overwrite" | "--program" | "--simulated" | "--rows" | "--sensor" | "--replay" => Some("x"),
+            "--i-may-overwrite" | "--program" | "--simulated" | "--sensor" | "--replay" => Some("x"),
             "--seed" | "--workers" | "--lhs" => Some("1"),
             "--resume" => return parse(&["--resume", "x"]),
             _ => None,
@@ -220,7 +220,6 @@ mod tests {
         let words: Vec<&str> = [option].into_iter().chain(value).collect();
         match option {
             "--all" => parse(&words),
-            "--rows" => parse(&[&["e.toml", "--simulated", "x"], &words[..]].concat()),
             _ => parse(&[&["e.toml"], &words[..]].concat()),
         }
     }
@@ -237,8 +236,7 @@ mod tests {
         assert!(live.len() > 5 && simulated.len() > 5, "{live:?} {simulated:?}");
         for option in &live {
             let args = given(option);
-            let expected = if option == "--rows" { "--simulated" } else { option };
-            assert_eq!((args.live.first_given(), args.simulated.first_given()), (Some(expected), None));
+            assert_eq!((args.live.first_given(), args.simulated.first_given()), (Some(option.as_str()), None));
         }
         for option in &simulated {
             let args = given(option);

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use pilotlight_lab::cells::Cells;
 use pilotlight_lab::fingerprint::Fingerprint;
-use pilotlight_lab::results::{About, Cell, Results, ResultsError};
 use pilotlight_lab::{host, stale};
+use pilotlight_results::values::{About, Cell, Results, ResultsError};
 
 use crate::run::live::computed;
 
@@ -24,18 +24,24 @@ pub(crate) fn today(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &P
 /// Results of either kind of machine.
 pub(crate) fn read(path: &Path, home: &Path) -> Result<Results, ResultsError> {
     let results = Results::read_whole(path)?;
-    Ok(if is_of_host(&results.about, home) { results } else { results.finished() })
+    let is_whole = results.about.is_measured() || is_of_host(&results.about, home);
+    Ok(if is_whole { results } else { results.finished() })
 }
 
 /// The command that runs what is stale again, and nothing else.
 pub(crate) fn remedy(about: &About, there: &BTreeMap<Cell, Fingerprint>, path: &Path, home: &Path) -> String {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).display();
+    let folder = path.parent().and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).display();
     let (file, profile) = (&about.file, &about.profile);
     if file.is_empty() {
         return "run its experiment again".to_owned();
     }
     if is_of_host(about, home) {
-        return format!("run `pilotlab run {file} --simulated profiles/{profile}.toml --rows {folder}`");
+        let own = path.parent().unwrap_or(Path::new(".")).display();
+        let set: String = about.asked.set.iter().map(|(key, value)| format!(" --set '{key}={value}'")).collect();
+        return format!(
+            "remove {own} and run `pilotlab run {file}{set} --simulated profiles/{profile}.toml --out {own}`"
+        );
     }
     let (choice, leaves_out) = stale::choice_of(there.keys().map(|cell| cell.variant.as_str()));
     let mut flags = String::new();

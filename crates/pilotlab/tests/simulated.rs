@@ -17,11 +17,10 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Runs an experiment into a folder of its own; its results as claims read them lie in `rows`.
+/// Runs an experiment into the folder `out`.
 fn run(experiment: &str, folder: &Path, more: &[&str]) {
-    let (out, rows) = (folder.join("out"), folder.join("rows"));
-    let (out, rows) = (out.to_str().unwrap(), rows.to_str().unwrap());
-    let args = [&[experiment, "--simulated", THESIS, "--out", out, "--rows", rows], more].concat();
+    let out = folder.join("out");
+    let args = [&[experiment, "--simulated", THESIS, "--out", out.to_str().unwrap()], more].concat();
     let output = bench(&args);
     assert!(output.status.success(), "{}", said(&output));
 }
@@ -50,7 +49,13 @@ fn the_same_bytes_twice() {
         .for_each(|folder| run("experiments/thesis/gc-15s.toml", folder.path(), &["--repeats", "2", "--csv"]));
     let [first, second] = [0, 1].map(|at: usize| files(folders[at].path()));
     let names: Vec<_> = first.iter().map(|(name, _)| name.display().to_string()).collect();
-    for needed in ["out/runs.jsonl", "out/results.csv", "out/report.html", "out/samples/p000-r00/simulated.csv"] {
+    for needed in [
+        "out/values.csv.zst",
+        "out/runs.jsonl",
+        "out/results.csv",
+        "out/report.html",
+        "out/samples/p000-r00/simulated.csv",
+    ] {
         assert!(names.iter().any(|name| name == needed), "{needed} is not among {names:?}");
     }
     for ((name, one), (other, two)) in first.iter().zip(&second) {
@@ -64,9 +69,9 @@ fn what_is_committed_comes_out_again() {
     for name in ["gc-15s", "gc-60s", "apst"] {
         let folder = tempfile::tempdir().unwrap();
         run(&format!("experiments/thesis/{name}.toml"), folder.path(), &[]);
-        let name = format!("thesis-{name}.csv.zst");
-        let committed = std::fs::read(root().join("results").join(&name)).unwrap();
-        assert!(std::fs::read(folder.path().join("rows").join(&name)).unwrap() == committed, "{name} differs");
+        let committed = root().join(format!("results/thesis-{name}/values.csv.zst"));
+        let ours = std::fs::read(folder.path().join("out/values.csv.zst")).unwrap();
+        assert!(ours == std::fs::read(committed).unwrap(), "{name} differs");
     }
 }
 
@@ -76,17 +81,17 @@ fn stale_results_fail_the_check() {
     let folder = tempfile::tempdir().unwrap();
     let check = || {
         let program = Command::new(env!("CARGO_BIN_EXE_pilotlab"))
-            .args(["check", "results", folder.path().join("rows").to_str().unwrap()])
+            .args(["check", "results", folder.path().join("out").to_str().unwrap()])
             .current_dir(root())
             .output()
             .unwrap();
         (program.status.code(), said(&program))
     };
     run("experiments/thesis/gc-60s.toml", folder.path(), &[]);
-    let rows = folder.path().join("rows/thesis-gc-60s.csv.zst");
-    let results = pilotlight_lab::results::Results::read_whole(&rows).unwrap();
-    let put = |results: &pilotlight_lab::results::Results| {
-        pilotlight_lab::journal::put(&folder.path().join("rows/thesis-gc-60s.csv"), results).unwrap();
+    let rows = folder.path().join("out/values.csv.zst");
+    let results = pilotlight_results::values::Results::read_whole(&rows).unwrap();
+    let put = |results: &pilotlight_results::values::Results| {
+        pilotlight_results::values::put(&folder.path().join("out/values.csv"), results).unwrap();
     };
     put(&results);
     assert_eq!(check().0, Some(0), "{}", check().1);
@@ -97,7 +102,12 @@ fn stale_results_fail_the_check() {
     put(&other);
     let (code, said) = check();
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains(&name) && said.contains("pilotlab run experiments/thesis/gc-60s.toml --simulated"), "{said}");
+    assert!(
+        said.contains(&name)
+            && said
+                .contains("pilotlab run experiments/thesis/gc-60s.toml --simulated profiles/thesis-980pro.toml --out"),
+        "{said}"
+    );
     other.cells.clear();
     put(&other);
     let (code, said) = check();
@@ -138,9 +148,9 @@ fn results_are_restamped_if_their_numbers_come_out_again() {
     let out = folder.path().to_str().unwrap();
     let output = bench(&["experiments/sandman/t2.toml", "--smoke", "--out", out]);
     assert!(output.status.success(), "{}", said(&output));
-    let (plain, packed) = (folder.path().join("t2.csv"), folder.path().join("t2.csv.zst"));
-    let today = pilotlight_lab::results::Results::read(&packed).unwrap();
-    let put = |results: &pilotlight_lab::results::Results| pilotlight_lab::journal::put(&plain, results).unwrap();
+    let (plain, packed) = (folder.path().join("t2/values.csv"), folder.path().join("t2/values.csv.zst"));
+    let today = pilotlight_results::values::Results::read(&packed).unwrap();
+    let put = |results: &pilotlight_results::values::Results| pilotlight_results::values::put(&plain, results).unwrap();
     let restamp = || {
         let program = Command::new(env!("CARGO_BIN_EXE_pilotlab"))
             .args(["check", "results", out, "--restamp", "--share", "1%"])
@@ -154,7 +164,7 @@ fn results_are_restamped_if_their_numbers_come_out_again() {
     put(&stale);
     let (code, text) = restamp();
     assert!(code == Some(0) && text.contains("restamped") && text.contains(" 0 differ"), "{code:?} {text}");
-    assert_eq!(pilotlight_lab::results::Results::read(&packed).unwrap(), today);
+    assert_eq!(pilotlight_results::values::Results::read(&packed).unwrap(), today);
 
     let cell = stale.cells.keys().next().unwrap().clone();
     for (_, run) in stale.runs.iter_mut().filter(|(key, _)| key.cell() == cell) {
@@ -163,5 +173,5 @@ fn results_are_restamped_if_their_numbers_come_out_again() {
     put(&stale);
     let (code, text) = restamp();
     assert!(code == Some(1) && text.contains("DIFFERS") && text.contains("no file is written"), "{code:?} {text}");
-    assert_eq!(pilotlight_lab::results::Results::read(&packed).unwrap(), stale);
+    assert_eq!(pilotlight_results::values::Results::read(&packed).unwrap(), stale);
 }

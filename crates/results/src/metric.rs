@@ -4,6 +4,9 @@
 //! behind it the moment (`iops@12ms`). What rests on a model says so: `cpu_modelled_generic_power_w`. *Table.* [`TABLE`] has every name that
 //! this project gives, with placeholders; a tool may have columns of its own beside.
 
+/// What says that the plant could not keep up. It is the last metric of every run of a simulated server.
+pub const SATURATED: &str = "saturated";
+
 /// Whether more of something is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
@@ -230,7 +233,7 @@ pub fn scope(name: &str) -> Option<&'static str> {
 /// `cpu_power_w` of `cpu_modelled_generic_power_w`: what follows the model begins with one of a few words, or ends the name.
 fn without_model(name: &str) -> Option<String> {
     let (before, after) = name.split_once("_modelled_")?;
-    let rest = ["_power_w", "_energy_j"].into_iter().find(|rest| after.ends_with(rest)).unwrap_or("");
+    let rest = ["_power_w", "_energy_j", "_share_percent"].into_iter().find(|rest| after.ends_with(rest)).unwrap_or("");
     Some(format!("{before}{rest}"))
 }
 

@@ -15,6 +15,7 @@ mod pair;
 #[cfg(test)]
 mod tests;
 
+use pilotlight_results::metric::{self, Better};
 use pilotlight_stats::Estimate;
 use pilotlight_stats::compare::holm;
 use serde::Serialize;
@@ -90,6 +91,8 @@ pub struct Pair {
     pub p_equivalent: Option<f64>,
     /// In a word.
     pub verdict: Verdict,
+    /// Whether a difference that is shown is for the better; `None` where that depends on the question.
+    pub is_better: Option<bool>,
     /// Whether the difference is within the margin; where a margin was asked for.
     pub within: Option<bool>,
 }
@@ -274,6 +277,10 @@ fn usual(a: &Given, b: &Given) -> Vec<String> {
     let is_counted = |given: &Given| shown::FAMILIES.iter().any(|family| shown::is_counted(&given.results, family));
     let mut keys = if is_counted(a) && is_counted(b) { Vec::new() } else { shown::byte_keys() };
     keys.extend(shown::main_keys());
+    let of_phases = a.results.metrics.iter().map(|about| &about.key).filter(|key| key.contains('.'));
+    let of_phases: Vec<String> =
+        of_phases.filter(|key| keys.iter().any(|main| main == metric::bare(key))).cloned().collect();
+    keys.extend(of_phases);
     keys.retain(|key| is_there(key));
     if keys.is_empty() {
         keys = shown::shown(&a.results).into_iter().map(shown::plain).filter(|key| is_there(key)).collect();
@@ -330,6 +337,16 @@ fn correct(pairs: &mut [Pair]) {
         pairs[at].p_equivalent = Some(p);
     }
     pairs.iter_mut().for_each(pair::judge);
+    pairs.iter_mut().for_each(|pair| pair.is_better = is_better(pair));
+}
+
+fn is_better(pair: &Pair) -> Option<bool> {
+    let better = metric::find(&pair.metric)?.better?;
+    match pair.verdict {
+        Verdict::Higher => Some(better == Better::Higher),
+        Verdict::Lower => Some(better == Better::Lower),
+        _ => None,
+    }
 }
 
 fn differing(a: &Given, b: &Given) -> Vec<(String, String, String)> {

@@ -27,6 +27,7 @@ pub(super) fn pair(a: &[f64], b: &[f64], margin: Option<f64>) -> Option<Pair> {
         p_holm: None,
         p_equivalent: equivalent,
         verdict: if single { Verdict::OneRepeat } else { Verdict::NoSpread },
+        is_better: None,
         within: None,
     })
 }

@@ -65,6 +65,7 @@ pub fn of_run(run: &Run, taken: &Taken, baseline: Option<&Baseline>) -> Vec<Metr
         metrics.extend(system::per_cpu_time(&run.sensed, bytes_per_s, operations_per_s));
     }
     metrics.extend(run.record.extra.iter().map(|(key, value)| of_tool(key, *value)));
+    metrics.extend(scope::shares(&scopes));
     metrics
 }
 
@@ -223,7 +224,7 @@ fn of_class(class: &Class) -> Vec<Metric> {
 }
 
 /// A name as part of a column.
-fn tidy(name: &str) -> String {
+pub(crate) fn tidy(name: &str) -> String {
     let word = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
     name.chars().map(word).collect()
 }

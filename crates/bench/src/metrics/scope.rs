@@ -122,6 +122,26 @@ impl Scope {
     }
 }
 
+/// The shares of CPU and SSD in the system's power, where both are known.
+#[must_use]
+pub fn shares(scopes: &[Scope]) -> Vec<Metric> {
+    let whole = |name: &str| scopes.iter().find(|scope| scope.name == name && !scope.above_idle);
+    let Some((system, system_w)) = whole("system").and_then(|scope| Some((scope, scope.watts.as_ref().ok()?))) else {
+        return Vec::new();
+    };
+    let share = |name: &str| {
+        let scope = whole(name)?;
+        let share = Ok(100.0 * scope.watts.as_ref().ok()? / system_w);
+        let metric = Metric::new(
+            format!("{}_share_percent", scope.subject()),
+            format!("share of the system's power, {}", scope.words()),
+            share,
+        );
+        Some(Metric { modelled: scope.is_modelled() || system.is_modelled(), ..metric })
+    };
+    ["cpu", "ssd"].into_iter().filter_map(share).collect()
+}
+
 /// Power and energy of every domain by its own name, whatever group it is in.
 #[must_use]
 pub fn domains(sensed: &Sensed, window_ns: u64) -> Vec<Metric> {

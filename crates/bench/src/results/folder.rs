@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use pilotlight_report::output;
+use pilotlight_results::values;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -30,10 +31,18 @@ impl Folder {
     /// # Errors
     /// If it holds another run or anything else, or cannot be made.
     pub fn open(&self, plan: &Plan) -> Result<bool, FolderError> {
+        self.open_over(plan, &[])
+    }
+
+    /// As [`Folder::open`], where these files may lie there alone: they are made again.
+    ///
+    /// # Errors
+    /// As [`Folder::open`].
+    pub fn open_over(&self, plan: &Plan, made_again: &[&str]) -> Result<bool, FolderError> {
         let made = std::fs::create_dir_all(&self.root);
         made.map_err(|source| FolderError::file(&self.root, source))?;
         if !self.plan().exists() {
-            return self.expect_empty().map(|()| false);
+            return self.expect_empty(made_again).map(|()| false);
         }
         let before: Plan = self.load(&self.plan())?;
         if before.hash == plan.hash {
@@ -43,12 +52,14 @@ impl Folder {
     }
 
     /// A run makes, overwrites and removes files here: it must not find any but those of a run that was killed at its very start.
-    fn expect_empty(&self) -> Result<(), FolderError> {
+    fn expect_empty(&self, made_again: &[&str]) -> Result<(), FolderError> {
         let entries = std::fs::read_dir(&self.root).map_err(|error| FolderError::file(&self.root, error))?;
         let mut names: Vec<String> =
             entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
-        let is_ours = |name: &String| BEGUN.contains(&name.strip_suffix(".new").unwrap_or(name));
+        let is_ours = |name: &String| {
+            BEGUN.contains(&name.strip_suffix(".new").unwrap_or(name)) || made_again.contains(&name.as_str())
+        };
         match names.into_iter().find(|name| !is_ours(name)) {
             Some(found) => Err(FolderError::NotARun { path: self.root.clone(), found }),
             None => Ok(()),
@@ -107,6 +118,12 @@ impl Folder {
     #[must_use]
     pub fn raw(&self, of: &str) -> PathBuf {
         self.root.join("raw").join(of)
+    }
+
+    /// The numbers of all runs, in the layout of every experiment.
+    #[must_use]
+    pub fn values(&self) -> PathBuf {
+        self.root.join(values::FILE)
     }
 
     /// Results.

@@ -5,7 +5,9 @@ pub mod environment;
 pub mod folder;
 pub mod journal;
 pub mod samples;
+pub mod simulated;
 pub mod summary;
+pub mod values;
 
 use std::path::{Path, PathBuf};
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use pilotlight_report::{Cell, Column, Kind, Table};
+use pilotlight_results::values::Schema;
 use pilotlight_stats::{CONFIDENCE, mean};
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,8 @@ use pilotlight_workloads::{Point, Value};
 /// What came out of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Results {
+    /// The version of the folder's layout.
+    pub schema: Schema,
     /// The experiment's title.
     pub title: String,
     /// Names what was asked.
@@ -382,6 +385,16 @@ mod tests {
         let said: Vec<&String> = notes.iter().filter(|note| note.starts_with("metrics: ")).collect();
         assert_eq!(said.len(), 1, "{notes:?}");
         assert!(said[0].contains("did you mean ssd_power_w?"), "{said:?}");
+    }
+
+    #[test]
+    fn results_of_another_layout_are_refused() {
+        let text = serde_json::to_string(&half_measured()).unwrap();
+        assert_eq!(serde_json::from_str::<Results>(&text).unwrap(), half_measured());
+        let refused = |text: String| serde_json::from_str::<Results>(&text).unwrap_err().to_string();
+        let other = refused(text.replace("\"schema\":2", "\"schema\":3"));
+        assert!(other.contains("schema version 3, and this program reads 2"), "{other}");
+        assert!(refused(text.replace("\"schema\":2,", "")).contains("missing field `schema`"));
     }
 
     #[test]

@@ -5,9 +5,12 @@
 //! labelled as modelled by whoever computes the machine. Sensors that the experiment lists are not looked for: the machine brings its own.
 //! Samples are kept of the first repeat of each point.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use pilotlight_actuators::Machine;
+use pilotlight_results::fingerprint::Fingerprint;
+use pilotlight_results::values::{self, About, Cell};
 use pilotlight_sensors::energy::Window;
 use pilotlight_sensors::{Domain, Recording};
 
@@ -21,7 +24,7 @@ use crate::results::environment::Environment;
 use crate::results::folder::name_of;
 use crate::results::journal::Journal;
 use crate::results::samples::{self, Format};
-use crate::results::summary::{self, Results, setting};
+use crate::results::summary::{Results, setting};
 use pilotlight_workloads::record::Record;
 use pilotlight_workloads::{Place, Point, Problem, Stage};
 
@@ -32,6 +35,15 @@ pub trait Computed {
 
     /// What readers of the results must know, such as its name and hash, and that nothing was measured.
     fn notes(&self) -> Vec<String>;
+
+    /// What its results say of themselves.
+    fn about(&self) -> About;
+
+    /// Names the values that a measurement depends on.
+    ///
+    /// # Errors
+    /// As [`Computed::measure`].
+    fn fingerprint(&self, ask: &Ask<'_>) -> Result<Fingerprint, Problem>;
 
     /// Domains of its sensors, with the sensor's name.
     fn domains(&self) -> Vec<(String, Domain)>;
@@ -91,7 +103,9 @@ pub fn run(
     watch: &mut dyn FnMut(Event),
 ) -> Result<Results, RunError> {
     let senses = Senses { domains: computed.domains(), ..Senses::default() };
-    if !folder.open(plan)? {
+    // Numbers of an earlier run of it, as they are committed, come out again.
+    let numbers = format!("{}{}", values::FILE, values::PACKED);
+    if !folder.open_over(plan, &[&numbers])? {
         folder.save(&folder.environment(), &computed.environment())?;
         folder.save(&folder.sensors(), &senses)?;
         folder.write(&folder.experiment(), &loaded.table.to_string())?;
@@ -103,8 +117,22 @@ pub fn run(
     let results = runner.results(&taken, outcome.is_ok());
     folder.save(&folder.results(), &results)?;
     folder.write(&folder.table(), &results.table().csv(&results.notes))?;
+    let cells = cells(loaded, plan, runner.computed);
+    crate::results::values::write(folder, &runner.computed.about(), cells?, (plan, &runner.journal.finished, &taken))?;
     crate::report::write(folder.root())?;
     outcome.map(|()| results)
+}
+
+/// The cells of an experiment on a machine, each with what names its values in its first repeat.
+///
+/// # Errors
+/// As [`asked`].
+pub fn cells(loaded: &Loaded, plan: &Plan, computed: &dyn Computed) -> Result<BTreeMap<Cell, Fingerprint>, RunError> {
+    let about = computed.about();
+    let one = |point: &Point, ask: &Ask<'_>| {
+        Ok((crate::results::values::cell(plan, point, &about), computed.fingerprint(ask)?))
+    };
+    Ok(asked(loaded, plan, one)?.into_iter().collect())
 }
 
 /// What a machine is asked at each point in its first repeat; `answer` is told the point too.
@@ -209,14 +237,4 @@ impl Runner<'_> {
         let results = Results::of(self.plan, &self.journal.finished, taken, self.computed.notes());
         Results { complete, ..results }
     }
-}
-
-/// Every metric of every finished measurement of a folder.
-///
-/// # Errors
-/// If its journal cannot be read.
-pub fn metrics(folder: &Folder, taken: &Taken) -> Result<Vec<(Run, Vec<crate::metrics::Metric>)>, RunError> {
-    let finished = crate::results::journal::Finished::read(&folder.journal())?;
-    let of = |run: &Run| (run.clone(), summary::metrics_of(run, &finished, taken));
-    Ok(finished.runs.values().map(of).collect())
 }

@@ -27,6 +27,7 @@ use pilotlight_actuators::Changes;
 use pilotlight_actuators::changes::Error as ChangeError;
 use pilotlight_actuators::machine::KeyError;
 use pilotlight_input::ReadError;
+use pilotlight_results::values::About;
 use pilotlight_sensors::clock::now_ns;
 use pilotlight_sensors::sampler::{Failure, StartError};
 use pilotlight_sensors::{Missing as MissingSensor, Roots};
@@ -46,7 +47,7 @@ use crate::results::environment::Environment;
 use crate::results::journal::Journal;
 use crate::results::samples::Format;
 use crate::results::summary::{self, Results};
-use crate::results::{Folder, FolderError};
+use crate::results::{Folder, FolderError, values};
 use crate::study::ran::Tried;
 use pilotlight_workloads::Mechanism;
 use pilotlight_workloads::record::Tool;
@@ -158,6 +159,9 @@ pub fn run(
     settings.folder.save(&settings.folder.results(), &results)?;
     let notes = results.notes.clone();
     settings.folder.write(&settings.folder.table(), &results.table().csv(&notes))?;
+    let about = about(plan, &settings.folder.load::<Environment>(&settings.folder.environment())?.host);
+    let numbers = (plan, &runner.journal.finished, &runner.taken);
+    values::write(&settings.folder, &about, BTreeMap::new(), numbers)?;
     crate::report::write(settings.folder.root())?;
     outcome.map(|()| results)
 }
@@ -515,6 +519,14 @@ impl<'a> Runner<'a> {
         let complete = complete && self.failed.is_empty();
         Results { complete, ..Results::of(self.plan, &self.journal.finished, &self.taken, notes) }
     }
+}
+
+/// What measured results say of themselves.
+fn about(plan: &Plan, host: &str) -> About {
+    let word = |text: &str| text.replace(|c: char| c.is_whitespace() || c == ',', "-");
+    let host = if host.is_empty() { "unknown".to_owned() } else { word(host) };
+    let hash = plan.hash.chars().take(10).collect();
+    About { experiment: word(&plan.title), host, hash, ..About::default() }
 }
 
 /// Writes what a reader needs to understand or repeat the run.

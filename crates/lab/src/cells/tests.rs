@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::*;
 use crate::experiment::{LoadError, Request, load_text};
-use crate::results::{About, Run, Value as Number};
 use crate::stale::variants_of;
+use pilotlight_results::values::{About, Run, Value as Number};
 
 const TEXT: &str = r#"
     name = "t"

@@ -13,13 +13,13 @@ use toml::Table;
 pub use points::{Coordinate, Point, PointsError, expand};
 pub use schema::Experiment;
 
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint;
 use crate::fingerprint::contents::Contents;
 use crate::fitted::fitted;
 use crate::machine::{MachineError, MachineFiles};
 use crate::matrix::Fitted;
-use crate::results::{About, Asked};
 use pilotlight_input::file::{self as read, ReadError};
+use pilotlight_results::values::{About, Asked};
 use pilotlight_sim::ssd::SsdModel;
 
 /// An experiment with everything that its runs need.
@@ -58,6 +58,7 @@ impl Bench {
     pub fn about(&self) -> About {
         About {
             experiment: self.experiment.name.clone(),
+            host: String::new(),
             profile: self.machine.name.clone(),
             hash: self.hash.clone(),
             file: self.file.clone(),
@@ -142,7 +143,7 @@ fn load_table(name: &str, mut table: Table, request: &Request, files: &Files<'_>
     let drives = drives(files, &points)?;
     let contents = contents(&points)?;
     let models: Vec<&SsdModel> = drives.iter().map(|(_, model)| model).collect();
-    let hash = Fingerprint::of(&(Fingerprint::of(&machine.machine(&[])?), models)).to_string();
+    let hash = fingerprint::of(&(fingerprint::of(&machine.machine(&[])?), models)).to_string();
     let asked = Asked { set: request.set.clone(), smoke: request.smoke };
     let (file, fitted) = (name.to_owned(), Fitted::new());
     Ok(Bench { experiment, points, machine, drives, contents, hash, fitted, file, asked })

@@ -23,43 +23,16 @@ pub mod contents;
 mod machine;
 pub mod scenario;
 
-use std::fmt;
-use std::str::FromStr;
-
 use sha2::{Digest as _, Sha256};
 
-/// Hexadecimal digits of a fingerprint.
-pub const DIGITS: usize = 10;
+pub use pilotlight_results::fingerprint::{DIGITS, Fingerprint};
 
-/// Names the values that a run depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Fingerprint(u64);
-
-impl Fingerprint {
-    /// Of these values.
-    pub fn of(values: &(impl Encode + ?Sized)) -> Self {
-        let mut out = Values(Sha256::new());
-        values.encode(&mut out);
-        let digest = out.0.finalize();
-        let number = digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
-        Self(number >> (64 - 4 * DIGITS))
-    }
-}
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:0DIGITS$x}", self.0)
-    }
-}
-
-impl FromStr for Fingerprint {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        if text.len() != DIGITS {
-            return Err(());
-        }
-        u64::from_str_radix(text, 16).map(Self).map_err(|_| ())
-    }
+/// The fingerprint of these values.
+pub fn of(values: &(impl Encode + ?Sized)) -> Fingerprint {
+    let mut out = Values(Sha256::new());
+    values.encode(&mut out);
+    let digest = out.0.finalize();
+    Fingerprint::new(digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
 /// Where values are written to.
@@ -144,7 +117,7 @@ impl Encode for String {
 
 impl Encode for Fingerprint {
     fn encode(&self, out: &mut Values) {
-        self.0.encode(out);
+        self.number().encode(out);
     }
 }
 

@@ -32,7 +32,7 @@ pub fn of_point(
     let drives = scenario::drives(experiment, models)?;
     let workload = scenario::workload(experiment, cores.threads, drives.len())?;
     let trace = experiment.trace.as_ref().map(|trace| contents.of(trace));
-    Ok(Fingerprint::of(&Asked { experiment, policy, cores, drives, connections: workload.connections, trace }))
+    Ok(super::of(&Asked { experiment, policy, cores, drives, connections: workload.connections, trace }))
 }
 
 struct Asked<'a> {

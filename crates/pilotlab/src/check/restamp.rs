@@ -14,9 +14,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use pilotlight_lab::cells::Cells;
 use pilotlight_lab::recheck;
-use pilotlight_lab::results::{self, Results};
 use pilotlight_lab::sweep::{self, Sweep};
-use pilotlight_lab::{journal, parallel, stale as lab_stale};
+use pilotlight_lab::{parallel, stale as lab_stale};
+use pilotlight_results::values::{self, Results};
 
 use super::{Committed, ResultsArgs, below};
 use crate::console;
@@ -37,7 +37,7 @@ pub(super) fn run(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<E
     let mut doubtful = Vec::new();
     for path in below(&args.folder)? {
         let results = Results::read(&path)?;
-        if stale::is_of_host(&results.about, home) {
+        if results.about.is_measured() || stale::is_of_host(&results.about, home) {
             continue;
         }
         doubtful.extend(changed(&path, &results, home).with_context(|| path.display().to_string())?);
@@ -52,8 +52,8 @@ pub(super) fn run(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<E
     }
     for Doubtful { file, stamped } in &doubtful {
         let path = file.path.display().to_string();
-        let place = path.strip_suffix(results::PACKED).unwrap_or(&path);
-        journal::put(Path::new(place), stamped)?;
+        let place = path.strip_suffix(values::PACKED).unwrap_or(&path);
+        values::put(Path::new(place), stamped)?;
         console::line(format_args!(
             "{path}: {} results restamped; {} cells in all",
             file.results.runs.len(),
@@ -74,7 +74,7 @@ fn changed(path: &Path, results: &Results, home: &Path) -> anyhow::Result<Option
         return Ok(None);
     }
     anyhow::ensure!(
-        rows(&results::text(path)?) == rows(&stamped.text()),
+        rows(&values::text(path)?) == rows(&stamped.text()),
         "its rows would not stay the same: run it again"
     );
     let mut doubt = results.clone();

@@ -4,12 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use pilotlight_lab::results::{self, Results};
+use pilotlight_results::values::{self, Results};
 
 /// Where the sentence stands, below the repository.
 const FILE: &str = "crates/pilotlight/src/demo/paper.txt";
 /// Bursts on SANDMAN's machine.
-const EXPERIMENT: &str = "results/fig4.csv";
+const EXPERIMENT: &str = "results/fig4";
 /// The policies of the demo, as the experiment and as the demo name them; the first is what the others are compared with.
 const POLICIES: [(&str, &str); 3] =
     [("spdk-static", "static"), ("linux-interrupt", "interrupt"), ("sandman", "sandman")];
@@ -23,9 +23,7 @@ pub(super) fn file(root: &Path) -> Option<PathBuf> {
 
 /// What is to stand in it.
 pub(super) fn sentence(root: &Path) -> anyhow::Result<String> {
-    let plain = root.join(EXPERIMENT);
-    let packed = PathBuf::from(format!("{}{}", plain.display(), results::PACKED));
-    let path = if plain.exists() { plain } else { packed };
+    let path = values::in_folder(&root.join(EXPERIMENT)).with_context(|| format!("{EXPERIMENT} has no results"))?;
     let results = Results::read(&path).with_context(|| path.display().to_string())?;
     let of = |policy: &str, metric: &str| -> anyhow::Result<f64> {
         let runs = results.runs.iter().filter(|(key, _)| key.policy == policy && key.variant == "default");

@@ -40,7 +40,8 @@ fn power(variant: &str, sandman: f64) -> String {
 /// A folder with a claim, a map and results, in which constants have been moved and drawn.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let header = "# profile=epyc hash=12ab\nexperiment,point,variant,policy,replication,seed,metric,unit,value\n";
+    let header =
+        "# schema=2\n# profile=epyc hash=12ab\nexperiment,point,variant,policy,replication,seed,metric,unit,value\n";
     let mut results = header.to_owned() + &power("default", 420.0);
     results += &power("perturb:poll.loop_ns:+20", 560.0);
     let mut constants = "variant,constant,value\n".to_owned();
@@ -48,13 +49,13 @@ fn folder() -> tempfile::TempDir {
         results += &power(&format!("lhs:{i}/9"), 400.0 + f64::from(10 * i));
         constants += &format!("lhs:{i}/9,poll.loop_ns,{i}\n");
     }
-    std::fs::create_dir_all(folder.path().join("results")).unwrap();
+    std::fs::create_dir_all(folder.path().join("results/fig4")).unwrap();
     std::fs::create_dir_all(folder.path().join("experiments")).unwrap();
     for (file, text) in [
         (CLAIMS, CLAIM),
         (MAP, ROW),
-        ("results/fig4.csv", results.as_str()),
-        ("results/fig4.draws.csv", constants.as_str()),
+        ("results/fig4/values.csv", results.as_str()),
+        ("results/fig4/draws.csv", constants.as_str()),
         (CALIBRATION, "[[constant]]\nkey = 'poll.loop_ns'\nvalue = 1\nsource = 's'\nfitted_on = []\n"),
     ] {
         std::fs::write(folder.path().join(file), text).unwrap();
@@ -167,7 +168,10 @@ fn mistakes_are_named() {
         "[[contradicts]]\nid='sandman-saving'\nbecause='more than that'\ninequality='[sandman-saving] > 41'\n";
     let false_one = refused(MAP, &format!("{ROW}{contradicts}"));
     assert!(false_one.contains("row sandman-saving: inequality") && false_one.contains("does not hold"), "{false_one}");
-    assert!(refused("results/fig4.csv", "experiment\n1\n").contains("fig4.csv, line 2"));
+    let no_row = refused("results/fig4/values.csv", "# schema=2\nexperiment\n1\n");
+    assert!(no_row.contains("fig4/values.csv, line 3"), "{no_row}");
+    let earlier = refused("results/fig4/values.csv", "experiment\n1\n");
+    assert!(earlier.contains("no schema version") && earlier.contains("run the experiment again"), "{earlier}");
     assert!(refused(CALIBRATION, "[[constant]]\n").contains("calibration.toml"));
     let absent = format!("{:#}", ask(folder.path(), &["--results", "nowhere.csv"]).unwrap_err());
     assert!(absent.contains("cannot read nowhere.csv"), "{absent}");

@@ -59,10 +59,6 @@ pub(super) struct LiveArgs {
     /// Run it on the simulated machine of this profile (docs/seeds-machines.md): nothing of this machine is used
     #[arg(long, value_name = "PROFILE", conflicts_with_all = ["resume", "sensor", "dry_run", "program"])]
     simulated: Option<PathBuf>,
-
-    /// Also write the results of --simulated into this folder as `pilotlab claims` reads them
-    #[arg(long, value_name = "DIR", requires = "simulated")]
-    rows: Option<PathBuf>,
 }
 
 impl LiveArgs {
@@ -77,7 +73,6 @@ impl LiveArgs {
             ("--i-may-overwrite", self.i_may_overwrite.is_some()),
             ("--program", self.program.is_some()),
             ("--simulated", self.simulated.is_some()),
-            ("--rows", self.rows.is_some()),
         ])
     }
 }
@@ -232,7 +227,7 @@ fn on_simulated(args: &RunArgs, profile: &Path, file: &Path) -> anyhow::Result<E
     let read = || -> anyhow::Result<_> {
         let (mut loaded, folder) = prepare(args, true)?;
         loaded.experiment.repeats = args.repeats.unwrap_or(loaded.experiment.repeats);
-        Ok((computed::Simulated::load(profile)?, loaded, folder))
+        Ok((computed::Simulated::load(profile, file, &args.set)?, loaded, folder))
     };
     let (mut machine, loaded, folder) = match read() {
         Ok(read) => read,
@@ -252,9 +247,6 @@ fn on_simulated(args: &RunArgs, profile: &Path, file: &Path) -> anyhow::Result<E
         Err(RunError::Stopped(signal)) => return Ok(stopped(signal, &goes_on_there(&folder))),
         outcome => outcome?,
     };
-    if let Some(rows) = &args.live.rows {
-        computed::write_rows(file, &machine, (&loaded, &plan), &folder, rows)?;
-    }
     if args.output.json {
         console::line(serde_json::to_string_pretty(&results)?)?;
     } else {

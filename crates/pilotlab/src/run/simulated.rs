@@ -14,12 +14,11 @@ use clap::Args;
 use pilotlight_lab::audit::{Audited, Auditor};
 use pilotlight_lab::calibration::Calibration;
 use pilotlight_lab::experiment::{self, Bench, Request};
-use pilotlight_lab::journal;
 use pilotlight_lab::matrix::{Fitted, Matrix};
 use pilotlight_lab::oracle;
-use pilotlight_lab::results::Results;
 use pilotlight_lab::sweep::{self, Sweep};
 use pilotlight_lab::variant::{self, Choice, Variant};
+use pilotlight_results::values::{self, Results};
 
 use super::RunArgs;
 use crate::console;
@@ -169,7 +168,7 @@ fn one(args: &RunArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<Ex
 /// Runs what is missing.
 fn swept(args: &RunArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<(Done, Audited)> {
     let sweep = Sweep::new(bench, variants);
-    let place = place(&args.out(), bench, "csv");
+    let place = place(&args.out(), bench);
     make_room(args, &place)?;
     let there = there(&sweep, &place)?;
     let progress = Progress::new(there, workers(args.simulated.workers), args.output.json);
@@ -190,7 +189,7 @@ fn make_room(args: &RunArgs, place: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder).with_context(|| format!("folder {}", folder.display()))?;
     }
     if args.simulated.fresh {
-        journal::forget(place)?;
+        values::forget(place)?;
     }
     Ok(())
 }
@@ -247,7 +246,12 @@ impl RunArgs {
     }
 }
 
-/// The file `NAME.ENDING` in a folder for results.
-fn place(out: &Path, bench: &Bench, ending: &str) -> PathBuf {
-    out.join(format!("{}.{ending}", bench.experiment.name))
+/// The folder of an experiment in a folder for results.
+fn folder(out: &Path, bench: &Bench) -> PathBuf {
+    out.join(&bench.experiment.name)
+}
+
+/// Where its numbers go.
+fn place(out: &Path, bench: &Bench) -> PathBuf {
+    folder(out, bench).join(values::FILE)
 }

@@ -100,3 +100,22 @@ fn a_report_needs_a_whole_folder() {
     let (code, _, why) = said(&["report", folder(root.path(), "a", 1.0).to_str().unwrap()]);
     assert!(code == Some(1) && why.contains(".json"), "{why}");
 }
+
+/// Results of a simulated server are read as those of any experiment; the policy is a parameter.
+#[test]
+fn simulated_results_are_compared_and_have_a_page() {
+    let results = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/fig4");
+    let asked = ["compare", results, "--point", "policy=spdk-static", "--versus", "policy=sandman"];
+    let (code, told, why) = said(&asked);
+    assert_eq!((code, why.as_str()), (Some(0), ""));
+    for (metric, verdict) in [("system_power_w", "lower: better"), ("burst.latency_p99_us", "")] {
+        let line = told.lines().find(|line| line.trim().starts_with(metric));
+        assert!(line.is_some_and(|line| line.contains(verdict)), "{metric} {verdict}: {told}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    let (code, _, why) = said(&["report", results, "--out", page.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{why}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("Figure 4") && page.contains("<svg"), "the figure's own charts");
+}

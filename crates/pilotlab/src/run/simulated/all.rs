@@ -45,7 +45,7 @@ pub(super) fn run(args: &RunArgs, entries: &[Entry]) -> anyhow::Result<ExitCode>
     let mut missing_s = Vec::new();
     let mut seen: Vec<PathBuf> = Vec::new();
     for entry in entries {
-        let place = place(&entry.out, &entry.bench, "csv");
+        let place = place(&entry.out, &entry.bench);
         if !seen.contains(&place) {
             make_room(args, &place)?; // a later pass adds to what an earlier one has left
             seen.push(place.clone());
@@ -60,7 +60,7 @@ pub(super) fn run(args: &RunArgs, entries: &[Entry]) -> anyhow::Result<ExitCode>
         let name = &bench.experiment.name;
         progress.begin(&format!("{pass} {name} ({} of {})", at + 1, entries.len()), sweep.len(), missing_s);
         let auditor = Auditor::new(bench.experiment.seed);
-        let done = sweep_into(args, &sweep, &place(out, bench, "csv"), &auditor, *oracle, &progress)?;
+        let done = sweep_into(args, &sweep, &place(out, bench), &auditor, *oracle, &progress)?;
         audited.add(auditor.audited());
         output::save_all(args, out, bench, variants, &done)?;
     }

@@ -10,7 +10,7 @@ use pilotlight_lab::variant::{self, Variant};
 use pilotlight_report::Column;
 use pilotlight_report::table::short;
 
-use super::{Done, place};
+use super::{Done, folder};
 use crate::console;
 use crate::files;
 use crate::run::RunArgs;
@@ -49,17 +49,19 @@ pub(super) fn save_all(
         "profile": bench.machine.name, "hash": bench.hash, "confidence": 0.95,
         "watts": "modelled", "rows": table.json(), "not_bounded": done.unbounded,
     });
-    files::write(&place(out, bench, "json"), &serde_json::to_vec_pretty(&json)?)?;
+    let folder = folder(out, bench);
+    let results = pilotlight_bench::results::simulated::summary(&done.results);
+    files::write(&folder.join("results.json"), &serde_json::to_vec_pretty(&results)?)?;
     if let Some(draws) = variant::draws(variants) {
-        files::write(&place(out, bench, "draws.csv"), draws.as_bytes())?;
+        files::write(&folder.join("draws.csv"), draws.as_bytes())?;
     }
-    files::write(&place(out, bench, "html"), figure::report(bench, &cells, &done.unbounded).html().as_bytes())?;
+    files::write(&folder.join("report.html"), figure::report(bench, &cells, &done.unbounded).html().as_bytes())?;
     if args.output.parquet {
         let notes = [("profile", &bench.machine.name), ("hash", &bench.hash)];
         let notes = notes.map(|(key, value)| (key.to_owned(), value.clone()));
-        files::write(&place(out, bench, "table.parquet"), &table.parquet(Vec::new(), &notes)?)?;
+        files::write(&folder.join("results.parquet"), &table.parquet(Vec::new(), &notes)?)?;
     } else {
-        files::write(&place(out, bench, "table.csv"), table.csv(&[stamp(bench)]).as_bytes())?;
+        files::write(&folder.join("results.csv"), table.csv(&[stamp(bench)]).as_bytes())?;
     }
     Ok((cells, json))
 }
@@ -90,7 +92,7 @@ fn people(out: &Path, bench: &Bench, cells: &[Cell]) -> String {
         experiment.title,
         stamp(bench),
         bench.points.len(),
-        out.join(format!("{}.*", experiment.name)).display(),
+        folder(out, bench).display(),
     )
 }
 

@@ -117,7 +117,7 @@ fn tell(args: &RunArgs, source: &str, bench: &Bench, cells: &[Cell]) -> anyhow::
 }
 
 fn place(out: &Path) -> String {
-    out.join("trace-file.*").display().to_string()
+    out.join("trace-file").display().to_string()
 }
 
 fn value(cell: &Cell, metric: &str) -> Option<f64> {

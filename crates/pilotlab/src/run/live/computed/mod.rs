@@ -4,7 +4,6 @@
 //! simulator counted becomes what sensors and the workload would have said ([`told`]).
 
 mod asked;
-mod rows;
 mod told;
 
 use std::collections::BTreeMap;
@@ -14,26 +13,37 @@ use pilotlight_actuators::Machine;
 use pilotlight_bench::experiment;
 use pilotlight_bench::plan::Plan;
 use pilotlight_bench::results::environment::Environment;
-use pilotlight_bench::run::computed::{Ask, Computed, Observed};
+use pilotlight_bench::run::computed::{self, Ask, Computed, Observed};
 use pilotlight_lab::cells::Cells;
-use pilotlight_lab::fingerprint::Fingerprint;
+use pilotlight_lab::fingerprint::{self, Fingerprint};
 use pilotlight_lab::host::{self, Host, Load};
-use pilotlight_lab::results::About;
+use pilotlight_results::values::{self, About};
 use pilotlight_sensors::{Domain, Recording};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
 use pilotlight_workloads::Problem;
 
-pub(super) use rows::write as write_rows;
-
 /// A machine of a profile.
 pub(super) struct Simulated {
     host: Host,
+    about: About,
 }
 
 impl Simulated {
-    pub(super) fn load(profile: &Path) -> anyhow::Result<Self> {
-        Ok(Self { host: host::load(profile)? })
+    /// For the experiment of a file, with what is set beside.
+    pub(super) fn load(profile: &Path, file: &Path, set: &[(String, String)]) -> anyhow::Result<Self> {
+        let host = host::load(profile)?;
+        let absolute = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+        let home = pilotlight_lab::experiment::home(&absolute).unwrap_or_default();
+        let about = About {
+            experiment: name_of(file),
+            profile: host.name.clone(),
+            hash: fingerprint::of(&host).to_string(),
+            file: absolute.strip_prefix(&home).unwrap_or(file).display().to_string(),
+            asked: values::Asked { set: set.to_vec(), smoke: false },
+            ..About::default()
+        };
+        Ok(Self { host, about })
     }
 
     pub(super) fn name(&self) -> &str {
@@ -41,20 +51,37 @@ impl Simulated {
     }
 
     /// The fingerprint of its values.
-    pub(super) fn hash(&self) -> String {
-        Fingerprint::of(&self.host).to_string()
+    fn hash(&self) -> &str {
+        &self.about.hash
     }
 }
 
 /// Today's cells of a file of results of such a machine.
 pub(crate) fn today(about: &About, home: &Path) -> anyhow::Result<Cells> {
     let profile = home.join(format!("profiles/{}.toml", about.profile));
-    let loaded = experiment::load(&home.join(&about.file), &experiment::Asked::default())?;
+    let (file, set) = (home.join(&about.file), about.asked.set.clone());
+    let machine = Simulated::load(&profile, &file, &set)?;
+    let loaded = experiment::load(&file, &experiment::Asked { set, ..experiment::Asked::default() })?;
     let plan = Plan::new(&loaded);
-    Ok(Cells::known(rows::cells(&Simulated::load(&profile)?, &loaded, &plan)?))
+    Ok(Cells::known(computed::cells(&loaded, &plan, &machine)?))
+}
+
+/// `completion/paper` of `experiments/completion/paper.toml`.
+fn name_of(file: &Path) -> String {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let folder = file.parent().and_then(Path::file_name).map(|folder| format!("{}/", folder.to_string_lossy()));
+    format!("{}{stem}", folder.unwrap_or_default())
 }
 
 impl Computed for Simulated {
+    fn about(&self) -> About {
+        self.about.clone()
+    }
+
+    fn fingerprint(&self, ask: &Ask<'_>) -> Result<Fingerprint, Problem> {
+        Ok(fingerprint::of(&(&self.host, &asked::load(&self.host, ask)?)))
+    }
+
     fn environment(&self) -> Environment {
         let of = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -62,7 +89,7 @@ impl Computed for Simulated {
         Environment {
             pilotlight: env!("CARGO_PKG_VERSION").into(),
             host: format!("simulated: {}", self.name()),
-            cpu: of(&[("model", "simulated"), ("profile", self.name()), ("profile_hash", &self.hash())]),
+            cpu: of(&[("model", "simulated"), ("profile", self.name()), ("profile_hash", self.hash())]),
             kernel: of(&[("release", "simulated")]),
             ..Environment::default()
         }

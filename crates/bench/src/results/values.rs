@@ -1,0 +1,83 @@
+//! The numbers of all runs in the layout that every experiment has (`pilotlight_results::values`).
+//!
+//! What a paper compares (a mechanism, a scheduler, an engine) is the policy; what else is varied is the point. On a simulated machine
+//! the metrics that the experiment names are kept, without the name of the model in theirs: the first lines name the profile. What was
+//! measured is kept whole.
+
+use std::collections::BTreeMap;
+
+use pilotlight_results::fingerprint::Fingerprint;
+use pilotlight_results::values::{self, About, Cell, RunKey, Value};
+use pilotlight_workloads::Point;
+
+use super::folder::Folder;
+use super::journal::Finished;
+use super::{FolderError, summary};
+use crate::metrics::{Metric, power::Taken, tidy};
+use crate::plan::Plan;
+
+/// What a paper compares, the first that is varied.
+const POLICIES: [&str; 3] = ["mechanism", "machine.scheduler", "ioengine"];
+/// The only variant there is.
+const DEFAULT: &str = "default";
+
+/// Writes them; without a finished run there is no file.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write(
+    folder: &Folder,
+    about: &About,
+    cells: BTreeMap<Cell, Fingerprint>,
+    (plan, finished, taken): (&Plan, &Finished, &Taken),
+) -> Result<(), FolderError> {
+    let mut results = values::Results { about: about.clone(), cells, ..values::Results::default() };
+    for run in finished.runs.values() {
+        let Cell { point, variant, policy } = cell(plan, &run.knobs, about);
+        let key = RunKey { point, variant, policy, replication: run.key.repeat };
+        let values = numbers(plan, &summary::metrics_of(run, finished, taken), about);
+        results.runs.insert(key, values::Run { seed: plan.seed_of(run.key), values });
+    }
+    let path = folder.values();
+    values::put(&path, &results).map_err(|error| FolderError::Damaged { path, why: error.to_string() })
+}
+
+/// What a point is called: the mechanism that the paper compares as policy, and what else is varied.
+#[must_use]
+pub fn cell(plan: &Plan, knobs: &Point, about: &About) -> Cell {
+    let knob = POLICIES.iter().copied().find(|knob| varies(plan, knob));
+    let otherwise = || if about.is_measured() { "measured".to_owned() } else { about.profile.clone() };
+    let policy = knob.and_then(|knob| knobs.get(knob)).map_or_else(otherwise, |value| plain(&value.to_string()));
+    Cell { point: point(plan, knobs, knob), variant: DEFAULT.to_owned(), policy }
+}
+
+fn numbers(plan: &Plan, metrics: &[Metric], about: &About) -> Vec<Value> {
+    let model = format!("_modelled_{}", tidy(&about.profile));
+    let number = |metric: &Metric| {
+        let name = if about.is_measured() { metric.key.clone() } else { metric.key.replace(&model, "") };
+        let is_kept = about.is_measured() || plan.show.is_empty() || plan.show.contains(&name);
+        let unit = if metric.unit.is_empty() { "1" } else { &metric.unit };
+        let value = values::nine_digits(*metric.value.as_ref().ok()?);
+        is_kept.then(|| Value { metric: name, unit: unit.to_owned(), value })
+    };
+    metrics.iter().filter_map(number).collect()
+}
+
+fn varies(plan: &Plan, knob: &str) -> bool {
+    let first = plan.points.first().and_then(|point| point.get(knob));
+    plan.points.iter().any(|point| point.get(knob) != first)
+}
+
+fn point(plan: &Plan, knobs: &Point, policy: Option<&str>) -> String {
+    let shown = |(name, _): &(&String, _)| Some(name.as_str()) != policy && varies(plan, name);
+    let pair = |(name, value): (&String, &pilotlight_workloads::Value)| {
+        format!("{}={}", name.strip_prefix("machine.").unwrap_or(name), plain(&value.to_string()))
+    };
+    let pairs: Vec<String> = knobs.iter().filter(shown).map(pair).collect();
+    if pairs.is_empty() { "-".into() } else { pairs.join(";") }
+}
+
+/// Without what separates fields, points and their values.
+fn plain(value: &str) -> String {
+    value.replace([',', ';', '='], " ")
+}
