@@ -19,12 +19,11 @@ use crate::run::found;
 use crate::stale;
 
 const ABOUT: &str = "\
-Write report.html of a folder of results anew: what came out, what it recommends, every metric over every knob, maps, what power \
+Write report.html of a folder of results again: what came out, what it recommends, every metric over every knob, maps, what power \
 is made of, power and throughput over time, what is missing and why, sensors and machine.
 
-`pilotlab run` writes it at its end; this is for committed results, or of a run that was interrupted. Of policies on a simulated server the \
-page has the charts that their experiment asks for. The page needs \
-neither network nor script.";
+`pilotlab run` writes it at its end; this is for committed results, and for a run that was interrupted. For policies on a \
+simulated server the page has the charts that their experiment asks for. It needs neither network nor script.";
 
 const EXAMPLES: &str = "\
 Examples:
