@@ -1,30 +1,24 @@
-//! Experiments on the simulator: files, sweeps, results, claims.
+//! The instrument: any sensor beside any workload (`pilotlight_workloads`), on a real machine.
 //!
-//! An experiment is a file (`experiments/*.toml`, [`experiment`]). With a machine from its two files ([`machine`]) it expands into
-//! points ([`experiment::points`]), each of which runs under every policy, machine variant ([`variant`]) and seed. [`sweep`]
-//! runs that list on all cores and keeps one file of long rows (`pilotlight_results::values`, [`journal`]); [`summary`] makes values with intervals
-//! of it, and [`figure`] tables and charts. [`matrix`] lists experiments that are run one after the other.
+//! - [`experiment`]: what is asked, as a file. [`plan`]: every point, their order, and how long it takes.
+//! - [`run`]: does it, and leaves nothing behind, whatever happens. Its journal lets an interrupted run go on.
+//! - [`measure`]: a command as it is, without an experiment's file.
+//! - [`metrics`]: what a run's figures add up to. Pure. [`results`]: the folder that holds all of it. [`report`]: a page of it.
+//! - [`study`]: how requests are completed: interrupt or polling; which of them really ran, and which of them wins where.
+//! - [`given`]: a folder of results as it is read again. [`compare`]: two of them, point by point. [`advise`]: what one of them
+//!   recommends. [`shown`]: which metrics count.
 
-pub mod audit;
-pub mod calibration;
-pub mod cells;
-pub mod cost;
+pub mod advise;
+pub mod compare;
 pub mod experiment;
-pub mod figure;
-pub mod fingerprint;
-pub mod fitted;
-pub mod host;
-pub mod inert;
-pub mod journal;
-pub mod machine;
-pub mod matrix;
+pub mod given;
+#[cfg(test)]
+mod made;
+pub mod measure;
 pub mod metrics;
-pub mod oracle;
-pub mod parallel;
-pub mod quantity;
-pub mod recheck;
-pub mod sentinel;
-pub mod stale;
-pub mod summary;
-pub mod sweep;
-pub mod variant;
+pub mod plan;
+pub mod report;
+pub mod results;
+pub mod run;
+pub mod shown;
+pub mod study;

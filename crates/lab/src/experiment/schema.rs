@@ -1,563 +1,273 @@
-//! What stands in an experiment's file (`experiments/*.toml`). Unknown keys are refused; docs/experiments.md tells it to people.
+//! What stands in an experiment's file. Unknown keys are refused; `docs/bench.md` tells it to people.
 
+use std::path::PathBuf;
+
+use pilotlight_actuators::Machine;
+use pilotlight_input::{Size, Time};
+use pilotlight_sensors::Config;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
-
-use pilotlight_input::Parameter;
-
-use crate::quantity::{Depth, Rate, Size, Time};
 
 /// An experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// What results call it.
-    pub name: String,
-    /// The figure or table, with the paper's section.
-    pub figure: String,
-    /// What is shown, in a line.
+    /// What it is about, in a line.
     pub title: String,
     /// More, for the report.
     #[serde(default)]
     pub about: String,
-    /// The machine.
-    pub machine: MachineName,
-    /// Simulated time of a run, warm-up included.
-    pub duration: Time,
-    /// What is not measured at the beginning.
-    pub warm_up: WarmUp,
-    /// Length of an entry of a time series.
-    #[serde(default = "ten_ms")]
-    pub series: Time,
-    /// Runs of each point, each with a seed of its own.
+    /// Unmeasured time at the start of each command; see [`Experiment::warm_up`] for the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_up: Option<Time>,
+    /// Measured time of each command. Only a `command` may do without: it is measured until it ends.
+    #[serde(default)]
+    pub duration: Option<Time>,
+    /// Rest after each measurement.
+    #[serde(default)]
+    pub cool_down: Time,
+    /// Wait after filling and after changing settings, before anything is measured, and before an idle baseline that follows a
+    /// measurement.
+    #[serde(default = "settle")]
+    pub settle: Time,
+    /// How long the idle machine is measured, in each round and for each setting of the machine; `"0s"` if not at all. See
+    /// [`Experiment::idle_baseline`] for the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_baseline: Option<Time>,
+    /// How often each point is measured.
+    #[serde(default = "three")]
     pub repeats: u32,
-    /// The seed of the first repeat.
-    #[serde(default = "one")]
+    /// Decides the order of points and what tools draw.
+    #[serde(default = "one_seed")]
     pub seed: u64,
-    /// What the paper prints of the workload, for whoever checks that; the simulator does not read it.
+    /// Whether power sensors are taken that are not listed.
     #[serde(default)]
-    pub given: Table,
-    /// Keys that `--smoke` sets, by dotted key.
+    pub power_sensors: PowerSensors,
+    /// What is done when a measured command fails.
     #[serde(default)]
-    pub smoke: Table,
-    /// Cores and I/O threads.
-    pub topology: Cores,
-    /// Most power that the server may draw, in watts, for policies that hold a budget.
+    pub on_failure: OnFailure,
+    /// What is worked on; a file in the results' folder if not given.
+    #[serde(default, rename = "target")]
+    pub place: PlaceSpec,
+    /// What is done to the device before anything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub budget_w: Option<u32>,
-    /// How the machine measures itself, for policies that want readings.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sensors: Option<SensorTimes>,
-    /// Drives, in groups of equal ones.
-    #[serde(rename = "drive")]
-    pub drives: Vec<Drives>,
-    /// What hosts ask for, in groups of equal connections.
-    #[serde(default, rename = "workload")]
-    pub workload: Vec<Group>,
-    /// A trace that is replayed, beside the workload.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trace: Option<Trace>,
-    /// What decides.
-    #[serde(rename = "policy")]
-    pub policies: Vec<PolicySpec>,
-    /// What is varied.
-    #[serde(default, rename = "parameter")]
-    pub parameters: Vec<Parameter>,
-    /// Metrics to keep; none named: all.
+    pub precondition: Option<Precondition>,
+    /// What is changed on the machine, and put back.
     #[serde(default)]
+    pub machine: Machine,
+    /// Where the workload may run.
+    #[serde(default)]
+    pub bind: Bind,
+    /// What makes work: `kind`, and the keys of that kind.
+    pub workload: Table,
+    /// What is read.
+    #[serde(default, rename = "sensor")]
+    pub sensors: Vec<SensorSpec>,
+    /// Until when points are repeated, instead of `repeats`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Stop>,
+    /// Keys of metrics that tables and charts show first, before the usual ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<String>,
-    /// What else is kept, and what is drawn.
-    #[serde(default)]
-    pub output: Output,
 }
 
-fn ten_ms() -> Time {
-    Time(10_000_000)
+/// Long enough for a drive's write buffer and for the power states of an idle machine; short beside a measurement.
+fn settle() -> Time {
+    Time(5_000_000_000)
 }
 
-fn one() -> u64 {
+/// The warm-up, where a duration is given and no warm-up: past the start of the workload's processes and the rise of the CPU frequency.
+const WARM_UP: Time = Time(2_000_000_000);
+/// The idle baseline of a round, where none is given: five readings of a sensor with an interval of 1 s (IPMI, Redfish, NVMe).
+const IDLE_BASELINE: Time = Time(5_000_000_000);
+
+impl Experiment {
+    /// Unmeasured time at the start of each command. Default: 2 s where a duration is given; none of a command that is measured until
+    /// it ends, whose energy is that of all its work.
+    #[must_use]
+    pub fn warm_up(&self) -> Time {
+        self.warm_up.unwrap_or(if self.duration.is_some() { WARM_UP } else { Time(0) })
+    }
+
+    /// How long the idle machine is measured in each round. Default: 5 s. Nothing but power above idle reads it: without a sensor that
+    /// reads energy (`has_energy`) it is not measured, whatever is given.
+    #[must_use]
+    pub fn idle_baseline(&self, has_energy: bool) -> Time {
+        if has_energy { self.idle_baseline.unwrap_or(IDLE_BASELINE) } else { Time(0) }
+    }
+}
+
+fn one_seed() -> u64 {
     1
 }
 
-/// The machine that is simulated.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MachineName {
-    /// Its profile: `profiles/NAME.toml`.
-    pub profile: String,
-    /// Constants of the profile and of `calibration.toml` at other values.
-    #[serde(flatten)]
-    pub constants: Table,
-}
-
-/// What is not measured at the beginning of a run: a time such as `"2s"`, or a rule that finds it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Value", into = "Value")]
-pub enum WarmUp {
-    /// So much.
-    Fixed {
-        /// The time.
-        time: Time,
-    },
-    /// What MSER-5 says of a pilot run's power and latency over time, but at least so much.
-    Mser5 {
-        /// The least.
-        least: Time,
-        /// The most; what needs longer is warned of.
-        most: Time,
-    },
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields, tag = "rule")]
-enum WarmUpRule {
-    #[serde(rename = "mser-5")]
-    Mser5 { least: Time, most: Time },
-}
-
-impl TryFrom<Value> for WarmUp {
-    type Error = String;
-    fn try_from(value: Value) -> Result<Self, String> {
-        if value.is_table() {
-            let rule: WarmUpRule = value.try_into().map_err(|error: toml::de::Error| error.message().to_owned())?;
-            let WarmUpRule::Mser5 { least, most } = rule;
-            return Ok(Self::Mser5 { least, most });
-        }
-        Ok(Self::Fixed { time: Time::try_from(value)? })
-    }
-}
-
-impl From<WarmUp> for Value {
-    fn from(warm_up: WarmUp) -> Self {
-        match warm_up {
-            WarmUp::Fixed { time } => Self::String(time.into()),
-            // Times are texts, so there is nothing that TOML cannot hold.
-            WarmUp::Mser5 { least, most } => {
-                Self::try_from(WarmUpRule::Mser5 { least, most }).unwrap_or(Self::Boolean(false))
-            }
-        }
-    }
-}
-
-/// Cores and I/O threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Cores {
-    /// Logical cores.
-    pub cores: u16,
-    /// Whether 0 and 1, 2 and 3, and so on are siblings.
-    pub siblings: bool,
-    /// I/O threads.
-    pub threads: u16,
-}
-
-/// How a machine measures itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SensorTimes {
-    /// Time over which a reading is a mean.
-    pub window: Time,
-    /// Time from its end until the reading is known.
-    pub lag: Time,
-}
-
-/// Equal drives.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Drives {
-    /// The model: `profiles/ssd/NAME.toml`.
-    pub profile: String,
-    /// How many.
-    pub count: u16,
-}
-
-/// Equal connections.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Group {
-    /// How keys address it.
-    pub name: String,
-    /// How many.
-    pub connections: u32,
-    /// The I/O threads that they are dealt to, one after the other.
-    #[serde(default)]
-    pub threads: Selection,
-    /// The drives that each uses.
-    #[serde(default)]
-    pub drives: DriveUse,
-    /// What a request is.
-    pub request: Request,
-    /// Most requests of each connection in progress.
-    pub depth: Depth,
-    /// How due times are spaced.
-    #[serde(default)]
-    pub spacing: Spacing,
-    /// Time between an answer and the next request that it lets go.
-    #[serde(default)]
-    pub think: Time,
-    /// What `%` in a rate is of: requests a second of the whole group.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_iops: Option<f64>,
-    /// Requests of the whole group, all the time; or else `phase`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<Rate>,
-    /// Times with one rate each, repeated.
-    #[serde(default, rename = "phase", skip_serializing_if = "Vec::is_empty")]
-    pub phases: Vec<Phase>,
-    /// What results call requests that have no phase.
-    #[serde(default = "load")]
-    pub label: String,
-}
-
-fn load() -> String {
-    "load".into()
-}
-
-/// A time with one rate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Phase {
-    /// What results call it.
-    pub label: String,
-    /// How long.
-    pub length: Time,
-    /// Requests of the whole group.
-    pub rate: Rate,
-}
-
-/// `"all"`, or `[from, count]`.
+/// Whether sensors are read that are not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Value", into = "Value")]
-pub enum Selection {
-    /// Every one.
-    #[default]
-    All,
-    /// These.
-    Range(u16, u16),
-}
-
-/// The drives that a connection uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Value", into = "Value")]
-pub enum DriveUse {
-    /// `"one"`: one drive; the connections are dealt to drives in equal blocks.
-    #[default]
-    One,
-    /// `"all"`: every drive, each as often as the others.
-    All,
-    /// `[from, count]`: these, each as often as the others.
-    Range(u16, u16),
-}
-
-fn pair(value: &Value) -> Option<(u16, u16)> {
-    let [from, count] = value.as_array()?.as_slice() else { return None };
-    let small = |value: &Value| u16::try_from(value.as_integer()?).ok();
-    Some((small(from)?, small(count).filter(|&count| count > 0)?))
-}
-
-impl TryFrom<Value> for Selection {
-    type Error = String;
-    fn try_from(value: Value) -> Result<Self, String> {
-        if value.as_str() == Some("all") {
-            return Ok(Self::All);
-        }
-        let range = pair(&value).map(|(from, count)| Self::Range(from, count));
-        range.ok_or_else(|| format!("{value} is not \"all\" or [first, count]"))
-    }
-}
-
-impl From<Selection> for Value {
-    fn from(selection: Selection) -> Self {
-        match selection {
-            Selection::All => "all".into(),
-            Selection::Range(from, count) => vec![i64::from(from), i64::from(count)].into(),
-        }
-    }
-}
-
-impl TryFrom<Value> for DriveUse {
-    type Error = String;
-    fn try_from(value: Value) -> Result<Self, String> {
-        match value.as_str() {
-            Some("one") => return Ok(Self::One),
-            Some("all") => return Ok(Self::All),
-            _ => {}
-        }
-        let range = pair(&value).map(|(from, count)| Self::Range(from, count));
-        range.ok_or_else(|| format!("{value} is not \"one\", \"all\" or [first, count]"))
-    }
-}
-
-impl From<DriveUse> for Value {
-    fn from(drives: DriveUse) -> Self {
-        match drives {
-            DriveUse::One => "one".into(),
-            DriveUse::All => "all".into(),
-            DriveUse::Range(from, count) => vec![i64::from(from), i64::from(count)].into(),
-        }
-    }
-}
-
-/// What a request is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", tag = "kind")]
-pub enum Request {
-    /// One read or write.
-    Plain {
-        /// Its size.
-        size: Size,
-        /// Share of writes, 0 to 1.
-        #[serde(default)]
-        writes: f64,
-        /// One after the other on each drive.
-        #[serde(default)]
-        sequential: bool,
-    },
-    /// Steps that follow each other (RAID).
-    Steps {
-        /// The steps.
-        steps: Vec<Step>,
-        /// From host to target.
-        bytes_in: Size,
-        /// From target to host.
-        bytes_out: Size,
-    },
-}
-
-/// A step of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Step {
-    /// Commands that read, each on another drive.
-    #[serde(default)]
-    pub reads: u8,
-    /// Commands that write, each on another drive.
-    #[serde(default)]
-    pub writes: u8,
-    /// Size of each.
-    pub size: Size,
-    /// Parity computed before the step.
-    #[serde(default)]
-    pub parity: Size,
-}
-
-/// How due times are spaced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", tag = "kind")]
-pub enum Spacing {
-    /// At equal distances.
-    Paced,
-    /// Independently of each other.
-    #[default]
-    Poisson,
-    /// Poisson at a rate that changes between a low and a high one.
-    Mmpp {
-        /// High over low rate.
-        ratio: f64,
-        /// Share of time at the high rate.
-        high_share: f64,
-        /// Mean time at the high rate.
-        high: Time,
-    },
-}
-
-/// A trace to replay.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Trace {
-    /// Where requests come from: `surrogate:NAME` (made to published figures) or the path of a file.
-    pub source: String,
-    /// How many volumes, each on a partition of its own.
-    pub volumes: u16,
-    /// Sets of volumes with equal load, each a client (SANDMAN, section 5.6).
-    pub client_sets: u16,
-    /// Threads of each client.
-    pub threads_per_client: u16,
-    /// Most requests of each thread in progress.
-    pub depth: u32,
-    /// Of surrogates: requests a second of all volumes, bursts left out; or `[low, high]`: each seed draws one, evenly over its
-    /// logarithm.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mean_iops: Option<MeanRate>,
-    /// Of files: the format, where it is not to be told from the content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub format: Option<String>,
-    /// Of files: sizes of the volumes, CSV of `device_id,capacity` in bytes (Alibaba's `device_size.csv`); else the end of the
-    /// farthest request is a volume's size.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sizes: Option<String>,
-    /// Of files: a tick of the trace's clock that requests are spread over (Tencent: 1 s).
-    #[serde(default)]
-    pub spread: Time,
-    /// Replays dependently: each thread of a client sends a request when the one before it has been answered and as much time has
-    /// gone by as the trace has between the two, less this, which the one before is assumed to have taken; never before the trace
-    /// does. Without it every request is sent at its time, up to `depth` of each thread in progress (open loop).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dependent: Option<Time>,
-    /// Time in the trace at which the replay begins.
-    #[serde(default)]
-    pub begin: Time,
-    /// How much faster than the trace's own time.
-    #[serde(default = "unity")]
-    pub speed: f64,
-    /// Replays a sample of windows, and estimates the whole; without it, everything is replayed in one go.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sample: Option<Sample>,
-}
-
-/// What the name of a surrogate begins with.
-pub const SURROGATE: &str = "surrogate:";
-
-impl Trace {
-    /// The files that it names: the trace, unless it is a surrogate, and the sizes of its volumes.
-    pub fn files(&self) -> impl Iterator<Item = &str> {
-        let source = Some(self.source.as_str()).filter(|source| !source.starts_with(SURROGATE));
-        source.into_iter().chain(self.sizes.as_deref())
-    }
-}
-
-fn unity() -> f64 {
-    1.0
-}
-
-/// A rate, or a range that one is drawn from.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum MeanRate {
-    /// This, in requests a second.
-    Given(f64),
-    /// Between these.
-    Drawn([f64; 2]),
-}
-
-impl MeanRate {
-    /// Its mean, over draws.
-    #[must_use]
-    pub fn mean(self) -> f64 {
-        match self {
-            Self::Given(rate) => rate,
-            Self::Drawn([low, high]) if low < high => (high - low) / (high / low).ln(),
-            Self::Drawn([low, _]) => low,
-        }
-    }
-}
-
-/// Which windows of a replay are simulated (docs/traces.md).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Sample {
-    /// Windows to draw.
-    pub windows: usize,
-    /// Width of a window; `series` is a multiple of it.
-    pub window: Time,
-    /// What is simulated before each window and not measured, so that the policy is where it would be.
-    pub run_in: Time,
-    /// Strata.
-    #[serde(default = "twelve")]
-    pub strata: usize,
-    /// Most windows in and around bursts that are all simulated, beside those drawn; where there are more, bursts are strata.
-    #[serde(default)]
-    pub around_bursts: usize,
-    /// A replay of no more requests than this, and no longer than `exact_time`, is simulated whole.
-    #[serde(default)]
-    pub exact_requests: u64,
-    /// See `exact_requests`.
-    #[serde(default)]
-    pub exact_time: Time,
-}
-
-fn twelve() -> usize {
-    12
-}
-
-impl Sample {
-    /// The same, as the policy has it.
-    #[must_use]
-    pub fn under(self, policy: &PolicySpec) -> Self {
-        Self { exact_time: policy.exact_time.unwrap_or(self.exact_time), ..self }
-    }
-}
-
-/// A policy with its parameters.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PolicySpec {
-    /// What results call it.
-    pub label: String,
-    /// Its name in the program.
-    pub name: String,
-    /// Its parameters.
-    #[serde(default)]
-    pub settings: Table,
-    /// Cores and I/O threads, where not the experiment's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topology: Option<Cores>,
-    /// As `trace.sample.exact_time`, for a policy under which quiet time takes long to simulate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exact_time: Option<Time>,
-    /// Changes of the machine under this policy, by dotted key.
-    #[serde(default)]
-    pub machine: Table,
-}
-
-/// What is kept and drawn.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Output {
-    /// Metrics to keep over time: `iops`, `system_power_w`, `cores_awake`, `capacity_share`, `moves`.
-    #[serde(default)]
-    pub series: Vec<String>,
-    /// Detection: phases of this label that an I/O thread moved in, soon enough.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub detect: Option<Detect>,
-    /// Charts.
-    #[serde(default, rename = "chart")]
-    pub charts: Vec<Chart>,
-}
-
-/// When a phase counts as detected.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Detect {
-    /// The phases.
-    pub label: String,
-    /// A thread moved within so much of its beginning, in whole entries of the series.
-    pub within: Time,
-}
-
-/// A chart.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Chart {
-    /// What it shows, and where in the paper.
-    pub title: String,
-    /// What kind.
-    pub kind: ChartKind,
-    /// The metric.
-    pub metric: String,
-    /// The parameter along x; for bars without one: the policies.
-    #[serde(default)]
-    pub x: String,
-    /// The parameter along y, for heat maps.
-    #[serde(default)]
-    pub y: String,
-    /// What stands at the y axis.
-    #[serde(default)]
-    pub label: String,
-    /// Whether y is logarithmic.
-    #[serde(default)]
-    pub log_y: bool,
-}
-
-/// Kinds of charts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ChartKind {
-    /// A line for each policy, with its interval.
-    Lines,
-    /// A bar for each policy, in groups.
-    Bars,
-    /// Colours over two axes, a map for each policy.
-    Heat,
-    /// A line over time for each policy.
-    Series,
+pub enum PowerSensors {
+    /// Only those that are listed.
+    Listed,
+    /// Also every one that this machine has, and, if no sensor is listed, the kernel's counters. None of these is needed.
+    #[default]
+    Found,
+}
+
+/// What is done when a measured command fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnFailure {
+    /// The run ends with the reason; it can be resumed.
+    #[default]
+    Stop,
+    /// The point gets no value but the reason, and the run goes on. A resumed run tries it again.
+    GoOn,
+}
+
+/// What is worked on: at most one of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlaceSpec {
+    /// A file that may be made and overwritten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// The size of that file, or of the one in the results' folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// A folder for databases and files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<PathBuf>,
+    /// A block device; everything on it is lost, so the command line must name it as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<PathBuf>,
+    /// The workload needs no place.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nothing: bool,
+}
+
+impl PlaceSpec {
+    /// Whether it is the file in the results' folder.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self { size: self.size, ..Self::default() }
+    }
+}
+
+/// What is done to the device before anything else, as the thesis does (section 5: formatted, then filled).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Precondition {
+    /// Erase it with `nvme format -s 1`.
+    #[serde(default)]
+    pub format: bool,
+    /// Write all of it so often, front to back, with bytes that do not compress.
+    #[serde(default)]
+    pub fill: u32,
+}
+
+/// Where the workload may run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bind {
+    /// CPUs, such as `0-3,8` (`taskset`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<String>,
+    /// The NUMA node whose CPUs and memory are used (`numactl`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa_node: Option<u32>,
+}
+
+/// A sensor, how often it is read, and whether it is needed. In TOML: `sensor = "rapl"` with that sensor's own options, and
+/// `interval` and `optional` beside them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Table", into = "Table")]
+pub struct SensorSpec {
+    /// Which, with its options.
+    pub config: Config,
+    /// How often; as often as there is something new if not given.
+    pub interval: Option<Time>,
+    /// Whether the run goes on without it.
+    pub optional: bool,
+}
+
+/// The keys that every sensor has beside its own.
+#[derive(Default, Serialize, Deserialize)]
+struct Common {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    interval: Option<Time>,
+    #[serde(default)]
+    optional: bool,
+}
+
+impl TryFrom<Table> for SensorSpec {
+    type Error = String;
+
+    fn try_from(mut table: Table) -> Result<Self, String> {
+        let mut common = Table::new();
+        for key in ["interval", "optional"] {
+            common.extend(table.remove(key).map(|value| (key.to_owned(), value)));
+        }
+        let Common { interval, optional } = common.try_into().map_err(|error: toml::de::Error| said(&error))?;
+        let config =
+            pilotlight_input::file::table(table, "").map_err(|error| format!("{}{}", error.place, error.reason))?;
+        Ok(Self { config, interval, optional })
+    }
+}
+
+fn said(error: &toml::de::Error) -> String {
+    error.message().to_owned()
+}
+
+impl From<SensorSpec> for Table {
+    fn from(spec: SensorSpec) -> Self {
+        let mut table = Self::try_from(&spec.config).unwrap_or_default();
+        let common = Common { interval: spec.interval, optional: spec.optional };
+        table.extend(Self::try_from(&common).unwrap_or_default());
+        table
+    }
+}
+
+/// A point is repeated until the interval of a metric is narrow enough.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stop {
+    /// The metric, by its column in `results.csv`, such as `iops`.
+    pub metric: String,
+    /// Half of its 95 % interval, as a share of its mean, such as `"5%"`.
+    pub within: Share,
+    /// So many repeats in any case.
+    #[serde(default = "three")]
+    pub at_least: u32,
+    /// So many at most.
+    #[serde(default = "ten")]
+    pub at_most: u32,
+}
+
+fn three() -> u32 {
+    3
+}
+
+fn ten() -> u32 {
+    10
+}
+
+/// A share, written as `"5%"`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Value", into = "String")]
+pub struct Share(pub f64);
+
+impl TryFrom<Value> for Share {
+    type Error = String;
+
+    fn try_from(value: Value) -> Result<Self, String> {
+        let percent = value.as_str().and_then(|text| text.trim().strip_suffix('%')?.trim_end().parse::<f64>().ok());
+        let share =
+            percent.filter(|percent| percent.is_finite() && *percent > 0.0).map(|percent| Self(percent / 100.0));
+        share.ok_or_else(|| format!("{value} is not a share above zero such as \"5%\""))
+    }
+}
+
+impl From<Share> for String {
+    fn from(Share(share): Share) -> Self {
+        format!("{}%", share * 100.0)
+    }
 }

@@ -1,0 +1,30 @@
+//! Experiments on the simulator: files, sweeps, results, claims.
+//!
+//! An experiment is a file (`experiments/*.toml`, [`experiment`]). With a machine from its two files ([`machine`]) it expands into
+//! points ([`experiment::points`]), each of which runs under every policy, machine variant ([`variant`]) and seed. [`sweep`]
+//! runs that list on all cores and keeps one file of long rows (`pilotlight_results::values`, [`journal`]); [`summary`] makes values with intervals
+//! of it, and [`figure`] tables and charts. [`matrix`] lists experiments that are run one after the other.
+
+pub mod audit;
+pub mod calibration;
+pub mod cells;
+pub mod cost;
+pub mod experiment;
+pub mod figure;
+pub mod fingerprint;
+pub mod fitted;
+pub mod host;
+pub mod inert;
+pub mod journal;
+pub mod machine;
+pub mod matrix;
+pub mod metrics;
+pub mod oracle;
+pub mod parallel;
+pub mod quantity;
+pub mod recheck;
+pub mod sentinel;
+pub mod stale;
+pub mod summary;
+pub mod sweep;
+pub mod variant;
