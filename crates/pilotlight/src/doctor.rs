@@ -31,7 +31,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use pilotlight_target::backend::BackendSpec;
 use pilotlight_target::config::{Limits, ServerConfig};
 use serde_json::json;
 
@@ -132,15 +131,7 @@ fn on_all(machine: &Machine) -> Chosen {
 /// How many namespaces are in files or on drives.
 fn files(config: &ServerConfig) -> u32 {
     let namespaces = config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
-    namespaces.filter(|namespace| is_file(&namespace.backend)).count() as u32
-}
-
-fn is_file(backend: &BackendSpec) -> bool {
-    match backend {
-        BackendSpec::File { .. } => true,
-        BackendSpec::Delay { inner, .. } => is_file(inner),
-        BackendSpec::Memory(_) | BackendSpec::HugePages(_) | BackendSpec::Null(_) => false,
-    }
+    namespaces.filter(|namespace| namespace.backend.path().is_some()).count() as u32
 }
 
 /// The whole report.

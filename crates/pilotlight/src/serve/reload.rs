@@ -15,7 +15,6 @@ mod shrink;
 
 use pilotlight_plant::Goals;
 use pilotlight_target::ServerError;
-use pilotlight_target::backend::BackendSpec;
 use pilotlight_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use tracing::{info, warn};
 
@@ -260,7 +259,7 @@ fn plan_subsystem(plan: &mut Plan, running: &SubsystemConfig, wanted: &Subsystem
 
 fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted: &NamespaceConfig) {
     let same_otherwise = NamespaceConfig { backend: wanted.backend.clone(), ..running.clone() } == *wanted;
-    if !same_otherwise || !is_same_storage(&running.backend, &wanted.backend) {
+    if !same_otherwise || !running.backend.is_same_storage(&wanted.backend) {
         let nsid = running.nsid;
         plan.waiting
             .push(format!("namespace {nsid} of {nqn} is another one now; give it a number of its own, or restart"));
@@ -272,20 +271,6 @@ fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted:
         let written = wanted.backend.size().filter(|_| !in_file);
         let blocks = written.map(|size| size / u64::from(wanted.block_size));
         plan.changes.push(Change::Resize { nqn: nqn.to_owned(), to: wanted.clone(), blocks });
-    }
-}
-
-/// Whether two backends differ in nothing but size.
-fn is_same_storage(a: &BackendSpec, b: &BackendSpec) -> bool {
-    match (a, b) {
-        (BackendSpec::Memory(_), BackendSpec::Memory(_))
-        | (BackendSpec::HugePages(_), BackendSpec::HugePages(_))
-        | (BackendSpec::Null(_), BackendSpec::Null(_)) => true,
-        (BackendSpec::File { path: a, .. }, BackendSpec::File { path: b, .. }) => a == b,
-        (BackendSpec::Delay { delays: a, inner: x }, BackendSpec::Delay { delays: b, inner: y }) => {
-            a == b && is_same_storage(x, y)
-        }
-        _ => false,
     }
 }
 

@@ -105,6 +105,28 @@ impl BackendSpec {
         }
     }
 
+    /// Sets the size in bytes, where one is written.
+    pub fn set_size(&mut self, bytes: u64) {
+        match self {
+            Self::Memory(size) | Self::HugePages(size) | Self::Null(size) => *size = bytes,
+            Self::File { size, .. } => *size = size.map(|_| bytes),
+            Self::Delay { inner, .. } => inner.set_size(bytes),
+        }
+    }
+
+    /// Whether it differs from `other` in its size at most.
+    pub fn is_same_storage(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::File { path: a, .. }, Self::File { path: b, .. }) => a == b,
+            (Self::Delay { delays: a, inner: x }, Self::Delay { delays: b, inner: y }) => a == b && x.is_same_storage(y),
+            (a, b) => {
+                let mut resized = a.clone();
+                b.size().into_iter().for_each(|bytes| resized.set_size(bytes));
+                resized == *b
+            }
+        }
+    }
+
     /// Bytes of memory that it takes when every block has been written.
     pub fn memory(&self) -> u64 {
         match self {

@@ -109,7 +109,7 @@ impl Station {
         info!("namespace {} of {nqn} was resized over the control socket; it has {blocks} blocks", namespace.nsid);
         let bytes = blocks * u64::from(namespace.block_size);
         let notes = outdated(&namespace.backend, bytes);
-        set_size(&mut namespace.backend, bytes);
+        namespace.backend.set_size(bytes);
         state.note_size(nqn, &namespace, Some(blocks));
         let running = state.namespaces(nqn).and_then(|all| all.iter_mut().find(|other| other.nsid == namespace.nsid));
         if let Some(running) = running {
@@ -174,19 +174,6 @@ fn outdated(backend: &BackendSpec, bytes: u64) -> Vec<String> {
         )
     };
     written.map(note).into_iter().collect()
-}
-
-/// Makes a specification say another size, where it says one.
-fn set_size(backend: &mut BackendSpec, bytes: u64) {
-    match backend {
-        BackendSpec::Memory(size) | BackendSpec::HugePages(size) | BackendSpec::Null(size) => *size = bytes,
-        BackendSpec::File { size, .. } => {
-            if let Some(size) = size {
-                *size = bytes;
-            }
-        }
-        BackendSpec::Delay { inner, .. } => set_size(inner, bytes),
-    }
 }
 
 /// What the server refused, with the field that it was about.

@@ -76,6 +76,29 @@ proptest! {
 }
 
 #[test]
+fn the_same_storage_may_have_another_size() {
+    let same = |a: &str, b: &str| {
+        let (a, b): (BackendSpec, BackendSpec) = (a.parse().expect("valid"), b.parse().expect("valid"));
+        a.is_same_storage(&b)
+    };
+    for text in ["mem:SIZE", "mem:SIZE,hugepages", "null:SIZE", "file:x?size=SIZE", "delay:1ms:mem:SIZE"] {
+        let (small, large) = (text.replace("SIZE", "4KiB"), text.replace("SIZE", "8KiB"));
+        assert!(same(&small, &small) && same(&small, &large), "{text}");
+        let mut resized: BackendSpec = small.parse().expect("valid");
+        resized.set_size(8 << 10);
+        assert_eq!(resized, large.parse().expect("valid"));
+    }
+    let mut without: BackendSpec = "file:x".parse().expect("valid");
+    without.set_size(1);
+    assert_eq!(without.size(), None, "none is written");
+    assert!(same("file:x", "file:x?size=8KiB") && same("file:x?size=8KiB", "file:x"));
+    for (a, b) in [("mem:4KiB", "null:4KiB"), ("mem:4KiB", "mem:4KiB,hugepages"), ("file:x", "file:y")] {
+        assert!(!same(a, b) && !same(b, a), "{a} and {b}");
+    }
+    assert!(!same("delay:1ms:mem:4KiB", "delay:2ms:mem:4KiB") && !same("delay:1ms:mem:4KiB", "mem:4KiB"));
+}
+
+#[test]
 fn questions_about_a_specification() {
     let spec = parse("delay:1ms:file:disk?size=8KiB").expect("valid");
     assert_eq!((spec.path(), spec.size(), spec.memory()), (Some(Path::new("disk")), Some(8192), 0));
