@@ -192,7 +192,7 @@ impl Claim {
     /// The figure or table that it belongs to; where none is named, the section.
     #[must_use]
     pub fn figure(&self) -> String {
-        pilotlight_lab::fitted::figure(&self.place)
+        pilotlight_lab::simulated::fitted::figure(&self.place)
     }
 }
 

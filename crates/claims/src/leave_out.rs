@@ -16,9 +16,9 @@ use super::perturb::{Change, assess, changes};
 use super::report::figure_order;
 use super::results::DEFAULT;
 use super::verdict::Verdict;
-use pilotlight_lab::calibration::{Calibration, Constant};
-use pilotlight_lab::fitted;
-use pilotlight_lab::variant::WITHOUT;
+use pilotlight_lab::simulated::calibration::{Calibration, Constant};
+use pilotlight_lab::simulated::fitted;
+use pilotlight_lab::simulated::variant::WITHOUT;
 
 /// A figure of a paper.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -14,7 +14,7 @@ use super::point::{Pattern, Point};
 use super::range::OtherEnd;
 use super::results::{Column, Series, Store};
 use super::saturated;
-use pilotlight_lab::metrics;
+use pilotlight_lab::simulated::metrics;
 
 /// Which values.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -6,7 +6,7 @@ use super::given::Given;
 use super::map::Check;
 use super::shown;
 use super::verdict::Verdict;
-use pilotlight_lab::{experiment, machine};
+use pilotlight_lab::simulated::{experiment, machine};
 
 impl Lab<'_> {
     /// What is taken as given agrees only where something reads it, and a rule where experiments run with what its test sets.
@@ -60,8 +60,8 @@ mod tests {
     use super::super::results::tests::store;
     use super::*;
     use pilotlight_input::dotted;
-    use pilotlight_lab::host;
-    use pilotlight_lab::machine::MachineFiles;
+    use pilotlight_lab::simulated::host;
+    use pilotlight_lab::simulated::machine::MachineFiles;
 
     fn root() -> &'static Path {
         Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::point::{Pattern, Point};
 use super::saturated::grows;
-use pilotlight_lab::variant::{MEMBER, WITHOUT};
+use pilotlight_lab::simulated::variant::{MEMBER, WITHOUT};
 use pilotlight_results::metric::SATURATED;
 
 /// The variant that nothing was changed in.

@@ -7,7 +7,7 @@ use pilotlight_policy::registry::{self, Entry};
 
 use super::check::selections;
 use super::map::Map;
-use pilotlight_lab::experiment::{Experiment, scenario};
+use pilotlight_lab::simulated::experiment::{Experiment, scenario};
 
 /// Parameters that a test sets and that no experiment has: `main_takes_active = false`.
 #[must_use]

@@ -30,7 +30,7 @@ use super::point::Pattern;
 use super::quantity::{Quantity, Selection};
 use super::results::Store;
 use super::verdict::Holds;
-use pilotlight_lab::metrics::COUNTED;
+use pilotlight_lab::simulated::metrics::COUNTED;
 
 /// What a detector that never fires gives, where the claim does not say what is trivial: of events that are there it finds none, and
 /// where there are none it is always right. `None` for metrics of other mechanisms.

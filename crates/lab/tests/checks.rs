@@ -3,11 +3,11 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use pilotlight_lab::audit::Auditor;
-use pilotlight_lab::experiment::{self, Bench, Request};
-use pilotlight_lab::sweep::{Sweep, simulator};
-use pilotlight_lab::variant::{self, Choice, Variant};
-use pilotlight_lab::{figure, oracle, recheck, sentinel, stale, summary};
+use pilotlight_lab::simulated::audit::Auditor;
+use pilotlight_lab::simulated::experiment::{self, Bench, Request};
+use pilotlight_lab::simulated::sweep::{Sweep, simulator};
+use pilotlight_lab::simulated::variant::{self, Choice, Variant};
+use pilotlight_lab::simulated::{figure, oracle, recheck, sentinel, stale, summary};
 use pilotlight_results::values::{self, Results, RunKey};
 
 fn root() -> PathBuf {

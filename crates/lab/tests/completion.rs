@@ -4,14 +4,14 @@
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use pilotlight_bench::experiment::{self, Asked};
-use pilotlight_bench::given::Given;
-use pilotlight_bench::plan::Plan;
-use pilotlight_bench::results::samples::Format;
-use pilotlight_bench::results::{Folder, Results};
-use pilotlight_bench::run::{self, Senses, Settings, StopFlag};
-use pilotlight_bench::study::map::{Question, maps};
 use pilotlight_input::{Merged, file as read};
+use pilotlight_lab::experiment::{self, Asked};
+use pilotlight_lab::given::Given;
+use pilotlight_lab::plan::Plan;
+use pilotlight_lab::results::samples::Format;
+use pilotlight_lab::results::{Folder, Results};
+use pilotlight_lab::run::{self, Senses, Settings, StopFlag};
+use pilotlight_lab::study::map::{Question, maps};
 use pilotlight_sensors::Roots;
 
 /// Three mechanisms with one job, and a file on a disk.

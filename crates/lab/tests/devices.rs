@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pilotlight_actuators::{Change, Changes};
-use pilotlight_bench::experiment::{self, Asked};
-use pilotlight_bench::plan::Plan;
-use pilotlight_bench::results::samples::Format;
-use pilotlight_bench::results::{Folder, Results};
-use pilotlight_bench::run::{self, RunError, Senses, Settings, StopFlag};
 use pilotlight_input::{Merged, file as read};
+use pilotlight_lab::experiment::{self, Asked};
+use pilotlight_lab::plan::Plan;
+use pilotlight_lab::results::samples::Format;
+use pilotlight_lab::results::{Folder, Results};
+use pilotlight_lab::run::{self, RunError, Senses, Settings, StopFlag};
 use pilotlight_sensors::Roots;
 
 const MIB: u64 = 1 << 20;

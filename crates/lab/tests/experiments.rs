@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use pilotlight_input::file as read;
 use pilotlight_input::include;
-use pilotlight_lab::experiment::schema::Experiment;
-use pilotlight_lab::experiment::{self, Bench, Request, replay, scenario};
+use pilotlight_lab::simulated::experiment::schema::Experiment;
+use pilotlight_lab::simulated::experiment::{self, Bench, Request, replay, scenario};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use pilotlight_lab::host::{self, Host, Load};
+use pilotlight_lab::simulated::host::{self, Host, Load};
 use pilotlight_sim::accountant::Accountant;
 use pilotlight_sim::jobs::{Job, Scheduler, Way};
 use pilotlight_sim::outcome::{JobStretch, Outcome};

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use pilotlight_bench::experiment::{self, Asked};
-use pilotlight_bench::plan::Plan;
-use pilotlight_bench::report;
-use pilotlight_bench::results::samples::Format;
-use pilotlight_bench::results::{Folder, Results};
-use pilotlight_bench::run::{self, Senses, Settings, StopFlag};
 use pilotlight_input::{Merged, file as read, include};
+use pilotlight_lab::experiment::{self, Asked};
+use pilotlight_lab::plan::Plan;
+use pilotlight_lab::report;
+use pilotlight_lab::results::samples::Format;
+use pilotlight_lab::results::{Folder, Results};
+use pilotlight_lab::run::{self, Senses, Settings, StopFlag};
 use pilotlight_sensors::Roots;
 
 /// As `shortened` says it, in seconds.

@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use pilotlight_bench::experiment::{self, Asked, Loaded};
-use pilotlight_bench::plan::Plan;
-use pilotlight_bench::plan::steps::Step;
-use pilotlight_bench::results::journal::Finished;
-use pilotlight_bench::results::samples::Format;
-use pilotlight_bench::results::{Folder, Results};
-use pilotlight_bench::run::{self, Event, RunError, Senses, Settings, StopFlag};
 use pilotlight_input::{Merged, file as read, include};
+use pilotlight_lab::experiment::{self, Asked, Loaded};
+use pilotlight_lab::plan::Plan;
+use pilotlight_lab::plan::steps::Step;
+use pilotlight_lab::results::journal::Finished;
+use pilotlight_lab::results::samples::Format;
+use pilotlight_lab::results::{Folder, Results};
+use pilotlight_lab::run::{self, Event, RunError, Senses, Settings, StopFlag};
 use pilotlight_results::values;
 use pilotlight_sensors::Roots;
 

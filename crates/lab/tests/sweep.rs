@@ -5,11 +5,11 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pilotlight_lab::experiment::{self, Bench, Point, Request};
-use pilotlight_lab::figure;
-use pilotlight_lab::summary;
-use pilotlight_lab::sweep::{Engine, Sweep, simulator};
-use pilotlight_lab::variant::{self, Choice, Variant};
+use pilotlight_lab::simulated::experiment::{self, Bench, Point, Request};
+use pilotlight_lab::simulated::figure;
+use pilotlight_lab::simulated::summary;
+use pilotlight_lab::simulated::sweep::{Engine, Sweep, simulator};
+use pilotlight_lab::simulated::variant::{self, Choice, Variant};
 use pilotlight_results::values::{self, Results, RunKey};
 use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::outcome::{Energy, Outcome, Requests, Stretch};

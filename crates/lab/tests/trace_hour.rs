@@ -4,9 +4,9 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use pilotlight_lab::experiment::{self, Request};
-use pilotlight_lab::sweep::{self, Sweep};
-use pilotlight_lab::variant::{self, Choice};
+use pilotlight_lab::simulated::experiment::{self, Request};
+use pilotlight_lab::simulated::sweep::{self, Sweep};
+use pilotlight_lab::simulated::variant::{self, Choice};
 use pilotlight_results::values::Results;
 
 fn run(smoke: bool) -> (Results, Vec<String>) {

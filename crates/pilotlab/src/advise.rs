@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use pilotlight_bench::advise::{Advice, Best, Outcome, Question, Row, Work, advise};
-use pilotlight_bench::given::Given;
-use pilotlight_bench::study::map::{By, Question as MapQuestion};
 use pilotlight_input::Time;
+use pilotlight_lab::advise::{Advice, Best, Outcome, Question, Row, Work, advise};
+use pilotlight_lab::given::Given;
+use pilotlight_lab::study::map::{By, Question as MapQuestion};
 use pilotlight_report::table::short;
 use pilotlight_stats::Estimate;
 

@@ -35,9 +35,9 @@ use pilotlight_claims::results::Store;
 use pilotlight_claims::uncertainty::{self, Spread};
 use pilotlight_claims::{Report, html};
 use pilotlight_input::include;
-use pilotlight_lab::calibration::Calibration;
-use pilotlight_lab::host;
-use pilotlight_lab::stale as lab_stale;
+use pilotlight_lab::simulated::calibration::Calibration;
+use pilotlight_lab::simulated::host;
+use pilotlight_lab::simulated::stale as lab_stale;
 use pilotlight_results::values::{self, About};
 use serde::Serialize;
 

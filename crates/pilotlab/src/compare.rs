@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use pilotlight_bench::compare::{Comparison, Pair, Question, Side, compare};
-use pilotlight_bench::given::Given;
-use pilotlight_bench::results::FolderError;
+use pilotlight_lab::compare::{Comparison, Pair, Question, Side, compare};
+use pilotlight_lab::given::Given;
+use pilotlight_lab::results::FolderError;
 use pilotlight_report::table::short;
 
 use crate::console;

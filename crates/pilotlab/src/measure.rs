@@ -10,11 +10,11 @@ use anyhow::Context as _;
 use clap::Args;
 use pilotlight_actuators::changes::{Change, Changes, Error as ChangeError, fresh};
 use pilotlight_actuators::{Machine, Roots};
-use pilotlight_bench::experiment;
-use pilotlight_bench::experiment::schema::SensorSpec;
-use pilotlight_bench::measure::{self, Error, Event, Options, Summary, settings, text};
-use pilotlight_bench::run::{self, Senses};
 use pilotlight_input::Time;
+use pilotlight_lab::experiment;
+use pilotlight_lab::experiment::schema::SensorSpec;
+use pilotlight_lab::measure::{self, Error, Event, Options, Summary, settings, text};
+use pilotlight_lab::run::{self, Senses};
 use serde::Deserialize;
 
 use crate::console;

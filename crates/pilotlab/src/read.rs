@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Args;
-use pilotlight_bench::study::device::setting;
 use pilotlight_drive::Roots;
 use pilotlight_host::units;
+use pilotlight_lab::study::device::setting;
 use pilotlight_reader::{Report, Spec, Way};
 use pilotlight_workloads::Mechanism;
 use pilotlight_workloads::mechanism::{Api, Kind};

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use pilotlight_bench::results::Folder;
-use pilotlight_bench::{given, report};
-use pilotlight_lab::experiment::Bench;
-use pilotlight_lab::{figure, stale as lab_stale, summary};
+use pilotlight_lab::results::Folder;
+use pilotlight_lab::simulated::experiment::Bench;
+use pilotlight_lab::simulated::{figure, stale as lab_stale, summary};
+use pilotlight_lab::{given, report};
 use pilotlight_report::Report;
 use pilotlight_results::values;
 

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use pilotlight_bench::measure::text;
-use pilotlight_bench::run::sense::is_power as is_power_sensor;
+use pilotlight_lab::measure::text;
+use pilotlight_lab::run::sense::is_power as is_power_sensor;
 use pilotlight_sensors::catalogue::open_live;
 use pilotlight_sensors::live::{Live, Said, Value};
 use pilotlight_sensors::{Domain, Missing, Part, Roots, Timing, Unit, clock};

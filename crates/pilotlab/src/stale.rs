@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use pilotlight_lab::cells::Cells;
-use pilotlight_lab::fingerprint::Fingerprint;
-use pilotlight_lab::{host, stale};
+use pilotlight_lab::simulated::cells::Cells;
+use pilotlight_lab::simulated::fingerprint::Fingerprint;
+use pilotlight_lab::simulated::{host, stale};
 use pilotlight_results::values::{About, Cell, Results, ResultsError};
 
 use crate::run::live::computed;

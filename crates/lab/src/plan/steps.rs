@@ -1,7 +1,7 @@
 //! The order of steps in a plan: settings, waits, idle baselines and measurements, round by round.
 //!
 //! The runner decides step by step, because points fail, rules stop early and runs are resumed; it asks the same [`Settling`] when to
-//! wait. A plan without failures and rules is run exactly in this order (`crates/bench/tests/run.rs`).
+//! wait. A plan without failures and rules is run exactly in this order (`crates/lab/tests/run.rs`).
 
 use super::{Key, Plan};
 use crate::results::summary::setting;

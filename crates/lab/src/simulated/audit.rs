@@ -11,7 +11,7 @@ use pilotlight_sim::accountant::{Accountant, Violation};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
 
-use crate::sweep;
+use crate::simulated::sweep;
 
 /// Violations that a message shows.
 const SHOWN: usize = 5;

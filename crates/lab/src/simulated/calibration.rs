@@ -259,7 +259,7 @@ fn number(value: &Value) -> Option<f64> {
 mod tests {
     use super::*;
 
-    const COMMITTED: &str = include_str!("../../../calibration.toml");
+    const COMMITTED: &str = include_str!("../../../../calibration.toml");
 
     fn constant(key: &str, rest: &str) -> String {
         format!("[[constant]]\nkey = '{key}'\nsource = 's'\nfitted_on = []\n{rest}\n")
@@ -316,12 +316,12 @@ mod tests {
     /// A name that no claim has would silently calibrate nothing.
     #[test]
     fn what_the_committed_calibrations_name_is_there() {
-        let claims = include_str!("../../../experiments/claims.toml");
+        let claims = include_str!("../../../../experiments/claims.toml");
         let claims: toml::Table = claims.parse().unwrap();
         let is_claim =
             |name: &str| claims["claim"].as_array().unwrap().iter().any(|claim| claim["id"].as_str() == Some(name));
         let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-        let mut all = crate::host::calibrations(&root.join("profiles")).unwrap();
+        let mut all = crate::simulated::host::calibrations(&root.join("profiles")).unwrap();
         all.push((String::new(), Calibration::parse(COMMITTED).unwrap()));
         for (_, calibration) in &all {
             for name in calibration.fitted_on() {

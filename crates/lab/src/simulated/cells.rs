@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use toml::Value;
 
-use crate::experiment::Bench;
-use crate::experiment::schema::PolicySpec;
-use crate::fingerprint::{self, Fingerprint, scenario};
-use crate::oracle;
-use crate::variant::{self, Variant};
+use crate::simulated::experiment::Bench;
+use crate::simulated::experiment::schema::PolicySpec;
+use crate::simulated::fingerprint::{self, Fingerprint, scenario};
+use crate::simulated::oracle;
+use crate::simulated::variant::{self, Variant};
 use pilotlight_results::values::{Cell, Results, RunKey};
 
 /// Today's cells.

@@ -3,8 +3,8 @@
 //! A request costs so much whatever happens, a simulated second so much more for ticks, loops and idle cores. Closed loops have no
 //! rate: they are taken to go as fast as drives, cores and depth let them.
 
-use crate::experiment::schema::{Experiment, Group, MeanRate, PolicySpec, WarmUp};
-use crate::quantity::{Depth, Rate};
+use crate::simulated::experiment::schema::{Experiment, Group, MeanRate, PolicySpec, WarmUp};
+use crate::simulated::quantity::{Depth, Rate};
 
 /// Of a request, in seconds of a core (docs/simulator.md: speed).
 const REQUEST_S: f64 = 0.45e-6;
@@ -88,7 +88,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::experiment::{Request, load};
+    use crate::simulated::experiment::{Request, load};
 
     #[test]
     fn requests_are_rate_times_time() {

@@ -4,9 +4,9 @@ mod charts;
 
 use pilotlight_report::{Block, Cell, Column, Report, Section, Table};
 
-use crate::experiment::Bench;
-use crate::experiment::schema::WarmUp;
-use crate::summary::{self, Measured};
+use crate::simulated::experiment::Bench;
+use crate::simulated::experiment::schema::WarmUp;
+use crate::simulated::summary::{self, Measured};
 
 /// The report of an experiment: its charts, what could not keep up, the clairvoyant limit where it was looked for (with what has
 /// none, a line each), and the summary.
@@ -163,7 +163,7 @@ fn metrics(cells: &[summary::Cell]) -> Vec<(String, String)> {
     let mut metrics: Vec<(String, String)> = Vec::new();
     for value in cells.iter().flat_map(|cell| &cell.values) {
         let known = metrics.iter().any(|(metric, _)| *metric == value.metric);
-        if !known && !value.metric.contains('@') && value.metric != crate::metrics::SATURATED {
+        if !known && !value.metric.contains('@') && value.metric != crate::simulated::metrics::SATURATED {
             metrics.push((value.metric.clone(), unit(&value.metric, &value.unit)));
         }
     }
@@ -177,7 +177,7 @@ fn unit(metric: &str, unit: &str) -> String {
 
 fn axis_column(name: &str, unit: &str, cells: &[summary::Cell]) -> Column {
     let coordinates = || cells.iter().flat_map(|cell| &cell.coordinates).filter(|at| at.parameter == name);
-    let plain = |at: &crate::experiment::Coordinate| at.label.parse::<f64>().is_ok();
+    let plain = |at: &crate::simulated::experiment::Coordinate| at.label.parse::<f64>().is_ok();
     if coordinates().next().is_some() && coordinates().all(plain) {
         Column::number(name, unit)
     } else {
@@ -185,7 +185,7 @@ fn axis_column(name: &str, unit: &str, cells: &[summary::Cell]) -> Column {
     }
 }
 
-fn place(at: &crate::experiment::Coordinate, column: &Column) -> Cell {
+fn place(at: &crate::simulated::experiment::Coordinate, column: &Column) -> Cell {
     match (column.kind, at.value) {
         (pilotlight_report::Kind::Number, Some(value)) => Cell::number(value),
         _ => Cell::text(&at.label),

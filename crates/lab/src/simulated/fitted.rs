@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::calibration::Calibration;
-use crate::experiment::LoadError;
-use crate::matrix::Fitted;
+use crate::simulated::calibration::Calibration;
+use crate::simulated::experiment::LoadError;
+use crate::simulated::matrix::Fitted;
 use pilotlight_input::file::{self as read, ReadError};
 
 /// Where a row is from; the rest of it is the business of `pilotlight_claims`.

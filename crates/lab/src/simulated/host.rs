@@ -1,7 +1,7 @@
 //! A host with one drive: the machine of papers that measure fio's jobs on one Linux host (the energy thesis, the polling paper).
 //!
 //! It is read from two files, what is printed (`profiles/NAME.toml`) and what is free (`profiles/calibration/NAME.toml`), merged as those of
-//! servers are ([`crate::machine`]). A run of jobs on it is a scenario in which every core is scheduled ([`Host::scenario`]). Times are in
+//! servers are ([`crate::simulated::machine`]). A run of jobs on it is a scenario in which every core is scheduled ([`Host::scenario`]). Times are in
 //! nanoseconds, power in microwatts, sizes in bytes. docs/seeds-machines.md says what is modelled and what is not.
 
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ use pilotlight_sim::machine::{
 use pilotlight_sim::scenario::{Scenario, Sensors, Workload};
 use pilotlight_sim::ssd::SsdModel;
 
-use crate::calibration::Calibration;
-use crate::machine::{MachineError, MachineFiles};
+use crate::simulated::calibration::Calibration;
+use crate::simulated::machine::{MachineError, MachineFiles};
 
 /// The folder of free constants, beside the profiles.
 pub const CALIBRATIONS: &str = "calibration";

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pilotlight_stats::inert::{Inert, Measured, inert};
 use toml::Value;
 
-use crate::experiment::schema::{Experiment, PolicySpec};
-use crate::variant::DEFAULT;
+use crate::simulated::experiment::schema::{Experiment, PolicySpec};
+use crate::simulated::variant::DEFAULT;
 use pilotlight_results::values::Results;
 
 /// What results call the policy, as a parameter.
@@ -101,7 +101,7 @@ mod tests {
     }
 
     fn experiment() -> Experiment {
-        let text = include_str!("../../../experiments/sandman/fig3.toml");
+        let text = include_str!("../../../../experiments/sandman/fig3.toml");
         let mut experiment: Experiment = pilotlight_input::file::table(text.parse().unwrap(), "fig3.toml").unwrap();
         experiment.policies = vec![
             policy("label = 'a'\nname = 'sandman'\nsettings = { z = 3 }"),

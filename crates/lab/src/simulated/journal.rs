@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use pilotlight_journal::{Durability, Lock};
 use pilotlight_report::output;
 
-use crate::cells::{Cells, Sorted};
-use crate::machine;
+use crate::simulated::cells::{Cells, Sorted};
+use crate::simulated::machine;
 use pilotlight_results::values::{About, Results, ResultsError, Run, RunKey, put, read, rows};
 
 /// An experiment's place for results: what is there, and where more goes.

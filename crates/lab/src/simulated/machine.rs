@@ -12,7 +12,7 @@ use toml::{Table, Value};
 use pilotlight_sim::machine::Machine;
 use pilotlight_sim::ssd::SsdModelError;
 
-use crate::calibration::{Calibration, CalibrationError};
+use crate::simulated::calibration::{Calibration, CalibrationError};
 use pilotlight_input::dotted;
 use pilotlight_input::file::{self as read, ReadError};
 
@@ -183,8 +183,8 @@ impl MachineFiles {
 mod tests {
     use super::*;
 
-    const PROFILE: &str = include_str!("../../../profiles/sandman-epyc-9454p.toml");
-    const CALIBRATION: &str = include_str!("../../../calibration.toml");
+    const PROFILE: &str = include_str!("../../../../profiles/sandman-epyc-9454p.toml");
+    const CALIBRATION: &str = include_str!("../../../../calibration.toml");
 
     fn message(profile: &str, calibration: &str) -> String {
         MachineFiles::parse(profile, calibration).unwrap_err().to_string()

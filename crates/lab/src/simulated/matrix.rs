@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::experiment::{self, Bench, LoadError, Request};
-use crate::variant::Choice;
+use crate::simulated::experiment::{self, Bench, LoadError, Request};
+use crate::simulated::variant::Choice;
 use pilotlight_input::file::{self as read, ReadError};
 
 /// A list of experiments.

@@ -5,9 +5,9 @@ use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::outcome::{Outcome, Stretch};
 use pilotlight_stats::{CONFIDENCE, Estimate, binomial};
 
-use crate::experiment::replay::Day;
-use crate::experiment::schema::{Cores, Detect, Experiment};
-use crate::variant::{self, Variant};
+use crate::simulated::experiment::replay::Day;
+use crate::simulated::experiment::schema::{Cores, Detect, Experiment};
+use crate::simulated::variant::{self, Variant};
 
 /// A number of a run.
 #[derive(Clone, Debug, PartialEq)]

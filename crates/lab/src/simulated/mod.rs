@@ -1,9 +1,10 @@
-//! Experiments on the simulator: files, sweeps, results, claims.
+//! Policies on a simulated server. Pure: nothing here reads a sensor, starts a program or changes a machine.
 //!
-//! An experiment is a file (`experiments/*.toml`, [`experiment`]). With a machine from its two files ([`machine`]) it expands into
+//! An experiment ([`experiment`]) with a machine from its two files ([`machine`]) expands into
 //! points ([`experiment::points`]), each of which runs under every policy, machine variant ([`variant`]) and seed. [`sweep`]
 //! runs that list on all cores and keeps one file of long rows (`pilotlight_results::values`, [`journal`]); [`summary`] makes values with intervals
-//! of it, and [`figure`] tables and charts. [`matrix`] lists experiments that are run one after the other.
+//! of it, and [`figure`] tables and charts. [`matrix`] lists experiments that are run one after the other. [`host`] is the simulated
+//! machine with one drive that experiments for a real machine run on.
 
 pub mod audit;
 pub mod calibration;

@@ -12,14 +12,14 @@ use pilotlight_sim::machine::Machine;
 use pilotlight_sim::oracle::{Aim, Bracket, States, bracket_of};
 use pilotlight_sim::scenario::Scenario;
 
-use crate::cost;
-use crate::experiment::schema::{Experiment, PolicySpec};
-use crate::journal::Journal;
-use crate::metrics::SATURATED;
-use crate::parallel;
-use crate::quantity::Rate;
-use crate::sweep::Sweep;
-use crate::variant;
+use crate::simulated::cost;
+use crate::simulated::experiment::schema::{Experiment, PolicySpec};
+use crate::simulated::journal::Journal;
+use crate::simulated::metrics::SATURATED;
+use crate::simulated::parallel;
+use crate::simulated::quantity::Rate;
+use crate::simulated::sweep::Sweep;
+use crate::simulated::variant;
 use pilotlight_results::values::{self, Results, ResultsError, Run, RunKey, Value};
 
 /// The variant that brackets stand under.
@@ -135,7 +135,7 @@ fn refusal(experiment: &Experiment, policy: &PolicySpec, run: &Run, most_request
 /// Whether requests wait for answers, so that arrivals under the policy are not quite those under static polling.
 #[must_use]
 pub fn is_closed(experiment: &Experiment) -> bool {
-    let unlimited = |group: &crate::experiment::schema::Group| {
+    let unlimited = |group: &crate::simulated::experiment::schema::Group| {
         let phases = group.phases.iter().map(|phase| phase.rate);
         group.rate.into_iter().chain(phases).any(|rate| rate == Rate::Unlimited)
     };
@@ -222,9 +222,9 @@ mod tests {
 
     #[test]
     fn states_are_those_that_the_policy_has() {
-        let files = crate::machine::MachineFiles::parse(
-            include_str!("../../../profiles/sandman-epyc-9454p.toml"),
-            include_str!("../../../calibration.toml"),
+        let files = crate::simulated::machine::MachineFiles::parse(
+            include_str!("../../../../profiles/sandman-epyc-9454p.toml"),
+            include_str!("../../../../calibration.toml"),
         );
         let mut machine = files.unwrap().machine(&[]).unwrap();
         machine.power.family.kernel_idles_deep = true;

@@ -6,8 +6,8 @@
 
 use std::fmt;
 
-use crate::machine;
-use crate::sweep::{Engine, Sweep, SweepError};
+use crate::simulated::machine;
+use crate::simulated::sweep::{Engine, Sweep, SweepError};
 use pilotlight_results::values::{Cell, Results, Run, RunKey};
 
 /// A run that can be computed again.

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use pilotlight_report::output;
 use serde::Deserialize;
 
-use crate::experiment::{self, Bench, LoadError, Request};
-use crate::sweep::{Engine, Sweep, SweepError};
-use crate::variant::{self, Choice};
+use crate::simulated::experiment::{self, Bench, LoadError, Request};
+use crate::simulated::sweep::{Engine, Sweep, SweepError};
+use crate::simulated::variant::{self, Choice};
 use pilotlight_input::file::{self as read, ReadError};
 use pilotlight_results::values::{Run, RunKey};
 

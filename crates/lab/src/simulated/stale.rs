@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::cells::Cells;
-use crate::experiment::{self, Bench, LoadError, Request};
-use crate::fingerprint::Fingerprint;
-use crate::variant::{self, Choice, Variant};
+use crate::simulated::cells::Cells;
+use crate::simulated::experiment::{self, Bench, LoadError, Request};
+use crate::simulated::fingerprint::Fingerprint;
+use crate::simulated::variant::{self, Choice, Variant};
 use pilotlight_results::values::{About, Cell};
 
 /// Most cells that a message names.

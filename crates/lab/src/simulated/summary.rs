@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use pilotlight_stats::{CONFIDENCE, Estimate, mean};
 
-use crate::experiment::{Coordinate, Point};
-use crate::metrics::{self, COUNTED, SATURATED};
-use crate::oracle;
-use crate::variant;
+use crate::simulated::experiment::{Coordinate, Point};
+use crate::simulated::metrics::{self, COUNTED, SATURATED};
+use crate::simulated::oracle;
+use crate::simulated::variant;
 use pilotlight_results::values::{Results, Run, RunKey};
 
 /// What came out at a point under a policy.
@@ -168,7 +168,7 @@ mod tests {
     fn points() -> Vec<Point> {
         let text = "name='e'\nfigure=''\ntitle=''\nmachine={profile='p'}\nduration='1s'\nwarm_up='0s'\nrepeats=2\n\
             topology={cores=1,siblings=false,threads=1}\ndrive=[]\npolicy=[{label='a',name='static'},{label='b',name='static'}]";
-        crate::experiment::expand(&text.parse().unwrap(), &[], "e").unwrap()
+        crate::simulated::experiment::expand(&text.parse().unwrap(), &[], "e").unwrap()
     }
 
     fn cell(policy: &str) -> Cell {

@@ -20,15 +20,15 @@ use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
 use pilotlight_stats::warmup;
 
-use crate::cells::Cells;
-use crate::cost;
-use crate::experiment::replay::{self, Day, Replays};
-use crate::experiment::schema::{Experiment, PolicySpec, WarmUp};
-use crate::experiment::{Bench, Point, scenario};
-use crate::journal::Journal;
-use crate::metrics::{self, Context};
-use crate::stale;
-use crate::variant::{self, Variant};
+use crate::simulated::cells::Cells;
+use crate::simulated::cost;
+use crate::simulated::experiment::replay::{self, Day, Replays};
+use crate::simulated::experiment::schema::{Experiment, PolicySpec, WarmUp};
+use crate::simulated::experiment::{Bench, Point, scenario};
+use crate::simulated::journal::Journal;
+use crate::simulated::metrics::{self, Context};
+use crate::simulated::stale;
+use crate::simulated::variant::{self, Variant};
 use pilotlight_results::values::{self, About, Results, ResultsError, Run, RunKey, Value};
 
 /// What runs a scenario under a policy, with the requests of a trace if there is one.

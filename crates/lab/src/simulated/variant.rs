@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use toml::Value;
 
-use crate::calibration::{Calibration, CalibrationError};
-use crate::experiment::schema::PolicySpec;
+use crate::simulated::calibration::{Calibration, CalibrationError};
+use crate::simulated::experiment::schema::PolicySpec;
 
 /// A machine with some values changed.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn names_say_what_is_changed() {
-        let calibration = Calibration::parse(include_str!("../../../calibration.toml")).unwrap();
+        let calibration = Calibration::parse(include_str!("../../../../calibration.toml")).unwrap();
         let without = BTreeMap::from([
             ("sandman/Table 1".to_owned(), vec!["power.read_4k_nj".to_owned()]),
             ("sandman/s2.2".to_owned(), vec!["poll.receive_ns".to_owned()]),

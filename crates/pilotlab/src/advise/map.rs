@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use pilotlight_bench::given::Given;
-use pilotlight_bench::results::Results;
-use pilotlight_bench::study::map::{By, Cell, Map, Question, maps};
-use pilotlight_bench::study::ran::summary;
+use pilotlight_lab::given::Given;
+use pilotlight_lab::results::Results;
+use pilotlight_lab::study::map::{By, Cell, Map, Question, maps};
+use pilotlight_lab::study::ran::summary;
 use pilotlight_report::table::short;
 use serde_json::json;
 
@@ -79,7 +79,7 @@ fn text(map: &Map) -> String {
 
 /// The largest margin, with what it is of.
 fn widest(map: &Map) -> String {
-    let wins = map.cells.iter().filter(|cell| cell.p.is_some_and(|p| p <= pilotlight_bench::study::map::LEVEL));
+    let wins = map.cells.iter().filter(|cell| cell.p.is_some_and(|p| p <= pilotlight_lab::study::map::LEVEL));
     let Some(cell) = wins.max_by(|a, b| a.margin_percent.unwrap_or(0.0).total_cmp(&b.margin_percent.unwrap_or(0.0)))
     else {
         return String::new();

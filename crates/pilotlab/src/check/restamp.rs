@@ -12,10 +12,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use pilotlight_lab::cells::Cells;
-use pilotlight_lab::recheck;
-use pilotlight_lab::sweep::{self, Sweep};
-use pilotlight_lab::{parallel, stale as lab_stale};
+use pilotlight_lab::simulated::cells::Cells;
+use pilotlight_lab::simulated::recheck;
+use pilotlight_lab::simulated::sweep::{self, Sweep};
+use pilotlight_lab::simulated::{parallel, stale as lab_stale};
 use pilotlight_results::values::{self, Results};
 
 use super::{Committed, ResultsArgs, below};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pilotlight_lab::{inert, stale as lab_stale};
+use pilotlight_lab::simulated::{inert, stale as lab_stale};
 
 use crate::stale;
 

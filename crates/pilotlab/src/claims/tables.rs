@@ -18,7 +18,7 @@ use pilotlight_claims::perturb::Moved;
 use pilotlight_claims::report::Counts;
 use pilotlight_claims::uncertainty::Spread;
 use pilotlight_claims::verdict::Verdict;
-use pilotlight_lab::calibration::Calibration;
+use pilotlight_lab::simulated::calibration::Calibration;
 
 use super::{Varied, demo};
 use crate::files;

@@ -11,11 +11,11 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use pilotlight_bench::experiment::{self, Asked, Loaded};
-use pilotlight_bench::plan::Plan;
-use pilotlight_bench::results::samples::Format;
-use pilotlight_bench::results::{Folder, Results};
-use pilotlight_bench::run::{self, RunError, Senses, Settings, StopFlag};
+use pilotlight_lab::experiment::{self, Asked, Loaded};
+use pilotlight_lab::plan::Plan;
+use pilotlight_lab::results::samples::Format;
+use pilotlight_lab::results::{Folder, Results};
+use pilotlight_lab::run::{self, RunError, Senses, Settings, StopFlag};
 use pilotlight_sensors::Roots;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -105,7 +105,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         }
     };
     if let (Some(name), Some(file)) = (&loaded.profile, args.file()) {
-        let profile = pilotlight_lab::experiment::home(&file)?.join(format!("profiles/{name}.toml"));
+        let profile = pilotlight_lab::simulated::experiment::home(&file)?.join(format!("profiles/{name}.toml"));
         return on_simulated(args, &profile, &file);
     }
     let (plan, roots) = (Plan::new(&loaded), Roots::default());

@@ -11,13 +11,13 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use pilotlight_lab::audit::{Audited, Auditor};
-use pilotlight_lab::calibration::Calibration;
-use pilotlight_lab::experiment::{self, Bench, Request};
-use pilotlight_lab::matrix::{Fitted, Matrix};
-use pilotlight_lab::oracle;
-use pilotlight_lab::sweep::{self, Sweep};
-use pilotlight_lab::variant::{self, Choice, Variant};
+use pilotlight_lab::simulated::audit::{Audited, Auditor};
+use pilotlight_lab::simulated::calibration::Calibration;
+use pilotlight_lab::simulated::experiment::{self, Bench, Request};
+use pilotlight_lab::simulated::matrix::{Fitted, Matrix};
+use pilotlight_lab::simulated::oracle;
+use pilotlight_lab::simulated::sweep::{self, Sweep};
+use pilotlight_lab::simulated::variant::{self, Choice, Variant};
 use pilotlight_results::values::{self, Results};
 
 use super::RunArgs;
@@ -145,7 +145,7 @@ fn request(args: &RunArgs) -> Request {
 fn fitted(home: &Path) -> anyhow::Result<Fitted> {
     let path = home.join("calibration.toml");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(pilotlight_lab::fitted::fitted(home, &Calibration::parse(&text)?)?)
+    Ok(pilotlight_lab::simulated::fitted::fitted(home, &Calibration::parse(&text)?)?)
 }
 
 /// The list of everything.

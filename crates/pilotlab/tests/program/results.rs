@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use pilotlight_bench::results::Results;
-use pilotlight_bench::results::summary::{About, PointResult, Spread};
+use pilotlight_lab::results::Results;
+use pilotlight_lab::results::summary::{About, PointResult, Spread};
 use pilotlight_workloads::{Point, Value};
 
 use super::process::{run, text};

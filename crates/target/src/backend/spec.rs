@@ -118,7 +118,9 @@ impl BackendSpec {
     pub fn is_same_storage(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::File { path: a, .. }, Self::File { path: b, .. }) => a == b,
-            (Self::Delay { delays: a, inner: x }, Self::Delay { delays: b, inner: y }) => a == b && x.is_same_storage(y),
+            (Self::Delay { delays: a, inner: x }, Self::Delay { delays: b, inner: y }) => {
+                a == b && x.is_same_storage(y)
+            }
             (a, b) => {
                 let mut resized = a.clone();
                 b.size().into_iter().for_each(|bytes| resized.set_size(bytes));

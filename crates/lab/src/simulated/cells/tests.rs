@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::*;
-use crate::experiment::{LoadError, Request, load_text};
-use crate::stale::variants_of;
+use crate::simulated::experiment::{LoadError, Request, load_text};
+use crate::simulated::stale::variants_of;
 use pilotlight_results::values::{About, Run, Value as Number};
 
 const TEXT: &str = r#"
@@ -173,7 +173,7 @@ fn results(cells: &Cells) -> Results {
         policy: cell.policy.clone(),
         replication: 0,
     };
-    let value = Number { metric: crate::metrics::SATURATED.into(), unit: "1".into(), value: 0.0 };
+    let value = Number { metric: crate::simulated::metrics::SATURATED.into(), unit: "1".into(), value: 0.0 };
     let run = Run { seed: 1, values: vec![value] };
     Results {
         about: About::default(),

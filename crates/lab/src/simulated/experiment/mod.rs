@@ -13,11 +13,11 @@ use toml::Table;
 pub use points::{Coordinate, Point, PointsError, expand};
 pub use schema::Experiment;
 
-use crate::fingerprint;
-use crate::fingerprint::contents::Contents;
-use crate::fitted::fitted;
-use crate::machine::{MachineError, MachineFiles};
-use crate::matrix::Fitted;
+use crate::simulated::fingerprint;
+use crate::simulated::fingerprint::contents::Contents;
+use crate::simulated::fitted::fitted;
+use crate::simulated::machine::{MachineError, MachineFiles};
+use crate::simulated::matrix::Fitted;
 use pilotlight_input::file::{self as read, ReadError};
 use pilotlight_results::values::{About, Asked};
 use pilotlight_sim::ssd::SsdModel;

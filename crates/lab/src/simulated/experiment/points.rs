@@ -202,7 +202,7 @@ fn measure(value: &Value) -> Option<f64> {
         Value::Integer(value) => Some(*value as f64),
         Value::Float(value) => Some(*value),
         Value::String(text) => {
-            let time = crate::quantity::Time::parse(text).map(|time| time.0 as f64 / 1e3);
+            let time = crate::simulated::quantity::Time::parse(text).map(|time| time.0 as f64 / 1e3);
             time.or_else(|| text.strip_suffix('%')?.parse().ok()).or_else(|| text.parse().ok())
         }
         _ => None,
@@ -255,7 +255,7 @@ mod tests {
         );
         assert_eq!(points[3].changes, [("poll.loop_ns".to_owned(), Value::Integer(60))]);
         assert_eq!(points[3].experiment.policies[1].settings["z"], Value::Integer(3));
-        assert_eq!(points[3].experiment.workload[0].rate, Some(crate::quantity::Rate::PerSecond(20_000.0)));
+        assert_eq!(points[3].experiment.workload[0].rate, Some(crate::simulated::quantity::Rate::PerSecond(20_000.0)));
     }
 
     #[test]

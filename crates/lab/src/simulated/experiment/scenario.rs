@@ -8,7 +8,7 @@ use toml::Value;
 
 use super::replay;
 use super::schema::{Cores, DriveUse, Experiment, Group, PolicySpec, Request, Selection, Spacing};
-use crate::quantity::{Depth, Rate};
+use crate::simulated::quantity::{Depth, Rate};
 
 /// Why a point cannot be run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -5,7 +5,7 @@ use toml::{Table, Value};
 
 use pilotlight_input::Parameter;
 
-use crate::quantity::{Depth, Rate, Size, Time};
+use crate::simulated::quantity::{Depth, Rate, Size, Time};
 
 /// An experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

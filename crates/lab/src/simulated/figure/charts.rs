@@ -7,9 +7,9 @@ use pilotlight_report::chart::{Axis, Bar, Bars, Heat, Line, Lines, Place, Scale}
 
 use pilotlight_input::parameter::ParameterScale;
 
-use crate::experiment::schema::{self, ChartKind};
-use crate::experiment::{Bench, Coordinate};
-use crate::summary::{Cell, Measured};
+use crate::simulated::experiment::schema::{self, ChartKind};
+use crate::simulated::experiment::{Bench, Coordinate};
+use crate::simulated::summary::{Cell, Measured};
 
 /// All of them; one whose metric nobody has is left out.
 pub(super) fn charts(bench: &Bench, cells: &[Cell]) -> Vec<Chart> {

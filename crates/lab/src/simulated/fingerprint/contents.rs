@@ -7,7 +7,7 @@ use std::io::{self, Read as _};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::experiment::schema::Trace;
+use crate::simulated::experiment::schema::Trace;
 
 /// Bytes that are read at a time.
 const CHUNK: usize = 1 << 20;

@@ -11,7 +11,7 @@ use pilotlight_sim::ssd::{
 };
 
 use super::{Encode, Values, values};
-use crate::host::{Host, Load};
+use crate::simulated::host::{Host, Load};
 
 values!(Machine: poll, speed, sleep, kernel, director, network, power; but name; added 1 jobs = JobCosts::default(), 2 limits = Limits::default());
 values!(Limits: quota_period_ns, power_period_ns);

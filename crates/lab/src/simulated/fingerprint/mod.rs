@@ -66,8 +66,8 @@ pub trait Encode {
 /// The values of a struct, in this order; those after `but` are no values; those after `added` count where they are not neutral.
 macro_rules! values {
     ($type:ty: $($field:ident),* $(; but $($left:ident),*)? $(; added $($number:literal $new:ident = $neutral:expr),*)?) => {
-        impl crate::fingerprint::Encode for $type {
-            fn encode(&self, out: &mut crate::fingerprint::Values) {
+        impl crate::simulated::fingerprint::Encode for $type {
+            fn encode(&self, out: &mut crate::simulated::fingerprint::Values) {
                 let Self { $($field,)* $($($left: _,)*)? $($($new,)*)? } = self;
                 $($field.encode(out);)*
                 $($(if *$new != $neutral {

@@ -7,9 +7,9 @@ use pilotlight_sim::ssd::SsdModel;
 
 use super::contents::Contents;
 use super::{Encode, Fingerprint, Values, values};
-use crate::experiment::scenario::{self, ScenarioError};
-use crate::experiment::schema::{Cores, Detect, Experiment, MeanRate, PolicySpec, Sample, Trace, WarmUp};
-use crate::quantity::Time;
+use crate::simulated::experiment::scenario::{self, ScenarioError};
+use crate::simulated::experiment::schema::{Cores, Detect, Experiment, MeanRate, PolicySpec, Sample, Trace, WarmUp};
+use crate::simulated::quantity::Time;
 
 /// Parameters of policies that were added after results were made: number, policy, key, and the value with which the policy does what
 /// it did before.

@@ -1,4 +1,4 @@
-//! Tests of the encoding: what a fingerprint depends on is tested where cells are ([`crate::cells`]).
+//! Tests of the encoding: what a fingerprint depends on is tested where cells are ([`crate::simulated::cells`]).
 
 use pilotlight_sim::machine::{DirectorCosts, Network};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use pilotlight_sim::outcome::{Decisions, Energy};
 
 use super::*;
-use crate::experiment::{self, Request};
+use crate::simulated::experiment::{self, Request};
 
 const MS: u64 = 1_000_000;
 

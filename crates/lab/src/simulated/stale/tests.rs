@@ -27,7 +27,7 @@ fn the_cells_that_are_stale_are_named() {
     assert_eq!(about.file, "experiments/sandman/fig3.toml");
     let now = today(&about, &there, home());
     assert_eq!(reason(&there, &now), None);
-    let other = crate::fingerprint::of("other");
+    let other = crate::simulated::fingerprint::of("other");
     let (cell, fingerprint) = there.iter_mut().next().unwrap();
     let name = format!("{} at {} (default)", cell.policy, cell.point);
     *fingerprint = other;

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use pilotlight_bench::metrics::power::Group;
-use pilotlight_bench::results::Results;
-use pilotlight_bench::results::summary::{PointResult, Spread};
-use pilotlight_bench::run::Senses;
-use pilotlight_bench::shown;
+use pilotlight_lab::metrics::power::Group;
+use pilotlight_lab::results::Results;
+use pilotlight_lab::results::summary::{PointResult, Spread};
+use pilotlight_lab::run::Senses;
+use pilotlight_lab::shown;
 use pilotlight_report::table::short;
 
 use crate::table::Table;
@@ -63,7 +63,7 @@ pub(super) fn people(results: &Results, folder: &Path) -> String {
     let percent: Vec<f64> = points.flat_map(|spread| &spread.values).copied().collect();
     text += &sampling(&percent).unwrap_or_default();
     for point in results.points.iter().filter(|point| !point.failures.is_empty()) {
-        let place = pilotlight_bench::results::summary::words(&point.knobs);
+        let place = pilotlight_lab::results::summary::words(&point.knobs);
         let _ = writeln!(text, "failed: {place}: {}", counted(&point.failures));
     }
     text += &crate::advise::map::ran(results);

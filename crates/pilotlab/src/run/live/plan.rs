@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use pilotlight_bench::experiment::schema::{OnFailure, Stop};
-use pilotlight_bench::plan::Key;
-use pilotlight_bench::results::summary::words;
-use pilotlight_bench::run::place::drive_of;
-use pilotlight_bench::run::preview::{Preview, preview};
-use pilotlight_bench::run::taken;
 use pilotlight_input::Time;
+use pilotlight_lab::experiment::schema::{OnFailure, Stop};
+use pilotlight_lab::plan::Key;
+use pilotlight_lab::results::summary::words;
+use pilotlight_lab::run::place::drive_of;
+use pilotlight_lab::run::preview::{Preview, preview};
+use pilotlight_lab::run::taken;
 use pilotlight_workloads::Place;
 use serde_json::json;
 

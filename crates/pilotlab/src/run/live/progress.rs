@@ -4,9 +4,9 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use pilotlight_bench::plan::Plan;
-use pilotlight_bench::results::summary::words;
-use pilotlight_bench::run::Event;
+use pilotlight_lab::plan::Plan;
+use pilotlight_lab::results::summary::words;
+use pilotlight_lab::run::Event;
 
 use crate::console;
 

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use pilotlight_lab::audit::{Audited, Auditor};
-use pilotlight_lab::experiment::{Bench, Request};
-use pilotlight_lab::matrix::{Fitted, Matrix};
-use pilotlight_lab::sweep::Sweep;
-use pilotlight_lab::variant::{self, Choice, Variant};
+use pilotlight_lab::simulated::audit::{Audited, Auditor};
+use pilotlight_lab::simulated::experiment::{Bench, Request};
+use pilotlight_lab::simulated::matrix::{Fitted, Matrix};
+use pilotlight_lab::simulated::sweep::Sweep;
+use pilotlight_lab::simulated::variant::{self, Choice, Variant};
 
 use super::progress::Progress;
 use super::{make_room, output, place, sweep_into, tell_audited, there, workers};
@@ -32,7 +32,7 @@ pub(super) fn entries(
     choice: &Choice,
     fitted: &Fitted,
 ) -> anyhow::Result<Vec<Entry>> {
-    let ready = |entry: pilotlight_lab::matrix::Entry| {
+    let ready = |entry: pilotlight_lab::simulated::matrix::Entry| {
         let variants = variant::variants(&entry.bench.machine.calibration, &entry.choice)?;
         let (out, oracle) = (args.out().join(entry.out), args.simulated.oracle.or(entry.oracle));
         Ok(Entry { pass: entry.pass, bench: entry.bench, variants, oracle, out })

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use pilotlight_lab::experiment::Bench;
-use pilotlight_lab::experiment::schema::ChartKind;
-use pilotlight_lab::figure;
-use pilotlight_lab::summary::{self, Cell, Measured};
-use pilotlight_lab::variant::{self, Variant};
+use pilotlight_lab::simulated::experiment::Bench;
+use pilotlight_lab::simulated::experiment::schema::ChartKind;
+use pilotlight_lab::simulated::figure;
+use pilotlight_lab::simulated::summary::{self, Cell, Measured};
+use pilotlight_lab::simulated::variant::{self, Variant};
 use pilotlight_report::Column;
 use pilotlight_report::table::short;
 
@@ -50,7 +50,7 @@ pub(super) fn save_all(
         "watts": "modelled", "rows": table.json(), "not_bounded": done.unbounded,
     });
     let folder = folder(out, bench);
-    let results = pilotlight_bench::results::simulated::summary(&done.results);
+    let results = pilotlight_lab::results::simulated::summary(&done.results);
     files::write(&folder.join("results.json"), &serde_json::to_vec_pretty(&results)?)?;
     if let Some(draws) = variant::draws(variants) {
         files::write(&folder.join("draws.csv"), draws.as_bytes())?;

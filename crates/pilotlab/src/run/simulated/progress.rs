@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use pilotlight_lab::sweep;
+use pilotlight_lab::simulated::sweep;
 
 use crate::console;
 

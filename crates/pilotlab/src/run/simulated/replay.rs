@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Args;
 use pilotlight_host::units;
-use pilotlight_lab::experiment::{self, Bench, LoadError, Request};
-use pilotlight_lab::summary::Cell;
-use pilotlight_lab::variant::{self, Choice, Variant};
+use pilotlight_lab::simulated::experiment::{self, Bench, LoadError, Request};
+use pilotlight_lab::simulated::summary::Cell;
+use pilotlight_lab::simulated::variant::{self, Choice, Variant};
 use pilotlight_report::table::short;
 use pilotlight_trace::Format;
 

@@ -29,9 +29,9 @@ use pilotlight_trace::transform::{Cut, Scaled};
 use super::origin::Origin;
 use super::placed;
 use super::total::Total;
-use crate::experiment::schema::{Sample, Trace};
-use crate::metrics::Metric;
-use crate::sweep::Engine;
+use crate::simulated::experiment::schema::{Sample, Trace};
+use crate::simulated::metrics::Metric;
+use crate::simulated::sweep::Engine;
 
 /// Days of a month, where joules are projected.
 const DAYS_OF_MONTH: f64 = 30.0;

@@ -9,7 +9,7 @@ use pilotlight_trace::read::Options;
 use pilotlight_trace::transform::{Cut, Scaled, Spread};
 use pilotlight_trace::{Family, Format, Generator, Member, Reader, Request};
 
-use crate::experiment::schema::{MeanRate, SURROGATE, Trace};
+use crate::simulated::experiment::schema::{MeanRate, SURROGATE, Trace};
 
 /// Requests of a surrogate are counted for so long to deal its volumes.
 const LOOK_NS: u64 = 1_000_000_000;

@@ -5,8 +5,8 @@ use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
 
 use super::*;
-use crate::experiment::schema::{MeanRate, Sample};
-use crate::quantity::Time;
+use crate::simulated::experiment::schema::{MeanRate, Sample};
+use crate::simulated::quantity::Time;
 
 const MS: u64 = 1_000_000;
 
@@ -128,8 +128,10 @@ fn counting(scenario: &Scenario, source: Option<Source<'_>>, seen: &mut Vec<(u64
 /// A scenario for so much of a trace.
 fn bare(duration_ns: u64, series_ns: u64) -> Scenario {
     let text = |path: &str| std::fs::read_to_string(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
-    let files =
-        crate::machine::MachineFiles::parse(&text("profiles/sandman-epyc-9454p.toml"), &text("calibration.toml"));
+    let files = crate::simulated::machine::MachineFiles::parse(
+        &text("profiles/sandman-epyc-9454p.toml"),
+        &text("calibration.toml"),
+    );
     let drive = pilotlight_sim::ssd::SsdModel::parse(&text("profiles/ssd/pm1743.toml")).unwrap();
     Scenario {
         machine: files.unwrap().machine(&[]).unwrap(),

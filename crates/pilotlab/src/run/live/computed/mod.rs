@@ -1,6 +1,6 @@
 //! `pilotlab run FILE --simulated PROFILE`: the experiment on a machine that is computed.
 //!
-//! The crate `bench` knows no simulator and the simulator no experiment: here the knobs of a point become a load ([`asked`]), and what the
+//! The runner knows no simulator and the simulator no experiment: here the knobs of a point become a load ([`asked`]), and what the
 //! simulator counted becomes what sensors and the workload would have said ([`told`]).
 
 mod asked;
@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use pilotlight_actuators::Machine;
-use pilotlight_bench::experiment;
-use pilotlight_bench::plan::Plan;
-use pilotlight_bench::results::environment::Environment;
-use pilotlight_bench::run::computed::{self, Ask, Computed, Observed};
-use pilotlight_lab::cells::Cells;
-use pilotlight_lab::fingerprint::{self, Fingerprint};
-use pilotlight_lab::host::{self, Host, Load};
+use pilotlight_lab::experiment;
+use pilotlight_lab::plan::Plan;
+use pilotlight_lab::results::environment::Environment;
+use pilotlight_lab::run::computed::{self, Ask, Computed, Observed};
+use pilotlight_lab::simulated::cells::Cells;
+use pilotlight_lab::simulated::fingerprint::{self, Fingerprint};
+use pilotlight_lab::simulated::host::{self, Host, Load};
 use pilotlight_results::values::{self, About};
 use pilotlight_sensors::{Domain, Recording};
 use pilotlight_sim::outcome::Outcome;
@@ -34,7 +34,7 @@ impl Simulated {
     pub(super) fn load(profile: &Path, file: &Path, set: &[(String, String)]) -> anyhow::Result<Self> {
         let host = host::load(profile)?;
         let absolute = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-        let home = pilotlight_lab::experiment::home(&absolute).unwrap_or_default();
+        let home = pilotlight_lab::simulated::experiment::home(&absolute).unwrap_or_default();
         let about = About {
             experiment: name_of(file),
             profile: host.name.clone(),
