@@ -171,7 +171,7 @@ struct Clock {
     values: Values,
     lowest_khz: u64,
     highest_khz: u64,
-    /// What the core was told last, and whether the plant took it.
+    /// What was chosen last, and whether the core was told and the plant took it.
     khz: u64,
     taken: bool,
     /// Since the plant has refused it.
@@ -187,9 +187,12 @@ impl Clock {
         Some(Self { knob: id, values, lowest_khz, highest_khz, khz: highest_khz, taken: false, pause })
     }
 
+    /// While it is left alone the frequency is chosen all the same: a core that refuses must not keep a quiet server from resting.
     fn set(&mut self, now_ns: u64, khz: u64, out: &mut Vec<Command>) {
-        if (self.khz != khz || !self.taken) && self.pause.is_over(now_ns) {
-            (self.khz, self.taken) = (khz, true);
+        let is_told = self.khz == khz && self.taken;
+        self.khz = khz;
+        if !is_told && self.pause.is_over(now_ns) {
+            self.taken = true;
             out.push(Command::Set { knob: self.knob, value: khz });
         }
     }

@@ -175,6 +175,16 @@ mod governor {
     }
 
     #[test]
+    fn a_core_that_refuses_does_not_keep_a_quiet_server_awake() {
+        for refusal in [Refusal::Failed, Refusal::Unsupported] {
+            let (mut bench, start) = Bench::new("governor", &[], 1, &[0]);
+            bench.policy.on_refused(bench.now_ns, &start[1], refusal);
+            assert_eq!(bench.busy(&[0]), []);
+            assert_eq!(bench.next_needed_ns, NEVER, "{refusal:?}");
+        }
+    }
+
+    #[test]
     fn a_plant_without_frequencies_is_refused_with_what_would_help() {
         let (mut bench, _) = Bench::new("governor", &[], 1, &[0]);
         let refused = bench.start(&Capabilities { knobs: Vec::new(), ..capabilities() }).unwrap_err();
