@@ -9,7 +9,7 @@ use pilotlight_plant::{
     Capabilities, Command, CoreState, Goals, Kind, KnobId, Next, Policy, Quantity, ReadingId, Refusal, Sample, Start,
     Unsupported, Wants,
 };
-use pilotlight_sim::engine::{run_in_turn, run_naive_in_turn};
+use pilotlight_sim::engine::{RunError, run_in_turn, run_naive_in_turn};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::{Change, Scenario, Sensors};
 
@@ -141,6 +141,37 @@ fn what_a_policy_has_set_is_put_back_before_the_next_one_starts() {
         .collect();
     assert_eq!(values[0].0, 27, "its own intervals");
     assert!(values[1..].iter().all(|(_, value)| value.is_some()), "{values:?}");
+}
+
+/// Works on no plant, and is not to be asked anything then.
+struct Unfit;
+
+impl Policy for Unfit {
+    fn name(&self) -> &'static str {
+        "unfit"
+    }
+    fn wants(&self) -> Wants {
+        Wants { interval_ns: Some(MS), ..Wants::default() }
+    }
+    fn start(&mut self, _start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        out.push(Command::Set { knob: KnobId(0), value: 1 });
+        Err(Unsupported { policy: "unfit", what: "a test", remedy: "none" })
+    }
+    fn on_interval(&mut self, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
+        panic!("it was never started")
+    }
+}
+
+#[test]
+fn a_policy_that_cannot_take_over_is_not_asked_and_the_run_fails() {
+    let log = Log::default();
+    let turns = || -> Vec<(u64, Box<dyn Policy>)> { vec![(0, caps(&log, false)), (15 * MS, Box::new(Unfit))] };
+    let scenario = scenario();
+    let fast = run_in_turn(&scenario, turns(), &mut Vec::new());
+    let plain = run_naive_in_turn(&scenario, turns(), &mut Vec::new());
+    for result in [fast, plain] {
+        assert!(matches!(result, Err(RunError::Unsupported(Unsupported { policy: "unfit", .. }))), "{result:?}");
+    }
 }
 
 #[test]

@@ -47,8 +47,7 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), RunError> {
         }
         if count == 0 || usize::from(first) + usize::from(count) > scenario.drives.len() {
             return wrong(format!(
-                "connection {index} uses drives {first} to {}, and there are {}",
-                first + count,
+                "connection {index} uses {count} drives from {first} on, and there are {}",
                 scenario.drives.len()
             ));
         }
@@ -74,10 +73,9 @@ fn check_scheduled(scenario: &Scenario, scheduled: &crate::jobs::Scheduled) -> R
     let scheduled_core = |core: u16| (first..cores).contains(&usize::from(core));
     for (index, job) in scheduled.jobs.iter().enumerate() {
         let (core, count) = job.cores;
-        if count == 0 || !scheduled_core(core) || !scheduled_core(core + count - 1) {
+        if count == 0 || usize::from(core) < first || usize::from(core) + usize::from(count) > cores {
             return Err(format!(
-                "job {index} runs on cores {core} to {}, and those from {first} to {} are scheduled",
-                core + count,
+                "job {index} runs on {count} cores from {core} on, and those from {first} to {} are scheduled",
                 cores - 1
             ));
         }

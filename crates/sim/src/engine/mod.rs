@@ -114,6 +114,9 @@ pub fn run_in_turn(scenario: &Scenario, policies: Policies, out: &mut dyn Write)
 /// As [`run_in_turn`].
 #[doc(hidden)]
 pub fn run_naive_in_turn(scenario: &Scenario, policies: Policies, out: &mut dyn Write) -> Result<Outcome, RunError> {
+    if scenario.scheduled.is_some() {
+        return Err(RunError::Scenario("only cores that poll can be run in the plain order".to_owned()));
+    }
     World::with_meter(scenario, policies, Some(out), Box::new(PlainMeter::new(scenario)))?.run(naive::run)
 }
 
@@ -159,11 +162,7 @@ pub type Source<'a> = Box<dyn Iterator<Item = Arrival> + 'a>;
 /// As [`run_traced`].
 #[doc(hidden)]
 pub fn run_naive(scenario: &Scenario, policy: Box<dyn Policy>, out: &mut dyn Write) -> Result<Outcome, RunError> {
-    if scenario.scheduled.is_some() {
-        return Err(RunError::Scenario("only cores that poll can be run in the plain order".to_owned()));
-    }
-    let meter = Box::new(PlainMeter::new(scenario));
-    World::with_meter(scenario, vec![(0, policy)], Some(out), meter)?.run(naive::run)
+    run_naive_in_turn(scenario, vec![(0, policy)], out)
 }
 
 /// How often a run has looked whether the policy is to be asked: moments that were passed over are not among them.

@@ -102,7 +102,7 @@ impl Director {
     /// Another policy takes over the plant as it is, but for the knobs, which are as they were found.
     fn exchange(
         &mut self,
-        policy: Box<dyn Policy>,
+        mut policy: Box<dyn Policy>,
         cores: &mut [Core],
         meter: &mut dyn Metering,
         floor: &mut Floor<'_>,
@@ -112,7 +112,6 @@ impl Director {
             let at_ns = cores[main].spend(floor.machine.director.frequency_ns);
             self.put_back(id, at_ns, cores, meter, floor);
         }
-        self.policy = policy;
         self.decide(cores, floor);
         let now_ns = cores[main].now_ns;
         let state = |depth: &Option<_>| CoreSample::new(depth.map_or(CoreState::Awake, CoreState::Asleep));
@@ -127,13 +126,15 @@ impl Director {
             goals: &self.goals,
         };
         self.decisions.asked += 1;
-        match self.policy.start(&start, &mut self.commands) {
+        match policy.start(&start, &mut self.commands) {
             Ok(next) => self.next_needed_ns = next.needed_ns,
             Err(error) => {
                 self.refused_policy.get_or_insert(error);
-                return;
+                self.commands.clear();
+                return; // the run has failed; the last policy stays
             }
         }
+        self.policy = policy;
         self.wants = self.policy.wants();
         let after = |every_ns: Option<u64>| every_ns.map_or(NEVER, |every_ns| now_ns.saturating_add(every_ns));
         self.tick_due_ns = after(self.wants.tick_ns);
