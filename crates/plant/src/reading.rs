@@ -14,6 +14,10 @@ pub enum Quantity {
     PowerUw,
     /// Bytes read and written a second.
     BytesPerS,
+    /// Bytes read a second.
+    ReadBytesPerS,
+    /// Bytes written a second.
+    WrittenBytesPerS,
     /// Time from when a request's bytes were at the socket until its answer was, in nanoseconds.
     LatencyNs(Stat),
     /// The frequency that a core ran at, in kHz.

@@ -15,6 +15,7 @@ pub mod hybrid_poll;
 pub mod interrupt;
 mod load;
 pub mod parameter;
+pub mod pass;
 mod pause;
 pub mod rapl_only;
 pub mod registry;

@@ -1,0 +1,195 @@
+//! The power and performance of CPU configurations, as profiled (PASS, section 3.2.2), and the best one for a power.
+//!
+//! **Order.** The better of two configurations has the lower p99 polling interval; at equal intervals the one with more CPU time, since the
+//! interval cannot rank bandwidth (the artifact has 5.18 from 5 to 100 % on two cores); then the one with the higher power limit.
+//! A configuration that draws more than a better one is never used.
+//! **Between rows** quota and power limit are interpolated, because steps of the artifact's 5 W exceed the no-action range of 1 %; the
+//! cores are as many as the quota fills.
+
+use serde::Deserialize;
+
+/// A CPU configuration, with what was measured under it.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CpuRow {
+    /// Power of all packages in microwatts.
+    pub power_uw: u64,
+    /// Polling cores.
+    pub cores: u16,
+    /// CPU time that they may use together, in millionths of one core.
+    pub quota_ppm: u64,
+    /// Power limit of all packages together, in microwatts.
+    pub limit_uw: u64,
+    /// 99th percentile of the time between two polls, in a unit that all rows share.
+    pub p99_interval: f64,
+}
+
+/// What of a configuration a plant can set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settable {
+    /// The number of polling cores.
+    pub cores: bool,
+    /// The quota of CPU time.
+    pub quota: bool,
+    /// The power limit.
+    pub limit: bool,
+}
+
+/// Configurations of which each is better than all that draw less; from low to high power.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CpuModel {
+    rows: Vec<CpuRow>,
+}
+
+impl CpuModel {
+    /// Of these rows, in any order; `None` if there are none.
+    #[must_use]
+    pub fn new(mut rows: Vec<CpuRow>) -> Option<Self> {
+        rows.sort_by(|a, b| a.power_uw.cmp(&b.power_uw).then_with(|| rank(b).total_cmp_with(&rank(a))));
+        let mut best: Vec<CpuRow> = Vec::new();
+        for row in rows {
+            if best.last().is_none_or(|last| rank(&row).is_above(&rank(last))) {
+                best.push(row);
+            }
+        }
+        (!best.is_empty()).then_some(Self { rows: best })
+    }
+
+    /// Where a plant lacks a mechanism, that mechanism stays at its highest value. Of configurations that are the same without it, the
+    /// power is the highest one measured.
+    #[must_use]
+    pub fn restrict(&self, settable: Settable) -> Self {
+        let top = *self.top();
+        let as_set = |row: &CpuRow| CpuRow {
+            cores: if settable.cores { row.cores } else { top.cores },
+            quota_ppm: if settable.quota { row.quota_ppm } else { top.quota_ppm },
+            limit_uw: if settable.limit { row.limit_uw } else { top.limit_uw },
+            ..*row
+        };
+        let mut rows: Vec<CpuRow> = Vec::new();
+        for row in self.rows.iter().map(as_set) {
+            let key = |row: &CpuRow| (row.cores, row.quota_ppm, row.limit_uw);
+            match rows.last_mut().filter(|last| key(last) == key(&row)) {
+                Some(last) => *last = row,
+                None => rows.push(row),
+            }
+        }
+        Self { rows }
+    }
+
+    /// The configuration with the least p99 polling interval within a power (PASS's `get_CPU_configuration`): the lowest row where even that
+    /// draws more, the highest where all draw less. Its interval is that of the row below.
+    #[must_use]
+    pub fn configuration(&self, target_uw: u64) -> CpuRow {
+        let above = self.rows.partition_point(|row| row.power_uw <= target_uw);
+        let (Some(low), Some(high)) = (self.rows.get(above.wrapping_sub(1)), self.rows.get(above)) else {
+            return if above == 0 { *self.bottom() } else { *self.top() };
+        };
+        let part = u128::from(target_uw - low.power_uw);
+        let whole = u128::from(high.power_uw - low.power_uw);
+        let between = |low: u64, high: u64| {
+            let distance = u128::from(low.abs_diff(high)) * part / whole;
+            if high >= low { low + distance as u64 } else { low - distance as u64 }
+        };
+        let quota_ppm = between(low.quota_ppm, high.quota_ppm);
+        let filled = quota_ppm.div_ceil(1_000_000).min(u64::from(u16::MAX)) as u16;
+        let cores = filled.clamp(low.cores.min(high.cores), low.cores.max(high.cores));
+        let limit_uw = between(low.limit_uw, high.limit_uw);
+        CpuRow { power_uw: target_uw, cores, quota_ppm, limit_uw, p99_interval: low.p99_interval }
+    }
+
+    /// The configuration with the least power.
+    #[must_use]
+    pub fn bottom(&self) -> &CpuRow {
+        &self.rows[0]
+    }
+
+    /// The best configuration.
+    #[must_use]
+    pub fn top(&self) -> &CpuRow {
+        &self.rows[self.rows.len() - 1]
+    }
+}
+
+/// How good a configuration is.
+struct Rank {
+    p99_interval: f64,
+    more: (u64, u64),
+}
+
+fn rank(row: &CpuRow) -> Rank {
+    Rank { p99_interval: row.p99_interval, more: (row.quota_ppm, row.limit_uw) }
+}
+
+impl Rank {
+    fn total_cmp_with(&self, other: &Self) -> std::cmp::Ordering {
+        other.p99_interval.total_cmp(&self.p99_interval).then(self.more.cmp(&other.more))
+    }
+
+    fn is_above(&self, other: &Self) -> bool {
+        self.total_cmp_with(other).is_gt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pass::profile::Profile;
+
+    fn row(power_w: u64, cores: u16, quota_percent: u64, limit_w: u64, p99_interval: f64) -> CpuRow {
+        let (power_uw, limit_uw) = (power_w * 1_000_000, limit_w * 1_000_000);
+        CpuRow { power_uw, cores, quota_ppm: quota_percent * 10_000, limit_uw, p99_interval }
+    }
+
+    fn artifact() -> CpuModel {
+        Profile::named("pass-xeon-gold-6430").unwrap().cpu
+    }
+
+    #[test]
+    fn each_row_of_the_artifact_is_the_configuration_of_its_power() {
+        for (power_w, expected) in [
+            (45, row(45, 2, 5, 110, 5.18)),
+            (70, row(70, 2, 100, 110, 5.18)),
+            (85, row(85, 4, 400, 110, 3.95)),
+            (144, row(144, 8, 800, 160, 0.78)),
+            (210, row(210, 8, 800, 226, 0.78)),
+        ] {
+            assert_eq!(artifact().configuration(power_w * 1_000_000), expected);
+        }
+        assert_eq!(artifact().configuration(0), *artifact().bottom());
+        assert_eq!(artifact().configuration(u64::MAX), *artifact().top());
+    }
+
+    #[test]
+    fn between_rows_quota_and_limit_are_interpolated_and_cores_follow() {
+        let between = artifact().configuration(97_000_000);
+        assert_eq!((between.cores, between.quota_ppm, between.p99_interval), (7, 7_000_000, 3.95));
+        assert_eq!(artifact().configuration(140_400_000).limit_uw, 156_400_000);
+    }
+
+    #[test]
+    fn what_draws_more_than_a_better_configuration_is_never_used() {
+        let rows = vec![
+            row(90, 4, 400, 100, 2.0),
+            row(80, 8, 200, 100, 2.5),
+            row(95, 6, 600, 100, 3.0), // worse than the one of 90 W
+            row(85, 2, 100, 100, 2.5), // as good as that of 80 W, with less CPU time
+            row(90, 5, 500, 100, 2.0), // as good as the other of 90 W, with more CPU time
+        ];
+        let model = CpuModel::new(rows).unwrap();
+        assert_eq!(model.rows, [row(80, 8, 200, 100, 2.5), row(90, 5, 500, 100, 2.0)]);
+        assert_eq!(CpuModel::new(Vec::new()), None);
+    }
+
+    #[test]
+    fn a_mechanism_that_is_missing_stays_at_its_highest_value() {
+        let all = Settable { cores: true, quota: true, limit: true };
+        let model = artifact().restrict(Settable { limit: false, ..all });
+        assert_eq!(*model.top(), row(210, 8, 800, 226, 0.78));
+        assert_eq!(model.configuration(95_000_000), row(95, 6, 600, 226, 3.95));
+        assert_eq!(model.rows.len(), 12, "without limits all rows from 99 W on are the same");
+        let model = artifact().restrict(Settable { quota: false, cores: false, ..all });
+        assert_eq!(*model.bottom(), row(99, 8, 800, 110, 1.54));
+        assert_eq!(artifact().restrict(all), artifact());
+    }
+}
