@@ -4,13 +4,13 @@
 
 use pilotlight_plant::Kind;
 
-use crate::budget::Mechanism;
+use crate::budget::{Means, Mechanism};
 
 /// The mechanism. On PASS's machine one core takes 53 W (100 to 1 %: 370 to 317 W, `polling-interval-cpu-bandwidth.csv`), eight take
 /// 94 W more than one (`polling-interval-cores.csv`): less than half of a budget of 400 W.
 pub const CPU_BANDWIDTH: Mechanism = Mechanism {
     name: "cpu-bandwidth",
-    kind: Kind::QuotaPpm,
+    means: Means::Knobs(Kind::QuotaPpm),
     missing: [
         "a quota of CPU time for its cores",
         "it takes a cgroup that the server may write and put its reactors into (cpu.max); or choose policy rapl-only",

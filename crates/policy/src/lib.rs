@@ -6,6 +6,7 @@
 
 pub mod budget;
 pub mod cpu_bandwidth;
+pub mod cpu_jailing;
 pub mod dynamic;
 pub mod fixed;
 mod gap;
@@ -13,6 +14,7 @@ pub mod governor;
 mod grid;
 pub mod hybrid_poll;
 pub mod interrupt;
+mod limit;
 mod load;
 pub mod parameter;
 pub mod pass;
@@ -22,6 +24,7 @@ pub mod registry;
 pub mod sandman;
 pub mod sleep;
 mod spread;
+pub mod ssd_bandwidth;
 
 pub use dynamic::Dynamic;
 pub use fixed::Static;

@@ -4,9 +4,12 @@ use pilotlight_plant::Policy;
 
 use crate::budget::{self, Mechanism, SingleKnob};
 use crate::cpu_bandwidth::CPU_BANDWIDTH;
+use crate::cpu_jailing::CPU_JAILING;
+use crate::limit::{Limited, Limiter};
 use crate::parameter::{self, Parameter, ParameterError, Setting};
 use crate::rapl_only::RAPL_ONLY;
 use crate::sandman::{self, Parameters, Sandman};
+use crate::ssd_bandwidth::SSD_BANDWIDTH;
 use crate::{Dynamic, Governor, HybridPoll, Interrupt, Static, dynamic, governor, hybrid_poll};
 
 /// A policy that an operator can choose.
@@ -48,7 +51,7 @@ pub const NAMES: [&str; POLICIES.len()] = {
 };
 
 /// All policies.
-pub const POLICIES: [Entry; 8] = [
+pub const POLICIES: [Entry; 10] = [
     Entry {
         name: "static",
         summary: "every core polls, I/O threads stay where they are (SPDK)",
@@ -97,6 +100,18 @@ pub const POLICIES: [Entry; 8] = [
         parameters: |settings| budget_parameters(&CPU_BANDWIDTH, settings),
         build: |settings| single_knob(&CPU_BANDWIDTH, settings),
     },
+    Entry {
+        name: CPU_JAILING.name,
+        summary: "as static, under a power budget that the number of polling cores holds (PASS's CPU jailing baseline)",
+        parameters: |settings| budget_parameters(&CPU_JAILING, settings),
+        build: |settings| single_knob(&CPU_JAILING, settings),
+    },
+    Entry {
+        name: SSD_BANDWIDTH.name,
+        summary: "as static, under a power budget that caps on the bandwidth of namespaces hold (PASS's SSD bandwidth baseline)",
+        parameters: |settings| budget_parameters(&SSD_BANDWIDTH, settings),
+        build: |settings| single_knob(&SSD_BANDWIDTH, settings),
+    },
 ];
 
 /// The policy of this name.
@@ -136,11 +151,35 @@ pub fn sandman(settings: &[(&str, &str)]) -> Result<Sandman, ParameterError> {
 }
 
 fn budget_parameters(mechanism: &Mechanism, settings: &[(&str, &str)]) -> Vec<Setting> {
-    budget::Parameters::read(mechanism, settings).unwrap_or_else(|_| budget::Parameters::new(mechanism)).list()
+    budget::Parameters::read(mechanism, &of_inner(settings).0)
+        .unwrap_or_else(|_| budget::Parameters::new(mechanism))
+        .list()
 }
 
 fn single_knob(mechanism: &'static Mechanism, settings: &[(&str, &str)]) -> Result<Box<dyn Policy>, ParameterError> {
-    Ok(Box::new(SingleKnob::new(mechanism, budget::Parameters::read(mechanism, settings)?)))
+    let (own, inner) = of_inner(settings);
+    let parameters = budget::Parameters::read(mechanism, &own)?;
+    let name = parameters.inner;
+    limited(SingleKnob::new(mechanism, parameters), name, &inner)
+}
+
+/// Settings of a policy, and those of its inner policy: `inner_KEY` sets KEY.
+fn of_inner<'a>(settings: &[(&'a str, &'a str)]) -> (Vec<(&'a str, &'a str)>, Vec<(&'a str, &'a str)>) {
+    let (inner, own): (Vec<_>, Vec<_>) = settings.iter().partition(|(key, _)| key.starts_with("inner_"));
+    (own, inner.into_iter().map(|(key, value)| (&key["inner_".len()..], value)).collect())
+}
+
+/// A limiter around the policy of this name.
+fn limited(
+    limiter: impl Limiter + 'static,
+    inner: &'static str,
+    settings: &[(&str, &str)],
+) -> Result<Box<dyn Policy>, ParameterError> {
+    match build(inner, settings) {
+        Ok(policy) => Ok(Box::new(Limited::new(limiter, policy))),
+        Err(BuildError::Parameter(error)) => Err(error),
+        Err(BuildError::Unknown(name)) => Err(ParameterError::Together(format!("there is no policy {name:?}"))),
+    }
 }
 
 fn without_parameters(

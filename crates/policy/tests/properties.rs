@@ -24,7 +24,7 @@ type Settings = &'static [(&'static str, &'static str)];
 const LESS: (&str, &str) = ("blind_after", "1ms");
 
 /// Every policy, `sandman` with unlike guards and as in the steps of Figure 11.
-const POLICIES: [(&str, Settings); 24] = [
+const POLICIES: [(&str, Settings); 31] = [
     ("static", &[]),
     ("interrupt", &[]),
     ("governor", &[INTERVAL]),
@@ -55,6 +55,13 @@ const POLICIES: [(&str, Settings); 24] = [
     ("rapl-only", &[FINE, LESS, ("domain", "cpu"), ("span", "10%")]),
     ("cpu-bandwidth", &[INTERVAL, LESS]),
     ("cpu-bandwidth", &[FINE, LESS, ("retry", "1ms")]),
+    ("ssd-bandwidth", &[INTERVAL, LESS, ("span", "100%")]),
+    ("cpu-jailing", &[INTERVAL, LESS]),
+    ("cpu-jailing", &[FINE, LESS, ("inner", "dynamic"), ("inner_interval", "250us")]),
+    ("cpu-jailing", &[INTERVAL, LESS, ("inner", "dynamic"), ("inner_interval", "10us")]),
+    ("cpu-jailing", &[INTERVAL, LESS, ("inner", "sandman"), ("inner_coarse_interval", "1ms")]),
+    ("cpu-jailing", &[INTERVAL, LESS, ("inner", "hybrid-poll"), ("inner_interval", "100us")]),
+    ("rapl-only", &[INTERVAL, LESS, ("inner", "governor"), ("inner_interval", "500us")]),
 ];
 /// Those that put whatever is not needed to sleep.
 const GATHERING: Range<usize> = 7..20;
@@ -68,7 +75,8 @@ fn policy(which: usize) -> Box<dyn Policy> {
 
 /// Ticks in an interval of a policy.
 fn interval_ticks(which: usize) -> u64 {
-    if POLICIES[which].1.contains(&FINE) { 1 } else { COARSE_TICKS }
+    let is_fine = |(key, value): &(&str, &str)| key.ends_with("interval") && *value == "10us";
+    if POLICIES[which].1.iter().any(is_fine) { 1 } else { COARSE_TICKS }
 }
 
 /// A stretch of steady load: in each tick a thread gets requests with a chance of `rates` per mille, up to twice that many

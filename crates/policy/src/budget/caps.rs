@@ -1,9 +1,28 @@
-//! The knobs that are one cap: their values move together, in the same share of the range of each.
+//! The knobs that are one cap: their values move together, in the same share of the range of each, or each by itself.
 
-use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Refusal, Values};
+use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Of, Refusal, Values};
 
 use super::control::Range;
 use crate::pause::Pause;
+
+/// Which knobs are a cap, and in what range.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Selection {
+    pub(crate) kind: Kind,
+    /// Whether knobs of hosts are among them.
+    pub(crate) hosts: bool,
+    /// No knob is set lower than this.
+    pub(crate) least: u64,
+    /// Above this a knob limits nothing.
+    pub(crate) most: u64,
+}
+
+impl Selection {
+    /// All knobs of a kind, over their whole range.
+    pub(crate) fn of(kind: Kind) -> Self {
+        Self { kind, hosts: true, least: 0, most: u64::MAX }
+    }
+}
 
 /// One knob of a cap.
 #[derive(Clone, Debug)]
@@ -11,6 +30,8 @@ struct Cap {
     id: KnobId,
     values: Values,
     lowest: u64,
+    /// The highest value that may limit something.
+    highest: u64,
     /// As it was found: the machine's own setting is never exceeded.
     found: u64,
     effect_ns: u64,
@@ -23,9 +44,10 @@ struct Cap {
     is_lost: bool,
 }
 
-/// All knobs of a kind.
+/// The knobs of a cap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Caps {
+    selection: Option<Selection>,
     caps: Vec<Cap>,
     /// When the last of the settings holds.
     holds_ns: u64,
@@ -33,15 +55,20 @@ pub(crate) struct Caps {
 
 impl Caps {
     /// Those that a plant has, with nothing set.
-    pub(crate) fn find(kind: Kind, capabilities: &Capabilities) -> Self {
+    pub(crate) fn find(selection: Selection, capabilities: &Capabilities) -> Self {
         let cap = |(id, knob): (KnobId, &pilotlight_plant::Knob)| {
-            let lowest = knob.values.lowest()?;
-            let found = knob.found.min(knob.values.highest()?).max(lowest);
+            let (least, most) = (knob.values.lowest()?, knob.values.highest()?);
+            let found = knob.found.min(most).max(least);
+            let lowest = selection.least.clamp(least, found);
+            if matches!(knob.of, Of::Host(_)) && !selection.hosts {
+                return None;
+            }
             let effect_ns = knob.caller.ns().saturating_add(knob.effect.ns());
             Some(Cap {
                 id,
                 values: knob.values.clone(),
                 lowest,
+                highest: found.min(selection.most).max(lowest),
                 found,
                 effect_ns,
                 value: found,
@@ -50,23 +77,30 @@ impl Caps {
                 is_lost: false,
             })
         };
-        Self { caps: capabilities.knobs_of(kind).filter_map(cap).collect(), holds_ns: 0 }
+        let caps = capabilities.knobs_of(selection.kind).filter_map(cap).collect();
+        Self { selection: Some(selection), caps, holds_ns: 0 }
     }
 
     /// The plant has other knobs now: all get the share of their ranges that the old ones had. What is set of those that stay is
     /// known, and they are tried again.
-    pub(crate) fn replace(&mut self, now_ns: u64, kind: Kind, capabilities: &Capabilities, out: &mut Vec<Command>) {
+    pub(crate) fn replace(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
         let (level, before) = (self.level(), self.range());
-        let old = std::mem::replace(&mut self.caps, Self::find(kind, capabilities).caps);
+        self.replace_knobs(capabilities);
+        let after = self.range();
+        let part = u128::from(after.highest - after.lowest) * u128::from(level.saturating_sub(before.lowest));
+        let part = part.checked_div(u128::from(before.highest - before.lowest));
+        self.set(now_ns, part.map_or(after.highest, |part| after.lowest + part as u64), out);
+    }
+
+    /// The plant has other knobs now; nothing is commanded.
+    pub(crate) fn replace_knobs(&mut self, capabilities: &Capabilities) {
+        let Some(selection) = self.selection else { return };
+        let old = std::mem::replace(&mut self.caps, Self::find(selection, capabilities).caps);
         for cap in &mut self.caps {
             if let Some(known) = old.iter().find(|known| known.id == cap.id) {
                 (cap.value, cap.before) = (known.value, known.before);
             }
         }
-        let after = self.range();
-        let part = u128::from(after.highest - after.lowest) * u128::from(level.saturating_sub(before.lowest));
-        let part = part.checked_div(u128::from(before.highest - before.lowest));
-        self.set(now_ns, part.map_or(after.highest, |part| after.lowest + part as u64), out);
     }
 
     /// Whether there is none that can be set.
@@ -80,7 +114,7 @@ impl Caps {
 
     /// The sum of what is set.
     pub(crate) fn level(&self) -> u64 {
-        self.usable().map(|cap| cap.value).sum()
+        self.usable().map(|cap| cap.value.min(cap.highest)).sum()
     }
 
     /// The levels that there are.
@@ -91,7 +125,7 @@ impl Caps {
         };
         Range {
             lowest: self.usable().map(|cap| cap.lowest).sum(),
-            highest: self.usable().map(|cap| cap.found).sum(),
+            highest: self.usable().map(|cap| cap.highest).sum(),
             step: self.usable().map(step).sum(),
         }
     }
@@ -101,10 +135,27 @@ impl Caps {
         let range = self.range();
         let all = range.highest.saturating_sub(range.lowest).max(1);
         let part = level.clamp(range.lowest, range.highest.max(range.lowest)) - range.lowest;
+        let value = |cap: &Cap| {
+            let more = u128::from(cap.highest - cap.lowest) * u128::from(part) / u128::from(all);
+            cap.lowest + more as u64
+        };
+        self.set_all(now_ns, value, out)
+    }
+
+    /// Sets each to its own value, or just below it; `None` for as it was found. Whether anything is commanded.
+    pub(crate) fn set_each(
+        &mut self,
+        now_ns: u64,
+        value: impl Fn(KnobId) -> Option<u64>,
+        out: &mut Vec<Command>,
+    ) -> bool {
+        self.set_all(now_ns, |cap| value(cap.id).map_or(cap.found, |value| value.max(cap.lowest)), out)
+    }
+
+    fn set_all(&mut self, now_ns: u64, wanted: impl Fn(&Cap) -> u64, out: &mut Vec<Command>) -> bool {
         let (before, mut effect_ns) = (out.len(), 0);
         for cap in self.caps.iter_mut().filter(|cap| !cap.is_lost && cap.pause.is_over(now_ns)) {
-            let more = u128::from(cap.found - cap.lowest) * u128::from(part) / u128::from(all);
-            let value = cap.at_most(cap.lowest + more as u64);
+            let value = cap.at_most(wanted(cap));
             if value == cap.value {
                 continue;
             }
@@ -148,7 +199,7 @@ impl Caps {
 impl Cap {
     /// The highest value that it takes and that is not above `value`.
     fn at_most(&self, value: u64) -> u64 {
-        if value >= self.found {
+        if value >= self.highest {
             return self.found;
         }
         match self.values {
@@ -160,7 +211,7 @@ impl Cap {
 
 #[cfg(test)]
 mod tests {
-    use pilotlight_plant::{Cost, Knob, Of};
+    use pilotlight_plant::{Cost, Knob};
 
     use super::*;
 
@@ -178,7 +229,7 @@ mod tests {
     }
 
     fn caps() -> Caps {
-        Caps::find(Kind::LimitUw, &capabilities())
+        Caps::find(Selection::of(Kind::LimitUw), &capabilities())
     }
 
     fn set(knob: u16, value: u64) -> Command {
@@ -228,7 +279,7 @@ mod tests {
         out.clear();
         caps.lift(u64::MAX, &mut out);
         assert_eq!(out, [set(1, 250)]);
-        caps.replace(0, Kind::LimitUw, &capabilities(), &mut out);
+        caps.replace(0, &capabilities(), &mut out);
         assert_eq!(caps.range().highest, 450);
     }
 
@@ -236,9 +287,9 @@ mod tests {
     fn a_knob_that_comes_gets_the_share_of_the_others() {
         let both = capabilities();
         let first = Capabilities { knobs: both.knobs[..1].to_vec(), ..Capabilities::default() };
-        let (mut caps, mut out) = (Caps::find(Kind::LimitUw, &first), Vec::new());
+        let (mut caps, mut out) = (Caps::find(Selection::of(Kind::LimitUw), &first), Vec::new());
         caps.set(0, 150, &mut out);
-        caps.replace(1, Kind::LimitUw, &both, &mut out);
+        caps.replace(1, &both, &mut out);
         assert_eq!(out, [set(0, 150), set(1, 150)]);
     }
 

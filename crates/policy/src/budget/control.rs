@@ -5,10 +5,9 @@
 //! it. Between the budget and the no-action threshold nothing changes; below that the level is raised by the whole distance.
 //! Both aim at the middle of the no-action range. Nearer to the budget than the high threshold, on either side, a mean of several
 //! readings decides, since the no-action range can be as narrow as a step of the sensor; farther away each reading does.
-//! **Gain.** At first the whole range of the knob is taken to be worth a share of the budget; then it is what the last cut has shown, at
-//! most four times more or less than before. A raise that has shown less than expected tells nothing, since the cap may not limit
-//! any more, and raises use no smaller gain than the first: what the last cut has shown may be of a range in which the cap did not limit yet. At the
-//! highest level the first holds again.
+//! **Gain.** At first it is assumed; then it is what the last cut has shown, at
+//! most four times more or less than before. A raise that has shown less than expected tells nothing, since the cap
+//! may not limit any more. At the highest level the first assumption holds again.
 //! **Settling.** Where a raise led over the budget, the level that it reached is remembered, and raises go half of the way to it until
 //! none is left; later it is tried again.
 
@@ -21,8 +20,8 @@ pub(crate) struct Thresholds {
     pub(crate) high: f64,
     /// Below the budget, of the budget.
     pub(crate) no_action: f64,
-    /// Share of the budget that the whole range of the knob is assumed to move.
-    pub(crate) span: f64,
+    /// Microwatts that a unit of the level is assumed to move, until a cut has shown it.
+    pub(crate) gain: f64,
     /// Time until a level that was too high is tried again.
     pub(crate) retry_ns: u64,
 }
@@ -68,10 +67,10 @@ impl Control {
         let is_near = (estimate.power_uw - budget_uw).abs() <= budget_uw * limits.high;
         let power_uw = if is_near { estimate.mean_uw? } else { estimate.power_uw };
         let is_high = power_uw > budget_uw * (1.0 + limits.high);
-        if !estimate.is_whole && !is_high {
+        if !estimate.is_whole && is_near {
             return None; // a prediction is good enough for the aggressive stage alone
         }
-        let first = self.first_gain(limits, budget_uw, range);
+        let first = limits.gain.max(f64::MIN_POSITIVE);
         let came_up = self.before.is_some_and(|(before, _)| before < level);
         self.learn(first, budget_uw, level, power_uw);
         let gain = self.gain.unwrap_or(first);
@@ -92,11 +91,6 @@ impl Control {
         let next = self.below_too_high(now_ns, level, next, range.step);
         self.gain = self.gain.filter(|_| next < range.highest);
         self.change(level, next, power_uw)
-    }
-
-    /// The gain that is assumed before anything was learned.
-    fn first_gain(&self, limits: &Thresholds, budget_uw: f64, range: Range) -> f64 {
-        (budget_uw * limits.span / (range.highest - range.lowest).max(1) as f64).max(f64::MIN_POSITIVE)
     }
 
     /// What the last change has shown.
@@ -148,7 +142,7 @@ impl Control {
 mod tests {
     use super::*;
 
-    const LIMITS: Thresholds = Thresholds { high: 0.02, no_action: 0.01, span: 1.0, retry_ns: 300_000_000_000 };
+    const LIMITS: Thresholds = Thresholds { high: 0.02, no_action: 0.01, gain: 1.0, retry_ns: 300_000_000_000 };
     const BUDGET: u64 = 300_000_000;
     /// A range worth the budget at a gain of 1.
     const RANGE: Range = Range { lowest: 0, highest: BUDGET, step: 1_000_000 };
@@ -176,13 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn a_prediction_cuts_where_it_is_far_above_and_an_old_estimate_never_raises() {
+    fn a_prediction_counts_where_it_is_far_away_and_an_old_estimate_never_raises() {
         let mut control = Control::default();
         let mut with =
             |estimate, may_raise| control.next(&LIMITS, BUDGET, (200_000_000, RANGE), (0, estimate), may_raise);
         let predicted = |power_w| Estimate { is_whole: false, mean_uw: None, ..at(power_w) };
         assert!(with(predicted(330.0), false).is_some());
-        assert_eq!(with(predicted(250.0), true), None);
+        assert_eq!(with(predicted(295.0), true), None);
+        assert!(with(predicted(250.0), true).is_some());
         assert_eq!(with(at(250.0), false), None);
     }
 

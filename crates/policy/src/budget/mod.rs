@@ -1,8 +1,9 @@
-//! A power budget held with one knob: what `rapl-only` and `cpu-bandwidth` share (PASS, sections 2.3 and 5).
+//! A power budget held with one mechanism: what `rapl-only`, `cpu-bandwidth`, `cpu-jailing` and `ssd-bandwidth` share (PASS, sections 2.3
+//! and 5).
 //!
 //! **Rule.** While there is a budget ([`pilotlight_plant::Goals`]), power is read at each interval, and the cap follows it as `control` says.
 //! Nothing is set before a window has been measured, for its half at least, under the last setting (`meter`). The
-//! machine begins uncapped, as PASS does; without a budget no cap is left. I/O threads are spread as by `static`.
+//! machine begins uncapped, as PASS does; without a budget no cap is left. All else is up to an inner policy (`crate::limit`), `static` at first.
 //! **Faults.** Without a new reading the cap is not raised. Once the last good reading is older than `blind_after` the cap goes to its lowest
 //! value, since it is not known which higher one would hold the budget. A refused knob is left alone for 10 s, then twice as long
 //! each time (`caps`).
@@ -10,32 +11,32 @@
 //! **Properties** (`tests/budget.rs`). The cap is lifted with the budget; while the sensor is dead no command raises it; at constant load
 //! commands end. With a budget each interval is needed; without one none, from a second after the cap was lifted.
 
-mod caps;
-mod control;
-mod meter;
+pub(crate) mod actuator;
+pub(crate) mod caps;
+pub(crate) mod control;
+pub(crate) mod meter;
 
 use pilotlight_plant::{
-    Capabilities, Command, Completions, Goal, Goals, Kind, Next, Policy, Refusal, Sample, Start, Unsupported, View,
-    Wants,
+    Capabilities, Command, Goals, Kind, KnobId, NEVER, ReadingId, Refusal, Sample, Start, Unsupported, View,
 };
 
-use self::caps::Caps;
+use self::actuator::Actuator;
+pub use self::actuator::Means;
 use self::control::{Control, Thresholds};
 use self::meter::Meter;
-use crate::grid::Grid;
+use crate::limit::Limiter;
 use crate::parameter::{self, Parameter, ParameterError, Setting, TIME, put, text, time};
-use crate::spread::spread;
 
-/// A policy that holds a budget with one kind of knob.
+/// A policy that holds a budget with one mechanism.
 #[derive(Clone, Copy, Debug)]
 pub struct Mechanism {
     /// The name by which an operator chooses the policy.
     pub name: &'static str,
-    /// The knobs, one or several of a kind.
-    pub kind: Kind,
+    /// What it caps.
+    pub means: Means,
     /// What a plant lacks that has none, and what would bring one.
     pub missing: [&'static str; 2],
-    /// Share of the budget that the knob's whole range is assumed to move, in millionths.
+    /// Share of the budget that the whole range is assumed to move, in millionths.
     pub span_ppm: u32,
 }
 
@@ -65,11 +66,13 @@ pub struct Parameters {
     pub retry_ns: u64,
     /// Share of the budget that the knob's whole range is assumed to move, until a cut has shown it, in millionths.
     pub span_ppm: u32,
+    /// The policy that decides all else.
+    pub inner: &'static str,
 }
 
 const SHARE: &str = "a share of the budget from 0% to 100%";
 
-const TABLE: [Parameter<Parameters>; 7] = [
+const TABLE: [Parameter<Parameters>; 8] = [
     Parameter {
         key: "interval",
         meaning: "time between two looks at power (PASS 3.1: 1s)",
@@ -116,12 +119,31 @@ const TABLE: [Parameter<Parameters>; 7] = [
     Parameter {
         key: "span",
         meaning: "share of the budget that the knob's whole range is assumed to move, until a cut has shown it (chosen: \
-                  rapl-only 100%, cpu-bandwidth 50%)",
+                  rapl-only 100%, the others 50%)",
         allowed: "a share of the budget from 1% to 100%",
         get: |p| text::in_percent(p.span_ppm),
         set: |p, v| put(&mut p.span_ppm, text::percent(v).filter(|&ppm| ppm >= 10_000)),
     },
+    Parameter {
+        key: "inner",
+        meaning: INNER,
+        allowed: INNERS_TEXT,
+        get: |p| p.inner.to_owned(),
+        set: |p, v| put(&mut p.inner, inner(v)),
+    },
 ];
+
+/// What the parameter `inner` of policies with a budget is for.
+pub(crate) const INNER: &str =
+    "the policy that decides all that the budget leaves open; inner_KEY sets its parameter KEY";
+/// The policies that it can be.
+const INNERS: [&str; 6] = ["static", "interrupt", "governor", "dynamic", "hybrid-poll", "sandman"];
+pub(crate) const INNERS_TEXT: &str = "static, interrupt, governor, dynamic, hybrid-poll or sandman";
+
+/// One of the policies that `inner` can be.
+pub(crate) fn inner(name: &str) -> Option<&'static str> {
+    INNERS.into_iter().find(|known| *known == name)
+}
 
 impl Domain {
     /// As an operator writes it.
@@ -133,8 +155,23 @@ impl Domain {
         }
     }
 
-    fn read(text: &str) -> Option<Self> {
+    pub(crate) fn read(text: &str) -> Option<Self> {
         [Self::Server, Self::Cpu].into_iter().find(|domain| domain.name() == text)
+    }
+
+    /// The sensors of it.
+    pub(crate) fn meter(self, policy: &'static str, capabilities: &Capabilities) -> Result<Meter, Unsupported> {
+        let [what, remedy] = match self {
+            Self::Server => [
+                "a reading of the server's power",
+                "it takes a sensor of the whole system, such as IPMI; or domain = \"cpu\" for a budget of the CPU packages",
+            ],
+            Self::Cpu => [
+                "a reading of the power of the CPU packages",
+                "it takes RAPL counters that the server may read; or domain = \"server\"",
+            ],
+        };
+        Meter::find(self, capabilities).ok_or(Unsupported { policy, what, remedy })
     }
 }
 
@@ -150,6 +187,7 @@ impl Parameters {
             blind_after_ns: 10_000_000_000,
             retry_ns: 300_000_000_000,
             span_ppm: mechanism.span_ppm,
+            inner: "static",
         }
     }
 
@@ -171,26 +209,26 @@ impl Parameters {
         parameter::list(&TABLE, self)
     }
 
-    fn thresholds(&self) -> Thresholds {
+    fn thresholds(&self, budget_uw: u64, range: control::Range) -> Thresholds {
         let share = |ppm: u32| f64::from(ppm) / 1e6;
+        let levels = (range.highest - range.lowest).max(1) as f64;
         Thresholds {
             high: share(self.high_ppm),
             no_action: share(self.no_action_ppm),
-            span: share(self.span_ppm),
+            gain: budget_uw as f64 * share(self.span_ppm) / levels,
             retry_ns: self.retry_ns,
         }
     }
 }
 
-/// The policy.
+/// What holds the budget.
 #[derive(Debug)]
-pub struct SingleKnob {
+pub(crate) struct SingleKnob {
     mechanism: &'static Mechanism,
     parameters: Parameters,
     meter: Meter,
-    caps: Caps,
+    caps: Actuator,
     control: Control,
-    grid: Grid,
     budget_uw: Option<u64>,
     /// Since when there has been a budget.
     since_ns: u64,
@@ -200,18 +238,17 @@ pub struct SingleKnob {
 }
 
 /// How long a refusal of the last setting may take, in nanoseconds: the plant is asked later than the policy commands.
-const SETTLES_NS: u64 = 1_000_000_000;
+pub(crate) const SETTLES_NS: u64 = 1_000_000_000;
 
 impl SingleKnob {
     /// With these parameters.
     #[must_use]
-    pub fn new(mechanism: &'static Mechanism, parameters: Parameters) -> Self {
+    pub(crate) fn new(mechanism: &'static Mechanism, parameters: Parameters) -> Self {
         Self {
-            grid: Grid { start_ns: 0, every_ns: parameters.interval_ns },
             mechanism,
             parameters,
             meter: Meter::default(),
-            caps: Caps::default(),
+            caps: Actuator::default(),
             control: Control::default(),
             budget_uw: None,
             since_ns: 0,
@@ -237,7 +274,7 @@ impl SingleKnob {
             _ if self.is_blind => Some(range.lowest).filter(|&lowest| lowest < level),
             None => None,
             Some(estimate) => {
-                let thresholds = self.parameters.thresholds();
+                let thresholds = self.parameters.thresholds(budget_uw, range);
                 self.control.next(&thresholds, budget_uw, (level, range), (now_ns, estimate), is_new)
             }
         };
@@ -246,18 +283,6 @@ impl SingleKnob {
             self.changes += 1;
             self.meter.note_setting(self.caps.holds_ns());
         }
-    }
-
-    /// With a budget each interval, without one as long as a cap may be left.
-    fn next(&self, now_ns: u64) -> Next {
-        if self.budget_uw.is_some() {
-            return Next::at(self.grid.after(now_ns));
-        }
-        if let Some(lifts_ns) = self.caps.lifts_ns() {
-            return Next::at(self.grid.after(now_ns.max(lifts_ns)));
-        }
-        let settled_ns = self.caps.holds_ns().saturating_add(SETTLES_NS);
-        if now_ns < settled_ns && self.changes > 0 { Next::at(self.grid.after(now_ns)) } else { Next::NEVER }
     }
 
     fn adopt(&mut self, now_ns: u64, goals: &Goals) {
@@ -279,59 +304,44 @@ impl SingleKnob {
             None => "no budget",
             Some(_) if self.is_blind => "no reading: the cap is the lowest",
             Some(_) if self.caps.level() <= self.caps.range().lowest => "the cap is the lowest",
-            Some(_) if self.caps.lifts_ns().is_none() => "no cap is needed",
+            Some(_) if self.caps.level() >= self.caps.range().highest => "no cap is needed",
             Some(_) => "capped",
         }
     }
 }
 
-impl Policy for SingleKnob {
+impl Limiter for SingleKnob {
     fn name(&self) -> &'static str {
         self.mechanism.name
     }
 
-    fn wants(&self) -> Wants {
-        let interval_ns = Some(self.parameters.interval_ns);
-        Wants { interval_ns, readings: self.meter.ids().to_vec(), ..Wants::default() }
+    fn kinds(&self) -> &'static [Kind] {
+        self.mechanism.means.kinds()
     }
 
-    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+    fn interval_ns(&self) -> u64 {
+        self.parameters.interval_ns
+    }
+
+    fn readings(&self) -> Vec<ReadingId> {
+        self.meter.ids().to_vec()
+    }
+
+    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<(), Unsupported> {
         let policy = self.mechanism.name;
-        let caps = Caps::find(self.mechanism.kind, start.capabilities);
+        let caps = self.mechanism.means.find(start);
         if caps.is_empty() {
             let [what, remedy] = self.mechanism.missing;
             return Err(Unsupported { policy, what, remedy });
         }
-        let Some(meter) = Meter::find(self.parameters.domain, start.capabilities) else {
-            return Err(match self.parameters.domain {
-                Domain::Server => Unsupported {
-                    policy,
-                    what: "a reading of the server's power",
-                    remedy: "it takes a sensor of the whole system, such as IPMI; or domain = \"cpu\" for a budget of the CPU \
-                             packages",
-                },
-                Domain::Cpu => Unsupported {
-                    policy,
-                    what: "a reading of the power of the CPU packages",
-                    remedy: "it takes RAPL counters that the server may read; or domain = \"server\"",
-                },
-            });
-        };
-        (self.caps, self.meter) = (caps, meter);
-        self.grid.start_ns = start.now_ns;
-        spread(start, Completions::Poll, out);
+        (self.caps, self.meter) = (caps, self.parameters.domain.meter(policy, start.capabilities)?);
         self.adopt(start.now_ns, start.goals);
-        Ok(self.next(start.now_ns))
+        Ok(())
     }
 
-    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) {
         let is_new = self.budget_uw.is_some() && self.meter.read(sample);
         self.decide(sample.now_ns, is_new, out);
-        self.next(sample.now_ns)
-    }
-
-    fn uses(&self, goal: Goal) -> bool {
-        goal == Goal::Budget
     }
 
     /// A budget that is lifted, or lower than the last estimate, takes effect at once.
@@ -341,18 +351,33 @@ impl Policy for SingleKnob {
     }
 
     fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
-        self.caps.replace(now_ns, self.mechanism.kind, capabilities, out);
+        self.caps.replace(now_ns, capabilities, out);
         self.meter.replace_sources(Meter::find(self.parameters.domain, capabilities).unwrap_or_default());
         self.control.forget_change();
         self.decide(now_ns, false, out);
     }
 
-    fn on_refused(&mut self, now_ns: u64, command: &Command, refusal: Refusal) {
-        let Command::Set { knob, value } = *command else { return };
-        if self.caps.on_refused(now_ns, (knob, value), refusal) {
+    fn on_refused(&mut self, now_ns: u64, set: (KnobId, u64), refusal: Refusal) -> bool {
+        let is_own = self.caps.on_refused(now_ns, set, refusal);
+        if is_own {
             self.refused += 1;
             self.control.forget_change();
         }
+        is_own
+    }
+
+    /// With a budget at each interval, without one as long as a cap may be left.
+    fn acts_ns(&self, now_ns: u64) -> u64 {
+        if self.budget_uw.is_some() {
+            return 0;
+        }
+        let settled_ns = self.caps.holds_ns().saturating_add(SETTLES_NS);
+        let is_settled = self.changes == 0 || now_ns >= settled_ns;
+        self.caps.lifts_ns().unwrap_or(if is_settled { NEVER } else { 0 })
+    }
+
+    fn cores(&self) -> usize {
+        self.caps.cores()
     }
 
     fn view(&self) -> View {

@@ -31,16 +31,23 @@ impl Knobs {
         self.values = found.collect();
     }
 
-    /// Power with the present settings: 100 W, up to 200 W for what is set, and up to 30 W that vary with the window.
+    /// Power with the present settings: 100 W, up to 300 W for what is set, and up to 30 W that vary with the window.
     fn power_uw(&self, of: Of, window: u64) -> u64 {
         let share = |kind| {
             let of_kind = self.capabilities.knobs.iter().zip(&self.values).filter(move |(knob, _)| knob.kind == kind);
             let (set, all) = of_kind.fold((0, 0), |sum, (knob, &value)| (sum.0 + value, sum.1 + knob.found));
-            100_000_000 * set / all
+            (100_000_000 * u128::from(set) / u128::from(all)) as u64
         };
         let varies = Dice(window).below(30_000_000);
-        let server_uw = 100_000_000 + share(Kind::LimitUw) + share(Kind::QuotaPpm) + varies;
+        let capped = [Kind::LimitUw, Kind::QuotaPpm, Kind::BytesPerS].map(share).into_iter().sum::<u64>();
+        let server_uw = 100_000_000 + capped + varies;
         if of == Of::Server { server_uw } else { server_uw / 4 }
+    }
+
+    /// Bytes a second in one direction with the present settings.
+    fn bytes_per_s(&self, of: Of, window: u64) -> u64 {
+        let cap = self.capabilities.find_knob(of, Kind::BytesPerS).map(|(id, _)| self.values[id.index()]);
+        Dice(window).below(4_000_000_000).min(cap.unwrap_or(u64::MAX) / 2)
     }
 
     /// What the policy is told of these sources; a window in eight is missing.
@@ -50,10 +57,12 @@ impl Knobs {
     }
 
     fn reading(&self, id: ReadingId, source: &Source, now_ns: u64) -> Reading {
-        assert_eq!(source.quantity, Quantity::PowerUw);
         let known = now_ns.saturating_sub(source.lag.ns()) / source.window_ns;
         let last = (1..=known).rev().find(|window| Dice(*window).below(8) != 0).map(|window| {
-            let value = Some(self.power_uw(source.of, window));
+            let value = Some(match source.quantity {
+                Quantity::PowerUw => self.power_uw(source.of, window),
+                _ => self.bytes_per_s(source.of, window),
+            });
             Window { ended_ns: window * source.window_ns, value }
         });
         source.reading(id, last, now_ns)

@@ -27,6 +27,17 @@ pub(crate) fn capabilities() -> Capabilities {
         values: Values::Range { min: 16_000, max: 8_000_000, step: 1_000 },
         ..Knob { found: 8_000_000, ..limit(0) }
     };
+    let bandwidth = |of| Knob {
+        of,
+        kind: Kind::BytesPerS,
+        values: Values::Range { min: 1_000_000, max: 100_000_000_000, step: 1 },
+        ..Knob { found: 100_000_000_000, ..limit(0) }
+    };
+    let items = [Of::Namespace(0), Of::Namespace(1), Of::Namespace(2), Of::Host(0), Of::Host(1)];
+    let rates = |of| {
+        let rate = |quantity| Source { of, quantity, window_ns: 20_000, lag: Cost::Measured(0) };
+        [rate(Quantity::ReadBytesPerS), rate(Quantity::WrittenBytesPerS)]
+    };
     let power = |of| Source { of, quantity: Quantity::PowerUw, window_ns: 200_000, lag: Cost::Measured(50_000) };
     Capabilities {
         moves: Some(Cost::Measured(100)),
@@ -34,7 +45,11 @@ pub(crate) fn capabilities() -> Capabilities {
         sleeps: vec![sleep(Depth::MonitorWait, 3_000), sleep(Depth::SoftwareWait, 27_000)],
         rests: true,
         server_sleep: Some(Cost::Measured(14_000)),
-        sources: [Of::Server, Of::Package(0), Of::Package(1)].map(power).to_vec(),
-        knobs: (0..64).map(frequency).chain([limit(0), limit(1), quota]).collect(),
+        sources: [Of::Server, Of::Package(0), Of::Package(1)]
+            .map(power)
+            .into_iter()
+            .chain(items.into_iter().flat_map(rates))
+            .collect(),
+        knobs: (0..64).map(frequency).chain([limit(0), limit(1), quota]).chain(items.map(bandwidth)).collect(),
     }
 }

@@ -21,6 +21,9 @@ const REQUEST_NS: u64 = 1_250;
 /// Time from a request's arrival to its answer.
 const SERVICE_NS: u64 = 23_000;
 
+/// Policies that start an inner policy again when it gets another number of cores.
+const LIMITERS: [&str; 3] = ["cpu-jailing", "pass", "thunderbolt"];
+
 /// How a plant takes commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manners {
@@ -59,6 +62,8 @@ pub(crate) struct Plant {
     since_ns: u64,
     knobs: Knobs,
     goals: Goals,
+    /// Whether cores may be woken for no I/O thread: what `static` does wherever it begins.
+    wakes_all: bool,
 }
 
 impl Plant {
@@ -88,6 +93,7 @@ impl Plant {
             since_ns: 1_000_000,
             knobs: Knobs::new(capabilities()),
             goals: Goals::default(),
+            wakes_all: false,
         };
         let out = plant.start();
         (plant, out)
@@ -119,6 +125,7 @@ impl Plant {
         let plant = Start { now_ns, topology, capabilities: &capabilities, cores: &cores, homes, goals: &self.goals };
         let next = self.policy.start(&plant, &mut out).expect("this plant can do everything");
         (self.next_needed_ns, self.stays_awake_ns) = (next.needed_ns, next.awake_ns);
+        self.wakes_all = LIMITERS.contains(&self.policy.name());
         let wakes_all = !["sandman", "dynamic"].contains(&self.policy.name());
         self.obey(&out, wakes_all);
         out
@@ -221,7 +228,7 @@ impl Plant {
 
     /// Checks an answer, and queues it.
     fn obey(&mut self, answer: &[Command], may_wake: bool) {
-        self.check(answer, may_wake);
+        self.check(answer, may_wake || self.wakes_all);
         let ready_ns = self.now_ns + self.manners.delay * 10_000;
         self.pending.extend(answer.iter().map(|&command| Pending { ready_ns, command }));
         self.take_effect();

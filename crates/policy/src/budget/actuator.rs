@@ -1,0 +1,176 @@
+//! What a policy with one mechanism caps: knobs of a kind, or the number of cores.
+
+use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Refusal, Start};
+
+use super::caps::{Caps, Selection};
+use super::control::Range;
+
+/// The mechanism of a policy that holds a budget with one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Means {
+    /// The knobs of a kind.
+    Knobs(Kind),
+    /// The number of polling cores.
+    Cores,
+    /// Bandwidth of each namespace: at least the first, and above the second it limits nothing, in bytes a second.
+    Bandwidth {
+        /// The least.
+        least: u64,
+        /// What a drive can do.
+        most: u64,
+    },
+}
+
+/// What it caps on a plant.
+#[derive(Clone, Debug)]
+pub(crate) enum Actuator {
+    Knobs(Caps),
+    Cores(Cores),
+}
+
+/// The number of cores.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cores {
+    /// How many there are, and how many may be used; 0 if that cannot be limited.
+    all: u64,
+    used: u64,
+    /// When the last limit holds.
+    holds_ns: u64,
+}
+
+/// Time until I/O threads have moved and cores sleep, in nanoseconds: it begins with the next interval.
+const MOVES_NS: u64 = 100_000_000;
+
+impl Means {
+    /// The kinds of knobs that it sets.
+    pub(crate) fn kinds(self) -> &'static [Kind] {
+        match self {
+            Self::Knobs(Kind::LimitUw) => &[Kind::LimitUw],
+            Self::Knobs(Kind::QuotaPpm) => &[Kind::QuotaPpm],
+            Self::Bandwidth { .. } => &[Kind::BytesPerS],
+            Self::Knobs(_) | Self::Cores => &[],
+        }
+    }
+
+    pub(crate) fn find(self, start: &Start<'_>) -> Actuator {
+        let find = |selection| Actuator::Knobs(Caps::find(selection, start.capabilities));
+        match self {
+            Self::Knobs(kind) => find(Selection::of(kind)),
+            Self::Bandwidth { least, most } => {
+                find(Selection { hosts: false, least, most, ..Selection::of(Kind::BytesPerS) })
+            }
+            Self::Cores => Actuator::Cores(Cores::find(start)),
+        }
+    }
+}
+
+impl Cores {
+    /// Of a plant on which I/O threads can be moved and cores can sleep.
+    pub(crate) fn find(start: &Start<'_>) -> Self {
+        let can = start.capabilities.moves.is_some() && !start.capabilities.sleeps.is_empty();
+        let all = if can { start.topology.len() as u64 } else { 0 };
+        Self { all, used: all, holds_ns: 0 }
+    }
+
+    /// Whether their number can be limited.
+    pub(crate) fn can(&self) -> bool {
+        self.all > 1
+    }
+
+    pub(crate) fn set(&mut self, now_ns: u64, cores: u64) -> bool {
+        let cores = cores.clamp(1, self.all.max(1));
+        let is_other = self.can() && cores != self.used;
+        if is_other {
+            (self.used, self.holds_ns) = (cores, now_ns.saturating_add(MOVES_NS));
+        }
+        is_other
+    }
+
+    /// Most cores that may be used.
+    pub(crate) fn used(&self) -> usize {
+        if self.can() { self.used as usize } else { usize::MAX }
+    }
+
+    pub(crate) fn all(&self) -> u64 {
+        self.all
+    }
+
+    pub(crate) fn holds_ns(&self) -> u64 {
+        self.holds_ns
+    }
+}
+
+impl Actuator {
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Knobs(caps) => caps.is_empty(),
+            Self::Cores(cores) => cores.all == 0,
+        }
+    }
+
+    pub(crate) fn level(&self) -> u64 {
+        match self {
+            Self::Knobs(caps) => caps.level(),
+            Self::Cores(cores) => cores.used,
+        }
+    }
+
+    pub(crate) fn range(&self) -> Range {
+        match self {
+            Self::Knobs(caps) => caps.range(),
+            Self::Cores(cores) => Range { lowest: 1, highest: cores.all.max(1), step: 1 },
+        }
+    }
+
+    pub(crate) fn set(&mut self, now_ns: u64, level: u64, out: &mut Vec<Command>) -> bool {
+        match self {
+            Self::Knobs(caps) => caps.set(now_ns, level, out),
+            Self::Cores(cores) => cores.set(now_ns, level),
+        }
+    }
+
+    pub(crate) fn lift(&mut self, now_ns: u64, out: &mut Vec<Command>) -> bool {
+        self.set(now_ns, self.range().highest, out)
+    }
+
+    pub(crate) fn holds_ns(&self) -> u64 {
+        match self {
+            Self::Knobs(caps) => caps.holds_ns(),
+            Self::Cores(cores) => cores.holds_ns,
+        }
+    }
+
+    pub(crate) fn lifts_ns(&self) -> Option<u64> {
+        match self {
+            Self::Knobs(caps) => caps.lifts_ns(),
+            Self::Cores(_) => None,
+        }
+    }
+
+    pub(crate) fn replace(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
+        if let Self::Knobs(caps) = self {
+            caps.replace(now_ns, capabilities, out);
+        }
+    }
+
+    pub(crate) fn on_refused(&mut self, now_ns: u64, set: (KnobId, u64), refusal: Refusal) -> bool {
+        match self {
+            Self::Knobs(caps) => caps.on_refused(now_ns, set, refusal),
+            Self::Cores(_) => false,
+        }
+    }
+
+    /// Most cores that may be used.
+    pub(crate) fn cores(&self) -> usize {
+        match self {
+            Self::Knobs(_) => usize::MAX,
+            Self::Cores(cores) => cores.used(),
+        }
+    }
+}
+
+impl Default for Actuator {
+    fn default() -> Self {
+        Self::Knobs(Caps::default())
+    }
+}

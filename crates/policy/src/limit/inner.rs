@@ -1,0 +1,351 @@
+//! The inner policy of a limiter, and the plant that it sees.
+//!
+//! **Cores.** The plant that it sees has the main core and the first of the workers, numbered without gaps. When their number changes it takes that
+//! plant over as it is, as any policy takes over a plant ([`Policy::start`]). I/O threads on cores that it does not see are shown on the main core; those that it leaves there
+//! are moved there. The other cores sleep.
+//! **Quiet times.** It is never told of a quiet tick or interval that it does not need, whether the plant leaves that out or not; so what is
+//! left out changes nothing. Where it wants longer intervals than the limiter, several are added up.
+
+use pilotlight_plant::{
+    Capabilities, Command, CoreId, CoreSample, CoreState, Goal, Goals, Kind, NEVER, Next, Of, Policy, Refusal, Sample,
+    SleepGoal, Start, ThreadId, ThreadSample, Tick, Topology, Unsupported, Values, View, Wants,
+};
+
+use crate::grid::Grid;
+use crate::load::is_quiet;
+
+/// An inner policy.
+pub(crate) struct Inner {
+    policy: Box<dyn Policy>,
+    /// Kinds of knobs that it does not have.
+    hidden: &'static [Kind],
+    wants: Wants,
+    next: Next,
+    goals: Goals,
+    /// The whole plant; `None` before the start.
+    topology: Option<Topology>,
+    capabilities: Capabilities,
+    /// The cores that it sees, by the number that it sees them under.
+    shown: Vec<CoreId>,
+    /// State of each core, home of each I/O thread, and to where it was told to move since.
+    cores: Vec<CoreSample>,
+    homes: Vec<CoreId>,
+    going: Vec<Option<CoreId>>,
+    /// Its intervals; `None` if it wants all that there are.
+    grid: Option<Grid>,
+    due_ns: u64,
+    sum: Sum,
+}
+
+/// Intervals added up.
+#[derive(Debug, Default)]
+struct Sum {
+    elapsed_ns: u64,
+    /// Every core of the plant.
+    cores: Vec<CoreSample>,
+    threads: Vec<ThreadSample>,
+    /// As the policy sees them.
+    shown: Vec<CoreSample>,
+    readings: Vec<pilotlight_plant::Reading>,
+}
+
+impl Inner {
+    pub(crate) fn new(policy: Box<dyn Policy>, hidden: &'static [Kind]) -> Self {
+        Self {
+            policy,
+            hidden,
+            wants: Wants::default(),
+            next: Next::NEVER,
+            goals: Goals::default(),
+            topology: None,
+            capabilities: Capabilities::default(),
+            shown: Vec::new(),
+            cores: Vec::new(),
+            homes: Vec::new(),
+            going: Vec::new(),
+            grid: None,
+            due_ns: 0,
+            sum: Sum::default(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.policy.name()
+    }
+
+    pub(crate) fn uses(&self, goal: Goal) -> bool {
+        self.policy.uses(goal)
+    }
+
+    pub(crate) fn wants(&self) -> &Wants {
+        &self.wants
+    }
+
+    pub(crate) fn view(&self) -> View {
+        self.policy.view()
+    }
+
+    /// How many cores it sees.
+    pub(crate) fn cores(&self) -> usize {
+        self.shown.len()
+    }
+
+    /// As many cores as it can be limited to: all, where I/O threads cannot be moved or cores cannot sleep.
+    pub(crate) fn clamp(&self, cores: usize) -> usize {
+        let can = self.capabilities.moves.is_some() && !self.capabilities.sleeps.is_empty();
+        if can { cores.clamp(1, self.cores.len().max(1)) } else { self.cores.len() }
+    }
+
+    /// Takes over a plant, of which it sees so many cores; `limiter_ns` is the limiter's interval.
+    pub(crate) fn start(
+        &mut self,
+        start: &Start<'_>,
+        cores: usize,
+        limiter_ns: u64,
+        out: &mut Vec<Command>,
+    ) -> Result<(), Unsupported> {
+        self.topology = Some(start.topology.clone());
+        self.capabilities = start.capabilities.clone();
+        self.cores = start.cores.to_vec();
+        self.homes = start.homes.to_vec();
+        self.going = vec![None; start.homes.len()];
+        self.goals = without_budget(start.goals);
+        self.show(start.topology, cores);
+        self.take_over(start.now_ns, out)?;
+        let longer = self.wants.interval_ns.filter(|&interval_ns| interval_ns > limiter_ns);
+        self.grid = longer.map(|every_ns| Grid { start_ns: start.now_ns, every_ns });
+        Ok(())
+    }
+
+    fn show(&mut self, topology: &Topology, cores: usize) {
+        self.shown = topology.workers().take(self.clamp(cores).saturating_sub(1)).chain([topology.main()]).collect();
+        self.shown.sort_unstable();
+    }
+
+    /// Lets it see so many cores from now on; whether that is another number than before.
+    pub(crate) fn limit_cores(&mut self, now_ns: u64, cores: usize, out: &mut Vec<Command>) -> bool {
+        let Some(topology) = self.topology.clone().filter(|_| self.clamp(cores) != self.shown.len()) else {
+            return false;
+        };
+        self.show(&topology, cores);
+        // What it could do with other cores it can do with these.
+        self.take_over(now_ns, out).is_ok()
+    }
+
+    fn take_over(&mut self, now_ns: u64, out: &mut Vec<Command>) -> Result<(), Unsupported> {
+        let Some(topology) = &self.topology else { return Ok(()) };
+        let seen = |core: CoreId| self.shown.iter().position(|&shown| shown == core).map(|at| CoreId(at as u16));
+        let main = seen(topology.main()).unwrap_or_default();
+        let siblings = self.shown.iter().map(|&core| topology.sibling(core).and_then(seen)).collect();
+        let Ok(small) = Topology::new(main, siblings) else { return Ok(()) };
+        let cores: Vec<_> = self.shown.iter().map(|core| self.cores[core.index()]).collect();
+        let homes: Vec<_> = (0..self.homes.len()).map(|thread| seen(self.place(thread)).unwrap_or(main)).collect();
+        let capabilities = self.seen_capabilities();
+        let begin = out.len();
+        let start = Start {
+            now_ns,
+            topology: &small,
+            capabilities: &capabilities,
+            cores: &cores,
+            homes: &homes,
+            goals: &self.goals,
+        };
+        self.next = self.policy.start(&start, out)?;
+        self.wants = self.policy.wants();
+        self.sum.clear();
+        self.translate(begin, out);
+        Ok(())
+    }
+
+    /// Where an I/O thread is, or will be.
+    fn place(&self, thread: usize) -> CoreId {
+        self.going[thread].unwrap_or(self.homes[thread])
+    }
+
+    /// The plant without the hidden knobs, and with the numbers of the cores that it sees.
+    fn seen_capabilities(&self) -> Capabilities {
+        let mut capabilities = self.capabilities.clone();
+        let seen = |of: &mut Of| {
+            let Of::Core(core) = of else { return true };
+            let at = self.shown.iter().position(|shown| shown == core);
+            *core = at.map_or(CoreId(u16::MAX), |at| CoreId(at as u16));
+            at.is_some()
+        };
+        for knob in &mut capabilities.knobs {
+            if !seen(&mut knob.of) || self.hidden.contains(&knob.kind) {
+                knob.values = Values::List(Vec::new());
+            }
+        }
+        capabilities.sources.iter_mut().for_each(|source| _ = seen(&mut source.of));
+        capabilities
+    }
+
+    /// What it has commanded, with the plant's numbers of cores.
+    fn translate(&mut self, begin: usize, out: &mut [Command]) {
+        for command in &mut out[begin..] {
+            match command {
+                Command::Move { thread, to } => {
+                    *to = self.shown[to.index()];
+                    self.going[thread.index()] = Some(*to);
+                }
+                Command::Sleep { core, .. } | Command::Wake { core } => *core = self.shown[core.index()],
+                Command::Completions { .. } | Command::Set { .. } => {}
+            }
+        }
+    }
+
+    /// Moves I/O threads off cores that it does not see, unless `out` moves them, and lets those cores sleep.
+    pub(crate) fn clear_hidden(&mut self, out: &mut Vec<Command>) {
+        let Some(topology) = self.topology.as_ref().filter(|all| all.len() > self.shown.len()) else { return };
+        let main = topology.main();
+        for thread in 0..self.homes.len() {
+            let number = ThreadId(thread as u16);
+            let moves = |command: &Command| matches!(command, Command::Move { thread, .. } if *thread == number);
+            if !self.shown.contains(&self.place(thread)) && !out.iter().any(moves) {
+                self.going[thread] = Some(main);
+                out.push(Command::Move { thread: number, to: main });
+            }
+        }
+        let goal = SleepGoal::DEEPEST;
+        let is_left = |core: &CoreId| !self.shown.contains(core) && self.cores[core.index()].state == CoreState::Awake;
+        out.extend(topology.workers().filter(is_left).map(|core| Command::Sleep { core, goal }));
+    }
+
+    /// Where cores and I/O threads are.
+    pub(crate) fn note_state(&mut self, sample: &Sample<'_>) {
+        for (known, core) in self.cores.iter_mut().zip(sample.cores) {
+            known.state = core.state;
+        }
+        for ((home, going), thread) in self.homes.iter_mut().zip(&mut self.going).zip(sample.threads) {
+            *home = thread.home;
+            going.take_if(|to| *to == thread.home);
+        }
+    }
+
+    pub(crate) fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) {
+        if tick.counts.is_empty() && tick.now_ns < self.next.needed_ns {
+            return;
+        }
+        let begin = out.len();
+        self.next = self.policy.on_tick(tick, out);
+        self.translate(begin, out);
+    }
+
+    pub(crate) fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) {
+        if self.wants.interval_ns.is_none() || (is_quiet(sample) && sample.now_ns < self.next().needed_ns) {
+            return;
+        }
+        let began_ns = sample.now_ns.saturating_sub(sample.elapsed_ns);
+        if self.sum.elapsed_ns == 0 {
+            self.due_ns = self.grid.map_or(0, |grid| grid.after(began_ns));
+        }
+        self.sum.add(sample);
+        if sample.now_ns < self.due_ns && sample.now_ns < self.next.needed_ns {
+            return;
+        }
+        let begin = out.len();
+        let seen = self.sum.seen(sample, &self.shown, self.topology.as_ref(), &self.wants);
+        self.next = self.policy.on_interval(&seen, out);
+        self.sum.clear();
+        self.translate(begin, out);
+    }
+
+    pub(crate) fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
+        let goals = without_budget(goals);
+        if goals == self.goals {
+            return;
+        }
+        self.goals = goals;
+        let begin = out.len();
+        self.policy.on_goals(now_ns, &self.goals, out);
+        self.translate(begin, out);
+        self.next.needed_ns = now_ns;
+    }
+
+    pub(crate) fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
+        self.capabilities = capabilities.clone();
+        let (seen, begin) = (self.seen_capabilities(), out.len());
+        self.policy.on_plant(now_ns, &seen, out);
+        self.wants = self.policy.wants();
+        self.translate(begin, out);
+        self.next.needed_ns = now_ns;
+    }
+
+    pub(crate) fn on_refused(&mut self, now_ns: u64, command: &Command, refusal: Refusal) {
+        let seen = |core: CoreId| self.shown.iter().position(|&shown| shown == core).map(|at| CoreId(at as u16));
+        let command = match *command {
+            Command::Move { thread, to } => {
+                self.going[thread.index()].take_if(|going| *going == to);
+                seen(to).map(|to| Command::Move { thread, to })
+            }
+            Command::Sleep { core, goal } => seen(core).map(|core| Command::Sleep { core, goal }),
+            Command::Wake { core } => seen(core).map(|core| Command::Wake { core }),
+            Command::Completions { .. } | Command::Set { .. } => Some(*command),
+        };
+        if let Some(command) = command {
+            self.policy.on_refused(now_ns, &command, refusal);
+        }
+    }
+
+    pub(crate) fn on_resume(&mut self, now_ns: u64) {
+        self.policy.on_resume(now_ns);
+    }
+
+    /// Its last answer; an interval with requests that has not ended is needed.
+    pub(crate) fn next(&self) -> Next {
+        let due_ns = if self.sum.elapsed_ns > 0 { self.due_ns } else { NEVER };
+        Next { needed_ns: self.next.needed_ns.min(due_ns), ..self.next }
+    }
+}
+
+impl Sum {
+    fn add(&mut self, sample: &Sample<'_>) {
+        self.elapsed_ns += sample.elapsed_ns.max(1);
+        self.cores.resize(sample.cores.len(), CoreSample::new(CoreState::Awake));
+        self.threads.resize(sample.threads.len(), ThreadSample::default());
+        for (sum, core) in self.cores.iter_mut().zip(sample.cores) {
+            sum.state = core.state;
+            sum.busy_ns += core.busy_ns;
+            sum.awake_ns += core.awake_ns;
+        }
+        for (sum, thread) in self.threads.iter_mut().zip(sample.threads) {
+            sum.home = thread.home;
+            sum.requests += thread.requests;
+            sum.busy_ns += thread.busy_ns;
+            sum.answered += thread.answered;
+            sum.in_progress_ns += thread.in_progress_ns;
+        }
+    }
+
+    /// As the policy sees it.
+    fn seen(&mut self, last: &Sample<'_>, shown: &[CoreId], topology: Option<&Topology>, wants: &Wants) -> Sample<'_> {
+        let place = |core: CoreId| shown.iter().position(|&one| one == core);
+        let main = topology.and_then(|topology| place(topology.main())).unwrap_or_default();
+        self.shown.clear();
+        self.shown.extend(shown.iter().filter_map(|core| self.cores.get(core.index()).copied()));
+        for thread in &mut self.threads {
+            thread.home = CoreId(place(thread.home).unwrap_or(main) as u16);
+        }
+        self.readings.clear();
+        let of = |id| last.readings.iter().find(|reading| reading.id == id).copied();
+        self.readings.extend(wants.readings.iter().filter_map(|&id| of(id)));
+        Sample {
+            now_ns: last.now_ns,
+            elapsed_ns: self.elapsed_ns,
+            cores: &self.shown,
+            threads: &self.threads,
+            readings: &self.readings,
+        }
+    }
+
+    fn clear(&mut self) {
+        self.elapsed_ns = 0;
+        self.cores.clear();
+        self.threads.clear();
+    }
+}
+
+/// What the operator asks for without the budget, which is the limiter's.
+fn without_budget(goals: &Goals) -> Goals {
+    Goals { budget_uw: None, ..goals.clone() }
+}

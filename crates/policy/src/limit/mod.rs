@@ -1,0 +1,156 @@
+//! A power limiter around another policy: its limits are ceilings for what the other commands.
+//!
+//! The *limiter* holds the budget with knobs of its own and with the number of cores. The *inner* policy sees a plant without those knobs
+//! and with the cores that are left ([`inner`]), and without the budget; all else that it commands passes through. Ticks and
+//! intervals are those that either of them wants.
+
+pub(crate) mod inner;
+
+use pilotlight_plant::{
+    Capabilities, Command, Goal, Goals, Kind, KnobId, Next, Policy, ReadingId, Refusal, Sample, Start, Tick,
+    Unsupported, View, Wants,
+};
+
+use self::inner::Inner;
+use crate::grid::Grid;
+
+/// What holds a budget.
+pub(crate) trait Limiter: Send {
+    /// The name by which an operator chooses it.
+    fn name(&self) -> &'static str;
+    /// The kinds of knobs that it sets; the inner policy has none of them.
+    fn kinds(&self) -> &'static [Kind];
+    /// Time between two intervals, in nanoseconds.
+    fn interval_ns(&self) -> u64;
+    /// Which readings it wants.
+    fn readings(&self) -> Vec<ReadingId>;
+    /// As [`Policy::start`].
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<(), Unsupported>;
+    /// The end of an interval.
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>);
+    /// As [`Policy::uses`].
+    fn uses(&self, goal: Goal) -> bool {
+        goal == Goal::Budget
+    }
+    /// As [`Policy::on_goals`].
+    fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>);
+    /// As [`Policy::on_plant`].
+    fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>);
+    /// A knob could not be set to a value; whether it is one of the limiter's.
+    fn on_refused(&mut self, now_ns: u64, set: (KnobId, u64), refusal: Refusal) -> bool;
+    /// From when on it could command something at an interval; 0 for the next one.
+    fn acts_ns(&self, now_ns: u64) -> u64;
+    /// Most cores that the inner policy may use; at least 1.
+    fn cores(&self) -> usize;
+    /// What it sees, for people.
+    fn view(&self) -> View;
+}
+
+/// A limiter and its inner policy.
+pub(crate) struct Limited<L> {
+    limiter: L,
+    inner: Inner,
+    grid: Grid,
+    /// The limiter looks at the first interval that ends from then on.
+    due_ns: u64,
+}
+
+impl<L: Limiter> Limited<L> {
+    pub(crate) fn new(limiter: L, policy: Box<dyn Policy>) -> Self {
+        let grid = Grid { start_ns: 0, every_ns: limiter.interval_ns() };
+        Self { inner: Inner::new(policy, limiter.kinds()), limiter, grid, due_ns: 0 }
+    }
+
+    fn next(&self, now_ns: u64) -> Next {
+        let inner = self.inner.next();
+        let has_cores = self.inner.cores() == self.inner.clamp(self.limiter.cores());
+        let acts_ns = if has_cores { self.limiter.acts_ns(now_ns) } else { 0 };
+        let own_ns = self.grid.end(acts_ns).max(self.due_ns);
+        Next { needed_ns: inner.needed_ns.min(own_ns), ..inner }
+    }
+}
+
+impl<L: Limiter> Policy for Limited<L> {
+    fn name(&self) -> &'static str {
+        self.limiter.name()
+    }
+
+    fn wants(&self) -> Wants {
+        let mut wants = self.inner.wants().clone();
+        let interval_ns = self.limiter.interval_ns();
+        wants.interval_ns = Some(wants.interval_ns.map_or(interval_ns, |inner_ns| inner_ns.min(interval_ns)));
+        wants.service = self.inner.wants().interval_ns.is_some(); // tells whether an interval was quiet
+        let more = self.limiter.readings().into_iter().filter(|id| !self.inner.wants().readings.contains(id));
+        wants.readings.extend(more);
+        wants
+    }
+
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        let mut own = Vec::new();
+        self.limiter.start(start, &mut own)?;
+        self.inner.start(start, self.limiter.cores(), self.limiter.interval_ns(), out)?;
+        self.inner.clear_hidden(out);
+        out.append(&mut own);
+        self.grid.start_ns = start.now_ns;
+        self.due_ns = self.grid.after(start.now_ns);
+        Ok(self.next(start.now_ns))
+    }
+
+    fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> Next {
+        self.inner.on_tick(tick, out);
+        self.next(tick.now_ns)
+    }
+
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
+        self.inner.note_state(sample);
+        let is_due = sample.now_ns >= self.due_ns;
+        if is_due {
+            self.due_ns = self.grid.after(sample.now_ns);
+            self.limiter.on_interval(sample, out);
+        }
+        if !(is_due && self.inner.limit_cores(sample.now_ns, self.limiter.cores(), out)) {
+            self.inner.on_interval(sample, out);
+        }
+        if is_due {
+            self.inner.clear_hidden(out);
+        }
+        self.next(sample.now_ns)
+    }
+
+    fn uses(&self, goal: Goal) -> bool {
+        self.limiter.uses(goal) || self.inner.uses(goal)
+    }
+
+    /// Knobs are set at once, the number of cores follows at the next interval.
+    fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
+        self.inner.on_goals(now_ns, goals, out);
+        self.limiter.on_goals(now_ns, goals, out);
+        self.due_ns = now_ns;
+    }
+
+    fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
+        self.inner.on_plant(now_ns, capabilities, out);
+        self.limiter.on_plant(now_ns, capabilities, out);
+        self.due_ns = now_ns;
+    }
+
+    fn on_refused(&mut self, now_ns: u64, command: &Command, refusal: Refusal) {
+        if let Command::Set { knob, value } = *command
+            && self.limiter.on_refused(now_ns, (knob, value), refusal)
+        {
+            return;
+        }
+        self.inner.on_refused(now_ns, command, refusal);
+    }
+
+    fn on_resume(&mut self, now_ns: u64) {
+        self.inner.on_resume(now_ns);
+    }
+
+    fn view(&self) -> View {
+        let mut view = self.limiter.view();
+        view.push(("inner policy", self.inner.name().to_owned()));
+        view.extend(self.inner.view());
+        view
+    }
+}
