@@ -25,6 +25,7 @@ pub mod sandman;
 pub mod sleep;
 mod spread;
 pub mod ssd_bandwidth;
+pub mod thunderbolt;
 
 pub use dynamic::Dynamic;
 pub use fixed::Static;

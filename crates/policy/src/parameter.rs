@@ -82,6 +82,28 @@ pub fn set<P>(
     })
 }
 
+/// Sets one of two sets of parameters.
+///
+/// # Errors
+/// As [`set`].
+pub(crate) fn set_either<A, B>(
+    policy: &'static str,
+    (first, first_values): (&[Parameter<A>], &mut A),
+    (second, second_values): (&[Parameter<B>], &mut B),
+    (key, value): (&str, &str),
+) -> Result<(), ParameterError> {
+    if first.iter().any(|parameter| parameter.key == key) {
+        return set(policy, first, first_values, key, value);
+    }
+    if second.iter().any(|parameter| parameter.key == key) {
+        return set(policy, second, second_values, key, value);
+    }
+    let name = |key| Parameter { key, meaning: "", allowed: "", get: |()| String::new(), set: |(), _| None };
+    let first = first.iter().map(|parameter| name(parameter.key));
+    let all: Vec<Parameter<()>> = first.chain(second.iter().map(|parameter| name(parameter.key))).collect();
+    set(policy, &all, &mut (), key, value)
+}
+
 /// Every parameter with its value.
 pub fn list<P>(table: &[Parameter<P>], values: &P) -> Vec<Setting> {
     let setting = |parameter: &Parameter<P>| Setting {

@@ -7,9 +7,12 @@ use crate::cpu_bandwidth::CPU_BANDWIDTH;
 use crate::cpu_jailing::CPU_JAILING;
 use crate::limit::{Limited, Limiter};
 use crate::parameter::{self, Parameter, ParameterError, Setting};
+use crate::pass::Pass;
+use crate::pass::parameters as pass_parameters;
 use crate::rapl_only::RAPL_ONLY;
 use crate::sandman::{self, Parameters, Sandman};
 use crate::ssd_bandwidth::SSD_BANDWIDTH;
+use crate::thunderbolt::{self, Thunderbolt};
 use crate::{Dynamic, Governor, HybridPoll, Interrupt, Static, dynamic, governor, hybrid_poll};
 
 /// A policy that an operator can choose.
@@ -51,7 +54,7 @@ pub const NAMES: [&str; POLICIES.len()] = {
 };
 
 /// All policies.
-pub const POLICIES: [Entry; 10] = [
+pub const POLICIES: [Entry; 12] = [
     Entry {
         name: "static",
         summary: "every core polls, I/O threads stay where they are (SPDK)",
@@ -87,6 +90,28 @@ pub const POLICIES: [Entry; 10] = [
         summary: "few cores poll, the others sleep until a burst comes (SANDMAN)",
         parameters: |settings| Parameters::read(settings).unwrap_or_default().list(),
         build: |settings| Ok(Box::new(sandman(settings)?)),
+    },
+    Entry {
+        name: pass_parameters::NAME,
+        summary: "another policy under a power budget that CPU and drives share as they need it (PASS)",
+        parameters: |settings| pass_parameters::Parameters::read(&of_inner(settings).0).unwrap_or_default().list(),
+        build: |settings| {
+            let (own, inner) = of_inner(settings);
+            let parameters = pass_parameters::Parameters::read(&own)?;
+            let name = parameters.common.inner;
+            limited(Pass::new(parameters), name, &inner)
+        },
+    },
+    Entry {
+        name: thunderbolt::NAME,
+        summary: "as dynamic, under a power budget that a quota of CPU time holds by random steps (Google's Thunderbolt)",
+        parameters: |settings| thunderbolt::Parameters::read(&of_inner(settings).0).unwrap_or_default().list(),
+        build: |settings| {
+            let (own, inner) = of_inner(settings);
+            let parameters = thunderbolt::Parameters::read(&own)?;
+            let name = parameters.common.inner;
+            limited(Thunderbolt::new(parameters), name, &inner)
+        },
     },
     Entry {
         name: RAPL_ONLY.name,
@@ -126,10 +151,14 @@ pub fn parameters(name: &str) -> Option<Vec<Setting>> {
     by_name(name).map(|entry| (entry.parameters)(&[]))
 }
 
-/// As [`parameters`], with what the policy's paper prints: of `sandman` the rule without guards.
+/// As [`parameters`], with what the policy's paper prints: of `sandman` the rule without guards, of `pass` a start at full power.
 #[must_use]
 pub fn as_printed(name: &str) -> Option<Vec<Setting>> {
-    let printed: &[_] = if name == sandman::NAME { &[("guards", "printed")] } else { &[] };
+    let printed: &[_] = match name {
+        sandman::NAME => &[("guards", "printed")],
+        pass_parameters::NAME => &[("start", "full")],
+        _ => &[],
+    };
     by_name(name).map(|entry| (entry.parameters)(printed))
 }
 
@@ -159,13 +188,16 @@ fn budget_parameters(mechanism: &Mechanism, settings: &[(&str, &str)]) -> Vec<Se
 fn single_knob(mechanism: &'static Mechanism, settings: &[(&str, &str)]) -> Result<Box<dyn Policy>, ParameterError> {
     let (own, inner) = of_inner(settings);
     let parameters = budget::Parameters::read(mechanism, &own)?;
-    let name = parameters.inner;
+    let name = parameters.common.inner;
     limited(SingleKnob::new(mechanism, parameters), name, &inner)
 }
 
+/// Keys and values.
+type Settings<'a> = Vec<(&'a str, &'a str)>;
+
 /// Settings of a policy, and those of its inner policy: `inner_KEY` sets KEY.
-fn of_inner<'a>(settings: &[(&'a str, &'a str)]) -> (Vec<(&'a str, &'a str)>, Vec<(&'a str, &'a str)>) {
-    let (inner, own): (Vec<_>, Vec<_>) = settings.iter().partition(|(key, _)| key.starts_with("inner_"));
+fn of_inner<'a>(settings: &[(&'a str, &'a str)]) -> (Settings<'a>, Settings<'a>) {
+    let (inner, own): (Settings<'a>, Settings<'a>) = settings.iter().partition(|(key, _)| key.starts_with("inner_"));
     (own, inner.into_iter().map(|(key, value)| (&key["inner_".len()..], value)).collect())
 }
 
@@ -223,7 +255,8 @@ mod tests {
             Err(error) => error.to_string(),
         };
         assert!(
-            message("sandmen", &[]).contains("static, interrupt, governor, dynamic, hybrid-poll, sandman, rapl-only")
+            message("sandmen", &[])
+                .contains("static, interrupt, governor, dynamic, hybrid-poll, sandman, pass, thunderbolt")
         );
         assert!(message("static", &[("window", "4")]).contains("static has no parameter \"window\"; it has none"));
         assert!(message("governor", &[("min_below", "60")]).contains("min_below must not be above up_from"));

@@ -22,9 +22,10 @@ type Settings = &'static [(&'static str, &'static str)];
 
 /// Those with a power budget, with an interval of these tests.
 const LESS: (&str, &str) = ("blind_after", "1ms");
+const SAMPLE: (&str, &str) = ("sample", "50us");
 
 /// Every policy, `sandman` with unlike guards and as in the steps of Figure 11.
-const POLICIES: [(&str, Settings); 31] = [
+const POLICIES: [(&str, Settings); 38] = [
     ("static", &[]),
     ("interrupt", &[]),
     ("governor", &[INTERVAL]),
@@ -62,6 +63,13 @@ const POLICIES: [(&str, Settings); 31] = [
     ("cpu-jailing", &[INTERVAL, LESS, ("inner", "sandman"), ("inner_coarse_interval", "1ms")]),
     ("cpu-jailing", &[INTERVAL, LESS, ("inner", "hybrid-poll"), ("inner_interval", "100us")]),
     ("rapl-only", &[INTERVAL, LESS, ("inner", "governor"), ("inner_interval", "500us")]),
+    ("thunderbolt", &[INTERVAL, LESS, ("inner_interval", "250us")]),
+    ("thunderbolt", &[INTERVAL, LESS, ("rates", "artifact"), ("inner_interval", "10us")]),
+    ("pass", &[INTERVAL, LESS, SAMPLE]),
+    ("pass", &[FINE, LESS, ("sample", "10us"), ("domain", "cpu"), ("start", "full")]),
+    ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "sandman"), ("inner_coarse_interval", "250us")]),
+    ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "sandman"), ("inner_coarse_interval", "1ms"), ("start", "full")]),
+    ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "dynamic"), ("inner_interval", "10us")]),
 ];
 /// Those that put whatever is not needed to sleep.
 const GATHERING: Range<usize> = 7..20;
@@ -75,8 +83,13 @@ fn policy(which: usize) -> Box<dyn Policy> {
 
 /// Ticks in an interval of a policy.
 fn interval_ticks(which: usize) -> u64 {
-    let is_fine = |(key, value): &(&str, &str)| key.ends_with("interval") && *value == "10us";
-    if POLICIES[which].1.iter().any(is_fine) { 1 } else { COARSE_TICKS }
+    let is_interval = |(key, _): &&(&str, &str)| key.ends_with("interval") || *key == "sample";
+    let shortest = POLICIES[which].1.iter().filter(is_interval).map(|(_, value)| *value);
+    match shortest.min_by_key(|value| (value.len(), *value)) {
+        Some("10us") => 1,
+        Some("50us") => 5,
+        _ => COARSE_TICKS,
+    }
 }
 
 /// A stretch of steady load: in each tick a thread gets requests with a chance of `rates` per mille, up to twice that many

@@ -36,6 +36,8 @@ pub(crate) struct Cores {
     used: u64,
     /// When the last limit holds.
     holds_ns: u64,
+    /// The limit is not raised for now.
+    holds_down: bool,
 }
 
 /// Time until I/O threads have moved and cores sleep, in nanoseconds: it begins with the next interval.
@@ -69,7 +71,7 @@ impl Cores {
     pub(crate) fn find(start: &Start<'_>) -> Self {
         let can = start.capabilities.moves.is_some() && !start.capabilities.sleeps.is_empty();
         let all = if can { start.topology.len() as u64 } else { 0 };
-        Self { all, used: all, holds_ns: 0 }
+        Self { all, used: all, ..Self::default() }
     }
 
     /// Whether their number can be limited.
@@ -79,11 +81,16 @@ impl Cores {
 
     pub(crate) fn set(&mut self, now_ns: u64, cores: u64) -> bool {
         let cores = cores.clamp(1, self.all.max(1));
-        let is_other = self.can() && cores != self.used;
+        let is_other = self.can() && cores != self.used && (cores < self.used || !self.holds_down);
         if is_other {
             (self.used, self.holds_ns) = (cores, now_ns.saturating_add(MOVES_NS));
         }
         is_other
+    }
+
+    /// Whether the limit may be raised from now on.
+    pub(crate) fn allow_raises(&mut self, may_raise: bool) {
+        self.holds_down = !may_raise;
     }
 
     /// Most cores that may be used.

@@ -51,6 +51,8 @@ pub(crate) struct Caps {
     caps: Vec<Cap>,
     /// When the last of the settings holds.
     holds_ns: u64,
+    /// No knob is raised for now.
+    holds_down: bool,
 }
 
 impl Caps {
@@ -78,7 +80,7 @@ impl Caps {
             })
         };
         let caps = capabilities.knobs_of(selection.kind).filter_map(cap).collect();
-        Self { selection: Some(selection), caps, holds_ns: 0 }
+        Self { selection: Some(selection), caps, ..Self::default() }
     }
 
     /// The plant has other knobs now: all get the share of their ranges that the old ones had. What is set of those that stay is
@@ -156,7 +158,7 @@ impl Caps {
         let (before, mut effect_ns) = (out.len(), 0);
         for cap in self.caps.iter_mut().filter(|cap| !cap.is_lost && cap.pause.is_over(now_ns)) {
             let value = cap.at_most(wanted(cap));
-            if value == cap.value {
+            if value == cap.value || (self.holds_down && value > cap.value) {
                 continue;
             }
             cap.before = std::mem::replace(&mut cap.value, value);
@@ -167,6 +169,11 @@ impl Caps {
             self.holds_ns = now_ns.saturating_add(effect_ns);
         }
         out.len() > before
+    }
+
+    /// Whether knobs may be raised from now on; what is not raised is missing when all are set again.
+    pub(crate) fn allow_raises(&mut self, may_raise: bool) {
+        self.holds_down = !may_raise;
     }
 
     /// As they were found.

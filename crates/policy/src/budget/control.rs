@@ -3,11 +3,11 @@
 //! **Words.** The *level* is the sum of the values of the knobs that are the cap. The *gain* is the power that one unit of it moves.
 //! **Rule.** Above the high threshold the level is cut by the whole excess over the gain, between the budget and that by half of
 //! it. Between the budget and the no-action threshold nothing changes; below that the level is raised by the whole distance.
-//! Both aim at the middle of the no-action range. Nearer to the budget than the high threshold, on either side, a mean of several
+//! Both aim at the middle of the no-action range. Near the budget (half of the high threshold above it, all of that below) a mean of several
 //! readings decides, since the no-action range can be as narrow as a step of the sensor; farther away each reading does.
-//! **Gain.** At first it is assumed; then it is what the last cut has shown, at
-//! most four times more or less than before. A raise that has shown less than expected tells nothing, since the cap
-//! may not limit any more. At the highest level the first assumption holds again.
+//! **Gain.** At first it is assumed; then it is what the last cut has shown, at most four times more or less than before. A raise that has shown
+//! less than expected tells nothing, since the cap may not limit any more, and raises use no smaller gain than the first: what the
+//! last cut has shown may be of a range in which the cap did not limit yet. At the highest level the first holds again.
 //! **Settling.** Where a raise led over the budget, the level that it reached is remembered, and raises go half of the way to it until
 //! none is left; later it is tried again.
 
@@ -22,8 +22,44 @@ pub(crate) struct Thresholds {
     pub(crate) no_action: f64,
     /// Microwatts that a unit of the level is assumed to move, until a cut has shown it.
     pub(crate) gain: f64,
+    /// The same for a raise, where raises teach something: more than is likely, so that it ends below the budget. With a single mechanism a
+    /// raise that shows little teaches nothing, since the cap may not limit any more.
+    pub(crate) raise_gain: Option<f64>,
+    /// The gain is known but for this factor.
+    pub(crate) bounds: f64,
     /// Time until a level that was too high is tried again.
     pub(crate) retry_ns: u64,
+}
+
+impl Thresholds {
+    /// The power that an estimate stands for: near the budget a mean, farther away a prediction will do.
+    pub(crate) fn power_uw(&self, budget_uw: u64, estimate: Estimate) -> Option<f64> {
+        let budget_uw = budget_uw as f64;
+        let near = budget_uw * (1.0 - self.high)..=budget_uw * (1.0 + self.high / 2.0);
+        if near.contains(&estimate.power_uw) {
+            return estimate.mean_uw.filter(|_| estimate.is_whole);
+        }
+        // What may be wrong cuts only where power is over the budget all the same, and raises only where it is far below.
+        let (least_uw, most_uw) = (estimate.power_uw - estimate.error_uw, estimate.power_uw + estimate.error_uw);
+        let is_sure = estimate.is_whole || least_uw > budget_uw || most_uw < budget_uw * (1.0 - self.high);
+        Some(estimate.power_uw).filter(|_| is_sure)
+    }
+
+    /// Whether power is above the high threshold.
+    pub(crate) fn is_high(&self, budget_uw: u64, power_uw: f64) -> bool {
+        power_uw > budget_uw as f64 * (1.0 + self.high)
+    }
+
+    /// By how much power should change.
+    pub(crate) fn change_uw(&self, budget_uw: u64, power_uw: f64) -> f64 {
+        let wanted_uw = budget_uw as f64 * (1.0 - self.no_action / 2.0) - power_uw;
+        match power_uw {
+            power_uw if self.is_high(budget_uw, power_uw) => wanted_uw,
+            power_uw if power_uw > budget_uw as f64 => wanted_uw / 2.0,
+            power_uw if power_uw > budget_uw as f64 * (1.0 - self.no_action) => 0.0,
+            _ => wanted_uw,
+        }
+    }
 }
 
 /// The levels that a cap takes.
@@ -42,13 +78,15 @@ pub(crate) struct Control {
     gain: Option<f64>,
     /// Level and power before the last changes in one direction.
     before: Option<(u64, f64)>,
+    /// Whether the last change was a raise.
+    has_raised: bool,
     /// A level that led over the budget, and until when it is avoided.
     too_high: Option<(u64, u64)>,
 }
 
-/// Most that one observation changes the gain by, and most that all do.
+/// Most that one cut changes the gain by, and most that a raise lowers it by.
 const LEARNED: f64 = 4.0;
-const BOUNDS: f64 = 16.0;
+const LOWERED: f64 = 2.0;
 /// Share of the budget that a change has to move, or to be expected to, before it tells something of the gain.
 const MATERIAL: f64 = 0.01;
 
@@ -63,55 +101,63 @@ impl Control {
         (now_ns, estimate): (u64, Estimate),
         may_raise: bool,
     ) -> Option<u64> {
-        let budget_uw = budget_uw as f64;
-        let is_near = (estimate.power_uw - budget_uw).abs() <= budget_uw * limits.high;
-        let power_uw = if is_near { estimate.mean_uw? } else { estimate.power_uw };
-        let is_high = power_uw > budget_uw * (1.0 + limits.high);
-        if !estimate.is_whole && is_near {
-            return None; // a prediction is good enough for the aggressive stage alone
-        }
-        let first = limits.gain.max(f64::MIN_POSITIVE);
-        let came_up = self.before.is_some_and(|(before, _)| before < level);
-        self.learn(first, budget_uw, level, power_uw);
-        let gain = self.gain.unwrap_or(first);
-        let error_uw = power_uw - budget_uw * (1.0 - limits.no_action / 2.0);
-        if power_uw > budget_uw {
-            if came_up {
-                self.too_high = Some((level, now_ns.saturating_add(limits.retry_ns)));
-            }
-            let cut = (if is_high { error_uw } else { error_uw / 2.0 } / gain) as u64;
+        let power_uw = limits.power_uw(budget_uw, estimate)?;
+        self.learn(limits, budget_uw, level, power_uw);
+        let change_uw = limits.change_uw(budget_uw, power_uw);
+        if change_uw < 0.0 {
+            self.note_over(limits, now_ns, level);
+            let cut = (-change_uw / self.gain(limits)) as u64;
             let next = level.saturating_sub(cut.max(range.step)).max(range.lowest);
             return self.change(level, next, power_uw);
         }
-        if power_uw > budget_uw * (1.0 - limits.no_action) || !may_raise {
+        if change_uw == 0.0 || !may_raise {
             return None;
         }
-        let raise = (-error_uw / gain.max(first)) as u64;
+        // What the last cut has shown may be of a range in which the cap did not limit yet.
+        let raise = (change_uw / self.gain_or(limits.gain).max(limits.gain)) as u64;
         let next = level.saturating_add(raise.max(range.step)).min(range.highest);
         let next = self.below_too_high(now_ns, level, next, range.step);
         self.gain = self.gain.filter(|_| next < range.highest);
         self.change(level, next, power_uw)
     }
 
+    /// Power is over the budget: where the last change was a raise, the level that it reached is remembered.
+    pub(crate) fn note_over(&mut self, limits: &Thresholds, now_ns: u64, level: u64) {
+        if self.has_raised {
+            self.too_high = Some((level, now_ns.saturating_add(limits.retry_ns)));
+        }
+    }
+
+    /// Power that a unit of the level moves, as far as is known.
+    pub(crate) fn gain(&self, limits: &Thresholds) -> f64 {
+        self.gain_or(limits.gain).max(f64::MIN_POSITIVE)
+    }
+
+    /// The same, or this if no cut has shown it.
+    pub(crate) fn gain_or(&self, assumed: f64) -> f64 {
+        self.gain.unwrap_or(assumed)
+    }
+
     /// What the last change has shown.
-    fn learn(&mut self, first: f64, budget_uw: f64, level: u64, power_uw: f64) {
+    pub(crate) fn learn(&mut self, limits: &Thresholds, budget_uw: u64, level: u64, power_uw: f64) {
         let Some((level_before, power_before_uw)) = self.before else { return };
         let change = level as f64 - level_before as f64;
-        let gain = self.gain.unwrap_or(first);
+        let gain = self.gain_or(limits.raise_gain.filter(|_| change > 0.0).unwrap_or(limits.gain));
         let moved_uw = power_uw - power_before_uw;
-        if change == 0.0 || (change * gain).abs().max(moved_uw.abs()) < budget_uw * MATERIAL {
+        if change == 0.0 || (change * gain).abs().max(moved_uw.abs()) < budget_uw as f64 * MATERIAL {
             return; // further changes in this direction will show it
         }
         self.before = None;
-        let shown = moved_uw / change;
-        if change > 0.0 && shown < gain {
+        if change > 0.0 && moved_uw / change < gain && limits.raise_gain.is_none() {
             return;
         }
-        self.gain = Some(shown.clamp(gain / LEARNED, gain * LEARNED).clamp(first / BOUNDS, first * BOUNDS));
+        let lowest = if change > 0.0 { gain / LOWERED } else { gain / LEARNED };
+        let shown = (moved_uw / change).clamp(lowest, gain * LEARNED);
+        self.gain = Some(shown.clamp(limits.gain / limits.bounds, limits.gain * limits.bounds));
     }
 
     /// Half of the way to the level that was too high, as long as that is remembered.
-    fn below_too_high(&mut self, now_ns: u64, level: u64, next: u64, step: u64) -> u64 {
+    pub(crate) fn below_too_high(&mut self, now_ns: u64, level: u64, next: u64, step: u64) -> u64 {
         self.too_high.take_if(|(too_high, until_ns)| now_ns >= *until_ns || *too_high <= level);
         let Some((too_high, _)) = self.too_high else { return next };
         let half = (too_high - level) / 2;
@@ -122,9 +168,15 @@ impl Control {
         if next == level {
             return None;
         }
+        self.note_change(level, next, power_uw);
+        Some(next)
+    }
+
+    /// The level changes; power was so much before.
+    pub(crate) fn note_change(&mut self, level: u64, next: u64, power_uw: f64) {
+        self.has_raised = next > level;
         let goes_on = |&(before, _): &(u64, f64)| (before > level) == (level > next);
         self.before = self.before.filter(goes_on).or(Some((level, power_uw)));
-        Some(next)
     }
 
     /// Another budget holds, so levels that were too high may not be.
@@ -142,13 +194,20 @@ impl Control {
 mod tests {
     use super::*;
 
-    const LIMITS: Thresholds = Thresholds { high: 0.02, no_action: 0.01, gain: 1.0, retry_ns: 300_000_000_000 };
+    const LIMITS: Thresholds = Thresholds {
+        high: 0.02,
+        no_action: 0.01,
+        gain: 1.0,
+        raise_gain: None,
+        bounds: 16.0,
+        retry_ns: 300_000_000_000,
+    };
     const BUDGET: u64 = 300_000_000;
     /// A range worth the budget at a gain of 1.
     const RANGE: Range = Range { lowest: 0, highest: BUDGET, step: 1_000_000 };
 
     fn at(power_w: f64) -> Estimate {
-        Estimate { power_uw: power_w * 1e6, is_whole: true, mean_uw: Some(power_w * 1e6) }
+        Estimate { power_uw: power_w * 1e6, is_whole: true, error_uw: 0.0, mean_uw: Some(power_w * 1e6) }
     }
 
     fn next(control: &mut Control, level: u64, power_w: f64) -> Option<u64> {
@@ -183,7 +242,7 @@ mod tests {
 
     #[test]
     fn near_the_budget_the_mean_decides() {
-        let estimate = |mean_w: Option<f64>| Estimate { mean_uw: mean_w.map(|w| w * 1e6), ..at(304.0) };
+        let estimate = |mean_w: Option<f64>| Estimate { mean_uw: mean_w.map(|w| w * 1e6), ..at(302.9) };
         let cut = |mean_w| Control::default().next(&LIMITS, BUDGET, (200_000_000, RANGE), (0, estimate(mean_w)), true);
         assert_eq!([None, Some(299.0)].map(cut), [None; 2]);
         assert_eq!(cut(Some(302.5)), Some(198_000_000));

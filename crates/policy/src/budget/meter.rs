@@ -1,7 +1,7 @@
 //! Power as it is once the last setting holds, from readings that are late and averaged.
 //!
 //! A reading is the mean of a window. As long as a part of the window lies before the moment at which the last setting holds, the reading
-//! is too high after a cut and too low after a raise. From half a window on, power is predicted: the part before had the power that was
+//! is too high after a cut and too low after a raise. From a third of a window on, power is predicted: the part before had the power that was
 //! known when the knob was set, the rest follows. Readings with less are not used. A missing or stale reading changes nothing; the last good one ages.
 
 use pilotlight_plant::{Capabilities, Of, Quantity, Reading, ReadingId, Sample, Source};
@@ -15,12 +15,27 @@ pub(crate) struct Estimate {
     pub(crate) power_uw: f64,
     /// Whether the setting held for the whole window.
     pub(crate) is_whole: bool,
+    /// By how much a prediction may be wrong, in microwatts.
+    pub(crate) error_uw: f64,
     /// Mean of the last [`MANY`] readings of whole windows, if there are as many: without the sensor's noise and steps.
     pub(crate) mean_uw: Option<f64>,
 }
 
+/// By how much a reading may be wrong, in microwatts: sensors of servers read in steps of 1 W, with some noise.
+const RESOLUTION_UW: f64 = 1_000_000.0;
+/// By how much a setting may hold earlier or later than its knob says, in nanoseconds.
+const LATE_NS: f64 = 100_000_000.0;
 /// Readings that a mean is taken over (PASS 3.3 samples over five intervals).
 const MANY: usize = 5;
+
+/// The last setting.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    /// From when on it holds.
+    holds_ns: u64,
+    /// The power until then, if it is known, and by how much that may be wrong.
+    before: Option<(f64, f64)>,
+}
 
 /// Follows the readings of one power domain.
 #[derive(Clone, Debug, Default)]
@@ -28,10 +43,11 @@ pub(crate) struct Meter {
     /// The sources whose sum is the domain's power.
     ids: Vec<ReadingId>,
     window_ns: u64,
+    /// Readings nearer to each other than this are not used.
+    spacing_ns: u64,
     /// End and value of the last good window.
     last: Option<(u64, u64)>,
-    /// From when on the last setting holds, and the power until then.
-    setting: Option<(u64, f64)>,
+    setting: Option<Setting>,
     /// The last estimate since that setting.
     estimate: Option<Estimate>,
     /// The last readings of whole windows since then, and how many there were.
@@ -61,10 +77,15 @@ impl Meter {
         (self.ids, self.window_ns) = (other.ids, other.window_ns);
     }
 
+    /// With readings that are at least so far from each other.
+    pub(crate) fn spaced(self, spacing_ns: u64) -> Self {
+        Self { spacing_ns, ..self }
+    }
+
     /// Takes in the readings of a sample; whether there is a new estimate.
     pub(crate) fn read(&mut self, sample: &Sample<'_>) -> bool {
         let Some((ended_ns, power_uw)) = self.sum(sample) else { return false };
-        if self.last.is_some_and(|(last_ns, _)| ended_ns <= last_ns) {
+        if self.last.is_some_and(|(last_ns, _)| ended_ns <= last_ns || ended_ns - last_ns < self.spacing_ns) {
             return false;
         }
         self.last = Some((ended_ns, power_uw));
@@ -85,24 +106,29 @@ impl Meter {
     }
 
     fn predict(&mut self, ended_ns: u64, power_uw: f64) -> Option<Estimate> {
-        let (holds_ns, before_uw) = self.setting.unwrap_or((0, 0.0));
+        let Some(Setting { holds_ns, before }) = self.setting else {
+            return Some(self.measured(power_uw));
+        };
         let since_ns = ended_ns.checked_sub(holds_ns)?;
-        if since_ns >= self.window_ns || self.setting.is_none() {
+        if since_ns >= self.window_ns {
             return Some(self.measured(power_uw));
         }
-        if since_ns < self.window_ns / 2 {
+        if since_ns < self.window_ns / 3 {
             return None;
         }
+        let (before_uw, error_uw) = before?;
         let share = since_ns as f64 / self.window_ns as f64;
         let power_uw = ((power_uw - (1.0 - share) * before_uw) / share).max(0.0);
-        Some(Estimate { power_uw, is_whole: false, mean_uw: None })
+        let late_uw = (power_uw - before_uw).abs() * LATE_NS / self.window_ns as f64;
+        let error_uw = (RESOLUTION_UW + (1.0 - share) * error_uw + late_uw) / share;
+        Some(Estimate { power_uw, is_whole: false, error_uw, mean_uw: None })
     }
 
     fn measured(&mut self, power_uw: f64) -> Estimate {
         self.whole_uw[self.wholes % MANY] = power_uw;
         self.wholes += 1;
         let mean_uw = (self.wholes >= MANY).then(|| self.whole_uw.iter().sum::<f64>() / MANY as f64);
-        Estimate { power_uw, is_whole: true, mean_uw }
+        Estimate { power_uw, is_whole: true, error_uw: RESOLUTION_UW, mean_uw }
     }
 
     /// The last estimate since the last setting.
@@ -117,9 +143,10 @@ impl Meter {
 
     /// The knob was set, and the setting holds from `holds_ns` on.
     pub(crate) fn note_setting(&mut self, holds_ns: u64) {
-        let known_uw = self.estimate.map(|estimate| estimate.power_uw);
-        let before_uw = known_uw.or(self.setting.map(|(_, before_uw)| before_uw));
-        self.setting = before_uw.or(self.last.map(|(_, uw)| uw as f64)).map(|before_uw| (holds_ns, before_uw));
+        let known = self.estimate.map(|estimate| (estimate.power_uw, estimate.error_uw));
+        let before = known.or(self.setting.and_then(|setting| setting.before));
+        let before = before.or(self.last.map(|(_, uw)| (uw as f64, RESOLUTION_UW)));
+        self.setting = Some(Setting { holds_ns, before });
         (self.estimate, self.wholes) = (None, 0);
     }
 
@@ -146,19 +173,24 @@ mod tests {
     }
 
     fn measured(power_uw: f64) -> Option<Estimate> {
-        Some(Estimate { power_uw, is_whole: true, mean_uw: None })
+        Some(Estimate { power_uw, is_whole: true, error_uw: RESOLUTION_UW, mean_uw: None })
     }
 
     #[test]
-    fn a_window_that_begins_before_the_setting_is_corrected_from_its_half_on() {
+    fn a_window_that_begins_before_the_setting_is_corrected_from_its_third_on() {
         let mut meter = meter();
         assert_eq!(read(&mut meter, 10, Some(400), 1), measured(400.0));
         meter.note_setting(10 * S);
         assert_eq!(meter.estimate(), None);
         // From 400 to 300: each second of the window shows a fourth of it.
         assert_eq!(read(&mut meter, 12, Some(375), 1), None);
-        let predicted = Estimate { power_uw: 300.0, is_whole: false, mean_uw: None };
-        assert_eq!(read(&mut meter, 13, Some(350), 1), Some(predicted));
+        let predicted = read(&mut meter, 13, Some(350), 1).unwrap();
+        assert_eq!((predicted.power_uw, predicted.is_whole), (300.0, false));
+        assert_eq!(
+            predicted.error_uw.round(),
+            (3.0 * RESOLUTION_UW + 5.0).round(),
+            "twice a reading's, once what was known before"
+        );
         assert_eq!(read(&mut meter, 15, Some(300), 1), measured(300.0));
     }
 

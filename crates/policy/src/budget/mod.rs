@@ -2,7 +2,7 @@
 //! and 5).
 //!
 //! **Rule.** While there is a budget ([`pilotlight_plant::Goals`]), power is read at each interval, and the cap follows it as `control` says.
-//! Nothing is set before a window has been measured, for its half at least, under the last setting (`meter`). The
+//! Nothing is set before a window has been measured, for a third at least, under the last setting (`meter`). The
 //! machine begins uncapped, as PASS does; without a budget no cap is left. All else is up to an inner policy (`crate::limit`), `static` at first.
 //! **Faults.** Without a new reading the cap is not raised. Once the last good reading is older than `blind_after` the cap goes to its lowest
 //! value, since it is not known which higher one would hold the budget. A refused knob is left alone for 10 s, then twice as long
@@ -15,6 +15,7 @@ pub(crate) mod actuator;
 pub(crate) mod caps;
 pub(crate) mod control;
 pub(crate) mod meter;
+pub(crate) mod parameters;
 
 use pilotlight_plant::{
     Capabilities, Command, Goals, Kind, KnobId, NEVER, ReadingId, Refusal, Sample, Start, Unsupported, View,
@@ -22,10 +23,10 @@ use pilotlight_plant::{
 
 use self::actuator::Actuator;
 pub use self::actuator::Means;
-use self::control::{Control, Thresholds};
+use self::control::Control;
 use self::meter::Meter;
+pub use self::parameters::{Common, Parameters};
 use crate::limit::Limiter;
-use crate::parameter::{self, Parameter, ParameterError, Setting, TIME, put, text, time};
 
 /// A policy that holds a budget with one mechanism.
 #[derive(Clone, Copy, Debug)]
@@ -47,102 +48,6 @@ pub enum Domain {
     Server,
     /// Its CPU packages together.
     Cpu,
-}
-
-/// What can be set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parameters {
-    /// Time between two looks, in nanoseconds.
-    pub interval_ns: u64,
-    /// Of what the budget is.
-    pub domain: Domain,
-    /// Above the budget by this share of it the cap is cut by the whole excess, in millionths.
-    pub high_ppm: u32,
-    /// Below the budget by less than this share of it nothing is changed, in millionths.
-    pub no_action_ppm: u32,
-    /// Age of the last good reading from which on the cap goes to its lowest value, in nanoseconds.
-    pub blind_after_ns: u64,
-    /// Time until a cap that led over the budget is tried again, in nanoseconds.
-    pub retry_ns: u64,
-    /// Share of the budget that the knob's whole range is assumed to move, until a cut has shown it, in millionths.
-    pub span_ppm: u32,
-    /// The policy that decides all else.
-    pub inner: &'static str,
-}
-
-const SHARE: &str = "a share of the budget from 0% to 100%";
-
-const TABLE: [Parameter<Parameters>; 8] = [
-    Parameter {
-        key: "interval",
-        meaning: "time between two looks at power (PASS 3.1: 1s)",
-        allowed: TIME,
-        get: |p| text::in_units(p.interval_ns),
-        set: |p, v| time(&mut p.interval_ns, v),
-    },
-    Parameter {
-        key: "domain",
-        meaning: "what the budget is of (PASS 5: the whole server)",
-        allowed: "server or cpu (all packages)",
-        get: |p| p.domain.name().to_owned(),
-        set: |p, v| put(&mut p.domain, Domain::read(v)),
-    },
-    Parameter {
-        key: "high_threshold",
-        meaning: "excess over the budget from which the cap is cut by all of it, else by half (PASS 3.3: 2%)",
-        allowed: SHARE,
-        get: |p| text::in_percent(p.high_ppm),
-        set: |p, v| put(&mut p.high_ppm, text::percent(v)),
-    },
-    Parameter {
-        key: "no_action",
-        meaning: "distance below the budget up to which nothing is changed (PASS 3.3: 1%)",
-        allowed: SHARE,
-        get: |p| text::in_percent(p.no_action_ppm),
-        set: |p, v| put(&mut p.no_action_ppm, text::percent(v)),
-    },
-    Parameter {
-        key: "blind_after",
-        meaning: "age of the last good reading from which on the cap is the lowest (10s, as long as PASS 5 tolerates an \
-                  excess)",
-        allowed: TIME,
-        get: |p| text::in_units(p.blind_after_ns),
-        set: |p, v| time(&mut p.blind_after_ns, v),
-    },
-    Parameter {
-        key: "retry",
-        meaning: "time until a cap is tried again that led over the budget (300s; chosen)",
-        allowed: TIME,
-        get: |p| text::in_units(p.retry_ns),
-        set: |p, v| time(&mut p.retry_ns, v),
-    },
-    Parameter {
-        key: "span",
-        meaning: "share of the budget that the knob's whole range is assumed to move, until a cut has shown it (chosen: \
-                  rapl-only 100%, the others 50%)",
-        allowed: "a share of the budget from 1% to 100%",
-        get: |p| text::in_percent(p.span_ppm),
-        set: |p, v| put(&mut p.span_ppm, text::percent(v).filter(|&ppm| ppm >= 10_000)),
-    },
-    Parameter {
-        key: "inner",
-        meaning: INNER,
-        allowed: INNERS_TEXT,
-        get: |p| p.inner.to_owned(),
-        set: |p, v| put(&mut p.inner, inner(v)),
-    },
-];
-
-/// What the parameter `inner` of policies with a budget is for.
-pub(crate) const INNER: &str =
-    "the policy that decides all that the budget leaves open; inner_KEY sets its parameter KEY";
-/// The policies that it can be.
-const INNERS: [&str; 6] = ["static", "interrupt", "governor", "dynamic", "hybrid-poll", "sandman"];
-pub(crate) const INNERS_TEXT: &str = "static, interrupt, governor, dynamic, hybrid-poll or sandman";
-
-/// One of the policies that `inner` can be.
-pub(crate) fn inner(name: &str) -> Option<&'static str> {
-    INNERS.into_iter().find(|known| *known == name)
 }
 
 impl Domain {
@@ -172,52 +77,6 @@ impl Domain {
             ],
         };
         Meter::find(self, capabilities).ok_or(Unsupported { policy, what, remedy })
-    }
-}
-
-impl Parameters {
-    /// PASS's interval and thresholds.
-    #[must_use]
-    pub fn new(mechanism: &Mechanism) -> Self {
-        Self {
-            interval_ns: 1_000_000_000,
-            domain: Domain::Server,
-            high_ppm: 20_000,
-            no_action_ppm: 10_000,
-            blind_after_ns: 10_000_000_000,
-            retry_ns: 300_000_000_000,
-            span_ppm: mechanism.span_ppm,
-            inner: "static",
-        }
-    }
-
-    /// With these set, in this order.
-    ///
-    /// # Errors
-    /// If there is no such parameter, or a value is not allowed.
-    pub fn read(mechanism: &Mechanism, settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
-        let mut values = Self::new(mechanism);
-        for (key, value) in settings {
-            parameter::set(mechanism.name, &TABLE, &mut values, key, value)?;
-        }
-        Ok(values)
-    }
-
-    /// All of them.
-    #[must_use]
-    pub fn list(&self) -> Vec<Setting> {
-        parameter::list(&TABLE, self)
-    }
-
-    fn thresholds(&self, budget_uw: u64, range: control::Range) -> Thresholds {
-        let share = |ppm: u32| f64::from(ppm) / 1e6;
-        let levels = (range.highest - range.lowest).max(1) as f64;
-        Thresholds {
-            high: share(self.high_ppm),
-            no_action: share(self.no_action_ppm),
-            gain: budget_uw as f64 * share(self.span_ppm) / levels,
-            retry_ns: self.retry_ns,
-        }
     }
 }
 
@@ -268,7 +127,7 @@ impl SingleKnob {
         };
         let range = self.caps.range();
         let known_ns = self.meter.last(now_ns).map_or(self.since_ns, |(_, age_ns)| now_ns - age_ns);
-        self.is_blind = now_ns.saturating_sub(known_ns.max(self.since_ns)) > self.parameters.blind_after_ns;
+        self.is_blind = now_ns.saturating_sub(known_ns.max(self.since_ns)) > self.parameters.common.blind_after_ns;
         let level = self.caps.level();
         let next = match self.meter.estimate() {
             _ if self.is_blind => Some(range.lowest).filter(|&lowest| lowest < level),
@@ -320,7 +179,7 @@ impl Limiter for SingleKnob {
     }
 
     fn interval_ns(&self) -> u64 {
-        self.parameters.interval_ns
+        self.parameters.common.interval_ns
     }
 
     fn readings(&self) -> Vec<ReadingId> {
@@ -334,7 +193,7 @@ impl Limiter for SingleKnob {
             let [what, remedy] = self.mechanism.missing;
             return Err(Unsupported { policy, what, remedy });
         }
-        (self.caps, self.meter) = (caps, self.parameters.domain.meter(policy, start.capabilities)?);
+        (self.caps, self.meter) = (caps, self.parameters.common.domain.meter(policy, start.capabilities)?);
         self.adopt(start.now_ns, start.goals);
         Ok(())
     }
@@ -352,7 +211,7 @@ impl Limiter for SingleKnob {
 
     fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
         self.caps.replace(now_ns, capabilities, out);
-        self.meter.replace_sources(Meter::find(self.parameters.domain, capabilities).unwrap_or_default());
+        self.meter.replace_sources(Meter::find(self.parameters.common.domain, capabilities).unwrap_or_default());
         self.control.forget_change();
         self.decide(now_ns, false, out);
     }

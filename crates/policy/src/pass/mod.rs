@@ -1,5 +1,477 @@
-//! `pass`: a power budget for the whole server (PASS).
+//! `pass`: a power budget for the whole server, with power moved between CPU and drives (PASS, section 3).
+//!
+//! **Models.** [`cpu_model`] says which CPU configuration is best within a power, [`ssd_model`] what drives draw by what they read and write; both come
+//! from a [`profile`].
+//! **Zones** (section 3.3), by the rules of [`crate::budget`]. Above +2 % CPU and bandwidth are cut at once by the whole excess, each in proportion to
+//! what it could save. Between the budget and +2 % the CPU is cut on trial (Algorithm 1, `trial`). Down to -1 % nothing is done. Below, caps
+//! on bandwidth that limit something are raised by what is left, and the CPU by what they turn out not to use.
+//! **Gain.** One watt of a model is taken to move one watt of the server until a change has shown how much it moves (chosen: about the geometric mean
+//! of 0.4 and 2.35, the least and the most between neighbouring rows of the artifact's `polling-interval-rapl.csv`).
+//! **Start.** Without a reading the budget less everything that the others and idle drives may draw is split by the models: all that the
+//! CPU can use goes to the CPU last, so that drives are capped only where the CPU is at its lowest. `start = full` begins without limits.
+//! **Faults.** Without a new reading nothing is raised. Once the last good reading is older than `blind_after`, the configuration of the start is
+//! a ceiling. Refused knobs: `crate::budget::caps`.
+//! **Threads of several priorities** may share cores: a plant does not say whom an I/O thread serves.
+//!
+//! **Properties** (`tests/pass.rs`). The highest priority is throttled last; no cap is left when the budget is lifted; while the sensor is dead
+//! no command raises a cap; steps of the budget are followed in time; at constant load commands end.
 
+mod bandwidth;
+mod cpu;
 pub mod cpu_model;
+pub mod parameters;
 pub mod profile;
 pub mod ssd_model;
+mod trial;
+
+use pilotlight_plant::{
+    Capabilities, Command, Goal, Goals, Kind, KnobId, NEVER, ReadingId, Refusal, Sample, Start, Unsupported, View,
+};
+
+use self::bandwidth::Bandwidth;
+use self::cpu::Cpu;
+use self::parameters::{Begin, NAME, Parameters};
+use self::ssd_model::Rate;
+use self::trial::{Aim, Trial};
+use crate::budget::control::{Control, Thresholds};
+use crate::budget::meter::{Estimate, Meter};
+use crate::budget::{Domain, SETTLES_NS};
+use crate::limit::Limiter;
+
+/// The controller.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    parameters: Parameters,
+    capabilities: Capabilities,
+    goals: Goals,
+    meter: Meter,
+    /// Power of the CPU packages, where that is measured beside the server's.
+    packages: Meter,
+    cpu: Cpu,
+    bandwidth: Bandwidth,
+    control: Control,
+    /// All that was cut and raised so far, in microwatts, from [`ORIGIN_UW`] on.
+    moved_uw: u64,
+    trial: Option<Trial>,
+    /// Since when there has been a budget.
+    since_ns: u64,
+    is_blind: bool,
+    /// When the last new reading of power came.
+    read_ns: u64,
+    changes: u64,
+    refused: u64,
+}
+
+/// Far from both ends.
+const ORIGIN_UW: u64 = 1 << 50;
+/// Levels nearer to each other than this are the same, in microwatts: an eighth of a watt, as RAPL's steps.
+const STEP_UW: u64 = 125_000;
+/// The gain that a raise expects, and how far any may be from 1 (`polling-interval-rapl.csv`, and models that are wrong by 20 %).
+const MOST_GAIN: f64 = 2.35 * 1.2;
+const BOUNDS: f64 = 3.0;
+/// A CPU that draws so much less than its configuration does in the model is not limited by it; the model may be wrong by 20 %.
+const UNLIMITED: f64 = 1.3;
+/// What is left to such a CPU above what it draws.
+const MARGIN: f64 = 1.1;
+
+impl Pass {
+    pub(crate) fn new(parameters: Parameters) -> Self {
+        Self {
+            cpu: Cpu::new(parameters.own.profile.cpu.clone()),
+            bandwidth: Bandwidth::new(parameters.own.profile.ssd),
+            parameters,
+            capabilities: Capabilities::default(),
+            goals: Goals::default(),
+            meter: Meter::default(),
+            packages: Meter::default(),
+            control: Control::default(),
+            moved_uw: ORIGIN_UW,
+            trial: None,
+            since_ns: 0,
+            is_blind: false,
+            read_ns: 0,
+            changes: 0,
+            refused: 0,
+        }
+    }
+
+    /// What follows from what is known; `is_new` is whether that is an estimate that was not decided on before.
+    fn decide(&mut self, now_ns: u64, is_new: bool, out: &mut Vec<Command>) {
+        let Some(budget_uw) = self.goals.budget_uw else { return self.lift(now_ns, out) };
+        let known_ns = self.meter.last(now_ns).map_or(self.since_ns, |(_, age_ns)| now_ns - age_ns);
+        let blind_after_ns = self.parameters.common.blind_after_ns;
+        self.is_blind = now_ns.saturating_sub(known_ns.max(self.since_ns)) > blind_after_ns;
+        if self.is_blind {
+            self.trial = None;
+            return self.begin_within(now_ns, budget_uw, out);
+        }
+        if let Some(estimate) = self.meter.estimate() {
+            self.follow(now_ns, (budget_uw, estimate), is_new, out);
+        }
+    }
+
+    /// Cuts or raises by what an estimate asks for.
+    fn follow(&mut self, now_ns: u64, (budget_uw, estimate): (u64, Estimate), is_new: bool, out: &mut Vec<Command>) {
+        let limits = self.thresholds();
+        let Some(power_uw) = limits.power_uw(budget_uw, estimate) else { return };
+        let rates = self.bandwidth.rates();
+        let drives_uw = if self.has_drives() { self.bandwidth.power_uw(&rates) } else { 0.0 };
+        // What drives draw more or less is no effect of the CPU's limits.
+        self.control.learn(&limits, budget_uw, self.cpu.level_uw(), power_uw - drives_uw);
+        let change_uw = limits.change_uw(budget_uw, power_uw);
+        let (cpu_uw, moved_uw) = (self.cpu.level_uw(), self.moved_uw);
+        let aim = if change_uw < 0.0 {
+            self.control.note_over(&limits, now_ns, moved_uw);
+            self.lower_idle_cpu();
+            let is_high = limits.is_high(budget_uw, power_uw);
+            self.cut(now_ns, (-change_uw, cpu_uw), is_high, rates, out)
+        } else if change_uw > 0.0 && is_new {
+            let next_uw = moved_uw.saturating_add(change_uw as u64);
+            let next_uw = self.control.below_too_high(now_ns, moved_uw, next_uw, STEP_UW);
+            self.raise(now_ns, (next_uw - moved_uw) as f64, rates, out)
+        } else {
+            return;
+        };
+        let Some(aim) = aim else { return };
+        self.moved_uw = moved_uw.saturating_add_signed(change_uw as i64);
+        if self.cpu.level_uw() != cpu_uw {
+            self.control.note_change(cpu_uw, self.cpu.level_uw(), power_uw - drives_uw);
+        }
+        self.bandwidth.apply(now_ns, out);
+        self.note_change(now_ns);
+        let samples_ns = self.holds_ns().saturating_add(self.bandwidth.window_ns());
+        self.trial = aim.map(|(aim, rates)| Trial::new(aim, samples_ns, rates, power_uw - drives_uw));
+    }
+
+    /// Saves so much power; `None` if nothing can. What is watched then: `cpu_before_uw` is where the CPU goes back to.
+    fn cut(
+        &mut self,
+        now_ns: u64,
+        (wanted_uw, cpu_before_uw): (f64, u64),
+        is_high: bool,
+        rates: Vec<Rate>,
+        out: &mut Vec<Command>,
+    ) -> Option<Option<(Aim, Vec<Rate>)>> {
+        let gain = self.control.gain(&self.thresholds());
+        let cpu_uw = (self.cpu.level_uw() - self.cpu.lowest_uw()) as f64 * gain;
+        let drives_uw = if self.has_drives() { self.bandwidth.available_uw(&rates) } else { 0.0 };
+        if cpu_uw + drives_uw <= 0.0 {
+            return None;
+        }
+        if is_high || cpu_uw == 0.0 || drives_uw == 0.0 {
+            let of_cpu = cpu_uw / (cpu_uw + drives_uw);
+            self.bandwidth.cut(wanted_uw * (1.0 - of_cpu), &rates);
+            self.set_cpu_by(now_ns, -wanted_uw * of_cpu / gain, out);
+            return Some(None);
+        }
+        self.set_cpu_by(now_ns, -wanted_uw / gain, out);
+        Some(Some((Aim::Cut { expected_uw: wanted_uw, cpu_before_uw }, rates)))
+    }
+
+    /// Lets so much more power be drawn; `None` if nothing is limited. What is watched then.
+    fn raise(
+        &mut self,
+        now_ns: u64,
+        wanted_uw: f64,
+        rates: Vec<Rate>,
+        out: &mut Vec<Command>,
+    ) -> Option<Option<(Aim, Vec<Rate>)>> {
+        let is_full = self.cpu.level_uw() == self.cpu.highest_uw();
+        if wanted_uw <= 0.0 || (is_full && !self.bandwidth.is_capped()) {
+            return None;
+        }
+        let used_uw = self.bandwidth.raise(wanted_uw, &rates);
+        if used_uw <= 0.0 {
+            self.set_cpu_by(now_ns, wanted_uw / self.control.gain_or(MOST_GAIN), out);
+        }
+        Some((used_uw > 0.0).then_some((Aim::Raise { expected_uw: wanted_uw }, rates)))
+    }
+
+    fn thresholds(&self) -> Thresholds {
+        Thresholds { raise_gain: Some(MOST_GAIN), bounds: BOUNDS, ..self.parameters.common.thresholds(1.0) }
+    }
+
+    /// Whether drives are a part of what the budget is of.
+    fn has_drives(&self) -> bool {
+        self.parameters.common.domain == Domain::Server && !self.bandwidth.is_empty()
+    }
+
+    /// A CPU that draws less than its configuration would is cut from what it draws, where that is measured.
+    fn lower_idle_cpu(&mut self) {
+        let packages = if self.parameters.common.domain == Domain::Cpu { &self.meter } else { &self.packages };
+        let Some(Estimate { power_uw: draws_uw, .. }) = packages.estimate() else { return };
+        let level_uw = self.cpu.level_uw();
+        let is_lifted = level_uw == self.cpu.highest_uw();
+        let (least, margin) = if is_lifted { (1.0, 1.0) } else { (UNLIMITED, MARGIN) };
+        if draws_uw * least < level_uw as f64 {
+            self.cpu.lower_level((draws_uw * margin) as u64);
+            self.control.forget_change();
+        }
+    }
+
+    fn set_cpu_by(&mut self, now_ns: u64, change_uw: f64, out: &mut Vec<Command>) {
+        let level_uw = self.cpu.level_uw() as f64 + change_uw;
+        self.cpu.set(now_ns, level_uw.max(0.0) as u64, out);
+    }
+
+    /// Sets again what was refused a while ago.
+    fn retry(&mut self, now_ns: u64, out: &mut Vec<Command>) {
+        let is_cpu = self.cpu.set(now_ns, self.cpu.level_uw(), out);
+        if self.bandwidth.apply(now_ns, out) || is_cpu {
+            self.note_change(now_ns);
+        }
+    }
+
+    /// Something was set, and the power until then is known.
+    fn note_change(&mut self, now_ns: u64) {
+        self.changes += 1;
+        let holds_ns = self.holds_ns().max(now_ns);
+        self.meter.note_setting(holds_ns);
+        self.packages.note_setting(holds_ns);
+    }
+
+    fn holds_ns(&self) -> u64 {
+        self.cpu.holds_ns().max(self.bandwidth.holds_ns())
+    }
+
+    /// Ends a trial of which all samples are there (Algorithm 1, lines 7 to 12).
+    fn end_trial(&mut self, now_ns: u64, out: &mut Vec<Command>) {
+        let Some(trial) = self.trial.take() else { return };
+        let rates = self.bandwidth.rates();
+        let lost_uw = self.bandwidth.power_uw(trial.rates()) - self.bandwidth.power_uw(&rates);
+        let before = out.len();
+        match trial.aim() {
+            Aim::Cut { expected_uw, cpu_before_uw } if expected_uw < lost_uw => {
+                // The CPU is the bottleneck: `k` of section 3.3 leaves of what was lost all but the power that is to be saved.
+                self.bandwidth.cut(expected_uw, trial.rates());
+                self.cpu.set(now_ns, cpu_before_uw, out);
+                self.control.forget_change();
+            }
+            Aim::Cut { .. } => {}
+            Aim::Raise { expected_uw } => {
+                let unused_uw = expected_uw + lost_uw.min(0.0);
+                if unused_uw > expected_uw / 4.0 {
+                    let cpu_uw = self.cpu.level_uw();
+                    self.set_cpu_by(now_ns, unused_uw / self.control.gain_or(MOST_GAIN), out);
+                    self.control.note_change(cpu_uw, self.cpu.level_uw(), trial.other_uw());
+                }
+            }
+        }
+        self.bandwidth.apply(now_ns, out);
+        if out.len() > before {
+            self.note_change(now_ns);
+        }
+    }
+
+    /// The models' configuration for a budget of which nothing is known; what is lower stays.
+    fn begin_within(&mut self, now_ns: u64, budget_uw: u64, out: &mut Vec<Command>) {
+        let target_uw = budget_uw as f64 * (1.0 - f64::from(self.parameters.common.no_action_ppm) / 2e6);
+        let (others_uw, drives_uw) = match self.parameters.common.domain {
+            Domain::Server => (self.parameters.own.profile.others_uw as f64, self.bandwidth.idle_uw()),
+            Domain::Cpu => (0.0, 0.0),
+        };
+        let left_uw = (target_uw - others_uw - drives_uw).max(0.0);
+        let is_capped = self.parameters.common.domain == Domain::Server && !self.bandwidth.is_empty();
+        let most_uw = if self.parameters.common.domain == Domain::Server { self.bandwidth.most_uw() } else { 0.0 };
+        let cpu_uw = (left_uw - most_uw).max(self.cpu.lowest_uw() as f64);
+        let is_cpu = (cpu_uw as u64) < self.cpu.level_uw() && self.cpu.set(now_ns, cpu_uw as u64, out);
+        if is_capped {
+            self.bandwidth.limit((left_uw - cpu_uw).max(0.0));
+        }
+        if self.bandwidth.apply(now_ns, out) || is_cpu {
+            self.note_change(now_ns);
+            self.control.forget_change();
+        }
+    }
+
+    /// Whether anything may be raised by what follows: only with a new reading, or without a budget.
+    fn allow_raises(&mut self, may_raise: bool) {
+        self.cpu.allow_raises(may_raise);
+        self.bandwidth.allow_raises(may_raise);
+    }
+
+    fn lift(&mut self, now_ns: u64, out: &mut Vec<Command>) {
+        self.trial = None;
+        self.allow_raises(true);
+        self.bandwidth.lift();
+        let is_cpu = self.cpu.set(now_ns, u64::MAX, out);
+        if self.bandwidth.apply(now_ns, out) || is_cpu {
+            self.changes += 1;
+        }
+    }
+
+    fn adopt(&mut self, now_ns: u64, goals: &Goals) {
+        let before = std::mem::replace(&mut self.goals, goals.clone());
+        if before.priorities != goals.priorities {
+            self.bandwidth.replace(&self.capabilities, goals);
+        }
+        if before.budget_uw == goals.budget_uw {
+            return;
+        }
+        if before.budget_uw.is_none() || goals.budget_uw.is_none() {
+            self.meter.reset(); // readings of an earlier budget
+            self.packages.reset();
+            self.since_ns = now_ns;
+        }
+        self.trial = None;
+        self.is_blind = false;
+        self.control.on_budget();
+    }
+
+    fn state(&self) -> &'static str {
+        let is_full = self.cpu.level_uw() == self.cpu.highest_uw() && !self.bandwidth.is_capped();
+        match self.goals.budget_uw {
+            None => "no budget",
+            Some(_) if self.is_blind => "no reading: at most what the models allow",
+            Some(_) if is_full => "nothing is limited",
+            Some(_) if self.trial.is_some() => "looking for the bottleneck",
+            Some(_) if self.cpu.level_uw() == self.cpu.lowest_uw() => "the CPU is at its lowest",
+            Some(_) => "limited",
+        }
+    }
+}
+
+impl Limiter for Pass {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn kinds(&self) -> &'static [Kind] {
+        &[Kind::LimitUw, Kind::QuotaPpm, Kind::BytesPerS]
+    }
+
+    fn interval_ns(&self) -> u64 {
+        self.parameters.own.sample_ns
+    }
+
+    fn readings(&self) -> Vec<ReadingId> {
+        let mut ids = self.meter.ids().to_vec();
+        let more = self.packages.ids().iter().copied().chain(Bandwidth::readings(&self.capabilities));
+        ids.extend(more.filter(|id| !self.meter.ids().contains(id)));
+        ids
+    }
+
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<(), Unsupported> {
+        self.capabilities = start.capabilities.clone();
+        self.cpu.start(start);
+        self.bandwidth.start(start.capabilities, start.goals);
+        if self.cpu.is_empty() && self.bandwidth.is_empty() {
+            return Err(Unsupported {
+                policy: NAME,
+                what: "a power limit, a quota of CPU time, cores that can sleep or caps on bandwidth",
+                remedy: "it takes Linux powercap or a cgroup that the server may write",
+            });
+        }
+        let common = &self.parameters.common;
+        self.meter = common.domain.meter(NAME, start.capabilities)?.spaced(common.interval_ns / 10 * 9);
+        let packages = Meter::find(Domain::Cpu, start.capabilities).filter(|_| common.domain == Domain::Server);
+        self.packages = packages.unwrap_or_default();
+        self.adopt(start.now_ns, start.goals);
+        self.begin(start.now_ns, out);
+        Ok(())
+    }
+
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) {
+        if self.goals.budget_uw.is_none() {
+            return self.lift(sample.now_ns, out);
+        }
+        self.bandwidth.record(sample);
+        self.packages.read(sample);
+        let is_new = self.meter.read(sample);
+        if is_new {
+            self.read_ns = sample.now_ns;
+        }
+        let is_fresh = sample.now_ns - self.read_ns < 2 * self.parameters.common.interval_ns;
+        let is_over = self.trial.as_mut().is_some_and(|trial| trial.is_over(sample.now_ns, bandwidth::MANY));
+        self.allow_raises(is_new || (is_over && is_fresh));
+        if is_new {
+            self.retry(sample.now_ns, out);
+        }
+        if is_over {
+            if is_fresh { self.end_trial(sample.now_ns, out) } else { self.trial = None }
+        }
+        if self.trial.is_none() || is_new {
+            self.decide(sample.now_ns, is_new, out);
+        }
+    }
+
+    fn uses(&self, goal: Goal) -> bool {
+        matches!(goal, Goal::Budget | Goal::Priorities)
+    }
+
+    /// A budget that is lifted, or lower than the last estimate, takes effect at once; so does one before the first reading.
+    fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
+        let had_budget = self.goals.budget_uw.is_some();
+        self.adopt(now_ns, goals);
+        self.allow_raises(false);
+        if !had_budget {
+            self.begin(now_ns, out);
+        }
+        self.bandwidth.apply(now_ns, out);
+        self.decide(now_ns, false, out);
+    }
+
+    fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
+        self.capabilities = capabilities.clone();
+        let domain = self.parameters.common.domain;
+        self.meter.replace_sources(Meter::find(domain, capabilities).unwrap_or_default());
+        if domain == Domain::Server {
+            self.packages.replace_sources(Meter::find(Domain::Cpu, capabilities).unwrap_or_default());
+        }
+        self.trial = None;
+        self.allow_raises(false);
+        self.control.forget_change();
+        self.bandwidth.replace(capabilities, &self.goals);
+        self.cpu.replace(now_ns, capabilities, out);
+        self.bandwidth.apply(now_ns, out);
+        self.decide(now_ns, false, out);
+    }
+
+    fn on_refused(&mut self, now_ns: u64, set: (KnobId, u64), refusal: Refusal) -> bool {
+        let is_own = self.cpu.on_refused(now_ns, set, refusal) || self.bandwidth.on_refused(now_ns, set, refusal);
+        if is_own {
+            self.refused += 1;
+            self.trial = None;
+            self.control.forget_change();
+        }
+        is_own
+    }
+
+    fn acts_ns(&self, now_ns: u64) -> u64 {
+        if self.goals.budget_uw.is_some() {
+            return 0;
+        }
+        let is_settled = self.changes == 0 || now_ns >= self.holds_ns().saturating_add(SETTLES_NS);
+        let lifts_ns = [self.cpu.lifts_ns(), self.bandwidth.lifts_ns()].into_iter().flatten().min();
+        lifts_ns.unwrap_or(if is_settled { NEVER } else { 0 })
+    }
+
+    fn cores(&self) -> usize {
+        self.cpu.cores()
+    }
+
+    fn view(&self) -> View {
+        let watts = |uw: u64| format!("{:.1}", uw as f64 / 1e6);
+        let last = self.meter.last(u64::MAX).map_or("none".to_owned(), |(uw, _)| watts(uw));
+        vec![
+            ("budget W", self.goals.budget_uw.map_or("none".to_owned(), watts)),
+            ("last good power reading W", last),
+            ("state", self.state().to_owned()),
+            ("CPU configuration, W by its profile", watts(self.cpu.level_uw())),
+            ("bandwidth caps", self.bandwidth.text()),
+            ("power moved by one watt of the profile, W", format!("{:.2}", self.control.gain_or(1.0))),
+            ("profile", self.parameters.own.profile.name.clone()),
+            ("changes", self.changes.to_string()),
+            ("commands refused", self.refused.to_string()),
+        ]
+    }
+}
+
+impl Pass {
+    /// The first configuration under a budget.
+    fn begin(&mut self, now_ns: u64, out: &mut Vec<Command>) {
+        if let (Some(budget_uw), Begin::Within) = (self.goals.budget_uw, self.parameters.own.begin) {
+            self.begin_within(now_ns, budget_uw, out);
+        }
+    }
+}

@@ -22,7 +22,7 @@ const REQUEST_NS: u64 = 1_250;
 const SERVICE_NS: u64 = 23_000;
 
 /// Policies that start an inner policy again when it gets another number of cores.
-const LIMITERS: [&str; 3] = ["cpu-jailing", "pass", "thunderbolt"];
+const LIMITERS: [&str; 2] = ["cpu-jailing", "pass"];
 
 /// How a plant takes commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl Plant {
         let next = self.policy.start(&plant, &mut out).expect("this plant can do everything");
         (self.next_needed_ns, self.stays_awake_ns) = (next.needed_ns, next.awake_ns);
         self.wakes_all = LIMITERS.contains(&self.policy.name());
-        let wakes_all = !["sandman", "dynamic"].contains(&self.policy.name());
+        let wakes_all = !["sandman", "dynamic", "thunderbolt"].contains(&self.policy.name());
         self.obey(&out, wakes_all);
         out
     }

@@ -1,0 +1,170 @@
+//! What can be set on a policy with a budget.
+
+use super::control::{Range, Thresholds};
+use super::{Domain, Mechanism};
+use crate::parameter::{self, Parameter, ParameterError, Setting, TIME, put, text, time};
+
+/// What all of them share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Common {
+    /// Time between two looks at power, in nanoseconds.
+    pub interval_ns: u64,
+    /// Of what the budget is.
+    pub domain: Domain,
+    /// Above the budget by this share of it power is cut by the whole excess, in millionths.
+    pub high_ppm: u32,
+    /// Below the budget by less than this share of it nothing is changed, in millionths.
+    pub no_action_ppm: u32,
+    /// Age of the last good reading from which on the safe side is taken, in nanoseconds.
+    pub blind_after_ns: u64,
+    /// Time until a level that led over the budget is tried again, in nanoseconds.
+    pub retry_ns: u64,
+    /// The policy that decides all else.
+    pub inner: &'static str,
+}
+
+/// What can be set on one with a single mechanism.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// As for all.
+    pub common: Common,
+    /// The mechanism's own.
+    pub own: Span,
+}
+
+/// What is assumed of a mechanism.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Share of the budget that the whole range is assumed to move, until a cut has shown it, in millionths.
+    pub ppm: u32,
+}
+
+const SHARE: &str = "a share of the budget from 0% to 100%";
+/// The policies that `inner` can be.
+const INNERS: [&str; 6] = ["static", "interrupt", "governor", "dynamic", "hybrid-poll", "sandman"];
+
+pub(crate) const COMMON: [Parameter<Common>; 7] = [
+    Parameter {
+        key: "interval",
+        meaning: "time between two looks at power (PASS 3.1: 1s)",
+        allowed: TIME,
+        get: |p| text::in_units(p.interval_ns),
+        set: |p, v| time(&mut p.interval_ns, v),
+    },
+    Parameter {
+        key: "domain",
+        meaning: "what the budget is of (PASS 5: the whole server)",
+        allowed: "server or cpu (all packages)",
+        get: |p| p.domain.name().to_owned(),
+        set: |p, v| put(&mut p.domain, Domain::read(v)),
+    },
+    Parameter {
+        key: "high_threshold",
+        meaning: "excess over the budget from which power is cut by all of it, else by half (PASS 3.3: 2%)",
+        allowed: SHARE,
+        get: |p| text::in_percent(p.high_ppm),
+        set: |p, v| put(&mut p.high_ppm, text::percent(v)),
+    },
+    Parameter {
+        key: "no_action",
+        meaning: "distance below the budget up to which nothing is changed (PASS 3.3: 1%)",
+        allowed: SHARE,
+        get: |p| text::in_percent(p.no_action_ppm),
+        set: |p, v| put(&mut p.no_action_ppm, text::percent(v)),
+    },
+    Parameter {
+        key: "blind_after",
+        meaning: "age of the last good reading from which on the safe side is taken (10s, as long as PASS 5 tolerates an \
+                  excess)",
+        allowed: TIME,
+        get: |p| text::in_units(p.blind_after_ns),
+        set: |p, v| time(&mut p.blind_after_ns, v),
+    },
+    Parameter {
+        key: "retry",
+        meaning: "time until a level is tried again that led over the budget (300s; chosen)",
+        allowed: TIME,
+        get: |p| text::in_units(p.retry_ns),
+        set: |p, v| time(&mut p.retry_ns, v),
+    },
+    Parameter {
+        key: "inner",
+        meaning: "the policy that decides all that the budget leaves open; inner_KEY sets its parameter KEY",
+        allowed: "static, interrupt, governor, dynamic, hybrid-poll or sandman",
+        get: |p| p.inner.to_owned(),
+        set: |p, v| put(&mut p.inner, INNERS.into_iter().find(|known| *known == v)),
+    },
+];
+
+const SPAN: [Parameter<Span>; 1] = [Parameter {
+    key: "span",
+    meaning: "share of the budget that the mechanism's whole range is assumed to move, until a cut has shown it (chosen: \
+              rapl-only 100%, cpu-bandwidth 50%, the others 25%)",
+    allowed: "a share of the budget from 1% to 100%",
+    get: |p| text::in_percent(p.ppm),
+    set: |p, v| put(&mut p.ppm, text::percent(v).filter(|&ppm| ppm >= 10_000)),
+}];
+
+impl Default for Common {
+    /// PASS's interval and thresholds.
+    fn default() -> Self {
+        Self {
+            interval_ns: 1_000_000_000,
+            domain: Domain::Server,
+            high_ppm: 20_000,
+            no_action_ppm: 10_000,
+            blind_after_ns: 10_000_000_000,
+            retry_ns: 300_000_000_000,
+            inner: "static",
+        }
+    }
+}
+
+impl Common {
+    /// For a mechanism of which a unit moves so many microwatts, as far as is known: a factor of 16.
+    pub(crate) fn thresholds(&self, gain: f64) -> Thresholds {
+        let share = |ppm: u32| f64::from(ppm) / 1e6;
+        Thresholds {
+            high: share(self.high_ppm),
+            no_action: share(self.no_action_ppm),
+            gain,
+            raise_gain: None,
+            bounds: 16.0,
+            retry_ns: self.retry_ns,
+        }
+    }
+}
+
+impl Parameters {
+    /// PASS's interval and thresholds.
+    #[must_use]
+    pub fn new(mechanism: &Mechanism) -> Self {
+        Self { common: Common::default(), own: Span { ppm: mechanism.span_ppm } }
+    }
+
+    /// With these set, in this order.
+    ///
+    /// # Errors
+    /// If there is no such parameter, or a value is not allowed.
+    pub fn read(mechanism: &Mechanism, settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
+        let mut values = Self::new(mechanism);
+        for setting in settings {
+            let Self { common, own } = &mut values;
+            parameter::set_either(mechanism.name, (&COMMON, common), (&SPAN, own), *setting)?;
+        }
+        Ok(values)
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn list(&self) -> Vec<Setting> {
+        let mut list = parameter::list(&COMMON, &self.common);
+        list.extend(parameter::list(&SPAN, &self.own));
+        list
+    }
+
+    pub(crate) fn thresholds(&self, budget_uw: u64, range: Range) -> Thresholds {
+        let levels = (range.highest - range.lowest).max(1) as f64;
+        self.common.thresholds(budget_uw as f64 * f64::from(self.own.ppm) / 1e6 / levels)
+    }
+}

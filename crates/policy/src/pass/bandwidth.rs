@@ -1,0 +1,408 @@
+//! The drives' share of a budget: caps on the bandwidth of namespaces and hosts, by class of priority (PASS, sections 3.3 and 5.1).
+//!
+//! **Classes.** The class of a request is the lower priority of its host and its namespace; one that the operator has not named says
+//! nothing. A knob's class is the priority of its namespace or host, so no request under it has a higher one. Hosts that are not named
+//! are never capped.
+//! **Order.** All knobs of a class have the same cap, so whoever uses less than that loses nothing. A class is capped only when all lower ones
+//! are at the floor, and lower ones are raised only when no higher one is capped.
+//! **Floor.** 10 MiB/s a drive (profile), dealt out over all namespaces evenly, because a plant does not say on which drives a
+//! namespace lives.
+
+use pilotlight_plant::{Capabilities, Command, Goals, Kind, KnobId, Of, Quantity, ReadingId, Refusal, Sample, Source};
+
+use super::ssd_model::{Rate, SsdModel};
+use crate::budget::caps::{Caps, Selection};
+
+/// Samples that a mean is taken over (PASS 3.3: five intervals).
+pub(super) const MANY: usize = 5;
+/// From this share of its cap on a knob limits something.
+const BINDING: f64 = 0.95;
+
+/// A namespace or a host.
+#[derive(Clone, Debug)]
+struct Item {
+    of: Of,
+    knob: KnobId,
+    class: u8,
+    read: Option<ReadingId>,
+    written: Option<ReadingId>,
+    /// Both directions, where they are not told apart.
+    both: Option<ReadingId>,
+    recent: [Rate; MANY],
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Bandwidth {
+    ssd: SsdModel,
+    caps: Caps,
+    items: Vec<Item>,
+    /// Each class that has a knob, from low to high, and the cap of its knobs in bytes a second.
+    classes: Vec<(u8, Option<f64>)>,
+    samples: usize,
+    window_ns: u64,
+    namespaces: usize,
+}
+
+impl Bandwidth {
+    pub(super) fn new(ssd: SsdModel) -> Self {
+        let (caps, items, classes) = (Caps::default(), Vec::new(), Vec::new());
+        Self { ssd, caps, items, classes, samples: 0, window_ns: 0, namespaces: 1 }
+    }
+
+    /// The knobs of a plant.
+    pub(super) fn start(&mut self, capabilities: &Capabilities, goals: &Goals) {
+        self.caps = Caps::find(Selection::of(Kind::BytesPerS), capabilities);
+        self.find_items(capabilities, goals);
+        self.classify(goals);
+    }
+
+    fn find_items(&mut self, capabilities: &Capabilities, goals: &Goals) {
+        let named = |of: Of| goals.priorities.iter().any(|(named, _)| *named == of);
+        let source = |of, quantity| capabilities.find_source(of, quantity);
+        let mut items = Vec::new();
+        self.window_ns = 0;
+        for (knob, found) in capabilities.knobs_of(Kind::BytesPerS).filter(|(_, knob)| knob.values.lowest().is_some()) {
+            let of = found.of;
+            if !matches!(of, Of::Namespace(_) | Of::Host(_)) || (matches!(of, Of::Host(_)) && !named(of)) {
+                continue;
+            }
+            let quantities = [Quantity::ReadBytesPerS, Quantity::WrittenBytesPerS, Quantity::BytesPerS];
+            let [read, written, both] = quantities.map(|quantity| source(of, quantity));
+            let window_ns = |(_, source): (ReadingId, &Source)| source.window_ns;
+            let longest = [read, written, both].into_iter().flatten().map(window_ns).max();
+            self.window_ns = self.window_ns.max(longest.unwrap_or(0));
+            let id = |found: Option<(ReadingId, &Source)>| found.map(|(id, _)| id);
+            let known = self.items.iter().find(|item| item.knob == knob);
+            let recent = known.map_or([Rate::default(); MANY], |item| item.recent);
+            let (read, written) = (id(read), id(written));
+            let both = id(both).filter(|_| read.is_none() || written.is_none());
+            items.push(Item { of, knob, class: 0, read, written, both, recent });
+        }
+        self.namespaces = items.iter().filter(|item| matches!(item.of, Of::Namespace(_))).count().max(1);
+        self.items = items;
+    }
+
+    /// Other priorities hold. Where a class is capped, those below it are at the floor.
+    fn classify(&mut self, goals: &Goals) {
+        let old: Vec<_> = self.items.iter().map(|item| (item.knob, self.cap_of(item.class))).collect();
+        self.items.iter_mut().for_each(|item| item.class = goals.priority(item.of));
+        let mut classes: Vec<_> = self.items.iter().map(|item| item.class).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        let cap = |class: u8| {
+            let of_class = self.items.iter().filter(|item| item.class == class);
+            let caps = of_class.filter_map(|item| old.iter().find(|(knob, _)| *knob == item.knob)?.1);
+            caps.min_by(f64::total_cmp)
+        };
+        let mut caps: Vec<_> = classes.iter().map(|&class| (class, cap(class))).collect();
+        if let Some(highest) = caps.iter().rposition(|(_, cap)| cap.is_some()) {
+            let floor = self.floor();
+            caps[..highest].iter_mut().for_each(|(_, cap)| *cap = Some(floor));
+        }
+        self.classes = caps;
+    }
+
+    /// The plant or the priorities are others now.
+    pub(super) fn replace(&mut self, capabilities: &Capabilities, goals: &Goals) {
+        self.caps.replace_knobs(capabilities);
+        self.find_items(capabilities, goals);
+        self.classify(goals);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty() || self.caps.is_empty()
+    }
+
+    /// The readings that are wanted: of every namespace and host, since priorities may be named later.
+    pub(super) fn readings(capabilities: &Capabilities) -> Vec<ReadingId> {
+        let is_bytes =
+            |quantity| matches!(quantity, Quantity::ReadBytesPerS | Quantity::WrittenBytesPerS | Quantity::BytesPerS);
+        let is_item = |of| matches!(of, Of::Namespace(_) | Of::Host(_));
+        let wanted = |source: &Source| is_bytes(source.quantity) && is_item(source.of);
+        let all = (0..).map(ReadingId).zip(&capabilities.sources);
+        all.filter(|(_, source)| wanted(source)).map(|(id, _)| id).collect()
+    }
+
+    /// Takes in a sample; what is missing counts as it was last.
+    pub(super) fn record(&mut self, sample: &Sample<'_>) {
+        let value = |id: Option<ReadingId>| {
+            let reading = sample.readings.iter().find(|reading| Some(reading.id) == id)?;
+            Some(reading.value? as f64)
+        };
+        let last = (self.samples + MANY - 1) % MANY;
+        for item in &mut self.items {
+            let before = item.recent[last];
+            // Both directions together count as reads, of which it takes more to save a watt.
+            let read = value(item.read).or(value(item.both)).unwrap_or(before.read);
+            let written = value(item.written).unwrap_or(before.written);
+            item.recent[self.samples % MANY] = Rate { read, written };
+        }
+        self.samples += 1;
+    }
+
+    /// Time that a sample is about, in nanoseconds.
+    pub(super) fn window_ns(&self) -> u64 {
+        self.window_ns
+    }
+
+    /// What each item used over the last samples.
+    pub(super) fn rates(&self) -> Vec<Rate> {
+        let mean = |item: &Item| {
+            let sum = item.recent.iter().fold(Rate::default(), |sum, rate| Rate {
+                read: sum.read + rate.read,
+                written: sum.written + rate.written,
+            });
+            Rate { read: sum.read / MANY as f64, written: sum.written / MANY as f64 }
+        };
+        self.items.iter().map(mean).collect()
+    }
+
+    /// Power of the drives beyond idle, with these rates, in microwatts.
+    pub(super) fn power_uw(&self, rates: &[Rate]) -> f64 {
+        self.namespaces(rates).map(|(_, rate)| self.ssd.power_uw(rate)).sum()
+    }
+
+    fn namespaces(&self, rates: &[Rate]) -> impl Iterator<Item = (&Item, Rate)> {
+        self.items.iter().zip(rates.iter().copied()).filter(|(item, _)| matches!(item.of, Of::Namespace(_)))
+    }
+
+    /// Power that caps could save, in microwatts.
+    pub(super) fn available_uw(&self, rates: &[Rate]) -> f64 {
+        let above = |rate: Rate| (rate.bytes() - self.floor()).max(0.0) * self.ssd.slope(rate);
+        if self.is_empty() { 0.0 } else { self.namespaces(rates).map(|(_, rate)| above(rate)).sum() }
+    }
+
+    /// Most power that all drives draw beyond idle, in microwatts.
+    pub(super) fn most_uw(&self) -> f64 {
+        let SsdModel { most, read_slope, written_slope, drives, .. } = self.ssd;
+        (most.read * read_slope).max(most.written * written_slope) * f64::from(drives)
+    }
+
+    /// Power of all drives without requests, in microwatts.
+    pub(super) fn idle_uw(&self) -> f64 {
+        self.ssd.idle_uw * f64::from(self.ssd.drives)
+    }
+
+    fn floor(&self) -> f64 {
+        self.ssd.floor_bytes_per_s as f64 * f64::from(self.ssd.drives) / self.namespaces as f64
+    }
+
+    fn cap_of(&self, class: u8) -> Option<f64> {
+        self.classes.iter().find(|(known, _)| *known == class)?.1
+    }
+
+    pub(super) fn is_capped(&self) -> bool {
+        self.classes.iter().any(|(_, cap)| cap.is_some())
+    }
+
+    /// Caps that save so many microwatts of what these rates draw, the lowest class first; what they save.
+    pub(super) fn cut(&mut self, wanted_uw: f64, rates: &[Rate]) -> f64 {
+        let mut left_uw = wanted_uw;
+        for at in 0..self.classes.len() {
+            if left_uw <= 0.0 {
+                break;
+            }
+            let (class, cap) = self.classes[at];
+            let used = |(item, rate): (&Item, &Rate)| {
+                let bytes = rate.bytes().min(cap.unwrap_or(f64::INFINITY));
+                (item.class == class).then_some((bytes, self.ssd.slope(*rate)))
+            };
+            let users: Vec<_> = self.items.iter().zip(rates).filter_map(used).collect();
+            let next = level(&users, self.floor(), left_uw);
+            left_uw -= saved(&users, next);
+            self.classes[at].1 = Some(cap.map_or(next, |cap| cap.min(next)));
+        }
+        wanted_uw - left_uw.max(0.0)
+    }
+
+    /// Caps with which so many more microwatts can be drawn, the highest class first; what can be drawn more. A cap that limits nothing is
+    /// lifted.
+    pub(super) fn raise(&mut self, wanted_uw: f64, rates: &[Rate]) -> f64 {
+        let mut left_uw = wanted_uw;
+        let top = self.ssd.most.read.max(self.ssd.most.written) * f64::from(self.ssd.drives);
+        for at in (0..self.classes.len()).rev() {
+            let (class, Some(cap)) = self.classes[at] else { continue };
+            let binding = |(item, rate): &(&Item, &Rate)| item.class == class && rate.bytes() >= cap * BINDING;
+            let slopes = self.items.iter().zip(rates).filter(binding).map(|(_, rate)| self.ssd.slope(*rate));
+            let slope: f64 = slopes.sum();
+            let next = if slope > 0.0 { cap + left_uw / slope } else { f64::INFINITY };
+            if next < top {
+                self.classes[at].1 = Some(next);
+                return wanted_uw;
+            }
+            self.classes[at].1 = None;
+            left_uw -= (top - cap) * slope;
+            if left_uw <= 0.0 {
+                return wanted_uw;
+            }
+        }
+        wanted_uw - left_uw
+    }
+
+    /// Caps with which the drives draw no more than this beyond idle, whatever they are used for; none that are set are raised.
+    pub(super) fn limit(&mut self, most_uw: f64) {
+        let drive = f64::from(self.ssd.drives);
+        let each = |item: &Item| {
+            let alike =
+                self.items.iter().filter(|other| matches!(other.of, Of::Host(_)) == matches!(item.of, Of::Host(_)));
+            let share = drive / alike.count() as f64;
+            Rate { read: 0.0, written: self.ssd.most.written * share }
+        };
+        let rates: Vec<_> = self.items.iter().map(each).collect();
+        let all_uw = self.power_uw(&rates);
+        if most_uw < all_uw {
+            self.cut(all_uw - most_uw, &rates);
+        }
+    }
+
+    /// Whether caps may be raised from now on.
+    pub(super) fn allow_raises(&mut self, may_raise: bool) {
+        self.caps.allow_raises(may_raise);
+    }
+
+    pub(super) fn lift(&mut self) {
+        self.classes.iter_mut().for_each(|(_, cap)| *cap = None);
+    }
+
+    /// Commands what is not set yet; whether anything.
+    pub(super) fn apply(&mut self, now_ns: u64, out: &mut Vec<Command>) -> bool {
+        let (items, classes) = (&self.items, &self.classes);
+        let value = |knob: KnobId| {
+            let item = items.iter().find(|item| item.knob == knob)?;
+            let (_, cap) = classes.iter().find(|(class, _)| *class == item.class)?;
+            cap.map(|cap| cap as u64)
+        };
+        self.caps.set_each(now_ns, value, out)
+    }
+
+    pub(super) fn holds_ns(&self) -> u64 {
+        self.caps.holds_ns()
+    }
+
+    pub(super) fn lifts_ns(&self) -> Option<u64> {
+        self.caps.lifts_ns()
+    }
+
+    pub(super) fn on_refused(&mut self, now_ns: u64, set: (KnobId, u64), refusal: Refusal) -> bool {
+        self.caps.on_refused(now_ns, set, refusal)
+    }
+
+    /// The caps by class, for people.
+    pub(super) fn text(&self) -> String {
+        let capped = self.classes.iter().filter_map(|(class, cap)| Some((class, (*cap)?)));
+        let one = |(class, cap): (&u8, f64)| format!("class {class}: {:.1} MiB/s", cap / f64::from(1 << 20));
+        let all: Vec<_> = capped.map(one).collect();
+        if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+    }
+}
+
+/// What a cap saves of users with these bytes a second and slopes.
+fn saved(users: &[(f64, f64)], cap: f64) -> f64 {
+    users.iter().map(|(bytes, slope)| (bytes - cap).max(0.0) * slope).sum()
+}
+
+/// The highest cap, not below the floor, that saves at least so much.
+fn level(users: &[(f64, f64)], floor: f64, wanted_uw: f64) -> f64 {
+    if saved(users, floor) <= wanted_uw {
+        return floor;
+    }
+    let most = users.iter().map(|(bytes, _)| *bytes).fold(floor, f64::max);
+    let (mut low, mut high) = (floor, most);
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        if saved(users, middle) >= wanted_uw { low = middle } else { high = middle }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_plant::{Cost, Knob, Values};
+
+    use super::*;
+    use crate::pass::profile::Profile;
+
+    const MIB: f64 = 1_048_576.0;
+    /// One watt of reads.
+    const WATT: f64 = 1_000.0 * MIB;
+
+    /// Two namespaces of priorities 0 and 5 and a host, on two drives.
+    fn bandwidth(priorities: &[(Of, u8)]) -> Bandwidth {
+        let knob = |of| Knob {
+            of,
+            kind: Kind::BytesPerS,
+            values: Values::Range { min: 1, max: u64::MAX, step: 1 },
+            found: u64::MAX,
+            caller: Cost::Measured(0),
+            effect: Cost::Measured(0),
+        };
+        let knobs = [Of::Namespace(0), Of::Namespace(1), Of::Host(0)].map(knob).to_vec();
+        let ssd = SsdModel { drives: 2, ..Profile::named("pass-xeon-gold-6430").unwrap().ssd };
+        let mut bandwidth = Bandwidth::new(ssd);
+        let goals = Goals { priorities: priorities.to_vec(), ..Goals::default() };
+        bandwidth.start(&Capabilities { knobs, ..Capabilities::default() }, &goals);
+        bandwidth
+    }
+
+    fn reads(bytes: &[f64]) -> Vec<Rate> {
+        bytes.iter().map(|&read| Rate { read, written: 0.0 }).collect()
+    }
+
+    fn caps(bandwidth: &Bandwidth) -> Vec<Option<i64>> {
+        bandwidth.items.iter().map(|item| bandwidth.cap_of(item.class).map(|cap| (cap / MIB).round() as i64)).collect()
+    }
+
+    #[test]
+    fn all_of_a_class_get_one_cap_so_the_lighter_user_loses_nothing() {
+        let mut bandwidth = bandwidth(&[]);
+        let rates = reads(&[5.0 * WATT, WATT]);
+        assert!((bandwidth.power_uw(&rates) - 6e6).abs() < 1.0);
+        let saved_uw = bandwidth.cut(3e6, &rates);
+        assert!((saved_uw - 3e6).abs() < 1_000.0, "{saved_uw}");
+        assert_eq!(caps(&bandwidth), [Some(2_000), Some(2_000)]);
+        let used_uw = bandwidth.raise(1e6, &reads(&[2.0 * WATT, WATT]));
+        assert_eq!((used_uw, caps(&bandwidth)), (1e6, vec![Some(3_000), Some(3_000)]), "only one of them can use it");
+    }
+
+    #[test]
+    fn a_class_is_capped_when_the_lower_one_is_at_the_floor_and_raised_before_it() {
+        let mut bandwidth = bandwidth(&[(Of::Namespace(1), 5)]);
+        let rates = reads(&[2.0 * WATT, 2.0 * WATT]);
+        bandwidth.cut(1.5e6, &rates);
+        assert_eq!(caps(&bandwidth), [Some(500), None]);
+        bandwidth.cut(1e6, &rates);
+        assert_eq!(caps(&bandwidth), [Some(10), Some(1_490)], "10 MiB/s a drive");
+        bandwidth.raise(0.4e6, &reads(&[10.0 * MIB, 1_490.0 * MIB]));
+        assert_eq!(caps(&bandwidth), [Some(10), Some(1_890)]);
+        let used_uw = bandwidth.raise(1e6, &reads(&[10.0 * MIB, 100.0 * MIB]));
+        assert_eq!((used_uw, caps(&bandwidth)), (1e6, vec![Some(1_010), None]), "what limits nothing is lifted");
+    }
+
+    #[test]
+    fn the_class_of_a_request_is_the_lower_one_of_its_host_and_its_namespace() {
+        let mut bandwidth = bandwidth(&[(Of::Namespace(0), 5), (Of::Namespace(1), 5), (Of::Host(0), 1)]);
+        assert_eq!(bandwidth.items.len(), 3, "a host that is named has a cap of its own");
+        bandwidth.cut(0.5e6, &reads(&[WATT, WATT, WATT]));
+        assert_eq!(caps(&bandwidth), [None, None, Some(500)]);
+    }
+
+    #[test]
+    fn other_priorities_leave_no_class_capped_above_one_that_is_not_at_the_floor() {
+        let mut bandwidth = bandwidth(&[(Of::Namespace(1), 5)]);
+        bandwidth.cut(1e6, &reads(&[2.0 * WATT, 2.0 * WATT]));
+        assert_eq!(caps(&bandwidth), [Some(1_000), None]);
+        bandwidth.classify(&Goals { priorities: vec![(Of::Namespace(0), 7)], ..Goals::default() });
+        assert_eq!(caps(&bandwidth), [Some(1_000), Some(10)]);
+    }
+
+    #[test]
+    fn before_any_sample_drives_are_taken_to_write_at_full_speed() {
+        let mut bandwidth = bandwidth(&[]);
+        assert_eq!(bandwidth.most_uw().round(), 20e6);
+        bandwidth.limit(20e6);
+        assert!(!bandwidth.is_capped());
+        bandwidth.limit(10e6);
+        assert_eq!(caps(&bandwidth), [Some(1_800), Some(1_800)]);
+    }
+}

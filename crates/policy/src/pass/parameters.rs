@@ -1,0 +1,100 @@
+//! What can be set on `pass`.
+
+use super::profile::Profile;
+use crate::budget::Common;
+use crate::budget::parameters::COMMON;
+use crate::parameter::{self, Parameter, ParameterError, Setting, TIME, put, text, time};
+
+/// Its name.
+pub(crate) const NAME: &str = "pass";
+
+/// All that can be set.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Parameters {
+    /// As for every policy with a budget.
+    pub common: Common,
+    /// Its own.
+    pub own: Own,
+}
+
+/// What only `pass` has.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Own {
+    /// Time between two samples of bandwidth, in nanoseconds.
+    pub sample_ns: u64,
+    /// Where it begins.
+    pub begin: Begin,
+    /// What is known of the machine.
+    pub profile: Profile,
+}
+
+/// Where `pass` begins, before any reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// Within the budget, by the models.
+    Within,
+    /// At full power (PASS 3.3).
+    Full,
+}
+
+const DEFAULT_PROFILE: &str = "pass-xeon-gold-6430";
+
+const OWN: [Parameter<Own>; 3] = [
+    Parameter {
+        key: "sample",
+        meaning: "time between the five samples of bandwidth by which the bottleneck is found (100ms; the artifact: 500ms)",
+        allowed: TIME,
+        get: |p| text::in_units(p.sample_ns),
+        set: |p, v| time(&mut p.sample_ns, v),
+    },
+    Parameter {
+        key: "start",
+        meaning: "where it begins: within the budget by the models, or at full power (PASS 3.3: full)",
+        allowed: "within or full",
+        get: |p| if p.begin == Begin::Full { "full".to_owned() } else { "within".to_owned() },
+        set: |p, v| {
+            let begin = [("within", Begin::Within), ("full", Begin::Full)].into_iter().find(|(name, _)| *name == v);
+            put(&mut p.begin, begin.map(|(_, begin)| begin))
+        },
+    },
+    Parameter {
+        key: "profile",
+        meaning: "power and performance of the machine (default: PASS's; make your own with pilotlab profile)",
+        allowed: "the name of a profile that comes with the program, or the text of one",
+        get: |p| p.profile.name.clone(),
+        set: |p, v| put(&mut p.profile, Profile::named(v).or_else(|| Profile::parse(v).ok())),
+    },
+];
+
+impl Default for Own {
+    fn default() -> Self {
+        let profile = Profile::named(DEFAULT_PROFILE).expect("a test reads it");
+        Self { sample_ns: 100_000_000, begin: Begin::Within, profile }
+    }
+}
+
+impl Parameters {
+    /// With these set, in this order.
+    ///
+    /// # Errors
+    /// If there is no such parameter, or a value is not allowed.
+    pub fn read(settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
+        let mut values = Self::default();
+        for setting in settings {
+            let Self { common, own } = &mut values;
+            parameter::set_either(NAME, (&COMMON, common), (&OWN, own), *setting)?;
+        }
+        if values.own.sample_ns > values.common.interval_ns {
+            return Err(ParameterError::Together("sample must not be above interval".to_owned()));
+        }
+        Ok(values)
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn list(&self) -> Vec<Setting> {
+        let mut list = parameter::list(&COMMON, &self.common);
+        list.extend(parameter::list(&OWN, &self.own));
+        list
+    }
+}

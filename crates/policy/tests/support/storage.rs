@@ -1,0 +1,352 @@
+//! A storage server for tests of policies with a budget: CPU, drives and the rest, with caps on both, in steps of 100 ms.
+
+use pilotlight_plant::{
+    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Kind, Knob, Of, Policy, Quantity,
+    Reading, ReadingId, Refusal, Sample, SleepCost, Source, Start, ThreadSample, Topology, Values, Window,
+};
+use pilotlight_policy::build;
+
+use super::dice::Dice;
+
+pub(crate) const NAMESPACES: usize = 10;
+/// 10 MiB/s a drive.
+pub(crate) const FLOOR: u64 = 10 << 20;
+pub(crate) const STEPS_PER_S: usize = 10;
+const STEP_NS: u64 = 100_000_000;
+const S: u64 = 1_000_000_000;
+const LAG_NS: u64 = 1_300_000_000;
+const CORES: u16 = 8;
+const UNCAPPED: u64 = 100 << 30;
+
+/// What it is, and its load.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    /// Watts of the server for each watt of the CPU.
+    pub(crate) gain: f64,
+    /// What a configuration draws, of what the profile says; the same for drives.
+    pub(crate) cpu_error: f64,
+    pub(crate) ssd_error: f64,
+    /// Power of all else.
+    pub(crate) others_w: f64,
+    /// What the load would draw of the CPU without limits.
+    pub(crate) cpu_w: f64,
+    /// Share of what drives can do that the load asks for.
+    pub(crate) drives: f64,
+    /// Whether bandwidth follows the CPU's power.
+    pub(crate) is_cpu_bound: bool,
+    pub(crate) writes: bool,
+    pub(crate) window_steps: u64,
+    /// When in each second the sensor reads.
+    pub(crate) phase_steps: u64,
+    pub(crate) noise_w: f64,
+    /// Whether the power of the package is measured too.
+    pub(crate) has_package: bool,
+    /// Priority of each namespace.
+    pub(crate) classes: Vec<u8>,
+    pub(crate) seed: u64,
+}
+
+/// What happens to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Phase {
+    pub(crate) seconds: u64,
+    pub(crate) budget_w: Option<u64>,
+    /// Share of the load.
+    pub(crate) demand: f64,
+    /// The sensor reads nothing.
+    pub(crate) is_dead: bool,
+    /// Settings fail.
+    pub(crate) refuses: bool,
+}
+
+/// Limits as they hold.
+struct Limits<'a> {
+    limit_uw: u64,
+    quota_ppm: u64,
+    caps: &'a [u64],
+}
+
+impl Machine {
+    /// Bytes a second that a namespace is asked for.
+    fn wanted(&self) -> f64 {
+        self.drives * if self.writes { 3_600.0 * 1_048_576.0 } else { 7_000.0 * 1_048_576.0 }
+    }
+
+    /// Power that the CPU may draw.
+    fn cpu_limit_w(&self, limits: &Limits<'_>) -> f64 {
+        // cpu-profile.csv: limits from 110 W on draw 11 W to 16 W less; quotas of 5 to 800 % of a core draw 45 to 99 W.
+        let by_limit = limits.limit_uw as f64 / 1e6 - if limits.limit_uw < 132_000_000 { 11.0 } else { 15.0 };
+        const QUOTA: [(f64, f64); 12] = [
+            (0.05, 45.0),
+            (0.1, 50.0),
+            (0.25, 55.0),
+            (0.35, 60.0),
+            (0.5, 65.0),
+            (1.0, 70.0),
+            (2.0, 75.0),
+            (3.0, 80.0),
+            (4.0, 85.0),
+            (5.0, 90.0),
+            (6.0, 95.0),
+            (8.0, 99.0),
+        ];
+        let quota = limits.quota_ppm as f64 / 1e6;
+        let above = QUOTA.iter().position(|(cores, _)| *cores > quota);
+        let by_quota = match above {
+            None => f64::INFINITY,
+            Some(0) => 45.0,
+            Some(at) => {
+                let ((from, low), (to, high)) = (QUOTA[at - 1], QUOTA[at]);
+                low + (high - low) * (quota - from) / (to - from)
+            }
+        };
+        by_limit.min(by_quota) * self.cpu_error
+    }
+
+    /// Power of the CPU and of the server, and bytes a second of each namespace.
+    fn draws(&self, limits: &Limits<'_>, demand: f64) -> (f64, f64, Vec<f64>) {
+        let wanted_w = 40.0 * self.cpu_error + (self.cpu_w - 40.0 * self.cpu_error) * demand;
+        let cpu_w = wanted_w.min(self.cpu_limit_w(limits));
+        let speed = if self.is_cpu_bound { cpu_w / wanted_w } else { 1.0 };
+        let bytes: Vec<_> = limits.caps.iter().map(|&cap| (self.wanted() * demand * speed).min(cap as f64)).collect();
+        let slope_w = if self.writes { 10.0 / (3_600.0 * 1_048_576.0) } else { 7.0 / (7_000.0 * 1_048_576.0) };
+        let drives_w = bytes.iter().sum::<f64>() * slope_w * self.ssd_error;
+        (cpu_w, self.others_w + 50.0 + self.gain * cpu_w + drives_w, bytes)
+    }
+
+    pub(crate) fn full_w(&self) -> f64 {
+        let caps = [UNCAPPED; NAMESPACES];
+        self.draws(&Limits { limit_uw: 270_000_000, quota_ppm: 8_000_000, caps: &caps }, 1.0).1
+    }
+
+    pub(crate) fn floor_w(&self) -> f64 {
+        let caps = [FLOOR; NAMESPACES];
+        self.draws(&Limits { limit_uw: 110_000_000, quota_ppm: 50_000, caps: &caps }, 1.0).1
+    }
+
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        let knob = |of, kind, (min, max, step), found, effect_ns| Knob {
+            of,
+            kind,
+            values: Values::Range { min, max, step },
+            found,
+            caller: Cost::Measured(0),
+            effect: Cost::Measured(effect_ns),
+        };
+        let limit = (50_000_000, 270_000_000, 125_000);
+        let mut knobs = vec![
+            knob(Of::Package(0), Kind::LimitUw, limit, 270_000_000, 10_000_000),
+            knob(Of::Server, Kind::QuotaPpm, (16_000, 8_000_000, 1_000), 8_000_000, 50_000_000),
+        ];
+        let namespace = |at| knob(Of::Namespace(at as u32), Kind::BytesPerS, (1, UNCAPPED, 1), UNCAPPED, 0);
+        knobs.extend((0..NAMESPACES).map(namespace));
+        let source = |of, quantity, window_ns, lag_ns| Source { of, quantity, window_ns, lag: Cost::Measured(lag_ns) };
+        let mut sources = vec![source(Of::Server, Quantity::PowerUw, self.window_steps * STEP_NS, LAG_NS)];
+        let quantity = if self.writes { Quantity::WrittenBytesPerS } else { Quantity::ReadBytesPerS };
+        sources.extend((0..NAMESPACES).map(|at| source(Of::Namespace(at as u32), quantity, STEP_NS, 0)));
+        if self.has_package {
+            sources.push(source(Of::Package(0), Quantity::PowerUw, S, 0));
+        }
+        let sleeps =
+            vec![SleepCost { depth: Depth::SoftwareWait, waker: Cost::Measured(0), wake: Cost::Measured(30_000) }];
+        let moves = Some(Cost::Measured(100));
+        Capabilities { knobs, sources, sleeps, moves, rests: true, ..Capabilities::default() }
+    }
+}
+
+/// A machine with a policy in charge.
+pub(crate) struct Plant {
+    pub(crate) machine: Machine,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) values: Vec<u64>,
+    /// True power of each step so far.
+    pub(crate) power_w: Vec<f64>,
+    pub(crate) commands: Vec<(u64, Command)>,
+    pub(crate) raised_blindly: Option<(u64, Command)>,
+    /// A namespace that was throttled before another of lower priority was at its floor.
+    pub(crate) disorder: Option<(u64, usize, usize)>,
+    policy: Box<dyn Policy>,
+    wanted: Vec<ReadingId>,
+    now_ns: u64,
+    package_w: Vec<f64>,
+    bytes: Vec<f64>,
+    known: Option<Window>,
+    /// When the sensor has read last.
+    read_ns: u64,
+    pub(crate) homes: Vec<CoreId>,
+    pub(crate) asleep: Vec<bool>,
+    budget_w: Option<u64>,
+    has_started: bool,
+    name: &'static str,
+    dice: Dice,
+}
+
+impl Plant {
+    pub(crate) fn new(machine: &Machine, settings: &[(&str, &str)]) -> Self {
+        Self::of("pass", machine, settings)
+    }
+
+    pub(crate) fn of(name: &'static str, machine: &Machine, settings: &[(&str, &str)]) -> Self {
+        let capabilities = machine.capabilities();
+        Self {
+            policy: build(name, settings).unwrap(),
+            wanted: Vec::new(),
+            now_ns: 0,
+            values: capabilities.knobs.iter().map(|knob| knob.found).collect(),
+            power_w: Vec::new(),
+            package_w: Vec::new(),
+            bytes: vec![0.0; NAMESPACES],
+            known: None,
+            read_ns: 0,
+            homes: (0..CORES).map(CoreId).collect(),
+            asleep: vec![false; CORES.into()],
+            commands: Vec::new(),
+            raised_blindly: None,
+            disorder: None,
+            budget_w: None,
+            has_started: false,
+            name,
+            dice: Dice(machine.seed),
+            capabilities,
+            machine: machine.clone(),
+        }
+    }
+
+    fn goals(&self) -> Goals {
+        let classes = self.machine.classes.iter().enumerate();
+        let priorities = classes.map(|(at, &class)| (Of::Namespace(at as u32), class)).collect();
+        let budget_uw = self.budget_w.map(|w| w * 1_000_000);
+        Goals { budget_uw, priorities, ..Goals::default() }
+    }
+
+    /// The first phase is how it starts.
+    pub(crate) fn run(&mut self, phase: &Phase) {
+        self.budget_w = phase.budget_w;
+        let (goals, mut out) = (self.goals(), Vec::new());
+        if self.has_started {
+            self.policy.on_goals(self.now_ns, &goals, &mut out);
+        } else {
+            let topology = Topology::flat(CORES).unwrap();
+            let cores = vec![CoreSample::new(CoreState::Awake); CORES.into()];
+            let start = Start {
+                now_ns: 0,
+                topology: &topology,
+                capabilities: &self.capabilities,
+                cores: &cores,
+                homes: &self.homes,
+                goals: &goals,
+            };
+            self.policy.start(&start, &mut out).unwrap();
+            self.wanted = self.policy.wants().readings;
+            self.has_started = true;
+        }
+        self.obey(&out, phase);
+        for _ in 0..phase.seconds * STEPS_PER_S as u64 {
+            let limits = Limits { limit_uw: self.values[0], quota_ppm: self.values[1], caps: &self.values[2..] };
+            let (cpu_w, server_w, bytes) = self.machine.draws(&limits, phase.demand);
+            self.power_w.push(server_w);
+            self.package_w.push(cpu_w);
+            self.bytes = bytes;
+            self.now_ns += STEP_NS;
+            self.interval(phase);
+        }
+    }
+
+    fn interval(&mut self, phase: &Phase) {
+        if !phase.is_dead && (self.now_ns / STEP_NS) % STEPS_PER_S as u64 == self.machine.phase_steps {
+            self.known = self.sense().or(self.known);
+            self.read_ns = self.now_ns;
+        }
+        let readings: Vec<_> = self.wanted.iter().map(|&id| self.reading(id)).collect();
+        let state = |&asleep: &bool| {
+            CoreSample::new(if asleep { CoreState::Asleep(Depth::SoftwareWait) } else { CoreState::Awake })
+        };
+        let cores: Vec<_> = self.asleep.iter().map(state).collect();
+        let thread = |&home: &CoreId| ThreadSample { home, requests: 1, ..ThreadSample::default() };
+        let threads: Vec<_> = self.homes.iter().map(thread).collect();
+        let sample =
+            Sample { now_ns: self.now_ns, elapsed_ns: STEP_NS, cores: &cores, threads: &threads, readings: &readings };
+        let mut out = Vec::new();
+        let next = self.policy.on_interval(&sample, &mut out);
+        assert!(phase.budget_w.is_none() || self.name != "pass" || next.needed_ns <= self.now_ns + STEP_NS);
+        self.obey(&out, phase);
+    }
+
+    fn reading(&self, id: ReadingId) -> Reading {
+        let source = &self.capabilities.sources[id.index()];
+        let window = match source.of {
+            Of::Server => self.known,
+            Of::Package(_) => {
+                let last = self.package_w.iter().rev().take(STEPS_PER_S);
+                let mean_w = last.clone().sum::<f64>() / last.count().max(1) as f64;
+                Some(Window { ended_ns: self.now_ns, value: Some((mean_w * 1e6) as u64) })
+            }
+            Of::Namespace(at) => Some(Window { ended_ns: self.now_ns, value: Some(self.bytes[at as usize] as u64) }),
+            _ => None,
+        };
+        source.reading(id, window, self.now_ns)
+    }
+
+    /// The sensor reads its last whole window.
+    fn sense(&mut self) -> Option<Window> {
+        let ended_ns = self.now_ns.checked_sub(LAG_NS)?;
+        let (to, steps) = ((ended_ns / STEP_NS) as usize, self.machine.window_steps as usize);
+        let mean_w = self.power_w[to.checked_sub(steps)?..to].iter().sum::<f64>() / steps as f64;
+        let uniform: f64 = (0..12).map(|_| self.dice.below(1 << 20) as f64 / (1 << 20) as f64).sum();
+        let value = (mean_w + self.machine.noise_w * (uniform - 6.0)).round().max(0.0) as u64 * 1_000_000;
+        Some(Window { ended_ns: to as u64 * STEP_NS, value: Some(value) })
+    }
+
+    fn obey(&mut self, out: &[Command], phase: &Phase) {
+        for &command in out {
+            match command {
+                Command::Move { thread, to } => self.homes[thread.index()] = to,
+                Command::Sleep { core, .. } => self.asleep[core.index()] = true,
+                Command::Wake { core } => self.asleep[core.index()] = false,
+                Command::Completions { .. } => {}
+                Command::Set { knob, value } => {
+                    self.commands.push((self.now_ns, command));
+                    if phase.refuses {
+                        self.policy.on_refused(self.now_ns, &command, Refusal::Failed);
+                        continue;
+                    }
+                    let is_raise = value > std::mem::replace(&mut self.values[knob.index()], value);
+                    // Another budget can begin a trial until the next reading is missing.
+                    if is_raise && phase.budget_w.is_some() && phase.is_dead && self.now_ns >= self.read_ns + 2 * S {
+                        self.raised_blindly = Some((self.now_ns, command));
+                    }
+                }
+            }
+        }
+        self.check_order();
+    }
+
+    fn check_order(&mut self) {
+        let caps = &self.values[2..];
+        for (one, &high) in self.machine.classes.iter().enumerate() {
+            for (other, &low) in self.machine.classes.iter().enumerate() {
+                if high > low && caps[one] < UNCAPPED && caps[other] > FLOOR {
+                    self.disorder = Some((self.now_ns, one, other));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn is_lifted(&self) -> bool {
+        self.capabilities.knobs.iter().zip(&self.values).all(|(knob, &value)| value == knob.found)
+            && self.asleep.iter().all(|asleep| !asleep)
+    }
+
+    /// How many times anything was commanded.
+    pub(crate) fn changes(&self) -> usize {
+        let mut times: Vec<_> = self.commands.iter().map(|(now_ns, _)| now_ns).collect();
+        times.dedup();
+        times.len()
+    }
+
+    /// True power over the last seconds.
+    pub(crate) fn mean_w(&self, seconds: usize) -> f64 {
+        let last = &self.power_w[self.power_w.len() - seconds * STEPS_PER_S..];
+        last.iter().sum::<f64>() / last.len() as f64
+    }
+}
