@@ -170,7 +170,7 @@ pub(crate) struct ServeArgs {
     pub(crate) power_states: bool,
 
     /// What decides which cores are awake and where I/O threads live: static, interrupt, governor, dynamic,
-    /// hybrid-poll, sandman, rapl-only or cpu-bandwidth [default: sandman]
+    /// hybrid-poll, sandman, pass, thunderbolt, rapl-only, cpu-bandwidth, cpu-jailing or ssd-bandwidth [default: sandman]
     #[arg(long, value_name = "NAME", help_heading = "Policy")]
     pub(crate) policy: Option<String>,
 

@@ -81,7 +81,8 @@ struct ToleranceArgs {
 
 #[derive(Args, Clone, Debug)]
 struct PolicyArgs {
-    /// The policy: static, interrupt, governor, dynamic, hybrid-poll, sandman, rapl-only or cpu-bandwidth
+    /// The policy: static, interrupt, governor, dynamic, hybrid-poll, sandman, pass, thunderbolt, rapl-only, cpu-bandwidth,
+    /// cpu-jailing or ssd-bandwidth
     name: String,
 
     /// Parameters, set in this order; what is not given has its default

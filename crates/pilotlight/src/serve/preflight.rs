@@ -131,10 +131,11 @@ mod tests {
 
     #[test]
     fn a_policy_is_asked_whether_it_can_work_here() {
+        let can = ["static", "interrupt", "dynamic", "hybrid-poll", "sandman"]; // the others need frequencies or a reading of power
         for name in pilotlight_policy::NAMES {
             let problem = problem(name);
-            let needs_knobs = ["governor", "rapl-only", "cpu-bandwidth"].contains(&name);
-            assert_eq!(problem.as_ref().is_some_and(Problem::is_error), needs_knobs, "{name}: {problem:?}");
+            let is_error = problem.as_ref().is_some_and(Problem::is_error);
+            assert_ne!(is_error, can.contains(&name), "{name}: {problem:?}");
         }
         let problem = problem("governor").unwrap();
         assert!(problem.what.contains("policy governor needs") && !problem.help.is_empty(), "{problem:?}");
