@@ -284,7 +284,7 @@ impl Limiter for Thunderbolt {
         let known_ns = known.map_or(self.since_ns, |(_, age_ns)| now_ns - age_ns).max(self.since_ns);
         self.is_blind = now_ns.saturating_sub(known_ns) > self.parameters.common.blind_after_ns;
         match known {
-            _ if self.is_blind => self.set(now_ns, self.follow_blindly(), out),
+            _ if self.is_blind => self.set(now_ns, self.lowest_quota(), out),
             Some((power_uw, _)) if is_new => {
                 let next = self.follow(budget_uw, power_uw);
                 self.set(now_ns, next, out);
@@ -343,7 +343,7 @@ impl Limiter for Thunderbolt {
 
 impl Thunderbolt {
     /// The quota while nothing is known.
-    fn follow_blindly(&self) -> u64 {
+    fn lowest_quota(&self) -> u64 {
         let floor = self.caps.range().highest * u64::from(self.parameters.rates.floor_ppm) / 1_000_000;
         floor.min(self.caps.level())
     }

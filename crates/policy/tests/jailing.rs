@@ -25,6 +25,7 @@ fn plant(settings: &[(&str, &str)]) -> Plant {
         noise_w: 0.0,
         has_package: false,
         classes: vec![0; NAMESPACES],
+        is_artifact: false,
         seed: 1,
     };
     Plant::of("cpu-jailing", &machine, settings)

@@ -43,7 +43,20 @@ pub(crate) struct Machine {
     pub(crate) has_package: bool,
     /// Priority of each namespace.
     pub(crate) classes: Vec<u8>,
+    /// Whether the server's power follows the CPU's as in the artifact's `polling-interval-rapl.csv`, not by `gain`.
+    pub(crate) is_artifact: bool,
     pub(crate) seed: u64,
+}
+
+/// Watts of the CPU under a limit of 110 to 160 W, and uncapped, with those of the server.
+const ARTIFACT: [(f64, f64); 7] =
+    [(0.0, 245.0), (99.0, 297.0), (109.0, 314.0), (119.0, 332.0), (125.0, 336.0), (144.0, 383.0), (200.0, 464.0)];
+
+/// Between the points that surround it.
+fn interpolate(points: &[(f64, f64)], at: f64) -> f64 {
+    let above = points.iter().position(|(x, _)| *x > at).unwrap_or(points.len()).clamp(1, points.len() - 1);
+    let ((from, low), (to, high)) = (points[above - 1], points[above]);
+    low + (high - low) * (at - from) / (to - from)
 }
 
 /// What happens to it.
@@ -91,15 +104,7 @@ impl Machine {
             (8.0, 99.0),
         ];
         let quota = limits.quota_ppm as f64 / 1e6;
-        let above = QUOTA.iter().position(|(cores, _)| *cores > quota);
-        let by_quota = match above {
-            None => f64::INFINITY,
-            Some(0) => 45.0,
-            Some(at) => {
-                let ((from, low), (to, high)) = (QUOTA[at - 1], QUOTA[at]);
-                low + (high - low) * (quota - from) / (to - from)
-            }
-        };
+        let by_quota = if quota >= 8.0 { f64::INFINITY } else { interpolate(&QUOTA, quota.max(0.05)) };
         by_limit.min(by_quota) * self.cpu_error
     }
 
@@ -111,7 +116,14 @@ impl Machine {
         let bytes: Vec<_> = limits.caps.iter().map(|&cap| (self.wanted() * demand * speed).min(cap as f64)).collect();
         let slope_w = if self.writes { 10.0 / (3_600.0 * 1_048_576.0) } else { 7.0 / (7_000.0 * 1_048_576.0) };
         let drives_w = bytes.iter().sum::<f64>() * slope_w * self.ssd_error;
-        (cpu_w, self.others_w + 50.0 + self.gain * cpu_w + drives_w, bytes)
+        let server_w = if self.is_artifact {
+            // The measurement was made with the drives at full speed.
+            let drives_full_w = self.wanted() * bytes.len() as f64 * slope_w * self.ssd_error;
+            interpolate(&ARTIFACT, cpu_w) + drives_w - drives_full_w
+        } else {
+            self.others_w + 50.0 + self.gain * cpu_w + drives_w
+        };
+        (cpu_w, server_w, bytes)
     }
 
     pub(crate) fn full_w(&self) -> f64 {
