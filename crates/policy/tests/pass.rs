@@ -210,6 +210,17 @@ fn it_starts_within_the_budget() {
     }
 }
 
+/// A budget below what the server draws at its lowest is said to be out of reach.
+#[test]
+fn a_budget_out_of_reach_is_said_to_be() {
+    let machine = machines()[0].clone();
+    let mut plant = Plant::new(&machine, &[]);
+    plant.run(&constant(120, machine.floor_w() - 20.0));
+    assert!(plant.state().starts_with("unreachable"), "{}", plant.state());
+    plant.run(&constant(60, machine.full_w()));
+    assert!(!plant.state().starts_with("unreachable"), "{}", plant.state());
+}
+
 /// Figure 11: the namespace with priority is left alone, the others end at 10 MiB/s.
 #[test]
 fn lower_priorities_end_at_the_floor_first() {

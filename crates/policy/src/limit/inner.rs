@@ -349,3 +349,137 @@ impl Sum {
 fn without_budget(goals: &Goals) -> Goals {
     Goals { budget_uw: None, ..goals.clone() }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use pilotlight_plant::{Cost, Depth, Knob, KnobId, SleepCost};
+
+    use super::*;
+
+    /// Moves its first I/O thread to the main core, and notes what it sees.
+    #[derive(Clone, Default)]
+    struct Gathers(Arc<Mutex<Seen>>);
+
+    #[derive(Default)]
+    struct Seen {
+        cores: usize,
+        homes: Vec<CoreId>,
+        knobs: Vec<(Of, bool)>,
+        budget_uw: Option<u64>,
+        interval: Option<(u64, u64, CoreId)>,
+    }
+
+    impl Policy for Gathers {
+        fn name(&self) -> &'static str {
+            "gathers"
+        }
+
+        fn wants(&self) -> Wants {
+            Wants { interval_ns: Some(100), ..Wants::default() }
+        }
+
+        fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+            let mut seen = self.0.lock().unwrap();
+            seen.cores = start.topology.len();
+            seen.homes = start.homes.to_vec();
+            let knob = |knob: &Knob| (knob.of, knob.values.lowest().is_some());
+            seen.knobs = start.capabilities.knobs.iter().map(knob).collect();
+            seen.budget_uw = start.goals.budget_uw;
+            out.push(Command::Move { thread: ThreadId(0), to: start.topology.main() });
+            Ok(Next::NEVER)
+        }
+
+        fn on_interval(&mut self, sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
+            let thread = sample.threads[0];
+            self.0.lock().unwrap().interval = Some((sample.elapsed_ns, thread.requests, thread.home));
+            Next::NEVER
+        }
+    }
+
+    fn capabilities() -> Capabilities {
+        let knob = |of, kind| Knob {
+            of,
+            kind,
+            values: Values::List(vec![1, 2]),
+            found: 2,
+            caller: Cost::Measured(0),
+            effect: Cost::Measured(0),
+        };
+        let knobs = (0..4).map(|core| knob(Of::Core(CoreId(core)), Kind::FrequencyKhz));
+        let sleep = SleepCost { depth: Depth::SoftwareWait, waker: Cost::Measured(0), wake: Cost::Measured(30_000) };
+        Capabilities {
+            knobs: knobs.chain([knob(Of::Server, Kind::QuotaPpm)]).collect(),
+            moves: Some(Cost::Measured(1)),
+            sleeps: vec![sleep],
+            ..Capabilities::default()
+        }
+    }
+
+    /// Four cores, of which the last is the main core; one I/O thread on each.
+    fn inner(policy: &Gathers, cores: usize, out: &mut Vec<Command>) -> Inner {
+        let mut inner = Inner::new(Box::new(policy.clone()), &[Kind::QuotaPpm]);
+        let topology = Topology::new(CoreId(3), vec![None; 4]).unwrap();
+        let states = [CoreSample::new(CoreState::Awake); 4];
+        let homes: Vec<_> = (0..4).map(CoreId).collect();
+        let goals = Goals { budget_uw: Some(1), ..Goals::default() };
+        let capabilities = capabilities();
+        let start = Start {
+            now_ns: 0,
+            topology: &topology,
+            capabilities: &capabilities,
+            cores: &states,
+            homes: &homes,
+            goals: &goals,
+        };
+        inner.start(&start, cores, 10, out).unwrap();
+        inner.clear_hidden(out);
+        inner
+    }
+
+    #[test]
+    fn it_sees_a_smaller_plant_and_its_commands_are_for_the_whole_one() {
+        let (policy, mut out) = (Gathers::default(), Vec::new());
+        let mut inner = inner(&policy, 2, &mut out);
+        let to_main = |thread| Command::Move { thread: ThreadId(thread), to: CoreId(3) };
+        let sleep = |core| Command::Sleep { core: CoreId(core), goal: SleepGoal::DEEPEST };
+        assert_eq!(out, [to_main(0), to_main(1), to_main(2), sleep(1), sleep(2)]);
+        {
+            let seen = policy.0.lock().unwrap();
+            assert_eq!((seen.cores, seen.budget_uw), (2, None));
+            assert_eq!(seen.homes, [0, 1, 1, 1].map(CoreId), "what is on hidden cores is shown on the main core");
+            let frequency = |core, there| (Of::Core(CoreId(core)), there);
+            let hidden = frequency(u16::MAX, false);
+            assert_eq!(seen.knobs, [frequency(0, true), hidden, hidden, frequency(1, true), (Of::Server, false)]);
+        }
+        out.clear();
+        assert!(inner.limit_cores(5, 4, &mut out) && !inner.limit_cores(5, 9, &mut out));
+        assert_eq!((policy.0.lock().unwrap().cores, &out[..]), (4, &[to_main(0)][..]));
+    }
+
+    #[test]
+    fn intervals_are_added_up_to_the_length_that_it_wants_and_quiet_ones_left_out() {
+        let (policy, mut out) = (Gathers::default(), Vec::new());
+        let mut inner = inner(&policy, 2, &mut out);
+        for (now_ns, requests) in [(10, 0), (20, 3), (30, 0), (90, 2), (100, 1)] {
+            let thread = ThreadSample { home: CoreId(3), requests, ..ThreadSample::default() };
+            let cores = [CoreSample::new(CoreState::Awake); 4];
+            let sample = Sample { now_ns, elapsed_ns: 10, cores: &cores, threads: &[thread; 4], readings: &[] };
+            inner.on_interval(&sample, &mut out);
+            assert_eq!(policy.0.lock().unwrap().interval.is_some(), now_ns == 100, "at {now_ns}");
+        }
+        assert_eq!(policy.0.lock().unwrap().interval, Some((30, 6, CoreId(1))));
+    }
+
+    #[test]
+    fn a_refused_command_is_told_with_the_numbers_that_it_knows() {
+        let (policy, mut out) = (Gathers::default(), Vec::new());
+        let mut inner = inner(&policy, 2, &mut out);
+        inner.on_refused(1, &Command::Move { thread: ThreadId(1), to: CoreId(3) }, Refusal::Failed);
+        out.clear();
+        inner.clear_hidden(&mut out);
+        assert_eq!(out[0], Command::Move { thread: ThreadId(1), to: CoreId(3) }, "it is moved again");
+        inner.on_refused(1, &Command::Set { knob: KnobId(0), value: 1 }, Refusal::Failed);
+    }
+}

@@ -56,6 +56,8 @@ pub(crate) struct Pass {
     /// Since when there has been a budget.
     since_ns: u64,
     is_blind: bool,
+    /// Power is over the budget with everything at its lowest.
+    is_unreachable: bool,
     /// When the last new reading of power came.
     read_ns: u64,
     changes: u64,
@@ -89,6 +91,7 @@ impl Pass {
             trial: None,
             since_ns: 0,
             is_blind: false,
+            is_unreachable: false,
             read_ns: 0,
             changes: 0,
             refused: 0,
@@ -132,6 +135,7 @@ impl Pass {
         } else {
             return;
         };
+        self.is_unreachable = change_uw < 0.0 && aim.is_none();
         let Some(aim) = aim else { return };
         self.moved_uw = moved_uw.saturating_add_signed(change_uw as i64);
         if self.cpu.level_uw() != cpu_uw {
@@ -314,7 +318,7 @@ impl Pass {
             self.since_ns = now_ns;
         }
         self.trial = None;
-        self.is_blind = false;
+        (self.is_blind, self.is_unreachable) = (false, false);
         self.control.on_budget();
     }
 
@@ -323,6 +327,7 @@ impl Pass {
         match self.goals.budget_uw {
             None => "no budget",
             Some(_) if self.is_blind => "no reading: at most what the models allow",
+            Some(_) if self.is_unreachable => "unreachable: over the budget with everything at its lowest",
             Some(_) if is_full => "nothing is limited",
             Some(_) if self.trial.is_some() => "looking for the bottleneck",
             Some(_) if self.cpu.level_uw() == self.cpu.lowest_uw() => "the CPU is at its lowest",

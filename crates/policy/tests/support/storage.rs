@@ -349,6 +349,12 @@ impl Plant {
             && self.asleep.iter().all(|asleep| !asleep)
     }
 
+    /// What the policy says of itself.
+    pub(crate) fn state(&self) -> String {
+        let view = self.policy.view();
+        view.into_iter().find(|(name, _)| *name == "state").map_or(String::new(), |(_, state)| state)
+    }
+
     /// How many times anything was commanded.
     pub(crate) fn changes(&self) -> usize {
         let mut times: Vec<_> = self.commands.iter().map(|(now_ns, _)| now_ns).collect();
