@@ -258,3 +258,22 @@ fn the_bottleneck_is_found_on_trial() {
         assert_eq!([is_cut(0) || is_cut(1), is_cut(2)], [!is_cpu_bound, is_cpu_bound], "{:?}", plant.commands);
     }
 }
+
+/// Without readings the configuration of the start is a ceiling, and it stays so.
+#[test]
+fn a_dead_sensor_ends_in_what_the_models_allow() {
+    let machine = machines()[0].clone();
+    let mut begins = Plant::new(&machine, &[]);
+    begins.run(&constant(1, 350.0));
+    let mut plant = Plant::new(&machine, &[]);
+    plant.run(&constant(60, 350.0));
+    assert_ne!(plant.values, begins.values);
+    plant.run(&Phase { is_dead: true, ..constant(13, 350.0) });
+    let blind = plant.values.clone();
+    assert!(plant.state().starts_with("no reading"), "{}", plant.state());
+    assert!(blind.iter().zip(&begins.values).all(|(now, first)| now <= first), "{blind:?} {:?}", begins.values);
+    plant.run(&Phase { is_dead: true, ..constant(60, 350.0) });
+    assert_eq!(plant.values, blind);
+    plant.run(&constant(60, 350.0));
+    assert!((plant.mean_w(10) / 350.0 - 1.0).abs() < 0.02, "{}", plant.mean_w(10));
+}

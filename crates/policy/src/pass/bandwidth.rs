@@ -246,8 +246,8 @@ impl Bandwidth {
         let each = |item: &Item| {
             let alike =
                 self.items.iter().filter(|other| matches!(other.of, Of::Host(_)) == matches!(item.of, Of::Host(_)));
-            let share = drive / alike.count() as f64;
-            Rate { read: 0.0, written: self.ssd.most.written * share }
+            let written = self.ssd.most.written * drive / alike.count() as f64;
+            Rate { read: 0.0, written: written.min(self.cap_of(item.class).unwrap_or(f64::INFINITY)) }
         };
         let rates: Vec<_> = self.items.iter().map(each).collect();
         let all_uw = self.power_uw(&rates);
@@ -402,7 +402,9 @@ mod tests {
         assert_eq!(bandwidth.most_uw().round(), 20e6);
         bandwidth.limit(20e6);
         assert!(!bandwidth.is_capped());
-        bandwidth.limit(10e6);
-        assert_eq!(caps(&bandwidth), [Some(1_800), Some(1_800)]);
+        for _ in 0..2 {
+            bandwidth.limit(10e6);
+            assert_eq!(caps(&bandwidth), [Some(1_800), Some(1_800)], "a limit that holds changes nothing");
+        }
     }
 }

@@ -65,10 +65,11 @@ impl Cpu {
         self.model.bottom().power_uw
     }
 
-    /// Power above which nothing is limited: beyond the best configuration, that of the limits as they were found.
+    /// Power above which nothing is limited: beyond the best configuration, that of the limits as they were found, but no more than a model
+    /// that is wrong by 20 % makes necessary.
     pub(super) fn highest_uw(&self) -> u64 {
         let (top, found_uw) = (self.model.top(), self.limits.range().highest);
-        top.power_uw + found_uw.saturating_sub(top.limit_uw)
+        top.power_uw + found_uw.saturating_sub(top.limit_uw).min(top.power_uw / 4)
     }
 
     /// Sets the configuration of a power; at the highest nothing is limited. Whether anything changes.
