@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use pilotlight_cli::hint::Hints;
 use pilotlight_cli::{program, restore};
+use pilotlight_policy::NAMES;
 
 use crate::load::LoadArgs;
+use crate::policies;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -169,9 +171,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, hide = true, help_heading = "Resources")]
     pub(crate) power_states: bool,
 
-    /// What decides which cores are awake and where I/O threads live: static, interrupt, governor, dynamic,
-    /// hybrid-poll, sandman, pass, thunderbolt, rapl-only, cpu-bandwidth, cpu-jailing or ssd-bandwidth [default: sandman]
-    #[arg(long, value_name = "NAME", help_heading = "Policy")]
+    #[arg(long, value_name = "NAME", help_heading = "Policy", help = format!(
+        "What decides which cores are awake and where I/O threads live: {} [default: {}]", NAMES.join(", "), policies::DEFAULT
+    ))]
     pub(crate) policy: Option<String>,
 
     /// A parameter of the policy, such as window=64; repeatable, set in this order

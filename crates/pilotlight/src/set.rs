@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
 use pilotlight_plant::Goal;
-use pilotlight_policy::POLICIES;
+use pilotlight_policy::{NAMES, POLICIES};
 
 use crate::admin::client::{Client, SocketArgs};
 use crate::admin::request::{GoalsRequest, Request};
@@ -81,8 +81,7 @@ struct ToleranceArgs {
 
 #[derive(Args, Clone, Debug)]
 struct PolicyArgs {
-    /// The policy: static, interrupt, governor, dynamic, hybrid-poll, sandman, pass, thunderbolt, rapl-only, cpu-bandwidth,
-    /// cpu-jailing or ssd-bandwidth
+    #[arg(help = format!("The policy: {}", NAMES.join(", ")))]
     name: String,
 
     /// Parameters, set in this order; what is not given has its default

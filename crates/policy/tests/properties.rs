@@ -343,6 +343,13 @@ proptest! {
     }
 }
 
+#[test]
+fn every_policy_is_among_them() {
+    for name in pilotlight_policy::NAMES {
+        assert!(POLICIES.iter().any(|(listed, _)| *listed == name), "add {name} to POLICIES");
+    }
+}
+
 /// Once everything rests nothing more is needed; that is what lets a whole server sleep.
 #[test]
 fn an_idle_server_needs_nothing() {
