@@ -3,11 +3,13 @@
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
+use pilotlight_lab::report::figure;
+use pilotlight_lab::results::simulated::summary_of;
 use pilotlight_lab::simulated::audit::Auditor;
 use pilotlight_lab::simulated::experiment::{self, Bench, Request};
 use pilotlight_lab::simulated::sweep::{Sweep, simulator};
 use pilotlight_lab::simulated::variant::{self, Choice, Variant};
-use pilotlight_lab::simulated::{figure, oracle, recheck, sentinel, stale, summary};
+use pilotlight_lab::simulated::{oracle, recheck, sentinel, stale};
 use pilotlight_results::values::{self, Results, RunKey};
 
 fn root() -> PathBuf {
@@ -159,16 +161,16 @@ fn brackets_stand_beside_what_came_out_and_what_has_none_is_named() {
     swept(&bench, &variants, &file);
     let sweep = Sweep::new(&bench, &variants);
     let (results, unbounded) = oracle::add(&sweep, &file, 1e6, NonZeroUsize::MIN, &|_, _| {}).unwrap();
-    let cells = summary::summarise(&bench.points, &results);
-    for cell in cells.iter().filter(|cell| cell.policy != "governor") {
-        let joules = |metric: &str| cell.get(metric).unwrap().estimate.unwrap().value;
+    let summary = summary_of(&bench, &results);
+    for cell in summary.points.iter().filter(|cell| cell.knobs["policy"].to_string() != "governor") {
+        let joules = |metric: &str| cell.values[metric].mean;
         let burnt = joules("joules_above_c1_floor") + joules("c1_floor_j");
         assert!(joules("oracle_lower_j") <= joules("oracle_upper_j"), "{cell:?}");
         assert!(joules("oracle_lower_j") <= burnt * (1.0 + 1e-9), "{cell:?}");
         assert!(joules("oracle_all_states_lower_j") <= joules("oracle_lower_j"), "{cell:?}");
         assert!(joules("deep_floor_j") <= joules("c1_floor_j"));
     }
-    assert_eq!(figure::limits(&bench, &cells).unwrap().rows.len(), 4);
+    assert_eq!(figure::limits(&bench, &summary).unwrap().rows.len(), 4);
     let lines = oracle::words(&unbounded);
     assert!(
         lines[0].starts_with("not bounded: governor at rate=20000, governor at rate=40000 (it lowers"),

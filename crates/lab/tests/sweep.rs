@@ -5,9 +5,9 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use pilotlight_lab::report::{Read, report};
+use pilotlight_lab::results::Folder;
 use pilotlight_lab::simulated::experiment::{self, Bench, Point, Request};
-use pilotlight_lab::simulated::figure;
-use pilotlight_lab::simulated::summary;
 use pilotlight_lab::simulated::sweep::{Engine, Sweep, simulator};
 use pilotlight_lab::simulated::variant::{self, Choice, Variant};
 use pilotlight_results::values::{self, Results, RunKey};
@@ -273,12 +273,16 @@ fn the_report_holds_every_chart_and_what_is_saturated() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
     let results = run(&bench, &place(&folder, "r"), 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
-    let cells = summary::summarise(&bench.points, &results);
-    let report = figure::report(&bench, &cells, &[]).html();
-    assert!(report.contains("Could not keep up") && report.contains(&bench.hash));
+    let page = |results: &Results| {
+        report(&Read::of(&bench, results, Folder::new(folder.path()), vec!["not bounded: x".into()])).html()
+    };
+    let saturated = page(&results);
+    for part in ["could not keep up in 3 of 3 repeats", "rate=20000 policy=static", "not bounded: x", &bench.hash] {
+        assert!(saturated.contains(part), "{part}");
+    }
     let kept =
         run(&bench, &place(&folder, "s"), 1, &|scenario, _, _| Ok(Outcome { saturated: false, ..stand_in(scenario) }));
-    let report = figure::report(&bench, &summary::summarise(&bench.points, &kept.unwrap()), &[]).html();
+    let report = page(&kept.unwrap());
     for chart in &bench.experiment.output.charts {
         assert!(report.contains(&format!("aria-label=\"{}\"", chart.title)), "{}", chart.title);
     }
@@ -295,7 +299,8 @@ fn a_warm_up_that_the_file_cuts_short_is_told() {
             (0..).zip(&mut outcome.series).for_each(|(at, stretch)| stretch.latency_ns = 1_000 + at * growth);
             Ok(outcome)
         });
-        figure::unsettled(&bench, &summary::summarise(&bench.points, &results.unwrap()))
+        let read = Read::of(&bench, &results.unwrap(), Folder::new(folder.path()), Vec::new());
+        read.results.notes.into_iter().find(|note| note.contains("warm_up.most"))
     };
     assert_eq!(told("steady.csv", 0), None);
     assert!(told("rising.csv", 100).is_some_and(|text| text.contains("static at rate=20000")));

@@ -1,15 +1,15 @@
 //! `pilotlab report`: the page of a folder of results, made anew.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use pilotlight_lab::results::Folder;
+use pilotlight_lab::report::Read;
+use pilotlight_lab::results::{Folder, FolderError};
 use pilotlight_lab::simulated::experiment::Bench;
-use pilotlight_lab::simulated::{figure, stale as lab_stale, summary};
+use pilotlight_lab::simulated::stale as lab_stale;
 use pilotlight_lab::{given, report};
-use pilotlight_report::Report;
-use pilotlight_results::values;
+use pilotlight_results::values::About;
 
 use crate::compare::unreadable;
 use crate::console;
@@ -47,28 +47,29 @@ pub(crate) struct ReportArgs {
     out: Option<PathBuf>,
 }
 
-/// The page: with the paper's axes where the numbers are of policies on a simulated server, whose experiment is at hand.
-fn page(read: &report::Read) -> Report {
-    let experiment = || -> Option<(Bench, values::Results)> {
-        let numbers = given::numbers(&read.folder).ok()??;
+/// What a folder holds; with the figures that its experiment asks for where the numbers are of policies on a simulated server, whose
+/// experiment is at hand.
+fn read(path: &Path) -> Result<Read, FolderError> {
+    let folder = Folder::new(path);
+    let numbers = given::numbers(&folder)?;
+    let experiment = |about: &About| -> Option<Bench> {
         let home = found("calibration.toml").ok()?.parent()?.to_owned();
-        if numbers.about.is_measured() || stale::is_of_host(&numbers.about, &home) {
+        if about.is_measured() || stale::is_of_host(about, &home) {
             return None;
         }
-        Some((lab_stale::asked_again(&numbers.about, &home).ok()??, numbers))
+        lab_stale::asked_again(about, &home).ok()?
     };
-    match experiment() {
-        Some((bench, numbers)) => figure::report(&bench, &summary::summarise(&bench.points, &numbers), &[]),
-        None => report::report(read),
+    match numbers.and_then(|numbers| Some((experiment(&numbers.about)?, numbers))) {
+        Some((bench, numbers)) => Ok(Read::of(&bench, &numbers, folder, Vec::new())),
+        None => Read::from(path),
     }
 }
 
 /// Writes the page.
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let read = report::Read::from(&args.results).map_err(|error| unreadable(&args.results, error))?;
-    let folder = Folder::new(&args.results);
-    let path = args.out.clone().unwrap_or_else(|| folder.report());
-    files::write(&path, page(&read).html())?;
+    let read = read(&args.results).map_err(|error| unreadable(&args.results, error))?;
+    let path = args.out.clone().unwrap_or_else(|| read.folder.report());
+    files::write(&path, report::report(&read).html())?;
     console::line(path.display())?;
     report::inert(&read.results).iter().for_each(console::say);
     Ok(Exit::Clean.into())

@@ -1,6 +1,7 @@
 //! `pilotlab run`: runs an experiment's file, on this machine or on the simulator, as the file asks.
 
 pub(crate) mod live;
+mod output;
 mod simulated;
 
 use std::path::{Path, PathBuf};

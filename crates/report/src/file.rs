@@ -1,4 +1,4 @@
-//! Tables as files: CSV, JSON and Parquet, with units in the names of the columns.
+//! Tables as files: CSV and Parquet, with units in the names of the columns.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -11,7 +11,6 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 
 use parquet::schema::types::Type;
-use serde_json::{Map, Value, json};
 
 use crate::table::{Cell, Column, Kind, Table};
 
@@ -28,15 +27,6 @@ impl Table {
             text += &(row.iter().map(plain).collect::<Vec<_>>().join(",") + "\n");
         }
         text
-    }
-
-    /// As JSON: an object for each row.
-    #[must_use]
-    pub fn json(&self) -> Value {
-        let object = |row: &Vec<Cell>| -> Map<String, Value> {
-            self.columns.iter().zip(row).map(|(column, cell)| (column.key(), value(cell))).collect()
-        };
-        self.rows.iter().map(|row| Value::Object(object(row))).collect()
     }
 
     /// Writes it as Parquet, with notes as key and value in the file's metadata.
@@ -92,15 +82,6 @@ fn plain(cell: &Cell) -> String {
         Cell::Integer(value) => value.to_string(),
         Cell::Number(value) => value.to_string(),
         Cell::Nothing => String::new(),
-    }
-}
-
-fn value(cell: &Cell) -> Value {
-    match cell {
-        Cell::Text(text) => json!(text),
-        Cell::Integer(value) => json!(value),
-        Cell::Number(value) => json!(value),
-        Cell::Nothing => Value::Null,
     }
 }
 
@@ -162,13 +143,6 @@ mod tests {
         assert_eq!(table().csv(&["hash=1".into()]), expected);
         let long = table().csv(&["first\nsecond".into()]);
         assert!(long.starts_with("# first\n# second\npolicy,"), "{long}");
-    }
-
-    #[test]
-    fn json_is_an_object_for_each_row() {
-        let json = table().json();
-        assert_eq!(json[0]["power_w"], 716.25);
-        assert_eq!(json[1]["power_w"], Value::Null);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Result tables (CSV, JSON, Parquet), self-contained HTML reports, and the files that they and all other output are written to.
+//! Result tables (CSV, Parquet), self-contained HTML reports, and the files that they and all other output are written to.
 //!
 //! Knows nothing of what is reported: whoever has results makes [`Table`]s of them, with a unit for each column, [`Chart`]s,
 //! and a [`Report`] of both.

@@ -9,32 +9,46 @@ use super::Read;
 pub(super) fn section(read: &Read) -> Option<Section> {
     let mut blocks: Vec<Block> = read.results.notes.iter().cloned().map(Block::Text).collect();
     blocks.extend(super::inert(&read.results).iter().map(|inert| Block::Text(inert.to_string())));
-    blocks.extend(table(["metrics", "why there is no value"], metrics(read)).map(Block::Table));
-    blocks.extend(table(["measurements", "why they failed"], failures(read)).map(Block::Table));
+    blocks.extend(without_value(read).map(Block::Table));
+    blocks.extend(failures(read).map(Block::Table));
     (!blocks.is_empty()).then(|| Section { title: "What is missing, and what to know".into(), blocks })
 }
 
+/// So many points are named beside a reason.
+const NAMED: usize = 12;
+
 /// How many metrics have no value anywhere, by reason.
-fn metrics(read: &Read) -> BTreeMap<String, usize> {
+fn without_value(read: &Read) -> Option<Table> {
     let results = &read.results;
-    let mut why: BTreeMap<String, usize> = BTreeMap::new();
+    let mut why: BTreeMap<&str, i64> = BTreeMap::new();
     for about in results.metrics.iter().filter(|about| !crate::shown::has(results, &about.key)) {
         let reason = results.points.iter().find_map(|point| point.missing.get(&about.key));
-        reason.into_iter().for_each(|reason| *why.entry(reason.clone()).or_default() += 1);
+        reason.into_iter().for_each(|reason| *why.entry(reason).or_default() += 1);
     }
-    why
+    let columns = vec![Column::integer("metrics", ""), Column::text("why there is no value")];
+    let rows = why.into_iter().map(|(why, count)| vec![Cell::Integer(count), Cell::text(why)]).collect();
+    table(columns, rows)
 }
 
-fn failures(read: &Read) -> BTreeMap<String, usize> {
-    let mut why: BTreeMap<String, usize> = BTreeMap::new();
-    for failure in read.results.points.iter().flat_map(|point| &point.failures) {
-        *why.entry(failure.clone()).or_default() += 1;
+/// How many measurements failed, by reason, and where.
+fn failures(read: &Read) -> Option<Table> {
+    let mut why: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for point in &read.results.points {
+        let place = || super::place(&point.knobs, &read.results);
+        point.failures.iter().for_each(|failure| why.entry(failure).or_default().push(place()));
     }
-    why
+    let columns = vec![Column::integer("measurements", ""), Column::text("why they failed"), Column::text("where")];
+    let row = |(why, mut places): (&str, Vec<String>)| {
+        let count = places.len();
+        places.dedup();
+        let more = places.len().saturating_sub(NAMED);
+        places.truncate(NAMED);
+        let more = if more > 0 { format!(" and at {more} more points") } else { String::new() };
+        vec![Cell::Integer(count as i64), Cell::text(why), Cell::text(places.join(", ") + &more)]
+    };
+    table(columns, why.into_iter().map(row).collect())
 }
 
-fn table([what, why]: [&str; 2], rows: BTreeMap<String, usize>) -> Option<Table> {
-    let row = |(why, count): (String, usize)| vec![Cell::Integer(count as i64), Cell::text(why)];
-    let columns = vec![Column::integer(what, ""), Column::text(why)];
-    (!rows.is_empty()).then(|| Table { title: String::new(), columns, rows: rows.into_iter().map(row).collect() })
+fn table(columns: Vec<Column>, rows: Vec<Vec<Cell>>) -> Option<Table> {
+    (!rows.is_empty()).then(|| Table { title: String::new(), columns, rows })
 }

@@ -1,9 +1,10 @@
-//! A page of the results, made from their folder alone: what came out, what it recommends, every metric over every knob, maps, what power
+//! A page of results, measured or simulated: what came out, what it recommends, every metric over every knob, maps, what power
 //! is made of, power and throughput over time, what is missing and why, the sensors and the machine. The plots are those of the
 //! thesis (chapter 5), with intervals.
 
 mod advice;
 mod completion;
+pub mod figure;
 mod inert;
 mod knobs;
 mod machine;
@@ -14,7 +15,6 @@ mod units;
 
 use std::path::Path;
 
-use pilotlight_report::table::short;
 use pilotlight_report::{Block, Cell, Column, Kind, Report, Section, Table};
 
 use crate::results::environment::Environment;
@@ -23,6 +23,8 @@ use crate::results::summary::{About, PointResult, Results};
 use crate::results::{Folder, FolderError, simulated};
 use crate::run::Senses;
 use crate::shown::{SCOPES, has, shown};
+use crate::simulated::experiment::Bench;
+use pilotlight_results::values;
 
 pub use inert::inert;
 
@@ -38,6 +40,8 @@ pub struct Read {
     pub senses: Senses,
     /// Every measurement.
     pub finished: Finished,
+    /// What the experiment's file asks to be drawn: it takes the place of advice and of every metric over every knob.
+    pub drawn: Vec<Section>,
 }
 
 impl Read {
@@ -53,6 +57,7 @@ impl Read {
                 environment: simulated::environment(&numbers.about),
                 senses: Senses::default(),
                 finished: Finished::default(),
+                drawn: Vec::new(),
                 folder,
             });
         }
@@ -61,8 +66,25 @@ impl Read {
             environment: folder.load(&folder.environment())?,
             senses: folder.load(&folder.sensors())?,
             finished: Finished::read(&folder.journal())?,
+            drawn: Vec::new(),
             folder,
         })
+    }
+
+    /// The numbers of a simulated server, with the experiment that they are of; `notes` are more to know about them.
+    #[must_use]
+    pub fn of(bench: &Bench, numbers: &values::Results, folder: Folder, notes: Vec<String>) -> Self {
+        let mut results = simulated::summary_of(bench, numbers);
+        results.notes.extend(figure::unsettled(bench, &results));
+        results.notes.extend(notes);
+        Self {
+            environment: simulated::environment(&numbers.about),
+            senses: Senses::default(),
+            finished: Finished::default(),
+            drawn: figure::sections(bench, &results),
+            results,
+            folder,
+        }
     }
 }
 
@@ -84,10 +106,13 @@ pub fn report(read: &Read) -> Report {
     let results = &read.results;
     let mut table = Some(Section { title: "Results".into(), blocks: vec![Block::Table(main_table(results))] });
     let first = table.take_if(|_| results.points.len() <= SHORT);
-    let mut sections: Vec<Section> =
-        first.into_iter().chain(completion::section(read)).chain(advice::section(read)).collect();
-    sections.extend(knobs::sections(results));
-    sections.extend(parts::section(results));
+    let mut sections = read.drawn.clone();
+    sections.extend(first);
+    if read.drawn.is_empty() {
+        sections.extend(completion::section(read).into_iter().chain(advice::section(read)));
+        sections.extend(knobs::sections(results));
+        sections.extend(parts::section(results));
+    }
     sections.extend(time::section(read));
     sections.extend(table);
     sections.extend(missing::section(read));
@@ -186,17 +211,16 @@ fn main_table(results: &Results) -> Table {
         knobs.chain([Cell::Integer(point.repeats as i64)]).chain(values).collect()
     };
     Table {
-        title: "Mean, and half of its 95 % interval over repeats (Student's t). Medians, deviations and the rest: results.csv".into(),
+        title: "Mean, half of its 95 % interval over repeats (Student's t), and [ends over the family of simulated machines]. Medians, deviations and \
+                the rest: results.csv"
+            .into(),
         columns: columns.chain(shown.iter().map(number)).collect(),
         rows: results.points.iter().map(row).collect(),
     }
 }
 
 fn cell(point: &PointResult, about: &About, factor: f64) -> Cell {
-    let Some(spread) = point.values.get(&about.key) else { return Cell::Nothing };
-    let show = |value: f64| short(value / factor);
-    let half = spread.low.zip(spread.high).map(|(low, high)| format!(" ± {}", show((high - low) / 2.0)));
-    Cell::text(format!("{}{}", show(spread.mean), half.unwrap_or_default()))
+    point.values.get(&about.key).map_or(Cell::Nothing, |spread| Cell::text(spread.words(factor)))
 }
 
 #[cfg(test)]

@@ -56,6 +56,7 @@ pub(super) fn plain_read() -> Read {
         environment: Environment { host: "h".into(), ..Environment::default() },
         senses: Senses::default(),
         finished: Finished::default(),
+        drawn: Vec::new(),
     }
 }
 
@@ -156,7 +157,7 @@ pub(super) fn rich(folder: &Path) -> Read {
     let cpu =
         [("model".to_owned(), "A processor with a long name @ 3.30 GHz, ten cores, hyper-threading off".to_owned())];
     let environment = Environment { host: "made-up".into(), cpu: cpu.into(), ..Environment::default() };
-    Read { folder, results, environment, senses, finished }
+    Read { folder, results, environment, senses, finished, drawn: Vec::new() }
 }
 
 /// Samples of the first two points: power that rises when the load comes, and what a drive read.

@@ -1,53 +1,94 @@
-//! Results of a simulated server as those of any experiment: its numbers (`values.csv.zst`) over parameters and policy.
+//! Numbers (`values.csv.zst`) as results over parameters and policy: all that there is of a simulated server, or what is committed of an
+//! experiment.
 //!
-//! The policy is a parameter like the others. Only the default variant of the machine is taken: others are one machine each, and not
-//! repeats. A point with a run that could not keep up has no values, because what grows with the length of a run is no average.
+//! The policy is a parameter like the others. Repeats are those of the default variant of the machine, of which is the mean with its 95 %
+//! interval; of events that are counted, such as bursts, the exact interval. Over other variants: the ends of their means. A point with a
+//! run that could not keep up has no values.
 
 use std::collections::BTreeMap;
 
 use pilotlight_results::metric::{self, SATURATED};
-use pilotlight_results::values::{About as Origin, Results as Numbers, Run};
+use pilotlight_results::values::{About as Origin, Results as Numbers, Run, RunKey};
+use pilotlight_stats::{Estimate, mean};
 use pilotlight_workloads::{Point, Value};
 
 use super::environment::Environment;
 use super::summary::{About, PointResult, Results, Spread};
 use crate::metrics::power::Taken;
+use crate::simulated::experiment::Bench;
+use crate::simulated::experiment::schema::ChartKind;
+use crate::simulated::metrics::{COUNTED, of_events};
+use crate::simulated::oracle;
+use crate::simulated::variant::{DEFAULT, MEMBER};
 
 /// What results call the policy, as a parameter.
-const POLICY: &str = "policy";
-/// The variant of the machine in which nothing is changed.
-const DEFAULT: &str = "default";
+pub(crate) const POLICY: &str = "policy";
+/// Draws of all constants.
+const DRAWS: &str = "lhs:";
 
-/// The summary of these numbers.
+/// Runs by variant.
+type Variants<'a> = BTreeMap<&'a str, Vec<&'a Run>>;
+
+/// The summary of these numbers, by name of point and policy.
 #[must_use]
 pub fn summary(numbers: &Numbers) -> Results {
-    let origin = &numbers.about;
-    let mut runs: BTreeMap<(&str, &str), Vec<&Run>> = BTreeMap::new();
-    for (key, run) in numbers.runs.iter().filter(|(key, _)| key.variant == DEFAULT) {
-        runs.entry((&key.point, &key.policy)).or_default().push(run);
+    let cells = by_cell(numbers);
+    let title = numbers.about.experiment.clone();
+    collected(Results { title, ..Results::default() }, numbers, cells.into_iter())
+}
+
+/// The same in the order of the experiment that the numbers are of, with its title and the metrics that it draws first.
+#[must_use]
+pub fn summary_of(bench: &Bench, numbers: &Numbers) -> Results {
+    let mut there = by_cell(numbers);
+    let names = bench
+        .points
+        .iter()
+        .flat_map(|point| point.experiment.policies.iter().map(|policy| (point.name.as_str(), policy.label.as_str())));
+    let cells = names.filter_map(|name| Some((name, there.remove(&name)?)));
+    let experiment = &bench.experiment;
+    let title = format!("{}: {}", experiment.figure, experiment.title);
+    let drawn = experiment.output.charts.iter().filter(|chart| chart.kind != ChartKind::Series);
+    let mut show: Vec<String> = Vec::new();
+    for chart in drawn.filter(|chart| !chart.metric.is_empty()) {
+        if !show.contains(&chart.metric) {
+            show.push(chart.metric.clone());
+        }
     }
-    let mut results = Results {
-        title: origin.experiment.clone(),
-        plan_hash: origin.hash.clone(),
-        complete: true,
-        taken: taken(origin),
-        notes: notes(numbers),
-        ..Results::default()
-    };
-    for (at, ((point, policy), runs)) in runs.into_iter().enumerate() {
-        let knobs = knobs(point, policy);
-        for name in knobs.keys().filter(|name| name.as_str() != POLICY) {
-            if !results.knobs.contains(name) {
-                results.knobs.push(name.clone());
+    collected(Results { title, show, ..Results::default() }, numbers, cells)
+}
+
+fn by_cell(numbers: &Numbers) -> BTreeMap<(&str, &str), Variants<'_>> {
+    let mut cells: BTreeMap<_, Variants<'_>> = BTreeMap::new();
+    for (RunKey { point, variant, policy, .. }, run) in &numbers.runs {
+        let variants = cells.entry((point.as_str(), policy.as_str())).or_default();
+        variants.entry(variant.as_str()).or_default().push(run);
+    }
+    cells
+}
+
+fn collected<'a>(
+    results: Results,
+    numbers: &'a Numbers,
+    cells: impl Iterator<Item = ((&'a str, &'a str), Variants<'a>)>,
+) -> Results {
+    let origin = &numbers.about;
+    let (plan_hash, taken, notes) = (origin.hash.clone(), taken(origin), notes(numbers));
+    let mut results = Results { plan_hash, complete: true, taken, notes, ..results };
+    for ((point, policy), variants) in cells.filter(|(_, variants)| variants.contains_key(DEFAULT)) {
+        for (name, _) in pairs(point) {
+            if !results.knobs.iter().any(|known| known == name) {
+                results.knobs.push(name.to_owned());
             }
         }
-        for value in runs.iter().flat_map(|run| &run.values) {
-            let shown = value.metric != SATURATED && !value.metric.contains('@');
-            if shown && !results.metrics.iter().any(|about| about.key == value.metric) {
+        let point = point_result(results.points.len(), knobs(point, policy), &variants);
+        for value in variants[DEFAULT].iter().copied().chain(bounds(&variants)).flat_map(|run| &run.values) {
+            let is_tabled = value.metric != SATURATED && !value.metric.contains('@');
+            if is_tabled && results.metric(&value.metric).is_none() {
                 results.metrics.push(about(&value.metric, &value.unit));
             }
         }
-        results.points.push(point_result(at, knobs, &runs));
+        results.points.push(point);
     }
     results.knobs.push(POLICY.to_owned());
     results
@@ -83,18 +124,25 @@ fn notes(numbers: &Numbers) -> Vec<String> {
             "nothing was measured: everything is simulated with the profile {profile} ({hash}), power included"
         ));
     }
-    let others = numbers.cells.keys().filter(|cell| cell.variant != DEFAULT).count();
+    let is_left_out = |variant: &str| {
+        variant != DEFAULT && variant != oracle::VARIANT && !variant.starts_with(MEMBER) && !variant.starts_with(DRAWS)
+    };
+    let others = numbers.cells.keys().filter(|cell| is_left_out(&cell.variant)).count();
     if others > 0 {
         notes.push(format!("{others} cells of other variants of the machine are left out"));
     }
     notes
 }
 
+/// Names and values of `rate=5;window=64`.
+fn pairs(point: &str) -> impl Iterator<Item = (&str, &str)> {
+    point.split(';').filter_map(|pair| pair.split_once('='))
+}
+
 /// `rate=5;window=64` and the policy.
-fn knobs(point: &str, policy: &str) -> Point {
-    let pairs = point.split(';').filter_map(|pair| pair.split_once('='));
+pub(crate) fn knobs(point: &str, policy: &str) -> Point {
     let value = |text: &str| text.parse().map_or_else(|_| Value::Word(text.to_owned()), Value::Integer);
-    let mut knobs: Point = pairs.map(|(name, text)| (name.to_owned(), value(text))).collect();
+    let mut knobs: Point = pairs(point).map(|(name, text)| (name.to_owned(), value(text))).collect();
     knobs.insert(POLICY.to_owned(), Value::Word(policy.to_owned()));
     knobs
 }
@@ -107,23 +155,71 @@ fn about(key: &str, unit: &str) -> About {
     About { key: key.to_owned(), title: format!("{label}{title}"), unit: unit.to_owned(), modelled: false }
 }
 
-fn point_result(point: usize, knobs: Point, runs: &[&Run]) -> PointResult {
-    let full = runs.iter().filter(|run| run.saturated()).count();
-    let mut all: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for value in runs.iter().flat_map(|run| &run.values) {
-        if value.metric != SATURATED && !value.metric.contains('@') {
-            all.entry(value.metric.clone()).or_default().push(value.value);
+fn point_result(point: usize, knobs: Point, variants: &Variants<'_>) -> PointResult {
+    let runs = &variants[DEFAULT];
+    let saturated = runs.iter().filter(|run| run.saturated()).count();
+    let mut result = PointResult { point, knobs, repeats: runs.len(), saturated, ..PointResult::default() };
+    let metrics = runs.iter().flat_map(|run| &run.values).map(|value| &value.metric);
+    let metrics = metrics.filter(|metric| *metric != SATURATED);
+    if saturated > 0 {
+        let why = format!("could not keep up in {saturated} of {} repeats", runs.len());
+        result.missing = metrics.map(|metric| (metric.clone(), why.clone())).collect();
+        result.failures = vec![why];
+        return result;
+    }
+    for metric in metrics {
+        let values = if metric.contains('@') { &mut result.over_time } else { &mut result.values };
+        if !values.contains_key(metric) {
+            values.extend(spread(variants, metric).map(|spread| (metric.clone(), spread)));
         }
     }
-    let mut result = PointResult { point, knobs, repeats: runs.len(), ..PointResult::default() };
-    if full == 0 {
-        result.values = all.into_iter().filter_map(|(key, values)| Some((key, Spread::of(&values)?))).collect();
-    } else {
-        let why = format!("could not keep up in {full} of {} repeats", runs.len());
-        result.missing = all.into_keys().map(|key| (key, why.clone())).collect();
-        result.failures = vec![why];
+    for value in bounds(variants).flat_map(|run| &run.values).filter(|value| value.metric != SATURATED) {
+        result.values.extend(Spread::of(&[value.value]).map(|spread| (value.metric.clone(), spread)));
     }
     result
+}
+
+/// The clairvoyant limit.
+fn bounds<'a>(variants: &Variants<'a>) -> impl Iterator<Item = &'a Run> + use<'a> {
+    variants.get(oracle::VARIANT).and_then(|runs| runs.first()).copied().into_iter()
+}
+
+fn column(runs: &[&Run], metric: &str) -> Vec<f64> {
+    runs.iter().filter_map(|run| run.get(metric)).collect()
+}
+
+fn spread(variants: &Variants<'_>, metric: &str) -> Option<Spread> {
+    let runs = &variants[DEFAULT];
+    let mut spread = Spread::of(&column(runs, metric))?;
+    if let Some(Estimate { value, low, high, .. }) = share(runs, metric) {
+        (spread.mean, spread.low, spread.high) = (value, Some(low), Some(high));
+    }
+    let members = levels(variants, MEMBER, metric);
+    if let (Some(least), Some(most)) = (members.first(), members.last()) {
+        spread.family = Some((least.min(spread.mean), most.max(spread.mean)));
+    }
+    let draws = levels(variants, DRAWS, metric);
+    if let Some(last) = draws.len().checked_sub(1) {
+        let at = |share: f64| draws[(share * last as f64).round() as usize];
+        spread.drawn = Some((at(0.025), at(0.975)));
+    }
+    Some(spread)
+}
+
+/// The exact interval of what is counted; `None` of all else.
+fn share(runs: &[&Run], metric: &str) -> Option<Estimate> {
+    let [counted, hits, events] = COUNTED;
+    let sum = |metric: &str| column(runs, metric).iter().sum::<f64>();
+    (metric == counted).then(|| of_events(sum(hits), sum(events)))?
+}
+
+/// Means under the variants whose names begin so, in ascending order; those with a saturated run have none.
+fn levels(variants: &Variants<'_>, prefix: &str, metric: &str) -> Vec<f64> {
+    let chosen =
+        variants.iter().filter(|(name, runs)| name.starts_with(prefix) && !runs.iter().any(|run| run.saturated()));
+    let mut levels: Vec<f64> = chosen.filter_map(|(_, runs)| mean::average(&column(runs, metric))).collect();
+    levels.sort_unstable_by(f64::total_cmp);
+    levels
 }
 
 #[cfg(test)]
@@ -152,19 +248,68 @@ mod tests {
         numbers
     }
 
+    fn result<'a>(results: &'a Results, policy: &str) -> &'a PointResult {
+        results.points.iter().find(|point| point.knobs[POLICY] == Value::Word(policy.into())).unwrap()
+    }
+
     #[test]
     fn the_policy_is_a_parameter_and_what_is_saturated_has_no_value() {
         let results = summary(&numbers(&[
             ("rate=5", "default", "static", 0, 10.0, 0.0),
             ("rate=5", "default", "static", 1, 14.0, 0.0),
-            ("rate=5", "family:x", "static", 0, 99.0, 0.0),
+            ("rate=5", "leave-out:x", "static", 0, 99.0, 0.0),
             ("rate=5", "default", "sandman", 0, 7.0, 1.0),
+            ("rate=5", "default", "sandman", 1, 7.0, 0.0),
         ]));
         assert_eq!(results.knobs, ["rate", "policy"]);
         assert_eq!(results.metrics.iter().map(|about| about.key.as_str()).collect::<Vec<_>>(), ["system_power_w"]);
-        let [sandman, polling] = &results.points[..] else { panic!("{results:?}") };
-        assert_eq!((polling.values["system_power_w"].mean, polling.repeats), (12.0, 2));
+        let (polling, sandman) = (result(&results, "static"), result(&results, "sandman"));
+        assert_eq!((polling.values["system_power_w"].family, polling.repeats), (None, 2));
         assert_eq!(polling.knobs["rate"], Value::Integer(5));
-        assert!(sandman.values.is_empty() && sandman.failures[0].contains("1 of 1"), "{sandman:?}");
+        assert!(polling.over_time.contains_key("iops@1ms"));
+        assert!(sandman.values.is_empty() && sandman.failures[0].contains("1 of 2"), "{sandman:?}");
+        assert_eq!((sandman.repeats, sandman.saturated), (2, 1));
+    }
+
+    #[test]
+    fn repeats_are_averaged_and_other_machines_are_ends() {
+        let results = summary(&numbers(&[
+            ("-", "default", "static", 0, 10.0, 0.0),
+            ("-", "default", "static", 1, 14.0, 0.0),
+            ("-", "family:f", "static", 0, 20.0, 0.0),
+            ("-", "family:full", "static", 0, 90.0, 1.0),
+            ("-", "lhs:1", "static", 0, 9.0, 0.0),
+            ("-", "lhs:2", "static", 0, 8.0, 0.0),
+        ]));
+        let power = &result(&results, "static").values["system_power_w"];
+        // Two values, 10 and 14: s = 2.828, half-width 12.706 x 2.828 / sqrt(2).
+        assert!((power.mean - 12.0).abs() < 1e-9 && (power.high.unwrap() - 37.41).abs() < 0.02, "{power:?}");
+        assert_eq!((power.family, power.drawn), (Some((12.0, 20.0)), Some((8.0, 9.0))));
+        assert_eq!(power.words(1.0), "12.00 ± 25.41 [12.00 to 20.00]");
+        let columns = results.table().columns;
+        for name in ["system_power_w_family_low", "system_power_w_drawn_high", "system_power_w_n"] {
+            assert!(columns.iter().any(|column| column.name == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn counted_events_have_their_exact_interval() {
+        let run = |phases: Option<f64>| {
+            let events = [("phases_detected", Some(5.0)), ("accuracy_percent", Some(100.0)), ("phases", phases)];
+            let value = |(metric, value): (&str, Option<f64>)| {
+                Some(Number { metric: metric.into(), unit: "1".into(), value: value? })
+            };
+            Run { seed: 1, values: events.into_iter().filter_map(value).collect() }
+        };
+        let accuracy = |phases: Option<f64>| {
+            let mut numbers = numbers(&[("-", "default", "a", 0, 0.0, 0.0), ("-", "default", "a", 1, 0.0, 0.0)]);
+            numbers.runs.values_mut().for_each(|one| *one = run(phases));
+            let Spread { mean, low, high, .. } = summary(&numbers).points[0].values["accuracy_percent"].clone();
+            (mean, low.unwrap(), high.unwrap())
+        };
+        let (mean, low, high) = accuracy(Some(5.0));
+        // 10 of 10: from 0.025^(1/10) on
+        assert!((low - 69.15).abs() < 0.01 && (mean, high) == (100.0, 100.0), "{low}");
+        assert_eq!(accuracy(None).1, 100.0, "what is not counted has an interval over repeats");
     }
 }

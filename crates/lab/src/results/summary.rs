@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pilotlight_report::table::short;
 use pilotlight_report::{Cell, Column, Kind, Table};
 use pilotlight_results::values::Schema;
 use pilotlight_stats::{CONFIDENCE, mean};
@@ -73,6 +74,13 @@ pub struct PointResult {
     pub values: BTreeMap<String, Spread>,
     /// Why a metric has no value, or none in some of the repeats.
     pub missing: BTreeMap<String, String>,
+    /// How many repeats could not keep up with the load. A point that has any has no values: what grows with the length of a run is no
+    /// average.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub saturated: usize,
+    /// Metrics over time (`METRIC@TIMEms`), which are drawn and not tabled.
+    #[serde(skip)]
+    pub over_time: BTreeMap<String, Spread>,
     /// Which mechanism of completion was asked for and which ran, where one was asked for. If another ran, the knob says so too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion: Option<Verdict>,
@@ -95,6 +103,16 @@ pub struct Spread {
     pub high: Option<f64>,
     /// The value of each repeat, in their order.
     pub values: Vec<f64>,
+    /// The least and the greatest mean over the members of the family of simulated machines, the default included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<(f64, f64)>,
+    /// The ends of the middle 95 % of the means over draws of all constants of the simulated machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drawn: Option<(f64, f64)>,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 impl Spread {
@@ -113,9 +131,39 @@ impl Spread {
             low: Some(estimate.low).filter(|low| low.is_finite()),
             high: Some(estimate.high).filter(|high| high.is_finite()),
             values: values.to_vec(),
+            family: None,
+            drawn: None,
         })
     }
+
+    /// As people read it, in units of `factor`: the mean, half of its interval, and the ends over the family of machines.
+    #[must_use]
+    pub fn words(&self, factor: f64) -> String {
+        let show = |value: f64| short(value / factor);
+        let half = self.low.zip(self.high).map(|(low, high)| format!(" ± {}", show((high - low) / 2.0)));
+        let family = self.family.filter(|(low, high)| low < high);
+        let family = family.map(|(low, high)| format!(" [{} to {}]", show(low), show(high)));
+        format!("{}{}{}", show(self.mean), half.unwrap_or_default(), family.unwrap_or_default())
+    }
 }
+
+/// The end of a column's name, and its number.
+type Part = (&'static str, fn(&Spread) -> Option<f64>);
+
+/// The numbers of a spread by the end of their column; those of other machines, from [`OTHERS`] on, only where there are any.
+const PARTS: [Part; 9] = [
+    ("", |spread| Some(spread.mean)),
+    ("_median", |spread| Some(spread.median)),
+    ("_deviation", |spread| spread.deviation),
+    ("_ci95_low", |spread| spread.low),
+    ("_ci95_high", |spread| spread.high),
+    ("_family_low", |spread| Some(spread.family?.0)),
+    ("_family_high", |spread| Some(spread.family?.1)),
+    ("_drawn_low", |spread| Some(spread.drawn?.0)),
+    ("_drawn_high", |spread| Some(spread.drawn?.1)),
+];
+/// The first of [`PARTS`] that is of other machines.
+const OTHERS: usize = 5;
 
 /// Names of the knobs that belong to the machine, with their values at a point.
 #[must_use]
@@ -209,7 +257,8 @@ impl Results {
         missing.retain(|key, _| values.get(key).is_none_or(|spread| spread.n < runs.len()));
         let completion = verdict(&runs);
         let knobs = named(knobs, completion.as_ref());
-        PointResult { point, knobs, repeats: runs.len(), failures: failures.collect(), values, missing, completion }
+        let (repeats, failures) = (runs.len(), failures.collect());
+        PointResult { point, knobs, repeats, failures, values, missing, completion, ..PointResult::default() }
     }
 
     fn about(&mut self, Metric { key, title, unit, modelled, .. }: Metric) {
@@ -248,19 +297,33 @@ impl Results {
         self.metrics.iter().find(|about| about.key == key)
     }
 
-    /// One row for each point: knobs, repeats, and seven columns for each metric that has a value anywhere.
+    /// One row for each point: knobs, repeats, and six columns or more for each metric that has a value anywhere.
     #[must_use]
     pub fn table(&self) -> Table {
         let shown: Vec<&About> = self.metrics.iter().filter(|about| self.has(&about.key)).collect();
+        let spreads = || self.points.iter().flat_map(|point| point.values.values());
+        let is_there = |(at, (_, of)): &(usize, Part)| *at < OTHERS || spreads().any(|spread| of(spread).is_some());
+        let parts: Vec<Part> = PARTS.into_iter().enumerate().filter(is_there).map(|(_, part)| part).collect();
         let mut columns: Vec<Column> = self.knobs.iter().map(|knob| Column::text(knob)).collect();
         columns.push(column("repeats".into(), Kind::Integer));
-        for about in &shown {
-            let parts = ["", "_median", "_deviation", "_ci95_low", "_ci95_high"];
-            columns.extend(parts.iter().map(|part| column(with_part(&about.key, part), Kind::Number)));
-            columns.push(column(format!("{}_n", about.key), Kind::Integer));
+        for About { key, .. } in &shown {
+            columns.extend(parts.iter().map(|(part, _)| column(format!("{key}{part}"), Kind::Number)));
+            columns.push(column(format!("{key}_n"), Kind::Integer));
         }
-        let rows = self.points.iter().map(|point| row(&self.knobs, &shown, point)).collect();
-        Table { title: self.title.clone(), columns, rows }
+        let row = |point: &PointResult| {
+            let knob =
+                |name| point.knobs.get(name).map_or(Cell::Nothing, |value: &Value| Cell::text(value.to_string()));
+            let mut cells: Vec<Cell> = self.knobs.iter().map(knob).collect();
+            cells.push(Cell::Integer(point.repeats as i64));
+            for About { key, .. } in &shown {
+                let spread = point.values.get(key);
+                let number = |(_, of): &Part| spread.and_then(of).map_or(Cell::Nothing, Cell::number);
+                cells.extend(parts.iter().map(number));
+                cells.push(Cell::Integer(spread.map_or(0, |spread| spread.n as i64)));
+            }
+            cells
+        };
+        Table { title: self.title.clone(), rows: self.points.iter().map(row).collect(), columns }
     }
 
     fn has(&self, key: &str) -> bool {
@@ -283,31 +346,8 @@ fn named(knobs: &Point, completion: Option<&Verdict>) -> Point {
     knobs
 }
 
-/// The key stays in front and the unit too; the part comes last: `iops_ci95_low`.
-fn with_part(key: &str, part: &str) -> String {
-    format!("{key}{part}")
-}
-
 fn column(name: String, kind: Kind) -> Column {
     Column { name, unit: String::new(), kind }
-}
-
-fn row(knobs: &[String], shown: &[&About], point: &PointResult) -> Vec<Cell> {
-    let knob = |name: &String| point.knobs.get(name).map_or(Cell::Nothing, |value| Cell::text(value.to_string()));
-    let mut cells: Vec<Cell> = knobs.iter().map(knob).collect();
-    cells.push(Cell::Integer(point.repeats as i64));
-    let some = |value: Option<f64>| value.map_or(Cell::Nothing, Cell::number);
-    for about in shown {
-        let spread = point.values.get(&about.key);
-        let of = |part: fn(&Spread) -> Option<f64>| some(spread.and_then(part));
-        cells.push(of(|spread| Some(spread.mean)));
-        cells.push(of(|spread| Some(spread.median)));
-        cells.push(of(|spread| spread.deviation));
-        cells.push(of(|spread| spread.low));
-        cells.push(of(|spread| spread.high));
-        cells.push(Cell::Integer(spread.map_or(0, |spread| spread.n as i64)));
-    }
-    cells
 }
 
 /// A point as people say it: `bs=4k depth=8`.

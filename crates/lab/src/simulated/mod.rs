@@ -2,8 +2,8 @@
 //!
 //! An experiment ([`experiment`]) with a machine from its two files ([`machine`]) expands into
 //! points ([`experiment::points`]), each of which runs under every policy, machine variant ([`variant`]) and seed. [`sweep`]
-//! runs that list on all cores and keeps one file of long rows (`pilotlight_results::values`, [`journal`]); [`summary`] makes values with intervals
-//! of it, and [`figure`] tables and charts. [`matrix`] lists experiments that are run one after the other. [`host`] is the simulated
+//! runs that list on all cores and keeps one file of long rows (`pilotlight_results::values`, [`journal`]).
+//! [`matrix`] lists experiments that are run one after the other. [`host`] is the simulated
 //! machine with one drive that experiments for a real machine run on.
 
 pub mod audit;
@@ -11,7 +11,6 @@ pub mod calibration;
 pub mod cells;
 pub mod cost;
 pub mod experiment;
-pub mod figure;
 pub mod fingerprint;
 pub mod fitted;
 pub mod host;
@@ -26,6 +25,5 @@ pub mod quantity;
 pub mod recheck;
 pub mod sentinel;
 pub mod stale;
-pub mod summary;
 pub mod sweep;
 pub mod variant;

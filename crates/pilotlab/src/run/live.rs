@@ -1,7 +1,6 @@
 //! Experiments on this machine: any sensor beside any workload; and the same files on a simulated machine with one drive.
 
 pub(crate) mod computed;
-mod output;
 mod plan;
 mod progress;
 
@@ -19,7 +18,7 @@ use pilotlight_lab::run::{self, RunError, Senses, Settings, StopFlag};
 use pilotlight_sensors::Roots;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::RunArgs;
+use super::{RunArgs, output};
 use crate::console;
 use crate::exit::Exit;
 use progress::Progress;

@@ -160,7 +160,7 @@ pub(crate) fn found(name: &str) -> anyhow::Result<PathBuf> {
 
 fn one(args: &RunArgs, bench: &Bench, variants: &[Variant]) -> anyhow::Result<ExitCode> {
     let (done, audited) = swept(args, bench, variants)?;
-    output::write(args, &args.out(), bench, variants, &done)?;
+    output::write(args, &args.out(), bench, variants, done)?;
     tell_audited(args, audited)?;
     Ok(Exit::Clean.into())
 }

@@ -12,9 +12,10 @@ use pilotlight_lab::run::taken;
 use pilotlight_workloads::Place;
 use serde_json::json;
 
+use super::Prepared;
 use super::progress::time;
-use super::{Prepared, output};
 use crate::console;
+use crate::run::output;
 
 pub(super) fn show(prepared: &Prepared, as_json: bool) -> anyhow::Result<()> {
     let preview = preview(&prepared.loaded, &prepared.plan, prepared.settings.folder.root())?;

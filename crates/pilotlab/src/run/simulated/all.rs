@@ -62,7 +62,7 @@ pub(super) fn run(args: &RunArgs, entries: &[Entry]) -> anyhow::Result<ExitCode>
         let auditor = Auditor::new(bench.experiment.seed);
         let done = sweep_into(args, &sweep, &place(out, bench), &auditor, *oracle, &progress)?;
         audited.add(auditor.audited());
-        output::save_all(args, out, bench, variants, &done)?;
+        output::save_all(args, out, bench, variants, done)?;
     }
     progress.finish();
     tell_audited(args, audited)?;

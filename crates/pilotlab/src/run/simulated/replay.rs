@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Args;
 use pilotlight_host::units;
+use pilotlight_lab::results::summary::PointResult;
 use pilotlight_lab::simulated::experiment::{self, Bench, LoadError, Request};
-use pilotlight_lab::simulated::summary::Cell;
 use pilotlight_lab::simulated::variant::{self, Choice, Variant};
 use pilotlight_report::table::short;
 use pilotlight_trace::Format;
@@ -106,13 +106,13 @@ fn only(bench: &mut Bench, wanted: &[String]) -> anyhow::Result<()> {
 }
 
 /// Prints what came out.
-fn tell(args: &RunArgs, source: &str, bench: &Bench, cells: &[Cell]) -> anyhow::Result<()> {
-    let first = cells.first().context("nothing was run")?;
+fn tell(args: &RunArgs, source: &str, bench: &Bench, points: &[PointResult]) -> anyhow::Result<()> {
+    let first = points.first().context("nothing was run")?;
     if args.output.json {
-        return console::line(format_args!("{:#}", json(source, bench, cells)));
+        return console::line(format_args!("{:#}", json(source, bench, points)));
     }
     let model = format!("modelled on {} (hash {}), a month is 30 days\n", bench.machine.name, bench.hash);
-    let [heading, table, place] = [heading(source, first), table(cells).to_string(), place(&args.out())];
+    let [heading, table, place] = [heading(source, first), table(points).to_string(), place(&args.out())];
     console::line(format_args!("{heading}\n{model}\n{table}\n{place}"))
 }
 
@@ -120,13 +120,17 @@ fn place(out: &Path) -> String {
     out.join("trace-file").display().to_string()
 }
 
-fn value(cell: &Cell, metric: &str) -> Option<f64> {
-    cell.get(metric)?.estimate.map(|estimate| estimate.value)
+fn value(point: &PointResult, metric: &str) -> Option<f64> {
+    Some(point.values.get(metric)?.mean)
+}
+
+fn policy(point: &PointResult) -> String {
+    point.knobs.get("policy").map(ToString::to_string).unwrap_or_default()
 }
 
 /// What was replayed, and whether all of it.
-fn heading(source: &str, cell: &Cell) -> String {
-    let number = |metric: &str| value(cell, metric).unwrap_or(f64::NAN);
+fn heading(source: &str, point: &PointResult) -> String {
+    let number = |metric: &str| value(point, metric).unwrap_or(f64::NAN);
     let (requests, iops) = (number("trace_requests"), number("trace_iops"));
     let windows = number("replayed_windows");
     let how = if number("replayed_share") == 1.0 {
@@ -137,7 +141,7 @@ fn heading(source: &str, cell: &Cell) -> String {
     format!("{source}: {requests:.0} requests in {} s, {iops:.1} IOPS; {how}", short(requests / iops))
 }
 
-fn table(cells: &[Cell]) -> Table {
+fn table(points: &[PointResult]) -> Table {
     let headings = [
         "<policy",
         "MJ/day",
@@ -151,20 +155,21 @@ fn table(cells: &[Cell]) -> Table {
         "cores awake",
     ];
     let mut table = Table::new(&headings);
-    let baseline = cells.iter().find(|cell| cell.policy == BASELINE).and_then(|cell| value(cell, "joules_per_day"));
-    for cell in cells {
+    let baseline =
+        points.iter().find(|point| policy(point) == BASELINE).and_then(|point| value(point, "joules_per_day"));
+    for point in points {
         let number = |metric: &str, factor: f64, digits: usize| {
-            value(cell, metric).map_or("-".to_owned(), |value| format!("{:.digits$}", value * factor))
+            value(point, metric).map_or("-".to_owned(), |value| format!("{:.digits$}", value * factor))
         };
         let low = number("joules_per_day_low", 1e-6, 2);
         let high = number("joules_per_day_high", 1e-6, 2);
         table.row([
-            cell.policy.clone(),
+            policy(point),
             number("joules_per_day", 1e-6, 2),
             if low == high { "exact".to_owned() } else { format!("{low} to {high}") },
             number("kwh_per_month", 1.0, 1),
             number("system_power_w", 1.0, 1),
-            saved(baseline, value(cell, "joules_per_day")),
+            saved(baseline, value(point, "joules_per_day")),
             number("latency_p50_us", 1.0, 1),
             number("latency_p99_us", 1.0, 1),
             number("latency_p99_9_us", 1.0, 1),
@@ -179,19 +184,17 @@ fn saved(baseline: Option<f64>, own: Option<f64>) -> String {
     share.map_or("-".to_owned(), |percent| format!("{percent:.2} %"))
 }
 
-fn json(source: &str, bench: &Bench, cells: &[Cell]) -> serde_json::Value {
-    let row = |cell: &Cell| {
+fn json(source: &str, bench: &Bench, points: &[PointResult]) -> serde_json::Value {
+    let row = |point: &PointResult| {
         let mut row = serde_json::Map::new();
-        row.insert("policy".into(), cell.policy.clone().into());
-        row.insert("saturated_runs".into(), cell.saturated.into());
-        let numbers =
-            cell.values.iter().filter_map(|measured| Some((measured.metric.clone(), measured.estimate?.value)));
-        row.extend(numbers.map(|(metric, value)| (metric, value.into())));
+        row.insert("policy".into(), policy(point).into());
+        row.insert("saturated_runs".into(), point.saturated.into());
+        row.extend(point.values.iter().map(|(metric, spread)| (metric.clone(), spread.mean.into())));
         serde_json::Value::Object(row)
     };
     serde_json::json!({
         "version": 1, "trace": source, "profile": bench.machine.name, "hash": bench.hash, "watts": "modelled",
-        "days_of_month": 30, "confidence": 0.95, "policies": cells.iter().map(row).collect::<Vec<_>>(),
+        "days_of_month": 30, "confidence": 0.95, "policies": points.iter().map(row).collect::<Vec<_>>(),
     })
 }
 
@@ -208,8 +211,8 @@ pub(super) fn run(args: &RunArgs, source: &str) -> anyhow::Result<ExitCode> {
     // what is in the trace is not part of the question: results of before are never added to
     let args = &RunArgs { simulated: SimulatedArgs { fresh: true, ..args.simulated.clone() }, ..args.clone() };
     let (done, audited) = super::swept(args, &bench, &variants)?;
-    let (cells, _) = super::output::save_all(args, &args.out(), &bench, &variants, &done)?;
-    tell(args, source, &bench, &cells)?;
+    let results = super::output::save_all(args, &args.out(), &bench, &variants, done)?;
+    tell(args, source, &bench, &results.points)?;
     super::tell_audited(args, audited)?;
     Ok(crate::exit::Exit::Clean.into())
 }

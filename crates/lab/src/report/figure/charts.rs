@@ -3,29 +3,30 @@
 //! An axis that a chart has neither along x nor along y is a facet: one chart for each of its places.
 
 use pilotlight_report::Chart;
-use pilotlight_report::chart::{Axis, Bar, Bars, Heat, Line, Lines, Place, Scale};
+use pilotlight_report::chart::{Axis, Bar, Bars, Heat, Line, Lines, Place as Dot, Scale};
 
 use pilotlight_input::parameter::ParameterScale;
 
+use super::Place;
+use crate::results::summary::Spread;
 use crate::simulated::experiment::schema::{self, ChartKind};
 use crate::simulated::experiment::{Bench, Coordinate};
-use crate::simulated::summary::{Cell, Measured};
 
 /// All of them; one whose metric nobody has is left out.
-pub(super) fn charts(bench: &Bench, cells: &[Cell]) -> Vec<Chart> {
+pub(super) fn charts(bench: &Bench, cells: &[Place<'_>]) -> Vec<Chart> {
     bench.experiment.output.charts.iter().flat_map(|wanted| charts_of(bench, wanted, cells)).collect()
 }
 
-fn charts_of(bench: &Bench, wanted: &schema::Chart, cells: &[Cell]) -> Vec<Chart> {
+fn charts_of(bench: &Bench, wanted: &schema::Chart, cells: &[Place<'_>]) -> Vec<Chart> {
     let sketch = Sketch { bench, wanted };
     facets(cells, wanted).into_iter().flat_map(|(facet, cells)| sketch.draw(&facet, &cells)).collect()
 }
 
 /// Cells by their places on axes that the chart does not show.
-fn facets<'a>(cells: &'a [Cell], wanted: &schema::Chart) -> Vec<(String, Vec<&'a Cell>)> {
-    let mut facets: Vec<(String, Vec<&Cell>)> = Vec::new();
+fn facets<'a>(cells: &'a [Place<'a>], wanted: &schema::Chart) -> Vec<(String, Vec<&'a Place<'a>>)> {
+    let mut facets: Vec<(String, Vec<&Place<'_>>)> = Vec::new();
     for cell in cells {
-        let hidden = cell.coordinates.iter().filter(|at| at.parameter != wanted.x && at.parameter != wanted.y);
+        let hidden = cell.point.coordinates.iter().filter(|at| at.parameter != wanted.x && at.parameter != wanted.y);
         let name = hidden.map(|at| format!("{} {}", at.parameter, at.label)).collect::<Vec<_>>().join(", ");
         match facets.iter_mut().find(|(known, _)| *known == name) {
             Some((_, members)) => members.push(cell),
@@ -46,17 +47,13 @@ fn distinct<'a>(labels: impl Iterator<Item = &'a str>) -> Vec<String> {
     distinct
 }
 
-fn on<'a>(cell: &'a Cell, axis: &str) -> Option<&'a Coordinate> {
-    cell.coordinates.iter().find(|at| at.parameter == axis)
+fn on<'a>(cell: &Place<'a>, axis: &str) -> Option<&'a Coordinate> {
+    cell.point.coordinates.iter().find(|at| at.parameter == axis)
 }
 
-/// The interval that is drawn: over the family where there is one, else over replications.
-fn band(measured: &Measured) -> Option<(f64, f64)> {
-    measured.family.or_else(|| measured.estimate.map(|estimate| (estimate.low, estimate.high)))
-}
-
-fn value(cell: &Cell, metric: &str) -> Option<f64> {
-    Some(cell.get(metric)?.estimate?.value)
+/// The interval that is drawn: over the family where there is one, else over repeats.
+fn band(spread: &Spread) -> Option<(f64, f64)> {
+    spread.family.or(spread.low.zip(spread.high))
 }
 
 struct Sketch<'a> {
@@ -65,8 +62,9 @@ struct Sketch<'a> {
 }
 
 impl Sketch<'_> {
-    fn draw(&self, facet: &str, cells: &[&Cell]) -> Vec<Chart> {
-        let has = |cell: &&&Cell| self.wanted.kind == ChartKind::Series || value(cell, &self.wanted.metric).is_some();
+    fn draw(&self, facet: &str, cells: &[&Place<'_>]) -> Vec<Chart> {
+        let has =
+            |cell: &&&Place<'_>| self.wanted.kind == ChartKind::Series || cell.mean(&self.wanted.metric).is_some();
         if !cells.iter().any(|cell| has(&cell)) {
             return Vec::new();
         }
@@ -96,31 +94,28 @@ impl Sketch<'_> {
         Axis { label, scale, from_zero: false }
     }
 
-    fn lines(&self, title: String, cells: &[&Cell]) -> Lines {
-        let place = |cell: &&&Cell| {
-            let measured = cell.get(&self.wanted.metric);
-            Some(Place {
-                x: on(cell, &self.wanted.x)?.value?,
-                y: value(cell, &self.wanted.metric),
-                band: measured.filter(|measured| measured.estimate.is_some()).and_then(band),
-            })
+    fn lines(&self, title: String, cells: &[&Place<'_>]) -> Lines {
+        let place = |cell: &&&Place<'_>| {
+            let spread = cell.result.values.get(&self.wanted.metric);
+            let x = on(cell, &self.wanted.x)?.value?;
+            Some(Dot { x, y: spread.map(|spread| spread.mean), band: spread.and_then(band) })
         };
         let line = |policy: String| Line {
             places: cells.iter().filter(|cell| cell.policy == policy).filter_map(|cell| place(&cell)).collect(),
             name: policy,
         };
-        let policies = distinct(cells.iter().map(|cell| cell.policy.as_str()));
+        let policies = distinct(cells.iter().map(|cell| cell.policy));
         Lines { title, x: self.x(), y: self.y(true), lines: policies.into_iter().map(line).collect() }
     }
 
-    fn bars(&self, title: String, cells: &[&Cell]) -> Bars {
-        let series = distinct(cells.iter().map(|cell| cell.policy.as_str()));
-        let group_of = |cell: &Cell| on(cell, &self.wanted.x).map_or_else(String::new, |at| at.label.clone());
+    fn bars(&self, title: String, cells: &[&Place<'_>]) -> Bars {
+        let series = distinct(cells.iter().map(|cell| cell.policy));
+        let group_of = |cell: &Place<'_>| on(cell, &self.wanted.x).map_or_else(String::new, |at| at.label.clone());
         let names: Vec<String> = cells.iter().map(|cell| group_of(cell)).collect();
         let bar = |group: &str, policy: &str| {
             let cell = cells.iter().find(|cell| cell.policy == policy && group_of(cell) == group)?;
-            let measured = cell.get(&self.wanted.metric)?;
-            Some(Bar { value: measured.estimate?.value, band: band(measured) })
+            let spread = cell.result.values.get(&self.wanted.metric)?;
+            Some(Bar { value: spread.mean, band: band(spread) })
         };
         let group = |name: String| {
             let bars = series.iter().map(|policy| bar(&name, policy)).collect();
@@ -130,17 +125,17 @@ impl Sketch<'_> {
         Bars { title, y: self.y(true), series: series.clone(), groups }
     }
 
-    fn heats(&self, title: &str, cells: &[&Cell]) -> Vec<Chart> {
-        let policies = distinct(cells.iter().map(|cell| cell.policy.as_str()));
+    fn heats(&self, title: &str, cells: &[&Place<'_>]) -> Vec<Chart> {
+        let policies = distinct(cells.iter().map(|cell| cell.policy));
         let heat = |policy: String| {
-            let mine: Vec<&&Cell> = cells.iter().filter(|cell| cell.policy == policy).collect();
+            let mine: Vec<&&Place<'_>> = cells.iter().filter(|cell| cell.policy == policy).collect();
             let labels = |axis: &str| distinct(mine.iter().filter_map(|cell| Some(on(cell, axis)?.label.as_str())));
             let at = |x: &str, y: &str| {
-                let is = |cell: &&&&Cell| {
+                let is = |cell: &&&&Place<'_>| {
                     let label = |axis: &str| on(cell, axis).map(|at| at.label.as_str());
                     label(&self.wanted.x) == Some(x) && label(&self.wanted.y) == Some(y)
                 };
-                value(mine.iter().find(is)?, &self.wanted.metric)
+                mine.iter().find(is)?.mean(&self.wanted.metric)
             };
             let columns = labels(&self.wanted.x);
             let row = |y: String| (y.clone(), columns.iter().map(|x| at(x, &y)).collect());
@@ -157,15 +152,17 @@ impl Sketch<'_> {
         policies.into_iter().map(heat).collect()
     }
 
-    fn series(&self, title: String, cells: &[&Cell]) -> Lines {
+    fn series(&self, title: String, cells: &[&Place<'_>]) -> Lines {
         let prefix = format!("{}@", self.wanted.metric);
-        let place = |measured: &Measured| {
-            let time = measured.metric.strip_prefix(&prefix)?.strip_suffix("ms")?;
-            let estimate = measured.estimate;
-            Some(Place { x: time.parse::<f64>().ok()? / 1e3, y: estimate.map(|e| e.value), band: band(measured) })
+        let place = |(metric, spread): (&String, &Spread)| {
+            let time = metric.strip_prefix(&prefix)?.strip_suffix("ms")?;
+            Some(Dot { x: time.parse::<f64>().ok()? / 1e3, y: Some(spread.mean), band: band(spread) })
         };
-        let line =
-            |cell: &&Cell| Line { name: cell.policy.clone(), places: cell.values.iter().filter_map(place).collect() };
+        let line = |cell: &&Place<'_>| {
+            let mut places: Vec<Dot> = cell.result.over_time.iter().filter_map(place).collect();
+            places.sort_by(|a, b| a.x.total_cmp(&b.x));
+            Line { name: cell.policy.to_owned(), places }
+        };
         let x = Axis { label: "time (s)".into(), ..Axis::default() };
         Lines { title, x, y: self.y(true), lines: cells.iter().map(line).collect() }
     }

@@ -5,10 +5,9 @@ use std::path::Path;
 
 use pilotlight_lab::metrics::power::Group;
 use pilotlight_lab::results::Results;
-use pilotlight_lab::results::summary::{PointResult, Spread};
+use pilotlight_lab::results::summary::About;
 use pilotlight_lab::run::Senses;
 use pilotlight_lab::shown;
-use pilotlight_report::table::short;
 
 use crate::table::Table;
 
@@ -48,11 +47,14 @@ pub(super) fn people(results: &Results, folder: &Path) -> String {
     let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
     for point in &results.points {
         let place = knobs.iter().map(|knob| point.knobs.get(*knob).map(ToString::to_string).unwrap_or_default());
-        let values = shown.iter().map(|about| value(point, &about.key));
+        let value = |about: &&About| point.values.get(&about.key).map_or("-".to_owned(), |spread| spread.words(1.0));
+        let values = shown.iter().map(value);
         table.row(place.chain([point.repeats.to_string()]).chain(values));
     }
     let mut text = format!("\n{}\n\n{table}\n", results.title);
-    let _ = writeln!(text, "mean ± half of the 95 % interval over repeats (Student's t)");
+    let family = results.points.iter().flat_map(|point| point.values.values()).any(|spread| spread.family.is_some());
+    let family = if family { ", [ends over the family of simulated machines]" } else { "" };
+    let _ = writeln!(text, "mean ± half of the 95 % interval over repeats (Student's t){family}");
     for group in Group::ALL {
         let names = results.taken.names(group);
         if !names.is_empty() {
@@ -73,7 +75,7 @@ pub(super) fn people(results: &Results, folder: &Path) -> String {
     for note in results.notes.iter().filter(told) {
         let _ = writeln!(text, "note: {note}");
     }
-    let _ = writeln!(text, "\n{}: results.csv, results.json, report.html, samples/", folder.display());
+    let _ = writeln!(text, "\n{}: results.json, report.html and more", folder.display());
     text
 }
 
@@ -105,14 +107,6 @@ fn varied(results: &Results) -> Vec<&String> {
         results.points.iter().any(|point| point.knobs.get(*knob) != first)
     };
     results.knobs.iter().filter(several).collect()
-}
-
-fn value(point: &PointResult, key: &str) -> String {
-    let Some(Spread { mean, low, high, .. }) = point.values.get(key) else { return "-".to_owned() };
-    match (low, high) {
-        (Some(low), Some(high)) => format!("{} ± {}", short(*mean), short((high - low) / 2.0)),
-        _ => short(*mean),
-    }
 }
 
 #[cfg(test)]
