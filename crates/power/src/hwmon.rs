@@ -11,6 +11,7 @@ use pilotlight_drive::Roots;
 
 use crate::files;
 use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::timing::Timing;
 
 const NAME: &str = "hwmon";
 /// Chips average over tens of milliseconds (ina2xx) to a second (power_meter).
@@ -126,6 +127,12 @@ impl Chip {
         Some(rail)
     }
 
+    /// Over which time an average is taken, which drivers tell in milliseconds.
+    fn averaging(&self, channel: &str) -> Timing {
+        let ms = files::number::<u64>(&self.file(&format!("{channel}_average_interval"))).ok();
+        Timing { averaging_ns: ms.map(|ms| ms.saturating_mul(1_000_000)), ..Timing::default() }
+    }
+
     fn label(&self, channel: &str) -> Option<String> {
         files::text(&self.file(&format!("{channel}_label"))).ok()
     }
@@ -151,7 +158,8 @@ impl Hwmon {
         for (channel, what) in all.map(|(n, what)| (format!("power{n}"), what)).filter(|(n, _)| chip.is_on(n)) {
             let name = chip.domain_name(&channel);
             let file = chip.file(&format!("{channel}_{what}"));
-            self.add(Domain::power(&*name, chip.part(&name)), Channel::Micro(file), options);
+            let timing = if what == "average" { chip.averaging(&channel) } else { Timing::default() };
+            self.add(Domain::power(&*name, chip.part(&name)).timed(timing), Channel::Micro(file), options);
         }
         if self.about.domains.len() == before {
             self.add_products(chip, options);
