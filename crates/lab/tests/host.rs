@@ -13,6 +13,21 @@ fn machine(name: &str) -> Host {
     host::load(&root.join(format!("profiles/{name}.toml"))).unwrap()
 }
 
+#[test]
+fn a_figure_that_no_host_has_is_refused_by_its_key() {
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let text = |folder: &str| std::fs::read_to_string(root.join(folder).join("poll-optane-900p.toml")).unwrap();
+    let (profile, free) = (text("profiles"), text("profiles/calibration"));
+    for (key, cores, figure) in [
+        ("host.cores", "cores = 4", "cores = 0"),
+        ("host.threads_per_core", "threads_per_core = 2", "threads_per_core = 3"),
+    ] {
+        assert!(profile.contains(cores), "{cores}");
+        let refused = host::parse(&profile.replace(cores, figure), &free).unwrap_err().to_string();
+        assert!(refused.starts_with(&format!("{key} is ")) && refused.contains("must be 1 to"), "{refused}");
+    }
+}
+
 fn thesis() -> Host {
     machine("thesis-980pro")
 }

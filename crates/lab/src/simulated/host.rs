@@ -29,6 +29,8 @@ pub const CALIBRATIONS: &str = "calibration";
 pub const GRID_NS: u64 = 100_000;
 
 const MILLION: u64 = 1_000_000;
+/// More cores than any host has.
+const MOST_CORES: u64 = 4_096;
 
 /// Everything about such a machine.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -162,7 +164,7 @@ pub fn parse(profile: &str, calibration: &str) -> Result<Host, MachineError> {
         }
     }
     let host: Host = read::table(merged, "profile and calibration together")?;
-    host.drive.check()?;
+    host.check()?;
     Ok(host)
 }
 
@@ -183,6 +185,22 @@ pub fn calibrations(profiles: &Path) -> Result<Vec<(String, Calibration)>, HostE
 }
 
 impl Host {
+    /// Whether a machine can have these figures.
+    fn check(&self) -> Result<(), MachineError> {
+        let Processors { cores, threads_per_core, .. } = self.processors;
+        for (key, value, most) in [
+            ("host.cores", u64::from(cores), MOST_CORES),
+            ("host.threads_per_core", threads_per_core.into(), 2),
+            ("power.light_ppm", self.power.light_ppm.max(1), MILLION),
+            ("power.spin_ppm", self.power.spin_ppm.max(1), MILLION),
+        ] {
+            if !(1..=most).contains(&value) {
+                return Err(MachineError::Figure { key, value, most });
+            }
+        }
+        Ok(self.drive.check()?)
+    }
+
     /// A run of a load: jobs begin at the start, and the measured time begins after the ramp.
     #[must_use]
     pub fn scenario(&self, load: &Load) -> Scenario {
@@ -202,7 +220,11 @@ impl Host {
             scheduled: Some(Scheduled {
                 first_core: 0,
                 jobs: (0..load.jobs)
-                    .map(|at| Job { cores: (at % cores, 1), helper: (load.jobs + at) % cores, ..load.job })
+                    .map(|at| Job {
+                        cores: (at % cores, 1),
+                        helper: (load.jobs % cores + at % cores) % cores,
+                        ..load.job
+                    })
                     .collect(),
                 quotas: Vec::new(),
                 until_ns: work_ns,
@@ -223,7 +245,8 @@ impl Host {
 
     /// The cores that have a job; all others are always asleep. Siblings are apart by the number of physical cores.
     fn topology(&self, load: &Load) -> Topology {
-        let used = load.jobs * if load.job.way == pilotlight_sim::jobs::Way::UringPolled { 2 } else { 1 };
+        let each = if load.job.way == pilotlight_sim::jobs::Way::UringPolled { 2 } else { 1 };
+        let used = load.jobs.saturating_mul(each);
         let physical = self.processors.cores.max(1);
         let both = self.processors.threads_per_core == 2 && used > physical;
         let cores = if both { 2 * physical } else { used.clamp(1, physical) };

@@ -71,6 +71,16 @@ pub enum MachineError {
     /// The calibration cannot be used.
     #[error(transparent)]
     Calibration(#[from] CalibrationError),
+    /// A host has a figure that no host has.
+    #[error("{key} is {value}, and must be 1 to {most}")]
+    Figure {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: u64,
+        /// The greatest value that it may have.
+        most: u64,
+    },
     /// The drive has a figure that no drive has.
     #[error(transparent)]
     Drive(#[from] SsdModelError),
