@@ -165,7 +165,9 @@ fn goal_set(name: &str, answer: &GoalsAnswer) -> String {
     }
     text += "\n";
     if name == "budget" {
-        let now = power.as_ref().map_or("no sensor measures it (--sensor)".to_owned(), crate::status::goals::power);
+        let now = power
+            .as_ref()
+            .map_or("no sensor measures it (`sensor` in [server], --sensor)".to_owned(), crate::status::goals::power);
         let _ = writeln!(text, "power: {now}");
     }
     text + "until the server ends; a restart takes what the section [goals] of the configuration says\n"

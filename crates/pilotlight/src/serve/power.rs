@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pilotlight_plant::{Cost, Of, PowerProfile, Quantity, ReadingId, Source, Window};
+use pilotlight_plant::{Cost, Depth, Of, PowerProfile, Quantity, ReadingId, Source, Window};
 use pilotlight_power::live::{Live, Said, Value};
 use pilotlight_power::{Domain, Kind, Open, Origin, Part, Roots, Sensor, hwmon, modelled, rapl};
 use pilotlight_reactor::{ReadingBoard, Readings, clock, keep_off};
@@ -18,7 +18,8 @@ use tracing::{info, warn};
 use crate::config::SensorChoice;
 use crate::status::report::{PowerReading, PowerReport};
 
-/// Length of a window: shorter than the second in which policies look (PASS 3.1), long enough for counters of 10 ms.
+/// Time between two readings, and the length of a window where the sensor itself averages over none that is longer: shorter than the second
+/// in which policies look (PASS 3.1), long enough for counters of 10 ms.
 const WINDOW: Duration = Duration::from_millis(500);
 /// The driver of the firmware's power meter (acpi_power_meter), which measures the whole system.
 const FIRMWARE: &str = "power_meter";
@@ -47,7 +48,9 @@ pub(super) fn open(choice: &SensorChoice, roots: &Roots) -> Result<Option<Meter>
     let firmware = || Meter::hwmon(roots, FIRMWARE);
     match choice {
         SensorChoice::None => Ok(None),
-        SensorChoice::Auto => Ok(Meter::rapl(roots).or_else(|_| firmware()).ok()),
+        SensorChoice::Auto => {
+            Ok(Meter::rapl(roots).or_else(|rapl| firmware().inspect_err(|why| not_measured(&rapl, why))).ok())
+        }
         SensorChoice::Rapl => Meter::rapl(roots).map(Some),
         SensorChoice::Hwmon(None) => firmware().map(Some),
         SensorChoice::Hwmon(Some(chip)) => Meter::hwmon(roots, chip).map(Some),
@@ -58,6 +61,10 @@ pub(super) fn open(choice: &SensorChoice, roots: &Roots) -> Result<Option<Meter>
             Meter::modelled(roots, text.transpose()?.as_deref().unwrap_or(PROFILE)).map(Some)
         }
     }
+}
+
+fn not_measured(rapl: &str, firmware: &str) {
+    info!("power is not measured: {rapl}; {firmware}");
 }
 
 impl Meter {
@@ -74,19 +81,20 @@ impl Meter {
         let options = hwmon::Options { chips: vec![chip.to_owned()], ..hwmon::Options::default() };
         let sensor = hwmon::Hwmon::open(roots, &options).map_err(|missing| missing.to_string())?;
         let has_power = sensor.domains().iter().any(|domain| domain.kind == Kind::Power);
-        Self::new(sensor, |domain| (domain.kind == Kind::Power || !has_power).then_some(Of::Server))
+        Self::new(sensor, |domain| match domain.part {
+            Part::Package(package) => Some(Of::Package(package as u16)),
+            _ => (domain.kind == Kind::Power || !has_power).then_some(Of::Server),
+        })
     }
 
     /// The model knows no drives and no memory, so that it stands for the CPU packages alone.
     fn modelled(roots: &Roots, profile: &str) -> Result<Self, String> {
-        let PowerProfile { name, cores, cpu_uw, .. } =
-            PowerProfile::parse(profile).map_err(|error| error.to_string())?;
-        let core_uw = |all_uw: u64| (all_uw - cpu_uw.deep) / u64::from(cores);
+        let profile = PowerProfile::parse(profile).map_err(|error| error.to_string())?;
         let options = modelled::Options {
-            profile: name,
-            base_uw: cpu_uw.deep,
-            idle_core_uw: core_uw(cpu_uw.shallow),
-            busy_core_uw: core_uw(cpu_uw.poll),
+            base_uw: profile.cpu_uw.deep,
+            idle_core_uw: profile.core_uw(Depth::MonitorWait),
+            busy_core_uw: profile.core_uw(Depth::Poll),
+            profile: profile.name,
         };
         let sensor = modelled::Modelled::open(roots, &options).map_err(|missing| missing.to_string())?;
         Self::new(sensor, |_| Some(Of::Package(0)))
@@ -113,9 +121,10 @@ impl Meter {
     }
 
     fn source(&self, of: Of, domains: &[usize]) -> Source {
-        let timings = domains.iter().map(|&domain| self.sensor.domains()[domain].timing);
-        let lag_ns = timings.map(|timing| timing.lag_ns.unwrap_or(timing.update_ns)).max().unwrap_or(0);
-        let window_ns = WINDOW.as_nanos() as u64;
+        let timings = || domains.iter().map(|&domain| self.sensor.domains()[domain].timing);
+        let lag_ns = timings().map(|timing| timing.lag_ns.unwrap_or(timing.update_ns)).max().unwrap_or(0);
+        let averaging_ns = timings().filter_map(|timing| timing.averaging_ns).max().unwrap_or(0);
+        let window_ns = averaging_ns.max(WINDOW.as_nanos() as u64);
         Source { of, quantity: Quantity::PowerUw, window_ns, lag: Cost::Assumed(lag_ns) }
     }
 
@@ -170,7 +179,8 @@ fn put(board: &ReadingBoard, parts: &[(Of, Vec<usize>)], said: &Said) {
     };
     for (id, (_, domains)) in (0..).map(ReadingId).zip(parts) {
         let sum: Option<f64> = domains.iter().map(watts).sum();
-        board.put(id, Window { ended_ns, value: sum.map(|watts| (watts * 1e6).round() as u64) });
+        let uw = sum.map(|watts| (watts * 1e6).round()).filter(|&uw| uw >= 0.0); // a chip can tell less than nothing
+        board.put(id, Window { ended_ns, value: uw.map(|uw| uw as u64) });
     }
 }
 
@@ -211,8 +221,6 @@ impl Drop for Power {
 mod tests {
     use std::fs;
 
-    use pilotlight_power::Kind;
-
     use super::*;
 
     fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
@@ -232,8 +240,11 @@ mod tests {
         files.into_iter().map(|(file, text)| (at(file), text.to_owned())).collect()
     }
 
-    const CHIP: [(&str, &str); 2] =
-        [("sys/class/hwmon/hwmon0/name", "power_meter\n"), ("sys/class/hwmon/hwmon0/power1_average", "231000000\n")];
+    const CHIP: [(&str, &str); 3] = [
+        ("sys/class/hwmon/hwmon0/name", "power_meter\n"),
+        ("sys/class/hwmon/hwmon0/power1_average", "231000000\n"),
+        ("sys/class/hwmon/hwmon0/power1_average_interval", "3000\n"),
+    ];
 
     fn of(meter: &Meter) -> Vec<Of> {
         meter.sources().iter().map(|source| source.of).collect()
@@ -253,7 +264,9 @@ mod tests {
     #[test]
     fn what_auto_does_not_find_is_missing_and_what_is_named_is_an_error() {
         let (firmware, roots) = tree(&CHIP);
-        assert_eq!(of(&open(&SensorChoice::Auto, &roots).unwrap().expect("the firmware's")), [Of::Server]);
+        let meter = open(&SensorChoice::Auto, &roots).unwrap().expect("the firmware's");
+        assert_eq!(of(&meter), [Of::Server]);
+        assert_eq!(meter.sources()[0].window_ns, 3_000_000_000, "as long as the firmware averages");
         assert!(open(&SensorChoice::None, &roots).unwrap().is_none());
         let refused = |choice: &SensorChoice, roots| open(choice, roots).err().expect("there is none");
         assert!(refused(&SensorChoice::Hwmon(Some("ina226".into())), &roots).contains("no chip"));
@@ -303,6 +316,6 @@ mod tests {
         assert_eq!(read(&said([Some(20.5), Some(1.5), None])), [Some(22_000_000), None]);
         assert_eq!(read(&said([Some(20.5), None, Some(3.0)])), [None, Some(3_000_000)], "no part of a sum");
         assert_eq!(read(&Said { values: Err("unplugged".into()), ..said([None; 3]) }), [None, None]);
-        assert_eq!(domain("a").kind, Kind::Power);
+        assert_eq!(read(&said([Some(-0.5), Some(0.1), Some(0.0)])), [None, Some(0)], "no negative power");
     }
 }

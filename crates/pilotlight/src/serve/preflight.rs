@@ -28,7 +28,7 @@ pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem>
     let sources = match power::open(&operation.sensor, &Roots::default()) {
         Ok(meter) => meter.map(|meter| meter.sources()).unwrap_or_default(),
         Err(why) => {
-            problems.push(Problem::of_machine(why).help("choose another --sensor"));
+            problems.push(Problem::of_machine(why).help("choose another sensor: --sensor, or `sensor` in [server]"));
             Vec::new()
         }
     };
