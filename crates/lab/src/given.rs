@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use pilotlight_results::metric::SATURATED;
 use pilotlight_results::values;
 use pilotlight_sensors::{Domain, Part};
 use serde_json::Value as Json;
@@ -69,7 +70,8 @@ impl Given {
     }
 }
 
-/// The numbers of a folder that holds nothing else: of a simulated server, or what is committed of an experiment.
+/// The numbers of a folder that holds nothing else: of a simulated server, or what is committed of an experiment. Runs that a sweep has not
+/// finished are left out.
 ///
 /// # Errors
 /// If they cannot be read.
@@ -77,10 +79,9 @@ pub fn numbers(folder: &Folder) -> Result<Option<values::Results>, FolderError> 
     if folder.plan().exists() {
         return Ok(None);
     }
-    let Some(file) = values::in_folder(folder.root()) else { return Ok(None) };
-    let read = values::Results::read_whole(&file);
-    let results = read.map_err(|error| FolderError::Damaged { path: file, why: error.to_string() })?;
-    Ok(Some(results))
+    let Some(results) = values::read_whole(&folder.values())? else { return Ok(None) };
+    let is_swept = results.runs.values().any(|run| run.get(SATURATED).is_some());
+    Ok(Some(if is_swept { results.finished() } else { results }))
 }
 
 /// The experiment's file, and what was set beside it.

@@ -123,10 +123,10 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
 pub(crate) fn unreadable(folder: &Path, error: FolderError) -> anyhow::Error {
     let folder = folder.display();
     let missing = matches!(&error, FolderError::File { error, .. } if error.kind() == ErrorKind::NotFound);
-    let what = if missing {
-        format!("{folder} holds no results of `pilotlab run`; name a folder that does")
-    } else {
-        format!("the results in {folder} cannot be read; `pilotlab run --resume {folder}` writes them anew")
+    let what = match &error {
+        _ if missing => format!("{folder} holds no results of `pilotlab run`; name a folder that does"),
+        FolderError::Numbers(_) => format!("the results in {folder} cannot be read"),
+        _ => format!("the results in {folder} cannot be read; `pilotlab run --resume {folder}` writes them again"),
     };
     anyhow::Error::new(error).context(what)
 }

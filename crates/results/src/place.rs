@@ -73,13 +73,6 @@ fn refuse_earlier(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// The file with the numbers in an experiment's folder, plain or packed; `None` if there is none.
-#[must_use]
-pub fn in_folder(folder: &Path) -> Option<PathBuf> {
-    let plain = folder.join(FILE);
-    [plain.clone(), packed_path(&plain)].into_iter().find(|path| path.is_file())
-}
-
 /// `values.csv.zst` beside `values.csv`.
 #[must_use]
 pub fn packed_path(path: &Path) -> PathBuf {
@@ -107,10 +100,25 @@ pub fn put(path: &Path, results: &Results) -> Result<(), ResultsError> {
 /// # Errors
 /// If a file cannot be read, or a line is no row.
 pub fn read(path: &Path) -> Result<Option<Results>, ResultsError> {
+    read_with(path, Results::read)
+}
+
+/// As [`read`], of runs that need no end ([`Results::read_whole`]).
+///
+/// # Errors
+/// As [`read`].
+pub fn read_whole(path: &Path) -> Result<Option<Results>, ResultsError> {
+    read_with(path, Results::read_whole)
+}
+
+fn read_with(
+    path: &Path,
+    read: impl Fn(&Path) -> Result<Results, ResultsError>,
+) -> Result<Option<Results>, ResultsError> {
     let mut found: Option<Results> = None;
     for file in [packed_path(path), path.to_owned()] {
         if file.exists() {
-            let more = Results::read(&file)?;
+            let more = read(&file)?;
             match &mut found {
                 Some(results) => results.add(more),
                 None => found = Some(more),
@@ -138,6 +146,7 @@ fn remove(file: &Path) -> Result<(), ResultsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::values::RunKey;
     use crate::values::tests::results;
 
     #[test]
@@ -154,7 +163,22 @@ mod tests {
         assert!(files(folder.path()).unwrap().is_empty(), "further below is another set of results");
         assert_eq!(files_below(folder.path()).unwrap().len(), 1);
         put(&folder.path().join("short/e").join(FILE), &Results::default()).unwrap();
-        assert_eq!(in_folder(&folder.path().join("short/e")), None, "without runs there is no file");
+        assert_eq!(read(&folder.path().join("short/e").join(FILE)).unwrap(), None, "without runs there is no file");
+    }
+
+    #[test]
+    fn what_has_come_since_is_read_beside_what_is_packed() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join(FILE);
+        put(&place, &results()).unwrap();
+        let mut since = results();
+        since.runs = since.runs.into_iter().map(|(key, run)| (RunKey { replication: 1, ..key }, run)).collect();
+        fs::write(&place, since.text()).unwrap();
+        for both in [read(&place), read_whole(&place)] {
+            assert_eq!(both.unwrap().unwrap().runs.len(), 2);
+        }
+        fs::write(&place, since.text().replace("saturated", "latency_mean_us")).unwrap();
+        assert_eq!([read(&place), read_whole(&place)].map(|all| all.unwrap().unwrap().runs.len()), [1, 2]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::Fingerprint;
 use crate::metric::SATURATED;
-pub use crate::place::{FILE, files, files_below, forget, in_folder, is_results, packed_path, put, read};
+pub use crate::place::{FILE, files, files_below, forget, is_results, packed_path, put, read, read_whole};
 
 /// The version of this layout and of the names of metrics. Files of another one are refused.
 pub const SCHEMA: u32 = 2;

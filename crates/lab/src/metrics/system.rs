@@ -49,8 +49,8 @@ fn target(sensed: &Sensed, add: &mut impl FnMut(&str, &str, Option<f64>)) {
     let cores = |name: &str| rate(&format!("{name}_ns")).map(|ns| ns / 1e9);
     let active = cores("busy").zip(cores("polling-in-vain")).map(|(busy, vain)| busy + vain);
     add("target_requests_per_s", "requests that the target served", rate("requests_count"));
-    add("target_scheduled_cores", "target's cores, CPU time in the kernel's books", cores("scheduled"));
-    add("target_active_cores", "target's cores, busy or polling in vain", active);
+    add("target_scheduled_cores", "target's cores, CPU time as accounted by the kernel", cores("scheduled"));
+    add("target_active_cores", "target's cores, busy or in empty polls", active);
     add("target_busy_cores", "target's cores, busy", cores("busy"));
     add("target_asleep_cores", "target's cores, asleep", cores("asleep"));
     add("cores_awake", "target's cores awake when asked", observed(sensed, "target/reactors-awake_count"));

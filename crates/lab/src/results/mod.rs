@@ -11,6 +11,8 @@ pub mod values;
 
 use std::path::{Path, PathBuf};
 
+use pilotlight_results::values::ResultsError;
+
 pub use folder::Folder;
 pub use summary::Results;
 
@@ -33,6 +35,9 @@ pub enum FolderError {
         /// What is wrong.
         why: String,
     },
+    /// The numbers of all runs cannot be read or written.
+    #[error(transparent)]
+    Numbers(#[from] ResultsError),
     /// Somebody writes to it.
     #[error("{0}: another run goes on in this folder; wait for its end, or give another --out")]
     InUse(PathBuf),

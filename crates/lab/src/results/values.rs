@@ -38,8 +38,7 @@ pub fn write(
         let values = numbers(plan, &summary::metrics_of(run, finished, taken), about);
         results.runs.insert(key, values::Run { seed: plan.seed_of(run.key), values });
     }
-    let path = folder.values();
-    values::put(&path, &results).map_err(|error| FolderError::Damaged { path, why: error.to_string() })
+    Ok(values::put(&folder.values(), &results)?)
 }
 
 /// What a point is called: the mechanism that the paper compares as policy, and what else is varied.
@@ -54,13 +53,20 @@ pub fn cell(plan: &Plan, knobs: &Point, about: &About) -> Cell {
 fn numbers(plan: &Plan, metrics: &[Metric], about: &About) -> Vec<Value> {
     let model = format!("_modelled_{}", tidy(&about.profile));
     let number = |metric: &Metric| {
-        let name = if about.is_measured() { metric.key.clone() } else { metric.key.replace(&model, "") };
+        let name = if about.is_measured() { plain(&metric.key) } else { metric.key.replace(&model, "") };
         let is_kept = about.is_measured() || plan.show.is_empty() || plan.show.contains(&name);
         let unit = if metric.unit.is_empty() { "1" } else { &metric.unit };
         let value = values::nine_digits(*metric.value.as_ref().ok()?);
         is_kept.then(|| Value { metric: name, unit: unit.to_owned(), value })
     };
-    metrics.iter().filter_map(number).collect()
+    let mut numbers: Vec<Value> = Vec::new();
+    for number in metrics.iter().filter_map(number) {
+        // A command's metric can be called as one of ours; the first counts, since a name that comes again begins the run again.
+        if !numbers.iter().any(|known| known.metric == number.metric) {
+            numbers.push(number);
+        }
+    }
+    numbers
 }
 
 fn varies(plan: &Plan, knob: &str) -> bool {
@@ -80,4 +86,35 @@ fn point(plan: &Plan, knobs: &Point, policy: Option<&str>) -> String {
 /// Without what separates fields, points and their values.
 fn plain(value: &str) -> String {
     value.replace([',', ';', '='], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_of_a_run_can_be_read_again() {
+        let metric = |key: &str, value| Metric {
+            key: key.into(),
+            title: String::new(),
+            unit: String::new(),
+            modelled: false,
+            value: Ok(value),
+        };
+        let about = About { experiment: "e".into(), host: "h".into(), ..About::default() };
+        // A command's metrics can be called anything.
+        let metrics = [metric("bytes_per_s", 1.0), metric("iops", 2.0), metric("a,b_count", 3.0), metric("iops", 4.0)];
+        let cell = Cell { point: "-".into(), variant: DEFAULT.into(), policy: "measured".into() };
+        let key =
+            RunKey { point: cell.point.clone(), variant: cell.variant.clone(), policy: cell.policy, replication: 0 };
+        let run = values::Run { seed: 1, values: numbers(&Plan::default(), &metrics, &about) };
+        let results = values::Results { about, runs: BTreeMap::from([(key, run)]), ..values::Results::default() };
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join(values::FILE);
+        values::put(&place, &results).unwrap();
+        let again = values::read_whole(&place).unwrap().unwrap();
+        assert_eq!(again, results);
+        let run = again.runs.values().next().unwrap();
+        assert_eq!(["bytes_per_s", "iops", "a b_count"].map(|name| run.get(name)), [Some(1.0), Some(2.0), Some(3.0)]);
+    }
 }

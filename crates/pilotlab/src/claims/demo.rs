@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use pilotlight_results::values::{self, Results};
+use pilotlight_results::values;
 
 /// Where the sentence stands, below the repository.
 const FILE: &str = "crates/pilotlight/src/demo/paper.txt";
@@ -23,13 +23,13 @@ pub(super) fn file(root: &Path) -> Option<PathBuf> {
 
 /// What is to stand in it.
 pub(super) fn sentence(root: &Path) -> anyhow::Result<String> {
-    let path = values::in_folder(&root.join(EXPERIMENT)).with_context(|| format!("{EXPERIMENT} has no results"))?;
-    let results = Results::read(&path).with_context(|| path.display().to_string())?;
+    let results = values::read(&root.join(EXPERIMENT).join(values::FILE))?;
+    let results = results.with_context(|| format!("{EXPERIMENT} has no results"))?;
     let of = |policy: &str, metric: &str| -> anyhow::Result<f64> {
         let runs = results.runs.iter().filter(|(key, _)| key.policy == policy && key.variant == "default");
         let values: Vec<f64> = runs.filter_map(|(_, run)| run.get(metric)).collect();
         let count = values.len();
-        anyhow::ensure!(count > 0, "{} has no {metric} of {policy}", path.display());
+        anyhow::ensure!(count > 0, "{EXPERIMENT} has no {metric} of {policy}");
         Ok(values.iter().sum::<f64>() / count as f64)
     };
     let [(polling, polling_name), others @ ..] = POLICIES;
