@@ -69,7 +69,8 @@ impl Domain {
         let [what, remedy] = match self {
             Self::Server => [
                 "a reading of the server's power",
-                "it takes a sensor of the whole system, such as the firmware's power meter; or domain = \"cpu\" for a budget of the CPU packages",
+                "it takes a sensor of the whole system, such as the firmware's power meter; or domain = \"cpu\" for a \
+                 budget of the CPU packages",
             ],
             Self::Cpu => [
                 "a reading of the power of the CPU packages",
