@@ -1,6 +1,8 @@
 //! A real policy under a budget, whose readings and refusals go to a board.
 
-use pilotlight_plant::{Capabilities, Command, Goals, Next, Policy, Refusal, Sample, Start, Unsupported, Wants};
+use pilotlight_plant::{
+    Capabilities, Command, Goals, Kind, Next, Policy, Refusal, Sample, Start, Unsupported, Values, Wants,
+};
 use pilotlight_policy::build;
 
 use crate::script::{Board, Seen};
@@ -9,6 +11,8 @@ use crate::script::{Board, Seen};
 const KEPT: u32 = 5;
 
 struct Observed {
+    name: &'static str,
+    interval_ns: u64,
     inner: Box<dyn Policy>,
     budget_uw: u64,
     board: Board,
@@ -18,20 +22,37 @@ struct Observed {
     has_set: bool,
 }
 
-/// The policy of this name at such intervals; the board is done once the server has exceeded the budget and then, after a
-/// knob was set, kept it.
-pub(crate) fn observed(name: &str, interval_ns: u64, budget_uw: u64) -> (Box<dyn Policy>, Board) {
-    let interval = format!("{interval_ns}ns");
-    let blind = format!("{}ns", 1_000 * interval_ns);
-    let inner = build(name, &[("interval", &interval), ("blind_after", &blind)]).expect("a policy");
+/// The policy of this name at such intervals, around `static`; the board is done once the server has exceeded the budget and then,
+/// after a knob was set or a core sent to sleep, kept it.
+pub(crate) fn observed(name: &'static str, interval_ns: u64, budget_uw: u64) -> (Box<dyn Policy>, Board) {
+    let inner = build(name, &[]).expect("a policy");
     let board = Board::default();
-    let policy = Observed { inner, budget_uw, board: board.clone(), exceeded: false, kept: 0, has_set: false };
+    let (exceeded, kept, has_set) = (false, 0, false);
+    let policy = Observed { name, interval_ns, inner, budget_uw, board: board.clone(), exceeded, kept, has_set };
     (Box::new(policy), board)
+}
+
+/// A profile of a plant for `pass`: its lowest and its highest configuration, which draw a fourth and half of the budget.
+fn profile(capabilities: &Capabilities, cores: usize, budget_uw: u64) -> String {
+    let row = |of: fn(&Values) -> Option<u64>, cores: usize, power_uw: u64, interval: f64| {
+        let sum = |kind| capabilities.knobs_of(kind).filter_map(|(_, knob)| of(&knob.values)).sum::<u64>();
+        let (quota_ppm, limit_uw) = (sum(Kind::QuotaPpm), sum(Kind::LimitUw));
+        format!(
+            "{{ power_uw = {power_uw}, cores = {cores}, quota_ppm = {quota_ppm}, limit_uw = {limit_uw}, p99_interval = \
+             {interval:.1} }}"
+        )
+    };
+    let rows = [row(Values::lowest, 1, budget_uw / 4, 2.0), row(Values::highest, cores, budget_uw / 2, 1.0)].join(", ");
+    format!(
+        "name = \"plant\"\ncpu.rows = [{rows}]\nothers.most_uw = {}\n[ssd]\ndrives = 1\nidle_uw = 0\nread_uw = 1\n\
+         read_bytes_per_s = 1\nwritten_uw = 1\nwritten_bytes_per_s = 1\nfloor_bytes_per_s = 1\n",
+        budget_uw / 2
+    )
 }
 
 impl Observed {
     fn note(&mut self, sample: &Sample<'_>, out: &[Command]) {
-        self.has_set |= out.iter().any(|command| matches!(command, Command::Set { .. }));
+        self.has_set |= out.iter().any(|command| matches!(command, Command::Set { .. } | Command::Sleep { .. }));
         if let Some(uw) = sample.readings.first().and_then(|reading| reading.value) {
             self.exceeded |= uw > self.budget_uw;
             let keeps = self.has_set && self.exceeded && uw <= self.budget_uw;
@@ -56,7 +77,7 @@ impl Observed {
 
 impl Policy for Observed {
     fn name(&self) -> &'static str {
-        self.inner.name()
+        self.name
     }
 
     fn wants(&self) -> Wants {
@@ -64,6 +85,13 @@ impl Policy for Observed {
     }
 
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        let [interval, blind] = [1, 1_000].map(|many| format!("{}ns", many * self.interval_ns));
+        let mut settings = vec![("interval", &interval[..]), ("blind_after", &blind), ("inner", "static")];
+        let profile = profile(start.capabilities, start.cores.len(), self.budget_uw);
+        if self.name == "pass" {
+            settings.extend([("sample", &interval[..]), ("start", "full"), ("profile", &profile)]);
+        }
+        self.inner = build(self.name, &settings).expect("a policy");
         self.inner.start(start, out)
     }
 
@@ -75,7 +103,7 @@ impl Policy for Observed {
 
     fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
         self.inner.on_goals(now_ns, goals, out);
-        self.has_set |= out.iter().any(|command| matches!(command, Command::Set { .. }));
+        self.has_set |= out.iter().any(|command| matches!(command, Command::Set { .. } | Command::Sleep { .. }));
     }
 
     fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {

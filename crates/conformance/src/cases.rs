@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use pilotlight_plant::{
-    Command, Completions, CoreId, CoreState, Depth, Goals, KnobId, NEVER, ReadingId, Refusal, SleepGoal, ThreadId,
+    Command, Completions, CoreId, CoreState, Depth, Goals, KnobId, NEVER, Of, ReadingId, Refusal, SleepGoal, ThreadId,
 };
 
 use crate::script::{Log, Script, Seen};
@@ -365,6 +365,29 @@ pub fn a_quiet_policy_is_asked_after_its_goals_have_changed(plant: &mut dyn Plan
     assert_eq!(log.ticks.len() + log.samples.len(), 1, "once, as nothing is needed after it");
 }
 
+/// What a policy wants may change with its goals: intervals and readings begin, and the first interval begins then too.
+pub fn what_is_wanted_may_change_with_the_goals(plant: &mut dyn Plant) {
+    let interval_ns = plant.interval_ns();
+    let goals = vec![Goals { budget_uw: Some(7), ..Goals::default() }];
+    let script = script(plant)
+        .reads()
+        .waits_for_budget()
+        .until("readings", |seen| seen.readings.iter().any(|reading| reading.value.is_some()))
+        .holds("requests", 3, |seen| is_served(seen, 0));
+    let (log, _) = obey(plant, &Setup { goals, ..setup(2, 1, &[0]) }, script);
+    let first = &log.samples[0];
+    assert!(first.elapsed_ns >= interval_ns && first.now_ns - first.elapsed_ns > log.started_ns, "{first:?}");
+}
+
+/// An I/O thread's class is that of whom it serves.
+pub fn an_io_thread_carries_the_class_of_its_hosts(plant: &mut dyn Plant) {
+    let goals = vec![Goals { priorities: vec![(Of::Host(0), 5), (Of::Host(2), 3)], ..Goals::default() }];
+    let classes = [Some(5), Some(3), None];
+    let has_classes = move |seen: &Seen| seen.threads.iter().map(|thread| thread.class).eq(classes);
+    let script = script(plant).until("classes", has_classes).holds("classes", 3, has_classes);
+    obey(plant, &Setup { goals, ..setup(2, 3, &[0, 1, 1]) }, script);
+}
+
 /// The next policy finds the machine as it was found, whatever the last one has set.
 pub fn what_a_policy_has_set_is_put_back_before_the_next_one(plant: &mut dyn Plant) {
     let free = Arc::new(AtomicU64::new(0));
@@ -399,13 +422,28 @@ pub fn a_budget_is_kept_with_a_quota(plant: &mut dyn Plant) {
     keeps_budget(plant, "cpu-bandwidth");
 }
 
-fn keeps_budget(plant: &mut dyn Plant, name: &str) {
+/// The same of `cpu-jailing` and the number of cores.
+pub fn a_budget_is_kept_with_fewer_cores(plant: &mut dyn Plant) {
+    keeps_budget(plant, "cpu-jailing");
+}
+
+/// The same of `thunderbolt`, by random steps of the quota.
+pub fn a_budget_is_kept_by_thunderbolt(plant: &mut dyn Plant) {
+    keeps_budget(plant, "thunderbolt");
+}
+
+/// The same of `pass`, with all of these.
+pub fn a_budget_is_kept_by_pass(plant: &mut dyn Plant) {
+    keeps_budget(plant, "pass");
+}
+
+fn keeps_budget(plant: &mut dyn Plant, name: &'static str) {
     let budget_uw = plant.budget_uw();
     let (policy, board) = budget::observed(name, plant.interval_ns(), budget_uw);
     let goals = vec![Goals { budget_uw: Some(budget_uw), ..Goals::default() }];
     plant.run(&Setup { goals, ..setup(3, 3, &[]) }, policy, &board);
     let log = board.log();
-    let values: Vec<_> = log.samples.iter().map(|seen| seen.readings[0].value).collect();
+    let values: Vec<_> = log.samples.iter().map(|seen| seen.readings.first().and_then(|one| one.value)).collect();
     assert!(board.is_done(), "{name} under {budget_uw} uW: {values:?}");
     assert!(log.refused.is_empty(), "{:?}", log.refused);
 }

@@ -47,7 +47,7 @@ pub trait Plant {
     /// Runs `first` on such a plant until it is done, and then `second`, which takes over.
     fn exchange(&mut self, setup: &Setup, first: Turn, second: Turn);
 
-    /// A budget of the server that each of its knobs alone can keep, and that is exceeded without: in microwatts.
+    /// A budget of the server that each of its knobs alone and one core alone can keep, and that is exceeded without: in microwatts.
     fn budget_uw(&self) -> u64;
 }
 
@@ -81,9 +81,14 @@ macro_rules! suite {
             readings_have_an_age_and_go_stale
             goals_that_change_within_an_interval_all_come
             a_quiet_policy_is_asked_after_its_goals_have_changed
+            what_is_wanted_may_change_with_the_goals
+            an_io_thread_carries_the_class_of_its_hosts
             what_a_policy_has_set_is_put_back_before_the_next_one
             a_budget_is_kept_with_a_power_limit
             a_budget_is_kept_with_a_quota
+            a_budget_is_kept_with_fewer_cores
+            a_budget_is_kept_by_thunderbolt
+            a_budget_is_kept_by_pass
         );
     };
     ($plant:expr; $($case:ident)*) => {

@@ -124,6 +124,8 @@ pub struct Script {
     at_goals: Vec<Command>,
     /// Whether it wants every reading that the plant has.
     reads: bool,
+    /// Whether it wants intervals and readings only under a budget.
+    waits_for_budget: bool,
     /// What it answers to when it needs to be asked: so long after the start, then never.
     needed_after_ns: Option<u64>,
 }
@@ -133,7 +135,14 @@ impl Script {
     #[must_use]
     pub fn every(interval_ns: u64) -> Self {
         let wants = Wants { tick_ns: Some(interval_ns / 4), interval_ns: Some(interval_ns), ..Wants::default() };
-        Self { wants, steps: Vec::new(), at_goals: Vec::new(), reads: false, needed_after_ns: None }
+        Self {
+            wants,
+            steps: Vec::new(),
+            at_goals: Vec::new(),
+            reads: false,
+            waits_for_budget: false,
+            needed_after_ns: None,
+        }
     }
 
     /// Needs to be asked first so long after the start, then never, if nothing comes.
@@ -147,6 +156,13 @@ impl Script {
     #[must_use]
     pub fn reads(mut self) -> Self {
         self.reads = true;
+        self
+    }
+
+    /// Wants no intervals and no readings without a budget.
+    #[must_use]
+    pub fn waits_for_budget(mut self) -> Self {
+        self.waits_for_budget = true;
         self
     }
 
@@ -219,11 +235,20 @@ impl Script {
     pub fn policy(self) -> (Box<dyn Policy>, Board) {
         let board = Board::default();
         board.shared.done.store(self.steps.is_empty() && self.needed_after_ns.is_none(), SeqCst);
-        let Self { wants, steps, at_goals, reads, needed_after_ns } = self;
+        let Self { wants, steps, at_goals, reads, waits_for_budget, needed_after_ns } = self;
         let steps = steps.into_iter();
         let board_of = board.clone();
-        let actor =
-            Actor { wants, steps, present: None, at_goals, reads, needed_after_ns, needed_ns: 0, board: board_of };
+        let actor = Actor {
+            wants,
+            steps,
+            present: None,
+            at_goals,
+            reads,
+            waits_for_budget,
+            needed_after_ns,
+            needed_ns: 0,
+            board: board_of,
+        };
         (Box::new(actor), board)
     }
 }
@@ -235,6 +260,7 @@ struct Actor {
     present: Option<Step>,
     at_goals: Vec<Command>,
     reads: bool,
+    waits_for_budget: bool,
     needed_after_ns: Option<u64>,
     needed_ns: u64,
     board: Board,
@@ -281,7 +307,8 @@ impl Policy for Actor {
     }
 
     fn wants(&self) -> Wants {
-        self.wants.clone()
+        let wants = self.wants.clone();
+        if self.waits_for_budget { Wants { interval_ns: None, readings: Vec::new(), ..wants } } else { wants }
     }
 
     fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<Next, Unsupported> {
@@ -333,7 +360,13 @@ impl Policy for Actor {
     }
 
     fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
-        self.board.log().goals.push(goals.clone());
+        let mut log = self.board.log();
+        log.goals.push(goals.clone());
+        if self.waits_for_budget && !log.samples.is_empty() {
+            log.wrong.push("an interval that was not wanted".to_owned());
+        }
+        drop(log);
+        self.waits_for_budget &= goals.budget_uw.is_none();
         self.needed_ns = self.needed_ns.min(now_ns);
         out.extend_from_slice(&self.at_goals);
     }

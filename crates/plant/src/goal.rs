@@ -22,12 +22,56 @@ pub struct Goals {
     pub tolerance_ppm: Option<u32>,
     /// What matters more than the rest: the higher the number, the later it is throttled. What is not named has 0.
     pub priorities: Vec<(Of, u8)>,
+    /// Bandwidth that each namespace and each host of a priority keeps under a budget, in bytes a second.
+    pub minimums: Vec<(u8, u64)>,
+}
+
+/// A goal that a policy does not reach with all that it may set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreachable {
+    /// Which.
+    pub goal: Goal,
+    /// What is reached instead, in the goal's unit: for a budget the power that is drawn with everything at its lowest.
+    pub reached: u64,
 }
 
 impl Goals {
     /// The priority of a host, a namespace or a class of background work.
     #[must_use]
     pub fn priority(&self, of: Of) -> u8 {
-        self.priorities.iter().find(|(named, _)| *named == of).map_or(0, |&(_, priority)| priority)
+        self.named_priority(of).unwrap_or(0)
+    }
+
+    fn named_priority(&self, of: Of) -> Option<u8> {
+        self.priorities.iter().find(|(named, _)| *named == of).map(|&(_, priority)| priority)
+    }
+
+    /// The class of a host's requests to a namespace: the lower priority of both; one that is not named says nothing.
+    #[must_use]
+    pub fn class(&self, host: Of, namespace: Of) -> u8 {
+        [host, namespace].into_iter().filter_map(|of| self.named_priority(of)).min().unwrap_or(0)
+    }
+
+    /// Bandwidth that a namespace or a host of this priority keeps, in bytes a second.
+    #[must_use]
+    pub fn minimum(&self, priority: u8) -> u64 {
+        self.minimums.iter().find(|(named, _)| *named == priority).map_or(0, |&(_, bytes_per_s)| bytes_per_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_class_of_a_request_is_the_lower_priority_of_what_is_named() {
+        let (host, namespace) = (Of::Host(1), Of::Namespace(1));
+        let class = |priorities: &[(Of, u8)]| {
+            Goals { priorities: priorities.to_vec(), ..Goals::default() }.class(host, namespace)
+        };
+        assert_eq!(class(&[]), 0);
+        assert_eq!(class(&[(namespace, 3)]), 3);
+        assert_eq!(class(&[(host, 2), (namespace, 3)]), 2);
+        assert_eq!(class(&[(host, 2), (Of::Host(2), 9)]), 2);
     }
 }

@@ -11,7 +11,7 @@
 //! lets a whole server sleep, and a simulator skip an idle hour.
 
 use crate::command::{Capabilities, Command, Refusal};
-use crate::goal::{Goal, Goals};
+use crate::goal::{Goal, Goals, Unreachable};
 use crate::reading::ReadingId;
 use crate::sample::{CoreSample, Sample, Tick};
 use crate::topology::{CoreId, Topology};
@@ -24,7 +24,8 @@ pub trait Policy: Send {
     /// The name by which an operator chooses it.
     fn name(&self) -> &'static str;
 
-    /// What has to be gathered for it. Asked once, after [`Policy::start`], so it may depend on what the plant has.
+    /// What has to be gathered for it. Asked after [`Policy::start`], [`Policy::on_goals`] and [`Policy::on_plant`], so it may depend
+    /// on what the plant has and on what the operator asks for.
     fn wants(&self) -> Wants;
 
     /// Takes over a plant as it is: a policy that was in charge before may have left cores asleep and I/O threads anywhere.
@@ -48,11 +49,16 @@ pub trait Policy: Send {
         false
     }
 
+    /// The goal that it does not reach at present, if there is one.
+    fn unreachable(&self) -> Option<Unreachable> {
+        None
+    }
+
     /// Other goals hold from now on. The next tick or interval comes, quiet or not.
     fn on_goals(&mut self, _now_ns: u64, _goals: &Goals, _out: &mut Vec<Command>) {}
 
     /// Namespaces, hosts or devices have come or gone. Knobs and sources keep their numbers. The next tick or interval
-    /// comes, and the policy is asked for [`Wants::readings`] again.
+    /// comes.
     fn on_plant(&mut self, _now_ns: u64, _capabilities: &Capabilities, _out: &mut Vec<Command>) {}
 
     /// The plant could not do `command`. A knob that failed is not to be set again at once, as each try may take the plant long; with any

@@ -68,6 +68,9 @@ pub struct ThreadSample {
     /// Requests in progress, integrated over the interval, in request-nanoseconds; 0 unless asked for. Divided by `answered` it
     /// is their mean service time (Little's law).
     pub in_progress_ns: u64,
+    /// The highest class of the requests that it may carry ([`crate::Goals::class`]); `None` if it serves nobody, or the plant does not
+    /// know whom. Another class makes no interval necessary.
+    pub class: Option<u8>,
 }
 
 /// Cores and I/O threads over an interval.

@@ -143,8 +143,7 @@ mod tests {
     fn requests_that_take_long_make_a_longer_gap_worthwhile() {
         use pilotlight_plant::{CoreId, ThreadSample};
         let mut gap = Gap::new(COST);
-        let thread =
-            |requests, busy_ns| ThreadSample { home: CoreId(0), requests, busy_ns, answered: 0, in_progress_ns: 0 };
+        let thread = |requests, busy_ns| ThreadSample { home: CoreId(0), requests, busy_ns, ..ThreadSample::default() };
         let mut see = |threads: &[ThreadSample]| {
             gap.on_interval(&Sample { now_ns: 0, elapsed_ns: 0, cores: &[], threads, readings: &[] });
             gap.worthwhile_ns()

@@ -26,8 +26,8 @@ use std::sync::mpsc::SyncSender;
 
 use pilotlight_plant::{
     Capabilities, Command, Completions, CoreId, CoreSample, CoreState, Goals, Knob, KnobId, NEVER, Next, Policy,
-    Reading, Refusal, Sample, Source, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, View,
-    Wants,
+    Reading, Refusal, Sample, Source, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unreachable,
+    Unsupported, View, Wants,
 };
 
 use crate::cells::{ThreadCell, add};
@@ -64,6 +64,10 @@ pub(crate) enum Instruction {
     View(SyncSender<Option<(&'static str, View)>>),
     /// The operator asks for this from now on.
     Goals(Goals),
+    /// I/O threads carry these classes from now on.
+    Classes(Vec<Option<u8>>),
+    /// Say which goal the policy does not reach.
+    Unreachable(SyncSender<Option<Unreachable>>),
     /// Namespaces, hosts or devices have come or gone: these are the knobs and sources now.
     Plant(Vec<Knob>, Vec<Source>),
     /// The machine has refused a setting.
@@ -137,6 +141,8 @@ pub(crate) struct Director {
     capabilities: Capabilities,
     quiet: QuietTime,
     goals: Goals,
+    /// Class of each I/O thread, as far as it is known.
+    classes: Vec<Option<u8>>,
     settings: Settings,
     readings: Option<Arc<dyn Readings>>,
     cell: Arc<DirectorCell>,
@@ -190,6 +196,7 @@ impl Director {
             capabilities,
             quiet: options.quiet,
             goals: Goals::default(),
+            classes: Vec::new(),
             settings: Settings::new(options.knobs.clone()),
             readings: options.readings.clone(),
             cell,
@@ -261,11 +268,16 @@ impl Director {
             Instruction::Goals(goals) => {
                 self.goals = goals;
                 self.tell(|policy, now_ns, director, out| policy.on_goals(now_ns, &director.goals, out));
+                self.want_again();
+            }
+            Instruction::Classes(classes) => self.classes = classes,
+            Instruction::Unreachable(reply) => {
+                let _ = reply.send(self.policy.as_ref().and_then(|policy| policy.unreachable()));
             }
             Instruction::Plant(knobs, sources) => {
                 (self.capabilities.knobs, self.capabilities.sources) = (knobs, sources);
                 self.tell(|policy, now_ns, director, out| policy.on_plant(now_ns, &director.capabilities, out));
-                self.want_readings();
+                self.want_again();
             }
             Instruction::Refused { knob, value, refusal } => {
                 if let Some(command) = self.settings.refused(knob, value) {
@@ -288,10 +300,35 @@ impl Director {
         self.set_due();
     }
 
+    /// The policy may want something else now. What it did not want before begins now.
+    fn want_again(&mut self) {
+        let Some(policy) = &self.policy else { return };
+        let now_ns = clock::now_ns();
+        let before = std::mem::replace(&mut self.wants, policy.wants());
+        self.want_readings();
+        for cell in &self.cells {
+            cell.service.store(self.wants.service, Relaxed);
+        }
+        if before.tick_ns != self.wants.tick_ns {
+            self.tick_due_ns = self.wants.tick_ns.map_or(NEVER, |tick| now_ns + tick);
+            if before.tick_ns.is_none() {
+                self.last_tick_ns = now_ns;
+                self.on_tick = self.cells.iter().map(|cell| Seen::of(cell)).collect();
+            }
+        }
+        if before.interval_ns != self.wants.interval_ns {
+            self.interval_due_ns = self.wants.interval_ns.map_or(NEVER, |interval| now_ns + interval);
+            if before.interval_ns.is_none() {
+                self.last_interval_ns = now_ns;
+                self.on_interval = self.cells.iter().map(|cell| Seen::of(cell)).collect();
+                self.cores_on_interval = self.core_totals();
+            }
+        }
+        self.set_due();
+    }
+
     /// What the policy wants to read is measured from now on.
     fn want_readings(&mut self) {
-        let Some(policy) = &self.policy else { return };
-        self.wants.readings = policy.wants().readings;
         self.wants.readings.retain(|id| id.index() < self.capabilities.sources.len());
         self.read.reserve(self.wants.readings.len());
         if let Some(readings) = &self.readings {

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use pilotlight_plant::{
-    Capabilities, CoreId, Cost, Depth, Goals, Knob, Policy, SleepCost, Source, Topology, Unsupported, View,
+    Capabilities, CoreId, Cost, Depth, Goals, Knob, Policy, SleepCost, Source, Topology, Unreachable, Unsupported, View,
 };
 use rustix::thread::{CpuSet, gettid, sched_setaffinity, sched_yield};
 
@@ -239,6 +239,19 @@ impl Runtime {
     /// Asks the policy in charge, and those after it, for this from now on.
     pub fn set_goals(&self, goals: Goals) {
         self.instruct(Instruction::Goals(goals));
+    }
+
+    /// The highest class of the requests that each I/O thread may carry, by its number ([`pilotlight_plant::ThreadSample::class`]).
+    pub fn set_classes(&self, classes: Vec<Option<u8>>) {
+        self.instruct(Instruction::Classes(classes));
+    }
+
+    /// The goal that the policy in charge does not reach, if there is one.
+    #[must_use]
+    pub fn unreachable(&self) -> Option<Unreachable> {
+        let (reply, answer) = sync_channel(1);
+        self.instruct(Instruction::Unreachable(reply));
+        answer.recv().unwrap_or(None)
     }
 
     /// Namespaces, hosts or devices have come or gone: the policy is told which knobs and sources there are now.

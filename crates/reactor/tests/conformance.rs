@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use pilotlight_conformance::script::Board;
 use pilotlight_conformance::{Plant, Setup, Turn, suite};
 use pilotlight_plant::{
-    CoreId, Cost, Kind, Knob, KnobId, Of, Policy, Quantity, ReadingId, Refusal, Source, Values, Window,
+    CoreId, CoreState, Cost, Kind, Knob, KnobId, Of, Policy, Quantity, ReadingId, Refusal, Source, Values, Window,
 };
-use pilotlight_reactor::{Idle, Knobs, ReadingBoard, Refusals, Runtime, RuntimeOptions, clock};
+use pilotlight_reactor::{Idle, Knobs, ReactorStats, ReadingBoard, Refusals, Runtime, RuntimeOptions, clock};
 use puppet::{PATIENCE, Shown, eventually, knob, probe};
 
 const INTERVAL_NS: u64 = 1_000_000;
@@ -42,12 +42,13 @@ const LIMITS: [u64; 2] = [50, 90];
 const WHOLE_PPM: u64 = 1_000_000;
 
 impl Switch {
-    /// What the machine draws with these settings: 14 mW as it was found.
-    fn power_uw(&self) -> u64 {
+    /// What the machine draws with these settings and so many cores asleep: 14 mW as it was found.
+    fn power_uw(&self, asleep: usize) -> u64 {
         let values = self.values.lock().expect("no panic");
         let limit = values.get(&KnobId(0)).map_or(LIMITS[1], |&value| value.clamp(LIMITS[0], LIMITS[1]));
         let quota_ppm = values.get(&KnobId(1)).copied().unwrap_or(WHOLE_PPM);
-        1_000 + 100 * limit + 4_000 * quota_ppm / WHOLE_PPM
+        let cores_uw = 3_000 - (1_200 * asleep as u64).min(3_000);
+        2_000 + cores_uw + 100 * (limit - LIMITS[0]) + 5_000 * quota_ppm / WHOLE_PPM
     }
 
     /// What the other thread does.
@@ -123,6 +124,16 @@ impl Plant for Live {
     }
 }
 
+/// Of each I/O thread, as the target knows it: each that gets requests gets those of a host.
+fn classes(setup: &Setup) -> Vec<Option<u8>> {
+    let goals = setup.goals.last().cloned().unwrap_or_default();
+    let of = |thread: u16| {
+        let hosts = (0..).map(Of::Host).zip(&setup.fed).filter(move |(_, fed)| **fed == thread);
+        hosts.map(|(host, _)| goals.class(host, Of::Namespace(0))).max()
+    };
+    (0..setup.threads).map(of).collect()
+}
+
 /// Runs a policy until it is done, and then the next one, if there is one.
 fn drive(setup: &Setup, (policy, board): Turn, second: Option<Turn>) -> Vec<u64> {
     let (knobs, readings) = (Arc::new(Switch::default()), Arc::new(meter()));
@@ -137,12 +148,15 @@ fn drive(setup: &Setup, (policy, board): Turn, second: Option<Turn>) -> Vec<u64>
     let shown = threads(&runtime, setup);
     runtime.set_policy(policy).expect("it needs nothing");
     setup.goals.iter().for_each(|goals| runtime.set_goals(goals.clone()));
+    runtime.set_classes(classes(setup));
     let mut windows = 0;
     let mut work = || {
         knobs.work(setup.refuses);
         windows += 1;
+        let is_asleep = |reactor: &&ReactorStats| reactor.state != CoreState::Awake;
+        let asleep = runtime.stats().reactors.iter().filter(is_asleep).count();
         if readings.is_wanted(POWER) && (!setup.sensors_fail || windows < 1_000) {
-            readings.put(POWER, Window { ended_ns: clock::now_ns(), value: Some(knobs.power_uw()) });
+            readings.put(POWER, Window { ended_ns: clock::now_ns(), value: Some(knobs.power_uw(asleep)) });
         }
     };
     let fed = feed(setup, &shown, &board, &mut work);

@@ -65,7 +65,8 @@ impl Director {
     pub(super) fn fill_threads(&mut self) -> bool {
         self.threads.clear();
         let mut quiet = true;
-        for ((cell, before), order) in self.cells.iter().zip(&mut self.on_interval).zip(&self.orders) {
+        let cells = self.cells.iter().zip(&mut self.on_interval).zip(&self.orders).enumerate();
+        for (thread, ((cell, before), order)) in cells {
             let now = Seen::of(cell);
             let home = order.to.unwrap_or_else(|| cell.home());
             let sample = ThreadSample {
@@ -74,6 +75,7 @@ impl Director {
                 busy_ns: now.busy_ns - before.busy_ns,
                 answered: now.answered - before.answered,
                 in_progress_ns: now.in_progress_ns - before.in_progress_ns,
+                class: self.classes.get(thread).copied().flatten(),
             };
             quiet &= sample.requests == 0;
             if self.wants.service {

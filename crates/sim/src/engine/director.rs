@@ -8,7 +8,7 @@ mod changes;
 mod commands;
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Goals, KnobId, NEVER, Policy, Sample, Start,
+    Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Goals, KnobId, NEVER, Of, Policy, Sample, Start,
     ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, View, Wants,
 };
 
@@ -45,8 +45,11 @@ pub(crate) struct Director {
     tick_due_ns: u64,
     interval_due_ns: u64,
     coming: Coming,
-    /// The goals that hold.
+    /// The goals that hold, and the class of each I/O thread by them.
     goals: Goals,
+    classes: Vec<Option<u8>>,
+    /// Hosts and namespaces that each I/O thread serves.
+    served: Vec<Vec<(Of, Of)>>,
     /// Knobs that the policy has set.
     set: Vec<KnobId>,
     /// Why a policy that was to take over could not.
@@ -92,7 +95,7 @@ impl Director {
         let capabilities = capabilities(scenario);
         let later = policies.split_off(1.min(policies.len()));
         let (_, policy) = policies.remove(0);
-        let keeps_sensing = !later.is_empty() || !scenario.changes.is_empty();
+        let keeps_sensing = !later.is_empty() || !scenario.changes.is_empty() || !scenario.goals.is_empty();
         let mut director = Self {
             policy,
             wants: Wants::default(),
@@ -100,6 +103,8 @@ impl Director {
             coming: Coming::new(scenario, later, capabilities.knobs.len()),
             capabilities,
             goals: Goals::default(),
+            classes: Vec::new(),
+            served: served(scenario),
             set: Vec::new(),
             refused_policy: None,
             limited: limited_workers(scenario).collect(),
@@ -128,6 +133,7 @@ impl Director {
         let states = vec![CoreSample::new(CoreState::Awake); cores.len()];
         let homes: Vec<_> = floor.threads.iter().map(|thread| CoreId(thread.destination)).collect();
         director.goals = director.coming.first_goals();
+        director.classify();
         let (capabilities, goals) = (&director.capabilities, &director.goals);
         let start = Start { now_ns: 0, topology, capabilities, cores: &states, homes: &homes, goals };
         director.next_needed_ns = director.policy.start(&start, &mut director.commands)?.needed_ns;
@@ -286,7 +292,9 @@ impl Director {
     fn fill_threads(&mut self, now_ns: u64, floor: &mut Floor<'_>) -> (u64, bool) {
         self.threads.clear();
         let (mut all, mut quiet) = (0, true);
+        let mut classes = self.classes.iter();
         for (thread, before) in floor.threads.iter_mut().zip(&mut self.on_interval) {
+            let class = classes.next();
             let in_progress_ns = if self.wants.service { thread.in_progress_ns(now_ns) } else { 0 };
             let requests = thread.polled - before.polled;
             all += requests;
@@ -298,6 +306,7 @@ impl Director {
                 busy_ns: thread.busy_ns - before.busy_ns,
                 answered: answered - before.answered,
                 in_progress_ns: in_progress_ns - before.in_progress_ns,
+                class: class.copied().flatten(),
             });
             *before = Before {
                 polled: thread.polled,
@@ -320,6 +329,17 @@ impl Director {
             *before = (core.busy_ns, core.awake_ns());
         }
     }
+}
+
+/// Hosts and namespaces that each I/O thread serves: a connection is a host, a drive is a namespace.
+fn served(scenario: &Scenario) -> Vec<Vec<(Of, Of)>> {
+    let mut served = vec![Vec::new(); usize::from(scenario.threads)];
+    for (host, connection) in (0..).map(Of::Host).zip(&scenario.workload.connections) {
+        let (from, many) = connection.drives;
+        let drives = (from..from.saturating_add(many)).map(|drive| (host, Of::Namespace(drive.into())));
+        served[usize::from(connection.thread)].extend(drives);
+    }
+    served
 }
 
 /// The first moment of the grid after `now_ns`.

@@ -66,7 +66,7 @@ impl Checker<'_> {
         Goals {
             budget_uw: self.parsed(written.budget.as_ref(), parse_budget).flatten(),
             tolerance_ppm: self.parsed(written.tolerance.as_ref(), parse_tolerance).flatten(),
-            priorities: Vec::new(),
+            ..Goals::default()
         }
     }
 

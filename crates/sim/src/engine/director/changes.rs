@@ -61,9 +61,8 @@ impl Director {
             self.decide(cores, floor);
             self.decisions.asked += 1;
             self.policy.on_plant(now_ns, &self.capabilities, &mut self.commands);
-            self.wants.readings = self.policy.wants().readings;
-            self.read_wanted();
             self.next_needed_ns = now_ns;
+            self.want_again(now_ns, cores, meter, floor);
             self.carry_out(cores, meter, floor);
         }
         while let Some((_, goals)) = self.coming.goals.pop_if(|(at_ns, _)| *at_ns <= now_ns) {
@@ -71,12 +70,50 @@ impl Director {
             self.decisions.asked += 1;
             self.policy.on_goals(now_ns, &goals, &mut self.commands);
             self.goals = goals;
+            self.classify();
             self.next_needed_ns = now_ns;
+            self.want_again(now_ns, cores, meter, floor);
             self.carry_out(cores, meter, floor);
         }
         while let Some((_, policy)) = self.coming.policies.pop_if(|(at_ns, _)| *at_ns <= now_ns) {
             self.exchange(policy, cores, meter, floor);
         }
+    }
+
+    /// I/O threads may carry other classes.
+    pub(super) fn classify(&mut self) {
+        let goals = &self.goals;
+        let class = |served: &Vec<_>| served.iter().map(|&(host, namespace)| goals.class(host, namespace)).max();
+        self.classes = self.served.iter().map(class).collect();
+    }
+
+    /// The policy may want something else now. What it did not want before begins now.
+    fn want_again(&mut self, now_ns: u64, cores: &mut [Core], meter: &mut dyn Metering, floor: &mut Floor<'_>) {
+        let before = std::mem::replace(&mut self.wants, self.policy.wants());
+        if before == self.wants {
+            return;
+        }
+        self.read_wanted();
+        for (thread, before) in floor.threads.iter_mut().zip(&mut self.on_interval) {
+            let (answered, in_progress_ns) = (thread.answered, thread.in_progress_ns(now_ns));
+            let is_known = self.wants.service;
+            (before.answered, before.in_progress_ns) = if is_known { (answered, in_progress_ns) } else { (0, 0) };
+        }
+        let after = |every_ns: Option<u64>| every_ns.map_or(NEVER, |every_ns| now_ns.saturating_add(every_ns));
+        if before.tick_ns != self.wants.tick_ns {
+            self.tick_due_ns = after(self.wants.tick_ns);
+        }
+        if before.tick_ns.is_none() {
+            self.begin_ticks(now_ns, floor);
+        }
+        if before.interval_ns != self.wants.interval_ns {
+            self.interval_due_ns = after(self.wants.interval_ns);
+        }
+        if before.interval_ns.is_none() {
+            self.begin_intervals(now_ns, cores, floor);
+        }
+        let every_ns = self.wants.tick_ns.or(self.wants.interval_ns);
+        meter.fill(every_ns.map_or(0, |_| floor.machine.director.fill_ns), every_ns.unwrap_or(1), cores);
     }
 
     /// A knob goes, and what it set with it; or it is back.
@@ -151,11 +188,20 @@ impl Director {
         for before in &mut self.on_interval {
             (before.answered, before.in_progress_ns) = (0, 0); // the last policy may have wanted them, and this one not
         }
-        self.fill_threads(now_ns, floor);
-        self.fill_cores(cores);
+        self.begin_ticks(now_ns, floor);
+        self.begin_intervals(now_ns, cores, floor);
+    }
+
+    fn begin_ticks(&mut self, now_ns: u64, floor: &Floor<'_>) {
         for (thread, before) in floor.threads.iter().zip(&mut self.on_tick) {
             *before = Before { polled: thread.polled, busy_ns: thread.busy_ns, ..*before };
         }
-        (self.ticked_ns, self.sampled_ns) = (now_ns, now_ns);
+        self.ticked_ns = now_ns;
+    }
+
+    fn begin_intervals(&mut self, now_ns: u64, cores: &[Core], floor: &mut Floor<'_>) {
+        self.fill_threads(now_ns, floor);
+        self.fill_cores(cores);
+        self.sampled_ns = now_ns;
     }
 }
