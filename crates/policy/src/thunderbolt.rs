@@ -9,7 +9,8 @@
 //! **Faults** as in [`crate::budget`]: without a reading nothing is raised, after `blind_after` the quota is at its floor.
 
 use pilotlight_plant::{
-    Capabilities, Command, Goals, Kind, KnobId, NEVER, ReadingId, Refusal, Sample, Start, Unsupported, View,
+    Capabilities, Command, Goal, Goals, Kind, KnobId, NEVER, ReadingId, Refusal, Sample, Start, Unreachable,
+    Unsupported, View,
 };
 
 use crate::budget::caps::{Caps, Selection};
@@ -185,6 +186,8 @@ pub(crate) struct Thunderbolt {
     /// Since when there has been a budget.
     since_ns: u64,
     is_blind: bool,
+    /// Power with the quota at its floor, where that is over the budget.
+    unreachable_uw: Option<u64>,
     random: u64,
     changes: u64,
     refused: u64,
@@ -200,6 +203,7 @@ impl Thunderbolt {
             budget_uw: None,
             since_ns: 0,
             is_blind: false,
+            unreachable_uw: None,
             changes: 0,
             refused: 0,
         }
@@ -242,6 +246,7 @@ impl Thunderbolt {
             self.since_ns = now_ns;
         }
         self.budget_uw = goals.budget_uw;
+        self.unreachable_uw = None;
     }
 }
 
@@ -258,8 +263,16 @@ impl Limiter for Thunderbolt {
         self.parameters.common.interval_ns
     }
 
+    fn wanted_interval_ns(&self) -> Option<u64> {
+        (self.budget_uw.is_some() || self.changes > 0).then_some(self.parameters.common.interval_ns)
+    }
+
     fn readings(&self) -> Vec<ReadingId> {
-        self.meter.ids().to_vec()
+        if self.budget_uw.is_some() { self.meter.ids().to_vec() } else { Vec::new() }
+    }
+
+    fn unreachable(&self) -> Option<Unreachable> {
+        self.unreachable_uw.map(|reached| Unreachable { goal: Goal::Budget, reached })
     }
 
     fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<(), Unsupported> {
@@ -285,7 +298,10 @@ impl Limiter for Thunderbolt {
         self.is_blind = now_ns.saturating_sub(known_ns) > self.parameters.common.blind_after_ns;
         match known {
             _ if self.is_blind => self.set(now_ns, self.lowest_quota(), out),
-            Some((power_uw, _)) if is_new => {
+            Some((power_uw, age_ns)) if is_new => {
+                let held_ns = self.caps.holds_ns().saturating_add(self.meter.window_ns());
+                let is_lowest = self.caps.level() <= self.lowest_quota() && now_ns - age_ns >= held_ns;
+                self.unreachable_uw = Some(power_uw).filter(|&uw| is_lowest && uw > budget_uw);
                 let next = self.follow(budget_uw, power_uw);
                 self.set(now_ns, next, out);
             }

@@ -26,6 +26,7 @@ fn plant(settings: &[(&str, &str)]) -> Plant {
         has_package: false,
         classes: vec![0; NAMESPACES],
         is_artifact: false,
+        minimums: Vec::new(),
         seed: 1,
     };
     Plant::of("cpu-jailing", &machine, settings)

@@ -14,13 +14,14 @@ fn machine() -> impl Strategy<Value = Machine> {
     let errors = (0.4..2.35_f64, 0.8..1.2_f64, 0.8..1.2_f64);
     let load = (90.0..200.0_f64, 0.1..1.0_f64, any::<bool>(), any::<bool>());
     let sensors = (10..=50_u64, 0..10_u64, prop_oneof![Just(0.0), Just(0.3)], any::<bool>());
-    let classes = prop::collection::vec(0..3_u8, NAMESPACES);
+    let minimum = prop_oneof![Just(0), 10 << 20..2_000_u64 << 20];
+    let classes = (prop::collection::vec(0..3_u8, NAMESPACES), prop::collection::vec((0..3_u8, minimum), 0..3));
     (errors, load, sensors, classes, any::<u64>()).prop_map(
         |(
             (gain, cpu_error, ssd_error),
             (cpu_w, drives, is_cpu_bound, writes),
             (window_steps, phase_steps, noise_w, has_package),
-            classes,
+            (classes, minimums),
             seed,
         )| Machine {
             gain,
@@ -37,6 +38,7 @@ fn machine() -> impl Strategy<Value = Machine> {
             has_package,
             classes,
             is_artifact: false,
+            minimums,
             seed,
         },
     )
@@ -70,6 +72,8 @@ proptest! {
         prop_assert_eq!(plant.raised_blindly, None);
         let has_refused = phases.iter().any(|phase| phase.refuses);
         prop_assert!(has_refused || plant.disorder.is_none(), "{:?}", plant.disorder);
+        prop_assert_eq!(plant.starved, None);
+        prop_assert!(plant.longest_shared <= 1, "{} samples", plant.longest_shared);
         plant.run(&free(if has_refused { 641 } else { 1 }));
         prop_assert!(plant.is_lifted(), "{:?}", plant.values);
         let commands = plant.commands.len();
@@ -145,6 +149,7 @@ fn machines() -> Vec<Machine> {
                         has_package,
                         classes: vec![0; NAMESPACES],
                         is_artifact: false,
+                        minimums: Vec::new(),
                         seed: window_steps,
                     };
                     let others_w = 100.0 + 420.0 - machine.full_w();
@@ -217,7 +222,10 @@ fn a_budget_out_of_reach_is_said_to_be() {
     let mut plant = Plant::new(&machine, &[]);
     plant.run(&constant(120, machine.floor_w() - 20.0));
     assert!(plant.state().starts_with("unreachable"), "{}", plant.state());
+    let reached_w = plant.unreachable_uw().map_or(0.0, |uw| uw as f64 / 1e6);
+    assert!((reached_w - machine.floor_w()).abs() < 2.0, "{reached_w} W of {}", machine.floor_w());
     plant.run(&constant(60, machine.full_w()));
+    assert_eq!(plant.unreachable_uw(), None);
     assert!(!plant.state().starts_with("unreachable"), "{}", plant.state());
 }
 

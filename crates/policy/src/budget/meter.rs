@@ -131,6 +131,11 @@ impl Meter {
         Estimate { power_uw, is_whole: true, error_uw: RESOLUTION_UW, mean_uw }
     }
 
+    /// Length of a window.
+    pub(crate) fn window_ns(&self) -> u64 {
+        self.window_ns
+    }
+
     /// The last estimate since the last setting.
     pub(crate) fn estimate(&self) -> Option<Estimate> {
         self.estimate

@@ -18,7 +18,8 @@ pub(crate) mod meter;
 pub(crate) mod parameters;
 
 use pilotlight_plant::{
-    Capabilities, Command, Goals, Kind, KnobId, NEVER, ReadingId, Refusal, Sample, Start, Unsupported, View,
+    Capabilities, Command, Goal, Goals, Kind, KnobId, NEVER, ReadingId, Refusal, Sample, Start, Unreachable,
+    Unsupported, View,
 };
 
 use self::actuator::Actuator;
@@ -93,6 +94,8 @@ pub(crate) struct SingleKnob {
     /// Since when there has been a budget.
     since_ns: u64,
     is_blind: bool,
+    /// Power with the cap at its lowest, where that is over the budget.
+    unreachable_uw: Option<u64>,
     changes: u64,
     refused: u64,
 }
@@ -113,6 +116,7 @@ impl SingleKnob {
             budget_uw: None,
             since_ns: 0,
             is_blind: false,
+            unreachable_uw: None,
             changes: 0,
             refused: 0,
         }
@@ -130,6 +134,9 @@ impl SingleKnob {
         let known_ns = self.meter.last(now_ns).map_or(self.since_ns, |(_, age_ns)| now_ns - age_ns);
         self.is_blind = now_ns.saturating_sub(known_ns.max(self.since_ns)) > self.parameters.common.blind_after_ns;
         let level = self.caps.level();
+        let lowest = self.meter.estimate().filter(|estimate| estimate.is_whole && level <= range.lowest);
+        let lowest_uw = lowest.map(|estimate| estimate.mean_uw.unwrap_or(estimate.power_uw) as u64);
+        self.unreachable_uw = lowest_uw.filter(|&uw| uw > budget_uw);
         let next = match self.meter.estimate() {
             _ if self.is_blind => Some(range.lowest).filter(|&lowest| lowest < level),
             None => None,
@@ -154,7 +161,7 @@ impl SingleKnob {
             self.since_ns = now_ns;
         }
         self.budget_uw = goals.budget_uw;
-        self.is_blind = false;
+        (self.is_blind, self.unreachable_uw) = (false, None);
         self.control.on_budget();
     }
 
@@ -163,6 +170,7 @@ impl SingleKnob {
             _ if self.caps.is_empty() => "no knob can be set",
             None => "no budget",
             Some(_) if self.is_blind => "no reading: the cap is the lowest",
+            Some(_) if self.unreachable_uw.is_some() => "unreachable: over the budget with the cap at its lowest",
             Some(_) if self.caps.level() <= self.caps.range().lowest => "the cap is the lowest",
             Some(_) if self.caps.level() >= self.caps.range().highest => "no cap is needed",
             Some(_) => "capped",
@@ -183,8 +191,16 @@ impl Limiter for SingleKnob {
         self.parameters.common.interval_ns
     }
 
+    fn wanted_interval_ns(&self) -> Option<u64> {
+        (self.budget_uw.is_some() || self.changes > 0).then_some(self.parameters.common.interval_ns)
+    }
+
     fn readings(&self) -> Vec<ReadingId> {
-        self.meter.ids().to_vec()
+        if self.budget_uw.is_some() { self.meter.ids().to_vec() } else { Vec::new() }
+    }
+
+    fn unreachable(&self) -> Option<Unreachable> {
+        self.unreachable_uw.map(|reached| Unreachable { goal: Goal::Budget, reached })
     }
 
     fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<(), Unsupported> {

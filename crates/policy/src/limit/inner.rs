@@ -8,9 +8,10 @@
 
 use pilotlight_plant::{
     Capabilities, Command, CoreId, CoreSample, CoreState, Goal, Goals, Kind, NEVER, Next, Of, Policy, Refusal, Sample,
-    SleepGoal, Start, ThreadId, ThreadSample, Tick, Topology, Unsupported, Values, View, Wants,
+    SleepGoal, Start, ThreadId, ThreadSample, Tick, Topology, Unreachable, Unsupported, Values, View, Wants,
 };
 
+use super::separate::separated;
 use crate::grid::Grid;
 use crate::load::is_quiet;
 
@@ -75,6 +76,10 @@ impl Inner {
 
     pub(crate) fn uses(&self, goal: Goal) -> bool {
         self.policy.uses(goal)
+    }
+
+    pub(crate) fn unreachable(&self) -> Option<Unreachable> {
+        self.policy.unreachable()
     }
 
     pub(crate) fn wants(&self) -> &Wants {
@@ -211,6 +216,21 @@ impl Inner {
         out.extend(topology.workers().filter(is_left).map(|core| Command::Sleep { core, goal }));
     }
 
+    /// Moves I/O threads so that those of the highest class share no core with others.
+    pub(crate) fn separate(&mut self, threads: &[ThreadSample], out: &mut Vec<Command>) {
+        if self.capabilities.moves.is_none() {
+            return;
+        }
+        let classes: Vec<_> = threads.iter().map(|thread| thread.class).collect();
+        let places: Vec<_> = (0..self.homes.len()).map(|thread| self.place(thread)).collect();
+        for (at, to) in separated(&classes, &places).into_iter().enumerate().filter(|(at, to)| places[*at] != *to) {
+            let number = ThreadId(at as u16);
+            out.retain(|command| !matches!(command, Command::Move { thread, .. } if *thread == number));
+            self.going[at] = Some(to).filter(|&to| to != self.homes[at]);
+            out.extend(self.going[at].map(|to| Command::Move { thread: number, to }));
+        }
+    }
+
     /// Where cores and I/O threads are.
     pub(crate) fn note_state(&mut self, sample: &Sample<'_>) {
         for (known, core) in self.cores.iter_mut().zip(sample.cores) {
@@ -258,6 +278,7 @@ impl Inner {
         self.goals = goals;
         let begin = out.len();
         self.policy.on_goals(now_ns, &self.goals, out);
+        self.wants = self.policy.wants();
         self.translate(begin, out);
         self.next.needed_ns = now_ns;
     }

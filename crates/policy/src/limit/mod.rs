@@ -5,14 +5,16 @@
 //! intervals are those that either of them wants.
 
 pub(crate) mod inner;
+mod separate;
 
 use pilotlight_plant::{
     Capabilities, Command, Goal, Goals, Kind, KnobId, Next, Policy, ReadingId, Refusal, Sample, Start, Tick,
-    Unsupported, View, Wants,
+    Unreachable, Unsupported, View, Wants,
 };
 
 use self::inner::Inner;
 use crate::grid::Grid;
+use crate::load::is_quiet;
 
 /// What holds a budget.
 pub(crate) trait Limiter: Send {
@@ -20,14 +22,22 @@ pub(crate) trait Limiter: Send {
     fn name(&self) -> &'static str;
     /// The kinds of knobs that it sets; the inner policy has none of them.
     fn kinds(&self) -> &'static [Kind];
-    /// Time between two intervals, in nanoseconds.
+    /// Time between two of its intervals, in nanoseconds.
     fn interval_ns(&self) -> u64;
-    /// Which readings it wants.
+    /// How often it wants an interval now; `None` where nothing is asked of it and it has set nothing.
+    fn wanted_interval_ns(&self) -> Option<u64>;
+    /// Which readings it wants now.
     fn readings(&self) -> Vec<ReadingId>;
     /// As [`Policy::start`].
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<(), Unsupported>;
     /// The end of an interval.
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>);
+    /// Whether I/O threads of the highest class are to have cores of their own.
+    fn separates(&self) -> bool {
+        false
+    }
+    /// As [`Policy::unreachable`].
+    fn unreachable(&self) -> Option<Unreachable>;
     /// As [`Policy::uses`].
     fn uses(&self, goal: Goal) -> bool {
         goal == Goal::Budget
@@ -77,8 +87,7 @@ impl<L: Limiter> Policy for Limited<L> {
 
     fn wants(&self) -> Wants {
         let mut wants = self.inner.wants().clone();
-        let interval_ns = self.limiter.interval_ns();
-        wants.interval_ns = Some(wants.interval_ns.map_or(interval_ns, |inner_ns| inner_ns.min(interval_ns)));
+        wants.interval_ns = [wants.interval_ns, self.limiter.wanted_interval_ns()].into_iter().flatten().min();
         wants.service = self.inner.wants().interval_ns.is_some(); // tells whether an interval was quiet
         let more = self.limiter.readings().into_iter().filter(|id| !self.inner.wants().readings.contains(id));
         wants.readings.extend(more);
@@ -113,8 +122,15 @@ impl<L: Limiter> Policy for Limited<L> {
         }
         if is_due {
             self.inner.clear_hidden(out);
+            if self.limiter.separates() && !is_quiet(sample) {
+                self.inner.separate(sample.threads, out);
+            }
         }
         self.next(sample.now_ns)
+    }
+
+    fn unreachable(&self) -> Option<Unreachable> {
+        self.limiter.unreachable().or(self.inner.unreachable())
     }
 
     fn uses(&self, goal: Goal) -> bool {

@@ -6,7 +6,7 @@
 //! **Order.** All knobs of a class have the same cap, so whoever uses less than that loses nothing. A class is capped only when all lower ones
 //! are at the floor, and lower ones are raised only when no higher one is capped.
 //! **Floor.** 10 MiB/s a drive (profile), dealt out over all namespaces evenly, because a plant does not say on which drives a
-//! namespace lives.
+//! namespace lives; or the minimum of the class ([`Goals::minimums`]), if that is more.
 
 use pilotlight_plant::{Capabilities, Command, Goals, Kind, KnobId, Of, Quantity, ReadingId, Refusal, Sample, Source};
 
@@ -39,6 +39,8 @@ pub(super) struct Bandwidth {
     items: Vec<Item>,
     /// Each class that has a knob, from low to high, and the cap of its knobs in bytes a second.
     classes: Vec<(u8, Option<f64>)>,
+    /// What each namespace and host of a class keeps.
+    minimums: Vec<(u8, u64)>,
     samples: usize,
     window_ns: u64,
     namespaces: usize,
@@ -47,7 +49,7 @@ pub(super) struct Bandwidth {
 impl Bandwidth {
     pub(super) fn new(ssd: SsdModel) -> Self {
         let (caps, items, classes) = (Caps::default(), Vec::new(), Vec::new());
-        Self { ssd, caps, items, classes, samples: 0, window_ns: 0, namespaces: 1 }
+        Self { ssd, caps, items, classes, minimums: Vec::new(), samples: 0, window_ns: 0, namespaces: 1 }
     }
 
     /// The knobs of a plant.
@@ -86,6 +88,7 @@ impl Bandwidth {
     /// Other priorities hold. Where a class is capped, those below it are at the floor.
     fn classify(&mut self, goals: &Goals) {
         let old: Vec<_> = self.items.iter().map(|item| (item.knob, self.cap_of(item.class))).collect();
+        self.minimums.clone_from(&goals.minimums);
         self.items.iter_mut().for_each(|item| item.class = goals.priority(item.of));
         let mut classes: Vec<_> = self.items.iter().map(|item| item.class).collect();
         classes.sort_unstable();
@@ -97,8 +100,10 @@ impl Bandwidth {
         };
         let mut caps: Vec<_> = classes.iter().map(|&class| (class, cap(class))).collect();
         if let Some(highest) = caps.iter().rposition(|(_, cap)| cap.is_some()) {
-            let floor = self.floor();
-            caps[..highest].iter_mut().for_each(|(_, cap)| *cap = Some(floor));
+            caps[..highest].iter_mut().for_each(|(class, cap)| *cap = Some(self.floor(*class)));
+        }
+        for (class, cap) in &mut caps {
+            *cap = cap.map(|cap| cap.max(self.floor(*class)));
         }
         self.classes = caps;
     }
@@ -169,8 +174,8 @@ impl Bandwidth {
 
     /// Power that caps could save, in microwatts.
     pub(super) fn available_uw(&self, rates: &[Rate]) -> f64 {
-        let above = |rate: Rate| (rate.bytes() - self.floor()).max(0.0) * self.ssd.slope(rate);
-        if self.is_empty() { 0.0 } else { self.namespaces(rates).map(|(_, rate)| above(rate)).sum() }
+        let above = |class: u8, rate: Rate| (rate.bytes() - self.floor(class)).max(0.0) * self.ssd.slope(rate);
+        if self.is_empty() { 0.0 } else { self.namespaces(rates).map(|(item, rate)| above(item.class, rate)).sum() }
     }
 
     /// Most power that all drives draw beyond idle, in microwatts.
@@ -184,8 +189,12 @@ impl Bandwidth {
         self.ssd.idle_uw * f64::from(self.ssd.drives)
     }
 
-    fn floor(&self) -> f64 {
-        self.ssd.floor_bytes_per_s as f64 * f64::from(self.ssd.drives) / self.namespaces as f64
+    /// The lowest cap of a class.
+    fn floor(&self, class: u8) -> f64 {
+        let least = self.ssd.floor_bytes_per_s as f64 * f64::from(self.ssd.drives) / self.namespaces as f64;
+        let minimum =
+            self.minimums.iter().find(|(named, _)| *named == class).map_or(0, |&(_, bytes_per_s)| bytes_per_s);
+        least.max(minimum as f64)
     }
 
     fn cap_of(&self, class: u8) -> Option<f64> {
@@ -209,7 +218,7 @@ impl Bandwidth {
                 (item.class == class).then_some((bytes, self.ssd.slope(*rate)))
             };
             let users: Vec<_> = self.items.iter().zip(rates).filter_map(used).collect();
-            let next = level(&users, self.floor(), left_uw);
+            let next = level(&users, self.floor(class), left_uw);
             left_uw -= saved(&users, next);
             self.classes[at].1 = Some(cap.map_or(next, |cap| cap.min(next)));
         }
@@ -394,6 +403,23 @@ mod tests {
         assert_eq!(caps(&bandwidth), [Some(1_000), None]);
         bandwidth.classify(&Goals { priorities: vec![(Of::Namespace(0), 7)], ..Goals::default() });
         assert_eq!(caps(&bandwidth), [Some(1_000), Some(10)]);
+    }
+
+    #[test]
+    fn a_class_keeps_its_minimum() {
+        let mut bandwidth = bandwidth(&[(Of::Namespace(1), 5)]);
+        let goals = |mib: u64| Goals {
+            priorities: vec![(Of::Namespace(1), 5)],
+            minimums: vec![(0, mib << 20), (5, 1_000 << 20)],
+            ..Goals::default()
+        };
+        bandwidth.classify(&goals(200));
+        let rates = reads(&[2.0 * WATT, 2.0 * WATT]);
+        assert!((bandwidth.available_uw(&rates) - 2.8e6).abs() < 1_000.0);
+        bandwidth.cut(9e6, &rates);
+        assert_eq!(caps(&bandwidth), [Some(200), Some(1_000)]);
+        bandwidth.classify(&goals(300));
+        assert_eq!(caps(&bandwidth), [Some(300), Some(1_000)], "a higher minimum holds at once");
     }
 
     #[test]

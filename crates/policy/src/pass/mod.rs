@@ -11,7 +11,7 @@
 //! CPU can use goes to the CPU last, so that drives are capped only where the CPU is at its lowest. `start = full` begins without limits.
 //! **Faults.** Without a new reading nothing is raised. Once the last good reading is older than `blind_after`, the configuration of the start is
 //! a ceiling. Refused knobs: `crate::budget::caps`.
-//! **Threads of several priorities** may share cores: a plant does not say whom an I/O thread serves.
+//! **I/O threads** of the highest class share no core with others while several cores have any (section 5.4; `crate::limit`).
 //!
 //! **Properties** (`tests/pass.rs`). The highest priority is throttled last; no cap is left when the budget is lifted; while the sensor is dead
 //! no command raises a cap; steps of the budget are followed in time; at constant load commands end.
@@ -25,7 +25,8 @@ pub mod ssd_model;
 mod trial;
 
 use pilotlight_plant::{
-    Capabilities, Command, Goal, Goals, Kind, KnobId, NEVER, ReadingId, Refusal, Sample, Start, Unsupported, View,
+    Capabilities, Command, Goal, Goals, Kind, KnobId, NEVER, ReadingId, Refusal, Sample, Start, Unreachable,
+    Unsupported, View,
 };
 
 use self::bandwidth::Bandwidth;
@@ -56,8 +57,8 @@ pub(crate) struct Pass {
     /// Since when there has been a budget.
     since_ns: u64,
     is_blind: bool,
-    /// Power is over the budget with everything at its lowest.
-    is_unreachable: bool,
+    /// Power with everything at its lowest, where that is over the budget.
+    unreachable_uw: Option<u64>,
     /// When the last new reading of power came.
     read_ns: u64,
     changes: u64,
@@ -91,7 +92,7 @@ impl Pass {
             trial: None,
             since_ns: 0,
             is_blind: false,
-            is_unreachable: false,
+            unreachable_uw: None,
             read_ns: 0,
             changes: 0,
             refused: 0,
@@ -122,6 +123,7 @@ impl Pass {
         // What drives draw more or less is no effect of the CPU's limits.
         self.control.learn(&limits, budget_uw, self.cpu.level_uw(), power_uw - drives_uw);
         let change_uw = limits.change_uw(budget_uw, power_uw);
+        self.unreachable_uw = self.unreachable_uw.filter(|_| change_uw < 0.0);
         let (cpu_uw, moved_uw) = (self.cpu.level_uw(), self.moved_uw);
         let aim = if change_uw < 0.0 {
             self.control.note_over(&limits, now_ns, moved_uw);
@@ -135,7 +137,7 @@ impl Pass {
         } else {
             return;
         };
-        self.is_unreachable = change_uw < 0.0 && aim.is_none();
+        self.unreachable_uw = (change_uw < 0.0 && aim.is_none()).then_some(power_uw as u64);
         let Some(aim) = aim else { return };
         self.moved_uw = moved_uw.saturating_add_signed(change_uw as i64);
         if self.cpu.level_uw() != cpu_uw {
@@ -306,7 +308,7 @@ impl Pass {
 
     fn adopt(&mut self, now_ns: u64, goals: &Goals) {
         let before = std::mem::replace(&mut self.goals, goals.clone());
-        if before.priorities != goals.priorities {
+        if before.priorities != goals.priorities || before.minimums != goals.minimums {
             self.bandwidth.replace(&self.capabilities, goals);
         }
         if before.budget_uw == goals.budget_uw {
@@ -318,7 +320,7 @@ impl Pass {
             self.since_ns = now_ns;
         }
         self.trial = None;
-        (self.is_blind, self.is_unreachable) = (false, false);
+        (self.is_blind, self.unreachable_uw) = (false, None);
         self.control.on_budget();
     }
 
@@ -327,7 +329,7 @@ impl Pass {
         match self.goals.budget_uw {
             None => "no budget",
             Some(_) if self.is_blind => "no reading: at most what the models allow",
-            Some(_) if self.is_unreachable => "unreachable: over the budget with everything at its lowest",
+            Some(_) if self.unreachable_uw.is_some() => "unreachable: over the budget with everything at its lowest",
             Some(_) if is_full => "nothing is limited",
             Some(_) if self.trial.is_some() => "looking for the bottleneck",
             Some(_) if self.cpu.level_uw() == self.cpu.lowest_uw() => "the CPU is at its lowest",
@@ -349,7 +351,26 @@ impl Limiter for Pass {
         self.parameters.own.sample_ns
     }
 
+    fn wanted_interval_ns(&self) -> Option<u64> {
+        if self.goals.budget_uw.is_some() {
+            return Some(self.parameters.own.sample_ns);
+        }
+        let is_wanted = self.changes > 0 || !self.goals.priorities.is_empty();
+        is_wanted.then_some(self.parameters.common.interval_ns)
+    }
+
+    fn separates(&self) -> bool {
+        true
+    }
+
+    fn unreachable(&self) -> Option<Unreachable> {
+        self.unreachable_uw.map(|reached| Unreachable { goal: Goal::Budget, reached })
+    }
+
     fn readings(&self) -> Vec<ReadingId> {
+        if self.goals.budget_uw.is_none() {
+            return Vec::new();
+        }
         let mut ids = self.meter.ids().to_vec();
         let more = self.packages.ids().iter().copied().chain(Bandwidth::readings(&self.capabilities));
         ids.extend(more.filter(|id| !self.meter.ids().contains(id)));

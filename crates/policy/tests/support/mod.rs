@@ -191,8 +191,13 @@ impl Plant {
                 awake_ns: self.awake_ns[core],
             })
             .collect();
-        let live = |(thread, &home): (&ThreadSample, &CoreId)| ThreadSample { home, ..*thread };
-        let threads: Vec<_> = self.threads.iter().zip(&self.homes).map(live).collect();
+        let class = |at: usize| Some((at % 3) as u8).filter(|&class| class > 0);
+        let live = |(at, (thread, &home)): (usize, (&ThreadSample, &CoreId))| ThreadSample {
+            home,
+            class: class(at),
+            ..*thread
+        };
+        let threads: Vec<_> = self.threads.iter().zip(&self.homes).enumerate().map(live).collect();
         let elapsed_ns = self.now_ns - self.since_ns;
         self.since_ns = self.now_ns;
         self.threads.fill(ThreadSample::default());

@@ -45,6 +45,8 @@ pub(crate) struct Machine {
     pub(crate) classes: Vec<u8>,
     /// Whether the server's power follows the CPU's as in the artifact's `polling-interval-rapl.csv`, not by `gain`.
     pub(crate) is_artifact: bool,
+    /// What each namespace of a class keeps, in bytes a second.
+    pub(crate) minimums: Vec<(u8, u64)>,
     pub(crate) seed: u64,
 }
 
@@ -80,6 +82,12 @@ struct Limits<'a> {
 }
 
 impl Machine {
+    /// The lowest cap of a class.
+    fn floor(&self, class: u8) -> u64 {
+        let minimum = self.minimums.iter().find(|(named, _)| *named == class);
+        minimum.map_or(FLOOR, |&(_, bytes_per_s)| bytes_per_s.max(FLOOR))
+    }
+
     /// Bytes a second that a namespace is asked for.
     fn wanted(&self) -> f64 {
         self.drives * if self.writes { 3_600.0 * 1_048_576.0 } else { 7_000.0 * 1_048_576.0 }
@@ -177,6 +185,11 @@ pub(crate) struct Plant {
     pub(crate) raised_blindly: Option<(u64, Command)>,
     /// A namespace that was throttled before another of lower priority was at its floor.
     pub(crate) disorder: Option<(u64, usize, usize)>,
+    /// A namespace with less than its minimum.
+    pub(crate) starved: Option<(u64, usize)>,
+    /// How many samples in a row cores were shared by I/O threads of the highest class and others, while several had any.
+    pub(crate) shared: usize,
+    pub(crate) longest_shared: usize,
     policy: Box<dyn Policy>,
     wanted: Vec<ReadingId>,
     now_ns: u64,
@@ -215,6 +228,9 @@ impl Plant {
             commands: Vec::new(),
             raised_blindly: None,
             disorder: None,
+            starved: None,
+            shared: 0,
+            longest_shared: 0,
             budget_w: None,
             has_started: false,
             name,
@@ -228,7 +244,7 @@ impl Plant {
         let classes = self.machine.classes.iter().enumerate();
         let priorities = classes.map(|(at, &class)| (Of::Namespace(at as u32), class)).collect();
         let budget_uw = self.budget_w.map(|w| w * 1_000_000);
-        Goals { budget_uw, priorities, ..Goals::default() }
+        Goals { budget_uw, priorities, minimums: self.machine.minimums.clone(), ..Goals::default() }
     }
 
     /// The first phase is how it starts.
@@ -237,6 +253,7 @@ impl Plant {
         let (goals, mut out) = (self.goals(), Vec::new());
         if self.has_started {
             self.policy.on_goals(self.now_ns, &goals, &mut out);
+            self.wanted = self.policy.wants().readings;
         } else {
             let topology = Topology::flat(CORES).unwrap();
             let cores = vec![CoreSample::new(CoreState::Awake); CORES.into()];
@@ -274,14 +291,21 @@ impl Plant {
             CoreSample::new(if asleep { CoreState::Asleep(Depth::SoftwareWait) } else { CoreState::Awake })
         };
         let cores: Vec<_> = self.asleep.iter().map(state).collect();
-        let thread = |&home: &CoreId| ThreadSample { home, requests: 1, ..ThreadSample::default() };
-        let threads: Vec<_> = self.homes.iter().map(thread).collect();
+        let class = |at: usize| self.machine.classes.get(at).copied();
+        let thread = |(at, &home): (usize, &CoreId)| ThreadSample {
+            home,
+            requests: 1,
+            class: class(at),
+            ..ThreadSample::default()
+        };
+        let threads: Vec<_> = self.homes.iter().enumerate().map(thread).collect();
         let sample =
             Sample { now_ns: self.now_ns, elapsed_ns: STEP_NS, cores: &cores, threads: &threads, readings: &readings };
         let mut out = Vec::new();
         let next = self.policy.on_interval(&sample, &mut out);
         assert!(phase.budget_w.is_none() || self.name != "pass" || next.needed_ns <= self.now_ns + STEP_NS);
         self.obey(&out, phase);
+        self.check_cores();
     }
 
     fn reading(&self, id: ReadingId) -> Reading {
@@ -333,11 +357,32 @@ impl Plant {
         self.check_order();
     }
 
+    /// Cores on which the highest class and others are.
+    fn check_cores(&mut self) {
+        let top = self.machine.classes.iter().max();
+        let of = |highest: bool| {
+            let classes = self.homes.iter().zip(&self.machine.classes);
+            let homes = classes.filter(move |(_, class)| (Some(*class) == top) == highest);
+            homes.map(|(home, _)| *home).collect::<Vec<_>>()
+        };
+        let (own, others) = (of(true), of(false));
+        let is_one = own.iter().chain(&others).all(|core| Some(core) == own.first());
+        let is_shared = !is_one && own.iter().any(|core| others.contains(core));
+        self.shared = if is_shared { self.shared + 1 } else { 0 };
+        self.longest_shared = self.longest_shared.max(self.shared);
+    }
+
     fn check_order(&mut self) {
         let caps = &self.values[2..];
+        for (at, &class) in self.machine.classes.iter().enumerate() {
+            if caps[at] + 1 < self.machine.floor(class) {
+                self.starved = Some((self.now_ns, at));
+            }
+        }
         for (one, &high) in self.machine.classes.iter().enumerate() {
             for (other, &low) in self.machine.classes.iter().enumerate() {
-                if high > low && caps[one] < UNCAPPED && caps[other] > FLOOR {
+                let floor = self.machine.floor(low);
+                if high > low && caps[one] < UNCAPPED && caps[other] > floor {
                     self.disorder = Some((self.now_ns, one, other));
                 }
             }
@@ -349,7 +394,12 @@ impl Plant {
             && self.asleep.iter().all(|asleep| !asleep)
     }
 
-    /// What the policy says of itself.
+    /// What it draws instead of its budget, if that is out of reach.
+    pub(crate) fn unreachable_uw(&self) -> Option<u64> {
+        self.policy.unreachable().map(|unreachable| unreachable.reached)
+    }
+
+    /// What it says of its state.
     pub(crate) fn state(&self) -> String {
         let view = self.policy.view();
         view.into_iter().find(|(name, _)| *name == "state").map_or(String::new(), |(_, state)| state)
