@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
-use pilotlight_plant::{CoreId, Goals, Policy, Unsupported, View};
+use pilotlight_plant::{CoreId, Goals, Policy, Unreachable, Unsupported, View};
 use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, RuntimeStats, Sender};
 
 use crate::acks::Acks;
@@ -477,6 +477,12 @@ impl Server {
     #[must_use]
     pub fn policy(&self) -> Option<(&'static str, View)> {
         self.runtime.view()
+    }
+
+    /// The goal that the policy in charge does not reach, if there is one.
+    #[must_use]
+    pub fn unreachable(&self) -> Option<Unreachable> {
+        self.runtime.unreachable()
     }
 
     /// From now on I/O threads look at what is in progress when they are moved: for tests, as it takes time.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use pilotlight_plant::{Goals, Policy, Unsupported, View};
+use pilotlight_plant::{Goals, Policy, Unreachable, Unsupported, View};
 use pilotlight_power::Roots;
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
@@ -43,6 +43,10 @@ pub(super) trait Running: Sync {
     fn power(&self) -> Option<PowerReport>;
     /// What the policy sees.
     fn view(&self) -> View;
+    /// The goal that the policy does not reach.
+    fn unreachable(&self) -> Option<Unreachable> {
+        None
+    }
     /// Stops accepting, finishes what is in flight within a time, flushes.
     fn stop(self: Box<Self>, within: Duration) -> Result<(), DrainError>;
 }
@@ -119,6 +123,10 @@ impl Running for Served {
 
     fn view(&self) -> View {
         self.server.policy().map(|(_, view)| view).unwrap_or_default()
+    }
+
+    fn unreachable(&self) -> Option<Unreachable> {
+        self.server.unreachable()
     }
 
     fn stop(self: Box<Self>, within: Duration) -> Result<(), DrainError> {

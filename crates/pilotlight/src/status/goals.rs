@@ -15,7 +15,10 @@ pub(crate) fn goals(goals: &GoalsReport, policy: &str) -> String {
         let Some(value) = value else { continue };
         let unused = goals.unused.iter().any(|unused| unused == name);
         let unused = if unused { format!("; policy {policy} does not use it") } else { String::new() };
-        line(&mut out, name, &format!("{value}{unused}"));
+        let floor = goals.floor_uw.filter(|_| name == "budget").map_or(String::new(), |uw| {
+            format!("; unreachable: {:.1} W with everything at its lowest", uw as f64 / 1e6)
+        });
+        line(&mut out, name, &format!("{value}{unused}{floor}"));
     }
     out
 }
@@ -34,4 +37,18 @@ pub(crate) fn power(power: &PowerReport) -> String {
         }
     };
     power.readings.iter().map(reading).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_out_of_reach_names_the_floor() {
+        let budget = GoalsReport { budget_uw: Some(300_000_000), ..GoalsReport::default() };
+        assert!(!goals(&budget, "pass").contains("unreachable"));
+        let unreachable = GoalsReport { floor_uw: Some(312_340_000), ..budget };
+        let text = goals(&unreachable, "pass");
+        assert!(text.contains("unreachable: 312.3 W with everything at its lowest"), "{text}");
+    }
 }

@@ -1,6 +1,6 @@
 //! From two looks at a server's counters to a report: differences, rates, percentages.
 
-use pilotlight_plant::{CoreState, Goal, Goals, Topology, View};
+use pilotlight_plant::{CoreState, Goal, Goals, Topology, Unreachable, View};
 use pilotlight_reactor::cells::SLEEPS;
 use pilotlight_reactor::{HistogramSnapshot, IoThreadStats, ReactorStats, RuntimeStats, SleepStats};
 use pilotlight_target::{NamespaceFailures, ServerStats, TargetThreadStats};
@@ -93,13 +93,15 @@ pub(crate) fn policy(choice: &PolicyChoice, view: View) -> PolicyReport {
 }
 
 /// What is asked of the policy, and what of that it does not use.
-pub(crate) fn goals(operation: &Operation) -> GoalsReport {
+pub(crate) fn goals(operation: &Operation, unreachable: Option<Unreachable>) -> GoalsReport {
     let Goals { budget_uw, tolerance_ppm, .. } = operation.goals;
     let policy = operation.policy.build().ok();
     let is_unused = |goal| !policy.as_ref().is_some_and(|policy| policy.uses(goal));
     let set = [("budget", Goal::Budget, budget_uw.is_some()), ("tolerance", Goal::Tolerance, tolerance_ppm.is_some())];
     let unused = set.into_iter().filter(|&(_, goal, is_set)| is_set && is_unused(goal));
-    GoalsReport { budget_uw, tolerance_ppm, unused: unused.map(|(name, ..)| name.to_owned()).collect() }
+    let unused = unused.map(|(name, ..)| name.to_owned()).collect();
+    let floor = unreachable.filter(|unreachable| unreachable.goal == Goal::Budget);
+    GoalsReport { budget_uw, tolerance_ppm, unused, floor_uw: floor.map(|floor| floor.reached) }
 }
 
 fn io(window: &Window, before: &ServerStats, now: &ServerStats) -> IoReport {

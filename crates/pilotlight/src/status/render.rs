@@ -338,6 +338,7 @@ mod tests {
                 budget_uw: Some(300_000_000),
                 tolerance_ppm: Some(200_000),
                 unused: vec!["tolerance".to_owned()],
+                floor_uw: None,
             },
             power: Some(PowerReport {
                 sensor: "modelled".to_owned(),

@@ -73,6 +73,9 @@ pub(crate) struct GoalsReport {
     pub(crate) tolerance_ppm: Option<u32>,
     /// Those of the above that the policy does not use, by name.
     pub(crate) unused: Vec<String>,
+    /// Where the budget is unreachable: power with everything at its lowest.
+    #[serde(default)]
+    pub(crate) floor_uw: Option<u64>,
 }
 
 /// What goals are in force after they were set.

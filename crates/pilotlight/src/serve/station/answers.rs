@@ -46,9 +46,9 @@ impl Station {
         let uptime_ns = self.started.elapsed().as_nanos() as u64;
         let stats: ServerStats = self.server.stats();
         // after the counters: asking wakes the main core, and that is not to be seen
-        let (operation, view) = {
+        let (operation, view, unreachable) = {
             let state = self.state();
-            (state.operation.clone(), self.server.view())
+            (state.operation.clone(), self.server.view(), self.server.unreachable())
         };
         let facts = ServerFacts {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -61,7 +61,8 @@ impl Station {
         let policy = measure::policy(&operation.policy, view);
         let now = Look { uptime_ns, stats };
         let report = measure::report(session, &now, facts, policy, &operation.reactors);
-        let report = Report { goals: measure::goals(&operation), power: self.server.power(), ..report };
+        let goals = measure::goals(&operation, unreachable);
+        let report = Report { goals, power: self.server.power(), ..report };
         *session = now;
         report
     }
@@ -94,7 +95,7 @@ impl Station {
         info!("goals, set over the control socket: budget {budget}, tolerance {tolerance}");
         state.operation.goals = goals;
         let policy = state.operation.policy.name.clone();
-        Ok(GoalsAnswer { policy, goals: measure::goals(&state.operation), power: self.server.power() })
+        Ok(GoalsAnswer { policy, goals: measure::goals(&state.operation, None), power: self.server.power() })
     }
 }
 
