@@ -9,6 +9,7 @@ pub mod admission;
 pub mod association;
 pub mod backend;
 pub mod buffer;
+pub mod caps;
 pub mod command;
 pub mod config;
 pub mod controller;
@@ -39,5 +40,6 @@ pub mod wait;
 pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 pub use pilotlight_reactor::HistogramSnapshot;
 pub use server::{
-    DrainError, Leftover, NamespaceFailures, Server, ServerError, ServerStats, StartError, TargetThreadStats,
+    CapStats, Capped, DrainError, Leftover, NamespaceFailures, Server, ServerError, ServerStats, StartError,
+    TargetThreadStats,
 };

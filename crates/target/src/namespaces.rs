@@ -10,6 +10,7 @@ use std::sync::Arc;
 use pilotlight_reactor::Completions;
 
 use crate::backend::{Bell, Channel, Completion, Geometry};
+use crate::caps::Limit;
 use crate::failures::Failures;
 use crate::lease::Leased;
 use crate::listing::NamespaceList;
@@ -169,10 +170,20 @@ impl Namespaces {
     /// Where failed commands of the namespace at `index` are counted; `None` once it has been removed.
     #[must_use]
     pub fn failures(&self, index: u32) -> Option<&Failures> {
+        self.info(index).map(|info| &info.failures)
+    }
+
+    /// The bandwidth cap of the namespace at `index`; `None` once it has been removed.
+    #[must_use]
+    pub fn limit(&self, index: u32) -> Option<&Arc<Limit>> {
+        self.info(index).map(|info| &info.limit)
+    }
+
+    fn info(&self, index: u32) -> Option<&NamespaceInfo> {
         let entry = self.entries.get(index as usize).filter(|entry| !entry.removed)?;
         let listed = self.listed(entry.subsystem);
         let at = listed.binary_search_by_key(&entry.nsid, |(nsid, _)| *nsid).ok()?;
-        Some(&listed[at].1.failures)
+        Some(&listed[at].1)
     }
 
     /// Adds a namespace.

@@ -1,6 +1,7 @@
 //! A running target: its start, what its I/O threads share, changes while it runs, and its end.
 
 mod assemble;
+mod caps;
 mod changes;
 mod error;
 mod failure_log;
@@ -20,6 +21,7 @@ use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, RuntimeStats, Sender};
 use crate::acks::Acks;
 use crate::association::Association;
 use crate::backend::{Backend, MemoryBudget, OpenError};
+use crate::caps::{CapKnobs, Caps};
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
 use crate::discovery::DiscoveryLog;
@@ -35,6 +37,7 @@ use crate::stats::{Counters, Totals};
 use crate::subsystem::{NamespaceInfo, Subsystem};
 pub(crate) use assemble::{Assembled, announce};
 use assemble::{discovery_log, open_all};
+pub use caps::{CapStats, Capped};
 pub use changes::Changes;
 pub use error::{DrainError, Leftover, ServerError, StartError};
 use failure_log::{FailureBell, FailureLog};
@@ -82,6 +85,8 @@ pub struct Shared {
     pub queue_memory: MemoryBudget,
     /// Says that a command has failed.
     pub failure_bell: FailureBell,
+    /// Bandwidth caps.
+    pub caps: Caps,
     config: ServerConfig,
     /// The subsystems, which stay as long as the server runs.
     identities: Vec<Arc<Subsystem>>,
@@ -131,11 +136,12 @@ impl Shared {
             icreq_timeout_ns: config.limits.icreq_timeout.as_nanos() as u64,
             connect_timeout_ns: CONNECT_TIMEOUT_NS,
         };
-        Ok(Self {
+        let shared = Self {
             limits,
             register: Register::default(),
             utilization: UtilizationRequests::new(),
             failure_bell: FailureBell::default(),
+            caps: Caps::default(),
             identities: subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect(),
             discovery,
             state: Mutex::new(State { subsystems }),
@@ -147,7 +153,9 @@ impl Shared {
             looks_at_moves: AtomicBool::new(false),
             started: Instant::now(),
             config,
-        })
+        };
+        shared.namespace_limits().iter().for_each(|(_, limit)| shared.add_limit(limit));
+        Ok(shared)
     }
 
     /// What I/O threads share that no server has started.
@@ -307,6 +315,7 @@ impl Shared {
             id,
             totals: counters.totals(),
             latency: counters.latency.snapshot(),
+            cap_waits: counters.cap_waits.snapshot(),
             moves: counters.moves.snapshot(),
         };
         (0..).zip(&self.counters).map(one).collect()
@@ -338,6 +347,8 @@ pub struct TargetThreadStats {
     /// How long reads and writes stayed in the target, in nanoseconds: from the poll that read the command to the end of
     /// the one in which the socket took the last byte of its answer.
     pub latency: HistogramSnapshot,
+    /// How long commands waited for a bandwidth cap, in nanoseconds; not part of `latency`.
+    pub cap_waits: HistogramSnapshot,
     /// Its moves from reactor to reactor.
     pub moves: Moves,
 }
@@ -357,6 +368,8 @@ pub struct ServerStats {
     pub power_states: Vec<(u16, u8)>,
     /// Namespaces on which commands have failed.
     pub failures: Vec<NamespaceFailures>,
+    /// Namespaces and hosts that are capped, or were.
+    pub caps: Vec<CapStats>,
 }
 
 /// Failed commands of a namespace.
@@ -410,9 +423,13 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::start`].
-    #[expect(clippy::needless_pass_by_value, reason = "options are written for this one call")]
-    pub fn start_with(config: ServerConfig, options: RuntimeOptions, opener: Box<Opener>) -> Result<Self, StartError> {
+    pub fn start_with(
+        config: ServerConfig,
+        mut options: RuntimeOptions,
+        opener: Box<Opener>,
+    ) -> Result<Self, StartError> {
         let Assembled { listeners, addresses, shared, inboxes, threads } = Assembled::new(config, &opener)?;
+        options.knobs = Some(Arc::new(CapKnobs::new(options.knobs.take(), Arc::clone(&shared))));
         let runtime = Runtime::start(&options)?;
         for (id, thread) in threads.into_iter().enumerate() {
             runtime.adopt(CoreId((id % options.cores.len()) as u16), Box::new(thread));
@@ -450,6 +467,7 @@ impl Server {
             associations: self.shared.register.len(),
             power_states: self.shared.register.power_states(),
             failures: self.failures(),
+            caps: self.cap_stats(),
         }
     }
 
@@ -507,7 +525,9 @@ impl Server {
     /// backend that cannot be opened is tried once more when the storage of namespaces removed before is closed: that may
     /// be what it needs, and is waited for, up to ten seconds.
     pub fn add_namespace(&self, nqn: &str, config: &NamespaceConfig) -> Result<(), ServerError> {
-        self.changes.add(nqn, config)
+        self.changes.add(nqn, config)?;
+        self.runtime.plant_changed();
+        Ok(())
     }
 
     /// Removes a namespace; hosts are told once it is gone from every I/O thread. Requests in progress are finished.
@@ -515,7 +535,9 @@ impl Server {
     /// # Errors
     /// If there is no such subsystem or namespace.
     pub fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), ServerError> {
-        self.changes.remove(nqn, nsid)
+        self.changes.remove(nqn, nsid)?;
+        self.runtime.plant_changed();
+        Ok(())
     }
 
     /// Gives namespace `from` (NQN and NSID) another NSID, in its own or another subsystem `to`, without closing its
@@ -526,7 +548,9 @@ impl Server {
     /// If there is no such subsystem or namespace, the new NSID is in use, `config` has another block size, or the system
     /// lacks what more channels to the storage need. Nothing has changed then.
     pub fn move_namespace(&self, from: (&str, u32), to: &str, config: &NamespaceConfig) -> Result<(), ServerError> {
-        self.changes.move_to(from, to, config)
+        self.changes.move_to(from, to, config)?;
+        self.runtime.plant_changed();
+        Ok(())
     }
 
     /// Changes a namespace's size to `blocks`, or for `None` to what its medium has become. Hosts are told if it differs,

@@ -17,6 +17,8 @@ pub struct Counters {
     /// Of reads and writes on I/O queues: from the poll that read the command to the end of the one in which the socket took
     /// the last byte of its answer.
     pub latency: Histogram,
+    /// How long commands waited for a bandwidth cap; not part of their latency.
+    pub cap_waits: Histogram,
     /// Moves to other reactors.
     pub moves: MoveCounters,
 }

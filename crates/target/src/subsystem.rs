@@ -4,9 +4,12 @@
 //! serial number from the NQN, NGUID and UUID from NQN and NSID, unless the configuration names them. The same
 //! configuration gives the same identity after every restart.
 
+use std::sync::Arc;
+
 use uuid::Uuid;
 
 use crate::backend::Geometry;
+use crate::caps::Limit;
 use crate::config::{MAX_SERIAL, NamespaceConfig, SubsystemConfig};
 use crate::failures::Failures;
 use crate::listing::AllocatedBytes;
@@ -66,6 +69,8 @@ pub struct NamespaceInfo {
     pub allocated_bytes: AllocatedBytes,
     /// Commands that failed.
     pub failures: Failures,
+    /// Its bandwidth cap.
+    pub limit: Arc<Limit>,
 }
 
 impl NamespaceInfo {
@@ -79,6 +84,7 @@ impl NamespaceInfo {
             nguid: named(&format!("{name} nguid")).into_bytes(),
             allocated_bytes: AllocatedBytes::new(None),
             failures: Failures::default(),
+            limit: Arc::default(),
         }
     }
 }

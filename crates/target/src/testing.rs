@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 
 use crate::backend::Backend;
+use crate::caps::{Limit, LimitStats, Setter};
 use crate::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::departures::Clock;
 use crate::message::{Message, Outbox};
@@ -259,6 +260,33 @@ impl Bench {
     #[must_use]
     pub fn barrier_looks(&self) -> u64 {
         self.thread.barrier_looks()
+    }
+
+    /// Caps the namespace at so many bytes a second; `None` for no cap.
+    pub fn set_cap(&self, bytes_per_s: Option<u64>) {
+        self.shared.caps.set(&self.limit(), Setter::Operator, bytes_per_s, self.now_ns);
+    }
+
+    /// Caps the host named `nqn` over all namespaces; `None` for no cap.
+    pub fn set_host_cap(&self, nqn: &str, bytes_per_s: Option<u64>) {
+        self.shared.caps.set(&self.shared.host_limit(nqn), Setter::Operator, bytes_per_s, self.now_ns);
+    }
+
+    /// What the namespace's cap has done.
+    #[must_use]
+    pub fn cap(&self) -> LimitStats {
+        self.limit().stats()
+    }
+
+    /// How long commands have waited for caps.
+    #[must_use]
+    pub fn cap_waits(&self) -> HistogramSnapshot {
+        self.shared.counters(0).cap_waits.snapshot()
+    }
+
+    fn limit(&self) -> Arc<Limit> {
+        let namespaces = self.shared.namespace_limits();
+        namespaces.into_iter().next().map(|(_, limit)| limit).unwrap_or_default()
     }
 
     /// Bytes charged for queues, and hosts that the register knows.

@@ -21,6 +21,7 @@ use rustix::event::epoll;
 use crate::association::HostKey;
 use crate::backend::Completion;
 use crate::buffer::BufferPool;
+use crate::caps::CapsHere;
 use crate::departures::{Clock, Departures};
 use crate::listing::NamespaceList;
 use crate::memory::Memory;
@@ -118,6 +119,7 @@ impl TargetThread {
                 out: parts.out,
                 memory: Memory::new(BufferPool::new(parts.pool_bytes)?),
                 namespaces: Namespaces::new()?,
+                caps: CapsHere::default(),
                 counters: parts.counters,
                 departures: Departures::new(parts.clock),
                 shared: parts.shared,
@@ -269,7 +271,12 @@ impl TargetThread {
         match change {
             NamespaceChange::Added(geometry, leased) => namespaces.add(subsystem, nsid, geometry, leased),
             NamespaceChange::Resized(geometry) => namespaces.resize(subsystem, nsid, geometry),
-            NamespaceChange::Removed => namespaces.remove(subsystem, nsid),
+            NamespaceChange::Removed => {
+                if let Some(index) = namespaces.index_of(subsystem, nsid) {
+                    self.resources.caps.remove(index);
+                }
+                namespaces.remove(subsystem, nsid);
+            }
         }
     }
 

@@ -20,6 +20,7 @@ use zerocopy::little_endian::U16;
 use super::admin::AdminQueue;
 use super::refusal::hostnqn_from_field;
 use super::slots::Slots;
+use super::throttle::Throttled;
 use super::{Cx, InCapsule, Phase, Queue, QueuePair, Role, Transport};
 use crate::admission::Admission;
 use crate::association::{Association, HostKey};
@@ -67,7 +68,7 @@ impl Connecting {
 
 /// Bytes that [`QueuePair::connected`] sets aside for a queue of `size` entries above a transport `T`.
 fn queue_bytes<T: Transport>(size: u16) -> usize {
-    let lists = 2 * Slots::count(size) * size_of::<u16>();
+    let lists = 3 * Slots::count(size) * size_of::<u16>();
     Slots::bytes(size) + lists + T::bytes(size, Slots::count(size))
 }
 
@@ -250,6 +251,7 @@ impl<T: Transport> QueuePair<T> {
             slots: Slots::new(size),
             ready: VecDeque::with_capacity(Slots::count(size)),
             waiting: VecDeque::with_capacity(Slots::count(size)),
+            throttled: Throttled::new(Slots::count(size), self.host_bucket(cx)),
             sqhd: 1 % size,
             flow_control,
             share: Share::default(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pilotlight_nvme::Status;
 
+use crate::caps::CapsHere;
 use crate::departures::Departures;
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Outbox};
@@ -21,6 +22,8 @@ pub struct Cx<'a> {
     pub memory: &'a mut Memory,
     /// The I/O thread's namespaces.
     pub namespaces: &'a mut Namespaces,
+    /// What the I/O thread holds of bandwidth caps.
+    pub caps: &'a mut CapsHere,
     /// Messages to other I/O threads.
     pub out: &'a mut Outbox,
     /// What the I/O thread counts.

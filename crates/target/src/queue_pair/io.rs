@@ -12,7 +12,7 @@ use pilotlight_nvme::fabrics::fctype;
 use pilotlight_nvme::{Cqe, Sqe, Status};
 use zerocopy::little_endian::U16;
 
-use super::slots::{NoSlot, Slot, State};
+use super::slots::{Charged, NoSlot, Slot, State};
 use super::transport::{Data, InCapsule};
 use super::{Cx, Phase, Queue, QueuePair, Role, Transport};
 use crate::command::{Direction, Place, Plan, Work, check_sgl, decode_io};
@@ -85,6 +85,7 @@ impl<T: Transport> QueuePair<T> {
         slot.missing = false;
         slot.expected = false;
         slot.work = Work::None;
+        slot.charged = Charged::NOTHING;
         slot.arrived_ns = cx.now_ns;
         match checked {
             Err(status) => slot.fail(status),
@@ -93,6 +94,12 @@ impl<T: Transport> QueuePair<T> {
                 slot.work = plan.work;
                 slot.len = plan.len;
                 slot.missing = plan.direction == Direction::FromHost && plan.len > 0 && place != Place::InCapsule;
+                if cx.shared.caps.are_set() && self.is_throttled(index, cx) {
+                    if place == Place::InCapsule {
+                        self.keep_data(index, capsule.bytes, cx);
+                    }
+                    return;
+                }
                 if place == Place::InCapsule {
                     if self.write_now(index, capsule.bytes, cx) {
                         return;
@@ -129,14 +136,8 @@ impl<T: Transport> QueuePair<T> {
     }
 
     pub(super) fn make_wait(&mut self, index: u16, first: bool) {
-        let Some(queue) = &mut self.queue else { return };
-        let slot = queue.slots.get(index);
-        slot.state = State::Waiting;
-        let list = if needs_room(slot) { &mut queue.waiting } else { &mut queue.ready };
-        if first {
-            list.push_front(index);
-        } else {
-            list.push_back(index);
+        if let Some(queue) = &mut self.queue {
+            queue.make_wait(index, first);
         }
     }
 
@@ -234,6 +235,7 @@ impl<T: Transport> QueuePair<T> {
         command.missing = false;
         if !intact {
             command.fail(Status::TRANSIENT_TRANSPORT);
+            self.give_up_charge(slot, cx);
         }
         self.drive(slot, cx);
     }
@@ -248,7 +250,7 @@ impl<T: Transport> QueuePair<T> {
         let Some(queue) = &mut self.queue else { return false };
         let Some(index) = queue.slots.find(cid) else { return false };
         let slot = queue.slots.get(index);
-        if !matches!(slot.state, State::Waiting | State::Receiving | State::Parked)
+        if !matches!(slot.state, State::Waiting | State::Throttled | State::Receiving | State::Parked)
             || matches!(slot.work, Work::AwaitAbort)
         {
             return false;
@@ -256,8 +258,24 @@ impl<T: Transport> QueuePair<T> {
         slot.fail(Status::ABORT_REQUESTED);
         queue.ready.retain(|&waiting| waiting != index);
         queue.waiting.retain(|&waiting| waiting != index);
+        self.give_up_charge(index, cx);
         self.complete(index, 0, cx);
         true
+    }
+}
+
+impl Queue {
+    /// Puts the command in `index` into the list that it belongs to.
+    #[inline]
+    pub(super) fn make_wait(&mut self, index: u16, first: bool) {
+        let slot = self.slots.get(index);
+        slot.state = State::Waiting;
+        let list = if needs_room(slot) { &mut self.waiting } else { &mut self.ready };
+        if first {
+            list.push_front(index);
+        } else {
+            list.push_back(index);
+        }
     }
 }
 

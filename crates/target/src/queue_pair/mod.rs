@@ -15,6 +15,7 @@
 //! | `expect.rs` | which reads the backend is told of before they start |
 //! | `step.rs` | what a command does next |
 //! | `submit.rs` | requests to the backends, and what comes back |
+//! | `throttle.rs` | commands that wait for a bandwidth cap |
 //! | `slots.rs` | the commands in progress |
 //! | `admin.rs` | the admin queue: a controller and what belongs to it |
 //!
@@ -33,6 +34,7 @@ mod refusal;
 pub mod slots;
 mod step;
 mod submit;
+mod throttle;
 pub mod transport;
 
 #[cfg(test)]
@@ -57,6 +59,7 @@ use connect::Connecting;
 pub use cx::Cx;
 use slots::{Slot, Slots, State};
 pub use submit::connection_of;
+use throttle::Throttled;
 pub use transport::{InCapsule, Transport};
 
 /// How long a connection lingers after its last answer, so that the host can read it, in nanoseconds.
@@ -105,6 +108,8 @@ struct Queue {
     ready: VecDeque<u16>,
     /// Commands that wait for a buffer, or for answers to leave, oldest first.
     waiting: VecDeque<u16>,
+    /// Commands that wait for a bandwidth cap, oldest first.
+    throttled: Throttled,
     /// Submission queue head.
     sqhd: u16,
     /// Whether the host wants to know it.
@@ -222,7 +227,7 @@ impl<T: Transport> QueuePair<T> {
             return None;
         };
         let (size, in_use) = (usize::from(queue.size), queue.slots.in_use());
-        let waiting = queue.waiting.len() + queue.ready.len();
+        let waiting = queue.waiting.len() + queue.ready.len() + queue.throttled.len();
         assert!(in_use + answers <= size + 1, "{in_use} commands and {answers} answers in a queue of {size}");
         assert!(waiting <= Slots::count(queue.size), "{waiting} commands wait in a queue of {size}");
         Some((queue.share.held(), size))
@@ -357,10 +362,13 @@ impl<T: Transport> QueuePair<T> {
         let Some(queue) = &mut self.queue else { return };
         queue.ready.clear();
         queue.waiting.clear();
+        self.give_up_throttled(cx);
+        let Some(queue) = &mut self.queue else { return };
         let given_up = |slot: &Slot| !matches!(slot.state, State::Free | State::Device);
         let ended: Vec<u16> =
             queue.slots.iter_mut().filter(|(_, slot)| given_up(slot)).map(|(index, _)| index).collect();
         for index in ended {
+            self.give_up_charge(index, cx);
             self.end_slot(index, cx);
         }
         self.note_undrained(cx);

@@ -21,12 +21,28 @@ pub enum State {
     Free,
     /// Waits for a buffer, for room to send, or for the backend.
     Waiting,
+    /// Waits for a bandwidth cap.
+    Throttled,
     /// Waits for data that the transport fetches.
     Receiving,
     /// The backend works on it.
     Device,
     /// Parked until something else happens (Async Event Request, Abort of another queue's command).
     Parked,
+}
+
+/// The limits whose budgets a command has taken its bytes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charged {
+    /// Its host's.
+    pub host: bool,
+    /// Its namespace's.
+    pub namespace: bool,
+}
+
+impl Charged {
+    /// None.
+    pub const NOTHING: Self = Self { host: false, namespace: false };
 }
 
 /// One command.
@@ -56,7 +72,11 @@ pub struct Slot {
     pub missing: bool,
     /// The backend has been told that this read starts soon.
     pub expected: bool,
-    /// When it came, in nanoseconds.
+    /// What it has been charged to.
+    pub charged: Charged,
+    /// While it is throttled: whether by its host's cap, not by its namespace's.
+    pub held_by_host: bool,
+    /// When it came, in nanoseconds; of a throttled command, when it was admitted.
     pub arrived_ns: u64,
     /// When it took the buffer that its data is fetched into, in nanoseconds.
     pub fetching_ns: u64,
@@ -77,6 +97,8 @@ impl Slot {
             loan: None,
             missing: false,
             expected: false,
+            charged: Charged::NOTHING,
+            held_by_host: false,
             arrived_ns: 0,
             fetching_ns: 0,
         }

@@ -23,6 +23,7 @@ impl<T: Transport> QueuePair<T> {
             if let Some(buffer) = buffer {
                 cx.memory.give_back(&mut queue.share, buffer);
             }
+            self.give_up_charge(index, cx);
             return self.complete(index, 0, cx);
         };
         let request = Request { tag, op, lba: range.lba, blocks: range.blocks, buffer };

@@ -6,6 +6,7 @@ use super::transport::Data;
 use super::*;
 use crate::backend::{Backend, MemoryBackend, MemoryBudget};
 use crate::buffer::BufferPool;
+use crate::caps::CapsHere;
 use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::departures::{Clock, Departures};
 use crate::memory::Memory;
@@ -82,6 +83,7 @@ struct ThreadState {
     shared: Arc<Shared>,
     memory: Memory,
     namespaces: Namespaces,
+    caps: CapsHere,
     out: Outbox,
     inbox: Inbox<Message>,
     counters: Arc<Counters>,
@@ -121,7 +123,8 @@ impl ThreadState {
         let out = Outbox::new(Arc::from([inbox.sender()]));
         let memory = Memory::new(BufferPool::new(4 << 20).expect("memory"));
         let (counters, departures) = (shared.counters(0), Departures::new(Clock::Handed));
-        Self { shared, memory, namespaces, out, inbox, counters, departures }
+        let caps = CapsHere::default();
+        Self { shared, memory, namespaces, caps, out, inbox, counters, departures }
     }
 
     fn cx(&mut self, me: ConnAddr) -> Cx<'_> {
@@ -130,6 +133,7 @@ impl ThreadState {
             me,
             memory: &mut self.memory,
             namespaces: &mut self.namespaces,
+            caps: &mut self.caps,
             out: &mut self.out,
             counters: &self.counters,
             departures: &mut self.departures,

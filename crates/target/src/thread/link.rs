@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
 
 use super::NO_WAIT;
+use crate::caps::CapsHere;
 use crate::departures::Departures;
 use crate::memory::Memory;
 use crate::message::{ConnAddr, Outbox};
@@ -43,6 +44,7 @@ pub(super) struct Resources {
     pub(super) out: Outbox,
     pub(super) memory: Memory,
     pub(super) namespaces: Namespaces,
+    pub(super) caps: CapsHere,
     pub(super) counters: Arc<Counters>,
     pub(super) departures: Departures,
     pub(super) shared: Arc<Shared>,
@@ -61,6 +63,7 @@ impl Resources {
             me,
             memory: &mut self.memory,
             namespaces: &mut self.namespaces,
+            caps: &mut self.caps,
             out: &mut self.out,
             counters: &self.counters,
             departures: &mut self.departures,

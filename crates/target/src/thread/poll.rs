@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use pilotlight_reactor::Polled;
 use rustix::event::epoll;
 
+use super::link::Resources;
 use super::wait::{BELL, DOORBELL};
 use super::{NO_WAIT, TargetThread};
 use crate::moves::here;
@@ -40,6 +41,7 @@ impl TargetThread {
         let (events, requests) = if sockets { self.poll_sockets(now_ns) } else { (false, 0) };
         busy |= events;
         busy |= self.poll_backends(now_ns);
+        busy |= self.resources.caps.has_throttled() && self.poll_throttled(now_ns);
         busy |= self.poll_waiting(now_ns);
         let due = self.tick(now_ns);
         assert!(self.resources.namespaces.loans().is_empty(), "what a poll borrows it gives back");
@@ -57,6 +59,7 @@ impl TargetThread {
     fn has_in_hand(&self) -> bool {
         self.in_progress > 0
             || !self.waiting.is_empty()
+            || self.resources.caps.has_throttled()
             || self.draining
             || !self.resources.out.is_empty()
             || self.resources.namespaces.needs_poll()
@@ -123,6 +126,24 @@ impl TargetThread {
         }
     }
 
+    /// Tries commands again that a bandwidth cap has held back, if it is time.
+    #[cold]
+    fn poll_throttled(&mut self, now_ns: u64) -> bool {
+        let Resources { caps, shared, .. } = &mut self.resources;
+        let Some(due) = caps.take_due(&shared.caps, now_ns) else { return false };
+        let mut admitted = false;
+        for &index in &due {
+            let Some(link) = self.links[index as usize].as_mut() else { continue };
+            let address = link.address;
+            if link.conn.pair.run_throttled(&mut self.resources.cx(now_ns, address)) {
+                self.dirty(index);
+                admitted = true;
+            }
+        }
+        self.resources.caps.return_list(due);
+        admitted
+    }
+
     fn poll_waiting(&mut self, now_ns: u64) -> bool {
         if self.waiting.is_empty() {
             return false;
@@ -148,6 +169,7 @@ impl TargetThread {
             return false;
         }
         self.next_tick_ns = now_ns + TICK_NS;
+        self.resources.caps.empty_idle(now_ns);
         let mut due = false;
         for index in 0..self.deadlines.len() {
             if self.deadlines[index] > now_ns {

@@ -1,0 +1,87 @@
+//! The caps as one I/O thread sees them: its buckets of namespaces, and its connections with throttled commands.
+
+use std::sync::Arc;
+
+use super::{Bucket, Caps, Limit, RETRY_NS};
+
+/// See the head of the file.
+#[derive(Debug, Default)]
+pub struct CapsHere {
+    /// By index of the namespace; filled when a command meets a cap.
+    buckets: Vec<Option<Bucket>>,
+    /// Connections with throttled commands.
+    throttled: Vec<u32>,
+    /// When those are to be tried again, in nanoseconds.
+    due_ns: u64,
+    /// [`Caps::changes`] when they were last tried.
+    changes: u64,
+}
+
+impl CapsHere {
+    /// The bucket of the namespace at `index`, whose limit is `limit`.
+    pub fn bucket(&mut self, index: u32, limit: &Arc<Limit>) -> &mut Bucket {
+        let index = index as usize;
+        if self.buckets.len() <= index {
+            self.buckets.resize_with(index + 1, || None);
+        }
+        self.buckets[index].get_or_insert_with(|| Bucket::new(Arc::clone(limit)))
+    }
+
+    /// The bucket of the namespace at `index`, if it has one.
+    pub fn known_bucket(&mut self, index: u32) -> Option<&mut Bucket> {
+        self.buckets.get_mut(index as usize)?.as_mut()
+    }
+
+    /// The namespace at `index` is gone.
+    pub fn remove(&mut self, index: u32) {
+        if let Some(bucket) = self.buckets.get_mut(index as usize) {
+            *bucket = None;
+        }
+    }
+
+    /// Notes a connection with throttled commands.
+    pub fn add_throttled(&mut self, connection: u32) {
+        self.throttled.push(connection);
+    }
+
+    /// A command that is throttled at `now_ns` is to be tried again at `until_ns`.
+    pub fn note_due(&mut self, until_ns: u64, now_ns: u64) {
+        let until_ns = until_ns.min(now_ns + RETRY_NS);
+        let is_stale = self.throttled.is_empty() && self.due_ns <= now_ns;
+        self.due_ns = if is_stale { until_ns } else { self.due_ns.min(until_ns) };
+    }
+
+    /// Whether connections have throttled commands.
+    #[must_use]
+    pub fn has_throttled(&self) -> bool {
+        !self.throttled.is_empty()
+    }
+
+    /// When throttled commands are to be tried again, in nanoseconds; `u64::MAX` if there are none.
+    #[must_use]
+    pub fn due_ns(&self) -> u64 {
+        if self.throttled.is_empty() { u64::MAX } else { self.due_ns }
+    }
+
+    /// Takes the connections whose throttled commands are to be tried now; those that keep any note themselves again.
+    pub fn take_due(&mut self, caps: &Caps, now_ns: u64) -> Option<Vec<u32>> {
+        let changes = caps.changes();
+        if now_ns < self.due_ns && changes == self.changes {
+            return None;
+        }
+        (self.due_ns, self.changes) = (now_ns + RETRY_NS, changes);
+        Some(std::mem::take(&mut self.throttled))
+    }
+
+    /// Takes back the room of a list that [`CapsHere::take_due`] has given.
+    pub fn return_list(&mut self, mut list: Vec<u32>) {
+        list.clear();
+        list.append(&mut self.throttled);
+        self.throttled = list;
+    }
+
+    /// Gives back to the budgets what has not been used for a while.
+    pub fn empty_idle(&mut self, now_ns: u64) {
+        self.buckets.iter_mut().flatten().for_each(|bucket| bucket.empty_if_idle(now_ns));
+    }
+}

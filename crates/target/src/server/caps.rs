@@ -1,0 +1,98 @@
+//! The bandwidth caps of a running server: set by the operator, reported to people, and told to policies.
+
+use std::sync::Arc;
+
+use pilotlight_reactor::clock;
+
+use super::{Server, ServerError, Shared, no_namespace};
+use crate::caps::{Limit, LimitStats, Setter};
+
+/// What can be capped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Capped {
+    /// A namespace.
+    Namespace {
+        /// Its subsystem.
+        nqn: String,
+        /// Its number.
+        nsid: u32,
+    },
+    /// A host, over all namespaces.
+    Host {
+        /// Its NQN.
+        nqn: String,
+    },
+}
+
+/// A namespace or a host that is capped, or was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapStats {
+    /// Which.
+    pub of: Capped,
+    /// Its caps, and what they have done.
+    pub stats: LimitStats,
+}
+
+impl Shared {
+    /// The limit of a host. Takes a lock: for Connect.
+    pub(crate) fn host_limit(&self, nqn: &str) -> Arc<Limit> {
+        self.caps.host(nqn)
+    }
+
+    /// Makes the limit of a namespace known to policies.
+    pub(super) fn add_limit(&self, limit: &Arc<Limit>) {
+        self.caps.add_namespace(limit, self.counters.len() as u32);
+    }
+
+    /// The namespace of this limit is gone.
+    pub(super) fn remove_limit(&self, limit: &Limit) {
+        self.caps.remove_namespace(limit, clock::now_ns());
+    }
+
+    /// The limit of every namespace.
+    pub(crate) fn namespace_limits(&self) -> Vec<(Capped, Arc<Limit>)> {
+        let mut limits = Vec::new();
+        for entry in &self.state().subsystems {
+            let nqn = entry.subsystem.nqn();
+            let one = |(&nsid, namespace): (&u32, &super::Namespace)| {
+                (Capped::Namespace { nqn: nqn.to_owned(), nsid }, Arc::clone(&namespace.info.limit))
+            };
+            limits.extend(entry.namespaces.iter().map(one));
+        }
+        limits
+    }
+
+    fn cap_stats(&self) -> Vec<CapStats> {
+        let hosts = self.caps.hosts().into_iter().map(|(nqn, limit)| (Capped::Host { nqn }, limit));
+        let all = self.namespace_limits().into_iter().chain(hosts);
+        let all = all.map(|(of, limit)| CapStats { of, stats: limit.stats() });
+        all.filter(|cap| cap.stats != LimitStats::default()).collect()
+    }
+}
+
+impl Server {
+    /// Caps a namespace or a host at `bytes_per_s`, within [`crate::caps::CAPS`], from now on; `None`: the operator caps it no longer. A policy may cap it
+    /// lower. A host need not be connected; a namespace's cap ends with it.
+    ///
+    /// # Errors
+    /// If there is no such namespace.
+    pub fn set_cap(&self, of: &Capped, bytes_per_s: Option<u64>) -> Result<(), ServerError> {
+        let limit = match of {
+            Capped::Namespace { nqn, nsid } => {
+                let state = self.shared.state();
+                let subsystem = &state.subsystems[self.shared.index_of(nqn)?];
+                let namespace = subsystem.namespaces.get(nsid).ok_or_else(|| no_namespace(nqn, *nsid))?;
+                Arc::clone(&namespace.info.limit)
+            }
+            Capped::Host { nqn } => self.shared.host_limit(nqn),
+        };
+        self.shared.caps.set(&limit, Setter::Operator, bytes_per_s, clock::now_ns());
+        self.runtime.plant_changed(); // a policy is not to exceed it
+        Ok(())
+    }
+
+    /// Namespaces and hosts that are capped, or were.
+    pub(super) fn cap_stats(&self) -> Vec<CapStats> {
+        self.shared.cap_stats()
+    }
+}

@@ -1,0 +1,204 @@
+//! Bandwidth caps of a running server, over loopback: the cap holds by the bytes that were answered, the other host gets on, a
+//! policy's caps end with it, and changes of caps under verified load lose nothing.
+//!
+//! Nothing here depends on how fast the machine is: bytes are compared with the time that has passed.
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use pilotlight_host::ConnectOptions;
+use pilotlight_host::load::{LoadSpec, Report, run};
+use pilotlight_plant::{Command, Kind, KnobId, Next, Of, Policy, Start, Unsupported, Wants};
+use pilotlight_reactor::{Idle, RuntimeOptions};
+use pilotlight_target::backend::{BackendSpec, Random};
+use pilotlight_target::caps::CAPS;
+use pilotlight_target::{Capped, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+
+const NQN: &str = "nqn.2026-01.test:caps";
+const PATIENCE: Duration = Duration::from_secs(60);
+const LARGEST: u64 = 128 << 10;
+
+/// Two namespaces in memory, on two reactors that share CPUs.
+fn server() -> Server {
+    let backend = || BackendSpec::Memory(64 << 20);
+    let namespaces = [1, 2].map(|nsid| NamespaceConfig { nsid, backend: backend(), block_size: 4096, uuid: None });
+    let subsystem =
+        SubsystemConfig { nqn: NQN.into(), serial: None, allowed_hosts: Vec::new(), namespaces: namespaces.into() };
+    let config = ServerConfig {
+        listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],
+        subsystems: vec![subsystem],
+        io_threads: 2,
+        ..ServerConfig::default()
+    };
+    Server::start_on(config, RuntimeOptions::new(vec![None; 2], Idle::Yield)).expect("the server starts")
+}
+
+fn namespace(nsid: u32) -> Capped {
+    Capped::Namespace { nqn: NQN.into(), nsid }
+}
+
+fn host_nqn(host: u8) -> String {
+    format!("nqn.2026-01.test:host-{host}")
+}
+
+fn host(host: u8) -> Capped {
+    Capped::Host { nqn: host_nqn(host) }
+}
+
+/// A load of one host on the namespace of its number, until it is told to stop.
+fn load(server: &Server, host: u8, spec: LoadSpec, stop: &AtomicBool) -> Report {
+    let mut options = ConnectOptions::new(server.local_addrs()[0], NQN);
+    (options.hostnqn, options.hostid) = (host_nqn(host), [host; 16]);
+    options.timeout_ms = PATIENCE.as_millis() as u64;
+    let spec = LoadSpec {
+        nsid: u32::from(host),
+        jobs: 2,
+        yield_when_idle: true,
+        timeout_ms: PATIENCE.as_millis() as u64,
+        runtime_ns: Some(10 * PATIENCE.as_nanos() as u64),
+        ..spec
+    };
+    let report = run(&options, &spec, stop, &mut |_| {}).expect("the run ends well");
+    assert!(report.is_clean(), "{:?}", report.faults);
+    report
+}
+
+/// Bytes that were admitted under a cap.
+fn bytes(server: &Server, of: &Capped) -> u64 {
+    server.stats().caps.iter().find(|cap| cap.of == *of).map_or(0, |cap| cap.stats.bytes)
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "{what} did not come about within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_capped_host_stays_below_its_cap_and_another_is_not_held_up() {
+    const CAP: u64 = 20_000_000;
+    let server = server();
+    server.set_cap(&host(1), Some(CAP)).expect("a cap");
+    server.set_cap(&namespace(2), Some(*CAPS.end())).expect("a cap that counts, and holds nobody back");
+    let stop = AtomicBool::new(false);
+    let spec = || LoadSpec { depth: 16, block_bytes: 65_536, read_percent: 50, ..LoadSpec::default() };
+    std::thread::scope(|scope| {
+        let capped = scope.spawn(|| load(&server, 1, spec(), &stop));
+        let other = scope.spawn(|| load(&server, 2, spec(), &stop));
+        eventually("throttled commands", || server.stats().caps.iter().any(|cap| cap.stats.throttled > 0));
+        let (began, from) = (Instant::now(), [bytes(&server, &host(1)), bytes(&server, &namespace(2))]);
+        // until the capped host has had its bytes of a second and a half
+        eventually("progress of the capped host", || bytes(&server, &host(1)) - from[0] > CAP * 3 / 2);
+        let had = [bytes(&server, &host(1)) - from[0], bytes(&server, &namespace(2)) - from[1]];
+        let most = CAP as f64 * began.elapsed().as_secs_f64() * 1.02 + LARGEST as f64;
+        println!("capped host {} bytes, at most {most:.0}; the other {} bytes", had[0], had[1]);
+        assert!((had[0] as f64) <= most, "{} bytes, at most {most}", had[0]);
+        assert!(had[1] > 0, "the other host gets on");
+        stop.store(true, Relaxed);
+        server.set_cap(&host(1), None).expect("no cap");
+        assert!(capped.join().expect("no panic").total.ios > 0);
+        assert!(other.join().expect("no panic").total.ios > 0);
+    });
+    let stats = server.stats();
+    assert!(stats.caps.iter().all(|cap| cap.stats.throttled_now == 0), "{:?}", stats.caps);
+    let waits: u64 = stats.threads.iter().map(|thread| thread.cap_waits.count()).sum();
+    let throttled: u64 = stats.caps.iter().map(|cap| cap.stats.throttled).sum();
+    assert_eq!(waits, throttled);
+    server.stop(PATIENCE).expect("it stops");
+}
+
+/// Every kind of change under load that checks each block that it reads, and at the end all that it has written.
+#[test]
+fn ten_thousand_changes_of_caps_under_verified_load_lose_nothing() {
+    const CHANGES: u64 = 10_000;
+    let server = server();
+    let stop = AtomicBool::new(false);
+    let spec = || LoadSpec {
+        depth: 16,
+        block_bytes: 8192,
+        read_percent: 50,
+        trim_percent: 10,
+        verify: true,
+        flush_every: 64,
+        ..LoadSpec::default()
+    };
+    let ios: u64 = std::thread::scope(|scope| {
+        let loads = [1, 2].map(|host| {
+            let (server, stop) = (&server, &stop);
+            scope.spawn(move || load(server, host, spec(), stop))
+        });
+        eventually("load", || server.stats().totals.writes > 100);
+        let mut random = Random::new(16);
+        for change in 0..CHANGES {
+            let of = match random.below(4) {
+                at @ 0..2 => namespace(at as u32 + 1),
+                at => host(at as u8 - 1),
+            };
+            let cap = match random.below(4) {
+                0 => None,
+                1 => Some(*CAPS.end()),
+                _ => Some(5_000_000 + random.below(500_000_000)),
+            };
+            server.set_cap(&of, cap).expect("a cap");
+            if change % 100 == 0 {
+                let before = server.stats().totals;
+                eventually("progress", || server.stats().totals.reads > before.reads);
+            }
+        }
+        for of in [namespace(1), namespace(2), host(1), host(2)] {
+            server.set_cap(&of, None).expect("no cap");
+        }
+        stop.store(true, Relaxed);
+        loads.map(|load| load.join().expect("no panic").total.ios).iter().sum()
+    });
+    let stats = server.stats();
+    let throttled: u64 = stats.caps.iter().map(|cap| cap.stats.throttled).sum();
+    println!("{ios} I/Os verified, {throttled} of them throttled, over {CHANGES} changes");
+    assert!(throttled > 0 && stats.caps.iter().all(|cap| cap.stats.throttled_now == 0), "{:?}", stats.caps);
+    server.stop(PATIENCE).expect("it stops");
+}
+
+/// Caps namespace 0 as soon as it starts.
+struct Capping(Vec<(Of, Option<u64>)>);
+
+impl Policy for Capping {
+    fn name(&self) -> &'static str {
+        "capping"
+    }
+
+    fn wants(&self) -> Wants {
+        Wants::default()
+    }
+
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        for (of, value) in &self.0 {
+            let is_it = |(_, knob): &(KnobId, &pilotlight_plant::Knob)| knob.of == *of && knob.kind == Kind::BytesPerS;
+            let found = (0..).map(KnobId).zip(&start.capabilities.knobs).find(is_it);
+            if let (Some((knob, _)), Some(value)) = (found, *value) {
+                out.push(Command::Set { knob, value });
+            }
+        }
+        Ok(Next::NEVER)
+    }
+}
+
+#[test]
+fn a_policy_caps_a_namespace_and_its_cap_ends_with_it() {
+    let server = server();
+    server.set_cap(&namespace(1), Some(300_000_000)).expect("a cap");
+    let caps = |nsid: u32| {
+        let stats = server.stats().caps.into_iter().find(|cap| cap.of == namespace(nsid)).map(|cap| cap.stats);
+        stats.map(|stats| (stats.operator, stats.policy)).unwrap_or_default()
+    };
+    let policy = Capping(vec![(Of::Namespace(0), Some(50_000_000)), (Of::Namespace(1), Some(70_000_000))]);
+    server.set_policy(Box::new(policy)).expect("a policy");
+    eventually("the policy's caps", || caps(2) == (None, Some(70_000_000)));
+    assert_eq!(caps(1), (Some(300_000_000), Some(50_000_000)));
+    server.set_policy(Box::new(Capping(Vec::new()))).expect("another policy");
+    eventually("the end of the policy's caps", || caps(2) == (None, None));
+    assert_eq!(caps(1), (Some(300_000_000), None), "the operator's stays");
+    server.stop(PATIENCE).expect("it stops");
+}
