@@ -151,7 +151,7 @@ impl Limit {
     /// Takes what a command needs, if it is its turn.
     pub(super) fn take_in_turn(&self, bytes: u64, rate: u64, claim: Claim, now_ns: u64) -> Result<(), HeldBack> {
         let Some(turn) = self.turns.turn(claim, rate, now_ns) else {
-            self.turns.wait(claim, now_ns);
+            self.turns.wait(claim, rate, now_ns);
             return Err(HeldBack { until_ns: now_ns + TURN_NS });
         };
         self.take(bytes, rate, claim, now_ns)?;
@@ -161,7 +161,7 @@ impl Limit {
 
     fn take(&self, bytes: u64, rate: u64, claim: Claim, now_ns: u64) -> Result<(), HeldBack> {
         self.budget.take(bytes, rate, now_ns).map_err(|until_ns| {
-            self.turns.wait(claim, now_ns);
+            self.turns.wait(claim, rate, now_ns);
             HeldBack { until_ns }
         })
     }

@@ -2,13 +2,13 @@
 //!
 //! # The algorithm
 //! Start-time fair queuing, without an order of all commands. A *contender* is a host (64 are told apart) with a throttled
-//! command. It has the number of bytes that it has been served; a host that had nothing to wait for begins with as many as the
-//! contender that has been served least, so that it has saved nothing up. A host may go while it is no more than a few
-//! requests ahead of every other contender. Of the commands of one host the oldest is noted, and younger ones let it go
+//! command. It has the number of bytes that it has been served; a host that had nothing to wait for begins with about as many
+//! as the contender that has been served least, so that it has saved nothing up. A host may go while it is no more than a
+//! few requests ahead of every other contender. Of the commands of one host the oldest is noted, and younger ones let it go
 //! first.
 //!
 //! # The properties
-//! - Two hosts that contend all the time differ by [`ahead`] and one largest request at most.
+//! - Hosts that contend all the time are served equally, but for a few requests and [`ahead`].
 //! - A contender that does not come back for its turn (its I/O thread is held up, its connection is lost) stops nobody for
 //!   longer than [`LEASE_NS`].
 //! - Every word stands for itself, so that no ordering matters: a reader that sees some of them late lets somebody go who is
@@ -104,10 +104,16 @@ impl Turns {
         now_ns < self.until_ns.load(Relaxed)
     }
 
+    /// Bytes that a host begins with that had nothing to wait for: as many as the contender that has been served least, less
+    /// what it may be ahead, so that a host whose commands are all on the way for a moment loses nothing.
+    fn newcomer(&self, rate: u64) -> u64 {
+        self.progress.load(Relaxed).saturating_sub(ahead(rate))
+    }
+
     /// The claim's turn, if it is.
     pub(super) fn turn(&self, claim: Claim, rate: u64, now_ns: u64) -> Option<Turn> {
         let own = claim.contender();
-        let start = self.contenders[own].served.load(Relaxed).max(self.progress.load(Relaxed));
+        let start = self.contenders[own].served.load(Relaxed).max(self.newcomer(rate));
         let (mut least, mut present) = (start, self.present.load(Relaxed));
         while present != 0 {
             let at = present.trailing_zeros() as usize;
@@ -129,11 +135,11 @@ impl Turns {
     }
 
     /// The claim's command has been throttled, and waits.
-    pub(super) fn wait(&self, claim: Claim, now_ns: u64) {
+    pub(super) fn wait(&self, claim: Claim, rate: u64, now_ns: u64) {
         let at = claim.contender();
         let contender = &self.contenders[at];
         if !contender.contends(now_ns) {
-            contender.served.fetch_max(self.progress.load(Relaxed), Relaxed);
+            contender.served.fetch_max(self.newcomer(rate), Relaxed);
             contender.since_ns.store(NONE, Relaxed);
         }
         if claim.since_ns <= contender.since_ns.load(Relaxed) {
