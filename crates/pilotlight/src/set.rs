@@ -7,22 +7,24 @@ use pilotlight_plant::Goal;
 use pilotlight_policy::{NAMES, POLICIES};
 
 use crate::admin::client::{Client, SocketArgs};
-use crate::admin::request::{GoalsRequest, Request};
+use crate::admin::request::{CapRequest, CapTarget, GoalsRequest, Request};
 use crate::config::{format_budget, format_tolerance};
 use crate::exit::Exit;
 use crate::policies::{PolicyChoice, key_and_value, users_of};
-use crate::status::report::{GoalsAnswer, PolicyReport};
+use crate::status::caps::cap_of;
+use crate::status::report::{CapReport, GoalsAnswer, PolicyReport};
 
 const EXAMPLES: &str = "\
 Examples:
   pilotlight set policy static
   pilotlight set budget 300W
   pilotlight set tolerance 0.2
+  pilotlight set cap 100MB/s --namespace 1
   pilotlight set policy sandman window=64 spread=deviation
   pilotlight set policy sandman --socket /run/pilotlight/disks.sock
 
 Exit codes:
-  0  the policy is in charge, or the goal is set
+  0  the policy is in charge, or the goal or cap is set
   1  no server answers
   2  the server refused; nothing has been changed";
 
@@ -33,6 +35,15 @@ Examples:
   pilotlight set tolerance 0.2
 
 A goal that is set like this holds until the server ends, or until the section [goals] of its configuration changes.";
+
+const CAP_EXAMPLES: &str = "\
+Examples:
+  pilotlight set cap 100MB/s --namespace 1
+  pilotlight set cap 500MB/s --host nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6
+  pilotlight set cap off --namespace 1
+
+A cap that is set like this holds until the server ends, or until its configuration says something else about it
+(max_bytes_per_s in [[subsystem.namespace]] and [[host]]).";
 
 /// Options of `pilotlight set`.
 #[derive(Args, Clone, Debug)]
@@ -57,6 +68,9 @@ enum What {
     /// How much longer requests may take than without saving, as a mean
     #[command(after_long_help = GOAL_EXAMPLES, after_help = "Run with --help for examples.")]
     Tolerance(ToleranceArgs),
+    /// Most bytes a second of a namespace, or of a host over all namespaces
+    #[command(after_long_help = CAP_EXAMPLES, after_help = "Run with --help for examples.")]
+    Cap(CapArgs),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -75,6 +89,28 @@ struct ToleranceArgs {
     share: String,
 
     /// Print the goals as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+struct CapArgs {
+    /// Such as 100MB/s (1MB/s to 1TB/s), or off
+    bandwidth: String,
+
+    /// The namespace
+    #[arg(long, value_name = "NSID", required_unless_present = "host", conflicts_with = "host")]
+    namespace: Option<i64>,
+
+    /// Its subsystem, where the server has more than one
+    #[arg(long, requires = "namespace")]
+    nqn: Option<String>,
+
+    /// The host, by its NQN
+    #[arg(long, value_name = "NQN")]
+    host: Option<String>,
+
+    /// Print the cap as JSON
     #[arg(long)]
     json: bool,
 }
@@ -126,6 +162,7 @@ pub(crate) fn run(args: &SetArgs) -> anyhow::Result<Exit> {
         What::Budget(BudgetArgs { power, json }) => {
             set_goals(args, GoalsRequest { budget: Some(power.clone()), tolerance: None }, *json)
         }
+        What::Cap(cap) => set_cap(args, cap),
         What::Tolerance(ToleranceArgs { share, json }) => {
             set_goals(args, GoalsRequest { budget: None, tolerance: Some(share.clone()) }, *json)
         }
@@ -171,6 +208,21 @@ fn goal_set(name: &str, answer: &GoalsAnswer) -> String {
         let _ = writeln!(text, "power: {now}");
     }
     text + "until the server ends; a restart takes what the section [goals] of the configuration says\n"
+}
+
+fn set_cap(args: &SetArgs, cap: &CapArgs) -> anyhow::Result<Exit> {
+    let of = match (&cap.host, cap.namespace) {
+        (Some(host), _) => CapTarget::Host(host.clone()),
+        (None, nsid) => CapTarget::Namespace { nqn: cap.nqn.clone(), nsid: nsid.unwrap_or_default() },
+    };
+    let request = Request::SetCap(CapRequest { of, max_bytes_per_s: cap.bandwidth.clone() });
+    let answer = Client::connect(&args.socket)?.ask::<CapReport>(&request);
+    crate::admin::client::tell(answer, |report| {
+        if cap.json {
+            return Ok(serde_json::to_string(report)? + "\n");
+        }
+        Ok(format!("cap of {}\n", cap_of(report)))
+    })
 }
 
 fn set_policy(args: &SetArgs, policy: &PolicyArgs) -> anyhow::Result<Exit> {

@@ -20,6 +20,8 @@ pub(crate) enum Request {
     SetPolicy(PolicyChoice),
     /// Ask something else of the policy.
     SetGoals(GoalsRequest),
+    /// Cap the bandwidth of a namespace or a host, or no longer.
+    SetCap(CapRequest),
     /// Something about namespaces, in this subsystem; `None`: the only one.
     Namespace(Option<String>, NamespaceRequest),
 }
@@ -31,6 +33,29 @@ pub(crate) struct GoalsRequest {
     pub(crate) budget: Option<String>,
     /// How much longer requests may take, or `off`.
     pub(crate) tolerance: Option<String>,
+}
+
+/// A bandwidth cap, as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CapRequest {
+    /// What is capped.
+    pub(crate) of: CapTarget,
+    /// Most bytes a second, or `off`.
+    pub(crate) max_bytes_per_s: String,
+}
+
+/// What is to be capped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CapTarget {
+    /// A namespace of a subsystem; without its name of the only one.
+    Namespace {
+        /// The subsystem.
+        nqn: Option<String>,
+        /// The number.
+        nsid: i64,
+    },
+    /// A host, by its NQN.
+    Host(String),
 }
 
 /// Something about namespaces.
@@ -86,6 +111,7 @@ impl Request {
             "status" => Self::Status,
             "set-policy" => Self::SetPolicy(fields.policy()?),
             "set-goals" => Self::SetGoals(fields.goals()?),
+            "set-cap" => Self::SetCap(fields.cap()?),
             "namespace-list" => Self::Namespace(fields.text("nqn")?, NamespaceRequest::List),
             "namespace-add" => Self::Namespace(fields.text("nqn")?, NamespaceRequest::Add(fields.namespace()?)),
             "namespace-remove" => {
@@ -100,7 +126,7 @@ impl Request {
             }
             other => {
                 return Err(Refusal::of("command", format!("there is no command `{other}`")).help(
-                    "commands: status, set-policy, set-goals, namespace-list, namespace-add, namespace-remove, namespace-resize",
+                    "commands: status, set-policy, set-goals, set-cap, namespace-list, namespace-add, namespace-remove, namespace-resize",
                 ));
             }
         };
@@ -119,6 +145,12 @@ impl Request {
             }
             Self::SetGoals(GoalsRequest { budget, tolerance }) => {
                 json!({ "command": "set-goals", "budget": budget, "tolerance": tolerance })
+            }
+            Self::SetCap(CapRequest { of: CapTarget::Namespace { nqn, nsid }, max_bytes_per_s }) => {
+                json!({ "command": "set-cap", "nqn": nqn, "nsid": nsid, "max_bytes_per_s": max_bytes_per_s })
+            }
+            Self::SetCap(CapRequest { of: CapTarget::Host(host), max_bytes_per_s }) => {
+                json!({ "command": "set-cap", "host": host, "max_bytes_per_s": max_bytes_per_s })
             }
             Self::Namespace(nqn, request) => {
                 let mut object = request.to_json();
@@ -194,6 +226,15 @@ impl Fields {
             return Err(Refusal::of("budget", "neither `budget` nor `tolerance` is there"));
         }
         Ok(goals)
+    }
+
+    fn cap(&mut self) -> Result<CapRequest, Refusal> {
+        let max_bytes_per_s = self.required("max_bytes_per_s", Self::text)?;
+        let of = match self.text("host")? {
+            Some(host) => CapTarget::Host(host),
+            None => CapTarget::Namespace { nqn: self.text("nqn")?, nsid: self.required("nsid", Self::number)? },
+        };
+        Ok(CapRequest { of, max_bytes_per_s })
     }
 
     fn namespace(&mut self) -> Result<NewNamespace, Refusal> {
@@ -285,6 +326,11 @@ mod tests {
             Request::Status,
             Request::SetPolicy(PolicyChoice { name: "sandman".to_owned(), parameters }),
             Request::SetGoals(GoalsRequest { budget: Some("300W".to_owned()), tolerance: None }),
+            Request::SetCap(CapRequest {
+                of: CapTarget::Namespace { nqn: None, nsid: 7 },
+                max_bytes_per_s: "100MB/s".to_owned(),
+            }),
+            Request::SetCap(CapRequest { of: CapTarget::Host("nqn".to_owned()), max_bytes_per_s: "off".to_owned() }),
             Request::Namespace(None, NamespaceRequest::List),
             Request::Namespace(Some("nqn".to_owned()), NamespaceRequest::Add(add)),
             Request::Namespace(None, NamespaceRequest::Remove { nsid: 7 }),
@@ -328,6 +374,13 @@ mod tests {
             (r#"{"version":1,"command":"namespace-add","nsid":1}"#, "backend", "`backend` is missing"),
             (r#"{"version":1,"command":"set-goals"}"#, "budget", "neither `budget` nor `tolerance`"),
             (r#"{"version":1,"command":"set-goals","budget":300}"#, "budget", "expected a string"),
+            (r#"{"version":1,"command":"set-cap","nsid":1}"#, "max_bytes_per_s", "is missing"),
+            (r#"{"version":1,"command":"set-cap","max_bytes_per_s":"off"}"#, "nsid", "is missing"),
+            (
+                r#"{"version":1,"command":"set-cap","host":"h","nsid":1,"max_bytes_per_s":"off"}"#,
+                "nsid",
+                "no field `nsid`",
+            ),
             (r#"{"version":1,"command":"namespace-remove","nqn":7}"#, "nqn", "expected a string"),
             (r#"{"version":1,"command":"namespace-remove"}"#, "nsid", "`nsid` is missing"),
             (r#"{"version":1,"command":"namespace-resize","nsid":1,"size":5}"#, "size", "expected a string"),

@@ -26,6 +26,7 @@ pub(crate) struct Draft {
     pub(crate) policy: PolicyDraft,
     pub(crate) admin_socket: Option<Text>,
     pub(crate) limits: LimitsDraft,
+    pub(crate) hosts: Vec<HostDraft>,
     pub(crate) subsystems: Vec<SubsystemDraft>,
 }
 
@@ -82,4 +83,14 @@ pub(crate) struct NamespaceDraft {
     pub(crate) uuid: Option<Text>,
     /// Whether it may become smaller while the server runs.
     pub(crate) shrink: bool,
+    pub(crate) max_bytes_per_s: Option<Text>,
+}
+
+/// What is written about a host.
+#[derive(Debug, Default)]
+pub(crate) struct HostDraft {
+    /// Where the host as a whole stands.
+    pub(crate) at: Origin,
+    pub(crate) nqn: Option<Text>,
+    pub(crate) max_bytes_per_s: Option<Text>,
 }

@@ -2,7 +2,7 @@
 
 use toml::de::DeTable;
 
-use super::draft::{Draft, GoalsDraft, LimitsDraft, NamespaceDraft, PolicyDraft, SubsystemDraft};
+use super::draft::{Draft, GoalsDraft, HostDraft, LimitsDraft, NamespaceDraft, PolicyDraft, SubsystemDraft};
 use super::problem::{Origin, Problem};
 use super::section::{Problems, Section};
 
@@ -27,6 +27,7 @@ fn syntax(error: &toml::de::Error) -> Problem {
 fn server(root: &Section<'_>) -> Draft {
     let mut draft = Draft {
         subsystems: root.sections("subsystem").iter().map(subsystem).collect(),
+        hosts: root.sections("host").iter().map(host).collect(),
         limits: root.section("limits").map(|section| limits(&section)).unwrap_or_default(),
         policy: root.section("policy").map(|section| policy(&section)).unwrap_or_default(),
         goals: root.section("goals").map(|section| goals(&section)).unwrap_or_default(),
@@ -87,5 +88,10 @@ fn namespace(section: &Section<'_>) -> NamespaceDraft {
         block_size: section.number("block_size"),
         uuid: section.text("uuid"),
         shrink: section.switch("shrink").unwrap_or(false),
+        max_bytes_per_s: section.text("max_bytes_per_s"),
     }
+}
+
+fn host(section: &Section<'_>) -> HostDraft {
+    HostDraft { at: section.at(), nqn: section.text("nqn"), max_bytes_per_s: section.text("max_bytes_per_s") }
 }

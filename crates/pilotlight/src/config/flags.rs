@@ -33,6 +33,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
             drain_timeout: text("--drain-timeout", args.drain_timeout.as_ref()),
             ..LimitsDraft::default()
         },
+        hosts: Vec::new(),
         subsystems: vec![subsystem(args)],
     };
     (draft, problems)
@@ -81,6 +82,7 @@ fn subsystem(args: &ServeArgs) -> SubsystemDraft {
         block_size: args.block_size.map(|size| Located::new(i64::from(size), Origin::Flag("--block-size"))),
         uuid: None,
         shrink: false,
+        max_bytes_per_s: None,
     };
     SubsystemDraft {
         at: Origin::Default,

@@ -2,6 +2,7 @@
 //!
 //! flags or file -> draft (every value with its place) -> validated configuration, or every problem at once.
 
+mod caps;
 mod draft;
 mod file;
 mod flags;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
+pub(crate) use caps::{Cap, format_cap, name_of, parse_cap};
 pub(crate) use machine::Machine;
 pub(crate) use operation::{AdminSocket, Operation, Reactors, SleepAfter};
 pub(crate) use power::{SensorChoice, format_budget, format_tolerance, parse_budget, parse_tolerance};
@@ -161,6 +163,7 @@ pub(crate) fn check_namespace<'a>(
         block_size: new.block_size.map(|size| Located::new(size, Origin::Flag("block_size"))),
         uuid: new.uuid.clone().map(|uuid| located("uuid", uuid)),
         shrink: false,
+        max_bytes_per_s: None,
     };
     let (namespace, problems) = validate::validate_namespace(&draft, others, machine);
     if let Some(problem) = problems.iter().find(|problem| problem.severity == Severity::Error) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pilotlight_plant::{CoreId, Goals, Topology};
 use pilotlight_reactor::QuietTime;
 
-use super::{SensorChoice, format_duration};
+use super::{Cap, SensorChoice, format_duration};
 use crate::policies::PolicyChoice;
 
 /// Reactors, what decides over them, and where the program takes orders.
@@ -20,6 +20,8 @@ pub(crate) struct Operation {
     pub(crate) policy: PolicyChoice,
     /// What is asked of it.
     pub(crate) goals: Goals,
+    /// Bandwidth caps at the start; what they are later only the server knows.
+    pub(crate) caps: Vec<Cap>,
     /// What measures power.
     pub(crate) sensor: SensorChoice,
     /// The control socket; `None`: there is none.

@@ -10,8 +10,8 @@ use super::draft::{Number, Text};
 use super::problem::{Located, Origin, Problem};
 
 /// Which keys stand in which section. The sections' names leave out the numbers of list entries.
-pub(crate) const SCHEMA: [(&str, &[&str]); 8] = [
-    ("", &["server", "policy", "goals", "limits", "admin", "subsystem"]),
+pub(crate) const SCHEMA: [(&str, &[&str]); 9] = [
+    ("", &["server", "policy", "goals", "limits", "admin", "subsystem", "host"]),
     (
         "server",
         &[
@@ -44,7 +44,8 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 8] = [
         ],
     ),
     ("subsystem", &["nqn", "serial", "allowed_hosts", "namespace"]),
-    ("subsystem.namespace", &["nsid", "backend", "block_size", "uuid", "shrink"]),
+    ("subsystem.namespace", &["nsid", "backend", "block_size", "uuid", "shrink", "max_bytes_per_s"]),
+    ("host", &["nqn", "max_bytes_per_s"]),
 ];
 
 /// A section whose other keys are checked by whoever knows them: a policy's parameters.
@@ -289,7 +290,7 @@ fn join(path: &str, key: &str) -> String {
 fn place_of(section: &str) -> String {
     match section {
         "" => "at the top of the file".to_owned(),
-        list if list.starts_with("subsystem") => format!("in [[{list}]]"),
+        list if list.starts_with("subsystem") || list == "host" => format!("in [[{list}]]"),
         table => format!("in [{table}]"),
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked
         power_states: draft.power_states,
     };
     checker.note_overcommitment(draft, &config);
-    let operation = checker.operation(draft, reactors);
+    let operation = checker.operation(draft, reactors, &config.subsystems);
     Checked { config, operation, may_shrink: may_shrink(draft), problems: checker.problems }
 }
 

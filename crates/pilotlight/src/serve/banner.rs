@@ -225,6 +225,7 @@ mod tests {
             sleep_after: SleepAfter::Time(Duration::from_millis(5)),
             policy: PolicyChoice { name: "sandman".to_owned(), parameters },
             goals: Goals::default(),
+            caps: Vec::new(),
             sensor: SensorChoice::Auto,
             admin_socket: Some(AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false }),
         }

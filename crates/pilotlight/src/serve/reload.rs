@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use super::server::Running;
 use super::station::{State, said};
-use crate::config::{NamespaceName, Operation, format_budget, format_tolerance};
+use crate::config::{Cap, NamespaceName, Operation, format_budget, format_cap, format_tolerance, name_of};
 use crate::policies::PolicyChoice;
 use moves::Move;
 use shrink::Shrink;
@@ -83,6 +83,7 @@ pub(super) fn apply(state: &mut State, read: Wanted, server: &dyn Running) {
     }
     state.read = read.config.clone();
     apply_goals(state, &read.operation.goals, server);
+    apply_caps(state, &read.operation.caps, server);
     apply_policy(state, &read.operation.policy, server);
     info!("configuration read again");
 }
@@ -147,6 +148,20 @@ fn apply_goals(state: &mut State, read: &Goals, server: &dyn Running) {
     server.set_goals(read.clone());
     state.operation.goals = read.clone();
     state.goals_read = read.clone();
+}
+
+/// Caps what was read, where it is something else than was read before; what was set by hand stays otherwise.
+fn apply_caps(state: &mut State, read: &[Cap], server: &dyn Running) {
+    let before = std::mem::replace(&mut state.caps_read, read.to_vec());
+    let gone = before.iter().filter(|(of, _)| read.iter().all(|(other, _)| other != of)).map(|(of, _)| (of, None));
+    let new = read.iter().filter(|cap| !before.contains(cap)).map(|(of, rate)| (of, Some(*rate)));
+    for (of, rate) in gone.chain(new) {
+        match server.set_cap(of, rate) {
+            Ok(()) => info!("cap of {}: {}", name_of(of), format_cap(rate)),
+            Err(error) if rate.is_some() => warn!("the cap of {} is not set: {error}", name_of(of)),
+            Err(_) => {} // it has ended with its namespace
+        }
+    }
 }
 
 /// Lets the policy that was read decide, if it is another than was read before.

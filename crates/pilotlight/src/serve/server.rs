@@ -10,7 +10,7 @@ use pilotlight_plant::{Goals, Policy, Unreachable, Unsupported, View};
 use pilotlight_power::Roots;
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
-use pilotlight_target::{DrainError, Server, ServerError, ServerStats};
+use pilotlight_target::{Capped, DrainError, Server, ServerError, ServerStats};
 
 use super::knobs;
 use super::power::{self, Power};
@@ -39,6 +39,8 @@ pub(super) trait Running: Sync {
     fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported>;
     /// Asks this of it, and of policies after it.
     fn set_goals(&self, goals: Goals);
+    /// Caps the bandwidth of a namespace or a host from now on; `None`: no longer.
+    fn set_cap(&self, of: &Capped, bytes_per_s: Option<u64>) -> Result<(), ServerError>;
     /// What is known of power; `None` without a sensor.
     fn power(&self) -> Option<PowerReport>;
     /// What the policy sees.
@@ -67,6 +69,9 @@ pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Res
     let options = RuntimeOptions { knobs: knobs::open(config, cores), readings, ..options(operation) };
     let server = Server::start_on(config.clone(), options).context("the server cannot start")?;
     server.set_goals(operation.goals.clone());
+    for (of, bytes_per_s) in &operation.caps {
+        server.set_cap(of, Some(*bytes_per_s)).context("the server cannot start")?;
+    }
     let policy = operation.policy.build().map_err(|unfit| anyhow!("{}: {}", unfit.what, unfit.help))?;
     server.set_policy(policy).context("the server cannot start")?;
     Ok(Box::new(Served { server, power }))
@@ -115,6 +120,10 @@ impl Running for Served {
 
     fn set_goals(&self, goals: Goals) {
         self.server.set_goals(goals);
+    }
+
+    fn set_cap(&self, of: &Capped, bytes_per_s: Option<u64>) -> Result<(), ServerError> {
+        self.server.set_cap(of, bytes_per_s)
     }
 
     fn power(&self) -> Option<PowerReport> {

@@ -23,7 +23,7 @@ use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
 use super::reload::{self, Wanted};
 use super::server::Running;
-use crate::config::{Loaded, Machine, Operation};
+use crate::config::{Cap, Loaded, Machine, Operation};
 use crate::policies::PolicyChoice;
 
 /// A server and its state.
@@ -49,6 +49,8 @@ pub(super) struct State {
     pub(super) policy_read: PolicyChoice,
     /// The goals that were read last.
     pub(super) goals_read: Goals,
+    /// The bandwidth caps that were read last.
+    pub(super) caps_read: Vec<Cap>,
     /// Namespaces that were changed by hand.
     pub(super) by_hand: Vec<ByHand>,
     /// Blocks of each namespace.
@@ -110,6 +112,7 @@ impl State {
             read: config.clone(),
             policy_read: operation.policy.clone(),
             goals_read: operation.goals.clone(),
+            caps_read: operation.caps.clone(),
             by_hand: Vec::new(),
             blocks: Vec::new(),
         };

@@ -3,11 +3,11 @@
 use pilotlight_plant::{CoreState, Goal, Goals, Topology, Unreachable, View};
 use pilotlight_reactor::cells::SLEEPS;
 use pilotlight_reactor::{HistogramSnapshot, IoThreadStats, ReactorStats, RuntimeStats, SleepStats};
-use pilotlight_target::{NamespaceFailures, ServerStats, TargetThreadStats};
+use pilotlight_target::{CapStats, Capped, NamespaceFailures, ServerStats, TargetThreadStats};
 
 use super::report::{
-    Count, Distribution, FORMAT, FailureReport, GoalsReport, IoReport, IoThreadReport, NameAndValue, OrdersReport,
-    ParameterReport, PolicyReport, PowerStateReport, ReactorReport, Report, ServerFacts, WakeUpReport,
+    CapReport, Count, Distribution, FORMAT, FailureReport, GoalsReport, IoReport, IoThreadReport, NameAndValue,
+    OrdersReport, ParameterReport, PolicyReport, PowerStateReport, ReactorReport, Report, ServerFacts, WakeUpReport,
 };
 use crate::config::{Operation, Reactors};
 use crate::policies::PolicyChoice;
@@ -72,6 +72,8 @@ pub(crate) fn report(before: &Look, now: &Look, facts: ServerFacts, policy: Poli
         goals: GoalsReport::default(),
         power: None,
         io: io(&window, &before.stats, &now.stats),
+        caps: caps(&window, &before.stats, &now.stats),
+        cap_wait: summed(&before.stats, &now.stats, |thread| &thread.cap_waits),
         power_states: power_states(&now.stats),
         failures: failures(&before.stats, &now.stats),
         reactors: reactors(&window, was, is, at),
@@ -115,8 +117,38 @@ fn io(window: &Window, before: &ServerStats, now: &ServerStats) -> IoReport {
         write_iops: window.per_s(was.writes, is.writes),
         read_bytes_per_s: window.per_s(was.read_bytes, is.read_bytes),
         written_bytes_per_s: window.per_s(was.written_bytes, is.written_bytes),
-        latency: distribution(&latency(before), &latency(now)),
+        latency: summed(before, now, |thread| &thread.latency),
     }
+}
+
+/// A cap, and what it has done since the start.
+pub(crate) fn cap(is: &CapStats) -> CapReport {
+    let (nqn, nsid, host) = match &is.of {
+        Capped::Namespace { nqn, nsid } => (Some(nqn.clone()), Some(*nsid), None),
+        Capped::Host { nqn } => (None, None, Some(nqn.clone())),
+    };
+    CapReport {
+        nqn,
+        nsid,
+        host,
+        operator_bytes_per_s: is.stats.operator,
+        policy_bytes_per_s: is.stats.policy,
+        bytes_per_s: 0.0,
+        throttled: count(is.stats.throttled, is.stats.throttled),
+        throttled_now: is.stats.throttled_now,
+    }
+}
+
+fn caps(window: &Window, before: &ServerStats, now: &ServerStats) -> Vec<CapReport> {
+    let one = |is: &CapStats| {
+        let was = before.caps.iter().find(|was| was.of == is.of).map(|was| was.stats).unwrap_or_default();
+        CapReport {
+            bytes_per_s: window.per_s(was.bytes, is.stats.bytes),
+            throttled: count(was.throttled, is.stats.throttled),
+            ..cap(is)
+        }
+    };
+    now.caps.iter().map(one).collect()
 }
 
 fn power_states(now: &ServerStats) -> Vec<PowerStateReport> {
@@ -144,9 +176,14 @@ fn failures(before: &ServerStats, now: &ServerStats) -> Vec<FailureReport> {
 }
 
 /// Of all I/O threads together.
-fn latency(stats: &ServerStats) -> HistogramSnapshot {
+/// Over all I/O threads.
+fn summed(before: &ServerStats, now: &ServerStats, of: fn(&TargetThreadStats) -> &HistogramSnapshot) -> Distribution {
+    distribution(&sum(before, of), &sum(now, of))
+}
+
+fn sum(stats: &ServerStats, of: fn(&TargetThreadStats) -> &HistogramSnapshot) -> HistogramSnapshot {
     stats.threads.iter().fold(HistogramSnapshot::default(), |mut sum, thread| {
-        sum += &thread.latency;
+        sum += of(thread);
         sum
     })
 }

@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use pilotlight_plant::Depth;
 use pilotlight_reactor::cells::SLEEPS;
 
-use super::goals;
 use super::report::{
     Count, Distribution, FailureReport, IoReport, OrdersReport, PowerStateReport, ReactorReport, Report,
 };
+use super::{caps, goals};
 use crate::config::{SleepAfter, format_cores};
 use crate::table::Table;
 
@@ -27,7 +27,7 @@ pub(crate) fn text(report: &Report, colour: bool) -> String {
     let _ = write!(out, "\n{}", policy(report));
     let _ = write!(out, "{}", goals::goals(&report.goals, &report.policy.name));
     report.power.iter().for_each(|known| line(&mut out, "power", &goals::power(known)));
-    let _ = write!(out, "{}{}", io(&report.io), power_states(&report.power_states));
+    let _ = write!(out, "{}{}{}", io(&report.io), caps::caps(report), power_states(&report.power_states));
     let _ = writeln!(out, "{}", failures(&report.failures, colour));
     let _ = write!(out, "{}\n{}\n", reactors(&report.reactors, colour), io_threads(report));
     let _ = write!(out, "{}", orders(&report.orders));
@@ -210,11 +210,11 @@ fn orders(orders: &OrdersReport) -> String {
 }
 
 /// `3 (17 since start)`.
-fn times(count: Count) -> String {
+pub(super) fn times(count: Count) -> String {
     format!("{} ({} since start)", count.in_window, count.since_start)
 }
 
-fn measured(distribution: Distribution, none: &str) -> String {
+pub(super) fn measured(distribution: Distribution, none: &str) -> String {
     if distribution.count == 0 {
         return none.to_owned();
     }
@@ -254,7 +254,7 @@ fn rate(per_s: f64) -> String {
     scaled(per_s, &["", "k", "M", "G"])
 }
 
-fn bytes_per_s(per_s: f64) -> String {
+pub(super) fn bytes_per_s(per_s: f64) -> String {
     scaled(per_s, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
 }
 
@@ -363,6 +363,8 @@ mod tests {
                 written_bytes_per_s: 16_793_600.0,
                 latency: distribution(6150, 12_100),
             },
+            caps: Vec::new(),
+            cap_wait: Distribution::default(),
             power_states: Vec::new(),
             failures: Vec::new(),
             reactors: vec![reactor(0, "awake", 12.1, 0.0), reactor(1, "software-wait", 0.0, 99.9)],

@@ -26,6 +26,12 @@ pub(crate) struct Report {
     #[serde(default)]
     pub(crate) power: Option<PowerReport>,
     pub(crate) io: IoReport,
+    /// Namespaces and hosts that are capped, or were.
+    #[serde(default)]
+    pub(crate) caps: Vec<CapReport>,
+    /// How long commands waited for a bandwidth cap, which is not part of their latency.
+    #[serde(default)]
+    pub(crate) cap_wait: Distribution,
     /// Controllers that show their hosts power states, in the order of their identifiers.
     #[serde(default)]
     pub(crate) power_states: Vec<PowerStateReport>,
@@ -160,6 +166,26 @@ pub(crate) struct IoReport {
     /// Of reads and writes within the target: from the poll that read the command to the end of the one in which the socket
     /// took the last byte of its answer.
     pub(crate) latency: Distribution,
+}
+
+/// The bandwidth cap of a namespace or a host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CapReport {
+    /// The subsystem of a namespace, and its number.
+    pub(crate) nqn: Option<String>,
+    pub(crate) nsid: Option<u32>,
+    /// The NQN of a host.
+    pub(crate) host: Option<String>,
+    /// The operator's cap; `None`: there is none.
+    pub(crate) operator_bytes_per_s: Option<u64>,
+    /// The policy's cap; the lower of both holds.
+    pub(crate) policy_bytes_per_s: Option<u64>,
+    /// What was read and written while it was capped.
+    pub(crate) bytes_per_s: f64,
+    /// Commands that had to wait.
+    pub(crate) throttled: Count,
+    /// Commands that wait now.
+    pub(crate) throttled_now: u64,
 }
 
 /// The power state of a controller.

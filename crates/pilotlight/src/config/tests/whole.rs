@@ -1,6 +1,7 @@
 //! All that can be said, by flags and in a file, and that both lead to the same.
 
 use expect_test::expect;
+use pilotlight_target::Capped;
 use pilotlight_target::backend::BackendSpec;
 use pilotlight_target::config::{Limits, NamespaceConfig, SubsystemConfig};
 
@@ -114,6 +115,11 @@ uuid = "2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10"
 nsid = 7
 backend = "mem:1GiB"
 shrink = false
+max_bytes_per_s = "100MB/s"
+
+[[host]]
+nqn = "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6"
+max_bytes_per_s = "500MB/s"
 "#;
 
 #[test]
@@ -135,6 +141,9 @@ fn a_file_says_everything() {
         (loaded.operation.goals.budget_uw, loaded.operation.goals.tolerance_ppm),
         (Some(300_000_000), Some(200_000))
     );
+    let host = "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6".to_owned();
+    let namespace = Capped::Namespace { nqn: "nqn.2024-05.com.example:disks".to_owned(), nsid: 7 };
+    assert_eq!(loaded.operation.caps, [(namespace, 100_000_000), (Capped::Host { nqn: host }, 500_000_000)]);
     assert_eq!(loaded.may_shrink, []);
     let uuid = *b"\x2f\x7c\x9c\x1e\x6a\x55\x4d\x6e\x9a\x0f\x3f\x0a\x2f\x1b\x7f\x10";
     let disk = BackendSpec::File { path: bench.dir.path().join("disk.img"), size: None };

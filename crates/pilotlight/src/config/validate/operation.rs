@@ -4,9 +4,12 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use pilotlight_plant::{Goal, Goals};
+use pilotlight_target::Capped;
+use pilotlight_target::config::SubsystemConfig;
 
 use super::Checker;
 use crate::admin::NONE;
+use crate::config::caps::{Cap, parse_cap};
 use crate::config::draft::{Draft, GoalsDraft, PolicyDraft, Text};
 use crate::config::operation::{AdminSocket, Operation, Reactors, SleepAfter};
 use crate::config::power::{SensorChoice, parse_budget, parse_tolerance};
@@ -46,12 +49,13 @@ impl Checker<'_> {
     }
 
     /// All that [`pilotlight_target::config::ServerConfig`] does not say.
-    pub(super) fn operation(&mut self, draft: &Draft, reactors: Reactors) -> Operation {
+    pub(super) fn operation(&mut self, draft: &Draft, reactors: Reactors, subsystems: &[SubsystemConfig]) -> Operation {
         let operation = Operation {
             reactors,
             sleep_after: self.sleep_after(draft.sleep_after.as_ref()),
             policy: self.policy(&draft.policy),
             goals: self.goals(&draft.goals),
+            caps: self.caps(draft, subsystems),
             sensor: {
                 let base = self.base;
                 self.parsed(draft.sensor.as_ref(), |text| SensorChoice::parse(text, base)).unwrap_or_default()
@@ -60,6 +64,31 @@ impl Checker<'_> {
         };
         self.unused_goals(&draft.goals, &operation);
         operation
+    }
+
+    /// Bandwidth caps of namespaces and hosts.
+    fn caps(&mut self, draft: &Draft, subsystems: &[SubsystemConfig]) -> Vec<Cap> {
+        let mut caps = Vec::new();
+        for (written, SubsystemConfig { nqn, .. }) in draft.subsystems.iter().zip(subsystems) {
+            for namespace in &written.namespaces {
+                let rate = self.parsed(namespace.max_bytes_per_s.as_ref(), parse_cap).flatten();
+                let nsid = namespace.nsid.as_ref().and_then(|nsid| u32::try_from(nsid.value).ok());
+                let capped = nsid.map(|nsid| Capped::Namespace { nqn: nqn.clone(), nsid });
+                caps.extend(capped.zip(rate));
+            }
+        }
+        for host in &draft.hosts {
+            if host.nqn.is_none() {
+                let help = "give the name that the host connects with, such as the one in its /etc/nvme/hostnqn";
+                self.problem(Problem::error(&host.at, "`nqn` is missing").help(help));
+            }
+            host.nqn.iter().for_each(|nqn| self.nqn(nqn));
+            let rate = self.parsed(host.max_bytes_per_s.as_ref(), parse_cap).flatten();
+            let capped = host.nqn.as_ref().map(|nqn| Capped::Host { nqn: nqn.value.clone() });
+            caps.extend(capped.zip(rate));
+        }
+        self.no_duplicates(draft.hosts.iter().filter_map(|host| host.nqn.as_ref()));
+        caps
     }
 
     fn goals(&mut self, written: &GoalsDraft) -> Goals {

@@ -78,7 +78,7 @@ impl Checker<'_> {
         }
     }
 
-    fn nqn(&mut self, written: &Text) {
+    pub(super) fn nqn(&mut self, written: &Text) {
         if let Err(what) = nqn::check(&written.value) {
             self.problem(Problem::error(&written.at, what).help(nqn::FORMS));
         }

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use pilotlight_plant::{Policy, Unsupported, View};
-use pilotlight_target::{DrainError, ServerStats};
+use pilotlight_target::{Capped, DrainError, ServerStats};
 
 use super::*;
 use crate::config::{Reactors, SensorChoice, SleepAfter};
@@ -59,6 +59,9 @@ impl Running for Recorder {
     fn set_goals(&self, goals: Goals) {
         let _ = self.note(format!("goals {:?} {:?}", goals.budget_uw, goals.tolerance_ppm));
     }
+    fn set_cap(&self, of: &Capped, bytes_per_s: Option<u64>) -> Result<(), ServerError> {
+        self.note(format!("cap {of:?} {bytes_per_s:?}"))
+    }
     fn power(&self) -> Option<PowerReport> {
         None
     }
@@ -88,6 +91,7 @@ fn operation(policy: &str) -> Operation {
         sleep_after: SleepAfter::Never,
         policy: PolicyChoice { name: policy.to_owned(), parameters: Vec::new() },
         goals: Goals::default(),
+        caps: Vec::new(),
         sensor: SensorChoice::Auto,
         admin_socket: None,
     }
@@ -266,4 +270,21 @@ fn goals_that_were_set_by_hand_stay_until_the_configuration_says_something_else(
     state.operation.goals = goals(200); // by hand
     assert_eq!(apply(&mut state, &goals(300)), (nothing(), goals(200)));
     assert_eq!(apply(&mut state, &Goals::default()), (vec!["goals None None".to_owned()], Goals::default()));
+}
+
+#[test]
+fn caps_that_were_set_by_hand_stay_until_the_configuration_says_something_else_about_them() {
+    let config = server(vec![namespace(1, "mem:1GiB")]);
+    let mut state = state(&config);
+    let of = |nsid: u32| Capped::Namespace { nqn: "a".to_owned(), nsid };
+    let mut apply = |caps: &[(Capped, u64)]| {
+        let recorder = Recorder::default();
+        let operation = Operation { caps: caps.to_vec(), ..operation("static") };
+        super::apply(&mut state, Wanted { config: &config, operation: &operation, may_shrink: &[] }, &recorder);
+        recorder.asked.into_inner().unwrap()
+    };
+    let cap = |nsid: u32, rate: Option<u64>| format!("cap {:?} {rate:?}", of(nsid));
+    assert_eq!(apply(&[(of(1), 7), (of(2), 8)]), [cap(1, Some(7)), cap(2, Some(8))]);
+    assert_eq!(apply(&[(of(1), 7), (of(2), 8)]), [""; 0], "what is set by hand meanwhile stays");
+    assert_eq!(apply(&[(of(2), 9)]), [cap(1, None), cap(2, Some(9))]);
 }

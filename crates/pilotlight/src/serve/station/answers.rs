@@ -1,17 +1,18 @@
 //! What requests over the control socket do to a server.
 
-use pilotlight_target::ServerStats;
+use pilotlight_target::{CapStats, ServerStats};
 use serde::Serialize;
 use tracing::{info, warn};
 
 use super::Station;
+use super::namespaces::capped;
 use crate::admin::answer::{Refusal, to_line};
 use crate::admin::listener::Answering;
-use crate::admin::request::{GoalsRequest, Request};
-use crate::config::{format_budget, format_tolerance, parse_budget, parse_tolerance};
+use crate::admin::request::{CapRequest, GoalsRequest, Request};
+use crate::config::{format_budget, format_cap, format_tolerance, name_of, parse_budget, parse_cap, parse_tolerance};
 use crate::policies::{Part, PolicyChoice, Unfit};
 use crate::status::measure::{self, Look};
-use crate::status::report::{GoalsAnswer, PolicyReport, Report, ServerFacts};
+use crate::status::report::{CapReport, GoalsAnswer, PolicyReport, Report, ServerFacts};
 
 impl Answering for Station {
     /// The counters when this connection last asked for the status.
@@ -22,6 +23,7 @@ impl Answering for Station {
             Ok(Request::Status) => to_line(Ok(self.status(session))),
             Ok(Request::SetPolicy(choice)) => log("set-policy", self.set_policy(choice)),
             Ok(Request::SetGoals(goals)) => log("set-goals", self.set_goals(&goals)),
+            Ok(Request::SetCap(cap)) => log("set-cap", self.set_cap(&cap)),
             Ok(Request::Namespace(nqn, request)) => log("namespace", self.namespace(nqn.as_deref(), request)),
             Err(refusal) => to_line::<()>(Err(refusal)),
         }
@@ -96,6 +98,19 @@ impl Station {
         state.operation.goals = goals;
         let policy = state.operation.policy.name.clone();
         Ok(GoalsAnswer { policy, goals: measure::goals(&state.operation, None), power: self.server.power() })
+    }
+}
+
+impl Station {
+    /// Caps the bandwidth of a namespace or a host from now on.
+    fn set_cap(&self, wanted: &CapRequest) -> Result<CapReport, Refusal> {
+        let rate = parse_cap(&wanted.max_bytes_per_s).map_err(|what| Refusal::of("max_bytes_per_s", what))?;
+        let of = capped(&self.state(), &wanted.of)?;
+        self.server.set_cap(&of, rate).map_err(|error| Refusal::new(error.to_string()))?;
+        info!("cap of {}, set over the control socket: {}", name_of(&of), format_cap(rate));
+        let caps = self.server.stats().caps;
+        let stats = caps.into_iter().find(|cap| cap.of == of).map(|cap| cap.stats);
+        Ok(measure::cap(&CapStats { of, stats: stats.unwrap_or_default() }))
     }
 }
 

@@ -1,14 +1,14 @@
 //! Namespaces that come, go and change their size by hand. Hosts are told by the server.
 
-use pilotlight_target::ServerError;
 use pilotlight_target::backend::{BackendSpec, format_size, parse_size};
 use pilotlight_target::config::{MAX_NSID, NamespaceConfig};
+use pilotlight_target::{Capped, ServerError};
 use tracing::info;
 
 use super::{State, Station};
 use crate::admin::answer::Refusal;
-use crate::admin::request::{NamespaceRequest, NewNamespace, Resize};
-use crate::config::{check_namespace, size_of};
+use crate::admin::request::{CapTarget, NamespaceRequest, NewNamespace, Resize};
+use crate::config::{check_namespace, nqn, size_of};
 use crate::namespace::{Listing, NamespaceReport};
 
 impl Station {
@@ -132,6 +132,21 @@ fn subsystem(state: &State, nqn: Option<&str>) -> Result<String, Refusal> {
         (Some(nqn), _) => Err(Refusal::of("nqn", format!("there is no subsystem {nqn}")).help(there_are())),
         (None, [only]) => Ok(only.nqn.clone()),
         (None, _) => Err(Refusal::of("nqn", "say which subsystem is meant: there is more than one").help(there_are())),
+    }
+}
+
+/// What is to be capped.
+pub(super) fn capped(state: &State, target: &CapTarget) -> Result<Capped, Refusal> {
+    match target {
+        CapTarget::Host(nqn) => {
+            nqn::check(nqn).map_err(|what| Refusal::of("host", what).help(nqn::FORMS))?;
+            Ok(Capped::Host { nqn: nqn.clone() })
+        }
+        CapTarget::Namespace { nqn, nsid } => {
+            let nqn = subsystem(state, nqn.as_deref())?;
+            let nsid = find(state, &nqn, *nsid)?.nsid;
+            Ok(Capped::Namespace { nqn, nsid })
+        }
     }
 }
 

@@ -153,6 +153,9 @@ impl Running for Model {
     fn set_goals(&self, goals: Goals) {
         drop(goals);
     }
+    fn set_cap(&self, _of: &Capped, _bytes_per_s: Option<u64>) -> Result<(), ServerError> {
+        Ok(())
+    }
     fn power(&self) -> Option<PowerReport> {
         None
     }

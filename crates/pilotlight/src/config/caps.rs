@@ -1,0 +1,62 @@
+//! Bandwidth caps that an operator sets: as text, and as numbers.
+
+use pilotlight_input::quantity::{self, Units};
+use pilotlight_target::Capped;
+use pilotlight_target::caps::CAPS;
+
+/// What takes a cap away.
+const OFF: &str = "off";
+/// Bytes a second.
+const RATES: &Units = &[
+    ("B/s", 1),
+    ("kB/s", 1_000),
+    ("MB/s", 1_000_000),
+    ("GB/s", 1_000_000_000),
+    ("TB/s", 1_000_000_000_000),
+    ("KiB/s", 1 << 10),
+    ("MiB/s", 1 << 20),
+    ("GiB/s", 1 << 30),
+];
+
+/// What is capped, and at how many bytes a second.
+pub(crate) type Cap = (Capped, u64);
+
+/// A cap in bytes a second: `100 MB/s`; `None` for `off`.
+pub(crate) fn parse_cap(text: &str) -> Result<Option<u64>, String> {
+    if text == OFF {
+        return Ok(None);
+    }
+    let wrong = || {
+        format!("`{text}` is not a bandwidth cap: write bytes a second such as 100MB/s, from 1MB/s to 1TB/s, or {OFF}")
+    };
+    quantity::parse(text, RATES).ok().filter(|rate| CAPS.contains(rate)).map(Some).ok_or_else(wrong)
+}
+
+/// A cap as it is written: `100MB/s`, or `off`.
+pub(crate) fn format_cap(bytes_per_s: Option<u64>) -> String {
+    bytes_per_s.map_or(OFF.to_owned(), |rate| quantity::format(rate, RATES))
+}
+
+/// What is capped, for people.
+pub(crate) fn name_of(capped: &Capped) -> String {
+    match capped {
+        Capped::Namespace { nqn, nsid } => format!("namespace {nsid} of {nqn}"),
+        Capped::Host { nqn } => format!("host {nqn}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caps_come_back_as_they_were_written() {
+        for text in ["100MB/s", "1500MB/s", "10MiB/s", "1TB/s", "off"] {
+            assert_eq!(format_cap(parse_cap(text).unwrap()), text);
+        }
+        assert_eq!(parse_cap("100 MB/s"), Ok(Some(100_000_000)));
+        for text in ["", "100", "100MB", "0MB/s", "999kB/s", "2TB/s", "-1MB/s", "fast"] {
+            assert!(parse_cap(text).unwrap_err().contains("100MB/s"), "{text}");
+        }
+    }
+}
