@@ -22,6 +22,8 @@ pub enum Exit {
     Refused,
     /// Stopped with requests or a flush unfinished when the time to drain was over.
     Undrained,
+    /// A power budget is set, and power is not within it.
+    NotHeld,
     /// Stopped, and data that had not been flushed before may be lost.
     Unflushed,
 }
@@ -33,7 +35,7 @@ impl Exit {
             Self::Clean => 0,
             Self::Failed => 1,
             Self::Refused => 2,
-            Self::Undrained => 3,
+            Self::Undrained | Self::NotHeld => 3,
             Self::Unflushed => 4,
         }
     }

@@ -184,6 +184,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "POWER", help_heading = "Policy")]
     pub(crate) budget: Option<String>,
 
+    /// What the budget is of: server, or cpu for the CPU packages [default: server where the sensor measures it, else cpu]
+    #[arg(long, value_name = "DOMAIN", help_heading = "Policy")]
+    pub(crate) budget_domain: Option<String>,
+
+    /// A file of budgets by time, a line such as `18:00Z 300W` each (docs/budget.md)
+    #[arg(long, value_name = "FILE", help_heading = "Policy")]
+    pub(crate) budget_schedule: Option<String>,
+
     /// How much longer requests may take than without saving, such as 0.2 or 20% [default: off]
     #[arg(long, value_name = "SHARE", help_heading = "Policy")]
     pub(crate) tolerance: Option<String>,
@@ -201,6 +209,11 @@ pub(crate) struct ServeArgs {
     /// $XDG_RUNTIME_DIR/pilotlight.sock, for root /run/pilotlight/pilotlight.sock]
     #[arg(long, value_name = "PATH", help_heading = "Administration")]
     pub(crate) admin_socket: Option<String>,
+
+    /// Where goals that `pilotlight set` sets are kept over a restart, or none [default: $STATE_DIRECTORY/goals.json, which
+    /// systemd gives a service that has StateDirectory=, else none]
+    #[arg(long, value_name = "PATH", help_heading = "Administration")]
+    pub(crate) state: Option<String>,
 
     /// Read everything from a regular file (TOML; see docs/configuration.md); no pipe, since SIGHUP reads it again
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]

@@ -5,8 +5,13 @@ use pilotlight_policy::registry::{Entry, POLICIES};
 use pilotlight_policy::sandman::NAME as SANDMAN;
 use pilotlight_policy::{BuildError, NAMES, ParameterError, Setting, by_name};
 
+use crate::config::BudgetDomain;
+
 /// The policy of a server that was told nothing: an idle server costs nothing.
 pub(crate) const DEFAULT: &str = SANDMAN;
+
+/// The parameter of policies that says what a power budget is of.
+const DOMAIN: &str = "domain";
 
 /// The names of the policies that use a goal, as a list.
 pub(crate) fn users_of(goal: Goal) -> String {
@@ -58,6 +63,29 @@ impl PolicyChoice {
     /// The policy itself.
     pub(crate) fn build(&self) -> Result<Box<dyn Policy>, Unfit> {
         pilotlight_policy::build(&self.name, &self.pairs()).map_err(|error| self.unfit(error))
+    }
+
+    /// With this domain of power budgets, where the policy has one. What was set as a parameter stays, unless `overrides`.
+    pub(crate) fn with_domain(&self, domain: BudgetDomain, overrides: bool) -> Self {
+        let has_domain = self.settings().iter().any(|setting| setting.key == DOMAIN);
+        let is_set = self.parameters.iter().any(|(key, _)| key == DOMAIN);
+        let mut choice = self.clone();
+        if has_domain && (overrides || !is_set) {
+            choice.parameters.retain(|(key, _)| key != DOMAIN);
+            choice.parameters.insert(0, (DOMAIN.to_owned(), domain.name().to_owned()));
+        }
+        choice
+    }
+
+    /// The domain of power budgets that it sets.
+    pub(crate) fn domain(&self) -> Option<BudgetDomain> {
+        let set = self.parameters.iter().rfind(|(key, _)| key == DOMAIN);
+        set.and_then(|(_, value)| BudgetDomain::parse(value).ok())
+    }
+
+    /// Whether it acts on a goal.
+    pub(crate) fn uses(&self, goal: Goal) -> bool {
+        self.build().is_ok_and(|policy| policy.uses(goal))
     }
 
     /// Every parameter of the policy with the value that it has under this choice.
@@ -117,6 +145,15 @@ mod tests {
         assert_eq!(value(choice("sandman", &[("window", "64")]), "window").as_deref(), Some("64"));
         assert_eq!(value(choice("dynamic", &[("interval", "1s")]), "interval").as_deref(), Some("1s"));
         assert_eq!(value(choice("static", &[]), "window"), None);
+    }
+
+    #[test]
+    fn a_domain_is_set_where_the_policy_has_one_and_nothing_else_was_set() {
+        let domain = |choice: PolicyChoice, overrides| choice.with_domain(BudgetDomain::Cpu, overrides).domain();
+        assert_eq!(domain(choice("cpu-bandwidth", &[]), false), Some(BudgetDomain::Cpu));
+        assert_eq!(domain(choice("cpu-bandwidth", &[("domain", "server")]), false), Some(BudgetDomain::Server));
+        assert_eq!(domain(choice("cpu-bandwidth", &[("domain", "server")]), true), Some(BudgetDomain::Cpu));
+        assert_eq!(choice("sandman", &[]).with_domain(BudgetDomain::Cpu, true), choice("sandman", &[]));
     }
 
     #[test]

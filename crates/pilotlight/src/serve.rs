@@ -1,10 +1,11 @@
 //! `pilotlight serve`: check, start, say how to connect, obey signals and the control socket, drain.
 
 mod banner;
+pub(crate) mod budget;
 mod descriptors;
-mod knobs;
+pub(crate) mod knobs;
 mod overdue;
-mod power;
+pub(crate) mod power;
 mod preflight;
 mod reload;
 mod server;
@@ -22,10 +23,11 @@ use tracing::{info, warn};
 use crate::admin::listener::Listener;
 use crate::admin::socket::{BindError, ControlSocket};
 use crate::cli::ServeArgs;
-use crate::config::{self, AdminSocket, Machine, Problem, format_duration};
+use crate::config::{self, AdminSocket, Machine, Operation, Problem, format_duration};
 use crate::console;
 use crate::exit::Exit;
 use crate::log;
+use budget::{ByHand, Configured, Store};
 use overdue::Overdue;
 use server::Running;
 use signals::{Order, Orders};
@@ -55,8 +57,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     // before anything is started, so that a signal during the start is not lost
     let mut orders = Orders::install().context("cannot handle signals")?;
     let control = control(loaded.operation.admin_socket.as_ref())?;
-    let server = server::start(&loaded.config, &loaded.operation)?;
-    let station = Station::new(server, &loaded, &machine);
+    let (operation, by_hand) = with_goals_by_hand(&loaded.operation);
+    let server = server::start(&loaded.config, &operation)?;
+    let station = Station::new(server, &loaded, by_hand, &machine);
     announce(&banner::serving(&loaded.config, &loaded.operation, station.listening(), args.json));
     let overdue = obey(&mut orders, args, &machine, &station, control.as_ref())?;
     drop(control); // a server that leaves takes no orders
@@ -64,6 +67,14 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let exit = stop(server, &config);
     drop(overdue);
     Ok(exit)
+}
+
+/// How a server is started: with the budget that is in force now, and with what was set by hand before.
+fn with_goals_by_hand(read: &Operation) -> (Operation, ByHand) {
+    let (configured, now_s) = (Configured::of(read), budget::now_s());
+    let by_hand = Store::at(read.state_file.clone()).load(&configured, now_s);
+    let goals = configured.goals(&by_hand, now_s);
+    (Operation { goals, domain: by_hand.domain.or(read.domain), ..read.clone() }, by_hand)
 }
 
 /// The control socket. Where the system has no place for one that was not asked for the server goes without.
@@ -98,6 +109,8 @@ fn obey(
             thread::Builder::new().name("control".to_owned()).spawn_scoped(scope, answer)
         });
         let answering = answering.transpose().context("cannot start a thread for the control socket")?;
+        let watching = thread::Builder::new().name("budget".to_owned()).spawn_scoped(scope, || station.watch_budget());
+        let watching = watching.context("cannot start a thread that watches the power budget")?;
         let reloading = obey_signals(scope, || orders.next(), || reload(args, machine, station));
         let reloading = reloading.context("cannot start a thread that reads the configuration again")?;
         let overdue = Overdue::arm(station.drain_timeout() + overdue::GRACE, overdue::leave);
@@ -105,7 +118,9 @@ fn obey(
             control.stop();
             let _ = answering.join(); // where it panicked, that has been said
         }
+        station.stop_watching();
         let _ = reloading.join();
+        let _ = watching.join();
         overdue.context("cannot start a thread for the end of the server")
     })
 }

@@ -1,40 +1,34 @@
 //! `pilotlight set`: changes how a running server decides.
 
+mod goals;
+
 use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
-use pilotlight_plant::Goal;
 use pilotlight_policy::{NAMES, POLICIES};
 
 use crate::admin::client::{Client, SocketArgs};
-use crate::admin::request::{CapRequest, CapTarget, GoalsRequest, Request};
-use crate::config::{format_budget, format_tolerance};
+use crate::admin::request::{CapRequest, CapTarget, Request};
 use crate::exit::Exit;
-use crate::policies::{PolicyChoice, key_and_value, users_of};
+use crate::policies::{PolicyChoice, key_and_value};
 use crate::status::caps::cap_of;
-use crate::status::report::{CapReport, GoalsAnswer, PolicyReport};
+use crate::status::report::{CapReport, PolicyReport};
+use goals::{BudgetArgs, ToleranceArgs};
 
 const EXAMPLES: &str = "\
 Examples:
   pilotlight set policy static
-  pilotlight set budget 300W
+  pilotlight set budget 300W for 2h
   pilotlight set tolerance 0.2
   pilotlight set cap 100MB/s --namespace 1
   pilotlight set policy sandman window=64 spread=deviation
   pilotlight set policy sandman --socket /run/pilotlight/disks.sock
 
 Exit codes:
-  0  the policy is in charge, or the goal or cap is set
+  0  the policy is in charge, or the goal or cap is set; a budget: power is within it
   1  no server answers
-  2  the server refused; nothing has been changed";
-
-const GOAL_EXAMPLES: &str = "\
-Examples:
-  pilotlight set budget 300W
-  pilotlight set budget off
-  pilotlight set tolerance 0.2
-
-A goal that is set like this holds until the server ends, or until the section [goals] of its configuration changes.";
+  2  the server refused; nothing has been changed
+  3  the budget is set, but power is not within it: unreachable, not measured, or not held";
 
 const CAP_EXAMPLES: &str = "\
 Examples:
@@ -63,34 +57,14 @@ enum What {
     #[command(after_long_help = policy_help(), after_help = "Run with --help for policies, parameters and examples.")]
     Policy(PolicyArgs),
     /// Most power that may be drawn; a policy that uses a budget holds it from now on
-    #[command(after_long_help = GOAL_EXAMPLES, after_help = "Run with --help for examples.")]
+    #[command(after_long_help = goals::EXAMPLES, after_help = "Run with --help for examples.")]
     Budget(BudgetArgs),
     /// How much longer requests may take than without saving, as a mean
-    #[command(after_long_help = GOAL_EXAMPLES, after_help = "Run with --help for examples.")]
+    #[command(after_long_help = goals::EXAMPLES, after_help = "Run with --help for examples.")]
     Tolerance(ToleranceArgs),
     /// Most bytes a second of a namespace, or of a host over all namespaces
     #[command(after_long_help = CAP_EXAMPLES, after_help = "Run with --help for examples.")]
     Cap(CapArgs),
-}
-
-#[derive(Args, Clone, Debug)]
-struct BudgetArgs {
-    /// Such as 300W, or off
-    power: String,
-
-    /// Print the goals as JSON
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Args, Clone, Debug)]
-struct ToleranceArgs {
-    /// Such as 0.2 or 20%, or off
-    share: String,
-
-    /// Print the goals as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -159,55 +133,10 @@ fn policy_help() -> String {
 pub(crate) fn run(args: &SetArgs) -> anyhow::Result<Exit> {
     match &args.what {
         What::Policy(policy) => set_policy(args, policy),
-        What::Budget(BudgetArgs { power, json }) => {
-            set_goals(args, GoalsRequest { budget: Some(power.clone()), tolerance: None }, *json)
-        }
+        What::Budget(budget) => goals::set_budget(&args.socket, budget),
         What::Cap(cap) => set_cap(args, cap),
-        What::Tolerance(ToleranceArgs { share, json }) => {
-            set_goals(args, GoalsRequest { budget: None, tolerance: Some(share.clone()) }, *json)
-        }
+        What::Tolerance(tolerance) => goals::set_tolerance(&args.socket, tolerance),
     }
-}
-
-fn set_goals(args: &SetArgs, goals: GoalsRequest, json: bool) -> anyhow::Result<Exit> {
-    let name = if goals.budget.is_some() { "budget" } else { "tolerance" };
-    let answer = Client::connect(&args.socket)?.ask::<GoalsAnswer>(&Request::SetGoals(goals));
-    crate::admin::client::tell(answer, |answer| {
-        if json {
-            return Ok(serde_json::to_string(answer)? + "\n");
-        }
-        Ok(goal_set(name, answer))
-    })
-}
-
-/// What a goal now is, who holds it, and for how long.
-fn goal_set(name: &str, answer: &GoalsAnswer) -> String {
-    let GoalsAnswer { policy, goals, power } = answer;
-    let (goal, is_set, value) = match name {
-        "budget" => (Goal::Budget, goals.budget_uw.is_some(), format_budget(goals.budget_uw)),
-        _ => (Goal::Tolerance, goals.tolerance_ppm.is_some(), format_tolerance(goals.tolerance_ppm)),
-    };
-    let mut text = format!("{name} {value}");
-    if !is_set {
-        return text + ": it is not limited any more\n";
-    }
-    if goals.unused.iter().any(|unused| unused == name) {
-        let _ = write!(
-            text,
-            ", but policy {policy} does not use it: nothing holds it. Policies that do: {}",
-            users_of(goal)
-        );
-    } else {
-        let _ = write!(text, ", held by policy {policy}");
-    }
-    text += "\n";
-    if name == "budget" {
-        let now = power
-            .as_ref()
-            .map_or("no sensor measures it (`sensor` in [server], --sensor)".to_owned(), crate::status::goals::power);
-        let _ = writeln!(text, "power: {now}");
-    }
-    text + "until the server ends; a restart takes what the section [goals] of the configuration says\n"
 }
 
 fn set_cap(args: &SetArgs, cap: &CapArgs) -> anyhow::Result<Exit> {

@@ -46,6 +46,14 @@ pub struct Modelled {
     cores: usize,
 }
 
+impl Modelled {
+    /// Power with every core idle, in microwatts: it never reads less.
+    #[must_use]
+    pub fn lowest_uw(&self) -> u64 {
+        self.options.base_uw + self.cores as u64 * self.options.idle_core_uw
+    }
+}
+
 impl Open for Modelled {
     type Options = Options;
 

@@ -35,7 +35,7 @@ budget_in() {
   local folder=$1 before
   before=$(settings "$folder")
   serve "$folder" cpu-bandwidth --policy-set domain=cpu --sensor modelled:/tmp/machine.toml
-  expect "set budget" /host/pilotlight set budget 5W
+  expect "set budget" /host/pilotlight set budget 5W --no-wait
   cat /tmp/expect.out
   grep -q 'held by policy cpu-bandwidth' /tmp/expect.out || fail "the policy does not hold it"
   grep -q 'modelled, profile made-up' /tmp/expect.out || fail "it does not say that watts are modelled"
@@ -48,17 +48,17 @@ budget_in() {
   /host/pilotlight status | grep -E '^(budget|power|policy)'
   expect "set budget off" /host/pilotlight set budget off
   within 40 "a lifted quota" is_lifted "$folder"
-  expect "set budget" /host/pilotlight set budget 5W
+  expect "set budget" /host/pilotlight set budget 5W --no-wait
   within 40 "a quota" is_capped "$folder"
 
   step "kill -9"
   kill -9 $server
   wait $server || true
   [ -n "$(group "$folder")" ] || fail "something else than the next start removed the group"
-  serve "$folder" static
+  serve "$folder" static --sensor modelled:/tmp/machine.toml
   grep -q 'left behind by a process that was killed' /tmp/serve.log || { cat /tmp/serve.log; fail "the log does not say it"; }
   [ "$(settings "$folder" | sed 's/domain threaded/domain/')" = "$before" ] || fail "settings were $before and are $(settings "$folder")"
-  expect "set budget" /host/pilotlight set budget 5W
+  expect "set budget" /host/pilotlight set budget 5W --no-wait
   grep -q 'policy static does not use it' /tmp/expect.out || fail "it does not say that nothing holds the budget"
   kill $server
   wait $server

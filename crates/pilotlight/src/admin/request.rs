@@ -29,10 +29,18 @@ pub(crate) enum Request {
 /// Goals that are to change, as they are written; what is `None` stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GoalsRequest {
-    /// Most power, or `off`.
+    /// Most power, `off` or `default`.
     pub(crate) budget: Option<String>,
+    /// How long that budget holds.
+    pub(crate) time: Option<String>,
+    /// What budgets are of.
+    pub(crate) domain: Option<String>,
     /// How much longer requests may take, or `off`.
     pub(crate) tolerance: Option<String>,
+    /// Change nothing, only answer what would be.
+    pub(crate) dry_run: bool,
+    /// Refuse a budget that cannot be held, and take it back where that shows only later.
+    pub(crate) strict: bool,
 }
 
 /// A bandwidth cap, as it is written.
@@ -143,15 +151,21 @@ impl Request {
                 let parameters: Vec<_> = choice.parameters.iter().map(set).collect();
                 json!({ "command": "set-policy", "policy": choice.name, "parameters": parameters })
             }
-            Self::SetGoals(GoalsRequest { budget, tolerance }) => {
-                json!({ "command": "set-goals", "budget": budget, "tolerance": tolerance })
-            }
             Self::SetCap(CapRequest { of: CapTarget::Namespace { nqn, nsid }, max_bytes_per_s }) => {
                 json!({ "command": "set-cap", "nqn": nqn, "nsid": nsid, "max_bytes_per_s": max_bytes_per_s })
             }
             Self::SetCap(CapRequest { of: CapTarget::Host(host), max_bytes_per_s }) => {
                 json!({ "command": "set-cap", "host": host, "max_bytes_per_s": max_bytes_per_s })
             }
+            Self::SetGoals(goals) => json!({
+                "command": "set-goals",
+                "budget": goals.budget,
+                "for": goals.time,
+                "domain": goals.domain,
+                "tolerance": goals.tolerance,
+                "dry_run": goals.dry_run.then_some(true),
+                "strict": goals.strict.then_some(true),
+            }),
             Self::Namespace(nqn, request) => {
                 let mut object = request.to_json();
                 object["nqn"] = json!(nqn);
@@ -221,9 +235,19 @@ impl Fields {
     }
 
     fn goals(&mut self) -> Result<GoalsRequest, Refusal> {
-        let goals = GoalsRequest { budget: self.text("budget")?, tolerance: self.text("tolerance")? };
-        if goals == GoalsRequest::default() {
+        let goals = GoalsRequest {
+            budget: self.text("budget")?,
+            time: self.text("for")?,
+            domain: self.text("domain")?,
+            tolerance: self.text("tolerance")?,
+            dry_run: self.switch("dry_run")?,
+            strict: self.switch("strict")?,
+        };
+        if goals.budget.is_none() && goals.tolerance.is_none() {
             return Err(Refusal::of("budget", "neither `budget` nor `tolerance` is there"));
+        }
+        if goals.budget.is_none() && (goals.time.is_some() || goals.domain.is_some()) {
+            return Err(Refusal::of("budget", "`for` and `domain` are about a `budget`, which is not there"));
         }
         Ok(goals)
     }
@@ -325,12 +349,19 @@ mod tests {
         for request in [
             Request::Status,
             Request::SetPolicy(PolicyChoice { name: "sandman".to_owned(), parameters }),
-            Request::SetGoals(GoalsRequest { budget: Some("300W".to_owned()), tolerance: None }),
             Request::SetCap(CapRequest {
                 of: CapTarget::Namespace { nqn: None, nsid: 7 },
                 max_bytes_per_s: "100MB/s".to_owned(),
             }),
             Request::SetCap(CapRequest { of: CapTarget::Host("nqn".to_owned()), max_bytes_per_s: "off".to_owned() }),
+            Request::SetGoals(GoalsRequest {
+                budget: Some("300W".to_owned()),
+                time: Some("2h".to_owned()),
+                domain: Some("cpu".to_owned()),
+                dry_run: true,
+                strict: true,
+                ..GoalsRequest::default()
+            }),
             Request::Namespace(None, NamespaceRequest::List),
             Request::Namespace(Some("nqn".to_owned()), NamespaceRequest::Add(add)),
             Request::Namespace(None, NamespaceRequest::Remove { nsid: 7 }),

@@ -25,6 +25,7 @@ pub(crate) struct Draft {
     pub(crate) goals: GoalsDraft,
     pub(crate) policy: PolicyDraft,
     pub(crate) admin_socket: Option<Text>,
+    pub(crate) state_file: Option<Text>,
     pub(crate) limits: LimitsDraft,
     pub(crate) hosts: Vec<HostDraft>,
     pub(crate) subsystems: Vec<SubsystemDraft>,
@@ -44,6 +45,8 @@ pub(crate) struct PolicyDraft {
 #[derive(Debug, Default)]
 pub(crate) struct GoalsDraft {
     pub(crate) budget: Option<Text>,
+    pub(crate) domain: Option<Text>,
+    pub(crate) schedule: Option<Text>,
     pub(crate) tolerance: Option<Text>,
 }
 

@@ -31,9 +31,12 @@ fn server(root: &Section<'_>) -> Draft {
         limits: root.section("limits").map(|section| limits(&section)).unwrap_or_default(),
         policy: root.section("policy").map(|section| policy(&section)).unwrap_or_default(),
         goals: root.section("goals").map(|section| goals(&section)).unwrap_or_default(),
-        admin_socket: root.section("admin").and_then(|section| section.text("socket")),
         ..Draft::default()
     };
+    if let Some(section) = root.section("admin") {
+        draft.admin_socket = section.text("socket");
+        draft.state_file = section.text("state");
+    }
     if let Some(section) = root.section("server") {
         draft.listen = section.texts("listen");
         draft.advertise = section.text("advertise");
@@ -53,7 +56,12 @@ fn policy(section: &Section<'_>) -> PolicyDraft {
 }
 
 fn goals(section: &Section<'_>) -> GoalsDraft {
-    GoalsDraft { budget: section.plain("budget"), tolerance: section.plain("tolerance") }
+    GoalsDraft {
+        budget: section.plain("budget"),
+        domain: section.text("domain"),
+        schedule: section.text("schedule"),
+        tolerance: section.plain("tolerance"),
+    }
 }
 
 fn limits(section: &Section<'_>) -> LimitsDraft {

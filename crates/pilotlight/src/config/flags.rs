@@ -24,10 +24,13 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
         sensor: text("--sensor", args.sensor.as_ref()),
         goals: GoalsDraft {
             budget: text("--budget", args.budget.as_ref()),
+            domain: text("--budget-domain", args.budget_domain.as_ref()),
+            schedule: text("--budget-schedule", args.budget_schedule.as_ref()),
             tolerance: text("--tolerance", args.tolerance.as_ref()),
         },
         policy: policy(args, &mut problems),
         admin_socket: text("--admin-socket", args.admin_socket.as_ref()),
+        state_file: text("--state", args.state.as_ref()),
         limits: LimitsDraft {
             max_memory: text("--max-memory", args.max_memory.as_ref()),
             drain_timeout: text("--drain-timeout", args.drain_timeout.as_ref()),
@@ -41,7 +44,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
 
 /// Flags that stand for something that the file says, each with what to write there instead.
 pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
-    let stated: [(&'static str, bool, &str); 20] = [
+    let stated: [(&'static str, bool, &str); 23] = [
         ("--listen", !args.listen.is_empty(), "`listen = [...]` in [server]"),
         ("--advertise", args.advertise.is_some(), "`advertise = \"...\"` in [server]"),
         ("--namespace", !args.namespace.is_empty(), "a [[subsystem.namespace]] with `nsid` and `backend`"),
@@ -56,8 +59,11 @@ pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
         ("--power-states", args.power_states, "`power_states = true` in [server]"),
         ("--sensor", args.sensor.is_some(), "`sensor = \"...\"` in [server]"),
         ("--budget", args.budget.is_some(), "`budget = \"...\"` in [goals]"),
+        ("--budget-domain", args.budget_domain.is_some(), "`domain = \"...\"` in [goals]"),
+        ("--budget-schedule", args.budget_schedule.is_some(), "`schedule = \"...\"` in [goals]"),
         ("--tolerance", args.tolerance.is_some(), "`tolerance = \"...\"` in [goals]"),
         ("--admin-socket", args.admin_socket.is_some(), "`socket = \"...\"` in [admin]"),
+        ("--state", args.state.is_some(), "`state = \"...\"` in [admin]"),
         ("--nqn", args.nqn.is_some(), "`nqn = \"...\"` in [[subsystem]]"),
         ("--allow-host", !args.allow_host.is_empty(), "`allowed_hosts = [...]` in [[subsystem]]"),
         ("--max-memory", args.max_memory.is_some(), "`max_memory = \"...\"` in [limits]"),

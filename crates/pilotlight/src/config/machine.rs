@@ -20,6 +20,8 @@ pub(crate) struct Machine {
     pub(crate) id: String,
     /// Where the control socket is, unless something else is said; `None`: there is none then.
     pub(crate) socket: Option<PathBuf>,
+    /// Where goals are kept over a restart, unless something else is said; `None`: nowhere.
+    pub(crate) state_file: Option<PathBuf>,
     /// Bytes in a sector of the device at a path, or under a file at it.
     pub(crate) sector_size: fn(&Path) -> Option<u32>,
 }
@@ -34,9 +36,16 @@ impl Machine {
             memory: usable_memory(),
             id: machine_id(),
             socket: crate::admin::default_path(),
+            state_file: state_file(std::env::var_os("STATE_DIRECTORY").as_deref()),
             sector_size: pilotlight_target::backend::logical_block_size,
         }
     }
+}
+
+/// In the first directory of the variable that systemd sets for a service with `StateDirectory=` (systemd.exec(5)).
+fn state_file(variable: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
+    let first = std::env::split_paths(variable?).next().filter(|path| path.is_absolute())?;
+    Some(first.join("goals.json"))
 }
 
 fn allowed_cores() -> Vec<u32> {

@@ -7,10 +7,12 @@ mod draft;
 mod file;
 mod flags;
 mod machine;
+mod moment;
 pub(crate) mod nqn;
 mod operation;
 mod power;
 mod problem;
+mod schedule;
 mod section;
 mod storage;
 mod units;
@@ -24,13 +26,17 @@ use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
 pub(crate) use caps::{Cap, format_cap, name_of, parse_cap};
 pub(crate) use machine::Machine;
+pub(crate) use moment::format_moment;
 pub(crate) use operation::{AdminSocket, Operation, Reactors, SleepAfter};
-pub(crate) use power::{SensorChoice, format_budget, format_tolerance, parse_budget, parse_tolerance};
+pub(crate) use power::{
+    BudgetDomain, BudgetRequest, SensorChoice, format_budget, format_tolerance, parse_budget_request, parse_tolerance,
+};
 pub(crate) use problem::Problem;
 use problem::{Located, Origin, Severity, Source};
+pub(crate) use schedule::Schedule;
 use storage::cause;
 pub(crate) use storage::{is_same_medium, size_of};
-pub(crate) use units::{format_cores, format_duration};
+pub(crate) use units::{format_cores, format_duration, parse_duration};
 
 use crate::admin::answer::Refusal;
 use crate::admin::request::NewNamespace;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pilotlight_plant::{CoreId, Goals, Topology};
 use pilotlight_reactor::QuietTime;
 
-use super::{Cap, SensorChoice, format_duration};
+use super::{BudgetDomain, Cap, Schedule, SensorChoice, format_duration};
 use crate::policies::PolicyChoice;
 
 /// Reactors, what decides over them, and where the program takes orders.
@@ -22,6 +22,12 @@ pub(crate) struct Operation {
     pub(crate) goals: Goals,
     /// Bandwidth caps at the start; what they are later only the server knows.
     pub(crate) caps: Vec<Cap>,
+    /// What the budget is of; `None`: the whole server where that is measured, else the CPU packages.
+    pub(crate) domain: Option<BudgetDomain>,
+    /// Budgets by time, which take the place of that of `goals`.
+    pub(crate) schedule: Option<Schedule>,
+    /// Where goals that were set by hand are kept over a restart.
+    pub(crate) state_file: Option<PathBuf>,
     /// What measures power.
     pub(crate) sensor: SensorChoice,
     /// The control socket; `None`: there is none.

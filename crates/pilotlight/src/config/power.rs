@@ -4,9 +4,12 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use pilotlight_input::quantity::{self, POWERS, Units};
+use serde::{Deserialize, Serialize};
 
 /// What takes a goal away.
 const OFF: &str = "off";
+/// What brings back the goal of the configuration.
+const DEFAULT: &str = "default";
 /// Budgets that a server can be given, in microwatts: 1 W to 1 MW.
 const BUDGETS_UW: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
 /// A share, in millionths.
@@ -43,6 +46,62 @@ impl SensorChoice {
                 "there is no sensor `{text}`: use auto, none, rapl, hwmon, hwmon:CHIP, modelled or modelled:PROFILE.toml"
             )),
         }
+    }
+}
+
+/// What a power budget is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BudgetRequest {
+    /// This power in microwatts.
+    Power(u64),
+    /// No limit.
+    Off,
+    /// What the schedule or the configuration says.
+    Default,
+}
+
+impl BudgetRequest {
+    /// As it is written.
+    pub(crate) fn text(self) -> String {
+        match self {
+            Self::Power(uw) => format_budget(Some(uw)),
+            Self::Off => OFF.to_owned(),
+            Self::Default => DEFAULT.to_owned(),
+        }
+    }
+}
+
+/// What a power budget is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum BudgetDomain {
+    /// The whole server.
+    Server,
+    /// Its CPU packages together.
+    Cpu,
+}
+
+impl BudgetDomain {
+    /// As it is written, also as a value of the parameter `domain` of policies.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Cpu => "cpu",
+        }
+    }
+
+    /// Reads what was written.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let named = [Self::Server, Self::Cpu].into_iter().find(|domain| domain.name() == text);
+        named.ok_or_else(|| format!("`{text}` is not a domain: write server (the whole system) or cpu (its packages)"))
+    }
+}
+
+/// A power budget, `off` or `default`.
+pub(crate) fn parse_budget_request(text: &str) -> Result<BudgetRequest, String> {
+    match text {
+        DEFAULT => Ok(BudgetRequest::Default),
+        _ => Ok(parse_budget(text)?.map_or(BudgetRequest::Off, BudgetRequest::Power)),
     }
 }
 

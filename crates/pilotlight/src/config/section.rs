@@ -27,8 +27,8 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 9] = [
         ],
     ),
     ("policy", &["name"]),
-    ("goals", &["budget", "tolerance"]),
-    ("admin", &["socket"]),
+    ("goals", &["budget", "domain", "schedule", "tolerance"]),
+    ("admin", &["socket", "state"]),
     (
         "limits",
         &[

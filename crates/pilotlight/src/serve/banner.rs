@@ -226,8 +226,11 @@ mod tests {
             policy: PolicyChoice { name: "sandman".to_owned(), parameters },
             goals: Goals::default(),
             caps: Vec::new(),
+            domain: None,
+            schedule: None,
             sensor: SensorChoice::Auto,
             admin_socket: Some(AdminSocket { path: "/run/pilotlight/pilotlight.sock".into(), asked: false }),
+            state_file: None,
         }
     }
 

@@ -1,23 +1,75 @@
 //! The knobs of a server's machine, where it lets the server set them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pilotlight_actuators::Roots;
 use pilotlight_actuators::changes::{self, Error, Options};
 use pilotlight_actuators::knobs::{Knobs as Found, Wanted, list};
 use pilotlight_actuators::machine::drive_of;
-use pilotlight_plant::{Knob, KnobId, Refusal};
+use pilotlight_plant::{Kind, Knob, KnobId, Of, Refusal};
 use pilotlight_reactor::{Actuation, Knobs, Machine};
 use pilotlight_target::config::ServerConfig;
 use tracing::{debug, info, warn};
+
+use crate::status::report::NameAndValue;
 
 /// This machine, by its knobs.
 struct ThisMachine {
     found: Found,
     /// Knobs whose last setting was refused: the log says it once.
     refused: BTreeSet<KnobId>,
+    settings: Settings,
+}
+
+/// The knobs that are set, and to what; shared with who reports them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings(Arc<Mutex<BTreeMap<KnobId, (Knob, u64)>>>);
+
+impl Settings {
+    fn note(&self, id: KnobId, setting: Option<(Knob, u64)>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match setting {
+            Some(setting) => all.insert(id, setting),
+            None => all.remove(&id),
+        };
+    }
+
+    /// The knobs that are set below what was found.
+    pub(super) fn throttled(&self) -> Vec<NameAndValue> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.values().filter_map(|(knob, value)| throttled(knob, *value)).collect()
+    }
+}
+
+fn throttled(knob: &Knob, value: u64) -> Option<NameAndValue> {
+    let of = match knob.of {
+        Of::Core(core) => format!(" of core {}", core.0),
+        Of::Package(package) => format!(" of package {package}"),
+        Of::Device(device) => format!(" of drive {device}"),
+        Of::Namespace(namespace) => format!(" of namespace {namespace}"),
+        Of::Host(host) => format!(" of host {host}"),
+        Of::Background(class) => format!(" of background class {class}"),
+        Of::Server => String::new(),
+    };
+    let is_below = match knob.kind {
+        Kind::PowerState => value > knob.found, // the higher the slower
+        _ => value < knob.found,
+    };
+    let percent = |ppm: u64| ppm as f64 / 1e4;
+    let (name, value) = match knob.kind {
+        Kind::FrequencyKhz => ("frequency", format!("{} MHz of {} MHz", value / 1000, knob.found / 1000)),
+        Kind::LimitUw => ("power limit", format!("{:.1} W of {:.1} W", value as f64 / 1e6, knob.found as f64 / 1e6)),
+        Kind::QuotaPpm => {
+            ("CPU quota of the worker cores", format!("{:.1} % of {:.0} %", percent(value), percent(knob.found)))
+        }
+        Kind::Online => ("online", value.to_string()),
+        Kind::PowerState => ("power state", format!("PS{value}")),
+        Kind::BytesPerS => ("bandwidth cap", format!("{:.1} MB/s", value as f64 / 1e6)),
+        Kind::RatePpm => ("rate", format!("{:.1} %", percent(value))),
+    };
+    is_below.then(|| NameAndValue { name: format!("{name}{of}"), value })
 }
 
 impl Machine for ThisMachine {
@@ -33,6 +85,8 @@ impl Machine for ThisMachine {
         match self.found.set(knob, value) {
             Ok(()) => {
                 self.refused.remove(&knob);
+                let known = self.found.list().into_iter().nth(knob.index());
+                self.settings.note(knob, known.zip(value));
                 Ok(())
             }
             Err(error) => {
@@ -55,7 +109,7 @@ pub(super) fn look(config: &ServerConfig, cores: &[Option<u32>]) -> Vec<Knob> {
 /// Starts what sets knobs for the reactors on these CPUs, and for the drives that hold namespaces now; `None` where nothing can be set,
 /// which is only said to who looks for it: most policies do not need any, and one that does says so. What a killed process left behind
 /// is put back first.
-pub(super) fn open(config: &ServerConfig, cores: &[Option<u32>]) -> Option<Arc<dyn Knobs>> {
+pub(crate) fn open(config: &ServerConfig, cores: &[Option<u32>], settings: &Settings) -> Option<Arc<dyn Knobs>> {
     let roots = Roots::default();
     let mut wanted = wanted(cores, Vec::new());
     for (path, drive) in drives(&roots, config) {
@@ -64,7 +118,7 @@ pub(super) fn open(config: &ServerConfig, cores: &[Option<u32>]) -> Option<Arc<d
             Err(why) => info!("the power state of {} cannot be set: {why}", path.display()),
         }
     }
-    open_in(&roots, &changes::fresh(), &wanted)
+    open_in(&roots, &changes::fresh(), &wanted, settings)
 }
 
 /// The NVMe drives that hold namespaces, each once, and the block devices that are none, with the reason.
@@ -80,7 +134,7 @@ fn drives(roots: &Roots, config: &ServerConfig) -> Vec<(PathBuf, Result<String, 
     drives
 }
 
-fn open_in(roots: &Roots, journal: &Path, wanted: &Wanted) -> Option<Arc<dyn Knobs>> {
+fn open_in(roots: &Roots, journal: &Path, wanted: &Wanted, settings: &Settings) -> Option<Arc<dyn Knobs>> {
     put_leftovers_back(roots, journal.parent()?);
     let found = match find(roots, journal, wanted) {
         Ok(found) => found,
@@ -92,7 +146,8 @@ fn open_in(roots: &Roots, journal: &Path, wanted: &Wanted) -> Option<Arc<dyn Kno
     if found.list().is_empty() {
         return None;
     }
-    match Actuation::start(Box::new(ThisMachine { found, refused: BTreeSet::new() }), &wanted.cpus) {
+    let machine = ThisMachine { found, refused: BTreeSet::new(), settings: settings.clone() };
+    match Actuation::start(Box::new(machine), &wanted.cpus) {
         Ok(actuation) => Some(Arc::new(actuation)),
         Err(error) => {
             warn!("nothing of this machine will be set: cannot start a thread for it: {error}");
@@ -172,12 +227,18 @@ mod tests {
     fn reactors_are_set_by_the_cpus_that_they_run_on_and_put_back() {
         let (folder, roots, max) = machine();
         let journal = folder.path().join("run/1.jsonl");
-        assert!(open_in(&roots, &journal, &on(&[None])).is_none(), "not pinned");
-        assert!(open_in(&roots, &journal, &on(&[Some(0)])).is_none(), "no cpufreq");
-        let knobs = open_in(&roots, &journal, &on(&[Some(7)])).unwrap();
+        assert!(open_in(&roots, &journal, &on(&[None]), &Settings::default()).is_none(), "not pinned");
+        assert!(open_in(&roots, &journal, &on(&[Some(0)]), &Settings::default()).is_none(), "no cpufreq");
+        let settings = Settings::default();
+        let knobs = open_in(&roots, &journal, &on(&[Some(7)]), &settings).unwrap();
         assert_eq!(knobs.knobs()[0].values.highest(), Some(2_000_000));
         knobs.set(KnobId(0), 1_500_000).unwrap();
         until_it_is(&max, "1500000");
+        while settings.throttled().is_empty() {
+            std::thread::yield_now(); // noted after it is set
+        }
+        let throttled = NameAndValue { name: "frequency of core 0".into(), value: "1500 MHz of 2000 MHz".into() };
+        assert_eq!(settings.throttled(), [throttled]);
         drop(knobs);
         assert_eq!(khz(&max), "2000000");
         assert!(!journal.exists());
@@ -234,7 +295,7 @@ mod tests {
     fn what_a_killed_server_left_is_put_back_before_anything_is_set() {
         let (folder, roots, max) = machine();
         let killed = folder.path().join("run/1.jsonl");
-        let knobs = open_in(&roots, &killed, &on(&[Some(7)])).unwrap();
+        let knobs = open_in(&roots, &killed, &on(&[Some(7)]), &Settings::default()).unwrap();
         knobs.set(KnobId(0), 1_500_000).unwrap();
         until_it_is(&max, "1500000");
         let left = fs::read_to_string(&killed).unwrap();
@@ -242,7 +303,7 @@ mod tests {
         // As it stands after a kill: set, and on record by a process that does not live.
         fs::write(&killed, left.replacen(&format!("\"pid\":{}", std::process::id()), "\"pid\":0", 1)).unwrap();
         fs::write(&max, "1500000\n").unwrap();
-        let again = open_in(&roots, &folder.path().join("run/2.jsonl"), &on(&[Some(7)])).unwrap();
+        let again = open_in(&roots, &folder.path().join("run/2.jsonl"), &on(&[Some(7)]), &Settings::default()).unwrap();
         assert_eq!(khz(&max), "2000000");
         assert_eq!(again.knobs()[0].found, 2_000_000);
         assert!(!killed.exists());

@@ -9,13 +9,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pilotlight_plant::{Cost, Depth, Of, PowerProfile, Quantity, ReadingId, Source, Window};
+use pilotlight_plant::{Cost, Depth, Of, PowerProfile, Quantity, Reading, ReadingId, Source, Window};
 use pilotlight_power::live::{Live, Said, Value};
 use pilotlight_power::{Domain, Kind, Open, Origin, Part, Roots, Sensor, hwmon, modelled, rapl};
 use pilotlight_reactor::{ReadingBoard, Readings, clock, keep_off};
 use tracing::{info, warn};
 
-use crate::config::SensorChoice;
+use super::budget;
+use crate::config::{BudgetDomain, SensorChoice};
 use crate::status::report::{PowerReading, PowerReport};
 
 /// Time between two readings, and the length of a window where the sensor itself averages over none that is longer: shorter than the second
@@ -27,24 +28,27 @@ const FIRMWARE: &str = "power_meter";
 const PROFILE: &str = include_str!("../../../../profiles/sandman-epyc-9454p.toml");
 
 /// A sensor that can be read.
-pub(super) struct Meter {
+pub(crate) struct Meter {
     sensor: Box<dyn Sensor>,
     /// What it measures, and which of its domains add up to that.
     parts: Vec<(Of, Vec<usize>)>,
+    /// Power of the CPU packages below which it never reads, where that is known, in microwatts.
+    floor_uw: Option<u64>,
 }
 
 /// A sensor that is read again and again, until the end of this.
-pub(super) struct Power {
+pub(crate) struct Power {
     board: Arc<ReadingBoard>,
     sensor: String,
     modelled: Option<String>,
+    floor_uw: Option<u64>,
     /// Until the end.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// The sensor that was chosen, or why it cannot be read; `None` where none was, or `auto` finds none.
-pub(super) fn open(choice: &SensorChoice, roots: &Roots) -> Result<Option<Meter>, String> {
+pub(crate) fn open(choice: &SensorChoice, roots: &Roots) -> Result<Option<Meter>, String> {
     let firmware = || Meter::hwmon(roots, FIRMWARE);
     match choice {
         SensorChoice::None => Ok(None),
@@ -97,7 +101,8 @@ impl Meter {
             profile: profile.name,
         };
         let sensor = modelled::Modelled::open(roots, &options).map_err(|missing| missing.to_string())?;
-        Self::new(sensor, |_| Some(Of::Package(0)))
+        let floor_uw = Some(sensor.lowest_uw());
+        Ok(Self { floor_uw, ..Self::new(sensor, |_| Some(Of::Package(0)))? })
     }
 
     fn new(sensor: impl Sensor + 'static, of: impl Fn(&Domain) -> Option<Of>) -> Result<Self, String> {
@@ -112,7 +117,7 @@ impl Meter {
         if parts.is_empty() {
             return Err(format!("{} measures neither a CPU package nor the whole system", sensor.name()));
         }
-        Ok(Self { sensor: Box::new(sensor), parts })
+        Ok(Self { sensor: Box::new(sensor), parts, floor_uw: None })
     }
 
     /// What it tells a policy.
@@ -137,9 +142,9 @@ impl Meter {
     }
 
     /// Reads it from now on, on other CPUs than these where it may use any.
-    pub(super) fn start(self, reactors: &[Option<u32>]) -> io::Result<Power> {
+    pub(crate) fn start(self, reactors: &[Option<u32>]) -> io::Result<Power> {
         let board = Arc::new(ReadingBoard::new(self.sources()));
-        let (sensor, modelled) = (self.sensor.name().to_owned(), self.profile());
+        let (sensor, modelled, floor_uw) = (self.sensor.name().to_owned(), self.profile(), self.floor_uw);
         match &modelled {
             Some(profile) => info!("power is modelled from CPU time, not measured (profile {profile})"),
             None => info!("power is measured by {sensor}"),
@@ -150,7 +155,7 @@ impl Meter {
             keep_off(&cpus);
             self.read_until(&stopped, &written);
         })?;
-        Ok(Power { board, sensor, modelled, stop: Some(stop), thread: Some(thread) })
+        Ok(Power { board, sensor, modelled, floor_uw, stop: Some(stop), thread: Some(thread) })
     }
 
     fn read_until(self, stopped: &Receiver<()>, board: &ReadingBoard) {
@@ -186,12 +191,39 @@ fn put(board: &ReadingBoard, parts: &[(Of, Vec<usize>)], said: &Said) {
 
 impl Power {
     /// For the reactors.
-    pub(super) fn readings(&self) -> Arc<dyn Readings> {
+    pub(crate) fn readings(&self) -> Arc<dyn Readings> {
         Arc::clone(&self.board) as _
     }
 
+    /// What is read.
+    pub(crate) fn sources(&self) -> Vec<Source> {
+        self.board.sources()
+    }
+
+    /// As of [`super::server::Running::window`].
+    pub(crate) fn window(&self, domain: BudgetDomain) -> Option<(u64, u64, u64)> {
+        let now_ns = clock::now_ns();
+        let mut whole: Option<(u64, u64, u64)> = None;
+        for (id, source) in (0..).map(ReadingId).zip(self.board.sources()) {
+            if !budget::belongs(&source, domain) {
+                continue;
+            }
+            let Reading { value, age_ns, .. } = source.reading(id, self.board.last(id), now_ns);
+            let ended_ns = now_ns.saturating_sub(age_ns);
+            let (_, other_ns, sum_uw) = whole.unwrap_or((0, u64::MAX, 0));
+            let ended_ns = ended_ns.min(other_ns);
+            whole = Some((ended_ns.saturating_sub(source.window_ns), ended_ns, sum_uw + value?));
+        }
+        whole
+    }
+
+    /// As of [`super::server::Running::floor_uw`].
+    pub(super) fn floor_uw(&self, domain: BudgetDomain) -> Option<u64> {
+        self.floor_uw.filter(|_| domain == BudgetDomain::Cpu)
+    }
+
     /// For people.
-    pub(super) fn report(&self) -> PowerReport {
+    pub(crate) fn report(&self) -> PowerReport {
         let now_ns = clock::now_ns();
         let reading = |(id, source): (ReadingId, Source)| {
             let reading = source.reading(id, self.board.last(id), now_ns);
@@ -283,7 +315,7 @@ mod tests {
         let (folder, roots) = tree(&[("proc/stat", &ticks(0, 0))]);
         let meter = open(&SensorChoice::Modelled(None), &roots).unwrap().expect("a model");
         assert_eq!((of(&meter), meter.profile().as_deref()), (vec![Of::Package(0)], Some("sandman-epyc-9454p")));
-        let Meter { mut sensor, parts } = meter;
+        let Meter { mut sensor, parts, .. } = meter;
         let mut read = || {
             let mut readings = Vec::new();
             sensor.read(&mut readings).unwrap();

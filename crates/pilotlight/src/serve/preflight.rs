@@ -15,7 +15,8 @@ use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
-use super::server::options;
+use super::budget::{self, Configured};
+use super::server::{NO_SENSOR, NO_SENSOR_HELP, options};
 use super::{knobs, power};
 use crate::admin::socket::{BindError, ControlSocket};
 use crate::config::{AdminSocket, Operation, Problem};
@@ -26,14 +27,22 @@ pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem>
     let mut problems: Vec<Problem> = config.listeners.iter().filter_map(address).collect();
     let options = options(operation);
     let sources = match power::open(&operation.sensor, &Roots::default()) {
-        Ok(meter) => meter.map(|meter| meter.sources()).unwrap_or_default(),
+        Ok(Some(meter)) => meter.sources(),
+        Ok(None) => {
+            if Configured::of(operation).has_budget() {
+                problems.push(Problem::of_machine(NO_SENSOR).help(NO_SENSOR_HELP));
+            }
+            Vec::new()
+        }
         Err(why) => {
             problems.push(Problem::of_machine(why).help("choose another sensor: --sensor, or `sensor` in [server]"));
             Vec::new()
         }
     };
     let capabilities = Capabilities { knobs: knobs::look(config, &options.cores), sources, ..capabilities(&options) };
-    problems.extend(policy(&operation.policy, &options.topology, &capabilities, config.io_threads));
+    let domain = budget::domain(operation.domain, &capabilities.sources);
+    let choice = operation.policy.with_domain(domain, operation.domain.is_some());
+    problems.extend(policy(&choice, &options.topology, &capabilities, config.io_threads));
     problems.extend(memory(config));
     problems.extend(operation.admin_socket.as_ref().and_then(control_socket));
     problems

@@ -13,14 +13,16 @@
 mod moves;
 mod shrink;
 
-use pilotlight_plant::Goals;
 use pilotlight_target::ServerError;
 use pilotlight_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use tracing::{info, warn};
 
-use super::server::Running;
-use super::station::{State, said};
-use crate::config::{Cap, NamespaceName, Operation, format_budget, format_cap, format_tolerance, name_of};
+use super::budget::{self, ByHand, Configured};
+use super::server::{NO_SENSOR, NO_SENSOR_HELP, Running};
+use super::station::{State, policy_in_force, refresh, said};
+use crate::config::{
+    BudgetDomain, Cap, NamespaceName, Operation, format_budget, format_cap, format_tolerance, name_of,
+};
 use crate::policies::PolicyChoice;
 use moves::Move;
 use shrink::Shrink;
@@ -82,7 +84,7 @@ pub(super) fn apply(state: &mut State, read: Wanted, server: &dyn Running) {
         apply_change(state, change, read.may_shrink, server);
     }
     state.read = read.config.clone();
-    apply_goals(state, &read.operation.goals, server);
+    apply_goals(state, read.operation, server);
     apply_caps(state, &read.operation.caps, server);
     apply_policy(state, &read.operation.policy, server);
     info!("configuration read again");
@@ -135,19 +137,34 @@ fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec
 }
 
 /// Asks what was read of the policy, if it is something else than was read before.
-fn apply_goals(state: &mut State, read: &Goals, server: &dyn Running) {
-    let runs = &state.operation.goals;
-    if *read == state.goals_read {
-        if runs != read {
+fn apply_goals(state: &mut State, read: &Operation, server: &dyn Running) {
+    let configured = Configured::of(read);
+    if configured == state.configured {
+        if state.by_hand_goals != ByHand::default() {
             info!("goals stay: they were set by hand");
         }
         return;
     }
-    let (budget, tolerance) = (format_budget(read.budget_uw), format_tolerance(read.tolerance_ppm));
+    if configured.has_budget() && server.sources().is_empty() {
+        warn!("{NO_SENSOR}: {NO_SENSOR_HELP}");
+    }
+    let (budget, tolerance) = (format_budget(read.goals.budget_uw), format_tolerance(read.goals.tolerance_ppm));
     info!("goals: budget {budget}, tolerance {tolerance}");
-    server.set_goals(read.clone());
-    state.operation.goals = read.clone();
-    state.goals_read = read.clone();
+    (state.configured, state.by_hand_goals) = (configured, ByHand::default());
+    (state.strict_before, state.withdrawn_uw) = (None, None);
+    refresh(state, server, budget::now_s());
+    apply_domain(state, read.domain, server);
+}
+
+/// Lets the policy in charge hold budgets of another domain.
+fn apply_domain(state: &mut State, wanted: Option<BudgetDomain>, server: &dyn Running) {
+    let choice = &state.operation.policy;
+    let runs = policy_in_force(choice, state.operation.domain, server);
+    let next = policy_in_force(choice, wanted, server);
+    match if runs == next { Ok(()) } else { set_policy(&next, server) } {
+        Ok(()) => state.operation.domain = wanted,
+        Err(why) => warn!("the budget's domain stays: {why}"),
+    }
 }
 
 /// Caps what was read, where it is something else than was read before; what was set by hand stays otherwise.
@@ -174,7 +191,7 @@ fn apply_policy(state: &mut State, read: &PolicyChoice, server: &dyn Running) {
         return;
     }
     if runs != read
-        && let Err(why) = set_policy(read, server)
+        && let Err(why) = set_policy(&policy_in_force(read, state.operation.domain, server), server)
     {
         return warn!("policy {} stays: {why}", runs.name);
     }
@@ -195,6 +212,7 @@ fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<String> {
         ("server.reactors", test_reactors(running) != test_reactors(wanted)),
         ("server.sleep_after", running.sleep_after != wanted.sleep_after),
         ("server.sensor", running.sensor != wanted.sensor),
+        ("admin.state", running.state_file != wanted.state_file),
         ("admin.socket", running.admin_socket != wanted.admin_socket),
     ];
     name(&differs)

@@ -6,16 +6,17 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use pilotlight_plant::{Goals, Policy, Unreachable, Unsupported, View};
+use pilotlight_plant::{Goals, Policy, Source, Unreachable, Unsupported, View};
 use pilotlight_power::Roots;
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 use pilotlight_target::{Capped, DrainError, Server, ServerError, ServerStats};
 
-use super::knobs;
+use super::budget;
+use super::knobs::{self, Settings};
 use super::power::{self, Power};
-use crate::config::{Operation, Reactors};
-use crate::status::report::PowerReport;
+use crate::config::{BudgetDomain, Operation, Reactors};
+use crate::status::report::{NameAndValue, PowerReport};
 
 /// A server that runs.
 pub(super) trait Running: Sync {
@@ -43,6 +44,22 @@ pub(super) trait Running: Sync {
     fn set_cap(&self, of: &Capped, bytes_per_s: Option<u64>) -> Result<(), ServerError>;
     /// What is known of power; `None` without a sensor.
     fn power(&self) -> Option<PowerReport>;
+    /// What is measured of power.
+    fn sources(&self) -> Vec<Source> {
+        Vec::new()
+    }
+    /// The last window of power of a domain: when it began and ended ([`clock`]), and its power in microwatts; not one that is stale.
+    fn window(&self, _domain: BudgetDomain) -> Option<(u64, u64, u64)> {
+        None
+    }
+    /// Below what power of a domain, in microwatts, it cannot get whatever the policy does, where that is known.
+    fn floor_uw(&self, _domain: BudgetDomain) -> Option<u64> {
+        None
+    }
+    /// Knobs that are set below what was found.
+    fn throttled(&self) -> Vec<NameAndValue> {
+        Vec::new()
+    }
     /// What the policy sees.
     fn view(&self) -> View;
     /// The goal that the policy does not reach.
@@ -57,24 +74,37 @@ pub(super) trait Running: Sync {
 struct Served {
     server: Server,
     power: Option<Power>,
+    settings: Settings,
 }
+
+/// What a budget needs where nothing measures power.
+pub(super) const NO_SENSOR: &str = "a power budget needs a sensor of power, and there is none that this server reads";
+/// What brings one.
+pub(super) const NO_SENSOR_HELP: &str = "start the server with --sensor rapl or hwmon; or with --sensor modelled, which computes watts from CPU time and measures nothing";
 
 /// Starts the server that `config` and `operation` describe, its policy in charge.
 pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Result<Box<dyn Running>> {
     let cores = &operation.reactors.cores;
     let meter =
         power::open(&operation.sensor, &Roots::default()).map_err(|why| anyhow!("the sensor of power: {why}"))?;
+    if meter.is_none() && (operation.goals.budget_uw.is_some() || operation.schedule.is_some()) {
+        return Err(anyhow!("{NO_SENSOR}: {NO_SENSOR_HELP}"));
+    }
     let power = meter.map(|meter| meter.start(cores)).transpose().context("cannot start a thread for the sensor")?;
     let readings = power.as_ref().map(Power::readings);
-    let options = RuntimeOptions { knobs: knobs::open(config, cores), readings, ..options(operation) };
+    let settings = Settings::default();
+    let options = RuntimeOptions { knobs: knobs::open(config, cores, &settings), readings, ..options(operation) };
     let server = Server::start_on(config.clone(), options).context("the server cannot start")?;
     server.set_goals(operation.goals.clone());
     for (of, bytes_per_s) in &operation.caps {
         server.set_cap(of, Some(*bytes_per_s)).context("the server cannot start")?;
     }
-    let policy = operation.policy.build().map_err(|unfit| anyhow!("{}: {}", unfit.what, unfit.help))?;
+    let sources = power.as_ref().map(Power::sources).unwrap_or_default();
+    let domain = budget::domain(operation.domain, &sources);
+    let choice = operation.policy.with_domain(domain, operation.domain.is_some());
+    let policy = choice.build().map_err(|unfit| anyhow!("{}: {}", unfit.what, unfit.help))?;
     server.set_policy(policy).context("the server cannot start")?;
-    Ok(Box::new(Served { server, power }))
+    Ok(Box::new(Served { server, power, settings }))
 }
 
 /// How reactors are started, but for what sets knobs.
@@ -128,6 +158,22 @@ impl Running for Served {
 
     fn power(&self) -> Option<PowerReport> {
         self.power.as_ref().map(Power::report)
+    }
+
+    fn sources(&self) -> Vec<Source> {
+        self.power.as_ref().map(Power::sources).unwrap_or_default()
+    }
+
+    fn window(&self, domain: BudgetDomain) -> Option<(u64, u64, u64)> {
+        self.power.as_ref()?.window(domain)
+    }
+
+    fn floor_uw(&self, domain: BudgetDomain) -> Option<u64> {
+        self.power.as_ref()?.floor_uw(domain)
+    }
+
+    fn throttled(&self) -> Vec<NameAndValue> {
+        self.settings.throttled()
     }
 
     fn view(&self) -> View {

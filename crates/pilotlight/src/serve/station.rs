@@ -12,19 +12,22 @@
 //! What *runs* is true now; what was *read* is what the configuration said last.
 
 mod answers;
+mod goals;
 mod namespaces;
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pilotlight_plant::Goals;
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
+use super::budget::{self, ByHand as GoalsByHand, Configured, Judge, Store};
 use super::reload::{self, Wanted};
 use super::server::Running;
-use crate::config::{Cap, Loaded, Machine, Operation};
+use crate::config::{BudgetDomain, Cap, Loaded, Machine, Operation};
 use crate::policies::PolicyChoice;
+use goals::Watch;
+pub(super) use goals::refresh;
 
 /// A server and its state.
 pub(super) struct Station {
@@ -33,6 +36,8 @@ pub(super) struct Station {
     listening: Vec<SocketAddr>,
     started: Instant,
     drain_timeout: Duration,
+    store: Store,
+    watch: Watch,
     state: Mutex<State>,
 }
 
@@ -48,9 +53,19 @@ pub(super) struct State {
     /// The policy that was read last.
     pub(super) policy_read: PolicyChoice,
     /// The goals that were read last.
-    pub(super) goals_read: Goals,
+    pub(super) configured: Configured,
     /// The bandwidth caps that were read last.
     pub(super) caps_read: Vec<Cap>,
+    /// The goals that were set by hand.
+    pub(super) by_hand_goals: GoalsByHand,
+    /// What was set by hand before a budget that is taken back if it turns out unreachable.
+    pub(super) strict_before: Option<GoalsByHand>,
+    /// The last budget that was taken back, in microwatts.
+    pub(super) withdrawn_uw: Option<u64>,
+    /// The lowest power that was reached: of which domain, with which policy, in microwatts.
+    pub(super) floor: Option<(BudgetDomain, String, u64)>,
+    /// Whether power stays within the budget.
+    pub(super) judge: Judge,
     /// Namespaces that were changed by hand.
     pub(super) by_hand: Vec<ByHand>,
     /// Blocks of each namespace.
@@ -69,12 +84,22 @@ pub(super) struct ByHand {
 }
 
 impl Station {
-    /// Takes charge of a server that was started from this configuration.
-    pub(super) fn new(server: Box<dyn Running>, loaded: &Loaded, machine: &Machine) -> Self {
-        let listening = server.local_addrs();
-        let state = Mutex::new(State::new(&loaded.config, &loaded.operation));
-        let drain_timeout = loaded.config.limits.drain_timeout;
-        Self { server, machine: machine.clone(), listening, started: Instant::now(), drain_timeout, state }
+    /// Takes charge of a server that was started from this configuration, with these goals set by hand before.
+    pub(super) fn new(server: Box<dyn Running>, loaded: &Loaded, by_hand: GoalsByHand, machine: &Machine) -> Self {
+        let mut state = State::new(&loaded.config, &loaded.operation);
+        state.operation.domain = by_hand.domain.or(state.configured.domain);
+        state.operation.goals = state.configured.goals(&by_hand, budget::now_s());
+        state.by_hand_goals = by_hand;
+        Self {
+            listening: server.local_addrs(),
+            server,
+            machine: machine.clone(),
+            started: Instant::now(),
+            drain_timeout: loaded.config.limits.drain_timeout,
+            store: Store::at(loaded.operation.state_file.clone()),
+            watch: Watch::default(),
+            state: Mutex::new(state),
+        }
     }
 
     /// Addresses that the server listens on.
@@ -86,6 +111,7 @@ impl Station {
     pub(super) fn reload(&self, loaded: &Loaded) {
         let Loaded { config, operation, may_shrink, .. } = loaded;
         reload::apply(&mut self.state(), Wanted { config, operation, may_shrink }, self.server.as_ref());
+        self.goals_have_changed();
     }
 
     /// How long a stop may take. It is the same for the server's life.
@@ -111,8 +137,13 @@ impl State {
             operation: operation.clone(),
             read: config.clone(),
             policy_read: operation.policy.clone(),
-            goals_read: operation.goals.clone(),
+            configured: Configured::of(operation),
             caps_read: operation.caps.clone(),
+            by_hand_goals: GoalsByHand::default(),
+            strict_before: None,
+            withdrawn_uw: None,
+            floor: None,
+            judge: Judge::default(),
             by_hand: Vec::new(),
             blocks: Vec::new(),
         };
@@ -159,6 +190,15 @@ impl State {
         let found = self.blocks.iter().find(|(other, id, _)| (other.as_str(), *id) == (nqn, nsid));
         found.map_or(0, |(_, _, blocks)| *blocks)
     }
+}
+
+/// A policy as it is built: with the domain of budgets that is wanted, or that the sensor measures.
+pub(super) fn policy_in_force(
+    choice: &PolicyChoice,
+    wanted: Option<BudgetDomain>,
+    server: &dyn Running,
+) -> PolicyChoice {
+    choice.with_domain(budget::domain(wanted, &server.sources()), wanted.is_some())
 }
 
 /// What a configuration says about a namespace.

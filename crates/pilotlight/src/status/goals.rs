@@ -1,8 +1,10 @@
 //! Goals and power for people.
 
 use super::render::{line, time};
-use super::report::{GoalsReport, PowerReading, PowerReport};
-use crate::config::{format_budget, format_tolerance};
+use std::fmt::Write as _;
+
+use super::report::{BudgetReport, GoalsReport, PowerReading, PowerReport};
+use crate::config::{format_budget, format_moment, format_tolerance};
 
 /// What is asked of the policy; nothing where nothing is.
 pub(crate) fn goals(goals: &GoalsReport, policy: &str) -> String {
@@ -21,6 +23,51 @@ pub(crate) fn goals(goals: &GoalsReport, policy: &str) -> String {
         line(&mut out, name, &format!("{value}{unused}{floor}"));
     }
     out
+}
+
+/// How the budget does, on three lines at most.
+pub(crate) fn budget(report: &BudgetReport, power: Option<&PowerReport>) -> String {
+    let from = power.and_then(|power| power.modelled.as_ref()).map_or("", |_| " (modelled)");
+    let mut out = String::new();
+    let mut state = format!("{} of the {}", report.state, domain_name(&report.domain));
+    if report.state == "off" {
+        state = "no budget now".to_owned();
+    }
+    if let (Some(uw), Some(headroom_uw)) = (report.power_uw, report.headroom_uw) {
+        let (watts, headroom) = (uw as f64 / 1e6, headroom_uw as f64 / 1e6);
+        let _ = write!(state, "; {watts:.1} W{from}, headroom {headroom:.1} W");
+    }
+    if report.state == "unreachable" {
+        state += &floor(report, from);
+    }
+    if let Some(uw) = report.withdrawn_uw {
+        let _ = write!(state, "; {} was unreachable and is taken back", format_budget(Some(uw)));
+    }
+    line(&mut out, "budget is", &state);
+    let mut source = report.origin.clone();
+    if let Some(until_s) = report.until_unix_s {
+        let _ = write!(source, " until {}", format_moment(until_s));
+    }
+    if let Some(next) = &report.next {
+        let _ = write!(source, "; next in the schedule: {} from {}", next.budget, format_moment(next.at_unix_s));
+    }
+    line(&mut out, "budget from", &source);
+    let throttled: Vec<String> = report.throttled.iter().map(|knob| format!("{} {}", knob.name, knob.value)).collect();
+    let bottleneck = report.bottleneck.as_ref().map(|component| format!("bottleneck {component}"));
+    let all: Vec<String> = throttled.into_iter().chain(bottleneck).collect();
+    line(&mut out, "throttled", &if all.is_empty() { "nothing".to_owned() } else { all.join(", ") });
+    out
+}
+
+/// `; the floor is 43.2 W`, where it is known.
+pub(crate) fn floor(report: &BudgetReport, from: &str) -> String {
+    let floor = report.floor_uw.map(|uw| format!("; the floor is {:.1} W{from}", uw as f64 / 1e6));
+    floor.unwrap_or_default()
+}
+
+/// What a budget is of, in words.
+pub(crate) fn domain_name(domain: &str) -> &str {
+    if domain == "cpu" { "CPU packages" } else { domain }
 }
 
 /// Each reading, and what it is from: `package 0 43.2 W (rapl), 0.3 s ago`.

@@ -9,7 +9,7 @@ use super::report::{
     CapReport, Count, Distribution, FORMAT, FailureReport, GoalsReport, IoReport, IoThreadReport, NameAndValue,
     OrdersReport, ParameterReport, PolicyReport, PowerStateReport, ReactorReport, Report, ServerFacts, WakeUpReport,
 };
-use crate::config::{Operation, Reactors};
+use crate::config::Reactors;
 use crate::policies::PolicyChoice;
 
 /// A server's counters at a moment.
@@ -70,6 +70,7 @@ pub(crate) fn report(before: &Look, now: &Look, facts: ServerFacts, policy: Poli
         window_ns: window.ns,
         policy,
         goals: GoalsReport::default(),
+        budget: None,
         power: None,
         io: io(&window, &before.stats, &now.stats),
         caps: caps(&window, &before.stats, &now.stats),
@@ -95,9 +96,9 @@ pub(crate) fn policy(choice: &PolicyChoice, view: View) -> PolicyReport {
 }
 
 /// What is asked of the policy, and what of that it does not use.
-pub(crate) fn goals(operation: &Operation, unreachable: Option<Unreachable>) -> GoalsReport {
-    let Goals { budget_uw, tolerance_ppm, .. } = operation.goals;
-    let policy = operation.policy.build().ok();
+pub(crate) fn goals(goals: &Goals, policy: &PolicyChoice, unreachable: Option<Unreachable>) -> GoalsReport {
+    let Goals { budget_uw, tolerance_ppm, .. } = *goals;
+    let policy = policy.build().ok();
     let is_unused = |goal| !policy.as_ref().is_some_and(|policy| policy.uses(goal));
     let set = [("budget", Goal::Budget, budget_uw.is_some()), ("tolerance", Goal::Tolerance, tolerance_ppm.is_some())];
     let unused = set.into_iter().filter(|&(_, goal, is_set)| is_set && is_unused(goal));

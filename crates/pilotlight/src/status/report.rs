@@ -22,6 +22,9 @@ pub(crate) struct Report {
     /// What the operator asks of it.
     #[serde(default)]
     pub(crate) goals: GoalsReport,
+    /// How the budget does; `None` where there is none, and no schedule.
+    #[serde(default)]
+    pub(crate) budget: Option<BudgetReport>,
     /// What is known of power; `None` without a sensor.
     #[serde(default)]
     pub(crate) power: Option<PowerReport>,
@@ -84,13 +87,57 @@ pub(crate) struct GoalsReport {
     pub(crate) floor_uw: Option<u64>,
 }
 
-/// What goals are in force after they were set.
+/// How the budget does. Where [`PowerReport::modelled`] is set no figure here is measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BudgetReport {
+    /// What it is of: `server` or `cpu`.
+    pub(crate) domain: String,
+    /// Where it comes from: `configuration`, `schedule` or `set by hand`.
+    pub(crate) origin: String,
+    /// When a budget that was set by hand ends, in seconds since 1970.
+    pub(crate) until_unix_s: Option<u64>,
+    /// The next entry of the schedule.
+    pub(crate) next: Option<ScheduleEntryReport>,
+    /// `off`, `not used by the policy`, `not measured`, `settling`, `held`, `exceeded` or `unreachable`.
+    pub(crate) state: String,
+    /// Power of the domain; `None` where nothing is known, or too old.
+    pub(crate) power_uw: Option<u64>,
+    /// The budget less that power.
+    pub(crate) headroom_uw: Option<i64>,
+    /// The lowest power that this server is known to reach with this policy.
+    pub(crate) floor_uw: Option<u64>,
+    /// The component that limits throughput, where the policy says it.
+    pub(crate) bottleneck: Option<String>,
+    /// Knobs that are set below what was found, with their values.
+    pub(crate) throttled: Vec<NameAndValue>,
+    /// A budget set with `strict` that turned out unreachable and was taken back, in microwatts.
+    #[serde(default)]
+    pub(crate) withdrawn_uw: Option<u64>,
+}
+
+/// An entry of the schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ScheduleEntryReport {
+    /// From when on, in seconds since 1970.
+    pub(crate) at_unix_s: u64,
+    /// As it is written: `300W`, `off` or `default`.
+    pub(crate) budget: String,
+}
+
+/// What goals are in force after they were set; or would be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GoalsAnswer {
     /// The policy in charge.
     pub(crate) policy: String,
+    /// Nothing was changed.
+    pub(crate) dry_run: bool,
     #[serde(flatten)]
     pub(crate) goals: GoalsReport,
+    /// The budget until now, in microwatts.
+    pub(crate) before_uw: Option<u64>,
+    pub(crate) budget: Option<BudgetReport>,
+    /// The file that keeps goals over a restart.
+    pub(crate) kept_in: Option<String>,
     pub(crate) power: Option<PowerReport>,
 }
 

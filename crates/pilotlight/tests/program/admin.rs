@@ -255,33 +255,3 @@ fn a_server_that_does_not_answer_can_be_left_with_ctrl_c() {
         assert_eq!(status.signal(), Some(number), "{signal} {more:?}: {status}");
     }
 }
-
-#[test]
-fn a_goal_is_told_to_the_policy_and_who_sets_one_in_vain_is_told_so() {
-    let server = Server::start(&[
-        "--listen=127.0.0.1:0",
-        "--namespace=mem:1MiB",
-        "--policy=static",
-        "--sensor=modelled",
-        "--budget=500W",
-    ]);
-    let status = server.status_until("a reading", |status| status["power"]["readings"][0]["power_uw"].is_u64());
-    assert_eq!(
-        (&status["power"]["modelled"], &status["goals"]["unused"]),
-        (&json!("sandman-epyc-9454p"), &json!(["budget"]))
-    );
-    assert_eq!(status["goals"]["budget_uw"], 500_000_000);
-    let said = server.admin(&["set", "budget", "300W"]);
-    let told = text(&said.stdout);
-    assert!(
-        said.status.success() && told.contains("policy static does not use it") && told.contains("cpu-bandwidth"),
-        "{told}"
-    );
-    assert!(told.contains(" W (modelled, profile sandman-epyc-9454p)") && told.contains("a restart takes"), "{told}");
-    assert_eq!(server.ask(&["set", "tolerance", "20%"])["tolerance_ppm"], 200_000);
-    let refused = server.admin(&["set", "budget", "300"]);
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(text(&refused.stderr).contains("write a power such as 300W"), "{refused:?}");
-    assert_eq!(server.ask(&["status"])["goals"]["budget_uw"], 300_000_000);
-    assert_eq!(server.ask(&["set", "budget", "off"])["budget_uw"], Value::Null);
-}

@@ -23,6 +23,7 @@ fn machine() -> Machine {
         memory: 8 << 30,
         id: "0123456789abcdef0123456789abcdef".to_owned(),
         socket: Some("/run/pilotlight/pilotlight.sock".into()),
+        state_file: Some("/var/lib/pilotlight/goals.json".into()),
         sector_size: |_| None,
     }
 }
@@ -36,6 +37,7 @@ impl Bench {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::File::create(dir.path().join("disk.img")).unwrap().set_len(1 << 20).unwrap();
+        fs::write(dir.path().join("budgets.txt"), "18:00Z 250W\n20:00Z default\n").unwrap();
         Self { dir }
     }
 

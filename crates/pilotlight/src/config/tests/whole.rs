@@ -84,10 +84,13 @@ window = 64
 
 [goals]
 budget = "300W"
+domain = "server"
+schedule = "budgets.txt"
 tolerance = 0.2
 
 [admin]
 socket = "/run/pilotlight/disks.sock"
+state = "/var/lib/pilotlight/disks.json"
 
 [limits]
 max_memory = "4GiB"
@@ -136,7 +139,7 @@ fn a_file_says_everything() {
     let warnings = loaded.warnings(false);
     assert_eq!(warnings.matches("warning: ").count(), 2, "{warnings}");
     assert!(warnings.contains("policy sandman does not use a budget"), "{warnings}");
-    assert!(warnings.contains("policies that do: rapl-only, cpu-bandwidth"), "{warnings}");
+    assert!(warnings.contains("policies that do: pass, thunderbolt, rapl-only, cpu-bandwidth"), "{warnings}");
     assert_eq!(
         (loaded.operation.goals.budget_uw, loaded.operation.goals.tolerance_ppm),
         (Some(300_000_000), Some(200_000))

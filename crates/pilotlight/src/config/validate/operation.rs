@@ -1,6 +1,7 @@
 //! What the program runs a server with: reactors and their siblings, the policy, the control socket.
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use pilotlight_plant::{Goal, Goals};
@@ -12,8 +13,9 @@ use crate::admin::NONE;
 use crate::config::caps::{Cap, parse_cap};
 use crate::config::draft::{Draft, GoalsDraft, PolicyDraft, Text};
 use crate::config::operation::{AdminSocket, Operation, Reactors, SleepAfter};
-use crate::config::power::{SensorChoice, parse_budget, parse_tolerance};
+use crate::config::power::{BudgetDomain, SensorChoice, parse_budget, parse_tolerance};
 use crate::config::problem::{Origin, Problem};
+use crate::config::schedule::Schedule;
 use crate::config::units::{format_duration, parse_duration};
 use crate::policies::{Part, PolicyChoice, Unfit, users_of};
 
@@ -56,11 +58,17 @@ impl Checker<'_> {
             policy: self.policy(&draft.policy),
             goals: self.goals(&draft.goals),
             caps: self.caps(draft, subsystems),
+            domain: self.parsed(draft.goals.domain.as_ref(), BudgetDomain::parse),
+            schedule: {
+                let base = self.base;
+                self.parsed(draft.goals.schedule.as_ref(), |file| Schedule::read(&base.join(file)))
+            },
             sensor: {
                 let base = self.base;
                 self.parsed(draft.sensor.as_ref(), |text| SensorChoice::parse(text, base)).unwrap_or_default()
             },
             admin_socket: self.admin_socket(draft.admin_socket.as_ref()),
+            state_file: self.state_file(draft.state_file.as_ref()),
         };
         self.unused_goals(&draft.goals, &operation);
         operation
@@ -105,6 +113,7 @@ impl Checker<'_> {
         let Goals { budget_uw, tolerance_ppm, .. } = operation.goals;
         for (goal, name, written, is_set) in [
             (Goal::Budget, "budget", &written.budget, budget_uw.is_some()),
+            (Goal::Budget, "budget", &written.schedule, budget_uw.is_none()),
             (Goal::Tolerance, "tolerance", &written.tolerance, tolerance_ppm.is_some()),
         ] {
             let Some(text) = written.as_ref().filter(|_| is_set && !policy.uses(goal)) else { continue };
@@ -151,6 +160,14 @@ impl Checker<'_> {
             self.problem(problem.help(unfit.help));
         }
         choice
+    }
+
+    fn state_file(&self, written: Option<&Text>) -> Option<PathBuf> {
+        match written {
+            Some(text) if text.value == NONE => None,
+            Some(text) => Some(self.base.join(&text.value)),
+            None => self.machine.state_file.clone(),
+        }
     }
 
     fn admin_socket(&mut self, written: Option<&Text>) -> Option<AdminSocket> {

@@ -7,11 +7,12 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use pilotlight_plant::{Policy, Unsupported, View};
+use pilotlight_plant::{Goals, Policy, Unsupported, View};
 use pilotlight_target::{Capped, DrainError, ServerStats};
 
 use super::*;
 use crate::config::{Reactors, SensorChoice, SleepAfter};
+use crate::serve::budget::HandBudget;
 use crate::serve::station::ByHand;
 use crate::status::report::PowerReport;
 
@@ -92,8 +93,11 @@ fn operation(policy: &str) -> Operation {
         policy: PolicyChoice { name: policy.to_owned(), parameters: Vec::new() },
         goals: Goals::default(),
         caps: Vec::new(),
+        domain: None,
+        schedule: None,
         sensor: SensorChoice::Auto,
         admin_socket: None,
+        state_file: None,
     }
 }
 
@@ -267,7 +271,9 @@ fn goals_that_were_set_by_hand_stay_until_the_configuration_says_something_else(
     };
     let nothing = Vec::<String>::new;
     assert_eq!(apply(&mut state, &goals(300)), (vec!["goals Some(300000000) None".to_owned()], goals(300)));
-    state.operation.goals = goals(200); // by hand
+    let by_hand = Some(HandBudget { budget_uw: goals(200).budget_uw, until_s: None });
+    state.by_hand_goals.budget = by_hand;
+    state.operation.goals = goals(200);
     assert_eq!(apply(&mut state, &goals(300)), (nothing(), goals(200)));
     assert_eq!(apply(&mut state, &Goals::default()), (vec!["goals None None".to_owned()], Goals::default()));
 }

@@ -4,15 +4,15 @@ use pilotlight_target::{CapStats, ServerStats};
 use serde::Serialize;
 use tracing::{info, warn};
 
-use super::Station;
 use super::namespaces::capped;
+use super::{Station, policy_in_force};
 use crate::admin::answer::{Refusal, to_line};
 use crate::admin::listener::Answering;
-use crate::admin::request::{CapRequest, GoalsRequest, Request};
-use crate::config::{format_budget, format_cap, format_tolerance, name_of, parse_budget, parse_cap, parse_tolerance};
+use crate::admin::request::{CapRequest, Request};
+use crate::config::{format_cap, name_of, parse_cap};
 use crate::policies::{Part, PolicyChoice, Unfit};
 use crate::status::measure::{self, Look};
-use crate::status::report::{CapReport, GoalsAnswer, PolicyReport, Report, ServerFacts};
+use crate::status::report::{CapReport, PolicyReport, Report, ServerFacts};
 
 impl Answering for Station {
     /// The counters when this connection last asked for the status.
@@ -48,9 +48,9 @@ impl Station {
         let uptime_ns = self.started.elapsed().as_nanos() as u64;
         let stats: ServerStats = self.server.stats();
         // after the counters: asking wakes the main core, and that is not to be seen
-        let (operation, view, unreachable) = {
+        let (operation, view, budget, unreachable) = {
             let state = self.state();
-            (state.operation.clone(), self.server.view(), self.server.unreachable())
+            (state.operation.clone(), self.server.view(), self.budget_status(&state), self.server.unreachable())
         };
         let facts = ServerFacts {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -60,48 +60,29 @@ impl Station {
             test_mode: operation.reactors.is_test_mode(),
             sleep_after: operation.sleep_after.text(),
         };
-        let policy = measure::policy(&operation.policy, view);
+        let policy = policy_in_force(&operation.policy, operation.domain, self.server.as_ref());
+        let policy = measure::policy(&policy, view);
         let now = Look { uptime_ns, stats };
         let report = measure::report(session, &now, facts, policy, &operation.reactors);
-        let goals = measure::goals(&operation, unreachable);
-        let report = Report { goals, power: self.server.power(), ..report };
+        let goals = measure::goals(&operation.goals, &operation.policy, unreachable);
+        let report = Report { goals, budget, power: self.server.power(), ..report };
         *session = now;
         report
     }
 
     /// Lets another policy decide; what is not set has its default.
     fn set_policy(&self, choice: PolicyChoice) -> Result<PolicyReport, Refusal> {
-        let policy = choice.build().map_err(refusal)?;
         let mut state = self.state();
+        let in_force = policy_in_force(&choice, state.operation.domain, self.server.as_ref());
+        let policy = in_force.build().map_err(refusal)?;
         self.server.set_policy(policy).map_err(|unsupported| Refusal::of("policy", unsupported.to_string()))?;
         info!("policy {} is in charge, set over the control socket", choice.name);
         state.operation.policy = choice;
-        Ok(measure::policy(&state.operation.policy, self.server.view()))
+        drop(state);
+        self.goals_have_changed();
+        Ok(measure::policy(&in_force, self.server.view()))
     }
-}
 
-impl Station {
-    /// Asks something else of the policy in charge, and of those after it.
-    fn set_goals(&self, asked: &GoalsRequest) -> Result<GoalsAnswer, Refusal> {
-        let wrong = |field, what| Refusal::of(field, what);
-        let mut state = self.state();
-        let mut goals = state.operation.goals.clone();
-        if let Some(text) = &asked.budget {
-            goals.budget_uw = parse_budget(text).map_err(|what| wrong("budget", what))?;
-        }
-        if let Some(text) = &asked.tolerance {
-            goals.tolerance_ppm = parse_tolerance(text).map_err(|what| wrong("tolerance", what))?;
-        }
-        self.server.set_goals(goals.clone());
-        let (budget, tolerance) = (format_budget(goals.budget_uw), format_tolerance(goals.tolerance_ppm));
-        info!("goals, set over the control socket: budget {budget}, tolerance {tolerance}");
-        state.operation.goals = goals;
-        let policy = state.operation.policy.name.clone();
-        Ok(GoalsAnswer { policy, goals: measure::goals(&state.operation, None), power: self.server.power() })
-    }
-}
-
-impl Station {
     /// Caps the bandwidth of a namespace or a host from now on.
     fn set_cap(&self, wanted: &CapRequest) -> Result<CapReport, Refusal> {
         let rate = parse_cap(&wanted.max_bytes_per_s).map_err(|what| Refusal::of("max_bytes_per_s", what))?;

@@ -1,0 +1,230 @@
+//! Whether power stays within a budget, by readings alone: it asks no policy, and so judges all alike.
+//!
+//! **Rule.** A reading counts if its window began after the budget came into force. Up to [`MARGIN_PPM`] above the budget it is *held*. Above it for
+//! less than [`TOLERATED_NS`] the budget is *settling* at first and *exceeded* later. Above it for longer, and not falling for
+//! [`FALLS_NS`], it is *unreachable*, and the lowest reading of that time is the floor. Without a reading for as long it is *not
+//! measured*.
+
+use crate::config::format_budget;
+
+/// Excess that counts as held, in millionths of the budget: PASS's upper threshold (3.3).
+const MARGIN_PPM: u64 = 20_000;
+/// How long an excess is tolerated, in nanoseconds: after 10 s PASS calls a budget missed (section 5).
+const TOLERATED_NS: u64 = 10_000_000_000;
+/// Power that has not fallen by [`FALLS_PPM`] for so long, in nanoseconds, does not fall any more (chosen: five intervals of 1 s).
+const FALLS_NS: u64 = 5_000_000_000;
+const FALLS_PPM: u64 = 10_000;
+
+/// What is seen at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::serve) struct Seen {
+    /// Monotonic, in nanoseconds.
+    pub(in crate::serve) now_ns: u64,
+    /// The budget in force, in microwatts.
+    pub(in crate::serve) budget_uw: Option<u64>,
+    /// Whether the policy in charge holds budgets.
+    pub(in crate::serve) is_used: bool,
+    /// The last window of its domain: when it began and ended, and its power in microwatts.
+    pub(in crate::serve) window: Option<(u64, u64, u64)>,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::serve) enum Verdict {
+    /// There is no budget.
+    #[default]
+    Off,
+    /// The policy in charge does not use budgets.
+    NotUsed,
+    /// There are no readings.
+    NotMeasured,
+    /// It has come into force, and was not met yet.
+    Settling,
+    /// Power is within it.
+    Held,
+    /// Power is above it again.
+    Exceeded,
+    /// Power stays above it: the lowest that was read, in microwatts.
+    Unreachable(u64),
+}
+
+/// The state between looks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::serve) struct Judge {
+    budget_uw: Option<u64>,
+    /// Since when the budget is in force.
+    since_ns: u64,
+    /// End of the last good window.
+    read_ns: u64,
+    /// Since when power is above it.
+    above: Option<Above>,
+    verdict: Verdict,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Above {
+    since_ns: u64,
+    lowest_uw: u64,
+    /// When power fell last.
+    fell_ns: u64,
+}
+
+impl Verdict {
+    /// As status has it.
+    pub(in crate::serve) fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::NotUsed => "not used by the policy",
+            Self::NotMeasured => "not measured",
+            Self::Settling => "settling",
+            Self::Held => "held",
+            Self::Exceeded => "exceeded",
+            Self::Unreachable(_) => "unreachable",
+        }
+    }
+
+    /// For the log, where something has become true that an operator should know.
+    pub(in crate::serve) fn log_line(self, budget_uw: u64) -> Option<String> {
+        let budget = format_budget(Some(budget_uw));
+        Some(match self {
+            Self::Held => format!("power is within the budget of {budget}"),
+            Self::Exceeded => format!("power exceeds the budget of {budget}"),
+            Self::Unreachable(floor_uw) => {
+                let floor = floor_uw as f64 / 1e6;
+                format!("the budget of {budget} is unreachable: power does not fall below {floor:.1} W (the floor)")
+            }
+            Self::NotMeasured => format!("the budget of {budget} is not measured: the sensor gives no readings"),
+            Self::NotUsed => format!("the budget of {budget} is not held: the policy in charge does not use it"),
+            Self::Off | Self::Settling => return None,
+        })
+    }
+}
+
+impl Judge {
+    /// The last verdict.
+    pub(in crate::serve) fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// Judges by what is seen now; the new verdict where it differs from the last one.
+    pub(in crate::serve) fn look(&mut self, seen: Seen) -> Option<Verdict> {
+        if seen.budget_uw != self.budget_uw {
+            *self = Self { budget_uw: seen.budget_uw, since_ns: seen.now_ns, read_ns: seen.now_ns, ..Self::default() };
+            self.verdict = Verdict::Settling;
+        }
+        let before = self.verdict;
+        let verdict = match seen.budget_uw {
+            None => Verdict::Off,
+            Some(_) if !seen.is_used => Verdict::NotUsed,
+            Some(budget_uw) => self.held(budget_uw, seen),
+        };
+        self.verdict = verdict;
+        let is_same = std::mem::discriminant(&before) == std::mem::discriminant(&verdict);
+        (!is_same).then_some(verdict)
+    }
+
+    fn held(&mut self, budget_uw: u64, seen: Seen) -> Verdict {
+        if matches!(self.verdict, Verdict::NotUsed) {
+            (self.since_ns, self.verdict) = (seen.now_ns, Verdict::Settling);
+        }
+        let new = seen.window.filter(|&(_, ended_ns, _)| ended_ns > self.read_ns);
+        let Some((began_ns, ended_ns, power_uw)) = new else {
+            let is_silent = seen.now_ns.saturating_sub(self.read_ns) > TOLERATED_NS;
+            return if is_silent { Verdict::NotMeasured } else { self.verdict };
+        };
+        self.read_ns = ended_ns;
+        if began_ns < self.since_ns {
+            return self.verdict;
+        }
+        if power_uw <= budget_uw + scaled(budget_uw, MARGIN_PPM) {
+            self.above = None;
+            return Verdict::Held;
+        }
+        let first = Above { since_ns: began_ns, lowest_uw: power_uw, fell_ns: began_ns };
+        let above = self.above.get_or_insert(first);
+        if power_uw + scaled(power_uw, FALLS_PPM) < above.lowest_uw {
+            above.fell_ns = ended_ns;
+        }
+        above.lowest_uw = above.lowest_uw.min(power_uw);
+        let stays = ended_ns - above.since_ns >= TOLERATED_NS && ended_ns - above.fell_ns >= FALLS_NS;
+        match self.verdict {
+            _ if stays => Verdict::Unreachable(above.lowest_uw),
+            Verdict::Held => Verdict::Exceeded,
+            Verdict::NotMeasured | Verdict::Unreachable(_) => Verdict::Settling,
+            verdict => verdict,
+        }
+    }
+}
+
+fn scaled(uw: u64, ppm: u64) -> u64 {
+    (u128::from(uw) * u128::from(ppm) / 1_000_000) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+    const W: u64 = 1_000_000;
+
+    /// Looks once a second with windows of a second, from second `from` on, at these watts; the verdict after each.
+    fn look(judge: &mut Judge, from: u64, budget_w: u64, watts: &[Option<u64>]) -> Vec<Verdict> {
+        let one = |(now_s, watts): (u64, &Option<u64>)| {
+            let window = watts.map(|watts| ((now_s - 1) * S, now_s * S, watts * W));
+            judge.look(Seen { now_ns: now_s * S, budget_uw: Some(budget_w * W), is_used: true, window });
+            judge.verdict()
+        };
+        (from..).zip(watts).map(one).collect()
+    }
+
+    #[test]
+    fn a_budget_is_held_once_a_window_after_it_is_within() {
+        let mut judge = Judge::default();
+        let verdicts = look(&mut judge, 10, 300, &[Some(290), Some(400), Some(320), Some(306), Some(307), Some(300)]);
+        use Verdict::{Exceeded, Held, Settling};
+        assert_eq!(verdicts, [Settling, Settling, Settling, Held, Exceeded, Held], "the first began before the budget");
+    }
+
+    #[test]
+    fn what_stays_above_is_unreachable_and_names_the_lowest_reading() {
+        let mut judge = Judge::default();
+        look(&mut judge, 10, 300, &[Some(400)]);
+        let verdicts = look(&mut judge, 11, 300, &[Some(350); 10]);
+        assert_eq!(verdicts[8], Verdict::Settling);
+        assert_eq!(verdicts[9], Verdict::Unreachable(350 * W));
+        assert_eq!(look(&mut judge, 21, 300, &[Some(340)]), [Verdict::Settling], "it falls again");
+        assert_eq!(look(&mut judge, 22, 300, &[Some(341); 5])[4], Verdict::Unreachable(340 * W));
+        assert_eq!(look(&mut judge, 27, 300, &[Some(300)]), [Verdict::Held]);
+        assert_eq!(
+            look(&mut judge, 28, 350, &[Some(300), Some(300)]),
+            [Verdict::Settling, Verdict::Held],
+            "another budget"
+        );
+    }
+
+    #[test]
+    fn power_that_falls_is_not_unreachable() {
+        let mut judge = Judge::default();
+        let falling: Vec<Option<u64>> = (0..30).map(|second| Some(600 - 7 * second)).collect();
+        assert!(look(&mut judge, 10, 300, &falling).iter().all(|verdict| *verdict == Verdict::Settling));
+    }
+
+    #[test]
+    fn silence_is_told_after_a_while_and_no_verdict_about_power() {
+        let mut judge = Judge::default();
+        look(&mut judge, 10, 300, &[Some(300), Some(300)]);
+        let verdicts = look(&mut judge, 12, 300, &[None; 11]);
+        assert_eq!((verdicts[8], verdicts[10]), (Verdict::Held, Verdict::NotMeasured));
+        assert_eq!(look(&mut judge, 23, 300, &[Some(400)]), [Verdict::Settling]);
+    }
+
+    #[test]
+    fn a_policy_that_does_not_use_it_holds_nothing() {
+        let mut judge = Judge::default();
+        let seen = Seen { now_ns: S, budget_uw: Some(300 * W), is_used: false, window: Some((0, S, 200 * W)) };
+        assert_eq!(judge.look(seen), Some(Verdict::NotUsed));
+        assert_eq!(judge.look(seen), None);
+        assert_eq!(judge.look(Seen { now_ns: 2 * S, is_used: true, ..seen }), Some(Verdict::Settling));
+        assert_eq!(judge.look(Seen { now_ns: 2 * S, budget_uw: None, ..seen }), Some(Verdict::Off));
+    }
+}

@@ -1,0 +1,194 @@
+//! Which goals are in force: those set by hand, over the schedule, over the configuration.
+
+use pilotlight_plant::Goals;
+use serde::{Deserialize, Serialize};
+
+use crate::config::{BudgetDomain, BudgetRequest, Operation, Schedule};
+
+/// What the configuration says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::serve) struct Configured {
+    pub(in crate::serve) goals: Goals,
+    pub(in crate::serve) domain: Option<BudgetDomain>,
+    pub(in crate::serve) schedule: Option<Schedule>,
+}
+
+/// What was set by hand, over the control socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::serve) struct ByHand {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::serve) budget: Option<HandBudget>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::serve) domain: Option<BudgetDomain>,
+    /// In millionths; the inner `None` is `off`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "tolerance")]
+    pub(in crate::serve) tolerance_ppm: Option<Option<u32>>,
+}
+
+/// A budget that was set by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::serve) struct HandBudget {
+    /// In microwatts; `None` is `off`.
+    pub(in crate::serve) budget_uw: Option<u64>,
+    /// When it ends, in seconds since 1970; `None`: when another is set.
+    pub(in crate::serve) until_s: Option<u64>,
+}
+
+/// Where the budget in force comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::serve) enum Origin {
+    Configuration,
+    Schedule,
+    Hand,
+}
+
+/// The budget in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::serve) struct InForce {
+    /// In microwatts.
+    pub(in crate::serve) budget_uw: Option<u64>,
+    pub(in crate::serve) origin: Origin,
+    /// When something else may come into force, in seconds since 1970.
+    pub(in crate::serve) until_s: Option<u64>,
+}
+
+impl Origin {
+    /// For people.
+    pub(in crate::serve) fn name(self) -> &'static str {
+        match self {
+            Self::Configuration => "configuration",
+            Self::Schedule => "schedule",
+            Self::Hand => "set by hand",
+        }
+    }
+}
+
+impl Configured {
+    /// Of what was read.
+    pub(in crate::serve) fn of(operation: &Operation) -> Self {
+        let Operation { goals, domain, schedule, .. } = operation;
+        Self { goals: goals.clone(), domain: *domain, schedule: schedule.clone() }
+    }
+
+    /// Whether there is, or will be, a budget.
+    pub(in crate::serve) fn has_budget(&self) -> bool {
+        self.goals.budget_uw.is_some() || self.schedule.is_some()
+    }
+
+    /// The budget in force at a moment.
+    pub(in crate::serve) fn budget(&self, by_hand: &ByHand, now_s: u64) -> InForce {
+        if let Some(hand) = by_hand.budget.filter(|hand| hand.is_in_force(now_s)) {
+            return InForce { budget_uw: hand.budget_uw, origin: Origin::Hand, until_s: hand.until_s };
+        }
+        let until_s = self.schedule.as_ref().and_then(|schedule| schedule.next(now_s)).map(|next| next.at_s);
+        let (budget_uw, origin) = match self.schedule.as_ref().and_then(|schedule| schedule.at(now_s)) {
+            Some(BudgetRequest::Power(uw)) => (Some(uw), Origin::Schedule),
+            Some(BudgetRequest::Off) => (None, Origin::Schedule),
+            Some(BudgetRequest::Default) | None => (self.goals.budget_uw, Origin::Configuration),
+        };
+        InForce { budget_uw, origin, until_s }
+    }
+
+    /// All goals in force at a moment.
+    pub(in crate::serve) fn goals(&self, by_hand: &ByHand, now_s: u64) -> Goals {
+        Goals {
+            budget_uw: self.budget(by_hand, now_s).budget_uw,
+            tolerance_ppm: by_hand.tolerance_ppm.unwrap_or(self.goals.tolerance_ppm),
+            priorities: self.goals.priorities.clone(),
+            minimums: self.goals.minimums.clone(),
+        }
+    }
+}
+
+impl ByHand {
+    /// Without a budget that has ended; whether there was one.
+    pub(in crate::serve) fn expire(&mut self, now_s: u64) -> bool {
+        self.budget.take_if(|hand| !hand.is_in_force(now_s)).is_some()
+    }
+}
+
+impl HandBudget {
+    fn is_in_force(&self, now_s: u64) -> bool {
+        self.until_s.is_none_or(|until_s| now_s < until_s)
+    }
+}
+
+/// `off` is a value of its own: JSON's `null` would be read as nothing.
+mod tolerance {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    const OFF: &str = "off";
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Ppm(u32),
+        Word(String),
+    }
+
+    #[expect(clippy::ref_option, clippy::option_option, reason = "serde's form")]
+    pub(super) fn serialize<S: Serializer>(value: &Option<Option<u32>>, to: S) -> Result<S::Ok, S::Error> {
+        let written = value.map(|value| value.map_or_else(|| Written::Word(OFF.to_owned()), Written::Ppm));
+        written.serialize(to)
+    }
+
+    #[expect(clippy::option_option, reason = "serde's form")]
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<u32>>, D::Error> {
+        match Written::deserialize(from)? {
+            Written::Ppm(ppm) => Ok(Some(Some(ppm))),
+            Written::Word(word) if word == OFF => Ok(Some(None)),
+            Written::Word(word) => Err(serde::de::Error::custom(format!("`{word}` is not a tolerance"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const W: u64 = 1_000_000;
+
+    fn configured(schedule: Option<&str>) -> Configured {
+        let goals = Goals { budget_uw: Some(400 * W), ..Goals::default() };
+        Configured { goals, domain: None, schedule: schedule.map(|text| Schedule::parse(text).unwrap()) }
+    }
+
+    fn by_hand(budget_uw: Option<u64>, until_s: Option<u64>) -> ByHand {
+        ByHand { budget: Some(HandBudget { budget_uw, until_s }), ..ByHand::default() }
+    }
+
+    #[test]
+    fn the_hand_is_over_the_schedule_and_that_over_the_configuration() {
+        let configured = configured(Some("1970-01-01T00:01Z 300W\n1970-01-01T00:02Z default\n1970-01-01T00:03Z off"));
+        let at = |now_s| configured.budget(&ByHand::default(), now_s);
+        let conf = |until_s| InForce { budget_uw: Some(400 * W), origin: Origin::Configuration, until_s };
+        assert_eq!(at(0), conf(Some(60)));
+        assert_eq!(at(60), InForce { budget_uw: Some(300 * W), origin: Origin::Schedule, until_s: Some(120) });
+        assert_eq!(at(120), conf(Some(180)));
+        assert_eq!(at(180), InForce { budget_uw: None, origin: Origin::Schedule, until_s: None });
+        let hand = |hand: &ByHand, now_s| configured.budget(hand, now_s);
+        let limited = by_hand(Some(200 * W), Some(100));
+        assert_eq!(hand(&limited, 99), InForce { budget_uw: Some(200 * W), origin: Origin::Hand, until_s: Some(100) });
+        assert_eq!(hand(&limited, 100), at(100), "it has ended");
+        assert_eq!(hand(&by_hand(None, None), 0), InForce { budget_uw: None, origin: Origin::Hand, until_s: None });
+    }
+
+    #[test]
+    fn what_has_ended_is_dropped_once() {
+        let mut hand = by_hand(Some(W), Some(100));
+        assert!(!hand.expire(99) && hand.budget.is_some());
+        assert!(hand.expire(100) && hand == ByHand::default());
+        assert!(!hand.expire(101));
+    }
+
+    #[test]
+    fn a_tolerance_by_hand_is_one_also_if_it_is_off() {
+        let configured =
+            Configured { goals: Goals { tolerance_ppm: Some(7), ..Goals::default() }, ..Configured::default() };
+        let tolerance =
+            |tolerance_ppm| configured.goals(&ByHand { tolerance_ppm, ..ByHand::default() }, 0).tolerance_ppm;
+        assert_eq!([None, Some(None), Some(Some(9))].map(tolerance), [Some(7), None, Some(9)]);
+    }
+}

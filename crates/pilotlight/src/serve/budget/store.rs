@@ -1,0 +1,162 @@
+//! The state file: goals that were set by hand, kept over a restart, also one by `kill -9`.
+//!
+//! One JSON object, replaced as a whole. It holds what the configuration said at that time too: once that says something else, the
+//! configuration is in force again, as it is at SIGHUP.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
+
+use super::{ByHand, Configured};
+use crate::config::BudgetDomain;
+
+const VERSION: u32 = 1;
+
+/// Where goals are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::serve) struct Store {
+    path: Option<PathBuf>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Contents {
+    version: u32,
+    by_hand: ByHand,
+    configured: Digest,
+}
+
+/// What the configuration said.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Digest {
+    budget_uw: Option<u64>,
+    tolerance_ppm: Option<u32>,
+    domain: Option<BudgetDomain>,
+    /// Entries of the schedule, as text.
+    schedule: Option<String>,
+}
+
+impl Digest {
+    fn of(configured: &Configured) -> Self {
+        let Configured { goals, domain, schedule } = configured;
+        let schedule = schedule.as_ref().map(ToString::to_string);
+        Self { budget_uw: goals.budget_uw, tolerance_ppm: goals.tolerance_ppm, domain: *domain, schedule }
+    }
+}
+
+impl Store {
+    /// In this file; `None`: nothing is kept.
+    pub(in crate::serve) fn at(path: Option<PathBuf>) -> Self {
+        Self { path }
+    }
+
+    /// Where it is, for people.
+    pub(in crate::serve) fn place(&self) -> Option<String> {
+        self.path.as_ref().map(|path| path.display().to_string())
+    }
+
+    /// What was set by hand before this start, if it still counts. A file that cannot be read is left, and logged.
+    pub(in crate::serve) fn load(&self, configured: &Configured, now_s: u64) -> ByHand {
+        let Some(path) = &self.path else { return ByHand::default() };
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return ByHand::default(),
+            Err(error) => {
+                warn!("goals that were set before are not known: cannot read {}: {error}", path.display());
+                return ByHand::default();
+            }
+        };
+        let contents = serde_json::from_str::<Contents>(&text);
+        let mut contents = match contents {
+            Ok(contents) if contents.version == VERSION => contents,
+            Ok(Contents { version, .. }) => {
+                warn!("goals that were set before are not known: {} has version {version}", path.display());
+                return ByHand::default();
+            }
+            Err(error) => {
+                warn!("goals that were set before are not known: {}: {error}", path.display());
+                return ByHand::default();
+            }
+        };
+        if contents.configured != Digest::of(configured) {
+            info!(
+                "the configuration says something else of goals than when they were set by hand: it is in force again"
+            );
+            return ByHand::default();
+        }
+        if contents.by_hand.expire(now_s) {
+            info!("the budget that was set by hand has ended while no server ran");
+        }
+        if contents.by_hand != ByHand::default() {
+            info!("goals that were set by hand before are in force again ({})", path.display());
+        }
+        contents.by_hand
+    }
+
+    /// Keeps what was set by hand.
+    ///
+    /// # Errors
+    /// If it cannot be written; what was kept before is still there.
+    pub(in crate::serve) fn save(&self, by_hand: &ByHand, configured: &Configured) -> Result<(), String> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let contents = Contents { version: VERSION, by_hand: by_hand.clone(), configured: Digest::of(configured) };
+        let write = || -> io::Result<()> {
+            let draft = path.with_extension("new");
+            let mut file = File::create(&draft)?;
+            file.write_all((serde_json::to_string(&contents)? + "\n").as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&draft, path)?;
+            path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+        };
+        write().map_err(|error| format!("cannot write {}: {error}", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_plant::Goals;
+
+    use super::super::HandBudget;
+    use super::*;
+
+    fn by_hand(until_s: Option<u64>) -> ByHand {
+        let budget = Some(HandBudget { budget_uw: Some(300_000_000), until_s });
+        ByHand { budget, domain: Some(BudgetDomain::Cpu), tolerance_ppm: Some(None) }
+    }
+
+    fn configured(watts: u64) -> Configured {
+        Configured { goals: Goals { budget_uw: Some(watts * 1_000_000), ..Goals::default() }, ..Configured::default() }
+    }
+
+    #[test]
+    fn goals_come_back_until_they_end_or_the_configuration_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::at(Some(folder.path().join("goals.json")));
+        assert_eq!(store.load(&configured(400), 0), ByHand::default(), "there is no file");
+        store.save(&by_hand(Some(100)), &configured(400)).unwrap();
+        assert_eq!(store.load(&configured(400), 99), by_hand(Some(100)));
+        assert_eq!(store.load(&configured(400), 100), ByHand { budget: None, ..by_hand(None) }, "it has ended");
+        assert_eq!(store.load(&configured(350), 99), ByHand::default(), "the configuration has changed");
+        store.save(&by_hand(None), &configured(400)).unwrap();
+        assert_eq!(store.load(&configured(400), u64::MAX), by_hand(None));
+        store.save(&ByHand::default(), &configured(400)).unwrap();
+        assert_eq!(store.load(&configured(400), 0), ByHand::default());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_nothing_and_what_cannot_be_written_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("goals.json");
+        for text in ["", "{}", "{\"version\":2}", "[]"] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(Store::at(Some(path.clone())).load(&configured(1), 0), ByHand::default(), "{text}");
+        }
+        let nowhere = Store::at(Some(folder.path().join("none/goals.json")));
+        assert!(nowhere.save(&by_hand(None), &configured(1)).unwrap_err().contains("none/goals.json"));
+        assert_eq!(Store::default().save(&by_hand(None), &configured(1)), Ok(()));
+    }
+}

@@ -1,0 +1,312 @@
+//! Goals of a running server: set over the control socket, ended by their time, exchanged by the schedule, and watched.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use pilotlight_plant::{Goal, Goals};
+use pilotlight_reactor::clock;
+use tracing::{info, warn};
+
+use super::{State, Station, policy_in_force};
+use crate::admin::answer::Refusal;
+use crate::admin::request::GoalsRequest;
+use crate::config::{
+    BudgetDomain, BudgetRequest, format_budget, format_tolerance, parse_budget_request, parse_duration, parse_tolerance,
+};
+use crate::policies::{PolicyChoice, users_of};
+use crate::serve::budget::{self, ByHand, HandBudget, Seen, Verdict};
+use crate::serve::server::{NO_SENSOR, NO_SENSOR_HELP, Running};
+use crate::status::measure;
+use crate::status::report::{BudgetReport, GoalsAnswer, ScheduleEntryReport};
+
+/// Between two looks at a budget: half a window of the sensor.
+const LOOK: Duration = Duration::from_millis(250);
+/// Longest wait for the end of a budget, so that a clock that is set is noticed.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Wakes the thread that watches the budget, or ends it.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    state: Mutex<WatchState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct WatchState {
+    is_stopped: bool,
+    is_changed: bool,
+}
+
+impl Watch {
+    fn note(&self, note: impl FnOnce(&mut WatchState)) {
+        note(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+
+    /// Waits so long, or until goals have changed; whether to go on.
+    fn wait(&self, longest: Option<Duration>) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.is_stopped && !state.is_changed {
+            state = match longest {
+                Some(time) => self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+        state.is_changed = false;
+        !state.is_stopped
+    }
+}
+
+/// Goals that a request leads to.
+struct Planned {
+    by_hand: ByHand,
+    goals: Goals,
+    domain: BudgetDomain,
+    policy: PolicyChoice,
+}
+
+impl Station {
+    /// Keeps goals in force and looks whether power stays within the budget, until [`Station::stop_watching`].
+    pub(in crate::serve) fn watch_budget(&self) {
+        while self.watch.wait(self.look_at_budget()) {}
+    }
+
+    /// Ends [`Station::watch_budget`].
+    pub(in crate::serve) fn stop_watching(&self) {
+        self.watch.note(|state| state.is_stopped = true);
+    }
+
+    /// Lets the thread that watches look at once.
+    pub(super) fn goals_have_changed(&self) {
+        self.watch.note(|state| state.is_changed = true);
+    }
+
+    /// How long nothing has to be looked at; `None`: until goals are changed.
+    fn look_at_budget(&self) -> Option<Duration> {
+        let mut state = self.state();
+        let now_s = budget::now_s();
+        if state.by_hand_goals.expire(now_s) {
+            info!("the time of the budget that was set by hand is over");
+            self.keep(&state);
+        }
+        refresh(&mut state, self.server.as_ref(), now_s);
+        self.judge(&mut state);
+        if state.operation.goals.budget_uw.is_some() {
+            return Some(LOOK);
+        }
+        let until_s = state.configured.budget(&state.by_hand_goals, now_s).until_s?;
+        Some(Duration::from_secs(until_s.saturating_sub(now_s).max(1)).min(LONGEST_WAIT))
+    }
+
+    fn judge(&self, state: &mut State) {
+        let domain = domain_in_force(state, self.server.as_ref());
+        let seen = Seen {
+            now_ns: clock::now_ns(),
+            budget_uw: state.operation.goals.budget_uw,
+            is_used: state.operation.policy.uses(Goal::Budget),
+            window: self.server.window(domain),
+        };
+        let (Some(verdict), Some(budget_uw)) = (state.judge.look(seen), seen.budget_uw) else { return };
+        let is_good = verdict == Verdict::Held;
+        match verdict.log_line(budget_uw) {
+            Some(line) if is_good => info!("{line}"),
+            Some(line) => warn!("{line}"),
+            None => {}
+        }
+        if is_good {
+            state.strict_before = None;
+        }
+        if let Verdict::Unreachable(floor_uw) = verdict {
+            state.floor = Some((domain, state.operation.policy.name.clone(), floor_uw));
+            if let Some(before) = state.strict_before.take() {
+                warn!("the budget of {} is taken back (--strict)", format_budget(Some(budget_uw)));
+                state.withdrawn_uw = Some(budget_uw);
+                state.by_hand_goals = before;
+                refresh(state, self.server.as_ref(), budget::now_s());
+                self.keep(state);
+            }
+        }
+    }
+
+    /// Asks something else of the policy in charge, and of those after it; or only answers what that would be.
+    pub(super) fn set_goals(&self, asked: &GoalsRequest) -> Result<GoalsAnswer, Refusal> {
+        let now_s = budget::now_s();
+        let mut state = self.state();
+        let planned = self.plan(&state, asked, now_s)?;
+        let before_uw = state.operation.goals.budget_uw;
+        if !asked.dry_run {
+            self.apply(&mut state, &planned, asked, now_s)?;
+        }
+        let goals = measure::goals(&planned.goals, &planned.policy, None);
+        let mut report = self.budget_report(&state, &planned.by_hand, planned.domain, now_s);
+        if let Some(report) = report.as_mut().filter(|_| asked.dry_run) {
+            report.headroom_uw = headroom(planned.goals.budget_uw, report.power_uw);
+            report.state = "not set: dry run".to_owned();
+        }
+        Ok(GoalsAnswer {
+            policy: planned.policy.name,
+            dry_run: asked.dry_run,
+            goals,
+            before_uw,
+            budget: report.filter(|_| planned.goals.budget_uw.is_some()),
+            kept_in: self.store.place(),
+            power: self.server.power(),
+        })
+    }
+
+    fn plan(&self, state: &State, asked: &GoalsRequest, now_s: u64) -> Result<Planned, Refusal> {
+        let mut by_hand = state.by_hand_goals.clone();
+        if let Some(text) = &asked.budget {
+            let budget = parse_budget_request(text).map_err(|what| Refusal::of("budget", what))?;
+            by_hand.budget = hand_budget(budget, asked.time.as_deref(), now_s)?;
+            if budget == BudgetRequest::Default {
+                by_hand.domain = None;
+            }
+        }
+        if let Some(text) = &asked.domain {
+            by_hand.domain = Some(BudgetDomain::parse(text).map_err(|what| Refusal::of("domain", what))?);
+        }
+        if let Some(text) = &asked.tolerance {
+            by_hand.tolerance_ppm = Some(parse_tolerance(text).map_err(|what| Refusal::of("tolerance", what))?);
+        }
+        let goals = state.configured.goals(&by_hand, now_s);
+        let wanted = by_hand.domain.or(state.configured.domain);
+        let policy = policy_in_force(&state.operation.policy, wanted, self.server.as_ref());
+        let domain = policy.domain().unwrap_or_else(|| budget::domain(wanted, &self.server.sources()));
+        let planned = Planned { by_hand, goals, domain, policy };
+        if asked.budget.is_some() && planned.goals.budget_uw.is_some() {
+            self.check_budget(state, &planned, asked.strict)?;
+        }
+        Ok(planned)
+    }
+
+    /// Refuses a budget that nothing can measure, and with `strict` one that is known not to be held.
+    fn check_budget(&self, state: &State, planned: &Planned, strict: bool) -> Result<(), Refusal> {
+        let sources = self.server.sources();
+        if sources.is_empty() {
+            return Err(Refusal::of("budget", NO_SENSOR).help(NO_SENSOR_HELP));
+        }
+        if !sources.iter().any(|source| budget::belongs(source, planned.domain)) {
+            let what = format!("no sensor measures the domain {}", planned.domain.name());
+            return Err(Refusal::of("domain", what).help("`pilotlight status` shows what is measured"));
+        }
+        if !strict {
+            return Ok(());
+        }
+        if !planned.policy.uses(Goal::Budget) {
+            let what = format!("policy {} does not use a budget", planned.policy.name);
+            return Err(Refusal::of("budget", what).help(format!("policies that do: {}", users_of(Goal::Budget))));
+        }
+        let floor_uw = self.floor_uw(state, planned.domain, &planned.policy.name);
+        match (floor_uw, planned.goals.budget_uw) {
+            (Some(floor_uw), Some(budget_uw)) if budget_uw < floor_uw => {
+                let what = format!("{} is unreachable", format_budget(Some(budget_uw)));
+                Err(Refusal::of("budget", what).help(format!("the floor is {:.1} W", floor_uw as f64 / 1e6)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is known: what was found unreachable with this policy, and what the sensor cannot go below.
+    fn floor_uw(&self, state: &State, domain: BudgetDomain, policy: &str) -> Option<u64> {
+        let found = state.floor.as_ref().filter(|(of, by, _)| *of == domain && by == policy);
+        found.map(|(.., floor_uw)| *floor_uw).or_else(|| self.server.floor_uw(domain))
+    }
+
+    fn apply(&self, state: &mut State, planned: &Planned, asked: &GoalsRequest, now_s: u64) -> Result<(), Refusal> {
+        let wanted = planned.by_hand.domain.or(state.configured.domain);
+        let runs = policy_in_force(&state.operation.policy, state.operation.domain, self.server.as_ref());
+        if planned.policy != runs {
+            let policy = planned.policy.build().map_err(|unfit| Refusal::of("domain", unfit.what))?;
+            self.server.set_policy(policy).map_err(|unsupported| Refusal::of("domain", unsupported.to_string()))?;
+        }
+        let before = std::mem::replace(&mut state.by_hand_goals, planned.by_hand.clone());
+        state.operation.domain = wanted;
+        state.withdrawn_uw = None;
+        if asked.budget.is_some() {
+            state.strict_before = asked.strict.then_some(before);
+        }
+        refresh(state, self.server.as_ref(), now_s);
+        let Goals { budget_uw, tolerance_ppm, .. } = &state.operation.goals;
+        let (budget, tolerance) = (format_budget(*budget_uw), format_tolerance(*tolerance_ppm));
+        info!("goals, set over the control socket: budget {budget}, tolerance {tolerance}");
+        self.keep(state);
+        self.judge(state);
+        self.goals_have_changed();
+        Ok(())
+    }
+
+    fn keep(&self, state: &State) {
+        if let Err(why) = self.store.save(&state.by_hand_goals, &state.configured) {
+            warn!("goals that were set by hand will be lost at a restart: {why}");
+        }
+    }
+
+    /// How the budget does; `None` where there is none, and no schedule.
+    pub(super) fn budget_status(&self, state: &State) -> Option<BudgetReport> {
+        let domain = domain_in_force(state, self.server.as_ref());
+        self.budget_report(state, &state.by_hand_goals, domain, budget::now_s())
+    }
+
+    fn budget_report(&self, state: &State, by_hand: &ByHand, domain: BudgetDomain, now_s: u64) -> Option<BudgetReport> {
+        let in_force = state.configured.budget(by_hand, now_s);
+        let next = state.configured.schedule.as_ref().and_then(|schedule| schedule.next(now_s));
+        if in_force.budget_uw.is_none() && next.is_none() && state.withdrawn_uw.is_none() {
+            return None;
+        }
+        let power_uw = self.server.window(domain).map(|(.., power_uw)| power_uw);
+        let is_hand = in_force.origin == budget::Origin::Hand;
+        let bottleneck = self.server.view().into_iter().find(|(name, _)| *name == "bottleneck");
+        Some(BudgetReport {
+            domain: domain.name().to_owned(),
+            origin: in_force.origin.name().to_owned(),
+            until_unix_s: in_force.until_s.filter(|_| is_hand),
+            next: next.map(|next| ScheduleEntryReport { at_unix_s: next.at_s, budget: next.budget.text() }),
+            state: state.judge.verdict().name().to_owned(),
+            power_uw,
+            headroom_uw: headroom(in_force.budget_uw, power_uw),
+            floor_uw: self.floor_uw(state, domain, &state.operation.policy.name),
+            bottleneck: bottleneck.map(|(_, value)| value),
+            throttled: self.server.throttled(),
+            withdrawn_uw: state.withdrawn_uw,
+        })
+    }
+}
+
+fn headroom(budget_uw: Option<u64>, power_uw: Option<u64>) -> Option<i64> {
+    Some(i64::try_from(budget_uw?).ok()? - i64::try_from(power_uw?).ok()?)
+}
+
+fn domain_in_force(state: &State, server: &dyn Running) -> BudgetDomain {
+    let wanted = state.operation.domain;
+    let set = policy_in_force(&state.operation.policy, wanted, server).domain();
+    set.unwrap_or_else(|| budget::domain(wanted, &server.sources()))
+}
+
+/// Tells the server the goals in force, if they are others than before.
+pub(in crate::serve) fn refresh(state: &mut State, server: &dyn Running, now_s: u64) {
+    let goals = state.configured.goals(&state.by_hand_goals, now_s);
+    if goals == state.operation.goals {
+        return;
+    }
+    let origin = state.configured.budget(&state.by_hand_goals, now_s).origin.name();
+    info!("budget {} ({origin})", format_budget(goals.budget_uw));
+    server.set_goals(goals.clone());
+    state.operation.goals = goals;
+}
+
+/// What a budget that was asked for is as one set by hand; `None` where there is to be none.
+fn hand_budget(budget: BudgetRequest, time: Option<&str>, now_s: u64) -> Result<Option<HandBudget>, Refusal> {
+    let wrong = |what: String| Refusal::of("for", what);
+    let time = time.map(parse_duration).transpose().map_err(wrong)?;
+    if time.is_some_and(|time| time < Duration::from_secs(1)) {
+        return Err(wrong("a budget holds for a second at least".to_owned()));
+    }
+    let until_s = time.map(|time| now_s.saturating_add(time.as_secs()));
+    match budget {
+        BudgetRequest::Default if time.is_some() => Err(wrong("`default` has no end of its own".to_owned())),
+        BudgetRequest::Default => Ok(None),
+        BudgetRequest::Off => Ok(Some(HandBudget { budget_uw: None, until_s })),
+        BudgetRequest::Power(uw) => Ok(Some(HandBudget { budget_uw: Some(uw), until_s })),
+    }
+}

@@ -1,0 +1,224 @@
+//! `pilotlight set budget` and `set tolerance`.
+
+use std::fmt::Write as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use pilotlight_plant::Goal;
+
+use crate::admin::client::{Client, ClientError, SocketArgs};
+use crate::admin::request::{GoalsRequest, Request};
+use crate::config::{format_budget, format_moment, format_tolerance};
+use crate::console;
+use crate::exit::{self, Exit};
+use crate::policies::users_of;
+use crate::status::goals;
+use crate::status::report::{BudgetReport, GoalsAnswer, Report};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  pilotlight set budget 300W
+  pilotlight set budget 300W for 2h
+  pilotlight set budget 120W --domain cpu --strict
+  pilotlight set budget 300W --dry-run
+  pilotlight set budget off
+  pilotlight set tolerance 0.2
+
+A goal that is set like this holds until it is set again, its time is over, or the section [goals] of the configuration changes.
+docs/budget.md says more.";
+
+/// How long a budget may take until power is within it; the server calls it unreachable before.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at the status.
+const LOOK: Duration = Duration::from_millis(250);
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct BudgetArgs {
+    /// Such as 300W; off for no limit; default for what the schedule or the configuration says
+    power: String,
+
+    /// How long it holds, such as `for 2h`; then the schedule or the configuration is in force again
+    #[arg(value_names = ["for", "TIME"], num_args = 2)]
+    time: Vec<String>,
+
+    /// What budgets are of: server, or cpu for the CPU packages
+    #[arg(long)]
+    domain: Option<String>,
+
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Refuse a budget that cannot be held; take it back if that shows only later
+    #[arg(long)]
+    strict: bool,
+
+    /// Do not wait until power is within the budget, or the budget unreachable; exit code 0 then only says that it is set
+    #[arg(long, conflicts_with = "strict")]
+    no_wait: bool,
+
+    /// Print the goals as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct ToleranceArgs {
+    /// Such as 0.2 or 20%, or off
+    share: String,
+
+    /// Print the goals as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn set_tolerance(socket: &SocketArgs, args: &ToleranceArgs) -> anyhow::Result<Exit> {
+    let request = GoalsRequest { tolerance: Some(args.share.clone()), ..GoalsRequest::default() };
+    let answer = Client::connect(socket)?.ask::<GoalsAnswer>(&Request::SetGoals(request));
+    crate::admin::client::tell(answer, |answer| {
+        if args.json {
+            return Ok(serde_json::to_string(answer)? + "\n");
+        }
+        Ok(tolerance_set(answer))
+    })
+}
+
+pub(super) fn set_budget(socket: &SocketArgs, args: &BudgetArgs) -> anyhow::Result<Exit> {
+    let time = match args.time.as_slice() {
+        [] => None,
+        [word, time] if word == "for" => Some(time.clone()),
+        words => anyhow::bail!("`{}` is not a time: write `for` and how long, such as `for 2h`", words.join(" ")),
+    };
+    let request = GoalsRequest {
+        budget: Some(args.power.clone()),
+        time,
+        domain: args.domain.clone(),
+        tolerance: None,
+        dry_run: args.dry_run,
+        strict: args.strict,
+    };
+    let mut client = Client::connect(socket)?;
+    let mut answer = match client.ask::<GoalsAnswer>(&Request::SetGoals(request)) {
+        Err(refused @ ClientError::Refused(_)) => {
+            exit::failed(&refused.into());
+            return Ok(Exit::Refused);
+        }
+        answer => answer?,
+    };
+    if !args.json {
+        console::print(budget_set(&answer))?;
+    }
+    let is_final = |state: &str| state != "settling" && state != "exceeded";
+    let waits = !args.dry_run && !args.no_wait && answer.budget.is_some();
+    let begin = Instant::now();
+    while waits && answer.budget.as_ref().is_some_and(|budget| !is_final(&budget.state)) && begin.elapsed() < PATIENCE {
+        thread::sleep(LOOK);
+        let Report { budget, power, .. } = client.ask::<Report>(&Request::Status)?;
+        (answer.budget, answer.power) = (budget, power);
+        if answer.budget.as_ref().is_none_or(|budget| budget.withdrawn_uw.is_some()) {
+            break;
+        }
+    }
+    if args.json {
+        console::line(serde_json::to_string(&answer)?)?;
+    } else if waits {
+        console::print(outcome(&answer, begin.elapsed()))?;
+    }
+    Ok(if args.dry_run { Exit::Clean } else { exit_of(&answer, args.no_wait) })
+}
+
+/// How the program ends.
+fn exit_of(answer: &GoalsAnswer, no_wait: bool) -> Exit {
+    match &answer.budget {
+        Some(budget) if budget.withdrawn_uw.is_some() => Exit::Refused,
+        Some(budget) if no_wait || budget.state == "held" => Exit::Clean,
+        Some(_) => Exit::NotHeld,
+        None => Exit::Clean,
+    }
+}
+
+fn tolerance_set(answer: &GoalsAnswer) -> String {
+    let GoalsAnswer { policy, goals, .. } = answer;
+    let value = format_tolerance(goals.tolerance_ppm);
+    if goals.tolerance_ppm.is_none() {
+        return format!("tolerance {value}: it is not limited any more\n");
+    }
+    format!("tolerance {value}{}\n{}", held_by(answer, Goal::Tolerance, "tolerance", policy), kept(answer))
+}
+
+fn held_by(answer: &GoalsAnswer, goal: Goal, name: &str, policy: &str) -> String {
+    if !answer.goals.unused.iter().any(|unused| unused == name) {
+        return format!(", held by policy {policy}");
+    }
+    let users = users_of(goal);
+    let wraps = if goal == Goal::Budget {
+        format!("; `pilotlight set policy pass inner={policy}` keeps this one")
+    } else {
+        String::new()
+    };
+    format!(", but policy {policy} does not use it: nothing holds it. Policies that do: {users}{wraps}")
+}
+
+/// What the budget now is, or would be; who holds it, and for how long.
+fn budget_set(answer: &GoalsAnswer) -> String {
+    let value = format_budget(answer.goals.budget_uw);
+    let would = if answer.dry_run { "dry run, nothing is changed: " } else { "" };
+    let mut text = format!("{would}budget {value}");
+    if answer.dry_run {
+        let _ = write!(text, " instead of {}", format_budget(answer.before_uw));
+    }
+    let Some(budget) = &answer.budget else { return text + ": power is not limited\n" };
+    let _ = write!(text, " of the {} ({})", goals::domain_name(&budget.domain), budget.origin);
+    if let Some(until_s) = budget.until_unix_s {
+        let _ = write!(text, " until {}", format_moment(until_s));
+    }
+    text += &held_by(answer, Goal::Budget, "budget", &answer.policy);
+    text += "\n";
+    let now = answer.power.as_ref().map_or("no sensor measures it (--sensor)".to_owned(), goals::power);
+    let _ = writeln!(text, "power: {now}");
+    if let Some(headroom_uw) = budget.headroom_uw.filter(|_| answer.dry_run) {
+        let _ = writeln!(text, "{}", consequence(headroom_uw, budget));
+    }
+    text + &if answer.dry_run { String::new() } else { kept(answer) }
+}
+
+/// What a budget would do to the power that is drawn now.
+fn consequence(headroom_uw: i64, budget: &BudgetReport) -> String {
+    let watts = headroom_uw.unsigned_abs() as f64 / 1e6;
+    let floor = match budget.floor_uw {
+        Some(floor_uw) => format!("the floor is {:.1} W or higher", floor_uw as f64 / 1e6),
+        None => "the floor is not known".to_owned(),
+    };
+    if headroom_uw < 0 {
+        format!("power would have to be cut by {watts:.1} W; {floor}")
+    } else {
+        format!("nothing would be cut: {watts:.1} W of headroom")
+    }
+}
+
+fn kept(answer: &GoalsAnswer) -> String {
+    match &answer.kept_in {
+        Some(file) => format!("kept over a restart in {file}\n"),
+        None => {
+            "until the server ends; a restart takes what the section [goals] of the configuration says\n".to_owned()
+        }
+    }
+}
+
+/// What came of a budget.
+fn outcome(answer: &GoalsAnswer, took: Duration) -> String {
+    let Some(budget) = &answer.budget else { return String::new() };
+    let from = answer.power.as_ref().and_then(|power| power.modelled.as_ref()).map_or("", |_| " (modelled)");
+    let took = took.as_secs_f64();
+    if let Some(uw) = budget.withdrawn_uw {
+        let floor = goals::floor(budget, from);
+        return format!("unreachable: {} is taken back after {took:.1} s{floor}\n", format_budget(Some(uw)));
+    }
+    match (budget.state.as_str(), budget.power_uw) {
+        ("held", Some(uw)) => format!("held after {took:.1} s: {:.1} W{from}\n", uw as f64 / 1e6),
+        ("unreachable", _) => format!("unreachable: applied as far as possible{}\n", goals::floor(budget, from)),
+        ("settling" | "exceeded", Some(uw)) => format!("not held after {took:.1} s: {:.1} W{from}\n", uw as f64 / 1e6),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,261 @@
+//! Power budgets of a running server: set, ended, exchanged, kept over a restart; and what a killed server has changed.
+//!
+//! Watts are modelled: this machine need not have a sensor. Those that need a CPU quota, which takes a cgroup that can be written, say that
+//! they are skipped where there is none.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::process::{Server, run, text};
+
+const MEMORY: [&str; 3] = ["--listen=127.0.0.1:0", "--namespace=mem:1MiB", "--sensor=modelled"];
+
+/// A server with these options beside [`MEMORY`].
+fn start(options: &[&str]) -> Server {
+    Server::start(&[&MEMORY[..], options].concat())
+}
+
+fn stderr_and_code(output: &Output) -> (String, Option<i32>) {
+    (text(&output.stderr), output.status.code())
+}
+
+/// A budget as it is in the answer and in the status.
+fn budget_of(status: &Value) -> (&Value, &Value, &Value) {
+    (&status["goals"]["budget_uw"], &status["budget"]["origin"], &status["budget"]["state"])
+}
+
+#[test]
+fn a_goal_is_told_to_the_policy_and_who_sets_one_in_vain_is_told_so() {
+    let server = start(&["--policy=static", "--budget=500W"]);
+    let status = server.status_until("a reading", |status| status["power"]["readings"][0]["power_uw"].is_u64());
+    assert_eq!(
+        (&status["power"]["modelled"], &status["goals"]["unused"]),
+        (&json!("sandman-epyc-9454p"), &json!(["budget"]))
+    );
+    let not_used = json!("not used by the policy");
+    let status = server.status_until("a verdict", |status| status["budget"]["state"] == not_used);
+    assert_eq!(budget_of(&status), (&json!(500_000_000), &json!("configuration"), &not_used));
+    let said = server.admin(&["set", "budget", "300W"]);
+    let told = text(&said.stdout);
+    assert!(told.contains("policy static does not use it") && told.contains("cpu-bandwidth"), "{told}");
+    assert_eq!(said.status.code(), Some(3), "nothing holds it: {told}");
+    assert!(told.contains(" W (modelled, profile sandman-epyc-9454p)") && told.contains("a restart takes"), "{told}");
+    assert_eq!(server.ask(&["set", "tolerance", "20%"])["tolerance_ppm"], 200_000);
+    let refused = server.admin(&["set", "budget", "300"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("write a power such as 300W"), "{refused:?}");
+    assert_eq!(server.ask(&["status"])["goals"]["budget_uw"], 300_000_000);
+    assert_eq!(server.ask(&["set", "budget", "off"])["budget_uw"], Value::Null);
+    assert_eq!(server.ask(&["set", "budget", "default", "--no-wait", "--dry-run"])["budget_uw"], 500_000_000);
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_strict_refuses_what_cannot_be() {
+    let server = start(&["--policy=static"]);
+    server.status_until("a reading", |status| status["power"]["readings"][0]["power_uw"].is_u64());
+    let dry = text(&server.admin(&["set", "budget", "20W", "for", "2h", "--dry-run"]).stdout);
+    for words in
+        ["nothing is changed: budget 20W instead of off of the CPU packages", "until 20", "would have to be cut by"]
+    {
+        assert!(dry.contains(words), "no `{words}` in {dry}");
+    }
+    assert_eq!(server.ask(&["status"])["goals"]["budget_uw"], Value::Null);
+    let (why, code) = stderr_and_code(&server.admin(&["set", "budget", "300W", "--strict"]));
+    assert!(code == Some(2) && why.contains("policy static does not use a budget"), "{why}");
+    for (words, why) in [
+        (&["budget", "300W", "until", "2h"][..], "`for 2h`"),
+        (&["budget", "300W", "for", "2"], "for: `2` is not a duration"),
+        (&["budget", "300W", "for", "1ms"], "for: a budget holds for a second"),
+        (&["budget", "default", "for", "2h"], "`default` has no end"),
+        (&["budget", "300W", "--domain", "server"], "domain: no sensor measures the domain server"),
+        (&["budget", "300W", "--domain", "rack"], "domain: `rack` is not a domain"),
+    ] {
+        let (told, code) = stderr_and_code(&server.admin(&[&["set"], words].concat()));
+        assert!(code != Some(0) && told.contains(why), "{words:?}: {told}");
+    }
+    assert_eq!(server.ask(&["status"])["goals"]["budget_uw"], Value::Null);
+}
+
+#[test]
+fn a_budget_ends_and_the_configuration_is_in_force_again() {
+    let server = start(&["--policy=static", "--budget=500W"]);
+    let set = server.ask(&["set", "budget", "300W", "for", "2s", "--no-wait"]);
+    let until_s = set["budget"]["until_unix_s"].as_u64().expect("an end");
+    let status = server.status_until("the end", |status| status["goals"]["budget_uw"] == 500_000_000);
+    let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    assert!(now_s >= until_s, "{now_s} {until_s}");
+    assert_eq!(budget_of(&status).1, "configuration");
+    server.expect_log("the time of the budget that was set by hand is over");
+}
+
+#[test]
+fn without_a_sensor_a_budget_is_refused_with_what_would_bring_one() {
+    let refused = run(&[
+        "serve",
+        "--listen=127.0.0.1:0",
+        "--namespace=mem:1MiB",
+        "--sensor=none",
+        "--budget=300W",
+        "--admin-socket=none",
+    ]);
+    let (why, code) = stderr_and_code(&refused);
+    assert!(code == Some(1) && why.contains("needs a sensor of power") && why.contains("--sensor modelled"), "{why}");
+    let checked = run(&[
+        "serve",
+        "--check",
+        "--listen=127.0.0.1:0",
+        "--namespace=mem:1MiB",
+        "--sensor=none",
+        "--budget=300W",
+        "--admin-socket=none",
+    ]);
+    assert_eq!(checked.status.code(), Some(2), "{}", text(&checked.stderr));
+    let server = Server::start(&["--listen=127.0.0.1:0", "--namespace=mem:1MiB", "--sensor=none"]);
+    let (why, code) = stderr_and_code(&server.admin(&["set", "budget", "300W"]));
+    assert!(code == Some(2) && why.contains("--sensor modelled"), "{why}");
+}
+
+#[test]
+fn what_was_set_by_hand_survives_kill_9_until_the_configuration_says_something_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = format!("--state={}", folder.path().join("goals.json").display());
+    let options = |budget| ["--policy=static", state.as_str(), budget];
+    let mut server = start(&options("--budget=500W"));
+    let told = text(&server.admin(&["set", "budget", "300W", "for", "1h"]).stdout);
+    assert!(told.contains("kept over a restart in") && told.contains("goals.json"), "{told}");
+    server.kill();
+    drop(server);
+    let mut server = start(&options("--budget=500W"));
+    let status = server.ask(&["status"]);
+    assert_eq!((budget_of(&status).0, budget_of(&status).1), (&json!(300_000_000), &json!("set by hand")));
+    assert!(status["budget"]["until_unix_s"].is_u64());
+    server.kill();
+    drop(server);
+    let server = start(&options("--budget=450W"));
+    assert_eq!(server.ask(&["status"])["goals"]["budget_uw"], 450_000_000, "the configuration was changed");
+}
+
+#[test]
+fn a_schedule_is_in_force_and_its_next_entry_is_in_the_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("budgets.txt");
+    fs::write(&file, "2020-01-01T00:00Z 350W\n2099-12-31T23:00Z off\n").unwrap();
+    let schedule = format!("--budget-schedule={}", file.display());
+    let server = start(&["--policy=static", "--budget=500W", &schedule]);
+    let status = server.ask(&["status"]);
+    assert_eq!((budget_of(&status).0, budget_of(&status).1), (&json!(350_000_000), &json!("schedule")));
+    assert_eq!(status["budget"]["next"], json!({ "at_unix_s": 4_102_441_200_u64, "budget": "off" }));
+    let shown = text(&server.admin(&["status"]).stdout);
+    assert!(shown.contains("schedule; next in the schedule: off from 2099-12-31T23:00Z"), "{shown}");
+    fs::write(&file, "2020-01-01T00:00Z 360W\n").unwrap();
+    server.signal("HUP");
+    server.status_until("the changed file", |status| status["goals"]["budget_uw"] == 360_000_000);
+}
+
+/// A profile with much more to save than to keep: a busy core draws 100 W, and everything else 1 W.
+fn profile(folder: &Path) -> PathBuf {
+    let path = folder.join("made-up.toml");
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let (poll, base) = (cpus * 100_000_000 + 1_000_000, 1_000_000);
+    let text = format!(
+        "name = \"made-up\"\nsource = \"this test\"\ncores = {cpus}\n[power.cpu_uw]\npoll = {poll}\nshallow = {base}\ndeep = {base}\n"
+    );
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// A server whose worker can have a CPU quota; `None` where this machine has none.
+fn capped(folder: &Path) -> Option<Server> {
+    let sensor = format!("--sensor=modelled:{}", profile(folder).display());
+    let options = ["--listen=127.0.0.1:0", "--namespace=mem:1MiB", "--policy=cpu-bandwidth", "--cores=0,1"];
+    let checked = run(&[&["serve", "--check", "--admin-socket=none", &sensor], &options[..]].concat());
+    if !checked.status.success() {
+        println!("SKIPPED: {}", text(&checked.stderr));
+        return None;
+    }
+    Some(Server::start(&[&options[..], &[&sensor]].concat()))
+}
+
+/// The quota groups of a process, of version 1 and 2.
+fn groups(pid: u64) -> Vec<PathBuf> {
+    let name = format!("pilotlight-workers-{pid}");
+    let known = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup"];
+    let below = |root: &str| -> Vec<PathBuf> {
+        let inner = fs::read_dir(root).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+        [PathBuf::from(root)].into_iter().chain(inner).map(|folder| folder.join(&name)).collect()
+    };
+    known.into_iter().flat_map(below).filter(|path| path.is_dir()).collect()
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}: not seen");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn an_unreachable_budget_is_applied_as_far_as_possible_and_named_everywhere_with_the_floor() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(server) = capped(folder.path()) else { return };
+    let said = server.admin(&["set", "budget", "5W"]);
+    let told = text(&said.stdout);
+    assert_eq!(said.status.code(), Some(3), "{told}");
+    assert!(
+        told.contains("unreachable: applied as far as possible; the floor is") && told.contains("(modelled)"),
+        "{told}"
+    );
+    server.expect_log("the budget of 5W is unreachable");
+    let status = server.ask(&["status"]);
+    assert_eq!((&status["budget"]["state"], &status["budget"]["domain"]), (&json!("unreachable"), &json!("cpu")));
+    assert!(status["budget"]["headroom_uw"].as_i64() < Some(0) && status["budget"]["floor_uw"].is_u64(), "{status}");
+    assert_eq!(status["budget"]["throttled"][0]["name"], "CPU quota of the worker cores", "{status}");
+    // What is known now is refused at once, and nothing is changed.
+    let (why, code) = stderr_and_code(&server.admin(&["set", "budget", "6W", "--strict"]));
+    assert!(code == Some(2) && why.contains("unreachable") && why.contains("the floor is"), "{why}");
+    assert_eq!(server.ask(&["status"])["goals"]["budget_uw"], 5_000_000);
+    let said = server.admin(&["set", "budget", "100000W"]);
+    assert_eq!(said.status.code(), Some(0), "{}", text(&said.stdout));
+    assert!(text(&said.stdout).contains("held after"), "{said:?}");
+    assert_eq!(server.ask(&["set", "budget", "off"])["budget_uw"], Value::Null);
+    server.status_until("nothing throttled", |status| status["budget"].is_null());
+}
+
+#[test]
+fn a_strict_budget_that_turns_out_unreachable_is_taken_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(server) = capped(folder.path()) else { return };
+    let (_, code) = stderr_and_code(&server.admin(&["set", "budget", "100000W"]));
+    assert_eq!(code, Some(0));
+    let said = server.admin(&["set", "budget", "5W", "--strict"]);
+    let told = text(&said.stdout);
+    assert!(
+        said.status.code() == Some(2) && told.contains("5W is taken back") && told.contains("the floor is"),
+        "{told}"
+    );
+    let status = server.ask(&["status"]);
+    assert_eq!(
+        (&status["goals"]["budget_uw"], &status["budget"]["withdrawn_uw"]),
+        (&json!(100_000_000_000_u64), &json!(5_000_000))
+    );
+}
+
+#[test]
+fn restore_puts_back_what_a_killed_server_has_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut server) = capped(folder.path()) else { return };
+    let pid = server.ask(&["status"])["server"]["pid"].as_u64().unwrap();
+    server.ask(&["set", "budget", "5W", "--no-wait"]);
+    until("a quota", || !groups(pid).is_empty());
+    server.kill();
+    assert!(!groups(pid).is_empty(), "something else than `restore` has removed the group");
+    // Another test's server may be between starting and ending here: only the journal of ours counts.
+    let restored = text(&run(&["restore"]).stdout);
+    until("the group gone", || groups(pid).is_empty());
+    assert!(!text(&run(&["restore", "--dry-run"]).stdout).contains(&format!("workers-{pid}")), "{restored}");
+}
