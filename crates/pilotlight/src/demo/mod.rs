@@ -3,11 +3,13 @@
 //!
 //! | file | what it holds |
 //! |---|---|
+//! | `budget.rs` | `--budget`: steps of a power budget, and how they are followed |
 //! | `stage.rs` | the server, the load and the CPUs that they share |
 //! | `bursts.rs` | the bursts, and what is measured of one under a policy |
 //! | `median.rs` | a median with its interval |
 //! | `table.rs` | the result: a table and a sentence, or JSON |
 
+mod budget;
 mod bursts;
 mod median;
 mod stage;
@@ -39,6 +41,7 @@ Examples:
   pilotlight demo
   pilotlight demo --bursts 10 --time-scale 1    as long as the paper's: 10 s at 5 %, 1 s at 100 %
   pilotlight demo --policy sandman --json
+  pilotlight demo --budget                      a power budget that steps down and up: 20 s
 
 Exit codes:
   0  everything was served and every block held what it must
@@ -65,6 +68,10 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
 
+    /// Instead of bursts: step a power budget down and up, and say how fast and how exactly the server follows
+    #[arg(long, conflicts_with_all = ["bursts", "time_scale", "policy", "seed"])]
+    budget: bool,
+
     /// Print the result as JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -72,11 +79,14 @@ pub(crate) struct DemoArgs {
 
 /// Runs the demo.
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
+    if args.budget {
+        return budget::run(args.json);
+    }
     let contenders = bursts::contenders(&args.policy, args.time_scale)?;
     let stage = Stage::new().context("the demo's server does not start")?;
     let say = |text: String| if args.json { Ok(()) } else { console::line(text) };
     say(stage.told())?;
-    let verified = stage.verify().context("verifying")?;
+    let verified = stage.verify(2_000_000_000).context("verifying")?;
     say(table::verified(&verified))?;
     let clean = verified.is_clean();
     let measured = if clean { measure(args, &stage, &contenders, &say)? } else { None };

@@ -7,13 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, Report, run as run_load};
-use pilotlight_plant::Policy;
+use pilotlight_plant::{Goals, Policy};
 use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 use pilotlight_target::backend::{BackendSpec, MemoryBudget, open};
 use pilotlight_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+
+use crate::serve::knobs::{self, Settings};
+use crate::serve::power::{Meter, Power};
 
 pub(super) const NQN: &str = "nqn.2014-08.org.pilotlight:demo";
 const NAMESPACE_BYTES: u64 = 1 << 30;
@@ -38,9 +41,30 @@ impl Stage {
         let cpus = allowed_cpus();
         let load_cpu = (cpus.len() > 1).then(|| cpus[cpus.len() - 1]);
         let reactors: Vec<u32> = cpus[..cpus.len().max(2) - 1].iter().take(MOST_REACTORS).copied().collect();
-        let server = serve(&reactors, load_cpu.is_none())?;
+        let server = serve(&reactors, RuntimeOptions::new(pinned(&reactors), idle(load_cpu.is_none())))?;
         let address = server.local_addrs()[0];
         Ok(Self { server, address, reactors, load_cpu })
+    }
+
+    /// A server whose power is read by this, and whose knobs can be set. It has a worker core beside the main core, which no quota may
+    /// hold up; on two CPUs the load is on the main core's.
+    pub(super) fn under_budget(meter: Meter) -> anyhow::Result<(Self, Power)> {
+        let cpus = allowed_cpus();
+        let is_shared = cpus.len() < 3;
+        let own = if is_shared { cpus.len() } else { cpus.len() - 1 };
+        let reactors: Vec<u32> = cpus[..own].iter().take(MOST_REACTORS).copied().collect();
+        if reactors.len() < 2 {
+            bail!("a power budget is held by worker cores beside the main core: it takes two CPUs");
+        }
+        let cores = pinned(&reactors);
+        let power = meter.start(&cores)?;
+        let knobs = knobs::open(&ServerConfig::default(), &cores, &Settings::default());
+        let options =
+            RuntimeOptions { knobs, readings: Some(power.readings()), ..RuntimeOptions::new(cores, idle(is_shared)) };
+        let server = serve(&reactors, options)?;
+        let address = server.local_addrs()[0];
+        let load_cpu = Some(if is_shared { reactors[0] } else { cpus[cpus.len() - 1] });
+        Ok((Self { server, address, reactors, load_cpu }, power))
     }
 
     /// CPUs that take part.
@@ -67,19 +91,23 @@ impl Stage {
         Ok(self.server.set_policy(policy)?)
     }
 
+    pub(super) fn set_goals(&self, goals: Goals) {
+        self.server.set_goals(goals);
+    }
+
     pub(super) fn stats(&self) -> RuntimeStats {
         self.server.stats().runtime
     }
 
     /// Writes and reads back a part of the namespace, checking every block.
-    pub(super) fn verify(&self) -> anyhow::Result<Report> {
+    pub(super) fn verify(&self, runtime_ns: u64) -> anyhow::Result<Report> {
         self.load(LoadSpec {
             read_percent: 50,
             trim_percent: 5,
             depth: 32,
             jobs: 2,
             size_bytes: Some(VERIFIED_BYTES),
-            runtime_ns: Some(2_000_000_000),
+            runtime_ns: Some(runtime_ns),
             verify: true,
             ..LoadSpec::default()
         })
@@ -109,7 +137,8 @@ impl Stage {
     pub(super) fn load(&self, spec: LoadSpec) -> anyhow::Result<Report> {
         let options = ConnectOptions::new(self.address, NQN);
         let cpus = self.load_cpu.iter().map(|&cpu| cpu as usize).collect();
-        let spec = LoadSpec { cpus, yield_when_idle: self.load_cpu.is_none(), ..spec };
+        let is_shared = self.load_cpu.is_none_or(|cpu| self.reactors.contains(&cpu));
+        let spec = LoadSpec { cpus, yield_when_idle: is_shared, ..spec };
         Ok(run_load(&options, &spec, &AtomicBool::new(false), &mut |_| {})?)
     }
 
@@ -125,7 +154,16 @@ fn allowed_cpus() -> Vec<u32> {
     (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).map(|cpu| cpu as u32).collect()
 }
 
-fn serve(cpus: &[u32], alone: bool) -> anyhow::Result<Server> {
+fn pinned(cpus: &[u32]) -> Vec<Option<u32>> {
+    cpus.iter().map(|&cpu| Some(cpu)).collect()
+}
+
+/// Where the load shares a reactor's CPU, one that spins would leave it nothing.
+fn idle(is_shared: bool) -> Idle {
+    if is_shared { Idle::Yield } else { Idle::Spin }
+}
+
+fn serve(cpus: &[u32], options: RuntimeOptions) -> anyhow::Result<Server> {
     let backend = BackendSpec::Memory(NAMESPACE_BYTES);
     let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None };
     let config = ServerConfig {
@@ -141,10 +179,7 @@ fn serve(cpus: &[u32], alone: bool) -> anyhow::Result<Server> {
         io_threads: cpus.len() as u32,
         ..ServerConfig::default()
     };
-    // With one CPU a reactor that spins would leave the load nothing.
-    let idle = if alone { Idle::Yield } else { Idle::Spin };
     let budget = Arc::new(MemoryBudget::unlimited());
     let opener = move |ns: &NamespaceConfig| open(&ns.backend, ns.block_size, &budget);
-    let options = RuntimeOptions::new(cpus.iter().map(|&cpu| Some(cpu)).collect(), idle);
     Ok(Server::start_with(config, options, Box::new(opener))?)
 }

@@ -91,14 +91,30 @@ impl Meter {
         })
     }
 
+    /// The model with the built-in profile, but as much of the machine as this one has cores: on two of 48 cores the rest of the package
+    /// would hide what a budget does.
+    pub(crate) fn modelled_share(roots: &Roots) -> Result<Self, String> {
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self::modelled_of(roots, PROFILE, Some(cpus as u64))
+    }
+
     /// The model knows no drives and no memory, so that it stands for the CPU packages alone.
     fn modelled(roots: &Roots, profile: &str) -> Result<Self, String> {
+        Self::modelled_of(roots, profile, None)
+    }
+
+    /// With the share of so many of the profile's cores.
+    fn modelled_of(roots: &Roots, profile: &str, share: Option<u64>) -> Result<Self, String> {
         let profile = PowerProfile::parse(profile).map_err(|error| error.to_string())?;
+        let cores = u64::from(profile.cores);
+        let (deep_uw, share) = (profile.cpu_uw.deep, share.filter(|&share| share < cores));
+        let (idle_core_uw, busy_core_uw) = (profile.core_uw(Depth::MonitorWait), profile.core_uw(Depth::Poll));
+        let name = profile.name;
         let options = modelled::Options {
-            base_uw: profile.cpu_uw.deep,
-            idle_core_uw: profile.core_uw(Depth::MonitorWait),
-            busy_core_uw: profile.core_uw(Depth::Poll),
-            profile: profile.name,
+            profile: share.map_or(name.clone(), |share| format!("{name}, the share of {share} of {cores} cores")),
+            base_uw: share.map_or(deep_uw, |share| deep_uw * share / cores),
+            idle_core_uw,
+            busy_core_uw,
         };
         let sensor = modelled::Modelled::open(roots, &options).map_err(|missing| missing.to_string())?;
         let floor_uw = Some(sensor.lowest_uw());
