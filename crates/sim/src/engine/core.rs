@@ -333,8 +333,11 @@ impl Core {
         Boundary::Loop
     }
 
-    fn begin_loop(&mut self, floor: &Floor<'_>) {
+    fn begin_loop(&mut self, floor: &mut Floor<'_>) {
         self.has_looped = true;
+        if let Some(polls) = &mut floor.polls {
+            polls.note(self.id, self.now_ns, self.ring.len());
+        }
         self.now_ns += self.empty_loop(floor).fixed_ns;
         self.found = false;
         self.place = Some(0);

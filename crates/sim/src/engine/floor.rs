@@ -3,6 +3,7 @@
 use pilotlight_plant::Completions;
 
 use super::due::{Due, Line};
+use super::polls::Polls;
 use super::request::{Command, Job, Plan, Shape};
 use crate::machine::{Machine, PollCosts};
 use crate::scenario::Step;
@@ -152,6 +153,8 @@ pub(crate) struct Floor<'a> {
     pub(crate) switches: u64,
     /// Of submissions and answers: those of a core leave in this order.
     numbers: u32,
+    /// Times between two polls, where they are measured: only in a run that walks through every loop.
+    pub(crate) polls: Option<Polls>,
     pub(crate) recorder: Recorder<'a>,
 }
 
@@ -180,6 +183,7 @@ impl<'a> Floor<'a> {
             ask_ns: u64::MAX,
             switches: 0,
             numbers: 0,
+            polls: None,
             recorder,
         }
     }

@@ -32,6 +32,7 @@ mod moments;
 mod naive;
 mod order;
 mod plain;
+mod polls;
 mod quota;
 mod request;
 mod scheduled;
@@ -46,6 +47,7 @@ pub use abilities::capabilities;
 pub use director::command_code;
 pub use meter::EPOCH_NS;
 
+use crate::histogram::Histogram;
 use crate::outcome::Outcome;
 use crate::scenario::{Arrival, Connection, Scenario};
 use crate::ssd::{Ssd, SsdModel};
@@ -59,6 +61,7 @@ use link::Link;
 use meter::{Meter, Metering};
 use order::Order;
 use plain::PlainMeter;
+use polls::Polls;
 use request::Plan;
 use scheduled::Scheduled;
 
@@ -88,6 +91,27 @@ impl From<std::io::Error> for RunError {
 /// If the scenario is inconsistent or the machine cannot do what the policy needs.
 pub fn run(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<Outcome, RunError> {
     World::new(scenario, policy, None)?.run(window::run)
+}
+
+/// Runs a scenario under a policy, walks through every loop of every core, and measures the time between two polls of each I/O thread, after
+/// the warm-up, in nanoseconds. Slow: for runs without requests, whose loops [`run`] passes over.
+///
+/// # Errors
+/// As [`run`]. Cores that are scheduled have no loop.
+pub fn run_polls(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<(Outcome, Histogram), RunError> {
+    if scenario.scheduled.is_some() {
+        return Err(RunError::Scenario("only cores that poll have a time between polls".to_owned()));
+    }
+    let mut world = World::new(scenario, policy, None)?;
+    world.floor.polls = Some(Polls::new(scenario.topology.len(), scenario.warm_up_ns));
+    let mut intervals = Histogram::default();
+    let outcome = world.run(|world| {
+        naive::run(world);
+        if let Some(polls) = world.floor.polls.take() {
+            intervals = polls.into_intervals();
+        }
+    })?;
+    Ok((outcome, intervals))
 }
 
 /// Runs a scenario and writes everything that happens to `out` ([`crate::trace`]).
@@ -282,7 +306,7 @@ impl<'a> World<'a> {
         })
     }
 
-    fn run(mut self, engine: fn(&mut Self)) -> Result<Outcome, RunError> {
+    fn run(mut self, engine: impl FnOnce(&mut Self)) -> Result<Outcome, RunError> {
         self.coming = self.source.as_mut().and_then(Iterator::next);
         engine(&mut self);
         let duration_ns = self.scenario.duration_ns;
