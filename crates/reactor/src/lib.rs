@@ -59,5 +59,5 @@ pub use io_thread::{Completions, IoThread, Polled};
 pub use knobs::{Knobs, Refusals};
 pub use reactor::Idle;
 pub use readings::{ReadingBoard, Readings};
-pub use runtime::{QuietTime, Runtime, RuntimeOptions, RuntimeStats, StartError, keep_off};
+pub use runtime::{PlantNotice, QuietTime, Runtime, RuntimeOptions, RuntimeStats, StartError, keep_off};
 pub use wait::Monitor;

@@ -89,6 +89,21 @@ impl RuntimeOptions {
     }
 }
 
+/// Tells the policy of a runtime that namespaces, hosts or devices have come or gone.
+pub struct PlantNotice {
+    events: Sender<Event>,
+    options: RuntimeOptions,
+}
+
+impl PlantNotice {
+    /// As [`Runtime::plant_changed`]. Whether there was room for the notice; if not, try again later, unless the runtime has ended.
+    #[must_use]
+    pub fn send(&self) -> bool {
+        let instruction = Instruction::Plant(knobs(&self.options), sources(&self.options));
+        self.events.send(Event::Instruct(Box::new(instruction))).is_ok()
+    }
+}
+
 /// Why a [`Runtime`] did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -257,6 +272,12 @@ impl Runtime {
     /// Namespaces, hosts or devices have come or gone: the policy is told which knobs and sources there are now.
     pub fn plant_changed(&self) {
         self.instruct(Instruction::Plant(knobs(&self.options), sources(&self.options)));
+    }
+
+    /// For a thread that learns of what comes and goes.
+    #[must_use]
+    pub fn plant_notice(&self) -> PlantNotice {
+        PlantNotice { events: self.peers[self.main.index()].events.clone(), options: self.options.clone() }
     }
 
     /// The policy in charge and what it sees; `None` if there is none.

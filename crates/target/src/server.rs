@@ -5,6 +5,7 @@ mod caps;
 mod changes;
 mod error;
 mod failure_log;
+mod new_hosts;
 mod stop;
 mod utilization;
 
@@ -41,6 +42,7 @@ pub use caps::{CapStats, Capped};
 pub use changes::Changes;
 pub use error::{DrainError, Leftover, ServerError, StartError};
 use failure_log::{FailureBell, FailureLog};
+use new_hosts::NewHosts;
 use pilotlight_reactor::HistogramSnapshot;
 use stop::Ending;
 use utilization::UtilizationReader;
@@ -397,6 +399,7 @@ pub struct Server {
     /// Answers [`Shared::utilization`] until the server ends.
     _utilization: UtilizationReader,
     _failure_log: FailureLog,
+    _new_hosts: NewHosts,
 }
 
 impl Server {
@@ -437,6 +440,7 @@ impl Server {
         announce(&shared, &inboxes)?;
         let utilization = UtilizationReader::start(&shared, Arc::clone(&inboxes))?;
         let failure_log = FailureLog::start(&shared)?;
+        let new_hosts = NewHosts::start(&shared, runtime.plant_notice())?;
         let acceptor = Acceptor::start(listeners, Arc::clone(&inboxes), Arc::clone(&shared))?;
         let changes = Changes::new(Arc::clone(&shared), Arc::clone(&inboxes), opener);
         Ok(Self {
@@ -448,6 +452,7 @@ impl Server {
             changes,
             _utilization: utilization,
             _failure_log: failure_log,
+            _new_hosts: new_hosts,
         })
     }
 

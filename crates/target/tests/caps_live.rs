@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, Report, run};
-use pilotlight_plant::{Command, Kind, KnobId, Next, Of, Policy, Start, Unsupported, Wants};
+use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Next, Of, Policy, Start, Unsupported, Wants};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::backend::{BackendSpec, Random};
 use pilotlight_target::caps::CAPS;
@@ -161,8 +161,17 @@ fn ten_thousand_changes_of_caps_under_verified_load_lose_nothing() {
     server.stop(PATIENCE).expect("it stops");
 }
 
-/// Caps namespace 0 as soon as it starts.
-struct Capping(Vec<(Of, Option<u64>)>);
+/// Caps these as soon as they are there.
+struct Capping(Vec<(Of, u64)>);
+
+impl Capping {
+    fn cap(&self, capabilities: &Capabilities, out: &mut Vec<Command>) {
+        for (knob, of) in (0..).map(KnobId).zip(capabilities.knobs.iter().map(|knob| (knob.of, knob.kind))) {
+            let cap = self.0.iter().find(|cap| (cap.0, Kind::BytesPerS) == of);
+            out.extend(cap.map(|&(_, value)| Command::Set { knob, value }));
+        }
+    }
+}
 
 impl Policy for Capping {
     fn name(&self) -> &'static str {
@@ -174,14 +183,12 @@ impl Policy for Capping {
     }
 
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
-        for (of, value) in &self.0 {
-            let is_it = |(_, knob): &(KnobId, &pilotlight_plant::Knob)| knob.of == *of && knob.kind == Kind::BytesPerS;
-            let found = (0..).map(KnobId).zip(&start.capabilities.knobs).find(is_it);
-            if let (Some((knob, _)), Some(value)) = (found, *value) {
-                out.push(Command::Set { knob, value });
-            }
-        }
+        self.cap(start.capabilities, out);
         Ok(Next::NEVER)
+    }
+
+    fn on_plant(&mut self, _now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
+        self.cap(capabilities, out);
     }
 }
 
@@ -193,10 +200,14 @@ fn a_policy_caps_a_namespace_and_its_cap_ends_with_it() {
         let stats = server.stats().caps.into_iter().find(|cap| cap.of == namespace(nsid)).map(|cap| cap.stats);
         stats.map(|stats| (stats.operator, stats.policy)).unwrap_or_default()
     };
-    let policy = Capping(vec![(Of::Namespace(0), Some(50_000_000)), (Of::Namespace(1), Some(70_000_000))]);
+    let policy =
+        Capping(vec![(Of::Namespace(0), 50_000_000), (Of::Namespace(1), 70_000_000), (Of::Host(0), 90_000_000)]);
     server.set_policy(Box::new(policy)).expect("a policy");
     eventually("the policy's caps", || caps(2) == (None, Some(70_000_000)));
     assert_eq!(caps(1), (Some(300_000_000), Some(50_000_000)));
+    load(&server, 1, LoadSpec { ios: Some(10), ..LoadSpec::default() }, &AtomicBool::new(false));
+    let of_host = || server.stats().caps.iter().find(|cap| cap.of == host(1)).and_then(|cap| cap.stats.policy);
+    eventually("the policy's cap of a host that has connected since", || of_host() == Some(90_000_000));
     server.set_policy(Box::new(Capping(Vec::new()))).expect("another policy");
     eventually("the end of the policy's caps", || caps(2) == (None, None));
     assert_eq!(caps(1), (Some(300_000_000), None), "the operator's stays");

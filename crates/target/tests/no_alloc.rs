@@ -2,7 +2,7 @@
 //! the reactors alone, over more than a million I/Os in the steady state.
 //!
 //! `host_alloc.rs` counts the whole process, which host and target share, over mixed load. Here the host may allocate, so
-//! that shapes are covered which cost it something: several reactors and queues, several R2Ts a command, SQ flow control,
+//! that shapes are covered which cost it something: several reactors and queues, several R2Ts a command, a bandwidth cap, SQ flow control,
 //! alignment of data, a backend that answers late and out of order, one that fails.
 //!
 //! Seen to fail: with a `Box` in `Connection::step`, "4 KiB reads: 513902 allocations on reactor threads in 513870 I/Os";
@@ -21,9 +21,9 @@ use pilotlight_host::{Buffers, ConnectOptions, Controller, Handshake, QueueSpec}
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode;
 use pilotlight_nvme::pdu::Digests;
-use pilotlight_target::NamespaceFailures;
 use pilotlight_target::backend::{Backend, DelayBackend, Delays, MemoryBackend, MemoryBudget};
 use pilotlight_target::failures::FailureCount;
+use pilotlight_target::{Capped, NamespaceFailures};
 
 /// Counts the calls of reactor threads.
 struct Counting;
@@ -122,6 +122,9 @@ fn reactors_allocate_nothing_in_the_steady_state() {
     let mixed = LoadSpec { read_percent: 50, jobs: 2, ..spec };
     let large = LoadSpec { block_bytes: 65_536, flush_every: 10, ..mixed.clone() };
     done += check("64 KiB in several R2Ts", &one, &fine_print, &large, 10_000);
+    one.server.set_cap(&Capped::Namespace { nqn: NQN.into(), nsid: 1 }, Some(200_000_000)).expect("a cap");
+    done += check("throttled", &one, &fine_print, &large, 2_000);
+    assert!(one.server.stats().caps.iter().any(|cap| cap.stats.throttled > 0), "something was throttled");
     one.stop();
 
     let delays = Delays { shortest_ns: 0, longest_ns: 200_000, seed: 1 };

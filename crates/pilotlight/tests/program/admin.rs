@@ -255,3 +255,27 @@ fn a_server_that_does_not_answer_can_be_left_with_ctrl_c() {
         assert_eq!(status.signal(), Some(number), "{signal} {more:?}: {status}");
     }
 }
+
+#[test]
+fn a_bandwidth_cap_is_set_shown_and_taken_away() {
+    let server = Server::start(&["--listen=127.0.0.1:0", "--namespace=mem:1MiB", "--namespace=mem:1MiB"]);
+    let cap = server.ask(&["set", "cap", "100 MB/s", "--namespace=2"]);
+    assert_eq!((&cap["nsid"], &cap["operator_bytes_per_s"]), (&json!(2), &json!(100_000_000)));
+    let host = "nqn.2024-05.com.example:host";
+    server.ask(&["set", "cap", "50MiB/s", "--host", host]);
+    let caps = server.ask(&["status"])["caps"].clone();
+    assert_eq!(caps.as_array().map(Vec::len), Some(2), "{caps}");
+    assert_eq!((&caps[1]["host"], &caps[1]["operator_bytes_per_s"]), (&json!(host), &json!(50 << 20)));
+    let said = server.admin(&["set", "cap", "off", "--namespace=2"]);
+    assert!(text(&said.stdout).starts_with("cap of namespace 2 of nqn."), "{said:?}");
+    for (wrong, says) in [
+        (&["100", "--namespace=1"][..], "100MB/s"),
+        (&["100MB/s", "--namespace=3"], "3"),
+        (&["100MB/s", "--host=x"], "not an NQN"),
+    ] {
+        let refused = server.admin(&[&["set", "cap"], wrong].concat());
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert!(text(&refused.stderr).contains(says), "{refused:?}");
+    }
+    assert_eq!(server.ask(&["status"])["caps"].as_array().map(Vec::len), Some(1));
+}

@@ -11,6 +11,8 @@ pub struct CapsHere {
     buckets: Vec<Option<Bucket>>,
     /// Connections with throttled commands.
     throttled: Vec<u32>,
+    /// The room of the list before, so that nothing is allocated for the next.
+    spare: Vec<u32>,
     /// When those are to be tried again, in nanoseconds.
     due_ns: u64,
     /// [`Caps::changes`] when they were last tried.
@@ -70,14 +72,14 @@ impl CapsHere {
             return None;
         }
         (self.due_ns, self.changes) = (now_ns + RETRY_NS, changes);
-        Some(std::mem::take(&mut self.throttled))
+        let spare = std::mem::take(&mut self.spare);
+        Some(std::mem::replace(&mut self.throttled, spare))
     }
 
     /// Takes back the room of a list that [`CapsHere::take_due`] has given.
     pub fn return_list(&mut self, mut list: Vec<u32>) {
         list.clear();
-        list.append(&mut self.throttled);
-        self.throttled = list;
+        self.spare = list;
     }
 
     /// Gives back to the budgets what has not been used for a while.

@@ -47,6 +47,7 @@ mod tests;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pilotlight_plant::Of;
@@ -98,6 +99,8 @@ struct Registry {
     /// Namespaces and hosts that have been numbered.
     namespaces: u32,
     hosts_numbered: u32,
+    /// Told of each new host.
+    on_host: Option<SyncSender<()>>,
 }
 
 impl Default for Caps {
@@ -167,7 +170,15 @@ impl Caps {
         registry.hosts.insert(nqn.to_owned(), Arc::clone(&limit));
         let of = Of::Host(limit.number());
         self.enlist(&mut registry, of, &limit);
+        if let Some(on_host) = &registry.on_host {
+            let _ = on_host.try_send(()); // where one is on its way already, that one will do
+        }
         limit
+    }
+
+    /// From now on `on_host` is told of each new host; `None`: nobody is.
+    pub(crate) fn tell_of_hosts(&self, on_host: Option<SyncSender<()>>) {
+        self.registry().on_host = on_host;
     }
 
     /// The hosts that are or were connected, or are capped, by name.
