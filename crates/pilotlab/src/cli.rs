@@ -10,6 +10,7 @@ Examples:
   pilotlab run experiments/sandman/fig3.toml --smoke   a figure of a paper, on the simulator
   pilotlab measure -- sleep 2                          time and energy of a command, over three runs
   pilotlab sensors                                     sensors of this machine
+  pilotlab profile cpu --out own.toml                  power and performance of this CPU, for policy pass
   pilotlab compare before after                        which metrics differ, with intervals
   pilotlab advise bench-results/NAME                   the best setting of each parameter
   pilotlab trace requests.csv.gz                       rates, bursts, sizes of a block trace
@@ -59,6 +60,8 @@ pub(crate) enum Command {
     Run(Box<crate::run::RunArgs>),
     /// Measure a command: time, CPU time and energy over several runs
     Measure(crate::measure::MeasureArgs),
+    /// Build the power-performance models of policy `pass` for this machine
+    Profile(crate::profile::ProfileArgs),
     /// Show which sensors this machine has and what they say
     Sensors(crate::sensors::SensorsArgs),
 

@@ -10,6 +10,7 @@ mod cli;
 mod compare;
 mod files;
 mod measure;
+mod profile;
 mod read;
 mod report;
 mod run;
@@ -32,6 +33,7 @@ fn start(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::run(args),
         Command::Measure(args) => measure::run(args),
+        Command::Profile(args) => profile::run(args),
         Command::Sensors(args) => sensors::run(args),
         Command::Read(args) => read::run(args),
         Command::Compare(args) => compare::run(args),

@@ -2,7 +2,7 @@
 
 pub(crate) mod computed;
 mod plan;
-mod progress;
+pub(crate) mod progress;
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};

@@ -56,7 +56,8 @@ impl<'a> Progress<'a> {
     }
 }
 
-fn bar() -> ProgressBar {
+/// A bar with the time that is gone and a message.
+pub(crate) fn bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:24} {elapsed} gone, {wide_msg}");
     let bar = ProgressBar::new(1).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.enable_steady_tick(Duration::from_secs(1));
@@ -64,7 +65,7 @@ fn bar() -> ProgressBar {
 }
 
 /// A time as people say it.
-pub(super) fn time(seconds: f64) -> String {
+pub(crate) fn time(seconds: f64) -> String {
     let minutes = (seconds / 60.0).round() as u64;
     match minutes {
         0..2 => format!("{seconds:.0} s"),

@@ -1,0 +1,170 @@
+//! The command line of `pilotlab profile`.
+
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use pilotlight_host::units;
+use pilotlight_input::quantity::{self, POWERS};
+
+use super::drive::Specification;
+
+const ABOUT: &str = "\
+Build the power-performance models of policy `pass` for this machine, or for a simulated one.
+
+`profile cpu` measures how often reactors poll, and what they draw, over numbers of cores, CPU quotas and power limits (RAPL); `profile ssd` measures \
+bandwidth and power of a drive. Both write one file, each its part, which `pass` loads. A profile that was interrupted goes on where it ended. What is set \
+of the machine is put back at the end; after `kill -9` by `pilotlab restore`.";
+
+const EXAMPLES: &str = "\
+Examples:
+  pilotlab profile cpu --out own.toml                        all CPUs, with the sensor that is there
+  pilotlab profile cpu --out own.toml --sensor modelled      on a machine without a power sensor
+  pilotlab profile ssd --out own.toml /dev/nvme0n1 --spec idle=5W,read=12W,write=15W
+
+Run `pilotlab profile cpu --help` and `pilotlab profile ssd --help` for options and exit codes. docs/profiling.md says what is measured.";
+
+const CPU_EXAMPLES: &str = "\
+Examples:
+  pilotlab profile cpu --out own.toml                               as `pilotlight serve` with all CPUs
+  pilotlab profile cpu --out own.toml --cpus 0-7 --threads 16       as --cores 0-7 with 16 I/O threads
+  pilotlab profile cpu --out own.toml --sensor modelled --each 2s   without a power sensor, shorter
+  pilotlab profile cpu --out sim.toml --simulated profiles/sandman-epyc-9454p.toml --cores 8
+
+Run nothing else meanwhile, and stop the server: reactors need their CPUs for themselves.
+
+Exit codes:
+  0  finished
+  1  failed; what was measured is kept, and the same command goes on
+  2  the command line was refused
+  129, 130, 143  ended by hang-up, Ctrl-C or SIGTERM; the same command goes on";
+
+const SSD_EXAMPLES: &str = "\
+Examples:
+  pilotlab profile ssd --out own.toml /dev/nvme0n1 --sensor powersensor3
+  pilotlab profile ssd --out own.toml /dev/nvme0n1 --spec idle=5W,read=12W,write=15W --drives 10
+  pilotlab profile ssd --out own.toml /mnt/file --write --spec idle=5W,read=12W,write=15W
+  pilotlab profile ssd --out sim.toml --simulated profiles/sandman-epyc-9454p.toml --model profiles/ssd/pm1743.toml
+
+Exit codes: as of `pilotlab profile cpu`";
+
+/// Options of `pilotlab profile`.
+#[derive(Args, Clone, Debug)]
+#[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples.")]
+#[command(arg_required_else_help = true)]
+pub(crate) struct ProfileArgs {
+    /// What is profiled
+    #[command(subcommand)]
+    pub(super) part: Part,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(super) enum Part {
+    /// CPU: cores, quotas, power limits
+    #[command(after_long_help = CPU_EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
+    Cpu(CpuArgs),
+    /// SSD: power over bandwidth
+    #[command(after_long_help = SSD_EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
+    Ssd(SsdArgs),
+}
+
+/// What both have.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Common {
+    /// The profile that is written; parts that it has already are kept
+    #[arg(long, value_name = "FILE", default_value = "profile.toml")]
+    pub(super) out: PathBuf,
+
+    /// Time of each measurement, of which the first fifth is not counted
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = each)]
+    pub(super) each: u64,
+
+    /// Forget what was measured before
+    #[arg(long)]
+    pub(super) fresh: bool,
+
+    /// Print what came out as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// A simulated machine in the place of this one: its profile, in a folder below that of calibration.toml
+    #[arg(long, value_name = "FILE")]
+    pub(super) simulated: Option<PathBuf>,
+}
+
+/// Options of `pilotlab profile cpu`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct CpuArgs {
+    #[command(flatten)]
+    pub(super) common: Common,
+
+    /// CPUs of the reactors, the main core's first, such as 0-7 [default: all that this process may use]
+    #[arg(long, value_name = "LIST", conflicts_with = "simulated")]
+    pub(super) cpus: Option<String>,
+
+    /// Cores of the simulated machine
+    #[arg(long, value_name = "COUNT", default_value = "8", requires = "simulated")]
+    pub(super) cores: NonZeroU16,
+
+    /// I/O threads [default: one a core]
+    #[arg(long, value_name = "COUNT")]
+    pub(super) threads: Option<NonZeroU16>,
+
+    /// From one budget, and one power limit, to the next
+    #[arg(long, value_name = "POWER", default_value = "10W", value_parser = power)]
+    pub(super) step: u64,
+
+    /// The sensor of power: one of `pilotlab sensors`, or modelled [default: the first that this machine has]
+    #[arg(long, value_name = "NAME", conflicts_with = "simulated")]
+    pub(super) sensor: Option<String>,
+
+    /// Seed by which the constants of --sensor modelled differ from the server's, by up to 20 %
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(super) seed: u64,
+}
+
+/// Options of `pilotlab profile ssd`.
+#[derive(Args, Clone, Debug)]
+pub(super) struct SsdArgs {
+    #[command(flatten)]
+    pub(super) common: Common,
+
+    /// A block device, or a file on a file system with direct I/O
+    #[arg(value_name = "DEVICE|FILE", required_unless_present = "simulated", conflicts_with = "simulated")]
+    pub(super) path: Option<PathBuf>,
+
+    /// Write to it, too: what it holds is lost
+    #[arg(long)]
+    pub(super) write: bool,
+
+    /// A sensor of the drive's own power
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["simulated", "spec"])]
+    pub(super) sensor: Option<String>,
+
+    /// Power by the drive's specification: idle, and at most bandwidth, such as idle=5W,read=12W,write=15W
+    #[arg(long, value_name = "POWERS", value_parser = Specification::parse, conflicts_with = "simulated")]
+    pub(super) spec: Option<Specification>,
+
+    /// How many drives of this kind the server has
+    #[arg(long, value_name = "COUNT", default_value = "1")]
+    pub(super) drives: NonZeroU16,
+
+    /// Threads, each with one request of 128 KiB in flight
+    #[arg(long, value_name = "COUNT", default_value = "16")]
+    pub(super) jobs: NonZeroU16,
+
+    /// The simulated drive's profile
+    #[arg(long, value_name = "FILE", requires = "simulated", required_unless_present = "path")]
+    pub(super) model: Option<PathBuf>,
+}
+
+/// The time of a measurement.
+fn each(text: &str) -> Result<u64, String> {
+    let ns = units::duration_ns(text).map_err(|error| error.to_string())?;
+    if ns < 1_000_000 { Err("give 1ms or more, such as 5s".to_owned()) } else { Ok(ns) }
+}
+
+fn power(text: &str) -> Result<u64, String> {
+    let uw = quantity::parse(text, POWERS).map_err(|error| format!("{error}: give a power such as 10W"))?;
+    if uw < 1_000_000 { Err("give 1W or more".to_owned()) } else { Ok(uw) }
+}

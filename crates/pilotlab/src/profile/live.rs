@@ -1,0 +1,233 @@
+//! The CPU of this machine: reactors as the server's, with I/O threads that poll, under the knobs that the server would set.
+//!
+//! Each I/O thread looks at an epoll descriptor of its own in each poll, as one of the server without connections does, and notes the time since its last
+//! poll. Whatever is set is put back at the end, also after `kill -9` by `pilotlab restore`.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use pilotlight_actuators::changes::fresh;
+use pilotlight_actuators::knobs::{Missing, Wanted};
+use pilotlight_actuators::{Knobs, Roots};
+use pilotlight_lab::run::StopFlag;
+use pilotlight_plant::{CoreId, Kind, Knob, KnobId, Refusal};
+use pilotlight_reactor::{
+    Histogram, HistogramSnapshot, Idle, IoThread, Polled, QuietTime, Refusals, Runtime, RuntimeOptions, RuntimeStats,
+};
+use rustix::event::epoll;
+
+use super::hold::Hold;
+use super::meter::Meter;
+use super::subject::{Axes, Configuration, CpuSubject, Limit, Measured, Quota, Stopped};
+
+/// Time between two looks whether a signal came.
+const LOOK: Duration = Duration::from_millis(100);
+/// Length of a window of power.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// This machine.
+pub(super) struct Live {
+    runtime: Runtime,
+    knobs: Knobs,
+    quota: Option<KnobId>,
+    limits: Vec<(KnobId, u64)>,
+    pollers: Vec<Arc<Histogram>>,
+    meter: Meter,
+    axes: Axes,
+    settle: Duration,
+    measured: Duration,
+    stop: StopFlag,
+}
+
+/// How it is profiled.
+pub(super) struct Options {
+    /// The CPUs of the reactors, of which the first is the main core's.
+    pub(super) cpus: Vec<u32>,
+    /// I/O threads.
+    pub(super) threads: u16,
+    /// Time of each configuration, of which the first fifth is for settling.
+    pub(super) each: Duration,
+}
+
+/// What the kernel calls the workers, once they run.
+#[derive(Debug, Default)]
+struct Workers(Mutex<Vec<u32>>);
+
+impl pilotlight_reactor::Knobs for Workers {
+    fn knobs(&self) -> Vec<Knob> {
+        Vec::new()
+    }
+
+    fn connect(&self, _refusals: Refusals, workers: &[u32]) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = workers.to_vec();
+    }
+
+    fn set(&self, _knob: KnobId, _value: u64) -> Result<(), Refusal> {
+        Err(Refusal::Unknown)
+    }
+
+    fn restore(&self) {}
+}
+
+/// An I/O thread without connections.
+struct Poller {
+    id: u32,
+    last_ns: Option<u64>,
+    intervals: Arc<Histogram>,
+    sockets: OwnedFd,
+}
+
+impl IoThread for Poller {
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn poll(&mut self, now_ns: u64) -> Polled {
+        if let Some(last_ns) = self.last_ns.replace(now_ns) {
+            self.intervals.record(now_ns.saturating_sub(last_ns), 1);
+        }
+        let none = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut events = [std::mem::MaybeUninit::<epoll::Event>::uninit(); 1];
+        let _ = epoll::wait(&self.sockets, &mut events, Some(&none));
+        Polled::default()
+    }
+}
+
+impl Live {
+    /// Starts the reactors. With it: which mechanisms are missing, and why.
+    ///
+    /// # Errors
+    /// A CPU cannot be used, or an earlier process left its changes behind.
+    pub(super) fn start(options: &Options, meter: Meter, stop: StopFlag) -> anyhow::Result<(Self, Vec<Missing>)> {
+        let cpus: Vec<Option<u32>> = options.cpus.iter().copied().map(Some).collect();
+        let wanted = Wanted { cpus: cpus.clone(), drives: Vec::new() };
+        let (mut knobs, missing) = Knobs::find(&Roots::default(), &fresh(), &wanted)?;
+        let workers = Arc::new(Workers::default());
+        let runtime = RuntimeOptions {
+            quiet: QuietTime::Never,
+            knobs: Some(workers.clone()),
+            ..RuntimeOptions::new(cpus, Idle::Spin)
+        };
+        let cores = options.cpus.len() as u16;
+        let runtime = Runtime::start(&runtime)?;
+        knobs.set_workers(&workers.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut pollers = Vec::new();
+        for id in 0..options.threads {
+            let intervals = Arc::<Histogram>::default();
+            let sockets = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot make an epoll descriptor")?;
+            let poller = Poller { id: id.into(), last_ns: None, intervals: intervals.clone(), sockets };
+            runtime.adopt(CoreId(id % cores), Box::new(poller));
+            pollers.push(intervals);
+        }
+        let list = knobs.list();
+        let of = |kind| (0..).map(KnobId).zip(&list).filter(move |(_, knob)| knob.kind == kind);
+        let quota = of(Kind::QuotaPpm).next();
+        let limits: Vec<(KnobId, u64)> = of(Kind::LimitUw).map(|(id, knob)| (id, knob.found)).collect();
+        let least_uw: u64 = of(Kind::LimitUw).filter_map(|(_, knob)| knob.values.lowest()).sum();
+        let axes = Axes {
+            cores,
+            quota: quota.and_then(|(_, knob)| Some(Quota { least_ppm: knob.values.lowest()?, is_shared: true })),
+            limit: (!limits.is_empty())
+                .then(|| Limit { least_uw, most_uw: limits.iter().map(|(_, found_uw)| found_uw).sum() }),
+        };
+        let quota = quota.map(|(id, _)| id);
+        let settle = options.each / 5;
+        let measured = options.each - settle;
+        Ok((Self { runtime, knobs, quota, limits, pollers, meter, axes, settle, measured, stop }, missing))
+    }
+
+    /// Sets what can be; a limit is spread over packages as they were found.
+    fn set(&mut self, configuration: Configuration) -> Result<(), Stopped> {
+        let refused = |error: pilotlight_actuators::changes::Error| Stopped::Failed(error.to_string());
+        let Configuration { cores, quota_ppm, limit_uw } = configuration;
+        if let Some(quota) = self.quota {
+            let value = (quota_ppm < self.axes.full_ppm(cores)).then_some(quota_ppm);
+            self.knobs.set(quota, value).map_err(refused)?;
+        }
+        let most_uw = self.axes.most_uw().max(1);
+        for &(knob, found_uw) in &self.limits {
+            let share_uw = (u128::from(limit_uw) * u128::from(found_uw) / u128::from(most_uw)) as u64;
+            self.knobs.set(knob, (limit_uw < most_uw).then_some(share_uw)).map_err(refused)?;
+        }
+        let hold = self.runtime.set_policy(Box::new(Hold::new(cores, Vec::new())));
+        hold.map_err(|error| Stopped::Failed(error.to_string()))
+    }
+
+    fn sleep(&self, mut time: Duration) -> Result<(), Stopped> {
+        while !time.is_zero() {
+            if let Some(signal) = self.stop.signal() {
+                return Err(Stopped::Signal(signal));
+            }
+            let part = time.min(LOOK);
+            std::thread::sleep(part);
+            time -= part;
+        }
+        Ok(())
+    }
+
+    fn intervals(&self) -> HistogramSnapshot {
+        let mut all = HistogramSnapshot::default();
+        self.pollers.iter().for_each(|one| all += &one.snapshot());
+        all
+    }
+
+    /// Mean power of one window after the other, over the time of a measurement.
+    fn windows(&mut self) -> Result<Vec<f64>, Stopped> {
+        self.meter.watts().map_err(Stopped::Failed)?;
+        let mut watts = Vec::new();
+        let mut left = self.measured;
+        while !left.is_zero() {
+            let window = if left < WINDOW * 2 { left } else { WINDOW };
+            self.sleep(window)?;
+            left -= window;
+            watts.extend(self.meter.watts().map_err(Stopped::Failed)?);
+        }
+        if watts.is_empty() {
+            return Err(Stopped::Failed(format!(
+                "{} has said no watts while a configuration was measured",
+                self.meter.name
+            )));
+        }
+        Ok(watts)
+    }
+}
+
+/// CPU time of all reactors, as the kernel accounts it, in nanoseconds.
+fn cpu_ns(stats: &RuntimeStats) -> u64 {
+    stats.reactors.iter().map(|reactor| reactor.cpu_ns).sum()
+}
+
+impl CpuSubject for Live {
+    fn axes(&self) -> &Axes {
+        &self.axes
+    }
+
+    fn measure(&mut self, configuration: Configuration) -> Result<Measured, Stopped> {
+        self.set(configuration)?;
+        self.sleep(self.settle)?;
+        let (before, cpu_before_ns) = (self.intervals(), cpu_ns(&self.runtime.stats()));
+        let began = std::time::Instant::now();
+        let watts = self.windows()?;
+        let took_s = began.elapsed().as_secs_f64();
+        let intervals = self.intervals().since(&before);
+        let used_ns = cpu_ns(&self.runtime.stats()) - cpu_before_ns;
+        Ok(Measured {
+            configuration,
+            mean_ns: intervals.mean_ns() as f64,
+            p99_ns: intervals.percentile_ns(0.99) as f64,
+            used_cores: used_ns as f64 / 1e9 / took_s,
+            watts,
+        })
+    }
+}
+
+/// Nothing throttled is left when the reactors are told to stop.
+impl Drop for Live {
+    fn drop(&mut self) {
+        for knob in self.quota.into_iter().chain(self.limits.iter().map(|(knob, _)| *knob)) {
+            let _ = self.knobs.set(knob, None); // what does not come back stays in the journal of changes
+        }
+    }
+}

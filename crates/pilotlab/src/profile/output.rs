@@ -1,0 +1,99 @@
+//! What `pilotlab profile` prints.
+
+use std::path::Path;
+
+use pilotlight_stats::Estimate;
+use serde_json::json;
+
+use super::file::ProfileFile;
+use super::fit::{CpuFit, DriveFit, Line};
+use super::subject::{CORE_PPM, DriveMeasured, Measured};
+use crate::console;
+use crate::table::Table;
+
+/// The CPU's part.
+pub(super) fn cpu(
+    out: &Path,
+    profile: &ProfileFile,
+    fit: &CpuFit,
+    all: &[Measured],
+    as_json: bool,
+) -> anyhow::Result<()> {
+    let cpu = profile.cpu.as_ref();
+    if as_json {
+        let value = json!({ "profile": profile, "fit": fit, "measured": all, "file": out });
+        return console::line(serde_json::to_string_pretty(&value)?);
+    }
+    let mut table = Table::new(&["W", "cores", "workers (% of a core)", "limit (W)", "p99 interval (us)"]);
+    for row in cpu.iter().flat_map(|cpu| &cpu.rows) {
+        let limit = if row.limit_uw == 0 { "-".to_owned() } else { format!("{:.0}", row.limit_uw as f64 / 1e6) };
+        table.row([
+            format!("{:.2}", row.power_uw as f64 / 1e6),
+            row.cores.to_string(),
+            format!("{:.0}", row.quota_ppm as f64 / (CORE_PPM / 100) as f64),
+            limit,
+            format!("{:.3}", row.p99_interval),
+        ]);
+    }
+    let mut text = format!("{table}\n{} configurations measured; the best within each budget\n", all.len());
+    let line = |what: &str, line: Option<&Line>, units: (&str, &str)| match line {
+        None => format!("{what}: too few values for a fit\n"),
+        Some(Line { base, slope, r2 }) => {
+            format!("{what}: {} {} + {} {}, R2 {r2:.4}\n", value(*base), units.0, value(*slope), units.1)
+        }
+    };
+    text += &line("power", fit.power_w.as_ref(), ("W", "W for each core in use"));
+    text += &line("polling interval", fit.interval_ns.as_ref(), ("ns", "ns for each I/O thread on a core"));
+    text += &line("power under a limit that is kept", fit.limit_w.as_ref(), ("W", "W for each watt of the limit"));
+    text += &notes(cpu.map(|cpu| &cpu.notes[..]).unwrap_or_default());
+    console::print(text + &end(out, profile))
+}
+
+/// The drives' part.
+pub(super) fn ssd(
+    out: &Path,
+    profile: &ProfileFile,
+    fit: &DriveFit,
+    all: &[DriveMeasured],
+    as_json: bool,
+) -> anyhow::Result<()> {
+    if as_json {
+        let value = json!({ "profile": profile, "fit": fit, "measured": all, "file": out });
+        return console::line(serde_json::to_string_pretty(&value)?);
+    }
+    let mut table = Table::new(&["reads (MB/s)", "writes (MB/s)", "W"]);
+    for one in all {
+        let watts = pilotlight_stats::mean::average(&one.watts);
+        let watts = watts.map_or_else(|| "-".to_owned(), |watts| format!("{watts:.2}"));
+        table.row([format!("{:.0}", one.read / 1e6), format!("{:.0}", one.written / 1e6), watts]);
+    }
+    let mut text =
+        format!("{table}\na drive: {} W idle, {} W for each GB/s read", value(fit.idle_w), value(fit.read_w_per_gb_s));
+    if let Some(written) = fit.written_w_per_gb_s {
+        text += &format!(", {} W for each GB/s written", value(written));
+    }
+    text += &format!(", R2 {:.4}\n", fit.r2);
+    text += &notes(profile.ssd.as_ref().map(|ssd| &ssd.notes[..]).unwrap_or_default());
+    console::print(text + &end(out, profile))
+}
+
+/// A value with half of its 95 % interval.
+fn value(estimate: Estimate) -> String {
+    if estimate.is_bounded() {
+        format!("{:.3} ± {:.3}", estimate.value, (estimate.high - estimate.low) / 2.0)
+    } else {
+        format!("{:.3} (too few values for an interval)", estimate.value)
+    }
+}
+
+fn notes(notes: &[String]) -> String {
+    notes.iter().map(|note| format!("note: {note}\n")).collect()
+}
+
+fn end(out: &Path, profile: &ProfileFile) -> String {
+    let shown = out.display();
+    profile.missing().map_or_else(
+        || format!("{shown}: a profile for policy pass\n"),
+        |command| format!("{shown}: pass loads it once `{command} --out {shown}` has added its part\n"),
+    )
+}
