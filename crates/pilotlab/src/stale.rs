@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use pilotlight_lab::run::computed::host as on_host;
 use pilotlight_lab::simulated::cells::Cells;
 use pilotlight_lab::simulated::fingerprint::Fingerprint;
 use pilotlight_lab::simulated::{host, stale};
 use pilotlight_results::values::{About, Cell, Results, ResultsError};
-
-use crate::run::live::computed;
 
 /// Today's cells of the experiment that results name; `there` are the cells of the results.
 ///
@@ -16,7 +15,7 @@ use crate::run::live::computed;
 /// In words, if it cannot be run today.
 pub(crate) fn today(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &Path) -> Result<Cells, String> {
     if is_of_host(about, home) {
-        return computed::today(about, home).map_err(|error| format!("it cannot be run today ({error:#})"));
+        return on_host::today(about, home).map_err(|error| format!("it cannot be run today ({error})"));
     }
     stale::today(about, there, home)
 }

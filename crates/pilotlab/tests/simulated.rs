@@ -114,6 +114,30 @@ fn stale_results_fail_the_check() {
     assert!(code == Some(1) && said.contains("all of it is stale"), "{said}");
 }
 
+/// What was computed with other values of a machine would else pass for results of today's.
+#[test]
+fn results_of_another_machine_are_not_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("calibration")).unwrap();
+    for name in ["thesis-980pro.toml", "calibration/thesis-980pro.toml"] {
+        std::fs::copy(root().join("profiles").join(name), folder.path().join(name)).unwrap();
+    }
+    let (profile, out) = (folder.path().join(Path::new(THESIS).file_name().unwrap()), folder.path().join("out"));
+    let run = || {
+        let (profile, out) = (profile.to_str().unwrap(), out.to_str().unwrap());
+        bench(&["experiments/thesis/gc-15s.toml", "--simulated", profile, "--repeats", "1", "--out", out])
+    };
+    assert_eq!(run().status.code(), Some(0));
+    let before = std::fs::read(out.join("values.csv.zst")).unwrap();
+    assert_eq!(run().status.code(), Some(0), "the same machine");
+    let text = std::fs::read_to_string(&profile).unwrap();
+    std::fs::write(&profile, text.replacen("rest_uw = 1_750_000", "rest_uw = 1_750_001", 1)).unwrap();
+    let refused = run();
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    assert!(said(&refused).contains("cpu.profile_hash was") && said(&refused).contains("--out"), "{}", said(&refused));
+    assert!(std::fs::read(out.join("values.csv.zst")).unwrap() == before);
+}
+
 #[test]
 fn everything_says_that_it_is_modelled() {
     let folder = tempfile::tempdir().unwrap();

@@ -51,6 +51,14 @@ pub enum FolderError {
         /// That experiment's title.
         title: String,
     },
+    /// The folder holds a run on a computed machine of other values: its measurements would pass for those of this one.
+    #[error("{path} holds results of another machine ({differing}); give another --out, or remove it")]
+    OtherMachine {
+        /// Which folder.
+        path: PathBuf,
+        /// What differs.
+        differing: String,
+    },
     /// The folder holds something else.
     #[error("{path} holds {found:?} and no run: nothing of it is to be overwritten; give another --out")]
     NotARun {
@@ -69,6 +77,6 @@ impl FolderError {
     /// Whether the folder is not this run's to write to. Then nothing was done.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
-        matches!(self, Self::InUse(_) | Self::Other { .. } | Self::NotARun { .. })
+        matches!(self, Self::InUse(_) | Self::Other { .. } | Self::OtherMachine { .. } | Self::NotARun { .. })
     }
 }

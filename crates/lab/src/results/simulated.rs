@@ -116,13 +116,15 @@ fn taken(origin: &Origin) -> Taken {
     Taken { ssd: all.clone(), cpu: all.clone(), system: all }
 }
 
+/// What readers of simulated results must know.
+pub(crate) fn nothing_measured(Origin { profile, hash, .. }: &Origin) -> String {
+    format!("nothing was measured: everything is simulated with the profile {profile} ({hash}), power included")
+}
+
 fn notes(numbers: &Numbers) -> Vec<String> {
-    let Origin { profile, hash, .. } = &numbers.about;
     let mut notes = Vec::new();
     if !numbers.about.is_measured() {
-        notes.push(format!(
-            "nothing was measured: everything is simulated with the profile {profile} ({hash}), power included"
-        ));
+        notes.push(nothing_measured(&numbers.about));
     }
     let is_left_out = |variant: &str| {
         variant != DEFAULT && variant != oracle::VARIANT && !variant.starts_with(MEMBER) && !variant.starts_with(DRAWS)

@@ -5,6 +5,8 @@
 //! labelled as modelled by whoever computes the machine. Sensors that the experiment lists are not looked for: the machine brings its own.
 //! Samples are kept of the first repeat of each point.
 
+pub mod host;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -16,26 +18,22 @@ use pilotlight_sensors::{Domain, Recording};
 
 use super::{Event, RunError, Senses, StopFlag, machine, own};
 use crate::experiment::Loaded;
+use crate::given::{self, differing};
 use crate::metrics::power::Taken;
 use crate::plan::{Key, Plan};
-use crate::results::Folder;
 use crate::results::entry::{Baseline, Entry, Run, Sensed};
 use crate::results::environment::Environment;
 use crate::results::folder::name_of;
 use crate::results::journal::Journal;
 use crate::results::samples::{self, Format};
+use crate::results::simulated;
 use crate::results::summary::{Results, setting};
+use crate::results::{Folder, FolderError};
 use pilotlight_workloads::record::Record;
 use pilotlight_workloads::{Place, Point, Problem, Stage};
 
 /// A machine that is computed.
 pub trait Computed {
-    /// What it is, for `environment.json`.
-    fn environment(&self) -> Environment;
-
-    /// What readers of the results must know, such as its name and hash, and that nothing was measured.
-    fn notes(&self) -> Vec<String>;
-
     /// What its results say of themselves.
     fn about(&self) -> About;
 
@@ -105,8 +103,10 @@ pub fn run(
     let senses = Senses { domains: computed.domains(), ..Senses::default() };
     // Numbers of an earlier run of it, as they are committed, come out again.
     let numbers = format!("{}{}", values::FILE, values::PACKED);
-    if !folder.open_over(plan, &[&numbers])? {
-        folder.save(&folder.environment(), &computed.environment())?;
+    if folder.open_over(plan, &[&numbers])? {
+        expect_same(folder, &environment(computed))?;
+    } else {
+        folder.save(&folder.environment(), &environment(computed))?;
         folder.save(&folder.sensors(), &senses)?;
         folder.write(&folder.experiment(), &loaded.table.to_string())?;
         folder.save(&folder.plan(), plan)?;
@@ -121,6 +121,19 @@ pub fn run(
     crate::results::values::write(folder, &runner.computed.about(), cells?, (plan, &runner.journal.finished, &taken))?;
     crate::report::write(folder.root())?;
     outcome.map(|()| results)
+}
+
+fn environment(computed: &dyn Computed) -> Environment {
+    Environment { pilotlight: env!("CARGO_PKG_VERSION").into(), ..simulated::environment(&computed.about()) }
+}
+
+/// What was computed before must be of this machine.
+fn expect_same(folder: &Folder, now: &Environment) -> Result<(), FolderError> {
+    let before: Environment = folder.load(&folder.environment())?;
+    let differing = differing(&given::machine(&before), &given::machine(now));
+    let Some((key, was, is)) = differing.first() else { return Ok(()) };
+    let differing = format!("{key} was {was} and is {is}");
+    Err(FolderError::OtherMachine { path: folder.root().to_owned(), differing })
 }
 
 /// The cells of an experiment on a machine, each with what names its values in its first repeat.
@@ -234,7 +247,12 @@ impl Runner<'_> {
     }
 
     fn results(&self, taken: &Taken, complete: bool) -> Results {
-        let results = Results::of(self.plan, &self.journal.finished, taken, self.computed.notes());
+        let results = Results::of(
+            self.plan,
+            &self.journal.finished,
+            taken,
+            vec![simulated::nothing_measured(&self.computed.about())],
+        );
         Results { complete, ..results }
     }
 }

@@ -1,6 +1,5 @@
 //! Experiments on this machine: any sensor beside any workload; and the same files on a simulated machine with one drive.
 
-pub(crate) mod computed;
 mod plan;
 pub(crate) mod progress;
 
@@ -14,6 +13,7 @@ use pilotlight_lab::experiment::{self, Asked, Loaded};
 use pilotlight_lab::plan::Plan;
 use pilotlight_lab::results::samples::Format;
 use pilotlight_lab::results::{Folder, Results};
+use pilotlight_lab::run::computed::host::Simulated;
 use pilotlight_lab::run::{self, RunError, Senses, Settings, StopFlag};
 use pilotlight_sensors::Roots;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -189,12 +189,26 @@ fn measured(args: &RunArgs, prepared: &Prepared) -> anyhow::Result<ExitCode> {
     let mut progress = Progress::new(plan, args.output.json);
     let outcome = run::run(loaded, plan, senses, settings, &stop, &mut |event| progress.tell(&event));
     progress.finish();
+    concluded(args, &settings.folder, outcome, &how_to_go_on(settings))
+}
+
+/// Prints what came out, or why it ended early and how to continue.
+fn concluded(
+    args: &RunArgs,
+    folder: &Folder,
+    outcome: Result<Results, RunError>,
+    how_to_go_on: &str,
+) -> anyhow::Result<ExitCode> {
     match outcome {
         Ok(results) => {
-            tell(args, prepared, &results)?;
+            if args.output.json {
+                console::line(serde_json::to_string_pretty(&results)?)?;
+            } else {
+                console::print(output::people(&results, folder.root()))?;
+            }
             Ok(if results.complete { Exit::Clean } else { Exit::Failed }.into())
         }
-        Err(RunError::Stopped(signal)) => Ok(stopped(signal, &how_to_go_on(settings))),
+        Err(RunError::Stopped(signal)) => Ok(stopped(signal, how_to_go_on)),
         // Nothing was done: the folder is somebody else's.
         Err(RunError::Folder(error)) if error.is_refusal() => {
             crate::exit::failed(&error.into());
@@ -202,8 +216,8 @@ fn measured(args: &RunArgs, prepared: &Prepared) -> anyhow::Result<ExitCode> {
         }
         Err(error) => {
             let code = crate::exit::failed(&error.into());
-            if settings.folder.plan().exists() {
-                console::say(how_to_go_on(settings));
+            if folder.plan().exists() {
+                console::say(how_to_go_on);
             }
             Ok(code.into())
         }
@@ -226,7 +240,7 @@ fn on_simulated(args: &RunArgs, profile: &Path, file: &Path) -> anyhow::Result<E
     let read = || -> anyhow::Result<_> {
         let (mut loaded, folder) = prepare(args, true)?;
         loaded.experiment.repeats = args.repeats.unwrap_or(loaded.experiment.repeats);
-        Ok((computed::Simulated::load(profile, file, &args.set)?, loaded, folder))
+        Ok((Simulated::load(profile, file, &args.set)?, loaded, folder))
     };
     let (mut machine, loaded, folder) = match read() {
         Ok(read) => read,
@@ -242,16 +256,7 @@ fn on_simulated(args: &RunArgs, profile: &Path, file: &Path) -> anyhow::Result<E
     let outcome =
         run::computed::run(&loaded, &plan, &mut machine, &folder, format, &stop, &mut |event| progress.tell(&event));
     progress.finish();
-    let results = match outcome {
-        Err(RunError::Stopped(signal)) => return Ok(stopped(signal, &goes_on_there(&folder))),
-        outcome => outcome?,
-    };
-    if args.output.json {
-        console::line(serde_json::to_string_pretty(&results)?)?;
-    } else {
-        console::print(output::people(&results, folder.root()))?;
-    }
-    Ok(if results.complete { Exit::Clean } else { Exit::Failed }.into())
+    concluded(args, &folder, outcome, &goes_on_there(&folder))
 }
 
 /// A flag that is raised by Ctrl-C, SIGTERM and the end of the terminal, such as an SSH connection that breaks.
@@ -283,15 +288,6 @@ fn how_to_go_on(settings: &Settings) -> String {
     let folder = settings.folder.root().display();
     let device = settings.may_overwrite.as_ref().map(|device| format!(" --i-may-overwrite {}", device.display()));
     format!("to continue: pilotlab run --resume {folder}{}", device.unwrap_or_default())
-}
-
-fn tell(args: &RunArgs, prepared: &Prepared, results: &Results) -> anyhow::Result<()> {
-    if args.output.json {
-        console::line(serde_json::to_string_pretty(results)?)?;
-    } else {
-        console::print(output::people(results, prepared.settings.folder.root()))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

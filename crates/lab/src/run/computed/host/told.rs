@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use pilotlight_lab::run::computed::Observed;
-use pilotlight_lab::simulated::host::{Host, Load};
+use crate::run::computed::Observed;
+use crate::simulated::host::{Host, Load};
 use pilotlight_sensors::energy::{Point, Window};
 use pilotlight_sensors::recording::{Marker, Track};
 use pilotlight_sensors::sensor::{Counts, Kind, Unit};
@@ -132,7 +132,7 @@ mod tests {
 
     fn ran(way: Way) -> Ran {
         let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-        let host = pilotlight_lab::simulated::host::load(&root.join("profiles/poll-optane-900p.toml")).unwrap();
+        let host = crate::simulated::host::load(&root.join("profiles/poll-optane-900p.toml")).unwrap();
         let load = Load {
             job: Job { way, ..Job::default() },
             jobs: 6,

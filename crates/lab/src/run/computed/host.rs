@@ -1,22 +1,20 @@
-//! `pilotlab run FILE --simulated PROFILE`: the experiment on a machine that is computed.
+//! The simulated machine of a profile (`pilotlab run FILE --simulated PROFILE`) as one that is computed.
 //!
-//! The runner knows no simulator and the simulator no experiment: here the knobs of a point become a load ([`asked`]), and what the
-//! simulator counted becomes what sensors and the workload would have said ([`told`]).
+//! The runner knows no simulator and the simulator no experiment: here the knobs of a point become a load (`asked`), and what the
+//! simulator counted becomes what sensors and the workload would have said (`told`).
 
 mod asked;
 mod told;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::{Ask, Computed, Observed};
+use crate::experiment;
+use crate::plan::Plan;
+use crate::simulated::cells::Cells;
+use crate::simulated::fingerprint::{self, Fingerprint};
+use crate::simulated::host::{self, Host, HostError, Load};
 use pilotlight_actuators::Machine;
-use pilotlight_lab::experiment;
-use pilotlight_lab::plan::Plan;
-use pilotlight_lab::results::environment::Environment;
-use pilotlight_lab::run::computed::{self, Ask, Computed, Observed};
-use pilotlight_lab::simulated::cells::Cells;
-use pilotlight_lab::simulated::fingerprint::{self, Fingerprint};
-use pilotlight_lab::simulated::host::{self, Host, Load};
 use pilotlight_results::values::{self, About};
 use pilotlight_sensors::{Domain, Recording};
 use pilotlight_sim::outcome::Outcome;
@@ -24,17 +22,21 @@ use pilotlight_sim::scenario::Scenario;
 use pilotlight_workloads::Problem;
 
 /// A machine of a profile.
-pub(super) struct Simulated {
+#[derive(Debug)]
+pub struct Simulated {
     host: Host,
     about: About,
 }
 
 impl Simulated {
     /// For the experiment of a file, with what is set beside.
-    pub(super) fn load(profile: &Path, file: &Path, set: &[(String, String)]) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// If the profile or its calibration cannot be read, or is not as it should be.
+    pub fn load(profile: &Path, file: &Path, set: &[(String, String)]) -> Result<Self, HostError> {
         let host = host::load(profile)?;
         let absolute = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-        let home = pilotlight_lab::simulated::experiment::home(&absolute).unwrap_or_default();
+        let home = crate::simulated::experiment::home(&absolute).unwrap_or_default();
         let about = About {
             experiment: name_of(file),
             profile: host.name.clone(),
@@ -45,25 +47,19 @@ impl Simulated {
         };
         Ok(Self { host, about })
     }
-
-    pub(super) fn name(&self) -> &str {
-        &self.host.name
-    }
-
-    /// The fingerprint of its values.
-    fn hash(&self) -> &str {
-        &self.about.hash
-    }
 }
 
 /// Today's cells of a file of results of such a machine.
-pub(crate) fn today(about: &About, home: &Path) -> anyhow::Result<Cells> {
+///
+/// # Errors
+/// If its experiment cannot be run today.
+pub fn today(about: &About, home: &Path) -> Result<Cells, Box<dyn std::error::Error>> {
     let profile = home.join(format!("profiles/{}.toml", about.profile));
     let (file, set) = (home.join(&about.file), about.asked.set.clone());
     let machine = Simulated::load(&profile, &file, &set)?;
     let loaded = experiment::load(&file, &experiment::Asked { set, ..experiment::Asked::default() })?;
     let plan = Plan::new(&loaded);
-    Ok(Cells::known(computed::cells(&loaded, &plan, &machine)?))
+    Ok(Cells::known(super::cells(&loaded, &plan, &machine)?))
 }
 
 /// `completion/paper` of `experiments/completion/paper.toml`.
@@ -80,24 +76,6 @@ impl Computed for Simulated {
 
     fn fingerprint(&self, ask: &Ask<'_>) -> Result<Fingerprint, Problem> {
         Ok(fingerprint::of(&(&self.host, &asked::load(&self.host, ask)?)))
-    }
-
-    fn environment(&self) -> Environment {
-        let of = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
-            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-        };
-        Environment {
-            pilotlight: env!("CARGO_PKG_VERSION").into(),
-            host: format!("simulated: {}", self.name()),
-            cpu: of(&[("model", "simulated"), ("profile", self.name()), ("profile_hash", self.hash())]),
-            kernel: of(&[("release", "simulated")]),
-            ..Environment::default()
-        }
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let (name, hash) = (self.name(), self.hash());
-        vec![format!("nothing was measured: everything is simulated with the profile {name} ({hash}), power included")]
     }
 
     fn domains(&self) -> Vec<(String, Domain)> {

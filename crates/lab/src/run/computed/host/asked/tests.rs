@@ -7,7 +7,7 @@ use super::*;
 
 fn machine() -> Host {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    pilotlight_lab::simulated::host::load(&root.join("profiles/thesis-980pro.toml")).unwrap()
+    crate::simulated::host::load(&root.join("profiles/thesis-980pro.toml")).unwrap()
 }
 
 fn point(pairs: &[(&str, &str)]) -> Point {

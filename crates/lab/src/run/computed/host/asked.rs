@@ -1,8 +1,8 @@
 //! The knobs of a point as a load of the simulator. What the simulated machine does not have is refused, with what it has.
 
+use crate::run::computed::Ask;
+use crate::simulated::host::{GRID_NS, Host, Load};
 use pilotlight_actuators::Machine;
-use pilotlight_lab::run::computed::Ask;
-use pilotlight_lab::simulated::host::{GRID_NS, Host, Load};
 use pilotlight_sim::jobs::{Job, Scheduler, Way};
 use pilotlight_workloads::knob::{self, Named, Pattern};
 use pilotlight_workloads::{Point, Problem, Value};
