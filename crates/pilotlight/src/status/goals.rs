@@ -29,13 +29,11 @@ pub(crate) fn goals(goals: &GoalsReport, policy: &str) -> String {
 pub(crate) fn budget(report: &BudgetReport, power: Option<&PowerReport>) -> String {
     let from = power.and_then(|power| power.modelled.as_ref()).map_or("", |_| " (modelled)");
     let mut out = String::new();
-    let mut state = format!("{} of the {}", report.state, domain_name(&report.domain));
-    if report.state == "off" {
-        state = "no budget now".to_owned();
-    }
+    let mut state = report.state.clone();
     if let (Some(uw), Some(headroom_uw)) = (report.power_uw, report.headroom_uw) {
         let (watts, headroom) = (uw as f64 / 1e6, headroom_uw as f64 / 1e6);
-        let _ = write!(state, "; {watts:.1} W{from}, headroom {headroom:.1} W");
+        let domain = domain_name(&report.domain);
+        let _ = write!(state, "; {domain} {watts:.1} W{from}, headroom {headroom:.1} W");
     }
     if report.state == "unreachable" {
         state += &floor(report, from);

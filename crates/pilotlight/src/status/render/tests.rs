@@ -139,7 +139,7 @@ fn what_a_person_reads() {
         policy sees           cores awake 1; watts are modelled
         budget                300W
         tolerance             20%; policy sandman does not use it
-        budget is             held of the CPU packages; 57.2 W (modelled), headroom 242.8 W
+        budget is             held; CPU packages 57.2 W (modelled), headroom 242.8 W
         budget from           schedule; next in the schedule: off from 2026-11-23T18:00Z
         throttled             CPU quota of the worker cores 23.0 % of 100 %
         power                 CPU packages 57.2 W (modelled, profile sandman-epyc-9454p), 312 ms ago; system unknown (modelled, profile sandman-epyc-9454p)
