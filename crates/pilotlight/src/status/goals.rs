@@ -17,10 +17,7 @@ pub(crate) fn goals(goals: &GoalsReport, policy: &str) -> String {
         let Some(value) = value else { continue };
         let unused = goals.unused.iter().any(|unused| unused == name);
         let unused = if unused { format!("; policy {policy} does not use it") } else { String::new() };
-        let floor = goals.floor_uw.filter(|_| name == "budget").map_or(String::new(), |uw| {
-            format!("; unreachable: {:.1} W with everything at its lowest", uw as f64 / 1e6)
-        });
-        line(&mut out, name, &format!("{value}{unused}{floor}"));
+        line(&mut out, name, &format!("{value}{unused}"));
     }
     out
 }
@@ -90,10 +87,9 @@ mod tests {
 
     #[test]
     fn a_budget_out_of_reach_names_the_floor() {
-        let budget = GoalsReport { budget_uw: Some(300_000_000), ..GoalsReport::default() };
-        assert!(!goals(&budget, "pass").contains("unreachable"));
-        let unreachable = GoalsReport { floor_uw: Some(312_340_000), ..budget };
-        let text = goals(&unreachable, "pass");
-        assert!(text.contains("unreachable: 312.3 W with everything at its lowest"), "{text}");
+        let held = BudgetReport { state: "held".into(), floor_uw: Some(312_340_000), ..BudgetReport::default() };
+        assert!(!budget(&held, None).contains("floor"));
+        let text = budget(&BudgetReport { state: "unreachable".into(), ..held }, None);
+        assert!(text.contains("unreachable; the floor is 312.3 W"), "{text}");
     }
 }

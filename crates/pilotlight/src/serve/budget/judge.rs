@@ -1,8 +1,9 @@
-//! Whether power stays within a budget, by readings alone: it asks no policy, and so judges all alike.
+//! Whether power stays within a budget: by readings, for every policy alike, and by the floor that the policy in charge names.
 //!
 //! **Rule.** A reading counts if its window began after the budget came into force. Up to [`MARGIN_PPM`] above the budget it is *held*. Above it for
 //! less than [`TOLERATED_NS`] the budget is *settling* at first and *exceeded* later. Above it for longer, and not falling for
-//! [`FALLS_NS`], it is *unreachable*, and the lowest reading of that time is the floor. Without a reading for as long it is *not
+//! [`FALLS_NS`], it is *unreachable*, and the lowest reading of that time is the floor; where the policy names its floor, above
+//! the budget at once. Without a reading for as long it is *not
 //! measured*.
 
 use crate::config::format_budget;
@@ -24,6 +25,8 @@ pub(in crate::serve) struct Seen {
     pub(in crate::serve) budget_uw: Option<u64>,
     /// Whether the policy in charge holds budgets.
     pub(in crate::serve) is_used: bool,
+    /// Power with everything at its lowest, where the policy says that the budget is out of its reach, in microwatts.
+    pub(in crate::serve) floor_uw: Option<u64>,
     /// The last window of its domain: when it began and ended, and its power in microwatts.
     pub(in crate::serve) window: Option<(u64, u64, u64)>,
 }
@@ -147,6 +150,9 @@ impl Judge {
         }
         above.lowest_uw = above.lowest_uw.min(power_uw);
         let stays = ended_ns - above.since_ns >= TOLERATED_NS && ended_ns - above.fell_ns >= FALLS_NS;
+        if let Some(floor_uw) = seen.floor_uw {
+            return Verdict::Unreachable(floor_uw);
+        }
         match self.verdict {
             _ if stays => Verdict::Unreachable(above.lowest_uw),
             Verdict::Held => Verdict::Exceeded,
@@ -171,7 +177,8 @@ mod tests {
     fn look(judge: &mut Judge, from: u64, budget_w: u64, watts: &[Option<u64>]) -> Vec<Verdict> {
         let one = |(now_s, watts): (u64, &Option<u64>)| {
             let window = watts.map(|watts| ((now_s - 1) * S, now_s * S, watts * W));
-            judge.look(Seen { now_ns: now_s * S, budget_uw: Some(budget_w * W), is_used: true, window });
+            let floor_uw = None;
+            judge.look(Seen { now_ns: now_s * S, budget_uw: Some(budget_w * W), is_used: true, floor_uw, window });
             judge.verdict()
         };
         (from..).zip(watts).map(one).collect()
@@ -203,6 +210,23 @@ mod tests {
     }
 
     #[test]
+    fn a_floor_that_the_policy_names_is_believed_while_power_is_above_the_budget() {
+        let mut judge = Judge::default();
+        look(&mut judge, 10, 300, &[Some(400)]);
+        let seen = |now_s: u64, watts| Seen {
+            now_ns: now_s * S,
+            budget_uw: Some(300 * W),
+            is_used: true,
+            floor_uw: Some(320 * W),
+            window: Some(((now_s - 1) * S, now_s * S, watts * W)),
+        };
+        judge.look(seen(11, 321));
+        assert_eq!(judge.verdict(), Verdict::Unreachable(320 * W));
+        judge.look(seen(12, 300));
+        assert_eq!(judge.verdict(), Verdict::Held);
+    }
+
+    #[test]
     fn power_that_falls_is_not_unreachable() {
         let mut judge = Judge::default();
         let falling: Vec<Option<u64>> = (0..30).map(|second| Some(600 - 7 * second)).collect();
@@ -221,7 +245,8 @@ mod tests {
     #[test]
     fn a_policy_that_does_not_use_it_holds_nothing() {
         let mut judge = Judge::default();
-        let seen = Seen { now_ns: S, budget_uw: Some(300 * W), is_used: false, window: Some((0, S, 200 * W)) };
+        let window = Some((0, S, 200 * W));
+        let seen = Seen { now_ns: S, budget_uw: Some(300 * W), is_used: false, floor_uw: None, window };
         assert_eq!(judge.look(seen), Some(Verdict::NotUsed));
         assert_eq!(judge.look(seen), None);
         assert_eq!(judge.look(Seen { now_ns: 2 * S, is_used: true, ..seen }), Some(Verdict::Settling));

@@ -98,11 +98,19 @@ impl Station {
         Some(Duration::from_secs(until_s.saturating_sub(now_s).max(1)).min(LONGEST_WAIT))
     }
 
+    /// Power with everything at its lowest, where the policy says that the budget is out of its reach. Asking wakes the main core.
+    fn policy_floor_uw(&self) -> Option<u64> {
+        self.server.unreachable().filter(|unreachable| unreachable.goal == Goal::Budget).map(|floor| floor.reached)
+    }
+
     fn judge(&self, state: &mut State) {
         let domain = domain_in_force(state, self.server.as_ref());
+        let budget_uw = state.operation.goals.budget_uw;
+        let floor_uw = budget_uw.and_then(|_| self.policy_floor_uw());
         let seen = Seen {
             now_ns: clock::now_ns(),
-            budget_uw: state.operation.goals.budget_uw,
+            budget_uw,
+            floor_uw,
             is_used: state.operation.policy.uses(Goal::Budget),
             window: self.server.window(domain),
         };
