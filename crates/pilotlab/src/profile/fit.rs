@@ -49,7 +49,7 @@ impl CpuFit {
         Self {
             power_w: fit(&power, step_w),
             interval_ns: fit(&interval, CLOCK_NS),
-            limit_w: fit(&Self::limited(measured, axes), step_w),
+            limit_w: one_sided(&Self::limited(measured, axes), step_w),
         }
     }
 
@@ -64,6 +64,20 @@ impl CpuFit {
         let binds = rows.iter().filter(|one| inner.contains(&one.mean_w()));
         binds.map(|one| ([1.0, one.configuration.limit_uw as f64 / 1e6], one.mean_w())).collect()
     }
+}
+
+/// A line through values that miss a limit to one side: it is kept in steps of the clock frequency, of which the higher ones are more watts. Errors of
+/// one sign are no noise, which intervals of a fit are about; in the worst case they grow from one end of the limits to the other, by twice
+/// the largest residual. The intervals are wider by that.
+fn one_sided(rows: &[([f64; 2], f64)], step_w: f64) -> Option<Line> {
+    let Line { base, slope, r2 } = linear::fit(rows, step_w, CONFIDENCE).map(Line::from)?;
+    let limits = || rows.iter().map(|([_, limit_w], _)| *limit_w);
+    let (low, high) = (limits().fold(f64::INFINITY, f64::min), limits().fold(0.0, f64::max));
+    let missed = rows.iter().map(|([_, limit_w], watts)| (watts - base.value - slope.value * limit_w).abs());
+    let most = 2.0 * missed.fold(0.0, f64::max);
+    let wider = |one: Estimate, by: f64| Estimate { low: one.low - by, high: one.high + by, ..one };
+    let trend = most / (high - low);
+    Some(Line { base: wider(base, most + trend * high), slope: wider(slope, trend), r2 })
 }
 
 /// What the measurements of drives come to: watts of one drive without requests, and for each GB/s that it reads or writes.

@@ -33,6 +33,8 @@ pub(super) struct Simulated {
     /// Simulated time of a measurement, in nanoseconds.
     pub(super) measured_ns: u64,
     axes: Axes,
+    /// Time until all settings hold, in nanoseconds.
+    settle_ns: u64,
 }
 
 impl Simulated {
@@ -48,13 +50,14 @@ impl Simulated {
     ) -> Result<Self, Stopped> {
         let measured_ns = measured_ns.div_ceil(WINDOWS * GRID_NS) * WINDOWS * GRID_NS;
         let axes = Axes { cores, quota: None, limit: None };
-        let mut simulated = Self { machine, drives, cores, threads, measured_ns, axes };
+        let mut simulated = Self { machine, drives, cores, threads, measured_ns, axes, settle_ns: 0 };
         let scenario = simulated.scenario(Workload::default())?;
         let found = capabilities(&scenario);
         let ends = |kind| {
             let (_, knob) = found.knobs_of(kind).next()?;
             knob.values.lowest().zip(knob.values.highest())
         };
+        simulated.settle_ns = found.knobs.iter().map(|knob| knob.caller.ns() + knob.effect.ns()).max().unwrap_or(0);
         // The simulated quota is in equal parts for all workers, sleeping ones too.
         simulated.axes.quota = ends(Kind::QuotaPpm).map(|(least_ppm, _)| Quota { least_ppm, is_shared: false });
         simulated.axes.limit = ends(Kind::LimitUw).map(|(least_uw, most_uw)| Limit { least_uw, most_uw });
@@ -63,6 +66,7 @@ impl Simulated {
 
     fn scenario(&self, workload: Workload) -> Result<Scenario, Stopped> {
         let window_ns = self.measured_ns / WINDOWS;
+        let warm_up_ns = (self.settle_ns.div_ceil(window_ns) + 1) * window_ns;
         Ok(Scenario {
             machine: self.machine.clone(),
             family: Vec::new(),
@@ -71,8 +75,8 @@ impl Simulated {
             drives: self.drives.clone(),
             workload,
             scheduled: None,
-            duration_ns: self.measured_ns + 2 * window_ns,
-            warm_up_ns: 2 * window_ns, // settings hold by then
+            duration_ns: self.measured_ns + warm_up_ns,
+            warm_up_ns,
             series_ns: window_ns,
             seed: 1,
             sensors: Sensors::default(),

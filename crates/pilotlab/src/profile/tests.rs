@@ -1,6 +1,5 @@
 //! Profiles of simulated machines have the constants that the machines were made with.
 
-use pilotlight_policy::pass::cpu_model::CpuModel;
 use pilotlight_policy::pass::profile::Profile;
 use pilotlight_sim::machine::{Family, Machine};
 use pilotlight_sim::ssd::SsdModel;
@@ -34,7 +33,7 @@ fn machine(poll_uw: u64, loop_ns: u32, thread_ns: u32) -> Machine {
     };
     (machine.poll.loop_ns, machine.poll.thread_ns) = (loop_ns, thread_ns);
     machine.speed.sibling_gain_ppm = 0;
-    machine.limits.quota_period_ns = MS;
+    (machine.limits.quota_period_ns, machine.limits.power_period_ns) = (MS, MS / 10);
     machine
 }
 
@@ -64,6 +63,7 @@ fn a_cpu_s_constants_are_recovered_within_their_intervals() {
         assert!(line.slope.high - line.slope.low < 0.2 * each, "{line:?}");
         let line = fit.limit_w.as_ref().unwrap();
         assert!(line.slope.is_bounded() && line.slope.contains(1.0), "a watt of limit is a watt: {line:?}");
+        assert!(line.slope.high - line.slope.low < 0.3, "{line:?}");
     }
 }
 
@@ -91,13 +91,8 @@ fn the_policy_loads_the_profile_and_finds_the_best_configuration_of_each_budget(
     assert_eq!((top.cores, top.quota_ppm, top.limit_uw), (4, axes.full_ppm(4), axes.most_uw()));
     for row in rows {
         let chosen = loaded.cpu.configuration(row.power_uw);
-        assert_eq!(
-            (chosen.cores, chosen.quota_ppm, chosen.limit_uw),
-            (row.cores, row.quota_ppm, row.limit_uw),
-            "no row is dropped"
-        );
+        assert!(chosen.p99_interval <= row.p99_interval, "{chosen:?} for {row:?}");
     }
-    assert!(CpuModel::new(Vec::new()).is_none());
 }
 
 #[test]
