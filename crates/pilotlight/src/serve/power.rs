@@ -52,9 +52,7 @@ pub(crate) fn open(choice: &SensorChoice, roots: &Roots) -> Result<Option<Meter>
     let firmware = || Meter::hwmon(roots, FIRMWARE);
     match choice {
         SensorChoice::None => Ok(None),
-        SensorChoice::Auto => {
-            Ok(Meter::rapl(roots).or_else(|rapl| firmware().inspect_err(|why| not_measured(&rapl, why))).ok())
-        }
+        SensorChoice::Auto => Ok(Meter::rapl(roots).or_else(|_| firmware()).ok()),
         SensorChoice::Rapl => Meter::rapl(roots).map(Some),
         SensorChoice::Hwmon(None) => firmware().map(Some),
         SensorChoice::Hwmon(Some(chip)) => Meter::hwmon(roots, chip).map(Some),
@@ -67,8 +65,14 @@ pub(crate) fn open(choice: &SensorChoice, roots: &Roots) -> Result<Option<Meter>
     }
 }
 
-fn not_measured(rapl: &str, firmware: &str) {
-    info!("power is not measured: {rapl}; {firmware}");
+/// Logs why `auto` finds none, once, when a server starts.
+pub(super) fn say_why_not(choice: &SensorChoice, roots: &Roots) {
+    if !matches!(choice, SensorChoice::Auto) {
+        return;
+    }
+    if let (Err(rapl), Err(firmware)) = (Meter::rapl(roots), Meter::hwmon(roots, FIRMWARE)) {
+        info!("power is not measured: {rapl}; {firmware}");
+    }
 }
 
 impl Meter {

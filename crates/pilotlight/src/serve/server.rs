@@ -90,6 +90,9 @@ pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Res
     if meter.is_none() && (operation.goals.budget_uw.is_some() || operation.schedule.is_some()) {
         return Err(anyhow!("{NO_SENSOR}: {NO_SENSOR_HELP}"));
     }
+    if meter.is_none() {
+        power::say_why_not(&operation.sensor, &Roots::default());
+    }
     let power = meter.map(|meter| meter.start(cores)).transpose().context("cannot start a thread for the sensor")?;
     let readings = power.as_ref().map(Power::readings);
     let settings = Settings::default();
