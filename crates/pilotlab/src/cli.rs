@@ -10,7 +10,7 @@ Examples:
   pilotlab run experiments/sandman/fig3.toml --smoke   a figure of a paper, on the simulator
   pilotlab measure -- sleep 2                          time and energy of a command, over three runs
   pilotlab sensors                                     sensors of this machine
-  pilotlab profile cpu --out own.toml                  power and performance of this CPU, for policy pass
+  pilotlab profile cpu --out own.toml                  a model of this CPU for policy pass
   pilotlab compare before after                        which metrics differ, with intervals
   pilotlab advise bench-results/NAME                   the best setting of each parameter
   pilotlab trace requests.csv.gz                       rates, bursts, sizes of a block trace
