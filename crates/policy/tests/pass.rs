@@ -92,7 +92,9 @@ proptest! {
         let changes = plant.changes() - changes;
         prop_assert!(changes <= 60, "{} changes in an hour", changes);
         let over = plant.mean_w(60) / budget_w.floor() - 1.0;
-        prop_assert!(over < 0.01, "{} of the budget over", over);
+        // Readings come in steps of 1 W: half of one is not seen.
+        let unseen = 0.5 / budget_w.floor();
+        prop_assert!(over < 0.01 + unseen, "{} of the budget over", over);
         prop_assert!(over > -0.03 || plant.is_lifted() || share > 1.0, "{} of the budget unused", -over);
     }
 }
