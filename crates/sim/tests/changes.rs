@@ -176,7 +176,8 @@ fn a_policy_that_cannot_take_over_is_not_asked_and_the_run_fails() {
 
 #[test]
 fn every_policy_can_take_over_from_every_other() {
-    let names = pilotlight_policy::NAMES;
+    // The simulator has no bandwidth caps of namespaces, which `ssd-bandwidth` needs.
+    let names: Vec<_> = pilotlight_policy::NAMES.into_iter().filter(|name| *name != "ssd-bandwidth").collect();
     for (number, name) in names.iter().enumerate() {
         let mut scenario = support::scenario(4, 2, 30_000.0, 36 * MS, number as u64);
         scenario.goals = vec![(0, Goals { budget_uw: Some(300_000_000), ..Goals::default() })];

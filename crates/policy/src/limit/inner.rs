@@ -225,7 +225,12 @@ impl Inner {
         let places: Vec<_> = (0..self.homes.len()).map(|thread| self.place(thread)).collect();
         for (at, to) in separated(&classes, &places).into_iter().enumerate().filter(|(at, to)| places[*at] != *to) {
             let number = ThreadId(at as u16);
-            out.retain(|command| !matches!(command, Command::Move { thread, .. } if *thread == number));
+            // Neither its own move stays, nor the order to sleep of the core that now has it.
+            out.retain(|command| match command {
+                Command::Move { thread, .. } => *thread != number,
+                Command::Sleep { core, .. } => *core != to,
+                _ => true,
+            });
             self.going[at] = Some(to).filter(|&to| to != self.homes[at]);
             out.extend(self.going[at].map(|to| Command::Move { thread: number, to }));
         }

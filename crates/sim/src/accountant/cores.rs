@@ -58,6 +58,8 @@ pub(super) struct Cores<'a> {
     polled_ns: u64,
     polled_before: u64,
     told: [u64; 2],
+    /// When it was asked last in each way.
+    asked_ns: [u64; 2],
     pub(super) moves: u64,
     pub(super) rests: u64,
 }
@@ -87,6 +89,7 @@ impl<'a> Cores<'a> {
             polled_ns: 0,
             polled_before: 0,
             told: [0; 2],
+            asked_ns: [0; 2],
             moves: 0,
             rests: 0,
         }
@@ -144,7 +147,13 @@ impl<'a> Cores<'a> {
             findings.add(Law::Counts, format!("the policy is asked in a way {} that is none", record.a));
             return;
         };
+        let last_ns = std::mem::replace(&mut self.asked_ns[record.a as usize - 1], record.at_ns);
         *told += record.b;
+        // Where goals changed in between, it may not have wanted to be asked for a while.
+        let mut changes = self.scenario.goals.iter();
+        if *told < polled && changes.any(|(at_ns, _)| (last_ns..=record.at_ns).contains(at_ns)) {
+            *told = polled;
+        }
         if *told != polled {
             findings
                 .add(Law::Counts, format!("{polled} requests have been polled, the policy has been told of {told}"));
