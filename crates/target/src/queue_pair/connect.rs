@@ -68,7 +68,7 @@ impl Connecting {
 
 /// Bytes that [`QueuePair::connected`] sets aside for a queue of `size` entries above a transport `T`.
 fn queue_bytes<T: Transport>(size: u16) -> usize {
-    let lists = 3 * Slots::count(size) * size_of::<u16>();
+    let lists = 4 * Slots::count(size) * size_of::<u16>();
     Slots::bytes(size) + lists + T::bytes(size, Slots::count(size))
 }
 
