@@ -151,7 +151,7 @@ impl<'a> Cores<'a> {
         *told += record.b;
         // Where goals changed in between, it may not have wanted to be asked for a while.
         let mut changes = self.scenario.goals.iter();
-        if *told < polled && changes.any(|(at_ns, _)| (last_ns..=record.at_ns).contains(at_ns)) {
+        if *told < polled && changes.any(|&(at_ns, _)| last_ns < at_ns && at_ns <= record.at_ns) {
             *told = polled;
         }
         if *told != polled {
