@@ -499,6 +499,23 @@ mod tests {
     }
 
     #[test]
+    fn a_core_that_gets_an_io_thread_of_its_class_is_not_told_to_sleep() {
+        let (policy, mut out) = (Gathers::default(), Vec::new());
+        let mut inner = inner(&policy, 4, &mut out);
+        let sleep = |core| Command::Sleep { core: CoreId(core), goal: SleepGoal::DEEPEST };
+        out = vec![sleep(1), sleep(2)];
+        // I/O thread 0 is on its way to core 3, which has I/O thread 3.
+        let classes = [Some(5), Some(5), Some(0), Some(0)];
+        inner.separate(&classes.map(|class| ThreadSample { class, ..ThreadSample::default() }), &mut out);
+        let gets =
+            |to: CoreId| out.iter().any(|command| matches!(command, Command::Move { to: there, .. } if *there == to));
+        assert!(gets(CoreId(1)) || gets(CoreId(2)), "{out:?}");
+        for core in [CoreId(1), CoreId(2)] {
+            assert_eq!(out.contains(&sleep(core.0)), !gets(core), "{out:?}");
+        }
+    }
+
+    #[test]
     fn a_refused_command_is_told_with_the_numbers_that_it_knows() {
         let (policy, mut out) = (Gathers::default(), Vec::new());
         let mut inner = inner(&policy, 2, &mut out);
