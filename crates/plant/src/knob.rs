@@ -35,6 +35,8 @@ pub enum Kind {
     LimitUw,
     /// CPU time that may be used, in millionths of one core.
     QuotaPpm,
+    /// Period in which the CPU time of `QuotaPpm` may be used, in nanoseconds: the longer, the fewer and the longer the stalls.
+    QuotaPeriodNs,
     /// Whether a core is part of the system: 0 or 1.
     Online,
     /// NVMe power state; 0 is the fastest.

@@ -55,6 +55,7 @@ fn throttled(knob: &Knob, value: u64) -> Option<NameAndValue> {
     };
     let is_below = match knob.kind {
         Kind::PowerState => value > knob.found, // the higher the slower
+        Kind::QuotaPeriodNs => false,           // limits nothing by itself
         _ => value < knob.found,
     };
     let percent = |ppm: u64| ppm as f64 / 1e4;
@@ -64,6 +65,7 @@ fn throttled(knob: &Knob, value: u64) -> Option<NameAndValue> {
         Kind::QuotaPpm => {
             ("CPU quota of the worker cores", format!("{:.1} % of {:.0} %", percent(value), percent(knob.found)))
         }
+        Kind::QuotaPeriodNs => ("period of the CPU quota", format!("{} ms", value / 1_000_000)),
         Kind::Online => ("online", value.to_string()),
         Kind::PowerState => ("power state", format!("PS{value}")),
         Kind::BytesPerS => ("bandwidth cap", format!("{:.1} MB/s", value as f64 / 1e6)),
