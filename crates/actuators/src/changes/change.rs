@@ -9,7 +9,7 @@ use super::Changes;
 use super::error::Error;
 use super::kernel::Kernel;
 use super::place::{Accept, Place};
-use super::quota::{self, CpuGroup};
+use super::quota::{self, CpuGroup, Quota};
 use super::{cgroup, feature, file};
 
 /// RAPL rounds a limit to its own unit, an eighth of a watt on the machines known.
@@ -81,8 +81,10 @@ pub enum Change {
         name: String,
         /// Their numbers, as of `gettid`.
         threads: Vec<u32>,
-        /// Microseconds for all of them in each period of 100 ms; `None` for no quota.
+        /// Microseconds for all of them in each period; `None` for no quota.
         quota_us: Option<u64>,
+        /// Length of the period, in microseconds: 1 ms to 1 s.
+        period_us: u64,
     },
     /// Any file of one line below `/sys`, `/proc/sys` or `/proc/irq`.
     File {
@@ -136,7 +138,9 @@ impl Change {
                 power_limit(kernel, &roots.sys.join("class/powercap").join(zone), *short_term, *power_uw)
             }
             Self::Cgroup { name, limits } => in_cgroup(kernel, roots, name, limits)?,
-            Self::Quota { group, name, threads, quota_us } => group.steps(kernel, name, threads, *quota_us)?,
+            Self::Quota { group, name, threads, quota_us, period_us } => {
+                group.steps(kernel, name, threads, Quota { us: *quota_us, period_us: *period_us })?
+            }
             Self::File { path, value } => vec![exact(path.clone(), value)],
             Self::PowerState { drive, state } => {
                 vec![Step::Set(Place::PowerState { drive: roots.dev.join(drive) }, state.to_string())]

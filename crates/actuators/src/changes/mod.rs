@@ -47,7 +47,7 @@ pub use restore::{Back, Options, Outcome, removes, restore, restore_with};
 pub(crate) use cgroup::cpus;
 pub(crate) use change::{LONG_TERM, SHORT_TERM};
 pub(crate) use feature::states;
-pub(crate) use quota::{PERIOD_US, SHORTEST_US};
+pub(crate) use quota::{PERIODS_US, SHORTEST_US};
 
 use journal::{Entry, Journal};
 

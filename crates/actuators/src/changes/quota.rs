@@ -18,8 +18,9 @@ use super::error::Error;
 use super::kernel::Kernel;
 use super::place::Place;
 
-/// Length of the period over which the kernel grants CPU time: its default, in microseconds.
-pub(crate) const PERIOD_US: u64 = 100_000;
+/// Lengths of the period over which the kernel grants CPU time, in microseconds: its default, and its longest (`max_cfs_quota_period`
+/// in kernel/sched/core.c).
+pub(crate) const PERIODS_US: [u64; 2] = [100_000, 1_000_000];
 /// The shortest quota that the kernel takes, in microseconds (`min_cfs_quota_period` in kernel/sched/core.c).
 pub(crate) const SHORTEST_US: u64 = 1_000;
 
@@ -30,6 +31,14 @@ pub enum CpuGroup {
     V1(PathBuf),
     /// Of version 2.
     V2(PathBuf),
+}
+
+/// CPU time in each period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Quota {
+    /// In microseconds; `None`: as much as can be used.
+    pub(super) us: Option<u64>,
+    pub(super) period_us: u64,
 }
 
 impl CpuGroup {
@@ -73,13 +82,13 @@ impl CpuGroup {
         folder
     }
 
-    /// The steps that give these threads so much CPU time in each period, in a group of this name; `None`: as much as they can use.
+    /// The steps that give these threads so much CPU time, in a group of this name.
     pub(super) fn steps(
         &self,
         kernel: &mut dyn Kernel,
         name: &str,
         threads: &[u32],
-        quota_us: Option<u64>,
+        quota: Quota,
     ) -> Result<Vec<Step>, Error> {
         if threads.is_empty() {
             return Err(Error::Cgroup("no thread is there to get a CPU quota".into()));
@@ -88,23 +97,26 @@ impl CpuGroup {
         let there = Step::Set(Place::Cgroup { path: folder.clone() }, cgroup::THERE.into());
         let limit = |file: &str, value: String| Step::Limit(folder.join(file), value);
         Ok(match self {
-            Self::V1(_) => vec![
-                there,
-                limit("cpu.cfs_period_us", PERIOD_US.to_string()),
-                limit("cpu.cfs_quota_us", quota_us.map_or("-1".into(), |quota_us| quota_us.to_string())),
-                Step::Threads(folder.join(cgroup::TASKS), threads.to_vec()),
-            ],
+            Self::V1(_) => {
+                let period = limit("cpu.cfs_period_us", quota.period_us.to_string());
+                let time = limit("cpu.cfs_quota_us", quota.us.map_or("-1".into(), |us| us.to_string()));
+                let now = kernel.read(&folder.join("cpu.cfs_period_us")).unwrap_or_default();
+                // Between two writes it is less time rather than more: more can exceed a budget, or the quota of the group above.
+                let longer = now.trim().parse().is_ok_and(|now: u64| now < quota.period_us);
+                let [first, second] = if longer || quota.us.is_none() { [period, time] } else { [time, period] };
+                vec![there, first, second, Step::Threads(folder.join(cgroup::TASKS), threads.to_vec())]
+            }
             Self::V2(own) => {
                 let subtree = own.join(cgroup::SUBTREE);
                 let enabled = kernel.read(&subtree).unwrap_or_default();
                 let mut both = cgroup::list(&enabled);
                 both.insert("cpu");
-                let quota = quota_us.map_or("max".into(), |quota_us| quota_us.to_string());
+                let time = quota.us.map_or("max".into(), |us| us.to_string());
                 vec![
                     Step::Set(Place::Controllers { path: subtree }, cgroup::joined(&both)),
                     there,
                     limit("cgroup.type", "threaded".into()),
-                    limit("cpu.max", format!("{quota} {PERIOD_US}")),
+                    limit("cpu.max", format!("{time} {}", quota.period_us)),
                     Step::Threads(folder.join(cgroup::THREADS), threads.to_vec()),
                 ]
             }

@@ -18,7 +18,7 @@ use std::io;
 use std::path::Path;
 
 use pilotlight_drive::Roots;
-use pilotlight_plant::{CoreId, Knob, KnobId};
+use pilotlight_plant::{CoreId, Kind, Knob, KnobId};
 
 use crate::changes::{Change, Changes, CpuGroup, Error, Kernel, Linux};
 
@@ -49,7 +49,7 @@ enum Place {
     PowerLimit { zone: String },
     /// The power state of a drive.
     PowerState { drive: String },
-    /// The CPU time of the worker reactors.
+    /// The CPU time of the worker reactors, and its period.
     Quota { group: CpuGroup },
 }
 
@@ -124,22 +124,32 @@ impl Knobs {
     }
 
     fn set_place(&mut self, place: usize) -> Result<(), Error> {
-        let highest = self.placed.iter().filter(|one| one.place == place).filter_map(|one| one.wanted).max();
-        match highest {
-            Some(value) => self.changes.vary(place as u32, &self.places[place].change(value, &self.workers)),
+        let of_place = self.placed.iter().filter(|one| one.place == place);
+        let wanted: Vec<(Kind, u64)> = of_place.filter_map(|one| Some((one.knob.kind, one.wanted?))).collect();
+        match self.places[place].change(&wanted, &self.workers) {
+            Some(change) => self.changes.vary(place as u32, &change),
             None => self.changes.put_back_of(place as u32).map(drop),
         }
     }
 }
 
 impl Place {
-    fn change(&self, value: u64, workers: &[u32]) -> Change {
-        match self {
-            Self::Frequency { cpu } => Change::Frequency { cpu: *cpu, min_khz: Some(value), max_khz: Some(value) },
-            Self::PowerLimit { zone } => Change::PowerLimit { zone: zone.clone(), short_term: true, power_uw: value },
-            Self::PowerState { drive } => Change::PowerState { drive: drive.clone(), state: value as u8 },
-            Self::Quota { group } => quota::change(group, value, workers),
-        }
+    /// What makes it as its knobs want it; `None` if it is to be as it was found.
+    fn change(&self, wanted: &[(Kind, u64)], workers: &[u32]) -> Option<Change> {
+        let of = |kind: Kind| wanted.iter().filter(|(wanted, _)| *wanted == kind).map(|&(_, value)| value).max();
+        Some(match self {
+            Self::Frequency { cpu } => {
+                let khz = of(Kind::FrequencyKhz)?;
+                Change::Frequency { cpu: *cpu, min_khz: Some(khz), max_khz: Some(khz) }
+            }
+            Self::PowerLimit { zone } => {
+                Change::PowerLimit { zone: zone.clone(), short_term: true, power_uw: of(Kind::LimitUw)? }
+            }
+            Self::PowerState { drive } => {
+                Change::PowerState { drive: drive.clone(), state: of(Kind::PowerState)? as u8 }
+            }
+            Self::Quota { group } => quota::change(group, of(Kind::QuotaPpm)?, of(Kind::QuotaPeriodNs), workers),
+        })
     }
 }
 

@@ -1,18 +1,18 @@
-//! CPU time of the worker reactors, by a quota of the kernel (`changes/quota.rs`). The main core, which serves connections, decides and
-//! keeps time, has none: a controller that stops itself cannot let go again.
+//! CPU time of the worker reactors, by a quota of the kernel (`changes/quota.rs`), and the period in which they may use it. The main core,
+//! which serves connections, decides and keeps time, has none: a controller that stops itself cannot let go again.
 
 use pilotlight_drive::Roots;
 use pilotlight_plant::{Cost, Kind, Knob, Of, Values};
 
 use super::{Found, Place};
-use crate::changes::{Change, CpuGroup, PERIOD_US, SHORTEST_US};
+use crate::changes::{Change, CpuGroup, PERIODS_US, SHORTEST_US};
 
 /// Millionths of a core in a whole one.
 const CORE_PPM: u64 = 1_000_000;
-/// From one value to the next, and the lowest: a hundredth of a core, the shortest quota of a period.
+/// The kernel's default period.
+const PERIOD_US: u64 = PERIODS_US[0];
+/// From one value to the next, and the lowest: a hundredth of a core, the shortest quota of the default period.
 const STEP_PPM: u64 = SHORTEST_US * CORE_PPM / PERIOD_US;
-/// Time until a quota holds: what is left of the period before is used up first.
-const EFFECT: Cost = Cost::Assumed(PERIOD_US * 1_000);
 
 /// For so many reactors, one of which is the main core.
 pub(super) fn find(roots: &Roots, reactors: usize, found: &mut Found) {
@@ -23,27 +23,34 @@ pub(super) fn find(roots: &Roots, reactors: usize, found: &mut Found) {
         return found.misses(WHAT, why);
     }
     match CpuGroup::find(roots) {
-        Ok(group) => found.add(knob(workers), Place::Quota { group }),
+        Ok(group) => knobs(workers).into_iter().for_each(|knob| found.add(knob, Place::Quota { group: group.clone() })),
         Err(why) => found.misses(WHAT, why),
     }
 }
 
-fn knob(workers: u64) -> Knob {
+/// The quota and its period. What is left of the period before is used up first.
+fn knobs(workers: u64) -> [Knob; 2] {
     let max = workers * CORE_PPM;
-    Knob {
+    let knob = |kind, values, found, effect_us: u64| Knob {
         of: Of::Server,
-        kind: Kind::QuotaPpm,
-        values: Values::Range { min: STEP_PPM, max, step: STEP_PPM },
-        found: max,
+        kind,
+        values,
+        found,
         caller: Cost::Assumed(0),
-        effect: EFFECT,
-    }
+        effect: Cost::Assumed(effect_us * 1_000),
+    };
+    let periods = Values::List(PERIODS_US.map(|period_us| period_us * 1_000).into());
+    [
+        knob(Kind::QuotaPpm, Values::Range { min: STEP_PPM, max, step: STEP_PPM }, max, PERIOD_US),
+        knob(Kind::QuotaPeriodNs, periods, PERIOD_US * 1_000, PERIODS_US[1]),
+    ]
 }
 
-/// All that the workers can use is no quota.
-pub(super) fn change(group: &CpuGroup, quota_ppm: u64, workers: &[u32]) -> Change {
+/// All that the workers can use is no quota; the period is the default if it is not set.
+pub(super) fn change(group: &CpuGroup, quota_ppm: u64, period_ns: Option<u64>, workers: &[u32]) -> Change {
     let all_ppm = workers.len() as u64 * CORE_PPM;
-    let quota_us = (quota_ppm < all_ppm).then(|| quota_ppm * PERIOD_US / CORE_PPM);
+    let period_us = period_ns.map_or(PERIOD_US, |period_ns| period_ns / 1_000);
+    let quota_us = (quota_ppm < all_ppm).then(|| quota_ppm * period_us / CORE_PPM);
     let name = format!("workers-{}", std::process::id());
-    Change::Quota { group: group.clone(), name, threads: workers.to_vec(), quota_us }
+    Change::Quota { group: group.clone(), name, threads: workers.to_vec(), quota_us, period_us }
 }

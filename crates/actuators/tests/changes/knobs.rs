@@ -43,6 +43,7 @@ fn each_says_what_it_takes_and_where_it_was_found() {
         (Of::Package(0), Kind::LimitUw, 65_000_000),
         (Of::Device(0), Kind::PowerState, 0),
         (Of::Server, Kind::QuotaPpm, 1_000_000),
+        (Of::Server, Kind::QuotaPeriodNs, 100_000_000),
     ];
     assert_eq!(told, expected);
     assert_eq!(list[0].values, Values::List(vec![800_000, 1_200_000, 2_400_000, 3_600_000]));
@@ -177,7 +178,7 @@ fn what_is_missing_says_why() {
     let drives = vec!["nvme0".into(), "nvme7".into()];
     let (knobs, missing) = find(&machine, &Wanted { drives, ..wanted() });
     let kinds: Vec<Kind> = knobs.list().iter().map(|knob| knob.kind).collect();
-    assert_eq!(kinds, [Kind::FrequencyKhz, Kind::PowerState, Kind::QuotaPpm]);
+    assert_eq!(kinds, [Kind::FrequencyKhz, Kind::PowerState, Kind::QuotaPpm, Kind::QuotaPeriodNs]);
     assert_eq!(knobs.list()[0].of, Of::Core(CoreId(1)));
     let told: Vec<&str> = missing.iter().map(|missing| missing.what.as_str()).collect();
     assert_eq!(told, ["frequency of core 0 (CPU 1)", "power limit", "power state of nvme7"]);
@@ -221,7 +222,7 @@ proptest! {
     /// Killed after any settings: what is left brings everything back.
     #[test]
     fn after_any_settings_the_journal_brings_everything_back(
-        settings in prop::collection::vec((0..5_u16, prop::option::of(0..70_000_000_u64)), 1..12),
+        settings in prop::collection::vec((0..6_u16, prop::option::of(0..70_000_000_u64)), 1..12),
     ) {
         let machine = Machine::new();
         let before = machine.tree();

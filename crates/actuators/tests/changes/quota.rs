@@ -80,6 +80,38 @@ fn version_1_has_files_of_its_own() {
     assert_eq!(machine.tree(), before);
 }
 
+/// The share of the CPU time stays when the period becomes ten times as long.
+#[test]
+fn a_longer_period_has_the_same_share() {
+    const PERIOD: KnobId = KnobId(1);
+    for (machine, files) in
+        [(machine(), ["cpu.max"].as_slice()), (machine_v1(), &["cpu.cfs_quota_us", "cpu.cfs_period_us"])]
+    {
+        let before = machine.tree();
+        let (mut knobs, _) = find(&machine, 3);
+        assert_eq!(knobs.list()[1].values, Values::List(vec![100_000_000, 1_000_000_000]));
+        knobs.set_workers(&[42, 43]);
+        knobs.set(PERIOD, Some(1_000_000_000)).unwrap();
+        assert_eq!(machine.tree(), before, "a period alone limits nothing");
+        let folder = if files.len() == 1 { "sys/fs/cgroup" } else { "sys/fs/cgroup/cpu/b" };
+        let after = |knobs: &mut Knobs, knob, value| {
+            knobs.set(knob, value).unwrap();
+            files
+                .iter()
+                .map(|file| machine.read(&format!("{}/{file}", group(folder))).trim().to_owned())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(after(&mut knobs, QUOTA, Some(500_000)), "500000 1000000");
+        assert_eq!(after(&mut knobs, PERIOD, Some(100_000_000)), "50000 100000");
+        assert_eq!(after(&mut knobs, PERIOD, Some(1_000_000_000)), "500000 1000000");
+        assert_eq!(after(&mut knobs, PERIOD, None), "50000 100000");
+        knobs.set(PERIOD, Some(1_000_000_000)).unwrap();
+        knobs.set(QUOTA, None).unwrap();
+        assert_eq!(machine.tree(), before);
+    }
+}
+
 #[test]
 fn what_it_needs_is_said_where_it_is_missing() {
     let why = |machine: &Machine, reactors| {
