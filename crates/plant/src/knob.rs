@@ -33,7 +33,7 @@ pub enum Kind {
     FrequencyKhz,
     /// Power limit in microwatts.
     LimitUw,
-    /// CPU time that may be used, in millionths of one core.
+    /// CPU time that the worker cores may use together, in millionths of one core. The main core has no quota: it could not raise it again.
     QuotaPpm,
     /// Period in which the CPU time of `QuotaPpm` may be used, in nanoseconds: the longer, the fewer and the longer the stalls.
     QuotaPeriodNs,

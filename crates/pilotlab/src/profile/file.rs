@@ -62,6 +62,7 @@ pub(super) struct Cpu {
 pub(super) struct Row {
     pub(super) power_uw: u64,
     pub(super) cores: u16,
+    /// CPU time of all polling cores, the main core among them, in millionths of one core.
     pub(super) quota_ppm: u64,
     pub(super) limit_uw: u64,
     /// In microseconds.
@@ -128,7 +129,11 @@ impl ProfileFile {
             );
         }
         if let Some(cpu) = &self.cpu {
-            let _ = write!(text, "\n# p99_interval in microseconds\n[cpu]\nnotes = {}\nrows = [\n", list(&cpu.notes));
+            let _ = write!(
+                text,
+                "\n# quota_ppm: CPU time of all cores together, the main core among them; p99_interval in microseconds\n[cpu]\nnotes = {}\nrows = [\n",
+                list(&cpu.notes)
+            );
             for row in &cpu.rows {
                 let _ = writeln!(
                     text,
@@ -166,7 +171,7 @@ mod tests {
     fn cpu() -> Cpu {
         let row =
             |power_uw, cores, quota_ppm, p99_interval| Row { power_uw, cores, quota_ppm, limit_uw: 0, p99_interval };
-        Cpu { notes: Vec::new(), rows: vec![row(40_000_000, 1, 0, 1.25), row(50_000_000, 2, 1_000_000, 0.5)] }
+        Cpu { notes: Vec::new(), rows: vec![row(40_000_000, 1, 1_000_000, 1.25), row(50_000_000, 2, 2_000_000, 0.5)] }
     }
 
     #[test]

@@ -49,7 +49,7 @@ use self::live::{Live, Options};
 use self::meter::{Meter, Scope};
 use self::search::{Progress, Unfinished};
 use self::simulated::Simulated;
-use self::subject::{Axes, CpuSubject, DriveSubject, Measured};
+use self::subject::{Axes, CORE_PPM, CpuSubject, DriveSubject, Measured};
 use crate::run::live::{listening, stopped};
 
 pub(crate) use args::ProfileArgs;
@@ -141,11 +141,12 @@ fn cpu(args: &CpuArgs) -> Result<(), Unfinished> {
     Ok(())
 }
 
-/// A row of the file; where the whole machine is measured, what it draws without its cores is with the others.
+/// A row of the file, which counts the main core's CPU time too; where the whole machine is measured, what it draws without its cores is with
+/// the others.
 fn file_row((measured, tied_ns): &(Measured, f64), base_w: f64) -> Row {
     let subject::Configuration { cores, quota_ppm, limit_uw } = measured.configuration;
     let power_uw = ((measured.mean_w() - base_w) * 1e6).max(1.0) as u64;
-    Row { power_uw, cores, quota_ppm, limit_uw, p99_interval: tied_ns / 1e3 }
+    Row { power_uw, cores, quota_ppm: quota_ppm + CORE_PPM, limit_uw, p99_interval: tied_ns / 1e3 }
 }
 
 fn live_cpu(args: &CpuArgs) -> anyhow::Result<CpuCase> {

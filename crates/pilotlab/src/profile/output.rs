@@ -24,7 +24,7 @@ pub(super) fn cpu(
         let value = json!({ "profile": profile, "fit": fit, "measured": all, "file": out });
         return console::line(serde_json::to_string_pretty(&value)?);
     }
-    let mut table = Table::new(&["W", "cores", "workers (% of a core)", "limit (W)", "p99 interval (us)"]);
+    let mut table = Table::new(&["W", "cores", "CPU time (% of a core)", "limit (W)", "p99 interval (us)"]);
     for row in cpu.iter().flat_map(|cpu| &cpu.rows) {
         let limit = if row.limit_uw == 0 { "-".to_owned() } else { format!("{:.0}", row.limit_uw as f64 / 1e6) };
         table.row([

@@ -88,7 +88,7 @@ fn the_policy_loads_the_profile_and_finds_the_best_configuration_of_each_budget(
     profile.write(&path).unwrap();
     let loaded = Profile::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
     let top = loaded.cpu.top();
-    assert_eq!((top.cores, top.quota_ppm, top.limit_uw), (4, axes.full_ppm(4), axes.most_uw()));
+    assert_eq!((top.cores, top.quota_ppm, top.limit_uw), (4, axes.full_ppm(4) + CORE_PPM, axes.most_uw()));
     for row in rows {
         let chosen = loaded.cpu.configuration(row.power_uw);
         assert!(chosen.p99_interval <= row.p99_interval, "{chosen:?} for {row:?}");

@@ -1,10 +1,16 @@
 //! The CPU's share of a budget: the configuration of the model for a power, set with what the plant has.
+//!
+//! **Main core.** A configuration of the model is of all polling cores. The plant's quota is of the workers: the main core, which has none, counts as
+//! a whole core in it.
 
 use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Refusal, Start};
 
 use super::cpu_model::{CpuModel, Settable};
 use crate::budget::actuator::Cores;
 use crate::budget::caps::{Caps, Selection};
+
+/// Millionths of a core in a whole one.
+const CORE_PPM: u64 = 1_000_000;
 
 /// The mechanisms, and where they stand.
 #[derive(Debug)]
@@ -15,6 +21,7 @@ pub(super) struct Cpu {
     limits: Caps,
     quota: Caps,
     cores: Cores,
+    polling_cores: u64,
     /// Power of the configuration that is set, by the model.
     level_uw: u64,
 }
@@ -28,6 +35,7 @@ impl Cpu {
             limits: Caps::default(),
             quota: Caps::default(),
             cores: Cores::default(),
+            polling_cores: 0,
             level_uw,
         }
     }
@@ -36,13 +44,21 @@ impl Cpu {
         self.limits = Caps::find(Selection::of(Kind::LimitUw), start.capabilities);
         self.quota = Caps::find(Selection::of(Kind::QuotaPpm), start.capabilities);
         self.cores = Cores::find(start);
+        self.polling_cores = start.topology.len() as u64;
         self.restrict();
         self.level_uw = self.highest_uw();
     }
 
     fn restrict(&mut self) {
-        let (quota, limit) = (!self.quota.is_empty(), !self.limits.is_empty());
-        self.model = self.profiled.restrict(Settable { cores: self.cores.can(), quota, limit });
+        let range = Some(self.quota.range()).filter(|_| !self.quota.is_empty());
+        let least_quota_ppm = range.map(|range| range.lowest + self.without_quota_ppm());
+        let limit = !self.limits.is_empty();
+        self.model = self.profiled.restrict(Settable { cores: self.cores.can(), least_quota_ppm, limit });
+    }
+
+    /// CPU time of the main core, unless it is in the plant's quota.
+    fn without_quota_ppm(&self) -> u64 {
+        (self.polling_cores * CORE_PPM).saturating_sub(self.quota.range().highest).min(CORE_PPM)
     }
 
     /// The knobs of the plant are others now.
@@ -81,7 +97,7 @@ impl Cpu {
         let row = self.model.configuration(self.level_uw);
         let beyond_uw = self.level_uw.saturating_sub(self.model.top().power_uw);
         let limits = self.limits.set(now_ns, row.limit_uw + beyond_uw, out);
-        let quota = self.quota.set(now_ns, row.quota_ppm, out);
+        let quota = self.quota.set(now_ns, row.quota_ppm.saturating_sub(self.without_quota_ppm()), out);
         self.cores.set(now_ns, row.cores.into()) | limits | quota
     }
 
@@ -123,5 +139,71 @@ impl Cpu {
             self.restrict();
         }
         is_own
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_plant::{CoreId, CoreSample, CoreState, Cost, Depth, Goals, Knob, Of, SleepCost, Topology, Values};
+
+    use super::super::cpu_model::CpuRow;
+    use super::*;
+
+    /// Four cores of which one to four poll at full speed, 10 W each; the quota is of so many of them.
+    fn cpu(in_quota: u64) -> Cpu {
+        let row = |cores: u16| CpuRow {
+            power_uw: u64::from(cores) * 10_000_000,
+            cores,
+            quota_ppm: u64::from(cores) * CORE_PPM,
+            limit_uw: 0,
+            p99_interval: 4.0 / f64::from(cores),
+        };
+        let mut cpu = Cpu::new(CpuModel::new((1..=4).map(row).collect()).unwrap());
+        let quota = Knob {
+            of: Of::Server,
+            kind: Kind::QuotaPpm,
+            values: Values::Range { min: 10_000, max: in_quota * CORE_PPM, step: 1_000 },
+            found: in_quota * CORE_PPM,
+            caller: Cost::Measured(0),
+            effect: Cost::Measured(0),
+        };
+        let sleep = SleepCost { depth: Depth::SoftwareWait, waker: Cost::Measured(0), wake: Cost::Measured(0) };
+        let moves = Some(Cost::Measured(0));
+        let capabilities = Capabilities { knobs: vec![quota], moves, sleeps: vec![sleep], ..Capabilities::default() };
+        cpu.start(&Start {
+            now_ns: 0,
+            topology: &Topology::flat(4).unwrap(),
+            capabilities: &capabilities,
+            cores: &[CoreSample::new(CoreState::Awake); 4],
+            homes: &[CoreId(0)],
+            goals: &Goals::default(),
+        });
+        cpu
+    }
+
+    /// Cores, and the quota if one is set.
+    fn at(cpu: &mut Cpu, level_w: f64) -> (usize, Option<u64>) {
+        let mut out = Vec::new();
+        cpu.set(0, (level_w * 1e6) as u64, &mut out);
+        let quota = out.iter().find_map(|command| match command {
+            Command::Set { value, .. } => Some(*value),
+            _ => None,
+        });
+        (cpu.cores(), quota)
+    }
+
+    #[test]
+    fn a_quota_of_the_workers_leaves_the_main_core_its_time_and_no_core_is_missing() {
+        let mut cpu = cpu(3);
+        assert_eq!(at(&mut cpu, 25.0), (3, Some(1_500_000)), "a whole main core and two halves of workers");
+        assert_eq!(at(&mut cpu, 20.0), (2, Some(1_000_000)));
+        assert_eq!(at(&mut cpu, 0.0), (1, Some(10_000)), "what it cannot go below");
+        assert_eq!(cpu.lowest_uw(), 10_000_000);
+        assert_eq!(at(&mut cpu, 40.0), (4, Some(3_000_000)), "nothing is limited");
+    }
+
+    #[test]
+    fn a_quota_of_all_cores_is_that_of_the_model() {
+        assert_eq!(at(&mut cpu(4), 25.0), (3, Some(2_500_000)));
     }
 }

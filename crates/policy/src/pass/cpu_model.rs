@@ -14,9 +14,9 @@ use serde::Deserialize;
 pub struct CpuRow {
     /// Power of all packages in microwatts.
     pub power_uw: u64,
-    /// Polling cores.
+    /// Polling cores, the main core among them.
     pub cores: u16,
-    /// CPU time that they may use together, in millionths of one core.
+    /// CPU time that all of them may use together, in millionths of one core.
     pub quota_ppm: u64,
     /// Power limit of all packages together, in microwatts.
     pub limit_uw: u64,
@@ -29,8 +29,8 @@ pub struct CpuRow {
 pub struct Settable {
     /// The number of polling cores.
     pub cores: bool,
-    /// The quota of CPU time.
-    pub quota: bool,
+    /// The least CPU time of all polling cores that a quota can leave, in millionths of one core; `None` without a quota.
+    pub least_quota_ppm: Option<u64>,
     /// The power limit.
     pub limit: bool,
 }
@@ -55,16 +55,21 @@ impl CpuModel {
         (!best.is_empty()).then_some(Self { rows: best })
     }
 
-    /// Where a plant lacks a mechanism, that mechanism stays at its highest value. Of configurations that are the same without it, the
+    /// Where a plant lacks a mechanism, that mechanism stays at its highest value. Of configurations that are the same on the plant, the
     /// power is the highest one measured.
     #[must_use]
     pub fn restrict(&self, settable: Settable) -> Self {
         let top = *self.top();
-        let as_set = |row: &CpuRow| CpuRow {
-            cores: if settable.cores { row.cores } else { top.cores },
-            quota_ppm: if settable.quota { row.quota_ppm } else { top.quota_ppm },
-            limit_uw: if settable.limit { row.limit_uw } else { top.limit_uw },
-            ..*row
+        let as_set = |row: &CpuRow| {
+            let cores = if settable.cores { row.cores } else { top.cores };
+            // The main core alone has no quota.
+            let least_ppm = settable.least_quota_ppm.map(|least_ppm| if cores > 1 { least_ppm } else { 0 });
+            CpuRow {
+                cores,
+                quota_ppm: least_ppm.map_or(top.quota_ppm, |least_ppm| row.quota_ppm.max(least_ppm)),
+                limit_uw: if settable.limit { row.limit_uw } else { top.limit_uw },
+                ..*row
+            }
         };
         let mut rows: Vec<CpuRow> = Vec::new();
         for row in self.rows.iter().map(as_set) {
@@ -183,12 +188,14 @@ mod tests {
 
     #[test]
     fn a_mechanism_that_is_missing_stays_at_its_highest_value() {
-        let all = Settable { cores: true, quota: true, limit: true };
+        let all = Settable { cores: true, least_quota_ppm: Some(0), limit: true };
         let model = artifact().restrict(Settable { limit: false, ..all });
         assert_eq!(*model.top(), row(210, 8, 800, 226, 0.78));
         assert_eq!(model.configuration(95_000_000), row(95, 6, 600, 226, 3.95));
         assert_eq!(model.rows.len(), 12, "without limits all rows from 99 W on are the same");
-        let model = artifact().restrict(Settable { quota: false, cores: false, ..all });
+        let model = artifact().restrict(Settable { least_quota_ppm: Some(1_070_000), ..all });
+        assert_eq!(*model.bottom(), CpuRow { quota_ppm: 1_070_000, ..row(70, 2, 0, 110, 5.18) });
+        let model = artifact().restrict(Settable { least_quota_ppm: None, cores: false, ..all });
         assert_eq!(*model.bottom(), row(99, 8, 800, 110, 1.54));
         assert_eq!(artifact().restrict(all), artifact());
     }
