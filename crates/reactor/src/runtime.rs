@@ -89,7 +89,7 @@ impl RuntimeOptions {
     }
 }
 
-/// Tells the policy of a runtime that namespaces, hosts or devices have come or gone.
+/// Tells a runtime that namespaces, hosts or devices have come or gone, and which classes its I/O threads carry.
 pub struct PlantNotice {
     events: Sender<Event>,
     options: RuntimeOptions,
@@ -101,6 +101,12 @@ impl PlantNotice {
     pub fn send(&self) -> bool {
         let instruction = Instruction::Plant(knobs(&self.options), sources(&self.options));
         self.events.send(Event::Instruct(Box::new(instruction))).is_ok()
+    }
+
+    /// As [`Runtime::set_classes`]. Whether there was room, as above.
+    #[must_use]
+    pub fn send_classes(&self, classes: Vec<Option<u8>>) -> bool {
+        self.events.send(Event::Instruct(Box::new(Instruction::Classes(classes)))).is_ok()
     }
 }
 

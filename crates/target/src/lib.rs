@@ -10,6 +10,7 @@ pub mod association;
 pub mod backend;
 pub mod buffer;
 pub mod caps;
+pub mod classes;
 pub mod command;
 pub mod config;
 pub mod controller;

@@ -17,6 +17,7 @@ use crate::association::HostKey;
 use crate::backend::Geometry;
 use crate::lease::Leased;
 use crate::listing::NamespaceList;
+use crate::tcp::Connection;
 
 /// Names a connection of an I/O thread. The serial number tells it from a later one in the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub enum NamespaceChange {
 pub enum Message {
     /// Serve this connection.
     Accept(OwnedFd, SocketAddr),
+    /// Serve this connection, which another I/O thread has accepted and which carries a class that is not its own.
+    HandOver(OwnedFd, Box<Connection>),
     /// An I/O queue asks the controller at `admin` to be let in.
     Attach {
         /// The admin queue's connection.

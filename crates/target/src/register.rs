@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::association::{Association, HostKey};
 use crate::message::ConnAddr;
+use crate::server::Bell;
 
 /// Every association of the server, and every queue of a host.
 #[derive(Debug, Default)]
@@ -36,6 +37,8 @@ struct Inner {
     associations: HashMap<u16, Arc<Association>>,
     hosts: HashMap<HostKey, Host>,
     last: u16,
+    /// Rung when queues come and go.
+    on_queue: Option<Bell>,
 }
 
 /// What the register holds for a host.
@@ -72,12 +75,33 @@ impl Register {
             return false;
         }
         inner.host(host).queues.push(queue);
+        inner.on_queue.iter().for_each(Bell::ring);
         true
     }
 
     /// Forgets a queue of `host`.
     pub fn leave(&self, host: &HostKey, queue: ConnAddr) {
-        self.lock().change(host, |host| host.queues.retain(|other| *other != queue));
+        let mut inner = self.lock();
+        inner.change(host, |host| host.queues.retain(|other| *other != queue));
+        inner.on_queue.iter().for_each(Bell::ring);
+    }
+
+    /// From now on `bell` is rung when queues come and go.
+    pub(crate) fn ring_at_queues(&self, bell: Option<Bell>) {
+        self.lock().on_queue = bell;
+    }
+
+    /// The highest class of the queues that each of `threads` I/O threads serves. Looks at every queue.
+    pub(crate) fn classes(&self, threads: usize, class: impl Fn(&HostKey) -> Option<u8>) -> Vec<Option<u8>> {
+        let mut classes = vec![None; threads];
+        for (host, held) in &self.lock().hosts {
+            let Some(class) = class(host) else { continue };
+            for queue in &held.queues {
+                let known: &mut Option<u8> = &mut classes[usize::from(queue.thread)];
+                *known = (*known).max(Some(class));
+            }
+        }
+        classes
     }
 
     /// I/O threads that serve queues of `host` other than `queue`, each once.

@@ -5,7 +5,8 @@ mod caps;
 mod changes;
 mod error;
 mod failure_log;
-mod new_hosts;
+mod notices;
+mod priorities;
 mod stop;
 mod utilization;
 
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
-use pilotlight_plant::{CoreId, Goals, Policy, Unreachable, Unsupported, View};
+use pilotlight_plant::{CoreId, Policy, Unreachable, Unsupported, View};
 use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, RuntimeStats, Sender};
 
 use crate::acks::Acks;
@@ -42,8 +43,10 @@ pub use caps::{CapStats, Capped};
 pub use changes::Changes;
 pub use error::{DrainError, Leftover, ServerError, StartError};
 use failure_log::{FailureBell, FailureLog};
-use new_hosts::NewHosts;
+pub(crate) use notices::Bell;
+use notices::Notices;
 use pilotlight_reactor::HistogramSnapshot;
+use priorities::Priorities;
 use stop::Ending;
 use utilization::UtilizationReader;
 pub use utilization::{UtilizationRequest, UtilizationRequests};
@@ -89,6 +92,7 @@ pub struct Shared {
     pub failure_bell: FailureBell,
     /// Bandwidth caps.
     pub caps: Caps,
+    priorities: Priorities,
     config: ServerConfig,
     /// The subsystems, which stay as long as the server runs.
     identities: Vec<Arc<Subsystem>>,
@@ -144,6 +148,7 @@ impl Shared {
             utilization: UtilizationRequests::new(),
             failure_bell: FailureBell::default(),
             caps: Caps::default(),
+            priorities: Priorities::default(),
             identities: subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect(),
             discovery,
             state: Mutex::new(State { subsystems }),
@@ -157,6 +162,7 @@ impl Shared {
             config,
         };
         shared.namespace_limits().iter().for_each(|(_, limit)| shared.add_limit(limit));
+        shared.update_classes(&[]);
         Ok(shared)
     }
 
@@ -372,6 +378,8 @@ pub struct ServerStats {
     pub failures: Vec<NamespaceFailures>,
     /// Namespaces and hosts that are capped, or were.
     pub caps: Vec<CapStats>,
+    /// The highest class that each I/O thread carries; `None` if it serves nobody.
+    pub classes: Vec<Option<u8>>,
 }
 
 /// Failed commands of a namespace.
@@ -399,7 +407,7 @@ pub struct Server {
     /// Answers [`Shared::utilization`] until the server ends.
     _utilization: UtilizationReader,
     _failure_log: FailureLog,
-    _new_hosts: NewHosts,
+    notices: Notices,
 }
 
 impl Server {
@@ -440,7 +448,7 @@ impl Server {
         announce(&shared, &inboxes)?;
         let utilization = UtilizationReader::start(&shared, Arc::clone(&inboxes))?;
         let failure_log = FailureLog::start(&shared)?;
-        let new_hosts = NewHosts::start(&shared, runtime.plant_notice())?;
+        let notices = Notices::start(&shared, runtime.plant_notice())?;
         let acceptor = Acceptor::start(listeners, Arc::clone(&inboxes), Arc::clone(&shared))?;
         let changes = Changes::new(Arc::clone(&shared), Arc::clone(&inboxes), opener);
         Ok(Self {
@@ -452,7 +460,7 @@ impl Server {
             changes,
             _utilization: utilization,
             _failure_log: failure_log,
-            _new_hosts: new_hosts,
+            notices,
         })
     }
 
@@ -473,6 +481,7 @@ impl Server {
             power_states: self.shared.register.power_states(),
             failures: self.failures(),
             caps: self.cap_stats(),
+            classes: self.notices.classes(),
         }
     }
 
@@ -489,11 +498,6 @@ impl Server {
     /// If the policy needs what this machine cannot do: then the one before goes on.
     pub fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported> {
         self.runtime.set_policy(policy)
-    }
-
-    /// Asks the policy in charge, and those after it, for this from now on.
-    pub fn set_goals(&self, goals: Goals) {
-        self.runtime.set_goals(goals);
     }
 
     /// The policy in charge and what it sees; `None` before the first.
@@ -531,7 +535,7 @@ impl Server {
     /// be what it needs, and is waited for, up to ten seconds.
     pub fn add_namespace(&self, nqn: &str, config: &NamespaceConfig) -> Result<(), ServerError> {
         self.changes.add(nqn, config)?;
-        self.runtime.plant_changed();
+        self.note_namespaces();
         Ok(())
     }
 
@@ -541,7 +545,7 @@ impl Server {
     /// If there is no such subsystem or namespace.
     pub fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), ServerError> {
         self.changes.remove(nqn, nsid)?;
-        self.runtime.plant_changed();
+        self.note_namespaces();
         Ok(())
     }
 
@@ -554,7 +558,7 @@ impl Server {
     /// lacks what more channels to the storage need. Nothing has changed then.
     pub fn move_namespace(&self, from: (&str, u32), to: &str, config: &NamespaceConfig) -> Result<(), ServerError> {
         self.changes.move_to(from, to, config)?;
-        self.runtime.plant_changed();
+        self.note_namespaces();
         Ok(())
     }
 

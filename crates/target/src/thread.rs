@@ -7,6 +7,7 @@
 //! kernel instead (`thread/wait.rs`).
 
 mod end;
+mod hand_over;
 mod link;
 mod poll;
 mod wait;
@@ -202,6 +203,7 @@ impl TargetThread {
     fn on_message(&mut self, message: Message, now_ns: u64) {
         match message {
             Message::Accept(socket, peer) => self.accept(socket, peer, now_ns),
+            Message::HandOver(socket, conn) => self.take_over(socket, conn, now_ns),
             Message::Attach { admin, qid, queue } => {
                 let known = self.with(admin, now_ns, |link, cx| link.conn.pair.on_attach(qid, queue, cx));
                 let result = known.unwrap_or(Err(GONE));
@@ -292,6 +294,14 @@ impl TargetThread {
         if self.draining {
             return;
         }
+        let reached = rustix::net::getsockname(&socket).ok().and_then(|name| SocketAddr::try_from(name).ok());
+        let timeout_ns = self.resources.shared.limits.icreq_timeout_ns;
+        let conn = Connection::new(now_ns, timeout_ns, peer, reached.map(|address| address.ip()));
+        self.serve(socket, conn);
+    }
+
+    /// Gives a connection a place; its address.
+    fn serve(&mut self, socket: OwnedFd, conn: Connection) -> Option<ConnAddr> {
         let index = self.free.pop().unwrap_or_else(|| {
             self.links.push(None);
             self.deadlines.push(u64::MAX);
@@ -299,16 +309,13 @@ impl TargetThread {
         });
         let data = epoll::EventData::new_u64(u64::from(index));
         if let Err(error) = epoll::add(&self.resources.epoll, &socket, data, readable()) {
-            tracing::warn!(%peer, %error, "cannot watch a new connection; it is closed");
+            tracing::warn!(peer = %conn.pair.peer(), %error, "cannot watch a new connection; it is closed");
             self.free.push(index);
             self.resources.shared.connection_closed();
-            return;
+            return None;
         }
         self.serial = self.serial.wrapping_add(1);
         let address = ConnAddr { thread: self.id, index, serial: self.serial };
-        let reached = rustix::net::getsockname(&socket).ok().and_then(|name| SocketAddr::try_from(name).ok());
-        let timeout_ns = self.resources.shared.limits.icreq_timeout_ns;
-        let conn = Connection::new(now_ns, timeout_ns, peer, reached.map(|address| address.ip()));
         self.deadlines[index as usize] = conn.pair.deadline_ns();
         self.links[index as usize] = Some(Box::new(Link {
             socket: Some(socket),
@@ -321,6 +328,7 @@ impl TargetThread {
         }));
         self.open += 1;
         self.resources.counters.set_connections(u64::from(self.open));
+        Some(address)
     }
 
     /// Calls `f` on the connection at `address`, if it is still the same, and deals with what follows.
@@ -345,6 +353,9 @@ impl TargetThread {
     fn settle(&mut self, index: u32, now_ns: u64) {
         let at = index as usize;
         let Some(link) = self.links.get_mut(at).and_then(Option::as_mut) else { return };
+        if let Some(to) = link.conn.pair.handed_to() {
+            return self.hand_over(index, to);
+        }
         // A socket that takes no more says when it does.
         if !link.conn.blocked && (!link.conn.pair.transport.tx.is_empty() || link.conn.pair.is_closing()) {
             link.flush(&mut self.resources, now_ns);

@@ -47,7 +47,6 @@ mod tests;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pilotlight_plant::Of;
@@ -57,6 +56,8 @@ pub use here::CapsHere;
 pub use knobs::CapKnobs;
 pub use limit::{Limit, LimitStats, Setter};
 pub use turns::Claim;
+
+use crate::server::Bell;
 
 /// Caps that can be set, in bytes a second.
 pub const CAPS: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
@@ -99,8 +100,8 @@ struct Registry {
     /// Namespaces and hosts that have been numbered.
     namespaces: u32,
     hosts_numbered: u32,
-    /// Told of each new host.
-    on_host: Option<SyncSender<()>>,
+    /// Rung at each new host.
+    on_host: Option<Bell>,
 }
 
 impl Default for Caps {
@@ -170,15 +171,13 @@ impl Caps {
         registry.hosts.insert(nqn.to_owned(), Arc::clone(&limit));
         let of = Of::Host(limit.number());
         self.enlist(&mut registry, of, &limit);
-        if let Some(on_host) = &registry.on_host {
-            let _ = on_host.try_send(()); // where one is on its way already, that one will do
-        }
+        registry.on_host.iter().for_each(Bell::ring);
         limit
     }
 
-    /// From now on `on_host` is told of each new host; `None`: nobody is.
-    pub(crate) fn tell_of_hosts(&self, on_host: Option<SyncSender<()>>) {
-        self.registry().on_host = on_host;
+    /// From now on `bell` is rung at each new host.
+    pub(crate) fn ring_at_hosts(&self, bell: Option<Bell>) {
+        self.registry().on_host = bell;
     }
 
     /// The hosts that are or were connected, or are capped, by name.
@@ -193,6 +192,16 @@ impl Caps {
         let Some(place) = self.places.get(registry.places) else { return };
         registry.places += 1;
         let _ = place.set(Place { of, limit: Arc::clone(limit) }); // under the lock: it is free
+    }
+
+    /// Limits that policies can set, those of namespaces that are gone included.
+    pub(crate) fn len(&self) -> usize {
+        self.places().count()
+    }
+
+    /// What policies know as this limit.
+    pub(crate) fn number_of(&self, limit: &Arc<Limit>) -> Option<Of> {
+        self.places().find(|place| Arc::ptr_eq(&place.limit, limit)).map(|place| place.of)
     }
 
     /// Limits that policies can set, by number.

@@ -92,8 +92,16 @@ impl<T: Transport> QueuePair<T> {
             Ok(data) => data,
             Err(refusal) => return self.refuse_connect(cid, refusal, "", cx),
         };
+        if self.hands_over(sqe, &data, cx) {
+            return;
+        }
+        self.act_on_connect(sqe, &data, cx);
+    }
+
+    pub(super) fn act_on_connect(&mut self, sqe: &Sqe, data: &ConnectData, cx: &mut Cx) {
+        let cid = sqe.cid.get();
         let cmd = ConnectCmd::decode(sqe);
-        if let Err(refusal) = self.connect(cid, cmd, &data, cx) {
+        if let Err(refusal) = self.connect(cid, cmd, data, cx) {
             let hostnqn = nqn_from_field(&data.hostnqn).unwrap_or_default();
             self.refuse_connect(cid, refusal, hostnqn, cx);
         }

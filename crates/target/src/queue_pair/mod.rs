@@ -11,6 +11,7 @@
 //! | `cx.rs` | what it may touch of its I/O thread |
 //! | `connect.rs` | Connect, leaving and entering associations |
 //! | `refusal.rs` | why a Connect is refused |
+//! | `hand_over.rs` | connections that another I/O thread is to serve |
 //! | `io.rs` | commands: accepted, made to wait, completed |
 //! | `expect.rs` | which reads the backend is told of before they start |
 //! | `step.rs` | what a command does next |
@@ -29,6 +30,7 @@ mod admin;
 mod connect;
 mod cx;
 mod expect;
+mod hand_over;
 mod io;
 mod refusal;
 pub mod slots;
@@ -57,6 +59,7 @@ use admin::AdminQueue;
 pub use admin::GONE;
 use connect::Connecting;
 pub use cx::Cx;
+use hand_over::HandOver;
 use slots::{Slot, Slots, State};
 pub use submit::connection_of;
 use throttle::Throttled;
@@ -75,6 +78,8 @@ pub(crate) const EARLY_ANSWERS: usize = 16;
 enum Phase {
     /// Waits for Connect; the transport may not be ready yet.
     AwaitConnect,
+    /// Connect has come, and another I/O thread is to act on it.
+    HandingOver(Box<HandOver>),
     /// Connect has come and waits for others.
     Connecting(Box<Connecting>),
     /// Commands are served.
@@ -181,6 +186,12 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
+    /// The host's address.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
     /// The transport is ready: the host has the time that it may take until Connect.
     pub fn await_connect(&mut self, cx: &Cx) {
         self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
@@ -191,7 +202,7 @@ impl<T: Transport> QueuePair<T> {
     pub fn intake(&self) -> Intake {
         match self.phase {
             Phase::AwaitConnect | Phase::Ready => Intake::Now,
-            Phase::Connecting(_) => Intake::Later,
+            Phase::Connecting(_) | Phase::HandingOver(_) => Intake::Later,
             Phase::Closing | Phase::Dead => Intake::Never,
         }
     }
@@ -422,7 +433,7 @@ impl<T: Transport> QueuePair<T> {
     pub fn on_deadline(&mut self, cx: &mut Cx) {
         match self.phase {
             Phase::Closing => self.deadline_ns = 0,
-            Phase::AwaitConnect => self.lost(cx),
+            Phase::AwaitConnect | Phase::HandingOver(_) => self.lost(cx),
             Phase::Connecting(_) => self.connect_timed_out(cx),
             Phase::Ready => self.check_keep_alive(cx),
             Phase::Dead => self.deadline_ns = u64::MAX,

@@ -1,0 +1,122 @@
+//! Classes of priority: of a host's connections to a subsystem, and which I/O threads serve which class.
+//!
+//! **Class.** A request has the lower priority of its host and its namespace; one that the operator has not named says nothing. A connection
+//! reaches every namespace of its subsystem, so that it has the highest class of its requests.
+//! **I/O threads.** Each class that a connection can have gets an equal part of the I/O threads. Where there are more classes than I/O threads
+//! the highest have one each, and the others share the first. So an I/O thread carries one class, and critical ones share no core with
+//! lower classes (PASS, section 5.4), which is the policy's part.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::config::SubsystemConfig;
+
+/// Priorities by name, and what follows from them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Classes {
+    hosts: HashMap<String, u8>,
+    /// Of each subsystem the priorities of its namespaces.
+    subsystems: Vec<Vec<Option<u8>>>,
+    /// Those that a connection can have, from low to high.
+    all: Vec<u8>,
+    io_threads: usize,
+}
+
+impl Classes {
+    /// Of these subsystems with the priorities of their namespaces, and of the hosts that have one.
+    #[must_use]
+    pub fn new(
+        hosts: HashMap<String, u8>,
+        subsystems: &[(&SubsystemConfig, Vec<Option<u8>>)],
+        io_threads: usize,
+    ) -> Self {
+        let mut classes = Self { hosts, subsystems: Vec::new(), all: Vec::new(), io_threads: io_threads.max(1) };
+        classes.subsystems = subsystems.iter().map(|(_, namespaces)| namespaces.clone()).collect();
+        let mut all = Vec::new();
+        for (at, (config, _)) in subsystems.iter().enumerate() {
+            let others = config.allowed_hosts.iter().any(|host| !classes.hosts.contains_key(host));
+            if others || config.allowed_hosts.is_empty() {
+                all.extend(classes.of_priority(None, at));
+            }
+            let named = classes.hosts.iter().filter(|(host, _)| config.allows(host));
+            all.extend(named.filter_map(|(_, &priority)| classes.of_priority(Some(priority), at)));
+        }
+        all.sort_unstable();
+        all.dedup();
+        classes.all = all;
+        classes
+    }
+
+    /// The class of a host's connections to the subsystem of this index; `None` if there is no such subsystem.
+    #[must_use]
+    pub fn of(&self, hostnqn: &str, subsystem: usize) -> Option<u8> {
+        self.of_priority(self.hosts.get(hostnqn).copied(), subsystem)
+    }
+
+    fn of_priority(&self, host: Option<u8>, subsystem: usize) -> Option<u8> {
+        let namespaces = self.subsystems.get(subsystem)?;
+        let class = |namespace: Option<u8>| [host, namespace].into_iter().flatten().min().unwrap_or(0);
+        Some(namespaces.iter().map(|&namespace| class(namespace)).max().unwrap_or_else(|| class(None)))
+    }
+
+    /// The I/O threads that serve a class; all of them where no other class can connect.
+    #[must_use]
+    pub fn threads(&self, class: u8) -> Range<usize> {
+        let many = self.all.len().max(1);
+        let rank = self.all.partition_point(|&known| known < class).min(many - 1);
+        if many <= self.io_threads {
+            return rank * self.io_threads / many..(rank + 1) * self.io_threads / many;
+        }
+        let at = self.io_threads - (many - rank).min(self.io_threads);
+        at..at + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subsystem(allowed: &[&str]) -> SubsystemConfig {
+        let allowed_hosts = allowed.iter().map(ToString::to_string).collect();
+        SubsystemConfig { nqn: "nqn".into(), serial: None, allowed_hosts, namespaces: Vec::new() }
+    }
+
+    fn classes(hosts: &[(&str, u8)], namespaces: &[Option<u8>], io_threads: usize) -> Classes {
+        let hosts = hosts.iter().map(|&(host, priority)| (host.to_owned(), priority)).collect();
+        Classes::new(hosts, &[(&subsystem(&[]), namespaces.to_vec())], io_threads)
+    }
+
+    #[test]
+    fn a_connection_has_the_highest_class_of_its_requests() {
+        let of = |hosts, namespaces: &[Option<u8>]| classes(hosts, namespaces, 1).of("h", 0);
+        assert_eq!(of(&[], &[]), Some(0));
+        assert_eq!(of(&[], &[Some(3), None]), Some(3));
+        assert_eq!(of(&[("h", 2)], &[Some(3), Some(1)]), Some(2));
+        assert_eq!(of(&[("h", 9)], &[Some(3), Some(1)]), Some(3));
+        assert_eq!(of(&[("h", 9)], &[Some(3), None]), Some(9), "a namespace that is not named says nothing");
+        assert_eq!(of(&[("h", 9)], &[]), Some(9));
+        assert_eq!(classes(&[], &[], 1).of("h", 7), None);
+    }
+
+    #[test]
+    fn each_class_has_io_threads_of_its_own_where_there_are_enough() {
+        let threads = |hosts, io_threads| {
+            let classes = classes(hosts, &[None], io_threads);
+            [0, 5, 9].map(|class| classes.threads(class))
+        };
+        assert_eq!(threads(&[], 4), [0..4, 0..4, 0..4], "there is one class");
+        assert_eq!(threads(&[("a", 5), ("b", 9)], 7), [0..2, 2..4, 4..7]);
+        assert_eq!(threads(&[("a", 5), ("b", 9)], 3), [0..1, 1..2, 2..3]);
+        assert_eq!(threads(&[("a", 5), ("b", 9)], 2), [0..1, 0..1, 1..2]);
+        assert_eq!(threads(&[("a", 5), ("b", 9)], 1), [0..1, 0..1, 0..1]);
+    }
+
+    #[test]
+    fn a_class_that_nobody_can_have_gets_no_io_thread() {
+        let hosts = || [("a".to_owned(), 5)].into();
+        let closed = Classes::new(hosts(), &[(&subsystem(&["a"]), vec![None])], 4);
+        assert_eq!(closed.threads(5), 0..4);
+        let open = Classes::new(hosts(), &[(&subsystem(&["a", "b"]), vec![None])], 4);
+        assert_eq!([0, 5].map(|class| open.threads(class)), [0..2, 2..4]);
+    }
+}
