@@ -42,19 +42,38 @@ const HIGHER: Option<Better> = Some(Better::Higher);
 const LOWER: Option<Better> = Some(Better::Lower);
 
 /// Every metric that this project names. Of several that fit, the first counts.
-pub const TABLE: [Metric; 84] = [
+pub const TABLE: [Metric; 98] = [
     metric("iops", "IOPS", HIGHER, "I/O operations (reads, writes, deallocations) per second"),
     metric("latency_mean_us", "us", LOWER, "mean latency of all I/O operations"),
     metric("latency_p50_us", "us", LOWER, "median latency of all I/O operations"),
     metric("latency_p99_us", "us", LOWER, "99th percentile of the latency of all I/O operations"),
     metric("latency_p99_9_us", "us", LOWER, "99.9th percentile"),
     metric("latency_p99_99_us", "us", LOWER, "99.99th percentile"),
+    metric("latency_max_us", "us", LOWER, "the longest"),
     metric("bytes_per_s", "B/s", HIGHER, "bytes of all I/O operations per second"),
     metric("bytes_per_cpu_s", "B/s", HIGHER, "bytes moved per second of CPU time of the whole machine"),
     metric("bytes_per_j_SCOPE", "B/J", HIGHER, "bytes per joule"),
     metric("io_per_j_SCOPE", "1/J", HIGHER, "I/O operations per joule: `iops` over mean power"),
     metric("SCOPE_power_w", "W", LOWER, "mean power of the measured window"),
     metric("SCOPE_energy_j", "J", LOWER, "energy of the measured window"),
+    metric("energy_per_operation_uj", "uJ", LOWER, "energy of the system per I/O operation"),
+    metric(
+        "above_budget_s",
+        "s",
+        LOWER,
+        "longest time above the power budget; power here and below: mean of the last second",
+    ),
+    metric("above_budget_percent", "%", LOWER, "largest excess over the budget in that time"),
+    metric("above_limit_s", "s", LOWER, "longest time above the budget by more than 2 %"),
+    metric("above_limit_percent", "%", LOWER, "largest excess over the budget in that time"),
+    metric("within_limit_share", "1", HIGHER, "share of the measured time within 2 % of the budget"),
+    metric("deviation_percent", "%", LOWER, "largest distance from the budget, 10 s after the start and each change"),
+    metric("budget_spread_w", "W", LOWER, "standard deviation of power less budget"),
+    metric("settle_s", "s", LOWER, "longest time from a change of the budget until power is within 2 % for a second"),
+    metric("budget_violated", "1", None, "1 where power was above the budget by more than 2 % for longer than 10 s"),
+    metric("read_power_w", "W", None, "power as the machine's sensor tells it, over time"),
+    metric("changes_per_minute", "1/min", LOWER, "settings that a policy with a budget has changed"),
+    metric("polling_interval_p99_us", "us", LOWER, "99th percentile of the time between two polls of an I/O thread"),
     metric("SCOPE_share_percent", "%", None, "share of the system's power"),
     metric("domain_NAME_power_w", "W", LOWER, "mean power of one domain of a sensor"),
     metric("domain_NAME_energy_j", "J", LOWER, "energy of one domain of a sensor"),
@@ -174,7 +193,7 @@ pub fn words(name: &str) -> String {
 
 /// The unit that a name ends in, and that end: `_per_s` before `_s`, the longest.
 fn end(name: &str) -> Option<(&'static str, &'static str)> {
-    const ENDS: [(&str, &str); 13] = [
+    const ENDS: [(&str, &str); 14] = [
         ("_ns", "ns"),
         ("_us", "us"),
         ("_ms", "ms"),
@@ -184,6 +203,7 @@ fn end(name: &str) -> Option<(&'static str, &'static str)> {
         ("_count", "count"),
         ("_iops", "IOPS"),
         ("_per_minute", "1/min"),
+        ("_uj", "uJ"),
         ("_per_s", "1/s"),
         ("_cores", "cores"),
         ("_w", "W"),

@@ -29,6 +29,11 @@ impl Metric {
 
 pub use pilotlight_results::metric::SATURATED;
 
+mod budget;
+
+/// 1 where a budget was violated (PASS 5): such a run keeps power alone, and what is said of the budget.
+pub const VIOLATED: &str = "budget_violated";
+
 /// A run's surroundings, as metrics need them.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
@@ -66,8 +71,17 @@ pub fn metrics(outcome: &Outcome, day: Option<&Day>, context: &Context<'_>) -> V
     decisions(outcome, context, &mut all);
     detection(outcome, context, &mut all);
     all.extend(day.into_iter().flat_map(|day| day.metrics(outcome.energy.system_uj() as f64 / 1e6)));
+    let of_load = all.len();
+    let violated = budget::metrics(&outcome.series, context, &mut all);
+    let has_budget = all.len() > of_load;
     all.retain(|metric| kept(&metric.name, &context.experiment.metrics));
+    if violated {
+        all.retain(|metric| is_of_power(metric::bare(&metric.name)));
+    }
     series(outcome, context, &mut all);
+    if has_budget {
+        all.push(Metric::new(VIOLATED, f64::from(u8::from(violated))));
+    }
     all.push(Metric::new("warm_up_ms", context.warm_up_ns as f64 / 1e6));
     all.push(Metric::new(SATURATED, f64::from(u8::from(outcome.saturated))));
     all
@@ -77,6 +91,12 @@ pub fn metrics(outcome: &Outcome, day: Option<&Day>, context: &Context<'_>) -> V
 fn kept(name: &str, wanted: &[String]) -> bool {
     let bare = metric::bare(name);
     wanted.is_empty() || wanted.iter().any(|want| want == name || want == bare)
+}
+
+/// Whether a number is kept of a run that violated its budget.
+fn is_of_power(name: &str) -> bool {
+    let of_budget = ["above_budget_s", "above_limit_s", "settle_s", "within_limit_share"].contains(&name);
+    of_budget || name.ends_with("_percent") || name.ends_with("_w") || name.ends_with("_j")
 }
 
 /// Whether a number is kept of a run of this variant.
@@ -98,6 +118,7 @@ fn traffic(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     let mut whole = Histogram::default();
     outcome.latency.iter().for_each(|(_, histogram)| whole.merge(histogram));
     of_histogram("", &whole, outcome.measured_ns, all);
+    bytes(outcome, context, all);
     if context.labels.len() < 2 {
         return;
     }
@@ -105,6 +126,25 @@ fn traffic(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
         let Some(name) = context.labels.get(usize::from(*label)) else { continue };
         let time = outcome.label_ns.iter().find(|(other, _)| other == label).map_or(0, |&(_, ns)| ns);
         of_histogram(&format!("{name}."), histogram, time, all);
+    }
+}
+
+/// Bytes that hosts read and wrote, where all requests of each label have one size.
+fn bytes(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
+    let bytes = |(label, histogram): &(u8, Histogram)| {
+        let name = context.labels.get(usize::from(*label))?;
+        let groups = context.experiment.workload.iter().filter(|group| group.has_label(name));
+        let mut sizes: Vec<u64> = groups.map(|group| group.request.bytes()).collect();
+        sizes.dedup();
+        match sizes[..] {
+            [size] => Some(size * histogram.count()),
+            _ => None,
+        }
+    };
+    let is_traced = context.experiment.trace.is_some();
+    let moved: Option<u64> = outcome.latency.iter().filter(|(_, histogram)| histogram.count() > 0).map(bytes).sum();
+    if let Some(moved) = moved.filter(|_| !is_traced) {
+        push(all, "bytes_per_s", moved as f64 / (outcome.measured_ns as f64 / 1e9));
     }
 }
 
@@ -117,6 +157,7 @@ fn of_histogram(prefix: &str, histogram: &Histogram, time_ns: u64, all: &mut Vec
     for (name, share) in QUANTILES {
         push(all, &format!("{prefix}{name}"), histogram.quantile(share) as f64 / 1e3);
     }
+    push(all, &format!("{prefix}latency_max_us"), histogram.max() as f64 / 1e3);
 }
 
 fn power(outcome: &Outcome, all: &mut Vec<Metric>) {
@@ -128,6 +169,8 @@ fn power(outcome: &Outcome, all: &mut Vec<Metric>) {
     push(all, "others_power_w", watts(energy.others_uj));
     push(all, "system_power_w", watts(energy.system_uj()));
     push(all, "system_energy_j", energy.system_uj() as f64 / 1e6);
+    let answered: u64 = outcome.latency.iter().map(|(_, histogram)| histogram.count()).sum();
+    push(all, "energy_per_operation_uj", energy.system_uj() as f64 / answered as f64);
 }
 
 fn decisions(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
@@ -144,6 +187,10 @@ fn decisions(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     ];
     rates.into_iter().for_each(|(name, count)| push(all, name, count as f64 / seconds));
     let answered: u64 = outcome.latency.iter().map(|(_, histogram)| histogram.count()).sum();
+    let changes =
+        outcome.view.iter().find(|(key, _)| *key == "changes").and_then(|(_, value)| value.parse::<f64>().ok());
+    let minutes = (outcome.measured_ns + context.warm_up_ns) as f64 / 60e9;
+    changes.into_iter().for_each(|changes| push(all, "changes_per_minute", changes / minutes));
     push(all, "context_switches_per_operation", d.switches as f64 / answered as f64);
     push(all, "deciding_share", d.deciding_ns as f64 / outcome.measured_ns as f64);
     push(all, "algorithm_us", d.deciding_ns as f64 / 1e3 / d.asked as f64);
@@ -184,11 +231,25 @@ pub fn of_stretch(name: &str, stretch: &Stretch, length_ns: u64, cores: u16) -> 
 fn series(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     let length = context.experiment.series.0;
     for name in &context.experiment.output.series {
+        if name == "read_power_w" {
+            read_power(outcome, context, all);
+        }
         for (at, stretch) in outcome.series.iter().enumerate() {
             let Some(value) = of_stretch(name, stretch, length, context.cores.cores) else { break };
             let time = at as f64 * length as f64 / 1e6;
             all.push(Metric::new(&format!("{name}@{time}ms"), value));
         }
+    }
+}
+
+/// The power that the machine's sensor has told last, at the end of each entry.
+fn read_power(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
+    let Some(times) = context.experiment.sensors else { return };
+    let length = context.experiment.series.0;
+    for at in 0..outcome.series.len() {
+        let told = budget::reading_w(&outcome.series, at, length, (times.window.0, times.lag.0));
+        let time = (at + 1) as f64 * length as f64 / 1e6;
+        told.into_iter().for_each(|watts| all.push(Metric::new(&format!("read_power_w@{time}ms"), watts)));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Experiments: files in, points out, and a scenario for each run.
 
+pub mod goals;
 pub mod points;
 pub mod replay;
 pub mod scenario;

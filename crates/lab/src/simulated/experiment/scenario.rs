@@ -1,13 +1,13 @@
 //! From a point and a policy to what the simulator runs.
 
-use pilotlight_plant::{Goals, Topology, TopologyError};
+use pilotlight_plant::{Topology, TopologyError};
 use pilotlight_sim::machine::Machine;
 use pilotlight_sim::scenario::{self as sim, Connection, Kind, Scenario, Workload};
 use pilotlight_sim::ssd::SsdModel;
 use toml::Value;
 
-use super::replay;
 use super::schema::{Cores, DriveUse, Experiment, Group, PolicySpec, Request, Selection, Spacing};
+use super::{goals, replay};
 use crate::simulated::quantity::{Depth, Rate};
 
 /// Why a point cannot be run.
@@ -88,7 +88,7 @@ pub fn build(
         seed,
         eager: false,
         sensors: sensors(experiment),
-        goals: goals(experiment),
+        goals: goals::goals(experiment),
         changes: Vec::new(),
     })
 }
@@ -100,11 +100,6 @@ fn sensors(experiment: &Experiment) -> sim::Sensors {
         lag_ns: times.lag.0,
         ..default
     })
-}
-
-fn goals(experiment: &Experiment) -> Vec<(u64, Goals)> {
-    let goals = |watts: u32| Goals { budget_uw: Some(u64::from(watts) * 1_000_000), ..Goals::default() };
-    experiment.budget_w.map(|watts| (0, goals(watts))).into_iter().collect()
 }
 
 fn topology(cores: Cores) -> Result<Topology, TopologyError> {

@@ -5,6 +5,7 @@ use toml::{Table, Value};
 
 use pilotlight_input::Parameter;
 
+use super::goals::{BudgetStep, Minimum};
 use crate::simulated::quantity::{Depth, Rate, Size, Time};
 
 /// An experiment.
@@ -45,6 +46,12 @@ pub struct Experiment {
     /// Most power that the server may draw, in watts, for policies that hold a budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_w: Option<u32>,
+    /// Other budgets later on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budget_steps: Vec<BudgetStep>,
+    /// Bandwidth that priorities keep under a budget.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub minimums: Vec<Minimum>,
     /// How the machine measures itself, for policies that want readings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sensors: Option<SensorTimes>,
@@ -168,6 +175,9 @@ pub struct Drives {
     pub profile: String,
     /// How many.
     pub count: u16,
+    /// Priority of their namespaces: the higher, the later they are throttled; unnamed ones have 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
 }
 
 /// Equal connections.
@@ -178,6 +188,9 @@ pub struct Group {
     pub name: String,
     /// How many.
     pub connections: u32,
+    /// Priority of these hosts: the higher, the later they are throttled; unnamed ones have 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
     /// The I/O threads that they are dealt to, one after the other.
     #[serde(default)]
     pub threads: Selection,
@@ -206,6 +219,14 @@ pub struct Group {
     /// What results call requests that have no phase.
     #[serde(default = "load")]
     pub label: String,
+}
+
+impl Group {
+    /// Whether it has requests that results call so.
+    #[must_use]
+    pub fn has_label(&self, label: &str) -> bool {
+        if self.phases.is_empty() { self.label == label } else { self.phases.iter().any(|phase| phase.label == label) }
+    }
 }
 
 fn load() -> String {
@@ -321,6 +342,17 @@ pub enum Request {
         /// From target to host.
         bytes_out: Size,
     },
+}
+
+impl Request {
+    /// Bytes between host and target.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Plain { size, .. } => size.0.into(),
+            Self::Steps { bytes_in, bytes_out, .. } => u64::from(bytes_in.0) + u64::from(bytes_out.0),
+        }
+    }
 }
 
 /// A step of a request.

@@ -7,9 +7,10 @@ use pilotlight_sim::ssd::SsdModel;
 
 use super::contents::Contents;
 use super::{Encode, Fingerprint, Values, values};
+use crate::simulated::experiment::goals::{BudgetStep, Minimum};
 use crate::simulated::experiment::scenario::{self, ScenarioError};
 use crate::simulated::experiment::schema::{Cores, Detect, Experiment, MeanRate, PolicySpec, Sample, Trace, WarmUp};
-use crate::simulated::quantity::Time;
+use crate::simulated::quantity::{Size, Time};
 
 /// Parameters of policies that were added after results were made: number, policy, key, and the value with which the policy does what
 /// it did before.
@@ -66,6 +67,17 @@ impl Encode for Asked<'_> {
         if let Some(times) = experiment.sensors {
             out.added(2, &(times.window, times.lag));
         }
+        if !experiment.budget_steps.is_empty() {
+            out.added(3, &experiment.budget_steps);
+        }
+        if !experiment.minimums.is_empty() {
+            out.added(4, &experiment.minimums);
+        }
+        let of_drives: Vec<_> = experiment.drives.iter().map(|drives| drives.priority).collect();
+        let of_groups: Vec<_> = experiment.workload.iter().map(|group| group.priority).collect();
+        if of_drives.iter().chain(&of_groups).any(Option::is_some) {
+            out.added(5, &(of_drives, of_groups));
+        }
     }
 }
 
@@ -86,6 +98,8 @@ fn of_policy(policy: &PolicySpec, out: &mut Values) {
 
 values!(Cores: cores, siblings, threads);
 values!(Detect: label, within);
+values!(BudgetStep: at, watts);
+values!(Minimum: priority, bytes_per_s);
 values!(Connection: thread, drives, request, depth, spacing, phases, think_ns);
 values!(Phase: label, length_ns, rate);
 values!(Step: reads, writes, bytes, parity_kib);
@@ -98,6 +112,12 @@ values!(
 );
 
 impl Encode for Time {
+    fn encode(&self, out: &mut Values) {
+        self.0.encode(out);
+    }
+}
+
+impl Encode for Size {
     fn encode(&self, out: &mut Values) {
         self.0.encode(out);
     }
