@@ -35,6 +35,26 @@ pub struct Unreachable {
     pub reached: u64,
 }
 
+/// A component of the server whose power a policy can limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Component {
+    /// The CPU packages.
+    Cpu,
+    /// The drives.
+    Drives,
+}
+
+impl Component {
+    /// For people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPU",
+            Self::Drives => "drives",
+        }
+    }
+}
+
 impl Goals {
     /// The priority of a host, a namespace or a class of background work.
     #[must_use]

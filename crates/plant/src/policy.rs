@@ -11,7 +11,7 @@
 //! lets a whole server sleep, and a simulator skip an idle hour.
 
 use crate::command::{Capabilities, Command, Refusal};
-use crate::goal::{Goal, Goals, Unreachable};
+use crate::goal::{Component, Goal, Goals, Unreachable};
 use crate::reading::ReadingId;
 use crate::sample::{CoreSample, Sample, Tick};
 use crate::topology::{CoreId, Topology};
@@ -51,6 +51,11 @@ pub trait Policy: Send {
 
     /// The goal that it does not reach at present, if there is one.
     fn unreachable(&self) -> Option<Unreachable> {
+        None
+    }
+
+    /// The component that limits throughput under the goals at present, where the policy has found out.
+    fn bottleneck(&self) -> Option<Component> {
         None
     }
 

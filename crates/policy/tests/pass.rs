@@ -6,7 +6,7 @@ mod dice;
 #[path = "support/storage.rs"]
 mod storage;
 
-use pilotlight_plant::{Command, Kind, Of};
+use pilotlight_plant::{Command, Component, Kind, Of};
 use proptest::prelude::*;
 use storage::{FLOOR, Machine, NAMESPACES, Phase, Plant, STEPS_PER_S};
 
@@ -266,7 +266,24 @@ fn the_bottleneck_is_found_on_trial() {
         };
         assert!(was_cut(1), "the CPU is tried first");
         assert_eq!([is_cut(0) || is_cut(1), is_cut(2)], [!is_cpu_bound, is_cpu_bound], "{:?}", plant.commands);
+        plant.run(&constant(5, machine.full_w() * 0.99));
+        assert_eq!(plant.bottleneck(), Some(Component::Drives), "caps limit them where the CPU was the bottleneck");
+        plant.run(&free(1));
+        assert_eq!(plant.bottleneck(), None);
     }
+}
+
+/// By PASS's model performance is that of the slower of CPU and drives: where drives do not use what they get, it is the CPU.
+#[test]
+fn the_bottleneck_is_the_cpu_where_drives_use_less_than_they_may() {
+    let machine = Machine { is_cpu_bound: true, drives: 0.3, ..machines()[0].clone() };
+    let mut plant = Plant::new(&machine, &[]);
+    plant.run(&constant(60, machine.full_w() * 0.7));
+    assert_eq!(plant.bottleneck(), Some(Component::Drives), "{:?}", plant.values);
+    plant.run(&constant(2, machine.full_w() * 0.9));
+    assert_eq!(plant.bottleneck(), Some(Component::Cpu), "{:?}", plant.values);
+    plant.run(&constant(60, machine.full_w() * 1.1));
+    assert_eq!(plant.bottleneck(), None, "nothing is limited");
 }
 
 /// Without readings the configuration of the start is a ceiling, and it stays so.

@@ -7,8 +7,9 @@
 //! left out changes nothing. Where it wants longer intervals than the limiter, several are added up.
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Goal, Goals, Kind, NEVER, Next, Of, Policy, Refusal, Sample,
-    SleepGoal, Start, ThreadId, ThreadSample, Tick, Topology, Unreachable, Unsupported, Values, View, Wants,
+    Capabilities, Command, Component, CoreId, CoreSample, CoreState, Goal, Goals, Kind, NEVER, Next, Of, Policy,
+    Refusal, Sample, SleepGoal, Start, ThreadId, ThreadSample, Tick, Topology, Unreachable, Unsupported, Values, View,
+    Wants,
 };
 
 use super::separate::separated;
@@ -80,6 +81,10 @@ impl Inner {
 
     pub(crate) fn unreachable(&self) -> Option<Unreachable> {
         self.policy.unreachable()
+    }
+
+    pub(crate) fn bottleneck(&self) -> Option<Component> {
+        self.policy.bottleneck()
     }
 
     pub(crate) fn wants(&self) -> &Wants {

@@ -8,7 +8,7 @@ pub(crate) mod inner;
 mod separate;
 
 use pilotlight_plant::{
-    Capabilities, Command, Goal, Goals, Kind, KnobId, Next, Policy, ReadingId, Refusal, Sample, Start, Tick,
+    Capabilities, Command, Component, Goal, Goals, Kind, KnobId, Next, Policy, ReadingId, Refusal, Sample, Start, Tick,
     Unreachable, Unsupported, View, Wants,
 };
 
@@ -38,6 +38,10 @@ pub(crate) trait Limiter: Send {
     }
     /// As [`Policy::unreachable`].
     fn unreachable(&self) -> Option<Unreachable>;
+    /// As [`Policy::bottleneck`].
+    fn bottleneck(&self) -> Option<Component> {
+        None
+    }
     /// As [`Policy::uses`].
     fn uses(&self, goal: Goal) -> bool {
         goal == Goal::Budget
@@ -131,6 +135,10 @@ impl<L: Limiter> Policy for Limited<L> {
 
     fn unreachable(&self) -> Option<Unreachable> {
         self.limiter.unreachable().or(self.inner.unreachable())
+    }
+
+    fn bottleneck(&self) -> Option<Component> {
+        self.limiter.bottleneck().or(self.inner.bottleneck())
     }
 
     fn uses(&self, goal: Goal) -> bool {

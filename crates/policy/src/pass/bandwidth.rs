@@ -205,6 +205,18 @@ impl Bandwidth {
         self.classes.iter().any(|(_, cap)| cap.is_some())
     }
 
+    /// Whether a cap limits something at present.
+    pub(super) fn is_binding(&self) -> bool {
+        let rates = self.rates();
+        self.classes.iter().any(|(class, cap)| cap.is_some_and(|cap| self.bound(*class, cap, &rates).next().is_some()))
+    }
+
+    /// Slope of each that this cap of its class limits.
+    fn bound(&self, class: u8, cap: f64, rates: &[Rate]) -> impl Iterator<Item = f64> {
+        let is_bound = move |(item, rate): &(&Item, &Rate)| item.class == class && rate.bytes() >= cap * BINDING;
+        self.items.iter().zip(rates).filter(is_bound).map(|(_, rate)| self.ssd.slope(*rate))
+    }
+
     /// Caps that save so many microwatts of what these rates draw, the lowest class first; what they save.
     pub(super) fn cut(&mut self, wanted_uw: f64, rates: &[Rate]) -> f64 {
         let mut left_uw = wanted_uw;
@@ -232,9 +244,7 @@ impl Bandwidth {
         let top = self.ssd.most.read.max(self.ssd.most.written) * f64::from(self.ssd.drives);
         for at in (0..self.classes.len()).rev() {
             let (class, Some(cap)) = self.classes[at] else { continue };
-            let binding = |(item, rate): &(&Item, &Rate)| item.class == class && rate.bytes() >= cap * BINDING;
-            let slopes = self.items.iter().zip(rates).filter(binding).map(|(_, rate)| self.ssd.slope(*rate));
-            let slope: f64 = slopes.sum();
+            let slope: f64 = self.bound(class, cap, rates).sum();
             let next = if slope > 0.0 { cap + left_uw / slope } else { f64::INFINITY };
             if next < top {
                 self.classes[at].1 = Some(next);

@@ -25,7 +25,7 @@ pub mod ssd_model;
 mod trial;
 
 use pilotlight_plant::{
-    Capabilities, Command, Goal, Goals, Kind, KnobId, NEVER, ReadingId, Refusal, Sample, Start, Unreachable,
+    Capabilities, Command, Component, Goal, Goals, Kind, KnobId, NEVER, ReadingId, Refusal, Sample, Start, Unreachable,
     Unsupported, View,
 };
 
@@ -54,6 +54,8 @@ pub(crate) struct Pass {
     /// All that was cut and raised so far, in microwatts, from [`ORIGIN_UW`] on.
     moved_uw: u64,
     trial: Option<Trial>,
+    /// What the last trial under this budget has found.
+    found: Option<Component>,
     /// Since when there has been a budget.
     since_ns: u64,
     is_blind: bool,
@@ -90,6 +92,7 @@ impl Pass {
             control: Control::default(),
             moved_uw: ORIGIN_UW,
             trial: None,
+            found: None,
             since_ns: 0,
             is_blind: false,
             unreachable_uw: None,
@@ -182,8 +185,7 @@ impl Pass {
         rates: Vec<Rate>,
         out: &mut Vec<Command>,
     ) -> Option<Option<(Aim, Vec<Rate>)>> {
-        let is_full = self.cpu.level_uw() == self.cpu.highest_uw();
-        if wanted_uw <= 0.0 || (is_full && !self.bandwidth.is_capped()) {
+        if wanted_uw <= 0.0 || self.is_full() {
             return None;
         }
         let used_uw = self.bandwidth.raise(wanted_uw, &rates);
@@ -248,15 +250,17 @@ impl Pass {
         let before = out.len();
         match trial.aim() {
             Aim::Cut { expected_uw, cpu_before_uw } if expected_uw < lost_uw => {
+                self.found = Some(Component::Cpu);
                 // The CPU is the bottleneck: `k` of section 3.3 leaves of what was lost all but the power that is to be saved.
                 self.bandwidth.cut(expected_uw, trial.rates());
                 self.cpu.set(now_ns, cpu_before_uw, out);
                 self.control.forget_change();
             }
-            Aim::Cut { .. } => {}
+            Aim::Cut { .. } => self.found = Some(Component::Drives),
             Aim::Raise { expected_uw } => {
                 let unused_uw = expected_uw + lost_uw.min(0.0);
                 if unused_uw > expected_uw / 4.0 {
+                    self.found = Some(Component::Cpu);
                     let cpu_uw = self.cpu.level_uw();
                     self.set_cpu_by(now_ns, unused_uw / self.control.gain_or(MOST_GAIN), out);
                     self.control.note_change(cpu_uw, self.cpu.level_uw(), trial.other_uw());
@@ -319,18 +323,22 @@ impl Pass {
             self.packages.reset();
             self.since_ns = now_ns;
         }
-        self.trial = None;
+        (self.trial, self.found) = (None, None);
         (self.is_blind, self.unreachable_uw) = (false, None);
         self.control.on_budget();
     }
 
+    /// Whether nothing is limited.
+    fn is_full(&self) -> bool {
+        self.cpu.level_uw() == self.cpu.highest_uw() && !self.bandwidth.is_capped()
+    }
+
     fn state(&self) -> &'static str {
-        let is_full = self.cpu.level_uw() == self.cpu.highest_uw() && !self.bandwidth.is_capped();
         match self.goals.budget_uw {
             None => "no budget",
             Some(_) if self.is_blind => "no reading: at most what the models allow",
             Some(_) if self.unreachable_uw.is_some() => "unreachable: over the budget with everything at its lowest",
-            Some(_) if is_full => "nothing is limited",
+            Some(_) if self.is_full() => "nothing is limited",
             Some(_) if self.trial.is_some() => "looking for the bottleneck",
             Some(_) if self.cpu.level_uw() == self.cpu.lowest_uw() => "the CPU is at its lowest",
             Some(_) => "limited",
@@ -365,6 +373,14 @@ impl Limiter for Pass {
 
     fn unreachable(&self) -> Option<Unreachable> {
         self.unreachable_uw.map(|reached| Unreachable { goal: Goal::Budget, reached })
+    }
+
+    /// Drives where caps limit them now, else what the last trial has found: by PASS's model it is one of both.
+    fn bottleneck(&self) -> Option<Component> {
+        if self.goals.budget_uw.is_none() || self.is_full() {
+            return None;
+        }
+        if self.bandwidth.is_binding() { Some(Component::Drives) } else { self.found }
     }
 
     fn readings(&self) -> Vec<ReadingId> {
@@ -485,6 +501,7 @@ impl Limiter for Pass {
             ("state", self.state().to_owned()),
             ("CPU configuration, W by its profile", watts(self.cpu.level_uw())),
             ("bandwidth caps", self.bandwidth.text()),
+            ("bottleneck", self.bottleneck().map_or("unknown", Component::name).to_owned()),
             ("power moved by one watt of the profile, W", format!("{:.2}", self.control.gain_or(1.0))),
             ("profile", self.parameters.own.profile.name.clone()),
             ("changes", self.changes.to_string()),

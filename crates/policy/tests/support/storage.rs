@@ -1,8 +1,8 @@
 //! A storage server for tests of policies with a budget: CPU, drives and the rest, with caps on both, in steps of 100 ms.
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Kind, Knob, Of, Policy, Quantity,
-    Reading, ReadingId, Refusal, Sample, SleepCost, Source, Start, ThreadSample, Topology, Values, Window,
+    Capabilities, Command, Component, CoreId, CoreSample, CoreState, Cost, Depth, Goals, Kind, Knob, Of, Policy,
+    Quantity, Reading, ReadingId, Refusal, Sample, SleepCost, Source, Start, ThreadSample, Topology, Values, Window,
 };
 use pilotlight_policy::build;
 
@@ -397,6 +397,10 @@ impl Plant {
     /// What it draws instead of its budget, if that is out of reach.
     pub(crate) fn unreachable_uw(&self) -> Option<u64> {
         self.policy.unreachable().map(|unreachable| unreachable.reached)
+    }
+
+    pub(crate) fn bottleneck(&self) -> Option<Component> {
+        self.policy.bottleneck()
     }
 
     /// What it says of its state.
