@@ -182,7 +182,7 @@ pub fn sandman(settings: &[(&str, &str)]) -> Result<Sandman, ParameterError> {
 fn budget_parameters(mechanism: &Mechanism, settings: &[(&str, &str)]) -> Vec<Setting> {
     budget::Parameters::read(mechanism, &of_inner(settings).0)
         .unwrap_or_else(|_| budget::Parameters::new(mechanism))
-        .list()
+        .list(mechanism)
 }
 
 fn single_knob(mechanism: &'static Mechanism, settings: &[(&str, &str)]) -> Result<Box<dyn Policy>, ParameterError> {

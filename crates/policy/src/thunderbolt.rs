@@ -15,8 +15,8 @@ use pilotlight_plant::{
 
 use crate::budget::caps::{Caps, Selection};
 use crate::budget::meter::Meter;
-use crate::budget::parameters::COMMON;
-use crate::budget::{Common, SETTLES_NS};
+use crate::budget::parameters::{BASIC, COMMON, period, quota_period, set_period};
+use crate::budget::{Common, SETTLES_NS, no_period};
 use crate::limit::Limiter;
 use crate::parameter::{self, PERCENT, Parameter, ParameterError, Setting, put, text};
 
@@ -26,7 +26,7 @@ pub const NAME: &str = "thunderbolt";
 /// All that can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// As for every policy with a budget. The thresholds of PASS's zones are not used.
+    /// As for every policy with a budget, without the thresholds of PASS's zones.
     pub common: Common,
     /// Its own.
     pub rates: Rates,
@@ -47,6 +47,8 @@ pub struct Rates {
     pub hard_ppm: (u32, u32),
     /// Of the random numbers.
     pub seed: u64,
+    /// Period of the CPU quota in nanoseconds; `None` as it was found.
+    pub period_ns: Option<u64>,
 }
 
 impl Rates {
@@ -58,34 +60,33 @@ impl Rates {
         soft_ppm: (960_000, 750_000),
         hard_ppm: (980_000, 10_000),
         seed: 1,
+        period_ns: None,
     };
     /// As its published controller has them.
     const ARTIFACT: Self = Self { step_ppm: 20_000, chance_ppm: 500_000, floor_ppm: 5_000, ..Self::PAPER };
+    const NAMED: [(&str, Self); 2] = [("paper", Self::PAPER), ("artifact", Self::ARTIFACT)];
+
+    /// These, with what belongs to neither set as it is in `other`.
+    fn with_own(self, other: &Self) -> Self {
+        Self { seed: other.seed, period_ns: other.period_ns, ..self }
+    }
 }
 
 const OF_BUDGET: &str = "a share of the budget from 0% to 100%";
 const OF_QUOTA: &str = "a share of the quota from 0% to 100%";
 
-const RATES: [Parameter<Rates>; 9] = [
+const RATES: [Parameter<Rates>; 10] = [
     Parameter {
         key: "rates",
         meaning: "step, chance and floor as PASS prints them, or as its published controller has them",
         allowed: "paper or artifact; step, chance and floor can be set after it",
         get: |p| {
-            let is = |rates: Rates| Rates { seed: p.seed, ..rates } == *p;
-            if is(Rates::PAPER) {
-                "paper"
-            } else if is(Rates::ARTIFACT) {
-                "artifact"
-            } else {
-                "own"
-            }
-            .to_owned()
+            let named = Rates::NAMED.into_iter().find(|(_, rates)| rates.clone().with_own(p) == *p);
+            named.map_or("own", |(name, _)| name).to_owned()
         },
         set: |p, v| {
-            let rates =
-                [("paper", Rates::PAPER), ("artifact", Rates::ARTIFACT)].into_iter().find(|(name, _)| *name == v);
-            put(p, rates.map(|(_, rates)| rates))
+            let rates = Rates::NAMED.into_iter().find(|(name, _)| *name == v).map(|(_, rates)| rates.with_own(p));
+            put(p, rates)
         },
     },
     Parameter {
@@ -144,6 +145,7 @@ const RATES: [Parameter<Rates>; 9] = [
         get: |p| p.seed.to_string(),
         set: |p, v| put(&mut p.seed, v.parse().ok()),
     },
+    quota_period(|p| period(p.period_ns), |p, v| set_period(&mut p.period_ns, v)),
 ];
 
 impl Default for Parameters {
@@ -162,7 +164,7 @@ impl Parameters {
         let mut values = Self::default();
         for setting in settings {
             let Self { common, rates } = &mut values;
-            parameter::set_either(NAME, (&COMMON, common), (&RATES, rates), *setting)?;
+            parameter::set_either(NAME, (&COMMON[..BASIC], common), (&RATES, rates), *setting)?;
         }
         Ok(values)
     }
@@ -170,7 +172,7 @@ impl Parameters {
     /// All of them.
     #[must_use]
     pub fn list(&self) -> Vec<Setting> {
-        let mut list = parameter::list(&COMMON, &self.common);
+        let mut list = parameter::list(&COMMON[..BASIC], &self.common);
         list.extend(parameter::list(&RATES, &self.rates));
         list
     }
@@ -256,7 +258,7 @@ impl Limiter for Thunderbolt {
     }
 
     fn kinds(&self) -> &'static [Kind] {
-        &[Kind::QuotaPpm]
+        &[Kind::QuotaPpm, Kind::QuotaPeriodNs]
     }
 
     fn interval_ns(&self) -> u64 {
@@ -276,10 +278,13 @@ impl Limiter for Thunderbolt {
     }
 
     fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<(), Unsupported> {
-        self.caps = Caps::find(Selection::of(Kind::QuotaPpm), start.capabilities);
+        self.caps = Caps::find(Selection::quota(self.parameters.rates.period_ns), start.capabilities);
         if self.caps.is_empty() {
             let [what, remedy] = crate::cpu_bandwidth::CPU_BANDWIDTH.missing;
             return Err(Unsupported { policy: NAME, what, remedy });
+        }
+        if self.caps.lacks_period() {
+            return Err(no_period(NAME));
         }
         self.meter = self.parameters.common.domain.meter(NAME, start.capabilities)?;
         self.adopt(start.now_ns, start.goals);
@@ -419,7 +424,8 @@ mod tests {
             list.into_iter().find(|setting| setting.key == "rates").unwrap().value
         };
         assert_eq!(rates(&[]), "paper");
-        assert_eq!(rates(&[("rates", "artifact"), ("seed", "9")]), "artifact");
+        assert_eq!(rates(&[("seed", "9"), ("quota_period", "1s"), ("rates", "artifact")]), "artifact");
         assert_eq!(rates(&[("rates", "artifact"), ("floor", "1%")]), "own");
+        assert!(Parameters::read(&[("no_action", "1%")]).is_err(), "it has no zones");
     }
 }

@@ -48,15 +48,17 @@ impl Means {
     pub(crate) fn kinds(self) -> &'static [Kind] {
         match self {
             Self::Knobs(Kind::LimitUw) => &[Kind::LimitUw],
-            Self::Knobs(Kind::QuotaPpm) => &[Kind::QuotaPpm],
+            Self::Knobs(Kind::QuotaPpm) => &[Kind::QuotaPpm, Kind::QuotaPeriodNs],
             Self::Bandwidth { .. } => &[Kind::BytesPerS],
             Self::Knobs(_) | Self::Cores => &[],
         }
     }
 
-    pub(crate) fn find(self, start: &Start<'_>) -> Actuator {
+    /// What there is on a plant; a CPU quota with this period.
+    pub(crate) fn find(self, start: &Start<'_>, period_ns: Option<u64>) -> Actuator {
         let find = |selection| Actuator::Knobs(Caps::find(selection, start.capabilities));
         match self {
+            Self::Knobs(Kind::QuotaPpm) => find(Selection::quota(period_ns)),
             Self::Knobs(kind) => find(Selection::of(kind)),
             Self::Bandwidth { least, most } => {
                 find(Selection { hosts: false, least, most, ..Selection::of(Kind::BytesPerS) })
@@ -113,6 +115,11 @@ impl Actuator {
             Self::Knobs(caps) => caps.is_empty(),
             Self::Cores(cores) => cores.all == 0,
         }
+    }
+
+    /// As [`Caps::lacks_period`].
+    pub(crate) fn lacks_period(&self) -> bool {
+        matches!(self, Self::Knobs(caps) if caps.lacks_period())
     }
 
     pub(crate) fn level(&self) -> u64 {

@@ -1,6 +1,8 @@
 //! The knobs that are one cap: their values move together, in the same share of the range of each, or each by itself.
+//!
+//! **Period.** A period of the CPU quota that is asked for is set before the first quota, and is put back once no quota is left.
 
-use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Of, Refusal, Values};
+use pilotlight_plant::{Capabilities, Command, Kind, Knob, KnobId, Of, Refusal, Values};
 
 use super::control::Range;
 use crate::pause::Pause;
@@ -15,12 +17,19 @@ pub(crate) struct Selection {
     pub(crate) least: u64,
     /// Above this a knob limits nothing.
     pub(crate) most: u64,
+    /// The period of the CPU quota; `None` for that of the plant.
+    pub(crate) period_ns: Option<u64>,
 }
 
 impl Selection {
     /// All knobs of a kind, over their whole range.
     pub(crate) fn of(kind: Kind) -> Self {
-        Self { kind, hosts: true, least: 0, most: u64::MAX }
+        Self { kind, hosts: true, least: 0, most: u64::MAX, period_ns: None }
+    }
+
+    /// The CPU quota, with a period.
+    pub(crate) fn quota(period_ns: Option<u64>) -> Self {
+        Self { period_ns, ..Self::of(Kind::QuotaPpm) }
     }
 }
 
@@ -49,6 +58,8 @@ struct Cap {
 pub(crate) struct Caps {
     selection: Option<Selection>,
     caps: Vec<Cap>,
+    /// The knob of the period that is asked for.
+    period: Option<Cap>,
     /// When the last of the settings holds.
     holds_ns: u64,
     /// No knob is raised for now.
@@ -58,29 +69,23 @@ pub(crate) struct Caps {
 impl Caps {
     /// Those that a plant has, with nothing set.
     pub(crate) fn find(selection: Selection, capabilities: &Capabilities) -> Self {
-        let cap = |(id, knob): (KnobId, &pilotlight_plant::Knob)| {
-            let (least, most) = (knob.values.lowest()?, knob.values.highest()?);
-            let found = knob.found.min(most).max(least);
-            let lowest = selection.least.clamp(least, found);
-            if matches!(knob.of, Of::Host(_)) && !selection.hosts {
-                return None;
-            }
-            let effect_ns = knob.caller.ns().saturating_add(knob.effect.ns());
-            Some(Cap {
-                id,
-                values: knob.values.clone(),
-                lowest,
-                highest: found.min(selection.most).max(lowest),
-                found,
-                effect_ns,
-                value: found,
-                before: found,
-                pause: Pause::default(),
-                is_lost: false,
-            })
-        };
-        let caps = capabilities.knobs_of(selection.kind).filter_map(cap).collect();
-        Self { selection: Some(selection), caps, ..Self::default() }
+        let is_wanted = |(_, knob): &(KnobId, &Knob)| selection.hosts || !matches!(knob.of, Of::Host(_));
+        let caps = capabilities.knobs_of(selection.kind).filter(is_wanted);
+        let caps = caps.filter_map(|knob| Cap::of(knob, selection.least, selection.most)).collect();
+        let period = selection.period_ns.and_then(|period_ns| {
+            let (id, knob) = capabilities.knobs_of(Kind::QuotaPeriodNs).next()?;
+            Cap::of((id, knob), 0, u64::MAX).filter(|_| knob.values.nearest(period_ns) == Some(period_ns))
+        });
+        Self { selection: Some(selection), caps, period, ..Self::default() }
+    }
+
+    /// Whether the plant does not have the period that is asked for.
+    pub(crate) fn lacks_period(&self) -> bool {
+        self.period_ns().is_some() && self.period.is_none()
+    }
+
+    fn period_ns(&self) -> Option<u64> {
+        self.selection.and_then(|selection| selection.period_ns)
     }
 
     /// The plant has other knobs now: all get the share of their ranges that the old ones had. What is set of those that stay is
@@ -97,9 +102,11 @@ impl Caps {
     /// The plant has other knobs now; nothing is commanded.
     pub(crate) fn replace_knobs(&mut self, capabilities: &Capabilities) {
         let Some(selection) = self.selection else { return };
-        let old = std::mem::replace(&mut self.caps, Self::find(selection, capabilities).caps);
-        for cap in &mut self.caps {
-            if let Some(known) = old.iter().find(|known| known.id == cap.id) {
+        let found = Self::find(selection, capabilities);
+        let old = std::mem::replace(&mut self.caps, found.caps);
+        let old_period = std::mem::replace(&mut self.period, found.period);
+        for cap in self.caps.iter_mut().chain(&mut self.period) {
+            if let Some(known) = old.iter().chain(&old_period).find(|known| known.id == cap.id) {
                 (cap.value, cap.before) = (known.value, known.before);
             }
         }
@@ -156,19 +163,37 @@ impl Caps {
 
     fn set_all(&mut self, now_ns: u64, wanted: impl Fn(&Cap) -> u64, out: &mut Vec<Command>) -> bool {
         let (before, mut effect_ns) = (out.len(), 0);
+        let period_ns = self.period_ns().unwrap_or(0);
         for cap in self.caps.iter_mut().filter(|cap| !cap.is_lost && cap.pause.is_over(now_ns)) {
             let value = cap.at_most(wanted(cap));
             if value == cap.value || (self.holds_down && value > cap.value) {
                 continue;
             }
             cap.before = std::mem::replace(&mut cap.value, value);
-            effect_ns += cap.effect_ns; // one after the other
+            effect_ns += cap.effect_ns.max(period_ns); // one after the other
             out.push(Command::Set { knob: cap.id, value });
         }
+        self.set_period(now_ns, before, out);
         if out.len() > before {
             self.holds_ns = now_ns.saturating_add(effect_ns);
         }
         out.len() > before
+    }
+
+    /// Sets the period before the commands from `begin` on, where one of the caps is set; else puts it back.
+    fn set_period(&mut self, now_ns: u64, begin: usize, out: &mut Vec<Command>) {
+        let is_capped = self.caps.iter().any(|cap| !cap.is_lost && cap.value != cap.found);
+        let period_ns = self.period_ns();
+        let Some(period) = self.period.as_mut().filter(|period| !period.is_lost && period.pause.is_over(now_ns)) else {
+            return;
+        };
+        let value = period_ns.filter(|_| is_capped).unwrap_or(period.found);
+        if value == period.value {
+            return;
+        }
+        period.before = std::mem::replace(&mut period.value, value);
+        let at = if is_capped { begin } else { out.len() };
+        out.insert(at, Command::Set { knob: period.id, value });
     }
 
     /// Whether knobs may be raised from now on; what is not raised is missing when all are set again.
@@ -188,12 +213,14 @@ impl Caps {
 
     /// When one that is not as it was found can be set next; `None` if all are.
     pub(crate) fn lifts_ns(&self) -> Option<u64> {
-        self.usable().filter(|cap| cap.value != cap.found).map(|cap| cap.pause.until_ns()).min()
+        let period = self.period.iter().filter(|period| !period.is_lost);
+        self.usable().chain(period).filter(|cap| cap.value != cap.found).map(|cap| cap.pause.until_ns()).min()
     }
 
     /// The plant could not set a knob; whether it is one of these. It keeps its value, and is left alone for a while.
     pub(crate) fn on_refused(&mut self, now_ns: u64, (knob, value): (KnobId, u64), refusal: Refusal) -> bool {
-        let Some(cap) = self.caps.iter_mut().find(|cap| cap.id == knob) else { return false };
+        let mut own = self.caps.iter_mut().chain(&mut self.period);
+        let Some(cap) = own.find(|cap| cap.id == knob) else { return false };
         if cap.value == value {
             cap.value = cap.before;
         }
@@ -204,6 +231,25 @@ impl Caps {
 }
 
 impl Cap {
+    /// A knob as it is found, of which values from the first to the second limit something; `None` if it takes none.
+    fn of((id, knob): (KnobId, &Knob), first: u64, second: u64) -> Option<Self> {
+        let (least, most) = (knob.values.lowest()?, knob.values.highest()?);
+        let found = knob.found.min(most).max(least);
+        let lowest = first.clamp(least, found);
+        Some(Self {
+            id,
+            values: knob.values.clone(),
+            lowest,
+            highest: found.min(second).max(lowest),
+            found,
+            effect_ns: knob.caller.ns().saturating_add(knob.effect.ns()),
+            value: found,
+            before: found,
+            pause: Pause::default(),
+            is_lost: false,
+        })
+    }
+
     /// The highest value that it takes and that is not above `value`.
     fn at_most(&self, value: u64) -> u64 {
         if value >= self.highest {
@@ -218,7 +264,7 @@ impl Cap {
 
 #[cfg(test)]
 mod tests {
-    use pilotlight_plant::{Cost, Knob};
+    use pilotlight_plant::Cost;
 
     use super::*;
 
@@ -298,6 +344,49 @@ mod tests {
         caps.set(0, 150, &mut out);
         caps.replace(1, &both, &mut out);
         assert_eq!(out, [set(0, 150), set(1, 150)]);
+    }
+
+    /// A quota of four cores in periods of 100 ms or 1 s.
+    fn quota(period_ms: u64) -> Caps {
+        let knob = |kind, values, found| Knob {
+            of: Of::Server,
+            kind,
+            values,
+            found,
+            caller: Cost::Measured(0),
+            effect: Cost::Measured(100_000_000),
+        };
+        let range = Values::Range { min: 10_000, max: 4_000_000, step: 1_000 };
+        let periods = Values::List(vec![100_000_000, 1_000_000_000]);
+        let knobs = vec![knob(Kind::QuotaPpm, range, 4_000_000), knob(Kind::QuotaPeriodNs, periods, 100_000_000)];
+        let capabilities = Capabilities { knobs, ..Capabilities::default() };
+        Caps::find(Selection::quota(Some(period_ms * 1_000_000)), &capabilities)
+    }
+
+    #[test]
+    fn a_period_holds_before_the_first_quota_until_none_is_left() {
+        let (mut caps, mut out) = (quota(1_000), Vec::new());
+        caps.lift(0, &mut out);
+        assert!(out.is_empty(), "nothing is set without a quota");
+        caps.set(0, 2_000_000, &mut out);
+        caps.set(1, 1_000_000, &mut out);
+        let period_ns = 1_000_000_000;
+        assert_eq!(out, [set(1, period_ns), set(0, 2_000_000), set(0, 1_000_000)]);
+        assert_eq!(caps.holds_ns(), 1 + period_ns, "what is left of the period before is used up first");
+        out.clear();
+        assert!(caps.on_refused(2, (KnobId(0), 1_000_000), Refusal::Failed));
+        caps.lift(3, &mut out);
+        assert!(out.is_empty(), "the quota is left alone for a while, and its period with it");
+        caps.lift(20_000_000_000, &mut out);
+        assert_eq!((&out[..], caps.lifts_ns()), (&[set(0, 4_000_000), set(1, 100_000_000)][..], None));
+    }
+
+    #[test]
+    fn a_period_that_the_plant_does_not_take_is_missing() {
+        assert!(quota(500).lacks_period() && !quota(100).lacks_period());
+        let missing = Caps::find(Selection::quota(Some(100_000_000)), &capabilities());
+        assert!(missing.lacks_period());
+        assert!(!caps().lacks_period(), "none is asked for");
     }
 
     #[test]

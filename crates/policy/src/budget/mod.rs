@@ -82,6 +82,13 @@ impl Domain {
     }
 }
 
+/// A plant does not have the period of the CPU quota that is asked for.
+pub(crate) fn no_period(policy: &'static str) -> Unsupported {
+    let [what, remedy] =
+        ["this period of the CPU quota", "set quota_period to found, or to one that the plant has (100ms or 1s)"];
+    Unsupported { policy, what, remedy }
+}
+
 /// What holds the budget.
 #[derive(Debug)]
 pub(crate) struct SingleKnob {
@@ -205,10 +212,13 @@ impl Limiter for SingleKnob {
 
     fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<(), Unsupported> {
         let policy = self.mechanism.name;
-        let caps = self.mechanism.means.find(start);
+        let caps = self.mechanism.means.find(start, self.parameters.own.period_ns);
         if caps.is_empty() {
             let [what, remedy] = self.mechanism.missing;
             return Err(Unsupported { policy, what, remedy });
+        }
+        if caps.lacks_period() {
+            return Err(no_period(policy));
         }
         (self.caps, self.meter) = (caps, self.parameters.common.domain.meter(policy, start.capabilities)?);
         self.adopt(start.now_ns, start.goals);

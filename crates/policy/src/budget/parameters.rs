@@ -1,6 +1,9 @@
 //! What can be set on a policy with a budget.
 
 use super::control::{Range, Thresholds};
+use pilotlight_plant::Kind;
+
+use super::actuator::Means;
 use super::{Domain, Mechanism};
 use crate::parameter::{self, Parameter, ParameterError, Setting, TIME, put, text, time};
 
@@ -37,12 +40,18 @@ pub struct Parameters {
 pub struct Span {
     /// Share of the budget that the whole range is assumed to move, until a cut has shown it, in millionths.
     pub ppm: u32,
+    /// Period of the CPU quota, where that is the mechanism, in nanoseconds; `None` as it was found.
+    pub period_ns: Option<u64>,
 }
+
+/// As many of [`COMMON`] every policy with a budget has.
+pub(crate) const BASIC: usize = 4;
 
 const SHARE: &str = "a share of the budget from 0% to 100%";
 /// The policies that `inner` can be.
 const INNERS: [&str; 6] = ["static", "interrupt", "governor", "dynamic", "hybrid-poll", "sandman"];
 
+/// The first [`BASIC`] are of every policy with a budget, the others of those that follow PASS's zones.
 pub(crate) const COMMON: [Parameter<Common>; 7] = [
     Parameter {
         key: "interval",
@@ -59,6 +68,21 @@ pub(crate) const COMMON: [Parameter<Common>; 7] = [
         set: |p, v| put(&mut p.domain, Domain::read(v)),
     },
     Parameter {
+        key: "blind_after",
+        meaning: "age of the last good reading from which on the safe side is taken (10s, as long as PASS 5 tolerates an \
+                  excess)",
+        allowed: TIME,
+        get: |p| text::in_units(p.blind_after_ns),
+        set: |p, v| time(&mut p.blind_after_ns, v),
+    },
+    Parameter {
+        key: "inner",
+        meaning: "the policy that decides all that the budget leaves open; inner_KEY sets its parameter KEY",
+        allowed: "static, interrupt, governor, dynamic, hybrid-poll or sandman",
+        get: |p| p.inner.to_owned(),
+        set: |p, v| put(&mut p.inner, INNERS.into_iter().find(|known| *known == v)),
+    },
+    Parameter {
         key: "high_threshold",
         meaning: "excess over the budget from which power is cut by all of it, else by half (PASS 3.3: 2%)",
         allowed: SHARE,
@@ -73,37 +97,53 @@ pub(crate) const COMMON: [Parameter<Common>; 7] = [
         set: |p, v| put(&mut p.no_action_ppm, text::percent(v)),
     },
     Parameter {
-        key: "blind_after",
-        meaning: "age of the last good reading from which on the safe side is taken (10s, as long as PASS 5 tolerates an \
-                  excess)",
-        allowed: TIME,
-        get: |p| text::in_units(p.blind_after_ns),
-        set: |p, v| time(&mut p.blind_after_ns, v),
-    },
-    Parameter {
         key: "retry",
         meaning: "time until a level is tried again that led over the budget (300s; chosen)",
         allowed: TIME,
         get: |p| text::in_units(p.retry_ns),
         set: |p, v| time(&mut p.retry_ns, v),
     },
-    Parameter {
-        key: "inner",
-        meaning: "the policy that decides all that the budget leaves open; inner_KEY sets its parameter KEY",
-        allowed: "static, interrupt, governor, dynamic, hybrid-poll or sandman",
-        get: |p| p.inner.to_owned(),
-        set: |p, v| put(&mut p.inner, INNERS.into_iter().find(|known| *known == v)),
-    },
 ];
 
-const SPAN: [Parameter<Span>; 1] = [Parameter {
+const SPAN: Parameter<Span> = Parameter {
     key: "span",
     meaning: "share of the budget that the mechanism's whole range is assumed to move, until a cut has shown it (chosen: \
               rapl-only 100%, cpu-bandwidth 50%, the others 25%)",
     allowed: "a share of the budget from 1% to 100%",
     get: |p| text::in_percent(p.ppm),
     set: |p, v| put(&mut p.ppm, text::percent(v).filter(|&ppm| ppm >= 10_000)),
-}];
+};
+const OF_QUOTA: [Parameter<Span>; 2] =
+    [SPAN, quota_period(|p| period(p.period_ns), |p, v| set_period(&mut p.period_ns, v))];
+const OF_OTHERS: [Parameter<Span>; 1] = [SPAN];
+
+/// The parameter of a policy that sets the CPU quota: its period.
+pub(crate) const fn quota_period<P>(get: fn(&P) -> String, set: fn(&mut P, &str) -> Option<()>) -> Parameter<P> {
+    let meaning = "period of the CPU quota: the longer, the fewer and the longer the stalls (Linux: 100ms; PASS's published controller: 1s)";
+    Parameter {
+        key: "quota_period",
+        meaning,
+        allowed: "found (as it was found), or a time such as 100ms or 1s",
+        get,
+        set,
+    }
+}
+
+/// A period of the CPU quota in words.
+pub(crate) fn period(period_ns: Option<u64>) -> String {
+    period_ns.map_or("found".to_owned(), text::in_units)
+}
+
+/// Reads a period of the CPU quota.
+pub(crate) fn set_period(place: &mut Option<u64>, value: &str) -> Option<()> {
+    let mut period_ns = 0;
+    *place = if value == "found" { None } else { time(&mut period_ns, value).map(|()| Some(period_ns))? };
+    Some(())
+}
+
+fn own_table(mechanism: &Mechanism) -> &'static [Parameter<Span>] {
+    if mechanism.means == Means::Knobs(Kind::QuotaPpm) { &OF_QUOTA } else { &OF_OTHERS }
+}
 
 impl Default for Common {
     /// PASS's interval and thresholds.
@@ -139,7 +179,7 @@ impl Parameters {
     /// PASS's interval and thresholds.
     #[must_use]
     pub fn new(mechanism: &Mechanism) -> Self {
-        Self { common: Common::default(), own: Span { ppm: mechanism.span_ppm } }
+        Self { common: Common::default(), own: Span { ppm: mechanism.span_ppm, period_ns: None } }
     }
 
     /// With these set, in this order.
@@ -150,16 +190,16 @@ impl Parameters {
         let mut values = Self::new(mechanism);
         for setting in settings {
             let Self { common, own } = &mut values;
-            parameter::set_either(mechanism.name, (&COMMON, common), (&SPAN, own), *setting)?;
+            parameter::set_either(mechanism.name, (&COMMON, common), (own_table(mechanism), own), *setting)?;
         }
         Ok(values)
     }
 
     /// All of them.
     #[must_use]
-    pub fn list(&self) -> Vec<Setting> {
+    pub fn list(&self, mechanism: &Mechanism) -> Vec<Setting> {
         let mut list = parameter::list(&COMMON, &self.common);
-        list.extend(parameter::list(&SPAN, &self.own));
+        list.extend(parameter::list(own_table(mechanism), &self.own));
         list
     }
 

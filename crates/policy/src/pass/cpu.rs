@@ -40,13 +40,15 @@ impl Cpu {
         }
     }
 
-    pub(super) fn start(&mut self, start: &Start<'_>) {
+    /// What there is on a plant; a CPU quota with this period. Whether the plant has that.
+    pub(super) fn start(&mut self, start: &Start<'_>, period_ns: Option<u64>) -> bool {
         self.limits = Caps::find(Selection::of(Kind::LimitUw), start.capabilities);
-        self.quota = Caps::find(Selection::of(Kind::QuotaPpm), start.capabilities);
+        self.quota = Caps::find(Selection::quota(period_ns), start.capabilities);
         self.cores = Cores::find(start);
         self.polling_cores = start.topology.len() as u64;
         self.restrict();
         self.level_uw = self.highest_uw();
+        !self.quota.lacks_period()
     }
 
     fn restrict(&mut self) {
@@ -170,14 +172,15 @@ mod tests {
         let sleep = SleepCost { depth: Depth::SoftwareWait, waker: Cost::Measured(0), wake: Cost::Measured(0) };
         let moves = Some(Cost::Measured(0));
         let capabilities = Capabilities { knobs: vec![quota], moves, sleeps: vec![sleep], ..Capabilities::default() };
-        cpu.start(&Start {
+        let start = Start {
             now_ns: 0,
             topology: &Topology::flat(4).unwrap(),
             capabilities: &capabilities,
             cores: &[CoreSample::new(CoreState::Awake); 4],
             homes: &[CoreId(0)],
             goals: &Goals::default(),
-        });
+        };
+        assert!(cpu.start(&start, None));
         cpu
     }
 

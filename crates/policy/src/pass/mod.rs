@@ -36,7 +36,7 @@ use self::ssd_model::Rate;
 use self::trial::{Aim, Trial};
 use crate::budget::control::{Control, Thresholds};
 use crate::budget::meter::{Estimate, Meter};
-use crate::budget::{Domain, SETTLES_NS};
+use crate::budget::{Domain, SETTLES_NS, no_period};
 use crate::limit::Limiter;
 
 /// The controller.
@@ -352,7 +352,7 @@ impl Limiter for Pass {
     }
 
     fn kinds(&self) -> &'static [Kind] {
-        &[Kind::LimitUw, Kind::QuotaPpm, Kind::BytesPerS]
+        &[Kind::LimitUw, Kind::QuotaPpm, Kind::QuotaPeriodNs, Kind::BytesPerS]
     }
 
     fn interval_ns(&self) -> u64 {
@@ -395,7 +395,9 @@ impl Limiter for Pass {
 
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<(), Unsupported> {
         self.capabilities = start.capabilities.clone();
-        self.cpu.start(start);
+        if !self.cpu.start(start, self.parameters.own.period_ns) {
+            return Err(no_period(NAME));
+        }
         self.bandwidth.start(start.capabilities, start.goals);
         if self.cpu.is_empty() && self.bandwidth.is_empty() {
             return Err(Unsupported {

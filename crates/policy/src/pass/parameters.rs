@@ -2,7 +2,7 @@
 
 use super::profile::Profile;
 use crate::budget::Common;
-use crate::budget::parameters::COMMON;
+use crate::budget::parameters::{COMMON, period, quota_period, set_period};
 use crate::parameter::{self, Parameter, ParameterError, Setting, TIME, put, text, time};
 
 /// Its name.
@@ -26,6 +26,8 @@ pub struct Own {
     pub begin: Begin,
     /// What is known of the machine.
     pub profile: Profile,
+    /// Period of the CPU quota in nanoseconds; `None` as it was found.
+    pub period_ns: Option<u64>,
 }
 
 /// Where `pass` begins, before any reading.
@@ -39,7 +41,7 @@ pub enum Begin {
 
 const DEFAULT_PROFILE: &str = "pass-xeon-gold-6430";
 
-const OWN: [Parameter<Own>; 3] = [
+const OWN: [Parameter<Own>; 4] = [
     Parameter {
         key: "sample",
         meaning: "time between the five samples of bandwidth by which the bottleneck is found (100ms; the artifact: 500ms)",
@@ -64,12 +66,13 @@ const OWN: [Parameter<Own>; 3] = [
         get: |p| p.profile.name.clone(),
         set: |p, v| put(&mut p.profile, Profile::named(v).or_else(|| Profile::parse(v).ok())),
     },
+    quota_period(|p| period(p.period_ns), |p, v| set_period(&mut p.period_ns, v)),
 ];
 
 impl Default for Own {
     fn default() -> Self {
         let profile = Profile::named(DEFAULT_PROFILE).expect("a test reads it");
-        Self { sample_ns: 100_000_000, begin: Begin::Within, profile }
+        Self { sample_ns: 100_000_000, begin: Begin::Within, profile, period_ns: None }
     }
 }
 
