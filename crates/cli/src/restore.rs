@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 use pilotlight_actuators::Roots;
-use pilotlight_actuators::changes::{Back, Error, Options, find, folder, removes, restore};
+use pilotlight_actuators::changes::{Back, Error, Options, find, folder, folder_below, removes, restore};
 use serde::Serialize;
 
 use crate::console;
@@ -61,6 +61,10 @@ pub struct RestoreArgs {
     /// Print what was done as JSON
     #[arg(long)]
     json: bool,
+
+    /// For tests: the folder below which /sys, /proc, /dev and journals are
+    #[arg(long, hide = true, value_name = "FOLDER")]
+    roots: Option<PathBuf>,
 }
 
 /// What came of one journal.
@@ -84,24 +88,27 @@ struct Report {
 /// The folder of journals cannot be read, or standard output cannot be written.
 pub fn run(args: &RestoreArgs, program: &str) -> anyhow::Result<Exit> {
     let options = Options { force: args.force, dry_run: args.dry_run };
+    let roots = args.roots.as_ref().map_or_else(Roots::default, Roots::below);
+    let folder = args.roots.as_ref().map_or_else(folder, folder_below);
     let journals = match &args.journal {
         Some(journal) => vec![journal.clone()],
-        None => find(&folder()).context("cannot look for journals")?,
+        None => find(&folder).context("cannot look for journals")?,
     };
-    let reports: Vec<Report> = journals.iter().map(|journal| one(journal, options, program)).collect();
+    let reports: Vec<Report> = journals.iter().map(|journal| one(journal, &roots, options, program)).collect();
     if args.json {
         console::line(serde_json::to_string(&reports)?)?;
     } else {
-        let unseen = of_root(&folder(), Path::new(ROOTS_FOLDER), program).filter(|_| args.journal.is_none());
-        console::print(text(&reports) + &unseen.map_or(String::new(), |note| note + "\n"))?;
+        let unseen = of_root(&folder, Path::new(ROOTS_FOLDER), program);
+        let unseen = unseen.filter(|_| args.journal.is_none() && args.roots.is_none());
+        console::print(text(&reports, &folder) + &unseen.map_or(String::new(), |note| note + "\n"))?;
     }
     let named = args.journal.is_some();
     let undone = |report: &Report| report.error.is_some() && (named || !report.running);
     Ok(if reports.iter().any(undone) { Exit::Failed } else { Exit::Clean })
 }
 
-fn one(journal: &Path, options: Options, program: &str) -> Report {
-    let (running, changes, error) = match restore(journal, &Roots::default(), options) {
+fn one(journal: &Path, roots: &Roots, options: Options, program: &str) -> Report {
+    let (running, changes, error) = match restore(journal, roots, options) {
         Ok(changes) => (false, changes, None),
         Err(error @ Error::Lives { .. }) => (true, Vec::new(), Some(error.to_string())),
         Err(Error::NotBack(changes)) => (false, changes, Some(remains(journal, program))),
@@ -127,9 +134,9 @@ fn remains(journal: &Path, program: &str) -> String {
     )
 }
 
-fn text(reports: &[Report]) -> String {
+fn text(reports: &[Report], folder: &Path) -> String {
     if reports.is_empty() {
-        return format!("nothing to put back: no journal in {}\n", folder().display());
+        return format!("nothing to put back: no journal in {}\n", folder.display());
     }
     let mut text = String::new();
     for report in reports {
@@ -159,10 +166,10 @@ mod tests {
 
     #[test]
     fn what_is_no_journal_is_told() {
-        let report = one(Path::new("/no/such.jsonl"), Options::default(), "p");
+        let report = one(Path::new("/no/such.jsonl"), &Roots::default(), Options::default(), "p");
         assert!(!report.running && report.changes.is_empty());
         assert!(report.error.as_deref().is_some_and(|error| error.contains("/no/such.jsonl")), "{report:?}");
-        assert!(text(&[]).starts_with("nothing to put back"));
+        assert!(text(&[], Path::new("/run")).starts_with("nothing to put back"));
     }
 
     #[test]

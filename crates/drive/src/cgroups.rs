@@ -20,9 +20,15 @@ impl Cgroups {
         let unified = cgroup.lines().find_map(|line| line.strip_prefix("0::"));
         Self {
             unified: find(|mount| mount.kind == "cgroup2", unified).unwrap_or_default(),
-            cpu_v1: find(|mount| mount.has_cpu(), group_v1(cgroup)).unwrap_or_default(),
+            cpu_v1: find(|mount| mount.has("cpu"), group_v1(cgroup)).unwrap_or_default(),
         }
     }
+}
+
+/// Where the hierarchy of version 1 with the controller `cpuset` is mounted.
+#[must_use]
+pub fn cpusets_v1(mountinfo: &str) -> Option<&str> {
+    mountinfo.lines().filter_map(Mount::parse).find(|mount| mount.has("cpuset")).map(|mount| mount.point)
 }
 
 /// A line of /proc/self/mountinfo (proc_pid_mountinfo(5)).
@@ -41,8 +47,9 @@ impl<'a> Mount<'a> {
         Some(Self { root: mount.next()?, point: mount.next()?, kind: system.next()?, options: system.nth(1)? })
     }
 
-    fn has_cpu(&self) -> bool {
-        self.kind == "cgroup" && self.options.split(',').any(|option| option == "cpu")
+    /// Whether it is a hierarchy of version 1 with this controller.
+    fn has(&self, controller: &str) -> bool {
+        self.kind == "cgroup" && self.options.split(',').any(|option| option == controller)
     }
 
     /// The group's directory and those above it. A group outside the mount (a container's view) is taken for its root.

@@ -13,7 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-pub use cgroups::Cgroups;
+pub use cgroups::{Cgroups, cpusets_v1};
 pub use roots::Roots;
 use sys::AdminCommand;
 

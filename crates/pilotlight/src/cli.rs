@@ -167,6 +167,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "TIME", help_heading = "Resources")]
     pub(crate) drain_timeout: Option<String>,
 
+    /// Let a policy take the cores that it does not use out of the system (CPU hotplug)
+    #[arg(long, help_heading = "Resources")]
+    pub(crate) hotplug: bool,
+
+    /// For tests: the folder below which /sys, /proc, /dev and the record of what is changed are
+    #[arg(long, hide = true, value_name = "FOLDER", help_heading = "Resources")]
+    pub(crate) roots: Option<PathBuf>,
+
     /// For tests of hosts and tools: show hosts NVMe power states that they can set; they save nothing
     #[arg(long, hide = true, help_heading = "Resources")]
     pub(crate) power_states: bool,

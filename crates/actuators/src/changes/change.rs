@@ -10,7 +10,7 @@ use super::error::Error;
 use super::kernel::Kernel;
 use super::place::{Accept, Place};
 use super::quota::{self, CpuGroup, Quota};
-use super::{cgroup, feature, file};
+use super::{cgroup, feature, file, hotplug};
 
 /// RAPL rounds a limit to its own unit, an eighth of a watt on the machines known.
 const POWER_STEP_UW: u64 = 125_000;
@@ -86,6 +86,11 @@ pub enum Change {
         /// Length of the period, in microseconds: 1 ms to 1 s.
         period_us: u64,
     },
+    /// CPUs that leave the system.
+    Offline {
+        /// Their numbers.
+        cpus: Vec<u32>,
+    },
     /// Any file of one line below `/sys`, `/proc/sys` or `/proc/irq`.
     File {
         /// The file.
@@ -118,6 +123,8 @@ pub(super) enum Step {
     Limit(PathBuf, String),
     /// These threads go into a cgroup of ours, by its list of threads.
     Threads(PathBuf, Vec<u32>),
+    /// Goes on record, and is not set: the kernel changes it with what is set next.
+    Keep(Place),
     /// Nothing is set; it must be so by now.
     Confirm(Place, String),
 }
@@ -141,6 +148,7 @@ impl Change {
             Self::Quota { group, name, threads, quota_us, period_us } => {
                 group.steps(kernel, name, threads, Quota { us: *quota_us, period_us: *period_us })?
             }
+            Self::Offline { cpus } => hotplug::steps(kernel, roots, cpus)?,
             Self::File { path, value } => vec![exact(path.clone(), value)],
             Self::PowerState { drive, state } => {
                 vec![Step::Set(Place::PowerState { drive: roots.dev.join(drive) }, state.to_string())]
@@ -151,14 +159,15 @@ impl Change {
 }
 
 impl Step {
-    /// Carries out a step that needs no record: `set` does those that need one.
+    /// Carries out a step that needs no record: `set` does those that need one, with what the place is to have, if it is set.
     pub(super) fn carry_out(
         self,
         changes: &mut Changes,
-        set: impl FnOnce(&mut Changes, Place, &str) -> Result<(), Error>,
+        set: impl FnOnce(&mut Changes, Place, Option<&str>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         match self {
-            Self::Set(place, wanted) => set(changes, place, &wanted),
+            Self::Set(place, wanted) => set(changes, place, Some(&wanted)),
+            Self::Keep(place) => set(changes, place, None),
             Self::Limit(path, wanted) => limit(changes.kernel(), &path, &wanted),
             Self::Threads(path, threads) => quota::enter(changes.kernel(), &path, &threads),
             Self::Confirm(place, wanted) => confirm(changes.kernel(), &place, &wanted),

@@ -47,6 +47,16 @@ pub enum Error {
         /// What is wrong.
         why: serde_json::Error,
     },
+    /// CPUs that cannot be taken offline because of a cgroup that would have none left.
+    #[error(
+        "CPUs {cpus:?} stay online: {path} has no others, and its threads would leave it for good; give it one more"
+    )]
+    Cpuset {
+        /// Its list of CPUs.
+        path: PathBuf,
+        /// Those that were to be taken offline.
+        cpus: Vec<u32>,
+    },
     /// The process that made the changes still runs.
     #[error("journal {path} belongs to {}, which still runs and puts its changes back itself: stop it first", process(*pid))]
     Lives {

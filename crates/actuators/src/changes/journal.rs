@@ -270,11 +270,23 @@ pub fn folder() -> PathBuf {
     base.join("changes")
 }
 
+/// The folder of journals of a machine whose kernel's files are below `root`.
+#[must_use]
+pub fn folder_below(root: impl AsRef<Path>) -> PathBuf {
+    root.as_ref().join("run/pilotlight/changes")
+}
+
 /// A name in [`folder`] that no other process has.
 #[must_use]
 pub fn fresh() -> PathBuf {
+    fresh_in(&folder())
+}
+
+/// A name in a folder that no other process has.
+#[must_use]
+pub fn fresh_in(folder: &Path) -> PathBuf {
     let process = Process::own(Path::new("/proc"));
-    folder().join(format!("{}-{}.{EXTENSION}", process.pid, process.start_ticks.unwrap_or(0)))
+    folder.join(format!("{}-{}.{EXTENSION}", process.pid, process.start_ticks.unwrap_or(0)))
 }
 
 /// The journals in a folder, in the order of their names; none if there is no such folder.

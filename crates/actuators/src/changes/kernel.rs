@@ -1,11 +1,13 @@
 //! The few things that are asked of the kernel: files and folders of `/sys` and `/proc`, and drives. A trait, so that tests
 //! can stand in for a kernel that rounds, refuses or ignores.
 
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
 use pilotlight_drive::{Controller, Drive};
+use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
 /// What is asked of a kernel.
 pub trait Kernel: Send {
@@ -35,6 +37,12 @@ pub trait Kernel: Send {
     /// # Errors
     /// The kernel refuses: something is still in use in it.
     fn remove_folder(&mut self, path: &Path) -> io::Result<()>;
+
+    /// Lets a thread run on these CPUs and no others.
+    ///
+    /// # Errors
+    /// The kernel refuses: none of them is online, or in the thread's cpuset.
+    fn set_affinity(&mut self, thread: u32, cpus: &BTreeSet<u32>) -> io::Result<()>;
 
     /// The drive with this character device.
     ///
@@ -67,6 +75,13 @@ impl Kernel for Linux {
 
     fn remove_folder(&mut self, path: &Path) -> io::Result<()> {
         fs::remove_dir(path)
+    }
+
+    fn set_affinity(&mut self, thread: u32, cpus: &BTreeSet<u32>) -> io::Result<()> {
+        let mut set = CpuSet::new();
+        cpus.iter().map(|&cpu| cpu as usize).filter(|&cpu| cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu));
+        let thread = i32::try_from(thread).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(sched_setaffinity(Some(thread), &set)?)
     }
 
     fn drive(&mut self, path: &Path) -> io::Result<Box<dyn Drive>> {

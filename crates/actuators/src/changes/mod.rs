@@ -23,6 +23,7 @@ mod change;
 mod error;
 mod feature;
 mod file;
+mod hotplug;
 mod journal;
 mod kernel;
 mod place;
@@ -37,7 +38,7 @@ use pilotlight_drive::Roots;
 
 pub use change::Change;
 pub use error::Error;
-pub use journal::{find, folder, fresh};
+pub use journal::{find, folder, folder_below, fresh, fresh_in};
 pub use kernel::{Kernel, Linux};
 pub use place::{Accept, Place};
 pub use process::Process;
@@ -47,6 +48,7 @@ pub use restore::{Back, Options, Outcome, removes, restore, restore_with};
 pub(crate) use cgroup::cpus;
 pub(crate) use change::{LONG_TERM, SHORT_TERM};
 pub(crate) use feature::states;
+pub(crate) use hotplug::switch;
 pub(crate) use quota::{PERIODS_US, SHORTEST_US};
 
 use journal::{Entry, Journal};
@@ -143,16 +145,19 @@ impl Changes {
         steps.into_iter().try_for_each(|step| step.carry_out(self, Self::set))
     }
 
-    fn set(&mut self, place: Place, wanted: &str) -> Result<(), Error> {
-        if self.announce(place, wanted, Place::obeys)?.is_some() { self.carry_out() } else { Ok(()) }
+    fn set(&mut self, place: Place, wanted: Option<&str>) -> Result<(), Error> {
+        match (self.announce(place, wanted, Place::obeys)?, wanted) {
+            (Some(_), Some(_)) => self.carry_out(),
+            _ => Ok(()),
+        }
     }
 
     /// Puts on record what a place is, as the last entry, whose number it gives; nothing if it is there already, as `is_there` says of
-    /// what is found and what is wanted.
+    /// what is found and what is wanted. What will change without being set has nothing that is wanted.
     fn announce(
         &mut self,
         place: Place,
-        wanted: &str,
+        wanted: Option<&str>,
         is_there: fn(&Place, &str, &str) -> bool,
     ) -> Result<Option<u32>, Error> {
         if !place.is_within(&self.roots) {
@@ -162,12 +167,15 @@ impl Changes {
         let _turn = journal::turn(&self.path)?;
         self.check_free(&place)?;
         let before = self.before(&place).map_err(|source| unreadable(&place, source))?;
-        let check = place.check(self.kernel.as_mut(), wanted);
-        check.map_err(|source| refused(&place, &before, wanted, source))?;
-        if is_there(&place, &before, wanted) && !place.drifts() {
-            return Ok(None);
+        if let Some(wanted) = wanted {
+            let check = place.check(self.kernel.as_mut(), wanted);
+            check.map_err(|source| refused(&place, &before, wanted, source))?;
+            if is_there(&place, &before, wanted) && !place.drifts() {
+                return Ok(None);
+            }
         }
-        let entry = Entry { id: self.next, place, before, wanted: wanted.into(), done: None };
+        let wanted = wanted.unwrap_or(&before).to_owned();
+        let entry = Entry { id: self.next, place, before, wanted, done: None };
         self.journal()?.change(&entry)?;
         self.next += 1;
         self.entries.push(entry);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::change::{LONG_TERM, SHORT_TERM};
 use super::kernel::Kernel;
-use super::{cgroup, feature, file};
+use super::{cgroup, feature, file, hotplug};
 
 /// Something that has a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +34,13 @@ pub enum Place {
     Cgroup {
         /// Its folder.
         path: PathBuf,
+    },
+    /// The CPUs on which a thread may run, as a list.
+    Affinity {
+        /// Its file `status` in `/proc`.
+        status: PathBuf,
+        /// When it was started, in clock ticks since the machine was: numbers of threads come again.
+        start_ticks: u64,
     },
     /// The power state of a drive (NVMe feature 02h), as `1`, or `1/2` with the workload hint 2.
     PowerState {
@@ -67,6 +74,7 @@ impl Place {
             Self::File { path, .. } => file::read(kernel, path),
             Self::Controllers { path } => cgroup::read_controllers(kernel, path),
             Self::Cgroup { path } => Ok(cgroup::read(kernel, path)),
+            Self::Affinity { status, .. } => hotplug::read_affinity(kernel, status),
             Self::PowerState { drive } => feature::read_state(kernel.drive(drive)?.as_mut()),
             Self::Transitions { drive } => feature::read_transitions(kernel.drive(drive)?.as_mut()),
         }
@@ -94,6 +102,7 @@ impl Place {
             Self::File { path, .. } => file::write(kernel, path, value),
             Self::Controllers { path } => cgroup::write_controllers(kernel, path, value),
             Self::Cgroup { path } => cgroup::write(kernel, path, value),
+            Self::Affinity { status, .. } => hotplug::write_affinity(kernel, status, value),
             Self::PowerState { drive } => feature::set_state(kernel.drive(drive)?.as_mut(), value),
             Self::Transitions { drive } => feature::set_transitions(kernel.drive(drive)?.as_mut(), value),
         }
@@ -103,6 +112,7 @@ impl Place {
     pub(super) fn same(&self, one: &str, other: &str) -> bool {
         match self {
             Self::File { .. } => file::value(one) == file::value(other),
+            Self::Affinity { .. } => cgroup::cpus(one) == cgroup::cpus(other),
             _ => one == other,
         }
     }
@@ -112,7 +122,7 @@ impl Place {
         match self {
             Self::File { accept, .. } => accept.takes(file::value(now), file::value(wanted)),
             Self::Transitions { .. } => feature::transitions_obey(now, wanted),
-            _ => now == wanted,
+            _ => self.same(now, wanted),
         }
     }
 
@@ -125,6 +135,7 @@ impl Place {
     pub(super) fn is_gone(&self, kernel: &mut dyn Kernel) -> bool {
         match self {
             Self::Cgroup { .. } => false,
+            Self::Affinity { status, start_ticks } => hotplug::has_ended(status, *start_ticks),
             _ => !kernel.has(self.path()),
         }
     }
@@ -134,6 +145,7 @@ impl Place {
         match self {
             Self::PowerState { drive } | Self::Transitions { drive } => roots.hold_device(drive),
             Self::Cgroup { path } => roots.hold(path) && cgroup::is_ours(path),
+            Self::Affinity { status, .. } => hotplug::is_status(roots, status),
             Self::Controllers { path } => roots.hold(path) && path.ends_with(cgroup::SUBTREE),
             Self::File { path, .. } => roots.hold(path),
         }
@@ -145,6 +157,7 @@ impl Place {
         match self {
             Self::File { path, .. } | Self::Controllers { path } | Self::Cgroup { path } => path,
             Self::PowerState { drive } | Self::Transitions { drive } => drive,
+            Self::Affinity { status, .. } => status,
         }
     }
 
@@ -183,6 +196,7 @@ impl fmt::Display for Place {
         match self {
             Self::File { .. } | Self::Controllers { .. } => write!(f, "{path}"),
             Self::Cgroup { .. } => write!(f, "cgroup {path}"),
+            Self::Affinity { .. } => write!(f, "CPUs of the thread of {path}"),
             Self::PowerState { .. } => write!(f, "power state of {path}"),
             Self::Transitions { .. } => write!(f, "autonomous power state transitions of {path}"),
         }

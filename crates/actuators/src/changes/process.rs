@@ -22,7 +22,7 @@ impl Process {
     #[must_use]
     pub fn own(proc: &Path) -> Self {
         let pid = std::process::id();
-        Self { pid, start_ticks: start_ticks(proc, pid), boot_id: boot_id(proc) }
+        Self { pid, start_ticks: start_ticks(&proc.join(pid.to_string())), boot_id: boot_id(proc) }
     }
 
     /// Whether the machine has not been restarted since, as far as `/proc` says: where it says nothing, things may still be changed.
@@ -35,7 +35,7 @@ impl Process {
     /// Whether it still runs.
     #[must_use]
     pub fn lives(&self, proc: &Path) -> bool {
-        let now = start_ticks(proc, self.pid);
+        let now = start_ticks(&proc.join(self.pid.to_string()));
         self.is_of_this_boot(proc) && now.is_some() && (self.start_ticks.is_none() || now == self.start_ticks)
     }
 }
@@ -44,10 +44,10 @@ fn boot_id(proc: &Path) -> String {
     fs::read_to_string(proc.join("sys/kernel/random/boot_id")).unwrap_or_default().trim().to_owned()
 }
 
-/// Field 22, counted behind the name, which is in brackets and may hold anything. Nothing for one that has ended and is only
-/// still to be waited for.
-fn start_ticks(proc: &Path, pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(proc.join(pid.to_string()).join("stat")).ok()?;
+/// When a process or a thread with this folder was started: field 22 of `stat`, counted behind the name, which is in brackets and may hold
+/// anything. Nothing for one that has ended and is only still to be waited for.
+pub(super) fn start_ticks(folder: &Path) -> Option<u64> {
+    let stat = fs::read_to_string(folder.join("stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let ended = matches!(fields.next()?, "Z" | "X");
     fields.nth(18).filter(|_| !ended)?.parse().ok()
@@ -97,7 +97,8 @@ mod tests {
     fn one_that_was_killed_and_not_yet_waited_for_does_not_live() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let process = Process { pid: child.id(), ..Process::own(Path::new("/proc")) };
-        let process = Process { start_ticks: start_ticks(Path::new("/proc"), process.pid), ..process };
+        let process =
+            Process { start_ticks: start_ticks(&Path::new("/proc").join(process.pid.to_string())), ..process };
         assert!(process.lives(Path::new("/proc")));
         child.kill().unwrap();
         while process.lives(Path::new("/proc")) {

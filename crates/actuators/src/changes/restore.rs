@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::error::Error;
 use super::journal::{Entry, Journal};
 use super::kernel::{Kernel, Linux};
+use super::place::Place;
 
 /// What became of one change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -134,15 +135,22 @@ pub(super) fn settle(journal: &Journal, all: Vec<Back>) -> Result<Vec<Back>, Err
     Ok(all)
 }
 
-/// Puts entries back, the latest first, in which order it also says what became of them. What fails is tried once more after the
-/// others: of two bounds that must not cross, the one that came too early finds room then.
+/// Puts entries back, the latest first, affinity after all others; says what became of them, the latest first. What fails is tried once
+/// more after the others: of two bounds that must not cross, the one that came too early finds room then.
 pub(super) fn put_all_back(entries: &[Entry], mut put_back: impl FnMut(&Entry) -> Back) -> Vec<Back> {
-    let mut all: Vec<Back> = entries.iter().rev().map(&mut put_back).collect();
-    if all.iter().any(|back| back.outcome == Outcome::Restored) {
-        let failed = entries.iter().rev().zip(&mut all).filter(|(_, back)| matches!(back.outcome, Outcome::Failed(_)));
-        failed.for_each(|(entry, back)| *back = put_back(entry));
+    let mut all: Vec<Option<Back>> = vec![None; entries.len()];
+    for affinity in [false, true] {
+        let is_one = |entry: &&Entry| matches!(entry.place, Place::Affinity { .. }) == affinity;
+        let mut these: Vec<(&Entry, &mut Option<Back>)> =
+            entries.iter().rev().zip(&mut all).filter(|(entry, _)| is_one(entry)).collect();
+        these.iter_mut().for_each(|(entry, back)| **back = Some(put_back(entry)));
+        let outcome = |back: &Option<Back>| back.as_ref().map(|back| back.outcome.clone());
+        if these.iter().any(|(_, back)| outcome(back) == Some(Outcome::Restored)) {
+            let failed = these.iter_mut().filter(|(_, back)| matches!(outcome(back), Some(Outcome::Failed(_))));
+            failed.for_each(|(entry, back)| **back = Some(put_back(entry)));
+        }
     }
-    all
+    all.into_iter().flatten().collect()
 }
 
 /// Puts one thing back.

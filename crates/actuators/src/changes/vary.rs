@@ -33,17 +33,18 @@ impl Changes {
     /// next value or [`Changes::put_back_of`].
     pub fn vary(&mut self, owner: u32, change: &Change) -> Result<(), Error> {
         let steps = change.steps(self.kernel.as_mut(), &self.roots)?;
-        let vary = |changes: &mut Self, place: Place, wanted: &str| changes.vary_place(owner, &place, wanted);
+        let vary = |changes: &mut Self, place: Place, wanted: Option<&str>| changes.vary_place(owner, &place, wanted);
         steps.into_iter().try_for_each(|step| step.carry_out(self, vary))
     }
 
-    fn vary_place(&mut self, owner: u32, place: &Place, wanted: &str) -> Result<(), Error> {
+    fn vary_place(&mut self, owner: u32, place: &Place, wanted: Option<&str>) -> Result<(), Error> {
         if !self.is_varied(place) {
             match self.announce(place.clone(), wanted, Place::same)? {
                 Some(id) => self.varied.push(Varied { id, owner }),
                 None => return Ok(()),
             }
         }
+        let Some(wanted) = wanted else { return Ok(()) };
         let now = place.read(self.kernel.as_mut()).map_err(|source| unreadable(place, source))?;
         if place.same(&now, wanted) && !place.drifts() {
             return Ok(());

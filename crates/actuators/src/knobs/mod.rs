@@ -10,6 +10,7 @@
 //! setting. What the kernel does not take is an error that names the file.
 
 mod frequency;
+mod online;
 mod power_limit;
 mod power_state;
 mod quota;
@@ -27,6 +28,8 @@ use crate::changes::{Change, Changes, CpuGroup, Error, Kernel, Linux};
 pub struct Wanted {
     /// The CPU of each reactor, by [`CoreId`]; `None` for one that is not pinned.
     pub cpus: Vec<Option<u32>>,
+    /// Reactors whose CPUs may be taken offline; none of them is the main core's.
+    pub hotplug: Vec<CoreId>,
     /// The NVMe controllers that it serves, such as `nvme0`, by device number.
     pub drives: Vec<String>,
 }
@@ -51,7 +54,12 @@ enum Place {
     PowerState { drive: String },
     /// The CPU time of the worker reactors, and its period.
     Quota { group: CpuGroup },
+    /// Whether a CPU is online.
+    Online { cpu: u32 },
 }
+
+/// For whom CPUs are taken offline: all of them together.
+const HOTPLUG: u32 = u32::MAX;
 
 /// A knob with its place.
 #[derive(Debug)]
@@ -68,6 +76,8 @@ pub struct Knobs {
     placed: Vec<Placed>,
     places: Vec<Place>,
     changes: Changes,
+    /// CPUs that are offline.
+    offline: Vec<u32>,
     /// The OS threads of the worker reactors.
     workers: Vec<u32>,
 }
@@ -93,7 +103,7 @@ impl Knobs {
     #[must_use]
     pub fn find_with(roots: &Roots, wanted: &Wanted, mut changes: Changes) -> (Self, Vec<Missing>) {
         let Found { placed, places, missing } = Found::on(roots, changes.kernel(), wanted);
-        (Self { placed, places, changes, workers: Vec::new() }, missing)
+        (Self { placed, places, changes, offline: Vec::new(), workers: Vec::new() }, missing)
     }
 
     /// The knobs, by [`KnobId`].
@@ -124,12 +134,38 @@ impl Knobs {
     }
 
     fn set_place(&mut self, place: usize) -> Result<(), Error> {
+        if matches!(self.places[place], Place::Online { .. }) {
+            return self.set_online();
+        }
         let of_place = self.placed.iter().filter(|one| one.place == place);
         let wanted: Vec<(Kind, u64)> = of_place.filter_map(|one| Some((one.knob.kind, one.wanted?))).collect();
         match self.places[place].change(&wanted, &self.workers) {
             Some(change) => self.changes.vary(place as u32, &change),
             None => self.changes.put_back_of(place as u32).map(drop),
         }
+    }
+
+    /// CPUs come back all together, as cpusets and affinity name several of them: what is still to be offline then goes again.
+    fn set_online(&mut self) -> Result<(), Error> {
+        let cpu = |one: &Placed| match self.places[one.place] {
+            Place::Online { cpu } if one.wanted == Some(0) => Some(cpu),
+            _ => None,
+        };
+        let wanted: Vec<u32> = self.placed.iter().filter_map(cpu).collect();
+        if self.offline.iter().any(|cpu| !wanted.contains(cpu)) {
+            self.changes.put_back_of(HOTPLUG)?;
+            self.offline.clear();
+        }
+        if wanted == self.offline {
+            return Ok(());
+        }
+        let set = self.changes.vary(HOTPLUG, &Change::Offline { cpus: wanted.clone() });
+        match &set {
+            Ok(()) => self.offline = wanted,
+            Err(_) if self.offline.is_empty() => drop(self.changes.put_back_of(HOTPLUG)),
+            Err(_) => {}
+        }
+        set
     }
 }
 
@@ -149,6 +185,7 @@ impl Place {
                 Change::PowerState { drive: drive.clone(), state: of(Kind::PowerState)? as u8 }
             }
             Self::Quota { group } => quota::change(group, of(Kind::QuotaPpm)?, of(Kind::QuotaPeriodNs), workers),
+            Self::Online { .. } => return None, // together with all others
         })
     }
 }
@@ -166,6 +203,7 @@ impl Found {
         power_limit::find(roots, &mut found);
         power_state::find(roots, kernel, &wanted.drives, &mut found);
         quota::find(roots, wanted.cpus.len(), &mut found);
+        online::find(roots, &wanted.cpus, &wanted.hotplug, &mut found);
         found
     }
 

@@ -2,7 +2,7 @@
 //! written, cgroups, a drive. All its state is in the tree. It can keep a picture of the tree and of the journal before and
 //! after each thing that changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -241,6 +241,93 @@ fn written(name: &str, old: &str, text: &str) -> io::Result<String> {
     }
 }
 
+/// CPUs in a file's list.
+fn cpus(path: &Path) -> BTreeSet<u32> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    pilotlight_input::cpu_list::parse(text.trim()).unwrap_or_default().into_iter().collect()
+}
+
+/// A list as the kernel writes it, such as `0-2,5`.
+fn listed(cpus: &BTreeSet<u32>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let range = |&(first, last): &(u32, u32)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    ranges.iter().map(range).collect::<Vec<_>>().join(",")
+}
+
+/// The CPU whose switch this is.
+fn switched(path: &Path) -> Option<u32> {
+    let folder = path.parent()?.file_name()?.to_str()?;
+    folder.strip_prefix("cpu")?.parse().ok().filter(|_| path.ends_with("online"))
+}
+
+/// Files of this name below a folder.
+fn named(folder: &Path, name: &str) -> Vec<PathBuf> {
+    let mut all = BTreeMap::new();
+    if folder.is_dir() {
+        collect(folder, &mut all);
+    }
+    all.into_keys().filter(|path| path.file_name().is_some_and(|file| file == name)).collect()
+}
+
+/// The `status` of a thread that may run on these CPUs.
+pub(crate) fn status(cpus: &str) -> String {
+    format!("Name:\ta\nVmSize:\t1 kB\nCpus_allowed_list:\t{cpus}\n")
+}
+
+impl Fake {
+    /// A CPU leaves the system or comes back; what that does to cpusets of version 1 and to threads.
+    fn switch(&self, cpu: u32, on: bool) -> io::Result<()> {
+        let folder = self.root.join("sys/devices/system/cpu");
+        let mut online = cpus(&folder.join("online"));
+        if on {
+            online.insert(cpu)
+        } else {
+            online.remove(&cpu)
+        };
+        replace(&folder.join(format!("cpu{cpu}/online")), if on { "1\n" } else { "0\n" })?;
+        replace(&folder.join("online"), &(listed(&online) + "\n"))?;
+        let top = self.root.join("sys/fs/cgroup/cpuset/cpuset.cpus");
+        for list in named(&self.root.join("sys/fs/cgroup/cpuset"), "cpuset.cpus") {
+            let left = if list == top { online.clone() } else { &cpus(&list) & &online };
+            replace(&list, &(listed(&left) + "\n"))?;
+        }
+        for thread in named(&self.root.join("proc"), "status") {
+            if self.allowed(&thread).is_disjoint(&online) {
+                replace(&thread, &status(&listed(&online)))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn allowed(&self, thread: &Path) -> BTreeSet<u32> {
+        let text = fs::read_to_string(thread).unwrap_or_default();
+        let list = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
+        pilotlight_input::cpu_list::parse(list.trim()).unwrap_or_default().into_iter().collect()
+    }
+
+    /// A cpuset gets these CPUs, and with it its threads, as on kernels before 6.2.
+    fn set_cpuset(&self, list: &Path, text: &str) -> io::Result<()> {
+        let above = list.parent().unwrap().parent().unwrap().join("cpuset.cpus");
+        replace(list, text)?;
+        if !cpus(list).is_subset(&cpus(&above)) {
+            return Err(invalid());
+        }
+        for task in fs::read_to_string(list.with_file_name("tasks"))?.split_whitespace() {
+            let thread = self.root.join(format!("proc/{task}/task/{task}/status"));
+            replace(&thread, &status(&listed(&cpus(list))))?;
+        }
+        Ok(())
+    }
+}
+
 /// Whether the lower bound of frequencies would lie above the upper one, which kernels before 5.3 refuse.
 fn crosses(path: &Path, name: &str, new: &str) -> io::Result<bool> {
     let number = |text: &str| text.trim().parse::<u64>().map_err(|_| invalid());
@@ -269,6 +356,12 @@ impl Kernel for Fake {
         self.changing(|| {
             if matches!(name, "cgroup.threads" | "tasks") {
                 return move_thread(path, text.trim());
+            }
+            if name == "cpuset.cpus" && path.starts_with(self.root.join("sys/fs/cgroup/cpuset")) {
+                return self.set_cpuset(path, &new);
+            }
+            if let Some(cpu) = switched(path) {
+                return self.switch(cpu, new.trim() == "1");
             }
             replace(path, &new)?;
             // This kernel has the transitions of `nvme0` in hand.
@@ -300,6 +393,15 @@ impl Kernel for Fake {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
         self.changing(|| fs::remove_dir_all(path))
+    }
+
+    fn set_affinity(&mut self, thread: u32, list: &BTreeSet<u32>) -> io::Result<()> {
+        let online = cpus(&self.root.join("sys/devices/system/cpu/online"));
+        let place = self.root.join(format!("proc/{thread}/task/{thread}/status"));
+        if list.is_disjoint(&online) {
+            return Err(invalid());
+        }
+        self.changing(|| replace(&place, &status(&listed(&(list & &online)))))
     }
 
     fn drive(&mut self, path: &Path) -> io::Result<Box<dyn Drive>> {

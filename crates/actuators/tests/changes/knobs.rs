@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use crate::fake::Machine;
 
 fn wanted() -> Wanted {
-    Wanted { cpus: vec![Some(1), Some(0)], drives: vec!["nvme0".into()] }
+    Wanted { cpus: vec![Some(1), Some(0)], drives: vec!["nvme0".into()], ..Wanted::default() }
 }
 
 fn find(machine: &Machine, wanted: &Wanted) -> (Knobs, Vec<Missing>) {

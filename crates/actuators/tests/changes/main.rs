@@ -5,6 +5,7 @@ mod cgroups;
 mod crash;
 mod fake;
 mod hands;
+mod hotplug;
 mod kill;
 mod knobs;
 mod loops;

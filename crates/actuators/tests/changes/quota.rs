@@ -31,7 +31,7 @@ fn machine_v1() -> Machine {
 
 fn find(machine: &Machine, reactors: usize) -> (Knobs, Vec<Missing>) {
     let changes = Changes::begin_on(&machine.journal(), machine.roots(), machine.kernel()).unwrap();
-    let wanted = Wanted { cpus: vec![None; reactors], drives: Vec::new() };
+    let wanted = Wanted { cpus: vec![None; reactors], ..Wanted::default() };
     Knobs::find_with(&machine.roots(), &wanted, changes)
 }
 
@@ -144,7 +144,7 @@ fn threads_that_are_not_known_get_no_quota() {
 fn this_machines_kernel_holds_a_thread_up_and_lets_it_go() {
     let folder = tempfile::tempdir().unwrap();
     let journal = folder.path().join("1.jsonl");
-    let wanted = Wanted { cpus: vec![None; 2], drives: Vec::new() };
+    let wanted = Wanted { cpus: vec![None; 2], ..Wanted::default() };
     let (mut knobs, missing) = Knobs::find(&Roots::default(), &journal, &wanted).unwrap();
     let Some(quota) = knobs.list().iter().position(|knob| knob.kind == Kind::QuotaPpm) else {
         println!("skipped: {missing:?}");

@@ -102,7 +102,7 @@ impl Live {
     /// A CPU cannot be used, or an earlier process left its changes behind.
     pub(super) fn start(options: &Options, meter: Meter, stop: StopFlag) -> anyhow::Result<(Self, Vec<Missing>)> {
         let cpus: Vec<Option<u32>> = options.cpus.iter().copied().map(Some).collect();
-        let wanted = Wanted { cpus: cpus.clone(), drives: Vec::new() };
+        let wanted = Wanted { cpus: cpus.clone(), ..Wanted::default() };
         let (mut knobs, missing) = Knobs::find(&Roots::default(), &fresh(), &wanted)?;
         let workers = Arc::new(Workers::default());
         let runtime = RuntimeOptions {

@@ -20,6 +20,9 @@ pub(crate) struct Draft {
     pub(crate) reactors: Option<Number>,
     pub(crate) io_threads: Option<Number>,
     pub(crate) sleep_after: Option<Text>,
+    pub(crate) hotplug: bool,
+    /// As the command line says, beside a file too.
+    pub(crate) roots: Option<std::path::PathBuf>,
     pub(crate) power_states: bool,
     pub(crate) sensor: Option<Text>,
     pub(crate) goals: GoalsDraft,

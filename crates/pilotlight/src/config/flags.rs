@@ -20,6 +20,8 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
         reactors: number("--reactors", args.reactors),
         io_threads: number("--io-threads", args.io_threads),
         sleep_after: text("--sleep-after", args.sleep_after.as_ref()),
+        hotplug: args.hotplug,
+        roots: args.roots.clone(),
         power_states: args.power_states,
         sensor: text("--sensor", args.sensor.as_ref()),
         goals: GoalsDraft {
@@ -44,7 +46,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
 
 /// Flags that stand for something that the file says, each with what to write there instead.
 pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
-    let stated: [(&'static str, bool, &str); 23] = [
+    let stated: [(&'static str, bool, &str); 24] = [
         ("--listen", !args.listen.is_empty(), "`listen = [...]` in [server]"),
         ("--advertise", args.advertise.is_some(), "`advertise = \"...\"` in [server]"),
         ("--namespace", !args.namespace.is_empty(), "a [[subsystem.namespace]] with `nsid` and `backend`"),
@@ -56,6 +58,7 @@ pub(crate) fn conflicts(args: &ServeArgs, file: &str) -> Vec<Problem> {
         ("--policy", args.policy.is_some(), "`name = \"...\"` in [policy]"),
         ("--policy-set", !args.policy_set.is_empty(), "`KEY = \"VALUE\"` in [policy]"),
         ("--sleep-after", args.sleep_after.is_some(), "`sleep_after = \"...\"` in [server]"),
+        ("--hotplug", args.hotplug, "`hotplug = true` in [server]"),
         ("--power-states", args.power_states, "`power_states = true` in [server]"),
         ("--sensor", args.sensor.is_some(), "`sensor = \"...\"` in [server]"),
         ("--budget", args.budget.is_some(), "`budget = \"...\"` in [goals]"),

@@ -106,7 +106,8 @@ fn load_file(args: &ServeArgs, path: &Path, machine: &Machine) -> Result<Loaded,
         let help = "without --config the server needs no file at all; docs/configuration.md has one to start from";
         Refused { problems: vec![problem.help(help)], source: None }
     })?;
-    let (draft, problems) = file::read(&text);
+    let (mut draft, problems) = file::read(&text);
+    draft.roots.clone_from(&args.roots);
     let base = directory_of(path);
     check(&draft, problems, machine, &base, Some(Source { name, text }))
 }

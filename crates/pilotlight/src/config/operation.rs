@@ -16,6 +16,10 @@ pub(crate) struct Operation {
     pub(crate) reactors: Reactors,
     /// How long after the last request the whole server waits in the kernel.
     pub(crate) sleep_after: SleepAfter,
+    /// Whether cores that the policy does not use may be taken out of the system.
+    pub(crate) hotplug: bool,
+    /// Below which folder the kernel's files are; `None`: at their places.
+    pub(crate) roots: Option<PathBuf>,
     /// The policy.
     pub(crate) policy: PolicyChoice,
     /// What is asked of it.

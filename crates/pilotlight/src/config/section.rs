@@ -22,6 +22,7 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 9] = [
             "reactors",
             "io_threads",
             "sleep_after",
+            "hotplug",
             "power_states",
             "sensor",
         ],

@@ -15,7 +15,7 @@ use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 use pilotlight_target::backend::{BackendSpec, MemoryBudget, open};
 use pilotlight_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 
-use crate::serve::knobs::{self, Settings};
+use crate::serve::knobs::{self, Reach, Settings};
 use crate::serve::power::{Meter, Power};
 
 pub(super) const NQN: &str = "nqn.2014-08.org.pilotlight:demo";
@@ -58,7 +58,7 @@ impl Stage {
         }
         let cores = pinned(&reactors);
         let power = meter.start(&cores)?;
-        let knobs = knobs::open(&ServerConfig::default(), &cores, &Settings::default());
+        let knobs = knobs::open(&ServerConfig::default(), &cores, &Reach::this_machine(), &Settings::default());
         let options =
             RuntimeOptions { knobs, readings: Some(power.readings()), ..RuntimeOptions::new(cores, idle(is_shared)) };
         let server = serve(&reactors, options)?;

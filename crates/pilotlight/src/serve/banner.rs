@@ -225,6 +225,8 @@ mod tests {
             sleep_after: SleepAfter::Time(Duration::from_millis(5)),
             policy: PolicyChoice { name: "sandman".to_owned(), parameters },
             goals: Goals::default(),
+            hotplug: false,
+            roots: None,
             caps: Vec::new(),
             domain: None,
             schedule: None,

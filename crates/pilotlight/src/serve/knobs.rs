@@ -8,11 +8,12 @@ use pilotlight_actuators::Roots;
 use pilotlight_actuators::changes::{self, Error, Options};
 use pilotlight_actuators::knobs::{Knobs as Found, Wanted, list};
 use pilotlight_actuators::machine::drive_of;
-use pilotlight_plant::{Kind, Knob, KnobId, Of, Refusal};
+use pilotlight_plant::{CoreId, Kind, Knob, KnobId, Of, Refusal};
 use pilotlight_reactor::{Actuation, Knobs, Machine};
 use pilotlight_target::config::ServerConfig;
 use tracing::{debug, info, warn};
 
+use crate::config::Operation;
 use crate::status::report::NameAndValue;
 
 /// This machine, by its knobs.
@@ -66,7 +67,7 @@ fn throttled(knob: &Knob, value: u64) -> Option<NameAndValue> {
             ("CPU quota of the worker cores", format!("{:.1} % of {:.0} %", percent(value), percent(knob.found)))
         }
         Kind::QuotaPeriodNs => ("period of the CPU quota", format!("{} ms", value / 1_000_000)),
-        Kind::Online => ("online", value.to_string()),
+        Kind::Online => ("online", "no".to_owned()),
         Kind::PowerState => ("power state", format!("PS{value}")),
         Kind::BytesPerS => ("bandwidth cap", format!("{:.1} MB/s", value as f64 / 1e6)),
         Kind::RatePpm => ("rate", format!("{:.1} %", percent(value))),
@@ -101,26 +102,58 @@ impl Machine for ThisMachine {
     }
 }
 
+/// On what of the machine a server may lay its hands, and where it says what it has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reach {
+    pub(super) roots: Roots,
+    /// The folder of journals.
+    journals: PathBuf,
+    /// Reactors whose CPUs may be taken offline.
+    hotplug: Vec<CoreId>,
+}
+
+impl Reach {
+    /// All but taking CPUs offline.
+    pub(crate) fn this_machine() -> Self {
+        Self { roots: Roots::default(), journals: changes::folder(), hotplug: Vec::new() }
+    }
+
+    pub(super) fn of(operation: &Operation) -> Self {
+        let workers = operation.reactors.topology.workers();
+        let hotplug = workers.filter(|_| operation.hotplug).collect();
+        let roots = operation.roots.as_ref();
+        Self {
+            roots: roots.map_or_else(Roots::default, Roots::below),
+            journals: roots.map_or_else(changes::folder, changes::folder_below),
+            hotplug,
+        }
+    }
+}
+
 /// What the reactors on these CPUs can set for this server. Nothing is changed.
-pub(super) fn look(config: &ServerConfig, cores: &[Option<u32>]) -> Vec<Knob> {
-    let roots = Roots::default();
-    let drives = drives(&roots, config).into_iter().filter_map(|(_, drive)| drive.ok()).collect();
-    list(&roots, &wanted(cores, drives))
+pub(super) fn look(config: &ServerConfig, cores: &[Option<u32>], reach: &Reach) -> Vec<Knob> {
+    let drives = drives(&reach.roots, config).into_iter().filter_map(|(_, drive)| drive.ok()).collect();
+    list(&reach.roots, &Wanted { hotplug: reach.hotplug.clone(), ..wanted(cores, drives) })
 }
 
 /// Starts what sets knobs for the reactors on these CPUs, and for the drives that hold namespaces now; `None` where nothing can be set,
 /// which is only said to who looks for it: most policies do not need any, and one that does says so. What a killed process left behind
 /// is put back first.
-pub(crate) fn open(config: &ServerConfig, cores: &[Option<u32>], settings: &Settings) -> Option<Arc<dyn Knobs>> {
-    let roots = Roots::default();
-    let mut wanted = wanted(cores, Vec::new());
-    for (path, drive) in drives(&roots, config) {
+pub(crate) fn open(
+    config: &ServerConfig,
+    cores: &[Option<u32>],
+    reach: &Reach,
+    settings: &Settings,
+) -> Option<Arc<dyn Knobs>> {
+    let Reach { roots, journals, hotplug } = reach;
+    let mut wanted = Wanted { hotplug: hotplug.clone(), ..wanted(cores, Vec::new()) };
+    for (path, drive) in drives(roots, config) {
         match drive {
             Ok(drive) => wanted.drives.push(drive),
             Err(why) => info!("the power state of {} cannot be set: {why}", path.display()),
         }
     }
-    open_in(&roots, &changes::fresh(), &wanted, settings)
+    open_in(roots, &changes::fresh_in(journals), &wanted, settings)
 }
 
 /// The NVMe drives that hold namespaces, each once, and the block devices that are none, with the reason.
@@ -165,7 +198,7 @@ fn find(roots: &Roots, journal: &Path, wanted: &Wanted) -> Result<Found, Error> 
 }
 
 fn wanted(cores: &[Option<u32>], drives: Vec<String>) -> Wanted {
-    Wanted { cpus: cores.to_vec(), drives }
+    Wanted { cpus: cores.to_vec(), drives, ..Wanted::default() }
 }
 
 /// Puts back what processes that were killed have set. What cannot be put back stays in its journal.

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use pilotlight_plant::{Capabilities, CoreId, CoreSample, CoreState, Goals, Start, Topology};
-use pilotlight_power::Roots;
 use pilotlight_reactor::runtime::capabilities;
 use pilotlight_target::backend::{Backend, MemoryBudget, open};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
@@ -16,8 +15,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
 use super::budget::{self, Configured};
+use super::knobs::{self, Reach};
+use super::power;
 use super::server::{NO_SENSOR, NO_SENSOR_HELP, options};
-use super::{knobs, power};
 use crate::admin::socket::{BindError, ControlSocket};
 use crate::config::{AdminSocket, Operation, Problem};
 use crate::policies::PolicyChoice;
@@ -25,8 +25,8 @@ use crate::policies::PolicyChoice;
 /// What this machine lacks for such a server.
 pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem> {
     let mut problems: Vec<Problem> = config.listeners.iter().filter_map(address).collect();
-    let options = options(operation);
-    let sources = match power::open(&operation.sensor, &Roots::default()) {
+    let (options, reach) = (options(operation), Reach::of(operation));
+    let sources = match power::open(&operation.sensor, &reach.roots) {
         Ok(Some(meter)) => meter.sources(),
         Ok(None) => {
             if Configured::of(operation).has_budget() {
@@ -39,7 +39,8 @@ pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem>
             Vec::new()
         }
     };
-    let capabilities = Capabilities { knobs: knobs::look(config, &options.cores), sources, ..capabilities(&options) };
+    let knobs = knobs::look(config, &options.cores, &reach);
+    let capabilities = Capabilities { knobs, sources, ..capabilities(&options) };
     let domain = budget::domain(operation.domain, &capabilities.sources);
     let choice = operation.policy.with_domain(domain, operation.domain.is_some());
     problems.extend(policy(&choice, &options.topology, &capabilities, config.io_threads));

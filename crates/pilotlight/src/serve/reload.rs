@@ -211,6 +211,7 @@ fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<String> {
     let differs = [
         ("server.reactors", test_reactors(running) != test_reactors(wanted)),
         ("server.sleep_after", running.sleep_after != wanted.sleep_after),
+        ("server.hotplug", running.hotplug != wanted.hotplug),
         ("server.sensor", running.sensor != wanted.sensor),
         ("admin.state", running.state_file != wanted.state_file),
         ("admin.socket", running.admin_socket != wanted.admin_socket),

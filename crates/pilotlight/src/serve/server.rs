@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use pilotlight_plant::{Goals, Policy, Source, Unreachable, Unsupported, View};
-use pilotlight_power::Roots;
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 use pilotlight_target::{Capped, DrainError, Server, ServerError, ServerStats};
 
 use super::budget;
-use super::knobs::{self, Settings};
+use super::knobs::{self, Reach, Settings};
 use super::power::{self, Power};
 use crate::config::{BudgetDomain, Operation, Reactors};
 use crate::status::report::{NameAndValue, PowerReport};
@@ -84,19 +83,19 @@ pub(super) const NO_SENSOR_HELP: &str = "start the server with --sensor rapl or 
 
 /// Starts the server that `config` and `operation` describe, its policy in charge.
 pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Result<Box<dyn Running>> {
-    let cores = &operation.reactors.cores;
-    let meter =
-        power::open(&operation.sensor, &Roots::default()).map_err(|why| anyhow!("the sensor of power: {why}"))?;
+    let (cores, reach) = (&operation.reactors.cores, Reach::of(operation));
+    let meter = power::open(&operation.sensor, &reach.roots).map_err(|why| anyhow!("the sensor of power: {why}"))?;
     if meter.is_none() && (operation.goals.budget_uw.is_some() || operation.schedule.is_some()) {
         return Err(anyhow!("{NO_SENSOR}: {NO_SENSOR_HELP}"));
     }
     if meter.is_none() {
-        power::say_why_not(&operation.sensor, &Roots::default());
+        power::say_why_not(&operation.sensor, &reach.roots);
     }
     let power = meter.map(|meter| meter.start(cores)).transpose().context("cannot start a thread for the sensor")?;
     let readings = power.as_ref().map(Power::readings);
     let settings = Settings::default();
-    let options = RuntimeOptions { knobs: knobs::open(config, cores, &settings), readings, ..options(operation) };
+    let knobs = knobs::open(config, cores, &reach, &settings);
+    let options = RuntimeOptions { knobs, readings, ..options(operation) };
     let server = Server::start_on(config.clone(), options).context("the server cannot start")?;
     server.set_goals(operation.goals.clone());
     for (of, bytes_per_s) in &operation.caps {

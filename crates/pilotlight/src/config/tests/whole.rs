@@ -75,6 +75,7 @@ cores = "0-3"
 main_core = 1
 io_threads = 8
 sleep_after = "5ms"
+hotplug = true
 power_states = true
 sensor = "auto"
 

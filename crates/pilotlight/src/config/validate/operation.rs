@@ -55,6 +55,8 @@ impl Checker<'_> {
         let operation = Operation {
             reactors,
             sleep_after: self.sleep_after(draft.sleep_after.as_ref()),
+            hotplug: draft.hotplug,
+            roots: draft.roots.clone(),
             policy: self.policy(&draft.policy),
             goals: self.goals(&draft.goals),
             caps: self.caps(draft, subsystems),

@@ -92,6 +92,8 @@ fn operation(policy: &str) -> Operation {
         sleep_after: SleepAfter::Never,
         policy: PolicyChoice { name: policy.to_owned(), parameters: Vec::new() },
         goals: Goals::default(),
+        hotplug: false,
+        roots: None,
         caps: Vec::new(),
         domain: None,
         schedule: None,

@@ -1,0 +1,45 @@
+//! Whether a core is part of the system: CPU hotplug (kernel: Documentation/core-api/cpu_hotplug.rst), of the cores that were named for it. A
+//! reactor whose core is offline runs, where it runs at all, on the others; its affinity is back with the core (`changes/hotplug.rs`).
+
+use std::fs;
+
+use pilotlight_drive::Roots;
+use pilotlight_plant::{CoreId, Cost, Kind, Knob, Of, Values};
+
+use super::{Found, Place, pinned, writable};
+use crate::changes::switch;
+
+/// Time until a CPU is offline or online: an estimate, of the order of what the kernel takes to stop and start its threads.
+const EFFECT: Cost = Cost::Assumed(100_000_000);
+
+pub(super) fn find(roots: &Roots, cpus: &[Option<u32>], hotplug: &[CoreId], found: &mut Found) {
+    for (core, cpu) in pinned(cpus).filter(|(core, _)| hotplug.contains(core)) {
+        match check(roots, cpu) {
+            Ok(()) => found.add(knob(core), Place::Online { cpu }),
+            Err(why) => found.misses(format!("whether core {} (CPU {cpu}) is online", core.0), why),
+        }
+    }
+}
+
+fn check(roots: &Roots, cpu: u32) -> Result<(), String> {
+    let switch = switch(roots, cpu);
+    match fs::read_to_string(&switch) {
+        Ok(text) if text.trim() == "1" => writable(&switch),
+        Ok(_) => Err("it is offline".into()),
+        Err(error) => Err(format!(
+            "{}: {error}; the boot CPU has no switch, nor has a kernel without CONFIG_HOTPLUG_CPU",
+            switch.display()
+        )),
+    }
+}
+
+fn knob(core: CoreId) -> Knob {
+    Knob {
+        of: Of::Core(core),
+        kind: Kind::Online,
+        values: Values::List(vec![0, 1]),
+        found: 1,
+        caller: Cost::Assumed(0),
+        effect: EFFECT,
+    }
+}
