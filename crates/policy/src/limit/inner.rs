@@ -13,6 +13,7 @@ use pilotlight_plant::{
 };
 
 use super::separate::separated;
+use super::switches::Switches;
 use crate::grid::Grid;
 use crate::load::is_quiet;
 
@@ -33,6 +34,7 @@ pub(crate) struct Inner {
     cores: Vec<CoreSample>,
     homes: Vec<CoreId>,
     going: Vec<Option<CoreId>>,
+    switches: Switches,
     /// Its intervals; `None` if it wants all that there are.
     grid: Option<Grid>,
     due_ns: u64,
@@ -65,6 +67,7 @@ impl Inner {
             cores: Vec::new(),
             homes: Vec::new(),
             going: Vec::new(),
+            switches: Switches::default(),
             grid: None,
             due_ns: 0,
             sum: Sum::default(),
@@ -116,6 +119,7 @@ impl Inner {
     ) -> Result<(), Unsupported> {
         self.topology = Some(start.topology.clone());
         self.capabilities = start.capabilities.clone();
+        self.switches.find(start.capabilities);
         self.cores = start.cores.to_vec();
         self.homes = start.homes.to_vec();
         self.going = vec![None; start.homes.len()];
@@ -182,7 +186,7 @@ impl Inner {
             at.is_some()
         };
         for knob in &mut capabilities.knobs {
-            if !seen(&mut knob.of) || self.hidden.contains(&knob.kind) {
+            if !seen(&mut knob.of) || self.hidden.contains(&knob.kind) || knob.kind == Kind::Online {
                 knob.values = Values::List(Vec::new());
             }
         }
@@ -204,8 +208,9 @@ impl Inner {
         }
     }
 
-    /// Moves I/O threads off cores that it does not see, unless `out` moves them, and lets those cores sleep.
+    /// Moves I/O threads off cores that it does not see, unless `out` moves them, and lets those cores sleep, and leave where they can.
     pub(crate) fn clear_hidden(&mut self, out: &mut Vec<Command>) {
+        self.switches.set(&self.shown, &self.cores, out);
         let Some(topology) = self.topology.as_ref().filter(|all| all.len() > self.shown.len()) else { return };
         let main = topology.main();
         for thread in 0..self.homes.len() {
@@ -295,6 +300,7 @@ impl Inner {
 
     pub(crate) fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
         self.capabilities = capabilities.clone();
+        self.switches.find(capabilities);
         let (seen, begin) = (self.seen_capabilities(), out.len());
         self.policy.on_plant(now_ns, &seen, out);
         self.wants = self.policy.wants();
@@ -303,6 +309,9 @@ impl Inner {
     }
 
     pub(crate) fn on_refused(&mut self, now_ns: u64, command: &Command, refusal: Refusal) {
+        if matches!(*command, Command::Set { knob, value } if self.switches.on_refused(knob, value)) {
+            return;
+        }
         let seen = |core: CoreId| self.shown.iter().position(|&shown| shown == core).map(|at| CoreId(at as u16));
         let command = match *command {
             Command::Move { thread, to } => {
@@ -325,7 +334,8 @@ impl Inner {
     /// Its last answer; an interval with requests that has not ended is needed.
     pub(crate) fn next(&self) -> Next {
         let due_ns = if self.sum.elapsed_ns > 0 { self.due_ns } else { NEVER };
-        Next { needed_ns: self.next.needed_ns.min(due_ns), ..self.next }
+        let switch_ns = if self.switches.are_due(&self.shown) { 0 } else { NEVER };
+        Next { needed_ns: self.next.needed_ns.min(due_ns).min(switch_ns), ..self.next }
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub(crate) mod inner;
 mod separate;
+mod switches;
 
 use pilotlight_plant::{
     Capabilities, Command, Component, Goal, Goals, Kind, KnobId, Next, Policy, ReadingId, Refusal, Sample, Start, Tick,
