@@ -11,7 +11,7 @@ use pilotlight_sim::engine::{run_naive, run_traced};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::run;
 use pilotlight_sim::scenario::{Rate, Scenario, Sensors};
-use pilotlight_sim::trace::Record;
+use pilotlight_sim::trace::{Record, State, THROTTLED, What};
 
 const MS: u64 = 1_000_000;
 
@@ -83,10 +83,10 @@ fn first_difference(one: &[u8], other: &[u8]) -> String {
     format!("record {at}: {:#?} and {:#?}", around(one), around(other))
 }
 
-/// A period of 2 ms, so that short runs have several.
+/// A period of 2 ms in slices of 0.1 ms, so that short runs have several.
 fn scenario(cores: u16, rate: f64, duration_ns: u64, seed: u64) -> Scenario {
     let mut scenario = support::scenario(cores, 2, rate, duration_ns, seed);
-    scenario.machine.limits.quota_period_ns = 2 * MS;
+    (scenario.machine.limits.quota_period_ns, scenario.machine.limits.quota_slice_ns) = (2 * MS, MS / 10);
     scenario.machine.limits.power_period_ns = MS / 2;
     scenario.series_ns = duration_ns / 4;
     scenario
@@ -131,6 +131,7 @@ fn both_engines_agree_whatever_is_set() {
         let mut dice = Dice(seed);
         let mut scenario = scenario(1 + dice.below(6) as u16, 3_000.0 * 10_f64.powi(seed as i32 % 3), 24 * MS, seed);
         scenario.machine.power.family.kernel_idles_deep = seed % 2 == 0;
+        scenario.machine.limits.quota_slice_ns = [MS / 10, MS / 4, 5 * MS][dice.below(3) as usize];
         scenario.machine.kernel.deep_residency_ns = 300_000;
         scenario.machine.speed.step_khz = [50_000, 70_000, 300_000][seed as usize % 3];
         if scenario.topology.len() == 1 {
@@ -157,6 +158,76 @@ fn a_worker_that_has_used_its_quota_does_not_poll_until_the_period_ends() {
     let p99_ns = |outcome: &Outcome| outcome.latency[0].1.quantile(0.99);
     assert!(p99_ns(&all) < MS && (MS..2 * MS).contains(&p99_ns(&quarter)), "{} {}", p99_ns(&all), p99_ns(&quarter));
     assert_eq!(awake_ns(&checked(&idle, 50 * MS, &set(1_000_000))), 4 * 40 * MS, "no quota");
+}
+
+/// How long workers were awake in each period, and how often one was throttled, by the trace.
+fn awake_by_period(scenario: &Scenario, commands: &[Vec<Command>]) -> (Vec<u64>, usize) {
+    let mut trace = Vec::new();
+    run_traced(scenario, Setter::boxed(MS, commands.to_vec()), &mut trace).unwrap();
+    let period_ns = scenario.machine.limits.quota_period_ns;
+    let mut awake_ns = vec![0; scenario.duration_ns.div_ceil(period_ns) as usize];
+    let mut add = |from_ns: u64, to_ns: u64| {
+        for (period, awake_ns) in (0..).zip(&mut awake_ns) {
+            *awake_ns += to_ns.min((period + 1) * period_ns).saturating_sub(from_ns.max(period * period_ns));
+        }
+    };
+    let mut since_ns = vec![Some(0); scenario.topology.len()];
+    let mut throttled = 0;
+    for record in trace.as_chunks().0.iter().filter_map(Record::decode).filter(|record| record.what == What::Core) {
+        let since = &mut since_ns[record.a as usize];
+        throttled += usize::from(record.b & THROTTLED != 0);
+        if record.b == State::Awake as u64 {
+            *since = since.or(Some(record.at_ns));
+        } else if let Some(from_ns) = since.take().filter(|_| record.a > 0) {
+            add(from_ns, record.at_ns);
+        }
+    }
+    since_ns.iter().skip(1).flatten().for_each(|&from_ns| add(from_ns, scenario.duration_ns));
+    (awake_ns, throttled)
+}
+
+/// Some wait in the kernel and wake again, one sleeps: a worker takes at most the loop in which its time ends beyond the quota.
+#[test]
+fn no_period_has_more_cpu_time_of_workers_than_the_quota() {
+    for seed in 0..12 {
+        let mut dice = Dice(seed);
+        let mut scenario = scenario(6, 30_000.0, 40 * MS, seed);
+        scenario.machine.limits.quota_slice_ns = [MS / 10, MS / 2, 5 * MS][seed as usize % 3];
+        let value = 50_000 + dice.below(3_000_000);
+        let mut commands = vec![Command::Set { knob: knob(&scenario, Kind::QuotaPpm), value }];
+        let waits = |thread| Command::Completions { thread: ThreadId(thread), how: Completions::Interrupt };
+        commands.extend((0..seed as u16 % 6).map(waits));
+        let (awake_ns, throttled) = awake_by_period(&scenario, &[commands]);
+        let quota_ns = value * 2 * MS / 1_000_000;
+        let loop_ns = 20_000;
+        let most_ns = quota_ns + 5 * loop_ns;
+        assert!(awake_ns.iter().all(|ns| *ns <= most_ns), "seed {seed}: {awake_ns:?} of {quota_ns}");
+        if seed % 6 == 0 {
+            let least_ns = quota_ns - 5 * loop_ns.min(quota_ns / 10);
+            assert!(
+                throttled > 0 && awake_ns.iter().all(|ns| *ns >= least_ns),
+                "seed {seed}: {awake_ns:?} of {quota_ns}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_busy_worker_with_the_time_of_one_core_is_not_throttled_while_the_others_sleep() {
+    let scenario = scenario(4, 100_000.0, 40 * MS, 1);
+    let all_on_one = |to: u16| (0..scenario.threads).map(move |thread| go(thread, to));
+    let mut commands: Vec<_> = all_on_one(1).collect();
+    commands.extend([2, 3].map(|core| Command::Sleep { core: CoreId(core), goal: SleepGoal::DEEPEST }));
+    let quota = Command::Set { knob: knob(&scenario, Kind::QuotaPpm), value: 1_000_000 };
+    let (awake_ns, throttled) = awake_by_period(&scenario, &[commands.clone(), vec![], vec![quota]]);
+    assert_eq!((throttled, awake_ns[5]), (0, 2 * MS));
+    let two = Command::Move { thread: ThreadId(0), to: CoreId(2) };
+    let (_, throttled) = awake_by_period(&scenario, &[commands, vec![], vec![quota, two]]);
+    assert!(throttled > 20, "two that run share it: {throttled}");
+}
+
+fn go(thread: u16, to: u16) -> Command {
+    Command::Move { thread: ThreadId(thread), to: CoreId(to) }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A machine from its two files: what is printed about it (`profiles/NAME.toml`) and what is free (`calibration.toml`).
 //!
 //! Both are merged by dotted key. A key that both give, that neither gives, or that the machine does not have is an error
-//! that names it: nothing is ever filled in silently but that nothing fails (`director.fails_ppm`, 0). The profile's `[sources]` must name every figure in it.
+//! that names it: nothing is ever filled in silently but [`DEFAULTS`]. The profile's `[sources]` must name every figure in it.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,14 @@ use pilotlight_input::file::{self as read, ReadError};
 /// Keys of a profile that say what it is, and are no part of the machine.
 pub const ABOUT: [&str; 4] = ["source", "cores", "sources", "fact"];
 
-/// What no file has to give: faults, which are there only where somebody asks for them. With its value else.
-const FAULTS: [(&str, i64); 1] = [("director.fails_ppm", 0)];
+/// What no file of a server has to give, with its value else: faults, which are there only where somebody asks for them, and how the kernel
+/// and the CPU keep limits ([`pilotlight_sim::machine::Limits`]).
+const DEFAULTS: [(&str, i64); 4] = [
+    ("director.fails_ppm", 0),
+    ("limits.quota_period_ns", 100_000_000),
+    ("limits.quota_slice_ns", 5_000_000),
+    ("limits.power_period_ns", 1_000_000),
+];
 
 /// Both files, read.
 #[derive(Clone, Debug)]
@@ -172,11 +178,11 @@ impl MachineFiles {
             }
             dotted::set(&mut merged, &constant.key, constant.value.clone())?;
         }
-        for (key, none) in FAULTS {
-            // A host with one drive has no director.
-            let table = key.split('.').next().unwrap_or_default();
-            if merged.contains_key(table) && dotted::get(&merged, key).is_none() {
-                dotted::set(&mut merged, key, Value::Integer(none))?;
+        // A host with one drive has no director.
+        let of_server = DEFAULTS.iter().filter(|_| merged.contains_key("director")).copied();
+        for (key, value) in of_server.collect::<Vec<_>>() {
+            if dotted::get(&merged, key).is_none() {
+                dotted::set(&mut merged, key, Value::Integer(value))?;
             }
         }
         for (key, value) in changes {
@@ -191,6 +197,8 @@ impl MachineFiles {
 
 #[cfg(test)]
 mod tests {
+    use pilotlight_sim::machine::Limits;
+
     use super::*;
 
     const PROFILE: &str = include_str!("../../../../profiles/sandman-epyc-9454p.toml");
@@ -218,6 +226,8 @@ mod tests {
         let files = MachineFiles::parse(PROFILE, CALIBRATION).unwrap();
         let change = |key: &str, value: Value| files.machine(&[(key.to_owned(), value)]);
         assert_eq!(change("poll.loop_ns", 7.into()).unwrap().poll.loop_ns, 7);
+        assert_eq!(files.machine(&[]).unwrap().limits, Limits::default());
+        assert_eq!(change("limits.quota_period_ns", 9.into()).unwrap().limits.quota_period_ns, 9);
         let faults = |machine: Machine| machine.director.fails_ppm;
         assert_eq!(faults(files.machine(&[]).unwrap()), 0, "none unless asked for");
         assert_eq!(faults(change("director.fails_ppm", 1_000.into()).unwrap()), 1_000);

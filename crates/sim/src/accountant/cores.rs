@@ -126,9 +126,9 @@ impl<'a> Cores<'a> {
         let slow = u64::from(speed.max_khz / khz.max(1)).saturating_add(1).min(1_000);
         if slow > self.slow {
             self.slow = slow;
-            let period_ns = if self.throttles { self.scenario.machine.limits.quota_period_ns } else { 0 };
-            self.slack_ns = slack_ns(self.scenario, slow) + self.rest_ns + period_ns;
-            self.patience_ns = patience_ns(self.scenario, slow) + self.rest_ns + 2 * period_ns;
+            let throttled_ns = if self.throttles { throttled_ns(self.scenario) } else { 0 };
+            self.slack_ns = slack_ns(self.scenario, slow) + self.rest_ns + throttled_ns;
+            self.patience_ns = patience_ns(self.scenario, slow) + self.rest_ns + 2 * throttled_ns;
         }
     }
 
@@ -207,16 +207,16 @@ impl<'a> Cores<'a> {
         }
     }
 
-    /// A worker that its quota keeps from running owns what it owns, and whoever needs it waits for up to a period.
+    /// A worker that the quota keeps from running owns what it owns, and whoever needs it waits until it runs.
     fn throttle(&mut self, record: &Record, findings: &mut Findings) {
         self.rests += 1;
         if self.knobs_set == 0 || record.a == self.scenario.topology.main().index() as u64 {
             findings.add(Law::Sleep, format!("core {} is throttled, and no quota of it was set", record.a));
         }
         if !std::mem::replace(&mut self.throttles, true) {
-            let period_ns = self.scenario.machine.limits.quota_period_ns;
-            self.slack_ns += period_ns;
-            self.patience_ns += 2 * period_ns;
+            let throttled_ns = throttled_ns(self.scenario);
+            self.slack_ns += throttled_ns;
+            self.patience_ns += 2 * throttled_ns;
         }
     }
 
@@ -370,4 +370,9 @@ fn patience_ns(scenario: &Scenario, slow: u64) -> u64 {
 fn slack_ns(scenario: &Scenario, slow: u64) -> u64 {
     let Machine { kernel, sleep, .. } = scenario.machine;
     1_000 * u64::from(scenario.threads) * slow + kernel.coalesce_ns + sleep.rest_wake_ns
+}
+
+/// The longest time that a worker is throttled: others may be served first in each period.
+fn throttled_ns(scenario: &Scenario) -> u64 {
+    (scenario.topology.workers().count() as u64 + 1) * scenario.machine.limits.quota_period_ns
 }

@@ -71,7 +71,7 @@ fn power_limit(machine: &Machine) -> Option<Knob> {
 /// Periods after which a limit is kept: each takes away most of what is left of the excess.
 const POWER_PERIODS: u64 = 20;
 
-/// CPU time of the workers together, in equal parts for each.
+/// CPU time of the workers together.
 fn quota(scenario: &Scenario) -> Option<Knob> {
     let workers = limited_workers(scenario).count() as u64;
     let limits = scenario.machine.limits;
@@ -85,7 +85,7 @@ fn quota(scenario: &Scenario) -> Option<Knob> {
     })
 }
 
-/// The least part of a core: 0.2 %, as PASS has it (section 5.7).
+/// The least for each worker: 0.2 % of a core, as PASS has it (section 5.7).
 const LEAST_QUOTA_PPM: u64 = 2_000;
 
 /// The frequency of each core, where it can be set.

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use pilotlight_plant::Completions;
 
 use super::floor::{At, Change, Floor, Message, Say, scaled};
-use super::quota::Quota;
+use super::quota::Share;
 use crate::trace::{State, THROTTLED, What};
 
 /// What a core is about.
@@ -65,7 +65,7 @@ pub(crate) struct Core {
     state: State,
     /// What idle times the kernel expects.
     expected_idle_ns: u64,
-    quota: Quota,
+    quota: Share,
     /// When it has to look at its quota next; never without one.
     quota_ns: u64,
     pub(crate) busy_ns: u64,
@@ -138,7 +138,7 @@ impl Core {
             changes: VecDeque::new(),
             state: State::Awake,
             expected_idle_ns: 0,
-            quota: Quota::default(),
+            quota: Share::default(),
             quota_ns: u64::MAX,
             busy_ns: 0,
             rested_ns: 0,
@@ -177,10 +177,42 @@ impl Core {
         self.inbox.insert(at, message);
     }
 
-    /// From `at_ns` on it may be awake for so long in each period; `None` for any time.
-    pub(crate) fn set_quota(&mut self, at_ns: u64, allowed_ns: Option<u64>, period_ns: u64) {
-        self.quota.order(at_ns, allowed_ns, period_ns);
+    /// Another quota of CPU time holds from `at_ns` on, and counts for this core.
+    pub(crate) fn follow_quota(&mut self, at_ns: u64) {
+        self.quota.limit();
         self.quota_ns = self.quota_ns.min(at_ns);
+    }
+
+    /// Whether a quota of CPU time counts for it.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.quota.is_limited()
+    }
+
+    /// Whether it may take CPU time from the quota, or return any, before `until_ns`.
+    pub(crate) fn uses_quota(&mut self, floor: &Floor<'_>, until_ns: u64) -> bool {
+        if !self.quota.is_limited() {
+            return false;
+        }
+        let polls = self.mode == Mode::Polls;
+        let next_ns = if polls { self.quota_ns } else { self.next_ns(floor) };
+        let may_rest = polls && (self.to_sleep.is_some() || !self.empty_loop(floor).polls);
+        next_ns < until_ns || may_rest || self.has_mail()
+    }
+
+    /// Goes to sleep now, and leaves its part of the quota to others.
+    fn return_quota(&mut self, floor: &mut Floor<'_>) {
+        if self.quota.is_limited() && floor.quota.is_active() {
+            self.quota.put_back(&mut floor.quota, self.now_ns, self.awake_ns());
+            self.quota_ns = self.now_ns;
+        }
+    }
+
+    /// Whether it may run on, by the quota.
+    fn has_quota(&mut self, floor: &mut Floor<'_>) -> bool {
+        let (now_ns, awake_ns) = (self.now_ns, self.awake_ns());
+        let next_ns = self.quota.look(&mut floor.quota, self.id, now_ns, awake_ns);
+        self.quota_ns = next_ns.unwrap_or(now_ns);
+        next_ns.is_some()
     }
 
     /// Busy with something else than its I/O threads, at a boundary: deciding, or commanding.
@@ -226,7 +258,7 @@ impl Core {
 
     /// Whether it stays as it is until something comes for it.
     pub(crate) fn is_settled(&mut self, floor: &Floor<'_>) -> bool {
-        let is_free = self.inbox.is_empty() && self.quota_ns == u64::MAX;
+        let is_free = self.inbox.is_empty() && (self.quota_ns == u64::MAX || !floor.quota.is_active());
         is_free && (self.mode != Mode::Polls || self.empty_loop(floor).polls)
     }
 
@@ -237,7 +269,7 @@ impl Core {
             Mode::Polls => self.now_ns,
             Mode::Sleeps { since_ns, .. } => message.max(since_ns),
             Mode::Idles { since_ns, .. } => self.due_ns(floor).min(message).max(since_ns),
-            Mode::Throttled { since_ns, .. } => self.quota.until_ns().max(since_ns),
+            Mode::Throttled { since_ns, .. } => floor.quota.release_ns(self.id).max(since_ns),
         }
     }
 
@@ -307,19 +339,16 @@ impl Core {
             Mode::Throttled { since_ns, exit_ns } => return self.run_again(floor, until_ns, since_ns, exit_ns),
             Mode::Polls => {}
         }
-        if self.quota_ns <= self.now_ns {
-            let (is_used, look_ns) = self.quota.look(self.now_ns, self.awake_ns());
-            self.quota_ns = look_ns;
-            if is_used {
-                self.throttle(floor);
-                return Boundary::Again;
-            }
+        if self.quota_ns <= self.now_ns && !self.has_quota(floor) {
+            self.throttle(floor);
+            return Boundary::Again;
         }
         if self.inbox.front().is_some_and(|message| message.at_ns <= self.now_ns) {
             self.read_message(floor);
             return Boundary::Again;
         }
         if let (Some((deep, exit_ns)), true) = (self.to_sleep, self.ring.is_empty()) {
+            self.return_quota(floor);
             self.mode = Mode::Sleeps { since_ns: self.now_ns, exit_ns };
             self.turn(floor, self.now_ns, if deep { State::Deep } else { State::Shallow });
             return Boundary::Again;

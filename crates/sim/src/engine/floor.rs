@@ -4,6 +4,7 @@ use pilotlight_plant::Completions;
 
 use super::due::{Due, Line};
 use super::polls::Polls;
+use super::quota::Pool;
 use super::request::{Command, Job, Plan, Shape};
 use crate::machine::{Machine, PollCosts};
 use crate::scenario::Step;
@@ -146,6 +147,8 @@ pub(crate) struct Floor<'a> {
     pub(crate) mail: Vec<(u16, Message)>,
     /// I/O threads that are not where they are to be.
     pub(crate) moving: u32,
+    /// CPU time that workers may use.
+    pub(crate) quota: Pool,
     /// When a core last changed its state.
     pub(crate) changed_ns: u64,
     /// When the policy is to be asked next; the main core stops there.
@@ -179,6 +182,7 @@ impl<'a> Floor<'a> {
             answers: Vec::new(),
             mail: Vec::new(),
             moving: 0,
+            quota: Pool::new(machine.limits.quota_period_ns, machine.limits.quota_slice_ns),
             changed_ns: 0,
             ask_ns: u64::MAX,
             switches: 0,

@@ -1,94 +1,188 @@
-//! The CPU time that a core may use in each period (CFS bandwidth control, cpu.max).
+//! The CPU time that all workers together may use in each period (CFS bandwidth control, cpu.max).
 //!
-//! **Rule.** Time awake counts. A core that has used its time is throttled at its next loop boundary, until the period ends or it gets
-//! more; periods are the same for all cores. A part of the loop in which the period ends is not counted. Time in a wait instruction does not count
-//! here; the kernel counts it.
+//! **Rule.** A *pool* is filled with the quota at the start of each period. A worker that runs takes a *slice* of it, uses it up and takes the
+//! next one; a worker that sleeps takes nothing and returns what is left of its slice. Where the pool is empty, a worker whose slice is used
+//! up is throttled at its next loop boundary until the period ends. Then those that wait get their slices first, in the order in which they
+//! were throttled: with a small quota the first of them may take all of it. What a worker used beyond its slice, at most one loop, is taken
+//! from the next. Another quota fills the pool anew and ends every slice at once, as `tg_set_cfs_bandwidth` does.
+//!
+//! **Differences from Linux.** Slices end with the period (since Linux 5.4 a CPU may keep one), use is known exactly (the kernel looks at its
+//! timer ticks), and time in a wait instruction does not count.
+//!
+//! Cores must come here in the order of time; both engines see to that.
 
 use std::collections::VecDeque;
 
-/// The quota of a core.
-#[derive(Debug, Default)]
-pub(crate) struct Quota {
+/// The time that is left for all workers.
+#[derive(Debug)]
+pub(crate) struct Pool {
     period_ns: u64,
-    /// Time awake that each period allows; `None` for any.
-    allowed_ns: Option<u64>,
+    slice_ns: u64,
+    /// Time that each period allows; `None` for any.
+    quota_ns: Option<u64>,
     /// What it will be from when on, in the order of time.
     orders: VecDeque<(u64, Option<u64>)>,
-    /// Time awake when the present period began.
-    before_ns: u64,
+    left_ns: u64,
+    /// When it was last filled, and how often it has been.
+    filled_ns: u64,
+    fills: u64,
     end_ns: u64,
+    /// Throttled workers and what each used beyond its slice, the first to be throttled first.
+    waiting: VecDeque<(u16, u64)>,
+    /// Workers that may run again: which, when, with what slice.
+    released: Vec<(u16, u64, u64)>,
 }
 
-impl Quota {
-    /// From `at_ns` on each period allows so much.
-    pub(crate) fn order(&mut self, at_ns: u64, allowed_ns: Option<u64>, period_ns: u64) {
-        self.period_ns = period_ns.max(1);
-        self.orders.push_back((at_ns, allowed_ns));
+/// A worker's part of the pool.
+#[derive(Debug, Default)]
+pub(crate) struct Share {
+    /// Whether a quota counts for this core.
+    is_limited: bool,
+    /// What is left of its slice, below 0 where it used more.
+    left_ns: i64,
+    /// Time awake of the core that is accounted for.
+    awake_ns: u64,
+    /// The filling of the pool that the slice is from.
+    fill: u64,
+}
+
+impl Pool {
+    pub(crate) fn new(period_ns: u64, slice_ns: u64) -> Self {
+        Self {
+            period_ns: period_ns.max(1),
+            slice_ns: slice_ns.max(1),
+            quota_ns: None,
+            orders: VecDeque::new(),
+            left_ns: 0,
+            filled_ns: 0,
+            fills: 0,
+            end_ns: u64::MAX,
+            waiting: VecDeque::new(),
+            released: Vec::new(),
+        }
     }
 
-    /// At `now_ns`, when it has been awake for `awake_ns` in all: whether it has used its time, and when to look again if it stays
-    /// awake until then.
-    pub(crate) fn look(&mut self, now_ns: u64, awake_ns: u64) -> (bool, u64) {
-        while let Some(&(_, allowed_ns)) = self.orders.front().filter(|(at_ns, _)| *at_ns <= now_ns) {
-            self.orders.pop_front();
-            if self.allowed_ns.is_none() {
-                self.begin(now_ns, awake_ns);
+    /// From `at_ns` on each period allows so much; `None` for any time.
+    pub(crate) fn order(&mut self, at_ns: u64, quota_ns: Option<u64>) {
+        self.orders.push_back((at_ns, quota_ns));
+    }
+
+    /// Whether there is a quota, or will be.
+    pub(crate) fn is_active(&self) -> bool {
+        self.quota_ns.is_some() || !self.orders.is_empty()
+    }
+
+    /// Fills it as often as it is due until `now_ns`.
+    pub(crate) fn advance(&mut self, now_ns: u64) {
+        loop {
+            let at_ns = self.until_ns();
+            if at_ns > now_ns {
+                return;
             }
-            self.allowed_ns = allowed_ns;
+            if let Some(&(_, quota_ns)) = self.orders.front().filter(|(order_ns, _)| *order_ns <= at_ns) {
+                self.orders.pop_front();
+                self.quota_ns = quota_ns;
+            }
+            self.fill(at_ns);
         }
-        let next_ns = self.next_order_ns();
-        let Some(allowed_ns) = self.allowed_ns else { return (false, next_ns) };
-        if self.end_ns <= now_ns {
-            self.begin(now_ns, awake_ns);
-        }
-        let left_ns = allowed_ns.saturating_sub(awake_ns - self.before_ns);
-        (left_ns == 0, next_ns.min(self.end_ns).min(now_ns + left_ns))
     }
 
-    fn begin(&mut self, now_ns: u64, awake_ns: u64) {
-        self.before_ns = awake_ns;
-        self.end_ns = (now_ns / self.period_ns + 1) * self.period_ns;
+    fn fill(&mut self, at_ns: u64) {
+        (self.filled_ns, self.fills) = (at_ns, self.fills + 1);
+        let Some(quota_ns) = self.quota_ns else {
+            self.end_ns = u64::MAX;
+            self.released.extend(self.waiting.drain(..).map(|(core, _)| (core, at_ns, 0)));
+            return;
+        };
+        self.left_ns = quota_ns;
+        self.end_ns = (at_ns / self.period_ns + 1) * self.period_ns;
+        while let Some(&(core, debt_ns)) = self.waiting.front() {
+            let taken_ns = self.take(debt_ns);
+            if taken_ns <= debt_ns {
+                self.waiting[0].1 -= taken_ns;
+                return;
+            }
+            self.waiting.pop_front();
+            self.released.push((core, at_ns, taken_ns - debt_ns));
+        }
     }
 
-    /// When a throttled core can go on, or has to look again.
+    /// A slice, and what was used before it, as far as there is any left.
+    fn take(&mut self, debt_ns: u64) -> u64 {
+        let taken_ns = self.left_ns.min(self.slice_ns + debt_ns);
+        self.left_ns -= taken_ns;
+        taken_ns
+    }
+
+    /// When it is filled next.
     pub(crate) fn until_ns(&self) -> u64 {
-        self.end_ns.min(self.next_order_ns())
+        self.end_ns.min(self.orders.front().map_or(u64::MAX, |&(at_ns, _)| at_ns))
     }
 
-    fn next_order_ns(&self) -> u64 {
-        self.orders.front().map_or(u64::MAX, |&(at_ns, _)| at_ns)
+    /// When a throttled core can run again, or has to look again.
+    pub(crate) fn release_ns(&self, core: u16) -> u64 {
+        let released = self.released.iter().find(|&&(of, ..)| of == core);
+        released.map_or(self.until_ns(), |&(_, at_ns, _)| at_ns)
+    }
+}
+
+impl Share {
+    /// The quota counts for this core.
+    pub(crate) fn limit(&mut self) {
+        self.is_limited = true;
+    }
+
+    pub(crate) fn is_limited(&self) -> bool {
+        self.is_limited
+    }
+
+    /// Whether a core that has been awake for `awake_ns` in all is to be throttled at `now_ns`, and else when to look again if it stays
+    /// awake until then.
+    pub(crate) fn look(&mut self, pool: &mut Pool, core: u16, now_ns: u64, awake_ns: u64) -> Option<u64> {
+        pool.advance(now_ns);
+        self.charge(pool, now_ns, awake_ns);
+        if pool.quota_ns.is_none() {
+            return Some(pool.until_ns());
+        }
+        if self.left_ns <= 0 {
+            self.left_ns += pool.take(self.left_ns.unsigned_abs()) as i64;
+        }
+        if self.left_ns <= 0 {
+            pool.waiting.push_back((core, self.left_ns.unsigned_abs()));
+            return None;
+        }
+        Some(pool.until_ns().min(now_ns + self.left_ns.unsigned_abs()))
+    }
+
+    /// Accounts for the time awake since the last call. Slices of an earlier filling are void.
+    fn charge(&mut self, pool: &Pool, now_ns: u64, awake_ns: u64) {
+        let mut used_ns = awake_ns - std::mem::replace(&mut self.awake_ns, awake_ns);
+        if self.fill != pool.fills {
+            (self.fill, self.left_ns) = (pool.fills, 0);
+            used_ns = used_ns.min(now_ns - pool.filled_ns);
+        }
+        self.left_ns -= used_ns as i64;
+    }
+
+    /// The core goes to sleep: what is left of its slice returns to the pool.
+    pub(crate) fn put_back(&mut self, pool: &mut Pool, now_ns: u64, awake_ns: u64) {
+        pool.advance(now_ns);
+        self.charge(pool, now_ns, awake_ns);
+        if pool.quota_ns.is_some() && self.left_ns > 0 {
+            pool.left_ns += std::mem::take(&mut self.left_ns).unsigned_abs();
+        }
+    }
+
+    /// Whether a throttled core may run again at `now_ns`.
+    pub(crate) fn run_again(&mut self, pool: &mut Pool, core: u16, now_ns: u64, awake_ns: u64) -> bool {
+        pool.advance(now_ns);
+        let Some(place) = pool.released.iter().position(|&(of, ..)| of == core) else { return false };
+        let (_, _, slice_ns) = pool.released.remove(place);
+        *self = Self { left_ns: slice_ns as i64, awake_ns, fill: pool.fills, ..*self };
+        true
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: u64 = 1_000_000;
-
-    #[test]
-    fn time_awake_counts_and_periods_are_on_a_grid() {
-        let mut quota = Quota::default();
-        assert_eq!(quota.look(3 * MS, 3 * MS), (false, u64::MAX));
-        quota.order(5 * MS, Some(2 * MS), 10 * MS);
-        assert_eq!(quota.look(4 * MS, 4 * MS), (false, 5 * MS));
-        assert_eq!(quota.look(5 * MS, 5 * MS), (false, 7 * MS), "from now on");
-        assert_eq!(quota.look(6 * MS, 5 * MS), (false, 8 * MS), "it has rested");
-        assert_eq!(quota.look(8 * MS, 7 * MS), (true, 8 * MS));
-        assert_eq!(quota.until_ns(), 10 * MS);
-        assert_eq!(quota.look(10 * MS, 7 * MS), (false, 12 * MS));
-    }
-
-    #[test]
-    fn more_time_ends_the_throttling() {
-        let mut quota = Quota::default();
-        quota.order(0, Some(MS), 10 * MS);
-        quota.look(0, 0);
-        assert!(quota.look(MS, MS).0);
-        quota.order(3 * MS, Some(4 * MS), 10 * MS);
-        assert_eq!(quota.until_ns(), 3 * MS);
-        assert_eq!(quota.look(3 * MS, MS), (false, 6 * MS));
-        quota.order(4 * MS, None, 10 * MS);
-        assert_eq!(quota.look(4 * MS, 2 * MS), (false, u64::MAX));
-    }
-}
+#[path = "quota_tests.rs"]
+mod tests;

@@ -11,6 +11,7 @@ pub(crate) fn run(world: &mut World<'_>) {
     let duration_ns = world.scenario.duration_ns;
     let mut from_ns = 0;
     while from_ns < duration_ns {
+        world.floor.quota.advance(from_ns);
         let until_ns = limit(world, from_ns, longest_ns).min(duration_ns);
         from_ns = window(world, from_ns, until_ns);
         let grid_ns = from_ns / EPOCH_NS * EPOCH_NS;
@@ -72,7 +73,8 @@ fn next_event(world: &World<'_>) -> u64 {
 /// One window, from `from_ns` until `until_ns` or until the policy is asked; where it has ended.
 fn window(world: &mut World<'_>, from_ns: u64, until_ns: u64) -> u64 {
     arrivals(world, until_ns);
-    let (until_ns, asks) = if world.floor.moving == 0 { alone(world, until_ns) } else { together(world, until_ns) };
+    let needs_order = world.floor.moving > 0 || uses_quota(world, until_ns);
+    let (until_ns, asks) = if needs_order { together(world, until_ns) } else { alone(world, until_ns) };
     let mut scheduled = world.scheduled.take();
     if let Some(scheduled) = &mut scheduled {
         jobs(world, scheduled, from_ns, until_ns);
@@ -136,10 +138,18 @@ fn alone(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
     (until_ns, asks)
 }
 
-/// Some I/O threads are on their way: the cores between which they are go step by step in the order of time, the others alone.
+/// Whether cores may take CPU time from the quota, or return any, before `until_ns`.
+fn uses_quota(world: &mut World<'_>, until_ns: u64) -> bool {
+    let World { cores, floor, .. } = world;
+    floor.quota.is_active() && cores.iter_mut().any(|core| core.uses_quota(floor, until_ns))
+}
+
+/// Some I/O threads are on their way, or some cores take CPU time from the quota: the cores between which they are, or all that the
+/// quota counts for, go step by step in the order of time, the others alone.
 fn together(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
     let mut involved = std::mem::take(&mut world.involved);
-    involve(world, &mut involved);
+    let quota = uses_quota(world, until_ns);
+    involve(world, quota, &mut involved);
     let World { cores, floor, main, .. } = world;
     let mut end = (until_ns, false);
     if !involved.contains(main) && cores[*main].advance(floor, until_ns, true) {
@@ -156,12 +166,13 @@ fn together(world: &mut World<'_>, until_ns: u64) -> (u64, bool) {
     end
 }
 
-/// The cores that can send each other I/O threads, or get any.
-fn involve(world: &World<'_>, involved: &mut Vec<usize>) {
+/// The cores that can send each other I/O threads, or get any; with `quota` all for which it counts.
+fn involve(world: &World<'_>, quota: bool, involved: &mut Vec<usize>) {
     involved.clear();
     let moving = world.floor.threads.iter().filter(|thread| thread.home != Some(thread.destination));
     involved.extend(moving.flat_map(|thread| thread.home.into_iter().chain([thread.destination])).map(usize::from));
-    involved.extend(world.cores.iter().enumerate().filter(|(_, core)| core.has_mail()).map(|(index, _)| index));
+    let is_involved = |core: &Core| core.has_mail() || (quota && core.is_limited());
+    involved.extend(world.cores.iter().enumerate().filter(|(_, core)| is_involved(core)).map(|(index, _)| index));
     involved.sort_unstable();
     involved.dedup();
 }

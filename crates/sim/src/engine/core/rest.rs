@@ -44,14 +44,15 @@ impl Core {
         let kernel = floor.machine.kernel;
         let deep = floor.machine.power.family.kernel_idles_deep && self.expected_idle_ns >= kernel.deep_residency_ns;
         let exit_ns = if deep { kernel.deep_exit_ns } else { kernel.shallow_exit_ns };
+        self.return_quota(floor);
         self.mode = Mode::Idles { since_ns: self.now_ns, exit_ns };
         self.turn(floor, self.now_ns, if deep { State::Deep } else { State::Shallow });
     }
 
-    /// Its quota is used. The kernel lets it rest as deep as any core that has nothing to do for so long.
+    /// The quota is used. The kernel lets it rest as deep as any core that has nothing to do for so long.
     pub(super) fn throttle(&mut self, floor: &mut Floor<'_>) {
         let kernel = floor.machine.kernel;
-        let rest_ns = self.quota.until_ns() - self.now_ns;
+        let rest_ns = floor.quota.until_ns() - self.now_ns;
         let deep = floor.machine.power.family.kernel_idles_deep && rest_ns >= kernel.deep_residency_ns;
         let exit_ns = if deep { kernel.deep_exit_ns } else { kernel.shallow_exit_ns };
         self.mode = Mode::Throttled { since_ns: self.now_ns, exit_ns };
@@ -60,9 +61,13 @@ impl Core {
 
     /// On with its I/O threads, if the quota allows it before `until_ns`.
     pub(super) fn run_again(&mut self, floor: &mut Floor<'_>, until_ns: u64, since_ns: u64, exit_ns: u64) -> Boundary {
-        let at_ns = self.quota.until_ns().max(since_ns);
+        let at_ns = floor.quota.release_ns(self.id).max(since_ns);
         if at_ns >= until_ns {
             return Boundary::Wait;
+        }
+        let awake_ns = self.awake_ns();
+        if !self.quota.run_again(&mut floor.quota, self.id, at_ns, awake_ns) {
+            return Boundary::Again; // what there was went to others
         }
         self.wake_up(floor, at_ns, exit_ns);
         self.mode = Mode::Polls;

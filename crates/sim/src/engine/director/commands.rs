@@ -155,11 +155,9 @@ impl Director {
             (_, Kind::LimitUw) => meter.limit(at_ns, (value < knob.found).then_some(value)),
             (_, Kind::QuotaPpm) => {
                 let period_ns = floor.machine.limits.quota_period_ns;
-                let part_ppm = value / self.limited.len().max(1) as u64;
-                let allowed_ns = (value < knob.found).then(|| part_ppm * period_ns / 1_000_000);
-                for core in &self.limited {
-                    cores[core.index()].set_quota(at_ns, allowed_ns, period_ns);
-                }
+                let quota_ns = (value < knob.found).then(|| value * period_ns / 1_000_000);
+                floor.quota.order(at_ns, quota_ns);
+                self.limited.iter().for_each(|core| cores[core.index()].follow_quota(at_ns));
             }
             _ => return Err(Refusal::Unsupported),
         }
