@@ -4,7 +4,7 @@ mod support;
 
 use pilotlight_plant::{
     Capabilities, Command, Completions, CoreId, Goals, Kind, KnobId, Next, Of, Policy, Sample, SleepGoal, Start,
-    ThreadId, Unsupported, Wants,
+    ThreadId, Unsupported, Values, Wants,
 };
 use pilotlight_sim::accountant::Accountant;
 use pilotlight_sim::engine::{run_naive, run_traced};
@@ -105,7 +105,7 @@ impl Dice {
         let all = capabilities(scenario);
         let cores = scenario.topology.len() as u64;
         let (thread, to) = (ThreadId(self.below(u64::from(scenario.threads)) as u16), CoreId(self.below(cores) as u16));
-        match self.below(9) {
+        match self.below(10) {
             0 => Command::Move { thread, to },
             1 => Command::Sleep { core: to, goal: SleepGoal { wake_within_ns: self.below(60_000) } },
             2 => Command::Completions { thread, how: Completions::Interrupt },
@@ -114,6 +114,7 @@ impl Dice {
                 let knob = match kind {
                     4 => all.find_knob(Of::Core(to), Kind::FrequencyKhz),
                     5 | 6 => all.knobs_of(Kind::LimitUw).next(),
+                    7 => all.knobs_of(Kind::QuotaPeriodNs).next(),
                     _ => all.knobs_of(Kind::QuotaPpm).next(),
                 };
                 let (id, knob) = knob.unwrap();
@@ -238,6 +239,26 @@ fn a_quota_that_is_lifted_ends_the_throttling_at_once() {
     let outcome = checked(&scenario, 10 * MS, &[set(100_000), set(1_000_000)]);
     let awake_ns: u64 = outcome.series.iter().map(|stretch| stretch.awake_ns).sum();
     assert!(awake_ns.abs_diff((40 + 4 + 30) * MS) < MS / 2, "{awake_ns} ns");
+}
+
+/// A tenth of a core in 2 ms is 0.2 ms at once, in 100 ms 10 ms at once: then all is used up in a run of 40 ms.
+#[test]
+fn the_period_of_the_quota_is_a_knob() {
+    let scenario = scenario(2, 20_000.0, 40 * MS, 1);
+    let all = capabilities(&scenario);
+    let (period, knob) = all.knobs_of(Kind::QuotaPeriodNs).next().unwrap();
+    assert_eq!((knob.found, &knob.values), (2 * MS, &Values::List([2, 100, 1_000].map(|ms| ms * MS).into())));
+    let quota = Command::Set { knob: all.knobs_of(Kind::QuotaPpm).next().unwrap().0, value: 100_000 };
+    let awake_ns = |period_ns: u64, first: bool| {
+        let period = Command::Set { knob: period, value: period_ns };
+        let commands = if first { vec![period, quota] } else { vec![quota, period] };
+        awake_by_period(&scenario, &[commands]).0.into_iter().sum::<u64>()
+    };
+    assert!(awake_ns(2 * MS, true).abs_diff(4 * MS) < MS / 2, "{} ns", awake_ns(2 * MS, true));
+    for first in [true, false] {
+        assert!(awake_ns(100 * MS, first).abs_diff(10 * MS) < MS / 10, "{} ns", awake_ns(100 * MS, first));
+    }
+    assert_eq!(awake_ns(1_000 * MS, true), 40 * MS, "more than the run is long");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Cores and I/O threads: who lives where, who rests, and what the policy was told.
 
 use super::{Findings, Law};
+use crate::engine::capabilities;
 use crate::machine::Machine;
 use crate::scenario::{Kind, Scenario};
 use crate::trace::{Record, THROTTLED, What};
@@ -52,6 +53,8 @@ pub(super) struct Cores<'a> {
     slow: u64,
     /// Commands that set a knob, and whether a quota has kept a core from running.
     knobs_set: u64,
+    /// The knob of the quota's period, and the longest period so far, in nanoseconds.
+    period: (Option<usize>, u64),
     throttles: bool,
     polled: u64,
     /// When a request was last polled, and how many had been before that moment.
@@ -84,6 +87,7 @@ impl<'a> Cores<'a> {
             rest_ns: 0,
             slow: 1,
             knobs_set: 0,
+            period: (period_knob(scenario), scenario.machine.limits.quota_period_ns),
             throttles: false,
             polled: 0,
             polled_ns: 0,
@@ -126,10 +130,17 @@ impl<'a> Cores<'a> {
         let slow = u64::from(speed.max_khz / khz.max(1)).saturating_add(1).min(1_000);
         if slow > self.slow {
             self.slow = slow;
-            let throttled_ns = if self.throttles { throttled_ns(self.scenario) } else { 0 };
-            self.slack_ns = slack_ns(self.scenario, slow) + self.rest_ns + throttled_ns;
-            self.patience_ns = patience_ns(self.scenario, slow) + self.rest_ns + 2 * throttled_ns;
+            self.excuse();
         }
+    }
+
+    /// How long whoever may not be where it is told to be is excused.
+    fn excuse(&mut self) {
+        // Others may be served first in each period.
+        let periods = self.scenario.topology.workers().count() as u64 + 1;
+        let throttled_ns = if self.throttles { periods * self.period.1 } else { 0 };
+        self.slack_ns = slack_ns(self.scenario, self.slow) + self.rest_ns + throttled_ns;
+        self.patience_ns = patience_ns(self.scenario, self.slow) + self.rest_ns + 2 * throttled_ns;
     }
 
     fn count(&mut self, at_ns: u64) {
@@ -213,11 +224,8 @@ impl<'a> Cores<'a> {
         if self.knobs_set == 0 || record.a == self.scenario.topology.main().index() as u64 {
             findings.add(Law::Sleep, format!("core {} is throttled, and no quota of it was set", record.a));
         }
-        if !std::mem::replace(&mut self.throttles, true) {
-            let throttled_ns = throttled_ns(self.scenario);
-            self.slack_ns += throttled_ns;
-            self.patience_ns += 2 * throttled_ns;
-        }
+        self.throttles = true;
+        self.excuse();
     }
 
     /// Those who had to be excused by now are guilty.
@@ -300,7 +308,12 @@ impl<'a> Cores<'a> {
                 }
             }
             4 => self.wait_by(subject, argument, record.at_ns),
-            5 => self.knobs_set += 1,
+            5 => {
+                self.knobs_set += 1;
+                if self.period.0 == Some(subject) {
+                    self.period.1 = self.period.1.max(argument);
+                }
+            }
             _ => {}
         }
     }
@@ -372,7 +385,8 @@ fn slack_ns(scenario: &Scenario, slow: u64) -> u64 {
     1_000 * u64::from(scenario.threads) * slow + kernel.coalesce_ns + sleep.rest_wake_ns
 }
 
-/// The longest time that a worker is throttled: others may be served first in each period.
-fn throttled_ns(scenario: &Scenario) -> u64 {
-    (scenario.topology.workers().count() as u64 + 1) * scenario.machine.limits.quota_period_ns
+/// The knob of the period of the quota of CPU time.
+fn period_knob(scenario: &Scenario) -> Option<usize> {
+    let all = capabilities(scenario);
+    all.knobs_of(pilotlight_plant::Kind::QuotaPeriodNs).next().map(|(knob, _)| knob.index())
 }

@@ -41,12 +41,32 @@ fn kernel_exit_ns(machine: &Machine) -> u64 {
     if deep { machine.kernel.deep_exit_ns } else { machine.kernel.shallow_exit_ns }
 }
 
-/// The frequency of each core, the power limit of the package, and the quota of the workers that poll.
+/// The frequency of each core, the power limit of the package, the quota of the workers that poll, and its period.
 fn knobs(scenario: &Scenario) -> Vec<Knob> {
     let mut knobs = frequencies(&scenario.machine, &scenario.topology);
     knobs.extend(power_limit(&scenario.machine));
     knobs.extend(quota(scenario));
+    knobs.extend(quota_period(scenario));
     knobs
+}
+
+/// Periods that a policy can choose, beside that of the machine: the kernel's default, and PASS's.
+const QUOTA_PERIODS_NS: [u64; 2] = [100_000_000, 1_000_000_000];
+
+/// The period of the quota; a plant without workers has none.
+fn quota_period(scenario: &Scenario) -> Option<Knob> {
+    let found = scenario.machine.limits.quota_period_ns;
+    let mut values = [found].into_iter().chain(QUOTA_PERIODS_NS).collect::<Vec<_>>();
+    values.sort_unstable();
+    values.dedup();
+    limited_workers(scenario).next().map(|_| Knob {
+        of: Of::Server,
+        kind: Kind::QuotaPeriodNs,
+        effect: Cost::Measured(values.last().copied().unwrap_or(found)),
+        values: Values::List(values),
+        found,
+        caller: Cost::Measured(u64::from(scenario.machine.director.frequency_ns)),
+    })
 }
 
 /// Workers that poll: those whose CPU time a quota limits.

@@ -39,8 +39,9 @@ pub(crate) struct Director {
     wants: Wants,
     topology: Topology,
     capabilities: Capabilities,
-    /// The cores whose CPU time a quota limits.
+    /// The cores whose CPU time a quota limits, the quota in millionths of a core, if there is one, and its period in nanoseconds.
     limited: Vec<CoreId>,
+    quota: (Option<u64>, u64),
     eager: bool,
     tick_due_ns: u64,
     interval_due_ns: u64,
@@ -108,6 +109,7 @@ impl Director {
             set: Vec::new(),
             refused_policy: None,
             limited: limited_workers(scenario).collect(),
+            quota: (None, scenario.machine.limits.quota_period_ns),
             eager: scenario.eager,
             tick_due_ns: NEVER,
             interval_due_ns: NEVER,

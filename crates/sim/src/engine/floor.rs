@@ -182,7 +182,7 @@ impl<'a> Floor<'a> {
             answers: Vec::new(),
             mail: Vec::new(),
             moving: 0,
-            quota: Pool::new(machine.limits.quota_period_ns, machine.limits.quota_slice_ns),
+            quota: Pool::new(machine.limits.quota_slice_ns),
             changed_ns: 0,
             ask_ns: u64::MAX,
             switches: 0,

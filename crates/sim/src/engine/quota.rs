@@ -20,8 +20,8 @@ pub(crate) struct Pool {
     slice_ns: u64,
     /// Time that each period allows; `None` for any.
     quota_ns: Option<u64>,
-    /// What it will be from when on, in the order of time.
-    orders: VecDeque<(u64, Option<u64>)>,
+    /// Quota and period that hold from when on, in the order of time.
+    orders: VecDeque<(u64, Option<u64>, u64)>,
     left_ns: u64,
     /// When it was last filled, and how often it has been.
     filled_ns: u64,
@@ -47,9 +47,9 @@ pub(crate) struct Share {
 }
 
 impl Pool {
-    pub(crate) fn new(period_ns: u64, slice_ns: u64) -> Self {
+    pub(crate) fn new(slice_ns: u64) -> Self {
         Self {
-            period_ns: period_ns.max(1),
+            period_ns: 1,
             slice_ns: slice_ns.max(1),
             quota_ns: None,
             orders: VecDeque::new(),
@@ -62,9 +62,9 @@ impl Pool {
         }
     }
 
-    /// From `at_ns` on each period allows so much; `None` for any time.
-    pub(crate) fn order(&mut self, at_ns: u64, quota_ns: Option<u64>) {
-        self.orders.push_back((at_ns, quota_ns));
+    /// From `at_ns` on each period of this length allows so much; `None` for any time.
+    pub(crate) fn order(&mut self, at_ns: u64, quota_ns: Option<u64>, period_ns: u64) {
+        self.orders.push_back((at_ns, quota_ns, period_ns.max(1)));
     }
 
     /// Whether there is a quota, or will be.
@@ -79,9 +79,9 @@ impl Pool {
             if at_ns > now_ns {
                 return;
             }
-            if let Some(&(_, quota_ns)) = self.orders.front().filter(|(order_ns, _)| *order_ns <= at_ns) {
+            if let Some(&(_, quota_ns, period_ns)) = self.orders.front().filter(|(order_ns, ..)| *order_ns <= at_ns) {
                 self.orders.pop_front();
-                self.quota_ns = quota_ns;
+                (self.quota_ns, self.period_ns) = (quota_ns, period_ns);
             }
             self.fill(at_ns);
         }
@@ -116,7 +116,7 @@ impl Pool {
 
     /// When it is filled next.
     pub(crate) fn until_ns(&self) -> u64 {
-        self.end_ns.min(self.orders.front().map_or(u64::MAX, |&(at_ns, _)| at_ns))
+        self.end_ns.min(self.orders.front().map_or(u64::MAX, |&(at_ns, ..)| at_ns))
     }
 
     /// When a throttled core can run again, or has to look again.

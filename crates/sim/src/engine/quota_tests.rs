@@ -99,7 +99,7 @@ const CORES: usize = 5;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whoever wants to run, whatever quota comes when: the same cores run in every tick; and no period allows more than its quotas.
+    /// Whoever wants to run, whatever quota and period come when: the same cores run in every tick; and no period allows more than its quotas.
     #[test]
     fn it_is_the_plain_rule_and_no_period_has_more_than_its_quota(
         period in 4..40_u64, slice in 1..9_u64, seed in any::<u64>(), changes in 0..4_u64,
@@ -113,7 +113,7 @@ proptest! {
         };
         let mut naive =
             Naive { period, slice, quota: None, pool: 0, slices: vec![0; CORES], waiting: Vec::new() };
-        let mut pool = Pool::new(period, slice);
+        let mut pool = Pool::new(slice);
         let mut cores: Vec<Driven> = (0..CORES).map(|_| Driven::default()).collect();
         cores.iter_mut().for_each(|core| core.share.limit());
         let mut wants = [true; CORES];
@@ -123,7 +123,8 @@ proptest! {
             if changed {
                 let quota = (draw(8) > 0 || now == 3).then(|| 1 + draw(period * CORES as u64));
                 naive.quota = quota;
-                pool.order(now, quota);
+                naive.period = [period, period, 2 * period][draw(3) as usize];
+                pool.order(now, quota, naive.period);
                 cores.iter_mut().for_each(|core| core.look = core.look.min(now));
             }
             if now.is_multiple_of(naive.period) {
@@ -147,8 +148,8 @@ proptest! {
 
 /// Runs cores in loops of some length for so many milliseconds; the time that each was awake, in nanoseconds.
 fn awake_ns(quota_ns: u64, loops_ns: &[u64], wants: impl Fn(usize, u64) -> bool, ms: u64) -> Vec<u64> {
-    let mut pool = Pool::new(100 * MS, 5 * MS);
-    pool.order(0, Some(quota_ns));
+    let mut pool = Pool::new(5 * MS);
+    pool.order(0, Some(quota_ns), 100 * MS);
     let mut cores: Vec<(Share, u64, u64)> = loops_ns.iter().map(|_| (Share::default(), 0, 0)).collect();
     let mut throttled = vec![false; loops_ns.len()];
     loop {

@@ -154,14 +154,23 @@ impl Director {
             }
             (_, Kind::LimitUw) => meter.limit(at_ns, (value < knob.found).then_some(value)),
             (_, Kind::QuotaPpm) => {
-                let period_ns = floor.machine.limits.quota_period_ns;
-                let quota_ns = (value < knob.found).then(|| value * period_ns / 1_000_000);
-                floor.quota.order(at_ns, quota_ns);
-                self.limited.iter().for_each(|core| cores[core.index()].follow_quota(at_ns));
+                self.quota.0 = (value < knob.found).then_some(value);
+                self.limit_time(at_ns, cores, floor);
+            }
+            (_, Kind::QuotaPeriodNs) => {
+                self.quota.1 = knob.values.nearest(value).unwrap_or(knob.found);
+                self.limit_time(at_ns, cores, floor);
             }
             _ => return Err(Refusal::Unsupported),
         }
         Ok(())
+    }
+
+    /// The quota of CPU time and its period hold from `at_ns` on.
+    fn limit_time(&self, at_ns: u64, cores: &mut [Core], floor: &mut Floor<'_>) {
+        let (quota_ppm, period_ns) = self.quota;
+        floor.quota.order(at_ns, quota_ppm.map(|ppm| ppm * period_ns / 1_000_000), period_ns);
+        self.limited.iter().for_each(|core| cores[core.index()].follow_quota(at_ns));
     }
 
     /// Wakes a core, at the waker's cost.
