@@ -31,6 +31,9 @@ pub use pilotlight_results::metric::SATURATED;
 
 mod budget;
 
+/// Wanted where it is named; such runs walk through every polling loop.
+pub const POLLING_INTERVAL: &str = "polling_interval_p99_us";
+
 /// 1 where a budget was violated (PASS 5): such a run keeps power alone, and what is said of the budget.
 pub const VIOLATED: &str = "budget_violated";
 

@@ -13,6 +13,7 @@ pub mod cost;
 pub mod experiment;
 pub mod fingerprint;
 pub mod fitted;
+pub mod hold;
 pub mod host;
 pub mod inert;
 pub mod journal;

@@ -15,6 +15,7 @@ use std::sync::{Mutex, OnceLock};
 
 use pilotlight_plant::Policy;
 use pilotlight_sim::Source;
+use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::machine::{Machine, PollCosts};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
@@ -25,6 +26,7 @@ use crate::simulated::cost;
 use crate::simulated::experiment::replay::{self, Day, Replays};
 use crate::simulated::experiment::schema::{Experiment, PolicySpec, WarmUp};
 use crate::simulated::experiment::{Bench, Point, scenario};
+use crate::simulated::hold::{self, Hold};
 use crate::simulated::journal::Journal;
 use crate::simulated::metrics::{self, Context};
 use crate::simulated::stale;
@@ -111,6 +113,16 @@ pub struct Sweep<'a> {
 struct Ran {
     outcome: Outcome,
     day: Option<Day>,
+    /// Times between polls, where they are a metric.
+    polls: Option<Histogram>,
+}
+
+/// A policy that serves, or one that holds what a point says.
+fn build(name: &str, settings: &[(&str, &str)], scenario: &Scenario) -> Result<Box<dyn Policy>, String> {
+    if name == hold::NAME {
+        return Ok(Box::new(Hold::read(settings, &pilotlight_sim::engine::capabilities(scenario))?));
+    }
+    pilotlight_policy::build(name, settings).map_err(|error| error.to_string())
 }
 
 impl<'a> Sweep<'a> {
@@ -355,6 +367,10 @@ impl<'a> Sweep<'a> {
             value: values::nine_digits(metric.value),
         };
         let mut all = metrics::metrics(&ran.outcome, ran.day.as_ref(), &context);
+        if let Some(polls) = &ran.polls {
+            let value = polls.quantile(0.99) as f64 / 1e3;
+            all.insert(0, metrics::Metric::new(metrics::POLLING_INTERVAL, value));
+        }
         all.retain(|metric| metrics::kept_of(variant, &metric.name));
         let values = all.into_iter().map(value).collect();
         Ok(Run { seed: seed(experiment.seed, job.replication), values })
@@ -371,18 +387,22 @@ impl<'a> Sweep<'a> {
         let scenario = self.scenario(job, replication, warm_up_ns)?;
         let settings = scenario::settings(policy);
         let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        let build = || pilotlight_policy::build(&policy.name, &settings).map_err(|error| error.to_string());
+        let build = || build(&policy.name, &settings, &scenario);
         let trace = point.experiment.trace.as_ref();
         if let Some((trace, sample)) = trace.and_then(|trace| Some((trace, trace.sample.as_ref()?))) {
             let sample = &sample.under(policy);
             let run = replay::day::Run { trace, sample, scenario: &scenario, policy: &build, engine };
             let (outcome, day) = self.replays.run(&run)?;
-            return Ok(Ran { outcome, day: Some(day) });
+            return Ok(Ran { outcome, day: Some(day), polls: None });
         }
         let drives = scenario.drives.len() as u16;
         let source =
             trace.map(|trace| replay::source(trace, drives, scenario.duration_ns, scenario.seed)).transpose()?;
-        Ok(Ran { outcome: engine(&scenario, build()?, source)?, day: None })
+        if point.experiment.metrics.iter().any(|metric| metric == metrics::POLLING_INTERVAL) {
+            let ran = pilotlight_sim::run_polls(&scenario, build()?).map_err(|error| error.to_string())?;
+            return Ok(Ran { outcome: ran.0, day: None, polls: Some(ran.1) });
+        }
+        Ok(Ran { outcome: engine(&scenario, build()?, source)?, day: None, polls: None })
     }
 
     fn scenario(&self, job: &Job, replication: u32, warm_up_ns: u64) -> Result<Scenario, String> {

@@ -18,9 +18,9 @@ use pilotlight_reactor::{
 };
 use rustix::event::epoll;
 
-use super::hold::Hold;
 use super::meter::Meter;
 use super::subject::{Axes, Configuration, CpuSubject, Limit, Measured, Quota, Stopped};
+use pilotlight_lab::simulated::hold::Hold;
 
 /// Time between two looks whether a signal came.
 const LOOK: Duration = Duration::from_millis(100);

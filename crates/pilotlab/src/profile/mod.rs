@@ -16,7 +16,6 @@ mod drive;
 mod file;
 mod fit;
 mod grid;
-mod hold;
 mod journal;
 mod live;
 mod meter;

@@ -1,5 +1,6 @@
 //! A simulated machine in the place of this one: for planning, and for showing that a profile has the constants of the machine that it is of.
 
+use pilotlight_lab::simulated::hold::Hold;
 use pilotlight_plant::{Kind, Topology};
 use pilotlight_sim::engine::capabilities;
 use pilotlight_sim::machine::Machine;
@@ -7,7 +8,6 @@ use pilotlight_sim::scenario::{Connection, Kind as Request, Phase, Rate, Scenari
 use pilotlight_sim::ssd::SsdModel;
 use pilotlight_sim::{run, run_polls};
 
-use super::hold::Hold;
 use super::subject::{
     Axes, Configuration, CpuSubject, DriveMeasured, DriveSubject, Limit, Load, Measured, Quota, Stopped,
 };

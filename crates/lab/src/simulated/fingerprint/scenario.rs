@@ -10,6 +10,7 @@ use super::{Encode, Fingerprint, Values, values};
 use crate::simulated::experiment::goals::{BudgetStep, Minimum};
 use crate::simulated::experiment::scenario::{self, ScenarioError};
 use crate::simulated::experiment::schema::{Cores, Detect, Experiment, MeanRate, PolicySpec, Sample, Trace, WarmUp};
+use crate::simulated::hold;
 use crate::simulated::quantity::{Size, Time};
 
 /// Parameters of policies that were added after results were made: number, policy, key, and the value with which the policy does what
@@ -85,6 +86,10 @@ fn of_policy(policy: &PolicySpec, out: &mut Values) {
     policy.name.encode(out);
     let settings = scenario::settings(policy);
     let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    if policy.name == hold::NAME {
+        let value = |key: &&str| settings.iter().find(|(name, _)| name == key).map(|(_, value)| (*value).to_owned());
+        return hold::KEYS.iter().map(value).collect::<Vec<_>>().encode(out);
+    }
     let parameters = registry::by_name(&policy.name).map(|entry| (entry.parameters)(&settings)).unwrap_or_default();
     for parameter in parameters.iter().filter(|parameter| !DERIVED.contains(&(policy.name.as_str(), parameter.key))) {
         let added = ADDED.iter().find(|(_, name, key, _)| (*name, *key) == (policy.name.as_str(), parameter.key));

@@ -1,0 +1,137 @@
+//! A policy that holds a number of cores and knobs, and decides nothing: the configuration that is measured. In experiments it is called
+//! `hold`; programs that serve do not have it.
+
+use pilotlight_input::quantity::{self, POWERS};
+use pilotlight_plant::{
+    Capabilities, Command, Completions, CoreId, CoreState, Kind, KnobId, NEVER, Next, Policy, Sample, SleepGoal, Start,
+    ThreadId, Unsupported, Wants,
+};
+
+/// What experiments call it.
+pub const NAME: &str = "hold";
+/// What can be set on it there.
+pub const KEYS: [&str; 3] = ["cores", "quota", "limit"];
+
+/// How often it looks whether the other cores sleep.
+const INTERVAL_NS: u64 = 10_000_000;
+
+/// The main core and the first of the workers poll, I/O threads are spread evenly over them, and all other cores sleep as deep as they can, as
+/// under `pass`.
+#[derive(Clone, Debug)]
+pub struct Hold {
+    cores: u16,
+    knobs: Vec<(KnobId, u64)>,
+    /// Cores that are to sleep.
+    left: Vec<CoreId>,
+}
+
+impl Hold {
+    /// So many cores, and these values of knobs.
+    #[must_use]
+    pub fn new(cores: u16, knobs: Vec<(KnobId, u64)>) -> Self {
+        Self { cores, knobs, left: Vec::new() }
+    }
+
+    /// As an experiment says it: `cores`, `quota` (CPU time of all workers in per cent of one CPU), `limit` (of the packages).
+    ///
+    /// # Errors
+    /// In words, if there is no such setting, it is not allowed, or the plant has no such knob.
+    pub fn read(settings: &[(&str, &str)], capabilities: &Capabilities) -> Result<Self, String> {
+        let (mut cores, mut knobs) = (u16::MAX, Vec::new());
+        for &(key, value) in settings {
+            let wrong = || format!("policy {NAME}: {key} = {value:?} is not allowed");
+            let (kind, value) = match key {
+                "cores" => {
+                    cores = value.parse().ok().filter(|&cores| cores > 0).ok_or_else(wrong)?;
+                    continue;
+                }
+                "quota" => {
+                    let percent: Option<f64> = value.strip_suffix('%').and_then(|number| number.parse().ok());
+                    (Kind::QuotaPpm, percent.map(|percent| (percent * 1e4) as u64).ok_or_else(wrong)?)
+                }
+                "limit" => (Kind::LimitUw, quantity::parse(value, POWERS).map_err(|_| wrong())?),
+                _ => return Err(format!("policy {NAME} has no setting {key:?}, but {}", KEYS.join(", "))),
+            };
+            let (id, knob) = capabilities
+                .knobs_of(kind)
+                .next()
+                .ok_or_else(|| format!("policy {NAME}: this machine has no {key}"))?;
+            let lowest = knob.values.lowest().unwrap_or(value);
+            let highest = knob.values.highest().unwrap_or(value);
+            if !(lowest..=highest).contains(&value) {
+                return Err(format!(
+                    "policy {NAME}: {key} is from {lowest} to {highest} (millionths of a CPU, microwatts)"
+                ));
+            }
+            knobs.push((id, value));
+        }
+        Ok(Self::new(cores, knobs))
+    }
+}
+
+impl Policy for Hold {
+    fn name(&self) -> &'static str {
+        "hold"
+    }
+
+    fn wants(&self) -> Wants {
+        Wants { interval_ns: Some(INTERVAL_NS), ..Wants::default() }
+    }
+
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        let main = std::iter::once(start.topology.main());
+        let mut polling: Vec<CoreId> = main.chain(start.topology.workers()).collect();
+        self.left = polling.split_off(usize::from(self.cores.max(1)).min(polling.len()));
+        let asleep = |core: &&CoreId| start.cores[core.index()].state != CoreState::Awake;
+        out.extend(polling.iter().filter(asleep).map(|&core| Command::Wake { core }));
+        for (at, &home) in start.homes.iter().enumerate() {
+            let (thread, to) = (ThreadId(at as u16), polling[at % polling.len()]);
+            out.push(Command::Completions { thread, how: Completions::Poll });
+            if home != to {
+                out.push(Command::Move { thread, to });
+            }
+        }
+        out.extend(self.knobs.iter().map(|&(knob, value)| Command::Set { knob, value }));
+        out.extend(self.left.iter().map(|&core| Command::Sleep { core, goal: SleepGoal::DEEPEST }));
+        Ok(Next::at(0))
+    }
+
+    /// A core that an I/O thread was still on its way to has refused to sleep.
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
+        let is_awake = |core: &&CoreId| sample.cores[core.index()].state == CoreState::Awake;
+        let before = out.len();
+        let again = self.left.iter().filter(is_awake);
+        out.extend(again.map(|&core| Command::Sleep { core, goal: SleepGoal::DEEPEST }));
+        Next::at(if out.len() > before { 0 } else { NEVER })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_plant::{Cost, Knob, Of, Values};
+
+    use super::*;
+
+    #[test]
+    fn settings_become_knobs_and_mistakes_are_named() {
+        let knob = |kind, max| Knob {
+            of: Of::Server,
+            kind,
+            values: Values::Range { min: 10, max, step: 1 },
+            found: max,
+            caller: Cost::Measured(0),
+            effect: Cost::Measured(0),
+        };
+        let knobs = vec![knob(Kind::LimitUw, 200_000_000), knob(Kind::QuotaPpm, 7_000_000)];
+        let capabilities = Capabilities { knobs, ..Capabilities::default() };
+        let read = |settings: &[(&str, &str)]| Hold::read(settings, &capabilities);
+        let hold = read(&[("cores", "3"), ("quota", "12.5%"), ("limit", "110W")]).unwrap();
+        assert_eq!((hold.cores, hold.knobs), (3, vec![(KnobId(1), 125_000), (KnobId(0), 110_000_000)]));
+        for (key, value, part) in [("core", "3", "cores"), ("cores", "0", "not allowed"), ("quota", "900%", "7000000")]
+        {
+            let message = read(&[(key, value)]).unwrap_err();
+            assert!(message.contains(part), "{message}");
+        }
+        assert!(Hold::read(&[("limit", "90W")], &Capabilities::default()).unwrap_err().contains("no limit"));
+    }
+}
