@@ -2,7 +2,8 @@
 
 use pilotlight_plant::Policy;
 
-use crate::budget::{self, Mechanism, SingleKnob};
+use crate::budget::single::SingleKnob;
+use crate::budget::{self, Mechanism, Zones};
 use crate::cpu_bandwidth::CPU_BANDWIDTH;
 use crate::cpu_jailing::CPU_JAILING;
 use crate::limit::{Limited, Limiter};
@@ -12,7 +13,7 @@ use crate::pass::parameters as pass_parameters;
 use crate::rapl_only::RAPL_ONLY;
 use crate::sandman::{self, Parameters, Sandman};
 use crate::ssd_bandwidth::SSD_BANDWIDTH;
-use crate::thunderbolt::{self, Thunderbolt};
+use crate::thunderbolt::{self, Rumd};
 use crate::{Dynamic, Governor, HybridPoll, Interrupt, Static, dynamic, governor, hybrid_poll};
 
 /// A policy that an operator can choose.
@@ -110,7 +111,9 @@ pub const POLICIES: [Entry; 12] = [
             let (own, inner) = of_inner(settings);
             let parameters = thunderbolt::Parameters::read(&own)?;
             let name = parameters.common.inner;
-            limited(Thunderbolt::new(parameters), name, &inner)
+            let rule = Rumd::new(parameters.rates.clone());
+            let period_ns = parameters.rates.period_ns;
+            limited(SingleKnob::new(&thunderbolt::MECHANISM, parameters.common, period_ns, rule), name, &inner)
         },
     },
     Entry {
@@ -189,7 +192,8 @@ fn single_knob(mechanism: &'static Mechanism, settings: &[(&str, &str)]) -> Resu
     let (own, inner) = of_inner(settings);
     let parameters = budget::Parameters::read(mechanism, &own)?;
     let name = parameters.common.inner;
-    limited(SingleKnob::new(mechanism, parameters), name, &inner)
+    let (common, period_ns) = (parameters.common.clone(), parameters.own.period_ns);
+    limited(SingleKnob::new(mechanism, common, period_ns, Zones::new(parameters)), name, &inner)
 }
 
 /// Keys and values.

@@ -8,16 +8,12 @@
 //! **Chance.** A policy has no random source: numbers follow from the parameter `seed` (SplitMix64).
 //! **Faults** as in [`crate::budget`]: without a reading nothing is raised, after `blind_after` the quota is at its floor.
 
-use pilotlight_plant::{
-    Capabilities, Command, Goal, Goals, Kind, KnobId, NEVER, ReadingId, Refusal, Sample, Start, Unreachable,
-    Unsupported, View,
-};
-
-use crate::budget::caps::{Caps, Selection};
-use crate::budget::meter::Meter;
+use crate::budget::control::Range;
+use crate::budget::meter::Estimate;
 use crate::budget::parameters::{BASIC, COMMON, period, quota_period, set_period};
-use crate::budget::{Common, SETTLES_NS, no_period};
-use crate::limit::Limiter;
+use crate::budget::single::Rule;
+use crate::budget::{Common, Mechanism};
+use crate::cpu_bandwidth::CPU_BANDWIDTH;
 use crate::parameter::{self, PERCENT, Parameter, ParameterError, Setting, put, text};
 
 /// The name by which an operator chooses it.
@@ -178,37 +174,19 @@ impl Parameters {
     }
 }
 
-/// The controller.
+/// The mechanism.
+pub(crate) const MECHANISM: Mechanism = Mechanism { name: NAME, ..CPU_BANDWIDTH };
+
+/// The rule, with its random numbers.
 #[derive(Debug)]
-pub(crate) struct Thunderbolt {
-    parameters: Parameters,
-    meter: Meter,
-    caps: Caps,
-    budget_uw: Option<u64>,
-    /// Since when there has been a budget.
-    since_ns: u64,
-    is_blind: bool,
-    /// Power with the quota at its floor, where that is over the budget.
-    unreachable_uw: Option<u64>,
+pub(crate) struct Rumd {
+    rates: Rates,
     random: u64,
-    changes: u64,
-    refused: u64,
 }
 
-impl Thunderbolt {
-    pub(crate) fn new(parameters: Parameters) -> Self {
-        Self {
-            random: parameters.rates.seed,
-            parameters,
-            meter: Meter::default(),
-            caps: Caps::default(),
-            budget_uw: None,
-            since_ns: 0,
-            is_blind: false,
-            unreachable_uw: None,
-            changes: 0,
-            refused: 0,
-        }
+impl Rumd {
+    pub(crate) fn new(rates: Rates) -> Self {
+        Self { random: rates.seed, rates }
     }
 
     /// Whether something of this chance happens.
@@ -220,195 +198,72 @@ impl Thunderbolt {
         (mixed ^ (mixed >> 31)) % 1_000_000 < u64::from(chance_ppm)
     }
 
-    /// The quota that follows a reading.
-    fn follow(&mut self, budget_uw: u64, power_uw: u64) -> u64 {
-        let (level, all) = (self.caps.level(), self.caps.range().highest);
-        let rates = self.parameters.rates.clone();
-        let share = |of: u64, ppm: u32| (u128::from(of) * u128::from(ppm) / 1_000_000) as u64;
-        let is_raised = self.happens(rates.chance_ppm);
-        let next = if power_uw > share(budget_uw, rates.hard_ppm.0) {
-            share(level, rates.hard_ppm.1)
-        } else if power_uw > share(budget_uw, rates.soft_ppm.0) {
-            share(level, rates.soft_ppm.1)
+    /// The quota that follows a reading, of one of at most `all`.
+    fn follow(&mut self, budget_uw: f64, power_uw: f64, level: u64, all: u64) -> u64 {
+        let is_raised = self.happens(self.rates.chance_ppm);
+        let is_above = |ppm: u32| power_uw > budget_uw * f64::from(ppm) / 1e6;
+        let next = if is_above(self.rates.hard_ppm.0) {
+            share(level, self.rates.hard_ppm.1)
+        } else if is_above(self.rates.soft_ppm.0) {
+            share(level, self.rates.soft_ppm.1)
         } else if is_raised {
-            level + share(all, rates.step_ppm)
+            level + share(all, self.rates.step_ppm)
         } else {
             level
         };
-        next.max(share(all, rates.floor_ppm))
-    }
-
-    fn set(&mut self, now_ns: u64, level: u64, out: &mut Vec<Command>) {
-        self.changes += u64::from(self.caps.set(now_ns, level, out));
-    }
-
-    fn adopt(&mut self, now_ns: u64, goals: &Goals) {
-        if self.budget_uw.is_none() || goals.budget_uw.is_none() {
-            self.meter.reset(); // readings of an earlier budget
-            self.since_ns = now_ns;
-        }
-        self.budget_uw = goals.budget_uw;
-        self.unreachable_uw = None;
+        next.max(share(all, self.rates.floor_ppm))
     }
 }
 
-impl Limiter for Thunderbolt {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn kinds(&self) -> &'static [Kind] {
-        &[Kind::QuotaPpm, Kind::QuotaPeriodNs]
-    }
-
-    fn interval_ns(&self) -> u64 {
-        self.parameters.common.interval_ns
-    }
-
-    fn wanted_interval_ns(&self) -> Option<u64> {
-        (self.budget_uw.is_some() || self.changes > 0).then_some(self.parameters.common.interval_ns)
-    }
-
-    fn readings(&self) -> Vec<ReadingId> {
-        if self.budget_uw.is_some() { self.meter.ids().to_vec() } else { Vec::new() }
-    }
-
-    fn unreachable(&self) -> Option<Unreachable> {
-        self.unreachable_uw.map(|reached| Unreachable { goal: Goal::Budget, reached })
-    }
-
-    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<(), Unsupported> {
-        self.caps = Caps::find(Selection::quota(self.parameters.rates.period_ns), start.capabilities);
-        if self.caps.is_empty() {
-            let [what, remedy] = crate::cpu_bandwidth::CPU_BANDWIDTH.missing;
-            return Err(Unsupported { policy: NAME, what, remedy });
-        }
-        if self.caps.lacks_period() {
-            return Err(no_period(NAME));
-        }
-        self.meter = self.parameters.common.domain.meter(NAME, start.capabilities)?;
-        self.adopt(start.now_ns, start.goals);
-        Ok(())
-    }
-
-    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) {
-        let now_ns = sample.now_ns;
-        let Some(budget_uw) = self.budget_uw else {
-            self.changes += u64::from(self.caps.lift(now_ns, out));
-            return;
-        };
-        let is_new = self.meter.read(sample);
-        let known = self.meter.last(now_ns);
-        let known_ns = known.map_or(self.since_ns, |(_, age_ns)| now_ns - age_ns).max(self.since_ns);
-        self.is_blind = now_ns.saturating_sub(known_ns) > self.parameters.common.blind_after_ns;
-        match known {
-            _ if self.is_blind => self.set(now_ns, self.lowest_quota(), out),
-            Some((power_uw, age_ns)) if is_new => {
-                let held_ns = self.caps.holds_ns().saturating_add(self.meter.window_ns());
-                let is_lowest = self.caps.level() <= self.lowest_quota() && now_ns - age_ns >= held_ns;
-                self.unreachable_uw = Some(power_uw).filter(|&uw| is_lowest && uw > budget_uw);
-                let next = self.follow(budget_uw, power_uw);
-                self.set(now_ns, next, out);
-            }
-            _ => {}
-        }
-    }
-
-    /// A budget that is lifted takes effect at once, another one with the next reading.
-    fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
-        self.adopt(now_ns, goals);
-        if self.budget_uw.is_none() {
-            self.changes += u64::from(self.caps.lift(now_ns, out));
-        }
-    }
-
-    fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
-        self.caps.replace(now_ns, capabilities, out);
-        self.meter.replace_sources(Meter::find(self.parameters.common.domain, capabilities).unwrap_or_default());
-    }
-
-    fn on_refused(&mut self, now_ns: u64, set: (KnobId, u64), refusal: Refusal) -> bool {
-        let is_own = self.caps.on_refused(now_ns, set, refusal);
-        self.refused += u64::from(is_own);
-        is_own
-    }
-
-    fn acts_ns(&self, now_ns: u64) -> u64 {
-        if self.budget_uw.is_some() {
-            return 0;
-        }
-        let is_settled = self.changes == 0 || now_ns >= self.caps.holds_ns().saturating_add(SETTLES_NS);
-        self.caps.lifts_ns().unwrap_or(if is_settled { NEVER } else { 0 })
-    }
-
-    fn cores(&self) -> usize {
-        usize::MAX
-    }
-
-    fn view(&self) -> View {
-        let watts = |uw: u64| format!("{:.1}", uw as f64 / 1e6);
-        let share = 100.0 * self.caps.level() as f64 / self.caps.range().highest.max(1) as f64;
-        vec![
-            ("budget W", self.budget_uw.map_or("none".to_owned(), watts)),
-            ("last good power reading W", self.meter.last(u64::MAX).map_or("none".to_owned(), |(uw, _)| watts(uw))),
-            ("CPU time, % of all cores", format!("{share:.1}")),
-            (
-                "state",
-                if self.is_blind { "no reading: the quota is the lowest" } else { "following readings" }.to_owned(),
-            ),
-            ("changes", self.changes.to_string()),
-            ("commands refused", self.refused.to_string()),
-        ]
-    }
+/// So many millionths of a quota.
+fn share(of: u64, ppm: u32) -> u64 {
+    (u128::from(of) * u128::from(ppm) / 1_000_000) as u64
 }
 
-impl Thunderbolt {
-    /// The quota while nothing is known.
-    fn lowest_quota(&self) -> u64 {
-        let floor = self.caps.range().highest * u64::from(self.parameters.rates.floor_ppm) / 1_000_000;
-        floor.min(self.caps.level())
+impl Rule for Rumd {
+    const CORRECTS: bool = false;
+
+    /// Only with a new reading, so another budget counts from the next one on.
+    fn next(
+        &mut self,
+        budget_uw: u64,
+        (level, range): (u64, Range),
+        (_, estimate): (u64, Estimate),
+        is_new: bool,
+    ) -> Option<u64> {
+        is_new.then(|| self.follow(budget_uw as f64, estimate.power_uw, level, range.highest))
+    }
+
+    fn lowest(&self, range: Range) -> u64 {
+        share(range.highest, self.rates.floor_ppm)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use pilotlight_plant::{Cost, Knob, Of, Values};
-
     use super::*;
 
-    /// Eight cores.
-    fn thunderbolt(settings: &[(&str, &str)]) -> Thunderbolt {
-        let knob = Knob {
-            of: Of::Server,
-            kind: Kind::QuotaPpm,
-            values: Values::Range { min: 1_000, max: 8_000_000, step: 1_000 },
-            found: 8_000_000,
-            caller: Cost::Measured(0),
-            effect: Cost::Measured(0),
-        };
-        let capabilities = Capabilities { knobs: vec![knob], ..Capabilities::default() };
-        let mut thunderbolt = Thunderbolt::new(Parameters::read(settings).unwrap());
-        thunderbolt.caps = Caps::find(Selection::of(Kind::QuotaPpm), &capabilities);
-        thunderbolt
+    const ALL: u64 = 8_000_000;
+
+    fn rumd(settings: &[(&str, &str)]) -> Rumd {
+        Rumd::new(Parameters::read(settings).unwrap().rates)
     }
 
     #[test]
     fn power_near_the_budget_throttles_in_two_steps_down_to_the_floor() {
-        let mut thunderbolt = thunderbolt(&[("chance", "0%")]);
-        let next = |thunderbolt: &mut Thunderbolt, power_uw| thunderbolt.follow(100, power_uw);
-        assert_eq!(next(&mut thunderbolt, 97), 6_000_000);
-        assert_eq!(next(&mut thunderbolt, 99), 80_000);
-        assert_eq!(next(&mut thunderbolt, 96), 8_000_000, "below both nothing is throttled");
-        thunderbolt.set(0, 20_000, &mut Vec::new());
-        assert_eq!(next(&mut thunderbolt, 99), 16_000, "0.2 % of eight cores");
+        let mut rumd = rumd(&[("chance", "0%")]);
+        let mut next = |level, power_uw| rumd.follow(100.0, power_uw, level, ALL);
+        assert_eq!(next(ALL, 97.0), 6_000_000);
+        assert_eq!(next(ALL, 99.0), 80_000);
+        assert_eq!(next(ALL, 96.0), ALL, "below both nothing is throttled");
+        assert_eq!(next(20_000, 99.0), 16_000, "0.2 % of eight cores");
     }
 
     #[test]
     fn a_raise_comes_by_chance_and_the_same_seed_raises_the_same() {
         let raises = |settings: &[(&str, &str)]| -> Vec<bool> {
-            let mut thunderbolt = thunderbolt(settings);
-            thunderbolt.set(0, 1_000_000, &mut Vec::new());
-            (0..10_000).map(|_| thunderbolt.follow(100, 50) > 1_000_000).collect()
+            let mut rumd = rumd(settings);
+            (0..10_000).map(|_| rumd.follow(100.0, 50.0, 1_000_000, ALL) > 1_000_000).collect()
         };
         let share = |raises: &[bool]| raises.iter().filter(|raised| **raised).count() as f64 / raises.len() as f64;
         assert!((share(&raises(&[])) - 0.2).abs() < 0.02);

@@ -45,6 +45,8 @@ pub(crate) struct Meter {
     window_ns: u64,
     /// Readings nearer to each other than this are not used.
     spacing_ns: u64,
+    /// Readings are taken as they are.
+    is_raw: bool,
     /// End and value of the last good window.
     last: Option<(u64, u64)>,
     setting: Option<Setting>,
@@ -82,6 +84,11 @@ impl Meter {
         Self { spacing_ns, ..self }
     }
 
+    /// With readings as they are, of whatever part of a window the last setting held for.
+    pub(crate) fn uncorrected(self) -> Self {
+        Self { is_raw: true, ..self }
+    }
+
     /// Takes in the readings of a sample; whether there is a new estimate.
     pub(crate) fn read(&mut self, sample: &Sample<'_>) -> bool {
         let Some((ended_ns, power_uw)) = self.sum(sample) else { return false };
@@ -109,8 +116,12 @@ impl Meter {
         let Some(Setting { holds_ns, before }) = self.setting else {
             return Some(self.measured(power_uw));
         };
+        let is_whole = ended_ns >= holds_ns.saturating_add(self.window_ns);
+        if self.is_raw && !is_whole {
+            return Some(Estimate { power_uw, is_whole, error_uw: RESOLUTION_UW, mean_uw: None });
+        }
         let since_ns = ended_ns.checked_sub(holds_ns)?;
-        if since_ns >= self.window_ns {
+        if is_whole {
             return Some(self.measured(power_uw));
         }
         if since_ns < self.window_ns / 3 {
@@ -129,11 +140,6 @@ impl Meter {
         self.wholes += 1;
         let mean_uw = (self.wholes >= MANY).then(|| self.whole_uw.iter().sum::<f64>() / MANY as f64);
         Estimate { power_uw, is_whole: true, error_uw: RESOLUTION_UW, mean_uw }
-    }
-
-    /// Length of a window.
-    pub(crate) fn window_ns(&self) -> u64 {
-        self.window_ns
     }
 
     /// The last estimate since the last setting.
@@ -196,6 +202,16 @@ mod tests {
             (3.0 * RESOLUTION_UW + 5.0).round(),
             "twice a reading's, once what was known before"
         );
+        assert_eq!(read(&mut meter, 15, Some(300), 1), measured(300.0));
+    }
+
+    #[test]
+    fn without_correction_a_reading_is_what_it_says() {
+        let mut meter = meter().uncorrected();
+        meter.note_setting(10 * S);
+        let raw = |power_uw| Some(Estimate { is_whole: false, ..measured(power_uw).unwrap() });
+        assert_eq!(read(&mut meter, 10, Some(400), 1), raw(400.0));
+        assert_eq!(read(&mut meter, 13, Some(350), 1), raw(350.0));
         assert_eq!(read(&mut meter, 15, Some(300), 1), measured(300.0));
     }
 

@@ -1,0 +1,224 @@
+//! A limiter that holds a power budget with one mechanism; by how much it is capped says a [`Rule`].
+
+use pilotlight_plant::{
+    Capabilities, Command, Goal, Goals, Kind, KnobId, NEVER, ReadingId, Refusal, Sample, Start, Unreachable,
+    Unsupported, View,
+};
+
+use super::actuator::Actuator;
+use super::control::Range;
+use super::meter::{Estimate, Meter};
+use super::{Common, Mechanism, SETTLES_NS, no_period};
+use crate::limit::Limiter;
+
+/// By how much a mechanism is capped.
+pub(crate) trait Rule: Send {
+    /// Whether readings are corrected for the time before the last setting held; else they are taken as they are.
+    const CORRECTS: bool;
+    /// The level that follows one, where power is estimated; `None` for the same. `is_new` is whether the estimate was not decided on before.
+    fn next(&mut self, budget_uw: u64, at: (u64, Range), seen: (u64, Estimate), is_new: bool) -> Option<u64>;
+    /// The lowest level that it sets.
+    fn lowest(&self, range: Range) -> u64 {
+        range.lowest
+    }
+    /// Another budget holds.
+    fn on_budget(&mut self) {}
+    /// What was set is not what holds.
+    fn forget_change(&mut self) {}
+}
+
+/// What holds the budget.
+#[derive(Debug)]
+pub(crate) struct SingleKnob<R> {
+    mechanism: &'static Mechanism,
+    common: Common,
+    /// Period of the CPU quota.
+    period_ns: Option<u64>,
+    rule: R,
+    meter: Meter,
+    caps: Actuator,
+    budget_uw: Option<u64>,
+    /// Since when there has been a budget.
+    since_ns: u64,
+    is_blind: bool,
+    /// Power with the cap at its lowest, where that is over the budget.
+    unreachable_uw: Option<u64>,
+    changes: u64,
+    refused: u64,
+}
+
+impl<R: Rule> SingleKnob<R> {
+    /// With this rule, and this period of the CPU quota.
+    pub(crate) fn new(mechanism: &'static Mechanism, common: Common, period_ns: Option<u64>, rule: R) -> Self {
+        Self {
+            mechanism,
+            common,
+            period_ns,
+            rule,
+            meter: Meter::default(),
+            caps: Actuator::default(),
+            budget_uw: None,
+            since_ns: 0,
+            is_blind: false,
+            unreachable_uw: None,
+            changes: 0,
+            refused: 0,
+        }
+    }
+
+    /// What follows from what is known; `is_new` is whether that is an estimate that was not decided on before.
+    fn decide(&mut self, now_ns: u64, is_new: bool, out: &mut Vec<Command>) {
+        let Some(budget_uw) = self.budget_uw else {
+            if self.caps.lift(now_ns, out) {
+                self.changes += 1;
+            }
+            return;
+        };
+        let (range, lowest) = (self.caps.range(), self.lowest());
+        let known_ns = self.meter.last(now_ns).map_or(self.since_ns, |(_, age_ns)| now_ns - age_ns);
+        self.is_blind = now_ns.saturating_sub(known_ns.max(self.since_ns)) > self.common.blind_after_ns;
+        let level = self.caps.level();
+        let at_lowest = self.meter.estimate().filter(|estimate| estimate.is_whole && level <= lowest);
+        let lowest_uw = at_lowest.map(|estimate| estimate.mean_uw.unwrap_or(estimate.power_uw) as u64);
+        self.unreachable_uw = lowest_uw.filter(|&uw| uw > budget_uw);
+        let next = match self.meter.estimate() {
+            _ if self.is_blind => Some(lowest).filter(|&lowest| lowest < level),
+            None => None,
+            Some(estimate) => self.rule.next(budget_uw, (level, range), (now_ns, estimate), is_new),
+        };
+        let Some(next) = next else { return };
+        if self.caps.set(now_ns, next, out) {
+            self.changes += 1;
+            self.meter.note_setting(self.caps.holds_ns());
+        }
+    }
+
+    /// The lowest level that is set.
+    fn lowest(&self) -> u64 {
+        let range = self.caps.range();
+        self.rule.lowest(range).max(range.lowest)
+    }
+
+    fn adopt(&mut self, now_ns: u64, goals: &Goals) {
+        if goals.budget_uw == self.budget_uw {
+            return;
+        }
+        if self.budget_uw.is_none() || goals.budget_uw.is_none() {
+            self.meter.reset(); // readings of an earlier budget
+            self.since_ns = now_ns;
+        }
+        self.budget_uw = goals.budget_uw;
+        (self.is_blind, self.unreachable_uw) = (false, None);
+        self.rule.on_budget();
+    }
+
+    fn state(&self) -> &'static str {
+        match self.budget_uw {
+            _ if self.caps.is_empty() => "no knob can be set",
+            None => "no budget",
+            Some(_) if self.is_blind => "no reading: the cap is the lowest",
+            Some(_) if self.unreachable_uw.is_some() => "unreachable: over the budget with the cap at its lowest",
+            Some(_) if self.caps.level() <= self.lowest() => "the cap is the lowest",
+            Some(_) if self.caps.level() >= self.caps.range().highest => "no cap is needed",
+            Some(_) => "capped",
+        }
+    }
+}
+
+impl<R: Rule> Limiter for SingleKnob<R> {
+    fn name(&self) -> &'static str {
+        self.mechanism.name
+    }
+
+    fn kinds(&self) -> &'static [Kind] {
+        self.mechanism.means.kinds()
+    }
+
+    fn interval_ns(&self) -> u64 {
+        self.common.interval_ns
+    }
+
+    fn wanted_interval_ns(&self) -> Option<u64> {
+        (self.budget_uw.is_some() || self.changes > 0).then_some(self.common.interval_ns)
+    }
+
+    fn readings(&self) -> Vec<ReadingId> {
+        if self.budget_uw.is_some() { self.meter.ids().to_vec() } else { Vec::new() }
+    }
+
+    fn unreachable(&self) -> Option<Unreachable> {
+        self.unreachable_uw.map(|reached| Unreachable { goal: Goal::Budget, reached })
+    }
+
+    fn start(&mut self, start: &Start<'_>, _out: &mut Vec<Command>) -> Result<(), Unsupported> {
+        let policy = self.mechanism.name;
+        let caps = self.mechanism.means.find(start, self.period_ns);
+        if caps.is_empty() {
+            let [what, remedy] = self.mechanism.missing;
+            return Err(Unsupported { policy, what, remedy });
+        }
+        if caps.lacks_period() {
+            return Err(no_period(policy));
+        }
+        let meter = self.common.domain.meter(policy, start.capabilities)?;
+        (self.caps, self.meter) = (caps, if R::CORRECTS { meter } else { meter.uncorrected() });
+        self.adopt(start.now_ns, start.goals);
+        Ok(())
+    }
+
+    fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) {
+        let is_new = self.budget_uw.is_some() && self.meter.read(sample);
+        self.decide(sample.now_ns, is_new, out);
+    }
+
+    /// A budget that is lifted, or lower than the last estimate, takes effect at once.
+    fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
+        self.adopt(now_ns, goals);
+        self.decide(now_ns, false, out);
+    }
+
+    fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
+        self.caps.replace(now_ns, capabilities, out);
+        self.meter.replace_sources(Meter::find(self.common.domain, capabilities).unwrap_or_default());
+        self.rule.forget_change();
+        self.decide(now_ns, false, out);
+    }
+
+    fn on_refused(&mut self, now_ns: u64, set: (KnobId, u64), refusal: Refusal) -> bool {
+        let is_own = self.caps.on_refused(now_ns, set, refusal);
+        if is_own {
+            self.refused += 1;
+            self.rule.forget_change();
+        }
+        is_own
+    }
+
+    /// With a budget at each interval, without one as long as a cap may be left.
+    fn acts_ns(&self, now_ns: u64) -> u64 {
+        if self.budget_uw.is_some() {
+            return 0;
+        }
+        let settled_ns = self.caps.holds_ns().saturating_add(SETTLES_NS);
+        let is_settled = self.changes == 0 || now_ns >= settled_ns;
+        self.caps.lifts_ns().unwrap_or(if is_settled { NEVER } else { 0 })
+    }
+
+    fn cores(&self) -> usize {
+        self.caps.cores()
+    }
+
+    fn view(&self) -> View {
+        let watts = |uw: u64| format!("{:.1}", uw as f64 / 1e6);
+        let last = self.meter.last(u64::MAX).map_or("none".to_owned(), |(uw, _)| watts(uw));
+        let (level, range) = (self.caps.level(), self.caps.range());
+        let share = 100.0 * level as f64 / range.highest.max(1) as f64;
+        vec![
+            ("budget W", self.budget_uw.map_or("none".to_owned(), watts)),
+            ("last good power reading W", last),
+            ("cap, % of its highest value", format!("{share:.1}")),
+            ("state", self.state().to_owned()),
+            ("cap changes", self.changes.to_string()),
+            ("commands refused", self.refused.to_string()),
+        ]
+    }
+}
