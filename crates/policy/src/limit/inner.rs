@@ -13,6 +13,7 @@ use pilotlight_plant::{
 };
 
 use super::separate::separated;
+use super::sum::Sum;
 use super::switches::Switches;
 use crate::grid::Grid;
 use crate::load::is_quiet;
@@ -39,18 +40,6 @@ pub(crate) struct Inner {
     grid: Option<Grid>,
     due_ns: u64,
     sum: Sum,
-}
-
-/// Intervals added up.
-#[derive(Debug, Default)]
-struct Sum {
-    elapsed_ns: u64,
-    /// Every core of the plant.
-    cores: Vec<CoreSample>,
-    threads: Vec<ThreadSample>,
-    /// As the policy sees them.
-    shown: Vec<CoreSample>,
-    readings: Vec<pilotlight_plant::Reading>,
 }
 
 impl Inner {
@@ -271,7 +260,7 @@ impl Inner {
             return;
         }
         let began_ns = sample.now_ns.saturating_sub(sample.elapsed_ns);
-        if self.sum.elapsed_ns == 0 {
+        if self.sum.elapsed_ns() == 0 {
             self.due_ns = self.grid.map_or(0, |grid| grid.after(began_ns));
         }
         self.sum.add(sample);
@@ -333,56 +322,9 @@ impl Inner {
 
     /// Its last answer; an interval with requests that has not ended is needed.
     pub(crate) fn next(&self) -> Next {
-        let due_ns = if self.sum.elapsed_ns > 0 { self.due_ns } else { NEVER };
+        let due_ns = if self.sum.elapsed_ns() > 0 { self.due_ns } else { NEVER };
         let switch_ns = if self.switches.are_due(&self.shown) { 0 } else { NEVER };
         Next { needed_ns: self.next.needed_ns.min(due_ns).min(switch_ns), ..self.next }
-    }
-}
-
-impl Sum {
-    fn add(&mut self, sample: &Sample<'_>) {
-        self.elapsed_ns += sample.elapsed_ns.max(1);
-        self.cores.resize(sample.cores.len(), CoreSample::new(CoreState::Awake));
-        self.threads.resize(sample.threads.len(), ThreadSample::default());
-        for (sum, core) in self.cores.iter_mut().zip(sample.cores) {
-            sum.state = core.state;
-            sum.busy_ns += core.busy_ns;
-            sum.awake_ns += core.awake_ns;
-        }
-        for (sum, thread) in self.threads.iter_mut().zip(sample.threads) {
-            sum.home = thread.home;
-            sum.requests += thread.requests;
-            sum.busy_ns += thread.busy_ns;
-            sum.answered += thread.answered;
-            sum.in_progress_ns += thread.in_progress_ns;
-        }
-    }
-
-    /// As the policy sees it.
-    fn seen(&mut self, last: &Sample<'_>, shown: &[CoreId], topology: Option<&Topology>, wants: &Wants) -> Sample<'_> {
-        let place = |core: CoreId| shown.iter().position(|&one| one == core);
-        let main = topology.and_then(|topology| place(topology.main())).unwrap_or_default();
-        self.shown.clear();
-        self.shown.extend(shown.iter().filter_map(|core| self.cores.get(core.index()).copied()));
-        for thread in &mut self.threads {
-            thread.home = CoreId(place(thread.home).unwrap_or(main) as u16);
-        }
-        self.readings.clear();
-        let of = |id| last.readings.iter().find(|reading| reading.id == id).copied();
-        self.readings.extend(wants.readings.iter().filter_map(|&id| of(id)));
-        Sample {
-            now_ns: last.now_ns,
-            elapsed_ns: self.elapsed_ns,
-            cores: &self.shown,
-            threads: &self.threads,
-            readings: &self.readings,
-        }
-    }
-
-    fn clear(&mut self) {
-        self.elapsed_ns = 0;
-        self.cores.clear();
-        self.threads.clear();
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub(crate) mod inner;
 mod separate;
+mod sum;
 mod switches;
 
 use pilotlight_plant::{

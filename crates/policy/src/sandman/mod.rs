@@ -21,6 +21,7 @@ pub mod consolidate;
 pub mod detector;
 pub mod parameters;
 pub mod select;
+mod table;
 
 use pilotlight_plant::{
     Command, Completions, CoreId, CoreState, NEVER, Next, Policy, Refusal, Sample, SleepGoal, Start, ThreadId, Tick,

@@ -1,0 +1,217 @@
+//! How the parameters of `sandman` are written: a key, what it is for and its values, for each.
+
+use super::parameters::{Confirm, Detect, Parameters, Resume, Spread};
+use crate::parameter::{PERCENT, Parameter, SWITCH, TIME, put, text, time};
+use crate::sleep::Sleep;
+
+/// All of them.
+pub(super) const TABLE: [Parameter<Parameters>; 22] = [
+    Parameter {
+        key: "coarse_interval",
+        meaning: "time between two consolidations (4.4.1, 5.4; paper: 1s)",
+        allowed: TIME,
+        get: |p| text::in_units(p.coarse_interval_ns),
+        set: |p, v| time(&mut p.coarse_interval_ns, v),
+    },
+    Parameter {
+        key: "fine_interval",
+        meaning: "time between two looks for bursts (4.4.2, 5.4; paper: 10us)",
+        allowed: TIME,
+        get: |p| text::in_units(p.fine_interval_ns),
+        set: |p, v| time(&mut p.fine_interval_ns, v),
+    },
+    Parameter {
+        key: "idle_threshold",
+        meaning: "load under which a worker core is emptied (4.4.1, 5.4; paper: 40%, half of healthy_threshold)",
+        allowed: PERCENT,
+        get: |p| text::in_percent(p.idle_ppm),
+        set: |p, v| put(&mut p.idle_ppm, text::percent(v)),
+    },
+    Parameter {
+        key: "healthy_threshold",
+        meaning: "load up to which a core is given threads (4.4.1, 5.4; paper: 80%)",
+        allowed: PERCENT,
+        get: |p| text::in_percent(p.healthy_ppm),
+        set: |p, v| put(&mut p.healthy_ppm, text::percent(v)),
+    },
+    Parameter {
+        key: "wake_within",
+        meaning: "most time that a sleeping core may take to be back; the deepest state that keeps it is used \
+                  (4.3; paper: the shallowest)",
+        allowed: "a time such as 3us, or shallowest, or deepest",
+        get: |p| wake_within_text(p.wake_within_ns),
+        set: |p, v| put(&mut p.wake_within_ns, wake_within(v)),
+    },
+    Parameter {
+        key: "sleep",
+        meaning: "in what an emptied core sleeps: what serves wake_within (goal), a wait instruction (monitor), or the kernel \
+                  (software: Figure 11(a) before +NI)",
+        allowed: "goal, monitor or software",
+        get: |p| p.sleep.name().to_owned(),
+        set: |p, v| put(&mut p.sleep, Sleep::read(v)),
+    },
+    Parameter {
+        key: "detect",
+        meaning: "what bursts are detected by: requests in network queues (4.4.2), or the load of cores (load: Figure 11(a) \
+                  before +DQ)",
+        allowed: "queues or load",
+        get: |p| if p.detect == Detect::Queues { "queues" } else { "load" }.to_owned(),
+        set: |p, v| put(&mut p.detect, detect(v)),
+    },
+    Parameter {
+        key: "siblings",
+        meaning: "siblings are emptied and filled in pairs (4.4.1, D3); false: Figure 11(b) before +SS",
+        allowed: SWITCH,
+        get: |p| p.siblings.to_string(),
+        set: |p, v| put(&mut p.siblings, v.parse().ok()),
+    },
+    Parameter {
+        key: "main_takes_active",
+        meaning: "the main core takes the active threads of an idle worker that no worker can take \
+                  (4.4.1, 5.3: last resort); false keeps the last worker awake",
+        allowed: SWITCH,
+        get: |p| p.main_takes_active.to_string(),
+        set: |p, v| put(&mut p.main_takes_active, v.parse().ok()),
+    },
+    Parameter {
+        key: "server_sleep",
+        meaning: "the main core waits in the kernel too when all is quiet (not in the paper)",
+        allowed: SWITCH,
+        get: |p| p.server_sleep.to_string(),
+        set: |p, v| put(&mut p.server_sleep, v.parse().ok()),
+    },
+    Parameter {
+        key: "guards",
+        meaning: "sets everything below at once, before all else: the paper's rule as printed, or the set that docs/sandman.md recommends",
+        allowed: "printed or recommended",
+        get: |p| p.guards().to_owned(),
+        set: |p, v| p.set_guards(v),
+    },
+    Parameter {
+        key: "z",
+        meaning: "how far above the mean a count has to be (4.4.2; paper: 1.96, 95 % confidence)",
+        allowed: "a number from 0 to 100",
+        get: |p| p.z.to_string(),
+        set: |p, v| put(&mut p.z, text::within(v, 0.0, 100.0)),
+    },
+    Parameter {
+        key: "window",
+        meaning: "ticks of which mean and spread are taken (4.4.2; not printed)",
+        allowed: "a whole number from 2 to 1024",
+        get: |p| p.window.to_string(),
+        set: |p, v| put(&mut p.window, text::within(v, 2, 1_024)),
+    },
+    Parameter {
+        key: "spread",
+        meaning: "what z counts: standard errors of the mean (4.4.2, as printed) or standard deviations of counts",
+        allowed: "error or deviation",
+        get: |p| if p.spread == Spread::Error { "error" } else { "deviation" }.to_owned(),
+        set: |p, v| put(&mut p.spread, spread(v)),
+    },
+    Parameter {
+        key: "floor",
+        meaning: "guard: fewer requests in what is tested (one fine interval, or those averaged) are no surge (paper: none)",
+        allowed: "a whole number from 0 to 4096",
+        get: |p| p.floor.to_string(),
+        set: |p, v| put(&mut p.floor, text::within(v, 0, 4_096)),
+    },
+    Parameter {
+        key: "confirm",
+        meaning: "guard: k/m asks for counts above the bound in k of the last m ticks (paper: 1/1)",
+        allowed: "k/m with k from 1 to m and m from 1 to 64, for example 2/3",
+        get: |p| format!("{}/{}", p.confirm.times, p.confirm.ticks),
+        set: |p, v| put(&mut p.confirm, confirm(v)),
+    },
+    Parameter {
+        key: "average",
+        meaning: "guard: fine intervals whose mean is tested in the place of the last count, by time: a late tick is several \
+                  (paper: 1)",
+        allowed: "a whole number from 1 to 1024",
+        get: |p| p.average.to_string(),
+        set: |p, v| put(&mut p.average, text::within(v, 1, 1_024)),
+    },
+    Parameter {
+        key: "min_samples",
+        meaning: "guard: no surge before the window holds as many ticks (paper: 2, or there is no error)",
+        allowed: "a whole number from 2 to 1024, at most window",
+        get: |p| p.min_samples.to_string(),
+        set: |p, v| put(&mut p.min_samples, text::within(v, 2, 1_024)),
+    },
+    Parameter {
+        key: "exempt_alone",
+        meaning: "guard: a surging thread that has a worker core to itself stays there (paper: it moves)",
+        allowed: SWITCH,
+        get: |p| p.exempt_alone.to_string(),
+        set: |p, v| put(&mut p.exempt_alone, v.parse().ok()),
+    },
+    Parameter {
+        key: "reuse_awake",
+        meaning: "guard: a surging thread takes a worker core that is awake and empty before one is woken \
+                  (paper: sleeping cores only)",
+        allowed: SWITCH,
+        get: |p| p.reuse_awake.to_string(),
+        set: |p, v| put(&mut p.reuse_awake, v.parse().ok()),
+    },
+    Parameter {
+        key: "relieve",
+        meaning: "guard: the coarse interval takes threads from a core above healthy_threshold, for load that rose too \
+                  slowly to be a burst (paper: bursts only)",
+        allowed: SWITCH,
+        get: |p| p.relieve.to_string(),
+        set: |p, v| put(&mut p.relieve, v.parse().ok()),
+    },
+    Parameter {
+        key: "resume",
+        meaning: "guard: after the whole server slept the window is empty (anew), or holds that it was quiet (quiet)",
+        allowed: "anew or quiet",
+        get: |p| if p.resume == Resume::Anew { "anew" } else { "quiet" }.to_owned(),
+        set: |p, v| put(&mut p.resume, resume(v)),
+    },
+];
+
+fn wake_within(value: &str) -> Option<u64> {
+    match value {
+        "shallowest" => Some(0),
+        "deepest" => Some(u64::MAX),
+        _ => text::duration(value),
+    }
+}
+
+fn wake_within_text(ns: u64) -> String {
+    match ns {
+        0 => "shallowest".to_owned(),
+        u64::MAX => "deepest".to_owned(),
+        _ => text::in_units(ns),
+    }
+}
+
+fn detect(value: &str) -> Option<Detect> {
+    match value {
+        "queues" => Some(Detect::Queues),
+        "load" => Some(Detect::Load),
+        _ => None,
+    }
+}
+
+fn spread(value: &str) -> Option<Spread> {
+    match value {
+        "error" => Some(Spread::Error),
+        "deviation" => Some(Spread::Deviation),
+        _ => None,
+    }
+}
+
+fn resume(value: &str) -> Option<Resume> {
+    match value {
+        "anew" => Some(Resume::Anew),
+        "quiet" => Some(Resume::Quiet),
+        _ => None,
+    }
+}
+
+fn confirm(value: &str) -> Option<Confirm> {
+    let (times, ticks) = value.split_once('/')?;
+    let ticks = text::within(ticks.trim(), 1, 64)?;
+    let times = text::within(times.trim(), 1, ticks)?;
+    Some(Confirm { times, ticks })
+}
