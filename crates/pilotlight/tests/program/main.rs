@@ -9,6 +9,7 @@ mod errors;
 mod failures;
 mod host_load;
 mod log;
+mod machine;
 mod policies;
 mod process;
 mod signals;

@@ -1,0 +1,202 @@
+//! What a server under a budget changes of a machine, and what is left of it after `kill -9`: nothing, once `pilotlight restore` or the next
+//! server has run. The machine is a made-up tree of files, but for its cgroups, which are this machine's where they can be written.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::process::{Server, run, text};
+
+const QUOTA: &str = "CPU quota of the worker cores";
+
+/// Two CPUs with frequencies, of which the second can be taken offline, and two packages with limits.
+struct Machine(TempDir);
+
+impl Machine {
+    fn new() -> Self {
+        let machine = Self(tempfile::tempdir().unwrap());
+        for package in 0..2 {
+            let zone = format!("sys/class/powercap/intel-rapl:{package}");
+            machine.write(&format!("{zone}/name"), &format!("package-{package}"));
+            machine.write(&format!("{zone}/enabled"), "0");
+            machine.write(&format!("{zone}/constraint_0_power_limit_uw"), &format!("6{package}000000"));
+            machine.write(&format!("{zone}/constraint_1_power_limit_uw"), &format!("8{package}000000"));
+        }
+        for cpu in 0..2 {
+            let cpufreq = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq");
+            for (name, khz) in [("min", 800_000), ("max", 2_400_000)] {
+                machine.write(&format!("{cpufreq}/scaling_{name}_freq"), &khz.to_string());
+                machine.write(&format!("{cpufreq}/cpuinfo_{name}_freq"), &khz.to_string());
+            }
+        }
+        machine.write("sys/devices/system/cpu/online", "0-1");
+        machine.write("sys/devices/system/cpu/cpu1/online", "1");
+        machine.write(
+            "profile.toml",
+            "name = \"made-up\"\nsource = \"this test\"\ncores = 2\n\
+             [power.cpu_uw]\npoll = 201_000_000\nshallow = 1_000_000\ndeep = 1_000_000",
+        );
+        fs::create_dir_all(machine.path("sys/fs")).unwrap();
+        symlink("/sys/fs/cgroup", machine.path("sys/fs/cgroup")).unwrap();
+        symlink("/proc", machine.path("proc")).unwrap();
+        machine
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("{text}\n")).unwrap();
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap().trim().to_owned()
+    }
+
+    fn roots(&self) -> String {
+        format!("--roots={}", self.0.path().display())
+    }
+
+    /// Every file, byte for byte.
+    fn tree(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut tree = BTreeMap::new();
+        ["sys/class", "sys/devices"].iter().for_each(|folder| collect(&self.path(folder), &mut tree));
+        tree
+    }
+
+    /// A server on it, with cores 0 and 1.
+    fn serve(&self, options: &[&str]) -> Server {
+        let sensor = format!("--sensor=modelled:{}", self.path("profile.toml").display());
+        let roots = self.roots();
+        let fixed = ["--listen=127.0.0.1:0", "--namespace=mem:1MiB", "--cores=0,1", &sensor, &roots];
+        Server::start(&[&fixed[..], options].concat())
+    }
+
+    /// This server's groups, in the hierarchy that the journal names.
+    fn groups(&self) -> Vec<PathBuf> {
+        let journals = fs::read_dir(self.path("run/pilotlight/changes")).into_iter().flatten().flatten();
+        let text: String = journals.filter_map(|file| fs::read_to_string(file.path()).ok()).collect();
+        let named = text.split('"').filter(|word| word.contains("/pilotlight-workers-")).map(PathBuf::from);
+        named.filter(|path| path.is_dir()).collect()
+    }
+}
+
+fn collect(folder: &Path, tree: &mut BTreeMap<PathBuf, Vec<u8>>) {
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_dir() {
+            collect(&entry.path(), tree);
+        } else {
+            tree.insert(entry.path(), fs::read(entry.path()).unwrap());
+        }
+    }
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}: not seen");
+        std::thread::yield_now();
+    }
+}
+
+/// A server under a budget that it cannot keep, so that everything stands at its lowest; whether it has a CPU quota too.
+fn throttled(machine: &Machine) -> (Server, bool) {
+    let server = machine.serve(&["--policy=pass", "--policy-set=inner=governor"]);
+    server.ask(&["set", "budget", "5W", "--no-wait"]);
+    let limit = |package, window| {
+        machine.read(&format!("sys/class/powercap/intel-rapl:{package}/constraint_{window}_power_limit_uw"))
+    };
+    until("all limits", || {
+        [0, 1].iter().all(|&at| limit(at, 0) != format!("6{at}000000") && limit(at, 1) == limit(at, 0))
+    });
+    until("limits that are enabled", || {
+        (0..2).all(|at| machine.read(&format!("sys/class/powercap/intel-rapl:{at}/enabled")) == "1")
+    });
+    until("frequencies", || {
+        (0..2).all(|cpu| machine.read(&format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_max_freq")) == "800000")
+    });
+    let has_quota = can_have_quota(machine);
+    if has_quota {
+        let names = |status: &serde_json::Value| {
+            let all = status["budget"]["throttled"].as_array().cloned().unwrap_or_default();
+            all.iter().any(|knob| knob["name"] == json!(QUOTA))
+        };
+        server.status_until("a quota", names);
+        assert!(!machine.groups().is_empty());
+    } else {
+        println!("SKIPPED: the CPU quota, which needs a cgroup that can be written");
+    }
+    (server, has_quota)
+}
+
+/// Whether a server here has the quota: policy `cpu-bandwidth` needs it.
+fn can_have_quota(machine: &Machine) -> bool {
+    let sensor = format!("--sensor=modelled:{}", machine.path("profile.toml").display());
+    let roots = machine.roots();
+    let options = ["--policy=cpu-bandwidth", "--cores=0,1", "--listen=127.0.0.1:0", "--namespace=mem:1MiB"];
+    run(&[&["serve", "--check", "--admin-socket=none", &sensor, &roots], &options[..]].concat()).status.success()
+}
+
+#[test]
+fn after_kill_9_restore_brings_every_byte_back() {
+    let machine = Machine::new();
+    let before = machine.tree();
+    let (mut server, has_quota) = throttled(&machine);
+    server.kill();
+    let groups = machine.groups();
+    assert_ne!(machine.tree(), before, "something else than `restore` has put it back");
+    assert_eq!(groups.is_empty(), !has_quota);
+    let restored = run(&["restore", &machine.roots()]);
+    assert_eq!(restored.status.code(), Some(0), "{}", text(&restored.stdout));
+    assert_eq!(machine.tree(), before);
+    assert!(groups.iter().all(|group| !group.is_dir()), "{groups:?}");
+    let again = text(&run(&["restore", &machine.roots()]).stdout);
+    assert!(again.starts_with("nothing to put back"), "{again}");
+}
+
+#[test]
+fn after_kill_9_the_next_server_brings_every_byte_back() {
+    let machine = Machine::new();
+    let before = machine.tree();
+    let (mut server, _) = throttled(&machine);
+    server.kill();
+    let groups = machine.groups();
+    assert_ne!(machine.tree(), before);
+    drop(server);
+    let server = machine.serve(&["--policy=static"]);
+    server.expect_log("left behind by a process that was killed");
+    assert_eq!(machine.tree(), before);
+    assert!(groups.iter().all(|group| !group.is_dir()), "{groups:?}");
+}
+
+#[test]
+fn a_core_that_a_budget_takes_away_leaves_the_system_only_where_that_is_allowed() {
+    let machine = Machine::new();
+    let before = machine.tree();
+    let online = || machine.read("sys/devices/system/cpu/cpu1/online");
+    for hotplug in [&["--hotplug"][..], &[]] {
+        let mut server = machine.serve(&[&["--policy=cpu-jailing"], hotplug].concat());
+        server.ask(&["set", "budget", "5W", "--no-wait"]);
+        server.status_until("a core that sleeps", |status| status["reactors"][1]["state"] != json!("awake"));
+        if hotplug.is_empty() {
+            assert_eq!(online(), "1");
+            continue;
+        }
+        until("a core that leaves", || online() == "0");
+        server.ask(&["set", "budget", "off"]);
+        until("a core that comes back", || online() == "1");
+        server.ask(&["set", "budget", "5W", "--no-wait"]);
+        until("a core that leaves", || online() == "0");
+        server.kill();
+        assert_eq!(run(&["restore", &machine.roots()]).status.code(), Some(0));
+        assert_eq!(machine.tree(), before);
+    }
+}
