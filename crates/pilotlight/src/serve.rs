@@ -74,7 +74,8 @@ fn with_goals_by_hand(read: &Operation) -> (Operation, ByHand) {
     let (configured, now_s) = (Configured::of(read), budget::now_s());
     let by_hand = Store::at(read.state_file.clone()).load(&configured, now_s);
     let goals = configured.goals(&by_hand, now_s);
-    (Operation { goals, domain: by_hand.domain.or(read.domain), ..read.clone() }, by_hand)
+    let priorities = configured.priorities(&by_hand);
+    (Operation { goals, priorities, domain: by_hand.domain.or(read.domain), ..read.clone() }, by_hand)
 }
 
 /// The control socket. Where the system has no place for one that was not asked for the server goes without.

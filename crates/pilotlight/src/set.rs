@@ -8,11 +8,12 @@ use clap::{Args, Subcommand};
 use pilotlight_policy::{NAMES, POLICIES};
 
 use crate::admin::client::{Client, SocketArgs};
-use crate::admin::request::{CapRequest, CapTarget, Request};
+use crate::admin::request::{CapRequest, CapTarget, MinimumRequest, PriorityRequest, Request};
 use crate::exit::Exit;
 use crate::policies::{PolicyChoice, key_and_value};
 use crate::status::caps::cap_of;
-use crate::status::report::{CapReport, PolicyReport};
+use crate::status::priorities::priorities;
+use crate::status::report::{CapReport, PolicyReport, PrioritiesReport};
 use goals::{BudgetArgs, ToleranceArgs};
 
 const EXAMPLES: &str = "\
@@ -21,6 +22,8 @@ Examples:
   pilotlight set budget 300W for 2h
   pilotlight set tolerance 0.2
   pilotlight set cap 100MB/s --namespace 1
+  pilotlight set priority 5 --namespace 1
+  pilotlight set minimum 100MB/s --priority 5
   pilotlight set policy sandman window=64 spread=deviation
   pilotlight set policy sandman --socket /run/pilotlight/disks.sock
 
@@ -38,6 +41,17 @@ Examples:
 
 A cap that is set like this holds until the server ends, or until its configuration says something else about it
 (max_bytes_per_s in [[subsystem.namespace]] and [[host]]).";
+
+const PRIORITY_EXAMPLES: &str = "\
+Examples:
+  pilotlight set priority 5 --namespace 1
+  pilotlight set priority 9 --host nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6
+  pilotlight set priority off --namespace 1         no priority: the same as 0
+  pilotlight set priority default --namespace 1     what the configuration says
+  pilotlight set minimum 100MB/s --priority 5
+
+A request has the lower priority of its host and its namespace. Connections get an I/O thread of their priority when they are made.
+What is set like this is kept and ends as goals do; docs/budget.md says more.";
 
 /// Options of `pilotlight set`.
 #[derive(Args, Clone, Debug)]
@@ -65,6 +79,12 @@ enum What {
     /// Most bytes a second of a namespace, or of a host over all namespaces
     #[command(after_long_help = CAP_EXAMPLES, after_help = "Run with --help for examples.")]
     Cap(CapArgs),
+    /// What matters more: under a power budget the lowest priority loses bandwidth first
+    #[command(after_long_help = PRIORITY_EXAMPLES, after_help = "Run with --help for examples.")]
+    Priority(PriorityArgs),
+    /// Bandwidth that each namespace and host of a priority keeps under a power budget
+    #[command(after_long_help = PRIORITY_EXAMPLES, after_help = "Run with --help for examples.")]
+    Minimum(MinimumArgs),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -72,6 +92,17 @@ struct CapArgs {
     /// Such as 100MB/s (1MB/s to 1TB/s), or off
     bandwidth: String,
 
+    #[command(flatten)]
+    of: TargetArgs,
+
+    /// Print the cap as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A namespace or a host.
+#[derive(Args, Clone, Debug)]
+struct TargetArgs {
     /// The namespace
     #[arg(long, value_name = "NSID", required_unless_present = "host", conflicts_with = "host")]
     namespace: Option<i64>,
@@ -83,8 +114,40 @@ struct CapArgs {
     /// The host, by its NQN
     #[arg(long, value_name = "NQN")]
     host: Option<String>,
+}
 
-    /// Print the cap as JSON
+impl TargetArgs {
+    fn target(&self) -> CapTarget {
+        match (&self.host, self.namespace) {
+            (Some(host), _) => CapTarget::Host(host.clone()),
+            (None, nsid) => CapTarget::Namespace { nqn: self.nqn.clone(), nsid: nsid.unwrap_or_default() },
+        }
+    }
+}
+
+#[derive(Args, Clone, Debug)]
+struct PriorityArgs {
+    /// 0 (the lowest) to 255; off for none; default for what the configuration says
+    priority: String,
+
+    #[command(flatten)]
+    of: TargetArgs,
+
+    /// Print all priorities as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+struct MinimumArgs {
+    /// Such as 100MB/s (1MB/s to 1TB/s); off for none; default for what the configuration says
+    bandwidth: String,
+
+    /// The priority
+    #[arg(long, value_name = "NUMBER")]
+    priority: i64,
+
+    /// Print all priorities as JSON
     #[arg(long)]
     json: bool,
 }
@@ -135,15 +198,20 @@ pub(crate) fn run(args: &SetArgs) -> anyhow::Result<Exit> {
         What::Policy(policy) => set_policy(args, policy),
         What::Budget(budget) => goals::set_budget(&args.socket, budget),
         What::Cap(cap) => set_cap(args, cap),
+        What::Priority(PriorityArgs { priority, of, json }) => {
+            let request = PriorityRequest { of: of.target(), priority: priority.clone() };
+            set_priorities(args, &Request::SetPriority(request), *json)
+        }
+        What::Minimum(MinimumArgs { bandwidth, priority, json }) => {
+            let request = MinimumRequest { priority: *priority, min_bytes_per_s: bandwidth.clone() };
+            set_priorities(args, &Request::SetMinimum(request), *json)
+        }
         What::Tolerance(tolerance) => goals::set_tolerance(&args.socket, tolerance),
     }
 }
 
 fn set_cap(args: &SetArgs, cap: &CapArgs) -> anyhow::Result<Exit> {
-    let of = match (&cap.host, cap.namespace) {
-        (Some(host), _) => CapTarget::Host(host.clone()),
-        (None, nsid) => CapTarget::Namespace { nqn: cap.nqn.clone(), nsid: nsid.unwrap_or_default() },
-    };
+    let of = cap.of.target();
     let request = Request::SetCap(CapRequest { of, max_bytes_per_s: cap.bandwidth.clone() });
     let answer = Client::connect(&args.socket)?.ask::<CapReport>(&request);
     crate::admin::client::tell(answer, |report| {
@@ -151,6 +219,17 @@ fn set_cap(args: &SetArgs, cap: &CapArgs) -> anyhow::Result<Exit> {
             return Ok(serde_json::to_string(report)? + "\n");
         }
         Ok(format!("cap of {}\n", cap_of(report)))
+    })
+}
+
+fn set_priorities(args: &SetArgs, request: &Request, json: bool) -> anyhow::Result<Exit> {
+    let answer = Client::connect(&args.socket)?.ask::<PrioritiesReport>(request);
+    crate::admin::client::tell(answer, |report| {
+        if json {
+            return Ok(serde_json::to_string(report)? + "\n");
+        }
+        let text = priorities(report, "in charge");
+        Ok(if text.is_empty() { "no priorities\n".to_owned() } else { text })
     })
 }
 

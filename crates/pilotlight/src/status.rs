@@ -3,6 +3,7 @@
 pub(crate) mod caps;
 pub(crate) mod goals;
 pub(crate) mod measure;
+pub(crate) mod priorities;
 mod render;
 pub(crate) mod report;
 

@@ -22,6 +22,10 @@ pub(crate) enum Request {
     SetGoals(GoalsRequest),
     /// Cap the bandwidth of a namespace or a host, or no longer.
     SetCap(CapRequest),
+    /// Give a namespace or a host another priority.
+    SetPriority(PriorityRequest),
+    /// Let a priority keep another bandwidth under a budget.
+    SetMinimum(MinimumRequest),
     /// Something about namespaces, in this subsystem; `None`: the only one.
     Namespace(Option<String>, NamespaceRequest),
 }
@@ -52,7 +56,25 @@ pub(crate) struct CapRequest {
     pub(crate) max_bytes_per_s: String,
 }
 
-/// What is to be capped.
+/// A priority, as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PriorityRequest {
+    /// What has it.
+    pub(crate) of: CapTarget,
+    /// 0 to 255, `off` or `default`.
+    pub(crate) priority: String,
+}
+
+/// Bandwidth that each namespace and host of a priority keeps, as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MinimumRequest {
+    /// The priority.
+    pub(crate) priority: i64,
+    /// Bytes a second, `off` or `default`.
+    pub(crate) min_bytes_per_s: String,
+}
+
+/// What is to be capped, or has a priority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CapTarget {
     /// A namespace of a subsystem; without its name of the only one.
@@ -120,6 +142,8 @@ impl Request {
             "set-policy" => Self::SetPolicy(fields.policy()?),
             "set-goals" => Self::SetGoals(fields.goals()?),
             "set-cap" => Self::SetCap(fields.cap()?),
+            "set-priority" => Self::SetPriority(fields.priority()?),
+            "set-minimum" => Self::SetMinimum(fields.minimum()?),
             "namespace-list" => Self::Namespace(fields.text("nqn")?, NamespaceRequest::List),
             "namespace-add" => Self::Namespace(fields.text("nqn")?, NamespaceRequest::Add(fields.namespace()?)),
             "namespace-remove" => {
@@ -134,7 +158,7 @@ impl Request {
             }
             other => {
                 return Err(Refusal::of("command", format!("there is no command `{other}`")).help(
-                    "commands: status, set-policy, set-goals, set-cap, namespace-list, namespace-add, namespace-remove, namespace-resize",
+                    "commands: status, set-policy, set-goals, set-cap, set-priority, set-minimum, namespace-list, namespace-add, namespace-remove, namespace-resize",
                 ));
             }
         };
@@ -151,11 +175,14 @@ impl Request {
                 let parameters: Vec<_> = choice.parameters.iter().map(set).collect();
                 json!({ "command": "set-policy", "policy": choice.name, "parameters": parameters })
             }
-            Self::SetCap(CapRequest { of: CapTarget::Namespace { nqn, nsid }, max_bytes_per_s }) => {
-                json!({ "command": "set-cap", "nqn": nqn, "nsid": nsid, "max_bytes_per_s": max_bytes_per_s })
+            Self::SetCap(CapRequest { of, max_bytes_per_s }) => {
+                of.to_json(json!({ "command": "set-cap", "max_bytes_per_s": max_bytes_per_s }))
             }
-            Self::SetCap(CapRequest { of: CapTarget::Host(host), max_bytes_per_s }) => {
-                json!({ "command": "set-cap", "host": host, "max_bytes_per_s": max_bytes_per_s })
+            Self::SetPriority(PriorityRequest { of, priority }) => {
+                of.to_json(json!({ "command": "set-priority", "priority": priority }))
+            }
+            Self::SetMinimum(MinimumRequest { priority, min_bytes_per_s }) => {
+                json!({ "command": "set-minimum", "priority": priority, "min_bytes_per_s": min_bytes_per_s })
             }
             Self::SetGoals(goals) => json!({
                 "command": "set-goals",
@@ -177,6 +204,17 @@ impl Request {
             fields.retain(|_, value| !value.is_null());
         }
         object.to_string()
+    }
+}
+
+impl CapTarget {
+    /// With the fields that name it.
+    fn to_json(&self, mut object: Value) -> Value {
+        match self {
+            Self::Namespace { nqn, nsid } => (object["nqn"], object["nsid"]) = (json!(nqn), json!(nsid)),
+            Self::Host(host) => object["host"] = json!(host),
+        }
+        object
     }
 }
 
@@ -254,11 +292,24 @@ impl Fields {
 
     fn cap(&mut self) -> Result<CapRequest, Refusal> {
         let max_bytes_per_s = self.required("max_bytes_per_s", Self::text)?;
-        let of = match self.text("host")? {
+        Ok(CapRequest { of: self.target()?, max_bytes_per_s })
+    }
+
+    fn priority(&mut self) -> Result<PriorityRequest, Refusal> {
+        let priority = self.required("priority", Self::text)?;
+        Ok(PriorityRequest { of: self.target()?, priority })
+    }
+
+    fn minimum(&mut self) -> Result<MinimumRequest, Refusal> {
+        let priority = self.required("priority", Self::number)?;
+        Ok(MinimumRequest { priority, min_bytes_per_s: self.required("min_bytes_per_s", Self::text)? })
+    }
+
+    fn target(&mut self) -> Result<CapTarget, Refusal> {
+        Ok(match self.text("host")? {
             Some(host) => CapTarget::Host(host),
             None => CapTarget::Namespace { nqn: self.text("nqn")?, nsid: self.required("nsid", Self::number)? },
-        };
-        Ok(CapRequest { of, max_bytes_per_s })
+        })
     }
 
     fn namespace(&mut self) -> Result<NewNamespace, Refusal> {
@@ -354,6 +405,11 @@ mod tests {
                 max_bytes_per_s: "100MB/s".to_owned(),
             }),
             Request::SetCap(CapRequest { of: CapTarget::Host("nqn".to_owned()), max_bytes_per_s: "off".to_owned() }),
+            Request::SetPriority(PriorityRequest {
+                of: CapTarget::Namespace { nqn: Some("nqn".to_owned()), nsid: 7 },
+                priority: "5".to_owned(),
+            }),
+            Request::SetMinimum(MinimumRequest { priority: 5, min_bytes_per_s: "100MB/s".to_owned() }),
             Request::SetGoals(GoalsRequest {
                 budget: Some("300W".to_owned()),
                 time: Some("2h".to_owned()),

@@ -1,4 +1,4 @@
-//! Bandwidth caps that an operator sets: as text, and as numbers.
+//! Bandwidth caps, priorities and minimums that an operator sets: as text, and as numbers.
 
 use pilotlight_input::quantity::{self, Units};
 use pilotlight_target::Capped;
@@ -21,15 +21,34 @@ const RATES: &Units = &[
 /// What is capped, and at how many bytes a second.
 pub(crate) type Cap = (Capped, u64);
 
+/// A namespace or a host, and its priority.
+pub(crate) type Priority = (Capped, u8);
+
 /// A cap in bytes a second: `100 MB/s`; `None` for `off`.
 pub(crate) fn parse_cap(text: &str) -> Result<Option<u64>, String> {
+    parse_rate(text, "bandwidth cap")
+}
+
+/// A minimum in bytes a second: `100 MB/s`; `None` for `off`.
+pub(crate) fn parse_minimum(text: &str) -> Result<Option<u64>, String> {
+    parse_rate(text, "minimum")
+}
+
+fn parse_rate(text: &str, what: &str) -> Result<Option<u64>, String> {
     if text == OFF {
         return Ok(None);
     }
-    let wrong = || {
-        format!("`{text}` is not a bandwidth cap: write bytes a second such as 100MB/s, from 1MB/s to 1TB/s, or {OFF}")
-    };
+    let wrong =
+        || format!("`{text}` is not a {what}: write bytes a second such as 100MB/s, from 1MB/s to 1TB/s, or {OFF}");
     quantity::parse(text, RATES).ok().filter(|rate| CAPS.contains(rate)).map(Some).ok_or_else(wrong)
+}
+
+/// A priority: `5`; `None` for `off`.
+pub(crate) fn parse_priority(text: &str) -> Result<Option<u8>, String> {
+    if text == OFF {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| format!("`{text}` is not a priority: write 0 (the lowest) to 255, or {OFF}"))
 }
 
 /// A cap as it is written: `100MB/s`, or `off`.
@@ -55,6 +74,10 @@ mod tests {
             assert_eq!(format_cap(parse_cap(text).unwrap()), text);
         }
         assert_eq!(parse_cap("100 MB/s"), Ok(Some(100_000_000)));
+        assert_eq!(["0", "255", "off"].map(parse_priority), [Ok(Some(0)), Ok(Some(255)), Ok(None)]);
+        for text in ["", "-1", "256", "high"] {
+            assert!(parse_priority(text).unwrap_err().contains("0 (the lowest) to 255"), "{text}");
+        }
         for text in ["", "100", "100MB", "0MB/s", "999kB/s", "2TB/s", "-1MB/s", "fast"] {
             assert!(parse_cap(text).unwrap_err().contains("100MB/s"), "{text}");
         }

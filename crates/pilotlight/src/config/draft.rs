@@ -31,6 +31,7 @@ pub(crate) struct Draft {
     pub(crate) state_file: Option<Text>,
     pub(crate) limits: LimitsDraft,
     pub(crate) hosts: Vec<HostDraft>,
+    pub(crate) classes: Vec<ClassDraft>,
     pub(crate) subsystems: Vec<SubsystemDraft>,
 }
 
@@ -90,6 +91,7 @@ pub(crate) struct NamespaceDraft {
     /// Whether it may become smaller while the server runs.
     pub(crate) shrink: bool,
     pub(crate) max_bytes_per_s: Option<Text>,
+    pub(crate) priority: Option<Number>,
 }
 
 /// What is written about a host.
@@ -99,4 +101,14 @@ pub(crate) struct HostDraft {
     pub(crate) at: Origin,
     pub(crate) nqn: Option<Text>,
     pub(crate) max_bytes_per_s: Option<Text>,
+    pub(crate) priority: Option<Number>,
+}
+
+/// What is written about a class of priority.
+#[derive(Debug, Default)]
+pub(crate) struct ClassDraft {
+    /// Where the class as a whole stands.
+    pub(crate) at: Origin,
+    pub(crate) priority: Option<Number>,
+    pub(crate) min_bytes_per_s: Option<Text>,
 }

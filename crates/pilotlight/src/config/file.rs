@@ -2,7 +2,9 @@
 
 use toml::de::DeTable;
 
-use super::draft::{Draft, GoalsDraft, HostDraft, LimitsDraft, NamespaceDraft, PolicyDraft, SubsystemDraft};
+use super::draft::{
+    ClassDraft, Draft, GoalsDraft, HostDraft, LimitsDraft, NamespaceDraft, PolicyDraft, SubsystemDraft,
+};
 use super::problem::{Origin, Problem};
 use super::section::{Problems, Section};
 
@@ -28,6 +30,7 @@ fn server(root: &Section<'_>) -> Draft {
     let mut draft = Draft {
         subsystems: root.sections("subsystem").iter().map(subsystem).collect(),
         hosts: root.sections("host").iter().map(host).collect(),
+        classes: root.sections("class").iter().map(class).collect(),
         limits: root.section("limits").map(|section| limits(&section)).unwrap_or_default(),
         policy: root.section("policy").map(|section| policy(&section)).unwrap_or_default(),
         goals: root.section("goals").map(|section| goals(&section)).unwrap_or_default(),
@@ -98,9 +101,23 @@ fn namespace(section: &Section<'_>) -> NamespaceDraft {
         uuid: section.text("uuid"),
         shrink: section.switch("shrink").unwrap_or(false),
         max_bytes_per_s: section.text("max_bytes_per_s"),
+        priority: section.number("priority"),
     }
 }
 
 fn host(section: &Section<'_>) -> HostDraft {
-    HostDraft { at: section.at(), nqn: section.text("nqn"), max_bytes_per_s: section.text("max_bytes_per_s") }
+    HostDraft {
+        at: section.at(),
+        nqn: section.text("nqn"),
+        max_bytes_per_s: section.text("max_bytes_per_s"),
+        priority: section.number("priority"),
+    }
+}
+
+fn class(section: &Section<'_>) -> ClassDraft {
+    ClassDraft {
+        at: section.at(),
+        priority: section.number("priority"),
+        min_bytes_per_s: section.text("min_bytes_per_s"),
+    }
 }

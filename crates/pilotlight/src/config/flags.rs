@@ -39,6 +39,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
             ..LimitsDraft::default()
         },
         hosts: Vec::new(),
+        classes: Vec::new(),
         subsystems: vec![subsystem(args)],
     };
     (draft, problems)
@@ -92,6 +93,7 @@ fn subsystem(args: &ServeArgs) -> SubsystemDraft {
         uuid: None,
         shrink: false,
         max_bytes_per_s: None,
+        priority: None,
     };
     SubsystemDraft {
         at: Origin::Default,

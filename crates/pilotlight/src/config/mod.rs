@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use pilotlight_target::config::{NamespaceConfig, ServerConfig};
 
-pub(crate) use caps::{Cap, format_cap, name_of, parse_cap};
+pub(crate) use caps::{Cap, Priority, format_cap, name_of, parse_cap, parse_minimum, parse_priority};
 pub(crate) use machine::Machine;
 pub(crate) use moment::format_moment;
 pub(crate) use operation::{AdminSocket, Operation, Reactors, SleepAfter};
@@ -171,6 +171,7 @@ pub(crate) fn check_namespace<'a>(
         uuid: new.uuid.clone().map(|uuid| located("uuid", uuid)),
         shrink: false,
         max_bytes_per_s: None,
+        priority: None,
     };
     let (namespace, problems) = validate::validate_namespace(&draft, others, machine);
     if let Some(problem) = problems.iter().find(|problem| problem.severity == Severity::Error) {

@@ -10,8 +10,8 @@ use super::draft::{Number, Text};
 use super::problem::{Located, Origin, Problem};
 
 /// Which keys stand in which section. The sections' names leave out the numbers of list entries.
-pub(crate) const SCHEMA: [(&str, &[&str]); 9] = [
-    ("", &["server", "policy", "goals", "limits", "admin", "subsystem", "host"]),
+pub(crate) const SCHEMA: [(&str, &[&str]); 10] = [
+    ("", &["server", "policy", "goals", "limits", "admin", "subsystem", "host", "class"]),
     (
         "server",
         &[
@@ -45,8 +45,9 @@ pub(crate) const SCHEMA: [(&str, &[&str]); 9] = [
         ],
     ),
     ("subsystem", &["nqn", "serial", "allowed_hosts", "namespace"]),
-    ("subsystem.namespace", &["nsid", "backend", "block_size", "uuid", "shrink", "max_bytes_per_s"]),
-    ("host", &["nqn", "max_bytes_per_s"]),
+    ("subsystem.namespace", &["nsid", "backend", "block_size", "uuid", "shrink", "max_bytes_per_s", "priority"]),
+    ("host", &["nqn", "max_bytes_per_s", "priority"]),
+    ("class", &["priority", "min_bytes_per_s"]),
 ];
 
 /// A section whose other keys are checked by whoever knows them: a policy's parameters.
@@ -291,7 +292,7 @@ fn join(path: &str, key: &str) -> String {
 fn place_of(section: &str) -> String {
     match section {
         "" => "at the top of the file".to_owned(),
-        list if list.starts_with("subsystem") || list == "host" => format!("in [[{list}]]"),
+        list if list.starts_with("subsystem") || ["host", "class"].contains(&list) => format!("in [[{list}]]"),
         table => format!("in [{table}]"),
     }
 }

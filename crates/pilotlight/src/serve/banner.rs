@@ -228,6 +228,7 @@ mod tests {
             hotplug: false,
             roots: None,
             caps: Vec::new(),
+            priorities: Vec::new(),
             domain: None,
             schedule: None,
             sensor: SensorChoice::Auto,

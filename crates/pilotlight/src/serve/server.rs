@@ -14,7 +14,7 @@ use pilotlight_target::{Capped, DrainError, Server, ServerError, ServerStats};
 use super::budget;
 use super::knobs::{self, Reach, Settings};
 use super::power::{self, Power};
-use crate::config::{BudgetDomain, Operation, Reactors};
+use crate::config::{BudgetDomain, Operation, Priority, Reactors};
 use crate::status::report::{NameAndValue, PowerReport};
 
 /// A server that runs.
@@ -39,6 +39,8 @@ pub(super) trait Running: Sync {
     fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported>;
     /// Asks this of it, and of policies after it.
     fn set_goals(&self, goals: Goals);
+    /// Gives these namespaces and hosts these priorities, and all others none.
+    fn set_priorities(&self, named: Vec<Priority>);
     /// Caps the bandwidth of a namespace or a host from now on; `None`: no longer.
     fn set_cap(&self, of: &Capped, bytes_per_s: Option<u64>) -> Result<(), ServerError>;
     /// What is known of power; `None` without a sensor.
@@ -98,6 +100,7 @@ pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Res
     let options = RuntimeOptions { knobs, readings, ..options(operation) };
     let server = Server::start_on(config.clone(), options).context("the server cannot start")?;
     server.set_goals(operation.goals.clone());
+    server.set_priorities(operation.priorities.clone());
     for (of, bytes_per_s) in &operation.caps {
         server.set_cap(of, Some(*bytes_per_s)).context("the server cannot start")?;
     }
@@ -152,6 +155,10 @@ impl Running for Served {
 
     fn set_goals(&self, goals: Goals) {
         self.server.set_goals(goals);
+    }
+
+    fn set_priorities(&self, named: Vec<Priority>) {
+        self.server.set_priorities(named);
     }
 
     fn set_cap(&self, of: &Capped, bytes_per_s: Option<u64>) -> Result<(), ServerError> {

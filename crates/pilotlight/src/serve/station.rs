@@ -14,6 +14,7 @@
 mod answers;
 mod goals;
 mod namespaces;
+mod priorities;
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -89,6 +90,7 @@ impl Station {
         let mut state = State::new(&loaded.config, &loaded.operation);
         state.operation.domain = by_hand.domain.or(state.configured.domain);
         state.operation.goals = state.configured.goals(&by_hand, budget::now_s());
+        state.operation.priorities = state.configured.priorities(&by_hand);
         state.by_hand_goals = by_hand;
         Self {
             listening: server.local_addrs(),

@@ -6,8 +6,9 @@ use pilotlight_reactor::{HistogramSnapshot, IoThreadStats, ReactorStats, Runtime
 use pilotlight_target::{CapStats, Capped, NamespaceFailures, ServerStats, TargetThreadStats};
 
 use super::report::{
-    CapReport, Count, Distribution, FORMAT, FailureReport, GoalsReport, IoReport, IoThreadReport, NameAndValue,
-    OrdersReport, ParameterReport, PolicyReport, PowerStateReport, ReactorReport, Report, ServerFacts, WakeUpReport,
+    CapReport, Count, Distribution, FORMAT, FailureReport, GoalsReport, IoReport, IoThreadReport, MinimumReport,
+    NameAndValue, OrdersReport, ParameterReport, PolicyReport, PowerStateReport, PrioritiesReport, PriorityReport,
+    ReactorReport, Report, ServerFacts, WakeUpReport,
 };
 use crate::config::Reactors;
 use crate::policies::PolicyChoice;
@@ -70,6 +71,7 @@ pub(crate) fn report(before: &Look, now: &Look, facts: ServerFacts, policy: Poli
         window_ns: window.ns,
         policy,
         goals: GoalsReport::default(),
+        priorities: PrioritiesReport::default(),
         budget: None,
         power: None,
         io: io(&window, &before.stats, &now.stats),
@@ -107,6 +109,32 @@ pub(crate) fn goals(goals: &Goals, policy: &PolicyChoice, unreachable: Option<Un
     GoalsReport { budget_uw, tolerance_ppm, unused, floor_uw: floor.map(|floor| floor.reached) }
 }
 
+/// Priorities, each with whether it was set by hand, and minimums.
+pub(crate) fn priorities<'a>(
+    named: impl Iterator<Item = (&'a Capped, u8, bool)>,
+    goals: &Goals,
+    policy: &PolicyChoice,
+) -> PrioritiesReport {
+    let one = |(of, priority, by_hand): (&Capped, u8, bool)| {
+        let (nqn, nsid, host) = names(of);
+        PriorityReport { nqn, nsid, host, priority, by_hand }
+    };
+    let minimum = |&(priority, bytes_per_s): &(u8, u64)| MinimumReport { priority, bytes_per_s };
+    PrioritiesReport {
+        named: named.map(one).collect(),
+        minimums: goals.minimums.iter().map(minimum).collect(),
+        unused: !policy.uses(Goal::Priorities),
+    }
+}
+
+/// The subsystem and the number of a namespace, or the name of a host.
+fn names(of: &Capped) -> (Option<String>, Option<u32>, Option<String>) {
+    match of {
+        Capped::Namespace { nqn, nsid } => (Some(nqn.clone()), Some(*nsid), None),
+        Capped::Host { nqn } => (None, None, Some(nqn.clone())),
+    }
+}
+
 fn io(window: &Window, before: &ServerStats, now: &ServerStats) -> IoReport {
     let (was, is) = (&before.totals, &now.totals);
     IoReport {
@@ -124,10 +152,7 @@ fn io(window: &Window, before: &ServerStats, now: &ServerStats) -> IoReport {
 
 /// A cap, and what it has done since the start.
 pub(crate) fn cap(is: &CapStats) -> CapReport {
-    let (nqn, nsid, host) = match &is.of {
-        Capped::Namespace { nqn, nsid } => (Some(nqn.clone()), Some(*nsid), None),
-        Capped::Host { nqn } => (None, None, Some(nqn.clone())),
-    };
+    let (nqn, nsid, host) = names(&is.of);
     CapReport {
         nqn,
         nsid,
@@ -176,7 +201,6 @@ fn failures(before: &ServerStats, now: &ServerStats) -> Vec<FailureReport> {
     reports
 }
 
-/// Of all I/O threads together.
 /// Over all I/O threads.
 fn summed(before: &ServerStats, now: &ServerStats, of: fn(&TargetThreadStats) -> &HistogramSnapshot) -> Distribution {
     distribution(&sum(before, of), &sum(now, of))
@@ -258,6 +282,7 @@ fn io_threads(window: &Window, before: &ServerStats, now: &ServerStats) -> Vec<I
             id: id as u16,
             home: is.home.0,
             connections: target_is.totals.connections,
+            class: now.classes.get(id).copied().flatten(),
             requests_per_s: window.per_s(of(|was| was.requests), is.requests),
             busy_percent,
             idle_percent,

@@ -9,7 +9,7 @@ use pilotlight_reactor::cells::SLEEPS;
 use super::report::{
     Count, Distribution, FailureReport, IoReport, OrdersReport, PowerStateReport, ReactorReport, Report,
 };
-use super::{caps, goals};
+use super::{caps, goals, priorities};
 use crate::config::{SleepAfter, format_cores};
 use crate::table::Table;
 
@@ -26,6 +26,7 @@ pub(crate) fn text(report: &Report, colour: bool) -> String {
     }
     let _ = write!(out, "\n{}", policy(report));
     let _ = write!(out, "{}", goals::goals(&report.goals, &report.policy.name));
+    let _ = write!(out, "{}", priorities::priorities(&report.priorities, &report.policy.name));
     report.budget.iter().for_each(|budget| out += &goals::budget(budget, report.power.as_ref()));
     report.power.iter().for_each(|known| line(&mut out, "power", &goals::power(known)));
     let _ = write!(out, "{}{}{}", io(&report.io), caps::caps(report), power_states(&report.power_states));
@@ -160,25 +161,16 @@ fn io_threads(report: &Report) -> String {
     let left_out = threads.len().saturating_sub(MOST_IO_THREADS);
     threads.truncate(MOST_IO_THREADS);
     threads.sort_by_key(|thread| thread.id);
-    let mut table = Table::new(&[
-        "<I/O thread",
-        "reactor",
-        "connections",
-        "requests/s",
-        "busy %",
-        "idle %",
-        "asleep %",
-        "p50",
-        "p99",
-        "moves",
-        "since start",
-    ]);
+    let has_classes = threads.iter().any(|thread| thread.class.is_some_and(|class| class > 0));
+    let class = has_classes.then_some("class");
+    let first = ["<I/O thread", "reactor", "connections"].into_iter().chain(class);
+    let rest = ["requests/s", "busy %", "idle %", "asleep %", "p50", "p99", "moves", "since start"];
+    let mut table = Table::new(&first.chain(rest).collect::<Vec<_>>());
     for thread in threads {
         let latency = |ns: u64| if thread.latency.count > 0 { time(ns) } else { "-".to_owned() };
-        table.row([
-            thread.id.to_string(),
-            thread.home.to_string(),
-            thread.connections.to_string(),
+        let class = thread.class.map_or_else(|| "-".to_owned(), |class| class.to_string());
+        let first = [thread.id.to_string(), thread.home.to_string(), thread.connections.to_string()];
+        let rest = [
             rate(thread.requests_per_s),
             percent(thread.busy_percent),
             percent(thread.idle_percent),
@@ -187,7 +179,8 @@ fn io_threads(report: &Report) -> String {
             latency(thread.latency.p99_ns),
             thread.moves.in_window.to_string(),
             thread.moves.since_start.to_string(),
-        ]);
+        ];
+        table.row(first.into_iter().chain(has_classes.then_some(class)).chain(rest));
     }
     let rest = if left_out > 0 { format!("and {left_out} with fewer requests\n") } else { String::new() };
     format!("{table}{rest}")

@@ -22,6 +22,9 @@ pub(crate) struct Report {
     /// What the operator asks of it.
     #[serde(default)]
     pub(crate) goals: GoalsReport,
+    /// What matters more than the rest, and what it keeps under a budget.
+    #[serde(default)]
+    pub(crate) priorities: PrioritiesReport,
     /// How the budget does; `None` where there is none, and no schedule.
     #[serde(default)]
     pub(crate) budget: Option<BudgetReport>,
@@ -85,6 +88,35 @@ pub(crate) struct GoalsReport {
     /// Where the budget is unreachable: power with everything at its lowest.
     #[serde(default)]
     pub(crate) floor_uw: Option<u64>,
+}
+
+/// Priorities of namespaces and hosts, by which a budget takes bandwidth away: the lowest first. Who has none has 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PrioritiesReport {
+    pub(crate) named: Vec<PriorityReport>,
+    pub(crate) minimums: Vec<MinimumReport>,
+    /// The policy in charge does not use them.
+    pub(crate) unused: bool,
+}
+
+/// The priority of a namespace or a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PriorityReport {
+    /// The subsystem of a namespace, and its number.
+    pub(crate) nqn: Option<String>,
+    pub(crate) nsid: Option<u32>,
+    /// The NQN of a host.
+    pub(crate) host: Option<String>,
+    pub(crate) priority: u8,
+    /// Set over the control socket.
+    pub(crate) by_hand: bool,
+}
+
+/// Bandwidth that each namespace and host of a priority keeps under a budget.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MinimumReport {
+    pub(crate) priority: u8,
+    pub(crate) bytes_per_s: u64,
 }
 
 /// How the budget does. Where [`PowerReport::modelled`] is set no figure here is measured.
@@ -295,6 +327,9 @@ pub(crate) struct IoThreadReport {
     pub(crate) home: u16,
     /// Connections now.
     pub(crate) connections: u64,
+    /// The highest class of priority that it carries; `None` if it serves nobody.
+    #[serde(default)]
+    pub(crate) class: Option<u8>,
     pub(crate) requests_per_s: f64,
     /// Time in poll steps of its own that found work.
     pub(crate) busy_percent: f64,

@@ -11,6 +11,7 @@ mod host_load;
 mod log;
 mod machine;
 mod policies;
+mod priorities;
 mod process;
 mod signals;
 mod streams;

@@ -120,10 +120,16 @@ nsid = 7
 backend = "mem:1GiB"
 shrink = false
 max_bytes_per_s = "100MB/s"
+priority = 5
 
 [[host]]
 nqn = "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6"
 max_bytes_per_s = "500MB/s"
+priority = 9
+
+[[class]]
+priority = 5
+min_bytes_per_s = "50MB/s"
 "#;
 
 #[test]
@@ -147,7 +153,10 @@ fn a_file_says_everything() {
     );
     let host = "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6".to_owned();
     let namespace = Capped::Namespace { nqn: "nqn.2024-05.com.example:disks".to_owned(), nsid: 7 };
-    assert_eq!(loaded.operation.caps, [(namespace, 100_000_000), (Capped::Host { nqn: host }, 500_000_000)]);
+    let host = Capped::Host { nqn: host };
+    assert_eq!(loaded.operation.caps, [(namespace.clone(), 100_000_000), (host.clone(), 500_000_000)]);
+    assert_eq!(loaded.operation.priorities, [(namespace, 5), (host, 9)]);
+    assert_eq!(loaded.operation.goals.minimums, [(5, 50_000_000)]);
     assert_eq!(loaded.may_shrink, []);
     let uuid = *b"\x2f\x7c\x9c\x1e\x6a\x55\x4d\x6e\x9a\x0f\x3f\x0a\x2f\x1b\x7f\x10";
     let disk = BackendSpec::File { path: bench.dir.path().join("disk.img"), size: None };

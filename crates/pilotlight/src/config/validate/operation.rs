@@ -10,8 +10,8 @@ use pilotlight_target::config::SubsystemConfig;
 
 use super::Checker;
 use crate::admin::NONE;
-use crate::config::caps::{Cap, parse_cap};
-use crate::config::draft::{Draft, GoalsDraft, PolicyDraft, Text};
+use crate::config::caps::{Cap, Priority, parse_cap, parse_minimum};
+use crate::config::draft::{ClassDraft, Draft, GoalsDraft, Number, PolicyDraft, Text};
 use crate::config::operation::{AdminSocket, Operation, Reactors, SleepAfter};
 use crate::config::power::{BudgetDomain, SensorChoice, parse_budget, parse_tolerance};
 use crate::config::problem::{Origin, Problem};
@@ -58,8 +58,9 @@ impl Checker<'_> {
             hotplug: draft.hotplug,
             roots: draft.roots.clone(),
             policy: self.policy(&draft.policy),
-            goals: self.goals(&draft.goals),
+            goals: Goals { minimums: self.minimums(&draft.classes), ..self.goals(&draft.goals) },
             caps: self.caps(draft, subsystems),
+            priorities: self.priorities(draft, subsystems),
             domain: self.parsed(draft.goals.domain.as_ref(), BudgetDomain::parse),
             schedule: {
                 let base = self.base;
@@ -99,6 +100,45 @@ impl Checker<'_> {
         }
         self.no_duplicates(draft.hosts.iter().filter_map(|host| host.nqn.as_ref()));
         caps
+    }
+
+    /// Priorities of namespaces and hosts.
+    fn priorities(&mut self, draft: &Draft, subsystems: &[SubsystemConfig]) -> Vec<Priority> {
+        let mut written = Vec::new();
+        for (subsystem, SubsystemConfig { nqn, .. }) in draft.subsystems.iter().zip(subsystems) {
+            for namespace in &subsystem.namespaces {
+                let nsid = namespace.nsid.as_ref().and_then(|nsid| u32::try_from(nsid.value).ok());
+                let of = nsid.map(|nsid| Capped::Namespace { nqn: nqn.clone(), nsid });
+                written.extend(of.zip(namespace.priority.as_ref()));
+            }
+        }
+        for host in &draft.hosts {
+            let of = host.nqn.as_ref().map(|nqn| Capped::Host { nqn: nqn.value.clone() });
+            written.extend(of.zip(host.priority.as_ref()));
+        }
+        let priority = |(of, written): (Capped, &Number)| (of, self.priority(written));
+        written.into_iter().map(priority).collect()
+    }
+
+    fn priority(&mut self, written: &Number) -> u8 {
+        self.number(Some(written), 0..=u8::MAX, 0, "is not a priority")
+    }
+
+    /// Bandwidth that each class keeps under a budget.
+    fn minimums(&mut self, classes: &[ClassDraft]) -> Vec<(u8, u64)> {
+        let mut minimums = Vec::new();
+        for class in classes {
+            let Some(priority) = &class.priority else {
+                let help = "name the priority whose namespaces and hosts keep this bandwidth, such as `priority = 5`";
+                self.problem(Problem::error(&class.at, "`priority` is missing").help(help));
+                continue;
+            };
+            let priority = self.priority(priority);
+            let minimum = self.parsed(class.min_bytes_per_s.as_ref(), parse_minimum).flatten();
+            minimums.extend(minimum.map(|bytes_per_s| (priority, bytes_per_s)));
+        }
+        self.no_duplicates(classes.iter().filter_map(|class| class.priority.as_ref()));
+        minimums
     }
 
     fn goals(&mut self, written: &GoalsDraft) -> Goals {

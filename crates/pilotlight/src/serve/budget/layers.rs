@@ -1,14 +1,16 @@
 //! Which goals are in force: those set by hand, over the schedule, over the configuration.
 
 use pilotlight_plant::Goals;
+use pilotlight_target::Capped;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{BudgetDomain, BudgetRequest, Operation, Schedule};
+use crate::config::{BudgetDomain, BudgetRequest, Operation, Priority, Schedule};
 
 /// What the configuration says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::serve) struct Configured {
     pub(in crate::serve) goals: Goals,
+    pub(in crate::serve) priorities: Vec<Priority>,
     pub(in crate::serve) domain: Option<BudgetDomain>,
     pub(in crate::serve) schedule: Option<Schedule>,
 }
@@ -24,6 +26,38 @@ pub(in crate::serve) struct ByHand {
     /// In millionths; the inner `None` is `off`.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "tolerance")]
     pub(in crate::serve) tolerance_ppm: Option<Option<u32>>,
+    /// Of namespaces and hosts; `None`: it has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::serve) priorities: Vec<(Named, Option<u8>)>,
+    /// By priority, in bytes a second; `None`: there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::serve) minimums: Vec<(u8, Option<u64>)>,
+}
+
+/// A namespace or a host, as the state file has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub(in crate::serve) enum Named {
+    Namespace { nqn: String, nsid: u32 },
+    Host { host: String },
+}
+
+impl From<Capped> for Named {
+    fn from(of: Capped) -> Self {
+        match of {
+            Capped::Namespace { nqn, nsid } => Self::Namespace { nqn, nsid },
+            Capped::Host { nqn } => Self::Host { host: nqn },
+        }
+    }
+}
+
+impl From<Named> for Capped {
+    fn from(of: Named) -> Self {
+        match of {
+            Named::Namespace { nqn, nsid } => Self::Namespace { nqn, nsid },
+            Named::Host { host } => Self::Host { nqn: host },
+        }
+    }
 }
 
 /// A budget that was set by hand.
@@ -68,8 +102,8 @@ impl Origin {
 impl Configured {
     /// Of what was read.
     pub(in crate::serve) fn of(operation: &Operation) -> Self {
-        let Operation { goals, domain, schedule, .. } = operation;
-        Self { goals: goals.clone(), domain: *domain, schedule: schedule.clone() }
+        let Operation { goals, priorities, domain, schedule, .. } = operation;
+        Self { goals: goals.clone(), priorities: priorities.clone(), domain: *domain, schedule: schedule.clone() }
     }
 
     /// Whether there is, or will be, a budget.
@@ -96,10 +130,23 @@ impl Configured {
         Goals {
             budget_uw: self.budget(by_hand, now_s).budget_uw,
             tolerance_ppm: by_hand.tolerance_ppm.unwrap_or(self.goals.tolerance_ppm),
-            priorities: self.goals.priorities.clone(),
-            minimums: self.goals.minimums.clone(),
+            priorities: Vec::new(), // by name: `priorities`
+            minimums: over(&self.goals.minimums, &by_hand.minimums),
         }
     }
+
+    /// Priorities in force.
+    pub(in crate::serve) fn priorities(&self, by_hand: &ByHand) -> Vec<Priority> {
+        let set: Vec<_> = by_hand.priorities.iter().map(|(of, priority)| (of.clone().into(), *priority)).collect();
+        over(&self.priorities, &set)
+    }
+}
+
+/// What was set, over what the configuration says; in order, so that the same is equal.
+fn over<K: Clone + PartialEq, V: Copy>(configured: &[(K, V)], by_hand: &[(K, Option<V>)]) -> Vec<(K, V)> {
+    let is_set = |key: &K| by_hand.iter().any(|(set, _)| set == key);
+    let kept = configured.iter().filter(|(key, _)| !is_set(key)).cloned();
+    kept.chain(by_hand.iter().filter_map(|(key, value)| Some((key.clone(), (*value)?)))).collect()
 }
 
 impl ByHand {
@@ -152,7 +199,12 @@ mod tests {
 
     fn configured(schedule: Option<&str>) -> Configured {
         let goals = Goals { budget_uw: Some(400 * W), ..Goals::default() };
-        Configured { goals, domain: None, schedule: schedule.map(|text| Schedule::parse(text).unwrap()) }
+        Configured {
+            goals,
+            priorities: Vec::new(),
+            domain: None,
+            schedule: schedule.map(|text| Schedule::parse(text).unwrap()),
+        }
     }
 
     fn by_hand(budget_uw: Option<u64>, until_s: Option<u64>) -> ByHand {
@@ -181,6 +233,20 @@ mod tests {
         assert!(!hand.expire(99) && hand.budget.is_some());
         assert!(hand.expire(100) && hand == ByHand::default());
         assert!(!hand.expire(101));
+    }
+
+    #[test]
+    fn priorities_and_minimums_by_hand_are_over_those_of_the_configuration() {
+        let host = |name: &str| Capped::Host { nqn: name.to_owned() };
+        let goals = Goals { minimums: vec![(5, 100), (6, 200)], ..Goals::default() };
+        let priorities = vec![(host("a"), 5), (host("b"), 6)];
+        let configured = Configured { goals, priorities, ..Configured::default() };
+        let named = |name: &str| Named::from(host(name));
+        let priorities = vec![(named("a"), Some(1)), (named("b"), None), (named("c"), Some(9))];
+        let hand = ByHand { priorities, minimums: vec![(5, None), (7, Some(300))], ..ByHand::default() };
+        assert_eq!(configured.priorities(&hand), [(host("a"), 1), (host("c"), 9)]);
+        assert_eq!(configured.goals(&hand, 0).minimums, [(6, 200), (7, 300)]);
+        assert_eq!(configured.priorities(&ByHand::default()), configured.priorities);
     }
 
     #[test]

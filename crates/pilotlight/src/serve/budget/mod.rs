@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use pilotlight_plant::{Of, Quantity, Source};
 
 pub(super) use judge::{Judge, Seen, Verdict};
-pub(super) use layers::{ByHand, Configured, HandBudget, Origin};
+pub(super) use layers::{ByHand, Configured, HandBudget, Named, Origin};
 pub(super) use store::Store;
 
 use crate::config::BudgetDomain;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use super::{ByHand, Configured};
+use super::{ByHand, Configured, Named};
 use crate::config::BudgetDomain;
 
 const VERSION: u32 = 1;
@@ -38,13 +38,23 @@ struct Digest {
     domain: Option<BudgetDomain>,
     /// Entries of the schedule, as text.
     schedule: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    priorities: Vec<(Named, u8)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    minimums: Vec<(u8, u64)>,
 }
 
 impl Digest {
     fn of(configured: &Configured) -> Self {
-        let Configured { goals, domain, schedule } = configured;
-        let schedule = schedule.as_ref().map(ToString::to_string);
-        Self { budget_uw: goals.budget_uw, tolerance_ppm: goals.tolerance_ppm, domain: *domain, schedule }
+        let Configured { goals, priorities, domain, schedule } = configured;
+        Self {
+            budget_uw: goals.budget_uw,
+            tolerance_ppm: goals.tolerance_ppm,
+            domain: *domain,
+            schedule: schedule.as_ref().map(ToString::to_string),
+            priorities: priorities.iter().map(|(of, priority)| (of.clone().into(), *priority)).collect(),
+            minimums: goals.minimums.clone(),
+        }
     }
 }
 
@@ -125,7 +135,10 @@ mod tests {
 
     fn by_hand(until_s: Option<u64>) -> ByHand {
         let budget = Some(HandBudget { budget_uw: Some(300_000_000), until_s });
-        ByHand { budget, domain: Some(BudgetDomain::Cpu), tolerance_ppm: Some(None) }
+        let namespace = Named::Namespace { nqn: "a".to_owned(), nsid: 7 };
+        let priorities = vec![(namespace, Some(5)), (Named::Host { host: "b".to_owned() }, None)];
+        let minimums = vec![(5, Some(100_000_000)), (6, None)];
+        ByHand { budget, domain: Some(BudgetDomain::Cpu), tolerance_ppm: Some(None), priorities, minimums }
     }
 
     fn configured(watts: u64) -> Configured {

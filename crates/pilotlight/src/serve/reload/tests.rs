@@ -11,7 +11,7 @@ use pilotlight_plant::{Goals, Policy, Unsupported, View};
 use pilotlight_target::{Capped, DrainError, ServerStats};
 
 use super::*;
-use crate::config::{Reactors, SensorChoice, SleepAfter};
+use crate::config::{Priority, Reactors, SensorChoice, SleepAfter};
 use crate::serve::budget::HandBudget;
 use crate::serve::station::ByHand;
 use crate::status::report::PowerReport;
@@ -60,6 +60,9 @@ impl Running for Recorder {
     fn set_goals(&self, goals: Goals) {
         let _ = self.note(format!("goals {:?} {:?}", goals.budget_uw, goals.tolerance_ppm));
     }
+    fn set_priorities(&self, named: Vec<Priority>) {
+        let _ = self.note(format!("priorities {named:?}"));
+    }
     fn set_cap(&self, of: &Capped, bytes_per_s: Option<u64>) -> Result<(), ServerError> {
         self.note(format!("cap {of:?} {bytes_per_s:?}"))
     }
@@ -95,6 +98,7 @@ fn operation(policy: &str) -> Operation {
         hotplug: false,
         roots: None,
         caps: Vec::new(),
+        priorities: Vec::new(),
         domain: None,
         schedule: None,
         sensor: SensorChoice::Auto,

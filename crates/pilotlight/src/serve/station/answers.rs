@@ -5,6 +5,7 @@ use serde::Serialize;
 use tracing::{info, warn};
 
 use super::namespaces::capped;
+use super::priorities::priorities;
 use super::{Station, policy_in_force};
 use crate::admin::answer::{Refusal, to_line};
 use crate::admin::listener::Answering;
@@ -24,6 +25,8 @@ impl Answering for Station {
             Ok(Request::SetPolicy(choice)) => log("set-policy", self.set_policy(choice)),
             Ok(Request::SetGoals(goals)) => log("set-goals", self.set_goals(&goals)),
             Ok(Request::SetCap(cap)) => log("set-cap", self.set_cap(&cap)),
+            Ok(Request::SetPriority(priority)) => log("set-priority", self.set_priority(&priority)),
+            Ok(Request::SetMinimum(minimum)) => log("set-minimum", self.set_minimum(&minimum)),
             Ok(Request::Namespace(nqn, request)) => log("namespace", self.namespace(nqn.as_deref(), request)),
             Err(refusal) => to_line::<()>(Err(refusal)),
         }
@@ -48,9 +51,15 @@ impl Station {
         let uptime_ns = self.started.elapsed().as_nanos() as u64;
         let stats: ServerStats = self.server.stats();
         // after the counters: asking wakes the main core, and that is not to be seen
-        let (operation, view, budget, unreachable) = {
+        let (operation, priorities, view, budget, unreachable) = {
             let state = self.state();
-            (state.operation.clone(), self.server.view(), self.budget_status(&state), self.server.unreachable())
+            (
+                state.operation.clone(),
+                priorities(&state),
+                self.server.view(),
+                self.budget_status(&state),
+                self.server.unreachable(),
+            )
         };
         let facts = ServerFacts {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -65,7 +74,7 @@ impl Station {
         let now = Look { uptime_ns, stats };
         let report = measure::report(session, &now, facts, policy, &operation.reactors);
         let goals = measure::goals(&operation.goals, &operation.policy, unreachable);
-        let report = Report { goals, budget, power: self.server.power(), ..report };
+        let report = Report { goals, priorities, budget, power: self.server.power(), ..report };
         *session = now;
         report
     }

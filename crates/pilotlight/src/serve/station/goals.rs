@@ -244,7 +244,7 @@ impl Station {
         Ok(())
     }
 
-    fn keep(&self, state: &State) {
+    pub(super) fn keep(&self, state: &State) {
         if let Err(why) = self.store.save(&state.by_hand_goals, &state.configured) {
             warn!("goals that were set by hand will be lost at a restart: {why}");
         }
@@ -293,12 +293,19 @@ fn domain_in_force(state: &State, server: &dyn Running) -> BudgetDomain {
 
 /// Tells the server the goals in force, if they are others than before.
 pub(in crate::serve) fn refresh(state: &mut State, server: &dyn Running, now_s: u64) {
+    let priorities = state.configured.priorities(&state.by_hand_goals);
+    if priorities != state.operation.priorities {
+        server.set_priorities(priorities.clone());
+        state.operation.priorities = priorities;
+    }
     let goals = state.configured.goals(&state.by_hand_goals, now_s);
     if goals == state.operation.goals {
         return;
     }
-    let origin = state.configured.budget(&state.by_hand_goals, now_s).origin.name();
-    info!("budget {} ({origin})", format_budget(goals.budget_uw));
+    if goals.budget_uw != state.operation.goals.budget_uw {
+        let origin = state.configured.budget(&state.by_hand_goals, now_s).origin.name();
+        info!("budget {} ({origin})", format_budget(goals.budget_uw));
+    }
     server.set_goals(goals.clone());
     state.operation.goals = goals;
 }

@@ -5,7 +5,7 @@ use expect_test::expect;
 use super::*;
 use crate::status::report::{
     BudgetReport, FORMAT, GoalsReport, IoThreadReport, NameAndValue, ParameterReport, PolicyReport, PowerReading,
-    PowerReport, ScheduleEntryReport, ServerFacts, WakeUpReport,
+    PowerReport, PrioritiesReport, ScheduleEntryReport, ServerFacts, WakeUpReport,
 };
 
 fn count(in_window: u64, since_start: u64) -> Count {
@@ -54,6 +54,7 @@ fn report() -> Report {
             parameters: vec![parameter("z", "1.96", false), parameter("window", "64", true)],
             view: vec![NameAndValue { name: "cores awake".to_owned(), value: "1".to_owned() }],
         },
+        priorities: PrioritiesReport::default(),
         goals: GoalsReport {
             budget_uw: Some(300_000_000),
             tolerance_ppm: Some(200_000),
@@ -104,6 +105,7 @@ fn report() -> Report {
             id: 0,
             home: 0,
             connections: 4,
+            class: Some(0),
             requests_per_s: 12_345.6,
             busy_percent: 12.0,
             idle_percent: 8.0,

@@ -1,0 +1,72 @@
+//! Priorities and minimums of a running server, set over the control socket.
+
+use pilotlight_target::Capped;
+use tracing::info;
+
+use super::namespaces::capped;
+use super::{State, Station, refresh};
+use crate::admin::answer::Refusal;
+use crate::admin::request::{MinimumRequest, PriorityRequest};
+use crate::config::{name_of, parse_minimum, parse_priority};
+use crate::serve::budget::{self, Named};
+use crate::status::measure;
+use crate::status::report::PrioritiesReport;
+
+/// What brings back what the configuration says.
+const DEFAULT: &str = "default";
+
+impl Station {
+    /// Gives a namespace or a host another priority.
+    pub(super) fn set_priority(&self, wanted: &PriorityRequest) -> Result<PrioritiesReport, Refusal> {
+        let priority = parsed(&wanted.priority, parse_priority).map_err(|what| Refusal::of("priority", what))?;
+        let mut state = self.state();
+        let of = capped(&state, &wanted.of)?;
+        info!("priority of {}, set over the control socket: {}", name_of(&of), wanted.priority);
+        put(&mut state.by_hand_goals.priorities, &Named::from(of), priority);
+        Ok(self.priorities_have_changed(&mut state))
+    }
+
+    /// Lets each namespace and each host of a priority keep another bandwidth under a budget.
+    pub(super) fn set_minimum(&self, wanted: &MinimumRequest) -> Result<PrioritiesReport, Refusal> {
+        let minimum =
+            parsed(&wanted.min_bytes_per_s, parse_minimum).map_err(|what| Refusal::of("min_bytes_per_s", what))?;
+        let class = u8::try_from(wanted.priority).map_err(|_| {
+            Refusal::of("priority", format!("{} is not a priority", wanted.priority)).help("use 0 to 255")
+        })?;
+        info!("minimum of priority {class}, set over the control socket: {}", wanted.min_bytes_per_s);
+        let mut state = self.state();
+        put(&mut state.by_hand_goals.minimums, &class, minimum);
+        Ok(self.priorities_have_changed(&mut state))
+    }
+
+    fn priorities_have_changed(&self, state: &mut State) -> PrioritiesReport {
+        refresh(state, self.server.as_ref(), budget::now_s());
+        self.keep(state);
+        self.goals_have_changed();
+        priorities(state)
+    }
+}
+
+/// Priorities in force, those of namespaces that are not there included.
+pub(super) fn priorities(state: &State) -> PrioritiesReport {
+    let is_by_hand = |of: &Capped| {
+        let set = |(named, _): &(Named, Option<u8>)| Capped::from(named.clone()) == *of;
+        state.by_hand_goals.priorities.iter().any(set)
+    };
+    let named = state.operation.priorities.iter().map(|(of, priority)| (of, *priority, is_by_hand(of)));
+    measure::priorities(named, &state.operation.goals, &state.operation.policy)
+}
+
+/// What was asked for; `None` for `default`.
+fn parsed<T>(text: &str, parse: impl Fn(&str) -> Result<Option<T>, String>) -> Result<Option<Option<T>>, String> {
+    match text {
+        DEFAULT => Ok(None),
+        _ => parse(text).map(Some).map_err(|what| format!("{what}, or {DEFAULT} for what the configuration says")),
+    }
+}
+
+/// Sets a value by hand; `None`: what the configuration says holds again.
+fn put<K: Clone + PartialEq, V>(all: &mut Vec<(K, Option<V>)>, key: &K, value: Option<Option<V>>) {
+    all.retain(|(known, _)| known != key);
+    all.extend(value.map(|value| (key.clone(), value)));
+}

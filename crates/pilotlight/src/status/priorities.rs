@@ -1,0 +1,61 @@
+//! Priorities for people.
+
+use super::render::line;
+use super::report::{MinimumReport, PrioritiesReport, PriorityReport};
+use crate::config::format_cap;
+
+/// A line for the priorities and one for the minimums; nothing where nothing is named.
+pub(crate) fn priorities(report: &PrioritiesReport, policy: &str) -> String {
+    let mut out = String::new();
+    let unused = if report.unused { format!("; policy {policy} does not use them") } else { String::new() };
+    let named: Vec<String> = report.named.iter().map(priority).collect();
+    if !named.is_empty() {
+        line(&mut out, "priorities", &format!("{}; others 0{unused}", named.join(", ")));
+    }
+    let minimums: Vec<String> = report.minimums.iter().map(minimum).collect();
+    if !minimums.is_empty() {
+        line(&mut out, "minimums", &format!("{}{unused}", minimums.join(", ")));
+    }
+    out
+}
+
+fn priority(report: &PriorityReport) -> String {
+    let of = match (&report.host, &report.nqn, report.nsid) {
+        (Some(host), ..) => format!("host {host}"),
+        (_, Some(nqn), Some(nsid)) => format!("namespace {nsid} of {nqn}"),
+        _ => "unknown".to_owned(),
+    };
+    let by_hand = if report.by_hand { " (set by hand)" } else { "" };
+    format!("{of} {}{by_hand}", report.priority)
+}
+
+fn minimum(report: &MinimumReport) -> String {
+    format!("priority {} {}", report.priority, format_cap(Some(report.bytes_per_s)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priorities_are_named_with_what_has_them() {
+        let namespace = PriorityReport {
+            nqn: Some("nqn.2024-05.com.example:disks".to_owned()),
+            nsid: Some(7),
+            priority: 5,
+            by_hand: true,
+            ..PriorityReport::default()
+        };
+        let host = PriorityReport { host: Some("h".to_owned()), priority: 2, ..PriorityReport::default() };
+        let minimums = vec![MinimumReport { priority: 5, bytes_per_s: 100_000_000 }];
+        let report = PrioritiesReport { named: vec![namespace, host], minimums, unused: true };
+        let text = priorities(&report, "sandman");
+        for words in [
+            "namespace 7 of nqn.2024-05.com.example:disks 5 (set by hand), host h 2; others 0; policy sandman does not use",
+            "priority 5 100MB/s",
+        ] {
+            assert!(text.contains(words), "no `{words}` in {text}");
+        }
+        assert_eq!(priorities(&PrioritiesReport::default(), "pass"), "");
+    }
+}
