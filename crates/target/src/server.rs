@@ -23,7 +23,7 @@ use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, RuntimeStats, Sender};
 use crate::acks::Acks;
 use crate::association::Association;
 use crate::backend::{Backend, MemoryBudget, OpenError};
-use crate::caps::{CapKnobs, Caps};
+use crate::caps::{CapKnobs, Caps, Meter};
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
 use crate::discovery::DiscoveryLog;
@@ -408,6 +408,7 @@ pub struct Server {
     _utilization: UtilizationReader,
     _failure_log: FailureLog,
     notices: Notices,
+    _meter: Meter,
 }
 
 impl Server {
@@ -441,6 +442,8 @@ impl Server {
     ) -> Result<Self, StartError> {
         let Assembled { listeners, addresses, shared, inboxes, threads } = Assembled::new(config, &opener)?;
         options.knobs = Some(Arc::new(CapKnobs::new(options.knobs.take(), Arc::clone(&shared))));
+        let (meter, readings) = Meter::start(options.readings.take(), &shared)?;
+        options.readings = Some(readings);
         let runtime = Runtime::start(&options)?;
         for (id, thread) in threads.into_iter().enumerate() {
             runtime.adopt(CoreId((id % options.cores.len()) as u16), Box::new(thread));
@@ -461,6 +464,7 @@ impl Server {
             _utilization: utilization,
             _failure_log: failure_log,
             notices,
+            _meter: meter,
         })
     }
 

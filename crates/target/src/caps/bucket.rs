@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::limit::{HeldBack, Limit};
+use super::meter::{Direction, FLUSH_NS};
 use super::turns::Claim;
 
 /// How long a slice may be kept, in nanoseconds.
@@ -19,6 +20,9 @@ pub struct Bucket {
     /// The cap at which they were taken, and when.
     rate: u64,
     taken_ns: u64,
+    /// Bytes that were metered and are not in the limit's counters yet, by [`Direction`]; and since when others have been.
+    metered: [u64; 2],
+    metered_ns: u64,
 }
 
 impl Bucket {
@@ -26,7 +30,7 @@ impl Bucket {
     #[must_use]
     pub fn new(limit: Arc<Limit>) -> Self {
         limit.add_buckets(1);
-        Self { limit, bytes: 0, rate: 0, taken_ns: 0 }
+        Self { limit, bytes: 0, rate: 0, taken_ns: 0, metered: [0; 2], metered_ns: 0 }
     }
 
     /// The limit.
@@ -69,6 +73,19 @@ impl Bucket {
         Ok(())
     }
 
+    /// Meters the bytes of an admitted command.
+    pub fn meter(&mut self, direction: Direction, bytes: u64, now_ns: u64) {
+        self.metered[direction as usize] += bytes;
+        if now_ns.saturating_sub(self.metered_ns) >= FLUSH_NS {
+            self.metered_ns = now_ns;
+            self.flush_metered();
+        }
+    }
+
+    fn flush_metered(&mut self) {
+        self.limit.metered().add(std::mem::take(&mut self.metered));
+    }
+
     /// Gives back what is in the bucket.
     pub(super) fn empty(&mut self) {
         if self.bytes > 0 {
@@ -77,8 +94,9 @@ impl Bucket {
         }
     }
 
-    /// Gives back what is in the bucket if nothing has been taken for a while.
+    /// Gives back what is in the bucket if nothing has been taken for a while, and hands over what was metered.
     pub(super) fn empty_if_idle(&mut self, now_ns: u64) {
+        self.flush_metered();
         if now_ns.saturating_sub(self.taken_ns) > KEEP_NS {
             self.empty();
         }
@@ -101,6 +119,7 @@ impl Bucket {
 impl Drop for Bucket {
     fn drop(&mut self) {
         self.empty();
+        self.flush_metered();
         self.limit.remove_bucket();
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::SLICES_NS;
 use super::budget::{Budget, bytes_of};
+use super::meter::Metered;
 use super::turns::{Claim, TURN_NS, Turns};
 
 /// Who sets a cap.
@@ -41,6 +42,7 @@ pub struct Limit {
     throttled: AtomicU64,
     throttled_now: AtomicU64,
     wait_ns: AtomicU64,
+    metered: Metered,
 }
 
 /// What a limit has done so far.
@@ -81,6 +83,7 @@ impl Limit {
             throttled: AtomicU64::new(0),
             throttled_now: AtomicU64::new(0),
             wait_ns: AtomicU64::new(0),
+            metered: Metered::default(),
         }
     }
 
@@ -174,6 +177,11 @@ impl Limit {
     /// A command that waits for something else does not hold up others here.
     pub(super) fn leave(&self, claim: Claim) {
         self.turns.leave(claim);
+    }
+
+    /// Its bytes, while they are metered.
+    pub(super) fn metered(&self) -> &Metered {
+        &self.metered
     }
 
     /// Counts the bytes of an admitted command.

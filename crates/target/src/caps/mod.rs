@@ -32,13 +32,14 @@
 //!   share a part.
 //! - No command waits for ever: of one host the oldest that is known goes first.
 //! - What a command did not use (it was aborted, its connection was lost) goes back to the budget.
-//! - Where nothing is capped a command costs one branch.
+//! - Where nothing is capped, and no policy wants to know bytes a second (`meter.rs`), a command costs one branch.
 
 mod bucket;
 mod budget;
 mod here;
 mod knobs;
 mod limit;
+mod meter;
 mod turns;
 
 #[cfg(test)]
@@ -46,7 +47,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pilotlight_plant::Of;
@@ -55,6 +56,7 @@ pub use bucket::Bucket;
 pub use here::CapsHere;
 pub use knobs::CapKnobs;
 pub use limit::{Limit, LimitStats, Setter};
+pub use meter::{Direction, Meter};
 pub use turns::Claim;
 
 use crate::server::Bell;
@@ -84,8 +86,10 @@ struct Place {
 /// The limits of a server.
 #[derive(Debug)]
 pub struct Caps {
-    /// Caps that are set: of each limit the operator's and the policy's.
+    /// Caps that are set: of each limit the operator's and the policy's; and one more while bytes are metered.
     set: AtomicUsize,
+    /// Whether the bytes of namespaces and hosts are metered.
+    metered: AtomicBool,
     /// Counts changes of caps.
     changes: AtomicU64,
     /// Filled from the front, so that the main core finds a limit without a lock.
@@ -108,6 +112,7 @@ impl Default for Caps {
     fn default() -> Self {
         Self {
             set: AtomicUsize::new(0),
+            metered: AtomicBool::new(false),
             changes: AtomicU64::new(0),
             places: (0..MAX_PLACES).map(|_| OnceLock::new()).collect(),
             registry: Mutex::default(),
@@ -116,10 +121,27 @@ impl Default for Caps {
 }
 
 impl Caps {
-    /// Whether anything is capped.
+    /// Whether anything is capped or metered, so that commands have to be charged.
     #[must_use]
-    pub fn are_set(&self) -> bool {
+    pub fn are_in_use(&self) -> bool {
         self.set.load(Relaxed) != 0
+    }
+
+    /// Whether the bytes of namespaces and hosts are metered.
+    #[must_use]
+    pub fn are_metered(&self) -> bool {
+        self.metered.load(Relaxed)
+    }
+
+    /// Meters the bytes of namespaces and hosts from now on, or no longer; whether that is a change.
+    pub(crate) fn set_metered(&self, metered: bool) -> bool {
+        let was = self.metered.swap(metered, Relaxed);
+        match (was, metered) {
+            (false, true) => _ = self.set.fetch_add(1, Relaxed),
+            (true, false) => _ = self.set.fetch_sub(1, Relaxed),
+            _ => {}
+        }
+        was != metered
     }
 
     /// Counts changes of caps.

@@ -94,7 +94,7 @@ impl<T: Transport> QueuePair<T> {
                 slot.work = plan.work;
                 slot.len = plan.len;
                 slot.missing = plan.direction == Direction::FromHost && plan.len > 0 && place != Place::InCapsule;
-                if cx.shared.caps.are_set() && self.is_throttled(index, cx) {
+                if cx.shared.caps.are_in_use() && self.is_throttled(index, cx) {
                     if place == Place::InCapsule {
                         self.keep_data(index, capsule.bytes, cx);
                     }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use super::slots::{Charged, Slot, State};
 use super::{Cx, Queue, QueuePair, Role, Transport};
-use crate::caps::{Bucket, Claim, Limit};
+use crate::caps::{Bucket, Claim, Direction, Limit};
 use crate::command::Work;
 
 /// Namespaces that one visit remembers as capped; of more each command is tried.
@@ -162,11 +162,9 @@ fn charge(queue: &mut Queue, index: u16, cx: &mut Cx) -> Result<(), HeldBack> {
         cx.caps.note_due(until_ns, cx.now_ns);
         HeldBack::Host
     })?;
-    let capped = cx.namespaces.limit(namespace).filter(|limit| limit.bytes_per_s().is_some());
-    let by_namespace = match capped {
-        Some(limit) => cx.caps.bucket(namespace, limit).admit(bytes, claim, cx.now_ns),
-        None => Ok(false),
-    };
+    let is_metered = cx.shared.caps.are_metered();
+    let limit = cx.namespaces.limit(namespace).filter(|limit| is_metered || limit.bytes_per_s().is_some());
+    let by_namespace = limit.map_or(Ok(false), |limit| cx.caps.bucket(namespace, limit).admit(bytes, claim, cx.now_ns));
     let by_namespace = by_namespace.map_err(|until_ns| {
         if by_host {
             host.give_back(bytes);
@@ -174,6 +172,11 @@ fn charge(queue: &mut Queue, index: u16, cx: &mut Cx) -> Result<(), HeldBack> {
         cx.caps.note_due(until_ns, cx.now_ns);
         HeldBack::Namespace(namespace)
     })?;
+    if is_metered {
+        let direction = direction_of(&slot.work);
+        host.meter(direction, bytes, cx.now_ns);
+        cx.caps.known_bucket(namespace).into_iter().for_each(|bucket| bucket.meter(direction, bytes, cx.now_ns));
+    }
     slot.charged = Charged { host: by_host, namespace: by_namespace };
     Ok(())
 }
@@ -198,6 +201,13 @@ fn limit_of(queue: &mut Queue, index: u16, cx: &Cx, f: impl FnOnce(&Limit)) {
     };
     if let Some(limit) = limit {
         f(limit);
+    }
+}
+
+fn direction_of(work: &Work) -> Direction {
+    match work {
+        Work::Write { .. } | Work::Zero { .. } => Direction::Written,
+        _ => Direction::Read,
     }
 }
 

@@ -1,0 +1,188 @@
+//! Bytes a second of namespaces and hosts as readings of a policy, beside those of the machine.
+//!
+//! **Counting.** Only while the policy wants such readings: a command then takes the path of one that may be capped, and its I/O thread counts it in
+//! its own bucket, which goes to the limit's counters at most every [`FLUSH_NS`]. Otherwise a command pays for nothing but the branch that asks whether
+//! anything is capped.
+//! **Windows.** A thread of its own reads the counters every [`WINDOW`]. Bytes count when their command is admitted.
+//! **Numbers.** The machine's sources come first: their number never changes. Each limit has two, for reads and for writes.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pilotlight_plant::{Cost, NEVER, Quantity, ReadingId, Source, Window};
+use pilotlight_reactor::{Readings, clock};
+
+use super::Place;
+use crate::server::Shared;
+
+/// How long a bucket keeps bytes that it has counted, in nanoseconds.
+pub(super) const FLUSH_NS: u64 = 1_000_000;
+/// Length of a window: the time between two of the samples by which `pass` finds the bottleneck.
+const WINDOW: Duration = Duration::from_millis(100);
+/// From the end of a window until its value is known, at most: the bytes that buckets keep, and the way of the reading thread (an estimate).
+const LAG: Cost = Cost::Assumed(5_000_000);
+const NS_PER_S: u128 = 1_000_000_000;
+
+/// A direction, as an index of both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Bytes read.
+    Read,
+    /// Bytes written.
+    Written,
+}
+
+const QUANTITIES: [Quantity; 2] = [Quantity::ReadBytesPerS, Quantity::WrittenBytesPerS];
+
+/// The bytes of a limit, by [`Direction`]; apart from its caps, which every command reads.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Metered {
+    bytes: [AtomicU64; 2],
+    /// Bytes a second of the last window; [`NEVER`] where there was none.
+    rates: [AtomicU64; 2],
+    /// When it ended.
+    ended_ns: AtomicU64,
+}
+
+impl Default for Metered {
+    fn default() -> Self {
+        let never = || AtomicU64::new(NEVER);
+        Self { bytes: Default::default(), rates: [never(), never()], ended_ns: never() }
+    }
+}
+
+impl Metered {
+    pub(super) fn add(&self, bytes: [u64; 2]) {
+        for (total, bytes) in self.bytes.iter().zip(bytes).filter(|(_, bytes)| *bytes > 0) {
+            total.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    fn totals(&self) -> [u64; 2] {
+        self.bytes.each_ref().map(|bytes| bytes.load(Relaxed))
+    }
+
+    /// Notes a window that ended at `now_ns`, `elapsed_ns` after the one before.
+    fn note(&self, before: [u64; 2], totals: [u64; 2], now_ns: u64, elapsed_ns: u64) {
+        for (at, rate) in self.rates.iter().enumerate() {
+            let bytes = u128::from(totals[at].wrapping_sub(before[at]));
+            rate.store((bytes * NS_PER_S / u128::from(elapsed_ns.max(1))) as u64, Relaxed);
+        }
+        self.ended_ns.store(now_ns, Relaxed);
+    }
+
+    fn window(&self, direction: usize) -> Option<Window> {
+        let (ended_ns, rate) = (self.ended_ns.load(Relaxed), self.rates.get(direction)?.load(Relaxed));
+        (ended_ns != NEVER).then_some(Window { ended_ns, value: Some(rate).filter(|&rate| rate != NEVER) })
+    }
+}
+
+/// The readings of a machine, if it has any, and those of a server's namespaces and hosts.
+pub(super) struct CapReadings {
+    machine: Option<Arc<dyn Readings>>,
+    /// Number of the machine's sources.
+    first: usize,
+    shared: Arc<Shared>,
+    thread: std::thread::Thread,
+}
+
+/// The thread that reads the counters; dropped, it ends.
+pub struct Meter {
+    shared: Arc<Shared>,
+    is_over: Arc<AtomicBool>,
+    join: Option<JoinHandle<()>>,
+}
+
+impl Meter {
+    /// Starts the thread; what it measures stands beside the readings of a machine.
+    ///
+    /// # Errors
+    /// If the system has no thread left.
+    pub(crate) fn start(
+        machine: Option<Arc<dyn Readings>>,
+        shared: &Arc<Shared>,
+    ) -> io::Result<(Self, Arc<dyn Readings>)> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (ended, measured) = (Arc::clone(&is_over), Arc::clone(shared));
+        let body = move || measure_until(&ended, &measured);
+        let join = std::thread::Builder::new().name("bandwidth".into()).spawn(body)?;
+        let first = machine.as_ref().map_or(0, |machine| machine.sources().len());
+        let thread = join.thread().clone();
+        let readings = CapReadings { machine, first, shared: Arc::clone(shared), thread };
+        Ok((Self { shared: Arc::clone(shared), is_over, join: Some(join) }, Arc::new(readings)))
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.is_over.store(true, Relaxed);
+        self.shared.caps.set_metered(false);
+        if let Some(join) = self.join.take() {
+            join.thread().unpark();
+            let _ = join.join();
+        }
+    }
+}
+
+fn measure_until(is_over: &AtomicBool, shared: &Shared) {
+    let mut before: Vec<[u64; 2]> = Vec::new();
+    let mut since_ns = None;
+    while !is_over.load(Relaxed) {
+        if !shared.caps.are_metered() {
+            (since_ns, before) = (None, Vec::new());
+            std::thread::park();
+            continue;
+        }
+        let now_ns = clock::now_ns();
+        for (at, place) in shared.caps.places().enumerate() {
+            let totals = place.limit.metered().totals();
+            match (before.get_mut(at), since_ns) {
+                (Some(last), Some(since_ns)) => {
+                    let last = std::mem::replace(last, totals);
+                    if !place.limit.is_retired() {
+                        place.limit.metered().note(last, totals, now_ns, now_ns.saturating_sub(since_ns));
+                    }
+                }
+                _ => before.push(totals),
+            }
+        }
+        since_ns = Some(now_ns);
+        std::thread::park_timeout(WINDOW);
+    }
+}
+
+fn sources_of(place: &Place) -> [Source; 2] {
+    QUANTITIES.map(|quantity| Source { of: place.of, quantity, window_ns: WINDOW.as_nanos() as u64, lag: LAG })
+}
+
+impl Readings for CapReadings {
+    fn sources(&self) -> Vec<Source> {
+        let machine = self.machine.as_ref().map(|machine| machine.sources()).unwrap_or_default();
+        machine.into_iter().chain(self.shared.caps.places().flat_map(sources_of)).collect()
+    }
+
+    fn want(&self, wanted: &[ReadingId]) {
+        if let Some(machine) = &self.machine {
+            machine.want(wanted);
+        }
+        if self.shared.caps.set_metered(wanted.iter().any(|id| id.index() >= self.first)) {
+            self.thread.unpark();
+        }
+    }
+
+    fn last(&self, id: ReadingId) -> Option<Window> {
+        let Some(at) = id.index().checked_sub(self.first) else { return self.machine.as_ref()?.last(id) };
+        self.shared.caps.places().nth(at / 2)?.limit.metered().window(at % 2)
+    }
+}
+
+impl fmt::Debug for CapReadings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CapReadings").field("machine", &self.machine).finish_non_exhaustive()
+    }
+}
