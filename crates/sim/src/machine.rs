@@ -43,6 +43,8 @@ pub struct Limits {
     pub quota_period_ns: u64,
     /// CPU time that a core takes from the quota at once, in nanoseconds.
     pub quota_slice_ns: u64,
+    /// Whether the quota counts for the main core too, as in PASS, where all reactors are in the group; the policy is then asked late.
+    pub quota_of_main: bool,
     /// Time between two looks of the package at its power, in nanoseconds.
     pub power_period_ns: u64,
 }
@@ -50,7 +52,12 @@ pub struct Limits {
 impl Default for Limits {
     /// 100 ms and 5 ms are the kernel's defaults (`cpu.cfs_period_us`, `sched_cfs_bandwidth_slice_us`); 1 ms is chosen, of the order of the time in which firmware follows a limit.
     fn default() -> Self {
-        Self { quota_period_ns: 100_000_000, quota_slice_ns: 5_000_000, power_period_ns: 1_000_000 }
+        Self {
+            quota_period_ns: 100_000_000,
+            quota_slice_ns: 5_000_000,
+            quota_of_main: false,
+            power_period_ns: 1_000_000,
+        }
     }
 }
 

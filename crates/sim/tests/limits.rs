@@ -135,11 +135,21 @@ fn both_engines_agree_whatever_is_set() {
         scenario.machine.limits.quota_slice_ns = [MS / 10, MS / 4, 5 * MS][dice.below(3) as usize];
         scenario.machine.kernel.deep_residency_ns = 300_000;
         scenario.machine.speed.step_khz = [50_000, 70_000, 300_000][seed as usize % 3];
+        scenario.machine.limits.quota_of_main = seed % 4 == 3;
         if scenario.topology.len() == 1 {
             continue; // no workers, so no quota
         }
         let commands: Vec<Vec<Command>> =
             (0..40).map(|_| (0..dice.below(3)).map(|_| dice.command(&scenario)).collect()).collect();
+        // The least quota is less than a loop in a period of 2 ms, and a main core that is throttled for so long commands nothing.
+        let least = if scenario.machine.limits.quota_of_main { 250_000 * scenario.topology.len() as u64 } else { 0 };
+        let quota = knob(&scenario, Kind::QuotaPpm);
+        let raised = |command: Command| match command {
+            Command::Set { knob, value } if knob == quota => Command::Set { knob, value: value.max(least) },
+            other => other,
+        };
+        let commands: Vec<Vec<Command>> =
+            commands.into_iter().map(|commands| commands.into_iter().map(raised).collect()).collect();
         checked(&scenario, 350_000, &commands);
     }
 }
@@ -159,6 +169,19 @@ fn a_worker_that_has_used_its_quota_does_not_poll_until_the_period_ends() {
     let p99_ns = |outcome: &Outcome| outcome.latency[0].1.quantile(0.99);
     assert!(p99_ns(&all) < MS && (MS..2 * MS).contains(&p99_ns(&quarter)), "{} {}", p99_ns(&all), p99_ns(&quarter));
     assert_eq!(awake_ns(&checked(&idle, 50 * MS, &set(1_000_000))), 4 * 40 * MS, "no quota");
+}
+
+#[test]
+fn the_main_core_has_its_part_of_the_quota_where_the_machine_says_so() {
+    for cores in [1, 4] {
+        let mut scenario = scenario(cores, 20_000.0, 40 * MS, 1);
+        scenario.machine.limits.quota_of_main = true;
+        let all = u64::from(cores);
+        let set = vec![vec![Command::Set { knob: knob(&scenario, Kind::QuotaPpm), value: all * 250_000 }]];
+        let outcome = checked(&scenario, 50 * MS, &set);
+        let awake_ns: u64 = outcome.series.iter().map(|stretch| stretch.awake_ns).sum();
+        assert!(awake_ns.abs_diff(all * 10 * MS) < MS / 2, "{awake_ns} ns of {cores} cores");
+    }
 }
 
 /// How long workers were awake in each period, and how often one was throttled, by the trace.

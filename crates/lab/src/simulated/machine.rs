@@ -21,11 +21,12 @@ pub const ABOUT: [&str; 4] = ["source", "cores", "sources", "fact"];
 
 /// What no file of a server has to give, with its value else: faults, which are there only where somebody asks for them, and how the kernel
 /// and the CPU keep limits ([`pilotlight_sim::machine::Limits`]).
-const DEFAULTS: [(&str, i64); 4] = [
-    ("director.fails_ppm", 0),
-    ("limits.quota_period_ns", 100_000_000),
-    ("limits.quota_slice_ns", 5_000_000),
-    ("limits.power_period_ns", 1_000_000),
+const DEFAULTS: [(&str, Value); 5] = [
+    ("director.fails_ppm", Value::Integer(0)),
+    ("limits.quota_period_ns", Value::Integer(100_000_000)),
+    ("limits.quota_slice_ns", Value::Integer(5_000_000)),
+    ("limits.quota_of_main", Value::Boolean(false)),
+    ("limits.power_period_ns", Value::Integer(1_000_000)),
 ];
 
 /// Both files, read.
@@ -179,10 +180,10 @@ impl MachineFiles {
             dotted::set(&mut merged, &constant.key, constant.value.clone())?;
         }
         // A host with one drive has no director.
-        let of_server = DEFAULTS.iter().filter(|_| merged.contains_key("director")).copied();
-        for (key, value) in of_server.collect::<Vec<_>>() {
+        let is_server = merged.contains_key("director");
+        for (key, value) in DEFAULTS.into_iter().filter(|_| is_server) {
             if dotted::get(&merged, key).is_none() {
-                dotted::set(&mut merged, key, Value::Integer(value))?;
+                dotted::set(&mut merged, key, value)?;
             }
         }
         for (key, value) in changes {

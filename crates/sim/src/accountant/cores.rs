@@ -221,7 +221,8 @@ impl<'a> Cores<'a> {
     /// A worker that the quota keeps from running owns what it owns, and whoever needs it waits until it runs.
     fn throttle(&mut self, record: &Record, findings: &mut Findings) {
         self.rests += 1;
-        if self.knobs_set == 0 || record.a == self.scenario.topology.main().index() as u64 {
+        let is_main = record.a == self.scenario.topology.main().index() as u64;
+        if self.knobs_set == 0 || (is_main && !self.scenario.machine.limits.quota_of_main) {
             findings.add(Law::Sleep, format!("core {} is throttled, and no quota of it was set", record.a));
         }
         self.throttles = true;
@@ -312,6 +313,7 @@ impl<'a> Cores<'a> {
                 self.knobs_set += 1;
                 if self.period.0 == Some(subject) {
                     self.period.1 = self.period.1.max(argument);
+                    self.excuse();
                 }
             }
             _ => {}

@@ -69,10 +69,12 @@ fn quota_period(scenario: &Scenario) -> Option<Knob> {
     })
 }
 
-/// Workers that poll: those whose CPU time a quota limits.
+/// Cores that poll and whose CPU time a quota limits: the workers, and the main core where the machine says so.
 pub(super) fn limited_workers(scenario: &Scenario) -> impl Iterator<Item = CoreId> + use<> {
     let polls = scenario.scheduled.as_ref().map_or(usize::MAX, |scheduled| usize::from(scheduled.first_core));
-    scenario.topology.workers().filter(move |core| core.index() < polls)
+    let main = scenario.machine.limits.quota_of_main.then(|| scenario.topology.main());
+    let workers = scenario.topology.workers();
+    main.into_iter().chain(workers).filter(move |core| core.index() < polls)
 }
 
 /// The power limit of the package, kept by lower frequencies: from what it draws at rest to what it draws at most, which is no limit.

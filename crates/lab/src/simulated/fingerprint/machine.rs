@@ -14,7 +14,7 @@ use super::{Encode, Values, values};
 use crate::simulated::host::{Host, Load};
 
 values!(Machine: poll, speed, sleep, kernel, director, network, power; but name; added 1 jobs = JobCosts::default(), 2 limits = Limits::default());
-values!(Limits: quota_period_ns, power_period_ns; added 1 quota_slice_ns = 5_000_000);
+values!(Limits: quota_period_ns, power_period_ns; added 1 quota_slice_ns = 5_000_000, 2 quota_of_main = false);
 values!(
     JobCosts: job_ns, submit_ns, complete_ns, page_ns_per_kib, interrupt_ns, switch_ns, timer_ns, look_ns, libaio_ns, uring_ns,
     ring_ns, hand_over_ns, bypass_ns, kyber_ns, deadline_ns, sibling_slows_ppm
