@@ -1,8 +1,9 @@
 //! The drives' share of a budget: caps on the bandwidth of namespaces and hosts, by class of priority (PASS, sections 3.3 and 5.1).
 //!
 //! **Classes.** The class of a request is the lower priority of its host and its namespace; one that the operator has not named says
-//! nothing. A knob's class is the priority of its namespace or host, so no request under it has a higher one. Hosts that are not named
-//! are never capped.
+//! nothing ([`Goals::class`]). A knob's class is the highest that a request under it can have. Hosts are capped only where one is named.
+//! **Both kinds** of a class hold back the same requests for the most part, so what the class saves is taken to be what the better of both saves;
+//! and what hosts of lower classes save is taken from all namespaces alike.
 //! **Order.** All knobs of a class have the same cap, so whoever uses less than that loses nothing. A class is capped only when all lower ones
 //! are at the floor, and lower ones are raised only when no higher one is capped.
 //! **Floor.** 10 MiB/s a drive (profile), dealt out over all namespaces evenly, because a plant does not say on which drives a
@@ -37,6 +38,8 @@ pub(super) struct Bandwidth {
     ssd: SsdModel,
     caps: Caps,
     items: Vec<Item>,
+    /// The namespaces and hosts of the plant.
+    others: Vec<Of>,
     /// Each class that has a knob, from low to high, and the cap of its knobs in bytes a second.
     classes: Vec<(u8, Option<f64>)>,
     /// What each namespace and host of a class keeps.
@@ -49,7 +52,8 @@ pub(super) struct Bandwidth {
 impl Bandwidth {
     pub(super) fn new(ssd: SsdModel) -> Self {
         let (caps, items, classes) = (Caps::default(), Vec::new(), Vec::new());
-        Self { ssd, caps, items, classes, minimums: Vec::new(), samples: 0, window_ns: 0, namespaces: 1 }
+        let others = Vec::new();
+        Self { ssd, caps, items, others, classes, minimums: Vec::new(), samples: 0, window_ns: 0, namespaces: 1 }
     }
 
     /// The knobs of a plant.
@@ -60,13 +64,13 @@ impl Bandwidth {
     }
 
     fn find_items(&mut self, capabilities: &Capabilities, goals: &Goals) {
-        let named = |of: Of| goals.priorities.iter().any(|(named, _)| *named == of);
+        let has_named_host = goals.priorities.iter().any(|(of, _)| matches!(of, Of::Host(_)));
         let source = |of, quantity| capabilities.find_source(of, quantity);
         let mut items = Vec::new();
         self.window_ns = 0;
         for (knob, found) in capabilities.knobs_of(Kind::BytesPerS).filter(|(_, knob)| knob.values.lowest().is_some()) {
             let of = found.of;
-            if !matches!(of, Of::Namespace(_) | Of::Host(_)) || (matches!(of, Of::Host(_)) && !named(of)) {
+            if !matches!(of, Of::Namespace(_) | Of::Host(_)) || (matches!(of, Of::Host(_)) && !has_named_host) {
                 continue;
             }
             let quantities = [Quantity::ReadBytesPerS, Quantity::WrittenBytesPerS, Quantity::BytesPerS];
@@ -83,13 +87,14 @@ impl Bandwidth {
         }
         self.namespaces = items.iter().filter(|item| matches!(item.of, Of::Namespace(_))).count().max(1);
         self.items = items;
+        self.others = capabilities.knobs_of(Kind::BytesPerS).map(|(_, knob)| knob.of).collect();
     }
 
     /// Other priorities hold. Where a class is capped, those below it are at the floor.
     fn classify(&mut self, goals: &Goals) {
         let old: Vec<_> = self.items.iter().map(|item| (item.knob, self.cap_of(item.class))).collect();
         self.minimums.clone_from(&goals.minimums);
-        self.items.iter_mut().for_each(|item| item.class = goals.priority(item.of));
+        self.items.iter_mut().for_each(|item| item.class = highest_class(item.of, &self.others, goals));
         let mut classes: Vec<_> = self.items.iter().map(|item| item.class).collect();
         classes.sort_unstable();
         classes.dedup();
@@ -219,19 +224,26 @@ impl Bandwidth {
 
     /// Caps that save so many microwatts of what these rates draw, the lowest class first; what they save.
     pub(super) fn cut(&mut self, wanted_uw: f64, rates: &[Rate]) -> f64 {
-        let mut left_uw = wanted_uw;
+        let all_uw = self.power_uw(rates);
+        let (mut left_uw, mut by_hosts_uw) = (wanted_uw, 0.0);
         for at in 0..self.classes.len() {
             if left_uw <= 0.0 {
                 break;
             }
             let (class, cap) = self.classes[at];
-            let used = |(item, rate): (&Item, &Rate)| {
-                let bytes = rate.bytes().min(cap.unwrap_or(f64::INFINITY));
-                (item.class == class).then_some((bytes, self.ssd.slope(*rate)))
+            let users = |hosts: bool, part: f64| -> Vec<(f64, f64)> {
+                let of_class = move |item: &Item| item.class == class && matches!(item.of, Of::Host(_)) == hosts;
+                let users = self.items.iter().zip(rates).filter(|(item, _)| of_class(item));
+                let used = |rate: &Rate| (rate.bytes() * part).min(cap.unwrap_or(f64::INFINITY));
+                users.map(|(_, rate)| (used(rate), self.ssd.slope(*rate))).collect()
             };
-            let users: Vec<_> = self.items.iter().zip(rates).filter_map(used).collect();
-            let next = level(&users, self.floor(class), left_uw);
-            left_uw -= saved(&users, next);
+            let part = if all_uw > 0.0 { (1.0 - by_hosts_uw / all_uw).max(0.0) } else { 1.0 };
+            let (hosts, namespaces) = (users(true, 1.0), users(false, part));
+            let levels = [&hosts, &namespaces].map(|users| level(users, self.floor(class), left_uw));
+            let next = levels[0].max(levels[1]);
+            let of_hosts_uw = saved(&hosts, next);
+            by_hosts_uw += of_hosts_uw;
+            left_uw -= of_hosts_uw.max(saved(&namespaces, next));
             self.classes[at].1 = Some(cap.map_or(next, |cap| cap.min(next)));
         }
         wanted_uw - left_uw.max(0.0)
@@ -262,10 +274,10 @@ impl Bandwidth {
     /// Caps with which the drives draw no more than this beyond idle, whatever they are used for; none that are set are raised.
     pub(super) fn limit(&mut self, most_uw: f64) {
         let drive = f64::from(self.ssd.drives);
+        // Any host may use all of it, so that only caps of namespaces are sure to save anything.
         let each = |item: &Item| {
-            let alike =
-                self.items.iter().filter(|other| matches!(other.of, Of::Host(_)) == matches!(item.of, Of::Host(_)));
-            let written = self.ssd.most.written * drive / alike.count() as f64;
+            let share = if matches!(item.of, Of::Host(_)) { 0.0 } else { drive / self.namespaces as f64 };
+            let written = self.ssd.most.written * share;
             Rate { read: 0.0, written: written.min(self.cap_of(item.class).unwrap_or(f64::INFINITY)) }
         };
         let rates: Vec<_> = self.items.iter().map(each).collect();
@@ -316,6 +328,13 @@ impl Bandwidth {
     }
 }
 
+/// The highest class that a request of this host, or to this namespace, can have; who may come yet is not named.
+fn highest_class(of: Of, others: &[Of], goals: &Goals) -> u8 {
+    let meets = |other: &&Of| matches!((of, other), (Of::Host(_), Of::Namespace(_)) | (Of::Namespace(_), Of::Host(_)));
+    let classes = others.iter().filter(meets).map(|&other| goals.class(of, other));
+    classes.chain([goals.priority(of)]).max().unwrap_or(0)
+}
+
 /// What a cap saves of users with these bytes a second and slopes.
 fn saved(users: &[(f64, f64)], cap: f64) -> f64 {
     users.iter().map(|(bytes, slope)| (bytes - cap).max(0.0) * slope).sum()
@@ -346,8 +365,12 @@ mod tests {
     /// One watt of reads.
     const WATT: f64 = 1_000.0 * MIB;
 
-    /// Two namespaces of priorities 0 and 5 and a host, on two drives.
+    /// Two namespaces and a host, on two drives.
     fn bandwidth(priorities: &[(Of, u8)]) -> Bandwidth {
+        bandwidth_of(1, priorities)
+    }
+
+    fn bandwidth_of(hosts: u32, priorities: &[(Of, u8)]) -> Bandwidth {
         let knob = |of| Knob {
             of,
             kind: Kind::BytesPerS,
@@ -356,7 +379,8 @@ mod tests {
             caller: Cost::Measured(0),
             effect: Cost::Measured(0),
         };
-        let knobs = [Of::Namespace(0), Of::Namespace(1), Of::Host(0)].map(knob).to_vec();
+        let namespaces = [Of::Namespace(0), Of::Namespace(1)].into_iter();
+        let knobs = namespaces.chain((0..hosts).map(Of::Host)).map(knob).collect();
         let ssd = SsdModel { drives: 2, ..Profile::named("pass-xeon-gold-6430").unwrap().ssd };
         let mut bandwidth = Bandwidth::new(ssd);
         let goals = Goals { priorities: priorities.to_vec(), ..Goals::default() };
@@ -404,6 +428,24 @@ mod tests {
         assert_eq!(bandwidth.items.len(), 3, "a host that is named has a cap of its own");
         bandwidth.cut(0.5e6, &reads(&[WATT, WATT, WATT]));
         assert_eq!(caps(&bandwidth), [None, None, Some(500)]);
+    }
+
+    #[test]
+    fn a_namespace_that_is_not_named_has_the_class_of_its_hosts() {
+        let mut bandwidth = bandwidth_of(2, &[(Of::Host(0), 5), (Of::Host(1), 1)]);
+        let rates = reads(&[WATT, WATT, 1.5 * WATT, 0.5 * WATT]);
+        bandwidth.cut(0.25e6, &rates);
+        assert_eq!(caps(&bandwidth), [None, None, None, Some(250)], "the other host is not held back");
+        bandwidth.cut(1e6, &rates);
+        // 240 MiB/s of the other host, the rest of the first one: its 1,500 less 760.
+        assert_eq!(caps(&bandwidth), [Some(740), Some(740), Some(740), Some(10)]);
+    }
+
+    #[test]
+    fn before_any_sample_any_host_may_use_all_that_the_drives_can_do() {
+        let mut bandwidth = bandwidth_of(2, &[(Of::Host(0), 5), (Of::Host(1), 1)]);
+        bandwidth.limit(10e6);
+        assert_eq!(caps(&bandwidth), [Some(1_800), Some(1_800), Some(1_800), Some(10)]);
     }
 
     #[test]
