@@ -53,6 +53,7 @@ fn stand_in(scenario: &Scenario) -> Outcome {
         decisions: pilotlight_sim::outcome::Decisions::default(),
         view: Vec::new(),
         family: Vec::new(),
+        cap_waits: Histogram::default(),
         capped_uj: 0,
         saturated: scenario.seed == 2 && scenario.threads == 2,
     }

@@ -12,6 +12,8 @@ pub struct Outcome {
     /// Latency at the host, by label of the phase in which a request was due: from when it was due (open loop) or issued (where
     /// depth held it back) to its answer, in nanoseconds.
     pub latency: Vec<(u8, Histogram)>,
+    /// How long commands waited for a bandwidth cap, of those that had to wait, in nanoseconds; a part of `latency`.
+    pub cap_waits: Histogram,
     /// Measured time spent in phases of each label, in nanoseconds.
     pub label_ns: Vec<(u8, u64)>,
     /// Energy by component.

@@ -105,16 +105,22 @@ impl Dice {
         let all = capabilities(scenario);
         let cores = scenario.topology.len() as u64;
         let (thread, to) = (ThreadId(self.below(u64::from(scenario.threads)) as u16), CoreId(self.below(cores) as u16));
-        match self.below(10) {
+        match self.below(12) {
             0 => Command::Move { thread, to },
             1 => Command::Sleep { core: to, goal: SleepGoal { wake_within_ns: self.below(60_000) } },
             2 => Command::Completions { thread, how: Completions::Interrupt },
             3 => Command::Completions { thread, how: Completions::Poll },
             kind => {
+                let of =
+                    if kind == 10 { Of::Namespace(self.below(2) as u32) } else { Of::Host(self.below(cores) as u32) };
                 let knob = match kind {
                     4 => all.find_knob(Of::Core(to), Kind::FrequencyKhz),
                     5 | 6 => all.knobs_of(Kind::LimitUw).next(),
                     7 => all.knobs_of(Kind::QuotaPeriodNs).next(),
+                    10 | 11 => {
+                        let value = if self.below(4) == 0 { u64::MAX } else { 1_000_000 << self.below(8) };
+                        return Command::Set { knob: all.find_knob(of, Kind::BytesPerS).unwrap().0, value };
+                    }
                     _ => all.knobs_of(Kind::QuotaPpm).next(),
                 };
                 let (id, knob) = knob.unwrap();

@@ -122,6 +122,7 @@ fn traffic(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     outcome.latency.iter().for_each(|(_, histogram)| whole.merge(histogram));
     of_histogram("", &whole, outcome.measured_ns, all);
     bytes(outcome, context, all);
+    cap_waits(outcome, all);
     if context.labels.len() < 2 {
         return;
     }
@@ -129,6 +130,16 @@ fn traffic(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
         let Some(name) = context.labels.get(usize::from(*label)) else { continue };
         let time = outcome.label_ns.iter().find(|(other, _)| other == label).map_or(0, |&(_, ns)| ns);
         of_histogram(&format!("{name}."), histogram, time, all);
+    }
+}
+
+/// Waits for bandwidth caps, where there were any.
+fn cap_waits(outcome: &Outcome, all: &mut Vec<Metric>) {
+    let waits = &outcome.cap_waits;
+    if waits.count() > 0 {
+        push(all, "cap_waits_per_s", waits.count() as f64 / (outcome.measured_ns as f64 / 1e9));
+        push(all, "cap_wait_mean_us", waits.mean() / 1e3);
+        push(all, "cap_wait_p99_us", waits.quantile(0.99) as f64 / 1e3);
     }
 }
 

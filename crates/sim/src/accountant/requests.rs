@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Audit, Findings, Law};
+use crate::engine::capabilities;
 use crate::outcome::Outcome;
 use crate::scenario::{Connection, Kind, Scenario};
 use crate::trace::{Record, What};
@@ -76,6 +77,9 @@ pub(super) struct RequestBook<'a> {
     since_ns: u64,
     present: Seen,
     series: Vec<Seen>,
+    /// The first knob that caps bandwidth; those behind it do too. Whether one has been set.
+    first_cap: Option<usize>,
+    capped: bool,
 }
 
 impl<'a> RequestBook<'a> {
@@ -96,6 +100,11 @@ impl<'a> RequestBook<'a> {
             since_ns: 0,
             present: Seen::default(),
             series: Vec::new(),
+            first_cap: capabilities(scenario)
+                .knobs_of(pilotlight_plant::Kind::BytesPerS)
+                .next()
+                .map(|(knob, _)| knob.index()),
+            capped: false,
         }
     }
 
@@ -104,6 +113,11 @@ impl<'a> RequestBook<'a> {
         match record.what {
             What::Issued => {
                 self.issue(record, findings);
+                return None;
+            }
+            What::Commanded => {
+                let sets_cap = record.a == 5 && self.first_cap.is_some_and(|first| (record.b >> 32) as usize >= first);
+                self.capped |= sets_cap;
                 return None;
             }
             What::Arrived | What::Polled | What::Submitted | What::Completed | What::Answered | What::Received => {}
@@ -214,6 +228,7 @@ impl<'a> RequestBook<'a> {
                 Stage::Issued => true,
                 Stage::Answered => progress.since_ns < end_ns,
                 _ if progress.submitted > progress.completed => true,
+                Stage::Polled if self.capped => false, // a cap may hold it back for as long as it wants
                 Stage::Arrived | Stage::Polled => end_ns.saturating_sub(active_ns) > patience_ns,
             };
             if lost {

@@ -41,13 +41,38 @@ fn kernel_exit_ns(machine: &Machine) -> u64 {
     if deep { machine.kernel.deep_exit_ns } else { machine.kernel.shallow_exit_ns }
 }
 
-/// The frequency of each core, the power limit of the package, the quota of the workers that poll, and its period.
+/// The frequency of each core, the power limit of the package, the quota of the workers that poll and its period, and bandwidth caps.
 fn knobs(scenario: &Scenario) -> Vec<Knob> {
     let mut knobs = frequencies(&scenario.machine, &scenario.topology);
     knobs.extend(power_limit(&scenario.machine));
     knobs.extend(quota(scenario));
     knobs.extend(quota_period(scenario));
+    knobs.extend(capped(scenario).map(cap));
     knobs
+}
+
+/// Caps that can be set, in bytes a second, as in the server; the highest is none.
+const CAPS: (u64, u64) = (1_000_000, 1_000_000_000_000);
+
+/// What bandwidth can be capped of: each drive is a namespace, each connection a host. Not where jobs use drives beside I/O threads.
+fn capped(scenario: &Scenario) -> impl Iterator<Item = Of> + use<> {
+    let (drives, hosts) = match scenario.scheduled {
+        None => (scenario.drives.len() as u32, scenario.workload.connections.len() as u32),
+        Some(_) => (0, 0),
+    };
+    (0..drives).map(Of::Namespace).chain((0..hosts).map(Of::Host))
+}
+
+fn cap(of: Of) -> Knob {
+    let (min, max) = CAPS;
+    Knob {
+        of,
+        kind: Kind::BytesPerS,
+        values: Values::Range { min, max, step: 1 },
+        found: max,
+        caller: Cost::Measured(u64::from(STORE_NS)),
+        effect: Cost::Measured(0),
+    }
 }
 
 /// Periods that a policy can choose, beside that of the machine: the kernel's default, and PASS's.
@@ -125,7 +150,7 @@ fn frequencies(machine: &Machine, topology: &Topology) -> Vec<Knob> {
     if min < max { topology.cores().map(knob).collect() } else { Vec::new() }
 }
 
-/// Power of the CPU, of the server and of each drive, bytes a second of each drive, and latencies.
+/// Power of the CPU, of the server and of each drive, bytes a second of each drive, namespace and host, and latencies.
 fn sources(scenario: &Scenario) -> Vec<Source> {
     let (window_ns, lag) = (scenario.sensors.window_ns, Cost::Measured(scenario.sensors.lag_ns));
     let source = |of, quantity| Source { of, quantity, window_ns, lag };
@@ -134,5 +159,7 @@ fn sources(scenario: &Scenario) -> Vec<Source> {
     all.extend(drives().map(|drive| source(drive, Quantity::PowerUw)));
     all.extend(drives().map(|drive| source(drive, Quantity::BytesPerS)));
     all.extend([Stat::Mean, Stat::P50, Stat::P99].map(|stat| source(Of::Server, Quantity::LatencyNs(stat))));
+    let directions = [Quantity::ReadBytesPerS, Quantity::WrittenBytesPerS];
+    all.extend(capped(scenario).flat_map(|of| directions.map(|quantity| source(of, quantity))));
     all
 }

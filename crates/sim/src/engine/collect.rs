@@ -28,6 +28,7 @@ pub(crate) struct Collector {
     /// The machine's power, and further members of its family; with each what is not yet a microjoule, and what was measured.
     members: Vec<Member>,
     latency: Vec<(u8, Histogram)>,
+    cap_waits: Histogram,
     label_ns: Vec<(u8, u64)>,
     series: Vec<Stretch>,
     /// Bytes read and written by each drive in each stretch.
@@ -148,6 +149,7 @@ impl Collector {
             stretch_ns: scenario.series_ns,
             members: members(&scenario.machine, &scenario.family).map(|power| Member::new(power, scenario)).collect(),
             latency: labels.iter().map(|&label| (label, Histogram::default())).collect(),
+            cap_waits: Histogram::default(),
             label_ns: labels.iter().map(|&label| (label, label_ns(scenario, label))).collect(),
             series: vec![Stretch::default(); stretches],
             moved: vec![vec![(0, 0); scenario.drives.len()]; stretches],
@@ -183,6 +185,13 @@ impl Collector {
         };
         let moved = if submission.write { written } else { read };
         *moved += u64::from(submission.bytes);
+    }
+
+    /// A command has waited for a cap until `at_ns`.
+    pub(crate) fn waited(&mut self, at_ns: u64, waited_ns: u64) {
+        if at_ns >= self.warm_up_ns {
+            self.cap_waits.record(waited_ns);
+        }
     }
 
     #[inline]
@@ -284,6 +293,7 @@ impl Collector {
             measured_ns: self.duration_ns - self.warm_up_ns,
             requests: Requests { in_progress: issued - answered, ..self.requests },
             latency: self.latency,
+            cap_waits: self.cap_waits,
             label_ns: self.label_ns,
             energy: own,
             family,

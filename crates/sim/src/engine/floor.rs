@@ -2,6 +2,7 @@
 
 use pilotlight_plant::Completions;
 
+use super::caps::Caps;
 use super::due::{Due, Line};
 use super::polls::Polls;
 use super::quota::Pool;
@@ -147,6 +148,8 @@ pub(crate) struct Floor<'a> {
     pub(crate) mail: Vec<(u16, Message)>,
     /// I/O threads that are not where they are to be.
     pub(crate) moving: u32,
+    /// Bandwidth that namespaces and hosts may use.
+    pub(crate) caps: Caps,
     /// CPU time that workers may use.
     pub(crate) quota: Pool,
     /// When a core last changed its state.
@@ -169,7 +172,7 @@ impl<'a> Floor<'a> {
         threads: Vec<IoThread>,
         recorder: Recorder<'a>,
     ) -> Self {
-        let due_ns = vec![u64::MAX; threads.len()];
+        let (due_ns, hosts) = (vec![u64::MAX; threads.len()], plans.len());
         Self {
             machine,
             plans,
@@ -182,6 +185,7 @@ impl<'a> Floor<'a> {
             answers: Vec::new(),
             mail: Vec::new(),
             moving: 0,
+            caps: Caps::new(queues as usize, hosts),
             quota: Pool::new(machine.limits.quota_slice_ns),
             changed_ns: 0,
             ask_ns: u64::MAX,

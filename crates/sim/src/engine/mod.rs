@@ -18,6 +18,7 @@
 //! is in progress.
 
 mod abilities;
+mod caps;
 mod check;
 mod collect;
 mod core;
@@ -357,18 +358,40 @@ impl<'a> World<'a> {
         self.floor.arrive(at_ns, job);
     }
 
+    /// A command of an I/O thread, where caps hold.
+    #[inline(never)] // beside the hot path
+    fn offer(&mut self, submission: &Submission) {
+        let job = self.floor.job(submission.job);
+        let host = job.connection as usize;
+        let (drive, _) = self.floor.plans[host].command(job, &submission.command());
+        let meets = caps::Meets { host, namespace: drive.into() };
+        if let Some(admitted) = self.floor.caps.enter(*submission, meets) {
+            self.submit(&admitted.submission);
+        }
+    }
+
+    /// What caps do next.
+    fn advance_caps(&mut self) {
+        let Some(caps::Admitted { submission, waited_ns }) = self.floor.caps.advance() else { return };
+        self.collector.waited(submission.at_ns, waited_ns);
+        if let Some(sensors) = &mut self.director.sensors {
+            sensors.waited(submission.job, waited_ns);
+        }
+        self.submit(&submission);
+    }
+
     /// A command reaches its drive.
     #[inline]
     fn submit(&mut self, submission: &Submission) {
         let job = self.floor.job(submission.job);
-        let (thread, name) = (job.thread, job.name());
+        let (thread, name, host) = (job.thread, job.name(), job.connection);
         let (drive, request) = self.floor.plans[job.connection as usize].command(job, &submission.command());
         let done_ns = self.drives[usize::from(drive)].submit(&request);
         self.floor.recorder.note(submission.at_ns, What::Submitted, name, u64::from(drive));
         self.floor.recorder.note(done_ns, What::Completed, name, u64::from(drive));
         self.collector.submitted(submission, drive);
         if let Some(sensors) = &mut self.director.sensors {
-            sensors.submitted(submission, drive);
+            sensors.submitted(submission, drive, host);
         }
         self.floor.complete(done_ns, thread, name, submission.job);
     }
@@ -383,7 +406,7 @@ impl<'a> World<'a> {
         let received_ns = self.egress[port].send(answer.at_ns, bytes) + self.half_trip_ns;
         self.collector.received(&job, received_ns);
         if let Some(sensors) = &mut self.director.sensors {
-            sensors.answered(answer.at_ns, answer.at_ns - (job.sent_ns + self.half_trip_ns));
+            sensors.answered(answer.at_ns, answer.job, answer.at_ns - (job.sent_ns + self.half_trip_ns));
         }
         self.floor.recorder.note(received_ns, What::Received, job.name(), received_ns - job.sent_ns);
         self.hosts[connection].answered(received_ns);

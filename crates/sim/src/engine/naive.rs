@@ -40,6 +40,7 @@ fn next(world: &World<'_>) -> (u64, Event) {
     let floor = &world.floor;
     let sent = world.hosts.iter().map(|host| host.next_event_ns().saturating_add(half_ns)).min().unwrap_or(u64::MAX);
     let submitted = floor.submissions.iter().min().map_or(u64::MAX, |submission| submission.at_ns);
+    let submitted = submitted.min(floor.caps.next_ns());
     let answered = floor.answers.iter().min().map_or(u64::MAX, |answer| answer.at_ns);
     let step =
         |(index, core): (usize, &super::core::Core)| (core.next_ns(floor), Event::Step(index != world.main, index));
@@ -67,12 +68,16 @@ fn send(world: &mut World<'_>, at_ns: u64) {
 
 fn submit(world: &mut World<'_>) {
     let submissions = &mut world.floor.submissions;
-    let Some(first) = submissions.iter().enumerate().min_by_key(|&(_, submission)| *submission).map(|(at, _)| at)
-    else {
-        return;
-    };
-    let submission = submissions.swap_remove(first);
-    world.submit(&submission);
+    let first = submissions.iter().enumerate().min_by_key(|&(_, submission)| *submission);
+    let first = first.map(|(at, submission)| (at, submission.at_ns));
+    let caps_ns = world.floor.caps.next_ns();
+    match first {
+        Some((at, at_ns)) if at_ns < caps_ns => {
+            let submission = submissions.swap_remove(at);
+            world.offer(&submission);
+        }
+        _ => world.advance_caps(),
+    }
 }
 
 fn answer(world: &mut World<'_>) {

@@ -3,7 +3,7 @@
 //! Sensors measure one window after the other, on a grid. A window's values are known when it has ended and the sensors' lag has passed;
 //! they come from the meter and from what goes to drives and hosts, exactly. Nothing is gathered where the policy wants no readings.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use pilotlight_plant::{Of, Quantity, Reading, ReadingId, Source, Stat, Window};
 
@@ -19,6 +19,9 @@ pub(crate) struct Sensors {
     config: scenario::Sensors,
     power: Member,
     ceilings_uw: Vec<Option<u64>>,
+    hosts: usize,
+    /// How long requests in progress have waited for a bandwidth cap, by place, in nanoseconds.
+    waited_ns: BTreeMap<u32, u64>,
     /// What the open window has taken so far.
     spent: Total,
     /// What happened in the open window, and in those after it.
@@ -37,8 +40,9 @@ struct Measured {
 
 #[derive(Clone, Default)]
 struct Happened {
-    /// Bytes read and written by each drive.
+    /// Bytes read and written by each drive, and by each host.
     moved: Vec<(u64, u64)>,
+    hosts: Vec<(u64, u64)>,
     latency: Histogram,
 }
 
@@ -51,6 +55,8 @@ impl Sensors {
             readings: Vec::with_capacity(wanted.len()),
             wanted,
             power: Member::new(&scenario.machine.power, scenario),
+            hosts: scenario.workload.connections.len(),
+            waited_ns: BTreeMap::new(),
             ceilings_uw: scenario.drives.iter().map(|drive| drive.power.map(|power| power.most_load_uw)).collect(),
             spent: Total::new(1),
             windows: VecDeque::new(),
@@ -79,20 +85,34 @@ impl Sensors {
         self.spent.add(total, 1);
     }
 
-    pub(crate) fn submitted(&mut self, submission: &Submission, drive: u16) {
-        let (read, written) = &mut self.at(submission.at_ns).moved[usize::from(drive)];
-        *if submission.write { written } else { read } += u64::from(submission.bytes);
+    pub(crate) fn submitted(&mut self, submission: &Submission, drive: u16, host: u32) {
+        let happened = self.at(submission.at_ns);
+        for (read, written) in [&mut happened.moved[usize::from(drive)], &mut happened.hosts[host as usize]] {
+            *if submission.write { written } else { read } += u64::from(submission.bytes);
+        }
     }
 
-    pub(crate) fn answered(&mut self, at_ns: u64, latency_ns: u64) {
-        self.at(at_ns).latency.record(latency_ns);
+    /// A command of a request has waited for a cap; of several the longest wait counts.
+    pub(crate) fn waited(&mut self, job: u32, waited_ns: u64) {
+        let longest_ns = self.waited_ns.entry(job).or_default();
+        *longest_ns = waited_ns.max(*longest_ns);
+    }
+
+    /// A latency is told without the wait for caps, as the server tells it.
+    pub(crate) fn answered(&mut self, at_ns: u64, job: u32, latency_ns: u64) {
+        let waited_ns = if self.waited_ns.is_empty() { None } else { self.waited_ns.remove(&job) };
+        self.at(at_ns).latency.record(latency_ns.saturating_sub(waited_ns.unwrap_or(0)));
     }
 
     /// What happens in the window of a moment that is not past.
     fn at(&mut self, at_ns: u64) -> &mut Happened {
         let open = self.end_ns / self.config.window_ns - 1;
         let later = (at_ns / self.config.window_ns).saturating_sub(open) as usize;
-        let empty = || Happened { moved: vec![(0, 0); self.ceilings_uw.len()], latency: Histogram::default() };
+        let empty = || Happened {
+            moved: vec![(0, 0); self.ceilings_uw.len()],
+            hosts: vec![(0, 0); self.hosts],
+            latency: Histogram::default(),
+        };
         while self.windows.len() <= later {
             self.windows.push_back(empty());
         }
@@ -122,14 +142,19 @@ impl Sensors {
             idle_uw + a_second(self.power.load_uj(happened.moved[drive], self.ceilings_uw[drive], window_ns))
         };
         let latency = |value: u64| (happened.latency.count() > 0).then_some(value);
+        let moved = |of| match of {
+            Of::Device(drive) => happened.moved.get(usize::from(drive)).copied(),
+            Of::Namespace(drive) => happened.moved.get(drive as usize).copied(),
+            Of::Host(host) => happened.hosts.get(host as usize).copied(),
+            _ => None,
+        };
         let value = |source: &Source| match (source.of, source.quantity) {
             (Of::Package(_), Quantity::PowerUw) => Some(a_second(energy.cpu_uj)),
             (Of::Server, Quantity::PowerUw) => Some(a_second(energy.system_uj())),
             (Of::Device(drive), Quantity::PowerUw) => Some(drive_uw(drive.into())),
-            (Of::Device(drive), Quantity::BytesPerS) => {
-                let (read, written) = happened.moved[usize::from(drive)];
-                Some(a_second(read + written))
-            }
+            (of, Quantity::BytesPerS) => moved(of).map(|(read, written)| a_second(read + written)),
+            (of, Quantity::ReadBytesPerS) => moved(of).map(|(read, _)| a_second(read)),
+            (of, Quantity::WrittenBytesPerS) => moved(of).map(|(_, written)| a_second(written)),
             (_, Quantity::LatencyNs(Stat::Mean)) => happened.latency.sum().checked_div(happened.latency.count()),
             (_, Quantity::LatencyNs(Stat::P50)) => latency(happened.latency.quantile(0.5)),
             (_, Quantity::LatencyNs(Stat::P99)) => latency(happened.latency.quantile(0.99)),

@@ -67,7 +67,8 @@ fn next_event(world: &World<'_>) -> u64 {
     let answered = world.floor.answers.iter().map(|answer| answer.at_ns).min().unwrap_or(u64::MAX);
     let traced = world.coming.map_or(u64::MAX, |arrival| arrival.at_ns.saturating_add(half_ns));
     let job = world.scheduled.as_ref().map_or(u64::MAX, |scheduled| scheduled.next_ns());
-    sent.min(due).min(submitted).min(answered).min(traced).min(job)
+    let capped = world.floor.caps.next_ns();
+    sent.min(due).min(submitted).min(answered).min(traced).min(job).min(capped)
 }
 
 /// One window, from `from_ns` until `until_ns` or until the policy is asked; where it has ended.
@@ -78,6 +79,8 @@ fn window(world: &mut World<'_>, from_ns: u64, until_ns: u64) -> u64 {
     let mut scheduled = world.scheduled.take();
     if let Some(scheduled) = &mut scheduled {
         jobs(world, scheduled, from_ns, until_ns);
+    } else if world.floor.caps.is_active() {
+        capped(world, until_ns);
     } else {
         drives(world, from_ns, until_ns);
     }
@@ -236,6 +239,27 @@ fn drives(world: &mut World<'_>, from_ns: u64, until_ns: u64) {
     submissions.clear();
     world.submissions = submissions;
     world.order = order;
+}
+
+/// Commands of I/O threads while something is capped, in the order of time with those that have waited.
+#[inline(never)] // the loop over windows is for what nobody caps
+fn capped(world: &mut World<'_>, until_ns: u64) {
+    let mut submissions = std::mem::take(&mut world.floor.submissions);
+    submissions.sort_unstable();
+    let later = submissions.split_off(submissions.partition_point(|submission| submission.at_ns < until_ns));
+    let mut coming = submissions.iter().peekable();
+    loop {
+        let caps_ns = world.floor.caps.next_ns();
+        let comes_ns = coming.peek().map_or(u64::MAX, |submission| submission.at_ns);
+        if caps_ns < until_ns && caps_ns <= comes_ns {
+            world.advance_caps();
+        } else if let Some(submission) = coming.next() {
+            world.offer(submission);
+        } else {
+            break;
+        }
+    }
+    world.floor.submissions = later;
 }
 
 fn network(world: &mut World<'_>, from_ns: u64, until_ns: u64) {

@@ -109,7 +109,9 @@ impl Director {
     ) -> Result<(), Refusal> {
         let knob = self.capabilities.knob(id).filter(|knob| knob.values.lowest().is_some());
         let (of, kind) = knob.map(|knob| (knob.of, knob.kind)).ok_or(Refusal::Unknown)?;
-        let at_ns = cores[self.topology.main().index()].spend(floor.machine.director.frequency_ns);
+        // A cap is a word of the server's own; all else is a file of the kernel.
+        let cost_ns = if kind == Kind::BytesPerS { STORE_NS } else { floor.machine.director.frequency_ns };
+        let at_ns = cores[self.topology.main().index()].spend(cost_ns);
         if let (Of::Core(core), Kind::FrequencyKhz) = (of, kind) {
             self.decisions.frequencies += 1;
             floor.recorder.note(at_ns, What::Ordered, u64::from(core.0), value);
@@ -160,6 +162,10 @@ impl Director {
             (_, Kind::QuotaPeriodNs) => {
                 self.quota.1 = knob.values.nearest(value).unwrap_or(knob.found);
                 self.limit_time(at_ns, cores, floor);
+            }
+            (of, Kind::BytesPerS) => {
+                let value = knob.values.nearest(value).unwrap_or(value);
+                floor.caps.order(at_ns, of, (value < knob.found).then_some(value));
             }
             _ => return Err(Refusal::Unsupported),
         }

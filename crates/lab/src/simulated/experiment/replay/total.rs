@@ -166,6 +166,7 @@ impl<'a> Total<'a> {
             latency: self.latency.into_iter().map(|(label, histogram, _)| (label, histogram)).collect(),
             energy: energy(all.energy),
             family: self.family.into_iter().map(energy).collect(),
+            cap_waits: Histogram::default(), // a replay has no caps
             capped_uj: self.capped_uj.round() as u64,
             series,
             decisions: decisions(self.decisions.map(|number| number.round() as u64)),

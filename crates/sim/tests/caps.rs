@@ -1,0 +1,132 @@
+//! Bandwidth caps in a run: each holds what it caps to its rate and nothing else, and what policies and results are told of it.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use pilotlight_plant::{
+    Capabilities, Command, Kind, Next, Of, Policy, Quantity, Reading, ReadingId, Sample, Start, Stat, Unsupported,
+    Wants,
+};
+use pilotlight_sim::engine::{capabilities, run_naive};
+use pilotlight_sim::outcome::Outcome;
+use pilotlight_sim::run;
+use pilotlight_sim::scenario::{Kind as Request, Rate, Scenario, Sensors};
+
+const MS: u64 = 1_000_000;
+const DURATION_NS: u64 = 400 * MS;
+const MIB: u64 = 1 << 20;
+
+/// Sets caps at the start, and keeps the last readings.
+struct Capper {
+    caps: Vec<(Of, u64)>,
+    wanted: Vec<ReadingId>,
+    last: Arc<Mutex<Vec<Reading>>>,
+}
+
+impl Policy for Capper {
+    fn name(&self) -> &'static str {
+        "capper"
+    }
+
+    fn wants(&self) -> Wants {
+        Wants { interval_ns: Some(10 * MS), readings: self.wanted.clone(), ..Wants::default() }
+    }
+
+    fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
+        let set = |&(of, value): &(Of, u64)| {
+            let knob = start.capabilities.find_knob(of, Kind::BytesPerS).unwrap().0;
+            Command::Set { knob, value }
+        };
+        out.extend(self.caps.iter().map(set));
+        self.wanted = (0..start.capabilities.sources.len() as u16).map(ReadingId).collect();
+        Ok(Next::at(0))
+    }
+
+    fn on_interval(&mut self, sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
+        *self.last.lock().unwrap() = sample.readings.to_vec();
+        Next::at(0)
+    }
+}
+
+/// Four hosts that read 16 KiB, eight at a time; hosts 0 and 1 from drive 0, hosts 2 and 3 from drive 1.
+fn scenario() -> Scenario {
+    let mut scenario = support::scenario(4, 2, 0.0, DURATION_NS, 3);
+    for (host, connection) in (0..).zip(&mut scenario.workload.connections) {
+        connection.request = Request::Plain { writes_ppm: 0, bytes: 16_384, sequential: false };
+        (connection.depth, connection.drives) = (8, (host / 2, 1));
+        connection.phases = vec![pilotlight_sim::scenario::Phase { label: host as u8, ..connection.phases[0].clone() }];
+        connection.phases[0].rate = Rate::Unlimited;
+    }
+    scenario.sensors = Sensors { window_ns: 100 * MS, lag_ns: MS, silent: Vec::new() };
+    scenario
+}
+
+struct Ran {
+    outcome: Outcome,
+    capabilities: Capabilities,
+    last: Vec<Reading>,
+}
+
+impl Ran {
+    /// MiB a second of each host.
+    fn hosts(&self) -> Vec<u64> {
+        let hosts = self.outcome.latency.iter();
+        hosts.map(|(_, latency)| latency.count() * 16_384 * 1_000 / MIB / (DURATION_NS / MS)).collect()
+    }
+
+    fn reading(&self, of: Of, quantity: Quantity) -> u64 {
+        let (id, _) = self.capabilities.find_source(of, quantity).unwrap();
+        self.last[id.index()].value.unwrap()
+    }
+}
+
+/// Runs in both engines, which must agree.
+fn capped(caps: &[(Of, u64)]) -> Ran {
+    let scenario = scenario();
+    let last = Arc::new(Mutex::new(Vec::new()));
+    let policy = || Box::new(Capper { caps: caps.to_vec(), wanted: Vec::new(), last: Arc::clone(&last) });
+    let outcome = run(&scenario, policy()).unwrap();
+    let fast = last.lock().unwrap().clone();
+    assert_eq!(outcome, run_naive(&scenario, policy(), &mut std::io::sink()).unwrap());
+    assert_eq!(fast, *last.lock().unwrap(), "both engines read the same");
+    Ran { outcome, capabilities: capabilities(&scenario), last: fast }
+}
+
+#[test]
+fn a_cap_holds_its_namespace_and_leaves_the_others_alone() {
+    let free = capped(&[]);
+    let held = capped(&[(Of::Namespace(0), 100 * MIB)]);
+    let (before, after) = (free.hosts(), held.hosts());
+    assert!(before.iter().all(|rate| *rate > 800), "{before:?}");
+    assert!((98..=102).contains(&(after[0] + after[1])), "{after:?}");
+    assert!(after[0].abs_diff(after[1]) <= 2, "hosts have equal parts: {after:?}");
+    assert!(after[2] >= before[2] && after[3] >= before[3], "{before:?} and {after:?}");
+    let both = capped(&[(Of::Namespace(0), 100 * MIB), (Of::Host(0), 20 * MIB)]).hosts();
+    assert!(
+        (19..=21).contains(&both[0]) && (78..=82).contains(&both[1]),
+        "what one host may not use another does: {both:?}"
+    );
+}
+
+#[test]
+fn the_wait_is_a_part_of_the_latency_at_the_host_and_told_apart() {
+    let (free, held) = (capped(&[]), capped(&[(Of::Host(0), 20 * MIB)]));
+    assert_eq!(free.outcome.cap_waits.count(), 0);
+    let (waits, latency) = (&held.outcome.cap_waits, &held.outcome.latency[0].1);
+    // Eight of 16 KiB at 20 MiB/s: 6.25 ms each.
+    assert!((waits.mean() / 1e6 - 6.2).abs() < 0.3, "{} ns", waits.mean());
+    assert!(latency.mean() > waits.mean() && latency.mean() < waits.mean() + 300_000.0, "{} ns", latency.mean());
+    let mean = held.reading(Of::Server, Quantity::LatencyNs(Stat::Mean));
+    assert!(mean < 2 * MS / 10, "policies are told of latencies without it: {mean} ns");
+}
+
+#[test]
+fn bytes_a_second_are_read_of_every_namespace_and_host() {
+    let held = capped(&[(Of::Namespace(0), 100 * MIB), (Of::Host(0), 20 * MIB)]);
+    let read = |of| held.reading(of, Quantity::ReadBytesPerS) / MIB;
+    assert!((19..=21).contains(&read(Of::Host(0))) && (78..=82).contains(&read(Of::Host(1))));
+    assert!((98..=102).contains(&read(Of::Namespace(0))), "{}", read(Of::Namespace(0)));
+    assert!(read(Of::Namespace(1)).abs_diff(held.hosts()[2] + held.hosts()[3]) < 100);
+    assert_eq!(held.reading(Of::Namespace(0), Quantity::WrittenBytesPerS), 0);
+}
