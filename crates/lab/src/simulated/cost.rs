@@ -42,7 +42,7 @@ pub fn requests(experiment: &Experiment) -> f64 {
 
 /// Of a replay by windows these, with their run-ins.
 fn simulated_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
-    let whole = experiment.duration.seconds();
+    let whole = policy.duration(experiment).seconds();
     let Some(sample) = experiment.trace.as_ref().and_then(|trace| trace.sample) else { return whole };
     let few = whole * requests_per_s(experiment, experiment.topology.cores) <= sample.exact_requests as f64;
     if few && sample.under(policy).exact_time >= experiment.duration {

@@ -117,12 +117,18 @@ struct Ran {
     polls: Option<Histogram>,
 }
 
-/// A policy that serves, or one that holds what a point says.
+/// A policy that serves, or one that holds what a point says. One that draws random numbers draws others in each replication.
 fn build(name: &str, settings: &[(&str, &str)], scenario: &Scenario) -> Result<Box<dyn Policy>, String> {
     if name == hold::NAME {
         return Ok(Box::new(Hold::read(settings, &pilotlight_sim::engine::capabilities(scenario))?));
     }
-    pilotlight_policy::build(name, settings).map_err(|error| error.to_string())
+    let seed = scenario.seed.to_string();
+    let entry = pilotlight_policy::registry::by_name(name);
+    let draws = entry.is_some_and(|entry| (entry.parameters)(&[]).iter().any(|parameter| parameter.key == "seed"));
+    let is_set = settings.iter().any(|(key, _)| *key == "seed");
+    let own = Some(("seed", seed.as_str())).filter(|_| draws && !is_set);
+    let settings: Vec<(&str, &str)> = settings.iter().copied().chain(own).collect();
+    pilotlight_policy::build(name, &settings).map_err(|error| error.to_string())
 }
 
 impl<'a> Sweep<'a> {

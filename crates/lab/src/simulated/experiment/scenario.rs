@@ -82,7 +82,7 @@ pub fn build(
         drives,
         workload,
         scheduled: None,
-        duration_ns: experiment.duration.0,
+        duration_ns: policy.duration(experiment).0,
         warm_up_ns: 0,
         series_ns: experiment.series.0,
         seed,

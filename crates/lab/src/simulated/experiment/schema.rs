@@ -523,12 +523,23 @@ pub struct PolicySpec {
     /// Cores and I/O threads, where not the experiment's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<Cores>,
+    /// Simulated time of a run, warm-up included, where not the experiment's: for a policy that takes longer to repeat itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration: Option<Time>,
     /// As `trace.sample.exact_time`, for a policy under which quiet time takes long to simulate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact_time: Option<Time>,
     /// Changes of the machine under this policy, by dotted key.
     #[serde(default)]
     pub machine: Table,
+}
+
+impl PolicySpec {
+    /// Simulated time of a run of an experiment.
+    #[must_use]
+    pub fn duration(&self, experiment: &Experiment) -> Time {
+        self.duration.unwrap_or(experiment.duration)
+    }
 }
 
 /// What is kept and drawn.

@@ -53,7 +53,7 @@ impl Encode for Asked<'_> {
         drives.encode(out);
         connections.encode(out);
         trace.as_ref().map(|trace| (trace, trace.sample.map(|sample| sample.under(policy)))).encode(out);
-        experiment.duration.encode(out);
+        policy.duration(experiment).encode(out);
         experiment.warm_up.encode(out);
         experiment.series.encode(out);
         experiment.seed.encode(out);
