@@ -29,7 +29,8 @@ struct Item {
     written: Option<ReadingId>,
     /// Both directions, where they are not told apart.
     both: Option<ReadingId>,
-    recent: [Rate; MANY],
+    /// `None` until the first sample under a budget.
+    recent: Option<[Rate; MANY]>,
 }
 
 /// All of them.
@@ -80,7 +81,7 @@ impl Bandwidth {
             self.window_ns = self.window_ns.max(longest.unwrap_or(0));
             let id = |found: Option<(ReadingId, &Source)>| found.map(|(id, _)| id);
             let known = self.items.iter().find(|item| item.knob == knob);
-            let recent = known.map_or([Rate::default(); MANY], |item| item.recent);
+            let recent = known.and_then(|item| item.recent);
             let (read, written) = (id(read), id(written));
             let both = id(both).filter(|_| read.is_none() || written.is_none());
             items.push(Item { of, knob, class: 0, read, written, both, recent });
@@ -134,7 +135,7 @@ impl Bandwidth {
         all.filter(|(_, source)| wanted(source)).map(|(id, _)| id).collect()
     }
 
-    /// Takes in a sample; what is missing counts as it was last.
+    /// Takes in a sample; what is missing counts as it was last. The first counts for all before it.
     pub(super) fn record(&mut self, sample: &Sample<'_>) {
         let value = |id: Option<ReadingId>| {
             let reading = sample.readings.iter().find(|reading| Some(reading.id) == id)?;
@@ -142,13 +143,29 @@ impl Bandwidth {
         };
         let last = (self.samples + MANY - 1) % MANY;
         for item in &mut self.items {
-            let before = item.recent[last];
             // Both directions together count as reads, of which it takes more to save a watt.
-            let read = value(item.read).or(value(item.both)).unwrap_or(before.read);
-            let written = value(item.written).unwrap_or(before.written);
-            item.recent[self.samples % MANY] = Rate { read, written };
+            let (read, written) = (value(item.read).or(value(item.both)), value(item.written));
+            if item.recent.is_none() && read.is_none() && written.is_none() {
+                continue;
+            }
+            let first = Rate { read: read.unwrap_or(0.0), written: written.unwrap_or(0.0) };
+            let recent = item.recent.get_or_insert([first; MANY]);
+            let before = recent[last];
+            let rate = Rate { read: read.unwrap_or(before.read), written: written.unwrap_or(before.written) };
+            recent[self.samples % MANY] = rate;
         }
         self.samples += 1;
+    }
+
+    /// Whether it is known what is read and written, where that can be.
+    pub(super) fn is_known(&self) -> bool {
+        let is_measured = |item: &Item| item.read.or(item.both).is_some();
+        self.items.iter().any(|item| item.recent.is_some()) || !self.items.iter().any(is_measured)
+    }
+
+    /// What is known is of an earlier budget.
+    pub(super) fn forget(&mut self) {
+        self.items.iter_mut().for_each(|item| item.recent = None);
     }
 
     /// Time that a sample is about, in nanoseconds.
@@ -159,7 +176,8 @@ impl Bandwidth {
     /// What each item used over the last samples.
     pub(super) fn rates(&self) -> Vec<Rate> {
         let mean = |item: &Item| {
-            let sum = item.recent.iter().fold(Rate::default(), |sum, rate| Rate {
+            let recent = item.recent.unwrap_or_default();
+            let sum = recent.iter().fold(Rate::default(), |sum, rate| Rate {
                 read: sum.read + rate.read,
                 written: sum.written + rate.written,
             });

@@ -102,6 +102,10 @@ impl Pass {
             self.trial = None;
             return self.begin_within(now_ns, budget_uw, out);
         }
+        let waits_ns = 2 * self.parameters.common.interval_ns;
+        if self.has_drives() && !self.bandwidth.is_known() && now_ns < self.since_ns.saturating_add(waits_ns) {
+            return; // a cut that is not shared with the drives would be undone at once
+        }
         if let Some(estimate) = self.meter.estimate() {
             self.follow(now_ns, (budget_uw, estimate), is_new, out);
         }
@@ -180,6 +184,7 @@ impl Pass {
         if before.budget_uw.is_none() || goals.budget_uw.is_none() {
             self.meter.reset(); // readings of an earlier budget
             self.packages.reset();
+            self.bandwidth.forget();
             self.since_ns = now_ns;
         }
         (self.trial, self.found) = (None, None);

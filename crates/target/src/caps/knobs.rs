@@ -31,9 +31,14 @@ impl CapKnobs {
     }
 
     fn set_cap(&self, place: &Place, value: Option<u64>) {
-        let value = value.filter(|value| value < CAPS.end());
+        let value = value.filter(|&value| value < found(place));
         self.shared.caps.set(&place.limit, Setter::Policy, value, clock::now_ns());
     }
+}
+
+/// Without the policy's cap; set to this or more there is none.
+fn found(place: &Place) -> u64 {
+    place.limit.cap_of(Setter::Operator).unwrap_or(*CAPS.end())
 }
 
 /// A cap as a knob; without values once its namespace is gone.
@@ -43,8 +48,7 @@ fn knob(place: &Place) -> Knob {
     } else {
         Values::Range { min: *CAPS.start(), max: *CAPS.end(), step: 1 }
     };
-    let found = place.limit.cap_of(Setter::Operator).unwrap_or(*CAPS.end());
-    Knob { of: place.of, kind: Kind::BytesPerS, values, found, caller: COSTS.0, effect: COSTS.1 }
+    Knob { of: place.of, kind: Kind::BytesPerS, values, found: found(place), caller: COSTS.0, effect: COSTS.1 }
 }
 
 impl Knobs for CapKnobs {
