@@ -29,7 +29,12 @@ fn an_idle_loop_takes_its_fixed_part_and_a_step_for_each_thread() {
 
 #[test]
 fn measuring_changes_nothing_that_happens() {
-    let plain = pilotlight_sim::run(&idle(), support::policy("static", &[])).unwrap();
-    let (measured, _) = run_polls(&idle(), support::policy("static", &[])).unwrap();
-    assert_eq!(measured, plain);
+    for scenario in [idle(), support::scenario(4, 3, 100_000.0, 20 * MS, 1)] {
+        for policy in [("static", &[][..]), ("dynamic", &[("interval", "50us")])] {
+            let policy = || support::policy(policy.0, policy.1);
+            let plain = pilotlight_sim::run(&scenario, policy()).unwrap();
+            let (measured, _) = run_polls(&scenario, policy()).unwrap();
+            assert_eq!(measured, plain);
+        }
+    }
 }

@@ -276,6 +276,7 @@ impl Core {
     /// Goes on until its next step would begin at `until_ns` or later, or until it has sent another core a message. `true` if it has
     /// stopped before, at [`Core::now_ns`], to ask the policy.
     pub(crate) fn advance(&mut self, floor: &mut Floor<'_>, until_ns: u64, skip: bool) -> bool {
+        let skip = skip && floor.polls.is_none();
         let mut plain_until_ns = if skip { self.plain_until_ns(floor) } else { 0 };
         loop {
             if self.mode == Mode::Polls && self.now_ns >= until_ns {

@@ -95,7 +95,7 @@ pub fn run(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<Outcome, RunE
 }
 
 /// Runs a scenario under a policy, walks through every loop of every core, and measures the time between two polls of each I/O thread, after
-/// the warm-up, in nanoseconds. Slow: for runs without requests, whose loops [`run`] passes over.
+/// the warm-up, in nanoseconds. Slow: [`run`] passes over loops that find nothing.
 ///
 /// # Errors
 /// As [`run`]. Cores that are scheduled have no loop.
@@ -107,7 +107,7 @@ pub fn run_polls(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<(Outcom
     world.floor.polls = Some(Polls::new(scenario.topology.len(), scenario.warm_up_ns));
     let mut intervals = Histogram::default();
     let outcome = world.run(|world| {
-        naive::run(world);
+        window::run(world);
         if let Some(polls) = world.floor.polls.take() {
             intervals = polls.into_intervals();
         }

@@ -95,7 +95,8 @@ fn window(world: &mut World<'_>, from_ns: u64, until_ns: u64) -> u64 {
 
 /// Passes over moments at which the policy would be left out: it has been, and nothing comes for some time.
 fn pass(world: &mut World<'_>, now_ns: u64) {
-    if !world.director.leaves_out() || world.floor.moving > 0 || calm(world) == Calm::None {
+    let walks = world.floor.polls.is_some();
+    if walks || !world.director.leaves_out() || world.floor.moving > 0 || calm(world) == Calm::None {
         return;
     }
     let step = world.scenario.series_ns;
