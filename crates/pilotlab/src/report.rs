@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Args;
 use pilotlight_lab::report::Read;
 use pilotlight_lab::results::{Folder, FolderError};
@@ -45,6 +46,10 @@ pub(crate) struct ReportArgs {
     /// Where to write it [default: report.html in the folder]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+
+    /// Also write the charts of lines as one picture that stands alone
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 /// What a folder holds; with the figures that its experiment asks for where the numbers are of policies on a simulated server, whose
@@ -69,7 +74,14 @@ fn read(path: &Path) -> Result<Read, FolderError> {
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let read = read(&args.results).map_err(|error| unreadable(&args.results, error))?;
     let path = args.out.clone().unwrap_or_else(|| read.folder.report());
-    files::write(&path, report::report(&read).html())?;
+    let page = report::report(&read);
+    files::write(&path, page.html())?;
+    if let Some(path) = &args.svg {
+        let charts: Vec<_> = page.charts().cloned().collect();
+        let picture =
+            pilotlight_report::chart::picture(&charts).context("the page has no chart of lines over a number")?;
+        files::write(path, picture)?;
+    }
     console::line(path.display())?;
     report::inert(&read.results).iter().for_each(console::say);
     Ok(Exit::Clean.into())

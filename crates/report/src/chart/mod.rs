@@ -7,6 +7,7 @@ mod below;
 mod heat;
 mod lines;
 mod ordered;
+mod picture;
 mod stack;
 mod svg;
 mod trace;
@@ -16,6 +17,7 @@ pub use bars::{Bar, Bars};
 pub use heat::Heat;
 pub use lines::{Line, Lines, Place};
 pub use ordered::Ordered;
+pub use picture::picture;
 pub use stack::Stack;
 pub use trace::Trace;
 

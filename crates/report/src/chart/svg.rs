@@ -106,6 +106,11 @@ impl Canvas {
         let _ = write!(self.body, "{shape}<title>{title}</title></{end}>");
     }
 
+    /// What was drawn, for a place in another SVG.
+    pub(super) fn into_body(self) -> String {
+        self.body
+    }
+
     /// The whole, with a name for those who do not see it.
     pub(super) fn finish(self, name: &str) -> String {
         let Self { body, height, above } = self;

@@ -1,0 +1,82 @@
+//! Charts of lines with their legend as one SVG that stands alone: a file that documentation shows.
+
+use std::fmt::Write as _;
+
+use super::svg::{Anchor, COLOURS, Canvas, HEIGHT, WIDTH, escape};
+use super::{Chart, Lines};
+
+/// Charts beside each other, and below them one legend.
+const GAP: f64 = 24.0;
+const TITLE: f64 = 26.0;
+const ENTRY: f64 = 156.0;
+const LINE: f64 = 20.0;
+/// The page's colours in the light, on white.
+const STYLE: &str = "text{fill:#1b1f24;font:13px sans-serif}.grid{stroke:#d5dae0;stroke-width:1}.axis{stroke:#1b1f24;stroke-width:1.5}\
+.l{fill:none;stroke:currentColor;stroke-width:2.2;stroke-linejoin:round}.b{fill:currentColor;fill-opacity:.16;stroke:none}.m{fill:currentColor}\
+.w{stroke:currentColor;stroke-width:1.6}.d1{stroke-dasharray:7 3}.d2{stroke-dasharray:2 3}.d3{stroke-dasharray:9 3 2 3}\
+.c0{color:#0a5aa8}.c1{color:#b3450a}.c2{color:#0b7a5b}.c3{color:#a3327a}.c4{color:#7a6200}.c5{color:#3f7fbf}.c6{color:#8a1c1c}.c7{color:#555}";
+
+/// The charts that are lines over a number, whose lines are of the same series; `None` if there is none.
+#[must_use]
+pub fn picture(charts: &[Chart]) -> Option<String> {
+    let charts: Vec<&Lines> = charts
+        .iter()
+        .filter_map(|chart| match chart {
+            Chart::Lines(lines) => Some(lines),
+            _ => None,
+        })
+        .collect();
+    let names: Vec<&str> = charts.first()?.lines.iter().map(|line| line.name.as_str()).collect();
+    let width = charts.len() as f64 * (WIDTH + GAP) - GAP;
+    let in_row = ((width / ENTRY) as usize).max(1);
+    let height = TITLE + HEIGHT + LINE * (names.len().div_ceil(in_row) as f64 + 1.0);
+    let mut out = format!(
+        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}"><style>{STYLE}</style><rect width="100%" height="100%" fill="#fff"/>"##
+    );
+    for (at, chart) in charts.iter().enumerate() {
+        let left = at as f64 * (WIDTH + GAP);
+        let inner = chart.svg();
+        let placed = inner.replacen(
+            "<svg ",
+            &format!(r#"<svg x="{left:.0}" y="{TITLE}" width="{WIDTH}" height="{HEIGHT}" "#),
+            1,
+        );
+        let _ = write!(
+            out,
+            r#"<text x="{:.0}" y="16" font-weight="bold">{}</text>{placed}"#,
+            left + 8.0,
+            escape(&chart.title)
+        );
+    }
+    let mut legend = Canvas::new(height);
+    for (at, name) in names.iter().enumerate() {
+        let (x, y) = ((at % in_row) as f64 * ENTRY + 8.0, TITLE + HEIGHT + LINE * ((at / in_row) as f64 + 0.6));
+        legend.path(&[(x, y), (x + 28.0, y)], &format!("l c{} d{}", at % COLOURS, at % 4), false);
+        legend.marker((x + 14.0, y), at, name);
+        legend.text((x + 34.0, y + 4.0), Anchor::Start, name);
+    }
+    Some(out + &legend.into_body() + "</svg>\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Line, Place};
+    use super::*;
+
+    #[test]
+    fn charts_stand_beside_each_other_with_one_legend_and_no_style_of_a_page() {
+        let line = |name: &str| Line {
+            name: name.into(),
+            places: [1.0, 2.0].map(|x| Place { x, y: Some(x), band: None }).to_vec(),
+        };
+        let lines = |title: &str| {
+            let lines = vec![line("a<b"), line("c")];
+            Chart::Lines(Lines { title: title.into(), lines, ..Lines::default() })
+        };
+        let svg = picture(&[lines("first"), lines("second")]).unwrap();
+        assert!(svg.starts_with("<svg xmlns=") && svg.contains("<style>") && !svg.contains("var("), "{svg}");
+        assert_eq!((svg.matches("<svg x=").count(), svg.matches(">a&lt;b</text>").count()), (2, 1), "{svg}");
+        assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
+        assert_eq!(picture(&[]), None);
+    }
+}
