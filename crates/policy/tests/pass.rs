@@ -64,8 +64,12 @@ proptest! {
     /// Whatever happened: without a new reading no cap is raised, without a budget none is left, and of namespaces those of the highest
     /// priority are throttled last.
     #[test]
-    fn limits_hold_whatever_fails(machine in machine(), phases in prop::collection::vec(phase(), 1..10)) {
-        let mut plant = Plant::new(&machine, &[]);
+    fn limits_hold_whatever_fails(
+        machine in machine(),
+        inner in prop_oneof![Just("static"), Just("dynamic"), Just("sandman")],
+        phases in prop::collection::vec(phase(), 1..10),
+    ) {
+        let mut plant = Plant::new(&machine, &[("inner", inner)]);
         for phase in &phases {
             plant.run(phase);
         }
@@ -75,7 +79,8 @@ proptest! {
         prop_assert_eq!(plant.starved, None);
         prop_assert!(plant.longest_shared <= 1, "{} samples", plant.longest_shared);
         plant.run(&free(if has_refused { 641 } else { 1 }));
-        prop_assert!(plant.is_lifted(), "{:?}", plant.values);
+        let lets_cores_sleep = inner != "static";
+        prop_assert!(plant.is_lifted() || lets_cores_sleep && plant.has_no_caps(), "{:?}", plant.values);
         let commands = plant.commands.len();
         plant.run(&free(60));
         prop_assert_eq!(plant.commands.len(), commands);

@@ -16,6 +16,8 @@ const CORE_PPM: u64 = 1_000_000;
 #[derive(Debug)]
 pub(super) struct Cpu {
     profiled: CpuModel,
+    /// Cores are not throttled where one more can poll instead.
+    whole_cores: bool,
     /// Of what this plant can set.
     model: CpuModel,
     limits: Caps,
@@ -27,10 +29,11 @@ pub(super) struct Cpu {
 }
 
 impl Cpu {
-    pub(super) fn new(model: CpuModel) -> Self {
+    pub(super) fn new(model: CpuModel, whole_cores: bool) -> Self {
         let level_uw = model.top().power_uw;
         Self {
             profiled: model.clone(),
+            whole_cores,
             model,
             limits: Caps::default(),
             quota: Caps::default(),
@@ -96,7 +99,11 @@ impl Cpu {
         if self.level_uw == self.highest_uw() {
             return self.lift(now_ns, out);
         }
-        let row = self.model.configuration(self.level_uw);
+        let row = if self.whole_cores {
+            self.model.in_whole_cores(self.level_uw)
+        } else {
+            self.model.configuration(self.level_uw)
+        };
         let beyond_uw = self.level_uw.saturating_sub(self.model.top().power_uw);
         let limits = self.limits.set(now_ns, row.limit_uw + beyond_uw, out);
         let quota = self.quota.set(now_ns, row.quota_ppm.saturating_sub(self.without_quota_ppm()), out);
@@ -160,7 +167,7 @@ mod tests {
             limit_uw: 0,
             p99_interval: 4.0 / f64::from(cores),
         };
-        let mut cpu = Cpu::new(CpuModel::new((1..=4).map(row).collect()).unwrap());
+        let mut cpu = Cpu::new(CpuModel::new((1..=4).map(row).collect()).unwrap(), false);
         let quota = Knob {
             of: Of::Server,
             kind: Kind::QuotaPpm,

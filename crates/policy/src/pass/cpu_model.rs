@@ -4,7 +4,8 @@
 //! interval cannot rank bandwidth (the artifact has 5.18 from 5 to 100 % on two cores); then the one with the higher power limit.
 //! A configuration that draws more than a better one is never used.
 //! **Between rows** quota and power limit are interpolated, because steps of the artifact's 5 W exceed the no-action range of 1 %; the
-//! cores are as many as the quota fills.
+//! cores are as many as the quota fills. Around a policy that saves power cores are whole where they can be: the backlog of a throttled core looks like a
+//! burst, for which `sandman` wakes another core, and both draw more than cores without a limit (`sim/tests/budget.rs`).
 
 use serde::Deserialize;
 
@@ -22,6 +23,18 @@ pub struct CpuRow {
     pub limit_uw: u64,
     /// 99th percentile of the time between two polls, in a unit that all rows share.
     pub p99_interval: f64,
+}
+
+impl CpuRow {
+    /// CPU time of its cores, in millionths of one core.
+    fn all_ppm(&self) -> u64 {
+        u64::from(self.cores) * 1_000_000
+    }
+
+    /// Whether its cores poll all the time.
+    fn is_whole(&self) -> bool {
+        self.quota_ppm >= self.all_ppm()
+    }
 }
 
 /// What of a configuration a plant can set.
@@ -103,6 +116,16 @@ impl CpuModel {
         CpuRow { power_uw: target_uw, cores, quota_ppm, limit_uw, p99_interval: low.p99_interval }
     }
 
+    /// As [`CpuModel::configuration`], with cores that poll all the time where the rows around it have such: a core more instead of one
+    /// that is throttled.
+    #[must_use]
+    pub fn in_whole_cores(&self, target_uw: u64) -> CpuRow {
+        let row = self.configuration(target_uw);
+        let above = self.rows.partition_point(|row| row.power_uw <= target_uw);
+        let around = &self.rows[above.saturating_sub(1)..self.rows.len().min(above + 1)];
+        if around.iter().all(CpuRow::is_whole) { CpuRow { quota_ppm: row.all_ppm(), ..row } } else { row }
+    }
+
     /// The configuration with the least power.
     #[must_use]
     pub fn bottom(&self) -> &CpuRow {
@@ -170,6 +193,16 @@ mod tests {
         let between = artifact().configuration(97_000_000);
         assert_eq!((between.cores, between.quota_ppm, between.p99_interval), (7, 7_000_000, 3.95));
         assert_eq!(artifact().configuration(140_400_000).limit_uw, 156_400_000);
+    }
+
+    #[test]
+    fn whole_cores_poll_all_the_time_where_the_model_has_such() {
+        let model = artifact();
+        let whole = |power_w: u64| model.in_whole_cores(power_w * 1_000_000);
+        assert_eq!((whole(77).cores, whole(77).quota_ppm), (3, 3_000_000), "not 2.4 cores");
+        assert_eq!((whole(75).cores, whole(75).quota_ppm), (2, 2_000_000));
+        assert_eq!((whole(67).cores, whole(67).quota_ppm), (2, 700_000), "there are no such here");
+        assert_eq!([0, 45, 210, 300].map(whole), [0, 45, 210, 300].map(|w| model.configuration(w * 1_000_000)));
     }
 
     #[test]

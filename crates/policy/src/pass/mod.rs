@@ -72,7 +72,7 @@ const ORIGIN_UW: u64 = 1 << 50;
 impl Pass {
     pub(crate) fn new(parameters: Parameters) -> Self {
         Self {
-            cpu: Cpu::new(parameters.own.profile.cpu.clone()),
+            cpu: Cpu::new(parameters.own.profile.cpu.clone(), parameters.common.inner != "static"),
             bandwidth: Bandwidth::new(parameters.own.profile.ssd),
             parameters,
             capabilities: Capabilities::default(),

@@ -389,9 +389,13 @@ impl Plant {
         }
     }
 
+    /// Whether every knob is as it was found, and no core sleeps.
     pub(crate) fn is_lifted(&self) -> bool {
+        self.has_no_caps() && self.asleep.iter().all(|asleep| !asleep)
+    }
+
+    pub(crate) fn has_no_caps(&self) -> bool {
         self.capabilities.knobs.iter().zip(&self.values).all(|(knob, &value)| value == knob.found)
-            && self.asleep.iter().all(|asleep| !asleep)
     }
 
     /// What it draws instead of its budget, if that is out of reach.
