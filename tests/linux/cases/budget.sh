@@ -62,6 +62,16 @@ budget_in() {
   grep -q 'policy static does not use it' /tmp/expect.out || fail "it does not say that nothing holds the budget"
   kill $server
   wait $server
+
+  step "kill -9, and restore as a unit's ExecStopPost runs it"
+  serve "$folder" cpu-bandwidth --policy-set domain=cpu --sensor modelled:/tmp/machine.toml
+  expect "set budget" /host/pilotlight set budget 5W --no-wait
+  within 40 "a quota" is_capped "$folder"
+  kill -9 $server
+  wait $server || true
+  [ -n "$(group "$folder")" ] || fail "something else than restore removed the group"
+  expect "restore" /host/pilotlight restore
+  [ "$(settings "$folder" | sed 's/domain threaded/domain/')" = "$before" ] || fail "settings were $before and are $(settings "$folder")"
 }
 
 step "in the root cgroup"

@@ -82,6 +82,8 @@ cases! {
     reconnect: "reconnect", "6.12";
     power: "power", "6.12";
     budget: "budget", "6.12";
+    hotplug: "hotplug", "6.12";
+    hotplug_on_6_1: "hotplug", "6.1";
     precondition: "precondition", "6.12";
     silent: "silent", "6.12";
     faults: "faults", "6.12";

@@ -1,0 +1,7 @@
+# No target from outside: the guest runs the server itself, on two processors.
+. "$HARNESS/program.sh"
+guest_program pilotlight
+NEEDS_SERVER=no
+CAPTURE=no
+CPUS=2
+TIMEOUT_S=300
