@@ -139,8 +139,9 @@ impl Machine {
         self.draws(&Limits { limit_uw: 270_000_000, quota_ppm: 8_000_000, caps: &caps }, 1.0).1
     }
 
+    /// With everything at its lowest: a class keeps its minimum.
     pub(crate) fn floor_w(&self) -> f64 {
-        let caps = [FLOOR; NAMESPACES];
+        let caps: Vec<_> = self.classes.iter().map(|&class| self.floor(class)).collect();
         self.draws(&Limits { limit_uw: 110_000_000, quota_ppm: 50_000, caps: &caps }, 1.0).1
     }
 
