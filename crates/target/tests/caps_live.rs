@@ -7,8 +7,10 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, Report, run};
+use pilotlight_host::{Buffers, ConnectOptions, Controller, QueueSpec, Transfer};
+use pilotlight_nvme::Sqe;
+use pilotlight_nvme::command::opcode::io;
 use pilotlight_plant::{Capabilities, Command, Kind, KnobId, Next, Of, Policy, Start, Unsupported, Wants};
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_target::backend::{BackendSpec, Random};
@@ -107,6 +109,34 @@ fn a_capped_host_stays_below_its_cap_and_another_is_not_held_up() {
     let waits: u64 = stats.threads.iter().map(|thread| thread.cap_waits.count()).sum();
     let throttled: u64 = stats.caps.iter().map(|cap| cap.stats.throttled).sum();
     assert_eq!(waits, throttled);
+    server.stop(PATIENCE).expect("it stops");
+}
+
+/// A command that its namespace's cap holds back stops none of another namespace that came behind it in the same queue pair.
+#[test]
+fn other_namespaces_of_the_queue_pair_pass() {
+    let server = server();
+    server.set_cap(&namespace(1), Some(*CAPS.start())).expect("a cap");
+    let mut options = ConnectOptions::new(server.local_addrs()[0], NQN);
+    (options.hostnqn, options.timeout_ms) = (host_nqn(1), PATIENCE.as_millis() as u64);
+    let controller = Controller::connect(options).expect("a host");
+    let spec = QueueSpec { qid: 1, depth: 8, max_io: LARGEST as u32, buffers: Buffers::PerCommand };
+    let mut queue = controller.open_queue(&spec).expect("a queue");
+    // At this cap the first is 131 ms of it; all three are sent at once.
+    let blocks = (LARGEST / 4096) as u32;
+    let sent = [(1, blocks), (1, blocks), (2, 1)].map(|(nsid, blocks)| {
+        let cid = queue.queue().reserve().expect("a slot");
+        queue.queue().issue(cid, Sqe::block_io(io::READ, nsid, 0, blocks), Transfer::In(blocks * 4096));
+        cid
+    });
+    queue.flush().expect("they are sent");
+    let answered = [(); 3].map(|()| {
+        let answer = queue.take_completion(PATIENCE.as_millis() as u64).expect("an answer").expect("in time");
+        assert!(answer.0.status.is_success(), "{}", answer.0.status);
+        answer.0.cid
+    });
+    assert_eq!(answered, [sent[0], sent[2], sent[1]]);
+    drop((queue, controller));
     server.stop(PATIENCE).expect("it stops");
 }
 
