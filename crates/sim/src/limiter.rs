@@ -96,6 +96,11 @@ impl Limiter {
         (min_khz + self.ceiling as u32 * step_khz).min(max_khz)
     }
 
+    /// The same in steps above the lowest.
+    pub(crate) fn ceiling(&self) -> usize {
+        self.ceiling
+    }
+
     /// The limit in microwatts, or 0.
     pub(crate) fn limit_uw(&self) -> u64 {
         self.limit_uw.unwrap_or(0)
@@ -152,6 +157,7 @@ mod tests {
             read_4k_nj: 0,
             write_4k_nj: 0,
             family,
+            uncore_uw: None,
             scheduled: None,
         };
         PowerModel::new(&power, &SPEED)

@@ -196,6 +196,11 @@ pub struct Power {
     pub write_4k_nj: u64,
     /// What the states do not fix.
     pub family: Family,
+    /// What the package draws while any core is not deep beside what its cores do (mesh, caches, controllers), in microwatts: at the highest
+    /// frequency that its limit allows; it follows that frequency as the power of a polling core does. A part of `cpu_uw.poll`. Where it is
+    /// given, `others_uw` follows the power of the CPU, as a line through `deep` and `poll`.
+    #[serde(default)]
+    pub uncore_uw: Option<u64>,
     /// What machines with scheduled cores have beside that.
     #[serde(default)]
     pub scheduled: Option<ScheduledPower>,

@@ -95,6 +95,8 @@ pub struct PowerModel {
     others_deep_uw: u64,
     others_shallow_uw: u64,
     others_poll_uw: u64,
+    /// What the package draws beside its cores at the highest frequency, while any core is not deep.
+    uncore_uw: u64,
     family: Family,
     looks_ppm: u64,
     of_all_ppm: u64,
@@ -144,6 +146,12 @@ fn root(ppm: u64, exponent: f64) -> u64 {
     ((ppm as f64 / 1e6).powf(1.0 / exponent) * 1e6).round() as u64
 }
 
+/// What the other components draw for each watt of the CPU, in millionths, where they follow it.
+#[must_use]
+pub fn others_slope_ppm(power: &Power) -> u64 {
+    share_of(power.others_uw.poll - power.others_uw.deep, power.cpu_uw.poll - power.cpu_uw.deep)
+}
+
 impl PowerModel {
     /// The model of these figures, for cores with these frequencies.
     #[must_use]
@@ -161,7 +169,8 @@ impl PowerModel {
             cpu_deep_uw: cpu.deep,
             package_uw,
             pair_shallow_uw: (sleep_uw - package_uw) / pairs,
-            pair_poll_uw: (cpu.poll - cpu.shallow) / pairs,
+            pair_poll_uw: (cpu.poll - cpu.shallow - power.uncore_uw.unwrap_or(0)) / pairs,
+            uncore_uw: power.uncore_uw.unwrap_or(0),
             cpu_levels: levels(cpu_slow_ppm),
             others_levels: levels(others_slow_ppm),
             others_deep_uw: others.deep,
@@ -243,10 +252,11 @@ impl PowerModel {
         first.into_iter().zip(&together.ns).map(row).sum()
     }
 
-    /// What the package burns in `dt_ns`, in a part of which some core is not deep.
+    /// What the package burns in `dt_ns`, in a part of which some core is not deep; its limit allows the frequency of `step`.
     #[must_use]
-    pub fn package_fj(&self, dt_ns: u64, not_deep_ns: u64) -> u128 {
-        u128::from(self.cpu_deep_uw * dt_ns + self.package_uw * not_deep_ns)
+    pub fn package_fj(&self, dt_ns: u64, not_deep_ns: u64, step: usize) -> u128 {
+        let uncore_uw = self.uncore_uw * self.cpu_levels[step] / PPM;
+        u128::from(self.cpu_deep_uw * dt_ns + (self.package_uw + uncore_uw) * not_deep_ns)
     }
 
     /// What the other components burn over a stretch: they follow slowly, so the mean counts.
@@ -307,6 +317,7 @@ mod tests {
             read_4k_nj: 20_000,
             write_4k_nj: 20_000,
             family,
+            uncore_uw: None,
             scheduled: None,
         };
         PowerModel::new(&power, &SPEED)
@@ -343,7 +354,7 @@ mod tests {
             not_deep += epoch.not_deep;
             any |= shallow;
         }
-        cpu += model.package_fj(dt, if any { dt } else { 0 });
+        cpu += model.package_fj(dt, if any { dt } else { 0 }, FASTEST);
         (cpu as f64 / dt as f64 / 1e6, model.others_uw(dt, polling, not_deep) as f64 / 1e6)
     }
 

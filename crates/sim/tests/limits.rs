@@ -8,7 +8,7 @@ use pilotlight_plant::{
 };
 use pilotlight_sim::accountant::Accountant;
 use pilotlight_sim::engine::{run_naive, run_traced};
-use pilotlight_sim::outcome::Outcome;
+use pilotlight_sim::outcome::{Energy, Outcome};
 use pilotlight_sim::run;
 use pilotlight_sim::scenario::{Rate, Scenario, Sensors};
 use pilotlight_sim::trace::{Record, State, THROTTLED, What};
@@ -142,6 +142,7 @@ fn both_engines_agree_whatever_is_set() {
         scenario.machine.kernel.deep_residency_ns = 300_000;
         scenario.machine.speed.step_khz = [50_000, 70_000, 300_000][seed as usize % 3];
         scenario.machine.limits.quota_of_main = seed % 4 == 3;
+        scenario.machine.power.uncore_uw = [None, Some(40_000_000)][seed as usize / 2 % 2];
         if scenario.topology.len() == 1 {
             continue; // no workers, so no quota
         }
@@ -307,6 +308,28 @@ fn a_power_limit_is_kept_by_lower_frequencies() {
     assert!((watts(&lowest) - 144.0).abs() < 0.1, "the lowest frequency of all cores: {} W", watts(&lowest));
     let free = run(&scenario, Setter::boxed(100 * MS, set(244_000_000))).unwrap();
     assert!((watts(&free) - 244.0).abs() < 0.1, "no limit: {} W", watts(&free));
+}
+
+/// The package draws 40 W beside its cores, less where its limit lowers their frequency; so with cores that hardly run a limit still saves.
+#[test]
+fn a_limit_lowers_what_the_package_draws_beside_its_cores() {
+    let mut scenario = scenario(4, 1_000.0, 40 * MS, 1);
+    scenario.machine.power.family.package_ppm = 0;
+    let set = |kind, value| Command::Set { knob: knob(&scenario, kind), value };
+    let quota = set(Kind::QuotaPpm, 30_000);
+    let limit = set(Kind::LimitUw, 60_000_000);
+    let watts = |uncore_uw: Option<u64>, commands: Vec<Command>| {
+        let mut scenario = scenario.clone();
+        scenario.machine.power.uncore_uw = uncore_uw;
+        checked(&scenario, 50 * MS, &[commands]).series[3].energy
+    };
+    let cpu = |energy: Energy| energy.cpu_uj as f64 / 1e4;
+    let [none, all] = [None, Some(40_000_000)].map(|uncore| cpu(watts(uncore, vec![quota])));
+    assert!((all - none - 40.0).abs() < 2.0, "{none} W and {all} W");
+    let limited = watts(Some(40_000_000), vec![quota, limit]);
+    assert!(cpu(limited) < all - 20.0, "{} W of {all} W", cpu(limited));
+    let line = 126.0 + (cpu(limited) - 52.0) * (398.0 - 126.0) / (244.0 - 52.0);
+    assert!((limited.others_uj as f64 / 1e4 - line).abs() < 0.1, "others follow the CPU: {limited:?}");
 }
 
 /// Where the drives limit a closed loop, a power limit costs watts and hardly any requests; further down it costs both. PASS's machine has such a

@@ -301,6 +301,7 @@ impl Power {
                 kernel_idles_deep: true,
                 exit_at_rest: false,
             },
+            uncore_uw: None,
             scheduled: Some(ScheduledPower {
                 looks_ppm: share(self.spin_ppm.saturating_sub(self.light_ppm), MILLION - self.light_ppm),
                 of_all_ppm: share(self.core_of_all_uw, self.core_uw),

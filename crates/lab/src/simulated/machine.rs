@@ -17,7 +17,10 @@ use pilotlight_input::dotted;
 use pilotlight_input::file::{self as read, ReadError};
 
 /// Keys of a profile that say what it is, and are no part of the machine.
-pub const ABOUT: [&str; 4] = ["source", "cores", "sources", "fact"];
+pub const ABOUT: [&str; 5] = ["source", "cores", "sources", "fact", "calibration"];
+
+/// The free constants of a server whose profile does not name others.
+const CALIBRATION: &str = "calibration.toml";
 
 /// What no file of a server has to give, with its value else: faults, which are there only where somebody asks for them, and how the kernel
 /// and the CPU keep limits ([`pilotlight_sim::machine::Limits`]).
@@ -119,6 +122,15 @@ pub fn hash<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
         hasher.update(text);
     }
     hasher.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The file of a server's free constants, from the folder that holds `profiles/`: its profile may name one.
+///
+/// # Errors
+/// If the profile is not TOML.
+pub fn calibration_of(profile: &str) -> Result<String, MachineError> {
+    let table = read::parse("profile", profile)?;
+    Ok(table.get("calibration").and_then(Value::as_str).unwrap_or(CALIBRATION).to_owned())
 }
 
 impl MachineFiles {

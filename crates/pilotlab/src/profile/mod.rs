@@ -33,7 +33,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use pilotlight_drive::Roots;
 use pilotlight_input::cpu_list;
-use pilotlight_lab::simulated::machine::MachineFiles;
+use pilotlight_lab::simulated::machine::{MachineFiles, calibration_of};
 use pilotlight_sim::machine::Machine;
 use pilotlight_sim::ssd::SsdModel;
 use serde::Serialize;
@@ -284,11 +284,11 @@ fn section(fit: &DriveFit, drives: u32, notes: Vec<String>) -> anyhow::Result<Ss
 }
 
 fn simulated_machine(profile: &Path) -> anyhow::Result<Machine> {
-    let calibrations = profile.ancestors().skip(1).map(|folder| folder.join("calibration.toml"));
-    let calibration = calibrations.into_iter().find(|path| path.exists());
-    let calibration =
-        calibration.with_context(|| format!("no folder above {} holds calibration.toml", profile.display()))?;
-    Ok(MachineFiles::parse(&read(profile)?, &read(&calibration)?)?.machine(&[])?)
+    let text = read(profile)?;
+    let file = calibration_of(&text)?;
+    let calibration = profile.ancestors().skip(1).map(|folder| folder.join(&file)).find(|path| path.exists());
+    let calibration = calibration.with_context(|| format!("no folder above {} holds {file}", profile.display()))?;
+    Ok(MachineFiles::parse(&text, &read(&calibration)?)?.machine(&[])?)
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {

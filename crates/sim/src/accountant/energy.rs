@@ -205,7 +205,10 @@ impl<'a> EnergyBook<'a> {
             keeps_ns = std::mem::take(&mut self.not_deep_ns);
         }
         one.cpu_fj += u128::from(power.cpu_uw.deep) * u128::from(EPOCH_NS);
-        one.cpu_fj += u128::from(package_uw(power)) * u128::from(keeps_ns);
+        let slow = millionths(power.cpu_uw.slow - power.cpu_uw.shallow, power.cpu_uw.poll - power.cpu_uw.shallow);
+        let curve = Curve { slow, exponent: power.family.frequency_exponent };
+        let uncore_uw = power.uncore_uw.unwrap_or(0) * self.level(curve, self.ceiling_khz) / MILLION;
+        one.cpu_fj += u128::from(package_uw(power) + uncore_uw) * u128::from(keeps_ns);
         self.sums.add(&one, epochs);
         self.epoch_ns += epochs * EPOCH_NS;
         for core in &mut self.cores {
@@ -257,7 +260,7 @@ impl<'a> EnergyBook<'a> {
         let exponent = power.family.frequency_exponent;
         let slow = millionths(cpu.slow - cpu.shallow, cpu.poll - cpu.shallow);
         let drawn = self.above_shallow(index, Curve { slow, exponent }, a, b);
-        let each_uw = (cpu.poll - cpu.shallow) / count(power);
+        let each_uw = (cpu.poll - cpu.shallow - power.uncore_uw.unwrap_or(0)) / count(power);
         sums.cores_fj += drawn * u128::from(each_uw) / u128::from(MILLION);
         // What the mean over a stretch, to the power of its exponent, makes what was measured at the lowest frequency.
         let slow = millionths(others.slow - others.shallow, others.poll - others.shallow) as f64 / MILLION as f64;
@@ -331,6 +334,10 @@ impl<'a> EnergyBook<'a> {
         let cpu_uj = (cpu_fj / MICROJOULE) as u64;
         let drives_uj = self.drives.stretch_uj();
         let others_uj = match power.scheduled {
+            None if power.uncore_uw.is_some() => {
+                let [others, cpu] = [power.others_uw, power.cpu_uw].map(|uw| uw.poll - uw.deep);
+                over(power.others_uw.deep) + (cpu_uj - over(power.cpu_uw.deep)) * millionths(others, cpu) / MILLION
+            }
             None => over(self.others_uw(&sums)),
             Some(line) => {
                 let known_uj = u128::from(cpu_uj) + u128::from(drives_uj);

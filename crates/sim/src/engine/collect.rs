@@ -9,7 +9,7 @@ use super::request::Job;
 use crate::histogram::Histogram;
 use crate::machine::Power;
 use crate::outcome::{Decisions, Energy, Jobs, Outcome, Requests, Stretch};
-use crate::power::{Epoch, PPM, PowerModel};
+use crate::power::{Epoch, PPM, PowerModel, others_slope_ppm};
 use crate::scenario::{Phase, Scenario};
 use crate::ssd::Span;
 
@@ -100,6 +100,10 @@ impl Member {
             over(self.power.drives_idle_uw) + (load / UNITS) as u64
         });
         let others_uj = match self.power.scheduled {
+            None if self.power.uncore_uw.is_some() => {
+                let above_uj = cpu_uj.saturating_sub(over(self.power.cpu_uw.deep));
+                over(self.power.others_uw.deep) + above_uj * others_slope_ppm(&self.power) / PPM
+            }
             None => over(self.model.others_uw(stretch_ns, epoch.polling, epoch.not_deep)),
             Some(line) => {
                 let more_uj = u128::from(cpu_uj + drives_uj) * u128::from(line.slope_ppm) / u128::from(PPM);

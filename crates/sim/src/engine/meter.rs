@@ -289,7 +289,7 @@ impl Meter {
 
     /// What the epoch took.
     fn sum(&mut self) {
-        let Self { models, cores, siblings, unit, speed, ceiling_khz, .. } = self;
+        let Self { models, cores, siblings, unit, speed, ceiling_khz, limiter, .. } = self;
         unit.clear();
         let (mut any, mut pairs) = ([false; 2], 0);
         for (index, core) in cores.iter().enumerate() {
@@ -313,15 +313,15 @@ impl Meter {
             pairs += 1;
         }
         for (epoch, model) in unit.epochs.iter_mut().zip(models.iter()) {
-            epoch.cpu_fj +=
-                model.package_fj(EPOCH_NS, if any[usize::from(model.exits_at_rest())] { EPOCH_NS } else { 0 });
+            let not_deep_ns = if any[usize::from(model.exits_at_rest())] { EPOCH_NS } else { 0 };
+            epoch.cpu_fj += model.package_fj(EPOCH_NS, not_deep_ns, limiter.ceiling());
         }
     }
 
     /// The same of a machine with scheduled cores.
     #[inline(never)] // beside the hot path
     fn sum_moments(&mut self) {
-        let Self { models, cores, siblings, unit, speed, ceiling_khz, parts, until_ns, .. } = self;
+        let Self { models, cores, siblings, unit, speed, ceiling_khz, limiter, parts, until_ns, .. } = self;
         let Some(parts) = parts else { return };
         unit.clear();
         let mut pairs = 0;
@@ -343,7 +343,7 @@ impl Meter {
         }
         for (epoch, model) in unit.epochs.iter_mut().zip(models.iter()) {
             let not_deep_ns = moments::not_deep_ns(*until_ns, parts, model.exits_at_rest());
-            epoch.cpu_fj += model.package_fj(EPOCH_NS, not_deep_ns);
+            epoch.cpu_fj += model.package_fj(EPOCH_NS, not_deep_ns, limiter.ceiling());
         }
     }
 

@@ -120,7 +120,7 @@ impl PlainMeter {
                 any = any || overlap.not_deep;
                 pairs += 1;
             }
-            epoch.cpu_fj += model.package_fj(EPOCH_NS, if any { EPOCH_NS } else { 0 });
+            epoch.cpu_fj += model.package_fj(EPOCH_NS, if any { EPOCH_NS } else { 0 }, self.limiter.ceiling());
         }
     }
 

@@ -87,6 +87,9 @@ impl Limits {
     pub fn of(machine: &Machine, topology: &Topology, states: States) -> Result<Vec<Self>, OracleError> {
         let power = &machine.power;
         let ordered = |by: &crate::machine::ByState| by.poll >= by.shallow && by.shallow >= by.deep;
+        if power.uncore_uw.is_some() {
+            return Err(OracleError::Uncore);
+        }
         if !ordered(&power.cpu_uw) || !ordered(&power.others_uw) {
             return Err(OracleError::Order);
         }

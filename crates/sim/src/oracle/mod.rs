@@ -67,6 +67,9 @@ pub enum OracleError {
     /// Shares of siblings are out of range.
     #[error("the machine's `sibling_gain_ppm` and `sibling_saves_ppm` must not exceed 1000000")]
     Siblings,
+    /// The package's power beside its cores is not bounded yet.
+    #[error("the machine's `power.uncore_uw`: the oracle does not know machines with it yet")]
+    Uncore,
     /// A run that is needed for it could not be made.
     #[error("{0}")]
     Run(String),

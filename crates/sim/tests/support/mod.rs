@@ -78,6 +78,7 @@ pub(crate) fn machine() -> Machine {
                 kernel_idles_deep: false,
                 exit_at_rest: false,
             },
+            uncore_uw: None,
             scheduled: None,
         },
         jobs: JobCosts::default(),

@@ -17,7 +17,7 @@ pub use schema::Experiment;
 use crate::simulated::fingerprint;
 use crate::simulated::fingerprint::contents::Contents;
 use crate::simulated::fitted::fitted;
-use crate::simulated::machine::{MachineError, MachineFiles};
+use crate::simulated::machine::{MachineError, MachineFiles, calibration_of};
 use crate::simulated::matrix::Fitted;
 use pilotlight_input::file::{self as read, ReadError};
 use pilotlight_results::values::{About, Asked};
@@ -125,7 +125,7 @@ pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
 }
 
 /// Reads an experiment from its text, which messages call `name`. What it names comes from `files`, by its path in the repository:
-/// `calibration.toml`, `profiles/NAME.toml`, `profiles/ssd/NAME.toml`.
+/// `profiles/NAME.toml`, `calibration.toml` or what that names, `profiles/ssd/NAME.toml`.
 ///
 /// # Errors
 /// As [`load`].
@@ -138,7 +138,7 @@ fn load_table(name: &str, mut table: Table, request: &Request, files: &Files<'_>
     points::set_all(&mut table, &asked, name)?;
     let experiment: Experiment = read::table(table.clone(), name)?;
     let profile = files(&format!("profiles/{}.toml", experiment.machine.profile))?;
-    let calibration = files("calibration.toml")?;
+    let calibration = files(&calibration_of(&profile)?)?;
     let machine = MachineFiles::parse(&profile, &calibration)?;
     let points = expand(&table, &asked, name)?;
     let drives = drives(files, &points)?;

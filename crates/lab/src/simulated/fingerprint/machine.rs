@@ -27,7 +27,7 @@ values!(
 );
 values!(DirectorCosts: decide_ns, decide_thread_ns, fill_ns, move_ns, frequency_ns; added 1 fails_ppm = 0);
 values!(Network: ports, port_mbit_s, round_trip_ns, overhead_bytes);
-values!(Power: physical_cores, cpu_uw, others_uw, drives_idle_uw, read_4k_nj, write_4k_nj, family; added 1 scheduled = None);
+values!(Power: physical_cores, cpu_uw, others_uw, drives_idle_uw, read_4k_nj, write_4k_nj, family; added 1 scheduled = None, 2 uncore_uw = None);
 values!(ScheduledPower: looks_ppm, of_all_ppm, base_uw, slope_ppm);
 values!(ByState: poll, slow, shallow, deep);
 values!(Family: package_ppm, sibling_saves_ppm, frequency_exponent, others_exponent, kernel_idles_deep; added 1 exit_at_rest = false);
