@@ -255,6 +255,26 @@ fn lower_priorities_end_at_the_floor_first() {
     assert!(plant.commands.iter().any(only_caps));
 }
 
+/// Above +2 % CPU and bandwidth are cut at once and together, without a trial.
+#[test]
+fn far_above_the_budget_cpu_and_drives_are_cut_together() {
+    let machine = Machine { gain: 1.0, cpu_error: 1.0, ssd_error: 1.0, ..machines()[0].clone() };
+    let mut plant = Plant::new(&machine, &[("start", "full")]);
+    plant.run(&constant(30, machine.full_w() + 20.0));
+    assert!(plant.is_lifted());
+    plant.run(&Phase { seconds: 0, ..constant(0, machine.full_w() * 0.95) });
+    let is_set = |kind: Kind| {
+        let of_kind = |command: &Command| matches!(command, Command::Set { knob, .. } if plant.capabilities.knobs[knob.index()].kind == kind);
+        plant.commands.iter().any(|(_, command)| of_kind(command))
+    };
+    assert_eq!([Kind::LimitUw, Kind::BytesPerS].map(is_set), [true; 2], "{:?}", plant.commands);
+    assert_eq!(plant.state(), "limited", "there is no trial");
+    let (wanted_w, full_w) = (machine.full_w() * 0.95, machine.full_w());
+    plant.run(&constant(1, wanted_w));
+    let excess = (plant.power_w.last().unwrap() - wanted_w) / (full_w - wanted_w);
+    assert!(excess.abs() < 0.2, "the models' cut is the whole excess: {excess} of it is left");
+}
+
 /// Between the budget and +2 % the CPU is cut on trial: it stays so where drives are the bottleneck, else they are cut (Algorithm 1).
 #[test]
 fn the_bottleneck_is_found_on_trial() {
@@ -265,16 +285,38 @@ fn the_bottleneck_is_found_on_trial() {
         plant.run(&constant(30, 500.0));
         assert!(plant.commands.is_empty(), "nothing is limited below the budget");
         plant.run(&constant(1, machine.full_w() * 0.99));
+        let (before, during) = (plant.first_bytes[299], plant.first_bytes[301]);
         let is_cut = |at: usize| plant.values[at] < plant.capabilities.knobs[at].found;
         let was_cut = |at: u16| {
             plant.commands.iter().any(|(_, command)| matches!(command, Command::Set { knob, .. } if knob.0 == at))
         };
         assert!(was_cut(1), "the CPU is tried first");
         assert_eq!([is_cut(0) || is_cut(1), is_cut(2)], [!is_cpu_bound, is_cpu_bound], "{:?}", plant.commands);
+        let cap = plant.values[2] as f64;
+        assert!(!is_cpu_bound || during < cap && cap < before, "{cap} is between {during} and {before}");
         plant.run(&constant(5, machine.full_w() * 0.99));
         assert_eq!(plant.bottleneck(), Some(Component::Drives), "caps limit them where the CPU was the bottleneck");
         plant.run(&free(1));
         assert_eq!(plant.bottleneck(), None);
+    }
+}
+
+/// The samples are 100 ms apart, or as far as is set: the artifact has 0.5 s.
+#[test]
+fn five_samples_decide_however_far_apart() {
+    for (sample, expected_s) in [("100ms", 0.5..=0.8), ("500ms", 2.5..=3.5)] {
+        let exact = Machine { gain: 1.0, cpu_error: 1.0, ssd_error: 1.0, noise_w: 0.0, ..machines()[0].clone() };
+        let machine = Machine { is_cpu_bound: true, cpu_w: 70.0, others_w: 100.0, ..exact };
+        let mut plant = Plant::new(&machine, &[("start", "full"), ("sample", sample)]);
+        plant.run(&constant(30, 500.0));
+        plant.run(&constant(5, machine.full_w() * 0.99));
+        let first = |knobs: std::ops::Range<u16>| {
+            let is_one = |command: &Command| matches!(command, Command::Set { knob, .. } if knobs.contains(&knob.0));
+            let found = plant.commands.iter().find(|(_, command)| is_one(command)).unwrap();
+            found.0 as f64 / 1e9
+        };
+        let trial_s = first(2..12) - first(0..2);
+        assert!(expected_s.contains(&trial_s), "{sample}: caps {trial_s} s after the CPU was cut");
     }
 }
 

@@ -17,6 +17,8 @@ const S: u64 = 1_000_000_000;
 const LAG_NS: u64 = 1_300_000_000;
 const CORES: u16 = 8;
 const UNCAPPED: u64 = 100 << 30;
+/// The namespaces' caps among the knobs: after the power limit and the quota.
+const CAPS: std::ops::Range<usize> = 2..2 + NAMESPACES;
 
 /// What it is, and its load.
 #[derive(Clone, Debug)]
@@ -161,6 +163,8 @@ impl Machine {
         ];
         let namespace = |at| knob(Of::Namespace(at as u32), Kind::BytesPerS, (1, UNCAPPED, 1), UNCAPPED, 0);
         knobs.extend((0..NAMESPACES).map(namespace));
+        // Its window of 10 s is too long for a loop of 1 s.
+        knobs.push(knob(Of::Device(0), Kind::PowerState, (0, 2, 1), 0, 0));
         let source = |of, quantity, window_ns, lag_ns| Source { of, quantity, window_ns, lag: Cost::Measured(lag_ns) };
         let mut sources = vec![source(Of::Server, Quantity::PowerUw, self.window_steps * STEP_NS, LAG_NS)];
         let quantity = if self.writes { Quantity::WrittenBytesPerS } else { Quantity::ReadBytesPerS };
@@ -182,6 +186,8 @@ pub(crate) struct Plant {
     pub(crate) values: Vec<u64>,
     /// True power of each step so far.
     pub(crate) power_w: Vec<f64>,
+    /// Bytes a second of the first namespace, likewise.
+    pub(crate) first_bytes: Vec<f64>,
     pub(crate) commands: Vec<(u64, Command)>,
     pub(crate) raised_blindly: Option<(u64, Command)>,
     /// A namespace that was throttled before another of lower priority was at its floor.
@@ -220,6 +226,7 @@ impl Plant {
             now_ns: 0,
             values: capabilities.knobs.iter().map(|knob| knob.found).collect(),
             power_w: Vec::new(),
+            first_bytes: Vec::new(),
             package_w: Vec::new(),
             bytes: vec![0.0; NAMESPACES],
             known: None,
@@ -272,10 +279,11 @@ impl Plant {
         }
         self.obey(&out, phase);
         for _ in 0..phase.seconds * STEPS_PER_S as u64 {
-            let limits = Limits { limit_uw: self.values[0], quota_ppm: self.values[1], caps: &self.values[2..] };
+            let limits = Limits { limit_uw: self.values[0], quota_ppm: self.values[1], caps: &self.values[CAPS] };
             let (cpu_w, server_w, bytes) = self.machine.draws(&limits, phase.demand);
             self.power_w.push(server_w);
             self.package_w.push(cpu_w);
+            self.first_bytes.push(bytes[0]);
             self.bytes = bytes;
             self.now_ns += STEP_NS;
             self.interval(phase);
@@ -304,7 +312,8 @@ impl Plant {
             Sample { now_ns: self.now_ns, elapsed_ns: STEP_NS, cores: &cores, threads: &threads, readings: &readings };
         let mut out = Vec::new();
         let next = self.policy.on_interval(&sample, &mut out);
-        assert!(phase.budget_w.is_none() || self.name != "pass" || next.needed_ns <= self.now_ns + STEP_NS);
+        let interval_ns = self.policy.wants().interval_ns.unwrap_or(0).max(STEP_NS);
+        assert!(phase.budget_w.is_none() || self.name != "pass" || next.needed_ns <= self.now_ns + interval_ns);
         self.obey(&out, phase);
         self.check_cores();
     }
@@ -342,6 +351,7 @@ impl Plant {
                 Command::Wake { core } => self.asleep[core.index()] = false,
                 Command::Completions { .. } => {}
                 Command::Set { knob, value } => {
+                    assert_ne!(self.capabilities.knobs[knob.index()].kind, Kind::PowerState);
                     self.commands.push((self.now_ns, command));
                     if phase.refuses {
                         self.policy.on_refused(self.now_ns, &command, Refusal::Failed);
@@ -374,7 +384,7 @@ impl Plant {
     }
 
     fn check_order(&mut self) {
-        let caps = &self.values[2..];
+        let caps = &self.values[CAPS];
         for (at, &class) in self.machine.classes.iter().enumerate() {
             if caps[at] + 1 < self.machine.floor(class) {
                 self.starved = Some((self.now_ns, at));
