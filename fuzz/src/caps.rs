@@ -122,7 +122,7 @@ impl Line {
 
     /// All whole PDUs that have come.
     fn receive(&mut self) -> Vec<Vec<u8>> {
-        let mut chunk = [0; 65_536];
+        let mut chunk = [0; 16_384];
         while let Some(received @ 1..) = self.peer.receive(&mut chunk) {
             self.partial.extend_from_slice(&chunk[..received]);
         }
